@@ -1,7 +1,7 @@
 /* base/error.c: each thread's last error, in words.
  *
- * The text is formatted on the stack first and copied after: an argument may be gyre_last_error() itself, when
- * a caller repeats an older error with more around it. errno is left as it was. */
+ * The text is formatted on the stack first and copied after: an argument may be gyre_last_error() itself,
+ * when a caller repeats an older error with more around it. errno is left as it was. */
 #include "base/error.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* base/error.h: errors are values; the function that first decides that something is an error says so here.
  *
  * gyre_fail() records the text as this thread's last error, logs it, and returns `status`, so the usual form
- * is `return gyre_fail(GYRE_ERR_INVALID, "root %d is not in 0..%d", root, n - 1);`. Callers that merely pass an
- * error on return its status and say nothing. */
+ * is `return gyre_fail(GYRE_ERR_INVALID, "root %d is not in 0..%d", root, n - 1);`. Callers that merely pass
+ * an error on return its status and say nothing. */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 

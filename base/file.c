@@ -11,7 +11,8 @@
 
 #include "base/error.h"
 
-/* Opens what is to be written; errno's value or 0. file->target is set if it is a regular file or does not exist. */
+/* Opens what is to be written; errno's value or 0. file->target is set if it is a regular file or does not
+ * exist. */
 static int open_target(const char *path, base_file_t *file, int *fd)
 {
     static _Atomic unsigned counter;

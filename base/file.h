@@ -1,7 +1,9 @@
-/* base/file.h: reading a piece of a file; writing a whole file, so that a reader never sees half of it and nothing but a file is ever replaced.
+/* base/file.h: reading a piece of a file; writing a whole file, so that a reader never sees half of it and
+ * nothing but a file is ever replaced.
  *
- * A regular file (or one that does not exist yet) is written next to its place, synced and renamed; a link keeps
- * pointing to the file, which is what gets replaced. Everything else (a pipe, a terminal, /dev/null) is written to. */
+ * A regular file (or one that does not exist yet) is written next to its place, synced and renamed; a link
+ * keeps pointing to the file, which is what gets replaced. Everything else (a pipe, a terminal, /dev/null)
+ * is written to. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -17,12 +19,13 @@ typedef struct {
     char *temporary; /* owned: what `out` writes; NULL with `target` */
 } base_file_t;
 
-/* errno's value if base_file_begin could not write to `path` now (EISDIR: a folder), else 0. Changes no file. */
+/* errno's value if base_file_begin could not write to `path` now (EISDIR: a folder), else 0. Changes no
+ * file. */
 int base_file_check(const char *path);
 /* Opens; on success commit or abandon must follow. A pipe waits for its reader. NO_MEMORY, IO. */
 gyre_status_t base_file_begin(const char *path, base_file_t *file);
-/* Puts what was written to file->out in its place. IO: nothing was replaced; if only the rename failed, the temporary
- * file is kept and the message names it. Frees in any case. */
+/* Puts what was written to file->out in its place. IO: nothing was replaced; if only the rename failed, the
+ * temporary file is kept and the message names it. Frees in any case. */
 gyre_status_t base_file_commit(base_file_t *file);
 /* Leaves the old file as it was. Keeps errno. */
 void base_file_abandon(base_file_t *file);

@@ -45,7 +45,8 @@ int base_log_rank(void)
     return atomic_load_explicit(&log_rank, memory_order_relaxed);
 }
 
-/* A message is one line, and it may quote what strangers sent: nothing in it may move the terminal's cursor. */
+/* A message is one line, and it may quote what strangers sent: nothing in it may move the terminal's
+ * cursor. */
 static void flatten(char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++) {

@@ -18,8 +18,8 @@ extern int base_log_limit; /* messages above it are not formatted; read through 
 /* Use the macros: they cost one load and one branch when the level is off. */
 void base_log_write(base_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void base_log_set_level(base_log_level_t level);
-/* 1: drops what this thread would log, until 0. Returns what was set before, to be restored. For calls whose errors are expected,
- * or are logged by another rank. */
+/* 1: drops what this thread would log, until 0. Returns what was set before, to be restored. For calls whose
+ * errors are expected, or are logged by another rank. */
 int base_log_mute(int muted);
 void base_log_set_rank(int rank); /* -1: unknown */
 int base_log_rank(void);

@@ -3,8 +3,8 @@
 
 gyre_scope_t gyre_status_scope(gyre_status_t status)
 {
-    /* The hundreds are the groups of gyre/status.h. A code that this version does not know is taken by its group,
-     * so that a program built against a newer header still learns what to rebuild. */
+    /* The hundreds are the groups of gyre/status.h. A code that this version does not know is taken by its
+     * group, so that a program built against a newer header still learns what to rebuild. */
     int group = (int)status / 100;
     if ((int)status < 100)
         return GYRE_SCOPE_NONE;

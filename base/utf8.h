@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decodes the sequence at text[0 .. bytes). Returns its length, 1 to 4; 0: there is none (overlong forms, surrogates and
- * values above 0x10FFFF are none). */
+/* Decodes the sequence at text[0 .. bytes). Returns its length, 1 to 4; 0: there is none (overlong forms,
+ * surrogates and values above 0x10FFFF are none). */
 static inline size_t base_utf8_decode(const unsigned char *text, size_t bytes, uint32_t *out)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -1,9 +1,10 @@
-/* bench/backend_gloo.cc: Gloo over TCP on the loopback device, its only transport between processes of a host, for
- * the benchmark loop (peers.h). Arguments: RANK SIZE DIRECTORY ring|bcube; the ranks find each other through files in
- * the directory, the last word is the algorithm of all_reduce (Gloo's default is the ring).
+/* bench/backend_gloo.cc: Gloo over TCP on the loopback device, its only transport between processes of a
+ * host, for the benchmark loop (peers.h). Arguments: RANK SIZE DIRECTORY ring|bcube; the ranks find each
+ * other through files in the directory, the last word is the algorithm of all_reduce (Gloo's default is the
+ * ring).
  *
- * Gloo's reduce_scatter exists in place only, as an object bound to a buffer, and destroys its input. To do the same
- * work as the others, a call copies the input into such a buffer and its own block out again. */
+ * Gloo's reduce_scatter exists in place only, as an object bound to a buffer, and destroys its input. To do
+ * the same work as the others, a call copies the input into such a buffer and its own block out again. */
 #include "bench/peers.h"
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-/* bench/backend_mpi.c: any MPI, for the benchmark loop (peers.h); built once with each library's own mpicc. */
+/* bench/backend_mpi.c: any MPI, for the benchmark loop (peers.h); built once with each library's own
+ * mpicc. */
 #include "bench/peers.h"
 
 #include <mpi.h>

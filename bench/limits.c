@@ -2,19 +2,20 @@
  *
  *   limits [MS]       each measurement takes about MS milliseconds (default 40); prints one JSON object
  *
- * Names end in the unit: _gbs 10^9 bytes per second, _us and _ns times. Every figure is a median. Rates of copies and
- * additions count the bytes of the result; "all" is the sum over one thread for each core that we may use. Threads and
- * processes are pinned: one to the first of our cores, one to the second. Where there is only one core, what needs two
- * is left out.
+ * Names end in the unit: _gbs 10^9 bytes per second, _us and _ns times. Every figure is a median. Rates of
+ * copies and additions count the bytes of the result; "all" is the sum over one thread for each core that we
+ * may use. Threads and processes are pinned: one to the first of our cores, one to the second. Where there is
+ * only one core, what needs two is left out.
  *
- * The least traffic of an all_reduce. n ranks hold n inputs of S bytes and want n results of S bytes, out of place.
- * Nothing can be left out of this: every byte of every input is read by somebody at least once (n S), and every byte
- * of every result is written at least once (n S). 2 n S suffice: let rank r sum its share, [r S / n, (r + 1) S / n), of
- * all n inputs, reading each once, and store each sum n times, into all the results, straight from the register. So
- * for 2 ranks and S = 64 MiB it is 256 MiB, of which each core moves half. Ordinary stores read a line before they
- * write it, which adds n S; streaming stores do not, but leave the cache: both are tried and the faster one counts.
- * Measured with two pinned processes over shared memory that do just that and never wait for each other within a
- * measurement: what synchronisation costs is not in the figure. */
+ * The least traffic of an all_reduce. n ranks hold n inputs of S bytes and want n results of S bytes, out of
+ * place. Nothing can be left out of this: every byte of every input is read by somebody at least once (n S),
+ * and every byte of every result is written at least once (n S). 2 n S suffice: let rank r sum its share, [r
+ * S / n, (r + 1) S / n), of all n inputs, reading each once, and store each sum n times, into all the
+ * results, straight from the register. So for 2 ranks and S = 64 MiB it is 256 MiB, of which each core moves
+ * half. Ordinary stores read a line before they write it, which adds n S; streaming stores do not, but leave
+ * the cache: both are tried and the faster one counts. Measured with two pinned processes over shared memory
+ * that do just that and never wait for each other within a measurement: what synchronisation costs is not
+ * in the figure. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -135,7 +136,7 @@ static void print(const char *name, double value)
     first = 0;
 }
 
-/* ---- memory: copies and additions -------------------------------------------------------------------------------- */
+/* ---- memory: copies and additions ---------------------------------------------------------------------- */
 
 typedef struct {
     float *c, *a, *b;
@@ -222,7 +223,7 @@ static void memory_rates(const char *where, size_t bytes)
         }
 }
 
-/* ---- between two threads: a line, a futex, a yield, TCP ----------------------------------------------------------- */
+/* ---- between two threads: a line, a futex, a yield, TCP ------------------------------------------------ */
 
 /* Two threads that pass a turn to and fro; `half` waits for its turn `mine` and gives it to the other. */
 typedef struct pair pair_t;
@@ -286,8 +287,8 @@ static void tcp_poll_half(pair_t *p, uint32_t mine)
 }
 
 enum { TURNS = 64 };
-/* The last block is the one in which `stop` is seen after its first turn: main has set it by then, and not before the
- * block before was in its later turns. */
+/* The last block is the one in which `stop` is seen after its first turn: main has set it by then, and not
+ * before the block before was in its later turns. */
 static void *other_thread(void *argument)
 {
     pair_t *p = argument;
@@ -393,7 +394,7 @@ static void tcp_rates(int core)
     free(to.buffer);
 }
 
-/* ---- another process's memory ----------------------------------------------------------------------------------- */
+/* ---- another process's memory -------------------------------------------------------------------------- */
 
 typedef struct {
     pid_t pid;
@@ -451,7 +452,7 @@ static void cma_rates(void)
     munmap(ready, sizeof *ready);
 }
 
-/* ---- the least traffic of an all_reduce between two ranks --------------------------------------------------------- */
+/* ---- the least traffic of an all_reduce between two ranks ---------------------------------------------- */
 
 typedef struct {
     const float *a, *b; /* both inputs */

@@ -1,12 +1,12 @@
 /* bench/peers.h: what the benchmark loop (peers_loop.c) asks of a library that it measures.
  *
  * One program per library: the loop, which is the same for all, linked with one backend_*.c that defines
- * `bench_backend`. Nothing here belongs to Gyre's libraries, so that a peer is measured without any of Gyre in its
- * process.
+ * `bench_backend`. Nothing here belongs to Gyre's libraries, so that a peer is measured without any of Gyre
+ * in its process.
  *
- * All data are fp32, all reductions sums, the root of a broadcast is rank 0. Every operation has the same form, so
- * that the timed loop makes the same indirect call whatever it measures; each returns 0, or a value that
- * bench_backend.error puts into words. `count` is in elements:
+ * All data are fp32, all reductions sums, the root of a broadcast is rank 0. Every operation has the same
+ * form, so that the timed loop makes the same indirect call whatever it measures; each returns 0, or a value
+ * that bench_backend.error puts into words. `count` is in elements:
  *   all_reduce      send [count], recv [count]
  *   reduce_scatter  send [n * count], recv [count]
  *   all_gather      send [count], recv [n * count]

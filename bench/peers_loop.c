@@ -1,26 +1,30 @@
-/* bench/peers_loop.c: the benchmark loop, the same for every library. One rank of a contender of `make bench-peers`.
+/* bench/peers_loop.c: the benchmark loop, the same for every library. One rank of a contender of `make
+ * bench-peers`.
  *
  *   peers-LIBRARY @SOCKET [what the backend wants]
  *
- * A contender is a resident program: its ranks join their job once, connect to the orchestrator (bench_peers.py,
- * which listens on the abstract Unix socket SOCKET) and then sleep in read(2), so that a contender that waits its
- * turn takes no time from the one that is measured. Lines from the orchestrator, the same to every rank:
+ * A contender is a resident program: its ranks join their job once, connect to the orchestrator
+ * (bench_peers.py, which listens on the abstract Unix socket SOCKET) and then sleep in read(2), so that a
+ * contender that waits its turn takes no time from the one that is measured. Lines from the orchestrator, the
+ * same to every rank:
  *
  *   run COLLECTIVE BYTES malloc|own SEED BUDGET_US DEADLINE_S      ->  ok ... | none | error TEXT
  *   quit
  *
- * BYTES is the whole vector (the larger of the two buffers), a multiple of 4 * n for the operations that divide it.
- * A run:
- *   1. fresh data, a poisoned result, one call, every element of the result compared: all sums are of small integers
- *      and so exact in any order; then other data and a poisoned result again, for what is timed;
- *   2. warm-up: more and more calls until they take an eighth of the budget, from which rank 0 plans the rest;
+ * BYTES is the whole vector (the larger of the two buffers), a multiple of 4 * n for the operations that
+ * divide it. A run:
+ *   1. fresh data, a poisoned result, one call, every element of the result compared: all sums are of small
+ *      integers and so exact in any order; then other data and a poisoned result again, for what is timed;
+ *   2. warm-up: more and more calls until they take an eighth of the budget, from which rank 0 plans the
+ *      rest;
  *   3. batches of calls back to back, each after a barrier, each timed as a whole: time per call;
  *   4. calls timed one by one, for the percentiles (calls that fill a batch alone are these themselves);
- *   5. the last result is compared; then other data, a poisoned result, one more call, and its result compared. So a
- *      library that works once and then does nothing, or gives again what it gave before, is found out.
- * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG, and for each batch NS_PER_CALL/TAKEN, where TAKEN is how
- * often the kernel gave this rank's core to somebody else while it could have run. The orchestrator takes the slowest
- * rank's figure of each batch. */
+ *   5. the last result is compared; then other data, a poisoned result, one more call, and its result
+ *      compared. So a library that works once and then does nothing, or gives again what it gave before, is
+ *      found out.
+ * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG, and for each batch NS_PER_CALL/TAKEN, where
+ * TAKEN is how often the kernel gave this rank's core to somebody else while it could have run. The
+ * orchestrator takes the slowest rank's figure of each batch. */
 #include "bench/peers.h"
 
 #include <errno.h>
@@ -43,13 +47,14 @@ enum {
     MAX_SINGLES = 2000, /* p99 of so many calls has 20 beyond it */
     MAX_CALLS = 1 << 20,
 };
-/* Larger buffers are given back after each run: seven contenders with eight ranks each would fill the machine. */
+/* Larger buffers are given back after each run: seven contenders with eight ranks each would fill the
+ * machine. */
 static const size_t keep_bytes = 4u << 20;
 
 static const char *const collective_names[BENCH_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather",
                                                                 "broadcast",  "all_to_all",     "barrier"};
 
-/* ---- time ---------------------------------------------------------------------------------------------------- */
+/* ---- time ---------------------------------------------------------------------------------------------- */
 
 static double now_ns(void)
 {
@@ -58,7 +63,8 @@ static double now_ns(void)
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-/* What a call is timed with that takes less than the clock: on x86 the time-stamp counter, a third of the cost. */
+/* What a call is timed with that takes less than the clock: on x86 the time-stamp counter, a third of the
+ * cost. */
 static uint64_t ticks(void)
 {
 #if defined(__x86_64__)
@@ -94,9 +100,10 @@ static double quantile(double *values, size_t count, double q)
     return values[at ? at - 1 : 0];
 }
 
-/* ---- data ---------------------------------------------------------------------------------------------------- */
+/* ---- data ---------------------------------------------------------------------------------------------- */
 
-/* Element i of rank r's input is digit((i + 31 r + seed) % PERIOD): small integers, whose sums fp32 holds exactly. */
+/* Element i of rank r's input is digit((i + 31 r + seed) % PERIOD): small integers, whose sums fp32 holds
+ * exactly. */
 static float digit(size_t j)
 {
     return (float)((int)(j * 37 % 61) - 30);
@@ -138,7 +145,7 @@ static size_t wrong(const float *data, size_t count, size_t first, const float *
     return bad;
 }
 
-/* ---- one run ------------------------------------------------------------------------------------------------- */
+/* ---- one run ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     int rank, size;
@@ -234,7 +241,8 @@ static void make_inputs(const run_t *r)
         fill(r->recv, r->received, 0, table);
 }
 
-/* Other inputs than before, and nothing of the old result left. Needs no barrier: after a call the buffers are ours. */
+/* Other inputs than before, and nothing of the old result left. Needs no barrier: after a call the buffers
+ * are ours. */
 static void renew_inputs(run_t *r)
 {
     r->seed += RESEED;
@@ -272,8 +280,8 @@ static int shares_cores(const run_t *r)
     return r->size > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Ranks that were just woken may share a core although there is one for each: a moment of work before the first call
- * lets the kernel spread them. With more ranks than cores there is nothing to spread. */
+/* Ranks that were just woken may share a core although there is one for each: a moment of work before the
+ * first call lets the kernel spread them. With more ranks than cores there is nothing to spread. */
 static void spread(const run_t *r)
 {
     double end = now_ns() + 2e6;
@@ -359,7 +367,7 @@ static int measure(const run_t *r, const plan_t *plan, samples_t *out)
     return rc;
 }
 
-/* ---- talking to the orchestrator ------------------------------------------------------------------------------- */
+/* ---- talking to the orchestrator ----------------------------------------------------------------------- */
 
 static int control = -1;
 static double start_ns;

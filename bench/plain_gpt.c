@@ -1,17 +1,19 @@
-/* bench/plain_gpt.c: a training step of a GPT-2-style model in plain C loops and OpenMP: what one writes without a library.
+/* bench/plain_gpt.c: a training step of a GPT-2-style model in plain C loops and OpenMP: what one writes
+ * without a library.
  *
  *     plain_gpt [--textbook] WEIGHTS TOKENS STEPS
  *
- * WEIGHTS: floats, in the order of `sizes` below, matrices [in, out]; TOKENS: STEPS * B * (T + 1) int32. Prints the loss and the
- * seconds of each step. Shapes are the demo's. Gradients are exact; AdamW with clipping at 1, as gyre-train has it.
+ * WEIGHTS: floats, in the order of `sizes` below, matrices [in, out]; TOKENS: STEPS * B * (T + 1) int32.
+ * Prints the loss and the seconds of each step. Shapes are the demo's. Gradients are exact; AdamW with
+ * clipping at 1, as gyre-train has it.
  *
  * The products with weights, which are nine tenths of the work, come in two orders of their loops:
- *   vectorised   matrices are [in, out]; rows of the output, then the inner dimension, then columns: what one arrives at with
- *                a compiler's vectoriser in mind
- *   textbook     matrices are [out, in], and an output element is a dot product over the inputs: what one writes down first, and
- *                what llm.c's CPU reference has
- * It is built twice: as C defines sums, from the first number to the last, and with -ffast-math, which lets the compiler make
- * vectors of a dot product and of tanhf. */
+ *   vectorised   matrices are [in, out]; rows of the output, then the inner dimension, then columns: what one
+ *                arrives at with a compiler's vectoriser in mind
+ *   textbook     matrices are [out, in], and an output element is a dot product over the inputs: what one
+ *                writes down first, and what llm.c's CPU reference has
+ * It is built twice: as C defines sums, from the first number to the last, and with -ffast-math, which lets
+ * the compiler make vectors of a dot product and of tanhf. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* comm/group.c: life of a group, and what can be asked of it.
  *
- * Making one is collective and costs three or four all-gathers; afterwards nothing is connected yet (comm/link.c).
- * A group of one makes none and no shared memory. */
+ * Making one is collective and costs three or four all-gathers; afterwards nothing is connected yet
+ * (comm/link.c). A group of one makes none and no shared memory. */
 #include "comm/link.h"
 
 #include <stdlib.h>

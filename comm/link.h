@@ -1,4 +1,5 @@
-/* comm/link.h: what groups and links are made of. For the files of comm/ only; others read comm/transport.h. */
+/* comm/link.h: what groups and links are made of. For the files of comm/ only; others read
+ * comm/transport.h. */
 #ifndef COMM_LINK_H
 #define COMM_LINK_H
 
@@ -30,8 +31,8 @@ typedef struct {
     gyre_status_t (*connect)(comm_group_t *group, int peer, int lane, comm_link_t **out);
     void (*close)(comm_link_t *link); /* frees the link */
 
-    /* ---- a group: transports between hosts. A group has at most one of them (comm_group_t.network). It keeps what
-     * it needs in network_state; while that is NULL, only introduce and prepare are called. */
+    /* ---- a group: transports between hosts. A group has at most one of them (comm_group_t.network). It
+     * keeps what it needs in network_state; while that is NULL, only introduce and prepare are called. */
 
     /* Writes what this rank sends to the others before they choose. word[0] stays 0 if this rank cannot use
      * the transport. */
@@ -50,12 +51,14 @@ typedef struct {
     /* As comm_group_let_go and comm_group_unanswered; NULL: nothing to do, none. */
     void (*let_go)(comm_group_t *group);
     int (*unanswered)(const comm_group_t *group, char *text, size_t bytes);
-    /* As comm_group_lend. reclaim ends that: after the links were closed, before leave; nothing may be lent. */
+    /* As comm_group_lend. reclaim ends that: after the links were closed, before leave; nothing may be
+     * lent. */
     gyre_status_t (*lend)(comm_group_t *group, base_device_t device, void *base, size_t bytes,
                           comm_lent_t *out);
     void (*reclaim)(comm_group_t *group);
 
-    /* ---- for gyre-doctor: as comm_transport_describe and comm_transport_try_device; NULL: nothing to say. */
+    /* ---- for gyre-doctor: as comm_transport_describe and comm_transport_try_device; NULL: nothing to
+     * say. */
     gyre_status_t (*describe)(int part, char *text, size_t bytes);
     int (*try_device)(base_device_t device, char *text, size_t bytes);
 } comm_transport_ops_t;
@@ -137,7 +140,8 @@ static inline int comm_group_shuns_memory(const comm_group_t *group)
 gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline);
 
-/* comm/cells.c. divide: the leader, with a segment for all `n` of the group, before it offers it; take: everyone, located. */
+/* comm/cells.c. divide: the leader, with a segment for all `n` of the group, before it offers it; take:
+ * everyone, located. */
 void comm_cells_divide(comm_group_t *group);
 void comm_cells_take(comm_group_t *group);
 

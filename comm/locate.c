@@ -193,7 +193,8 @@ static gyre_status_t worst(const comm_group_t *group, const round_t *said)
     return GYRE_OK;
 }
 
-/* Assigns hosts from what members said; a leader is always on its own host. Returns how many have none yet. */
+/* Assigns hosts from what members said; a leader is always on its own host. Returns how many have none
+ * yet. */
 static int assign(comm_group_t *group, const round_t *said)
 {
     int left = 0;

@@ -41,8 +41,8 @@ struct comm_peer_memory {
     base_time_t broken_at; /* 0: not broken */
 };
 
-/* All read the same settings' words from the cards and the same bytes from the segment, which are written once, before the
- * group exists. */
+/* All read the same settings' words from the cards and the same bytes from the segment, which are written
+ * once, before the group exists. */
 int comm_peer_memory_all(const comm_group_t *group)
 {
     if (group->n < 2 || group->hosts > 1 || !group->seg.base || comm_group_shuns_memory(group))

@@ -34,8 +34,9 @@ comm_peer_memory_t *comm_peer_memory(comm_group_t *group, int peer);
  * they are in no window, or it cannot be mapped: use read and write. */
 gyre_status_t comm_peer_memory_map(comm_peer_memory_t *memory, const comm_place_t *place, size_t bytes,
                                    void **at);
-/* Copies `bytes` at `offset` from `place`, of a peer's input, or to it, of its output. IN_PROGRESS: the peer may have died, call
- * again. TRANSPORT at once (quiet): it lives, and the kernel does not let others reach this memory (EFAULT). */
+/* Copies `bytes` at `offset` from `place`, of a peer's input, or to it, of its output. IN_PROGRESS: the peer
+ * may have died, call again. TRANSPORT at once (quiet): it lives, and the kernel does not let others reach
+ * this memory (EFAULT). */
 gyre_status_t comm_peer_memory_read(comm_peer_memory_t *memory, const comm_place_t *place, size_t offset,
                                     void *to, size_t bytes);
 gyre_status_t comm_peer_memory_write(comm_peer_memory_t *memory, const comm_place_t *place, size_t offset,

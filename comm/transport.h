@@ -1,9 +1,9 @@
 /* comm/transport.h: one channel, several transports; read this and you know them all.
  *
  * A *group* is the set of ranks of one communicator as comm/ sees it. A *link* joins this rank to one peer of
- * the group on one lane. A lane is an independent, reliable, ordered stream in each direction: messages of a lane
- * arrive in the order in which they were sent, and each must be received with the length and tag with which
- * it was sent. Lanes exist so that independent channels of a schedule cannot block one another.
+ * the group on one lane. A lane is an independent, reliable, ordered stream in each direction: messages of a
+ * lane arrive in the order in which they were sent, and each must be received with the length and tag with
+ * which it was sent. Lanes exist so that independent channels of a schedule cannot block one another.
  *
  * Nothing here blocks and nothing here allocates once a link is connected. A call that could not finish
  * returns GYRE_IN_PROGRESS. The caller (the executor) repeats the call and waits with comm/wait.h in between.
@@ -24,7 +24,8 @@
 #include "comm/recorder/recorder.h"
 #include "comm/watch/watch.h"
 
-/* How long messages go between ranks of one host unless GYRE_SHM_COPY says otherwise (comm/shm/link.c); the simulator's, too. */
+/* How long messages go between ranks of one host unless GYRE_SHM_COPY says otherwise (comm/shm/link.c);
+ * the simulator's, too. */
 enum {
     COMM_SHM_EAGER_MOST = 4096, /* bytes; beyond it one copy from a window beats two through the ring */
     COMM_SHM_CMA_LEAST =
@@ -34,7 +35,8 @@ enum {
 typedef struct comm_group comm_group_t;
 typedef struct comm_link comm_link_t;
 
-/* State of a message under way; owned by the caller, zeroed before first use, opaque outside the transport. */
+/* State of a message under way; owned by the caller, zeroed before first use, opaque outside the
+ * transport. */
 typedef struct {
     uint64_t ticket;
     uint64_t done; /* bytes already handed over */
@@ -47,7 +49,8 @@ typedef struct {
  * same arguments. A later message of this lane may start once comm_send_accepted returns 1. */
 gyre_status_t comm_send(comm_link_t *link, const void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
 /* True once the message has its place in the lane's order, so that the next one may be started before this
- * one is finished (at most COMM_SENDS_OPEN unfinished ones per lane; comm_send of a further one stays at phase 0). */
+ * one is finished (at most COMM_SENDS_OPEN unfinished ones per lane; comm_send of a further one stays at
+ * phase 0). */
 static inline int comm_send_accepted(const comm_msg_t *msg)
 {
     return msg->phase != 0;
@@ -55,11 +58,13 @@ static inline int comm_send_accepted(const comm_msg_t *msg)
 enum { COMM_SENDS_OPEN = 64 };
 
 /* Starts or continues receiving the lane's next message into buf. OK: all bytes are there. IN_PROGRESS: call
- * again. MISMATCH: the message that came has another tag or length (nothing is consumed; comm_link_their_call). One
- * receive at a time per lane direction: the next is started after this one is finished or viewed. */
+ * again. MISMATCH: the message that came has another tag or length (nothing is consumed;
+ * comm_link_their_call). One receive at a time per lane direction: the next is started after this one is
+ * finished or viewed. */
 gyre_status_t comm_recv(comm_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg);
 /* The same without copying: OK: *view points at the payload where it lies, to be read until comm_release.
- * UNSUPPORTED (quiet; at phase 0 only): this message must be copied, call comm_recv. Several views may be open. */
+ * UNSUPPORTED (quiet; at phase 0 only): this message must be copied, call comm_recv. Several views may be
+ * open. */
 gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
                              const void **view);
 void comm_release(comm_link_t *link, comm_msg_t *msg);
@@ -87,8 +92,8 @@ typedef struct {
     int rank;
     int size;
     double timeout_s; /* the deadline of every operation; <= 0: none */
-    /* Set by comm_group_create once a group of this process was found to have more ranks on the host than cores;
-     * later groups of the process then wait politely too. Starts as 0. */
+    /* Set by comm_group_create once a group of this process was found to have more ranks on the host than
+     * cores; later groups of the process then wait politely too. Starts as 0. */
     _Atomic int crowded;
     /* What each transport remembers from group to group, by its number in the table; its own. Starts as
      * 0s. */
@@ -97,8 +102,9 @@ typedef struct {
     } kept[COMM_TRANSPORTS];
 } comm_world_t;
 
-/* Collective. world_ranks: [n], copied. id: the same on all ranks and unique in the job. Decides which ranks share
- * this host (by fetching each other's memory, not by names), makes the shared segment, connects nothing yet. */
+/* Collective. world_ranks: [n], copied. id: the same on all ranks and unique in the job. Decides which ranks
+ * share this host (by fetching each other's memory, not by names), makes the shared segment, connects
+ * nothing yet. */
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
                                 comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                                 comm_group_t **out);
@@ -110,7 +116,8 @@ void comm_group_destroy(comm_group_t *group);
  * without cutting connections that other groups share: there the buffers are free once the group is shut or
  * destroyed. */
 void comm_group_let_go(comm_group_t *group);
-/* Ends what is under way and closes the links, of a group that has failed; all that is left to do with it is to destroy it. */
+/* Ends what is under way and closes the links, of a group that has failed; all that is left to do with it
+ * is to destroy it. */
 void comm_group_shut(comm_group_t *group);
 
 /* The link is made on first use; that waits for nobody: connections and windows are completed by use.
@@ -151,8 +158,8 @@ gyre_status_t comm_group_trouble(const comm_group_t *group, char *text, size_t b
 void comm_group_post_call(comm_group_t *group, const comm_call_t *call);
 /* 1 and *call: what `peer` is doing or did last; 0: not visible from here. */
 int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call);
-/* One of the last few calls of `rank` (own or local peer): the collective number `seq`, or with p2p the message number
- * `seq` with rank `partner`. 0: forgotten, or not visible from here. */
+/* One of the last few calls of `rank` (own or local peer): the collective number `seq`, or with p2p the
+ * message number `seq` with rank `partner`. 0: forgotten, or not visible from here. */
 int comm_group_find_call(const comm_group_t *group, int rank, uint32_t seq, int p2p, int partner,
                          comm_call_t *call);
 

@@ -1,7 +1,7 @@
 /* comm/transports.c: the table of transports.
  *
- * A transport is a folder of comm/ that defines its row, and the line of that row here. Outside its folder, this file
- * alone may name a transport; all else goes through the calls of its row (comm_transport_ops_t).
+ * A transport is a folder of comm/ that defines its row, and the line of that row here. Outside its folder,
+ * this file alone may name a transport; all else goes through the calls of its row (comm_transport_ops_t).
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>

@@ -2,7 +2,8 @@
  *
  *              peers are on time              more ranks than cores, or peers often late
  *     first    spin for GYRE_SPIN (10 ms)     spin for 6 turns (or GYRE_SPIN)
- *     then     -                              200 times sched_yield, unless yields have cost a time slice lately
+ *     then     -                              200 times sched_yield, unless yields have cost a time slice
+ *              lately
  *     then     sleep on the doorbell (futex), or in the network's event descriptors, a bounded time; again
  *
  * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy
@@ -40,8 +41,8 @@ enum {
 #define LATE_NS (1 * MS)
 #define MS      ((base_time_t)1000000)
 #define SPIN_NS (10 * MS)
-/* A yield that took so long gave the core to somebody who computes, not to a rank that waits as we do. Who sleeps instead is
- * run as soon as it is woken. */
+/* A yield that took so long gave the core to somebody who computes, not to a rank that waits as we do. Who
+ * sleeps instead is run as soon as it is woken. */
 #define YIELD_NS (1 * MS)
 enum { NO_YIELDS = 32 /* waits that sleep without yielding, after such a yield */ };
 

@@ -2,9 +2,9 @@
  *
  *     ucx-run -n 4 build/examples/heat [rows [columns [steps]]]
  *
- * Shows the three things that such a code needs: halo exchange with the neighbours (grouped send and recv), a norm
- * over all ranks (all_reduce), and bringing a result together (gatherv). Rank 0 then computes the same on its own
- * and compares every bit.
+ * Shows the three things that such a code needs: halo exchange with the neighbours (grouped send and recv), a
+ * norm over all ranks (all_reduce), and bringing a result together (gatherv). Rank 0 then computes the same
+ * on its own and compares every bit.
  *
  * Explicit Euler on u_t = u_xx + u_yy (FTCS; LeVeque, Finite Difference Methods, 2007, section 9.1) with
  * dt / h^2 = 0.2 < 1/4, so it is stable. The boundary is held at 0 but for a hot upper edge at 1. */

@@ -3,13 +3,14 @@
  *     make examples
  *     build/examples/survive 4 2000      # four ranks, 2,000 steps; kill -9 one of them meanwhile, or several
  *
- * Every rank adds 1/size of the sum of its part to a total in each step. When an operation fails because a rank died, those that
- * are left shrink the communicator. They may have been one step apart when it happened: some have the result of the
- * last step, some have not. So each keeps the total of the step before, and they go on from the earliest step that any of them
- * is at. A real program would keep its last checkpoint, or the last state, in the same way.
+ * Every rank adds 1/size of the sum of its part to a total in each step. When an operation fails because a
+ * rank died, those that are left shrink the communicator. They may have been one step apart when it happened:
+ * some have the result of the last step, some have not. So each keeps the total of the step before, and they
+ * go on from the earliest step that any of them is at. A real program would keep its last checkpoint, or the
+ * last state, in the same way.
  *
- * The ranks are started here by fork, since most launchers end a job that has lost a rank. With 0 ranks somebody else starts
- * them, such as
+ * The ranks are started here by fork, since most launchers end a job that has lost a rank. With 0 ranks
+ * somebody else starts them, such as
  *
  *     ucx-run -n 4 --no-kill-on-bad-exit build/examples/survive 0 2000 */
 #include <arpa/inet.h>
@@ -28,7 +29,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* Replaces *comm by a communicator of those that are left. Leaves *step at the earliest step of any of them. */
+/* Replaces *comm by a communicator of those that are left. Leaves *step at the earliest step of any of
+ * them. */
 static void shrink(gyre_comm_t **comm, long *step)
 {
     gyre_status_t status;

@@ -1,6 +1,6 @@
-/* model/philox.h: the rounds of Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011), one source for the host's numbers
- * (model/random.c), its dropout (model/kernels/dropout.inc) and that of a device (model/gpu/layers/scalar.h, which says with MODEL_SCALAR how
- * a function is made part of a kernel). */
+/* model/philox.h: the rounds of Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011), one source for the
+ * host's numbers (model/random.c), its dropout (model/kernels/dropout.inc) and that of a device
+ * (model/gpu/layers/scalar.h, which says with MODEL_SCALAR how a function is made part of a kernel). */
 #ifndef MODEL_PHILOX_H
 #define MODEL_PHILOX_H
 
@@ -25,7 +25,8 @@ MODEL_SCALAR void model_philox_rounds(uint32_t c[4], uint32_t k0, uint32_t k1)
     }
 }
 
-/* The numbers of elements 4 block .. 4 block + 3 of the tensor that words 0..2 of model_dropout_key and `place`, its last word, name. */
+/* The numbers of elements 4 block .. 4 block + 3 of the tensor that words 0..2 of model_dropout_key and
+ * `place`, its last word, name. */
 MODEL_SCALAR void model_dropout_numbers(const uint32_t *key, uint32_t place, uint64_t block,
                                         uint32_t number[4])
 {

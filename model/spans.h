@@ -1,7 +1,9 @@
-/* model/spans.h: what a rank does when, during one training step: for the timeline of a report and for a trace.
+/* model/spans.h: what a rank does when, during one training step: for the timeline of a report and for a
+ * trace.
  *
- * Code that computes or communicates for a training step notes it in the list that it is given, or nothing if that is
- * NULL. The list is allocated before the step; what does not fit is counted and dropped, so a step allocates nothing. */
+ * Code that computes or communicates for a training step notes it in the list that it is given, or nothing if
+ * that is NULL. The list is allocated before the step; what does not fit is counted and dropped, so a step
+ * allocates nothing. */
 #ifndef MODEL_SPANS_H
 #define MODEL_SPANS_H
 
@@ -10,8 +12,8 @@
 
 #include "base/clock.h"
 
-/* Computing kinds first; from MODEL_SPAN_WAIT on it is communication that the training thread spends time on, from
- * MODEL_SPAN_TRAVEL on communication that goes on meanwhile. */
+/* Computing kinds first; from MODEL_SPAN_WAIT on it is communication that the training thread spends time on,
+ * from MODEL_SPAN_TRAVEL on communication that goes on meanwhile. */
 typedef enum {
     MODEL_SPAN_FORWARD,
     MODEL_SPAN_BACKWARD,        /* whole, or of the input only where the schedule splits it */

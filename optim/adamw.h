@@ -7,8 +7,8 @@
 
 typedef struct {
     double beta1, beta2, epsilon;
-    double
-        weight_decay; /* decoupled: matrices shrink by (1 - rate * weight_decay) per step; vectors do not */
+    /* decoupled: matrices shrink by (1 - rate * weight_decay) per step; vectors do not */
+    double weight_decay;
 } optim_adamw_config_t;
 
 /* One step's constants. */
@@ -19,7 +19,8 @@ typedef struct {
 /* For update number `steps`, counted from 1. */
 optim_adamw_factors_t optim_adamw_factors(const optim_adamw_config_t *config, uint64_t steps, float scale,
                                           double rate);
-/* Any range of a row; decay: the row's. No two arrays overlap. grad * scale is the gradient g (1/batch and clipping in one factor):
+/* Any range of a row; decay: the row's. No two arrays overlap. grad * scale is the gradient g (1/batch and
+ * clipping in one factor):
  *     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
  *     w = w (1 - rate decay) - rate / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
  * as PyTorch orders it. Element by element: no order of rows can change the bits. */

@@ -78,9 +78,9 @@ gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
     return GYRE_OK;
 }
 
-/* Both trees are walked down to the rank: its leaves are those below the node where it stands alone. Where few ranks
- * stand to the right (less than half as many as to the left) they would be the slowest with half of the leaves: the left
- * gets all. */
+/* Both trees are walked down to the rank: its leaves are those below the node where it stands alone. Where
+ * few ranks stand to the right (less than half as many as to the left) they would be the slowest with half of
+ * the leaves: the left gets all. */
 static void tree_share(size_t leaves, size_t group, size_t ranks, size_t rank, size_t *first, size_t *count)
 {
     *first = 0;

@@ -1,4 +1,5 @@
-/* optim/convert.c: loops over collectives' conversions; half by the processor's instructions where it has them. */
+/* optim/convert.c: loops over collectives' conversions; half by the processor's instructions where it has
+ * them. */
 #include "collectives/kernels/float16.h"
 #include "optim/convert.h"
 

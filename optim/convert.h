@@ -1,5 +1,5 @@
-/* optim/convert.h: fp32 to and from the 16-bit floats, in bulk. Rounding to nearest even, denormals kept, the same bits as
- * in collectives (docs/contract.md). */
+/* optim/convert.h: fp32 to and from the 16-bit floats, in bulk. Rounding to nearest even, denormals kept, the
+ * same bits as in collectives (docs/contract.md). */
 #ifndef OPTIM_CONVERT_H
 #define OPTIM_CONVERT_H
 

@@ -1,7 +1,8 @@
 /* optim/exact.c: bins by exponent, then limbs.
  *
- * A finite float of biased exponent e is m 2^(max(e, 1) - 150) with m < 2^24, so its square is m^2 2^(2 max(e, 1) - 300), and
- * bin e counts units of 2^(2 max(e, 1) - 300): bit 2 max(e, 1) - 2 of the fixed-point number, whose bit 0 is 2^-298. */
+ * A finite float of biased exponent e is m 2^(max(e, 1) - 150) with m < 2^24, so its square is m^2 2^(2
+ * max(e, 1) - 300), and bin e counts units of 2^(2 max(e, 1) - 300): bit 2 max(e, 1) - 2 of the
+ * fixed-point number, whose bit 0 is 2^-298. */
 #include <math.h>
 #include <string.h>
 
@@ -47,8 +48,8 @@ void optim_exact_close(optim_exact_t *exact)
     exact->room = ROOM;
 }
 
-/* First what vectorises, then the scattered additions. Infinities and NaNs go to the last bins, which nobody reads: their
- * sums would not say how many there were. */
+/* First what vectorises, then the scattered additions. Infinities and NaNs go to the last bins, which nobody
+ * reads: their sums would not say how many there were. */
 static void add_block(optim_exact_t *exact, const float *x, size_t n)
 {
     uint64_t square[BLOCK];
@@ -94,8 +95,8 @@ double optim_exact_value(const uint64_t word[OPTIM_EXACT_WORDS])
         top--;
     if (top == 0)
         return 0.0;
-    /* The first 64 significant bits, the last of them also standing for all that follow: rounding to 53 bits then goes as
-     * with the whole number. */
+    /* The first 64 significant bits, the last of them also standing for all that follow: rounding to 53 bits
+     * then goes as with the whole number. */
     wide_t window = 0;
     int sticky = 0;
     for (size_t k = top, taken = 0; k-- > 0; taken++) {

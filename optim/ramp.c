@@ -45,8 +45,8 @@ gyre_status_t optim_ramp_check(const optim_ramp_t *r)
     return GYRE_OK;
 }
 
-/* Sequences after which the batch has another size than `i`, the number of a size but the last: the least whole number that is
- * no less than (i + 1) over / growths. */
+/* Sequences after which the batch has another size than `i`, the number of a size but the last: the least
+ * whole number that is no less than (i + 1) over / growths. */
 static uint64_t end_of(const optim_ramp_t *r, size_t i, size_t growths)
 {
     uint64_t whole = r->over / growths, rest = r->over % growths;

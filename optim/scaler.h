@@ -1,8 +1,8 @@
 /* optim/scaler.h: dynamic loss scaling for fp16 (Micikevicius et al. 2018, section 3.2).
  *
- * The loss is multiplied by a power of two, so that small gradients survive 16 bits. A step whose gradients overflowed is
- * skipped; `hysteresis` of them lower the scale, `interval` good ones in a row raise it. Powers of two change no bits of
- * what neither overflows nor underflows. */
+ * The loss is multiplied by a power of two, so that small gradients survive 16 bits. A step whose gradients
+ * overflowed is skipped; `hysteresis` of them lower the scale, `interval` good ones in a row raise it. Powers
+ * of two change no bits of what neither overflows nor underflows. */
 #ifndef OPTIM_SCALER_H
 #define OPTIM_SCALER_H
 
@@ -17,7 +17,8 @@ typedef struct {
     double min, max;   /* 0: 1; 0: 2^24 */
     uint64_t interval; /* good steps before it grows; 0: 1000 */
     uint64_t
-        hysteresis; /* that many overflows are needed to shrink it, one by one after that, anew once it has grown; 0: 2 */
+        /* that many overflows are needed to shrink it, one by one after that, anew once it has grown; 0: 2 */
+        hysteresis;
 } optim_scaler_config_t;
 
 /* Everything that a checkpoint must hold. */

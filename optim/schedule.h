@@ -1,5 +1,6 @@
-/* optim/schedule.h: the learning rate over a run: linear warm-up, then down to a part of the peak, and on at that: a cosine
- * (Loshchilov and Hutter 2017; the shape that GPT-3 was trained with) or a line (OPT). Or it stays at the peak. */
+/* optim/schedule.h: the learning rate over a run: linear warm-up, then down to a part of the peak, and on at
+ * that: a cosine (Loshchilov and Hutter 2017; the shape that GPT-3 was trained with) or a line (OPT). Or
+ * it stays at the peak. */
 #ifndef OPTIM_SCHEDULE_H
 #define OPTIM_SCHEDULE_H
 
@@ -15,8 +16,8 @@ typedef struct {
     optim_curve_t curve;
 } optim_schedule_t;
 
-/* The rate of step `step` (0-based). `progress` in 0..1 is a lower bound of how far the run is, for runs that end by
- * the clock rather than by their steps; 0 otherwise. */
+/* The rate of step `step` (0-based). `progress` in 0..1 is a lower bound of how far the run is, for runs that
+ * end by the clock rather than by their steps; 0 otherwise. */
 double optim_schedule_rate(const optim_schedule_t *schedule, size_t step, double progress);
 
 #endif

@@ -1,8 +1,8 @@
 /* optim/tree.c: a stack of the sums of complete left subtrees.
  *
- * Leaf i stands below some nodes to the right of their left half: as many sums are held when it comes (its depth on the
- * stack). Then it closes those nodes whose last leaf it is, the innermost first: for n = 7 leaf 6 finds (0 1 2 3) and (4 5)
- * and becomes (0 1 2 3) + ((4 5) + 6): the tree of the contract. */
+ * Leaf i stands below some nodes to the right of their left half: as many sums are held when it comes (its
+ * depth on the stack). Then it closes those nodes whose last leaf it is, the innermost first: for n = 7 leaf
+ * 6 finds (0 1 2 3) and (4 5) and becomes (0 1 2 3) + ((4 5) + 6): the tree of the contract. */
 #include <stdlib.h>
 
 #include "base/checked.h"
@@ -139,8 +139,9 @@ float *optim_stack_place(optim_stack_t *stack, size_t i)
     return joins == 0 && i + 1 < stack->leaves ? stack->level[held] : NULL;
 }
 
-/* value [count] = level[held - 1] + value, then that of the level below, and so on, `joins` times; the last sum goes to the level
- * itself if `keep`. Block by block, so that value stays in the nearest cache from one join to the next. */
+/* value [count] = level[held - 1] + value, then that of the level below, and so on, `joins` times; the last
+ * sum goes to the level itself if `keep`. Block by block, so that value stays in the nearest cache from
+ * one join to the next. */
 static gyre_status_t join(const optim_stack_t *stack, float *value, size_t offset, size_t count, size_t held,
                           size_t joins, int keep)
 {

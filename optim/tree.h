@@ -1,9 +1,9 @@
 /* optim/tree.h: sums over the sequences of a batch in one fixed tree, whatever the number of ranks.
  *
- * The tree over n leaves splits at the largest power of two below n. It is the tree that collectives use over ranks
- * (docs/contract.md), so when each rank's leaves are a subtree, its sum continues in the all-reduce and the bits of the
- * whole do not depend on the number of ranks. With groups (optim/batch.h) there are two such trees: over the leaves of a
- * group, and over the groups. */
+ * The tree over n leaves splits at the largest power of two below n. It is the tree that collectives use over
+ * ranks (docs/contract.md), so when each rank's leaves are a subtree, its sum continues in the all-reduce and
+ * the bits of the whole do not depend on the number of ranks. With groups (optim/batch.h) there are two such
+ * trees: over the leaves of a group, and over the groups. */
 #ifndef OPTIM_TREE_H
 #define OPTIM_TREE_H
 
@@ -17,12 +17,12 @@ size_t optim_tree_split(size_t n, size_t group);
 /* Sum of leaf[0..n) in tree order; 0 for n == 0. */
 double optim_tree_sum(const double *leaf, size_t n, size_t group);
 
-/* Sums of long vectors whose leaves appear one by one, from the first to the last. What is held are the sums of complete
- * left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
+/* Sums of long vectors whose leaves appear one by one, from the first to the last. What is held are the sums
+ * of complete left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
 typedef struct optim_stack optim_stack_t;
 
-/* For `leaves` vectors of `length` floats. `round` rounds leaves and every sum of two, as a reduction in a type of fewer bits
- * does (the value is still a float); NULL: they are floats. NO_MEMORY, OVERFLOW. */
+/* For `leaves` vectors of `length` floats. `round` rounds leaves and every sum of two, as a reduction in a
+ * type of fewer bits does (the value is still a float); NULL: they are floats. NO_MEMORY, OVERFLOW. */
 typedef void (*optim_round_fn)(float *x, size_t n);
 gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
                                  optim_stack_t **out);
@@ -31,8 +31,8 @@ typedef struct {
     void *user;
     gyre_status_t (*take)(void *user, size_t bytes, void **out);
     void (*give)(void *user, void *memory);
-    /* value [n] = left[0] + value, then left[1] + that, and so on, leaves and sums rounded as the stack's are; the last sum goes
-     * to left[joins - 1] if `keep`. */
+    /* value [n] = left[0] + value, then left[1] + that, and so on, leaves and sums rounded as the stack's
+     * are; the last sum goes to left[joins - 1] if `keep`. */
     gyre_status_t (*join)(void *user, float *value, float *const *left, size_t joins, int keep, size_t n);
 } optim_stack_place_t;
 gyre_status_t optim_stack_create_on(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
@@ -41,13 +41,13 @@ void optim_stack_destroy(optim_stack_t *stack);
 /* Vectors of `length` floats that it holds: a pure function of leaves and group. */
 size_t optim_stack_levels(size_t leaves, size_t group);
 
-/* Where leaf i, not the last, may be computed without a copy: [length], or NULL where the caller must bring its own
- * memory. */
+/* Where leaf i, not the last, may be computed without a copy: [length], or NULL where the caller must bring
+ * its own memory. */
 float *optim_stack_place(optim_stack_t *stack, size_t i);
 
-/* Leaf i, not the last, is complete. `value` [count] is its range [offset, offset + count): what optim_stack_place
- * gave, or the caller's memory, which is overwritten. Once per range of the leaf; ranges are independent. On the host it
- * cannot fail. */
+/* Leaf i, not the last, is complete. `value` [count] is its range [offset, offset + count): what
+ * optim_stack_place gave, or the caller's memory, which is overwritten. Once per range of the leaf; ranges
+ * are independent. On the host it cannot fail. */
 gyre_status_t optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count);
 
 /* The last leaf's range: value [count], in: the leaf, out: the sum of all leaves. Ranges are independent. */

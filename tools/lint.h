@@ -1,4 +1,4 @@
-/* tools/lint.h: what clang-tidy must know of functions in other files; `make lint` includes it before each source.
+/* tools/lint.h: what clang-tidy must know of functions in other files. `make lint` includes it first.
    SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 #include "base/error.h"

@@ -163,7 +163,8 @@ static int run_foreign_or_print(const run_options_t *options)
     return run_foreign_dry(options, &job);
 }
 
-/* The job's id and secret change with every start; this one stays, and travels as any other GYRE_ variable does. */
+/* The job's id and secret change with every start; this one stays, and travels as any other GYRE_ variable
+ * does. */
 static int name_launch(void)
 {
     unsigned char id[8];

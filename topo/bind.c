@@ -69,8 +69,8 @@ typedef struct {
     int *cores;   /* the plan: [ranks] */
 } spread_t;
 
-/* Deals `ranks` ranks out to the domains of `level` in first..end-1, one each in turn; full domains are passed over.
- * Neighbours that are not full thus differ by one at most. */
+/* Deals `ranks` ranks out to the domains of `level` in first..end-1, one each in turn; full domains are
+ * passed over. Neighbours that are not full thus differ by one at most. */
 static void deal(const spread_t *s, int level, int first, int end, int ranks)
 {
     int *quota = s->quota + (size_t)level * (size_t)s->topo->core_count;
@@ -87,8 +87,8 @@ static void deal(const spread_t *s, int level, int first, int end, int ranks)
     }
 }
 
-/* Gives ranks first_rank .. first_rank + ranks - 1 cores of first..end-1 (which have room for them): evenly over the
- * domains of `level`, in each of them evenly over those of the next. */
+/* Gives ranks first_rank .. first_rank + ranks - 1 cores of first..end-1 (which have room for them): evenly
+ * over the domains of `level`, in each of them evenly over those of the next. */
 static void spread(const spread_t *s, int level, int first, int end, int first_rank, int ranks)
 {
     if (level > LEVEL_CORE) {

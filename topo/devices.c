@@ -1,7 +1,7 @@
 /* topo/devices.c: GPUs and network devices, where they hang, and how far they are from cores and each other.
  *
- * The system shows one card under several names (card0, renderD128, nvml0, cuda0; eth2, mlx5_0): the names of one
- * PCI function are one device here, which carries the name that says most. */
+ * The system shows one card under several names (card0, renderD128, nvml0, cuda0; eth2, mlx5_0): the names of
+ * one PCI function are one device here, which carries the name that says most. */
 #include "topo/graph.h"
 
 #include <stdlib.h>
@@ -16,7 +16,8 @@ static hwloc_obj_t pci_of(hwloc_obj_t obj)
     return obj;
 }
 
-/* Display adapters that draw a console and compute nothing: of management controllers and of virtual machines. */
+/* Display adapters that draw a console and compute nothing: of management controllers and of virtual
+ * machines. */
 static int is_console(hwloc_obj_t pci)
 {
     static const unsigned short vendors[] = {
@@ -214,7 +215,8 @@ int topo_nearest_to_core(const topo_t *topo, int core, topo_device_kind_t kind)
     return best;
 }
 
-/* Objects above the place where two devices meet: more means that they meet further down, below more switches. */
+/* Objects above the place where two devices meet: more means that they meet further down, below more
+ * switches. */
 static int meeting_depth(const topo_t *topo, int device_a, int device_b)
 {
     int depth = 0;
@@ -261,7 +263,8 @@ static int package_of(const topo_core_t *core)
     return core->package;
 }
 
-/* The device on which the OS device `name` sits: one function may have several names, of which only one is in its facts. */
+/* The device on which the OS device `name` sits: one function may have several names, of which only one is
+ * in its facts. */
 static const topo_attached_t *device_named(const topo_t *topo, const char *name)
 {
     for (hwloc_obj_t os = NULL; (os = hwloc_get_next_osdev(topo->hwloc, os));) {

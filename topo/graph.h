@@ -31,10 +31,12 @@ struct topo {
 gyre_status_t topo_find_cores(topo_t *topo);
 gyre_status_t topo_find_devices(topo_t *topo);
 
-/* Logical index of the smallest object of `type` that holds all of `set`; -1 if there is none or set is empty. */
+/* Logical index of the smallest object of `type` that holds all of `set`; -1 if there is none or set is
+ * empty. */
 int topo_smallest_around(hwloc_topology_t hwloc, hwloc_obj_type_t type, hwloc_const_cpuset_t set);
 
-/* The bridge above `obj` that another device shares too and that is no host bridge: its PCIe switch; or NULL. */
+/* The bridge above `obj` that another device shares too and that is no host bridge: its PCIe switch; or
+ * NULL. */
 hwloc_obj_t topo_switch_of(const topo_t *topo, int device);
 
 #endif

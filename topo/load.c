@@ -70,7 +70,8 @@ gyre_status_t topo_find_cores(topo_t *topo)
     return GYRE_OK;
 }
 
-/* hwloc answers EINVAL for everything; look first, so that the message can say what is wrong with the file. */
+/* hwloc answers EINVAL for everything; look first, so that the message can say what is wrong with the
+ * file. */
 static gyre_status_t check_file(const char *xml)
 {
     struct stat info;

@@ -1,9 +1,9 @@
 /* topo/signature.c: one number for "the same kind of machine", so that tuning tables know where they apply.
  *
- * It covers what timing depends on and every process of a machine agrees on: the kernel's release, the processor,
- * the shape of the tree with its cache sizes, how many PUs the host's cpuset leaves, and the devices on PCI. It
- * leaves out names that differ from boot to boot, memory sizes (the kernel keeps a varying bit for itself), and this
- * process's own affinity. */
+ * It covers what timing depends on and every process of a machine agrees on: the kernel's release, the
+ * processor, the shape of the tree with its cache sizes, how many PUs the host's cpuset leaves, and the
+ * devices on PCI. It leaves out names that differ from boot to boot, memory sizes (the kernel keeps a varying
+ * bit for itself), and this process's own affinity. */
 #include "topo/graph.h"
 
 #include <string.h>

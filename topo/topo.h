@@ -1,11 +1,12 @@
 /* topo/topo.h: what the machine is: hwloc's tree turned into the graph that communication needs.
  *
- * A pure function of an hwloc topology, of this machine or from an XML file, so that a laptop can test machines
- * that it is not.
+ * A pure function of an hwloc topology, of this machine or from an XML file, so that a laptop can test
+ * machines that it is not.
  *
- * Cores are counted 0, 1, ... over those that this process may run on, in the order of hwloc's tree; the package,
- * NUMA and cache numbers of a core are those of the whole machine, so that two processes of one host that were
- * bound to different cores can compare them. A topo_t does not change after topo_load: threads may share it. */
+ * Cores are counted 0, 1, ... over those that this process may run on, in the order of hwloc's tree; the
+ * package, NUMA and cache numbers of a core are those of the whole machine, so that two processes of one host
+ * that were bound to different cores can compare them. A topo_t does not change after topo_load: threads
+ * may share it. */
 #ifndef TOPO_TOPO_H
 #define TOPO_TOPO_H
 
@@ -45,21 +46,24 @@ typedef struct {
     int machine_cores; /* all there are, also those that this process may not use */
 } topo_summary_t;
 
-/* xml: a file written by lstopo or hwloc; NULL: this machine, of which only the PUs count that both the host's
- * cpuset and this process's affinity allow. The caller frees *out. NOT_FOUND, IO or FORMAT name the file. */
+/* xml: a file written by lstopo or hwloc; NULL: this machine, of which only the PUs count that both the
+ * host's cpuset and this process's affinity allow. The caller frees *out. NOT_FOUND, IO or FORMAT name the
+ * file. */
 gyre_status_t topo_load(const char *xml, topo_t **out);
 /* This machine without its devices, which take longest to find: then it has none. */
 gyre_status_t topo_load_cores(topo_t **out);
 void topo_free(topo_t *topo);
 void topo_summary(const topo_t *topo, topo_summary_t *out);
-/* GPUs first, then NICs, each in the order of hwloc's tree. One PCI function is one device, however many names the
- * system has for it; the display adapters of management controllers and of virtual machines are not GPUs. */
+/* GPUs first, then NICs, each in the order of hwloc's tree. One PCI function is one device, however many
+ * names the system has for it; the display adapters of management controllers and of virtual machines are
+ * not GPUs. */
 const topo_device_t *topo_device(const topo_t *topo, int index); /* NULL out of range */
 const topo_core_t *topo_core(const topo_t *topo, int core);      /* NULL out of range */
-/* The core that the calling thread is confined to, -1 if it may run on several (or topo is of another machine). */
+/* The core that the calling thread is confined to, -1 if it may run on several (or topo is of another
+ * machine). */
 int topo_current_core(const topo_t *topo);
-/* 64-bit signature of what matters for tuning (kernel release, processor and hwloc's shape): the same for every
- * process of the machine, wherever it is bound. */
+/* 64-bit signature of what matters for tuning (kernel release, processor and hwloc's shape): the same for
+ * every process of the machine, wherever it is bound. */
 uint64_t topo_signature(const topo_t *topo);
 
 /* Distance between two cores: the smallest thing that both are inside of. */
@@ -73,30 +77,31 @@ typedef enum {
 } topo_distance_t;
 /* A core out of range, such as the -1 of an unbound rank, is SAME_HOST to all others. */
 topo_distance_t topo_core_distance(const topo_t *topo, int core_a, int core_b);
-/* Between devices: hops over the PCIe tree: 0 same device, 1 same switch, 2 same host bridge, 3 same NUMA node, 4 same
- * host. */
+/* Between devices: hops over the PCIe tree: 0 same device, 1 same switch, 2 same host bridge, 3 same NUMA
+ * node, 4 same host. */
 int topo_device_distance(const topo_t *topo, int device_a, int device_b);
-/* The same between the GPU (or whatever it is) at PCI address `pci`, "0000:17:00.0", and the RDMA device that the system calls
- * `rdma`; 4 if either is not known. */
+/* The same between the GPU (or whatever it is) at PCI address `pci`, "0000:17:00.0", and the RDMA device that
+ * the system calls `rdma`; 4 if either is not known. */
 int topo_gpu_distance(const topo_t *topo, const char *pci, const char *rdma);
-/* The nearest device of a kind to core `core` (same NUMA node, then same package) or to another device (by distance,
- * then by how far down the PCIe tree they meet); of equals the lowest index; -1 if there is none. */
+/* The nearest device of a kind to core `core` (same NUMA node, then same package) or to another device (by
+ * distance, then by how far down the PCIe tree they meet); of equals the lowest index; -1 if there is
+ * none. */
 int topo_nearest_to_core(const topo_t *topo, int core, topo_device_kind_t kind);
 int topo_nearest_to_device(const topo_t *topo, int device, topo_device_kind_t kind);
 
-/* How far the RDMA device that the system calls `name` is from the cores that this process may use: 0 same NUMA node, 1 same
- * package, 2 further (also if the process may use several packages), or not known. */
+/* How far the RDMA device that the system calls `name` is from the cores that this process may use: 0 same
+ * NUMA node, 1 same package, 2 further (also if the process may use several packages), or not known. */
 int topo_rdma_distance(const topo_t *topo, const char *name);
 
 /* --- binding --- */
 typedef enum { TOPO_BIND_NONE = 0, TOPO_BIND_CORE, TOPO_BIND_L3, TOPO_BIND_NUMA } topo_bind_t;
-/* Where each of `ranks` local ranks should run: cores[r] is the core of rank r (-1: unbound). A pure function of the
- * topology: packages, in them NUMA nodes, in them L3 caches share the ranks evenly, and consecutive ranks are near.
- * NONE: all -1. More ranks than cores: CORE leaves all at -1, L3 and NUMA let ranks share their domain.
- * INVALID: ranks < 1. */
+/* Where each of `ranks` local ranks should run: cores[r] is the core of rank r (-1: unbound). A pure function
+ * of the topology: packages, in them NUMA nodes, in them L3 caches share the ranks evenly, and consecutive
+ * ranks are near. NONE: all -1. More ranks than cores: CORE leaves all at -1, L3 and NUMA let ranks share
+ * their domain. INVALID: ranks < 1. */
 gyre_status_t topo_bind_plan(const topo_t *topo, topo_bind_t how, int ranks, int *cores);
-/* Binds the calling process to core `core` of the plan, or to the L3 or NUMA node around it (to the next larger
- * thing where the machine has none); to nothing for NONE or -1. text (may be NULL) gets
+/* Binds the calling process to core `core` of the plan, or to the L3 or NUMA node around it (to the next
+ * larger thing where the machine has none); to nothing for NONE or -1. text (may be NULL) gets
  * "core 3 (package 0, numa 0)". UNSUPPORTED: topo came from a file, or the system refuses. */
 gyre_status_t topo_bind_self(const topo_t *topo, topo_bind_t how, int core, char *text, size_t bytes);
 int topo_bind_parse(const char *word, topo_bind_t *out); /* none core l3 numa; 0 if unknown */
@@ -104,11 +109,11 @@ int topo_bind_parse(const char *word, topo_bind_t *out); /* none core l3 numa; 0
 const char *topo_bind_name(topo_bind_t how);
 
 /* --- who is near whom --- */
-/* Divides the `ranks` ranks of one host into cells: those that share a last-level cache; where a cache spans its package
- * or a rank may leave its cache, those that share a NUMA node. masks[r]: [words] the PUs that rank r may use, by the system's
- * numbers, as sched_getaffinity gives them. cells: [ranks] 0, 1, ... in order of their lowest rank; *count of them. One
- * cell holds all as soon as one rank may leave its NUMA node or uses PUs that the topology does not have. INVALID,
- * NO_MEMORY. */
+/* Divides the `ranks` ranks of one host into cells: those that share a last-level cache; where a cache spans
+ * its package or a rank may leave its cache, those that share a NUMA node. masks[r]: [words] the PUs that
+ * rank r may use, by the system's numbers, as sched_getaffinity gives them. cells: [ranks] 0, 1, ... in order
+ * of their lowest rank; *count of them. One cell holds all as soon as one rank may leave its NUMA node or
+ * uses PUs that the topology does not have. INVALID, NO_MEMORY. */
 gyre_status_t topo_cells(const topo_t *topo, int ranks, const uint64_t *const *masks, int words, int *cells,
                          int *count);
 

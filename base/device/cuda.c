@@ -146,7 +146,7 @@ base_cuda_cannot(cudaError_t rc, int index, const char *format, ...)
     return gyre_fail_quiet(status, "%s", text);
 }
 
-/* ---- the current device ---------------------------------------------------------------------------------- */
+/* ---- the current device -------------------------------------------------------------------------------- */
 
 enum { DEVICES = 64 }; /* whose contexts are kept at hand; others go by cudaSetDevice */
 
@@ -190,9 +190,9 @@ static CUcontext context_of(int index)
     return atomic_compare_exchange_strong(&contexts.of[index], &none, fresh) ? fresh : none;
 }
 
-/* Pushed and popped, not set and set back: cudaSetDevice opens a context on the device that it is given, since CUDA 12 at once,
- * and the current device of a thread that has done nothing yet is device 0. Of a job with a GPU per rank every rank would then
- * take some hundred MiB of device 0. */
+/* Pushed and popped, not set and set back: cudaSetDevice opens a context on the device that it is given,
+ * since CUDA 12 at once, and the current device of a thread that has done nothing yet is device 0. Of a job
+ * with a GPU per rank every rank would then take some hundred MiB of device 0. */
 gyre_status_t base_cuda_enter(int index, int *before)
 {
     cudaError_t rc = cudaGetDevice(before);

@@ -11,7 +11,7 @@
 #include "base/device/cuda_error.h"
 #include "base/error.h"
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr)
 {
@@ -134,7 +134,7 @@ gyre_status_t base_cuda_zero_now(void *ptr, size_t bytes)
     return status;
 }
 
-/* ---- memory of other processes and devices ---------------------------------------------------------------- */
+/* ---- memory of other processes and devices ------------------------------------------------------------- */
 
 _Static_assert(BASE_CUDA_IPC_BYTES == sizeof(cudaIpcMemHandle_t), "a handle's size");
 

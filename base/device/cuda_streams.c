@@ -22,7 +22,7 @@ struct base_cuda_event {
     cudaEvent_t event;
 };
 
-/* ---- streams --------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------------- */
 
 gyre_status_t base_cuda_stream_create(int index, int urgent, base_cuda_stream_t **stream)
 {
@@ -136,7 +136,7 @@ gyre_status_t base_cuda_stream_call(base_cuda_stream_t *stream, void (*fn)(void 
     return status;
 }
 
-/* ---- events ---------------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
 gyre_status_t base_cuda_event_create(int index, int timed, base_cuda_event_t **event)
 {

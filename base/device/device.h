@@ -1,8 +1,8 @@
-/* base/device/device.h: memory, streams and events of a device, host or CUDA, with one set of calls; memory of one process's
- * device in another: base/device/peer.h.
+/* base/device/device.h: memory, streams and events of a device, host or CUDA, with one set of calls; memory
+ * of one process's device in another: base/device/peer.h.
  *
- * In a build without CUDA, or on a machine without its driver, BASE_CUDA calls fail with GYRE_ERR_UNSUPPORTED and
- * one clear line; nothing else changes. */
+ * In a build without CUDA, or on a machine without its driver, BASE_CUDA calls fail with GYRE_ERR_UNSUPPORTED
+ * and one clear line; nothing else changes. */
 #ifndef BASE_DEVICE_DEVICE_H
 #define BASE_DEVICE_DEVICE_H
 
@@ -29,16 +29,20 @@ gyre_status_t base_device_free(base_device_t device, void *ptr);
 /* Where `ptr` lives: host memory unless CUDA knows better. */
 base_device_t base_device_of(const void *ptr);
 
-/* Bytes of the device's memory that are free now, and all of it; of the host: physical memory. Either may be NULL. */
+/* Bytes of the device's memory that are free now, and all of it; of the host: physical memory. Either may
+ * be NULL. */
 gyre_status_t base_device_memory(base_device_t device, size_t *free_bytes, size_t *total);
-/* At the top of main, before any thread: settings of the CUDA driver's that streams which wait for each other need
- * (CUDA_DEVICE_MAX_CONNECTIONS=32: queues of their own; CUDA_MODULE_LOADING=EAGER: no kernel is loaded while another waits), where
- * the environment does not set them. Nothing for a driver that is at work already. */
+/* At the top of main, before any thread: settings of the CUDA driver's that streams which wait for each other
+ * need (CUDA_DEVICE_MAX_CONNECTIONS=32: queues of their own; CUDA_MODULE_LOADING=EAGER: no kernel is loaded
+ * while another waits), where the environment does not set them. Nothing for a driver that is at work
+ * already. */
 void base_device_prepare_process(void);
-/* Makes a CUDA device the calling thread's current one, as launches of kernels want it; nothing for the host. */
+/* Makes a CUDA device the calling thread's current one, as launches of kernels want it; nothing for the
+ * host. */
 gyre_status_t base_device_use(base_device_t device);
-/* Makes `device` current for a while; *before is for leave, which is called by the same thread and restores what was current, if
- * that was no device at all, too (no context is opened on any other device). Nothing for the host. */
+/* Makes `device` current for a while; *before is for leave, which is called by the same thread and restores
+ * what was current, if that was no device at all, too (no context is opened on any other device). Nothing
+ * for the host. */
 enum { BASE_DEVICE_PUSHED = -2 };
 gyre_status_t base_device_enter(base_device_t device, int *before);
 void base_device_leave(base_device_t device, int before);
@@ -46,11 +50,12 @@ void base_device_leave(base_device_t device, int before);
  * UNSUPPORTED: no driver, or it has no such function. */
 gyre_status_t base_device_driver(const char *name, void **function);
 
-/* Host memory, page-aligned, that the device reads and writes directly and copies without the host; for BASE_HOST
- * ordinary memory. */
+/* Host memory, page-aligned, that the device reads and writes directly and copies without the host; for
+ * BASE_HOST ordinary memory. */
 gyre_status_t base_pinned_alloc(base_device_t device, size_t bytes, void **ptr);
 gyre_status_t base_pinned_free(base_device_t device, void *ptr);
-/* The same for memory that is there already; it must be given back before it is freed. INVALID: pinned before. */
+/* The same for memory that is there already; it must be given back before it is freed. INVALID: pinned
+ * before. */
 gyre_status_t base_pin(base_device_t device, void *ptr, size_t bytes);
 gyre_status_t base_unpin(base_device_t device, void *ptr);
 
@@ -66,7 +71,8 @@ gyre_status_t base_stream_destroy(base_stream_t *stream);
 gyre_status_t base_stream_copy(base_stream_t *stream, void *to, const void *from, size_t bytes);
 gyre_status_t base_stream_zero(base_stream_t *stream, void *ptr, size_t bytes);
 gyre_status_t base_stream_wait(base_stream_t *stream); /* all work so far is done */
-/* Calls fn(user) on a thread of the driver's when the work so far is done; fn makes no device call. Host: at once. */
+/* Calls fn(user) on a thread of the driver's when the work so far is done; fn makes no device call. Host:
+ * at once. */
 gyre_status_t base_stream_call(base_stream_t *stream, void (*fn)(void *user), void *user);
 
 /* timed: base_event_elapsed_ms may be asked; costs a little. */
@@ -74,8 +80,8 @@ gyre_status_t base_event_create(base_device_t device, int timed, base_event_t **
 gyre_status_t base_event_destroy(base_event_t *event);
 /* The event is from now on: the work so far of `stream`, which is of the event's device. */
 gyre_status_t base_event_record(base_event_t *event, base_stream_t *stream);
-/* Work that is given to `stream` from now on waits for the event, as it was recorded last; never recorded: for nothing.
- * A host stream waits at once. */
+/* Work that is given to `stream` from now on waits for the event, as it was recorded last; never recorded:
+ * for nothing. A host stream waits at once. */
 gyre_status_t base_stream_wait_event(base_stream_t *stream, base_event_t *event);
 gyre_status_t base_event_done(base_event_t *event, int *done); /* does not wait */
 gyre_status_t base_event_wait(base_event_t *event);

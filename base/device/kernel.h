@@ -1,15 +1,17 @@
 /* base/device/kernel.h: what CUDA sources (.cu) use beyond CUDA's own language; for .cu files only.
  *
- * A .cu file is compiled twice: by nvcc for GPUs, and by g++ with GYRE_EMULATED=1 for the emulator of the tests
- * (tests/emulated), which runs the same kernels on the CPU: threads of a block as fibers, warps, barriers, shared
- * memory. So a .cu file holds kernels and extern "C" launchers, written in CUDA's own words (threadIdx, __shared__,
- * __syncthreads, __shfl_xor_sync, __nv_bfloat16, atomicAdd, float4), and takes from here what those words do not
- * say: launches, dynamic shared memory, waiting for other blocks or processes, and the instructions that need
- * assembly. The names below mean the same on both sides.
+ * A .cu file is compiled twice: by nvcc for GPUs, and by g++ with GYRE_EMULATED=1 for the emulator of the
+ * tests (tests/emulated), which runs the same kernels on the CPU: threads of a block as fibers, warps,
+ * barriers, shared memory. So a .cu file holds kernels and extern "C" launchers, written in CUDA's own words
+ * (threadIdx, __shared__, __syncthreads, __shfl_xor_sync, __nv_bfloat16, atomicAdd, float4), and takes from
+ * here what those words do not say: launches, dynamic shared memory, waiting for other blocks or processes,
+ * and the instructions that need assembly. The names below mean the same on both sides.
  *
  *   GYRE_LAUNCH(kernel, grid, block, bytes, stream, arguments...)   -> cudaError_t
- *       `bytes` of dynamic shared memory, over 48 KiB too. Put commas in template arguments between parentheses.
- *   gyre_load(kernel)                   -> cudaError_t; the driver then need not load it while another kernel waits
+ *       `bytes` of dynamic shared memory, over 48 KiB too. Put commas in template arguments between
+ *       parentheses.
+ *   gyre_load(kernel)                   -> cudaError_t; the driver then need not load it while another kernel
+ *   waits
  *   GYRE_DYNAMIC_SHARED(type, name);   in a kernel: type *name, its dynamic shared memory, 128-byte aligned
  *   GYRE_SPIN();                        in every loop that waits for something another block or process does
  */
@@ -54,7 +56,7 @@ static inline cudaError_t gyre_launch(const char *, void (*kernel)(P...), dim3 g
 /* Lets a block that waits leave the issue slots to those it waits for. */
 #define GYRE_SPIN() __nanosleep(40)
 
-/* ---- flags and data that other devices, processes and the host see ---------------------------------------- */
+/* ---- flags and data that other devices, processes and the host see ------------------------------------- */
 
 /* Sees everything that was written before the matching store_release, on any device or host. */
 static __device__ __forceinline__ uint32_t gyre_load_acquire(const uint32_t *flag)
@@ -99,10 +101,10 @@ static __device__ __forceinline__ void gyre_store16(void *to, uint4 value)
                  : "memory");
 }
 
-/* ---- matrix products of a warp ------------------------------------------------------------------------------ */
+/* ---- matrix products of a warp ------------------------------------------------------------------------- */
 
-/* D[16,8] += A[16,16] B[16,8] in bf16 with sums in fp32: mma.sync.m16n8k16. With group = lane / 4 and t = lane % 4
- * (PTX ISA, "Matrix fragments for mma.m16n8k16"), two neighbours per register:
+/* D[16,8] += A[16,16] B[16,8] in bf16 with sums in fp32: mma.sync.m16n8k16. With group = lane / 4 and t =
+ * lane % 4 (PTX ISA, "Matrix fragments for mma.m16n8k16"), two neighbours per register:
  *   a[0], a[1]: rows group, group + 8 of columns 2t, 2t+1;  a[2], a[3]: the same rows of columns 2t+8, 2t+9
  *   b[0], b[1]: rows 2t, 2t+1 and 2t+8, 2t+9 of column group
  *   d[0], d[1]: row group, columns 2t, 2t+1;  d[2], d[3]: row group + 8 */
@@ -132,9 +134,10 @@ static __device__ __forceinline__ void gyre_ldmatrix_x4_trans(uint32_t r[4], con
                  : "memory");
 }
 
-/* ---- copies from global to shared memory that go on while the thread does other things ----------------------- */
+/* ---- copies from global to shared memory that go on while the thread does other things ----------------- */
 
-/* 16 bytes, both ends 16-byte aligned; the first `valid` of them (0 to 16) are read, the rest becomes zero. */
+/* 16 bytes, both ends 16-byte aligned; the first `valid` of them (0 to 16) are read, the rest becomes
+ * zero. */
 static __device__ __forceinline__ void gyre_cp_async16(void *shared, const void *global, int valid = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

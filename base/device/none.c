@@ -1,5 +1,5 @@
-/* base/device/none.c: a build without CUDA. There are no devices, so only the first three are ever reached; the
- * others say why, should that change. */
+/* base/device/none.c: a build without CUDA. There are no devices, so only the first three are ever reached;
+ * the others say why, should that change. */
 #include "base/device/cuda.h"
 
 #ifndef GYRE_CUDA

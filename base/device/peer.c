@@ -15,7 +15,8 @@
 
 _Static_assert(sizeof(base_device_handle_t) == 128, "a handle travels as it is");
 
-/* An allocation that is mapped, or the pointers of this process itself (begin NULL), which need no mapping. */
+/* An allocation that is mapped, or the pointers of this process itself (begin NULL), which need no
+ * mapping. */
 typedef struct import {
     struct import *next;
     uint64_t process;

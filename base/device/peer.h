@@ -1,13 +1,16 @@
 /* base/device/peer.h: memory of a CUDA device that another rank reads and writes directly.
  *
  * The owner describes a place in its memory by plain bytes, which travel as they are; a receiver, in the same
- * process or another of the same host, turns them into a pointer of its own: in the same process the pointer itself, with
- * access between the two devices, in another one a mapping by CUDA IPC. One mapping serves all places of an allocation,
- * is counted, and goes with its last user, so that memory which the owner frees is not held by forgotten mappings.
+ * process or another of the same host, turns them into a pointer of its own: in the same process the pointer
+ * itself, with access between the two devices, in another one a mapping by CUDA IPC. One mapping serves all
+ * places of an allocation, is counted, and goes with its last user, so that memory which the owner frees is
+ * not held by forgotten mappings.
  *
- * The owner must not free the memory, nor end, before the others have given it up; keeping that order is the caller's.
+ * The owner must not free the memory, nor end, before the others have given it up; keeping that order is the
+ * caller's.
  *
- * Whether memory can be shared is found out by trying: errors are recorded, not logged; a caller that has no other way logs them. */
+ * Whether memory can be shared is found out by trying: errors are recorded, not logged; a caller that has
+ * no other way logs them. */
 #ifndef BASE_DEVICE_PEER_H
 #define BASE_DEVICE_PEER_H
 
@@ -30,12 +33,14 @@ typedef struct {
     unsigned char handle[64];
 } base_device_handle_t;
 
-/* Describes `ptr`, anywhere in CUDA memory of this process (not in an import). INVALID: it is not such memory. */
+/* Describes `ptr`, anywhere in CUDA memory of this process (not in an import). INVALID: it is not such
+ * memory. */
 gyre_status_t base_device_export(const void *ptr, base_device_handle_t *handle);
 /* A pointer to the place for device `on` of this process; the memory from there on is handle->bytes long.
  * UNSUPPORTED: another host, or devices that do not reach one another. Thread-safe. */
 gyre_status_t base_device_import(base_device_t on, const base_device_handle_t *handle, void **ptr);
-/* Gives back one import, by the pointer that it gave; work of streams that uses it is waited for. INVALID: it is not an import. */
+/* Gives back one import, by the pointer that it gave; work of streams that uses it is waited for. INVALID:
+ * it is not an import. */
 gyre_status_t base_device_unimport(void *ptr);
 /* Mappings that are open now, for tests and reports. */
 int base_device_imports(void);

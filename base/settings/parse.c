@@ -23,7 +23,8 @@ static int digits(const char *text, uint64_t *value, const char **end)
     return p != text;
 }
 
-/* Ranks, descriptors and the like: what fits in an int, so that nobody who stores it in one gets a surprise. */
+/* Ranks, descriptors and the like: what fits in an int, so that nobody who stores it in one gets a
+ * surprise. */
 static int parse_int(const char *text, int64_t *number)
 {
     uint64_t value;

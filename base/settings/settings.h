@@ -2,8 +2,8 @@
  *
  * base_settings_load() takes a snapshot once (thread-safe; later calls do nothing); every getter calls it.
  * A flag of a tool overrides through base_settings_set() before anything else runs. Malformed values are an
- * error that names the variable and keeps the default; unknown GYRE_* names are warned of with the nearest known
- * name. A variable that is set to nothing counts as not set. */
+ * error that names the variable and keeps the default; unknown GYRE_* names are warned of with the nearest
+ * known name. A variable that is set to nothing counts as not set. */
 #ifndef BASE_SETTINGS_SETTINGS_H
 #define BASE_SETTINGS_SETTINGS_H
 
@@ -32,15 +32,16 @@ typedef enum {
 /* Reads the environment if that has not happened yet. INVALID if a value was malformed: the last-error text
  * names the first such one, and every call until the next reload says so again. */
 gyre_status_t base_settings_load(void);
-/* Reads the environment anew: for tests, and for gyre_init after a changed environment. What base_settings_set
- * overrode stays overridden. */
+/* Reads the environment anew: for tests, and for gyre_init after a changed environment. What
+ * base_settings_set overrode stays overridden. */
 gyre_status_t base_settings_reload(void);
 
 /* Overrides one setting; `source` is what gyre-doctor prints, such as "flag --algo". Copies both. value NULL:
  * takes the override back. A malformed value is INVALID and changes nothing. */
 gyre_status_t base_settings_set(base_setting_t id, const char *value, const char *source);
 
-/* Strings stay valid, with their old value, after a reload or set: snapshots are kept until the process ends. */
+/* Strings stay valid, with their old value, after a reload or set: snapshots are kept until the process
+ * ends. */
 const char *
 base_setting_string(base_setting_t id);      /* any kind, as given; CHOICE: the listed word; never NULL */
 int64_t base_setting_int(base_setting_t id); /* INT, SIZE, BOOL; CHOICE: the word's place in its list */

@@ -1,9 +1,10 @@
 /* base/settings/values.c: the settings' present values.
  *
- * What readers see is a snapshot that never changes once published: an array of values and the environment that
- * they came from. Readers take it with one acquiring load. A reload or an override builds a new one under a
- * lock and publishes it; old ones stay readable until the process ends, so no reader ever holds a stale pointer.
- * A reload of an unchanged environment publishes nothing, so gyre_init may do it as often as it likes. */
+ * What readers see is a snapshot that never changes once published: an array of values and the environment
+ * that they came from. Readers take it with one acquiring load. A reload or an override builds a new one
+ * under a lock and publishes it; old ones stay readable until the process ends, so no reader ever holds a
+ * stale pointer. A reload of an unchanged environment publishes nothing, so gyre_init may do it as often
+ * as it likes. */
 #include "base/settings/settings.h"
 
 #include <pthread.h>
@@ -56,7 +57,7 @@ static struct warned {
     const char *name;
 } * warned; /* unknown names that were logged already */
 
-/* ---- the environment ------------------------------------------------------------------------------------ */
+/* ---- the environment ----------------------------------------------------------------------------------- */
 
 static const char *env_find(const env_t *env, const char *name)
 {
@@ -98,7 +99,7 @@ static int env_copy(env_t *env)
     return 1;
 }
 
-/* ---- building a snapshot; all of it under the lock ------------------------------------------------------ */
+/* ---- building a snapshot; all of it under the lock ----------------------------------------------------- */
 
 /* Sets values[id] from `text`, or returns 0 and leaves it. */
 static int take(snapshot_t *snapshot, base_setting_t id, const char *text, const char *source)
@@ -293,7 +294,7 @@ gyre_status_t base_settings_set(base_setting_t id, const char *value, const char
     return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static const snapshot_t *get(void)
 {

@@ -1,9 +1,10 @@
 /* base/thread/bias.h: a lock that costs one thread next to nothing.
  *
- * Most locks of a library are taken by one thread only, but must be right with several. The first thread that takes
- * this one becomes its owner and from then on enters with a plain store and a load. When another thread comes, it revokes that
- * once, with a fence in all threads (base/thread/fence.h); afterwards it is an ordinary lock. (Biased locking as in Java's
- * monitors, with the asymmetric fence of Dice, Huang and Yang 2001.) */
+ * Most locks of a library are taken by one thread only, but must be right with several. The first thread that
+ * takes this one becomes its owner and from then on enters with a plain store and a load. When another thread
+ * comes, it revokes that once, with a fence in all threads (base/thread/fence.h); afterwards it is an
+ * ordinary lock. (Biased locking as in Java's monitors, with the asymmetric fence of Dice, Huang and Yang
+ * 2001.) */
 #ifndef BASE_THREAD_BIAS_H
 #define BASE_THREAD_BIAS_H
 
@@ -23,8 +24,9 @@ typedef enum { BASE_BIAS_OWNED = 0, BASE_BIAS_REVOKING = 1, BASE_BIAS_REVOKED = 
 #if !defined(__x86_64__) && !defined(__aarch64__)
 extern _Thread_local char base_bias_me;
 #endif
-/* An address that is this thread's alone: of its control block, from a register, which is cheaper than that of a
- * thread-local variable in a shared library and needs no static TLS, of which programs that load the library late have little. */
+/* An address that is this thread's alone: of its control block, from a register, which is cheaper than that
+ * of a thread-local variable in a shared library and needs no static TLS, of which programs that load the
+ * library late have little. */
 static inline const void *base_bias_self(void)
 {
 #if defined(__x86_64__)
@@ -45,7 +47,8 @@ static inline int base_bias_try(base_bias_t *lock)
 {
     if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == base_bias_self()) {
         atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
-        /* Pairs with base_fence_threads in revoke(): either we see `revoked` below, or the revoker sees `inside`. */
+        /* Pairs with base_fence_threads in revoke(): either we see `revoked` below, or the revoker sees
+         * `inside`. */
         atomic_signal_fence(memory_order_seq_cst);
         if (atomic_load_explicit(&lock->revoked, memory_order_relaxed) == BASE_BIAS_OWNED)
             return 1; /* the thread that was in before was this one */
@@ -54,7 +57,8 @@ static inline int base_bias_try(base_bias_t *lock)
     return base_bias_try_slow(lock);
 }
 
-/* 1: only one thread has ever wanted it, as far as its owner can tell. Who is in and sees 0 should leave soon. */
+/* 1: only one thread has ever wanted it, as far as its owner can tell. Who is in and sees 0 should leave
+ * soon. */
 static inline int base_bias_unwanted(const base_bias_t *lock)
 {
     return atomic_load_explicit(&lock->revoked, memory_order_relaxed) == BASE_BIAS_OWNED;

@@ -1,5 +1,5 @@
-/* base/thread/cacheline.h: hints about who uses a cache line next. They change nothing but speed, and are nothing where the
- * processor has no such instruction. */
+/* base/thread/cacheline.h: hints about who uses a cache line next. They change nothing but speed, and are
+ * nothing where the processor has no such instruction. */
 #ifndef BASE_THREAD_CACHELINE_H
 #define BASE_THREAD_CACHELINE_H
 
@@ -7,10 +7,10 @@
 
 enum { BASE_LINE = 64 };
 
-/* This core will write the lines of [at, at + bytes) soon: get them out of the others' caches now. A line that another core has
- * read must be taken from it first: 8 ns each on a 2-core Xeon when that happens line by line, 5 ns when asked for some
- * lines ahead. A line that nobody else has costs an instruction. Never faults. In assembly, as the builtin means a plain
- * prefetch without -mprfchw. */
+/* This core will write the lines of [at, at + bytes) soon: get them out of the others' caches now. A line
+ * that another core has read must be taken from it first: 8 ns each on a 2-core Xeon when that happens line
+ * by line, 5 ns when asked for some lines ahead. A line that nobody else has costs an instruction. Never
+ * faults. In assembly, as the builtin means a plain prefetch without -mprfchw. */
 static inline void base_claim(const void *at, size_t bytes)
 {
 #if defined(__x86_64__)
@@ -22,8 +22,8 @@ static inline void base_claim(const void *at, size_t bytes)
 #endif
 }
 
-/* Another core will read what this one has just written there: move it towards the cache that they share. The instruction is
- * a no-operation on processors that do not know it. */
+/* Another core will read what this one has just written there: move it towards the cache that they share. The
+ * instruction is a no-operation on processors that do not know it. */
 static inline void base_demote(const void *at, size_t bytes)
 {
 #if defined(__x86_64__)

@@ -18,8 +18,8 @@ int base_futex_wait(_Atomic uint32_t *word, uint32_t expected, base_time_t deadl
         until.tv_nsec = (long)(ns % 1000000000);
         timeout = &until;
     }
-    /* WAIT_BITSET takes a moment on CLOCK_MONOTONIC, which base_time_t is: no arithmetic, no drift over spurious
-     * returns. Not FUTEX_PRIVATE: the waker may be another process. */
+    /* WAIT_BITSET takes a moment on CLOCK_MONOTONIC, which base_time_t is: no arithmetic, no drift over
+     * spurious returns. Not FUTEX_PRIVATE: the waker may be another process. */
     long rc = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, timeout, NULL, FUTEX_BITSET_MATCH_ANY);
     int late = rc != 0 && errno == ETIMEDOUT;
     errno = saved;

@@ -1,8 +1,9 @@
-/* collectives/api/bucket.c: buckets (gyre/bucket.h): tensors packed in order of readiness, reduced while the caller goes on
- * computing.
+/* collectives/api/bucket.c: buckets (gyre/bucket.h): tensors packed in order of readiness, reduced while the
+ * caller goes on computing.
  *
- * A bucket is a counter of tensors that are not ready yet. Buckets start in order (all ranks must call alike), so one that is
- * full waits for those before it. The reductions are ordinary non-blocking collectives of the communicator. */
+ * A bucket is a counter of tensors that are not ready yet. Buckets start in order (all ranks must call
+ * alike), so one that is full waits for those before it. The reductions are ordinary non-blocking
+ * collectives of the communicator. */
 #include <gyre/bucket.h>
 
 #include <stdlib.h>
@@ -266,7 +267,8 @@ gyre_status_t gyre_buckets_progress(gyre_buckets_t *b)
     return progress(b, base_now());
 }
 
-/* Time with at least one bucket under way: the union of their intervals, which begin and end in bucket order. */
+/* Time with at least one bucket under way: the union of their intervals, which begin and end in bucket
+ * order. */
 static base_time_t under_way(const gyre_buckets_t *b)
 {
     base_time_t sum = 0, end = 0;

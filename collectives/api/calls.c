@@ -197,8 +197,8 @@ static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_ty
     return coll_call_start(&c);
 }
 
-/* gatherv and scatterv: away from the root a rank knows its own count only. `mine` is this rank's block, `whole` the
- * buffer of all blocks at the root. */
+/* gatherv and scatterv: away from the root a rank knows its own count only. `mine` is this rank's block,
+ * `whole` the buffer of all blocks at the root. */
 static gyre_status_t rooted_v(coll_call_t *c, const void *whole, const void *mine, size_t my_count,
                               const size_t *counts, const size_t *displs, int root, size_t *whole_count)
 {

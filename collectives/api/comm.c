@@ -23,7 +23,8 @@ static int size_of_part(const int *part_of, int n, int part)
     return size;
 }
 
-/* What hierarchical works on: hosts, or one host's cells if there are several and in each at least two ranks. */
+/* What hierarchical works on: hosts, or one host's cells if there are several and in each at least two
+ * ranks. */
 static void find_parts(gyre_comm_t *comm)
 {
     int cells, least = comm->n;
@@ -130,8 +131,8 @@ void coll_comm_free(gyre_comm_t *comm)
     }
     coll_plan_cache_free(&comm->plans);
     coll_bounce_free_all(comm);
-    /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes, in which messages may
-     * be under way after an error. */
+    /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes,
+     * in which messages may be under way after an error. */
     if (comm->group)
         comm_group_destroy(comm->group);
     if (comm->scratch.base)

@@ -5,8 +5,9 @@
 
 #include "collectives/run/communicator.h"
 
-/* A communicator of `n` ranks of the job: world_ranks[n], of which this process is number `rank`. id: the same on all of
- * them. all_gather(user, ...) gathers bytes of all of them. Collective over them; *out is set on success only. */
+/* A communicator of `n` ranks of the job: world_ranks[n], of which this process is number `rank`. id: the
+ * same on all of them. all_gather(user, ...) gathers bytes of all of them. Collective over them; *out is
+ * set on success only. */
 gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
                              comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                              gyre_comm_t **out);

@@ -73,7 +73,8 @@ static void world_leave(comm_world_t *world, int graceful)
     *world = (comm_world_t){0};
 }
 
-/* exit() without gyre_finalize: the others hear that, rather than of a connection that closed. Children of fork keep quiet. */
+/* exit() without gyre_finalize: the others hear that, rather than of a connection that closed. Children of
+ * fork keep quiet. */
 static void at_exit(void)
 {
     if (process.joined && process.pid == getpid())
@@ -130,7 +131,8 @@ gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline)
     return coll_tune_share(world->boot, GYRE_OK, &process.tune, deadline);
 }
 
-/* Rank 0 knows or measures, the others sleep meanwhile and get it from there. Alone there is nothing to choose. */
+/* Rank 0 knows or measures, the others sleep meanwhile and get it from there. Alone there is nothing to
+ * choose. */
 static gyre_status_t world_tune(const comm_world_t *world, base_time_t deadline, coll_tune_t *tune)
 {
     gyre_status_t st = GYRE_OK;
@@ -192,8 +194,8 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
         c.progress_thread >= 0 ? c.progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
     base_time_t deadline =
         base_deadline(c.init_timeout_s > 0 ? c.init_timeout_s : base_setting_seconds(SET_INIT_TIMEOUT));
-    /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits for all
-     * processors before it registers, 10 ms and more each time. */
+    /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits
+     * for all processors before it registers, 10 ms and more each time. */
     (void)base_fence_processes_ready();
     if (newcomer) {
         st = world_enter(&process.world, deadline);

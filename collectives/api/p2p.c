@@ -19,8 +19,9 @@
 
 enum {
     ALONE_MOST = 8192, /* bytes: what all transports send at once if there is room */
-    /* About 10 us, then the general way of waiting takes over: it has a clock, so it is the one that learns when ranks lose
-     * their cores (comm/wait.c). Far more looks would hide that from it where a look is slow. */
+    /* About 10 us, then the general way of waiting takes over: it has a clock, so it is the one that learns
+     * when ranks lose their cores (comm/wait.c). Far more looks would hide that from it where a look is
+     * slow. */
     LOOKS = 128
 };
 
@@ -115,8 +116,9 @@ static gyre_status_t look(const message_t *m, comm_link_t *link, comm_msg_t *msg
                                     : comm_recv(link, m->buffer, m->bytes, m->tag, msg);
 }
 
-/* Looks until the message has gone or come, at most LOOKS times. Other threads that want the communicator, other communicators that
- * this thread must move, a GYRE_SPIN and ranks without a core of their own need the general way of waiting at once. */
+/* Looks until the message has gone or come, at most LOOKS times. Other threads that want the communicator,
+ * other communicators that this thread must move, a GYRE_SPIN and ranks without a core of their own need
+ * the general way of waiting at once. */
 static gyre_status_t spin(gyre_comm_t *comm, const message_t *m, comm_link_t *link, comm_msg_t *msg)
 {
     gyre_status_t st = look(m, link, msg);
@@ -136,7 +138,8 @@ static gyre_status_t spin(gyre_comm_t *comm, const message_t *m, comm_link_t *li
     return st;
 }
 
-/* What has begun becomes the only request of its queue: for waiting, or (st is an error) for telling what went wrong. */
+/* What has begun becomes the only request of its queue: for waiting, or (st is an error) for telling what
+ * went wrong. */
 static gyre_status_t go_on_as_request(gyre_comm_t *comm, const message_t *m, comm_link_t *link,
                                       const comm_msg_t *msg, gyre_status_t st)
 {
@@ -161,7 +164,8 @@ static gyre_status_t go_on_as_request(gyre_comm_t *comm, const message_t *m, com
     return coll_request_wait(r);
 }
 
-/* A blocking message with nothing else under way on its communicator. The caller is driving and stops driving here. */
+/* A blocking message with nothing else under way on its communicator. The caller is driving and stops
+ * driving here. */
 static gyre_status_t run_alone(gyre_comm_t *comm, message_t *m)
 {
     comm_recorder_slot_t *recorder = comm->world->recorder;
@@ -203,7 +207,8 @@ static gyre_status_t check_message(const char *name, const void *buffer, size_t 
     return GYRE_OK;
 }
 
-/* bounce: NULL, or what stands for a buffer on a device: `buffer` is its memory. Given back if no request comes of it. */
+/* bounce: NULL, or what stands for a buffer on a device: `buffer` is its memory. Given back if no request
+ * comes of it. */
 static gyre_status_t start_message(coll_req_kind_t kind, void *buffer, coll_bounce_t *bounce, size_t count,
                                    gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request)
 {

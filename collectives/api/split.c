@@ -9,8 +9,8 @@
 #include "base/hash.h"
 #include "collectives/api/comm.h"
 
-/* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or none, take part in each
- * round all the same, so that a split is nothing but collectives of the parent. */
+/* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or
+ * none, take part in each round all the same, so that a split is nothing but collectives of the parent. */
 typedef struct {
     gyre_comm_t *parent;
     const int *members; /* [n] parent ranks */
@@ -72,7 +72,8 @@ static gyre_status_t exchange_by_parent(void *user, const void *mine, size_t byt
     return st;
 }
 
-/* Helps the others until nobody needs a round any more; all ranks of the new communicator then agree on whether it was made. */
+/* Helps the others until nobody needs a round any more; all ranks of the new communicator then agree on
+ * whether it was made. */
 static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
 {
     split_round_t ask = {.failed = mine != GYRE_OK};

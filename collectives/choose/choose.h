@@ -3,7 +3,8 @@
  * share, so that all ranks choose the same. Files, in reading order:
  *   select.c     GYRE_ALGO, then a choose line of the tuning file, then rules
  *   cost.h       what a machine's primitive operations cost, by which the rules weigh
- *   tune.h       the tuning file: tune.c obtains it, tune_file.c reads and writes it; measure.c measures costs */
+ *   tune.h       the tuning file: tune.c obtains it, tune_file.c reads and writes it; measure.c measures
+ *                costs */
 #ifndef COLLECTIVES_CHOOSE_CHOOSE_H
 #define COLLECTIVES_CHOOSE_CHOOSE_H
 

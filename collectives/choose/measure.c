@@ -50,7 +50,7 @@ void coll_cost_builtin(coll_cost_t *out)
                          .cores = cores > 0 ? (int)cores : 1};
 }
 
-/* ---- what one thread can do ----------------------------------------------------------------------------- */
+/* ---- what one thread can do ---------------------------------------------------------------------------- */
 
 typedef struct {
     unsigned char *memory; /* [REGION] */
@@ -118,7 +118,7 @@ static void measure_alone(const bench_t *b, coll_cost_t *out)
         out->cma_rate = (double)(large / 4) / (large_read - eight);
 }
 
-/* ---- what takes two ------------------------------------------------------------------------------------- */
+/* ---- what takes two ------------------------------------------------------------------------------------ */
 
 typedef enum { JOB_PONG, JOB_FILL, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
 
@@ -300,7 +300,7 @@ static void measure_pair(const bench_t *b, coll_cost_t *out)
     free(p);
 }
 
-/* ---- what takes all ------------------------------------------------------------------------------------- */
+/* ---- what takes all ------------------------------------------------------------------------------------ */
 
 typedef struct {
     unsigned char *memory;
@@ -356,7 +356,7 @@ static void measure_all(const bench_t *b, coll_cost_t *out)
     out->total_memory = started == b->ncpus && sum > 2 * out->copy_memory ? sum : 2 * out->copy_memory;
 }
 
-/* ---- where ---------------------------------------------------------------------------------------------- */
+/* ---- where --------------------------------------------------------------------------------------------- */
 
 /* The core that a hardware thread belongs to; its own number where the system does not say. */
 static int core_of(int cpu)

@@ -78,7 +78,7 @@ static void cost_set(coll_cost_t *cost, const coll_cost_field_t *field, double v
     }
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 enum { WORDS_MOST = 24, LINE_MOST = 1024 };
 
@@ -307,7 +307,7 @@ gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t
     return st;
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static void print_range(FILE *out, const char *word, uint64_t low, uint64_t high, uint64_t none)
 {

@@ -1,4 +1,5 @@
-/* collectives/kernels/avx512.c: the kernels for x86 with AVX-512 F, BW, DQ and VL (Skylake-SP, Zen 4 and later). */
+/* collectives/kernels/avx512.c: the kernels for x86 with AVX-512 F, BW, DQ and VL (Skylake-SP, Zen 4 and
+ * later). */
 #if defined(__x86_64__)
 
 #include <immintrin.h>

@@ -1,7 +1,8 @@
-/* collectives/kernels/float16.h: the two 16-bit float formats by integer arithmetic, the same bits everywhere.
+/* collectives/kernels/float16.h: the two 16-bit float formats by integer arithmetic, the same bits
+ * everywhere.
  *
- * Denormals are kept, rounding is to nearest even, overflow gives infinity. A NaN stays a NaN of the same sign: quiet, with the upper
- * bits of its payload, as F16C and Arm convert it. */
+ * Denormals are kept, rounding is to nearest even, overflow gives infinity. A NaN stays a NaN of the same
+ * sign: quiet, with the upper bits of its payload, as F16C and Arm convert it. */
 #ifndef COLLECTIVES_KERNELS_FLOAT16_H
 #define COLLECTIVES_KERNELS_FLOAT16_H
 
@@ -34,7 +35,8 @@ KERNEL_INLINE float kernel_from_bfloat(uint16_t h)
     return kernel_float((uint32_t)h << 16);
 }
 
-/* The bfloat nearest to f, still as the upper half of 32 bits. Branchless, so that loops over it vectorise. */
+/* The bfloat nearest to f, still as the upper half of 32 bits. Branchless, so that loops over it
+ * vectorise. */
 KERNEL_INLINE uint32_t kernel_round_bfloat_bits(float f)
 {
     uint32_t u = kernel_bits(f);

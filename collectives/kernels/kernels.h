@@ -1,5 +1,6 @@
-/* collectives/kernels/kernels.h: the arithmetic of reductions: multi-source, so k inputs are read once and the output
- * is written once. The instruction set is chosen at run time (GYRE_KERNELS); all give the same bits. */
+/* collectives/kernels/kernels.h: the arithmetic of reductions: multi-source, so k inputs are read once and
+ * the output is written once. The instruction set is chosen at run time (GYRE_KERNELS); all give the same
+ * bits. */
 #ifndef COLLECTIVES_KERNELS_KERNELS_H
 #define COLLECTIVES_KERNELS_KERNELS_H
 
@@ -8,18 +9,20 @@
 
 #include <gyre/types.h>
 
-/* dst[i] = srcs[0][i] op ... op srcs[k-1][i], combined in the canonical tree over k sources: balanced, split at the largest power
- * of two below k; operand order left to right. k >= 1 (k = 1 copies). dst may be exactly one of srcs; otherwise
- * no overlap. Any alignment. AVG adds; coll_kernel_divide ends it. 16-bit floats: each combination is
- * computed in fp32 and rounded to nearest even, so that partial results that travel have the same bits as those
- * that do not. */
+/* dst[i] = srcs[0][i] op ... op srcs[k-1][i], combined in the canonical tree over k sources: balanced, split
+ * at the largest power of two below k; operand order left to right. k >= 1 (k = 1 copies). dst may be exactly
+ * one of srcs; otherwise no overlap. Any alignment. AVG adds; coll_kernel_divide ends it. 16-bit floats: each
+ * combination is computed in fp32 and rounded to nearest even, so that partial results that travel have the
+ * same bits as those that do not. */
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,
                         size_t count);
 /* dst[i] = src[i] * factor; dst == src allowed. */
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor);
-/* `factor` as integers are scaled by it: truncated, as the bits that modular multiplication needs; out of range: the nearest. */
+/* `factor` as integers are scaled by it: truncated, as the bits that modular multiplication needs; out of
+ * range: the nearest. */
 uint64_t coll_kernel_whole(double factor);
-/* buf[i] = buf[i] / n (the finishing step of AVG). Floats: one correctly rounded division (16-bit: in fp32). */
+/* buf[i] = buf[i] / n (the finishing step of AVG). Floats: one correctly rounded division (16-bit: in
+ * fp32). */
 void coll_kernel_divide(gyre_type_t type, void *buf, size_t count, int n);
 void coll_kernel_copy(void *dst, const void *src, size_t bytes);
 

@@ -1,4 +1,5 @@
-/* collectives/kernels/scalar.c: the kernels for any machine: no instruction beyond the compiler's baseline. */
+/* collectives/kernels/scalar.c: the kernels for any machine: no instruction beyond the compiler's
+ * baseline. */
 #define KERNEL_TABLE coll_kernels_scalar
 #define KERNEL_NAME  "scalar"
 #include "collectives/kernels/template.h"

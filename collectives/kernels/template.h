@@ -4,16 +4,17 @@
  *   KERNEL_TABLE   the table to define      KERNEL_NAME   its name, a string
  * and, where the set has instructions for halves, how to work on KERNEL_HALF_WIDTH of them at once:
  *   kernel_half_v                a vector of that many floats, with + * and / on it
- *   kernel_half_load(p)          from unaligned halves          kernel_half_store(p, v)   rounds to nearest even
+ *   kernel_half_load(p)          from unaligned halves          kernel_half_store(p, v)   rounds to nearest
+ *   even
  *   kernel_half_round(v)         as if stored and loaded        kernel_half_splat(f)      f in every lane
  *
- * All else is plain loops over elements, which the compiler turns into vectors of the file's -m flags: types of
- * alignment 1 give unaligned loads; KERNEL_LOOP says that iterations are independent (dst may be exactly one of the sources, never
- * a shifted one).
+ * All else is plain loops over elements, which the compiler turns into vectors of the file's -m flags: types
+ * of alignment 1 give unaligned loads; KERNEL_LOOP says that iterations are independent (dst may be exactly
+ * one of the sources, never a shifted one).
  *
- * The bits are the same in every set: integer arithmetic wraps, float sums and products are single IEEE operations
- * in a fixed order (the build forbids contraction), min and max are integer comparisons. Only which NaN comes out of a sum or
- * product of NaNs is not promised: compilers may swap operands. */
+ * The bits are the same in every set: integer arithmetic wraps, float sums and products are single IEEE
+ * operations in a fixed order (the build forbids contraction), min and max are integer comparisons. Only
+ * which NaN comes out of a sum or product of NaNs is not promised: compilers may swap operands. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -241,9 +242,9 @@ DEFINE_SCALE(f64, kernel_f64, s[i] * factor)
         for (size_t i = 0; i < count; i++)                    \
             d[i] = EXPRESSION;                                \
     }
-/* Integers that a float holds exactly are divided as floats, which has vectors; truncating gives the integer quotient:
- * a true quotient that is no integer is at least 1/n away from the next, rounding moves it by less than x / 2^24 / n
- * (fp64: x / 2^53 / n), and x is below 2^16 (2^32). */
+/* Integers that a float holds exactly are divided as floats, which has vectors; truncating gives the integer
+ * quotient: a true quotient that is no integer is at least 1/n away from the next, rounding moves it by less
+ * than x / 2^24 / n (fp64: x / 2^53 / n), and x is below 2^16 (2^32). */
 DEFINE_DIVIDE(i8, kernel_i8, float, (int8_t)(int32_t)((float)d[i] / by))
 DEFINE_DIVIDE(u8, kernel_u8, float, (uint8_t)(int32_t)((float)d[i] / by))
 DEFINE_DIVIDE(i16, kernel_i16, float, (int16_t)(int32_t)((float)d[i] / by))

@@ -58,7 +58,7 @@ int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t 
                       : comm_group_find_call(comm->group, rank, seq, 0, -1, call);
 }
 
-/* ---- whom an operation waits for ---------------------------------------------------------------------------------- */
+/* ---- whom an operation waits for ----------------------------------------------------------------------- */
 
 enum { BLOCKERS = 8 };
 typedef struct {
@@ -131,7 +131,7 @@ static void log_open_steps(const gyre_request_t *r)
         }
 }
 
-/* ---- who keeps all waiting ------------------------------------------------------------------------------------------ */
+/* ---- who keeps all waiting ----------------------------------------------------------------------------- */
 
 typedef struct {
     char *at;
@@ -309,7 +309,7 @@ static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r,
     return GYRE_OK;
 }
 
-/* ---- ranks that disagree ---------------------------------------------------------------------------------------------- */
+/* ---- ranks that disagree ------------------------------------------------------------------------------- */
 
 int coll_disagreeing(const gyre_request_t *r, comm_call_t *call)
 {
@@ -402,7 +402,7 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
              then[0] ? "sent for" : "called", other, then, why);
 }
 
-/* ---- the story ---------------------------------------------------------------------------------------------------------- */
+/* ---- the story ----------------------------------------------------------------------------------------- */
 
 gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
                                 const char *why, char *text, size_t bytes)

@@ -1,4 +1,5 @@
-/* collectives/run/bounce.c: pinned memory for messages from and to device memory, kept by the communicator for the next ones. */
+/* collectives/run/bounce.c: pinned memory for messages from and to device memory, kept by the communicator
+ * for the next ones. */
 #include "collectives/run/bounce.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* collectives/run/communicator.h: the inside of gyre_comm_t and gyre_request_t, shared by the files of this room that
- * start and drive operations.
+/* collectives/run/communicator.h: the inside of gyre_comm_t and gyre_request_t, shared by the files of this
+ * room that start and drive operations.
  *
  * The lock is `driving`: the thread that holds it may read and change the queues and run operations. The
  * thread that took `driving` first takes it with a plain store. A wait loop never waits for `driving`:
@@ -102,8 +102,8 @@ struct gyre_comm {
     gyre_request_t *device_head, *device_tail; /* requests on device memory, in call order */
     coll_p2p_peer_t *p2p;                      /* [n], made by the first send or recv */
     uint32_t p2p_pass;
-    size_t
-        *own_count; /* [n] zeros but this rank's entry: counts of gatherv and scatterv away from the root */
+    /* [n] zeros but this rank's entry: counts of gatherv and scatterv away from the root */
+    size_t *own_count;
     gyre_request_t *free_requests;
     coll_plan_cache_t plans;
     coll_scratch_t scratch;
@@ -111,8 +111,8 @@ struct gyre_comm {
     coll_oneshot_run_t exchange; /* of the head, if its plan is one; or of a blocking call without request */
 
     base_bias_t driving; /* see above */
-    uint64_t
-        visited; /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
+    /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
+    uint64_t visited;
     _Atomic int registered; /* in the registry; changes under the registry's mutex */
     gyre_comm_t *next_registered;
     _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
@@ -141,9 +141,9 @@ gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
  * parent. */
 gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
 
-/* Fixes the choice for the operation line->op of this communicator, before all choose lines; what the line does
- * not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process; conditions and
- * errors as above. */
+/* Fixes the choice for the operation line->op of this communicator, before all choose lines; what the line
+ * does not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process;
+ * conditions and errors as above. */
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
 
 /* --- request.c --- */
@@ -155,13 +155,13 @@ int coll_request_reserve(gyre_comm_t *comm);
  * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
 gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
-/* Appends to the communicator's queue. now: base_now(), or 0 for a call that is waited for at once: most of these are done
- * before it is time to read the clock. */
+/* Appends to the communicator's queue. now: base_now(), or 0 for a call that is waited for at once: most of
+ * these are done before it is time to read the clock. */
 void coll_request_enqueue(gyre_request_t *r, base_time_t now);
 /* Back to the communicator's spare ones. The caller is driving. */
 void coll_request_free_driving(gyre_request_t *r);
-/* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long as the others are on
- * time. The caller is driving and stops driving here. */
+/* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long
+ * as the others are on time. The caller is driving and stops driving here. */
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
                                comm_call_t *call);
 /* Moves all operations of `comm` a step. > 0: something moved. 0: nothing moved, or another thread is
@@ -173,14 +173,16 @@ int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
  * ms of such looks, writes the rank for which the first operation waits to the flight recorder, for ranks
  * that wait for us. */
 void coll_note_idle(gyre_comm_t *comm);
-/* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole story where it is
- * known from elsewhere (and others know it, too), or NULL. The caller is driving. */
+/* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole
+ * story where it is known from elsewhere (and others know it, too), or NULL. The caller is driving. */
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
-/* Ends all operations of `comm` with ABORTED here, and on all its ranks; an earlier error stays. The caller is driving. */
+/* Ends all operations of `comm` with ABORTED here, and on all its ranks; an earlier error stays. The
+ * caller is driving. */
 void coll_comm_abort(gyre_comm_t *comm, const char *text);
 /* All other ranks hear that it has failed. */
 void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
-/* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The caller is driving. */
+/* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The
+ * caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
 void coll_request_finish(gyre_request_t *r, gyre_status_t status);
 
@@ -189,7 +191,8 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status);
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
 /* Do they agree in all that is shown? */
 int coll_same_call(const comm_call_t *a, const comm_call_t *b);
-/* A call stands where the other ranks can see it; of a rank, the newest one with that number. The caller of post is driving. */
+/* A call stands where the other ranks can see it; of a rank, the newest one with that number. The caller
+ * of post is driving. */
 void coll_post_call(gyre_comm_t *comm, const comm_call_t *call);
 int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call);
 /* A rank of the communicator that r waits for; -1: none that is known. The caller is driving. */
@@ -199,8 +202,9 @@ int coll_first_blocker(const gyre_request_t *r);
  * other in different places (one for a post, one at a link), so only this comparison finds the
  * disagreement. */
 int coll_disagreeing(const gyre_request_t *r, comm_call_t *call);
-/* The story of r's failure, for gyre_last_error. why: what is known. For TIMEOUT others are asked, which takes COMM_BLAME_SECONDS at
- * most; ABORTED then (quiet), and no text: the communicator has been aborted meanwhile. The caller is driving. */
+/* The story of r's failure, for gyre_last_error. why: what is known. For TIMEOUT others are asked, which
+ * takes COMM_BLAME_SECONDS at most; ABORTED then (quiet), and no text: the communicator has been aborted
+ * meanwhile. The caller is driving. */
 gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status,
                                 const char *why, char *text, size_t bytes);
 
@@ -239,8 +243,8 @@ gyre_status_t coll_fault_arm(gyre_comm_t *comm);
 void coll_fault_strike(gyre_comm_t *comm, coll_shape_t *shape, const void **send, void **recv);
 
 /* --- p2p.c --- */
-/* A message whose arguments are right, on a communicator that has not failed (coll_check_comm), wherever its buffer lies;
- * request: NULL: blocking. */
+/* A message whose arguments are right, on a communicator that has not failed (coll_check_comm), wherever its
+ * buffer lies; request: NULL: blocking. */
 gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
                              gyre_comm_t *comm, gyre_request_t **request);
 int coll_p2p_advance(gyre_comm_t *comm);

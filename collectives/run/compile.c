@@ -1,5 +1,5 @@
-/* collectives/run/compile.c: turns a schedule (elements, buffers by name) into a segment that the executor can run
- * (bytes, steps sorted by channel, views found).
+/* collectives/run/compile.c: turns a schedule (elements, buffers by name) into a segment that the executor
+ * can run (bytes, steps sorted by channel, views found).
  *
  * A *view* is a received range of TMP that need not be copied. The condition: only later COPY and REDUCE
  * steps of the RECV's own channel read the range, before anything overwrites it. These steps can then read

@@ -1,8 +1,8 @@
 /* collectives/run/executor.c: runs a plan for real.
  *
- * One loop over the channels: each goes forward until its next step cannot move; sends that are under way are asked
- * again in each turn. Nothing blocks, nothing is allocated, no system call is made here: waiting is the business
- * of collectives/run/request.c. */
+ * One loop over the channels: each goes forward until its next step cannot move; sends that are under way are
+ * asked again in each turn. Nothing blocks, nothing is allocated, no system call is made here: waiting is the
+ * business of collectives/run/request.c. */
 #include "collectives/run/communicator.h"
 
 #include "base/error.h"
@@ -47,8 +47,8 @@ static void scale_input(gyre_request_t *r, const coll_segment_t *g)
     }
 }
 
-/* Scratch memory grows to what the largest plan so far needs; nothing of this communicator runs meanwhile. It is a
- * window, so that peers can read partial results where they lie. */
+/* Scratch memory grows to what the largest plan so far needs; nothing of this communicator runs meanwhile. It
+ * is a window, so that peers can read partial results where they lie. */
 static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
 {
     if (bytes <= comm->scratch.bytes)
@@ -112,8 +112,9 @@ static int lane_blocked(const gyre_request_t *r, const coll_segment_t *g, uint32
     return 0;
 }
 
-/* Posts a send. It never holds up its channel, however full the lane is: a schedule is free of deadlock on that condition
- * (schedule.h), so what finds no place yet is kept with the sends under way and tried again in order. */
+/* Posts a send. It never holds up its channel, however full the lane is: a schedule is free of deadlock on
+ * that condition (schedule.h), so what finds no place yet is kept with the sends under way and tried again
+ * in order. */
 static gyre_status_t advance_send(gyre_request_t *r, coll_segment_t *g, uint32_t index)
 {
     coll_pstep_t *s = &g->steps[index];

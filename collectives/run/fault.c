@@ -1,5 +1,6 @@
-/* collectives/run/fault.c: GYRE_FAULT=rank:op:kind: this rank meets a mishap at its op-th collective of the job's communicator,
- * counted from 1. For tests of programs that want to survive one, and of Gyre itself; costs one comparison per call. */
+/* collectives/run/fault.c: GYRE_FAULT=rank:op:kind: this rank meets a mishap at its op-th collective of the
+ * job's communicator, counted from 1. For tests of programs that want to survive one, and of Gyre itself;
+ * costs one comparison per call. */
 #include "collectives/run/communicator.h"
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* collectives/run/joint.h: JOINT steps (collectives/schedules/schedule.h) for real: announcements, and work in other ranks' memory. */
+/* collectives/run/joint.h: JOINT steps (collectives/schedules/schedule.h) for real: announcements, and
+ * work in other ranks' memory. */
 #ifndef COLLECTIVES_RUN_JOINT_H
 #define COLLECTIVES_RUN_JOINT_H
 
@@ -8,7 +9,8 @@
 size_t coll_joint_place(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Adds to a segment what its JOINT steps need. `bytes`: of the vector. NO_MEMORY. */
 gyre_status_t coll_joint_prepare(const gyre_comm_t *comm, size_t bytes, coll_segment_t *segment);
-/* Before a segment's first step: writes the announcement. tmp: where TMP is; in, out: the buffers, NULL: not used. */
+/* Before a segment's first step: writes the announcement. tmp: where TMP is; in, out: the buffers, NULL:
+ * not used. */
 void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *in, const void *out);
 /* Goes on with step `s`. in, out: this rank's buffers. IN_PROGRESS: call again; s->msg.done is 1 if anything
  * was done. */

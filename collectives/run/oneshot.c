@@ -139,8 +139,8 @@ static void write_post(const coll_oneshot_run_t *e, char *to)
     }
 }
 
-/* dst = all ranks' elements [at, at + count) of what they posted, added up. Own input is taken from where it lies, unless
- * it was scaled on the way. */
+/* dst = all ranks' elements [at, at + count) of what they posted, added up. Own input is taken from where it
+ * lies, unless it was scaled on the way. */
 static void add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at, size_t count)
 {
     const coll_plan_t *p = e->plan;
@@ -243,8 +243,8 @@ void coll_oneshot_begin(coll_oneshot_run_t *e)
     e->state = COLL_ONESHOT_POSTS;
     e->next = 0;
     e->posted = post_count(e->plan, e->comm->rank, e->comm->n);
-    /* A post stands for all calls so far: a disagreement between ranks none of which read what the other posted (two roots of
-     * a broadcast) is found by the next call in which they do. */
+    /* A post stands for all calls so far: a disagreement between ranks none of which read what the other
+     * posted (two roots of a broadcast) is found by the next call in which they do. */
     e->comm->exchange_chain = (e->comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
     e->tag.sig = e->comm->exchange_chain;
     coll_op_t op = e->plan->shape.op;

@@ -1,5 +1,5 @@
-/* collectives/run/oneshot.h: small collectives among the ranks of one host as one exchange of outboxes (comm/memory/outbox.h),
- * without a schedule. */
+/* collectives/run/oneshot.h: small collectives among the ranks of one host as one exchange of outboxes
+ * (comm/memory/outbox.h), without a schedule. */
 #ifndef COLLECTIVES_RUN_ONESHOT_H
 #define COLLECTIVES_RUN_ONESHOT_H
 
@@ -26,8 +26,8 @@ typedef struct {
     const void *from[COMM_OUTBOX_RANKS];
 } coll_oneshot_run_t;
 
-/* 1 if a call of this shape can go this way: all ranks on one host, and the posts, which every rank must know the size of, short
- * enough. The same on all ranks. */
+/* 1 if a call of this shape can go this way: all ranks on one host, and the posts, which every rank must know
+ * the size of, short enough. The same on all ranks. */
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
 /* Begins the communicator's next exchange; no other may be under way. The caller is driving. */
 void coll_oneshot_begin(coll_oneshot_run_t *e);

@@ -1,6 +1,7 @@
 /* collectives/run/plan.c: from a call's shape to a plan, and the cache of plans.
  *
- * Long operations are cut into segments (segments.c), which run one after the other with shifted base pointers. */
+ * Long operations are cut into segments (segments.c), which run one after the other with shifted base
+ * pointers. */
 #include "collectives/run/plan.h"
 
 #include <stdlib.h>
@@ -46,7 +47,8 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
     return 1;
 }
 
-/* What ranks must agree on. Counts that a rank need not know (gather, scatter, all_to_all of uneven sizes) stay out. */
+/* What ranks must agree on. Counts that a rank need not know (gather, scatter, all_to_all of uneven sizes)
+ * stay out. */
 static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, int fast)
 {
     uint64_t head[10] = {(uint64_t)s->op,

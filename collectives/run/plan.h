@@ -103,8 +103,8 @@ struct coll_plan {
     base_arena_t arena;
 };
 
-/* A hash table; a model has as many shapes as it has buckets of different sizes. The least recently used go first once
- * there are too many, or too large ones. */
+/* A hash table; a model has as many shapes as it has buckets of different sizes. The least recently used go
+ * first once there are too many, or too large ones. */
 enum { COLL_PLAN_CHAINS = 64, COLL_PLANS_MOST = 1024, COLL_PLAN_BYTES_MOST = 32 << 20 };
 typedef struct {
     coll_plan_t *chain[COLL_PLAN_CHAINS];

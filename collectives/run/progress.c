@@ -1,5 +1,5 @@
-/* collectives/run/progress.c: the registry of communicators with non-blocking operations under way, and the optional thread
- * that drives them.
+/* collectives/run/progress.c: the registry of communicators with non-blocking operations under way, and the
+ * optional thread that drives them.
  *
  * A blocking call on an otherwise idle communicator never comes here: its caller drives it. */
 #include "collectives/run/communicator.h"
@@ -67,8 +67,9 @@ void coll_registry_remove(gyre_comm_t *comm)
     pthread_mutex_unlock(&registry.lock);
 }
 
-/* The next communicator of this pass, with this thread driving it, or NULL. Taken under the lock, driven without it: nobody
- * waits for somebody else's copying. A communicator cannot go away meanwhile, since freeing it takes a turn at driving. */
+/* The next communicator of this pass, with this thread driving it, or NULL. Taken under the lock, driven
+ * without it: nobody waits for somebody else's copying. A communicator cannot go away meanwhile, since
+ * freeing it takes a turn at driving. */
 static gyre_comm_t *take_next(const gyre_comm_t *except, uint64_t pass, int *others)
 {
     gyre_comm_t *found = NULL;

@@ -127,7 +127,8 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
         coll_call_text(&r->call, mine, sizeof mine);
         snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank, why);
     }
-    /* what would kill an operation only, had it happened before anything was sent, leaves the others waiting now */
+    /* what would kill an operation only, had it happened before anything was sent, leaves the others
+     * waiting now */
     if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
         status = GYRE_ERR_ABORTED;
     gyre_fail(status, "%s", text);
@@ -301,7 +302,8 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
     coll_stop_driving(comm);
 }
 
-/* An exchange that has begun becomes the request at the head of the queue: for waiting, and for telling what went wrong. */
+/* An exchange that has begun becomes the request at the head of the queue: for waiting, and for telling
+ * what went wrong. */
 static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
                                            const comm_call_t *call)
 {
@@ -392,7 +394,8 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
     }
     wait->deadline = r->deadline;
     if (others > 0 || r->kind == COLL_REQ_DEVICE) {
-        /* communicators need this thread as well, and their doorbells ring elsewhere, or a device rings none: sleep briefly only */
+        /* communicators need this thread as well, and their doorbells ring elsewhere, or a device rings
+         * none: sleep briefly only */
         base_time_t soon = base_now() + (r->kind == COLL_REQ_DEVICE ? DEVICE_NAP_NS : NAP_NS);
         wait->deadline = soon < r->deadline ? soon : r->deadline;
     }
@@ -429,8 +432,8 @@ static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
     return status;
 }
 
-/* Waits for r of a team, whose operations are on devices: nobody rings a bell, so it looks, and sleeps in between once that has
- * lasted. OK: it is done; TIMEOUT. */
+/* Waits for r of a team, whose operations are on devices: nobody rings a bell, so it looks, and sleeps in
+ * between once that has lasted. OK: it is done; TIMEOUT. */
 static gyre_status_t look_until_done(gyre_request_t *r, comm_wait_t *wait)
 {
     const struct timespec nap = {.tv_nsec = DEVICE_NAP_NS};

@@ -13,8 +13,9 @@
 
 enum {
     CHUNK_LEAST = 16 << 10, /* bytes */
-    /* Of a pipeline, which costs a few to empty: on one host 128 MiB of the longest, 256 KiB; between hosts, where chunks are
-     * shorter, and hierarchical's the more so the more hosts, 128 MiB of 128 KiB to 16 MiB of 16 KiB. */
+    /* Of a pipeline, which costs a few to empty: on one host 128 MiB of the longest, 256 KiB; between hosts,
+     * where chunks are shorter, and hierarchical's the more so the more hosts, 128 MiB of 128 KiB to 16
+     * MiB of 16 KiB. */
     SEGMENT_CHUNKS = 512,
     SEGMENT_CHUNKS_BETWEEN = 1024
 };
@@ -52,7 +53,8 @@ size_t coll_longest_block(const coll_shape_t *shape, int n)
     return may_cut(shape) ? longest_of(shape, n) : 0;
 }
 
-/* Pipelines of chunks run in one go, as far as their TMP fits the budget with chunks that are worth a message. */
+/* Pipelines of chunks run in one go, as far as their TMP fits the budget with chunks that are worth a
+ * message. */
 static int size_pipeline(const gyre_comm_t *comm, coll_plan_t *p, size_t longest)
 {
     const coll_tmp_ask_t ask = tmp_ask(comm, p);

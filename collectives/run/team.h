@@ -44,7 +44,8 @@ struct coll_team {
     gyre_status_t status;
     char text[1700];
     void (*drop)(coll_team_t *team); /* frees the arenas, when the last communicator has gone */
-    /* which shapes schedules serve (collectives/gpu/plans/schedule.c), under the lock, and the bytes of each arena that are theirs */
+    /* which shapes schedules serve (collectives/gpu/plans/schedule.c), under the lock, and the bytes of
+     * each arena that are theirs */
     struct coll_cuda_plan *plans;
     size_t planned;
     int *host_of;            /* [n] zeros */

@@ -1,5 +1,5 @@
-/* collectives/schedules/algorithms.c: the table of algorithms (collectives/schedules/algorithms.def), and building a schedule with
- * one of them. */
+/* collectives/schedules/algorithms.c: the table of algorithms (collectives/schedules/algorithms.def), and
+ * building a schedule with one of them. */
 #include "collectives/schedules/algorithms.h"
 
 #include <string.h>

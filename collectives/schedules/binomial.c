@@ -1,5 +1,5 @@
-/* collectives/schedules/binomial.c: binomial trees over the blocks of the canonical tree: log2 n rounds, for short
- * messages.
+/* collectives/schedules/binomial.c: binomial trees over the blocks of the canonical tree: log2 n rounds, for
+ * short messages.
  *
  * A block of ranks is represented by `root` if it lies in it, else by its first rank. Upwards (reduce,
  * gather) the representative of one half sends what the half has to the representative of both; downwards

@@ -1,5 +1,5 @@
-/* collectives/schedules/blocks.c: where things lie: shards, chunks, blocks, in-place aliasing, and messages of several
- * pieces. */
+/* collectives/schedules/blocks.c: where things lie: shards, chunks, blocks, in-place aliasing, and messages
+ * of several pieces. */
 #include "collectives/schedules/generator.h"
 
 coll_range_t coll_shard(size_t count, int n, int j)

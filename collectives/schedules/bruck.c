@@ -1,5 +1,5 @@
-/* collectives/schedules/bruck.c: the dissemination pattern (Bruck et al. 1997): in round k talk to the ranks 2^k
- * away, ceil(log2 n) rounds, for short messages.
+/* collectives/schedules/bruck.c: the dissemination pattern (Bruck et al. 1997): in round k talk to the ranks
+ * 2^k away, ceil(log2 n) rounds, for short messages.
  *
  *  all_gather   After k rounds a rank has the blocks of 2^k ranks, its own and the next ones (cyclically);
  *               it gets as many more from the rank 2^k further on. Blocks lie in OUT from the start. TMP

@@ -1,11 +1,12 @@
-/* collectives/schedules/hazards.c: finds which steps must wait for an earlier SEND because they overwrite its source.
+/* collectives/schedules/hazards.c: finds which steps must wait for an earlier SEND because they overwrite its
+ * source.
  *
- * The sends are sorted by (memory, start). In most schedules two of them read either the same range or ranges that do not
- * touch: then each range keeps a list of the sends that are posted and not yet known to be complete, and a write looks
- * up the ranges that it overlaps. Otherwise the sends become the leaves of a segment tree that holds the furthest end
- * among the sends that are posted and not yet known to be complete. Walking the steps in order, a write asks
- * the tree for the posted sends that it overlaps; one that it covers wholly is complete afterwards and leaves
- * the tree. Both ways O(steps log steps + edges). */
+ * The sends are sorted by (memory, start). In most schedules two of them read either the same range or ranges
+ * that do not touch: then each range keeps a list of the sends that are posted and not yet known to be
+ * complete, and a write looks up the ranges that it overlaps. Otherwise the sends become the leaves of a
+ * segment tree that holds the furthest end among the sends that are posted and not yet known to be complete.
+ * Walking the steps in order, a write asks the tree for the posted sends that it overlaps; one that it covers
+ * wholly is complete afterwards and leaves the tree. Both ways O(steps log steps + edges). */
 #include <stdlib.h>
 
 #include "collectives/schedules/builder.h"

@@ -1,4 +1,5 @@
-/* collectives/schedules/hierarchical.c: first within hosts, then between them, so that the slow links carry little.
+/* collectives/schedules/hierarchical.c: first within hosts, then between them, so that the slow links carry
+ * little.
  *
  * Hosts may have any ranks and any sizes. For each rank r every other host has one rank that stands in for
  * r, its deputy: the one with r's index on its own host, modulo the host's size. Ranks on r's host need no
@@ -16,15 +17,15 @@
  *              from one host's deputy for j to the next host's, and from each to the ranks of its host.
  *  barrier     Ranks report to their host's first rank; these run a dissemination barrier and let theirs go.
  *
- * Reductions and all_gather go in rounds of one chunk per block. So that the links between hosts never wait for a round to
- * end, the stages of several rounds overlap: a rank sends other hosts their pieces AHEAD rounds before it needs
- * theirs, and takes in the results of others AHEAD rounds after it sent its own. Between two ranks messages are sent and
- * received in the same order, since both lags are the same:
+ * Reductions and all_gather go in rounds of one chunk per block. So that the links between hosts never wait
+ * for a round to end, the stages of several rounds overlap: a rank sends other hosts their pieces AHEAD
+ * rounds before it needs theirs, and takes in the results of others AHEAD rounds after it sent its own.
+ * Between two ranks messages are sent and received in the same order, since both lags are the same:
  *
  *      step i:   pieces(i + AHEAD) out    own block(i) finished and out    blocks(i - AHEAD) in
  *
- * TMP: reductions: n pieces of a chunk, and SETS times a chunk for each block that a rank is deputy for. Setting up needs
- * O(n) memory and O(n log n) time per rank. */
+ * TMP: reductions: n pieces of a chunk, and SETS times a chunk for each block that a rank is deputy for.
+ * Setting up needs O(n) memory and O(n log n) time per rank. */
 #include <stdlib.h>
 
 #include "collectives/schedules/generator.h"
@@ -126,7 +127,8 @@ typedef struct {
     coll_ref_t *sources; /* [n] */
     int *starts;         /* [hosts + 1] a host's pieces are nodes[starts[host]] ... */
     coll_node_t *nodes;  /* [n] maximal nodes within each host's ranks, by host */
-    /* TMP. What is received within the host and what becomes of it stays until it has been sent: SETS of them. */
+    /* TMP. What is received within the host and what becomes of it stays until it has been sent: SETS of
+     * them. */
     coll_ref_t contributions; /* [SETS or 1][slots][stride] */
     coll_ref_t sums;          /* [SETS][per_set][stride] of blocks for others, then of the own block */
     coll_ref_t rest;          /* [n][stride] pieces from other hosts */
@@ -282,8 +284,8 @@ static coll_ref_t combine(reduction_t *r, coll_node_t node, const partial_t *pie
     return to;
 }
 
-/* Receives chunk k's contributions of this host to the j-th of the blocks, which this rank is deputy for or owns, and adds up
- * what it can. Returns the number of pieces. */
+/* Receives chunk k's contributions of this host to the j-th of the blocks, which this rank is deputy for or
+ * owns, and adds up what it can. Returns the number of pieces. */
 static int reduce_in_host(reduction_t *r, size_t k, int j, coll_range_t part, partial_t *pieces)
 {
     hosts_t *h = r->h;
@@ -392,7 +394,8 @@ static void send_own(const hosts_t *h, size_t k, coll_ref_t own)
                       coll_ref_add(own, part.offset - block.offset), part.count);
 }
 
-/* Chunk k of every block, to the ranks of this host: from its owner or its deputy here. own: as above; blocks: [n]. */
+/* Chunk k of every block, to the ranks of this host: from its owner or its deputy here. own: as above;
+ * blocks: [n]. */
 static void share_in_host(const hosts_t *h, size_t k, coll_ref_t own, int *blocks)
 {
     const coll_args_t *a = h->a;

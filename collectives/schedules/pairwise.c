@@ -1,5 +1,5 @@
-/* collectives/schedules/pairwise.c: one peer per step, n - 1 steps: the volume of a ring, in one hop, with one
- * partner at a time.
+/* collectives/schedules/pairwise.c: one peer per step, n - 1 steps: the volume of a ring, in one hop, with
+ * one partner at a time.
  *
  *  reduce_scatter  In step i a rank sends the block of the rank i further on and receives its own block of
  *                  the rank i before it; in the end the owner adds the n contributions in canonical order.

@@ -13,7 +13,8 @@
  *               every other algorithm, for any n, at the price of a volume that is larger by the average
  *               number of pieces.
  *
- *  all_reduce      reductions by shards, then all_gather; the shards' first chunks are gathered while the next ones
+ *  all_reduce      reductions by shards, then all_gather; the shards' first chunks are gathered while the
+ * next ones
  *                  are reduced, so that a neighbour that is late for one leaves the link to the other.
  *  reduce_scatter  the reductions.
  *  reduce          one reduction, with owner `root` and the whole vector: a chain.
@@ -166,7 +167,8 @@ static void pass_group(ring_t *ring, const passing_t *p, size_t group)
     }
 }
 
-/* Step s of a group of chunks: the block of the rank s before this one comes in and goes on; s = 0: the own one leaves. */
+/* Step s of a group of chunks: the block of the rank s before this one comes in and goes on; s = 0: the
+ * own one leaves. */
 static void gather_group(const ring_t *ring, int s, size_t group)
 {
     const coll_args_t *a = ring->a;

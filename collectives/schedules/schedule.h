@@ -1,9 +1,9 @@
 /* collectives/schedules/schedule.h: a collective algorithm is a pure function that returns data.
  *
  * A generator gets coll_args_t and returns, for one rank, a schedule: a list of steps grouped into channels.
- * The checker (collectives/proof/check/check.h) proves schedules, the executor (collectives/run/executor.c) runs
- * them, and no other code needs to know how an algorithm works. A new algorithm is one new generator and one
- * row in collectives/schedules/algorithms.def.
+ * The checker (collectives/proof/check/check.h) proves schedules, the executor (collectives/run/executor.c)
+ * runs them, and no other code needs to know how an algorithm works. A new algorithm is one new generator and
+ * one row in collectives/schedules/algorithms.def.
  *
  * Meaning of a schedule
  *  - Steps of one channel start in list order. SEND is posted and continues in the background; RECV, COPY
@@ -72,7 +72,8 @@ enum { COLL_MAX_CHANNELS = 2 };
  *  all_gather      IN [counts[rank]]; OUT: block r is [displs[r], displs[r] + counts[r])
  *  broadcast       IN [count] at root; OUT [count] everywhere (also at root)
  *  reduce          IN [count]; OUT [count] at root only
- *  gather          IN [counts[rank]]; OUT at root: blocks. Non-roots know counts[rank] only (other entries are 0):
+ *  gather          IN [counts[rank]]; OUT at root: blocks. Non-roots know counts[rank] only (other entries
+ * are 0):
  *                  binomial therefore serves only `uniform` calls, where counts are equal and known
  *  scatter         IN at root: blocks; OUT [counts[rank]]. Same remark.
  *  all_to_all      IN: block p is [displs[p], + counts[p]); OUT: block p is [rdispls[p], + rcounts[p]).
@@ -94,7 +95,9 @@ typedef struct {
     size_t chunk;   /* elements per pipelined chunk, > 0 */
     int one_shot;   /* latency form of the algorithms that have one (direct, butterfly: whole vectors) */
     size_t
-        place; /* elements that hold an announcement of buffers; 0: not all ranks can reach each other's memory (shared) */
+        /* elements that hold an announcement of buffers; 0: not all ranks can reach each other's memory
+         * (shared) */
+        place;
     const int *host; /* [n] host number of each rank; hierarchical only, else may be NULL */
 } coll_args_t;
 
@@ -139,7 +142,8 @@ typedef struct {
     base_arena_t arena; /* owns all of it */
 } coll_schedule_t;
 
-/* Builds this rank's schedule. UNSUPPORTED (quiet) where `algo` does not serve args (see coll_algo_serves). */
+/* Builds this rank's schedule. UNSUPPORTED (quiet) where `algo` does not serve args (see
+ * coll_algo_serves). */
 gyre_status_t coll_schedule_build(coll_algo_t algo, const coll_args_t *args, coll_schedule_t *out);
 void coll_schedule_free(coll_schedule_t *schedule);
 

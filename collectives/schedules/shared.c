@@ -4,8 +4,8 @@
  *
  * all_reduce   rank j adds shard j of all ranks' IN and writes the sum to all ranks' OUT: each input is read
  * once and
- *               each output written once, the least traffic there is without multicast. In place needs nothing more,
- *               because no other rank touches shard j meanwhile.
+ *               each output written once, the least traffic there is without multicast. In place needs
+ *               nothing more, because no other rank touches shard j meanwhile.
  * broadcast    root and receiver copy a part each, so no core is idle. The root copies 1/n of a receiver's
  * vector: both
  *               then have (n - 1)/n of a vector to copy.

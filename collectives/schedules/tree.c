@@ -77,7 +77,8 @@ static int depth_of(int n, coll_node_t node)
     return depth;
 }
 
-/* Messages of each chunk of a tree that cross the link of `rank`'s host on the way up, either way; as many do on the way down. */
+/* Messages of each chunk of a tree that cross the link of `rank`'s host on the way up, either way; as many
+ * do on the way down. */
 static int host_load(const coll_args_t *a, int tree, int rank)
 {
     const tree_t t = {.tree = tree};
@@ -94,8 +95,9 @@ static int host_load(const coll_args_t *a, int tree, int rank)
     return load;
 }
 
-/* The share of the vector for tree 0 with which the busiest link between hosts carries least; halves unless another is better by a
- * tenth. It is with 3 hosts of equal size: one tree crosses the middle one's link 3 times, the other 2 times. */
+/* The share of the vector for tree 0 with which the busiest link between hosts carries least; halves unless
+ * another is better by a tenth. It is with 3 hosts of equal size: one tree crosses the middle one's link 3
+ * times, the other 2 times. */
 static int first_share(const coll_args_t *a)
 {
     int most[SHARES + 1] = {0}, best = SHARES / 2;

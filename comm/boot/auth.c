@@ -1,5 +1,5 @@
-/* comm/boot/auth.c: the handshake of bootstrap connections: mutual challenge and response with the job's key, and
- * the client's blocking half of it. See wire.h for the messages. */
+/* comm/boot/auth.c: the handshake of bootstrap connections: mutual challenge and response with the job's key,
+ * and the client's blocking half of it. See wire.h for the messages. */
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>

@@ -1,5 +1,5 @@
-/* comm/boot/bootstrap.c: joining, leaving, and the collectives of the bootstrap: one pass up the binomial tree, one
- * down. See bootstrap.h.
+/* comm/boot/bootstrap.c: joining, leaving, and the collectives of the bootstrap: one pass up the binomial
+ * tree, one down. See bootstrap.h.
  *
  * Every pass has a number. So a rank that runs ahead, or that gave up on an earlier pass, is recognized. A
  * rank that fails sends its status and text instead of its data, up and down, so that all ranks fail with the
@@ -22,8 +22,8 @@
 #include "base/settings/settings.h"
 #include "comm/boot/reconnect.h"
 
-/* Head of BOOT_UP and BOOT_DOWN: u32 step, u32 kind, u32 status, u32 zero, u64 bytes per rank. Then the data, or
- * with a status other than OK the text. */
+/* Head of BOOT_UP and BOOT_DOWN: u32 step, u32 kind, u32 status, u32 zero, u64 bytes per rank. Then the data,
+ * or with a status other than OK the text. */
 enum { STEP_HEAD = 24 };
 typedef enum { STEP_BARRIER = 1, STEP_GATHER = 2, STEP_SHARE = 3 } step_kind_t;
 static const char *const step_names[] = {"?", "barrier", "all-gather", "share"};
@@ -207,7 +207,8 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
     const unsigned char *data;
     size_t bytes;
     boot->step++;
-    /* Of an aborted job no step is OK, not even for a rank that comes when all the others' messages are there. */
+    /* Of an aborted job no step is OK, not even for a rank that comes when all the others' messages are
+     * there. */
     gyre_status_t st = job_aborted(boot, kind_name(step->kind));
     if (st == GYRE_OK)
         st = step_up(boot, step, deadline);
@@ -491,8 +492,8 @@ void comm_boot_ending(comm_boot_t *boot, const char *how)
     pthread_mutex_unlock(&boot->lock);
 }
 
-/* Gets what was queued on its way and waits until the peer's kernel has it: closing with unread input would reset
- * the connection and destroy it. At most until `deadline`. */
+/* Gets what was queued on its way and waits until the peer's kernel has it: closing with unread input would
+ * reset the connection and destroy it. At most until `deadline`. */
 static void edge_linger(boot_edge_t *edge, base_time_t deadline)
 {
     unsigned char waste[4096];

@@ -68,7 +68,8 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
 gyre_status_t comm_boot_newcomer(comm_identity_t *who);
 gyre_status_t comm_boot_knock(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
 gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline);
-/* The members in ascending order of their ranks; how many. ranks: [that many], or NULL. place: of this rank, or NULL. */
+/* The members in ascending order of their ranks; how many. ranks: [that many], or NULL. place: of this
+ * rank, or NULL. */
 int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place);
 uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the members */
 

@@ -1,5 +1,5 @@
-/* comm/boot/connect.c: the client's way to rank 0: resolve, connect, prove; again until the deadline while rank 0, its
- * network or its name is not up yet (a pod's DNS name may come late). */
+/* comm/boot/connect.c: the client's way to rank 0: resolve, connect, prove; again until the deadline while
+ * rank 0, its network or its name is not up yet (a pod's DNS name may come late). */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -43,7 +43,8 @@ static int dial_host(const char *host, int port, base_time_t deadline, char *why
     return fd;
 }
 
-/* The handshake with what answers at `root`. Other than OK: NOT_FOUND (quiet): nobody there, *why says why. */
+/* The handshake with what answers at `root`. Other than OK: NOT_FOUND (quiet): nobody there, *why says
+ * why. */
 static gyre_status_t try_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline, boot_conn_t *conn, char *why, size_t why_bytes)
 {

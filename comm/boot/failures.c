@@ -1,7 +1,7 @@
 /* comm/boot/failures.c: deaths, leavings after an error, and aborts: noted once, flooded along the tree.
  *
- * A flood on a tree reaches every rank once for each rank that starts it; what is known already goes no further.
- * The neighbours of a dead rank all start one, so that every part of the cut tree learns of it. */
+ * A flood on a tree reaches every rank once for each rank that starts it; what is known already goes no
+ * further. The neighbours of a dead rank all start one, so that every part of the cut tree learns of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  *                                          <----     BOOT_WELCOME: your rank is r; where all others listen
  *                                          <----     BOOT_VIEW: the new membership
  *
- * The members get the new membership and the newcomers' addresses by a pass down their tree. From there on all do as after
- * comm_boot_shrink (shrink.c): the tree over the new members, and a barrier.
+ * The members get the new membership and the newcomers' addresses by a pass down their tree. From there on
+ * all do as after comm_boot_shrink (shrink.c): the tree over the new members, and a barrier.
  *
  * BOOT_WELCOME is u32 rank, u32 size, size x where a rank listens. */
 #include <errno.h>
@@ -26,7 +26,7 @@ enum { LOOK_MS = 50, WELCOME_HEAD = 8, NEWCOMERS_MAX = 4096 };
 #define BEAT_SECONDS   0.5 /* between two beats of a newcomer that waits */
 #define MARGIN_SECONDS 2.0 /* in which the news that nobody came reaches everybody */
 
-/* ---- members ------------------------------------------------------------------------------------------------------ */
+/* ---- members ------------------------------------------------------------------------------------------- */
 
 gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
 {
@@ -130,7 +130,8 @@ static void welcome(comm_boot_t *boot)
     for (int r = 0; r < boot->size; r++) {
         boot_place_t place = boot->places[r];
         boot_addr_t addr, mine;
-        /* What means "on rank 0's host" here means nothing to them, unless that is this host, where they have come. */
+        /* What means "on rank 0's host" here means nothing to them, unless that is this host, where they
+         * have come. */
         if (boot_addr_unpack(boot->places[boot->rank].addr, &mine) && !boot_addr_is_loopback(&mine) &&
             boot_where(boot, r, &addr))
             boot_addr_pack(&addr, place.addr);
@@ -213,7 +214,7 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
     return st == GYRE_OK ? comm_boot_barrier(boot, later) : st;
 }
 
-/* ---- newcomers ---------------------------------------------------------------------------------------------------- */
+/* ---- newcomers ----------------------------------------------------------------------------------------- */
 
 gyre_status_t boot_grow_take_welcome(comm_boot_t *boot, const boot_message_t *m)
 {

@@ -46,7 +46,8 @@ base_time_t boot_beat(comm_boot_t *boot)
     base_time_t now = base_now(), next;
     if (boot->silence == 0)
         return BASE_TIME_NEVER;
-    /* After this process itself was stopped, or starved of its cores, what it has not heard says nothing of the others. */
+    /* After this process itself was stopped, or starved of its cores, what it has not heard says nothing
+     * of the others. */
     if (now - boot->next_beat > every(boot)) {
         for (int i = 0; i < boot->edges_n; i++)
             boot->edges[i].heard = now;

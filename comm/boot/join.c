@@ -55,8 +55,8 @@ static gyre_status_t refused(const comm_boot_t *boot, const comm_identity_t *who
                      "rank %d could not join: %s", boot->rank, text);
 }
 
-/* Asks rank 0, at the other end of `conn`, who is missing. TIMEOUT with the answer, or what rank 0 refuses us with, or OK: it
- * misses nobody, or did not answer. */
+/* Asks rank 0, at the other end of `conn`, who is missing. TIMEOUT with the answer, or what rank 0 refuses us
+ * with, or OK: it misses nobody, or did not answer. */
 static gyre_status_t ask_who(comm_boot_t *boot, const comm_identity_t *who, boot_conn_t *conn,
                              base_time_t until)
 {
@@ -76,7 +76,8 @@ static gyre_status_t ask_who(comm_boot_t *boot, const comm_identity_t *who, boot
     return gyre_fail(GYRE_ERR_TIMEOUT, "rank %d waited in vain" BOOT_MISSING, boot->rank, doing.missing);
 }
 
-/* The same over a new connection: for a rank that has let go of the first one, and cannot reach its parent. */
+/* The same over a new connection: for a rank that has let go of the first one, and cannot reach its
+ * parent. */
 static gyre_status_t ask_who_anew(comm_boot_t *boot, const comm_identity_t *who)
 {
     boot_hello_t hello = {BOOT_ROLE_ASK, boot->rank, boot->size, 0, 0};
@@ -94,8 +95,8 @@ static gyre_status_t ask_who_anew(comm_boot_t *boot, const comm_identity_t *who)
     return st;
 }
 
-/* Joins at rank 0: *root is the connection, *gate_fd our listening socket (-1 if we have no children), *parent and
- * *addr what rank 0 said. */
+/* Joins at rank 0: *root is the connection, *gate_fd our listening socket (-1 if we have no children),
+ * *parent and *addr what rank 0 said. */
 static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline,
                               boot_conn_t *root, int *gate_fd, int *parent, boot_addr_t *addr)
 {
@@ -145,8 +146,8 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
     return GYRE_OK;
 }
 
-/* Connects to a parent other than rank 0. Again if the handshake was cut off: a gate that strangers crowd does that. What keeps a
- * parent from its gate may be that its own parent is missing: rank 0 knows. */
+/* Connects to a parent other than rank 0. Again if the handshake was cut off: a gate that strangers crowd
+ * does that. What keeps a parent from its gate may be that its own parent is missing: rank 0 knows. */
 static gyre_status_t reach_parent(comm_boot_t *boot, const comm_identity_t *who, int parent,
                                   const boot_addr_t *addr, base_time_t deadline, boot_conn_t *conn)
 {

@@ -9,9 +9,9 @@
  * its answer first and aborts the communicator, which ends the others' search.
  *
  * BOOT_ASK is u32 id, u32 origin, u32 rank, u32 about: low bits of the communicator whose operation is late.
- * BOOT_TELL is u32 id, u32 origin, u32 at (comm_boot_at_t), u32 waits_for, then at COMM_AT_GATE the text `missing`, at COMM_AT_CALLS
- * u32 state, u32 milliseconds (~0: not known), and the newest calls: u32 seq, u8 op, type, redop, flags, u32 root, sig, u64 count,
- * u32 comm. */
+ * BOOT_TELL is u32 id, u32 origin, u32 at (comm_boot_at_t), u32 waits_for, then at COMM_AT_GATE the text
+ * `missing`, at COMM_AT_CALLS u32 state, u32 milliseconds (~0: not known), and the newest calls: u32 seq, u8
+ * op, type, redop, flags, u32 root, sig, u64 count, u32 comm. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static void pass_on(comm_boot_t *boot, int rank, const boot_message_t *m)
         log_warning("bootstrap: no memory to pass a question on to rank %d", rank);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------------------------------------- */
 
 static size_t pack_calls(const comm_doing_t *doing, unsigned char *out)
 {
@@ -108,7 +108,8 @@ size_t boot_tell_pack(const comm_boot_t *boot, const unsigned char ask[BOOT_ASK_
     } else {
         if (boot->recorder != NULL) {
             comm_recorder_doing(boot->recorder, &doing.calls);
-            /* 3: it has failed; if in what the asker waits for, it has given up a moment sooner, and waited until then */
+            /* 3: it has failed; if in what the asker waits for, it has given up a moment sooner, and
+             * waited until then */
             int same = doing.calls.calls_n > 0 && doing.calls.calls[0].comm == boot_get32(ask + 12);
             if (doing.calls.state == 2 || (doing.calls.state == 3 && same))
                 doing.waits_for = doing.calls.waiting_for;
@@ -176,7 +177,7 @@ void boot_take_tell(comm_boot_t *boot, const boot_message_t *m)
     }
 }
 
-/* ---- questions ---------------------------------------------------------------------------------------------------- */
+/* ---- questions ----------------------------------------------------------------------------------------- */
 
 typedef struct {
     int rank;
@@ -189,7 +190,8 @@ typedef enum {
     VERDICT_ANSWERED,
     VERDICT_DEAD,   /* and we know it */
     VERDICT_SILENT, /* it had its full time */
-    VERDICT_UNHEARD /* nothing can be said of it: no time, no means here, another tree meanwhile, a malformed answer */
+    /* nothing can be said of it: no time, no means here, another tree meanwhile, a malformed answer */
+    VERDICT_UNHEARD
 } verdict_t;
 
 /* A question under way, with a number; drop frees it. NULL: too many. */
@@ -291,8 +293,8 @@ static int ask_relays(comm_boot_t *boot, int rank, uint64_t about, question_t q[
     return n;
 }
 
-/* Asks `*rank`. If it is slow to answer those on the way are asked, too, all at once, and the first that does not answer takes its
- * place. ABORTED as wait_answers. */
+/* Asks `*rank`. If it is slow to answer those on the way are asked, too, all at once, and the first that does
+ * not answer takes its place. ABORTED as wait_answers. */
 static gyre_status_t ask(comm_boot_t *boot, int *rank, uint64_t about, base_time_t deadline,
                          comm_boot_doing_t *doing, verdict_t *verdict)
 {

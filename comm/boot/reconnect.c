@@ -40,7 +40,7 @@ int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr)
     return 1;
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------------------- */
+/* ---- opening and closing ------------------------------------------------------------------------------- */
 
 gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place)
 {
@@ -157,10 +157,11 @@ static void visitor_lost(comm_boot_t *boot, boot_visitor_t *visitor, const char 
         boot_note_death(boot, rank, how, silent);
 }
 
-/* ---- dialling ----------------------------------------------------------------------------------------------- */
+/* ---- dialling ------------------------------------------------------------------------------------------ */
 
-/* Whether the kernel keeps the ICMP message that ends a connect(2): one may look like a refusal (see refused_by_icmp). Not
- * once connected: then each such message, which anybody may forge, would end the connection. */
+/* Whether the kernel keeps the ICMP message that ends a connect(2): one may look like a refusal (see
+ * refused_by_icmp). Not once connected: then each such message, which anybody may forge, would end the
+ * connection. */
 static void keep_icmp(int fd, int family, int on)
 {
     int rc = family == AF_INET6 ? setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on))
@@ -169,8 +170,8 @@ static void keep_icmp(int fd, int family, int on)
         log_warning("bootstrap: setsockopt(RECVERR): %s", strerror(errno));
 }
 
-/* Was it a "port unreachable" of somebody on the way, such as a firewall's REJECT, rather than the reset of a host that has
- * no such listener? Kernels before 5.9 keep nothing of TCP's: there it counts as the host's. */
+/* Was it a "port unreachable" of somebody on the way, such as a firewall's REJECT, rather than the reset of a
+ * host that has no such listener? Kernels before 5.9 keep nothing of TCP's: there it counts as the host's. */
 static int refused_by_icmp(int fd)
 {
     union {
@@ -343,7 +344,7 @@ void boot_door_init(comm_boot_t *boot)
     boot_admit_open(&boot->door, boot, &rules, boot, -1);
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------------------- */
 
 /* One message of a visitor, of whatever state; 0: more bytes are needed. */
 static int visitor_step(comm_boot_t *boot, boot_visitor_t *visitor)
@@ -422,7 +423,7 @@ void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, const struct p
     pthread_cond_broadcast(&boot->moved);
 }
 
-/* ---- the watcher's loop --------------------------------------------------------------------------------------- */
+/* ---- the watcher's loop -------------------------------------------------------------------------------- */
 
 int boot_door_count(const comm_boot_t *boot)
 {

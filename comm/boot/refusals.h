@@ -24,7 +24,8 @@ typedef struct {
     base_time_t told_at;
 } boot_refusals_t; /* all zero: none yet */
 
-/* Counts one. where: what refuses, such as "bootstrap"; who: the peer; why: a sentence about it ("it ..."). */
+/* Counts one. where: what refuses, such as "bootstrap"; who: the peer; why: a sentence about it ("it
+ * ..."). */
 void boot_refuse(boot_refusals_t *refusals, boot_refused_t kind, const char *where, const char *who,
                  const char *why);
 /* The line with the numbers, if there were more than those that had a warning of their own. */

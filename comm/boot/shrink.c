@@ -28,7 +28,7 @@ static int is_dead(const comm_boot_t *boot, int rank)
     return boot_death_of(boot, rank) != NULL;
 }
 
-/* ---- what visitors say (the watcher's thread) ----------------------------------------------------------------- */
+/* ---- what visitors say (the watcher's thread) ---------------------------------------------------------- */
 
 static void tell_view(comm_boot_t *boot, boot_visitor_t *visitor)
 {
@@ -194,7 +194,7 @@ void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_mes
                 (int)m->type);
 }
 
-/* ---- agreeing (the caller's thread) ----------------------------------------------------------------------------- */
+/* ---- agreeing (the caller's thread) -------------------------------------------------------------------- */
 
 static int candidate(const comm_boot_t *boot)
 {
@@ -234,7 +234,8 @@ static gyre_status_t follow(comm_boot_t *boot, int leader, const rally_t *rally)
         did_not_come(boot, leader, rally);
         return GYRE_OK;
     }
-    /* If it does not answer, others may not, either: all are dialled side by side, rather than one after the other. */
+    /* If it does not answer, others may not, either: all are dialled side by side, rather than one after
+     * the other. */
     if (base_now() - rally->began > SLOW_NS && (visitor == NULL || visitor->state != VISITOR_OPEN))
         for (int p = 0; p < boot->members_n && p < AT_ONCE; p++) {
             int rank = boot_member(boot, p);
@@ -424,7 +425,7 @@ static gyre_status_t agree(comm_boot_t *boot, rally_t *rally)
     return GYRE_OK;
 }
 
-/* ---- the new tree ----------------------------------------------------------------------------------------------- */
+/* ---- the new tree -------------------------------------------------------------------------------------- */
 
 /* The old edges are no longer needed: they stay open until the other side has let go, too. */
 static void retire_edges(comm_boot_t *boot)
@@ -449,7 +450,8 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
 {
     const unsigned char *data = boot->view.data + boot->view.from;
     int size = (int)boot_get32(data + 4), n = (int)boot_get32(data + 8), place = -1;
-    /* The ranks above a gyre_comm_grow died before the newcomers' addresses came by; a membership has none. */
+    /* The ranks above a gyre_comm_grow died before the newcomers' addresses came by; a membership has
+     * none. */
     if (boot->places != NULL && size > boot->places_n)
         return gyre_fail(
             GYRE_ERR_ABORTED,
@@ -549,7 +551,7 @@ gyre_status_t boot_shrink_rewire(comm_boot_t *boot, base_time_t deadline)
     }
 }
 
-/* ---- the calls --------------------------------------------------------------------------------------------------- */
+/* ---- the calls ----------------------------------------------------------------------------------------- */
 
 gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t deadline)
 {

@@ -1,5 +1,5 @@
-/* comm/boot/tree.c: the edges of the binomial tree: polling, reading and dispatching frames, and waiting for them.
- * See tree.h. */
+/* comm/boot/tree.c: the edges of the binomial tree: polling, reading and dispatching frames, and waiting for
+ * them. See tree.h. */
 #include "comm/boot/tree.h"
 
 #include <errno.h>

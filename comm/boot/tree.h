@@ -1,4 +1,5 @@
-/* comm/boot/tree.h: the inside of comm_boot_t: this rank's edges of the binomial tree and what flows along them.
+/* comm/boot/tree.h: the inside of comm_boot_t: this rank's edges of the binomial tree and what flows along
+ * them.
  *
  * The tree is over the places 0..n-1 of the job's members: a place is a member's index in ascending order of
  * ranks. Until the first rank is lost or added, a rank's place is its rank. The parent of place p is p with
@@ -103,8 +104,8 @@ struct comm_boot {
     boot_addr_t own_addr;  /* by which this rank reached rank 0; with the door's port once that is open */
     boot_addr_t root_addr; /* at which it reached rank 0 */
     int rallying;          /* a thread is in comm_boot_shrink */
-    boot_buf_t
-        view; /* the newest membership that was agreed on, as it travelled; empty: that of the beginning */
+    /* the newest membership that was agreed on, as it travelled; empty: that of the beginning */
+    boot_buf_t view;
     uint32_t view_epoch;     /* its number; ahead of `epoch` until it is taken up */
     char refusal[BOOT_TEXT]; /* why there can be no new membership; "": nothing */
 
@@ -150,7 +151,8 @@ base_time_t boot_beat(comm_boot_t *boot);
 
 /* Waits under the lock until something moved. TIMEOUT (quiet). */
 gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);
-/* The oldest waiting step of an edge: 1 and *data, *bytes (borrowed until boot_step_pop or boot_wait), or 0. */
+/* The oldest waiting step of an edge: 1 and *data, *bytes (borrowed until boot_step_pop or boot_wait), or
+ * 0. */
 int boot_step_front(const boot_edge_t *edge, const unsigned char **data, size_t *bytes);
 /* Adds a step. 0: no memory. Steps wait in order: a neighbour that gave up on one sends the next before we
  * have come to its first. */
@@ -200,7 +202,8 @@ int boot_tell_unpack(const comm_boot_t *boot, const unsigned char *data, size_t 
 gyre_status_t boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
                          comm_blame_t *out);
 
-/* Under the lock: what rank 0 says of the ranks that have not joined; "": none, or no answer. ABORTED as boot_blame. */
+/* Under the lock: what rank 0 says of the ranks that have not joined; "": none, or no answer. ABORTED as
+ * boot_blame. */
 gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *text, size_t bytes);
 #define BOOT_MISSING \
     " for rank(s) %s to join, says rank 0: were they started, and with the same GYRE_ROOT?" /* that text */

@@ -1,6 +1,7 @@
 /* comm/boot/wire.h: authenticated connections of the bootstrap.
  *
- * Handshake, in fixed sizes so that a stranger controls no length (C connects, S accepted; K from the job secret):
+ * Handshake, in fixed sizes so that a stranger controls no length (C connects, S accepted; K from the job
+ * secret):
  *     C -> S  hello      magic, role, rank, size, wanted rank, nonce      64 bytes
  *     S -> C  challenge  magic, nonce, MAC_K("S", hello, nonce)            72 bytes
  *     C -> S  proof      MAC_K("C", hello, nonce)                         32 bytes

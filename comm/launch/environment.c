@@ -13,7 +13,8 @@
 #include "comm/launch/internal.h"
 #include "comm/launch/nodelist.h"
 
-/* Ports that the rendezvous may get from a job's number: below the kernel's ephemeral ones (32768 and up), above most services. */
+/* Ports that the rendezvous may get from a job's number: below the kernel's ephemeral ones (32768 and up),
+ * above most services. */
 enum { PORT_LOW = 20000, PORT_HIGH = 31999 };
 
 /* All ranks compute the same port from a number of the job; neighbouring numbers get different ones. */
@@ -44,7 +45,8 @@ static const char *first_of(const char *a, const char *b, const char *c)
     return identity_has(a) ? a : identity_has(b) ? b : c;
 }
 
-/* ---- Open MPI without PMIx: rank and size are known, rank 0's host is not, unless all ranks are on this one ---- */
+/* ---- Open MPI without PMIx: rank and size are known, rank 0's host is not, unless all ranks are on this
+ * one ---- */
 
 gyre_status_t identity_from_ompi(comm_identity_t *out)
 {
@@ -86,7 +88,8 @@ gyre_status_t identity_from_ompi(comm_identity_t *out)
 
 /* ---- srun without PMI ---- */
 
-/* A batch script and an interactive shell carry SLURM_PROCID=0, too, and are no tasks: they have no step, or a reserved one. */
+/* A batch script and an interactive shell carry SLURM_PROCID=0, too, and are no tasks: they have no step,
+ * or a reserved one. */
 static int is_step(void)
 {
     const char *text = base_env(identity_has("SLURM_STEP_ID") ? "SLURM_STEP_ID" : "SLURM_STEPID");
@@ -95,7 +98,8 @@ static int is_step(void)
 
 int identity_is_slurm(void)
 {
-    /* Inside an allocation the ranks of mpirun and of Hydra carry the SLURM_PROCID of the daemon that started them. */
+    /* Inside an allocation the ranks of mpirun and of Hydra carry the SLURM_PROCID of the daemon that
+     * started them. */
     const char *space = base_env("PMIX_NAMESPACE");
     int foreign = identity_has("PMI_RANK") || identity_has("OMPI_COMM_WORLD_RANK") ||
                   (identity_has("PMIX_RANK") && (space == NULL || strncmp(space, "slurm.pmix.", 11) != 0));

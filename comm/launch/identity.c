@@ -199,7 +199,8 @@ static int is_torchrun(void)
     return base_env("RANK") != NULL || base_env("WORLD_SIZE") != NULL;
 }
 
-/* torchrun's workers, also where srun or mpirun started one torchrun per host: then the others' variables number the torchruns. */
+/* torchrun's workers, also where srun or mpirun started one torchrun per host: then the others' variables
+ * number the torchruns. */
 static int is_elastic(void)
 {
     return identity_has("TORCHELASTIC_RUN_ID") && is_torchrun();

@@ -22,7 +22,8 @@ gyre_status_t identity_secret(comm_identity_t *out, const char *hint);
 /* Writes "host:port" into out->root; variable: the source of the host. INVALID. */
 gyre_status_t identity_root(comm_identity_t *out, const char *host, int port, const char *variable);
 
-/* environment.c: rank, size, root, secret from a launcher's variables; out->root and out->secret hold what the user gave. */
+/* environment.c: rank, size, root, secret from a launcher's variables; out->root and out->secret hold what
+ * the user gave. */
 int identity_is_slurm(void); /* SLURM_PROCID is this process's own: a task of a job step */
 gyre_status_t identity_from_ompi(comm_identity_t *out);
 gyre_status_t identity_from_slurm(comm_identity_t *out);

@@ -80,7 +80,8 @@ static gyre_status_t read_line(pmi1_t *pmi, const char *what)
     }
 }
 
-/* Sends "cmd=`what``format`" and reads the answer, which must be "cmd=`answer`". The line stays in `in` until the next call. */
+/* Sends "cmd=`what``format`" and reads the answer, which must be "cmd=`answer`". The line stays in `in`
+ * until the next call. */
 __attribute__((format(printf, 4, 5))) static gyre_status_t ask(pmi1_t *pmi, const char *what,
                                                                const char *answer, const char *format, ...)
 {

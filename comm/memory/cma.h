@@ -1,11 +1,13 @@
-/* comm/memory/cma.h: reading and writing another process's memory through the kernel (process_vm_readv and process_vm_writev). */
+/* comm/memory/cma.h: reading and writing another process's memory through the kernel (process_vm_readv and
+ * process_vm_writev). */
 #ifndef COMM_MEMORY_CMA_H
 #define COMM_MEMORY_CMA_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tries to read and write (what it holds) a word of process `pid`. 0: not allowed or not the expected value. */
+/* Tries to read and write (what it holds) a word of process `pid`. 0: not allowed or not the expected
+ * value. */
 int comm_cma_works(int pid, uint64_t address, uint64_t expected);
 /* Reads `bytes` at `address` of process `pid`. 0 or an errno value. */
 int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);

@@ -1,7 +1,8 @@
 /* comm/memory/map.c: windows of other processes, mapped here and remembered.
  *
- * The first use of a window costs a fetch from its owner's watcher and an mmap; the descriptor is closed at once. A
- * mapping is dropped when its owner has freed the window, which is looked at whenever another one is mapped. */
+ * The first use of a window costs a fetch from its owner's watcher and an mmap; the descriptor is closed at
+ * once. A mapping is dropped when its owner has freed the window, which is looked at whenever another one
+ * is mapped. */
 #include "comm/memory/memory.h"
 
 #include <pthread.h>

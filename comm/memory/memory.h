@@ -1,8 +1,9 @@
-/* comm/memory/memory.h: windows: memory of our own that local peers can map (memfd; no file, no ptrace right).
+/* comm/memory/memory.h: windows: memory of our own that local peers can map (memfd; no file, no ptrace
+ * right).
  *
- * Process-wide. A window is named by (owner, id) with ids never used twice; the table of windows is read without
- * locks on the data path. The first window of a process may exist before gyre_init; the watcher learns of it
- * when it starts. */
+ * Process-wide. A window is named by (owner, id) with ids never used twice; the table of windows is read
+ * without locks on the data path. The first window of a process may exist before gyre_init; the watcher
+ * learns of it when it starts. */
 #ifndef COMM_MEMORY_MEMORY_H
 #define COMM_MEMORY_MEMORY_H
 

@@ -7,9 +7,9 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-/* Measured (two ranks): claiming makes an all_reduce of 1 KiB 0.54 -> 0.37 us, of 4 KiB 1.1 -> 1.0, and together with demoting
- * 256 B 0.30 -> 0.20; demoting costs more than it brings from 1 KiB on. Reading ahead makes a broadcast of 1 KiB
- * 0.25 -> 0.13. */
+/* Measured (two ranks): claiming makes an all_reduce of 1 KiB 0.54 -> 0.37 us, of 4 KiB 1.1 -> 1.0, and
+ * together with demoting 256 B 0.30 -> 0.20; demoting costs more than it brings from 1 KiB on. Reading ahead
+ * makes a broadcast of 1 KiB 0.25 -> 0.13. */
 enum { DEMOTE_MOST = 512, CLAIM_MOST = 4096, STREAM_SHORT = 256, AHEAD_LEAST = 512, AHEAD_MOST = 2048 };
 
 /* Written by the owner, read by the others. */
@@ -61,7 +61,8 @@ static line_t *line_of(const comm_outbox_t *x, int rank, uint64_t number)
     return &lines[number & (x->shape.lines - 1)];
 }
 
-/* Where a payload of `bytes` of operation `number` lies. *places: how many operations later that place is used again. */
+/* Where a payload of `bytes` of operation `number` lies. *places: how many operations later that place is
+ * used again. */
 static unsigned char *place_of(const comm_outbox_t *x, int rank, uint64_t number, size_t bytes,
                                uint32_t *places)
 {
@@ -72,8 +73,8 @@ static unsigned char *place_of(const comm_outbox_t *x, int rank, uint64_t number
         *places = s->lines;
         return line_of(x, rank, number)->payload;
     }
-    /* In a stream, what was posted should have left the first-level cache before it is asked for: take the class that
-     * is too large for it. */
+    /* In a stream, what was posted should have left the first-level cache before it is asked for: take the
+     * class that is too large for it. */
     size_t room = x->stream && bytes > STREAM_SHORT && s->slot_bytes[1] > 0
                       ? base_max_size(bytes, s->slot_bytes[1])
                       : bytes;
@@ -83,7 +84,8 @@ static unsigned char *place_of(const comm_outbox_t *x, int rank, uint64_t number
     return at + (number & (s->slots[c] - 1)) * s->slot_bytes[c];
 }
 
-/* 1 if all others are done with operation `number`. Looks at the progress line only of those who may not be. */
+/* 1 if all others are done with operation `number`. Looks at the progress line only of those who may not
+ * be. */
 static int all_done(comm_outbox_t *x, uint64_t number)
 {
     uint64_t least = UINT64_MAX;
@@ -160,8 +162,8 @@ void comm_outbox_finish(comm_outbox_t *x)
 {
     /* release: our loads from the outboxes come before; pairs with the acquire in all_done */
     atomic_store_explicit(&progress_of(x, x->mine)->done, x->number, memory_order_release);
-    /* The others have read these lines: have them back before the next post, likely one of equal size, needs them. Who only
-     * posts and never waits posts so soon that it is the one after which profits. */
+    /* The others have read these lines: have them back before the next post, likely one of equal size, needs
+     * them. Who only posts and never waits posts so soon that it is the one after which profits. */
     base_claim(line_of(x, x->mine, x->number + 1), sizeof(line_t));
     uint32_t places;
     if (x->posted > COMM_OUTBOX_INLINE)

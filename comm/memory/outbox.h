@@ -15,7 +15,8 @@
  * makes sure that all others are done with what lay there before. A later post of another rank proves that;
  * otherwise the posting rank looks at the other's progress line.
  *
- * One operation at a time: reserve, post (or neither), look until all is there, finish. Nothing here waits. */
+ * One operation at a time: reserve, post (or neither), look until all is there, finish. Nothing here
+ * waits. */
 #ifndef COMM_MEMORY_OUTBOX_H
 #define COMM_MEMORY_OUTBOX_H
 

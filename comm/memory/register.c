@@ -1,8 +1,9 @@
 /* comm/memory/register.c: memory that a program got elsewhere, made into windows.
  *
- * Registering copies the pages of the range into a memfd and maps that over them, in one mmap, so that the addresses are never
- * without memory. Deregistering maps anonymous memory over them again and copies back what they held. Ranges that are too small to matter are only remembered, and so are pages at an end that another window has already: what is sent
- * from there goes the ordinary ways. */
+ * Registering copies the pages of the range into a memfd and maps that over them, in one mmap, so that the
+ * addresses are never without memory. Deregistering maps anonymous memory over them again and copies back
+ * what they held. Ranges that are too small to matter are only remembered, and so are pages at an end that
+ * another window has already: what is sent from there goes the ordinary ways. */
 #include "comm/memory/memory.h"
 
 #include <errno.h>
@@ -44,7 +45,8 @@ typedef struct {
     unsigned long inode;
 } mapped_t;
 
-/* One mapping as /proc/self/smaps describes it; 0 at the end. The first line of the next one stays in `line`. */
+/* One mapping as /proc/self/smaps describes it; 0 at the end. The first line of the next one stays in
+ * `line`. */
 static int next_mapping(FILE *file, char *line, size_t room, mapped_t *m)
 {
     *m = (mapped_t){0};
@@ -93,7 +95,8 @@ static const char *objection(const mapped_t *m)
     return NULL;
 }
 
-/* Walks the mappings of [from, from + bytes). With inode 0: OK if all of it may be replaced. Else OK if all is mapped from it. */
+/* Walks the mappings of [from, from + bytes). With inode 0: OK if all of it may be replaced. Else OK if
+ * all is mapped from it. */
 static gyre_status_t look(const unsigned char *from, size_t bytes, ino_t inode)
 {
     uintptr_t at = (uintptr_t)from, end = at + bytes;
@@ -127,7 +130,8 @@ static gyre_status_t no_memory(const char *what, size_t bytes)
     return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "gyre_mem_%s: no memory for %zu bytes", what, bytes);
 }
 
-/* memcpy of whole pages, of which a range may be the middle: not for AddressSanitizer's eyes, which know the range only. */
+/* memcpy of whole pages, of which a range may be the middle: not for AddressSanitizer's eyes, which know
+ * the range only. */
 #if defined(__SANITIZE_ADDRESS__)
 __attribute__((no_sanitize("address"))) static void copy_pages(void *to, const void *from, size_t bytes)
 {
@@ -170,8 +174,8 @@ static gyre_status_t share_pages(unsigned char *pages, size_t bytes, int *fd, me
     return GYRE_OK;
 }
 
-/* The way back. Not by mremap with a new address, which would be one step: UCX's hook of it drops the address, and its
- * registration cache must hear that these pages go. */
+/* The way back. Not by mremap with a new address, which would be one step: UCX's hook of it drops the
+ * address, and its registration cache must hear that these pages go. */
 static gyre_status_t unshare_pages(unsigned char *pages, size_t bytes)
 {
     void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -189,7 +193,8 @@ static gyre_status_t unshare_pages(unsigned char *pages, size_t bytes)
     return status;
 }
 
-/* The pages that the range touches, without those at the ends that are in a window; 0 bytes: none, or too few. */
+/* The pages that the range touches, without those at the ends that are in a window; 0 bytes: none, or too
+ * few. */
 static size_t pages_of(const reg_t *reg, unsigned char **pages)
 {
     const size_t page = mem_page();
@@ -241,7 +246,8 @@ static gyre_status_t make_window(reg_t *reg)
     return GYRE_OK;
 }
 
-/* Memory that was given back to the system, and perhaps mapped anew by others, while it was registered: its pages are left alone. */
+/* Memory that was given back to the system, and perhaps mapped anew by others, while it was registered:
+ * its pages are left alone. */
 static int is_stale(const reg_t *reg)
 {
     return reg->pages && look(reg->pages, reg->page_bytes, reg->inode) == GYRE_ERR_UNSUPPORTED;
@@ -249,7 +255,8 @@ static int is_stale(const reg_t *reg)
 
 /* ---- the calls ---- */
 
-/* The registration that has bytes in common with [ptr, ptr + bytes), or where the list ends. Under the lock. */
+/* The registration that has bytes in common with [ptr, ptr + bytes), or where the list ends. Under the
+ * lock. */
 static reg_t **registered(const void *ptr, size_t bytes)
 {
     reg_t **link = &regs.list;

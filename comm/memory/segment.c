@@ -1,4 +1,5 @@
-/* comm/memory/segment.c: layout and life of a group's shared memory on one host (see segment.h for the picture). */
+/* comm/memory/segment.c: layout and life of a group's shared memory on one host (see segment.h for the
+ * picture). */
 #include "comm/memory/segment.h"
 
 #include <errno.h>
@@ -19,9 +20,10 @@ enum {
     SLOTS_MAX = 4096 /* 256 KiB */
 };
 
-/* By the room that there is: with slots for a root that is far ahead, with few, and without the longer classes.
- * Where everybody both posts and reads, few slots are best, since they stay in the first-level cache; a root that posts one
- * broadcast after the other is faster with many (4 KiB 0.41 -> 0.27 us, 16 KiB 1.7 -> 1.1). */
+/* By the room that there is: with slots for a root that is far ahead, with few, and without the longer
+ * classes. Where everybody both posts and reads, few slots are best, since they stay in the first-level
+ * cache; a root that posts one broadcast after the other is faster with many (4 KiB 0.41 -> 0.27 us, 16
+ * KiB 1.7 -> 1.1). */
 static const comm_outbox_shape_t outbox_shapes[] = {
     {64, {32, 64, 16}, {1 << 10, 4 << 10, 16 << 10}},
     {32, {32, 16, 4}, {1 << 10, 4 << 10, 16 << 10}},
@@ -81,10 +83,10 @@ static uint32_t power_of_two_below(size_t value)
     return slots;
 }
 
-/* Shares the budget out: of each ordered pair's part half goes to lane 0, which carries the first channel of every
- * collective, and a quarter to each of the others. Rings have at least SLOTS_MIN slots even where that
- * exceeds the budget (from about 64 ranks per host at the default): memory is only reserved, not used, by rings
- * that carry nothing. */
+/* Shares the budget out: of each ordered pair's part half goes to lane 0, which carries the first channel of
+ * every collective, and a quarter to each of the others. Rings have at least SLOTS_MIN slots even where that
+ * exceeds the budget (from about 64 ranks per host at the default): memory is only reserved, not used, by
+ * rings that carry nothing. */
 static void share_out(comm_segment_t *seg, size_t budget)
 {
     size_t pairs = (size_t)seg->locals * (size_t)(seg->locals - 1), part;
@@ -252,8 +254,8 @@ comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, 
     return (comm_ring_ctl_t *)(void *)(seg->base + at);
 }
 
-/* A sequence lock with one writer. The words are atomics so that a torn read is a value, not undefined behaviour;
- * the sequence shows whether it was torn. */
+/* A sequence lock with one writer. The words are atomics so that a torn read is a value, not undefined
+ * behaviour; the sequence shows whether it was torn. */
 void comm_board_post(comm_board_t *board, const comm_call_t *call)
 {
     comm_board_entry_t *e = &board->entry[board->posts % COMM_BOARD_CALLS];
@@ -344,8 +346,8 @@ int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int pe
 
 void comm_bell_ring_slow(comm_bell_t *bell)
 {
-    /* Only one of several ringers needs to wake the owner. If the owner has announced its sleep but does not sleep yet,
-     * the changed word makes its futex wait return at once. */
+    /* Only one of several ringers needs to wake the owner. If the owner has announced its sleep but does not
+     * sleep yet, the changed word makes its futex wait return at once. */
     if (atomic_exchange_explicit(&bell->sleeping, 0, memory_order_acq_rel)) {
         atomic_fetch_add_explicit(&bell->bell, 1, memory_order_release);
         base_futex_wake(&bell->bell, INT32_MAX);

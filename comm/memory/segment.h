@@ -8,7 +8,8 @@
  *     +------------------+ cells_at
  *     | cell of each local                    | written once by the maker, before it is offered
  *     +------------------+ locals_at
- *     | local 0: bell, board, CMA results     | each written by its owner (the bell also by those who ring it)
+ *     | local 0: bell, board, CMA results     | each written by its owner (the bell also by those who ring
+ *     it)
  *     | local 1: ...                          |
  *     +------------------+ outbox_at (none if there are too many ranks for the budget)
  *     | outbox of local 0, of local 1, ...    |  written by their owners; comm/memory/outbox.h
@@ -18,8 +19,8 @@
  *     | 0 -> 2: ...                           |
  *     +------------------+
  *
- * All numbers that are read from the segment are taken from the header once, checked against its size, and kept
- * in private memory. */
+ * All numbers that are read from the segment are taken from the header once, checked against its size, and
+ * kept in private memory. */
 #ifndef COMM_MEMORY_SEGMENT_H
 #define COMM_MEMORY_SEGMENT_H
 
@@ -64,8 +65,8 @@ typedef struct {
 /* Written by the receiver of a ring, read by its sender. */
 typedef struct {
     _Atomic uint64_t consumed; /* slots that the receiver is done with */
-    /* Bit r % 64 flips when rendezvous message r is done with. A sender has at most 64 of them open and waits for
-     * the answer to message r before it sends message r + 64, so one bit is enough. */
+    /* Bit r % 64 flips when rendezvous message r is done with. A sender has at most 64 of them open and waits
+     * for the answer to message r before it sends message r + 64, so one bit is enough. */
     _Atomic uint64_t acks;
     uint64_t pad[6];
 } __attribute__((aligned(64))) comm_ring_ctl_t;
@@ -86,15 +87,16 @@ gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, co
 gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segment_t *seg);
 void comm_segment_close(comm_segment_t *seg);
 
-/* Has the pages of [at, at + bytes) mapped now, so that no message meets a page fault (25 us of it were seen in a
- * virtual machine). Where the kernel does not know the advice (before 5.14) they come one by one. */
+/* Has the pages of [at, at + bytes) mapped now, so that no message meets a page fault (25 us of it were seen
+ * in a virtual machine). Where the kernel does not know the advice (before 5.14) they come one by one. */
 void comm_segment_populate(const void *at, size_t bytes);
 
 comm_bell_t *comm_segment_bell(const comm_segment_t *seg, int local);
 comm_board_t *comm_segment_board(const comm_segment_t *seg, int local);
 /* [locals] which of them are near each other (comm/cells.c). */
 int32_t *comm_segment_cells(const comm_segment_t *seg);
-/* One byte: 1 if `reader` was able to read the memory of `owner` with process_vm_readv. Written by `reader`. */
+/* One byte: 1 if `reader` was able to read the memory of `owner` with process_vm_readv. Written by
+ * `reader`. */
 _Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner);
 /* The ring from local rank `from` to local rank `to`: its control line, followed by its slots. */
 comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, int lane);
@@ -102,7 +104,8 @@ comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, 
 void comm_board_post(comm_board_t *board, const comm_call_t *call);
 /* The newest call. 0: none posted, or never still. */
 int comm_board_read(comm_board_t *board, comm_call_t *call);
-/* The newest call with number `seq` that is (p2p: with rank `peer`) or is not point to point. 0: not there any more. */
+/* The newest call with number `seq` that is (p2p: with rank `peer`) or is not point to point. 0: not there
+ * any more. */
 int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
 /* The same for the board's owner, who needs no guard against a concurrent writer. *call is overwritten in any
  * case. Searches the newest call first: that is nearly always the right one. */
@@ -118,10 +121,10 @@ void comm_bell_fence(const comm_bell_t *bell);
 
 /* Call after making something visible to the owner of `bell` by a release store.
  *
- * The fence pairs with the one in comm_bell_fence. The owner stores `sleeping`, fences, and looks for messages once more;
- * we store the message, fence, and look at `sleeping`. In the single order of the two fences one comes first,
- * so either the owner sees the message or we see that it sleeps. A release store alone would not do: it may be
- * ordered after the following load, on x86 as well as on Arm.
+ * The fence pairs with the one in comm_bell_fence. The owner stores `sleeping`, fences, and looks for
+ * messages once more; we store the message, fence, and look at `sleeping`. In the single order of the two
+ * fences one comes first, so either the owner sees the message or we see that it sleeps. A release store
+ * alone would not do: it may be ordered after the following load, on x86 as well as on Arm.
  *
  * A fence for every message costs as much as moving a cache line, and only ranks that sleep need it, which is
  * rare. So the owner calls membarrier before it sleeps, where the kernel offers that: the kernel puts a fence

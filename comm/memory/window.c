@@ -1,4 +1,5 @@
-/* comm/memory/window.c: windows: what gyre_mem_alloc gives, and how data paths find out that a buffer lies in one.
+/* comm/memory/window.c: windows: what gyre_mem_alloc gives, and how data paths find out that a buffer lies in
+ * one.
  *
  * A window is a memfd. An allocation of 1 MiB or more has a window of its own. Smaller allocations share
  * arenas of 1024 pages, so that many small ones cost few descriptors. Every window ends with a control page
@@ -8,8 +9,8 @@
  *
  *     | data: whole pages                     | control page: `closed` |
  *
- * All changes happen under one mutex. comm_mem_find is called for every large message, so it takes no lock: it reads a
- * sorted array guarded by a sequence number and reads again if a change came between. */
+ * All changes happen under one mutex. comm_mem_find is called for every large message, so it takes no lock:
+ * it reads a sorted array guarded by a sequence number and reads again if a change came between. */
 #include "comm/memory/memory.h"
 
 #include <errno.h>
@@ -42,9 +43,10 @@ typedef struct window {
     int arena;   /* 1: shared by small allocations */
     int used;    /* arena: allocations alive */
     pid_t
-        maker; /* arena: a child of fork has it, too, and must not take from it what its maker gives to others */
-    uint16_t
-        runs[ARENA_PAGES]; /* arena: pages of the allocation that begins at a page; 0: none begins here */
+        /* arena: a child of fork has it, too, and must not take from it what its maker gives to others */
+        maker;
+    /* arena: pages of the allocation that begins at a page; 0: none begins here */
+    uint16_t runs[ARENA_PAGES];
     uint8_t taken[ARENA_PAGES]; /* arena: 1 where an allocation lies */
 } window_t;
 
@@ -75,7 +77,7 @@ static struct {
     int old_count;
 } mem = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- the array that is read without a lock ---------------------------------------------------------------- */
+/* ---- the array that is read without a lock ------------------------------------------------------------- */
 
 /* Makes room for one more range. Under the lock. */
 static gyre_status_t ranges_reserve(void)
@@ -111,7 +113,8 @@ static void range_move(range_t *ranges, size_t to, size_t from)
                           memory_order_release);
 }
 
-/* Every store between begin and end is a release: a reader that sees one of them also sees the odd number before it. */
+/* Every store between begin and end is a release: a reader that sees one of them also sees the odd number
+ * before it. */
 static void change_begin(void)
 {
     atomic_fetch_add_explicit(&mem.seq, 1, memory_order_relaxed);
@@ -229,7 +232,8 @@ static gyre_status_t offer_everywhere(const window_t *window)
     return GYRE_OK;
 }
 
-/* Only arenas need the tables at the end. Not inline: the compiler would take the shorter block for a mistake. */
+/* Only arenas need the tables at the end. Not inline: the compiler would take the shorter block for a
+ * mistake. */
 __attribute__((noinline)) static window_t *window_new(int arena)
 {
     return calloc(1, arena ? sizeof(window_t) : offsetof(window_t, runs));
@@ -328,7 +332,7 @@ static window_t *window_at(const void *ptr)
     return NULL;
 }
 
-/* ---- arenas: first fit over pages --------------------------------------------------------------------------- */
+/* ---- arenas: first fit over pages ---------------------------------------------------------------------- */
 
 /* First page of a run of `pages` free ones; ARENA_PAGES: none. */
 static size_t arena_find(const window_t *arena, size_t pages)
@@ -393,7 +397,7 @@ static gyre_status_t arena_free(window_t *arena, const void *ptr)
     return GYRE_OK;
 }
 
-/* ---- the calls ------------------------------------------------------------------------------------------ */
+/* ---- the calls ----------------------------------------------------------------------------------------- */
 
 gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
 {
@@ -436,7 +440,7 @@ gyre_status_t comm_mem_free(void *ptr)
     return status;
 }
 
-/* ---- memory of others: comm/memory/register.c ---------------------------------------------------------------- */
+/* ---- memory of others: comm/memory/register.c ---------------------------------------------------------- */
 
 gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t *control)
 {
@@ -538,7 +542,7 @@ gyre_status_t comm_mem_attach(comm_watch_t *watch)
     return status;
 }
 
-/* ---- public --------------------------------------------------------------------------------------------- */
+/* ---- public -------------------------------------------------------------------------------------------- */
 
 gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr)
 {

@@ -1,6 +1,7 @@
 /* comm/net/address.h: addresses and sockets of the bootstrap: parsing, listening, connecting.
  *
- * Relies on the settings GYRE_PORT_RANGE and GYRE_INTERFACE. All sockets are non-blocking and close-on-exec. */
+ * Relies on the settings GYRE_PORT_RANGE and GYRE_INTERFACE. All sockets are non-blocking and
+ * close-on-exec. */
 #ifndef COMM_NET_ADDRESS_H
 #define COMM_NET_ADDRESS_H
 

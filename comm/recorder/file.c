@@ -170,7 +170,8 @@ int comm_recorder_head_check(const void *data, size_t bytes, unsigned long long 
            total >= COMM_RECORDER_HEAD + (unsigned long long)head.slots * sizeof(comm_recorder_slot_t);
 }
 
-/* Ends a text that came from outside, and makes it printable; with `ascii` also fit for JSON whatever it was. text: [bytes]. */
+/* Ends a text that came from outside, and makes it printable; with `ascii` also fit for JSON whatever it
+ * was. text: [bytes]. */
 static void tame(char *text, size_t bytes, int ascii)
 {
     text[bytes - 1] = '\0';

@@ -51,8 +51,8 @@ static size_t span(size_t offset, size_t *first)
     return base_round_up(offset + sizeof(comm_recorder_slot_t), page) - *first;
 }
 
-/* The launcher's recorder, or NULL. Anything else is refused: after an exec the number in the environment may name
- * some other file, which must not be written into. */
+/* The launcher's recorder, or NULL. Anything else is refused: after an exec the number in the environment may
+ * name some other file, which must not be written into. */
 static comm_recorder_slot_t *map_shared(int fd, int64_t index)
 {
     comm_recorder_head_t head;

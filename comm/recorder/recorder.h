@@ -6,7 +6,8 @@
  * a recorder for itself. It is a memfd, or a file below GYRE_RECORD (ucx-run --record), which remains when
  * all ranks are dead; gyre-doctor --job finds either. Plain stores, no system call.
  *
- *     0                 COMM_RECORDER_HEAD                                       the size of the memfd or file
+ *     0                 COMM_RECORDER_HEAD                                       the size of the memfd or
+ *                       file
  *     | head | nothing  | slot 0 | slot 1 | ...                        | nothing |
  *
  * The head is written once, before another process sees the recorder. A rank writes its slot, except the last

@@ -2,11 +2,12 @@
  *
  * A message goes one of four ways, chosen by the sender:
  *   eager    small: copied into the ring and out of it (ring.h);
- *   window   the buffer came from gyre_mem_alloc: only its place travels, the receiver reads it where it lies, once;
+ *   window   the buffer came from gyre_mem_alloc: only its place travels, the receiver reads it where it
+ *            lies, once;
  *   cma      another large buffer, and the receiver is able to read our memory: process_vm_readv, once;
  *   bulk     any other: in fragments through the ring, so that both copies overlap.
- * For window and cma the sender waits for a bit in the ring's control line that the receiver flips when it is done
- * with the message. GYRE_SHM_COPY narrows the choice. */
+ * For window and cma the sender waits for a bit in the ring's control line that the receiver flips when it is
+ * done with the message. GYRE_SHM_COPY narrows the choice. */
 #include "comm/shm/link.h"
 
 #include <errno.h>
@@ -51,7 +52,8 @@ typedef struct {
 
 /* ---- sending ------------------------------------------------------------------------------------------- */
 
-/* Has the receiver flipped the bit of rendezvous message `number`? In even laps of 64 messages it becomes 1. */
+/* Has the receiver flipped the bit of rendezvous message `number`? In even laps of 64 messages it becomes
+ * 1. */
 static int shm_acked(const shm_link_t *shm, uint64_t number)
 {
     /* Acquire: pairs with the release in shm_ack; the receiver's loads of our buffer are over. */
@@ -176,8 +178,8 @@ static void shm_ack(shm_link_t *shm, uint64_t number)
     comm_bell_ring(shm->bell);
 }
 
-/* Reads the payload of a window or cma message. A window that cannot be mapped is read by CMA if that works, unless
- * GYRE_SHM_COPY asks for windows. */
+/* Reads the payload of a window or cma message. A window that cannot be mapped is read by CMA if that works,
+ * unless GYRE_SHM_COPY asks for windows. */
 static gyre_status_t shm_pull(shm_link_t *shm, ring_kind_t kind, const ring_rndv_t *rndv, void *buf)
 {
     void *from = NULL;

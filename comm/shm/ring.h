@@ -98,8 +98,8 @@ static inline int ring_room(ring_tx_t *tx, uint64_t need)
 {
     if (tx->count - (tx->head - tx->consumed) > need)
         return 1;
-    /* Acquire: pairs with the release in ring_advance. The receiver's reads of those slots are over before we write
-     * to them again. */
+    /* Acquire: pairs with the release in ring_advance. The receiver's reads of those slots are over before we
+     * write to them again. */
     tx->consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire);
     return tx->count - (tx->head - tx->consumed) > need;
 }

@@ -1,4 +1,5 @@
-/* comm/shm/self.c: the link of a rank with itself: messages are handed over by pointer and copied once, or viewed.
+/* comm/shm/self.c: the link of a rank with itself: messages are handed over by pointer and copied once, or
+ * viewed.
  *
  * A send waits in a queue of COMM_SENDS_OPEN places until the receive of the same lane takes it. One thread
  * drives both ends, so nothing here is atomic. */

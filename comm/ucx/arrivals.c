@@ -121,7 +121,8 @@ void ucx_give_back(comm_ucx_group_t *ug, int source)
     }
 }
 
-/* UCX's callback for every message, under the lock (inside ucp_worker_progress). UCS_INPROGRESS keeps `data`. */
+/* UCX's callback for every message, under the lock (inside ucp_worker_progress). UCS_INPROGRESS keeps
+ * `data`. */
 ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void *data, size_t bytes,
                             const ucp_am_recv_param_t *param)
 {

@@ -6,7 +6,8 @@
 #include "comm/ucx/link.h"
 
 enum { LEAVE_MS = 1000 };
-/* How much of an operation's deadline others may take to give back what a failed group has offered them: one part of so many. */
+/* How much of an operation's deadline others may take to give back what a failed group has offered them:
+ * one part of so many. */
 enum { PATIENCE_PART = 4 };
 #define MS ((base_time_t)1000000)
 

@@ -11,8 +11,8 @@
 #include "base/settings/settings.h"
 #include "comm/ucx/ucx.h"
 
-/* Until 1.14 ucp_config_modify takes an option by the name that it has in the table of its transport, older than any
- * prefix that transports add (ucs_config_parser_set_value got its prefix argument later). */
+/* Until 1.14 ucp_config_modify takes an option by the name that it has in the table of its transport, older
+ * than any prefix that transports add (ucs_config_parser_set_value got its prefix argument later). */
 static int takes_old_names(void)
 {
     unsigned major, minor, release;
@@ -90,7 +90,8 @@ static int leads_nowhere(const char *interface)
 /* 1: there are several interfaces, and one is a bridge or a tunnel. */
 static _Atomic int spoiled;
 
-/* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the same. */
+/* Interfaces that TCP may be striped over; 1 if one of them is not a link, which UCX would take all the
+ * same. */
 static int count_links(void)
 {
     struct ifaddrs *all, *seen;

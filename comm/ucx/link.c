@@ -139,7 +139,8 @@ static ucx_sending_t *free_place(ucx_link_t *link)
     return NULL;
 }
 
-/* Messages from and into the group's device memory (comm/lend.h) go by rendezvous only: no byte of them is the host's. */
+/* Messages from and into the group's device memory (comm/lend.h) go by rendezvous only: no byte of them is
+ * the host's. */
 static int is_lent(const ucx_link_t *link, const void *buf)
 {
     const comm_ucx_group_t *ug = ucx_of(link->base.group);

@@ -208,9 +208,9 @@ static void look_at(ucx_silences_t *silences, int fd, unsigned most_ms)
         return;
     name_end(fd, getsockname, here);
     name_end(fd, getpeername, there);
-    shutdown(
-        fd,
-        SHUT_RDWR); /* UCX finds it closed. Before the log, which may block: an answer could come meanwhile. */
+    shutdown(fd,
+             /* UCX finds it closed. Before the log, which may block: an answer could come meanwhile. */
+             SHUT_RDWR);
     log_warning("ucx: %s has acknowledged nothing to %s for %.1f s: that link is cut, and this connection is "
                 "given up",
                 there, here, silent_ms / 1000.0);

@@ -166,7 +166,8 @@ static gyre_status_t start_worker(uint32_t piece)
         return GYRE_OK;
     ucx_sockets_t listening;
     ucx_sockets_before(&listening);
-    /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look does not see it. */
+    /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look
+     * does not see it. */
     for (int tries = 0;; tries++) {
         status = make_context(piece);
         if (status == UCS_OK)
@@ -405,7 +406,7 @@ void ucx_sleep(comm_group_t *group, int ms)
         poll(&event, 1, ms);
 }
 
-/* ---- device memory ----------------------------------------------------------------------------------------- */
+/* ---- device memory ------------------------------------------------------------------------------------- */
 
 static int knows_cuda(uint64_t kinds, char *text, size_t bytes)
 {

@@ -89,7 +89,7 @@ int verbs_needs_grh(int roce, int port_demands_it, const unsigned char ours[16],
     return roce || port_demands_it || memcmp(ours, theirs, 8) != 0;
 }
 
-/* ---- how long a queue pair tries ------------------------------------------------------------------------- */
+/* ---- how long a queue pair tries ----------------------------------------------------------------------- */
 
 verbs_patience_t verbs_patience(double deadline)
 {

@@ -60,7 +60,8 @@ static void describe_port(verbs_port_t *port, const char *name, int number, cons
     snprintf(port->state, sizeof port->state, "%s", ibv_port_state_str(attr->state));
 }
 
-/* Every port of every adapter that this process may open. `open` of them could not be opened: *refused names one. */
+/* Every port of every adapter that this process may open. `open` of them could not be opened: *refused
+ * names one. */
 static int list_ports(verbs_port_t *ports, char *refused, size_t bytes)
 {
     int devices = 0, count = 0;

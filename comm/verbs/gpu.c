@@ -1,4 +1,5 @@
-/* comm/verbs/gpu.c: GPUDirect RDMA: the group's range of device memory (comm/lend.h), registered with its rails. */
+/* comm/verbs/gpu.c: GPUDirect RDMA: the group's range of device memory (comm/lend.h), registered with its
+ * rails. */
 #include "comm/verbs/gpu.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include "comm/verbs/verbs.h"
 #include "topo/topo.h"
 
-/* ---- the choice ------------------------------------------------------------------------------------------ */
+/* ---- the choice ---------------------------------------------------------------------------------------- */
 
 static void undo(const verbs_gpu_calls_t *calls, int rails, void **made)
 {
@@ -102,7 +103,7 @@ uint32_t verbs_gpu_near(const int *distance, int rails)
     return near;
 }
 
-/* ---- the real thing -------------------------------------------------------------------------------------- */
+/* ---- the real thing ------------------------------------------------------------------------------------ */
 
 enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
 
@@ -212,7 +213,7 @@ void verbs_reclaim(comm_group_t *group)
     *lent = (verbs_lent_t){0};
 }
 
-/* ---- gyre-doctor ----------------------------------------------------------------------------------------- */
+/* ---- gyre-doctor --------------------------------------------------------------------------------------- */
 
 int verbs_try_device(base_device_t device, char *text, size_t bytes)
 {

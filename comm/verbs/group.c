@@ -1,4 +1,5 @@
-/* comm/verbs/group.c: a group's completion queues, one per rail: polling them, sleeping on them; the group's life. */
+/* comm/verbs/group.c: a group's completion queues, one per rail: polling them, sleeping on them; the
+ * group's life. */
 #include "comm/verbs/verbs.h"
 
 #include <dirent.h>
@@ -77,7 +78,7 @@ void verbs_place_remove(comm_verbs_group_t *vg, const verbs_link_t *link)
     }
 }
 
-/* ---- errors of the whole group -------------------------------------------------------------------------- */
+/* ---- errors of the whole group ------------------------------------------------------------------------- */
 
 void verbs_group_fail(comm_verbs_group_t *vg, const char *format, ...)
 {

@@ -5,7 +5,8 @@
  * that needs a link sends its peer a hello, with the numbers of its queue pairs and the address of its ring,
  * and repeats it until it is answered:
  *
- *     A: hello                 ->  B: makes the link if it has none; its queue pairs get ready to receive from A
+ *     A: hello                 ->  B: makes the link if it has none; its queue pairs get ready to receive
+ *     from A
  *     A: ready            <-  hello, knows
  *     A: hello, knows, ready   ->  B: ready
  *
@@ -156,8 +157,9 @@ gyre_status_t verbs_hello_open(comm_verbs_group_t *vg, verbs_card_t *mine)
     return status;
 }
 
-/* An error of a datagram, such as a route that is gone for a while, stops the queue pair, and all later hellos would be lost.
- * Where only its sending stopped it goes on as it is; else a RESET takes its work requests away, and receives are posted anew. */
+/* An error of a datagram, such as a route that is gone for a while, stops the queue pair, and all later
+ * hellos would be lost. Where only its sending stopped it goes on as it is; else a RESET takes its work
+ * requests away, and receives are posted anew. */
 void verbs_hello_mend(comm_verbs_group_t *vg)
 {
     struct ibv_qp_attr attr = {0};

@@ -1,12 +1,13 @@
 /* comm/verbs/link.c: links over verbs.
  *
  * A message goes one of four ways, chosen by the sender:
- *   short  up to VERBS_SHORT_MOST, while the receiver watches its ring: one plain inline write of a unit; the receiver
- *          finds it by looking at memory
- *   eager  up to eager_most: composed in the mirror of the peer's ring, one write with immediate data (inline up to
- *          VERBS_INLINE or so), copied out of the ring
- *   rndv   larger, from a window: only its place travels. The receiver reads it by RDMA over all stripes, straight into
- *          its buffer if that lies in a window too, else through bounce buffers, and reports the end
+ *   short  up to VERBS_SHORT_MOST, while the receiver watches its ring: one plain inline write of a unit; the
+ *          receiver finds it by looking at memory
+ *   eager  up to eager_most: composed in the mirror of the peer's ring, one write with immediate data (inline
+ *          up to VERBS_INLINE or so), copied out of the ring
+ *   rndv   larger, from a window: only its place travels. The receiver reads it by RDMA over all stripes,
+ *          straight into its buffer if that lies in a window too, else through bounce buffers, and reports
+ *          the end
  *   bulk   larger, from other memory: in parts through the ring, so that the copies at both ends overlap
  * The sender of a rendezvous need not do anything meanwhile. Only a rank's own adapter writes into a user's
  * buffer, and only when that rank asks for it. */
@@ -169,8 +170,9 @@ static gyre_status_t send_start(verbs_link_t *link, const void *buf, size_t byte
         look_around(link);
         return GYRE_IN_PROGRESS;
     }
-    /* That they watch no more may have come, unseen as yet. The program may now compute for long, and they would sleep on what was
-     * sent just now: taking the news wakes them. The message is on its way meanwhile. */
+    /* That they watch no more may have come, unseen as yet. The program may now compute for long, and they
+     * would sleep on what was sent just now: taking the news wakes them. The message is on its way
+     * meanwhile. */
     if (plain)
         verbs_poll(link->vg);
     msg->phase = SEND_FINISHED;
@@ -299,8 +301,8 @@ void verbs_link_shape(verbs_link_t *link, uint32_t units)
 {
     size_t most;
 
-    /* Both directions have the size of the smaller ring: a mirror is as long as its owner's ring, and both ends must agree on
-     * what a quarter is. */
+    /* Both directions have the size of the smaller ring: a mirror is as long as its owner's ring, and both
+     * ends must agree on what a quarter is. */
     link->tx.units = link->rx.units = units < link->rx.units ? units : link->rx.units;
     most = verbs_packet_most(link->tx.units) - sizeof(verbs_header_t);
     link->packet_most = most;

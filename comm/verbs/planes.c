@@ -71,8 +71,8 @@ static int came(const ways_t *ways, int r, int k, int from, int at)
     return (ways->heard->heard[(int64_t)r * ways->most + k] & verbs_heard_bit(from, at)) != 0;
 }
 
-/* May rank r be in the plane with this rail, as far as its partners before it are concerned? *with: the number of the first that
- * it does not reach, else -1. */
+/* May rank r be in the plane with this rail, as far as its partners before it are concerned? *with: the
+ * number of the first that it does not reach, else -1. */
 static int fits(const ways_t *ways, const uint8_t *plane, int r, int rail, int *with)
 {
     const int *host_of = ways->heard->host_of;

@@ -231,8 +231,8 @@ int verbs_marks(verbs_link_t *link)
 
     while (!link->failed && !verbs_rx_is_full(&link->rx)) {
         verbs_short_t *at = (verbs_short_t *)(void *)(link->ring + (size_t)link->rx.next * VERBS_UNIT);
-        /* acquire: the rest of the unit after its mark, or after its first byte, whichever was written last. Software that writes
-         * byte by byte writes the bit that is asked for last. */
+        /* acquire: the rest of the unit after its mark, or after its first byte, whichever was written last.
+         * Software that writes byte by byte writes the bit that is asked for last. */
         uint32_t mark = atomic_load_explicit(&at->mark, memory_order_acquire);
         if (!(mark & VERBS_IMM_MARK) || at->header.part >> 24 != VERBS_SHORT || !has_begun(at))
             return count; /* absent, incomplete, or a payload that comes with immediate data */

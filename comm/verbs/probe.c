@@ -112,7 +112,7 @@ typedef struct {
     target_t *targets;    /* verbs_try.targets */
 } course_t;
 
-/* ---- queue pairs ------------------------------------------------------------------------------------------ */
+/* ---- queue pairs --------------------------------------------------------------------------------------- */
 
 static void post_receive(port_t *port)
 {
@@ -213,7 +213,7 @@ void verbs_try_close(verbs_try_t *try)
     free(try);
 }
 
-/* ---- sending and listening -------------------------------------------------------------------------------- */
+/* ---- sending and listening ----------------------------------------------------------------------------- */
 
 static target_t *target_at(const course_t *course, int partner, int to, int from)
 {
@@ -297,7 +297,8 @@ static void nap(void)
     nanosleep(&t, NULL);
 }
 
-/* Finding an address may ask the network, and one that is not there is waited for: a second or so each, in the kernel. */
+/* Finding an address may ask the network, and one that is not there is waited for: a second or so each, in
+ * the kernel. */
 static void find_way(port_t *port, const verbs_address_t *theirs, target_t *target)
 {
     struct ibv_ah_attr way = verbs_way_to(port->rail, theirs);

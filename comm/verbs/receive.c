@@ -24,7 +24,8 @@ static void wipe(verbs_link_t *link, uint32_t unit, uint32_t units)
     }
 }
 
-/* The ring is worth watching once messages keep being taken without a sleep: where cores are scarce they never are for long. */
+/* The ring is worth watching once messages keep being taken without a sleep: where cores are scarce they
+ * never are for long. */
 static void count_prompt(verbs_link_t *link)
 {
     const comm_verbs_group_t *vg = link->vg;
@@ -124,7 +125,7 @@ static gyre_status_t recv_parts(verbs_link_t *link, unsigned char *buf, size_t b
     return GYRE_OK;
 }
 
-/* ---- rendezvous: reading the peer's buffer ---------------------------------------------------------------- */
+/* ---- rendezvous: reading the peer's buffer ------------------------------------------------------------- */
 
 static gyre_status_t make_bounces(verbs_link_t *link)
 {

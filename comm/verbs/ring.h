@@ -8,7 +8,8 @@
  * order:
  *
  *     31      30    29   28      | 27 .. 16                                     | 15 .. 0
- *     control bye   mark watches | data: the unit where the message begins;     | messages that the writer has consumed from
+ *     control bye   mark watches | data: the unit where the message begins;     | messages that the writer
+ *     has consumed from
  *                                | control: rendezvous that the writer has read | the other, modulo 2^16
  *                                | to the end, modulo 2^12                      |
  *

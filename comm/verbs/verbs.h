@@ -7,7 +7,8 @@
  *     gpu.c      registration of a GPU's memory
  *     group.c    a group's completion queues: polling, sleeping; life of the group
  *     planes.c   pure: which ranks try to reach which, and which rails make planes
- *     probe.c    the try, when a group is made: do its ranks reach each other over RDMA, and over which rails?
+ *     probe.c    the try, when a group is made: do its ranks reach each other over RDMA, and over which
+ *                rails?
  *     hello.c    how two ranks find each other's queue pairs, over datagrams
  *     link.c     links: making and closing, sending
  *     receive.c  receiving, and reading a peer's buffer by RDMA

@@ -190,7 +190,8 @@ static watch_client_t *longest(watch_fds_t *fds)
     return first;
 }
 
-/* When the next client can be taken: when the longest one's time is over; at once (0) while a place is free. */
+/* When the next client can be taken: when the longest one's time is over; at once (0) while a place is
+ * free. */
 static base_time_t room_at(watch_fds_t *fds)
 {
     const watch_client_t *first = longest(fds);

@@ -5,7 +5,8 @@
  *     server -> client  challenge nonce, MAC_K("S", question, nonce)  64
  *     client -> server  proof     MAC_K("C", question, nonce)         32
  *                   or later     any byte: closed to make room; the client may connect again  1
- *     server -> client  answer    status, MAC_K("R", question, nonce, status), and the descriptor (SCM_RIGHTS)
+ *     server -> client  answer    status, MAC_K("R", question, nonce, status), and the descriptor
+ *     (SCM_RIGHTS)
  * An address has 32 bytes. The first 16 are random and name the socket. The other 16 identify the host's boot
  * and the network namespace in which such names are visible. */
 #ifndef COMM_WATCH_FD_PASS_H

@@ -13,7 +13,7 @@
 
 __extension__ typedef unsigned __int128 wide_t;
 
-/* ---- WEIGHT:PATH,WEIGHT:PATH --------------------------------------------------------------------------------- */
+/* ---- WEIGHT:PATH,WEIGHT:PATH --------------------------------------------------------------------------- */
 
 /* Bytes of a weight and its colon at the beginning of the text; 0: no weight. */
 static size_t weight_length(const char *text)
@@ -61,7 +61,7 @@ static gyre_status_t parse_list(const char *text, list_t *list)
     return GYRE_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static gyre_status_t mix_room(model_mix_t *mix, size_t sources)
 {
@@ -216,7 +216,7 @@ void model_data_destroy(model_data_t *data)
     free(data);
 }
 
-/* ---- for one shape --------------------------------------------------------------------------------------------- */
+/* ---- for one shape ------------------------------------------------------------------------------------- */
 
 /* A part must hold a sequence and its last target. */
 static gyre_status_t check_length(const model_data_t *data, size_t seq)
@@ -305,7 +305,8 @@ static uint64_t windows(uint64_t count, size_t seq)
     return count > seq ? (count - 1) / seq : 0;
 }
 
-/* How many sequences the blend can take for validation before a source has no more, and how many of each that is. */
+/* How many sequences the blend can take for validation before a source has no more, and how many of each
+ * that is. */
 static void share_validation(model_data_t *data)
 {
     const model_mix_t *mix = &data->valid;
@@ -349,7 +350,7 @@ gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq)
     return find_entropy(data);
 }
 
-/* ---- sequences ---------------------------------------------------------------------------------------------------- */
+/* ---- sequences ----------------------------------------------------------------------------------------- */
 
 static gyre_status_t cut(const model_data_t *data, const model_tokens_t *from, uint64_t first,
                          model_token_t *tokens, model_token_t *targets)

@@ -57,9 +57,9 @@ typedef struct {
     size_t seq;            /* tokens of a sequence */
     uint64_t sequences;    /* for validation */
     uint64_t *valid_share; /* [valid.sources]: sequences from each source */
-    double
-        unigram_entropy; /* of the sources for training, nats per token: the loss of a model that knows frequencies
-                             * only; of a sample of 4 Mi tokens where they are not text */
+    /* of the sources for training, nats per token: the loss of a model that knows frequencies only; of a
+     * sample of 4 Mi tokens where they are not text */
+    double unigram_entropy;
 } model_data_t;
 
 /* NOT_FOUND, IO, NO_MEMORY, FORMAT, INVALID: the text names the file and what to do. Freed by

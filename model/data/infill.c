@@ -110,7 +110,7 @@ void model_infill_destroy(model_infill_t *infill)
     free(infill);
 }
 
-/* ---- the end is missing ---------------------------------------------------------------------------------------------- */
+/* ---- the end is missing -------------------------------------------------------------------------------- */
 
 static void lay_out_end(const model_infill_t *infill, draw_t *d, model_example_t *out)
 {
@@ -128,10 +128,11 @@ static void lay_out_end(const model_infill_t *infill, draw_t *d, model_example_t
         out->positions[t] = (int32_t)t;
 }
 
-/* ---- short blanks ------------------------------------------------------------------------------------------------------ */
+/* ---- short blanks -------------------------------------------------------------------------------------- */
 
-/* Lengths of blanks until enough is gone of the text that fills the sequence with them: a blank adds [MASK] and [sop], so n
- * tokens of text with m blanks are n + 2 m. As many tokens stay as there are blanks, at least. */
+/* Lengths of blanks until enough is gone of the text that fills the sequence with them: a blank adds [MASK]
+ * and [sop], so n tokens of text with m blanks are n + 2 m. As many tokens stay as there are blanks, at
+ * least. */
 static size_t draw_lengths(model_infill_t *infill, draw_t *d, size_t *text, size_t *gone)
 {
     size_t count = 0;

@@ -4,10 +4,12 @@
  * A sequence is a text with blanks, whose positions see one another (the prefix). After the prefix come the
  * contents of the blanks, which are learned token by token. Of all sequences
  *
- *   30 %  have short blanks: lengths are Poisson(3) without 0, until 15 % of the text is gone; each blank is one [MASK].
- *         The blanks follow in random order, each as [sop] and its tokens, with its tokens and [eop] as targets, all of
- *         them at the position of their [MASK].
- *   70 %  lack their end: 20 % to 100 % of the text, uniformly, are one [gMASK]; they follow after [sop] and are the
+ *   30 %  have short blanks: lengths are Poisson(3) without 0, until 15 % of the text is gone; each blank is
+ *   one [MASK].
+ *         The blanks follow in random order, each as [sop] and its tokens, with its tokens and [eop] as
+ *         targets, all of them at the position of their [MASK].
+ *   70 %  lack their end: 20 % to 100 % of the text, uniformly, are one [gMASK]; they follow after [sop] and
+ *   are the
  *         targets. Positions count up.
  *
  * All positions after the prefix are learned and no position is padding: the text has the length that fills

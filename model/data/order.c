@@ -8,7 +8,7 @@
 #include "model/data/order.h"
 #include "model/random.h"
 
-/* ---- permutation --------------------------------------------------------------------------------------------- */
+/* ---- permutation --------------------------------------------------------------------------------------- */
 
 #define ROUNDS 6
 
@@ -42,7 +42,7 @@ uint64_t model_order_place(uint64_t seed, uint32_t source, uint64_t epoch, uint6
     return i;
 }
 
-/* ---- weights ------------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------- */
 
 #define DIGITS 17 /* that a weight may have in all: below 2^57 */
 
@@ -132,9 +132,10 @@ static void rounded_shares(const decimal_t *weight, size_t sources, model_blend_
              MODEL_BLEND_PERIOD);
 }
 
-/* ---- turns ----------------------------------------------------------------------------------------------------- */
+/* ---- turns --------------------------------------------------------------------------------------------- */
 
-/* Number of the turn (from 1) by which source s, which has had `had`, must have its next, lest it lag by a whole sample. */
+/* Number of the turn (from 1) by which source s, which has had `had`, must have its next, lest it lag by a
+ * whole sample. */
 static uint64_t due(const model_blend_t *blend, size_t s, uint32_t had)
 {
     return ((uint64_t)blend->period * (had + 1) + blend->share[s] - 1) / blend->share[s];

@@ -34,8 +34,8 @@ typedef struct {
     uint32_t *rank;  /* [period]: how many of its samples are before it in the period */
 } model_blend_t;
 
-/* Weights [sources]: decimal numbers as text ("0.7"), greater than 0, of any sum. At most 1.5 MiB for the tables.
- * INVALID, NO_MEMORY. */
+/* Weights [sources]: decimal numbers as text ("0.7"), greater than 0, of any sum. At most 1.5 MiB for the
+ * tables. INVALID, NO_MEMORY. */
 gyre_status_t model_blend_create(const char *const *weights, size_t sources, model_blend_t **out);
 void model_blend_destroy(model_blend_t *blend);
 

@@ -14,7 +14,8 @@
 
 #define LOOK 8192 /* a zero byte in so many first bytes means "not text" */
 
-/* Appends the file to text->bytes; with skip_binary a file that does not look like text is counted and left out. */
+/* Appends the file to text->bytes; with skip_binary a file that does not look like text is counted and
+ * left out. */
 static gyre_status_t append_file(model_text_t *text, const char *path, int skip_binary)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -44,7 +44,7 @@ size_t model_tokens_width(model_tokens_type_t type)
     return width[type];
 }
 
-/* ---- maps and parts ------------------------------------------------------------------------------------------ */
+/* ---- maps and parts ------------------------------------------------------------------------------------ */
 
 static gyre_status_t map(int fd, const char *path, model_tokens_file_t *file)
 {
@@ -124,7 +124,7 @@ gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned 
     return GYRE_OK;
 }
 
-/* ---- what a path means ----------------------------------------------------------------------------------------- */
+/* ---- what a path means --------------------------------------------------------------------------------- */
 
 /* AUTO: nothing identifies it. */
 static model_tokens_format_t sniff_file(const char *path)
@@ -291,7 +291,7 @@ static gyre_status_t resolve(const char *path, model_tokens_format_t *format, mo
     return GYRE_OK;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static gyre_status_t open_text(model_tokens_t *tokens, const char *path)
 {
@@ -353,7 +353,7 @@ void model_tokens_close(model_tokens_t *tokens)
     free(tokens);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static int64_t id_at(const unsigned char *at, model_tokens_type_t type)
 {
@@ -437,7 +437,7 @@ gyre_status_t model_tokens_read(const model_tokens_t *tokens, uint64_t first, si
     return GYRE_OK;
 }
 
-/* ---- the whole content -------------------------------------------------------------------------------------------- */
+/* ---- the whole content --------------------------------------------------------------------------------- */
 
 /* Checksums and documents of a file of Gyre's. */
 static gyre_status_t verify_file(const model_tokens_t *tokens, size_t number)

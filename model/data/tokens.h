@@ -105,7 +105,7 @@ gyre_status_t model_tokens_verify(const model_tokens_t *tokens, size_t vocab, mo
  * 1,024 pieces of 64 KiB spread evenly over each file, its first and its last among them. */
 uint64_t model_tokens_hash(const model_tokens_t *tokens);
 
-/* ---- writing Gyre's own format ------------------------------------------------------------------------------- */
+/* ---- writing Gyre's own format ------------------------------------------------------------------------- */
 
 typedef struct model_tokens_writer model_tokens_writer_t;
 

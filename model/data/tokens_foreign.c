@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/data/tokens_format.h"
 
-/* ---- llm.c: 256 words of header {magic, version, tokens, ...}, then ids ----------------------------------------- */
+/* ---- llm.c: 256 words of header {magic, version, tokens, ...}, then ids -------------------------------- */
 
 #define LLMC_HEADER 1024
 static const struct {
@@ -59,7 +59,7 @@ gyre_status_t tokens_open_llmc(model_tokens_t *tokens, const char *path)
     return tokens_append(tokens, number, file->map + LLMC_HEADER, count);
 }
 
-/* ---- nanoGPT: 16-bit ids and nothing else ------------------------------------------------------------------------ */
+/* ---- nanoGPT: 16-bit ids and nothing else -------------------------------------------------------------- */
 
 gyre_status_t tokens_open_nanogpt(model_tokens_t *tokens, const char *path)
 {
@@ -84,7 +84,8 @@ gyre_status_t tokens_open_nanogpt(model_tokens_t *tokens, const char *path)
  * -------------------------- */
 
 /* "MMIDIDX\0\0" | u64 version 1 | u8 type | u64 sequences | u64 documents + 1 | i32 length [sequences] |
- * i64 byte [sequences] | i64 document [documents + 1]: first sequence of each | optional i8 mode [sequences]. */
+ * i64 byte [sequences] | i64 document [documents + 1]: first sequence of each | optional i8 mode
+ * [sequences]. */
 #define MEGATRON_MAGIC  "MMIDIDX\0\0"
 #define MEGATRON_HEADER 34
 static const struct {
@@ -209,7 +210,7 @@ done:
     return status;
 }
 
-/* ---- which is it? -------------------------------------------------------------------------------------------------- */
+/* ---- which is it? -------------------------------------------------------------------------------------- */
 
 model_tokens_format_t tokens_sniff(const unsigned char *head, size_t count)
 {

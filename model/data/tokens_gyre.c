@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "model/data/tokens_format.h"
 
-/* ---- reading ------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Checks the numbers of a header whose checksum is right against the size of the file: a writer may err,
  * too. */
@@ -111,7 +111,7 @@ gyre_status_t tokens_open_gyre(model_tokens_t *tokens, const char *path)
     return tokens_append(tokens, number, h + tokens_u64(h + TOKENS_AT_DATA), count);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 struct model_tokens_writer {
     base_file_t file;

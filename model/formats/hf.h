@@ -9,7 +9,7 @@
 
 #include "model/network/names.h"
 
-/* ---- reading ------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 typedef struct model_hf model_hf_t;
 
@@ -34,7 +34,7 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
 /* All rows of a table, whole or a slice, into flat [params->total]. */
 gyre_status_t model_hf_load(const char *path, const model_params_t *params, float *flat);
 
-/* ---- writing ------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 typedef enum { MODEL_HF_F32, MODEL_HF_BF16, MODEL_HF_F16 } model_hf_type_t;
 typedef struct model_hf_writer model_hf_writer_t;

@@ -26,7 +26,7 @@ struct model_hf {
     size_t files;
 };
 
-/* ---- one file -------------------------------------------------------------------------------------------------- */
+/* ---- one file ------------------------------------------------------------------------------------------ */
 
 /* Bytes of an element. A type that is not here is not read, and its tensors' sizes are not checked. */
 static size_t type_bytes(const char *type)
@@ -117,7 +117,7 @@ static gyre_status_t check_header(const file_t *file)
     return status;
 }
 
-/* ---- the folder ---------------------------------------------------------------------------------------------------- */
+/* ---- the folder ---------------------------------------------------------------------------------------- */
 
 static char *join(const char *folder, const char *name)
 {
@@ -249,7 +249,7 @@ gyre_status_t model_hf_config(const char *folder, model_config_t *out)
     return status;
 }
 
-/* ---- a tensor --------------------------------------------------------------------------------------------------------- */
+/* ---- a tensor ------------------------------------------------------------------------------------------ */
 
 static const json_t *find_name(const model_hf_t *hf, const char *name, const file_t **file)
 {
@@ -328,9 +328,10 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
     return GYRE_OK;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/* 1 if a row is one tensor (out), whose elements lie in the file as they do in the row-major whole of the row. */
+/* 1 if a row is one tensor (out), whose elements lie in the file as they do in the row-major whole of the
+ * row. */
 static int is_plain(const model_hf_t *hf, const model_param_t *row, model_tensor_t *out)
 {
     model_tensor_t second;

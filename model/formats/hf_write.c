@@ -44,7 +44,7 @@ static gyre_status_t no_memory(const char *folder)
     return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write the model %s", folder);
 }
 
-/* ---- what goes where ------------------------------------------------------------------------------------------------ */
+/* ---- what goes where ----------------------------------------------------------------------------------- */
 
 static gyre_status_t plan(model_hf_writer_t *w, size_t shard_bytes)
 {
@@ -84,7 +84,7 @@ static void tensor_of(const model_hf_writer_t *w, const place_t *place, model_te
     (void)model_row_tensor(w->params, w->family, &w->params->row[place->row], place->piece, out);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 static void list_tensors(model_hf_writer_t *w, size_t shard)
 {
@@ -147,7 +147,7 @@ static gyre_status_t write_config(const model_hf_writer_t *w)
     return status;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 /* The files of an older model, config.json first: without it a reader does not take the rest for a model. */
 static gyre_status_t remove_older(const char *folder)

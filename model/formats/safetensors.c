@@ -15,7 +15,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "safetensors is little-endian: add byte swaps here");
 
-/* ---- writing --------------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static void set(model_safetensors_t *to, const char *name, json_t *value)
 {
@@ -98,7 +98,7 @@ void model_safetensors_abandon(model_safetensors_t *to)
     *to = (model_safetensors_t){.header = NULL};
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static gyre_status_t read_header(model_safetensors_file_t *file)
 {

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-/* ---- writing --------------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* A file that is being written: first the list of its tensors, then their data. Zeros at the beginning. */
 typedef struct {
@@ -42,7 +42,7 @@ gyre_status_t model_safetensors_put(model_safetensors_t *to, const void *data, s
 gyre_status_t model_safetensors_commit(model_safetensors_t *to);
 void model_safetensors_abandon(model_safetensors_t *to);
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* An open file; zeros if closed. */
 typedef struct {

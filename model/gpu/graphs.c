@@ -76,7 +76,7 @@ void model_cuda_graphs_count(const model_cuda_graphs_t *g, model_cuda_graphs_cou
     *out = g->count;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------------ */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static entry_t **chain_of(model_cuda_graphs_t *g, const void *key)
 {
@@ -130,7 +130,7 @@ static gyre_status_t remember(model_cuda_graphs_t *g, const void *key)
     return GYRE_OK;
 }
 
-/* ---- capture -------------------------------------------------------------------------------------------------------------- */
+/* ---- capture ------------------------------------------------------------------------------------------- */
 
 /* Returns *graph and *nodes, or CUDA's error; status: the work's own. */
 static cudaError_t capture(model_cuda_graphs_t *g, const model_cuda_work_t *work, cudaGraph_t *graph,

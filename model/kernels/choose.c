@@ -48,7 +48,7 @@ const model_kernels_t_f32 *model_kernels_f32(model_isa_t isa)
     return &model_table_f32_base;
 }
 
-/* ---- numbers that operators are given ------------------------------------------------------------------------- */
+/* ---- numbers that operators are given ------------------------------------------------------------------ */
 
 double model_alibi_slope(size_t h, size_t H)
 {
@@ -63,7 +63,8 @@ double model_alibi_slope(size_t h, size_t H)
 void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t layer, unsigned site,
                        uint32_t key[4])
 {
-    /* A block of its own: the key of the mask is a number of (seed, step, sequence); place and element are its counter. */
+    /* A block of its own: the key of the mask is a number of (seed, step, sequence); place and element are
+     * its counter. */
     const uint32_t counter[4] = {(uint32_t)step, (uint32_t)(step >> 32), (uint32_t)(sequence >> 32),
                                  MODEL_RANDOM_DROPOUT};
     const uint32_t by_seed[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

@@ -28,8 +28,8 @@ void model_matmul_init(void);
  * same kind. Static storage. */
 const char *model_matmul_kind(void);
 
-/* The slope of ALiBi for head h of H (Press et al. 2022): 2^(-8 (h + 1) / H) for a power of two; for others the slopes of the
- * power of two below it, then every second one of the power of two above. */
+/* The slope of ALiBi for head h of H (Press et al. 2022): 2^(-8 (h + 1) / H) for a power of two; for others
+ * the slopes of the power of two below it, then every second one of the power of two above. */
 double model_alibi_slope(size_t h, size_t H);
 
 /* The numbers for a tensor's dropout: a function of the run's seed, the sequence, the step, and the place in

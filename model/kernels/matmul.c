@@ -16,8 +16,8 @@
 
 /* Multiplications from which OpenBLAS packs (its kernel/x86_64/sgemm_small_kernel_permit_skylakex.c). */
 #define SMALL_PRODUCT ((size_t)1000000)
-/* Beyond these the panels, packed once, are as fast, measured with and without in turns: multiplications, of A B and A^T B and
- * of A B^T; and K. */
+/* Beyond these the panels, packed once, are as fast, measured with and without in turns: multiplications, of
+ * A B and A^T B and of A B^T; and K. */
 #define LARGEST_TILED      ((size_t)1 << 24)
 #define LARGEST_TRANSPOSED ((size_t)1 << 26)
 #define LARGEST_K          256

@@ -1,8 +1,8 @@
 /* model/kernels/real.h: one source for float and double.
  *
- * `real` is the element type and REAL(name) the name of its instance (name_f32, name_f64). The library is compiled for float;
- * gradient checks (tests/model/f64) compile the same lines for double and define MODEL_REAL_BITS as 64. No guard: it may be
- * included again after MODEL_REAL_BITS has changed. */
+ * `real` is the element type and REAL(name) the name of its instance (name_f32, name_f64). The library is
+ * compiled for float; gradient checks (tests/model/f64) compile the same lines for double and define
+ * MODEL_REAL_BITS as 64. No guard: it may be included again after MODEL_REAL_BITS has changed. */
 #ifndef MODEL_REAL_BITS
 #define MODEL_REAL_BITS 32
 #endif

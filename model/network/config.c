@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "model/network/config.h"
 
-/* Of any extent, so that no product of three of them overflows and no search below takes long. What the BLAS takes as the
- * width of a matrix is an int, and has a limit of its own: check_widths. */
+/* Of any extent, so that no product of three of them overflows and no search below takes long. What the BLAS
+ * takes as the width of a matrix is an int, and has a limit of its own: check_widths. */
 #define LIMIT 1048576u
 
 model_config_t model_config_complete(const model_config_t *config)
@@ -159,7 +159,7 @@ static int works(const model_config_t *config, broken_t *broken)
            check_features(&c, broken);
 }
 
-/* ---- what would be accepted -------------------------------------------------------------------------------------------- */
+/* ---- what would be accepted ---------------------------------------------------------------------------- */
 
 #define TRIES 4096
 

@@ -24,16 +24,17 @@ typedef struct {
     size_t head_dim; /* D; 0: hidden / heads */
     size_t ffn;      /* F: width of the MLP; 0: 4 hidden */
 
-    /* G: fixed leaves of every sum and every cut of tensor parallelism, a power of two; heads, kv_heads, ffn (experts)
-     * and the padded vocabulary are multiples of it. Bits depend on it, and on no degree. 0: 1. */
+    /* G: fixed leaves of every sum and every cut of tensor parallelism, a power of two; heads, kv_heads, ffn
+     * (experts) and the padded vocabulary are multiples of it. Bits depend on it, and on no degree. 0: 1. */
     size_t leaves;
     size_t vocab_padded; /* V': rows of the embedding; 0: vocab rounded up to a multiple of leaves */
 
     model_pos_t pos;
-    size_t pos_offset;    /* learned positions begin at this row (OPT: 2) */
-    size_t rotary_dim;    /* of MODEL_POS_ROPE, even; 0: head_dim (GPT-NeoX-20B: a quarter) */
-    double rope_theta;    /* 0: 10000 */
-    int rope_interleaved; /* 1: pairs are neighbours (GPT-J, ChatGLM2); 0: halves (GPT-NeoX, LLaMA, GLM-130B) */
+    size_t pos_offset; /* learned positions begin at this row (OPT: 2) */
+    size_t rotary_dim; /* of MODEL_POS_ROPE, even; 0: head_dim (GPT-NeoX-20B: a quarter) */
+    double rope_theta; /* 0: 10000 */
+    /* 1: pairs are neighbours (GPT-J, ChatGLM2); 0: halves (GPT-NeoX, LLaMA, GLM-130B) */
+    int rope_interleaved;
 
     model_norm_t norm;
     double norm_eps;     /* 0: 1e-5 */
@@ -68,7 +69,8 @@ gyre_status_t model_config_check(const model_config_t *config);
 int model_config_works(const model_config_t *config);
 /* The same for a file, which the message names. */
 gyre_status_t model_config_check_of(const model_config_t *config, const char *where);
-/* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without experts. */
+/* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without
+ * experts. */
 size_t model_config_capacity(const model_config_t *config);
 /* `config` with zeros replaced by their meaning. */
 model_config_t model_config_complete(const model_config_t *config);

@@ -9,7 +9,8 @@
 
 #include "model/network/params.h"
 
-/* Elements of a part of the model: `whole` lie on every rank of a tensor-parallel group, `cut` are divided among them. */
+/* Elements of a part of the model: `whole` lie on every rank of a tensor-parallel group, `cut` are divided
+ * among them. */
 typedef struct {
     size_t whole, cut;
 } model_part_t;

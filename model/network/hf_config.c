@@ -41,7 +41,7 @@ static int family_has(const family_t *family, const char *field)
     return 0;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static gyre_status_t read_word(const json_t *value, const word_t *words, const char *where, const char *key,
                                int *out)
@@ -223,7 +223,7 @@ static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const
     return GYRE_OK;
 }
 
-/* ---- what only some families have ---------------------------------------------------------------------------------- */
+/* ---- what only some families have ---------------------------------------------------------------------- */
 
 static gyre_status_t read_window(const model_config_t *c, const json_t *object, const char *where)
 {
@@ -328,7 +328,8 @@ static int skips_mixtral(const key_t_ *key, const json_t *value)
     return strcmp(key->field, "balance") == 0;
 }
 
-/* No token is dropped: each expert has room for all. `transformers` adds the balance loss only with output_router_logits. */
+/* No token is dropped: each expert has room for all. `transformers` adds the balance loss only with
+ * output_router_logits. */
 static gyre_status_t read_mixtral(model_config_t *c, const json_t *object, const char *where)
 {
     int counted = 0;
@@ -351,7 +352,7 @@ static int write_mixtral(const model_config_t *c, json_t *object)
     return bad | write_no_window(c, object);
 }
 
-/* ---- a whole file -------------------------------------------------------------------------------------------------- */
+/* ---- a whole file -------------------------------------------------------------------------------------- */
 
 /* {"hidden": 64, ...}: fields by their own names. */
 static gyre_status_t read_own(model_config_t *c, const json_t *object, const char *where, int whole)
@@ -460,7 +461,7 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, mo
     return status;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static json_t *field_json(const model_config_t *c, const field_t *field, int inverse)
 {

@@ -3,15 +3,16 @@
  * "model_type" names the family; each family is a block of options with the names that its own files use:
  *
  *     gpt2, gpt_neox, opt, bloom, llama, mistral, mixtral     as `transformers` has them
- *     glm            GLM-130B (Zeng et al. 2023): RoPE, DeepNorm, GeGLU, prefix mask; keys as of llama, and hidden_act
- *                    "gelu" or "geglu", layer_norm_eps. The GLM-4 that `transformers` calls "glm" is another model.
+ *     glm            GLM-130B (Zeng et al. 2023): RoPE, DeepNorm, GeGLU, prefix mask; keys as of llama, and
+ *                    hidden_act "gelu" or "geglu", layer_norm_eps. The GLM-4 that `transformers` calls "glm"
+ *                    is another model.
  *     codegeex       CodeGeeX (Zheng et al. 2023); keys as of gpt2; n_layer counts the top query layer
- *     megatron_gpt   MT-NLG and other models of Megatron-LM; keys as of gpt2, or Megatron's own: num_layers, hidden_size,
- *                    num_attention_heads, ffn_hidden_size, kv_channels, num_query_groups, max_position_embeddings,
- *                    position_embedding_type (learned_absolute, rope, alibi, none), rotary_percent, rotary_base,
- *                    rotary_interleaved, normalization (LayerNorm, RMSNorm), swiglu, add_bias_linear,
- *                    untie_embeddings_and_output_weights, num_experts, moe_router_topk, moe_aux_loss_coeff,
- *                    moe_expert_capacity_factor
+ *     megatron_gpt   MT-NLG and other models of Megatron-LM; keys as of gpt2, or Megatron's own: num_layers,
+ *                    hidden_size, num_attention_heads, ffn_hidden_size, kv_channels, num_query_groups,
+ *                    max_position_embeddings, position_embedding_type (learned_absolute, rope, alibi, none),
+ *                    rotary_percent, rotary_base, rotary_interleaved, normalization (LayerNorm, RMSNorm),
+ *                    swiglu, add_bias_linear, untie_embeddings_and_output_weights, num_experts,
+ *                    moe_router_topk, moe_aux_loss_coeff, moe_expert_capacity_factor
  *     gyre           any combination: keys are the fields of model_config_t
  *
  * A key may have any of the names that these families have for the same thing (hidden_size is n_embd), since

@@ -214,7 +214,7 @@ int model_row_tensor(const model_params_t *params, model_family_t family, const 
     return 1;
 }
 
-/* ---- elements ------------------------------------------------------------------------------------------------ */
+/* ---- elements ------------------------------------------------------------------------------------------ */
 
 /* Where column c of the block begins in a file that is turned, in rows of the file. */
 static size_t line_of(const model_tensor_t *t, size_t c)

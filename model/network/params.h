@@ -55,19 +55,23 @@ typedef enum { MODEL_INIT_ZERO, MODEL_INIT_ONE, MODEL_INIT_NORMAL } model_init_t
 #define MODEL_PARTS 3
 #define MODEL_NONE  SIZE_MAX
 
-/* Counts and offsets in elements. A table is whole (model_params_create) or a rank's slice of it (model_params_slice);
- * for a whole one global is the row itself, first is 0 and count is that of the canonical row. */
+/* Counts and offsets in elements. A table is whole (model_params_create) or a rank's slice of it
+ * (model_params_slice); for a whole one global is the row itself, first is 0 and count is that of the
+ * canonical row. */
 typedef struct {
     char name
-        [80]; /* Hugging Face's for this architecture: "transformer.h.0.attn.c_attn.weight" (model/network/names.h) */
+        /* Hugging Face's for this architecture: "transformer.h.0.attn.c_attn.weight"
+         * (model/network/names.h) */
+        [80];
     model_kind_t kind;
     int layer;   /* 0 .. L-1; -1: before the first (embeddings); L: after the last (final norm, head) */
     size_t dims; /* 1 or 2 */
+    /* of the whole row, in Hugging Face's GPT-2 order [in, out]; shape[1] is 1 for dims == 1 */
+    size_t shape[2];
+    int cut; /* the dimension that is cut in leaves; -1: every rank holds it whole */
     size_t
-        shape[2]; /* of the whole row, in Hugging Face's GPT-2 order [in, out]; shape[1] is 1 for dims == 1 */
-    int cut;      /* the dimension that is cut in leaves; -1: every rank holds it whole */
-    size_t
-        parts; /* pieces side by side along `cut`, each cut by itself: 3 for q, k, v; 2 for gate, up; else 1 */
+        /* pieces side by side along `cut`, each cut by itself: 3 for q, k, v; 2 for gate, up; else 1 */
+        parts;
     size_t part[MODEL_PARTS]; /* their extents */
     size_t leaves;            /* G of the whole row; 1 if it is not cut */
     size_t leaf_count;        /* elements of a leaf */
@@ -82,7 +86,8 @@ typedef struct {
      * token embedding, whose offset it shares. Its gradient is added to that row's when both are sums over
      * the whole batch. */
     size_t alias;
-    int twin; /* 1: the token embedding or the head of a tied model: both hold the same weights, and one gradient */
+    /* 1: the token embedding or the head of a tied model: both hold the same weights, and one gradient */
+    int twin;
 
     model_init_t init;
     double std; /* of MODEL_INIT_NORMAL */
@@ -108,7 +113,8 @@ typedef struct {
     const unsigned char *has; /* [L]; NULL: all */
     int embed, head;
 } model_slice_t;
-/* The rows of `whole` that the slice holds, in the same order. INVALID: tp_size does not divide the leaves. NO_MEMORY. */
+/* The rows of `whole` that the slice holds, in the same order. INVALID: tp_size does not divide the
+ * leaves. NO_MEMORY. */
 gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
                                  model_params_t **out);
 

@@ -71,7 +71,7 @@ void model_encoder_destroy(model_encoder_t *encoder)
     free(encoder);
 }
 
-/* ---- heap ------------------------------------------------------------------------------------------------------ */
+/* ---- heap ---------------------------------------------------------------------------------------------- */
 
 static void heap_push(model_encoder_t *e, uint64_t key)
 {
@@ -97,7 +97,7 @@ static uint64_t heap_pop(model_encoder_t *e)
     return top;
 }
 
-/* ---- merging ----------------------------------------------------------------------------------------------------- */
+/* ---- merging ------------------------------------------------------------------------------------------- */
 
 /* Looks whether the token at `at` and its next may be merged. */
 static void consider(model_encoder_t *e, const unsigned char *piece, size_t bytes, uint32_t at)
@@ -213,7 +213,7 @@ static gyre_status_t take_piece(void *user, const unsigned char *piece, size_t b
     return GYRE_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------ */
+/* ---- the whole ----------------------------------------------------------------------------------------- */
 
 /* The longest added token at `text`; NULL: no such token. */
 static const tokenizer_added_t *added_at(const model_tokenizer_t *t, const unsigned char *text, size_t bytes)

@@ -134,7 +134,7 @@ gyre_status_t tokenizer_read_merges(model_tokenizer_t *tokenizer, const char *pa
                              : status;
 }
 
-/* ---- .tiktoken: base64 of a token's bytes, a space, its rank, which is its id -------------------------------------------- */
+/* ---- .tiktoken: base64 of a token's bytes, a space, its rank, which is its id -------------------------- */
 
 static gyre_status_t parse_token(model_tokenizer_t *tokenizer, const char *path, size_t number,
                                  const char *line, size_t length)

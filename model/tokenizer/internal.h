@@ -54,7 +54,8 @@ struct model_tokenizer {
     tokenizer_split_t *split; /* NULL: text is one piece */
 };
 
-/* The alphabet in which GPT-2's files write bytes: a byte is this code point (below 0x144), and back; -1: none. */
+/* The alphabet in which GPT-2's files write bytes: a byte is this code point (below 0x144), and back; -1:
+ * none. */
 uint32_t tokenizer_letter(unsigned byte);
 int tokenizer_unletter(uint32_t letter);
 
@@ -79,7 +80,7 @@ gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *
                                       size_t bytes, const char *pattern);
 gyre_status_t tokenizer_read_json(model_tokenizer_t *tokenizer, const char *path);
 
-/* ---- pieces --------------------------------------------------------------------------------------------------- */
+/* ---- pieces -------------------------------------------------------------------------------------------- */
 
 /* Names of patterns: gpt2, cl100k, o200k. NULL: unknown. */
 const char *tokenizer_pattern(const char *name);

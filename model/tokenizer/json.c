@@ -29,7 +29,7 @@ static const char *type_of(const json_t *value)
     return type ? type : "";
 }
 
-/* ---- what is supported ------------------------------------------------------------------------------------------ */
+/* ---- what is supported --------------------------------------------------------------------------------- */
 
 static gyre_status_t check_model(const char *path, const json_t *model)
 {
@@ -122,7 +122,7 @@ static gyre_status_t check_rest(const char *path, const json_t *all)
     return GYRE_OK;
 }
 
-/* ---- tokens ----------------------------------------------------------------------------------------------------------- */
+/* ---- tokens -------------------------------------------------------------------------------------------- */
 
 /* A word in GPT-2's letters as bytes; 0: not such a word. */
 static int to_bytes(const char *word, size_t length, unsigned char *out, size_t room, size_t *count)
@@ -250,7 +250,7 @@ static gyre_status_t read_merges(model_tokenizer_t *tokenizer, const char *path,
     return status;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------------------------------------- */
 
 /* Now that the blob does not move any more. */
 static void finish_added(model_tokenizer_t *tokenizer)

@@ -1,7 +1,8 @@
 /* model/tokenizer/split.c: text to pieces, by patterns.
  *
- * Patterns are PCRE2's, in UTF and UCP mode, compiled to machine code where it can. In them \s means Unicode's White_Space,
- * as it does in the libraries that other tokenizers use: PCRE2's own takes U+180E for a space, too. */
+ * Patterns are PCRE2's, in UTF and UCP mode, compiled to machine code where it can. In them \s means
+ * Unicode's White_Space, as it does in the libraries that other tokenizers use: PCRE2's own takes U+180E
+ * for a space, too. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
@@ -168,7 +169,7 @@ uint64_t tokenizer_split_hash(const tokenizer_split_t *split, uint64_t hash)
     return hash;
 }
 
-/* ---- cutting ---------------------------------------------------------------------------------------------------- */
+/* ---- cutting ------------------------------------------------------------------------------------------- */
 
 struct tokenizer_cutter {
     const tokenizer_split_t *split; /* borrowed; NULL: a text is one piece */

@@ -3,8 +3,8 @@
  *   bytes           256 ids, one per byte
  *   gpt2:FILE       GPT-2: FILE is merges.txt (vocab.bpe), or r50k_base.tiktoken
  *   cl100k:FILE, o200k:FILE    a .tiktoken file with the patterns of those names
- *   FILE            tokenizer.json of Hugging Face (byte-level BPE), or merges.txt, or a .tiktoken file whose name
- *                   includes the pattern's
+ *   FILE            tokenizer.json of Hugging Face (byte-level BPE), or merges.txt, or a .tiktoken file whose
+ *                   name includes the pattern's
  *
  * A text is cut into pieces by a pattern (PCRE2, Unicode), and each piece becomes tokens by byte-pair
  * encoding. Among all neighbours that may be merged, those of the lowest rank are merged, the leftmost first,
@@ -24,7 +24,8 @@
 
 typedef struct model_tokenizer model_tokenizer_t;
 
-/* NOT_FOUND, IO, FORMAT, INVALID (a kind that is not supported), NO_MEMORY: the text names the file and the place. */
+/* NOT_FOUND, IO, FORMAT, INVALID (a kind that is not supported), NO_MEMORY: the text names the file and
+ * the place. */
 gyre_status_t model_tokenizer_open(const char *spec, model_tokenizer_t **out);
 void model_tokenizer_destroy(model_tokenizer_t *tokenizer);
 

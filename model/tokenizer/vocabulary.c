@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "model/tokenizer/internal.h"
 
-/* ---- letters and code points ---------------------------------------------------------------------------------- */
+/* ---- letters and code points --------------------------------------------------------------------------- */
 
 static int is_plain(unsigned byte)
 {
@@ -37,7 +37,7 @@ int tokenizer_unletter(uint32_t letter)
     return -1;
 }
 
-/* ---- vocabulary --------------------------------------------------------------------------------------------------- */
+/* ---- vocabulary ---------------------------------------------------------------------------------------- */
 
 gyre_status_t tokenizer_add(model_tokenizer_t *tokenizer, const char *path, size_t id, const void *bytes,
                             size_t count, int special)
@@ -134,7 +134,7 @@ gyre_status_t tokenizer_index(model_tokenizer_t *tokenizer, const char *path)
     return GYRE_OK;
 }
 
-/* ---- the list of merges -------------------------------------------------------------------------------------------- */
+/* ---- the list of merges -------------------------------------------------------------------------------- */
 
 static size_t pair_slot(const model_tokenizer_t *tokenizer, uint64_t pair)
 {
@@ -187,7 +187,7 @@ uint32_t tokenizer_rank(const model_tokenizer_t *tokenizer, uint32_t left, uint3
     return tokenizer->pair_rank[pair_slot(tokenizer, (uint64_t)left << 32 | right)];
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------- */
 
 static gyre_status_t read_file(const char *path, char **text, size_t *bytes)
 {
@@ -228,7 +228,8 @@ static const char *pattern_of_name(const char *path)
     return strstr(name, "r50k") || strstr(name, "p50k") || strstr(name, "gpt2") ? "gpt2" : NULL;
 }
 
-/* merges.txt: "#version" or two words without a digit in the second, in a line; .tiktoken: base64 and a number. */
+/* merges.txt: "#version" or two words without a digit in the second, in a line; .tiktoken: base64 and a
+ * number. */
 static int looks_like_tiktoken(const char *text)
 {
     const char *space = strpbrk(text, " \n");
@@ -351,7 +352,7 @@ void model_tokenizer_destroy(model_tokenizer_t *tokenizer)
     free(tokenizer);
 }
 
-/* ---- facts and decoding -------------------------------------------------------------------------------------------------- */
+/* ---- facts and decoding -------------------------------------------------------------------------------- */
 
 const char *model_tokenizer_name(const model_tokenizer_t *tokenizer)
 {

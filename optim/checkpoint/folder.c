@@ -13,7 +13,7 @@
 #include "optim/checkpoint/path.h"
 #include "optim/checkpoint/snapshot.h"
 
-/* ---- names ---------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 int optim_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes)
 {
@@ -51,7 +51,7 @@ static int64_t step_of(const char *name)
     return (int64_t)strtoull(digits, NULL, 10);
 }
 
-/* ---- folders -------------------------------------------------------------------------------------------- */
+/* ---- folders ------------------------------------------------------------------------------------------- */
 
 gyre_status_t checkpoint_sync_folder(const char *path)
 {

@@ -51,8 +51,9 @@ static int is_gone(long pid)
     return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
 }
 
-/* Nobody is at work on the hidden folder `name`: its process is gone, as far as that can be seen from here (its name ends
- * in -HOST-PID), or has done nothing for long. A process that has our number is not the one that made it. */
+/* Nobody is at work on the hidden folder `name`: its process is gone, as far as that can be seen from here
+ * (its name ends in -HOST-PID), or has done nothing for long. A process that has our number is not the one
+ * that made it. */
 static int is_abandoned(const char *path, const char *name)
 {
     char host[HOST_NAME_MAX + 2] = "-", *end;
@@ -67,8 +68,8 @@ static int is_abandoned(const char *path, const char *name)
     return time(NULL) - last_change(path) > ABANDONED_S;
 }
 
-/* Where checkpoints cannot be exchanged, a writer that is killed between two renames leaves a step without its name: the
- * old and the new one are whole, and hidden. 1: this one has the name now. */
+/* Where checkpoints cannot be exchanged, a writer that is killed between two renames leaves a step without
+ * its name: the old and the new one are whole, and hidden. 1: this one has the name now. */
 static int restore(const char *folder, const char *path, const char *name)
 {
     const char *digits = name + sizeof CHECKPOINT_HIDDEN - 1;

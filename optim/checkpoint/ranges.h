@@ -1,4 +1,5 @@
-/* optim/checkpoint/ranges.h: a rank's weights and optimiser state as ranges of canonical rows, whatever the layout. */
+/* optim/checkpoint/ranges.h: a rank's weights and optimiser state as ranges of canonical rows, whatever
+ * the layout. */
 #ifndef OPTIM_CHECKPOINT_RANGES_H
 #define OPTIM_CHECKPOINT_RANGES_H
 

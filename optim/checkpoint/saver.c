@@ -1,7 +1,7 @@
 /* optim/checkpoint/saver.c: one thread, one checkpoint under way.
  *
- * `busy` belongs to the mutex: the caller sets it when the job is filled in, the thread clears it when its memory is free
- * again. While it is set the job is the thread's, otherwise the caller's. */
+ * `busy` belongs to the mutex: the caller sets it when the job is filled in, the thread clears it when its
+ * memory is free again. While it is set the job is the thread's, otherwise the caller's. */
 #include "optim/checkpoint/saver.h"
 
 #include <errno.h>
@@ -55,7 +55,7 @@ struct optim_saver {
     uint64_t newest;
 };
 
-/* ---- the thread ----------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static int is_good(const optim_saver_t *saver, uint64_t step)
 {
@@ -65,8 +65,8 @@ static int is_good(const optim_saver_t *saver, uint64_t step)
     return 0;
 }
 
-/* After a new good checkpoint: the oldest goes, and so does what is older than the new one and no good. Nothing
- * depends on them any more, so what cannot be removed is logged and left. */
+/* After a new good checkpoint: the oldest goes, and so does what is older than the new one and no good.
+ * Nothing depends on them any more, so what cannot be removed is logged and left. */
 static void forget_old(optim_saver_t *saver)
 {
     uint64_t *steps = NULL;
@@ -247,7 +247,7 @@ static void *saver_main(void *argument)
     return NULL;
 }
 
-/* ---- the caller ----------------------------------------------------------------------------------------- */
+/* ---- the caller ---------------------------------------------------------------------------------------- */
 
 /* Waits until *flag is 0; holds the mutex. 0: the time is up. */
 static int wait_until_clear(optim_saver_t *saver, const int *flag, double patience)

@@ -1,4 +1,5 @@
-/* optim/checkpoint/shards.c: the files of a checkpoint by its index: checking them, and finding any range in them. */
+/* optim/checkpoint/shards.c: the files of a checkpoint by its index: checking them, and finding any range
+ * in them. */
 #include "optim/checkpoint/shards.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include "model/formats/weights.h"
 #include "optim/checkpoint/path.h"
 
-/* ---- taking an index apart --------------------------------------------------------------------------------- */
+/* ---- taking an index apart ----------------------------------------------------------------------------- */
 
 typedef struct {
     char *name;
@@ -218,7 +219,7 @@ gyre_status_t optim_shards_parse(const json_t *index, const char *path, optim_sh
     return GYRE_OK;
 }
 
-/* ---- checking ------------------------------------------------------------------------------------------------ */
+/* ---- checking ------------------------------------------------------------------------------------------ */
 
 static void print_row(const row_t *row, char *text, size_t bytes)
 {
@@ -311,7 +312,7 @@ gyre_status_t optim_shards_verify(const optim_shards_t *shards, const char *fold
     return GYRE_OK;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* The first stored range that ends after element `first` of `row`. */
 static size_t find_range(const optim_shards_t *shards, size_t row, size_t first)

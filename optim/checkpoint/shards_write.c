@@ -18,7 +18,7 @@
 
 static const char *const part_name[OPTIM_RANGE_PARTS] = {"weight", "exp_avg", "exp_avg_sq"};
 
-/* ---- ranges ------------------------------------------------------------------------------------------------ */
+/* ---- ranges -------------------------------------------------------------------------------------------- */
 
 size_t optim_range_row(const model_params_t *whole, size_t row)
 {
@@ -40,7 +40,7 @@ static int shard_path(const char *folder, size_t writer, const char *ending, cha
     return n > 0 && n < PATH_MAX;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------ */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static void list_vectors(model_safetensors_t *file, const model_params_t *whole, const optim_range_t *range,
                          size_t ranges)

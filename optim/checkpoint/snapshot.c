@@ -16,7 +16,7 @@
 #include "optim/checkpoint/index.h"
 #include "optim/checkpoint/path.h"
 
-/* ---- checking and reading ------------------------------------------------------------------------------- */
+/* ---- checking and reading ------------------------------------------------------------------------------ */
 
 struct optim_snapshot {
     char at[PATH_MAX];
@@ -97,7 +97,7 @@ gyre_status_t optim_snapshot_read(const optim_snapshot_t *snapshot, const model_
     return optim_shards_read(snapshot->shards, snapshot->at, whole, range, ranges);
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 gyre_status_t optim_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
                                    char *made)
@@ -159,8 +159,8 @@ static gyre_status_t complete(const char *made, uint64_t step, const model_param
     return status == GYRE_OK ? checkpoint_sync_folder(made) : status;
 }
 
-/* Gives what was written its name. A checkpoint that has it already is exchanged for it at one stroke; file systems that
- * cannot do that leave a moment in which neither has the name (restore). */
+/* Gives what was written its name. A checkpoint that has it already is exchanged for it at one stroke; file
+ * systems that cannot do that leave a moment in which neither has the name (restore). */
 static gyre_status_t publish(const char *folder, uint64_t step, const char *made)
 {
     char path[PATH_MAX], old[PATH_MAX];

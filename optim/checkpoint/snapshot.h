@@ -1,16 +1,18 @@
-/* optim/checkpoint/snapshot.h: a folder of checkpoints from which a training run goes on, in the layout in which it was or in another.
+/* optim/checkpoint/snapshot.h: a folder of checkpoints from which a training run goes on, in the layout in
+ * which it was or in another.
  *
- *     FOLDER/step-000000000200/shard-00000.safetensors  ...   what each rank wrote (optim/checkpoint/shards.h)
+ *     FOLDER/step-000000000200/shard-00000.safetensors  ...   what each rank wrote
+ *     (optim/checkpoint/shards.h)
  *                              index.json                     what belongs together: below
  *
- * index.json {"format", "version", "step", "run": {...}, "rows", "files", "xxh3"}: "run" is the caller's, "rows" and
- * "files" are those of optim/checkpoint/shards.h; "xxh3" is the hash of the compact, sorted text of all other members, so a
- * changed figure is found out.
+ * index.json {"format", "version", "step", "run": {...}, "rows", "files", "xxh3"}: "run" is the caller's,
+ * "rows" and "files" are those of optim/checkpoint/shards.h; "xxh3" is the hash of the compact, sorted text
+ * of all other members, so a changed figure is found out.
  *
- * All ranks write into one hidden folder; when all their shards are synced one of them writes the index, syncs, and
- * renames the folder: at every moment a name step-N stands for a whole checkpoint or for none, whatever dies. What is
- * damaged later (cut off, overwritten, foreign) is recognised by sizes and hashes and named. Only one run writes to a folder
- * at a time. */
+ * All ranks write into one hidden folder; when all their shards are synced one of them writes the index,
+ * syncs, and renames the folder: at every moment a name step-N stands for a whole checkpoint or for none,
+ * whatever dies. What is damaged later (cut off, overwritten, foreign) is recognised by sizes and hashes and
+ * named. Only one run writes to a folder at a time. */
 #ifndef OPTIM_CHECKPOINT_SNAPSHOT_H
 #define OPTIM_CHECKPOINT_SNAPSHOT_H
 
@@ -22,47 +24,50 @@
 #define OPTIM_SNAPSHOT_STEPS 1000000000000u /* steps are below it */
 #define OPTIM_SNAPSHOT_ID    96             /* bytes of the name of a writer, "HOST-PID" */
 
-/* ---- the folder ------------------------------------------------------------------------------------------ */
+/* ---- the folder ---------------------------------------------------------------------------------------- */
 
 /* FOLDER/step-N into path [bytes]; 0 if it does not fit. */
 int optim_snapshot_path(const char *folder, uint64_t step, char *path, size_t bytes);
-/* The steps that have a name in the folder, good or not, newest first; *steps is malloc'd. A folder that is not
- * there holds none. IO, NO_MEMORY. */
+/* The steps that have a name in the folder, good or not, newest first; *steps is malloc'd. A folder that is
+ * not there holds none. IO, NO_MEMORY. */
 gyre_status_t optim_snapshot_list(const char *folder, uint64_t **steps, size_t *count);
 /* Removes the checkpoint of `step`; if it is interrupted no half of it keeps the name. NOT_FOUND, IO. */
 gyre_status_t optim_snapshot_remove(const char *folder, uint64_t step);
-/* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that was
- * killed has left: a process of this host that is no more, or of any where nothing has changed for an hour. What it left
- * whole, but without its name, gets that back. A writer that lives is left alone. IO. */
+/* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that
+ * was killed has left: a process of this host that is no more, or of any where nothing has changed for an
+ * hour. What it left whole, but without its name, gets that back. A writer that lives is left alone. IO. */
 gyre_status_t optim_snapshot_prepare(const char *folder);
 
-/* ---- writing: every rank begins and writes its shard; the one whose id it is publishes ------------------------------ */
+/* ---- writing: every rank begins and writes its shard; the one whose id it is publishes ----------------- */
 
-/* The name of this process as a writer, into id [OPTIM_SNAPSHOT_ID]. All ranks of a run write under the one of rank 0. */
+/* The name of this process as a writer, into id [OPTIM_SNAPSHOT_ID]. All ranks of a run write under the
+ * one of rank 0. */
 void optim_snapshot_id(char *id, size_t bytes);
 /* Leaves a mark by which the other ranks find out whether they see the same folder; _sweep removes it. IO. */
 gyre_status_t optim_snapshot_probe(const char *folder, const char *id);
 /* 1: the mark is there, and this process may write next to it. */
 int optim_snapshot_sees(const char *folder, const char *id);
 
-/* The hidden folder for `step` into made [PATH_MAX]; the first rank makes it. `attempt` distinguishes attempts of a run. IO. */
+/* The hidden folder for `step` into made [PATH_MAX]; the first rank makes it. `attempt` distinguishes
+ * attempts of a run. IO. */
 gyre_status_t optim_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
                                    char *made);
-/* All shards are in `made`; `files` are their entries. Writes the index, syncs, and gives it its name, instead of a checkpoint
- * of that step. FORMAT: elements of a row are in no shard, or in two. IO, NO_MEMORY: what was there before is still
- * there, and `made` is to be abandoned. */
+/* All shards are in `made`; `files` are their entries. Writes the index, syncs, and gives it its name,
+ * instead of a checkpoint of that step. FORMAT: elements of a row are in no shard, or in two. IO, NO_MEMORY:
+ * what was there before is still there, and `made` is to be abandoned. */
 gyre_status_t optim_snapshot_publish(const char *folder, uint64_t step, const char *made,
                                      const model_params_t *whole, json_t *files, const json_t *run);
 void optim_snapshot_abandon(const char *made);
-/* Removes what this writer has hidden in the folder, but for `except` (which _begin gave; NULL: all of it). */
+/* Removes what this writer has hidden in the folder, but for `except` (which _begin gave; NULL: all of
+ * it). */
 void optim_snapshot_sweep(const char *folder, const char *id, const char *except);
 
-/* ---- reading ---------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 typedef struct optim_snapshot optim_snapshot_t;
 
-/* Opens the checkpoint of `step` with a quick look: the index is whole, every element of every row is in one file, every
- * file has its size. FORMAT, NOT_FOUND, IO name the file and what is wrong. */
+/* Opens the checkpoint of `step` with a quick look: the index is whole, every element of every row is in one
+ * file, every file has its size. FORMAT, NOT_FOUND, IO name the file and what is wrong. */
 gyre_status_t optim_snapshot_open(const char *folder, uint64_t step, optim_snapshot_t **out);
 void optim_snapshot_close(optim_snapshot_t *snapshot);
 /* The quick look alone. */
@@ -78,8 +83,8 @@ gyre_status_t optim_snapshot_verify(const optim_snapshot_t *snapshot, size_t ind
 gyre_status_t optim_snapshot_read(const optim_snapshot_t *snapshot, const model_params_t *whole,
                                   const optim_range_t *range, size_t ranges);
 
-/* The text of an index [length]; no NUL needed. `path` is for messages. *index is a new reference to the whole object,
- * whose checksum, step and run have been checked. FORMAT, NO_MEMORY. */
+/* The text of an index [length]; no NUL needed. `path` is for messages. *index is a new reference to the
+ * whole object, whose checksum, step and run have been checked. FORMAT, NO_MEMORY. */
 gyre_status_t optim_snapshot_parse(const char *text, size_t length, const char *path, json_t **index);
 
 #endif

@@ -1,7 +1,7 @@
 /* optim/gpu/kernels.cu: the optimiser's loops as kernels, and their launchers (kernels.h).
  *
- * Element by element everywhere, or sums of integers: no grid, block or order of execution can change a bit. Compiled without
- * contraction; division and square root are IEEE's, as on the host. */
+ * Element by element everywhere, or sums of integers: no grid, block or order of execution can change a bit.
+ * Compiled without contraction; division and square root are IEEE's, as on the host. */
 #include "base/device/kernel.h"
 #include "optim/gpu/kernels.h"
 
@@ -83,10 +83,11 @@ static __device__ __forceinline__ void put_warp(unsigned long long *limb, unsign
     }
 }
 
-/* Squares of 48 bits times 4^exponent, added up as integers, so in any order (optim/exact.c). Each thread has a number of 128 bits
- * for 32 exponents around those of the first values that its warp sees; the few values beyond go to a bin by exponent in shared
- * memory. A bin holds 2^16 squares, so a block stops for deposits before it has seen more; a thread's number has room for 2^18.
- * grid: (any, spans), block: 256, dynamic shared memory: [256 + OPTIM_EXACT_LIMBS] uint64. */
+/* Squares of 48 bits times 4^exponent, added up as integers, so in any order (optim/exact.c). Each thread has
+ * a number of 128 bits for 32 exponents around those of the first values that its warp sees; the few values
+ * beyond go to a bin by exponent in shared memory. A bin holds 2^16 squares, so a block stops for deposits
+ * before it has seen more; a thread's number has room for 2^18. grid: (any, spans), block: 256, dynamic
+ * shared memory: [256 + OPTIM_EXACT_LIMBS] uint64. */
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
     exact(const optim_cuda_values_t *list, int type, uint64_t *word)

@@ -1,7 +1,9 @@
-/* optim/gpu/kernels.h: the optimiser's loops on a CUDA device, with the bits of the host's: optim/adamw.c, convert.c, exact.c,
- * tree.c. What goes over many rows of different lengths goes over a list of spans in device memory, in one launch.
+/* optim/gpu/kernels.h: the optimiser's loops on a CUDA device, with the bits of the host's: optim/adamw.c,
+ * convert.c, exact.c, tree.c. What goes over many rows of different lengths goes over a list of spans in
+ * device memory, in one launch.
  *
- * All pointers are device memory but where said, all calls enqueue on `stream` and return; an error is one of the launch. */
+ * All pointers are device memory but where said, all calls enqueue on `stream` and return; an error is one
+ * of the launch. */
 #ifndef OPTIM_GPU_KERNELS_H
 #define OPTIM_GPU_KERNELS_H
 
@@ -27,7 +29,8 @@ typedef struct {
     uint64_t n;
     int decay;
 } optim_cuda_span_t;
-/* optim_adamw_update over `spans` spans of gradients of type `grad`; then w rounded to `store`. longest: of the spans. */
+/* optim_adamw_update over `spans` spans of gradients of type `grad`; then w rounded to `store`. longest:
+ * of the spans. */
 cudaError_t optim_cuda_adamw(const optim_cuda_span_t *span, size_t spans, size_t longest,
                              optim_cuda_type_t grad, optim_cuda_type_t store,
                              const optim_adamw_factors_t *factors /* host */, cudaStream_t stream);
@@ -36,8 +39,8 @@ typedef struct {
     const void *data;
     uint64_t n;
 } optim_cuda_values_t;
-/* word [OPTIM_EXACT_WORDS] += squares of all values: as optim_exact_t's words before they are closed, the sums of integers
- * whose order does not count; word[OPTIM_EXACT_LIMBS] counts what is not finite. */
+/* word [OPTIM_EXACT_WORDS] += squares of all values: as optim_exact_t's words before they are closed, the
+ * sums of integers whose order does not count; word[OPTIM_EXACT_LIMBS] counts what is not finite. */
 cudaError_t optim_cuda_exact(const optim_cuda_values_t *list, size_t spans, size_t longest,
                              optim_cuda_type_t type, uint64_t *word, cudaStream_t stream);
 
@@ -48,13 +51,15 @@ typedef struct {
     int sliced;     /* 1: only the slice that is asked for */
     uint64_t salt;
 } optim_cuda_hashed_t;
-/* word[list[i].word] += a hash of slice `part` of `parts` of data: equal for equal bits and salts, of whatever order. */
+/* word[list[i].word] += a hash of slice `part` of `parts` of data: equal for equal bits and salts, of
+ * whatever order. */
 cudaError_t optim_cuda_hash(const optim_cuda_hashed_t *list, size_t spans, size_t longest_bytes, size_t part,
                             size_t parts, uint64_t *word, cudaStream_t stream);
 
 enum { OPTIM_CUDA_LEVELS = 64 };
-/* value [n] = left[0] + value, then left[1] + that, and so on; the last sum goes to left[joins - 1] if `keep`, else to value.
- * type: what leaves and every sum are rounded to, held as floats. left: a host array. */
+/* value [n] = left[0] + value, then left[1] + that, and so on; the last sum goes to left[joins - 1] if
+ * `keep`, else to value. type: what leaves and every sum are rounded to, held as floats. left: a host
+ * array. */
 cudaError_t optim_cuda_join(float *value, float *const *left, size_t joins, int keep, optim_cuda_type_t type,
                             size_t n, cudaStream_t stream);
 /* sum [n] = other + sum, both of `type`. */

@@ -1,9 +1,10 @@
 /* optim/gpu/store.c: ZeRO's memory, arithmetic and collectives on a CUDA device (zero_ops_t).
  *
- * Everything goes into the caller's stream, the one that the model works on, in the order of the calls. Reductions have a
- * stream of their own, so have the gathers of stage 3, which must not queue after them: a collective begins when the
- * caller's stream has come to where it was started, and an event says where that stream waits for its end. No thread waits
- * but where the host reads: the norm's words, hashes, state for checkpoints. */
+ * Everything goes into the caller's stream, the one that the model works on, in the order of the calls.
+ * Reductions have a stream of their own, so have the gathers of stage 3, which must not queue after them: a
+ * collective begins when the caller's stream has come to where it was started, and an event says where that
+ * stream waits for its end. No thread waits but where the host reads: the norm's words, hashes, state for
+ * checkpoints. */
 #include "optim/store/internal.h"
 
 #include "base/checked.h"
@@ -25,8 +26,8 @@ gyre_status_t zero_cuda_begin(optim_zero_t *zero)
 
 #include "optim/gpu/kernels.h"
 
-/* Rows are cut for lists of elements: a launch has as many blocks for a bias as for the longest of its list, and those of an embedding
- * would be mostly idle ones. */
+/* Rows are cut for lists of elements: a launch has as many blocks for a bias as for the longest of its list,
+ * and those of an embedding would be mostly idle ones. */
 static const size_t PIECE = (size_t)1 << 19;
 
 /* A list in device memory. */
@@ -94,7 +95,7 @@ static gyre_status_t copy_and_wait(optim_zero_t *zero, void *to, const void *fro
     return status == GYRE_OK ? base_stream_wait(zero->device->compute) : status;
 }
 
-/* ---- arithmetic --------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ---------------------------------------------------------------------------------------- */
 
 static gyre_status_t stack_take(void *user, size_t bytes, void **out)
 {
@@ -141,7 +142,7 @@ static gyre_status_t no_grads(optim_zero_t *zero, char *data, size_t n)
                     "filling a bucket");
 }
 
-/* ---- lists of what goes in one launch ------------------------------------------------------------------------- */
+/* ---- lists of what goes in one launch ------------------------------------------------------------------ */
 
 static gyre_status_t upload(optim_zero_t *zero, const void *host, size_t bytes, list_t *list)
 {
@@ -326,7 +327,7 @@ static gyre_status_t hash(optim_zero_t *zero, zero_group_t group, size_t part, s
     return status == GYRE_OK ? copy_and_wait(zero, out, d->word, bytes) : status;
 }
 
-/* ---- collectives ------------------------------------------------------------------------------------------------ */
+/* ---- collectives --------------------------------------------------------------------------------------- */
 
 /* `on` goes on after what `compute` holds now. */
 static gyre_status_t behind_compute(optim_zero_t *zero, base_stream_t *on)

@@ -1,6 +1,7 @@
 /* optim/store/buckets.c: gradients on their way: places, starts in order, buffers that come back.
  *
- * Reductions start in the order of buckets, the same on all ranks of dp, whatever order rows become ready in. */
+ * Reductions start in the order of buckets, the same on all ranks of dp, whatever order rows become ready
+ * in. */
 #include <string.h>
 
 #include "base/error.h"
@@ -17,8 +18,9 @@ static void under_way_ends(optim_zero_t *zero)
     }
 }
 
-/* Idle buffers are a queue. They come back in the order of buckets, so which one a bucket gets depends on the order of calls alone,
- * not on when reductions end: graphs that write to it come again (model/gpu/stage/graphs.c). */
+/* Idle buffers are a queue. They come back in the order of buckets, so which one a bucket gets depends on the
+ * order of calls alone, not on when reductions end: graphs that write to it come again
+ * (model/gpu/stage/graphs.c). */
 static void put_idle(optim_zero_t *zero, size_t buffer)
 {
     zero->idle[(zero->idle_first + zero->idles++) % zero->plan.buckets] = buffer;
@@ -130,8 +132,8 @@ gyre_status_t zero_bucket_ready(optim_zero_t *zero, size_t b)
     return status == GYRE_OK ? zero_progress(zero) : status;
 }
 
-/* All at once and without waiting for any, since the others may need this rank's part in a gather first: what goes out of a
- * pool is one constant for all buckets. */
+/* All at once and without waiting for any, since the others may need this rank's part in a gather first: what
+ * goes out of a pool is one constant for all buckets. */
 gyre_status_t zero_buckets_nothing(optim_zero_t *zero)
 {
     if (zero->next > 0)

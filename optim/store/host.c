@@ -32,7 +32,8 @@ static gyre_status_t copy(optim_zero_t *zero, void *to, const void *from, size_t
     return GYRE_OK;
 }
 
-/* 16-bit gradients are rounded at every node of the tree, inside a rank as the reduction does between ranks. */
+/* 16-bit gradients are rounded at every node of the tree, inside a rank as the reduction does between
+ * ranks. */
 static gyre_status_t stack(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;

@@ -1,5 +1,6 @@
-/* optim/store/internal.h: the inside of optim_zero_t, shared by the files of this folder: zero.c makes and ends it, buckets.c sends gradients off,
- * serve.c serves the model, step.c updates, state.c is for checkpoints, verify.c compares replicas. */
+/* optim/store/internal.h: the inside of optim_zero_t, shared by the files of this folder: zero.c makes and
+ * ends it, buckets.c sends gradients off, serve.c serves the model, step.c updates, state.c is for
+ * checkpoints, verify.c compares replicas. */
 #ifndef OPTIM_STORE_INTERNAL_H
 #define OPTIM_STORE_INTERNAL_H
 
@@ -12,7 +13,8 @@
 #define ZERO_NO_BUFFER SIZE_MAX
 #define ZERO_BLOCK     4096 /* elements that are converted at a time, on the stack */
 
-/* A collective that is under way: a request on the host, an event of its stream on a device. All zero: none. */
+/* A collective that is under way: a request on the host, an event of its stream on a device. All zero:
+ * none. */
 typedef struct {
     gyre_request_t *request;
     base_event_t *event; /* kept from one use to the next */
@@ -47,8 +49,9 @@ typedef struct {
 
 typedef enum { ZERO_GROUP_DP, ZERO_GROUP_TP, ZERO_GROUP_TIED, ZERO_GROUPS } zero_group_t;
 
-/* What depends on where memory is: host.c, and optim/gpu/store.c. Each call that moves or computes comes after those before
- * it; on a device it is enqueued, and read is what waits. Gradients are of plan.grad_bytes, weights of plan.weight_bytes. */
+/* What depends on where memory is: host.c, and optim/gpu/store.c. Each call that moves or computes comes
+ * after those before it; on a device it is enqueued, and read is what waits. Gradients are of
+ * plan.grad_bytes, weights of plan.weight_bytes. */
 typedef struct {
     /* Zeroed; travels: collectives reach it without a copy. */
     gyre_status_t (*take)(optim_zero_t *zero, size_t bytes, int travels, void **out);
@@ -67,7 +70,8 @@ typedef struct {
     gyre_status_t (*round_weights)(optim_zero_t *zero, const float *from, char *to, size_t n);
     /* The words of the exact sum of the squares of zero_squares, closed, in zero->exact. */
     gyre_status_t (*squares)(optim_zero_t *zero);
-    /* AdamW on this rank's part of bucket b, whose state is where it lies. *rounded 1: it has made 16-bit weights, too. */
+    /* AdamW on this rank's part of bucket b, whose state is where it lies. *rounded 1: it has made 16-bit
+     * weights, too. */
     gyre_status_t (*update)(optim_zero_t *zero, size_t b, const optim_adamw_factors_t *factors,
                             const zero_view_t *state, int *rounded);
     /* hash[r] of slice `part` of `parts` of every row r that the group replicates (zero_hashed); else 0. */
@@ -94,16 +98,20 @@ struct optim_zero {
     struct zero_device *device; /* optim/gpu/store.c's; NULL: the host */
     optim_zero_groups_t groups;
     gyre_comm_t *
-        gather_comm; /* the same ranks as dp: gathers are not held up by reductions; NULL: plan.gathers is 0 */
+        /* the same ranks as dp: gathers are not held up by reductions; NULL: plan.gathers is 0 */
+        gather_comm;
     size_t tp_rank, world_rank;
-    int impatient; /* 1: other ranks of dp need this one's part in gathers before they send the gradients that it waits for */
+    /* 1: other ranks of dp need this one's part in gathers before they send the gradients that it waits
+     * for */
+    int impatient;
     model_store_t_f32 store;
     model_cuda_store_t cuda_store;
     size_t bytes[OPTIM_MEMORY_KINDS];
     uint64_t steps;
     optim_scaler_t scaler;
 
-    /* Memory, as the plan lays it out. Whole layouts in stages 0 to 2 (weights), 0 and 1 (gradients); else shards. */
+    /* Memory, as the plan lays it out. Whole layouts in stages 0 to 2 (weights), 0 and 1 (gradients); else
+     * shards. */
     char *weights, *grads;
     float *master, *m, *v; /* [plan.state]; NULL: master: weights are fp32; all: in the file */
     int file;              /* -1: none */
@@ -122,8 +130,8 @@ struct optim_zero {
 
     size_t *seen;   /* [rows] sequences in this step */
     float **placed; /* [rows] */
-    float
-        *staging; /* [max_unit] fp32 gradients of one unit without a place of their own; NULL: all have one */
+    /* [max_unit] fp32 gradients of one unit without a place of their own; NULL: all have one */
+    float *staging;
     size_t staged;       /* rows in it that are not ready yet */
     zero_entry_t *entry; /* [units], `entries` of them with memory */
     size_t entries;
@@ -140,7 +148,8 @@ struct optim_zero {
 /* Memory that collectives reach without a copy if `shared`, zeroed; counted as `kind`. NO_MEMORY. */
 gyre_status_t zero_take(optim_zero_t *zero, optim_memory_t kind, size_t bytes, int shared, void **out);
 
-/* Since `begin` this thread has moved gradients (MODEL_SPAN_REDUCE) or weights (MODEL_SPAN_GATHER), or waited for them. */
+/* Since `begin` this thread has moved gradients (MODEL_SPAN_REDUCE) or weights (MODEL_SPAN_GATHER), or
+ * waited for them. */
 static inline void zero_exposed(optim_zero_t *zero, model_span_kind_t kind, base_time_t begin)
 {
     base_time_t end = base_now();
@@ -164,7 +173,8 @@ static inline gyre_type_t zero_grad_type(const optim_zero_t *zero)
 {
     return zero->plan.config.grad16 ? zero_type16(zero) : GYRE_FLOAT32;
 }
-/* What this rank updates of bucket b, which is no alias: weights as the model computes with them, and gradients. */
+/* What this rank updates of bucket b, which is no alias: weights as the model computes with them, and
+ * gradients. */
 static inline char *zero_weight_own(const optim_zero_t *zero, size_t b)
 {
     const zero_bucket_t *k = &zero->plan.bucket[b];
@@ -199,7 +209,8 @@ void zero_store_init(optim_zero_t *zero);
 gyre_status_t zero_store_forget(optim_zero_t *zero);
 /* Waits for the gathers of weights after an update. */
 gyre_status_t zero_weights_wait(optim_zero_t *zero, size_t b);
-/* Starts them, and rounds master weights (NULL: has been done). Bucket b of stages 1 and 2; elsewhere it rounds only. */
+/* Starts them, and rounds master weights (NULL: has been done). Bucket b of stages 1 and 2; elsewhere it
+ * rounds only. */
 gyre_status_t zero_weights_publish(optim_zero_t *zero, size_t b, const float *master);
 
 /* ---- state.c ---- */
@@ -221,8 +232,8 @@ gyre_status_t zero_squares(optim_zero_t *zero,
                            void *user);
 
 /* ---- verify.c ---- */
-/* What the group replicates of row r: pieces of n elements of `bytes` each, sliced: of which a slice is compared at a time. The
- * pieces of a row, at most 4; 0: none of its. */
+/* What the group replicates of row r: pieces of n elements of `bytes` each, sliced: of which a slice is
+ * compared at a time. The pieces of a row, at most 4; 0: none of its. */
 typedef struct {
     const char *data;
     size_t n, bytes;
@@ -230,8 +241,8 @@ typedef struct {
 } zero_piece_t;
 enum { ZERO_PIECES = 4 };
 size_t zero_hashed(const optim_zero_t *zero, zero_group_t group, size_t r, zero_piece_t piece[ZERO_PIECES]);
-/* Compares slice `part` of `parts` of every replicated row over dp, tp and tied. *drifted 1: they differ on some of these
- * ranks; zero->drift says where. */
+/* Compares slice `part` of `parts` of every replicated row over dp, tp and tied. *drifted 1: they differ on
+ * some of these ranks; zero->drift says where. */
 gyre_status_t zero_verify_part(optim_zero_t *zero, size_t part, size_t parts, int *drifted);
 
 #endif

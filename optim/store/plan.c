@@ -97,7 +97,8 @@ static void measure_units(zero_plan_t *plan)
     }
 }
 
-/* Whole fp32 gradients have a place for each row; so have the first of two sequences, among the partial sums. */
+/* Whole fp32 gradients have a place for each row; so have the first of two sequences, among the partial
+ * sums. */
 void zero_plan_staging(zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;

@@ -1,5 +1,6 @@
-/* optim/store/plan.h: buckets and units of a slice of the table, as data: what lies where, and how much it is. Pure functions
- * that the optimiser, its prediction and tests share; nothing here knows a communicator. */
+/* optim/store/plan.h: buckets and units of a slice of the table, as data: what lies where, and how much it
+ * is. Pure functions that the optimiser, its prediction and tests share; nothing here knows a
+ * communicator. */
 #ifndef OPTIM_STORE_PLAN_H
 #define OPTIM_STORE_PLAN_H
 

@@ -5,7 +5,7 @@
 #include "optim/convert.h"
 #include "optim/store/internal.h"
 
-/* ---- weights ---------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------- */
 
 gyre_status_t zero_weights_wait(optim_zero_t *zero, size_t b)
 {
@@ -131,7 +131,8 @@ static gyre_status_t add_entry(optim_zero_t *zero, zero_entry_t **out)
     return GYRE_OK;
 }
 
-/* The entry of the unit of row `row`, under way or there. *out NULL: no buffer is free (only without `must`). */
+/* The entry of the unit of row `row`, under way or there. *out NULL: no buffer is free (only without
+ * `must`). */
 static gyre_status_t begin_entry(optim_zero_t *zero, size_t row, int must, zero_entry_t **out)
 {
     size_t first, end;
@@ -293,9 +294,10 @@ gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, opt
     return status;
 }
 
-/* ---- gradients -------------------------------------------------------------------------------------------------------------- */
+/* ---- gradients ----------------------------------------------------------------------------------------- */
 
-/* Takes the staging memory for `rows` rows of one unit, until they are ready: a model makes one unit's gradients at a time. */
+/* Takes the staging memory for `rows` rows of one unit, until they are ready: a model makes one unit's
+ * gradients at a time. */
 static gyre_status_t stage_rows(optim_zero_t *zero, size_t first, size_t rows)
 {
     if (zero->staged > 0)
@@ -347,8 +349,8 @@ static int is_staged(const optim_zero_t *zero, const float *placed)
     return zero->staging && placed >= zero->staging && placed < zero->staging + zero->plan.max_unit;
 }
 
-/* Rows first .. end - 1 of one bucket, which follow each other in memory and in the table: their last sequence's gradients, joined
- * with those before, in the bucket. */
+/* Rows first .. end - 1 of one bucket, which follow each other in memory and in the table: their last
+ * sequence's gradients, joined with those before, in the bucket. */
 static gyre_status_t complete(optim_zero_t *zero, size_t first, size_t end, size_t count)
 {
     const model_param_t *row = &zero->plan.params->row[first];
@@ -367,8 +369,9 @@ static gyre_status_t complete(optim_zero_t *zero, size_t first, size_t end, size
     return status;
 }
 
-/* The first row after `first`, below `end`, that cannot be joined in one call with those before it; *count: their elements. Sums go
- * element by element, so where they are cut changes no bit, but on a device every call is a launch, once per sequence. */
+/* The first row after `first`, below `end`, that cannot be joined in one call with those before it; *count:
+ * their elements. Sums go element by element, so where they are cut changes no bit, but on a device every
+ * call is a launch, once per sequence. */
 static size_t run_of(const optim_zero_t *zero, size_t first, size_t end, size_t *count)
 {
     const zero_plan_t *plan = &zero->plan;

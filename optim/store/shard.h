@@ -1,4 +1,5 @@
-/* optim/store/shard.h: how a bucket is cut over ranks: one rule for the optimiser, the planner and checkpoints. */
+/* optim/store/shard.h: how a bucket is cut over ranks: one rule for the optimiser, the planner and
+ * checkpoints. */
 #ifndef OPTIM_STORE_SHARD_H
 #define OPTIM_STORE_SHARD_H
 
@@ -6,9 +7,9 @@
 
 #define OPTIM_SHARD_UNIT 16 /* elements: shards of fp32 begin on cache lines of their bucket */
 
-/* Rank `rank`'s elements [*first, *first + *count) of a bucket of `total`: runs of whole units that differ by one unit at
- * most, in rank order; what is left of a unit is the last run's. Where ranks * OPTIM_SHARD_UNIT divides the total all are
- * equal. */
+/* Rank `rank`'s elements [*first, *first + *count) of a bucket of `total`: runs of whole units that differ by
+ * one unit at most, in rank order; what is left of a unit is the last run's. Where ranks * OPTIM_SHARD_UNIT
+ * divides the total all are equal. */
 static inline void optim_shard_cut(size_t total, size_t ranks, size_t rank, size_t *first, size_t *count)
 {
     size_t units = (total + OPTIM_SHARD_UNIT - 1) / OPTIM_SHARD_UNIT, each = units / ranks,

@@ -1,8 +1,9 @@
-/* optim/store/state.c: fp32 weights and moments as ranges of rows, in memory or in a file, for updates, checkpoints, export.
+/* optim/store/state.c: fp32 weights and moments as ranges of rows, in memory or in a file, for updates,
+ * checkpoints, export.
  *
- * The file (ZeRO-Infinity's idea: Rajbhandari et al. 2021) has no name, so nothing stays. Bucket by bucket its state is
- * read into one window, updated and written back, while the kernel reads the next bucket's ahead and still writes
- * the one before. */
+ * The file (ZeRO-Infinity's idea: Rajbhandari et al. 2021) has no name, so nothing stays. Bucket by bucket
+ * its state is read into one window, updated and written back, while the kernel reads the next bucket's ahead
+ * and still writes the one before. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -290,7 +291,8 @@ typedef struct {
 } piece_t;
 #define UNREAD UINT64_MAX
 
-/* Elements [lo, hi) of bucket b, of the fp32 weights that this rank updates. Of a file it is they alone that are read. */
+/* Elements [lo, hi) of bucket b, of the fp32 weights that this rank updates. Of a file it is they alone
+ * that are read. */
 static gyre_status_t read_weights(optim_zero_t *zero, size_t b, size_t lo, size_t hi, float *out)
 {
     const zero_bucket_t *k = &zero->plan.bucket[b];
@@ -306,7 +308,8 @@ static gyre_status_t read_weights(optim_zero_t *zero, size_t b, size_t lo, size_
     return zero->on->read(zero, out, weight + at, bytes);
 }
 
-/* This rank's piece of row `global` of the whole table: into memory that it takes, or into `whole` at its place there. */
+/* This rank's piece of row `global` of the whole table: into memory that it takes, or into `whole` at its
+ * place there. */
 static gyre_status_t take_piece(optim_zero_t *zero, size_t global, float *whole, piece_t *piece)
 {
     const model_params_t *params = zero->plan.params;

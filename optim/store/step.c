@@ -19,7 +19,8 @@ static gyre_status_t check_complete(const optim_zero_t *zero)
     return GYRE_OK;
 }
 
-/* A tied weight has two gradients, as head and as embedding, each summed over the batch: their sum is the gradient. */
+/* A tied weight has two gradients, as head and as embedding, each summed over the batch: their sum is the
+ * gradient. */
 static gyre_status_t join_tied(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;
@@ -42,8 +43,8 @@ static gyre_status_t join_tied(optim_zero_t *zero)
     return GYRE_OK;
 }
 
-/* Squares of what only this rank counts: its shard (also where it holds all), rows that all ranks of tp hold on the first of
- * them, tied weights where the embedding is. */
+/* Squares of what only this rank counts: its shard (also where it holds all), rows that all ranks of tp hold
+ * on the first of them, tied weights where the embedding is. */
 gyre_status_t zero_squares(optim_zero_t *zero,
                            gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
                            void *user)

@@ -1,10 +1,11 @@
 /* optim/store/verify.c: replicas of the same weights must hold the same bits; who does not is named.
  *
- * State that lives on from step to step is hashed slice by slice, another slice of each row in every step, so that the cost is
- * spread evenly: a flipped bit stays until its slice comes up. Weights that each update makes anew (the all-gather of stages 1
- * and 2, rounding from master weights) are hashed whole in every step: by the next one a flipped bit would be gone, and what it
- * did to the gradients would not. What travels is one hash and its complement, of which the minimum over the group is taken:
- * they belong together only if all are equal. Only then, hashes by row. */
+ * State that lives on from step to step is hashed slice by slice, another slice of each row in every step, so
+ * that the cost is spread evenly: a flipped bit stays until its slice comes up. Weights that each update
+ * makes anew (the all-gather of stages 1 and 2, rounding from master weights) are hashed whole in every step:
+ * by the next one a flipped bit would be gone, and what it did to the gradients would not. What travels is
+ * one hash and its complement, of which the minimum over the group is taken: they belong together only if
+ * all are equal. Only then, hashes by row. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* pipeline/config/recipe.c: what --recipe says, where flags and config file do not.
  *
- * A recipe counts in sequences (pipeline/plan/recipe.h), options count in steps: what goes by sequences becomes the steps in
- * which so many are through, while the batch grows and after it. */
+ * A recipe counts in sequences (pipeline/plan/recipe.h), options count in steps: what goes by sequences
+ * becomes the steps in which so many are through, while the batch grows and after it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -105,7 +105,8 @@ static gyre_status_t take_objective(train_config_t *o, const pipe_objective_t *p
     if (!p->said)
         return GYRE_OK;
     TAKE("objective", o->objective, 1 + (int)p->kind);
-    /* the ids are those of infill, whoever says that it is infill: auto means it with a model that the recipe lets infill */
+    /* the ids are those of infill, whoever says that it is infill: auto means it with a model that the
+     * recipe lets infill */
     int infills = o->objective == 1 + MODEL_OBJECTIVE_INFILL || o->objective == TRAIN_OBJECTIVE_AUTO;
     if (p->kind != MODEL_OBJECTIVE_INFILL || !infills || !OPEN("infill-ids"))
         return GYRE_OK;

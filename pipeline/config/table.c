@@ -1,5 +1,5 @@
-/* pipeline/config/table.c: every setting once, as flag, key of a config file and line of the help. A new one is a
- * field of train_config_t, a row here, and what it does. */
+/* pipeline/config/table.c: every setting once, as flag, key of a config file and line of the help. A new one
+ * is a field of train_config_t, a row here, and what it does. */
 #include "pipeline/config/table.h"
 
 #include "model/data/data.h"

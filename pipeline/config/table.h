@@ -1,4 +1,5 @@
-/* pipeline/config/table.h: a row of the table of settings (table.c): flag, key of a config file, line of the help. */
+/* pipeline/config/table.h: a row of the table of settings (table.c): flag, key of a config file, line of
+ * the help. */
 #ifndef PIPELINE_CONFIG_TABLE_H
 #define PIPELINE_CONFIG_TABLE_H
 
@@ -29,8 +30,8 @@ typedef enum {
     TRAIN_GROUPS
 } train_group_t;
 
-/* To the bits of a run that goes on: not; by its value, which --may-change permits to differ; by what it names, ditto; by
- * its value, always. */
+/* To the bits of a run that goes on: not; by its value, which --may-change permits to differ; by what it
+ * names, ditto; by its value, always. */
 typedef enum { TRAIN_FREE, TRAIN_CURVE, TRAIN_CONTENT, TRAIN_SHAPE } train_matters_t;
 
 typedef struct {
@@ -51,8 +52,8 @@ extern const char *const train_group_names[TRAIN_GROUPS];
 
 /* The row of a name, which may have _ for -; NULL: there is none. */
 const train_row_t *train_config_find(const char *name);
-/* The value of a row from its text. 1, or 0 with nothing changed: it is malformed or out of range (or, for text, memory is
- * exhausted). */
+/* The value of a row from its text. 1, or 0 with nothing changed: it is malformed or out of range (or, for
+ * text, memory is exhausted). */
 int train_config_set(train_config_t *options, const train_row_t *row, const char *text);
 /* Notes that a row was given, by flag or config file; 1 if it was. */
 void train_config_mark(train_config_t *options, const train_row_t *row);

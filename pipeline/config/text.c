@@ -1,5 +1,5 @@
-/* pipeline/config/text.c: the values of options as text, for messages and report, for checkpoints, and as the JSON
- * object that --config takes. */
+/* pipeline/config/text.c: the values of options as text, for messages and report, for checkpoints, and as the
+ * JSON object that --config takes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,8 +89,8 @@ int train_config_exact(const train_config_t *options, size_t i, const char **nam
     return (int)i;
 }
 
-/* "2:04:100" is "2:4:100": numbers are compared as such, all else byte by byte. What is too large for a number is the largest in both,
- * but no value that was accepted holds such a one. */
+/* "2:04:100" is "2:4:100": numbers are compared as such, all else byte by byte. What is too large for a
+ * number is the largest in both, but no value that was accepted holds such a one. */
 static int same_numbers(const char *a, const char *b)
 {
     for (;;) {
@@ -142,7 +142,7 @@ int train_config_unsaid(size_t i, int prefix_masks, char *value, size_t bytes)
     return 1;
 }
 
-/* ---- as --config takes it ---------------------------------------------------------------------------------------- */
+/* ---- as --config takes it ------------------------------------------------------------------------------ */
 
 static int is_one_of(const char *name, const char *const *list, size_t count)
 {
@@ -153,7 +153,8 @@ static int is_one_of(const char *name, const char *const *list, size_t count)
 }
 #define ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof *(list))
 
-/* 1: the row's value is said by others, or has no meaning with them: gyre-train would refuse or warn of it. */
+/* 1: the row's value is said by others, or has no meaning with them: gyre-train would refuse or warn of
+ * it. */
 static int is_implied(const train_config_t *o, const train_row_t *row)
 {
     static const char *const shape[] = {"layers", "hidden", "heads", "vocab", "seq", "leaves", "dropout"};

@@ -1,5 +1,5 @@
-/* pipeline/config/values.c: settings from defaults, texts and JSON, and what goes together. text.c writes them.
- * SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/config/values.c: settings from defaults, texts and JSON, and what goes together. text.c writes
+ * them. SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ const char *train_config_nearest(const char *name)
     return nearest;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------ */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static int parse_count(const train_row_t *row, const char *text, uint64_t *out)
 {
@@ -154,7 +154,7 @@ optim_batch_t train_config_batch(const train_config_t *options)
                            .equal = options->variant};
 }
 
-/* ---- from JSON --------------------------------------------------------------------------------------------------- */
+/* ---- from JSON ----------------------------------------------------------------------------------------- */
 
 /* A number or a truth value as the text that a flag would have. 0: it is neither. */
 static int number_text(const json_t *value, char *text, size_t bytes)
@@ -216,7 +216,7 @@ int train_config_read(train_config_t *options, const json_t *object, char why[TR
     return 1;
 }
 
-/* ---- what goes together ------------------------------------------------------------------------------------------ */
+/* ---- what goes together -------------------------------------------------------------------------------- */
 
 int train_steps_range(const char *text, uint64_t *from, uint64_t *to)
 {

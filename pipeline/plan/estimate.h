@@ -11,7 +11,7 @@
 #include "model/network/stage/flops.h"
 #include "pipeline/plan/recipe.h"
 
-/* ---- machines (hardware.c) -------------------------------------------------------------------------------------- */
+/* ---- machines (hardware.c) ----------------------------------------------------------------------------- */
 
 typedef struct {
     const char *name;
@@ -32,7 +32,7 @@ extern const plan_machine_t plan_machines[];
 extern const size_t plan_machine_count;
 const plan_machine_t *plan_machine_find(const char *name); /* NULL: not there */
 
-/* ---- counts that every estimate begins with ----------------------------------------------------------------------- */
+/* ---- counts that every estimate begins with ------------------------------------------------------------ */
 
 typedef struct {
     model_count_t count;
@@ -45,10 +45,11 @@ typedef struct {
 gyre_status_t plan_base(const pipe_recipe_t *recipe, plan_base_t *out);
 /* The same model in another layout: shape and micro_batches anew. */
 void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base);
-/* The layers of all chunks of stage `rank`, and whether embedding, head and the model's last layer are there. */
+/* The layers of all chunks of stage `rank`, and whether embedding, head and the model's last layer are
+ * there. */
 model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank);
 
-/* ---- memory (memory_model.c) --------------------------------------------------------------------------------------- */
+/* ---- memory (memory_model.c) --------------------------------------------------------------------------- */
 
 /* What the software that trains adds. */
 typedef struct {
@@ -67,12 +68,14 @@ typedef struct {
     size_t ends;                          /* kept by embedding, final norm and logits */
     size_t working;                       /* what backward computes again of one layer at a time */
     size_t
-        buffers; /* gradients on their way to their owners (ZeRO-2, 3), gathered weights (ZeRO-3), boundary tensors */
+        /* gradients on their way to their owners (ZeRO-2, 3), gathered weights (ZeRO-3), boundary tensors */
+        buffers;
     size_t total;
 } plan_memory_t;
 
-/* Bytes that the layers keep for backward of one micro-batch: Korthikanti et al. 2022, equations 1 to 5, with the terms of
- * their section 4.1 taken one by one, so that other widths, gates, grouped queries, no dropout and fp32 have theirs. */
+/* Bytes that the layers keep for backward of one micro-batch: Korthikanti et al. 2022, equations 1 to 5, with
+ * the terms of their section 4.1 taken one by one, so that other widths, gates, grouped queries, no
+ * dropout and fp32 have theirs. */
 size_t plan_layer_bytes(const pipe_recipe_t *recipe, model_recompute_t recompute);
 void plan_memory(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank,
                  const plan_software_t *software, plan_memory_t *out);
@@ -80,7 +83,7 @@ void plan_memory(const pipe_recipe_t *recipe, const plan_base_t *base, size_t ra
 size_t plan_memory_worst(const pipe_recipe_t *recipe, const plan_base_t *base,
                          const plan_software_t *software, plan_memory_t *out);
 
-/* ---- time (time_model.c) ------------------------------------------------------------------------------------------ */
+/* ---- time (time_model.c) ------------------------------------------------------------------------------- */
 
 /* Bytes that a rank of the busiest stage sends in a step. */
 typedef struct {

@@ -73,7 +73,7 @@ size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batc
     return (pipe_layout_longest(layout, batch) + layout->micro_batch - 1) / layout->micro_batch;
 }
 
-/* ---- the rules: each returns 0 and says in `why` what is broken ------------------------------------------------ */
+/* ---- the rules: each returns 0 and says in `why` what is broken ---------------------------------------- */
 
 #define WHY         PIPE_LAYOUT_WHY
 #define MOST_LEAVES 64 /* that gyre-train's --leaves takes */
@@ -184,8 +184,9 @@ static void stand_ins(const pipe_layout_t *l, pipe_layout_t out[FORMS])
         out[f].zero = l->zero < 0 ? 0 : l->zero > 3 ? 3 : l->zero;
 }
 
-/* Each halving or doubling of a degree counts one, and so do another schedule and leaving sequence parallelism out; smaller
- * micro-batches and another balance, which change nothing but the speed, count half. */
+/* Each halving or doubling of a degree counts one, and so do another schedule and leaving sequence
+ * parallelism out; smaller micro-batches and another balance, which change nothing but the speed, count
+ * half. */
 static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
 {
     return apart(l->tp, asked->tp) + apart(l->pp, asked->pp) + apart(l->dp, asked->dp) +
@@ -193,8 +194,8 @@ static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
            0.5 * (l->balance != asked->balance) + 0.5 * apart(l->micro_batch, asked->micro_batch);
 }
 
-/* The best of `l` with micro-batches as they are, up to whole gradients, and smaller (which only a schedule that counts them minds),
- * and with either balance. */
+/* The best of `l` with micro-batches as they are, up to whole gradients, and smaller (which only a schedule
+ * that counts them minds), and with either balance. */
 static void try_cuts(pipe_layout_t l, const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
                      const optim_batch_t *batch, double *least, pipe_layout_t *best)
 {
@@ -236,7 +237,7 @@ int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model,
     return least < INFINITY;
 }
 
-/* ---- what a refusal says ------------------------------------------------------------------------------------------- */
+/* ---- what a refusal says ------------------------------------------------------------------------------- */
 
 enum { ADVICE = 200 };
 
@@ -259,7 +260,8 @@ static void flags_of(const pipe_layout_t *near, const pipe_layout_t *layout, cha
 #undef SAY
 }
 
-/* Where more leaves would do: "; or --leaves N". `model` has the leaves that were found for it or asked for. */
+/* Where more leaves would do: "; or --leaves N". `model` has the leaves that were found for it or asked
+ * for. */
 static void advise_leaves(const pipe_layout_t *l, const model_config_t *model, size_t ranks,
                           const optim_batch_t *batch, char text[ADVICE])
 {

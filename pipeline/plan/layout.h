@@ -1,4 +1,5 @@
-/* pipeline/plan/layout.h: how a job is cut: tensor x pipeline x data parallelism, ZeRO, sequence parallelism, micro-batches.
+/* pipeline/plan/layout.h: how a job is cut: tensor x pipeline x data parallelism, ZeRO, sequence parallelism,
+ * micro-batches.
  *
  * Ranks are numbered with tensor parallelism fastest, then data, then pipeline: rank = (pp * DP + dp) * TP +
  * tp. So a tensor-parallel group has consecutive ranks (on one host), and pipeline neighbours are far apart,
@@ -20,10 +21,12 @@ typedef struct {
     pipe_kind_t schedule;
     int zero;     /* ZeRO stage 0 .. 3 over the data-parallel group */
     int sequence; /* 1: sequence parallelism in the tensor-parallel group */
-    /* Sequences that travel through the pipeline together: whole leaves of the batch (optim/batch.h). 0: one of them; where ZeRO 3 gathers weights for every micro-batch, and
-     * there is no pipeline that wants many of them, what pipe_layout_together says. */
+    /* Sequences that travel through the pipeline together: whole leaves of the batch (optim/batch.h). 0: one
+     * of them; where ZeRO 3 gathers weights for every micro-batch, and there is no pipeline that wants
+     * many of them, what pipe_layout_together says. */
     size_t micro_batch;
-    int balance; /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
+    /* 1: embedding and head count as a layer each when layers are shared out (BLOOM, GLM-130B) */
+    int balance;
 } pipe_layout_t;
 
 /* What a run holds in addition to its layout. */
@@ -35,14 +38,16 @@ typedef struct {
     int grad16, keep, offload; /* as optim_zero_config_t has them; offload 1: there is a folder */
 } pipe_load_t;
 
-/* `layout` with zeros replaced by what they mean on `ranks` ranks. load NULL: it is not known, micro_batch 0 is 1. */
+/* `layout` with zeros replaced by what they mean on `ranks` ranks. load NULL: it is not known, micro_batch
+ * 0 is 1. */
 pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const pipe_load_t *load);
 
-/* micro_batch.c: the micro-batch of a layout that gathers its weights for each of them (ZeRO 3), where it is not given: the largest
- * whose activations beyond those of one sequence take at most half of what stage 3 saves on a rank against stage 0, so that the other half
- * stays saved; then the least that makes as few micro-batches. From a leaf of the batch (optim/batch.h) to the longest share, always
- * whole leaves; one leaf where weights are gathered once in any case (keep), where there is a pipeline, and for what does not pass
- * the checks. Counted in the bytes of the CPU's stages. */
+/* micro_batch.c: the micro-batch of a layout that gathers its weights for each of them (ZeRO 3), where it is
+ * not given: the largest whose activations beyond those of one sequence take at most half of what stage 3
+ * saves on a rank against stage 0, so that the other half stays saved; then the least that makes as few
+ * micro-batches. From a leaf of the batch (optim/batch.h) to the longest share, always whole leaves; one leaf
+ * where weights are gathered once in any case (keep), where there is a pipeline, and for what does not
+ * pass the checks. Counted in the bytes of the CPU's stages. */
 size_t pipe_layout_together(const pipe_layout_t *layout, const pipe_load_t *load);
 
 /* Whether a job of `ranks` ranks can train this model on this batch with this layout. `layout` must be
@@ -56,7 +61,8 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
 int pipe_layout_works(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                       const optim_batch_t *batch, char why[PIPE_LAYOUT_WHY]);
 
-/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches, balance. 1, or 0: none. */
+/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches,
+ * balance. 1, or 0: none. */
 int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
                         const optim_batch_t *batch, pipe_layout_t *best);
 
@@ -67,18 +73,21 @@ typedef struct {
 pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank);
 size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place);
 
-/* Stages 0 .. pp * chunks - 1 (pipe_stage_of says where they lie) carry the layers in order; the first ones have one more where they do not divide.
- * The embedding belongs to stage 0, final norm and head to the last. With layout.balance it is layers + 2 that are shared
- * out, and the first and the last stage have a layer less. */
+/* Stages 0 .. pp * chunks - 1 (pipe_stage_of says where they lie) carry the layers in order; the first ones
+ * have one more where they do not divide. The embedding belongs to stage 0, final norm and head to the last.
+ * With layout.balance it is layers + 2 that are shared out, and the first and the last stage have a layer
+ * less. */
 size_t pipe_layout_stages(const pipe_layout_t *layout);
 void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
                         size_t *count);
 
 /* Sequences of the data-parallel rank that has most. */
 size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch);
-/* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the share is empty. */
+/* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the
+ * share is empty. */
 size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp);
-/* Micro-batches of the longest share, which is what every column's schedule has: others are idle in some of them. */
+/* Micro-batches of the longest share, which is what every column's schedule has: others are idle in some
+ * of them. */
 size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch);
 
 #endif

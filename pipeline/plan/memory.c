@@ -53,7 +53,8 @@ static size_t tokens(const pipe_recipe_t *r)
     return r->layout.micro_batch * r->model.seq;
 }
 
-/* Bytes per token of what tensor parallelism leaves whole (sequence parallelism cuts it) and of what it cuts. */
+/* Bytes per token of what tensor parallelism leaves whole (sequence parallelism cuts it) and of what it
+ * cuts. */
 static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, size_t *scores)
 {
     const model_config_t *c = &r->model;
@@ -62,7 +63,8 @@ static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, si
     /* attention: input of the norm, input of q, k, v; dropout's mask. q, k, v, input of the projection. */
     *whole = (2 * e + drop) * c->hidden;
     *cut = e * (q + 2 * kv) + e * q;
-    /* the MLP: the same two inputs (a parallel block shares the first), mask; inputs of activation and projection */
+    /* the MLP: the same two inputs (a parallel block shares the first), mask; inputs of activation and
+     * projection */
     *whole += ((c->parallel ? 1 : 2) * e + drop) * c->hidden;
     if (c->experts == 0)
         *cut += matrices * e * c->ffn;
@@ -106,7 +108,8 @@ static size_t end_bytes(const pipe_recipe_t *r, const model_holds_t *holds, size
         bytes +=
             in_flight * share(tokens(r) * c->hidden * ((c->dropout > 0.0) + (c->embed_norm ? e : 0)), cuts);
     if (holds->head) {
-        /* where the head is not on the last rank of the pipeline (zb-v), or all micro-batches go forward first */
+        /* where the head is not on the last rank of the pipeline (zb-v), or all micro-batches go forward
+         * first */
         size_t held = pipe_kind_row(r->layout.schedule)->holds_logits ? in_flight : 1;
         bytes += held * (share(tokens(r) * c->hidden * 2 * e, cuts) +
                          share(tokens(r) * 4 * c->vocab_padded, r->layout.tp));
@@ -130,7 +133,9 @@ static size_t buffer_bytes(const pipe_recipe_t *r, const plan_base_t *base, cons
         bytes += weight * base_min_size(largest + layer, m->parameters);
     }
     if (l->pp >
-        1) { /* received ahead, and two to send from, of activations and of gradients (pipeline/schedules/program.h) */
+        /* received ahead, and two to send from, of activations and of gradients
+         * (pipeline/schedules/program.h) */
+        1) {
         size_t boundary = share(tokens(r) * r->model.hidden * weight, l->sequence ? l->tp : 1);
         size_t sides = (rank > 0 ? 1u : 0u) + (rank + 1 < l->pp ? 1u : 0u);
         bytes += boundary * 3 * sides;

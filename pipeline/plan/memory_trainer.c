@@ -1,4 +1,5 @@
-/* pipeline/plan/memory_trainer.c: what gyre-train itself will hold, by the plan that its optimiser makes (optim/store/zero.h). */
+/* pipeline/plan/memory_trainer.c: what gyre-train itself will hold, by the plan that its optimiser makes
+ * (optim/store/zero.h). */
 #include "pipeline/plan/memory_trainer.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* pipeline/plan/micro_batch.c: how many sequences go through the layers together where weights are gathered for each micro-batch. */
+/* pipeline/plan/micro_batch.c: how many sequences go through the layers together where weights are
+ * gathered for each micro-batch. */
 #include "base/checked.h"
 #include "optim/store/zero.h"
 #include "pipeline/plan/layout.h"

@@ -1,5 +1,5 @@
-/* pipeline/plan/recipe.c: reads recipes. One table of keys per object, so that what is read, what is refused and what the
- * messages say cannot differ. */
+/* pipeline/plan/recipe.c: reads recipes. One table of keys per object, so that what is read, what is refused
+ * and what the messages say cannot differ. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 #define LARGEST 9007199254740992.0 /* 2^53: every integer up to it is a double */
 
-/* ---- names ----------------------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 const char *pipe_recompute_name(model_recompute_t recompute)
 {
@@ -47,7 +47,7 @@ size_t pipe_precision_bytes(model_precision_t precision)
     return precision == MODEL_FLOAT32 ? 4 : 2;
 }
 
-/* ---- objects ----------------------------------------------------------------------------------------------------- */
+/* ---- objects ------------------------------------------------------------------------------------------- */
 
 typedef enum {
     COUNT,
@@ -280,7 +280,7 @@ static gyre_status_t read_objective(const char *where, const json_t *object, pip
     return GYRE_OK;
 }
 
-/* ---- recipes ----------------------------------------------------------------------------------------------------- */
+/* ---- recipes ------------------------------------------------------------------------------------------- */
 
 void pipe_recipe_complete(pipe_recipe_t *r)
 {

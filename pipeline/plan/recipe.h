@@ -1,7 +1,9 @@
-/* pipeline/plan/recipe.h: a published training run as data: architecture, layout, precision, optimizer, machines.
+/* pipeline/plan/recipe.h: a published training run as data: architecture, layout, precision, optimizer,
+ * machines.
  *
- * The files are in examples/recipes/; docs/planning.md has their keys. gyre-plan answers questions about them,
- * gyre-train runs them, full size or `tiny`: the same architecture and the same shape of layout on 8 local ranks. */
+ * The files are in examples/recipes/; docs/planning.md has their keys. gyre-plan answers questions about
+ * them, gyre-train runs them, full size or `tiny`: the same architecture and the same shape of layout on 8
+ * local ranks. */
 #ifndef PIPELINE_PLAN_RECIPE_H
 #define PIPELINE_PLAN_RECIPE_H
 
@@ -21,9 +23,9 @@ typedef struct {
     optim_curve_t curve; /* from lr down to min_lr */
     size_t warmup;       /* sequences from 0 up to lr */
     size_t decay;        /* sequences, warm-up among them, until min_lr */
-    size_t ramp_start, ramp_step,
-        ramp_over; /* the batch grows from ramp_start by ramp_step until `ramp_over` sequences
-                                              * are through and it is batch.batch; ramp_start 0: it does not grow */
+    /* the batch grows from ramp_start by ramp_step until ramp_over sequences are through and it is
+     * batch.batch; ramp_start 0: it does not grow */
+    size_t ramp_start, ramp_step, ramp_over;
 } pipe_optimizer_t;
 
 typedef struct {
@@ -63,8 +65,9 @@ int pipe_recompute_parse(const char *name, model_recompute_t *out);
 int pipe_precision_parse(const char *name, model_precision_t *out);
 size_t pipe_precision_bytes(model_precision_t precision);
 
-/* NOT_FOUND, IO; FORMAT: not a recipe (an unknown key, a value of another type or out of range: the text names file and
- * key); INVALID: the layout does not fit the model, or the batch or the machines the layout (pipe_layout_check). */
+/* NOT_FOUND, IO; FORMAT: not a recipe (an unknown key, a value of another type or out of range: the text
+ * names file and key); INVALID: the layout does not fit the model, or the batch or the machines the layout
+ * (pipe_layout_check). */
 gyre_status_t pipe_recipe_load(const char *path, pipe_recipe_t *out);
 /* The same from memory; `where` stands for the file in messages and gives the name. */
 gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pipe_recipe_t *out);

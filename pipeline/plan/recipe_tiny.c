@@ -17,8 +17,8 @@ enum {
     WARM = 10
 };
 
-/* Doubles degrees in turn while ranks are left and the full recipe has more. ZeRO-3 is about data parallelism, which is
- * therefore the first to grow with it; tensor parallelism is otherwise. */
+/* Doubles degrees in turn while ranks are left and the full recipe has more. ZeRO-3 is about data
+ * parallelism, which is therefore the first to grow with it; tensor parallelism is otherwise. */
 static void cut_degrees(const pipe_layout_t *full, pipe_layout_t *tiny)
 {
     const size_t most[3] = {full->tp, full->pp, full->dp};

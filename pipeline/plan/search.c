@@ -1,7 +1,7 @@
 /* pipeline/plan/search.c: every layout of a model on N accelerators, timed and weighed.
  *
- * For each split tp x pp x dp and each micro-batch and schedule, the fastest way to run it that fits: ZeRO stage, recomputation,
- * sequence parallelism. A split of which no way works is refused, and says why.
+ * For each split tp x pp x dp and each micro-batch and schedule, the fastest way to run it that fits: ZeRO
+ * stage, recomputation, sequence parallelism. A split of which no way works is refused, and says why.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/plan/search.h"
 
@@ -26,7 +26,7 @@ void plan_fit_leaves(model_config_t *c, size_t tp)
     c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
 }
 
-/* ---- growing lists ------------------------------------------------------------------------------------------------- */
+/* ---- growing lists ------------------------------------------------------------------------------------- */
 
 static int grow(void **list, size_t count, size_t *room, size_t size)
 {
@@ -61,7 +61,7 @@ static int refuse(plan_search_t *s, const pipe_layout_t *l, const char *why)
     return 1;
 }
 
-/* ---- one split ----------------------------------------------------------------------------------------------------- */
+/* ---- one split ----------------------------------------------------------------------------------------- */
 
 typedef struct {
     int any;            /* a layout was legal */
@@ -71,7 +71,8 @@ typedef struct {
     char why[PIPE_LAYOUT_WHY]; /* of the last one that was not */
 } tried_t;
 
-/* The fastest of ZeRO stages, recomputation and sequence parallelism that fits, for a recipe that has all the rest. */
+/* The fastest of ZeRO stages, recomputation and sequence parallelism that fits, for a recipe that has all
+ * the rest. */
 static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
 {
     const plan_machine_t *machine = &s->machine;
@@ -174,7 +175,7 @@ static int try_split(plan_search_t *s, size_t tp, size_t pp, size_t dp)
     return refuse(s, &r.layout, text);
 }
 
-/* ---- all ------------------------------------------------------------------------------------------------------------ */
+/* ---- all ----------------------------------------------------------------------------------------------- */
 
 static int by_time(const void *a, const void *b)
 {

@@ -1,5 +1,5 @@
-/* pipeline/plan/search.h: every layout of a model on N accelerators, timed and weighed by the estimates of estimate.h.
- * SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/plan/search.h: every layout of a model on N accelerators, timed and weighed by the estimates of
+ * estimate.h. SPDX-License-Identifier: Apache-2.0 */
 #ifndef PIPELINE_PLAN_SEARCH_H
 #define PIPELINE_PLAN_SEARCH_H
 
@@ -35,7 +35,8 @@ typedef struct {
     size_t tried;
 } plan_search_t;
 
-/* Fills in the second half. 1; 0 after an error, which is logged: OVERFLOW, NO_MEMORY. plan_search_free frees what it found. */
+/* Fills in the second half. 1; 0 after an error, which is logged: OVERFLOW, NO_MEMORY. plan_search_free
+ * frees what it found. */
 int plan_search(plan_search_t *search);
 void plan_search_free(plan_search_t *search);
 

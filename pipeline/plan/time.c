@@ -27,7 +27,8 @@ static double layer_tp(const pipe_recipe_t *r)
     return passes * sum;
 }
 
-/* The embedding's sum over vocabulary blocks forward; the head's input gradient backward, and its three sums per token. */
+/* The embedding's sum over vocabulary blocks forward; the head's input gradient backward, and its three
+ * sums per token. */
 static double end_tp(const pipe_recipe_t *r, const model_holds_t *holds)
 {
     const double t = (double)r->layout.tp, reduce = 2.0 * stream(r) * (t - 1.0) / t;
@@ -40,8 +41,9 @@ static double hop(const pipe_recipe_t *r)
     return stream(r) / (r->layout.sequence ? (double)r->layout.tp : 1.0);
 }
 
-/* Rajbhandari et al. 2020, section 7: gradients meet once per step, 2 psi (n-1)/n as an all-reduce, or psi as a reduce-scatter
- * and psi to gather the weights; stage 3 gathers them for every pass over a micro-batch instead. */
+/* Rajbhandari et al. 2020, section 7: gradients meet once per step, 2 psi (n-1)/n as an all-reduce, or psi as
+ * a reduce-scatter and psi to gather the weights; stage 3 gathers them for every pass over a micro-batch
+ * instead. */
 static double dp_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t parameters)
 {
     const double n = (double)r->layout.dp, psi = (double)parameters * (n - 1.0) / n;
@@ -80,9 +82,9 @@ static double rate(const plan_machine_t *machine, size_t size, size_t apart)
     return size * apart <= (size_t)machine->per_node ? machine->intra : machine->inter;
 }
 
-/* Slots of a step: m, and what the pipeline takes to fill and to drain, in slots of the slowest stage: p - 1 (Narayanan et al.
- * 2021, section 2.2.1), over v with v chunks; zero bubble leaves a third of it (Qi et al. 2023, table 1), as a V a sixth: see
- * pipe_bubble_formula, with a forward pass of a third of a slot. */
+/* Slots of a step: m, and what the pipeline takes to fill and to drain, in slots of the slowest stage: p - 1
+ * (Narayanan et al. 2021, section 2.2.1), over v with v chunks; zero bubble leaves a third of it (Qi et al.
+ * 2023, table 1), as a V a sixth: see pipe_bubble_formula, with a forward pass of a third of a slot. */
 static double slots(const pipe_recipe_t *r, double m, double others)
 {
     const double fill = pipe_kind_row(r->layout.schedule)->fill;
@@ -136,7 +138,8 @@ void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machi
     t.tp = slowest.tp;
     t.overhead = slowest.overhead;
     t.hops = slowest.hops;
-    /* filling and draining goes through every stage once: those that are lighter than the slowest are passed sooner */
+    /* filling and draining goes through every stage once: those that are lighter than the slowest are
+     * passed sooner */
     t.slots = slots(r, m, all / sum(slowest) - 1.0);
     double pipeline = t.slots * sum(slowest);
     t.dp = l->dp > 1 ? (1.0 - machine->overlap) * dp / rate(machine, l->dp, l->tp) : 0.0;

@@ -97,7 +97,8 @@ static double around(const train_record_t *record, const curve_t *curve, size_t 
     return n ? sum / (double)n : NAN;
 }
 
-/* A line through what is known; it is interrupted where nothing is. Outside of the frame it runs along its edge. */
+/* A line through what is known; it is interrupted where nothing is. Outside of the frame it runs along its
+ * edge. */
 static void line(FILE *out, const svg_frame_t *f, const train_record_t *record, const curve_t *curve,
                  int smooth)
 {
@@ -133,8 +134,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The range of the axis; 0: there is nothing to draw. A few outliers must not flatten the rest: the axis ends at three
- * times what nine of ten steps stay below. */
+/* The range of the axis; 0: there is nothing to draw. A few outliers must not flatten the rest: the axis ends
+ * at three times what nine of ten steps stay below. */
 static int range(const train_record_t *record, const curve_t *curve, svg_frame_t *f)
 {
     double *value = malloc((record->steps ? record->steps : 1) * sizeof *value);

@@ -1,8 +1,8 @@
 /* pipeline/report/record.c: the history of a run and its JSON-lines log.
  *
  * A run that is resumed goes on in the file that it has: it holds one curve, whatever was done twice.
- * Losses, norms and rates are written with 17 digits, so a line up to "tokens_per_second" is the same text exactly
- * when the bits are the same. */
+ * Losses, norms and rates are written with 17 digits, so a line up to "tokens_per_second" is the same text
+ * exactly when the bits are the same. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -239,8 +239,8 @@ gyre_status_t train_record_resume(train_record_t *record, const char *log_path, 
     return written(record);
 }
 
-/* "name":value, as text that reads back to the same bits, and once more as it lies in memory; JSON has no word for what is
- * not finite. */
+/* "name":value, as text that reads back to the same bits, and once more as it lies in memory; JSON has no
+ * word for what is not finite. */
 static void put_exact(FILE *out, const char *name, double value)
 {
     if (isfinite(value))

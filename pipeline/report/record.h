@@ -1,4 +1,5 @@
-/* pipeline/report/record.h: what rank 0 knows of each step of a run: the history, the log, the last figures. */
+/* pipeline/report/record.h: what rank 0 knows of each step of a run: the history, the log, the last
+ * figures. */
 #ifndef PIPELINE_REPORT_RECORD_H
 #define PIPELINE_REPORT_RECORD_H
 
@@ -24,7 +25,8 @@ typedef struct {
     double loss_scale; /* the gradients of this step were scaled by it; 1: there is no scaling */
     int skipped;       /* the update was left out since gradients overflowed; grad_norm is then no number */
     double
-        bubble; /* part of the step in which rank 0 waits for its neighbours in the pipeline; NaN: there are none */
+        /* part of the step in which rank 0 waits for its neighbours in the pipeline; NaN: there are none */
+        bubble;
     double mfu; /* set by train_record_step */
 } train_step_t;
 
@@ -56,7 +58,9 @@ typedef struct {
     size_t parameters;
     const model_config_t *model; /* borrowed; NULL: not known */
     double
-        flops_per_step; /* of a whole batch, of the model: forward and backward, without what is computed twice; 0: not known */
+        /* of a whole batch, of the model: forward and backward, without what is computed twice; 0: not
+         * known */
+        flops_per_step;
     double peak_flops;     /* per second, of all ranks together; 0: not known */
     pipe_layout_t layout;  /* complete */
     train_memory_t memory; /* kinds 0: not known */
@@ -90,8 +94,8 @@ double train_record_parts(const train_record_t *record);
 /* Sums over all steps. */
 train_step_t train_record_total(const train_record_t *record);
 
-/* bytes as UTF-8: valid sequences, tabs and newlines pass, everything else becomes U+FFFD. Caller frees; NULL: no
- * memory. */
+/* bytes as UTF-8: valid sequences, tabs and newlines pass, everything else becomes U+FFFD. Caller frees;
+ * NULL: no memory. */
 char *train_readable(const unsigned char *bytes, size_t count);
 
 #endif

@@ -1,4 +1,5 @@
-/* pipeline/report/svg.c: the report's wide drawings, the loss curve and where the time of a step went, and what all share. */
+/* pipeline/report/svg.c: the report's wide drawings, the loss curve and where the time of a step went, and
+ * what all share. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -67,7 +68,7 @@ void svg_key(FILE *out, double x, double y, const char *color, const char *name)
 enum { WIDTH = 860, LEFT = 56, RIGHT = 104, TOP = 16, BOTTOM = 40 };
 static const svg_frame_t wide = {.width = WIDTH, .left = LEFT, .right = RIGHT, .top = TOP, .bottom = BOTTOM};
 
-/* ---- loss --------------------------------------------------------------------------------------------------- */
+/* ---- loss ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
     double y, wish;
@@ -192,7 +193,7 @@ void train_svg_loss(FILE *out, const train_record_t *record, int is_text)
     fprintf(out, "</svg>\n");
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------ */
+/* ---- time ---------------------------------------------------------------------------------------------- */
 
 enum { BINS = 60 };
 

@@ -38,7 +38,8 @@ void svg_key(FILE *out, double x, double y, const char *color, const char *name)
 /* Inline SVG. is_text: tokens are bytes. */
 void train_svg_loss(FILE *out, const train_record_t *record, int is_text);
 void train_svg_time(FILE *out, const train_record_t *record);
-/* A <figure> for each of learning rate, gradient norm, loss scale, speed, MFU and bubble that has something to show. */
+/* A <figure> for each of learning rate, gradient norm, loss scale, speed, MFU and bubble that has
+ * something to show. */
 void train_svg_curves(FILE *out, const train_record_t *record);
 void train_svg_timeline(FILE *out, const train_record_t *record, const train_watched_t *step);
 void train_svg_memory(FILE *out, const train_record_t *record);

@@ -1,8 +1,9 @@
 /* pipeline/report/tensorboard.c: event files that TensorBoard reads.
  *
- * A file is a series of TFRecords (length, its checksum, data, its checksum; little-endian; CRC-32C, rotated and shifted so
- * that a checksum of checksums stays one), each an Event of tensorboard/compat/proto/event.proto. Only scalars are needed,
- * so the few fields are encoded here: no library is worth that.
+ * A file is a series of TFRecords (length, its checksum, data, its checksum; little-endian; CRC-32C, rotated
+ * and shifted so that a checksum of checksums stays one), each an Event of
+ * tensorboard/compat/proto/event.proto. Only scalars are needed, so the few fields are encoded here: no
+ * library is worth that.
  *
  * Each start of a run writes a file of its own. TensorBoard reads the files of a folder in the order of their
  * names. A SessionLog with the status START makes TensorBoard forget what it read of that step and later
@@ -38,7 +39,7 @@ struct train_board {
     message_t event, summary, value; /* one inside the other */
 };
 
-/* ---- TFRecord --------------------------------------------------------------------------------------------------- */
+/* ---- TFRecord ------------------------------------------------------------------------------------------ */
 
 /* CRC-32C (Castagnoli), reflected: RFC 3720, appendix B.4. */
 static void make_table(uint32_t table[256])
@@ -85,7 +86,7 @@ static gyre_status_t write_record(train_board_t *board, const message_t *message
     return GYRE_OK; /* fflush and ferror tell */
 }
 
-/* ---- protocol buffers --------------------------------------------------------------------------------------------- */
+/* ---- protocol buffers ---------------------------------------------------------------------------------- */
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 
@@ -147,7 +148,7 @@ static void put_message(message_t *message, unsigned field, const message_t *inn
     put_block(message, field, inner->data, inner->bytes);
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
 /* Event: wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7. */
 static void begin_event(train_board_t *board, uint64_t step)
@@ -220,7 +221,7 @@ gyre_status_t train_board_step(train_board_t *board, const train_record_t *recor
     return status;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------ */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 gyre_status_t train_board_open(const char *folder, train_board_t **out)
 {

@@ -1,4 +1,5 @@
-/* pipeline/report/timeline_drawing.c: the report's drawings with a row for each rank: one step as it went, and memory. */
+/* pipeline/report/timeline_drawing.c: the report's drawings with a row for each rank: one step as it went,
+ * and memory. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +27,8 @@ static void name_row(FILE *out, const train_record_t *record, size_t rank, doubl
     fprintf(out, "</text>\n");
 }
 
-/* Names with their colours, in lines of the drawing's width; returns the height that they take. out NULL: only that. */
+/* Names with their colours, in lines of the drawing's width; returns the height that they take. out NULL:
+ * only that. */
 static int keys(FILE *out, const char *const *name, const char *const *color, const int *shown, size_t count)
 {
     double x = LEFT, y = 0;
@@ -45,7 +47,7 @@ static int keys(FILE *out, const char *const *name, const char *const *color, co
     return (int)y + LINE + 6;
 }
 
-/* ---- one step ------------------------------------------------------------------------------------------------------ */
+/* ---- one step ------------------------------------------------------------------------------------------ */
 
 static const char *const span_color[MODEL_SPAN_KINDS] = {
     [MODEL_SPAN_FORWARD] = PALE,    [MODEL_SPAN_BACKWARD] = BLUE,  [MODEL_SPAN_BACKWARD_WEIGHT] = PURPLE,
@@ -96,7 +98,8 @@ static void draw_span(const timeline_t *t, const model_span_t *span, base_time_t
                 span->micro_batch);
 }
 
-/* The spans of one rank; those of one kind that lie closer than a pixel become one, so that the page stays small. */
+/* The spans of one rank; those of one kind that lie closer than a pixel become one, so that the page stays
+ * small. */
 static void draw_rank(const timeline_t *t, const model_span_t *span, size_t count, size_t row)
 {
     for (int lane = 0; lane < 3; lane++) {
@@ -170,7 +173,7 @@ void train_svg_timeline(FILE *out, const train_record_t *record, const train_wat
     fprintf(out, "</svg>\n");
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 static const char *const memory_color[TRAIN_MEMORY_KINDS] = {
     BLUE, GREEN, GOLD, ROSE, PURPLE, ORANGE, SLATE, PALE, "#8cc9ad", "#f0d48a", "#c9b8e6", "#f3c9a8"};

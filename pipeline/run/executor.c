@@ -1,4 +1,5 @@
-/* pipeline/run/executor.c: follows a rank's program (pipeline/schedules/program.h): posts receives, calls back, sends. */
+/* pipeline/run/executor.c: follows a rank's program (pipeline/schedules/program.h): posts receives, calls
+ * back, sends. */
 #include "pipeline/run/executor.h"
 
 #include <stdio.h>
@@ -25,8 +26,8 @@ struct pipe_executor {
     gyre_type_t type, grad_type;
     pipe_program_t program;
 
-    unsigned char
-        *memory; /* [slots][slot_bytes]; of gyre_mem_alloc, or on the device; NULL if nothing comes or goes */
+    /* [slots][slot_bytes]; of gyre_mem_alloc, or on the device; NULL if nothing comes or goes */
+    unsigned char *memory;
     size_t slot_bytes, memory_bytes;
     gyre_request_t **received; /* [receives]: posted and not waited for */
     gyre_request_t **sent;     /* [slots]: the last message from this slot, until it was taken */
@@ -51,7 +52,7 @@ struct pipe_executor {
     char story[2048];   /* how, as this rank saw it; empty: see the communicator's error */
 };
 
-/* ---- making one ---------------------------------------------------------------------------------------------- */
+/* ---- making one ---------------------------------------------------------------------------------------- */
 
 static gyre_status_t check_config(gyre_comm_t *comm, const pipe_shape_t *shape,
                                   const pipe_executor_config_t *config)
@@ -206,7 +207,7 @@ void pipe_executor_destroy(pipe_executor_t *e)
     free(e);
 }
 
-/* ---- a step -------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------- */
 
 static void *slot_at(const pipe_executor_t *e, int slot)
 {
@@ -246,7 +247,8 @@ static gyre_status_t await_slot(pipe_executor_t *e, int slot)
     return st;
 }
 
-/* A wait that ended badly: what the communicator says of it knows calls and ranks, not what of the pipeline was waited for. */
+/* A wait that ended badly: what the communicator says of it knows calls and ranks, not what of the
+ * pipeline was waited for. */
 static gyre_status_t wait_failed(pipe_executor_t *e, const pipe_action_t *a, gyre_status_t status)
 {
     int stage = pipe_stage_of(&e->shape, e->rank, a->chunk), receives = !pipe_op_computes(a->op);
@@ -342,7 +344,8 @@ static gyre_status_t compute(pipe_executor_t *e, const pipe_step_t *step)
                             .waited = e->waited};
     st = call_back(e, step);
     if (st !=
-        GYRE_OK) /* it may have met an error of the communicator in pipe_executor_progress: that has its own story */
+        /* it may have met an error of the communicator in pipe_executor_progress: that has its own story */
+        GYRE_OK)
         return gyre_comm_error(e->comm) == GYRE_OK ? callback_failed(e, a, st) : st;
     event->end = base_now();
     e->busy_sum += event->end - event->start;
@@ -437,7 +440,7 @@ void pipe_executor_watch(pipe_executor_t *e, int watched)
     e->watched = watched && e->links;
 }
 
-/* ---- what it was like ---------------------------------------------------------------------------------------- */
+/* ---- what it was like ---------------------------------------------------------------------------------- */
 
 size_t pipe_executor_timeline(const pipe_executor_t *e, const pipe_event_t **events)
 {

@@ -40,10 +40,10 @@ enum {
  * communicators, not on the executor's. The calls of a tensor-parallel group come in the same order on all
  * ranks of the group, since these ranks run the same schedule.
  *
- *   forward          in -> out. in is NULL on the first stage (the chunk reads the batch itself), out is NULL on the last
- *                    (the chunk computes the loss).
- *   backward         d_out -> d_in: gradients by out and in. d_out is NULL on the last stage, d_in on the first. Without
- *                    PIPE_INPUT_ONLY it also adds to the weights' gradients.
+ *   forward          in -> out. in is NULL on the first stage (the chunk reads the batch itself), out is NULL
+ *                    on the last (the chunk computes the loss).
+ *   backward         d_out -> d_in: gradients by out and in. d_out is NULL on the last stage, d_in on the
+ *                    first. Without PIPE_INPUT_ONLY it also adds to the weights' gradients.
  *   backward_weight  adds to the weights' gradients for a micro-batch whose backward had PIPE_INPUT_ONLY.
  *                    May be NULL if the schedule does not split (pipe_kind_splits).
  *
@@ -84,12 +84,12 @@ typedef struct pipe_executor pipe_executor_t;
  * trains, one that evaluates), as long as all ranks run their steps in the same order. */
 gyre_status_t pipe_executor_create(gyre_comm_t *comm, const pipe_schedule_t *schedule,
                                    const pipe_executor_config_t *config, pipe_executor_t **out);
-/* NULL is allowed. Where a step has failed destroy the communicator first: over UCX it may use the buffers until then
- * (docs/transports.md). */
+/* NULL is allowed. Where a step has failed destroy the communicator first: over UCX it may use the buffers
+ * until then (docs/transports.md). */
 void pipe_executor_destroy(pipe_executor_t *executor);
 
-/* One batch through the pipeline: all actions of this rank. Returns when its last action is done and its messages have been
- * taken; other ranks may still be at work. Collective over comm.
+/* One batch through the pipeline: all actions of this rank. Returns when its last action is done and its
+ * messages have been taken; other ranks may still be at work. Collective over comm.
  *
  * A callback's error is returned here with a text that names rank, stage, chunk and micro-batch. The error
  * ends the step on all ranks with ABORTED (gyre_comm_abort): the communicator is dead then, and so is every
@@ -116,7 +116,9 @@ size_t pipe_executor_timeline(const pipe_executor_t *executor, const pipe_event_
 
 typedef struct {
     double
-        span_s; /* of the last step on this rank, from call to return; on a GPU of its stream, once that was waited for */
+        /* of the last step on this rank, from call to return; on a GPU of its stream, once that was waited
+         * for */
+        span_s;
     double busy_s;       /* in callbacks */
     double wait_s;       /* for messages, at any point of the step */
     size_t buffer_bytes; /* of all boundary tensors that the executor holds */
@@ -124,8 +126,9 @@ typedef struct {
 } pipe_report_t;
 void pipe_executor_report(const pipe_executor_t *executor, pipe_report_t *out);
 
-/* The measured bubble of the last step: 1 - (sum of busy_s over ranks) / (ranks * the longest span_s). Collective over
- * comm; the same on all ranks. To compare with pipe_bubble_formula (pipeline/schedules/simulate.h). */
+/* The measured bubble of the last step: 1 - (sum of busy_s over ranks) / (ranks * the longest span_s).
+ * Collective over comm; the same on all ranks. To compare with pipe_bubble_formula
+ * (pipeline/schedules/simulate.h). */
 gyre_status_t pipe_executor_bubble(pipe_executor_t *executor, double *bubble);
 
 #endif

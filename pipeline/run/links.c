@@ -38,7 +38,7 @@ gyre_status_t pipe_links_create(base_device_t device, void *stream, pipe_links_t
     return GYRE_OK;
 }
 
-/* ---- who talks to whom -------------------------------------------------------------------------------------------------- */
+/* ---- who talks to whom --------------------------------------------------------------------------------- */
 
 /* used [ranks, ranks]: 1 where the row's rank sends to the column's. */
 static void find_ways(const pipe_schedule_t *schedule, unsigned char *used)
@@ -83,7 +83,8 @@ static gyre_status_t open_ways(pipe_links_t *l, gyre_comm_t *all, const int *par
     return open_link(l, sends ? &l->to[peer] : &l->from[peer], comm);
 }
 
-/* Pairs that talk, in as many turns as it takes for each rank to be in one pair at a time: a link is one of many that a split makes. */
+/* Pairs that talk, in as many turns as it takes for each rank to be in one pair at a time: a link is one
+ * of many that a split makes. */
 static gyre_status_t open_links(pipe_links_t *l, gyre_comm_t *comm, unsigned char *used, int *partner,
                                 unsigned char *open)
 {
@@ -133,7 +134,7 @@ gyre_status_t pipe_links_connect(pipe_links_t *l, gyre_comm_t *comm, const pipe_
     return status;
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
 void pipe_links_leave(pipe_links_t *l)
 {
@@ -172,7 +173,7 @@ void pipe_links_destroy(pipe_links_t *l)
     free(l);
 }
 
-/* ---- a step ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------- */
 
 /* The link's stream goes on after the work that the computation's stream holds so far. */
 static gyre_status_t follow(pipe_links_t *l, const link_t *link)

@@ -1,7 +1,8 @@
-/* pipeline/schedules/check.c: the proof, in four parts: each rank's list by itself; messages and deadlock, which the simulator decides with
- * all times zero; slots; bounds.
+/* pipeline/schedules/check.c: the proof, in four parts: each rank's list by itself; messages and deadlock,
+ * which the simulator decides with all times zero; slots; bounds.
  *
- * Micro-batches of a chunk come in order in every kind of action, so "was made before" is one comparison of counts. */
+ * Micro-batches of a chunk come in order in every kind of action, so "was made before" is one comparison
+ * of counts. */
 #include "pipeline/schedules/check.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ static gyre_status_t wrong(const view_t *v, const char *what)
                            pipe_action_text(v->schedule, v->rank, v->i, text, sizeof text), what);
 }
 
-/* ---- one list by itself -------------------------------------------------------------------------------------- */
+/* ---- one list by itself -------------------------------------------------------------------------------- */
 
 /* How often (op, any micro-batch) must come for a chunk: m times or never. */
 static int expected(const pipe_shape_t *shape, int rank, int chunk, pipe_op_t op)
@@ -162,10 +163,10 @@ static gyre_status_t check_list(view_t *v)
     return GYRE_OK;
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------- */
+/* ---- slots --------------------------------------------------------------------------------------------- */
 
-/* What each slot holds, as the step that puts it there + 1, while the list is walked; and of each (chunk, micro-batch) the slot and
- * holder that its forward and backward pass read. */
+/* What each slot holds, as the step that puts it there + 1, while the list is walked; and of each (chunk,
+ * micro-batch) the slot and holder that its forward and backward pass read. */
 typedef struct {
     const pipe_program_t *program;
     size_t *holds; /* [slots] */
@@ -300,7 +301,7 @@ static gyre_status_t check_slots(const pipe_schedule_t *schedule, int rank)
     return st;
 }
 
-/* ---- all ranks together -------------------------------------------------------------------------------------- */
+/* ---- all ranks together -------------------------------------------------------------------------------- */
 
 static gyre_status_t check_bounds(const pipe_schedule_t *s, const pipe_simulation_t *sim)
 {

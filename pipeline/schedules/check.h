@@ -16,7 +16,8 @@
 
 #include "pipeline/schedules/program.h"
 
-/* OK, or GYRE_ERR_INTERNAL (quiet): gyre_last_error() names the action and what is wrong with it. NO_MEMORY. */
+/* OK, or GYRE_ERR_INTERNAL (quiet): gyre_last_error() names the action and what is wrong with it.
+ * NO_MEMORY. */
 gyre_status_t pipe_check(const pipe_schedule_t *schedule);
 
 /* The part about slots, of one rank. The schedule's lists are sound. Each action reads the right slot. Inputs

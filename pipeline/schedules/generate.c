@@ -1,7 +1,8 @@
-/* pipeline/schedules/generate.c: the generators: in which order a rank computes. Pure functions of the shape and the rank.
+/* pipeline/schedules/generate.c: the generators: in which order a rank computes. Pure functions of the shape
+ * and the rank.
  *
- * p ranks, v chunks per rank, m micro-batches, r this rank. In the pictures F, B, W are forward, backward (of the input) and
- * weight gradient; a number is a micro-batch. */
+ * p ranks, v chunks per rank, m micro-batches, r this rank. In the pictures F, B, W are forward, backward (of
+ * the input) and weight gradient; a number is a micro-batch. */
 #include "base/checked.h"
 #include "pipeline/schedules/generate.h"
 
@@ -20,8 +21,8 @@ static void put_next(pipe_writer_t *w, pipe_op_t op, int chunk)
         put(w, op, chunk, micro_batch);
 }
 
-/* GPipe (Huang et al. 2019): everything forward, then everything backward. Here the backward passes come in the order of
- * the forward ones, not in reverse: pipeline/schedules/schedule.h says why.
+/* GPipe (Huang et al. 2019): everything forward, then everything backward. Here the backward passes come in
+ * the order of the forward ones, not in reverse: pipeline/schedules/schedule.h says why.
  *
  *   F0 F1 F2 F3             B0 B1 B2 B3 */
 void pipe_order_gpipe(pipe_writer_t *w, int rank)
@@ -40,8 +41,9 @@ int pipe_held_gpipe(const pipe_shape_t *s, int rank)
     return s->micro_batches;
 }
 
-/* 1F1B with flushes (Narayanan et al. 2021a, PipeDream-2BW, section 3.2; 2021b, section 2.2.1): as many forward passes ahead
- * as there are stages after this one, then one forward, one backward, then what is left backward. */
+/* 1F1B with flushes (Narayanan et al. 2021a, PipeDream-2BW, section 3.2; 2021b, section 2.2.1): as many
+ * forward passes ahead as there are stages after this one, then one forward, one backward, then what is
+ * left backward. */
 void pipe_order_1f1b(pipe_writer_t *w, int rank)
 {
     int m = w->shape->micro_batches, ahead = base_min_int(m, w->shape->ranks - rank - 1);
@@ -59,8 +61,8 @@ int pipe_held_1f1b(const pipe_shape_t *s, int rank)
     return base_min_int(s->micro_batches, s->ranks - rank);
 }
 
-/* The k-th of a rank's m*v passes in Megatron-LM's order: groups of p micro-batches go through all chunks, the next
- * group follows. Chunk as counted in the direction of the pass. */
+/* The k-th of a rank's m*v passes in Megatron-LM's order: groups of p micro-batches go through all chunks,
+ * the next group follows. Chunk as counted in the direction of the pass. */
 static void interleaved_place(const pipe_shape_t *shape, int k, int *chunk, int *micro_batch)
 {
     int p = shape->ranks, group = p * shape->chunks;
@@ -76,8 +78,9 @@ static void interleaved_forward(pipe_writer_t *w, int k)
         put(w, PIPE_FORWARD, chunk, micro_batch);
 }
 
-/* Interleaved 1F1B (Narayanan et al. 2021b, section 2.2.2). The first backward pass of rank r can start when micro-batch 0 went
- * through all v chunks of all ranks: (v - 1)p passes, and as in 1F1B two for each rank after this one. */
+/* Interleaved 1F1B (Narayanan et al. 2021b, section 2.2.2). The first backward pass of rank r can start when
+ * micro-batch 0 went through all v chunks of all ranks: (v - 1)p passes, and as in 1F1B two for each rank
+ * after this one. */
 void pipe_order_interleaved(pipe_writer_t *w, int rank)
 {
     const pipe_shape_t *shape = w->shape;
@@ -190,8 +193,8 @@ int pipe_left_zb_v(const pipe_shape_t *s, int rank)
     return base_min_int(2 * s->micro_batches, 2 * rank + 1);
 }
 
-/* Evaluation: the forward passes in the order that fits where the stages lie. Along a V, chunk 1 of micro-batch 0
- * comes to rank r when 2(p - r) - 1 of chunk 0 went by, and from then on they take turns. */
+/* Evaluation: the forward passes in the order that fits where the stages lie. Along a V, chunk 1 of
+ * micro-batch 0 comes to rank r when 2(p - r) - 1 of chunk 0 went by, and from then on they take turns. */
 static void forward_only(pipe_writer_t *w, int rank)
 {
     const pipe_shape_t *shape = w->shape;

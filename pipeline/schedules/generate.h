@@ -1,11 +1,12 @@
-/* pipeline/schedules/generate.h: the orders of computing that schedules are made of; pipeline/schedules/schedule.c adds the messages. */
+/* pipeline/schedules/generate.h: the orders of computing that schedules are made of;
+ * pipeline/schedules/schedule.c adds the messages. */
 #ifndef PIPELINE_SCHEDULES_GENERATE_H
 #define PIPELINE_SCHEDULES_GENERATE_H
 
 #include "pipeline/schedules/kinds.h"
 
-/* Where the next action goes, and how many of each (op, chunk) there were: micro-batches come in order, so the count
- * is the micro-batch. */
+/* Where the next action goes, and how many of each (op, chunk) there were: micro-batches come in order, so
+ * the count is the micro-batch. */
 struct pipe_writer {
     const pipe_shape_t *shape;
     pipe_action_t *next;

@@ -1,5 +1,5 @@
-/* pipeline/schedules/program.c: slots and posting times of one rank's list. Two walks over the list: the first finds for each tensor that
- * comes in where it is needed first and last, the second gives out slots. */
+/* pipeline/schedules/program.c: slots and posting times of one rank's list. Two walks over the list: the
+ * first finds for each tensor that comes in where it is needed first and last, the second gives out slots. */
 #include "pipeline/schedules/program.h"
 
 #include <string.h>
@@ -190,8 +190,8 @@ static int counts_sends(const builder_t *b, pipe_op_t op)
     return n;
 }
 
-/* How many slots of each kind: what must be, and some more so that messages can come and go while the rank computes; never
- * more than there are tensors. */
+/* How many slots of each kind: what must be, and some more so that messages can come and go while the rank
+ * computes; never more than there are tensors. */
 static void lay_out(builder_t *b)
 {
     int most[2], all[2] = {0, 0}, *first = b->program->first;

@@ -1,4 +1,5 @@
-/* pipeline/schedules/program.h: what one rank's list of actions means for buffers: slots, and when receives are posted.
+/* pipeline/schedules/program.h: what one rank's list of actions means for buffers: slots, and when receives
+ * are posted.
  *
  * The executor follows the program, the checker proves it, and the simulator times it. So the proved program
  * is the one that runs.
@@ -13,8 +14,9 @@
  * Rules of execution, in the order of a step's fields:
  *   1. receives 0 .. posted-1 are posted before the step starts;
  *   2. RECV waits for its message;
- *   3. a computing step whose output goes into a send slot waits until the last message from this slot was taken. Messages
- *      are taken when their receives are posted, no earlier: no transport is trusted to buffer anything;
+ *   3. a computing step whose output goes into a send slot waits until the last message from this slot was
+ *      taken. Messages are taken when their receives are posted, no earlier: no transport is trusted to
+ *      buffer anything;
  *   4. SEND is posted and not waited for. */
 #ifndef PIPELINE_SCHEDULES_PROGRAM_H
 #define PIPELINE_SCHEDULES_PROGRAM_H
@@ -37,7 +39,9 @@ typedef enum {
 typedef struct {
     pipe_action_t action;
     int posted; /* receives that are posted before this step, counted from the first */
-    int in; /* compute: slot of the input (of the gradient of the output, backward); -1: none. RECV: where it lands. SEND: -1 */
+    /* compute: slot of the input (of the gradient of the output, backward); -1: none. RECV: where it
+     * lands. SEND: -1 */
+    int in;
     int out;     /* compute: slot of what is made, -1: none. SEND: what is sent. RECV: -1 */
     int receive; /* RECV: its number; else -1 */
 } pipe_step_t;
@@ -57,8 +61,9 @@ typedef struct {
     base_arena_t arena;
 } pipe_program_t;
 
-/* Of rank `rank`. The schedule must be one that pipe_schedule_create made or that passed the structural part of the
- * checker. `program` is the caller's: pipe_program_free. INTERNAL (quiet): a tensor that is needed is made nowhere. NO_MEMORY. */
+/* Of rank `rank`. The schedule must be one that pipe_schedule_create made or that passed the structural part
+ * of the checker. `program` is the caller's: pipe_program_free. INTERNAL (quiet): a tensor that is needed
+ * is made nowhere. NO_MEMORY. */
 gyre_status_t pipe_program_build(const pipe_schedule_t *schedule, int rank, pipe_program_t *program);
 void pipe_program_free(pipe_program_t *program);
 

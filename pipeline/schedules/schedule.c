@@ -1,5 +1,5 @@
-/* pipeline/schedules/schedule.c: names, shapes, where stages lie, what is promised; and the messages between the orders of computing
- * that pipeline/schedules/generate.c gives. */
+/* pipeline/schedules/schedule.c: names, shapes, where stages lie, what is promised; and the messages between
+ * the orders of computing that pipeline/schedules/generate.c gives. */
 #include "base/checked.h"
 #include "pipeline/schedules/schedule.h"
 
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "pipeline/schedules/generate.h"
 
-/* ---- kinds --------------------------------------------------------------------------------------------------- */
+/* ---- kinds --------------------------------------------------------------------------------------------- */
 
 static const pipe_kind_row_t kinds[PIPE_KIND_END] = {
 #define KIND(id, stem, text, ...) \
@@ -69,7 +69,7 @@ const char *pipe_op_name(pipe_op_t op)
     return (unsigned)op < PIPE_OP_END ? names[op] : "unknown";
 }
 
-/* ---- shapes -------------------------------------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------------------------------------- */
 
 enum {
     MOST_RANKS = 4096,
@@ -133,7 +133,7 @@ gyre_status_t pipe_shape_check(const pipe_shape_t *s)
     return st != GYRE_OK ? st : check_groups(s);
 }
 
-/* ---- places and promises ------------------------------------------------------------------------------------- */
+/* ---- places and promises ------------------------------------------------------------------------------- */
 
 int pipe_stage_of(const pipe_shape_t *shape, int rank, int chunk)
 {
@@ -176,7 +176,7 @@ const char *pipe_action_text(const pipe_schedule_t *schedule, int rank, size_t i
     return text;
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 /* Which stage an action hands what it made to, and as what: -1 if to none. */
 static int target_of(const pipe_shape_t *shape, int rank, const pipe_action_t *a, int *to, int *chunk)
@@ -205,7 +205,9 @@ typedef struct {
     pipe_action_t **order; /* [ranks][length]: computing only */
     size_t length;
     size_t *
-        cursor; /* [ranks]: of the rank that is being written: how far into each peer's order its messages were received */
+        /* [ranks]: of the rank that is being written: how far into each peer's order its messages were
+         * received */
+        cursor;
     unsigned char *came; /* [2 * chunks * micro_batches]: of that rank, what was received */
     pipe_action_t *list; /* what is being written; long enough */
 } joiner_t;

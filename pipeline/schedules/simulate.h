@@ -13,9 +13,9 @@
 typedef struct {
     double forward;
     double backward; /* whole: gradients of input and weights */
-    double
-        weight; /* the part of `backward` that makes the gradients of weights: what a split schedule moves */
-    double hop; /* from sending to having */
+    /* the part of `backward` that makes the gradients of weights: what a split schedule moves */
+    double weight;
+    double hop;          /* from sending to having */
     const double *scale; /* [stages]: multiplies all but hop, for uneven stages. NULL: all 1 */
 } pipe_times_t;
 
@@ -25,14 +25,15 @@ typedef struct {
     double **start, **end; /* [ranks][count[rank]]: of each action; of a RECV, the time that was waited */
     double *busy;          /* [ranks] */
     int *
-        activations; /* [ranks]: the most held at a time, in (chunk, micro-batch) pairs; see pipe_activation_bound */
+        /* [ranks]: the most held at a time, in (chunk, micro-batch) pairs; see pipe_activation_bound */
+        activations;
     int *weights; /* [ranks]: the most weight gradients left for later; see pipe_weight_bound */
     int *slots;   /* [ranks]: boundary tensors that the executor has memory for */
     base_arena_t arena;
 } pipe_simulation_t;
 
-/* out: the caller's, pipe_simulation_free. INTERNAL (quiet): ranks wait for each other, or messages do not match; the text names
- * actions. NO_MEMORY. */
+/* out: the caller's, pipe_simulation_free. INTERNAL (quiet): ranks wait for each other, or messages do not
+ * match; the text names actions. NO_MEMORY. */
 gyre_status_t pipe_simulate(const pipe_schedule_t *schedule, const pipe_times_t *times,
                             pipe_simulation_t *out);
 void pipe_simulation_free(pipe_simulation_t *simulation);
@@ -40,9 +41,12 @@ void pipe_simulation_free(pipe_simulation_t *simulation);
 /* The bubble that the papers promise, with hop = 0, as a part of the step:
  *   gpipe, 1f1b   (p - 1)(F + B) / ((m + p - 1)(F + B)), that is (p - 1) / (m + p - 1)
  *   interleaved   (p - 1) / (v m + p - 1)
- *   zb-h1         (p - 1)(F + B - 2W) / (m (F + B) + that), B whole: a third of 1f1b's where F = W = B / 2; from m = p on
- *   zb-v          (p - 1) F / (2 m (F + B) + that) where F = W = B / 2: only the first way down, from m = 2p on
- * NAN where no formula is known: stages of different scales, zb-v with other times or short batches, zb-h1 below m = p. */
+ *   zb-h1         (p - 1)(F + B - 2W) / (m (F + B) + that), B whole: a third of 1f1b's where F = W = B / 2;
+ *   from m = p on
+ *   zb-v          (p - 1) F / (2 m (F + B) + that) where F = W = B / 2: only the first way down, from m = 2p
+ *   on
+ * NAN where no formula is known: stages of different scales, zb-v with other times or short batches, zb-h1
+ * below m = p. */
 double pipe_bubble_formula(const pipe_shape_t *shape, const pipe_times_t *times);
 
 #endif

@@ -1,4 +1,5 @@
-/* pipeline/train/callbacks.c: what the executor calls back for: a micro-batch forward, backward, and its weights' gradients. */
+/* pipeline/train/callbacks.c: what the executor calls back for: a micro-batch forward, backward, and its
+ * weights' gradients. */
 #include <math.h>
 #include <string.h>
 
@@ -18,8 +19,8 @@ static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, s
     return (size_t)mb % chunk->in_flight * train->work.micro + j;
 }
 
-/* How many of a micro-batch's n sequences, the first ones, this column does not have: columns with fewer sequences are idle in
- * the first ones, so that all end together (optim_zero_idle). */
+/* How many of a micro-batch's n sequences, the first ones, this column does not have: columns with fewer
+ * sequences are idle in the first ones, so that all end together (optim_zero_idle). */
 static size_t idle_of(const pipe_train_t *train, int mb, size_t n)
 {
     size_t from = (size_t)mb * train->work.micro, idle = train->longest - train->work.count;
@@ -42,8 +43,8 @@ static void *part_out(void *tensor, const pipe_train_t *train, size_t j)
     return tensor ? (char *)tensor + edge_bytes(train, j) : NULL;
 }
 
-/* Sequence `index` into place j of those of a micro-batch. What cannot be read is zeros, so that this rank goes on with the others
- * until all hear of it. */
+/* Sequence `index` into place j of those of a micro-batch. What cannot be read is zeros, so that this rank
+ * goes on with the others until all hear of it. */
 static void read_sequence(pipe_train_t *train, size_t index, size_t j)
 {
     size_t seq = train->whole->config.seq;
@@ -77,7 +78,8 @@ gyre_status_t train_unread(pipe_train_t *train, double ranks)
     return gyre_fail_quiet(GYRE_ERR_FORMAT, "%g ranks could not read their sequences", ranks);
 }
 
-/* Notes what the router of a layer has done with a sequence; all ranks of its tensor-parallel group know the same. */
+/* Notes what the router of a layer has done with a sequence; all ranks of its tensor-parallel group know
+ * the same. */
 void train_on_routing(void *user, const model_routed_t *routed)
 {
     pipe_train_t *train = user;

@@ -1,8 +1,9 @@
 /* pipeline/train/config_compare.c: whether all ranks were given the same run.
  *
- * Launchers start each rank with a command line of its own, and hosts have files of their own. Ranks that were told different
- * things would wait for each other's collectives, or train on, each on another curve. So before the first of those collectives
- * every rank compares a hash per option, and of the model and data that it found, with those of rank 0. */
+ * Launchers start each rank with a command line of its own, and hosts have files of their own. Ranks that
+ * were told different things would wait for each other's collectives, or train on, each on another curve. So
+ * before the first of those collectives every rank compares a hash per option, and of the model and data
+ * that it found, with those of rank 0. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,8 @@ enum {
     VALUE = 160     /* bytes of a value as text */
 };
 
-/* What may differ: files that have other names on another host, and what only rank 0 or each rank for itself goes by. What is
- * in such a file is compared as the options, the model and the data that it gives. */
+/* What may differ: files that have other names on another host, and what only rank 0 or each rank for itself
+ * goes by. What is in such a file is compared as the options, the model and the data that it gives. */
 static const char *const own[] = {"recipe",  "model",       "config", "data",     "tokenizer",
                                   "offload", "may-change",  "resume", "progress", "log",
                                   "save",    "tensorboard", "prompt"};

@@ -1,5 +1,5 @@
-/* pipeline/train/engine.h: the inside of pipe_train_t: make.c makes and ends it, callbacks.c computes for the pipeline's executor,
- * step.c steps and evaluates. For these three files only. */
+/* pipeline/train/engine.h: the inside of pipe_train_t: make.c makes and ends it, callbacks.c computes for the
+ * pipeline's executor, step.c steps and evaluates. For these three files only. */
 #ifndef PIPELINE_TRAIN_ENGINE_H
 #define PIPELINE_TRAIN_ENGINE_H
 
@@ -13,14 +13,16 @@ typedef struct {
     int embed, head;
 } chunk_t;
 
-/* Sequences of a column that go through the pipeline together in an evaluation; many enough for its bubble. */
+/* Sequences of a column that go through the pipeline together in an evaluation; many enough for its
+ * bubble. */
 enum { EVALUATED = 32 };
 
 /* Losses that a GPU may owe: more than most steps have, so that it is waited for at their end only. */
 enum { LOSSES = 1024 };
 
-/* What travels behind the losses: rank 0's notes, two numbers of ranks, and what became of the choices of experts. Balance losses
- * are added up as multiples of 2^-40 in two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
+/* What travels behind the losses: rank 0's notes, two numbers of ranks, and what became of the choices of
+ * experts. Balance losses are added up as multiples of 2^-40 in two halves of 26 bits and up, whose sums
+ * are exact: in any order, cut anywhere. */
 enum { WORD_UNREAD = PIPE_NOTES, WORD_STOP, WORD_BALANCE, WORD_BALANCE_LOW, WORD_DROPPED, WORDS };
 #define BALANCE_UNIT  0x1p-40
 #define BALANCE_SPLIT 0x1p26
@@ -71,7 +73,8 @@ gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void 
 gyre_status_t train_on_backward_weight(void *user, int chunk_index, int mb, unsigned flags);
 /* What a stage with experts says of a layer and a sequence; user is the pipe_train_t. */
 void train_on_routing(void *user, const model_routed_t *routed);
-/* ranks: how many ranks could not read a sequence. GYRE_OK if none; else this rank's error, or that of others. */
+/* ranks: how many ranks could not read a sequence. GYRE_OK if none; else this rank's error, or that of
+ * others. */
 gyre_status_t train_unread(pipe_train_t *train, double ranks);
 
 /* make.c */

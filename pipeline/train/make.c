@@ -1,4 +1,5 @@
-/* pipeline/train/make.c: makes a training engine: groups, slices, stages, store, executors; resizes and ends it. */
+/* pipeline/train/make.c: makes a training engine: groups, slices, stages, store, executors; resizes and
+ * ends it. */
 #include <gyre/cuda.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,8 @@ static gyre_status_t make_slice(pipe_train_t *train)
     return status;
 }
 
-/* Micro-batches of each chunk that are between their forward and their (last) backward pass at the same time. */
+/* Micro-batches of each chunk that are between their forward and their (last) backward pass at the same
+ * time. */
 static void count_in_flight(pipe_train_t *train, const pipe_schedule_t *schedule)
 {
     size_t rank = train->place.pp;
@@ -131,8 +133,8 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                            .rank = train->place.tp,
                            .size = train->layout.tp,
                            .sequence = train->layout.sequence};
-    /* a graph is made in the middle of a step, where links' streams wait for other ranks, and that may wait for the device: until it
-     * was seen on GPUs, only who insists has graphs in a pipeline */
+    /* a graph is made in the middle of a step, where links' streams wait for other ranks, and that may wait
+     * for the device: until it was seen on GPUs, only who insists has graphs in a pipeline */
     const model_graphs_t graphs =
         config->graphs == MODEL_GRAPHS_AUTO && train->layout.pp > 1 ? MODEL_GRAPHS_OFF : config->graphs;
     gyre_status_t status = GYRE_OK;
@@ -338,7 +340,8 @@ static gyre_status_t connect_links(pipe_train_t *train)
 gyre_status_t pipe_train_join(pipe_train_t *train)
 {
     gyre_status_t status = GYRE_OK;
-    /* before any step: memory that is taken in one may have to wait for a device whose streams wait for what other ranks send */
+    /* before any step: memory that is taken in one may have to wait for a device whose streams wait for
+     * what other ranks send */
     if (train->gpu && train->layout.tp > 1)
         status = gyre_comm_prepare_cuda(train->tp);
     if (status == GYRE_OK)

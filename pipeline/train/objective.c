@@ -83,7 +83,7 @@ gyre_status_t train_objective_choose(train_run_t *run)
                              : status;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------------------------------ */
+/* ---- sequences ----------------------------------------------------------------------------------------- */
 
 /* A part of each sequence, drawn anew, is seen as a whole. `place`: its number in the run. */
 static size_t draw_prefix(const train_run_t *run, uint64_t place)

@@ -1,5 +1,5 @@
-/* pipeline/train/outputs.c: what a run leaves in files: weights, a sample of text, the log's end, page and trace.
- * SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/train/outputs.c: what a run leaves in files: weights, a sample of text, the log's end, page and
+ * trace. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +58,8 @@ int train_saves_folder(const train_config_t *options)
     return ends_in_slash(options->save);
 }
 
-/* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same order. */
+/* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same
+ * order. */
 static gyre_status_t save_folder(train_run_t *run, const char *path)
 {
     const model_params_t *whole = pipe_train_whole(run->train);
@@ -87,8 +88,8 @@ static gyre_status_t save_folder(train_run_t *run, const char *path)
     return model_hf_finish(writer);
 }
 
-/* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: IO on rank 0, whose file it is; the ranks
- * are well then. */
+/* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: IO on rank 0,
+ * whose file it is; the ranks are well then. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written)
 {
     int folder = run->rank == 0 && ends_in_slash(path);

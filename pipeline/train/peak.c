@@ -1,10 +1,10 @@
-/* pipeline/train/peak.c: what the processors of a job can do at most, for the use that training makes of them (MFU,
- * Chowdhery et al. 2022, appendix B).
+/* pipeline/train/peak.c: what the processors of a job can do at most, for the use that training makes of them
+ * (MFU, Chowdhery et al. 2022, appendix B).
  *
- * Each rank multiplies large matrices for a moment, with the library and the single thread that training uses, and counts
- * the time that its thread was running: what else the machine does at that moment does not count. Ranks that share a
- * core share its peak: a host's is the mean rate of its ranks times the cores that they may use, or the ranks if
- * there are fewer. */
+ * Each rank multiplies large matrices for a moment, with the library and the single thread that training
+ * uses, and counts the time that its thread was running: what else the machine does at that moment does not
+ * count. Ranks that share a core share its peak: a host's is the mean rate of its ranks times the cores that
+ * they may use, or the ranks if there are fewer. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #include "pipeline/train/run.h"
 #include "pipeline/schedules/kinds.h"
 
-/* The first size, but the last one, that is no whole number of rounds of the pipeline's ranks in micro-batches of `micro` sequences
- * (0: by itself); *found: how many micro-batches. 0: there is none. */
+/* The first size, but the last one, that is no whole number of rounds of the pipeline's ranks in
+ * micro-batches of `micro` sequences (0: by itself); *found: how many micro-batches. 0: there is none. */
 static size_t uneven_size(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks,
                           size_t micro, size_t *found)
 {
@@ -27,7 +27,8 @@ static size_t uneven_size(const optim_ramp_t *ramp, const pipe_train_config_t *c
 
 gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks)
 {
-    /* of the rules of layouts one only looks at a batch that may be smaller than its ranks: idle ones do no harm for a while */
+    /* of the rules of layouts one only looks at a batch that may be smaller than its ranks: idle ones do
+     * no harm for a while */
     size_t found, asked = config->layout.micro_batch, other, leaf = base_max_size(1, config->batch.leaf),
                   micro = asked;
     size_t size =

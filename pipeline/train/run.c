@@ -1,4 +1,5 @@
-/* pipeline/train/run.c: the steps of a run, from the first to the last. Every rank runs all of it; rank 0 also keeps the record. */
+/* pipeline/train/run.c: the steps of a run, from the first to the last. Every rank runs all of it; rank 0
+ * also keeps the record. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +10,11 @@
 #include "optim/schedule.h"
 #include "pipeline/train/run.h"
 
-/* With a loss scale: so many steps in a row whose loss is not finite are a run that will learn nothing more. The loss does
- * not depend on the scale, so a smaller one mends none of them. */
+/* With a loss scale: so many steps in a row whose loss is not finite are a run that will learn nothing more.
+ * The loss does not depend on the scale, so a smaller one mends none of them. */
 #define UNSOUND_STEPS 20
 
-/* ---- steps ------------------------------------------------------------------------------------------------------ */
+/* ---- steps --------------------------------------------------------------------------------------------- */
 
 gyre_status_t train_evaluate(train_run_t *run, double *loss)
 {
@@ -28,7 +29,8 @@ static double elapsed(const train_run_t *run)
     return run->before + (double)(base_now() - run->start) * 1e-9;
 }
 
-/* Rank 0 says whether this step is the last and how far the clock has come; its words reach all with the loss. */
+/* Rank 0 says whether this step is the last and how far the clock has come; its words reach all with the
+ * loss. */
 static void take_notes(const train_run_t *run, double longest_step, pipe_train_step_t *step)
 {
     double limit = run->options->time_limit;
@@ -43,8 +45,8 @@ static void take_notes(const train_run_t *run, double longest_step, pipe_train_s
     ((run)->agreed = 1, (run)->rank == 0 ? gyre_fail(GYRE_ERR_INVALID, __VA_ARGS__) \
                                          : gyre_fail_quiet(GYRE_ERR_INVALID, __VA_ARGS__))
 
-/* Whether this step's numbers are those of a run that goes on. `before`: the loss scale's state in front of it; NULL: there
- * is none. An overflow that a smaller scale may end is no error. */
+/* Whether this step's numbers are those of a run that goes on. `before`: the loss scale's state in front of
+ * it; NULL: there is none. An overflow that a smaller scale may end is no error. */
 static gyre_status_t check_sound(train_run_t *run, const pipe_train_step_t *step,
                                  const optim_scaler_t *before)
 {
@@ -203,11 +205,11 @@ gyre_status_t train_conclude(train_run_t *run)
     return status == GYRE_OK ? train_gather(run) : status;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
-/* The others are lost, but what rank 0 holds may be whole: the state behind the last step that is in the record. It becomes
- * a checkpoint, so that no step is made twice. Weights that differ between ranks (MISMATCH) do not, nor does a run that ends
- * by its own fault. */
+/* The others are lost, but what rank 0 holds may be whole: the state behind the last step that is in the
+ * record. It becomes a checkpoint, so that no step is made twice. Weights that differ between ranks
+ * (MISMATCH) do not, nor does a run that ends by its own fault. */
 static void save_what_is_left(train_run_t *run, gyre_status_t status)
 {
     uint64_t newest = UINT64_MAX;

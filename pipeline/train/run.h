@@ -1,7 +1,7 @@
 /* pipeline/train/run.h: a training run: setup.c makes it, run.c trains, outputs.c writes what is asked for.
  *
- * In this order, all of it collective: train_join, train_set_up, train_start, train_advance as often as wanted, train_conclude,
- * train_leave; then train_write_outputs on rank 0, and train_free. */
+ * In this order, all of it collective: train_join, train_set_up, train_start, train_advance as often as
+ * wanted, train_conclude, train_leave; then train_write_outputs on rank 0, and train_free. */
 #ifndef PIPELINE_TRAIN_RUN_H
 #define PIPELINE_TRAIN_RUN_H
 
@@ -33,8 +33,8 @@ typedef struct {
     model_infill_t *infill;        /* the same; else NULL */
     pipe_train_t *train;
     model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
-    float
-        *weights; /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
+    /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
+    float *weights;
     gyre_status_t written; /* what became of --save */
     size_t val_count;      /* validation sequences in use */
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
@@ -59,14 +59,16 @@ typedef struct {
     train_timeline_t *timeline; /* NULL: nobody asks for one */
 } train_run_t;
 
-/* comm NULL: joins the job (gyre_init); else the run gets a communicator of its own with the ranks of `comm`. Collective. */
+/* comm NULL: joins the job (gyre_init); else the run gets a communicator of its own with the ranks of
+ * `comm`. Collective. */
 gyre_status_t train_join(train_run_t *run, gyre_comm_t *comm);
-/* Opens the data, builds the model in its layout, resumes from a checkpoint if the settings say so. Collective. */
+/* Opens the data, builds the model in its layout, resumes from a checkpoint if the settings say so.
+ * Collective. */
 gyre_status_t train_set_up(train_run_t *run);
 /* The log's first lines, and the validation loss before training. Collective. */
 gyre_status_t train_start(train_run_t *run);
-/* One update, and what the settings want after it: validation, a line of the log, a checkpoint. *stop: it was the last.
- * Collective. */
+/* One update, and what the settings want after it: validation, a line of the log, a checkpoint. *stop: it was
+ * the last. Collective. */
 gyre_status_t train_advance(train_run_t *run, train_step_t *step, int *stop);
 /* A checkpoint of the state after the last step, to which the previous one may hold it up for `patience`
  * seconds; run->saved says what became of it. Collective. */
@@ -81,12 +83,13 @@ gyre_status_t train_evaluate(train_run_t *run, double *loss);
 gyre_status_t train_conclude(train_run_t *run);
 /* Ends what other ranks wait for, unless all of them have the error. */
 void train_abort(train_run_t *run);
-/* Leaves the job; other ranks do not wait for one that failed alone. Returns `status`, or what leaving returned. */
+/* Leaves the job; other ranks do not wait for one that failed alone. Returns `status`, or what leaving
+ * returned. */
 gyre_status_t train_leave(train_run_t *run, gyre_status_t status);
 void train_free(train_run_t *run);
 
-/* `mine` of all ranks become one: the status of the lowest rank that failed. Only rank 0 logs; an error of other ranks alone is
- * logged by the lowest of them. Collective. */
+/* `mine` of all ranks become one: the status of the lowest rank that failed. Only rank 0 logs; an error of
+ * other ranks alone is logged by the lowest of them. Collective. */
 gyre_status_t train_agree(train_run_t *run, gyre_status_t mine);
 /* What `step` does on each rank for itself, and train_agree. Collective. */
 gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
@@ -98,12 +101,13 @@ size_t train_ramp_idle(const optim_batch_t *batch, size_t dp);
 /* Says how many those are, and how long, while a batch that will be `batch` is small. */
 void train_ramp_tell(const optim_ramp_t *ramp, const optim_batch_t *batch, size_t dp);
 
-/* config_compare.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all of them: rank 0 has named
- * the first option that differs and the lowest rank where it does. Collective; changes nothing but run->agreed. */
+/* config_compare.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all
+ * of them: rank 0 has named the first option that differs and the lowest rank where it does. Collective;
+ * changes nothing but run->agreed. */
 gyre_status_t train_compare_ranks(train_run_t *run);
 
-/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; behind model_data_prepare. INVALID,
- * NO_MEMORY. */
+/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; behind
+ * model_data_prepare. INVALID, NO_MEMORY. */
 gyre_status_t train_objective_choose(train_run_t *run);
 /* Sequences of a step and of the validation set, as pipe_fetch_fn; user is the run. */
 gyre_status_t train_fetch(void *user, size_t index, model_example_t *out);
@@ -115,10 +119,11 @@ gyre_status_t train_gather_memory(train_run_t *run);
 /* The run as checkpoints see it. */
 train_parts_t train_parts_of(train_run_t *run);
 
-/* outputs.c: the weights, row by row, to rank 0's --save, and all of them there if a sample needs them. Collective. */
-gyre_status_t train_gather(train_run_t *run);
-/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: IO on rank 0 only; the ranks are well.
+/* outputs.c: the weights, row by row, to rank 0's --save, and all of them there if a sample needs them.
  * Collective. */
+gyre_status_t train_gather(train_run_t *run);
+/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: IO on rank 0 only;
+ * the ranks are well. Collective. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written);
 /* 1: --save names a folder, for the model in Hugging Face's form. */
 int train_saves_folder(const train_config_t *options);

@@ -14,7 +14,8 @@ static int by_logit_down(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Draws from softmax(logits / temperature) over the logits that are at least the k-th largest. scratch: [vocab]. */
+/* Draws from softmax(logits / temperature) over the logits that are at least the k-th largest. scratch:
+ * [vocab]. */
 static size_t draw(const float *logits, size_t vocab, const model_sample_t *how, uint64_t index,
                    float *scratch)
 {
@@ -46,8 +47,9 @@ static size_t draw(const float *logits, size_t vocab, const model_sample_t *how,
     return best; /* rounding left a sliver behind the last token */
 }
 
-/* The window of a model that fills blanks: the text up to *begin, as much as there is room for, [gMASK], [sop] and what has been
- * said since; when that is half of the window it becomes text to go on from. Returns how many tokens are in it. */
+/* The window of a model that fills blanks: the text up to *begin, as much as there is room for, [gMASK],
+ * [sop] and what has been said since; when that is half of the window it becomes text to go on from.
+ * Returns how many tokens are in it. */
 static size_t lay_out_blank(const model_infill_ids_t *ids, size_t seq, const model_token_t *tokens,
                             size_t length, size_t *begin, model_token_t *window, size_t *prefix)
 {
@@ -71,8 +73,8 @@ static size_t lay_out_text(size_t seq, const model_token_t *tokens, size_t lengt
     return n;
 }
 
-/* All tokens of `count` more, each from the logits of the position before it. The stage's layers work on config.seq positions
- * always; those behind the last token cannot be seen from it. scratch: [2, vocab]. */
+/* All tokens of `count` more, each from the logits of the position before it. The stage's layers work on
+ * config.seq positions always; those behind the last token cannot be seen from it. scratch: [2, vocab]. */
 static gyre_status_t grow(model_stage_t_f32 *stage, const model_config_t *config, const model_sample_t *how,
                           model_token_t *tokens, size_t *length, size_t count, model_token_t *window,
                           float *scratch)

@@ -19,7 +19,7 @@
 #include "pipeline/train/run.h"
 #include "pipeline/train/text.h"
 
-/* ---- the model's shape --------------------------------------------------------------------------------------- */
+/* ---- the model's shape --------------------------------------------------------------------------------- */
 
 /* 1: a model in Hugging Face's form: a folder with config.json and weights. */
 static int is_folder(const char *path)
@@ -48,8 +48,8 @@ static gyre_status_t read_recipe(const train_config_t *options, model_config_t *
     return status;
 }
 
-/* Hugging Face's config.json: --model, that in a recipe, or that in the folder which --load names. Flags that speak of the shape
- * contradict it, but for --seq, which may be shorter. */
+/* Hugging Face's config.json: --model, that in a recipe, or that in the folder which --load names. Flags that
+ * speak of the shape contradict it, but for --seq, which may be shorter. */
 static gyre_status_t shape_of_file(const train_config_t *options, const model_data_t *data,
                                    model_config_t *shape)
 {
@@ -74,8 +74,8 @@ static gyre_status_t shape_of_file(const train_config_t *options, const model_da
     return status;
 }
 
-/* The checkpoint's shape where --load is given, else the flags' and the data's. A flag that contradicts the checkpoint is
- * an error. */
+/* The checkpoint's shape where --load is given, else the flags' and the data's. A flag that contradicts the
+ * checkpoint is an error. */
 static gyre_status_t find_shape(const train_config_t *options, const model_data_t *data,
                                 model_config_t *shape)
 {
@@ -134,10 +134,10 @@ static gyre_status_t complete_shape(const train_config_t *options, model_config_
     return status;
 }
 
-/* ---- the job ------------------------------------------------------------------------------------------------------- */
+/* ---- the job ------------------------------------------------------------------------------------------- */
 
-/* GPUs are dealt out to the ranks of a host one by one; ranks beyond their number share. It is this thread's from here on, so
- * that no call opens a context on the first one. */
+/* GPUs are dealt out to the ranks of a host one by one; ranks beyond their number share. It is this thread's
+ * from here on, so that no call opens a context on the first one. */
 static gyre_status_t choose_device(train_run_t *run)
 {
     int count = base_device_count(BASE_CUDA);
@@ -415,7 +415,7 @@ static gyre_status_t decide(train_run_t *run)
     return status;
 }
 
-/* ---- the parts of a run that a checkpoint holds --------------------------------------------------------------- */
+/* ---- the parts of a run that a checkpoint holds -------------------------------------------------------- */
 
 train_parts_t train_parts_of(train_run_t *run)
 {
@@ -427,7 +427,7 @@ train_parts_t train_parts_of(train_run_t *run)
                            .zero = pipe_train_zero(run->train)};
 }
 
-/* ---- weights to begin with --------------------------------------------------------------------------------------------- */
+/* ---- weights to begin with ----------------------------------------------------------------------------- */
 
 typedef struct {
     const model_params_t *whole;

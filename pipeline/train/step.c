@@ -117,14 +117,15 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     return GYRE_OK;
 }
 
-/* Sequences of a micro-batch of an evaluation: one, which keeps the bubble small, but where each costs a gather of the weights. */
+/* Sequences of a micro-batch of an evaluation: one, which keeps the bubble small, but where each costs a
+ * gather of the weights. */
 static size_t evaluated_together(const pipe_train_t *train)
 {
     return train->layout.zero == 3 ? base_min_size(train->layout.micro_batch, EVALUATED) : 1;
 }
 
-/* Losses of sequences first .. first + count - 1 of `fetch` to each [count], where this rank computes them. They are dealt out
- * to the columns one by one. */
+/* Losses of sequences first .. first + count - 1 of `fetch` to each [count], where this rank computes them.
+ * They are dealt out to the columns one by one. */
 static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t first,
                                    size_t count, double *each)
 {

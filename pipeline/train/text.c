@@ -1,4 +1,5 @@
-/* pipeline/train/text.c: between text and the ids of a run: its tokenizer, the prompt, and what a sample says. */
+/* pipeline/train/text.c: between text and the ids of a run: its tokenizer, the prompt, and what a sample
+ * says. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

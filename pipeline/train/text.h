@@ -8,11 +8,12 @@
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/config/config.h"
 
-/* The run's tokenizer: --tokenizer, or bytes where the data is. *out NULL: it is not known. INVALID: the data says that it was
- * written with another. */
+/* The run's tokenizer: --tokenizer, or bytes where the data is. *out NULL: it is not known. INVALID: the data
+ * says that it was written with another. */
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
                               model_tokenizer_t **out);
-/* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's vocabulary. */
+/* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's
+ * vocabulary. */
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,
                                 size_t more, model_token_t **tokens, size_t *count);
 /* Ids as train_readable has their bytes; caller frees. NULL: no memory. */

@@ -1,8 +1,10 @@
-/* pipeline/train/train.h: one training step in any layout: tensor x pipeline x data parallelism, ZeRO, sequence parallelism.
+/* pipeline/train/train.h: one training step in any layout: tensor x pipeline x data parallelism, ZeRO,
+ * sequence parallelism.
  *
- * It makes the groups, gives each rank its slice of the model, and joins what the rooms offer: stages (model/network/stage/stage.h) are what
- * the executor's callbacks run (pipeline/run/executor.h), optim/store/zero.h is the store that they work on and the update behind them.
- * Loss, gradient norm and weights are the same bits in every layout (docs/layouts.md). */
+ * It makes the groups, gives each rank its slice of the model, and joins what the rooms offer: stages
+ * (model/network/stage/stage.h) are what the executor's callbacks run (pipeline/run/executor.h),
+ * optim/store/zero.h is the store that they work on and the update behind them. Loss, gradient norm and
+ * weights are the same bits in every layout (docs/layouts.md). */
 #ifndef PIPELINE_TRAIN_TRAIN_H
 #define PIPELINE_TRAIN_TRAIN_H
 
@@ -33,26 +35,28 @@ typedef struct pipe_train pipe_train_t;
 /* What it holds with a batch of `batch` sequences, for pipe_layout_complete. */
 pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch);
 
-/* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before; positions are
- * asked for by a model with prefixes and rotary positions. Called on the ranks that hold the first or the last stage, with
- * prefixes on all. An error, which has been told, ends the step on all ranks before it changes anything. */
+/* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before;
+ * positions are asked for by a model with prefixes and rotary positions. Called on the ranks that hold the
+ * first or the last stage, with prefixes on all. An error, which has been told, ends the step on all ranks
+ * before it changes anything. */
 typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t *out);
 
-/* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...), NO_MEMORY, errors of
- * the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
+/* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),
+ * NO_MEMORY, errors of the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
 gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
-/* The same in three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before any waits for it: the
- * groups, which is collective; all that is local; the rest, which is collective. Between them pipe_train_destroy is all that may be
- * called; strings in `config` must last until the second is done. */
+/* The same in three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before
+ * any waits for it: the groups, which is collective; all that is local; the rest, which is collective.
+ * Between them pipe_train_destroy is all that may be called; strings in `config` must last until the
+ * second is done. */
 gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
 gyre_status_t pipe_train_make(pipe_train_t *train);
 gyre_status_t pipe_train_join(pipe_train_t *train);
 
-/* The end, in this order: what operations use is freed when they cannot use it any more, which after an error is so only
- * once their communicator is gone (docs/transports.md, "Buffers after an error").
+/* The end, in this order: what operations use is freed when they cannot use it any more, which after an error
+ * is so only once their communicator is gone (docs/transports.md, "Buffers after an error").
  *
- *     pipe_train_abort     if this rank cannot go on, and others may not know: ends what is under way in its groups, on all
- *                          of their ranks. world is the caller's to abort.
+ *     pipe_train_abort     if this rank cannot go on, and others may not know: ends what is under way in its
+ *                          groups, on all of their ranks. world is the caller's to abort.
  *     pipe_train_leave     waits for what is under way, and destroys the groups
  *     gyre_finalize        world
  *     pipe_train_release   frees everything but the tables of rows
@@ -70,8 +74,8 @@ typedef struct {
     model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
     int stop;                /* in: this rank wants it to be the last; out: some rank does */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
-    /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is differentiated, to
-     * 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
+    /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is
+     * differentiated, to 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
     double balance, dropped;
     optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
     double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
@@ -79,21 +83,24 @@ typedef struct {
     double tensor_s;                 /* of pipe_busy_s: in collectives of the tensor-parallel group */
 } pipe_train_step_t;
 
-/* Between two steps: the next have `batch` sequences, at most as many as it was created for (optim_batch_sized says in which
- * groups). What a step works in is made anew; weights and state stay. Every rank must call it with the same number; nothing is
- * done where the batch has it. INVALID, NO_MEMORY: no further step can be made. */
+/* Between two steps: the next have `batch` sequences, at most as many as it was created for
+ * (optim_batch_sized says in which groups). What a step works in is made anew; weights and state stay. Every
+ * rank must call it with the same number; nothing is done where the batch has it. INVALID, NO_MEMORY: no
+ * further step can be made. */
 gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch);
 
-/* Forward, backward and update number `step` (0-based; it keys dropout) at learning rate `rate`. Collective over world. */
+/* Forward, backward and update number `step` (0-based; it keys dropout) at learning rate `rate`.
+ * Collective over world. */
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out);
 
-/* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over world. */
+/* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over
+ * world. */
 gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
                                   double *loss);
 
-/* 1: the last step or evaluation failed because a rank could not read a sequence. Each such rank has told its first one, and all
- * ranks have the error. */
+/* 1: the last step or evaluation failed because a rank could not read a sequence. Each such rank has told its
+ * first one, and all ranks have the error. */
 int pipe_train_unread(const pipe_train_t *train);
 
 /* What it is made of; all borrowed. The whole table; weights and state; the layout. */

@@ -1,5 +1,6 @@
-/* pipeline/train/worker.h: what computes a chunk of the pipeline: a stage on the CPU (model/network/stage/stage.h) or on a GPU (model/gpu/stage/stage.h), behind
- * one set of calls. On a GPU tensors between stages lie in its memory and calls enqueue; losses come with pipe_gpu_finish. */
+/* pipeline/train/worker.h: what computes a chunk of the pipeline: a stage on the CPU
+ * (model/network/stage/stage.h) or on a GPU (model/gpu/stage/stage.h), behind one set of calls. On a GPU
+ * tensors between stages lie in its memory and calls enqueue; losses come with pipe_gpu_finish. */
 #ifndef PIPELINE_TRAIN_WORKER_H
 #define PIPELINE_TRAIN_WORKER_H
 
@@ -11,8 +12,9 @@
 /* A rank's GPU: the stream that its stages and its optimiser (optim/store/zero.h) work on. */
 typedef struct pipe_gpu pipe_gpu_t;
 
-/* On CUDA device `index`, which becomes this thread's current one. `losses`: of how many sequences they are outstanding at a time
- * without waiting. UNSUPPORTED (no CUDA, no driver), NO_MEMORY, errors of the device. */
+/* On CUDA device `index`, which becomes this thread's current one. `losses`: of how many sequences they are
+ * outstanding at a time without waiting. UNSUPPORTED (no CUDA, no driver), NO_MEMORY, errors of the
+ * device. */
 gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out);
 /* Behind its workers and the optimiser. NULL is allowed. */
 void pipe_gpu_destroy(pipe_gpu_t *gpu);
@@ -39,9 +41,9 @@ typedef struct {
     const model_cuda_store_t *cuda_store; /* on a GPU */
     model_isa_t isa;
     pipe_gpu_t *gpu;
-    pipe_routed_fn
-        routed; /* of a model with experts: told of each layer and sequence in forward, on a GPU in pipe_gpu_finish; NULL:
-                              nobody asks. Workers of one GPU have the same */
+    /* of a model with experts: told of each layer and sequence in forward, on a GPU in pipe_gpu_finish; NULL:
+     * nobody asks. Workers of one GPU have the same */
+    pipe_routed_fn routed;
     void *user;
 } pipe_worker_config_t;
 gyre_status_t pipe_worker_create(const pipe_worker_config_t *config, pipe_worker_t **out);
@@ -53,10 +55,12 @@ gyre_type_t pipe_worker_type(const pipe_worker_t *worker);
 size_t pipe_worker_bytes(const pipe_worker_t *worker); /* of activations and workspace, wherever they are */
 base_time_t
 pipe_worker_exposed(const pipe_worker_t *worker); /* model_stage_exposed; on a GPU nobody waits there: 0 */
-/* model_stage_watch; on a GPU passes are waited for while somebody watches, so that they take as long as there. */
+/* model_stage_watch; on a GPU passes are waited for while somebody watches, so that they take as long as
+ * there. */
 void pipe_worker_watch(pipe_worker_t *worker, model_spans_t *spans);
-/* model_stage_*_batch. in, out, d_out, d_in: of the type above, in host memory or on the GPU. With the head, the loss of sequence j is written to
- * loss[j * step], on a GPU by pipe_gpu_finish; loss NULL: nobody asks. */
+/* model_stage_*_batch. in, out, d_out, d_in: of the type above, in host memory or on the GPU. With the head,
+ * the loss of sequence j is written to loss[j * step], on a GPU by pipe_gpu_finish; loss NULL: nobody
+ * asks. */
 gyre_status_t pipe_worker_forward(pipe_worker_t *worker, size_t slot, size_t n,
                                   const model_sequence_t *sequence, const void *in, void *out, double *loss,
                                   size_t step);

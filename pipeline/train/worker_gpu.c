@@ -1,4 +1,5 @@
-/* pipeline/train/worker_gpu.c: a chunk on the GPU. Tensors between stages are on the device, where the executor has its slots. */
+/* pipeline/train/worker_gpu.c: a chunk on the GPU. Tensors between stages are on the device, where the
+ * executor has its slots. */
 #include "pipeline/train/worker_gpu.h"
 
 #include <string.h>
@@ -25,7 +26,8 @@ struct pipe_gpu {
     void *user;
 };
 
-/* Layers of sequences that may be outstanding, 1 MiB, if no micro-batch has more; a step that has waits on its way. */
+/* Layers of sequences that may be outstanding, 1 MiB, if no micro-batch has more; a step that has waits on
+ * its way. */
 enum { MANY_ROUTED = 1 << 16 };
 
 enum { ALIGN = 16 }; /* of tensors, as kernels like them */
@@ -40,7 +42,7 @@ struct pipe_gpu_stage {
     void *low, *high; /* [together] tensors, where kernels cannot work in any part of one; else NULL */
 };
 
-/* ---- the GPU ----------------------------------------------------------------------------------------------------------- */
+/* ---- the GPU ------------------------------------------------------------------------------------------- */
 
 /* Room for so many losses; none is outstanding. */
 static gyre_status_t reserve(pipe_gpu_t *g, size_t losses)
@@ -144,7 +146,7 @@ gyre_status_t pipe_gpu_finish(pipe_gpu_t *g)
     return status;
 }
 
-/* ---- a stage ------------------------------------------------------------------------------------------------------------ */
+/* ---- a stage ------------------------------------------------------------------------------------------- */
 
 gyre_status_t pipe_gpu_stage_create(const pipe_worker_config_t *config, pipe_gpu_stage_t **out)
 {
@@ -214,9 +216,10 @@ static gyre_status_t note_routed(pipe_gpu_stage_t *s, size_t slot, size_t n)
     return status;
 }
 
-/* ---- passes ------------------------------------------------------------------------------------------------------------- */
+/* ---- passes -------------------------------------------------------------------------------------------- */
 
-/* A part of a micro-batch's tensor begins where its sequences do, which need not be where kernels can work: those go by a copy. */
+/* A part of a micro-batch's tensor begins where its sequences do, which need not be where kernels can
+ * work: those go by a copy. */
 static int is_apart(const void *tensor, const void *own)
 {
     return tensor && own && (uintptr_t)tensor % ALIGN != 0;
@@ -282,7 +285,7 @@ void pipe_gpu_stage_watch(pipe_gpu_stage_t *s, int watched)
     s->watched = watched;
 }
 
-/* ---- what it can do at most ---------------------------------------------------------------------------------------------- */
+/* ---- what it can do at most ---------------------------------------------------------------------------- */
 
 enum { SHORTEST_SIDE = 128, LONGEST_SIDE = 8192, TIMES = 3 };
 #define LONG_ENOUGH_MS 5.0

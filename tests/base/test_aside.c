@@ -1,4 +1,5 @@
-/* tests/base/test_aside.c: work on a thread of its own: done in time, too late, and cleaned up after either way. */
+/* tests/base/test_aside.c: work on a thread of its own: done in time, too late, and cleaned up after
+ * either way. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* tests/base/test_device.c: memory and streams of the host, of CUDA where there is some, and of CUDA where there
- * is none. */
+/* tests/base/test_device.c: memory and streams of the host, of CUDA where there is some, and of CUDA where
+ * there is none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

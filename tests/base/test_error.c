@@ -1,4 +1,5 @@
-/* tests/base/test_error.c: last errors belong to their thread, are whole lines on stderr, and never overflow. */
+/* tests/base/test_error.c: last errors belong to their thread, are whole lines on stderr, and never
+ * overflow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

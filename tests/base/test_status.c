@@ -1,5 +1,5 @@
-/* tests/base/test_status.c: every status code has words of its own and kills what its group says; the same for
- * the names of types and reductions. */
+/* tests/base/test_status.c: every status code has words of its own and kills what its group says; the same
+ * for the names of types and reductions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -88,8 +88,8 @@ static void futex_between_threads(void **state)
     pthread_join(thread, NULL);
 }
 
-/* Two processes hand a word to each other and back. Each wait's deadline is far away: a lost or process-private
- * wake-up would be seen as a timeout. */
+/* Two processes hand a word to each other and back. Each wait's deadline is far away: a lost or
+ * process-private wake-up would be seen as a timeout. */
 static void futex_between_processes(void **state)
 {
     (void)state;

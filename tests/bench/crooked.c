@@ -1,7 +1,7 @@
-/* tests/bench/crooked.c: a library of one rank for the benchmark loop (bench/peers.h), whose last argument makes it wrong:
- * `honest`, `last` (the last element of every result is off), `late` (wrong from the second call on), `lazy` (returns
- * without doing anything), `frozen` (works once, then does nothing), `stale` (gives the first result again and again) or
- * `failing` (every call but the barrier is an error). */
+/* tests/bench/crooked.c: a library of one rank for the benchmark loop (bench/peers.h), whose last argument
+ * makes it wrong: `honest`, `last` (the last element of every result is off), `late` (wrong from the second
+ * call on), `lazy` (returns without doing anything), `frozen` (works once, then does nothing), `stale` (gives
+ * the first result again and again) or `failing` (every call but the barrier is an error). */
 #include "bench/peers.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* ranks: 1 2 3 */
-/* tests/collectives/mp_buckets.c: what gyre_buckets_times counts: communication that the caller spends its time on is exposed,
- * also where a bucket's reduction starts inside gyre_buckets_ready, and only what goes on while it computes is hidden. */
+/* tests/collectives/mp_buckets.c: what gyre_buckets_times counts: communication that the caller spends its
+ * time on is exposed, also where a bucket's reduction starts inside gyre_buckets_ready, and only what goes
+ * on while it computes is hidden. */
 #include "tests/support/mp.h"
 
 #include "base/clock.h"
@@ -17,7 +18,8 @@ static void compute(double seconds)
     }
 }
 
-/* One round with so much computing before each tensor; what was under way outside of the calls, and how long it computed. */
+/* One round with so much computing before each tensor; what was under way outside of the calls, and how
+ * long it computed. */
 static double hidden(gyre_buckets_t *buckets, double seconds, double *total, double *computed)
 {
     double exposed = 0.0;
@@ -36,7 +38,8 @@ static double hidden(gyre_buckets_t *buckets, double seconds, double *total, dou
     return *total - exposed;
 }
 
-/* Without computing nothing can be hidden. A rank may lose its core between two calls, so the best of some rounds counts. */
+/* Without computing nothing can be hidden. A rank may lose its core between two calls, so the best of some
+ * rounds counts. */
 static void nothing_hidden(gyre_buckets_t *buckets, const char *what)
 {
     double least = 1.0;

@@ -1,7 +1,7 @@
 /* ranks: 4 34 */
-/* tests/collectives/mp_cells.c: ranks that are bound to different NUMA nodes find their cells, all the same ones, and
- * hierarchical over them gives the bits of the other algorithms, also where neighbours in number are in different cells. A
- * machine of two processors is shown as one of two nodes. */
+/* tests/collectives/mp_cells.c: ranks that are bound to different NUMA nodes find their cells, all the same
+ * ones, and hierarchical over them gives the bits of the other algorithms, also where neighbours in number
+ * are in different cells. A machine of two processors is shown as one of two nodes. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,7 +1,8 @@
 /* ranks: 2 3 4 5 8 */
-/* tests/collectives/mp_contract.c: the bits of a result depend on the inputs and the number of ranks alone: for every
- * algorithm, transport, way of copying, chunk size, segment size, alignment and bucket size all_reduce (and reduce,
- * reduce_scatter) give the bytes of the canonical tree, computed here by plain recursion. */
+/* tests/collectives/mp_contract.c: the bits of a result depend on the inputs and the number of ranks alone:
+ * for every algorithm, transport, way of copying, chunk size, segment size, alignment and bucket size
+ * all_reduce (and reduce, reduce_scatter) give the bytes of the canonical tree, computed here by plain
+ * recursion. */
 /* takes: 10 */
 #include "tests/support/mp.h"
 

@@ -107,7 +107,8 @@ static void bad_buckets(void)
     MP_OK(gyre_buckets_destroy(b));
 }
 
-/* Runs `wrong` on a communicator of its own: it must fail on every rank, soon, with a text that has both words. */
+/* Runs `wrong` on a communicator of its own: it must fail on every rank, soon, with a text that has both
+ * words. */
 typedef gyre_status_t (*wrong_fn)(gyre_comm_t *comm);
 
 static void disagree(wrong_fn wrong, gyre_status_t want, const char *word)

@@ -1,6 +1,6 @@
 /* ranks: 2 3 4, over UCX: 3 */
-/* tests/collectives/mp_order.c: a communicator keeps its own order of reductions: two of the same process may differ, changing it is
- * refused while operations are under way, and ranks that disagree get an error. */
+/* tests/collectives/mp_order.c: a communicator keeps its own order of reductions: two of the same process may
+ * differ, changing it is refused while operations are under way, and ranks that disagree get an error. */
 #include "tests/support/mp.h"
 
 #include <string.h>
@@ -24,7 +24,8 @@ static int same(const float *a, const float *b)
     return memcmp(a, b, COUNT * sizeof *a) == 0;
 }
 
-/* With the ring forced, the two orders differ in their bits from 3 ranks on, and each comes back as it was. */
+/* With the ring forced, the two orders differ in their bits from 3 ranks on, and each comes back as it
+ * was. */
 static void orders_of_two(gyre_comm_t *world)
 {
     static float canonical[COUNT], fast[COUNT], again[COUNT];

@@ -1,7 +1,7 @@
 /* ranks: 1 2 3 4 7 */
-/* tests/collectives/mp_semantics.c: what every public call does, for counts that do and do not divide, every root, in
- * place and out of place, uneven blocks with gaps, non-blocking, grouped and split; and that repeated calls neither
- * allocate nor plan anew. */
+/* tests/collectives/mp_semantics.c: what every public call does, for counts that do and do not divide, every
+ * root, in place and out of place, uneven blocks with gaps, non-blocking, grouped and split; and that
+ * repeated calls neither allocate nor plan anew. */
 #include "tests/support/mp.h"
 
 #include <string.h>
@@ -110,7 +110,8 @@ static void blocks(size_t count)
     }
 }
 
-/* Uneven blocks: rank r has (r * 37 + shift) % 50 elements, some of them none; displs leave gaps and run backwards. */
+/* Uneven blocks: rank r has (r * 37 + shift) % 50 elements, some of them none; displs leave gaps and run
+ * backwards. */
 static void uneven(size_t shift)
 {
     size_t counts[MAX_N], displs[MAX_N], packed[MAX_N], at = 0;

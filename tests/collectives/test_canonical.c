@@ -117,8 +117,8 @@ static void test_shards(void **state)
     assert_int_equal(coll_chunks(SIZE_MAX, SIZE_MAX), 1);
 }
 
-/* One rank's schedule has steps of its own only, not n * n; a generator that takes quadratic time for them would miss the
- * test's deadline by far. */
+/* One rank's schedule has steps of its own only, not n * n; a generator that takes quadratic time for them
+ * would miss the test's deadline by far. */
 static void test_large(void **state)
 {
     (void)state;

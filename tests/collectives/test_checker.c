@@ -1,6 +1,7 @@
-/* tests/collectives/test_checker.c: the checker rejects broken schedules, each kind of breakage for each algorithm, and says
- * where; and accepts and rejects hand-made ones for the right reason. Schedules are broken at every place: of 2 to 5 ranks,
- * under a sanitizer of 3 and 4, with TEST_LONG=1 (make check-long) of 7 and 8, too. */
+/* tests/collectives/test_checker.c: the checker rejects broken schedules, each kind of breakage for each
+ * algorithm, and says where; and accepts and rejects hand-made ones for the right reason. Schedules are
+ * broken at every place: of 2 to 5 ranks, under a sanitizer of 3 and 4, with TEST_LONG=1 (make check-long)
+ * of 7 and 8, too. */
 /* takes: 8 */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* tests/collectives/test_grow.c: newcomers join a running job, at the beginning of which there may be one rank only, and after
- * a death. */
+/* tests/collectives/test_grow.c: newcomers join a running job, at the beginning of which there may be one
+ * rank only, and after a death. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -161,7 +161,8 @@ static void in_vain(const start_t *start)
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 
-/* Runs `body` in `processes` processes, of which `began` are a job from the beginning; `victim` is to be killed. */
+/* Runs `body` in `processes` processes, of which `began` are a job from the beginning; `victim` is to be
+ * killed. */
 static void run_job(void (*body)(const start_t *), int processes, int began, int victim)
 {
     shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -190,7 +190,8 @@ static void compute(stage_t *s, int rank, uint32_t step)
     s->actors[rank].done[step] = 1;
 }
 
-/* In all ranks' memory at once; that other ranks do the same elsewhere meanwhile is what the checker proved. */
+/* In all ranks' memory at once; that other ranks do the same elsewhere meanwhile is what the checker
+ * proved. */
 static void work_jointly(stage_t *s, int rank, uint32_t step)
 {
     const coll_step_t *p = &s->world.schedules[rank].steps[step];

@@ -1,5 +1,6 @@
-/* tests/collectives/test_kernels.c: every instruction set that this machine has against a reference that shares nothing with the
- * kernels: trees by recursion, floats through double, 16-bit rounding by search in the table of all values. */
+/* tests/collectives/test_kernels.c: every instruction set that this machine has against a reference that
+ * shares nothing with the kernels: trees by recursion, floats through double, 16-bit rounding by search in
+ * the table of all values. */
 /* one thread: TSan has nothing to see */
 #include <math.h>
 #include <setjmp.h>
@@ -35,7 +36,8 @@ static uint64_t next_random(void)
 /* ---- 16-bit floats by definition ---- */
 typedef struct {
     double value
-        [0x8000]; /* of the non-negative patterns below `infinity`; at it: the next value that the format lacks */
+        /* of the non-negative patterns below `infinity`; at it: the next value that the format lacks */
+        [0x8000];
     unsigned infinity; /* bits of +infinity */
 } table16_t;
 static table16_t half_table, bfloat_table;
@@ -110,7 +112,8 @@ static double as_double(gyre_type_t type, uint64_t bits)
     return d;
 }
 
-/* v rounded to the type. Sums and products of two floats, and of 16-bit floats, are innocuous to round twice. */
+/* v rounded to the type. Sums and products of two floats, and of 16-bit floats, are innocuous to round
+ * twice. */
 static uint64_t from_double(gyre_type_t type, double v)
 {
     uint64_t bits = 0;
@@ -262,7 +265,8 @@ static void compute_expected(gyre_redop_kind_t op, gyre_type_t type, int k, size
     }
 }
 
-/* Each source is copied to a place of its own, off its alignment if asked. alias < 0: dst is a buffer of its own. */
+/* Each source is copied to a place of its own, off its alignment if asked. alias < 0: dst is a buffer of
+ * its own. */
 static void check_reduce(gyre_redop_kind_t op, gyre_type_t type, int k, size_t count, int alias,
                          int misaligned)
 {
@@ -437,7 +441,8 @@ static void test_bfloat(void **state)
     check_conversions(&bfloat_table, coll_bfloat_to_float, coll_float_to_bfloat);
 }
 
-/* Dividing by 1 takes every pattern through each set's own loads and stores: they must be the software's, NaNs too. */
+/* Dividing by 1 takes every pattern through each set's own loads and stores: they must be the software's,
+ * NaNs too. */
 static void every_pattern(void)
 {
     static uint16_t all[0x10000];

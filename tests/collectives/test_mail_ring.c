@@ -1,5 +1,5 @@
-/* tests/collectives/test_mail_ring.c: pieces of messages never lie where one lies that was not fetched, whatever their lengths, and both
- * ends come to the same places. */
+/* tests/collectives/test_mail_ring.c: pieces of messages never lie where one lies that was not fetched,
+ * whatever their lengths, and both ends come to the same places. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/collectives/test_rules.c: the rules inside a host (collectives/choose/select.c) on machines that are not here: what they
- * weigh, and whether the simulator agrees with what they choose. */
+/* tests/collectives/test_rules.c: the rules inside a host (collectives/choose/select.c) on machines that are
+ * not here: what they weigh, and whether the simulator agrees with what they choose. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,8 +103,8 @@ static double predict(const case_t *c, coll_algo_t algo, int one_shot, coll_memo
     return coll_predict(&cost, &args, algo, ESIZE, memory, &ns) == GYRE_OK ? ns : 0;
 }
 
-/* Of the flat schedule and those with log n rounds, whatever a rule takes is at most so much slower than the fastest, by the
- * simulator, in memory of either kind. */
+/* Of the flat schedule and those with log n rounds, whatever a rule takes is at most so much slower than the
+ * fastest, by the simulator, in memory of either kind. */
 static const double NEVER_SLOWER = 1.6;
 
 static void test_simulator_agrees(void **state)

@@ -139,8 +139,8 @@ static void wait_for(const _Atomic int *counter, int least, base_time_t deadline
         nap_us(200);
 }
 
-/* Starts a job, kills `victims` (bit mask) in it: the first at some moment, the others while it shrinks; says what became
- * of the rest. */
+/* Starts a job, kills `victims` (bit mask) in it: the first at some moment, the others while it shrinks; says
+ * what became of the rest. */
 static void round_of(const int *victims, int victims_n)
 {
     shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,5 @@
-/* tests/collectives/test_simulate.c: times worked out by hand, bytes by formula, and every algorithm over every network. */
+/* tests/collectives/test_simulate.c: times worked out by hand, bytes by formula, and every algorithm over
+ * every network. */
 /* one thread: TSan has nothing to see */
 #include <math.h>
 #include <setjmp.h>
@@ -23,8 +24,8 @@ static void near(double got, double want)
         fail_msg("%.6f ns, worked out by hand: %.6f ns", got, want);
 }
 
-/* A network with round numbers: 100 ns a link, 1 byte/ns; posting 10 ns, taking 20 ns; adding 8 bytes of input a ns, copying costs
- * nothing to speak of. */
+/* A network with round numbers: 100 ns a link, 1 byte/ns; posting 10 ns, taking 20 ns; adding 8 bytes of
+ * input a ns, copying costs nothing to speak of. */
 static topo_network_t *plain_network(const char *what, int ranks)
 {
     topo_network_t *t = NULL;
@@ -48,7 +49,8 @@ static coll_simulation_t simulate(const topo_network_t *t, const coll_args_t *ar
     return r;
 }
 
-/* One hop of a ring: posted, over two links, taken: 10 + S + 200 + 20; and in the first half S is added to S. */
+/* One hop of a ring: posted, over two links, taken: 10 + S + 200 + 20; and in the first half S is added to
+ * S. */
 static void rings(void **state)
 {
     (void)state;
@@ -71,7 +73,8 @@ static void rings(void **state)
     }
 }
 
-/* The classic example: latency and bandwidth of two ranks that exchange halves, with the preset's own numbers. */
+/* The classic example: latency and bandwidth of two ranks that exchange halves, with the preset's own
+ * numbers. */
 static void two_on_ethernet(void **state)
 {
     (void)state;
@@ -268,7 +271,8 @@ static void everything(void **state)
     assert_true(runs > 1000);
 }
 
-/* The two trees cross the links of three hosts 3 + 2 and 2 + 2 times for each byte of theirs: the first gets nothing. */
+/* The two trees cross the links of three hosts 3 + 2 and 2 + 2 times for each byte of theirs: the first
+ * gets nothing. */
 static void trees_spare_the_busiest_host(void **state)
 {
     (void)state;
@@ -336,7 +340,7 @@ static void views(void **state)
     assert_true(found > 1000);
 }
 
-/* ---- one host -------------------------------------------------------------------------------------------- */
+/* ---- one host ------------------------------------------------------------------------------------------ */
 
 static const coll_cost_t plain_cost = {.call = 100,
                                        .step = 10,
@@ -370,7 +374,8 @@ static void host_times(void **state)
     /* with the flag: 100 + post (10 + 20 + 8 / 2), flight 50, take (10 + 20 + 8 / 2) */
     coll_args_t a = args_of(COLL_BROADCAST, 2, 2);
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 34 + 50 + 34);
-    /* through the ring: its lines are fetched back before the message leaves (2000 + 1000), and by the receiver (50 + 2 * 2000) */
+    /* through the ring: its lines are fetched back before the message leaves (2000 + 1000), and by the
+     * receiver (50 + 2 * 2000) */
     a = args_of(COLL_BROADCAST, 2, 500);
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 3000 + 50 + 30 + 50 + 4000);
     /* a window: its place travels, one copy at the receiver, which has it in its cache from the call before;
@@ -404,8 +409,8 @@ static void host_shared(void **state)
          100 + 54 + 50 + 54 + 10 + add + fetch + store + 32 + 50 + 32);
 }
 
-/* all_reduce of two shards of 40000 bytes: the sum goes where the peer has read the last one, so that its lines must come back
- * first, and the peer fetches what was just written. */
+/* all_reduce of two shards of 40000 bytes: the sum goes where the peer has read the last one, so that its
+ * lines must come back first, and the peer fetches what was just written. */
 static void host_all_reduce(void **state)
 {
     (void)state;
@@ -437,7 +442,8 @@ static void host_orders(void **state)
     cost.copy_memory = cost.reduce_memory = cost.peer_memory = 1000;
     cost.total_memory = 1;
     double bound = predict(&cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW);
-    /* each rank adds 4 shards and writes one, then copies 3: 5 + 6 shards of a quarter, four ranks, 1 byte/ns */
+    /* each rank adds 4 shards and writes one, then copies 3: 5 + 6 shards of a quarter, four ranks, 1
+     * byte/ns */
     if (bound < 11 * 4 * 65536.0 * 0.99)
         fail_msg("%.0f ns, the memory alone takes %.0f", bound, 11 * 4 * 65536.0);
     assert_true(bound <= 11 * 4 * 65536.0 * 1.2);

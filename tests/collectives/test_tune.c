@@ -387,7 +387,8 @@ static void test_precedence(void **state)
     assert_int_equal(select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0).why, COLL_WHY_RULE);
 }
 
-/* Between hosts chunks are shorter, and hierarchical's the more so the more hosts there are; what was set by name stays. */
+/* Between hosts chunks are shorter, and hierarchical's the more so the more hosts there are; what was set
+ * by name stays. */
 static void test_chunk_between_hosts(void **state)
 {
     (void)state;

@@ -94,7 +94,8 @@ static void all_gather_processes(void **state)
     assert_int_equal(boot_job_processes(8, 1, gather_body, NULL, NULL, 20.0), 0);
 }
 
-/* What rank 0 has reaches all; its failure, too, with its words; too little room is an error; the next call works. */
+/* What rank 0 has reaches all; its failure, too, with its words; too little room is an error; the next
+ * call works. */
 static int share_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)watch;
@@ -220,7 +221,8 @@ static void keys_agree(void **state)
     assert_int_equal(boot_job_threads(3, 0, key_body, NULL), 0);
 }
 
-/* A member of the job gone mad: well-authenticated nonsense of every type. The others must neither crash nor hang. */
+/* A member of the job gone mad: well-authenticated nonsense of every type. The others must neither crash
+ * nor hang. */
 static int rogue_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
     (void)watch;

@@ -77,7 +77,7 @@ static int times(const char *text, const char *word)
     return n;
 }
 
-/* ---- one of each kind ------------------------------------------------------------------------------------ */
+/* ---- one of each kind ---------------------------------------------------------------------------------- */
 
 static const unsigned char a_hello[64] = "GYREBT2\n\1\0\0\0\2\0\0\0\5\0\0\0\0\0\0";
 
@@ -255,7 +255,7 @@ static void version_at_the_root(void **state)
     boot_job_end(&job);
 }
 
-/* ---- crowds ------------------------------------------------------------------------------------------------ */
+/* ---- crowds -------------------------------------------------------------------------------------------- */
 
 typedef struct {
     int port, n, drip;
@@ -282,7 +282,8 @@ static void *crowd_main(void *user)
     return NULL;
 }
 
-/* More half-open connections than are let in at a time come first, stay, and come back: the ranks still find in. */
+/* More half-open connections than are let in at a time come first, stay, and come back: the ranks still
+ * find in. */
 static void slow_crowd(void **state)
 {
     (void)state;
@@ -310,7 +311,7 @@ static void slow_crowd(void **state)
         fail_msg("the log is:\n%s", log);
 }
 
-/* ---- windows ----------------------------------------------------------------------------------------------- */
+/* ---- windows ------------------------------------------------------------------------------------------- */
 
 static int knock(const unsigned char address[32])
 {

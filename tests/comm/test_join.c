@@ -1,4 +1,5 @@
-/* tests/comm/test_join.c: what goes wrong while a job joins: strangers, wrong secrets, wrong numbers, missing ranks. */
+/* tests/comm/test_join.c: what goes wrong while a job joins: strangers, wrong secrets, wrong numbers,
+ * missing ranks. */
 /* takes: 4 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -190,7 +191,8 @@ static void frames(void **state)
             }
             assert_int_equal(got, 1);
             assert_int_equal(m.type, BOOT_GOODBYE);
-        } else { /* one flipped bit anywhere in a frame of 60 bytes is noticed or only makes it wait for more */
+        } else {
+            /* one flipped bit anywhere in a frame of 60 bytes is noticed, or only makes it wait for more */
             assert_int_equal(boot_conn_send(&a, BOOT_DEAD, big, 28), GYRE_OK);
             assert_int_equal(boot_conn_read(&b, 4096), BOOT_READ_SOME);
             b.in.data[flip] ^= (unsigned char)(1u << (roll() % 8));
@@ -214,7 +216,7 @@ static void frames(void **state)
     boot_conn_close(&b);
 }
 
-/* ---- wrong numbers --------------------------------------------------------------------------------------- */
+/* ---- wrong numbers ------------------------------------------------------------------------------------- */
 
 static void missing_ranks(void **state)
 {

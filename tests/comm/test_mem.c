@@ -299,7 +299,7 @@ static void test_few_descriptors(void **state)
     setrlimit(RLIMIT_NOFILE, &before);
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------------ */
+/* ---- peers --------------------------------------------------------------------------------------------- */
 
 typedef struct {
     unsigned char address[32];
@@ -354,7 +354,8 @@ static const void *map_now(ranks_t *self, const unsigned char owner[32], uint64_
     return status == GYRE_OK && fetch.step == 0 ? at : NULL;
 }
 
-/* Rank 0 owns windows, rank 1 maps them, and drops the mapping of one that was freed when it maps the next. */
+/* Rank 0 owns windows, rank 1 maps them, and drops the mapping of one that was freed when it maps the
+ * next. */
 static int share(ranks_t *self)
 {
     told_t mine = {.made = self->rank == 0}, all[2];

@@ -1,4 +1,5 @@
-/* tests/comm/test_mem_pages.c: windows where pages are larger than 4 KiB, as on some ARM machines: this program's sysconf says 64. */
+/* tests/comm/test_mem_pages.c: windows where pages are larger than 4 KiB, as on some ARM machines: this
+ * program's sysconf says 64. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

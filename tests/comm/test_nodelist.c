@@ -1,4 +1,5 @@
-/* tests/comm/test_nodelist.c: Slurm's lists of hosts, good and bad, and that no byte outside of them is looked at. */
+/* tests/comm/test_nodelist.c: Slurm's lists of hosts, good and bad, and that no byte outside of them is
+ * looked at. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* tests/comm/test_pmi.c: PMI-1's wire protocol: its lines, the card that rank 0 publishes, and whole jobs under a launcher that we
- * play ourselves, good and bad. */
+/* tests/comm/test_pmi.c: PMI-1's wire protocol: its lines, the card that rank 0 publishes, and whole jobs
+ * under a launcher that we play ourselves, good and bad. */
 /* takes: 3 */
 #include <poll.h>
 #include <setjmp.h>

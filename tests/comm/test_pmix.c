@@ -1,5 +1,5 @@
-/* tests/comm/test_pmix.c: the conversation with PMIx, over a library that we play ourselves: what is asked in which order, a server that
- * refuses, contradicts or hangs, and a library that is not there. */
+/* tests/comm/test_pmix.c: the conversation with PMIx, over a library that we play ourselves: what is asked in
+ * which order, a server that refuses, contradicts or hangs, and a library that is not there. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* tests/comm/test_recorder.c: the flight recorder outlives its process, and never writes where it must not. */
+/* tests/comm/test_recorder.c: the flight recorder outlives its process, and never writes where it must
+ * not. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -23,7 +23,7 @@ static void set(base_setting_t id, const char *value)
     assert_int_equal(base_settings_set(id, value, "test"), GYRE_OK);
 }
 
-/* ---- ways of copying ------------------------------------------------------------------------------------ */
+/* ---- ways of copying ----------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *mode;
@@ -138,11 +138,12 @@ static void test_tiny_budget(void **state)
     set(SET_SHM_COPY, "auto");
 }
 
-/* ---- order, independence, windows of messages -------------------------------------------------------------- */
+/* ---- order, independence, windows of messages ---------------------------------------------------------- */
 
 enum { FLIGHT = COMM_SENDS_OPEN, FLIGHT_BYTES = 20000 };
 
-/* 64 open window messages on lane 0, received as views and released backwards; meanwhile lane 1 goes its own way. */
+/* 64 open window messages on lane 0, received as views and released backwards; meanwhile lane 1 goes its
+ * own way. */
 static int flight(ranks_t *self)
 {
     comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
@@ -230,7 +231,7 @@ static void test_small_view(void **state)
     assert_int_equal(ranks_fork(2, 30, small_view, NULL), 0);
 }
 
-/* ---- disagreement ------------------------------------------------------------------------------------------ */
+/* ---- disagreement -------------------------------------------------------------------------------------- */
 
 static int disagree(ranks_t *self)
 {
@@ -391,7 +392,7 @@ static void test_self(void **state)
     assert_int_equal(ranks_fork(2, 30, to_itself, NULL), 0);
 }
 
-/* ---- budget, hosts --------------------------------------------------------------------------------------- */
+/* ---- budget, hosts ------------------------------------------------------------------------------------- */
 
 static int budget(ranks_t *self)
 {
@@ -459,7 +460,7 @@ static void test_hosts(void **state)
     set(SET_HOST_RANKS, "0");
 }
 
-/* ---- a ring that has gone around very often ------------------------------------------------------------------- */
+/* ---- a ring that has gone around very often ------------------------------------------------------------ */
 
 static void test_ring_turns(void **state)
 {
@@ -496,7 +497,7 @@ static void test_ring_turns(void **state)
     }
 }
 
-/* ---- groups that are not the whole job ---------------------------------------------------------------------- */
+/* ---- groups that are not the whole job ----------------------------------------------------------------- */
 
 static gyre_status_t all_gather_in_half(void *user, const void *mine, size_t bytes, void *all)
 {

@@ -21,11 +21,12 @@ static void set(base_setting_t id, const char *value)
     assert_int_equal(base_settings_set(id, value, "test"), GYRE_OK);
 }
 
-/* ---- windows that do not come -------------------------------------------------------------------------------- */
+/* ---- windows that do not come -------------------------------------------------------------------------- */
 
 enum { WINDOW_BYTES = 100000 };
 
-/* The peer is stopped before its window was fetched: no call waits for it, and once it goes on the message comes. */
+/* The peer is stopped before its window was fetched: no call waits for it, and once it goes on the message
+ * comes. */
 static int stopped(ranks_t *self)
 {
     comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
@@ -100,7 +101,7 @@ static void test_windows_that_do_not_come(void **state)
     set(SET_SHM_COPY, "auto");
 }
 
-/* ---- trouble --------------------------------------------------------------------------------------------- */
+/* ---- trouble ------------------------------------------------------------------------------------------- */
 
 static int death(ranks_t *self)
 {

@@ -1,4 +1,5 @@
-/* tests/comm/test_ucx.c: messages over UCX between processes and threads of one machine, taken for separate hosts. */
+/* tests/comm/test_ucx.c: messages over UCX between processes and threads of one machine, taken for
+ * separate hosts. */
 /* takes: 15 */
 #include <dirent.h>
 #include <netinet/in.h>
@@ -69,7 +70,8 @@ static void test_sizes_forced(void **state)
     set(SET_HOST_RANKS, "1");
 }
 
-/* 64 open messages, large and small mixed: large ones go by rendezvous and are overtaken, yet arrive in order. */
+/* 64 open messages, large and small mixed: large ones go by rendezvous and are overtaken, yet arrive in
+ * order. */
 enum { FLIGHT = COMM_SENDS_OPEN, BIG = 200000 };
 static size_t flight_bytes(unsigned k)
 {
@@ -119,7 +121,8 @@ static void test_many_in_flight(void **state)
     assert_int_equal(ranks_fork(2, 40, flight, NULL), 0);
 }
 
-/* A receiver that is late: the sender gets so far ahead and no further, whatever the messages' size, and nothing is lost. */
+/* A receiver that is late: the sender gets so far ahead and no further, whatever the messages' size, and
+ * nothing is lost. */
 enum { FLOOD = 40000, FLOOD_MOST = 8 << 20 };
 
 static int flood(ranks_t *self)
@@ -208,7 +211,8 @@ static int tcp_option(int fd, int level, int name)
     return getsockopt(fd, level, name, &value, &bytes) == 0 ? value : -1;
 }
 
-/* Rank 1 does something else while megabytes are on their way to it: nothing of its connection is in a hurry, and all arrives. */
+/* Rank 1 does something else while megabytes are on their way to it: nothing of its connection is in a
+ * hurry, and all arrives. */
 enum { BUSY_COUNT = 32, BUSY_BYTES = 1 << 18, UCX_KEEPCNT = 3 };
 
 static int is_ucx_connection(int fd)
@@ -290,7 +294,8 @@ static void test_death(void **state)
         assert_int_equal(ranks_fork(2, 20, death, &large), 1); /* the killed one */
 }
 
-/* A group that was aborted is taken apart soon, though its peer will never receive what is under way, and makes no call to say so. */
+/* A group that was aborted is taken apart soon, though its peer will never receive what is under way, and
+ * makes no call to say so. */
 static int aborted(ranks_t *self)
 {
     comm_link_t *link = ranks_link(self, 1 - self->rank, 0);

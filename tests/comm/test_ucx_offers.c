@@ -141,8 +141,8 @@ static void test_beside(void **state)
         assert_int_equal(fork_with_offers(40, beside, &mutual), 0);
 }
 
-/* The other rank makes no call for so long that the connection is cut: the first communicator has failed, too, but a new one has a
- * new connection. `taker` has never sent anything over the old one. */
+/* The other rank makes no call for so long that the connection is cut: the first communicator has failed,
+ * too, but a new one has a new connection. `taker` has never sent anything over the old one. */
 static int anew(ranks_t *self)
 {
     const int taker = *(int *)self->arg;

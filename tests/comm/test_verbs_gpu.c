@@ -168,8 +168,8 @@ static void nearest_rails(void **state)
     assert_int_equal(verbs_gpu_near((const int[]){2, 4, 2, 3}, 4), 5);
 }
 
-/* GPU i of the 8-GPU node goes over mlx5_i; where the process opened the four of one package only, a GPU of the other one
- * over all of them. */
+/* GPU i of the 8-GPU node goes over mlx5_i; where the process opened the four of one package only, a GPU of
+ * the other one over all of them. */
 static void rails_of_a_node(void **state)
 {
     (void)state;

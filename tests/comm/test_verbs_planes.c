@@ -153,7 +153,8 @@ static void test_shifted(void **state)
     }
 }
 
-/* Islands have no plane, unless ranks of one host are all that is not joined; and one direction is not enough. */
+/* Islands have no plane, unless ranks of one host are all that is not joined; and one direction is not
+ * enough. */
 static void test_islands(void **state)
 {
     (void)state;

@@ -196,7 +196,8 @@ static void test_written_in_pieces(void **state)
     }
 }
 
-/* A rank that is about to sleep does not say that it watches, though it was to say so with its next message. */
+/* A rank that is about to sleep does not say that it watches, though it was to say so with its next
+ * message. */
 static void test_no_watch_before_sleep(void **state)
 {
     (void)state;
@@ -243,7 +244,8 @@ static void come(side_t *side, uint32_t imm)
     verbs_completion(&side->vg, (verbs_place_t){.link = &side->link}, &wc);
 }
 
-/* A control message may be seen after a short one that was sent later: what it says of watching is old, too. */
+/* A control message may be seen after a short one that was sent later: what it says of watching is old,
+ * too. */
 static void test_old_news(void **state)
 {
     (void)state;
@@ -276,7 +278,8 @@ static void test_after_the_end(void **state)
     assert_int_equal(a.link.rx.arrived, 0);
 }
 
-/* A buffer in the device memory that the group may use has its keys, up to the last byte, and no window is looked for. */
+/* A buffer in the device memory that the group may use has its keys, up to the last byte, and no window is
+ * looked for. */
 static void test_lent_memory(void **state)
 {
     static unsigned char memory[3];

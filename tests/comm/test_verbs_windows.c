@@ -1,5 +1,5 @@
-/* tests/comm/test_verbs_windows.c: what is registered is let go before its memory is, and is never mistaken for what is mapped
- * there later. The registrar is a fake; the windows are real ones. */
+/* tests/comm/test_verbs_windows.c: what is registered is let go before its memory is, and is never mistaken
+ * for what is mapped there later. The registrar is a fake; the windows are real ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -118,7 +118,8 @@ static uint64_t frame(const void *at)
     return entry & ((1ull << 55) - 1);
 }
 
-/* Small allocations share a window. One that is freed and given again must be the same pages as those that the adapter knows. */
+/* Small allocations share a window. One that is freed and given again must be the same pages as those that
+ * the adapter knows. */
 static void test_arena(void **state)
 {
     const size_t bytes = 64 << 10;

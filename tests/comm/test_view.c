@@ -1,5 +1,5 @@
-/* tests/comm/test_view.c: a membership that this rank has no addresses for, newcomers of a failed attempt to grow, and how long
- * the kernel waits for a neighbour. */
+/* tests/comm/test_view.c: a membership that this rank has no addresses for, newcomers of a failed attempt to
+ * grow, and how long the kernel waits for a neighbour. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <setjmp.h>

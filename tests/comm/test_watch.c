@@ -286,7 +286,8 @@ static int blind_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     none = before;
     none.rlim_cur = 1; /* poll(2) takes no more entries than that */
     if (comm_boot_rank(boot) == 1) {
-        nap(300); /* word of its end must not overtake the barrier's, which ranks in between pass on a moment later */
+        /* word of its end must not overtake the barrier's, which ranks in between pass on a moment later */
+        nap(300);
         RANK_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
     }
     RANK_CHECK(troubled(comm_watch_trouble(watch), 0, 5.0));

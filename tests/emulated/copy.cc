@@ -143,7 +143,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     });
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ------------------------------------------------------------------------------------------- */
 static std::mutex allowed_lock;
 static std::map<const void *, size_t> &allowed(void)
 {

@@ -2,10 +2,10 @@
  *
  * Longer than 600 lines: it is the one header that .cu files include, and its parts use each other.
  *
- * Included by base/device/kernel.h in .cu files that are compiled with GYRE_EMULATED=1. Types and host calls are those of the
- * toolkit's own headers; kernels run as execute.cc says: one block at a time on an OS thread, its threads as fibers
- * that run until they wait. Hence __shared__ is a thread's own static storage, and all of a warp's instructions are
- * meetings of the lanes that they name. */
+ * Included by base/device/kernel.h in .cu files that are compiled with GYRE_EMULATED=1. Types and host calls
+ * are those of the toolkit's own headers; kernels run as execute.cc says: one block at a time on an OS
+ * thread, its threads as fibers that run until they wait. Hence __shared__ is a thread's own static storage,
+ * and all of a warp's instructions are meetings of the lanes that they name. */
 #ifndef EMULATED_H
 #define EMULATED_H
 
@@ -58,8 +58,9 @@ extern __thread emulated_place emulated_here;
 #define gridDim   emulated_here.grid_size
 #define warpSize  32
 
-/* ---- launches ------------------------------------------------------------------------------------------------- */
-/* Arguments that are pointers must be device memory, mapped host memory or NULL: argument `index` of kernel `name`. */
+/* ---- launches ------------------------------------------------------------------------------------------ */
+/* Arguments that are pointers must be device memory, mapped host memory or NULL: argument `index` of
+ * kernel `name`. */
 cudaError_t emulated_check_argument(const char *name, int index, const volatile void *pointer);
 /* Takes the closure over: `run(closure)` is one thread of the kernel, `drop(closure)` its end. */
 cudaError_t emulated_launch(const char *name, const void *kernel, dim3 grid, dim3 block, size_t bytes,
@@ -109,7 +110,7 @@ static inline cudaError_t gyre_launch(const char *name, void (*kernel)(P...), di
 
 #define GYRE_DYNAMIC_SHARED(type, name) type *const name = (type *)emulated_here.dynamic_shared
 
-/* ---- a block's barriers, a warp's meetings -------------------------------------------------------------------- */
+/* ---- a block's barriers, a warp's meetings ------------------------------------------------------------- */
 void emulated_barrier(void);
 int emulated_barrier_vote(int predicate, int kind); /* kind 0: count, 1: and, 2: or */
 void emulated_spin(void);
@@ -118,7 +119,8 @@ struct emulated_slots {
     alignas(64) unsigned char lane[32][64];
     unsigned arrived;
 };
-/* Waits for all lanes of `mask` that have not ended, and brings `bytes` <= 64; `last` is called once, by the last. */
+/* Waits for all lanes of `mask` that have not ended, and brings `bytes` <= 64; `last` is called once, by
+ * the last. */
 const emulated_slots *emulated_meet(unsigned mask, int kind, const void *bring, size_t bytes,
                                     void (*last)(emulated_slots *));
 unsigned emulated_lane(void);
@@ -280,7 +282,7 @@ static inline unsigned __reduce_and_sync(unsigned mask, unsigned value)
     return emulated_reduce(mask, value, [](unsigned a, unsigned b) { return a & b; });
 }
 
-/* ---- atomics ------------------------------------------------------------------------------------------------- */
+/* ---- atomics ------------------------------------------------------------------------------------------- */
 #define EMULATED_ATOMIC(T)                                                                          \
     static inline T atomicAdd(T *p, T v)                                                            \
     {                                                                                               \
@@ -351,7 +353,7 @@ static inline double atomicAdd(double *p, double v)
     return emulated_add_float<double, unsigned long long>(p, v);
 }
 
-/* ---- what base/device/kernel.h declares ------------------------------------------------------------------------------- */
+/* ---- what base/device/kernel.h declares ---------------------------------------------------------------- */
 static inline uint32_t gyre_load_acquire(const uint32_t *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
@@ -434,7 +436,7 @@ template <int N> static inline void gyre_cp_async_wait(void)
     emulated_copy_wait(N);
 }
 
-/* ---- arithmetic that CUDA has and C has not ---------------------------------------------------------------------- */
+/* ---- arithmetic that CUDA has and C has not ------------------------------------------------------------ */
 template <typename T> static inline T __ldg(const T *p)
 {
     return *p;

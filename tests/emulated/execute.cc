@@ -54,7 +54,8 @@ __asm__(".text\n"
         "    ret\n"
         ".size emulated_switch, .-emulated_switch\n");
 
-/* The lanes of one mask that meet; two sets of slots, since the slow ones still read when the quick meet again. */
+/* The lanes of one mask that meet; two sets of slots, since the slow ones still read when the quick meet
+ * again. */
 struct Meeting {
     unsigned mask, arrived;
     int kind;
@@ -114,7 +115,7 @@ struct Launch {
 
 static __thread Worker *worker;
 
-/* ---- the pool ------------------------------------------------------------------------------------------------ */
+/* ---- the pool ------------------------------------------------------------------------------------------ */
 /* its threads outlive main: never destroyed */
 static std::mutex &pool_lock = *new std::mutex;
 static std::condition_variable &pool_work = *new std::condition_variable,
@@ -163,7 +164,7 @@ static void want_helpers(Launch *launch, unsigned count)
     pool_work.notify_all();
 }
 
-/* ---- fibers ---------------------------------------------------------------------------------------------------- */
+/* ---- fibers -------------------------------------------------------------------------------------------- */
 static Worker *make_worker(void)
 {
     Worker *fresh = new Worker();
@@ -467,7 +468,7 @@ cudaError_t execute(Kernel &kernel)
     return (cudaError_t)launch.error.load();
 }
 
-/* ---- cp.async ---------------------------------------------------------------------------------------------------- */
+/* ---- cp.async ------------------------------------------------------------------------------------------ */
 static void do_copies(const std::vector<Copy> &group)
 {
     for (const Copy &copy : group) {
@@ -522,7 +523,7 @@ void emulated_copy_wait(int keep)
         flush_copies(w, w->self->linear, (size_t)keep + 1); /* and the open one */
 }
 
-/* ---- a block's threads meet ------------------------------------------------------------------------------------------ */
+/* ---- a block's threads meet ---------------------------------------------------------------------------- */
 unsigned emulated_lane(void)
 {
     return worker->self->linear % 32;
@@ -592,7 +593,8 @@ const emulated_slots *emulated_meet(unsigned mask, int kind, const void *bring, 
     return slots;
 }
 
-/* Each lane brought a[4], b[2] and d[4]; d becomes the sum, in the fragments' layout (base/device/kernel.h). */
+/* Each lane brought a[4], b[2] and d[4]; d becomes the sum, in the fragments' layout
+ * (base/device/kernel.h). */
 __attribute__((target_clones("avx2", "default"))) void emulated_mma_all(emulated_slots *slots)
 {
     float a[16][16], b[16][8], d[16][8];

@@ -6,13 +6,13 @@
  *   copy.cc      copies, fills, host functions and kernels as a stream's work
  *   runtime.cc   the device that it pretends to be, errors, the driver's entry points
  *
- * What it reads of the environment (none of it Gyre's): EMULATED_DEVICES (1), EMULATED_MEMORY in MiB per device
- * (8192), EMULATED_PEERS (1: devices reach one another's memory), EMULATED_SWITCH (1: NVLink joins every two of them; 0: devices
- * 2k and 2k + 1, and PCIe the others), EMULATED_PROCESSORS (4, per device; blocks all run at once, whatever it says), EMULATED_ORDER
- * (mixed | forward | reverse: the order
- * in which a block's threads run between barriers; mixed: forward in even blocks, backwards in odd ones), EMULATED_GUARD (0; 1:
- * host code that touches device memory ends the process, as it would with a GPU, but for moments at which a kernel or a
- * copy runs). */
+ * What it reads of the environment (none of it Gyre's): EMULATED_DEVICES (1), EMULATED_MEMORY in MiB per
+ * device (8192), EMULATED_PEERS (1: devices reach one another's memory), EMULATED_SWITCH (1: NVLink joins
+ * every two of them; 0: devices 2k and 2k + 1, and PCIe the others), EMULATED_PROCESSORS (4, per device;
+ * blocks all run at once, whatever it says), EMULATED_ORDER (mixed | forward | reverse: the order
+ * in which a block's threads run between barriers; mixed: forward in even blocks, backwards in odd ones),
+ * EMULATED_GUARD (0; 1: host code that touches device memory ends the process, as it would with a GPU, but
+ * for moments at which a kernel or a copy runs). */
 #ifndef EMULATED_MACHINE_H
 #define EMULATED_MACHINE_H
 
@@ -70,7 +70,8 @@ bool describe(const void *address, char *text, size_t bytes);
 cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<cudaError_t()> run);
 /* Waits for everything that all streams hold. */
 cudaError_t drain_all(void);
-/* Whether this thread may not make a call now that is not safe while streams are captured; if so the captures are broken. */
+/* Whether this thread may not make a call now that is not safe while streams are captured; if so the
+ * captures are broken. */
 bool any_capture_of_this_thread(void);
 bool captured(cudaStream_t stream);
 /* What its stream was asked for cannot be captured. */

@@ -307,7 +307,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     return cudaSuccess;
 }
 
-/* ---- host memory that the device reaches ----------------------------------------------------------------------------- */
+/* ---- host memory that the device reaches --------------------------------------------------------------- */
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
 {
     NOT_IN_HOST_FUNCTION
@@ -395,7 +395,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
     return cudaSuccess;
 }
 
-/* ---- between processes ----------------------------------------------------------------------------------------------- */
+/* ---- between processes --------------------------------------------------------------------------------- */
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 {
     Memory &m = memory();
@@ -477,7 +477,7 @@ cudaError_t cudaIpcCloseMemHandle(void *pointer)
     return rc;
 }
 
-/* ---- a kernel's arguments -------------------------------------------------------------------------------------------- */
+/* ---- a kernel's arguments ------------------------------------------------------------------------------ */
 cudaError_t emulated_check_argument(const char *name, int index, const volatile void *pointer)
 {
     const void *plain = (const void *)pointer;

@@ -1,4 +1,5 @@
-/* tests/emulated/runtime.cc: the device that the emulator pretends to be, its errors, and the driver's entry points. */
+/* tests/emulated/runtime.cc: the device that the emulator pretends to be, its errors, and the driver's
+ * entry points. */
 #include "tests/emulated/machine.h"
 
 #include <atomic>
@@ -336,7 +337,7 @@ cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWrites
     return sticky();
 }
 
-/* ---- the driver's own calls, by cudaGetDriverEntryPointByVersion ----------------------------------------------------- */
+/* ---- the driver's own calls, by cudaGetDriverEntryPointByVersion --------------------------------------- */
 static CUresult result(cudaError_t rc)
 {
     return rc == cudaSuccess                      ? CUDA_SUCCESS

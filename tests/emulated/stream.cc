@@ -256,7 +256,8 @@ cudaError_t drain_all(void)
 
 static thread_local cudaStreamCaptureMode this_threads_mode = cudaStreamCaptureModeGlobal;
 
-/* Whether a call that is not safe while streams are captured may not be made by this thread now. If so the captures are broken. */
+/* Whether a call that is not safe while streams are captured may not be made by this thread now. If so the
+ * captures are broken. */
 static bool unsafe_now(Streams &s)
 {
     bool refused = false;
@@ -302,8 +303,8 @@ void break_capture(cudaStream_t handle)
 
 } // namespace emulated
 
-/* Calls of the host that gave work to streams so far: a kernel, a copy, an event's record or wait, a graph's launch is one each. What is
- * captured was given to a graph. */
+/* Calls of the host that gave work to streams so far: a kernel, a copy, an event's record or wait, a graph's
+ * launch is one each. What is captured was given to a graph. */
 extern "C" unsigned long long emulated_given(void)
 {
     Streams &s = all();
@@ -315,7 +316,7 @@ extern "C" unsigned long long emulated_given(void)
     if (in_host_function)    \
         return fail(cudaErrorNotPermitted);
 
-/* ---- streams ------------------------------------------------------------------------------------------------------- */
+/* ---- streams ------------------------------------------------------------------------------------------- */
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
 {
     NOT_IN_HOST_FUNCTION
@@ -428,7 +429,7 @@ cudaError_t cudaDeviceSynchronize(void)
     return drain_all();
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------------- */
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     NOT_IN_HOST_FUNCTION
@@ -473,7 +474,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
         say("cudaEventDestroy(%p): there is no such event (destroyed twice?)", (void *)event);
         return fail(cudaErrorInvalidResourceHandle);
     }
-    /* The shared page stays mapped: work in a queue may still write to it. The descriptor is what is scarce. */
+    /* The shared page stays mapped: work in a queue may still write to it. The descriptor is what is
+     * scarce. */
     if (event->fd >= 0)
         close(event->fd);
     delete event;
@@ -697,7 +699,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
     return cudaSuccess;
 }
 
-/* ---- graphs -------------------------------------------------------------------------------------------------------- */
+/* ---- graphs -------------------------------------------------------------------------------------------- */
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {
     NOT_IN_HOST_FUNCTION

@@ -1,5 +1,6 @@
 /* tests/fuzz/fuzz_boot.c: what other processes send to a rank's bootstrap. The first byte chooses:
- *   0  frames of neighbours that know the key: {edge, type, u16 bytes, payload} ...; then collectives read what waits
+ *   0  frames of neighbours that know the key: {edge, type, u16 bytes, payload} ...; then collectives read
+ *      what waits
  *   1  a raw stream on an authenticated connection
  *   2  what answers our handshake
  *   3  hello and proof of somebody who knocks

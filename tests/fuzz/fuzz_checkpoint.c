@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_checkpoint.c: safetensors files, as the weights of a model of their own shape and of a given one. */
+/* tests/fuzz/fuzz_checkpoint.c: safetensors files, as the weights of a model of their own shape and of a
+ * given one. */
 #include "model/formats/weights.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_config_json.c: a model's config.json of any family. What is taken keeps the rules, and is written so that
- * it is read back as the same. */
+/* tests/fuzz/fuzz_config_json.c: a model's config.json of any family. What is taken keeps the rules, and is
+ * written so that it is read back as the same. */
 #include <jansson.h>
 
 #include "model/network/hf_config.h"

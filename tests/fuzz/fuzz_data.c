@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_data.c: training text: any bytes are tokens, of any length. Bytes that begin like a token file are one, or
- * are refused. */
+/* tests/fuzz/fuzz_data.c: training text: any bytes are tokens, of any length. Bytes that begin like a token
+ * file are one, or are refused. */
 #include "model/data/data.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_hostlist.c: lists of hosts for ucx-run: -H, hostfiles, Slurm's variables. The first byte chooses. */
+/* tests/fuzz/fuzz_hostlist.c: lists of hosts for ucx-run: -H, hostfiles, Slurm's variables. The first byte
+ * chooses. */
 #include "tests/fuzz/fuzz.h"
 #include "tools/ucx-run/hosts/hostlist.h"
 

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_identity.c: what launchers tell: lines of PMI-1, Slurm's lists of hosts, the card of rank 0. The first
- * byte chooses. */
+/* tests/fuzz/fuzz_identity.c: what launchers tell: lines of PMI-1, Slurm's lists of hosts, the card of rank
+ * 0. The first byte chooses. */
 #include "comm/launch/card.h"
 #include "comm/launch/nodelist.h"
 #include "comm/launch/pmi1_parse.h"

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_megatron.c: Megatron's pairs. The first two bytes say how long the index is, the rest is the ids. */
+/* tests/fuzz/fuzz_megatron.c: Megatron's pairs. The first two bytes say how long the index is, the rest is
+ * the ids. */
 #include "model/data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_settings.c: the texts of settings: as every row of the table, and as a name that is not known. */
+/* tests/fuzz/fuzz_settings.c: the texts of settings: as every row of the table, and as a name that is not
+ * known. */
 #include "base/settings/parse.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_shards.c: which file holds which range, as an index without a checksum says it; reading by it. */
+/* tests/fuzz/fuzz_shards.c: which file holds which range, as an index without a checksum says it; reading
+ * by it. */
 #include "optim/checkpoint/shards.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_tokenizer.c: merges.txt, .tiktoken and tokenizer.json. What opens gives back every text. The first byte says
- * under which pattern the rest is opened. */
+/* tests/fuzz/fuzz_tokenizer.c: merges.txt, .tiktoken and tokenizer.json. What opens gives back every text.
+ * The first byte says under which pattern the rest is opened. */
 #include "model/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 

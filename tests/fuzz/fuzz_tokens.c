@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_tokens.c: token files of one file each. What opens can be read to its end, whatever it says of itself. */
+/* tests/fuzz/fuzz_tokens.c: token files of one file each. What opens can be read to its end, whatever it
+ * says of itself. */
 #include "model/data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 

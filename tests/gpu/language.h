@@ -1,5 +1,5 @@
-/* tests/gpu/language.h: kernels that use each word of CUDA and of base/device/kernel.h once; test_language.c knows what they
- * must find. All pointers are of the device. */
+/* tests/gpu/language.h: kernels that use each word of CUDA and of base/device/kernel.h once; test_language.c
+ * knows what they must find. All pointers are of the device. */
 #ifndef TESTS_GPU_LANGUAGE_H
 #define TESTS_GPU_LANGUAGE_H
 
@@ -15,7 +15,8 @@ extern "C" {
 cudaError_t language_axpy(size_t n, float a, const float *x, float *y, cudaStream_t stream);
 /* sums[block] = sum of 1024 integers x[1024 block ...], with shuffles and static shared memory. */
 cudaError_t language_block_sums(int blocks, const int *x, int *sums, cudaStream_t stream);
-/* d [16,8] = a [16,16] b [8,16]^T in bf16, rows through cp.async, ldmatrix and mma of one warp; the sums are fp32. */
+/* d [16,8] = a [16,16] b [8,16]^T in bf16, rows through cp.async, ldmatrix and mma of one warp; the sums
+ * are fp32. */
 cudaError_t language_product(const uint16_t *a, const uint16_t *b, float *d, cudaStream_t stream);
 /* The same with b [16,8] as it lies, loaded with ldmatrix.trans. */
 cudaError_t language_product_trans(const uint16_t *a, const uint16_t *b, float *d, cudaStream_t stream);
@@ -23,8 +24,10 @@ cudaError_t language_product_trans(const uint16_t *a, const uint16_t *b, float *
  * order. */
 cudaError_t language_chain(int blocks, uint32_t *flags, uint32_t *counter, uint32_t *order,
                            cudaStream_t stream);
-/* Each thread of one block of n <= 1024: out[i] = votes, lanes and reversed neighbours through dynamic shared memory:
- *   out[4i] ballot of (i % 3 == 0), out[4i+1] value of lane i ^ 5, out[4i+2] x[n-1-i], out[4i+3] count of (i % 7 == 0) */
+/* Each thread of one block of n <= 1024: out[i] = votes, lanes and reversed neighbours through dynamic shared
+ * memory:
+ *   out[4i] ballot of (i % 3 == 0), out[4i+1] value of lane i ^ 5, out[4i+2] x[n-1-i], out[4i+3] count of
+ *   (i % 7 == 0) */
 cudaError_t language_votes(int n, size_t shared_bytes, const uint32_t *x, uint32_t *out, cudaStream_t stream);
 /* 96 KiB of dynamic shared memory: y[i] = x[n-1-i] for n = 24576 floats. */
 cudaError_t language_reverse(const float *x, float *y, cudaStream_t stream);

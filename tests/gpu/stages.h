@@ -22,7 +22,8 @@ typedef struct {
 } shape_t;
 
 #define SMALL .layers = LAYERS, .hidden = 32
-/* "GPT-2": blocks of positions are not all of a length, and leaves of the vocabulary are partly or wholly padding */
+/* "GPT-2": blocks of positions are not all of a length, and leaves of the vocabulary are partly or wholly
+ * padding */
 static const shape_t shapes[] = {
     {"GPT-2", {SMALL, .vocab = 29, .vocab_padded = 44, .seq = 20, .heads = 4, .ffn = 48, .leaves = 4}},
     {"dropout, grouped, untied, no biases",
@@ -60,11 +61,12 @@ typedef struct {
     int sequence, split, offload;
     model_recompute_t recompute;
     model_precision_t precision;
-    model_graphs_t
-        graphs; /* not OFF: the run goes three times over: kernel by kernel, captured, and by graphs alone */
+    /* not OFF: the run goes three times over: kernel by kernel, captured, and by graphs alone */
+    model_graphs_t graphs;
 } layout_t;
 
-/* A model, its batch, and what a run of it gave: losses, and the gradients of each sequence in the order of the whole table. */
+/* A model, its batch, and what a run of it gave: losses, and the gradients of each sequence in the order
+ * of the whole table. */
 typedef struct {
     model_params_t *params;
     float *weights; /* [total] */
@@ -149,7 +151,7 @@ static inline void free_result(result_t *r)
     free(r->grads[1]);
 }
 
-/* ---- the GPU's store: weights and one sequence's gradients in device memory; ready puts those aside ------------------------ */
+/* ---- the GPU's store: weights and one sequence's gradients in device memory; ready puts those aside ---- */
 
 typedef struct {
     const whole_t *whole;
@@ -308,8 +310,8 @@ static inline void check_graphs(const part_t *part, size_t index, const layout_t
           "graphs");
 }
 
-/* Both sequences, which may have one gradient, the first one's, through all stages, all of whose leaves or a share of whose leaves are here. What this rank does not have of the
- * gradients stays as it is in `out`. */
+/* Both sequences, which may have one gradient, the first one's, through all stages, all of whose leaves or a
+ * share of whose leaves are here. What this rank does not have of the gradients stays as it is in `out`. */
 static inline void run_gpu(const whole_t *w, const model_tp_t *tp, const layout_t *layout, result_t *out,
                            model_traffic_t *traffic)
 {

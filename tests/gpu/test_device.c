@@ -1,5 +1,5 @@
-/* tests/gpu/test_device.c: base/device/device.h on a device: streams in order, events, pinned memory, totals, errors with the
- * call and its arguments, capture. */
+/* tests/gpu/test_device.c: base/device/device.h on a device: streams in order, events, pinned memory, totals,
+ * errors with the call and its arguments, capture. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -189,7 +189,7 @@ static void with_others_it_is_an_error(void **state)
     end((1 + 2) * KERNELS);
 }
 
-/* ---- the emulator's refusals ---------------------------------------------------------------------------------------------- */
+/* ---- the emulator's refusals --------------------------------------------------------------------------- */
 
 static cudaEvent_t event, before; /* recorded in the capture; before it */
 static cudaStream_t other;

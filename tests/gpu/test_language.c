@@ -1,5 +1,6 @@
-/* tests/gpu/test_language.c: every word of CUDA and of base/device/kernel.h that Gyre's kernels use means what they think it
- * means: on a GPU, and in the emulator, which is thereby shown to speak the same language. */
+/* tests/gpu/test_language.c: every word of CUDA and of base/device/kernel.h that Gyre's kernels use means
+ * what they think it means: on a GPU, and in the emulator, which is thereby shown to speak the same
+ * language. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -62,7 +62,7 @@ static void set(base_setting_t id, const char *value)
 
 #define assert_gyre(call) assert_int_equal((call), GYRE_OK)
 
-/* ---- a job ---------------------------------------------------------------------------------------------------------- */
+/* ---- a job --------------------------------------------------------------------------------------------- */
 
 static void open_comms(int n, const int *devices)
 {
@@ -128,7 +128,7 @@ static void wait_for_streams(void)
         assert_cuda(cudaStreamSynchronize(job.streams[r]));
 }
 
-/* ---- what is given, and what must come ------------------------------------------------------------------------------- */
+/* ---- what is given, and what must come ----------------------------------------------------------------- */
 
 static double factor(int rank)
 {
@@ -247,7 +247,7 @@ static void expect(int rank)
     }
 }
 
-/* ---- a call ------------------------------------------------------------------------------------------------------------ */
+/* ---- a call -------------------------------------------------------------------------------------------- */
 
 /* Where the buffers of a rank begin: in place as its collective says. */
 static void find_buffers(int rank, char **from, char **to)
@@ -329,7 +329,8 @@ static void call_by_threads(void)
     }
 }
 
-/* All graphs are there before the first is launched: making one may wait for the device. Not in place they run twice. */
+/* All graphs are there before the first is launched: making one may wait for the device. Not in place they
+ * run twice. */
 static void call_by_graph(void)
 {
     cudaGraphExec_t made[MOST];
@@ -417,7 +418,7 @@ static void check(const ask_t *ask, manner_t manner)
     }
 }
 
-/* ---- the tests ---------------------------------------------------------------------------------------------------------- */
+/* ---- the tests ----------------------------------------------------------------------------------------- */
 
 static const coll_op_t operations[] = {COLL_ALL_REDUCE,     COLL_REDUCE,     COLL_BROADCAST,
                                        COLL_REDUCE_SCATTER, COLL_ALL_GATHER, COLL_GATHER,
@@ -496,7 +497,8 @@ static void by_copy_engines(void **state)
     set(SET_CUDA_ENGINES, NULL);
 }
 
-/* Messages around the ring by one thread, of lengths around a piece and beyond all that can be on its way: those go in a group. */
+/* Messages around the ring by one thread, of lengths around a piece and beyond all that can be on its way:
+ * those go in a group. */
 static void messages(void **state)
 {
     static const size_t sizes[] = {0, 1, 5, 1000, 5000, ROOM / 4 - 8};
@@ -536,7 +538,8 @@ static void messages(void **state)
     }
 }
 
-/* Two teams of the same devices, with operations of both under way; the second works on when the first has gone. */
+/* Two teams of the same devices, with operations of both under way; the second works on when the first has
+ * gone. */
 static void several_teams(void **state)
 {
     enum { N = 2, COUNT = 3000 };

@@ -1,22 +1,28 @@
-/* tests/hosts/rank.c: one rank of a job that something happens to; tests/hosts/failures.py and shrink.py start it and watch.
+/* tests/hosts/rank.c: one rank of a job that something happens to; tests/hosts/failures.py and shrink.py
+ * start it and watch.
  *
  *     rank [--at RANK --do WHAT] [--shrink] [--count ELEMENTS]
  *
- * Calls all_reduce again and again, checks each result, and writes one line to stdout for what an observer wants to know,
- * with the time of the clock that all processes of a machine share, CLOCK_MONOTONIC, in seconds:
+ * Calls all_reduce again and again, checks each result, and writes one line to stdout for what an observer
+ * wants to know, with the time of the clock that all processes of a machine share, CLOCK_MONOTONIC, in
+ * seconds:
  *
  *     START t              gyre_init is called
  *     READY t              the first few calls are done
- *     EVENT t              this rank, RANK, now does WHAT on SIGUSR1: exit (with 0, without gyre_finalize), stuck (computes for
+ *     EVENT t              this rank, RANK, now does WHAT on SIGUSR1: exit (with 0, without gyre_finalize),
+ *     stuck (computes for
  *                          ever), disagree (calls with another count) or abort
  *     ERROR t STATUS text  the first operation that failed, or gyre_init
  *     SHRUNK t ranks       with --shrink: gyre_comm_shrink made a communicator of so many
- *     GOOD t ranks sum     ... and the next collective gave what it should: the sum of those ranks' first numbers
- *     ADDRESS t host:port  at SIGUSR2, of any rank: where one newcomer is to knock; all call gyre_comm_grow for it now
- *     GROWN t ranks sum    the newcomer is in, and the next collective gave what it should; the newcomer (GYRE_JOIN) says so, too
+ *     GOOD t ranks sum     ... and the next collective gave what it should: the sum of those ranks' first
+ *     numbers
+ *     ADDRESS t host:port  at SIGUSR2, of any rank: where one newcomer is to knock; all call gyre_comm_grow
+ *     for it now
+ *     GROWN t ranks sum    the newcomer is in, and the next collective gave what it should; the newcomer
+ *     (GYRE_JOIN) says so, too
  *
- * Ends with 0 after an error that nothing is left to do about, 3 after a wrong result; at SIGTERM, which all ranks
- * must get, through gyre_finalize. */
+ * Ends with 0 after an error that nothing is left to do about, 3 after a wrong result; at SIGTERM, which all
+ * ranks must get, through gyre_finalize. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,10 +1,14 @@
-/* tests/model/bench_stage.c: what a stage's options cost: forward and backward of one sequence, all variants in turns in one process.
+/* tests/model/bench_stage.c: what a stage's options cost: forward and backward of one sequence, all variants
+ * in turns in one process.
  *
  *   make build/tests/model/bench_stage
- *   build/tests/model/bench_stage [ROUNDS [HIDDEN SEQ LAYERS HEADS VOCAB]]     default: 200 rounds of the demo's model
- *   build/bin/ucx-run -n 2 build/tests/model/bench_stage ...                   all ranks are one tensor-parallel group
+ *   build/tests/model/bench_stage [ROUNDS [HIDDEN SEQ LAYERS HEADS VOCAB]]     default: 200 rounds of the
+ *   demo's model
+ *   build/bin/ucx-run -n 2 build/tests/model/bench_stage ...                   all ranks are one
+ *   tensor-parallel group
  *
- * Prints per variant the median of the rounds, the fastest, and the median's ratio to that of the first line. */
+ * Prints per variant the median of the rounds, the fastest, and the median's ratio to that of the first
+ * line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

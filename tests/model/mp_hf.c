@@ -1,9 +1,12 @@
 /* ranks: 1 2 */
-/* tests/model/mp_hf.c: ranks read their slices of a model in Hugging Face's form, and together have the loss that one rank has.
+/* tests/model/mp_hf.c: ranks read their slices of a model in Hugging Face's form, and together have the loss
+ * that one rank has.
  *
- *   mp_hf FOLDER     what tests/model/torch_arch_compare.py compares with PyTorch: reads the model in FOLDER and the sequences in
- *                    FOLDER/sequences.json, [{"tokens": [..], "targets": [..], "prefix": n, "positions": [..]}, ..] (positions may
- *                    be absent); prints mean loss and balance loss; writes the gradients of their sum to FOLDER/gradients, and the weights again, in shards, to
+ *   mp_hf FOLDER     what tests/model/torch_arch_compare.py compares with PyTorch: reads the model in FOLDER
+ *   and the sequences in
+ *                    FOLDER/sequences.json, [{"tokens": [..], "targets": [..], "prefix": n, "positions":
+ *                    [..]}, ..] (positions may be absent); prints mean loss and balance loss; writes the
+ *                    gradients of their sum to FOLDER/gradients, and the weights again, in shards, to
  *                    FOLDER/export. All in double but the files. */
 #include <string.h>
 #include <sys/stat.h>
@@ -57,7 +60,7 @@ static void unmake(whole_t *w)
     free(w->grads);
 }
 
-/* ---- for PyTorch --------------------------------------------------------------------------------------------------- */
+/* ---- for PyTorch --------------------------------------------------------------------------------------- */
 
 static void read_sample(const json_t *object, size_t seq, sample_t *out)
 {
@@ -139,7 +142,7 @@ static void for_pytorch(const char *folder)
     unmake(&w);
 }
 
-/* ---- a group reads what it holds ------------------------------------------------------------------------------------------ */
+/* ---- a group reads what it holds ----------------------------------------------------------------------- */
 
 static void group(gyre_comm_t *world)
 {

@@ -1,8 +1,8 @@
 /* ranks: 1 2 4 */
-/* tests/model/mp_stage.c: a stage's bits do not depend on its layout. All ranks (or the power of two below them) are one
- * tensor-parallel group; each cut of the layers into stages, with and without sequence parallelism, each kind of recomputation,
- * whole and split backward: loss, gradient of every row, all equal to what one rank computes alone with one stage. And what
- * travels is what the formula says. */
+/* tests/model/mp_stage.c: a stage's bits do not depend on its layout. All ranks (or the power of two below
+ * them) are one tensor-parallel group; each cut of the layers into stages, with and without sequence
+ * parallelism, each kind of recomputation, whole and split backward: loss, gradient of every row, all equal
+ * to what one rank computes alone with one stage. And what travels is what the formula says. */
 #include <string.h>
 
 #include "base/settings/settings.h"
@@ -16,7 +16,8 @@ typedef struct {
     const char *name;
     model_config_t config;
 } shape_t;
-/* "odd": blocks of positions are not all of a length, and leaves of the vocabulary are partly or wholly padding */
+/* "odd": blocks of positions are not all of a length, and leaves of the vocabulary are partly or wholly
+ * padding */
 static const shape_t shapes[] = {
     /* the products of gyre-train's demo */
     {"demo", {.vocab = 65, .seq = 64, .layers = LAYERS, .hidden = 128, .heads = 4, .leaves = 4}},
@@ -285,8 +286,8 @@ static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *lay
     MP_CHECK(announced == SEQUENCES * rows, "%s: %zu rows announced of %zu", what, announced,
              SEQUENCES * rows);
 
-    /* elements that travel per rank: 8 T C (t - 1) / t per layer, 2 T C at either end; full recomputation repeats one sum of the
-     * forward and, sharded, its two gathers */
+    /* elements that travel per rank: 8 T C (t - 1) / t per layer, 2 T C at either end; full recomputation
+     * repeats one sum of the forward and, sharded, its two gathers */
     if (tp->size > 1) {
         size_t once = SEQUENCES * T * C, again = layout->recompute == MODEL_RECOMPUTE_FULL ? LAYERS : 0;
         size_t travelled = 2 * sum.all_reduce + sum.reduce_scatter + sum.all_gather;
@@ -302,7 +303,8 @@ static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *lay
     return sum;
 }
 
-/* The bytes that the library has sent over the group are those of the formula, by an algorithm that sends no more than it must. */
+/* The bytes that the library has sent over the group are those of the formula, by an algorithm that sends
+ * no more than it must. */
 static void check_bytes(whole_t *w, model_tp_t tp)
 {
     const layout_t layout = {.stages = 2, .sequence = tp.sequence, .recompute = MODEL_RECOMPUTE_FULL};

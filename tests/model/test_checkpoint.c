@@ -1,5 +1,5 @@
-/* tests/model/test_checkpoint.c: weights of every architecture as safetensors and back, in any number of leaves;
- * rows that come one by one. */
+/* tests/model/test_checkpoint.c: weights of every architecture as safetensors and back, in any number of
+ * leaves; rows that come one by one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

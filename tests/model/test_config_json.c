@@ -207,8 +207,8 @@ static void bounded(void **state)
     assert_non_null(strstr(gyre_last_error(), "heads * head_dim is 2147483648"));
 }
 
-/* "... take heads 2 or 4, or hidden 129": each value that a refusal names is accepted, in the place of the one that was
- * asked for. Returns how many there were. */
+/* "... take heads 2 or 4, or hidden 129": each value that a refusal names is accepted, in the place of the
+ * one that was asked for. Returns how many there were. */
 static size_t try_advice(const model_config_t *config, const char *message)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* tests/model/test_count.c: parameters and operations of the published models, to the digit; ranks' shares against the table. */
+/* tests/model/test_count.c: parameters and operations of the published models, to the digit; ranks' shares
+ * against the table. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +81,8 @@ static size_t total(model_config_t config)
     return model_count_total(&count);
 }
 
-/* What Hugging Face's model cards and the papers say; the GPTs are 12 L C^2 (1 + 13 / 12 C) + (V + T) C + 2 C. */
+/* What Hugging Face's model cards and the papers say; the GPTs are 12 L C^2 (1 + 13 / 12 C) + (V + T) C +
+ * 2 C. */
 static void published(void **state)
 {
     (void)state;
@@ -155,8 +157,9 @@ static void h100_table(void **state)
     }
 }
 
-/* Korthikanti et al. 2022, table 5: MFU and HFU, whose ratio is that of the operations. Their equation 8 counts the
- * attention that selective recomputation repeats three times (with its backward), so the check does, too. */
+/* Korthikanti et al. 2022, table 5: MFU and HFU, whose ratio is that of the operations. Their equation 8
+ * counts the attention that selective recomputation repeats three times (with its backward), so the check
+ * does, too. */
 static void selective(void **state)
 {
     (void)state;

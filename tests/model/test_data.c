@@ -194,7 +194,8 @@ static void sequences(void **state)
     model_data_destroy(data);
 }
 
-/* Each epoch holds every window once, however steps cut it up, and epochs differ in order and in where windows begin. */
+/* Each epoch holds every window once, however steps cut it up, and epochs differ in order and in where
+ * windows begin. */
 static void epochs(void **state)
 {
     (void)state;

@@ -51,7 +51,8 @@ static void orders_differ(void **state)
     assert_true(model_order_place(1, 0, 0, UINT64_MAX, 5) < UINT64_MAX);
 }
 
-/* Neither neighbours nor ends of an epoch keep together: mean distance of neighbours is a third of the length. */
+/* Neither neighbours nor ends of an epoch keep together: mean distance of neighbours is a third of the
+ * length. */
 static void well_mixed(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Hugging Face's files: every family there and back, whole, in shards, in slices and in 16 bits; where q, k, v, gates, heads and
- * experts lie in a file; files that are wrong. */
+/* Hugging Face's files: every family there and back, whole, in shards, in slices and in 16 bits; where q, k,
+ * v, gates, heads and experts lie in a file; files that are wrong. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -270,7 +270,8 @@ static void wrong_files(void **state)
     write_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x\"}}");
     refuse(GYRE_ERR_FORMAT, "not a name in this folder");
 
-    /* an export that is left in the middle has no config.json, not even an older one, and its order is checked */
+    /* an export that is left in the middle has no config.json, not even an older one, and its order is
+     * checked */
     write_text("config.json", "{}");
     write_text("model.safetensors", "an older one");
     write_text("model.safetensors.index.json", "{}");

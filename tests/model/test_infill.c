@@ -1,5 +1,5 @@
-/* Blank infilling: each example gives back its text, in the shares and lengths that were asked for, as a function of seed and number;
- * what it cannot be made of is refused. */
+/* Blank infilling: each example gives back its text, in the shares and lengths that were asked for, as a
+ * function of seed and number; what it cannot be made of is refused. */
 /* one thread: TSan has nothing to see */
 #include <math.h>
 #include <setjmp.h>

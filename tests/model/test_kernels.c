@@ -1,5 +1,5 @@
-/* The architectures' operators: values against libm, gradients against central differences in double, the choices of
- * a router, masks of dropout, and the same bits from every instruction set. */
+/* The architectures' operators: values against libm, gradients against central differences in double, the
+ * choices of a router, masks of dropout, and the same bits from every instruction set. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -17,7 +17,8 @@ typedef struct {
     size_t M, N, K;
 } shape_t;
 
-/* One multiplication; both sides of a million; tiles that do not divide; several tiles in either direction; K too long for tiles. */
+/* One multiplication; both sides of a million; tiles that do not divide; several tiles in either
+ * direction; K too long for tiles. */
 static const shape_t shapes[] = {{1, 1, 1},       {3, 5, 2},      {64, 32, 128},  {64, 128, 128},
                                  {100, 100, 100}, {101, 99, 101}, {67, 201, 131}, {200, 130, 255},
                                  {64, 128, 257},  {520, 66, 256}};

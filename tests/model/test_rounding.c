@@ -1,5 +1,5 @@
-/* Rounding to bfloat16 and binary16: every value of the type stays, every midpoint goes to the even neighbour, everything between
- * goes to the nearer one, in every instruction set. */
+/* Rounding to bfloat16 and binary16: every value of the type stays, every midpoint goes to the even
+ * neighbour, everything between goes to the nearer one, in every instruction set. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

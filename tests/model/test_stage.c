@@ -87,7 +87,8 @@ static void check_several(const model_config_t *config, model_stage_config_t how
     unmake(&three);
 }
 
-/* Every gradient of the table against central differences; a tied weight's is the sum of two. And those of several sequences. */
+/* Every gradient of the table against central differences; a tied weight's is the sum of two. And those of
+ * several sequences. */
 static void check_gradients(const char *what, const model_config_t *config, model_stage_config_t how)
 {
     whole_t w = {0};
@@ -238,7 +239,8 @@ static void architectures(void **state)
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_SELECTIVE});
 }
 
-/* Experts with room for all, with too little room (positions are dropped), one choice, gates and the balance loss. */
+/* Experts with room for all, with too little room (positions are dropped), one choice, gates and the
+ * balance loss. */
 static void experts(void **state)
 {
     (void)state;
@@ -279,7 +281,8 @@ static void experts(void **state)
     check_gradients("experts behind a post-norm", &c, (model_stage_config_t){.split = 1});
 }
 
-/* Validation and logits see the model without dropout of any kind: to the bit what one that has none computes. */
+/* Validation and logits see the model without dropout of any kind: to the bit what one that has none
+ * computes. */
 static void no_dropout_in_evaluation(void **state)
 {
     (void)state;
@@ -435,7 +438,7 @@ static void refusals(void **state)
     unmake(&w);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* What slots hold is what the header of each kind of recomputation says, to the byte. */
 static void memory(void **state)

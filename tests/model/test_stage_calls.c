@@ -13,7 +13,7 @@
 #include "model/network/stage/plain_store.h"
 #include "tests/model/whole.h"
 
-/* ---- the store's calls ---------------------------------------------------------------------------------------------- */
+/* ---- the store's calls --------------------------------------------------------------------------------- */
 
 enum { CALLS = 64 };
 typedef struct {
@@ -134,7 +134,7 @@ static void calls_in_order(void **state)
     unmake(&w);
 }
 
-/* ---- several sequences in one call -------------------------------------------------------------------------------------- */
+/* ---- several sequences in one call --------------------------------------------------------------------- */
 
 enum { BATCH = 3 };
 typedef struct {

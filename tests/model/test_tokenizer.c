@@ -1,5 +1,5 @@
-/* Tokenizers: equal to a plain reference on text of any form, and exactly reversible on any bytes. What files say and what is
- * refused: test_tokenizer_files.c. */
+/* Tokenizers: equal to a plain reference on text of any form, and exactly reversible on any bytes. What files
+ * say and what is refused: test_tokenizer_files.c. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include "model/random.h"
 #include "tests/model/vocabulary.h"
 
-/* ---- the reference ------------------------------------------------------------------------------------------------- */
+/* ---- the reference ------------------------------------------------------------------------------------- */
 
 static int kind(char c)
 {
@@ -121,7 +121,7 @@ static void like_the_reference(void **state)
     }
 }
 
-/* ---- back and forth --------------------------------------------------------------------------------------------------- */
+/* ---- back and forth ------------------------------------------------------------------------------------ */
 
 static size_t put_utf8(unsigned char *out, uint32_t c)
 {
@@ -211,7 +211,8 @@ static void not_utf8(void **state)
     model_tokenizer_destroy(tokenizer);
 }
 
-/* A piece of a megabyte, in no time that anyone would notice: a merge that looks at all of it each time takes hours. */
+/* A piece of a megabyte, in no time that anyone would notice: a merge that looks at all of it each time
+ * takes hours. */
 static void long_piece(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Tokenizers' files: the same vocabulary is the same from every kind of file, what differs has another hash, and what is not
- * supported is refused by name. */
+/* Tokenizers' files: the same vocabulary is the same from every kind of file, what differs has another hash,
+ * and what is not supported is refused by name. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Token files: Gyre's own written and read, those of other programs read, and every way they can be damaged. */
+/* Token files: Gyre's own written and read, those of other programs read, and every way they can be
+ * damaged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +81,7 @@ static int teardown(void **state)
     return system(command);
 }
 
-/* ---- Gyre's --------------------------------------------------------------------------------------------------- */
+/* ---- Gyre's -------------------------------------------------------------------------------------------- */
 
 static const model_token_t sample[] = {5, 0, 65535, 7, 300, 12, 9};
 
@@ -140,7 +141,8 @@ static void own_layout(void **state)
     assert_int_equal(unlink(at("a.gyt")), 0);
 }
 
-/* Any changed bit is noticed, in the header and the ends at once, elsewhere by verify; so is any missing byte. */
+/* Any changed bit is noticed, in the header and the ends at once, elsewhere by verify; so is any missing
+ * byte. */
 static void own_damaged(void **state)
 {
     (void)state;
@@ -213,7 +215,7 @@ static void writer_refuses(void **state)
     assert_int_not_equal(access(at("c.gyt"), F_OK), 0);
 }
 
-/* ---- others' ---------------------------------------------------------------------------------------------------- */
+/* ---- others' ------------------------------------------------------------------------------------------- */
 
 static void put_llmc(const char *name, uint32_t magic, uint32_t version, uint32_t count,
                      const model_token_t *ids, size_t have)

@@ -31,7 +31,7 @@ static inline void put(const char *name, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* ---- a vocabulary in three kinds of files ------------------------------------------------------------------------ */
+/* ---- a vocabulary in three kinds of files -------------------------------------------------------------- */
 
 /* Words as text; in the files a space is U+0120, a line's end U+010A. */
 static const char *const merge[][2] = {

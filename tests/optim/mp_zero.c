@@ -1,6 +1,7 @@
 /* ranks: 1 2 3 4 */
-/* tests/optim/mp_zero.c: ZeRO stages 0 to 3 over data, tensor and pipeline parallelism: weights and norms are, to the bit, those
- * of one process; memory and traffic are what the formulas say. What goes wrong: mp_zero_drift.c. */
+/* tests/optim/mp_zero.c: ZeRO stages 0 to 3 over data, tensor and pipeline parallelism: weights and norms
+ * are, to the bit, those of one process; memory and traffic are what the formulas say. What goes wrong:
+ * mp_zero_drift.c. */
 #include "tests/optim/zero_train.h"
 
 /* All stages on one layout of the ranks, with what else there is spread over the trials. */

@@ -1,12 +1,13 @@
 /* ranks: 2 3 4 */
-/* tests/optim/mp_zero_bytes.c: what ZeRO says that it has sent is what the library sent: the bytes of each group's communicator
- * (gyre_comm_stats) are those of optim_zero_step_t.sent, in every stage, with uneven shares and shards, 16 bits, and several
- * micro-batches.
+/* tests/optim/mp_zero_bytes.c: what ZeRO says that it has sent is what the library sent: the bytes of each
+ * group's communicator (gyre_comm_stats) are those of optim_zero_step_t.sent, in every stage, with uneven
+ * shares and shards, 16 bits, and several micro-batches.
  *
- * The counters are those of a bandwidth-optimal algorithm, so such algorithms are forced: pairwise, which sends on each rank
- * what the formula says of that rank (but for all-reduce, whose shards the library cuts itself), and, where the number of
- * ranks is a power of two, butterfly, which sends as much on all ranks together. (A ring that keeps the canonical order
- * carries several partial sums, and small messages on one host are posted whole for all to read.) */
+ * The counters are those of a bandwidth-optimal algorithm, so such algorithms are forced: pairwise, which
+ * sends on each rank what the formula says of that rank (but for all-reduce, whose shards the library cuts
+ * itself), and, where the number of ranks is a power of two, butterfly, which sends as much on all ranks
+ * together. (A ring that keeps the canonical order carries several partial sums, and small messages on one
+ * host are posted whole for all to read.) */
 #include <string.h>
 
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* tests/optim/test_convert.c: conversions in bulk are those of collectives, one by one, for every 16-bit value and around
- * every rounding border. */
+/* tests/optim/test_convert.c: conversions in bulk are those of collectives, one by one, for every 16-bit
+ * value and around every rounding border. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,8 @@ static void check_type(model_precision_t type)
         float want = type == MODEL_BFLOAT16 ? kernel_from_bfloat(half[i]) : kernel_from_half(half[i]);
         assert_memory_equal(&value[i], &want, sizeof want);
     }
-    /* each 16-bit value, moved by some units of its last place in fp32 on either side, half a 16-bit unit among them */
+    /* each 16-bit value, moved by some units of its last place in fp32 on either side, half a 16-bit unit
+     * among them */
     static const int32_t move[] = {0,       1,      -1,     0x1000, 0xfff,  0x1001,
                                    -0x1000, -0xfff, 0x8000, 0x7fff, 0x8001, -0x8000};
     float near[ALL];

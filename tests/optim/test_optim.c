@@ -222,8 +222,8 @@ static void every_node_is_rounded(void **state)
     }
 }
 
-/* Shares lie side by side, and joined over the ranks they are the sum of one rank, for every batch, every number of groups
- * and every number of ranks. */
+/* Shares lie side by side, and joined over the ranks they are the sum of one rank, for every batch, every
+ * number of groups and every number of ranks. */
 static void shares(void **state)
 {
     (void)state;

@@ -54,7 +54,8 @@ static void follows_the_rule(void **state)
                 }
 }
 
-/* GPT-3's: 16 sequences more for each 95th part of 3,906,250, up to 1,536. Far steps cost no more than near ones. */
+/* GPT-3's: 16 sequences more for each 95th part of 3,906,250, up to 1,536. Far steps cost no more than
+ * near ones. */
 static void published(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* tests/optim/test_saver.c: the thread that writes checkpoints: what stays, what goes, what is left out, what fails. */
+/* tests/optim/test_saver.c: the thread that writes checkpoints: what stays, what goes, what is left out,
+ * what fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,7 +167,8 @@ static void keeps(void **unused)
     assert_int_equal(optim_saver_destroy(saver, PATIENT), 1);
     HOLDS(50, 40);
 
-    /* gone on with at 40: 50 is known to be no good and is written anew; a bad one that is older goes, newer ones wait */
+    /* gone on with at 40: 50 is known to be no good and is written anew; a bad one that is older goes,
+     * newer ones wait */
     make_bad(20);
     make_bad(45);
     make_bad(70);
@@ -310,7 +312,8 @@ static void together(void **unused)
     assert_int_equal(optim_snapshot_remove(folder, 6), GYRE_OK);
 }
 
-/* A rank whose state cannot be read, from its first range or a later one on, says so: rank 0 does not wait for its shard. */
+/* A rank whose state cannot be read, from its first range or a later one on, says so: rank 0 does not wait
+ * for its shard. */
 static void unreadable(void **unused)
 {
     (void)unused;

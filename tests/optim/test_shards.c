@@ -1,5 +1,6 @@
-/* tests/optim/test_shards.c: a checkpoint written in one layout and read in another holds the same bytes, for random models
- * and layouts; what cannot be a checkpoint is named. Ranks are slices of the table, with shards cut anywhere. */
+/* tests/optim/test_shards.c: a checkpoint written in one layout and read in another holds the same bytes, for
+ * random models and layouts; what cannot be a checkpoint is named. Ranks are slices of the table, with
+ * shards cut anywhere. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

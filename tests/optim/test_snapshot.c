@@ -1,4 +1,5 @@
-/* tests/optim/test_snapshot.c: checkpoints of a run: written, listed, replaced, removed; every damage is recognised. */
+/* tests/optim/test_snapshot.c: checkpoints of a run: written, listed, replaced, removed; every damage is
+ * recognised. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -328,7 +329,8 @@ static void live_writers(void **unused)
     }
 }
 
-/* Killed between two renames: what is whole gets its name back, from whichever of the two; what is not goes. */
+/* Killed between two renames: what is whole gets its name back, from whichever of the two; what is not
+ * goes. */
 static void restored(void **unused)
 {
     (void)unused;

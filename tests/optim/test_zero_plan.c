@@ -1,4 +1,5 @@
-/* tests/optim/test_zero_plan.c: bytes and traffic of ZeRO against the published formulas, and the cut of shards. */
+/* tests/optim/test_zero_plan.c: bytes and traffic of ZeRO against the published formulas, and the cut of
+ * shards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,8 +20,8 @@ static model_params_t *table(int untied)
     return params;
 }
 
-/* Persistent bytes per parameter, times N, in stage `stage` of N ranks: Rajbhandari et al. 2020, figure 1, and the same sum for
- * fp32 gradients and for training in fp32. */
+/* Persistent bytes per parameter, times N, in stage `stage` of N ranks: Rajbhandari et al. 2020, figure 1,
+ * and the same sum for fp32 gradients and for training in fp32. */
 static size_t formula(int stage, size_t n, size_t weights, size_t gradients, size_t state)
 {
     return (stage < 3 ? n : 1) * weights + (stage < 2 ? n : 1) * gradients + (stage < 1 ? n : 1) * state;
@@ -56,8 +57,8 @@ static void test_bytes(void **unused)
     model_params_destroy(params);
 }
 
-/* All ranks together send 2 (N - 1) elements per parameter where they all-reduce gradients, the same in stages 1 and 2, and
- * half as much again in stage 3, but for the embeddings, which backward does not read. */
+/* All ranks together send 2 (N - 1) elements per parameter where they all-reduce gradients, the same in
+ * stages 1 and 2, and half as much again in stage 3, but for the embeddings, which backward does not read. */
 static void test_traffic(void **unused)
 {
     (void)unused;

@@ -1,11 +1,12 @@
-/* tests/optim/zero_train.h: a trial from its beginning to its end: three steps, a checkpoint, and a fourth step in another stage that
- * has loaded it; each compared with one process, to the bit, and with the formulas for memory and traffic. */
+/* tests/optim/zero_train.h: a trial from its beginning to its end: three steps, a checkpoint, and a fourth
+ * step in another stage that has loaded it; each compared with one process, to the bit, and with the
+ * formulas for memory and traffic. */
 #ifndef TESTS_OPTIM_ZERO_TRAIN_H
 #define TESTS_OPTIM_ZERO_TRAIN_H
 
 #include "tests/optim/zero_trial.h"
 
-/* ---- checks --------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------------- */
 
 static inline void check_formulas(const job_t *job, const trial_t *t, const optim_zero_t *zero,
                                   const optim_zero_step_t *step)

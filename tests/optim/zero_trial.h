@@ -66,7 +66,7 @@ static inline float gradient(const trial_t *t, size_t row, size_t element, size_
     return (noise(row, element, sequence, step) + 0.25f * weight) * (float)scale;
 }
 
-/* ---- the reference ------------------------------------------------------------------------------------------------------------ */
+/* ---- the reference ------------------------------------------------------------------------------------- */
 
 static inline float *zeros(size_t n)
 {
@@ -155,7 +155,7 @@ static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *
     free(grad);
 }
 
-/* ---- the model ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the model ----------------------------------------------------------------------------------------- */
 
 static inline void unit_of(const model_params_t *p, size_t row, size_t *begin, size_t *end)
 {
@@ -271,7 +271,8 @@ static inline const model_store_t_f32 *store_of(const job_t *job, optim_zero_t *
     return &store;
 }
 
-/* Rows [first, end), a stage's, sequences [from, to): forward from below, or backward from above, unit by unit. */
+/* Rows [first, end), a stage's, sequences [from, to): forward from below, or backward from above, unit by
+ * unit. */
 static inline void run_pass(job_t *job, const trial_t *t, const model_store_t_f32 *store, size_t first,
                             size_t last, size_t from, size_t to, int backward, double scale)
 {
@@ -349,7 +350,7 @@ static inline void run_step(job_t *job, const trial_t *t, optim_zero_t *zero, op
     CHECK(exposed > 0 || !job->groups.dp);
 }
 
-/* ---- layouts -------------------------------------------------------------------------------------------------------------------- */
+/* ---- layouts ------------------------------------------------------------------------------------------- */
 
 static inline gyre_comm_t *split(job_t *job, size_t size, size_t color)
 {

@@ -5,10 +5,11 @@
  * nothing is allocated after the first step, and a callback's error ends the step everywhere.
  *
  *   mp_pipe                            checks that
- *   mp_pipe measure [M [US [COUNT]]]   prints the measured bubble of every schedule next to its formula: M micro-batches;
- *                                      layers of a rank that take US microseconds forward and twice that backward, asleep,
- *                                      so that cores do not matter; COUNT elements of 8 bytes
- *                                      between stages */
+ *   mp_pipe measure [M [US [COUNT]]]   prints the measured bubble of every schedule next to its formula: M
+ *   micro-batches;
+ *                                      layers of a rank that take US microseconds forward and twice that
+ *                                      backward, asleep, so that cores do not matter; COUNT elements of 8
+ *                                      bytes between stages */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,8 +22,8 @@
 
 enum { MOST_STAGES = 16, MOST_BATCHES = 8, SMALL = 96, LARGE = 3000, STEPS = 3 };
 
-/* A stage: out = in * multiplier + addend, element by element, in arithmetic modulo 2^64. Its weight gradient folds
- * sum(in * d_out) of the micro-batches in their order, so another order gives another number. */
+/* A stage: out = in * multiplier + addend, element by element, in arithmetic modulo 2^64. Its weight gradient
+ * folds sum(in * d_out) of the micro-batches in their order, so another order gives another number. */
 typedef struct {
     const pipe_schedule_t *schedule;
     pipe_executor_t *executor;
@@ -378,7 +379,7 @@ static void refusals(gyre_comm_t *comm)
     pipe_schedule_destroy(schedule);
 }
 
-/* ---- the measured bubble ------------------------------------------------------------------------------------- */
+/* ---- the measured bubble ------------------------------------------------------------------------------- */
 
 typedef struct {
     long forward_us, input_us, weight_us; /* of a chunk */

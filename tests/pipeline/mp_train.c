@@ -1,9 +1,9 @@
 /* ranks: 1 2 3 4 */
-/* tests/pipeline/mp_train.c: ten training steps on every number of ranks: loss, gradient norm and weights are, to the bit, what one process
- * computes without any of it: a stage for one sequence after another (or for those that have one gradient), the tree over the batch
- * written out, AdamW row by row.
- * The norm is that of the exact sum of squares. What ZeRO 3 sends under a pipeline is counted, and batches change their size between
- * steps: down, up, with split backward passes and with state in a file.
+/* tests/pipeline/mp_train.c: ten training steps on every number of ranks: loss, gradient norm and weights
+ * are, to the bit, what one process computes without any of it: a stage for one sequence after another (or
+ * for those that have one gradient), the tree over the batch written out, AdamW row by row.
+ * The norm is that of the exact sum of squares. What ZeRO 3 sends under a pipeline is counted, and batches
+ * change their size between steps: down, up, with split backward passes and with state in a file.
  *
  *   mp_train              checks that, for data parallelism over all ranks and for another layout of them
  *   mp_train FOLDER       one rank: also writes what tests/model/torch_compare.py compares with PyTorch
@@ -70,7 +70,7 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
     return GYRE_OK;
 }
 
-/* ---- the reference ---------------------------------------------------------------------------------------------- */
+/* ---- the reference ------------------------------------------------------------------------------------- */
 
 static void make_reference(job_t *job)
 {
@@ -102,7 +102,8 @@ static void free_reference(job_t *job)
     free(job->grad);
 }
 
-/* Losses of n sequences, to loss; the one gradient of each weight that they have to out, unless it is NULL. */
+/* Losses of n sequences, to loss; the one gradient of each weight that they have to out, unless it is
+ * NULL. */
 static void leaf(job_t *job, size_t first, size_t n, double *loss, float *out)
 {
     model_token_t tokens[LEAF][SEQ], targets[LEAF][SEQ];
@@ -119,7 +120,8 @@ static void leaf(job_t *job, size_t first, size_t n, double *loss, float *out)
         CHECK(model_stage_backward_batch_f32(job->stage, 0, n, 1.0f, NULL, NULL) == GYRE_OK);
 }
 
-/* Losses and the sum of the gradients of leaves [first, first + n) of the batch: the tree as it is defined. */
+/* Losses and the sum of the gradients of leaves [first, first + n) of the batch: the tree as it is
+ * defined. */
 static void sum_leaves(job_t *job, size_t first, size_t n, float *out)
 {
     const optim_batch_t batch = optim_batch_complete(&job->batch);
@@ -172,7 +174,7 @@ static void update(job_t *job, double norm, double rate)
     }
 }
 
-/* ---- what PyTorch is compared with --------------------------------------------------------------------------------- */
+/* ---- what PyTorch is compared with --------------------------------------------------------------------- */
 
 static void save(const job_t *job, const char *name, const float *flat)
 {
@@ -255,8 +257,9 @@ static void compare_weights(const job_t *job, pipe_train_t *train, int rank)
     }
 }
 
-/* Without tensor parallelism all ranks together send 2 (n - 1) elements per gradient, n ranks being data-parallel, and in stage 3 with
- * m micro-batches (2 m + 1) (n - 1), less m times the embeddings, which backward does not read; with `keep` 2 (n - 1). */
+/* Without tensor parallelism all ranks together send 2 (n - 1) elements per gradient, n ranks being
+ * data-parallel, and in stage 3 with m micro-batches (2 m + 1) (n - 1), less m times the embeddings, which
+ * backward does not read; with `keep` 2 (n - 1). */
 static void check_traffic(const job_t *job, gyre_comm_t *world, const pipe_layout_t *l, int keep,
                           const optim_zero_step_t *step)
 {
@@ -318,7 +321,7 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
     free_reference(job);
 }
 
-/* ---- what ZeRO 3 sends under a pipeline, and other batches in between -------------------------------------------------- */
+/* ---- what ZeRO 3 sends under a pipeline, and other batches in between ---------------------------------- */
 
 static pipe_train_config_t config_of(const job_t *job, const pipe_layout_t *layout)
 {
@@ -329,7 +332,8 @@ static pipe_train_config_t config_of(const job_t *job, const pipe_layout_t *layo
                                  .seed = SEED};
 }
 
-/* Stage 3 sends 2 m + 1 values per parameter under a pipeline as without one, and 2 where weights are kept. */
+/* Stage 3 sends 2 m + 1 values per parameter under a pipeline as without one, and 2 where weights are
+ * kept. */
 static void gathers(job_t *job, gyre_comm_t *world)
 {
     const pipe_layout_t cut[] = {{.tp = 1, .pp = 1, .zero = 3, .micro_batch = 2, .schedule = PIPE_1F1B},
@@ -353,8 +357,8 @@ static void gathers(job_t *job, gyre_comm_t *world)
     job->shape.untied = 0;
 }
 
-/* Bytes of all kinds, but for buckets on their way: a rank whose share is smaller takes one more where it cannot wait (docs/zero.md).
- * *sums: those of the sums over its sequences. */
+/* Bytes of all kinds, but for buckets on their way: a rank whose share is smaller takes one more where it
+ * cannot wait (docs/zero.md). *sums: those of the sums over its sequences. */
 static size_t held(pipe_train_t *train, size_t *sums)
 {
     size_t bytes[OPTIM_MEMORY_KINDS], all = 0;
@@ -365,8 +369,8 @@ static size_t held(pipe_train_t *train, size_t *sums)
     return all + pipe_train_activation_bytes(train);
 }
 
-/* A batch of 8 sequences, then 3 (which feed not all of four ranks), then 8: the steps are those of one process, a run that was
- * made for the size, the memory is that of before. */
+/* A batch of 8 sequences, then 3 (which feed not all of four ranks), then 8: the steps are those of one
+ * process, a run that was made for the size, the memory is that of before. */
 static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout, const char *offload)
 {
     static const size_t sizes[] = {8, 8, 3, 3, 8, 8};

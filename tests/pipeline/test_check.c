@@ -1,4 +1,5 @@
-/* tests/pipeline/test_check.c: schedules that were tampered with are refused, and the message names the action. */
+/* tests/pipeline/test_check.c: schedules that were tampered with are refused, and the message names the
+ * action. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,8 +102,8 @@ static void test_messages(void **state)
     s->action[1][i].peer = 0;
     refused(s, "send-act of chunk 0 (stage 1), micro-batch 0, to rank 0",
             "the neighbouring stage is not on that rank");
-    /* both lists are sound, but the two kinds of messages between one pair of ranks are taken in another order than
-     * they are sent */
+    /* both lists are sound, but the two kinds of messages between one pair of ranks are taken in another
+     * order than they are sent */
     s = make(PIPE_INTERLEAVED, 2, 2, 4);
     size_t first = 0, next;
     for (next = 0; s->action[0][next].op != PIPE_RECV_GRAD; next++)
@@ -124,8 +125,8 @@ static void test_deadlock(void **state)
             "rank 1, action 1: recv-act of chunk 0 (stage 1), micro-batch 1");
 }
 
-/* Sound lists that would run if messages were buffered somewhere; with the slots that there are they do not: rank 0 sends all before
- * it takes anything, rank 1 takes nothing more until its gradients are taken. */
+/* Sound lists that would run if messages were buffered somewhere; with the slots that there are they do not:
+ * rank 0 sends all before it takes anything, rank 1 takes nothing more until its gradients are taken. */
 static void test_slots_deadlock(void **state)
 {
     (void)state;
@@ -226,7 +227,8 @@ static void test_bounds(void **state)
     refused(s, "rank 0 leaves 3 weight gradients", "zb-h1 promises 1");
 }
 
-/* Taking any action out, doing any twice, changing any part of any action: all refused, each naming a rank. */
+/* Taking any action out, doing any twice, changing any part of any action: all refused, each naming a
+ * rank. */
 static void test_every_action(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Layouts: which are legal, what the message offers instead, and that places and layers add up to the whole. */
+/* Layouts: which are legal, what the message offers instead, and that places and layers add up to the
+ * whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -325,7 +326,8 @@ static void places_and_layers(void **state)
         }
 }
 
-/* With the embedding and the head as a layer each: every stage has a layer, and the slots differ by one at most. */
+/* With the embedding and the head as a layer each: every stage has a layer, and the slots differ by one at
+ * most. */
 static void balanced(void **state)
 {
     (void)state;

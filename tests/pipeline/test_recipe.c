@@ -1,4 +1,5 @@
-/* tests/pipeline/test_recipe.c: every recipe of examples/recipes: what it says, and what its tiny form keeps. */
+/* tests/pipeline/test_recipe.c: every recipe of examples/recipes: what it says, and what its tiny form
+ * keeps. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* tests/pipeline/test_schedule.c: every schedule of up to 16 ranks, 64 micro-batches and 4 chunks is proved, holds as much as it promises
- * and no less, and has the bubble of its formula in virtual time. */
+/* tests/pipeline/test_schedule.c: every schedule of up to 16 ranks, 64 micro-batches and 4 chunks is proved,
+ * holds as much as it promises and no less, and has the bubble of its formula in virtual time. */
 /* takes: 3 */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
@@ -101,8 +101,8 @@ static void test_large_shapes(void **state)
         check_shape(&shapes[i]);
 }
 
-/* What the papers say, in their words: of 1F1B's bubble zero-bubble H1 leaves a third, interleaving one in v, ZB-V next to
- * nothing. */
+/* What the papers say, in their words: of 1F1B's bubble zero-bubble H1 leaves a third, interleaving one in v,
+ * ZB-V next to nothing. */
 static void test_bubbles(void **state)
 {
     (void)state;

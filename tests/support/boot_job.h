@@ -1,11 +1,13 @@
-/* tests/support/boot_job.h: jobs of several ranks inside one test, as threads or as forked processes, over loopback. */
+/* tests/support/boot_job.h: jobs of several ranks inside one test, as threads or as forked processes, over
+ * loopback. */
 #ifndef TESTS_BOOT_JOB_H
 #define TESTS_BOOT_JOB_H
 
 #include "comm/boot/bootstrap.h"
 #include "comm/watch/watch.h"
 
-/* In a rank's body: gives the line back that failed (0 is success). cmocka's asserts work on the main thread only. */
+/* In a rank's body: gives the line back that failed (0 is success). cmocka's asserts work on the main
+ * thread only. */
 #define RANK_CHECK(condition)                                                                  \
     do {                                                                                       \
         if (!(condition)) {                                                                    \
@@ -35,7 +37,8 @@ typedef int (*boot_body_t)(comm_boot_t *boot, comm_watch_t *watch, void *arg);
 
 /* Runs all ranks as threads: join, body, barrier-free graceful leave. Returns how many failed. */
 int boot_job_threads(int n, int watched, boot_body_t body, void *arg);
-/* The same as forked processes; codes: [n], wait status of each (may be NULL). `seconds`: then they are killed. */
+/* The same as forked processes; codes: [n], wait status of each (may be NULL). `seconds`: then they are
+ * killed. */
 int boot_job_processes(int n, int watched, boot_body_t body, void *arg, int *codes, double seconds);
 
 #endif

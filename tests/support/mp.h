@@ -1,7 +1,7 @@
 /* tests/support/mp.h: for multi-rank test programs (tests/<room>/mp_*.c), run by ucx-run.
  *
- * Each rank checks for itself; the first failed check of a rank prints where and ends it with status 1, and ucx-run ends the
- * others. */
+ * Each rank checks for itself; the first failed check of a rank prints where and ends it with status 1, and
+ * ucx-run ends the others. */
 #ifndef TESTS_MP_H
 #define TESTS_MP_H
 

@@ -1,5 +1,5 @@
-/* tests/tools/stuck.c: a job that gets stuck, for test_gyre_doctor_job.sh: after some collectives rank 2 does what its
- * argument says while the others go into the next one: compute, sleep. */
+/* tests/tools/stuck.c: a job that gets stuck, for test_gyre_doctor_job.sh: after some collectives rank 2 does
+ * what its argument says while the others go into the next one: compute, sleep. */
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,9 @@
-/* tests/tools/test_gyre_train.c: gyre-train's option table, ranges of steps, record and drawings, on made-up runs.
+/* tests/tools/test_gyre_train.c: gyre-train's option table, ranges of steps, record and drawings, on made-up
+ * runs.
  *
  *   test_gyre_train          checks
- *   test_gyre_train FOLDER   also leaves report.html, trace.json and board/ of a made-up run there, for test_gyre_train.sh to parse */
+ *   test_gyre_train FOLDER   also leaves report.html, trace.json and board/ of a made-up run there, for
+ *   test_gyre_train.sh to parse */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,7 +96,8 @@ static void test_ranges(void **state)
     assert_true(from == 1 && to == 1);
 }
 
-/* What a checkpoint says of the options of this command line, and whether one with other options may go on with it. */
+/* What a checkpoint says of the options of this command line, and whether one with other options may go on
+ * with it. */
 static json_t *options_then(int argc, char **argv)
 {
     train_config_t options;
@@ -415,7 +418,8 @@ static void test_page(void **state)
     train_config_free(&options);
 }
 
-/* A run that diverges leaves lines that every reader of JSON takes, and that are read back as what they were. */
+/* A run that diverges leaves lines that every reader of JSON takes, and that are read back as what they
+ * were. */
 static void test_not_finite(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* tests/tools/test_plan.c: gyre-plan's estimates against formulas to the byte, and against published measurements. */
+/* tests/tools/test_plan.c: gyre-plan's estimates against formulas to the byte, and against published
+ * measurements. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,8 +64,9 @@ static plan_time_t seconds(const char *text)
     return t;
 }
 
-/* 16, 4 + 12/N, 2 + 14/N, 16/N bytes per parameter (Rajbhandari et al. 2020); with fp32 gradients 18, 6 + 12/N, 2 + 16/N, 18/N
- * (Megatron-LM's distributed optimizer); fp32 16, 8 + 8/N, 4 + 12/N, 16/N. Shards that do not divide are rounded up. */
+/* 16, 4 + 12/N, 2 + 14/N, 16/N bytes per parameter (Rajbhandari et al. 2020); with fp32 gradients 18, 6 +
+ * 12/N, 2 + 16/N, 18/N (Megatron-LM's distributed optimizer); fp32 16, 8 + 8/N, 4 + 12/N, 16/N. Shards
+ * that do not divide are rounded up. */
 static void state_bytes(void **state)
 {
     (void)state;
@@ -94,7 +96,8 @@ static void state_bytes(void **state)
             }
 }
 
-/* gyre-train's own plan holds what the formulas say: whole parts exactly, shards up to the unit that they are cut in. */
+/* gyre-train's own plan holds what the formulas say: whole parts exactly, shards up to the unit that they
+ * are cut in. */
 static void trainer(void **state)
 {
     (void)state;
@@ -195,7 +198,8 @@ static void close_to(double value, double wanted, double part)
 static void volumes(void **state)
 {
     (void)state;
-    /* 8 b s h (t-1)/t elements of 2 bytes per layer and micro-batch, 12 with full recomputation, and the ends' */
+    /* 8 b s h (t-1)/t elements of 2 bytes per layer and micro-batch, 12 with full recomputation, and the
+     * ends' */
     const double ends = 4 * (4 * (double)SBH * 7 / 8 * 2 + 24 * 2048 * 7.0 / 8),
                  layer = 4 * 10 * (double)SBH * 7 / 8 * 2;
     close_to(seconds(GPT3 "--dp 1 --pp 1 --layers 10 --recompute none --global-batch 4").volume.tp,
@@ -211,14 +215,16 @@ static void volumes(void **state)
         snprintf(text, sizeof text, "--dtype bf16 --grad-dtype bf16 --dp 8 --global-batch 8 --zero %d", zero);
         close_to(seconds(text).volume.dp, (zero == 3 ? 3 : 2) * 124439808.0 * 7 / 8 * 2, 1e-9);
     }
-    /* 2 b s h per boundary and micro-batch: a stage in the middle has two; sequence parallelism sends shards */
+    /* 2 b s h per boundary and micro-batch: a stage in the middle has two; sequence parallelism sends
+     * shards */
     plan_base_t base;
     plan_question_t q = question(GPT3 "--dp 1 --tp 8 --pp 4 --layers 8 --global-batch 8", &base);
     for (size_t s = 0; s < 4; s++)
         close_to(plan_volume(&q.recipe, &base, s).pp, 8 * (s == 0 || s == 3 ? 1 : 2) * (double)SBH * 2, 1e-9);
     q.recipe.layout.sequence = 1;
     close_to(plan_volume(&q.recipe, &base, 1).pp, 2 * (double)SBH * 2, 1e-9);
-    /* attention's half; a token's copies go to two experts and back, forward and backward, each 1/t of them from a rank */
+    /* attention's half; a token's copies go to two experts and back, forward and backward, each 1/t of
+     * them from a rank */
     const double moe = 8192.0 * 4096 * 2 * 7 / 8;
     close_to(seconds("--recipe examples/recipes/mixtral-8x7b.json --pp 1 --dp 1 --layers 10 --global-batch 1 "
                      "--recompute none")
@@ -244,7 +250,8 @@ static plan_rows_t read(const char *text, plan_question_t *q)
     return rows;
 }
 
-/* Errors of the step over rows that were not fitted; *contradict: rows whose printed TFLOP/s are off by more than `part`. */
+/* Errors of the step over rows that were not fitted; *contradict: rows whose printed TFLOP/s are off by
+ * more than `part`. */
 static plan_errors_t errors_of(const plan_rows_t *rows, const plan_question_t *q,
                                const plan_machine_t *machine, double part, size_t *contradict)
 {
@@ -287,7 +294,8 @@ static void published_times(void **state)
     assert_true(e.median < 0.10);
     plan_rows_free(&rows);
 
-    /* 129 timed rows; five tell the machine, 124 are blind; one contradicts itself (docs/data/bloom-sweep.txt) */
+    /* 129 timed rows; five tell the machine, 124 are blind; one contradicts itself
+     * (docs/data/bloom-sweep.txt) */
     rows = read("--recipe examples/recipes/bloom-176b.json --rows docs/data/bloom-sweep.txt --inter 6.25 "
                 "--fit 31,33,79,80,84",
                 &q);

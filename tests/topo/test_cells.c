@@ -4,7 +4,8 @@
 
 enum { WORDS = 4, MOST = 64 };
 
-/* Rank r may use the PUs first[r] .. first[r] + many - 1, by the system's numbers, and more where it has many. */
+/* Rank r may use the PUs first[r] .. first[r] + many - 1, by the system's numbers, and more where it has
+ * many. */
 static int cells_of(const topo_t *topo, int ranks, const int *first, int many, int *cells)
 {
     uint64_t masks[MOST][WORDS] = {{0}};

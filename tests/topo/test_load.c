@@ -147,7 +147,8 @@ static void this_machine(void **state)
     topo_free(topo);
 }
 
-/* In a child: bound to one PU, sees that one only, but numbers and signature are those of the whole machine. */
+/* In a child: bound to one PU, sees that one only, but numbers and signature are those of the whole
+ * machine. */
 static int confined(uint64_t signature, const topo_core_t *wanted, int pu)
 {
     cpu_set_t set;

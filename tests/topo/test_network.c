@@ -156,8 +156,8 @@ static void dragonfly(void **state)
     }
 }
 
-/* With as many groups as there can be, one cable joins each two of them: it leaves a group where the way back enters it, and
- * no router holds more of them than it has ports. */
+/* With as many groups as there can be, one cable joins each two of them: it leaves a group where the way back
+ * enters it, and no router holds more of them than it has ports. */
 static void gates(void **state)
 {
     (void)state;

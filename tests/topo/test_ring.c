@@ -73,7 +73,8 @@ static int trip_length(int n, const unsigned char *near, const int *order)
     return sum;
 }
 
-/* Distances without any order: nearest neighbour alone leaves much, and no 2-opt swap may be left that helps. */
+/* Distances without any order: nearest neighbour alone leaves much, and no 2-opt swap may be left that
+ * helps. */
 static void local_optimum(void **state)
 {
     (void)state;

@@ -20,7 +20,8 @@ static int depth_of(int n, int rank, int tree, int limit)
     return depth;
 }
 
-/* One root; parent and child agree about each other; every rank reaches the root within ceil(log2 n) + 1 steps. */
+/* One root; parent and child agree about each other; every rank reaches the root within ceil(log2 n) + 1
+ * steps. */
 static void expect_spanning(int n, int tree)
 {
     int roots = 0, edges = 0, limit = topo_butterfly_levels(n) + 1;

@@ -39,7 +39,8 @@ static int count(const unsigned char *buf, unsigned char value)
     return found;
 }
 
-/* Rank 0 receives, rank 1 sends, `who` aborts when the first bytes have come, or after a moment. 1: that was midway. */
+/* Rank 0 receives, rank 1 sends, `who` aborts when the first bytes have come, or after a moment. 1: that
+ * was midway. */
 static int midway(gyre_comm_t *comm, int who)
 {
     gyre_request_t *request;

@@ -1,8 +1,9 @@
 /* ranks: 2 3 */
-/* tests/verbs/mp_storm.c: what transports find hard. Messages of every awkward length and alignment, far more of them under way
- * than any ring has places; buffers that are freed and mapped anew at the same address with other pages; several communicators
- * at once; a thousand small messages before the peer receives one; every collective in between. It runs over whatever
- * transport the job uses: over shared memory with make check, over verbs with make check-verbs. */
+/* tests/verbs/mp_storm.c: what transports find hard. Messages of every awkward length and alignment, far more
+ * of them under way than any ring has places; buffers that are freed and mapped anew at the same address with
+ * other pages; several communicators at once; a thousand small messages before the peer receives one; every
+ * collective in between. It runs over whatever transport the job uses: over shared memory with make check,
+ * over verbs with make check-verbs. */
 #include "tests/support/mp.h"
 
 #include <string.h>
@@ -114,8 +115,8 @@ static void flood(int count, size_t bytes)
     free(buffers);
 }
 
-/* To and fro with the shortest messages, then many one way, then a peer that keeps the other waiting until it sleeps: short messages
- * go another way to a rank that watches for them, and it must be awake to do so. */
+/* To and fro with the shortest messages, then many one way, then a peer that keeps the other waiting until it
+ * sleeps: short messages go another way to a rank that watches for them, and it must be awake to do so. */
 static void naps(int rounds)
 {
     enum { QUICK = 70, MANY = 150, LONGEST = 40 };
@@ -176,7 +177,8 @@ static void remapped(size_t bytes, int rounds)
     }
 }
 
-/* Operations of several communicators are under way at the same time; they must not meet each other's messages. */
+/* Operations of several communicators are under way at the same time; they must not meet each other's
+ * messages. */
 static void communicators(int count, unsigned char *arena)
 {
     enum { COMMS = 4, WORDS = 20011 };

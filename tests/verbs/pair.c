@@ -2,7 +2,8 @@
  * ib_write_lat, ib_write_bw and ucx_perftest, and measured as they measure.
  *
  *   pair lat BYTES COUNT          rank 0 and 1 send one message to and fro: half a round trip: median over
- *                                 blocks of ten, since under emulation a reading of the clock is a system call
+ *                                 blocks of ten, since under emulation a reading of the clock is a system
+ *                                 call
  *   pair bw BYTES COUNT [DEPTH]   rank 0 sends COUNT messages to rank 1, DEPTH (8) under way at a time
  *
  * Rank 0 prints "lat_us X" or "bw_mib_s X" (2^20 bytes per second, as the others count). Every message is

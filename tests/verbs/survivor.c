@@ -2,11 +2,11 @@
  *
  *   survivor VICTIM BYTES AFTER_MS [WHAT]   WHAT: ring (default), all_reduce or p2p
  *
- * All ranks exchange messages of BYTES without end; rank VICTIM (of the job) kills itself with SIGKILL after AFTER_MS, from a second
- * thread, hence while a transfer is under way. Each survivor prints one line:
+ * All ranks exchange messages of BYTES without end; rank VICTIM (of the job) kills itself with SIGKILL after
+ * AFTER_MS, from a second thread, hence while a transfer is under way. Each survivor prints one line:
  *   survivor R: MS ms after its last good operation: TEXT
- * and exits with 0 if the operation failed (3 if it did not within 30 s). The time is an upper bound of what it took to notice:
- * it includes the operation that was under way. */
+ * and exits with 0 if the operation failed (3 if it did not within 30 s). The time is an upper bound of what
+ * it took to notice: it includes the operation that was under way. */
 #include "tests/support/mp.h"
 
 #include <pthread.h>

@@ -38,7 +38,8 @@ typedef struct {
     int holders_n;
 } recorders_t;
 
-/* Recorders of live processes of this host, and files "gyre-*.rec" below `dir` ("": none). 0: out of memory. */
+/* Recorders of live processes of this host, and files "gyre-*.rec" below `dir` ("": none). 0: out of
+ * memory. */
 int recorders_find(const char *dir, recorders_t *found);
 /* Adds one file and returns its index. -1, and a line on stderr: it cannot be read, or is not a recorder. */
 int recorders_add_file(const char *path, recorders_t *found);
@@ -85,7 +86,8 @@ typedef struct {
     char host[256];  /* this one */
 } job_t;
 
-/* Looks at all recorders of job `id` (exact). On success *job is to be freed by job_free, before `found`. 0: out of memory. */
+/* Looks at all recorders of job `id` (exact). On success *job is to be freed by job_free, before `found`.
+ * 0: out of memory. */
 int job_look(const recorders_t *found, const char *id, job_t *job);
 void job_free(job_t *job);
 extern const comm_recorder_slot_t job_no_slot;

@@ -140,7 +140,7 @@ static void call_or_none(const member_t *m, char text[JOB_CALL_TEXT])
                  m->known && m->slot->state != 0 ? "none yet" : "none: it has not joined the job");
 }
 
-/* ---- ranks that disagree ------------------------------------------------------------------------------------ */
+/* ---- ranks that disagree ------------------------------------------------------------------------------- */
 
 static int same_call(const comm_call_t *a, const comm_call_t *b)
 {
@@ -173,10 +173,10 @@ static int blame_disagreement(const job_t *job, char *text)
     return -1;
 }
 
-/* ---- ranks that ended or failed ------------------------------------------------------------------------------- */
+/* ---- ranks that ended or failed ------------------------------------------------------------------------ */
 
-/* How surely it is a cause and not a victim: 3 killed, or gone, without an error of Gyre's; 2 exited so; 1 after an
- * error of Gyre's; 0 not at all. */
+/* How surely it is a cause and not a victim: 3 killed, or gone, without an error of Gyre's; 2 exited so; 1
+ * after an error of Gyre's; 0 not at all. */
 static int guilt(const member_t *m)
 {
     if (!m->known || m->slot->state == 4)
@@ -249,7 +249,7 @@ static int blame_failure(const job_t *job, char *text)
     return first;
 }
 
-/* ---- ranks that do not come ------------------------------------------------------------------------------------- */
+/* ---- ranks that do not come ---------------------------------------------------------------------------- */
 
 typedef struct {
     int *list;  /* [size] scratch */

@@ -49,7 +49,8 @@ static void process_text(const member_t *m, char *text, size_t bytes)
         snprintf(text, bytes, "%s", job_life_word(m->life));
 }
 
-/* The calls before the newest, newest first, runs of like ones in one: "all_gather #9-#11 (count 4, float)". */
+/* The calls before the newest, newest first, runs of like ones in one: "all_gather #9-#11 (count 4,
+ * float)". */
 static void earlier_text(const member_t *m, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -219,7 +220,7 @@ json_t *job_json(const job_t *job)
                      text, "ranks", ranks);
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------- */
+/* ---- the list ------------------------------------------------------------------------------------------ */
 
 /* The recorder that first has the job's id. */
 static int is_first(const recorders_t *found, int i)

@@ -76,7 +76,8 @@ static void try_window(report_t *report)
     munmap(trial, 4096);
 }
 
-/* Ranks are brothers: one child reads the memory of another, not of its parent, which Yama treats otherwise. */
+/* Ranks are brothers: one child reads the memory of another, not of its parent, which Yama treats
+ * otherwise. */
 static int try_cma(int *err)
 {
     *err = 0;

@@ -44,7 +44,8 @@ static void interfaces(report_t *report)
                    "only the loopback is up");
 }
 
-/* The transports and devices of one of UCX's memory domains; those on a network are noted as ways to other hosts. */
+/* The transports and devices of one of UCX's memory domains; those on a network are noted as ways to other
+ * hosts. */
 static void domain(report_t *report, uct_component_h component, const char *name, char *net, char *local,
                    size_t bytes)
 {

@@ -1,8 +1,9 @@
-/* tools/gyre-perf/cases.c: the collectives: what a size means for each, how it is called, what its bandwidth counts.
+/* tools/gyre-perf/cases.c: the collectives: what a size means for each, how it is called, what its bandwidth
+ * counts.
  *
  * A size is that of the larger buffer, as in nccl-tests: all_gather receives it, reduce_scatter sends it, and
- * each rank's block is size / n rounded down to elements. busbw scales the rate so that it compares with what a
- * link must carry, whatever n is (nccl-tests, PERFORMANCE.md). */
+ * each rank's block is size / n rounded down to elements. busbw scales the rate so that it compares with what
+ * a link must carry, whatever n is (nccl-tests, PERFORMANCE.md). */
 #include "tools/gyre-perf/perf.h"
 
 #include <string.h>
@@ -53,8 +54,8 @@ const char *perf_op_name(perf_op_t op)
     return op == PERF_MULSUM ? "mulsum" : gyre_redop_name((gyre_redop_kind_t)op);
 }
 
-/* Block `which` of n: equal shares of param elements, or for v-variants from small (often zero) to nearly twice
- * the share, together no more than n shares. */
+/* Block `which` of n: equal shares of param elements, or for v-variants from small (often zero) to nearly
+ * twice the share, together no more than n shares. */
 static size_t block(const perf_case_t *c, size_t which)
 {
     if (!c->coll->uneven)

@@ -7,8 +7,9 @@
  *              uint64.
  * float sums  whole numbers, small enough that the sum of all ranks stays below the type's last exact integer
  * `cap`
- *              (2^8 for bfloat16, 2^11 for half, 2^24, 2^53): |v| <= cap / n. Every partial sum in any order is then
- *              exact. If n > cap, only every m-th rank (a different set per element) has a number other than 0.
+ *              (2^8 for bfloat16, 2^11 for half, 2^24, 2^53): |v| <= cap / n. Every partial sum in any order
+ *              is then exact. If n > cap, only every m-th rank (a different set per element) has a number
+ *              other than 0.
  * mulsum      the same with factors 1 and 2 by rank, and room for them. averages    v = h + d, where h is the
  * same on all ranks and the ds of ranks 2j and 2j + 1 cancel: the sum is n h,
  *              the average is h, with no rounding.
@@ -234,7 +235,8 @@ static uint64_t reduced(const perf_case_t *c, int rep, size_t i)
     return is_integer(c->type) ? reduced_integer(c, rep, i) : reduced_float(c, rep, i);
 }
 
-/* The block that element i lies in: the last that starts at or before it (empty ones start where the next does). */
+/* The block that element i lies in: the last that starts at or before it (empty ones start where the next
+ * does). */
 static int block_of(const size_t *displs, int n, size_t i)
 {
     int low = 0, high = n;

@@ -59,7 +59,9 @@ int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world,
     config.timeout_s = o->timeout_s;
     if (gyre_init(&config, world) != GYRE_OK)
         return perf_tell_error(comm_identity_rank_hint(), error, sizeof error);
-    if (o->cuda) { /* 1 + the number of its device, which is this thread's from here on: no call opens a context on device 0 */
+    /* 1 + the number of its device, which is this thread's from here on: no call opens a context on device
+     * 0 */
+    if (o->cuda) {
         o->cuda = 1 + gyre_comm_local_rank(*world) % devices;
         if (base_device_use((base_device_t){BASE_CUDA, o->cuda - 1}) != GYRE_OK)
             return perf_tell_error(gyre_comm_rank(*world), error, sizeof error);

@@ -31,7 +31,8 @@ static void own_cores(char *text, size_t bytes)
     }
 }
 
-/* GB/s of copying `bytes` over and over, at least three times and for about 20 ms: the best of what was seen. */
+/* GB/s of copying `bytes` over and over, at least three times and for about 20 ms: the best of what was
+ * seen. */
 static double copy_rate(unsigned char *to, const unsigned char *from, size_t bytes)
 {
     double best = 0.0;

@@ -1,7 +1,8 @@
 /* tools/gyre-perf/measure.c: buffers, the timing loop, the checked runs.
  *
- * The loop itself does nothing but the operations and one reading of the clock per iteration, counted into a fixed
- * logarithmic histogram: no system call and no allocation of its own, whatever the number of iterations. */
+ * The loop itself does nothing but the operations and one reading of the clock per iteration, counted into a
+ * fixed logarithmic histogram: no system call and no allocation of its own, whatever the number of
+ * iterations. */
 #include "tools/gyre-perf/perf.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@
 
 /* ---- percentiles ---- */
 
-/* Values below 64 have a bucket each; above, an octave is cut into 64, so that a bucket is at most 1/64 of its value wide. */
+/* Values below 64 have a bucket each; above, an octave is cut into 64, so that a bucket is at most 1/64 of
+ * its value wide. */
 static int bucket_of(int64_t ns)
 {
     uint64_t v = ns > 0 ? (uint64_t)ns : 0;
@@ -177,7 +179,8 @@ gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggr
 
 /* ---- checking ---- */
 
-/* Fills the range at `base`, with the pattern first if `poison`, with the input of run `rep` unless it is negative. */
+/* Fills the range at `base`, with the pattern first if `poison`, with the input of run `rep` unless it is
+ * negative. */
 static gyre_status_t put(const perf_case_t *c, const perf_place_t *p, unsigned char *base, int poison,
                          int rep, int in_place)
 {

@@ -1,5 +1,5 @@
-/* tools/gyre-perf/memory.c: --memory cuda: buffers on this rank's device. They are filled and checked in a mirror, host memory of
- * one slot, and copied whole, guards included. */
+/* tools/gyre-perf/memory.c: --memory cuda: buffers on this rank's device. They are filled and checked in a
+ * mirror, host memory of one slot, and copied whole, guards included. */
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>

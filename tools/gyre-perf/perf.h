@@ -136,8 +136,8 @@ size_t perf_case_send_offset(const perf_case_t *c);
 size_t perf_case_recv_offset(const perf_case_t *c);
 gyre_redop_t perf_case_redop(const perf_case_t *c);
 gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv);
-/* The same, non-blocking: sendrecv has two requests, all others one and NULL. After an error, what was started is in
- * `requests` and must be waited for. */
+/* The same, non-blocking: sendrecv has two requests, all others one and NULL. After an error, what was
+ * started is in `requests` and must be waited for. */
 gyre_status_t perf_case_start(const perf_case_t *c, const void *send, void *recv,
                               gyre_request_t *requests[2]);
 void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, double *busbw); /* GB/s */
@@ -146,7 +146,8 @@ void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, do
 /* Parses the command line, makes settings of its flags and joins the job. PERF_OK and *done 0: *world is
  * joined. Else the result is the exit status, and all errors are printed (*done 1: --help or --version). */
 int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world, int *done);
-/* Leaves the job; the exit status. After PERF_ERROR it does not wait: the others learn it from the library. */
+/* Leaves the job; the exit status. After PERF_ERROR it does not wait: the others learn it from the
+ * library. */
 int perf_job_close(gyre_comm_t *world, int code);
 /* Keeps the error of this rank, since cleaning up may fail, too. The library has logged it, unless logging is
  * off. Returns PERF_ERROR. */
@@ -170,10 +171,11 @@ const perf_command_t *perf_command_find(const char *name);
 enum { PERF_PERIOD = 16381 }; /* elements after which inputs repeat; a prime */
 /* Bits of element i of the send buffer of `rank`, in run number `rep`. */
 uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i);
-/* Bits that element i of this rank's receive buffer must have; 0 and no answer in *bits if it must be left alone. */
+/* Bits that element i of this rank's receive buffer must have; 0 and no answer in *bits if it must be left
+ * alone. */
 int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits);
-/* From element i of the receive buffer on, so many elements come from one place in one piece: they repeat like inputs. At
- * least 1; i < recv_count. */
+/* From element i of the receive buffer on, so many elements come from one place in one piece: they repeat
+ * like inputs. At least 1; i < recv_count. */
 size_t perf_expected_run(const perf_case_t *c, size_t i);
 double perf_scale(int rank); /* the factor of mulsum */
 
@@ -221,8 +223,8 @@ typedef struct {
     struct base_stream *stream; /* on it */
     gyre_comm_t *comm;          /* with which both are registered; NULL: not registered */
     gyre_cuda_registration_t *registered[2];
-    unsigned char
-        *mirror; /* host memory of one slot, to fill and to check it in; NULL: buffers are on the host */
+    /* host memory of one slot, to fill and to check it in; NULL: buffers are on the host */
+    unsigned char *mirror;
 } perf_buffers_t;
 gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b);
 void perf_buffers_destroy(perf_buffers_t *b);
@@ -244,7 +246,8 @@ gyre_status_t perf_memory_register(const perf_options_t *o, perf_buffers_t *b, g
 void perf_memory_unregister(perf_buffers_t *b);
 gyre_status_t perf_memory_open(const perf_options_t *o, perf_buffers_t *b, size_t bytes);
 void perf_memory_close(perf_buffers_t *b);
-/* The range at `base` of c->bytes, with its guards: where to write or read it on the host; and back and forth. */
+/* The range at `base` of c->bytes, with its guards: where to write or read it on the host; and back and
+ * forth. */
 unsigned char *perf_memory_on_host(const perf_place_t *p, unsigned char *base);
 gyre_status_t perf_memory_upload(const perf_case_t *c, const perf_place_t *p, unsigned char *base);
 gyre_status_t perf_memory_download(const perf_case_t *c, const perf_place_t *p, unsigned char *base);
@@ -328,7 +331,8 @@ void perf_print_figure(double value, int width); /* after two blanks, with as ma
 json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, json_t *config);
 void perf_config_machine(json_t *config, const perf_machine_t *m);
 void perf_put_time(json_t *object, const char *key);
-/* Out of bounds values, errors and the end time; writes the file and releases it. A PERF_ code, at least `code`. */
+/* Out of bounds values, errors and the end time; writes the file and releases it. A PERF_ code, at least
+ * `code`. */
 int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char *error, int code);
 
 /* ---- --explain: on rank 0 ---- */
@@ -338,7 +342,8 @@ int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_r
                      json_t *row);
 
 /* ---- both orders ---- */
-/* Makes the second communicator, whose reductions may take any order; `comm` keeps the canonical one. Collective. */
+/* Makes the second communicator, whose reductions may take any order; `comm` keeps the canonical one.
+ * Collective. */
 gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast);
 /* One row: `c` in the canonical order and again on `fast`, interleaved. report: on rank 0. Collective. */
 gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,

@@ -179,7 +179,7 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
     perf_print_machine(m);
 }
 
-/* ---- the columns of a result ------------------------------------------------------------------------------- */
+/* ---- the columns of a result --------------------------------------------------------------------------- */
 
 #define FIELD(name)                                 \
     static double name##_of(const perf_result_t *h) \

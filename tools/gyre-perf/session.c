@@ -1,5 +1,5 @@
-/* tools/gyre-perf/session.c: what a subcommand does before and after its measuring: settings, joining the job, the head of
- * table and JSON, totals, leaving. */
+/* tools/gyre-perf/session.c: what a subcommand does before and after its measuring: settings, joining the
+ * job, the head of table and JSON, totals, leaving. */
 #include "tools/gyre-perf/command.h"
 
 #include <inttypes.h>

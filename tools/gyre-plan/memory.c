@@ -112,7 +112,8 @@ static void compare(const plan_question_t *q, size_t i, const plan_row_t *row, d
                                     "measured", row->memory, "out_of_memory", out));
 }
 
-/* Measured runs: the estimate and what the driver takes beside what was seen; the machine's memory beside those that failed. */
+/* Measured runs: the estimate and what the driver takes beside what was seen; the machine's memory beside
+ * those that failed. */
 static int table(const plan_question_t *q)
 {
     plan_rows_t rows;
@@ -146,7 +147,7 @@ static int table(const plan_question_t *q)
                                      "called", (json_int_t)seen.called, "falsely", (json_int_t)seen.falsely));
 }
 
-/* ---- one run ------------------------------------------------------------------------------------------------------- */
+/* ---- one run ------------------------------------------------------------------------------------------- */
 
 static void print_head(const plan_memory_t *worst)
 {

@@ -1,7 +1,8 @@
 /* tools/gyre-plan/pipeline_chart.c: a pipeline schedule in letters.
  *
- * Time runs to the right in columns. Where there is room each action begins with its letter and micro-batch, and lasts
- * as long as its dashes; where there is not, a column shows what the rank does most of that time. */
+ * Time runs to the right in columns. Where there is room each action begins with its letter and micro-batch,
+ * and lasts as long as its dashes; where there is not, a column shows what the rank does most of that
+ * time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* tools/gyre-plan/pipeline_svg.c: a pipeline schedule as one self-contained SVG file: a row per rank, time to the right. */
+/* tools/gyre-plan/pipeline_svg.c: a pipeline schedule as one self-contained SVG file: a row per rank, time
+ * to the right. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

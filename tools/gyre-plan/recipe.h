@@ -1,4 +1,5 @@
-/* tools/gyre-plan/recipe.h: the command line of memory, time and search: a recipe, what is to be otherwise, a machine. */
+/* tools/gyre-plan/recipe.h: the command line of memory, time and search: a recipe, what is to be
+ * otherwise, a machine. */
 #ifndef GYRE_PLAN_RECIPE_H
 #define GYRE_PLAN_RECIPE_H
 

@@ -1,4 +1,5 @@
-/* tools/gyre-plan/search.c: `gyre-plan search`: prints the fastest layouts of a model on N accelerators (pipeline/plan/search.h). */
+/* tools/gyre-plan/search.c: `gyre-plan search`: prints the fastest layouts of a model on N accelerators
+ * (pipeline/plan/search.h). */
 #include <stdio.h>
 
 #include "pipeline/plan/search.h"

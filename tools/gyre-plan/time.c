@@ -1,4 +1,5 @@
-/* tools/gyre-plan/time.c: `gyre-plan time`: how long a step takes, what it sends, and how near that comes to what was measured. */
+/* tools/gyre-plan/time.c: `gyre-plan time`: how long a step takes, what it sends, and how near that comes
+ * to what was measured. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +100,8 @@ static json_t *errors_json(plan_errors_t e)
                      e.ninety, "worst", e.worst);
 }
 
-/* The operations of the row over its measured time: what its log should have printed, if it counts as we do. */
+/* The operations of the row over its measured time: what its log should have printed, if it counts as we
+ * do. */
 static double from_seconds(const plan_row_t *row, const plan_time_t *t)
 {
     return t->teraflops * t->step / row->seconds;

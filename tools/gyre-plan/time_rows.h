@@ -1,4 +1,5 @@
-/* tools/gyre-plan/time_rows.h: tables of measured runs, to hold an estimate against, and to fit a machine to. */
+/* tools/gyre-plan/time_rows.h: tables of measured runs, to hold an estimate against, and to fit a machine
+ * to. */
 #ifndef GYRE_PLAN_TIME_ROWS_H
 #define GYRE_PLAN_TIME_ROWS_H
 
@@ -19,15 +20,17 @@ typedef struct {
     size_t rows;
 } plan_rows_t;
 
-/* A text table: lines that begin with # and empty ones are passed over; the first names the columns, with the flags' names
- * ("micro_batch" or "micro-batch") and seconds, tflops, memory; "-" is: as the recipe has it. Columns "date" and "note" are for people.
- * PLAN_OK, or another exit status after a message that names the line. */
+/* A text table: lines that begin with # and empty ones are passed over; the first names the columns, with the
+ * flags' names ("micro_batch" or "micro-batch") and seconds, tflops, memory; "-" is: as the recipe has it.
+ * Columns "date" and "note" are for people. PLAN_OK, or another exit status after a message that names the
+ * line. */
 int plan_rows_read(const plan_question_t *q, plan_rows_t *out);
 void plan_rows_free(plan_rows_t *rows);
 
-/* Moves efficiency, intra and overhead of `machine` to where they explain the rows `fit` (numbers from 1) best: the least sum of
- * squared logarithms of the ratio of estimate and measurement, over 5 %, and of the three from what they were, over factors of
- * 1.2, 2 and 20: with few rows not everything can be told from them. A simplex search (Nelder and Mead 1965). */
+/* Moves efficiency, intra and overhead of `machine` to where they explain the rows `fit` (numbers from 1)
+ * best: the least sum of squared logarithms of the ratio of estimate and measurement, over 5 %, and of the
+ * three from what they were, over factors of 1.2, 2 and 20: with few rows not everything can be told from
+ * them. A simplex search (Nelder and Mead 1965). */
 void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, plan_machine_t *machine);
 
 typedef struct {

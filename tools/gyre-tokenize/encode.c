@@ -1,5 +1,6 @@
-/* tools/gyre-tokenize/encode.c: batches of documents go round a ring: the main thread fills a place, any worker encodes it,
- * the main thread writes it when its turn comes. So the file does not depend on the number of workers. */
+/* tools/gyre-tokenize/encode.c: batches of documents go round a ring: the main thread fills a place, any
+ * worker encodes it, the main thread writes it when its turn comes. So the file does not depend on the
+ * number of workers. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -47,7 +48,7 @@ typedef struct {
     int tty;
 } ring_t;
 
-/* ---- a worker -------------------------------------------------------------------------------------------------- */
+/* ---- a worker ------------------------------------------------------------------------------------------ */
 
 static gyre_status_t no_memory(void)
 {
@@ -164,7 +165,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* ---- the main thread ---------------------------------------------------------------------------------------------- */
+/* ---- the main thread ----------------------------------------------------------------------------------- */
 
 static void show_progress(ring_t *ring, int last)
 {

@@ -1,4 +1,5 @@
-/* tools/gyre-train/options.c: the command line, whose flags are the rows of one table (pipeline/config/table.c). */
+/* tools/gyre-train/options.c: the command line, whose flags are the rows of one table
+ * (pipeline/config/table.c). */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ static int read_config(train_config_t *options, int speak)
     return status;
 }
 
-/* ---- flags ------------------------------------------------------------------------------------------------------- */
+/* ---- flags --------------------------------------------------------------------------------------------- */
 
 enum { HELP_COLUMN = 30 }; /* where the meaning of a flag begins */
 

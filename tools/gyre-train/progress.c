@@ -51,8 +51,8 @@ static void print_left(char *text, size_t bytes, double left)
         snprintf(text, bytes, "%lu:%02lu", s / 60, s % 60);
 }
 
-/* The part of the whole run that is done, and of what this process has to do: the end is whichever comes first, steps or
- * clock. */
+/* The part of the whole run that is done, and of what this process has to do: the end is whichever comes
+ * first, steps or clock. */
 static void parts_done(const train_progress_t *progress, uint64_t step, double elapsed, double *whole,
                        double *mine)
 {

@@ -21,7 +21,8 @@ typedef struct {
     double rate;             /* tokens per second, smoothed */
 } train_progress_t;
 
-/* `style` as --progress says. `first` steps and `before` seconds were done by the processes before this one. */
+/* `style` as --progress says. `first` steps and `before` seconds were done by the processes before this
+ * one. */
 void train_progress_start(train_progress_t *progress, FILE *out, int style, uint64_t first, uint64_t steps,
                           double before, double time_limit);
 /* `last`: this is the run's last step. */

@@ -1,4 +1,5 @@
-/* tools/gyre-train/session.c: a run from the command line: the engine's steps, signals, and what the terminal shows. */
+/* tools/gyre-train/session.c: a run from the command line: the engine's steps, signals, and what the
+ * terminal shows. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

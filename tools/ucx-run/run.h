@@ -3,9 +3,11 @@
  *     options.c                command line  ->  run_options_t
  *     dry.c, help.c            --dry-run; --help
  *     engines/engine.c         which engine starts the ranks
- *     engines/foreign.c        mpirun, mpiexec.hydra or prterun start the ranks; engines/supervise.c supervises them
+ *     engines/foreign.c        mpirun, mpiexec.hydra or prterun start the ranks; engines/supervise.c
+ *                              supervises them
  *     hosts/hostlist.c         host lists, the host of each rank (pure)
- *     hosts/remote.c           the hosts of a job on other hosts: an agent on each, through ssh or srun (hosts.h: its parts)
+ *     hosts/remote.c           the hosts of a job on other hosts: an agent on each, through ssh or srun
+ *                              (hosts.h: its parts)
  *     hosts/agent_command.c    the command that starts an agent
  *     hosts/agent.c            the same program on those hosts: ranks for a launcher on another host
  *     hosts/wire.c             the messages of launcher and agent (pure)
@@ -148,7 +150,8 @@ typedef struct {
     base_time_t deadline;        /* --timeout, of all attempts together */
 } run_job_t;
 
-/* Ranks numbered 0, 1, ... on this host, and where each is bound; once, for all attempts. 0, or an exit code. */
+/* Ranks numbered 0, 1, ... on this host, and where each is bound; once, for all attempts. 0, or an exit
+ * code. */
 int run_job_plan(run_job_t *job, const run_options_t *options);
 /* The same for the ranks `number`: [ranks] of a job of `world`, in an agent. */
 int run_job_plan_part(run_job_t *job, const run_options_t *options, int ranks, const int *number, int world);
@@ -275,7 +278,8 @@ typedef struct {
     int rc;
     int stopped; /* asked to end from outside (signal or --timeout): no restart */
     int refused; /* the program cannot be run, or a host cannot be reached at the first start: no restart */
-    int survived; /* with --no-kill-on-bad-exit: some rank ended with 0, so the job went on to its end: no restart */
+    /* with --no-kill-on-bad-exit: some rank ended with 0, so the job went on to its end: no restart */
+    int survived;
 } run_result_t;
 int run_signals_open(void); /* blocks the signals that are passed on and makes the signalfd */
 void run_signals_close(void);

@@ -200,7 +200,8 @@ static void badge(drawing_t *d, double x, double y, double radius, const char *c
             y + radius * 0.35, radius * (rank < 100 ? 0.95 : 0.72), number);
 }
 
-/* A link of the ring: bent to its left, so that the two directions between two ranks do not cover each other. */
+/* A link of the ring: bent to its left, so that the two directions between two ranks do not cover each
+ * other. */
 static void draw_link(drawing_t *d, int from, int to, double radius)
 {
     double dx = d->x[to] - d->x[from], dy = d->y[to] - d->y[from], length = hypot(dx, dy);
@@ -254,7 +255,8 @@ static void draw_edge(drawing_t *d, double x1, double y1, double x2, double y2, 
     base_svg_line(d->out, x1 + dx, y1 + dy, x2 - dx, y2 - dy, "edge");
 }
 
-/* In-order: the subtree before a rank stands left of it, the one after it right. parent_y: NAN at the root. */
+/* In-order: the subtree before a rank stands left of it, the one after it right. parent_y: NAN at the
+ * root. */
 static void draw_subtree(drawing_t *d, tree_view_t *view, int rank, int depth, double *x)
 {
     topo_tree_node_t node = topo_double_tree(d->ranks, rank, view->tree);

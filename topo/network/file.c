@@ -5,8 +5,8 @@
  *      "links": [{"between": ["a", "s1"], "latency_ns": 500, "rate": 25},
  *                {"from": "s1", "to": "s2", "latency_ns": 700, "rate": 12.5}, ...]}
  *
- * nodes may also be a number: they are called n0, n1, ... Every other name in `links` is a switch. Messages take a
- * shortest way; of several, the one that the destination's number falls on. */
+ * nodes may also be a number: they are called n0, n1, ... Every other name in `links` is a switch. Messages
+ * take a shortest way; of several, the one that the destination's number falls on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,8 +150,8 @@ static int sort_edges(topo_graph_net_t *g, base_arena_t *arena, int incoming, ui
     return 1;
 }
 
-/* The distances to one node from everywhere: breadth first, backwards. distance, queue: [vertices]. Nodes pass messages on,
- * too, as in a mesh. */
+/* The distances to one node from everywhere: breadth first, backwards. distance, queue: [vertices]. Nodes
+ * pass messages on, too, as in a mesh. */
 static void distances_to(topo_graph_net_t *g, const uint32_t *first_in, const uint32_t *entering,
                          uint32_t node, uint32_t *distance, uint32_t *queue)
 {

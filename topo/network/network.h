@@ -1,10 +1,11 @@
-/* topo/network/network.h: a network as data: links with a latency and a rate, and the way that a message takes over them. For
- * machines that we lack: the simulator (collectives/proof/simulate/simulate.h) runs schedules over it.
+/* topo/network/network.h: a network as data: links with a latency and a rate, and the way that a message
+ * takes over them. For machines that we lack: the simulator (collectives/proof/simulate/simulate.h) runs
+ * schedules over it.
  *
- * Ranks sit on nodes, `ranks_per_node` consecutive ones on each; links are one-way and numbered 0..nlinks-1. Routes are
- * computed, not stored, so that a network of 65,536 ranks takes a few megabytes. A network does not change after it was
- * made: threads may share it. The figures of the presets are round numbers for hardware of their kind, not
- * measurements; docs/simulator.md gives their sources. */
+ * Ranks sit on nodes, `ranks_per_node` consecutive ones on each; links are one-way and numbered 0..nlinks-1.
+ * Routes are computed, not stored, so that a network of 65,536 ranks takes a few megabytes. A network does
+ * not change after it was made: threads may share it. The figures of the presets are round numbers for
+ * hardware of their kind, not measurements; docs/simulator.md gives their sources. */
 #ifndef TOPO_NETWORK_NETWORK_H
 #define TOPO_NETWORK_NETWORK_H
 
@@ -55,10 +56,10 @@ typedef struct {
     topo_graph_net_t *graph;
 } topo_network_t;
 
-/* Makes a network for `ranks` ranks. what: a preset ("nvswitch", "fat-tree", "fat-tree:4" oversubscribed 4:1, "torus",
- * "torus:4x8x8", "dragonfly", "ethernet") or the path of a JSON file (gyre-plan(1) has its form). ranks_per_node: 0 for the
- * network's own. The caller frees it. NOT_FOUND: neither a preset nor a file (the text lists the presets);
- * INVALID: a preset that cannot have so many ranks; FORMAT, IO: the file. */
+/* Makes a network for `ranks` ranks. what: a preset ("nvswitch", "fat-tree", "fat-tree:4" oversubscribed 4:1,
+ * "torus", "torus:4x8x8", "dragonfly", "ethernet") or the path of a JSON file (gyre-plan(1) has its form).
+ * ranks_per_node: 0 for the network's own. The caller frees it. NOT_FOUND: neither a preset nor a file (the
+ * text lists the presets); INVALID: a preset that cannot have so many ranks; FORMAT, IO: the file. */
 gyre_status_t topo_network_open(const char *what, int ranks, int ranks_per_node, topo_network_t **out);
 void topo_network_free(topo_network_t *network);
 
@@ -66,8 +67,8 @@ void topo_network_free(topo_network_t *network);
 uint32_t topo_network_route(const topo_network_t *network, int src, int dst, uint32_t *links);
 /* "node 3 up", "leaf 2 to spine 1", ...; returns text. */
 const char *topo_network_link_name(const topo_network_t *network, uint32_t link, char *text, size_t bytes);
-/* The group of nodes that are near each other: the node itself (nvswitch, ethernet, graph), leaf switch (fat tree),
- * row of the last dimension (torus), group (dragonfly). Traffic between groups is what is scarce. */
+/* The group of nodes that are near each other: the node itself (nvswitch, ethernet, graph), leaf switch (fat
+ * tree), row of the last dimension (torus), group (dragonfly). Traffic between groups is what is scarce. */
 int topo_network_group(const topo_network_t *network, int rank);
 /* The names of the presets, for messages; "host", which coll_simulate_host stands for, among them. */
 const char *topo_network_presets(void);

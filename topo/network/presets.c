@@ -1,4 +1,5 @@
-/* topo/network/presets.c: networks as arithmetic: the presets, their links and their routes. See network.h. */
+/* topo/network/presets.c: networks as arithmetic: the presets, their links and their routes. See
+ * network.h. */
 #include "topo/network/network.h"
 
 #include <math.h>
@@ -37,8 +38,9 @@ const char *topo_network_presets(void)
 
 /* ---- links ------------------------------------------------------------------------------------------------
  *
- * Ranks that share a node (ranks_per_node > 1) have a way to each other there: links 0..ranks-1 are what the others read of
- * rank r. Then come the network's own, from `base` on; nvswitch has its own idea of a node and needs no such links. */
+ * Ranks that share a node (ranks_per_node > 1) have a way to each other there: links 0..ranks-1 are what the
+ * others read of rank r. Then come the network's own, from `base` on; nvswitch has its own idea of a node
+ * and needs no such links. */
 
 static uint32_t base_link(const topo_network_t *t)
 {
@@ -65,10 +67,12 @@ static gyre_status_t make_links(topo_network_t *t, size_t own)
     return GYRE_OK;
 }
 
-/* ---- nvswitch: GPUs of a node below one switch, and rail i joins GPU i of all nodes --------------------------
+/* ---- nvswitch: GPUs of a node below one switch, and rail i joins GPU i of all nodes
+ * --------------------------
  *
- * Per rank: link 4r to its node's switch, 4r+1 from it, 4r+2 to the rail, 4r+3 from it. A message to another GPU number on
- * another node goes through the sender's node to the GPU on that rail (NCCL's PXN), and from there over the rail. */
+ * Per rank: link 4r to its node's switch, 4r+1 from it, 4r+2 to the rail, 4r+3 from it. A message to another
+ * GPU number on another node goes through the sender's node to the GPU on that rail (NCCL's PXN), and from
+ * there over the rail. */
 
 static gyre_status_t make_nvswitch(topo_network_t *t)
 {
@@ -124,9 +128,10 @@ static gyre_status_t make_ethernet(topo_network_t *t)
     return st;
 }
 
-/* ---- fat tree: leaf switches, and spines above them ---------------------------------------------------------
- * Per node: up, down; per leaf and spine: up, down. A node is always reached through the same spine (its number modulo
- * the spines), as with deterministic routing. */
+/* ---- fat tree: leaf switches, and spines above them
+ * --------------------------------------------------------- Per node: up, down; per leaf and spine: up, down.
+ * A node is always reached through the same spine (its number modulo the spines), as with deterministic
+ * routing. */
 
 static gyre_status_t make_fat_tree(topo_network_t *t, const char *detail)
 {
@@ -165,10 +170,11 @@ static uint32_t route_fat_tree(const topo_network_t *t, uint32_t src, uint32_t d
 }
 
 /* ---- torus -----------------------------------------------------------------------------------------------
- * Per node and dimension: forwards, backwards. Routes finish one dimension after the other, the shorter way round (forwards if
- * both are equal). Node = x + dims[0] * (y + dims[1] * z). */
+ * Per node and dimension: forwards, backwards. Routes finish one dimension after the other, the shorter way
+ * round (forwards if both are equal). Node = x + dims[0] * (y + dims[1] * z). */
 
-/* The dimensions that are nearest to each other: largest factor not above the root, first for three, then two. */
+/* The dimensions that are nearest to each other: largest factor not above the root, first for three, then
+ * two. */
 static void choose_dims(int nodes, int *dims)
 {
     int third = 1;
@@ -233,11 +239,13 @@ static uint32_t route_torus(const topo_network_t *t, uint32_t src, uint32_t dst,
 }
 
 /* ---- dragonfly -------------------------------------------------------------------------------------------
- * Balanced (Kim, Dally, Scott, Abts 2008): p nodes per router, a = 2p routers per group, p global links per router. All
- * routers of a group are joined, and all groups; with fewer groups than there could be, two groups share several links.
- * Minimal routes: to the router with the global link, over it, to the router of the destination.
+ * Balanced (Kim, Dally, Scott, Abts 2008): p nodes per router, a = 2p routers per group, p global links per
+ * router. All routers of a group are joined, and all groups; with fewer groups than there could be, two
+ * groups share several links. Minimal routes: to the router with the global link, over it, to the router of
+ * the destination.
  *
- * Links: per node up, down; per group a * a local ones, from router i to j; per group (groups - 1) * bundles global ones. */
+ * Links: per node up, down; per group a * a local ones, from router i to j; per group (groups - 1) *
+ * bundles global ones. */
 
 static gyre_status_t make_dragonfly(topo_network_t *t)
 {
@@ -299,7 +307,7 @@ static uint32_t route_dragonfly(const topo_network_t *t, uint32_t src, uint32_t 
     return n;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------- */
+/* ---- all of them --------------------------------------------------------------------------------------- */
 
 uint32_t topo_network_route(const topo_network_t *network, int src, int dst, uint32_t *links)
 {

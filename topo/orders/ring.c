@@ -1,6 +1,7 @@
 /* topo/orders/ring.c: a short round trip over all places.
  *
- * The order is its own work space: the first i entries are the trip so far, the others the places still to visit. */
+ * The order is its own work space: the first i entries are the trip so far, the others the places still to
+ * visit. */
 #include "topo/orders/order.h"
 
 #include <stddef.h>

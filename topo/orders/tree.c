@@ -1,11 +1,11 @@
 /* topo/orders/tree.c: double binary trees and the butterfly, as functions of (n, rank).
  *
- * Peter Sanders, Jochen Speck, Jesper Larsson Traeff: Two-tree algorithms for full bandwidth broadcast, reduction
- * and scan. Parallel Computing 35 (2009), section 3. */
+ * Peter Sanders, Jochen Speck, Jesper Larsson Traeff: Two-tree algorithms for full bandwidth broadcast,
+ * reduction and scan. Parallel Computing 35 (2009), section 3. */
 #include "topo/orders/order.h"
 
-/* The in-order binary tree over places 1..n: a place whose lowest set bit is 2^k lies k levels above the leaves, so
- * odd places are leaves and even ones inner nodes. n = 6:
+/* The in-order binary tree over places 1..n: a place whose lowest set bit is 2^k lies k levels above the
+ * leaves, so odd places are leaves and even ones inner nodes. n = 6:
  *
  *            4
  *          /   \
@@ -17,7 +17,8 @@ static topo_tree_node_t in_order(int n, int place)
 {
     topo_tree_node_t node = {.parent = -1, .child = {-1, -1}};
     unsigned low = (unsigned)place & -(unsigned)place, limit = (unsigned)n;
-    /* The parent has the next higher bit as its lowest one: on our right if it exists and clears to us, else left. */
+    /* The parent has the next higher bit as its lowest one: on our right if it exists and clears to us,
+     * else left. */
     unsigned up = ((unsigned)place ^ low) | (low << 1);
     if (up > limit)
         up = (unsigned)place ^ low;
@@ -32,8 +33,8 @@ static topo_tree_node_t in_order(int n, int place)
     return node;
 }
 
-/* Tree 1 is tree 0 with the ranks renamed such that even and odd places change roles: mirrored for even n; for odd n,
- * where the mirror would keep the roles, shifted by one (place n, a leaf, becomes rank 0). */
+/* Tree 1 is tree 0 with the ranks renamed such that even and odd places change roles: mirrored for even n;
+ * for odd n, where the mirror would keep the roles, shifted by one (place n, a leaf, becomes rank 0). */
 static int place_of(int n, int rank, int tree)
 {
     if (tree == 0)

@@ -1,5 +1,5 @@
-/* collectives/gpu/call/choose.c: which calls on device memory run one of the host's schedules, and which are left to the shots of
- * collectives/gpu/shots/peers.c. What ranks decide by is the same on all of them. */
+/* collectives/gpu/call/choose.c: which calls on device memory run one of the host's schedules, and which are
+ * left to the shots of collectives/gpu/shots/peers.c. What ranks decide by is the same on all of them. */
 #include "collectives/gpu/call/state.h"
 
 #ifdef GYRE_CUDA
@@ -49,8 +49,8 @@ int coll_cuda_uneven_links(int device, const int *devices, int n)
     return 0;
 }
 
-/* What serves long ones. Sums in canonical order are lists of nodes on a ring, so they take a butterfly where that has no more
- * volume than a ring of plain sums. */
+/* What serves long ones. Sums in canonical order are lists of nodes on a ring, so they take a butterfly where
+ * that has no more volume than a ring of plain sums. */
 static coll_algo_t for_large(const coll_cuda_t *c, const coll_shape_t *s, size_t bytes)
 {
     const int n = c->comm->n, power = (n & (n - 1)) == 0;

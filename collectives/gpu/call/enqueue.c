@@ -23,7 +23,7 @@ enum { STOP_SECONDS = 2 /* that a failing communicator waits for its streams */ 
 #define REGISTERED_SIG 0x52656775u
 #define CAPTURED_SIG   0x43617074u
 
-/* ---- buffers and devices --------------------------------------------------------------------------------- */
+/* ---- buffers and devices ------------------------------------------------------------------------------- */
 
 /* *device: the device of the call's buffers; -1: no buffer is on a device. */
 static gyre_status_t find_device(const coll_call_t *c, int *device)
@@ -109,11 +109,11 @@ static gyre_status_t is_capturing(const gyre_comm_t *comm, gyre_cuda_stream_t st
     return GYRE_OK;
 }
 
-/* ---- order ------------------------------------------------------------------------------------------------ */
+/* ---- order --------------------------------------------------------------------------------------------- */
 
-/* Operations of a communicator run one after the other, on whatever streams: they share flags and staging memory. Also on what looks
- * like the same stream: a handle may be that of a new one, or of one per thread. What is being captured has its order
- * within its graph. */
+/* Operations of a communicator run one after the other, on whatever streams: they share flags and staging
+ * memory. Also on what looks like the same stream: a handle may be that of a new one, or of one per thread.
+ * What is being captured has its order within its graph. */
 gyre_status_t coll_cuda_follow(coll_cuda_t *c, cudaStream_t stream, int capturing)
 {
     if (capturing || !c->any)
@@ -184,7 +184,7 @@ gyre_status_t coll_cuda_fail_numbered(gyre_comm_t *comm, gyre_status_t status)
     return status;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------------------ */
 
 static gyre_status_t take_event(coll_cuda_t *c, cudaEvent_t *event)
 {
@@ -275,7 +275,7 @@ int coll_cuda_advance(gyre_comm_t *comm)
     return moved;
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 static gyre_status_t enqueue(coll_cuda_t *c, const coll_call_t *call, comm_call_t *as, coll_algo_t algo,
                              const coll_cuda_places_t *places, cudaStream_t stream, int capturing)
@@ -339,7 +339,7 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
     return st;
 }
 
-/* ---- messages ----------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
                                 gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream)
@@ -387,7 +387,7 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
     return st == GYRE_OK ? st : coll_refuse(st);
 }
 
-/* ---- failure -------------------------------------------------------------------------------------------------- */
+/* ---- failure ------------------------------------------------------------------------------------------- */
 
 void coll_cuda_stop(gyre_comm_t *comm)
 {
@@ -402,8 +402,8 @@ void coll_cuda_stop(gyre_comm_t *comm)
     coll_cuda_hosts_abort(c, comm->error_text);
     if (whole) /* it waits, for all parts at once: they wait for each other on streams */
         return;
-    /* What runs ends at its next look at that word. Streams that have much of the program's own work before it may take
-     * longer: what is enqueued there ends as soon as it begins. */
+    /* What runs ends at its next look at that word. Streams that have much of the program's own work before
+     * it may take longer: what is enqueued there ends as soon as it begins. */
     const struct timespec pause = {.tv_nsec = 100 * 1000};
     coll_cuda_release(c); /* once in any case: work without an event after it must not wait, either */
     coll_cuda_hosts_release(c);

@@ -40,7 +40,7 @@ void coll_cuda_exit(const coll_cuda_t *c, int before)
     base_device_leave((base_device_t){BASE_CUDA, c->device}, before);
 }
 
-/* ---- the cards ----------------------------------------------------------------------------------------------- */
+/* ---- the cards ----------------------------------------------------------------------------------------- */
 
 enum { WAIT_AUTO = 0, WAIT_KERNEL, WAIT_STREAM };                /* as the words of GYRE_CUDA_WAIT */
 typedef enum { WANT_AUTO = 0, WANT_DIRECT, WANT_STAGED } want_t; /* as the words of GYRE_CUDA_PATH */
@@ -84,7 +84,8 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
     return GYRE_OK;
 }
 
-/* What it takes to let streams wait. A driver that has no such call is an error only where it was asked for. */
+/* What it takes to let streams wait. A driver that has no such call is an error only where it was asked
+ * for. */
 static gyre_status_t find_wait(coll_cuda_t *c, int wanted)
 {
     void *wait = NULL;
@@ -94,7 +95,8 @@ static gyre_status_t find_wait(coll_cuda_t *c, int wanted)
     return wanted == WAIT_STREAM ? st : GYRE_OK;
 }
 
-/* What releases streams that wait for peers. Streams share queues on the device: those of highest priority with each other only. */
+/* What releases streams that wait for peers. Streams share queues on the device: those of highest priority
+ * with each other only. */
 static gyre_status_t make_rescue(coll_cuda_t *c)
 {
     int least, greatest;
@@ -230,8 +232,9 @@ static void unmap_peers(coll_cuda_t *c)
         }
 }
 
-/* Collective: the first rank's error, if any has one, on all of them. It takes no memory, so that a rank that has none left can
- * say so: every step that one rank may fail at by itself is followed by this, as the others would wait in the next. */
+/* Collective: the first rank's error, if any has one, on all of them. It takes no memory, so that a rank that
+ * has none left can say so: every step that one rank may fail at by itself is followed by this, as the
+ * others would wait in the next. */
 gyre_status_t coll_cuda_agree(const coll_cuda_t *c, gyre_status_t mine)
 {
     const gyre_comm_t *comm = c->comm;
@@ -262,8 +265,8 @@ static int sees_uneven_links(const coll_cuda_t *c, const card_t *cards)
     return coll_cuda_uneven_links(c->device, devices, c->comm->n);
 }
 
-/* The same on all ranks. Under MPS kernels of several processes are resident at once; else they take turns, and one block of each will do
- * if there is no room for more. */
+/* The same on all ranks. Under MPS kernels of several processes are resident at once; else they take turns,
+ * and one block of each will do if there is no room for more. */
 static int blocks_at_once(const coll_cuda_t *c, const card_t *cards)
 {
     const int n = c->comm->n;

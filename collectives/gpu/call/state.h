@@ -20,7 +20,8 @@ typedef struct coll_cuda_proxy coll_cuda_proxy_t; /* collectives/gpu/through/pro
 typedef struct coll_cuda_mail coll_cuda_mail_t;   /* collectives/gpu/mail/peer.c */
 typedef struct coll_cuda_wire coll_cuda_wire_t;   /* collectives/gpu/through/wire.c */
 
-/* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned): of the driver, found at run time. */
+/* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned): of the driver, found at run
+ * time. */
 typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address, uint32_t value,
                                  unsigned flags);
 
@@ -69,11 +70,13 @@ struct coll_cuda {
     /* messages from device memory */
     unsigned char *direct; /* [n] 1: with that rank; NULL: with no rank */
     char *
-        slots; /* on the device, of messages, then collectives/gpu/through/wire.c's; owned, by the pool of arenas */
+        /* on the device, of messages, then collectives/gpu/through/wire.c's; owned, by the pool of arenas */
+        slots;
     int flush;              /* the device must be notified of data that arrived */
     char messages[960];     /* the path of large ones, and why */
     coll_cuda_wire_t *wire; /* of collectives; NULL: they use another path */
-    /* this rank's host, and the ranks of its place on all hosts (collectives/gpu/through/hosts.c); owned; NULL: collectives are not made of them */
+    /* this rank's host, and the ranks of its place on all hosts (collectives/gpu/through/hosts.c); owned;
+     * NULL: collectives are not made of them */
     gyre_comm_t *_Atomic within, *_Atomic between;
     /* the communicator that this is `within` or `between` of: it fails with this one, and ends its streams */
     coll_cuda_t *_Atomic whole;
@@ -222,8 +225,8 @@ static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t eng
 {
     return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
 }
-/* The plan for a call that a schedule serves, made at the first call of a shape; *out NULL: no kernel can run it (too many neighbours, sums of more than two).
- * capturing: it lasts as long as the communicator. */
+/* The plan for a call that a schedule serves, made at the first call of a shape; *out NULL: no kernel can run
+ * it (too many neighbours, sums of more than two). capturing: it lasts as long as the communicator. */
 gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing,
                                   coll_cuda_plan_t **out);
 /* The reason that no kernel can run it, after coll_cuda_find_plan has found that so; valid until the next

@@ -35,7 +35,7 @@ static gyre_status_t use(int device)
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaSetDevice(%d)", device);
 }
 
-/* ---- what is possible ---------------------------------------------------------------------------------------- */
+/* ---- what is possible ---------------------------------------------------------------------------------- */
 
 static gyre_status_t no_device(int rank, int device)
 {
@@ -139,7 +139,7 @@ static gyre_status_t open_access(const coll_team_t *team)
     return GYRE_OK;
 }
 
-/* ---- making and freeing ---------------------------------------------------------------------------------------- */
+/* ---- making and freeing -------------------------------------------------------------------------------- */
 
 static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
 {
@@ -293,7 +293,7 @@ gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **co
     return st;
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------ */
+/* ---- streams ------------------------------------------------------------------------------------------- */
 
 gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, cudaStream_t stream)
 {

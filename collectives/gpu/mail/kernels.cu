@@ -17,7 +17,8 @@
 
 enum { LOOKS_PER_ABORT = 64 };
 
-/* 0: the operation is over. The abort word lies in host memory, where a look takes a microsecond: now and then. */
+/* 0: the operation is over. The abort word lies in host memory, where a look takes a microsecond: now and
+ * then. */
 static __device__ int wait_for(const coll_cuda_piece_t &p)
 {
     const uint32_t abort = *(const volatile uint32_t *)p.abort, wrong = *(volatile uint32_t *)&p.board->wrong;

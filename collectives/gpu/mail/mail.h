@@ -4,7 +4,8 @@
  * After the part of collectives, every rank's arena (collectives/gpu/shots/peers.h) has a head for messages
  * and a ring of bytes for each peer:
  *
- *     arena   | ... | came, taken, letters | ring to rank 0 | ring to rank 1 | ...      equal rings, none to oneself
+ *     arena   | ... | came, taken, letters | ring to rank 0 | ring to rank 1 | ...      equal rings, none to
+ *             oneself
  *
  * A piece of a message goes from the sender's buffer to the sender's ring, and the receiver fetches it from
  * there. The sender copies within its device, and the receiver reads over the link between the devices.
@@ -12,7 +13,8 @@
  * pieces before it (collectives/gpu/mail/ring.h). Both sides know these, so either can enqueue its copies
  * before the other has called at all.
  *
- *     sender      waits until enough are `taken`; copies; writes the letter, then `came`, into the receiver's memory
+ *     sender      waits until enough are `taken`; copies; writes the letter, then `came`, into the receiver's
+ *                 memory
  *     receiver    waits for `came`; compares the letter; copies; writes `taken` into the sender's memory
  *
  * Both words only grow, and each is written by one rank and waited for in the waiter's own memory. */

@@ -20,7 +20,7 @@ size_t coll_cuda_proxy_slots(const coll_cuda_t *c)
     return (COLL_CUDA_SENDS + 1) * c->proxy->message;
 }
 
-/* ---- the proxy's side ------------------------------------------------------------------------------------------- */
+/* ---- the proxy's side ---------------------------------------------------------------------------------- */
 
 gyre_status_t coll_cuda_reap_messages(coll_cuda_proxy_t *p, int *moved)
 {
@@ -68,7 +68,7 @@ void coll_cuda_drop_messages(coll_cuda_proxy_t *p)
             (void)gyre_wait(&p->pending[q % COLL_CUDA_SENDS]);
 }
 
-/* ---- the stream's side --------------------------------------------------------------------------------------------- */
+/* ---- the stream's side --------------------------------------------------------------------------------- */
 
 /* One piece. */
 static gyre_status_t enqueue_slot(coll_cuda_t *c, coll_req_kind_t kind, void *buffer, size_t bytes, int peer,

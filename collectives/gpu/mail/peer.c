@@ -118,7 +118,7 @@ size_t coll_cuda_mail_piece(const coll_cuda_t *c)
     return c->mail->room / PIECES & ~(size_t)(COLL_MAIL_ALIGN - 1);
 }
 
-/* ---- the stream's side --------------------------------------------------------------------------------------------- */
+/* ---- the stream's side --------------------------------------------------------------------------------- */
 
 static coll_cuda_mail_head_t *head_of(const coll_cuda_t *c, int rank)
 {
@@ -227,7 +227,7 @@ gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_
     return enqueue(c, &piece, bytes, !sends || fetched > 0, message->stream);
 }
 
-/* ---- the guard's side ------------------------------------------------------------------------------------------------ */
+/* ---- the guard's side ---------------------------------------------------------------------------------- */
 
 static comm_call_t call_of(coll_cuda_mail_t *m, uint32_t turn)
 {

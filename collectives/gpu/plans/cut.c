@@ -128,7 +128,8 @@ static int ends(const maker_t *m, uint32_t depth)
     return 1;
 }
 
-/* The depth with which the lists fit into regions and come to their end; 0: none. The slots' size and TMP's place with it. */
+/* The depth with which the lists fit into regions and come to their end; 0: none. The slots' size and
+ * TMP's place with it. */
 static uint32_t find_depth(const maker_t *m, size_t *slot, size_t *tmp_at)
 {
     size_t message = 0, tmp = 0, links = 0;

@@ -3,11 +3,14 @@
  * The executor of the host posts sends, and receives into the step's place. A kernel is faster if data is
  * touched once:
  *
- *   RECV into TMP         becomes nothing, if all its readers can read the slot that the message came into (the views of
- *                         collectives/run/compile.c; here sends may read slots, too: data that only passes through)
- *   REDUCE, COPY or RECV  and the first SEND of exactly that become one action, in the SEND's place, that writes the
- *                         neighbour's slot; the rank's own copy is written only if a later step reads it, or it is the
- *                         result
+ *   RECV into TMP         becomes nothing, if all its readers can read the slot that the message came into
+ *   (the views of
+ *                         collectives/run/compile.c; here sends may read slots, too: data that only passes
+ *                         through)
+ *   REDUCE, COPY or RECV  and the first SEND of exactly that become one action, in the SEND's place, that
+ *   writes the
+ *                         neighbour's slot; the rank's own copy is written only if a later step reads it, or
+ *                         it is the result
  *   all else              is an action for itself
  *
  * SENDs keep their order, which is that of the messages of a link. A slot is given back after the last action
@@ -204,8 +207,8 @@ static int is_unread(const lower_t *l, uint32_t p, uint32_t from)
     return 1;
 }
 
-/* 1: step p can as well be done right before step `to`: nothing in between has to do with what it writes, or changes what it
- * reads. */
+/* 1: step p can as well be done right before step `to`: nothing in between has to do with what it writes, or
+ * changes what it reads. */
 static int may_move(const lower_t *l, uint32_t p, uint32_t to)
 {
     const span_t what = written_span(l, p);
@@ -245,7 +248,7 @@ static void find_producer(const lower_t *l, uint32_t s)
     }
 }
 
-/* ---- TMP, packed ------------------------------------------------------------------------------------------ */
+/* ---- TMP, packed --------------------------------------------------------------------------------------- */
 
 typedef struct {
     size_t lo, hi, at; /* elements, elements, bytes */
@@ -297,7 +300,7 @@ static uint64_t packed_at(const place_t *places, size_t count, size_t element, s
     return places[low].at + (element - places[low].lo) * esize;
 }
 
-/* ---- actions ------------------------------------------------------------------------------------------------ */
+/* ---- actions ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const place_t *places;
@@ -429,7 +432,7 @@ gyre_status_t coll_cuda_lower(const coll_schedule_t *s, const coll_args_t *args,
     return emit(&l, arena, out);
 }
 
-/* ---- the play ------------------------------------------------------------------------------------------------ */
+/* ---- the play ------------------------------------------------------------------------------------------ */
 
 int coll_cuda_ends(const coll_cuda_lowered_t *lanes, size_t stride, int n, uint32_t depth, uint32_t *memory)
 {

@@ -22,9 +22,10 @@ typedef struct {
     size_t tmp;     /* bytes of TMP that are in use, packed */
 } coll_cuda_lowered_t;
 
-/* Lowers channel `channel` of a schedule made for `args`. out->from, to, nfrom and nto are kept; the rest is set; out->actions are the
- * arena's. UNSUPPORTED, quietly: a schedule that a kernel cannot run: JOINT steps, sums of more than two, channels
- * that wait for each other, more than COLL_CUDA_LINKS neighbours, messages of 4 GiB. NO_MEMORY. */
+/* Lowers channel `channel` of a schedule made for `args`. out->from, to, nfrom and nto are kept; the rest is
+ * set; out->actions are the arena's. UNSUPPORTED, quietly: a schedule that a kernel cannot run: JOINT steps,
+ * sums of more than two, channels that wait for each other, more than COLL_CUDA_LINKS neighbours, messages
+ * of 4 GiB. NO_MEMORY. */
 gyre_status_t coll_cuda_lower(const coll_schedule_t *s, const coll_args_t *args, int channel, size_t esize,
                               base_arena_t *arena, coll_cuda_lowered_t *out);
 

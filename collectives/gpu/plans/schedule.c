@@ -44,10 +44,10 @@ struct coll_cuda_plans {
     cudaStream_t stream;
 };
 
-/* ---- memory of programs --------------------------------------------------------------------------------------- */
+/* ---- memory of programs -------------------------------------------------------------------------------- */
 
-/* The first slabs are of the arena: no memory is taken at a call until they are full, which on some drivers would wait for kernels
- * that wait for this call. */
+/* The first slabs are of the arena: no memory is taken at a call until they are full, which on some drivers
+ * would wait for kernels that wait for this call. */
 static gyre_status_t open_plans(coll_cuda_t *c)
 {
     int least, greatest;
@@ -134,7 +134,8 @@ static gyre_status_t take_slab(coll_cuda_t *c, size_t bytes, int kept, slab_t **
     return GYRE_OK;
 }
 
-/* `image` to the device. What is captured elsewhere is not disturbed: the calling thread's mode is relaxed meanwhile. */
+/* `image` to the device. What is captured elsewhere is not disturbed: the calling thread's mode is relaxed
+ * meanwhile. */
 static gyre_status_t place(coll_cuda_t *c, const void *image, size_t bytes, int kept, char **there)
 {
     slab_t *slab = NULL;
@@ -157,7 +158,7 @@ static gyre_status_t place(coll_cuda_t *c, const void *image, size_t bytes, int 
     return st;
 }
 
-/* ---- the image ------------------------------------------------------------------------------------------------- */
+/* ---- the image ----------------------------------------------------------------------------------------- */
 
 typedef struct {
     size_t expected, programs, actions, bytes; /* where each begins; form_of is first */
@@ -247,8 +248,8 @@ static int alike(const plan_t *decided, const plan_t *p, int n)
     return !p->blocks_of || memcmp(decided->blocks_of, p->blocks_of, (size_t)n * sizeof *p->blocks_of) == 0;
 }
 
-/* A rank may make a shape's program twice, in place and not, the longer half as long again. Where blocks go is each rank's own affair,
- * so that there may be any number of programs of an all_gather of uneven ones. */
+/* A rank may make a shape's program twice, in place and not, the longer half as long again. Where blocks go
+ * is each rank's own affair, so that there may be any number of programs of an all_gather of uneven ones. */
 static gyre_status_t decide(coll_team_t *team, const maker_t *m, plan_t **out)
 {
     size_t most = 0;
@@ -324,7 +325,7 @@ static gyre_status_t make_image(coll_cuda_t *c, maker_t *m, int kept)
     return GYRE_OK;
 }
 
-/* ---- programs ---------------------------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------------------------------------ */
 
 static gyre_status_t make(coll_cuda_t *c, const coll_shape_t *s, plan_t *p)
 {

@@ -53,7 +53,8 @@ typedef struct {
 typedef struct {
     uint16_t from[COLL_CUDA_LINKS], to[COLL_CUDA_LINKS]; /* ranks */
     uint32_t place
-        [COLL_CUDA_LINKS]; /* of the slots of link `to` in that rank's region; link i's own: i * depth * slot */
+        /* of the slots of link `to` in that rank's region; link i's own: i * depth * slot */
+        [COLL_CUDA_LINKS];
 } coll_cuda_lane_t;
 
 typedef struct {

@@ -282,8 +282,8 @@ static __global__ void __launch_bounds__(THREADS) rounds_kernel(const __grid_con
 {
     __shared__ state_t state;
     __shared__ places_t places;
-    __shared__ coll_cuda_op_t
-        op; /* indexed at run time by functions that are not inlined: in shared memory it is near */
+    /* indexed at run time by functions that are not inlined: in shared memory it is near */
+    __shared__ coll_cuda_op_t op;
     for (unsigned i = threadIdx.x; i < sizeof op / sizeof(uint32_t); i += blockDim.x)
         ((uint32_t *)&op)[i] = ((const uint32_t *)&given)[i];
     __syncthreads();

@@ -183,8 +183,8 @@ gyre_status_t coll_cuda_enqueue_hosts(const coll_cuda_t *c, const coll_call_t *c
     }
 }
 
-/* Where all that crosses the network goes by wire.c, the last shard, which may be shorter, too: only there averages are divided by
- * the number of all ranks. Of blocks it is the longest that counts. */
+/* Where all that crosses the network goes by wire.c, the last shard, which may be shorter, too: only there
+ * averages are divided by the number of all ranks. Of blocks it is the longest that counts. */
 int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *s)
 {
     const gyre_comm_t *within = atomic_load(&c->within), *between = atomic_load(&c->between);

@@ -75,7 +75,8 @@ static void settle(coll_cuda_t *c, const offer_t *offers)
         snprintf(c->messages, sizeof c->messages, "between hosts from device memory: %s", offers[me].why);
 }
 
-/* Collectives go so only if every rank can with every other. Returns 1 if all that is in the way is that some share a host. */
+/* Collectives go so only if every rank can with every other. Returns 1 if all that is in the way is that
+ * some share a host. */
 static int settle_collectives(coll_cuda_t *c, const offer_t *offers)
 {
     const int n = c->comm->n;

@@ -23,7 +23,7 @@ enum {
     YIELDS = 50          /* and before it sleeps between looks */
 };
 
-/* ---- the thread --------------------------------------------------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------------------------------------- */
 
 static gyre_status_t do_job(coll_cuda_proxy_t *p, uint32_t number)
 {
@@ -129,7 +129,7 @@ static void *proxy_main(void *user)
     return NULL;
 }
 
-/* ---- the stream's side --------------------------------------------------------------------------------------------- */
+/* ---- the stream's side --------------------------------------------------------------------------------- */
 
 gyre_status_t coll_cuda_proxy_room(coll_cuda_proxy_t *p, uint32_t made, _Atomic uint32_t *done, uint32_t most)
 {
@@ -169,7 +169,8 @@ gyre_status_t coll_cuda_proxy_post(coll_cuda_proxy_t *p, const coll_cuda_job_t *
     return GYRE_OK;
 }
 
-/* The stream itself waits where the driver lets it: a kernel that waits burns the time that ranks on the same device need. */
+/* The stream itself waits where the driver lets it: a kernel that waits burns the time that ranks on the
+ * same device need. */
 gyre_status_t coll_cuda_proxy_await(coll_cuda_proxy_t *p, const uint32_t *word, uint32_t value,
                                     cudaStream_t stream)
 {
@@ -200,9 +201,10 @@ gyre_status_t coll_cuda_proxy_copy(void *to, const void *from, size_t bytes, cud
                              : coll_cuda_failed(rc, "cudaMemcpyAsync(%p, %p, %zu)", to, from, bytes);
 }
 
-/* ---- made and ended ---------------------------------------------------------------------------------------------------- */
+/* ---- made and ended ------------------------------------------------------------------------------------ */
 
-/* A window, pinned; where the driver does not pin one, memory of its own, which the host's transports copy. */
+/* A window, pinned; where the driver does not pin one, memory of its own, which the host's transports
+ * copy. */
 static gyre_status_t allocate_slots(coll_cuda_proxy_t *p, size_t bytes)
 {
     void *memory = NULL;
@@ -243,7 +245,8 @@ static gyre_status_t allocate(coll_cuda_proxy_t *p)
     coll_cuda_t *c = p->c;
     const size_t n = (size_t)c->comm->n, all = (size_t)base_setting_int(SET_CUDA_STAGING);
     const int staged = c->path == COLL_CUDA_STAGED;
-    /* half for collectives, half for messages, which are all there is on the other path, and which more does not make faster */
+    /* half for collectives, half for messages, which are all there is on the other path, and which more
+     * does not make faster */
     p->slot = staged ? all / 2 / (2 * COLL_CUDA_SLOTS) & ~(size_t)63 : 0;
     p->message = base_min_size(all, MESSAGES) / 2 / (COLL_CUDA_SENDS + 1) & ~(size_t)63;
     if ((staged && p->slot < 16 * n) || p->message == 0)

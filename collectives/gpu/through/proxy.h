@@ -63,8 +63,8 @@ struct coll_cuda_proxy {
     coll_cuda_t *c;
     coll_cuda_words_t *words;
     int window; /* 1: memory is a window; 0: CUDA's */
-    char
-        *memory; /* pinned: SLOTS slots in, SLOTS out, then those of messages: SENDS, and one to receive in */
+    /* pinned: SLOTS slots in, SLOTS out, then those of messages: SENDS, and one to receive in */
+    char *memory;
     /* collectives */
     size_t slot;
     coll_cuda_operation_t operations[COLL_CUDA_OPERATIONS];

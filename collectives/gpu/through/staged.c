@@ -12,7 +12,7 @@
 
 enum { LAG = 2 /* chunks by which copies in follow copies out */ };
 
-/* ---- the proxy's side ------------------------------------------------------------------------------------------- */
+/* ---- the proxy's side ---------------------------------------------------------------------------------- */
 
 /* What of a block of `count` elements is in chunk k. */
 static size_t in_chunk(const coll_cuda_operation_t *o, size_t count, uint32_t k)
@@ -73,7 +73,8 @@ static gyre_status_t run_chunk(const coll_cuda_proxy_t *p, const coll_cuda_opera
     }
 }
 
-/* Uneven operations, whose ranks do not know each other's chunks: all take part in as many as the one with most. */
+/* Uneven operations, whose ranks do not know each other's chunks: all take part in as many as the one with
+ * most. */
 gyre_status_t coll_cuda_run_chunk(coll_cuda_proxy_t *p, const coll_cuda_job_t *job)
 {
     coll_cuda_operation_t *o = job->operation;
@@ -94,9 +95,10 @@ gyre_status_t coll_cuda_run_chunk(coll_cuda_proxy_t *p, const coll_cuda_job_t *j
     return st;
 }
 
-/* ---- the stream's side --------------------------------------------------------------------------------------------- */
+/* ---- the stream's side --------------------------------------------------------------------------------- */
 
-/* Which of a rank's buffers the operation uses, and how they are laid out: in blocks of all ranks, or as one. */
+/* Which of a rank's buffers the operation uses, and how they are laid out: in blocks of all ranks, or as
+ * one. */
 typedef struct {
     int in, out;               /* used */
     int in_blocks, out_blocks; /* by counts and rcounts; else one piece of `own` elements at 0 */

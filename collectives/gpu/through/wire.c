@@ -1,7 +1,7 @@
 /* collectives/gpu/through/wire.c: long collectives between hosts from device memory to device memory, if
  * every rank can send so to every other (lent.c). No byte passes through the host's memory; kernels add.
  *
- *     reduce_scatter             part r of every rank goes to rank r, which adds them up in the canonical tree
+ *     reduce_scatter             part r of every rank goes to rank r, which adds in the canonical tree
  *     all_reduce, reduce         the same with shards of the vector; then the sums go to all (to the root)
  *     broadcast                  shards go from the root to all, and from there to all
  *     all_gather, gather,        parts go where they belong
@@ -26,7 +26,9 @@
  *
  * Messages have more than COMM_LEND_LEAST bytes, as lent memory needs. Shorter pieces, which are ends of
  * parts, are sent with the bytes after them. The tag has their true length, so ranks that disagree are
- * detected. */
+ * detected.
+ *
+ * Longer than 600 lines: the two sides of one exchange, stream and proxy, read together. */
 #include "collectives/gpu/through/proxy.h"
 
 #ifdef GYRE_CUDA
@@ -100,7 +102,8 @@ static size_t shard_bytes(const coll_cuda_operation_t *o, int n, int r)
     return shard_at(o, n, r + 1) - shard_at(o, n, r);
 }
 
-/* Bytes that rank `from` has for rank `to`, one of which is this one; of uneven operations it knows no others. */
+/* Bytes that rank `from` has for rank `to`, one of which is this one; of uneven operations it knows no
+ * others. */
 static size_t part_bytes(const coll_cuda_t *c, const coll_cuda_operation_t *o, int phase, int from, int to)
 {
     const int n = c->comm->n, root = o->shape.root;
@@ -151,7 +154,8 @@ static char *place_from(const coll_cuda_t *c, char *set, int from)
     return set + (size_t)(c->comm->n + from) * c->wire->part;
 }
 
-/* What a message is sent from: a sum lies where this rank's own part did, a shard of a broadcast where it came. */
+/* What a message is sent from: a sum lies where this rank's own part did, a shard of a broadcast where it
+ * came. */
 static char *send_from(const coll_cuda_t *c, const coll_cuda_job_t *job, int to)
 {
     const coll_cuda_operation_t *o = job->operation;
@@ -169,7 +173,7 @@ static char *receive_to(const coll_cuda_t *c, const coll_cuda_operation_t *o, in
     return place_from(c, set, aside ? c->comm->rank : from);
 }
 
-/* ---- the proxy's side: exchanges --------------------------------------------------------------------------------------- */
+/* ---- the proxy's side: exchanges ----------------------------------------------------------------------- */
 
 static comm_tag_t tag_of(const coll_cuda_job_t *job, size_t bytes)
 {
@@ -219,8 +223,8 @@ static gyre_status_t move_receive(const coll_cuda_t *c, exchange_t *x, const col
     return st == GYRE_IN_PROGRESS ? GYRE_OK : st;
 }
 
-/* One look at all messages of a job. first: the job before it that has not ended, or NULL: a lane's messages begin in order, and are
- * received one at a time. The caller is driving the shadow. */
+/* One look at all messages of a job. first: the job before it that has not ended, or NULL: a lane's messages
+ * begin in order, and are received one at a time. The caller is driving the shadow. */
 static gyre_status_t move(const coll_cuda_t *c, exchange_t *x, const coll_cuda_job_t *job,
                           const exchange_t *first, int *moved)
 {
@@ -320,7 +324,7 @@ gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number)
     return st == GYRE_OK && c->flush ? base_device_rdma_flush((base_device_t){BASE_CUDA, c->device}) : st;
 }
 
-/* ---- the stream's side ---------------------------------------------------------------------------------------------------- */
+/* ---- the stream's side --------------------------------------------------------------------------------- */
 
 /* Where this rank's part for `to` lies in what the program sends. */
 static size_t send_at(const coll_cuda_t *c, const coll_cuda_operation_t *o, int to)
@@ -380,7 +384,8 @@ static gyre_status_t pack(const coll_cuda_t *c, const coll_cuda_operation_t *o, 
     return st;
 }
 
-/* This rank's share of the sum of a chunk: to where its own part was packed, if the sum goes on to others, else to its place. */
+/* This rank's share of the sum of a chunk: to where its own part was packed, if the sum goes on to others,
+ * else to its place. */
 static gyre_status_t add_up(const coll_cuda_t *c, const coll_cuda_operation_t *o, coll_cuda_op_t *op,
                             uint32_t k, char *set, char *recv, cudaStream_t stream)
 {
@@ -446,8 +451,8 @@ static gyre_status_t copy_own(const coll_cuda_t *c, const coll_cuda_operation_t 
                  : GYRE_OK;
 }
 
-/* Chunks of the longest part that this rank sends or receives; of vectors, the longest of all, as their sums follow in all ranks'
- * order. */
+/* Chunks of the longest part that this rank sends or receives; of vectors, the longest of all, as their sums
+ * follow in all ranks' order. */
 static uint32_t chunks_of(const coll_cuda_t *c, const coll_cuda_operation_t *o)
 {
     const int n = c->comm->n, me = c->comm->rank;
@@ -540,7 +545,7 @@ uint32_t coll_cuda_wire_rounds(const coll_cuda_t *c, const coll_shape_t *s)
     return (uint32_t)(chunks * (coll_op_is_vector(s->op) ? 2 : 1));
 }
 
-/* ---- made and ended ------------------------------------------------------------------------------------------------------- */
+/* ---- made and ended ------------------------------------------------------------------------------------ */
 
 size_t coll_cuda_wire_bytes(const coll_cuda_t *c)
 {

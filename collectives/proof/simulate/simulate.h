@@ -17,13 +17,13 @@ typedef enum { COLL_MEMORY_WINDOW = 0, COLL_MEMORY_PLAIN } coll_memory_t;
 typedef struct {
     double ns;         /* until the last rank is through */
     uint64_t messages; /* of all ranks */
-    uint32_t
-        steps; /* messages on the longest chain of messages, each sent after the one before was received */
+    /* messages on the longest chain of messages, each sent after the one before was received */
+    uint32_t steps;
     uint32_t most_sent;   /* messages that one rank sends, at most */
     double payload;       /* bytes that ranks sent each other */
     double between_nodes; /* of these, bytes that left their node */
-    double
-        between_groups; /* and bytes that left their group (topo_network_group): the traffic that is scarce */
+    /* and bytes that left their group (topo_network_group): the traffic that is scarce */
+    double between_groups;
     /* links of a network; 0 for a host */
     double link_total, link_most, link_mean; /* bytes over all links, over the busiest, per link */
     uint32_t hottest;                        /* the link that carried most for its rate */

@@ -1,28 +1,33 @@
-/* collectives/schedules/forest/bine.c: Bine trees and butterflies (De Sensi et al., "Bine Trees: Enhancing Collective Operations by
- * Optimizing Communication Locality", arXiv 2508.17311).
+/* collectives/schedules/forest/bine.c: Bine trees and butterflies (De Sensi et al., "Bine Trees: Enhancing
+ * Collective Operations by Optimizing Communication Locality", arXiv 2508.17311).
  *
- * In the steps s = 0, 1, ... a rank's partner is rho(s) = (1 - (-2)^(s + 1)) / 3 = 1, -1, 3, -5, 11, ... ranks further
- * on if the rank is even, further back if it is odd (the negabinary numbering of ranks). What has met after s steps is
- * an interval of 2^s ranks that has grown to both sides by turns, so partners are about 2/3 as far apart as in
- * recursive doubling (1, 2, 4, 8, ...): where neighbouring ranks share a switch or group, up to a third less traffic
- * crosses its scarce uplinks. Where it wins, by the simulator: docs/algorithms.md.
+ * In the steps s = 0, 1, ... a rank's partner is rho(s) = (1 - (-2)^(s + 1)) / 3 = 1, -1, 3, -5, 11, ...
+ * ranks further on if the rank is even, further back if it is odd (the negabinary numbering of ranks). What
+ * has met after s steps is an interval of 2^s ranks that has grown to both sides by turns, so partners are
+ * about 2/3 as far apart as in recursive doubling (1, 2, 4, 8, ...): where neighbouring ranks share a switch
+ * or group, up to a third less traffic crosses its scarce uplinks. Where it wins, by the simulator:
+ * docs/algorithms.md.
  *
- *  reduce_scatter  Nearest partners first, as they exchange most: half of the blocks, then a quarter, ... One partner
+ *  reduce_scatter  Nearest partners first, as they exchange most: half of the blocks, then a quarter, ... One
+ * partner
  *                  per step, log2 n steps, volume (n - 1) / n of the vector.
  *  all_gather      The same backwards.
- *  all_reduce      Both, by shards that are ordered so that what travels together lies together: no packing for
+ *  all_reduce      Both, by shards that are ordered so that what travels together lies together: no packing
+ * for
  *                  powers of two. one_shot: whole vectors with the same partners, log2 n steps.
- *  broadcast, reduce  One tree, whose root talks to the farthest partner first (broadcast) or last (reduce), chunk by
+ *  broadcast, reduce  One tree, whose root talks to the farthest partner first (broadcast) or last (reduce),
+ * chunk by
  *                  chunk.
  *
- * Numbers of ranks that are no power of two: the trees of the next power of two without the places that are too many,
- * at the far end of the last partner's part; where a place that hands something on is missing, the nearest one of those
- * below stands in. Still ceil(log2 n) steps and the same volume. Odd n: as pairing even and odd ranks does not close
- * around an odd ring, all trees are turned alike, and a rank has a partner on each side in every step.
+ * Numbers of ranks that are no power of two: the trees of the next power of two without the places that are
+ * too many, at the far end of the last partner's part; where a place that hands something on is missing, the
+ * nearest one of those below stands in. Still ceil(log2 n) steps and the same volume. Odd n: as pairing even
+ * and odd ranks does not close around an odd ring, all trees are turned alike, and a rank has a partner on
+ * each side in every step.
  *
- * Canonical order: forest.h. The intervals are no nodes of the canonical tree, but nearly: a quarter of the traffic is
- * exchanged by pairs, for which they are. With n a power of two the reduction sends 1.0 (n = 4) to 1.4 (large n) times
- * as much as with fast_order. */
+ * Canonical order: forest.h. The intervals are no nodes of the canonical tree, but nearly: a quarter of the
+ * traffic is exchanged by pairs, for which they are. With n a power of two the reduction sends 1.0 (n = 4) to
+ * 1.4 (large n) times as much as with fast_order. */
 #include <stdlib.h>
 
 #include "collectives/schedules/forest/forest.h"
@@ -56,8 +61,8 @@ static int label(int n, int levels, int rank)
     return 2 * key + (rank & 1);
 }
 
-/* What has met in the steps before `step` around place v: 2^step places. Even places grow to the right in even steps, to
- * the left in odd ones; odd places the other way. */
+/* What has met in the steps before `step` around place v: 2^step places. Even places grow to the right in
+ * even steps, to the left in odd ones; odd places the other way. */
 typedef struct {
     long lo, hi;
 } interval_t;
@@ -81,7 +86,8 @@ static long other(long v, int step)
     return v & 1 ? v - rho(step) : v + rho(step);
 }
 
-/* The place that stands for v in met(v, step) of a tree that has only the places in `there`: v if it is there. */
+/* The place that stands for v in met(v, step) of a tree that has only the places in `there`: v if it is
+ * there. */
 static long stand_in(long v, int step, interval_t there)
 {
     while (v < there.lo || v > there.hi)
@@ -136,8 +142,9 @@ int coll_negabinary_forest(coll_builder_t *b, int n, int paired, int flip, coll_
 }
 
 /* ---- whole vectors ----------------------------------------------------------------------------------------
- * Over the largest power of two of ranks: of the first 2 e ranks, e = n - power, every odd one gives its vector to its
- * left neighbour first and gets the result back. Such a pair is a node of the canonical tree. */
+ * Over the largest power of two of ranks: of the first 2 e ranks, e = n - power, every odd one gives its
+ * vector to its left neighbour first and gets the result back. Such a pair is a node of the canonical
+ * tree. */
 
 enum { MOST_PIECES = 2 * 32 };
 
@@ -256,7 +263,7 @@ void coll_negabinary_doubling(coll_builder_t *b, const coll_args_t *a)
         coll_add_send(b, 0, a->rank + 1, coll_out(0), a->count);
 }
 
-/* ---- the operations --------------------------------------------------------------------------------------- */
+/* ---- the operations ------------------------------------------------------------------------------------ */
 
 static void one_tree(coll_builder_t *b, const coll_args_t *a)
 {
@@ -300,7 +307,8 @@ void coll_generate_bine(coll_builder_t *b, const coll_args_t *args)
         coll_forest_gather(b, args, &f, &blocks);
 }
 
-/* In one shot, lists of nodes in every step. One rank alone needs no TMP, and something is divided by this. */
+/* In one shot, lists of nodes in every step. One rank alone needs no TMP, and something is divided by
+ * this. */
 size_t coll_bine_factor(const coll_tmp_ask_t *ask)
 {
     if (ask->op == COLL_REDUCE)

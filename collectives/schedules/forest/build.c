@@ -1,5 +1,5 @@
-/* collectives/schedules/forest/build.c: the geometry of forests (see forest.h): places, rounds, and the canonical nodes inside a
- * subtree. run.c makes schedules of them. */
+/* collectives/schedules/forest/build.c: the geometry of forests (see forest.h): places, rounds, and the
+ * canonical nodes inside a subtree. run.c makes schedules of them. */
 #include "collectives/schedules/forest/forest.h"
 
 int coll_forest_init(coll_builder_t *b, coll_forest_t *f, int n, int rounds)

@@ -1,16 +1,17 @@
-/* collectives/schedules/forest/forest.h: collectives in which every block has a tree of its own (Bine, Swing, PAT), as one engine.
+/* collectives/schedules/forest/forest.h: collectives in which every block has a tree of its own (Bine, Swing,
+ * PAT), as one engine.
  *
  * A forest says, for each block, along which tree the contributions of all ranks flow to the block's owner
  * (reduce_scatter) and, the other way round, along which tree the block flows from its owner to all ranks
- * (all_gather). All trees are one tree over *places* 0..n-1, owner at place 0, laid around the ring of ranks: the tree
- * of block o puts place v on rank o + v or on rank o - v (modulo n). The edge above place v is used in round round[v] of
- * the reduction; the gather goes through the rounds backwards. What travels between two ranks in one round goes as
- * one message, cut where it grows longer than a chunk.
+ * (all_gather). All trees are one tree over *places* 0..n-1, owner at place 0, laid around the ring of ranks:
+ * the tree of block o puts place v on rank o + v or on rank o - v (modulo n). The edge above place v is used
+ * in round round[v] of the reduction; the gather goes through the rounds backwards. What travels between two
+ * ranks in one round goes as one message, cut where it grows longer than a chunk.
  *
- * Order of combination. What has flowed together at some rank belongs to an arbitrary set of ranks, no node of the
- * canonical tree. As in the canonical ring, what travels is then the list of the partial results of the maximal nodes
- * inside that set, and a rank combines siblings only: so the bits are those of every other algorithm. With fast_order
- * it is one partial result. */
+ * Order of combination. What has flowed together at some rank belongs to an arbitrary set of ranks, no node
+ * of the canonical tree. As in the canonical ring, what travels is then the list of the partial results of
+ * the maximal nodes inside that set, and a rank combines siblings only: so the bits are those of every other
+ * algorithm. With fast_order it is one partial result. */
 #ifndef COLLECTIVES_SCHEDULES_FOREST_FOREST_H
 #define COLLECTIVES_SCHEDULES_FOREST_FOREST_H
 
@@ -45,15 +46,16 @@ void coll_forest_finish(coll_forest_t *f);
 int coll_forest_rank(const coll_forest_t *f, int block, int place);
 /* The block whose tree puts `place` on `rank`. */
 int coll_forest_block(const coll_forest_t *f, int rank, int place);
-/* The maximal nodes of the canonical tree inside the ranks of the subtree of `place` in block's tree, in rank order.
- * `list` has [n] entries. */
+/* The maximal nodes of the canonical tree inside the ranks of the subtree of `place` in block's tree, in rank
+ * order. `list` has [n] entries. */
 size_t coll_forest_nodes(const coll_forest_t *f, int block, int place, coll_node_t *list);
 
 /* Blocks of the call, or their halves: part `half` of 2, or (0 of 1) all. position: NULL: as the ranks. */
 int coll_forest_blocks(coll_builder_t *b, const coll_args_t *a, const int *position, int half, int halves,
                        coll_forest_blocks_t *out);
 
-/* all_gather: copies this rank's own block (or half) from IN to its place in OUT, unless it lies there already. */
+/* all_gather: copies this rank's own block (or half) from IN to its place in OUT, unless it lies there
+ * already. */
 void coll_forest_own(coll_builder_t *b, const coll_args_t *a, const coll_forest_blocks_t *blocks);
 void coll_forest_reduce(coll_builder_t *b, const coll_args_t *a, const coll_forest_t *f,
                         const coll_forest_blocks_t *blocks);
@@ -61,8 +63,8 @@ void coll_forest_reduce(coll_builder_t *b, const coll_args_t *a, const coll_fore
 void coll_forest_gather(coll_builder_t *b, const coll_args_t *a, const coll_forest_t *f,
                         const coll_forest_blocks_t *blocks);
 
-/* The Bine and Swing trees (collectives/schedules/forest/bine.c). position[n]: an order of the blocks in which those that travel together
- * are neighbours. */
+/* The Bine and Swing trees (collectives/schedules/forest/bine.c). position[n]: an order of the blocks in
+ * which those that travel together are neighbours. */
 int coll_negabinary_forest(coll_builder_t *b, int n, int paired, int flip, coll_forest_t *f, int *position);
 /* all_reduce with whole vectors between the same partners. */
 void coll_negabinary_doubling(coll_builder_t *b, const coll_args_t *a);

@@ -62,7 +62,7 @@ typedef struct {
     int got, sums;     /* regions of the message that is worked on; sums: -1 if none yet */
 } run_t;
 
-/* ---- memory --------------------------------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 static int region_take(run_t *r, size_t size, int packs)
 {
@@ -139,7 +139,7 @@ static void add_piece(run_t *r, coll_ref_t at, size_t count)
         r->pieces[r->npieces++] = (coll_piece_t){at, count};
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static coll_range_t slice_of(const run_t *r, int block)
 {
@@ -233,7 +233,7 @@ static size_t message_end(const run_t *r, size_t from, size_t n, size_t *total)
     return end;
 }
 
-/* ---- reduction ------------------------------------------------------------------------------------------ */
+/* ---- reduction ----------------------------------------------------------------------------------------- */
 
 static void flush(run_t *r)
 {
@@ -317,8 +317,8 @@ static int place_result(run_t *r, int block, const partial_t *x, const partial_t
     return 1;
 }
 
-/* Takes one partial result that has come for a block, at `piece` elements in its message, and combines what can be
- * combined. */
+/* Takes one partial result that has come for a block, at `piece` elements in its message, and combines what
+ * can be combined. */
 static void take_partial(run_t *r, int block, partial_t p, size_t piece, int weight)
 {
     held_t *h = holding(r, block);
@@ -443,7 +443,7 @@ static void recv_partials(run_t *r, int round)
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------ */
+/* ---- the whole ----------------------------------------------------------------------------------------- */
 
 static int run_init(run_t *r, coll_builder_t *b, const coll_args_t *a, const coll_forest_t *f,
                     const coll_forest_blocks_t *blocks)

@@ -1,20 +1,21 @@
-/* collectives/schedules/forest/swing.c: Swing (De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", NSDI 2024,
- * arXiv 2401.09356).
+/* collectives/schedules/forest/swing.c: Swing (De Sensi et al., "Swing: Short-cutting Rings for Higher
+ * Bandwidth Allreduce", NSDI 2024, arXiv 2401.09356).
  *
- * The partners are those of bine.c: rho(s) = (1 - (-2)^(s + 1)) / 3 ranks further on for even ranks, further back for odd
- * ones, swinging from side to side, so that a message in step s crosses about 2^(s + 1) / 3 links of a ring or torus
- * instead of 2^s, and fewer messages share a link. Each block's data is halved: one half goes as said, the other half
- * in the mirror image (even ranks back, odd ranks on), on a channel of its own. So both links of a rank are busy in both
- * directions in every step: Swing's multiport form for one dimension. (With d dimensions Swing goes around them by
- * turns; ranks are taken as one ring here, as a schedule does not know the network's dimensions.)
+ * The partners are those of bine.c: rho(s) = (1 - (-2)^(s + 1)) / 3 ranks further on for even ranks, further
+ * back for odd ones, swinging from side to side, so that a message in step s crosses about 2^(s + 1) / 3
+ * links of a ring or torus instead of 2^s, and fewer messages share a link. Each block's data is halved: one
+ * half goes as said, the other half in the mirror image (even ranks back, odd ranks on), on a channel of its
+ * own. So both links of a rank are busy in both directions in every step: Swing's multiport form for one
+ * dimension. (With d dimensions Swing goes around them by turns; ranks are taken as one ring here, as a
+ * schedule does not know the network's dimensions.)
  *
- *  reduce_scatter  Nearest partners, who exchange most, first. ceil(log2 n) steps, volume (n - 1) / n of the vector.
- *  all_gather      The same backwards.
+ *  reduce_scatter  Nearest partners, who exchange most, first. ceil(log2 n) steps, volume (n - 1) / n of the
+ * vector.  all_gather      The same backwards.
  *  all_reduce      Both, by shards. one_shot: whole vectors with the same partners (not halved).
  *
- * Small vectors are not halved, either. Odd n, other n that are no powers of two, and the price of the canonical order:
- * as in bine.c; for the mirrored half pairs are no nodes either, and together a reduction sends up to 1.7 times as much. Where it wins, by the
- * simulator: docs/algorithms.md. */
+ * Small vectors are not halved, either. Odd n, other n that are no powers of two, and the price of the
+ * canonical order: as in bine.c; for the mirrored half pairs are no nodes either, and together a reduction
+ * sends up to 1.7 times as much. Where it wins, by the simulator: docs/algorithms.md. */
 #include "collectives/schedules/forest/forest.h"
 
 enum { HALVE_FROM = 64 }; /* elements of the largest block: below, two messages cost more than they save */

@@ -33,17 +33,19 @@ typedef struct {
     size_t T, head_dim;     /* 1 .. MODEL_CUDA_HEAD_MAX */
     float scale;            /* 1 / sqrt(head_dim) */
     const float *slopes;    /* device, [leaves * heads]: ALiBi's, by head (leaf * heads + h); NULL: no bias */
-    const uint32_t
-        *prefix; /* device, [batch]: rows t < prefix see all columns below prefix; NULL: causal throughout */
-    /* Dropout of the weights with the CPU's numbers (model/random.h): element (first_head + leaf * heads + h) T T + row T + column of
-     * the tensor that keys[b] names is dropped if its number is less than `below`, else scaled by `kept`. */
+    /* device, [batch]: rows t < prefix see all columns below prefix; NULL: causal throughout */
+    const uint32_t *prefix;
+    /* Dropout of the weights with the CPU's numbers (model/random.h): element (first_head + leaf * heads + h)
+     * T T + row T + column of the tensor that keys[b] names is dropped if its number is less than `below`,
+     * else scaled by `kept`. */
     const uint32_t *keys; /* device, [batch][4], model_dropout_key; NULL: no dropout */
     uint32_t below;       /* model_dropout_below */
     float kept;           /* 1 / (1 - probability) */
     size_t first_head;    /* of the model: this call's first */
     model_cuda_heads_t q, k, v, o;
     float *
-        lse; /* device, [leaves][batch][heads][T]: log of the sum of e^s; forward writes it, backward reads it */
+        /* device, [leaves][batch][heads][T]: log of the sum of e^s; forward writes it, backward reads it */
+        lse;
     /* backward only */
     model_cuda_heads_t d_o, d_q, d_k, d_v; /* d_o in; the others out, overwritten */
     float *delta;                          /* device, as lse: scratch */
@@ -52,7 +54,8 @@ typedef struct {
 /* o, lse from q, k, v. Enqueued on `stream`; nothing waits. o must not overlap q, k, v. */
 gyre_status_t model_cuda_attention(const model_cuda_attention_t *attention, struct CUstream_st *stream);
 
-/* d_q, d_k, d_v from q, k, v, o, lse and d_o. Gradients of keys and values that heads share are summed over them in their order. */
+/* d_q, d_k, d_v from q, k, v, o, lse and d_o. Gradients of keys and values that heads share are summed
+ * over them in their order. */
 gyre_status_t model_cuda_attention_backward(const model_cuda_attention_t *attention,
                                             struct CUstream_st *stream);
 

@@ -1,8 +1,10 @@
-/* model/gpu/attention/f32.cu: mma.cu's scheme in fp32 on the ordinary units, for runs that are compared with the CPU's.
+/* model/gpu/attention/f32.cu: mma.cu's scheme in fp32 on the ordinary units, for runs that are compared with
+ * the CPU's.
  *
- * A block of 256 threads has 64 "rows" (queries; for dk and dv: keys) that stay and 32 "columns" at a time that pass. Thread (y, x) of
- * 16 x 16 has the scores of rows 4 y .. 4 y + 3 with columns x and x + 16, and of the sums over columns those rows' channels 4 x .. 4 x + 3
- * and 64 + 4 x .. . In between the weights go through shared memory. Every sum is one thread's, or one of 16 lanes by a fixed tree. */
+ * A block of 256 threads has 64 "rows" (queries; for dk and dv: keys) that stay and 32 "columns" at a time
+ * that pass. Thread (y, x) of 16 x 16 has the scores of rows 4 y .. 4 y + 3 with columns x and x + 16, and of
+ * the sums over columns those rows' channels 4 x .. 4 x + 3 and 64 + 4 x .. . In between the weights go
+ * through shared memory. Every sum is one thread's, or one of 16 lanes by a fixed tree. */
 #include "model/gpu/attention/internal.h"
 
 enum { ROWS = 64, COLUMNS = 32, WIDTH = 128, LD = WIDTH + 4, LD_W = COLUMNS + 4 };
@@ -25,7 +27,8 @@ static __device__ __forceinline__ void load_tile(float *tile, const float *x, si
     }
 }
 
-/* s[i][j] = the product of row 4 y + i of `rows` and row x + 16 j of `columns`, over the channels in order. */
+/* s[i][j] = the product of row 4 y + i of `rows` and row x + 16 j of `columns`, over the channels in
+ * order. */
 static __device__ __forceinline__ void scores(float s[4][2], const float *rows, const float *columns,
                                               int head_dim)
 {

@@ -75,7 +75,8 @@ static __device__ __forceinline__ float power_2(float x)
 #endif
 }
 
-/* The number of element (head, row, 0) in dropout's tensor [heads of the model][T][T]. `head`: of this call. */
+/* The number of element (head, row, 0) in dropout's tensor [heads of the model][T][T]. `head`: of this
+ * call. */
 static __device__ __forceinline__ uint64_t first_element(const model_cuda_attention_t *a, int head, int row)
 {
     return ((uint64_t)(a->first_head + head) * a->T + row) * a->T;
@@ -94,7 +95,7 @@ static __device__ __forceinline__ uint32_t dropped_pair(const model_cuda_attenti
     return first | (uint32_t)(model_number(number, index + 1) < a->below) << 1;
 }
 
-/* ---- launching ------------------------------------------------------------------------------------------------------ */
+/* ---- launching ----------------------------------------------------------------------------------------- */
 
 typedef void attention_kernel_t(attend_t);
 

@@ -16,10 +16,10 @@
  * eight rows never meet in a bank. Tiles are padded with zeros to D = 64, 96 or 128 columns, and beyond T. */
 #include "model/gpu/attention/internal.h"
 
-/* ---- tiles ------------------------------------------------------------------------------------------------------- */
+/* ---- tiles --------------------------------------------------------------------------------------------- */
 
-/* tile [LINES][D + 8] = rows r0 .. of x, rows `ld` elements apart, by cp.async (fast) or plainly. 8 or 16 threads have a row; of D 96
- * a quarter of them has nothing to do, which costs less than divisions by 12. */
+/* tile [LINES][D + 8] = rows r0 .. of x, rows `ld` elements apart, by cp.async (fast) or plainly. 8 or 16
+ * threads have a row; of D 96 a quarter of them has nothing to do, which costs less than divisions by 12. */
 template <int D, int LINES, int THREADS>
 static __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *x, size_t ld, int r0, int T,
                                                  int head_dim, int fast)
@@ -46,8 +46,8 @@ static __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *x, size
     }
 }
 
-/* Fragments of 16 x 16: of the left factor from rows of its own; of the right one for 16 columns of the result, which are rows in
- * memory (`across`) or columns (`along`: the tile is [K][N]). */
+/* Fragments of 16 x 16: of the left factor from rows of its own; of the right one for 16 columns of the
+ * result, which are rows in memory (`across`) or columns (`along`: the tile is [K][N]). */
 template <int D>
 static __device__ __forceinline__ void left16(uint32_t f[4], const bf16 *tile, int row, int k)
 {
@@ -168,8 +168,8 @@ static __device__ __forceinline__ void store16(bf16 *x, size_t ld, int r0, int T
     }
 }
 
-/* Of J tiles of 16 x 8 side by side: bit 4 j + e: dropout takes element e of tile j. The lane's first element is (r, c) of the head, rows
- * being queries, or keys (OF_KEYS). */
+/* Of J tiles of 16 x 8 side by side: bit 4 j + e: dropout takes element e of tile j. The lane's first element
+ * is (r, c) of the head, rows being queries, or keys (OF_KEYS). */
 template <int OF_KEYS, int J>
 static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t *a, int b, int head, int r,
                                                    int c)
@@ -186,12 +186,12 @@ static __device__ __forceinline__ uint32_t lost_of(const model_cuda_attention_t 
     return lost;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------------------- */
 
 enum { ROWS = 128, COLUMNS = 64 };
 
-/* One row of a tile of 16, the lane's upper or lower: its scores with 64 columns, of which the lane's first is c, become weights under
- * the largest so far, and what was added up before is rescaled. */
+/* One row of a tile of 16, the lane's upper or lower: its scores with 64 columns, of which the lane's first
+ * is c, become weights under the largest so far, and what was added up before is rescaled. */
 template <int D>
 static __device__ __forceinline__ void soften(float s[COLUMNS / 8][4], float out[D / 8][4], float *largest,
                                               float *sum, int upper, const attend_t *p, float slope, int row,
@@ -235,8 +235,9 @@ static __device__ __forceinline__ void soften(float s[COLUMNS / 8][4], float out
     }
 }
 
-/* Grid: x blocks of rows, the last (longest) first; y heads of all leaves; z sequences. Four warps of 32 rows, as two tiles of 16.
- * Shared memory: q, then one tile of k and one of v. The values travel while scores are computed, the next keys while values are used. */
+/* Grid: x blocks of rows, the last (longest) first; y heads of all leaves; z sequences. Four warps of 32
+ * rows, as two tiles of 16. Shared memory: q, then one tile of k and one of v. The values travel while
+ * scores are computed, the next keys while values are used. */
 template <int D>
 static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __grid_constant__ attend_t p)
 {
@@ -322,21 +323,23 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
     }
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------------------ */
+/* ---- backward ------------------------------------------------------------------------------------------ */
 
-/* OF_KEYS: rows are keys and columns queries; grid y: heads of keys and values; dk and dv. Else: rows are queries; y: heads; dq.
- * Grid: x blocks of rows, z sequences.
- * For dk and dv a warp has 16 rows, or their sums would not fit into its registers; eight warps share a multiprocessor, and the next
- * columns come while these are used. For dq a warp has 32 rows, which halves what is read from shared memory for a product; four
- * warps are a block, and two blocks hide each other's waiting for columns. */
+/* OF_KEYS: rows are keys and columns queries; grid y: heads of keys and values; dk and dv. Else: rows are
+ * queries; y: heads; dq. Grid: x blocks of rows, z sequences.
+ * For dk and dv a warp has 16 rows, or their sums would not fit into its registers; eight warps share a
+ * multiprocessor, and the next columns come while these are used. For dq a warp has 32 rows, which halves
+ * what is read from shared memory for a product; four warps are a block, and two blocks hide each other's
+ * waiting for columns. */
 template <int OF_KEYS> struct part_t {
     static constexpr int I = OF_KEYS ? 1 : 2, THREADS = 256 / I,
                          STAGES = 3 - I;  /* I: tiles of 16 rows of a warp */
     static constexpr int C = COLUMNS / I; /* columns that a warp works on at a time */
 };
 
-/* Of one tile of 16 rows: w, which are scores, become weights after dropout; d, which is do v^T, the scores' gradients. The lane's
- * first element is (r, c) of the head, and its queries' numbers begin at lse and delta. */
+/* Of one tile of 16 rows: w, which are scores, become weights after dropout; d, which is do v^T, the scores'
+ * gradients. The lane's first element is (r, c) of the head, and its queries' numbers begin at lse and
+ * delta. */
 template <int OF_KEYS>
 static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const attend_t *p, int b, int head,
                                              int prefix, int r, int c, const float *lse, const float *delta,
@@ -397,8 +400,8 @@ static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const a
 #undef QUERY
 }
 
-/* Shared memory: two tiles of rows (k, v or q, do), STAGES times two tiles of columns (q, do or k, v), and the queries' lse and delta: of
- * the rows, or two stages of those of the columns. */
+/* Shared memory: two tiles of rows (k, v or q, do), STAGES times two tiles of columns (q, do or k, v), and
+ * the queries' lse and delta: of the rows, or two stages of those of the columns. */
 template <int D, int OF_KEYS>
 static __global__ void __launch_bounds__(part_t<OF_KEYS>::THREADS, part_t<OF_KEYS>::I)
     backward(const __grid_constant__ attend_t p)
@@ -501,7 +504,8 @@ static __global__ void __launch_bounds__(part_t<OF_KEYS>::THREADS, part_t<OF_KEY
     }
 }
 
-/* delta = rowsum(do o), of both types: a warp has a row. Grid: x groups of 8 rows, y heads of all leaves, z sequences. */
+/* delta = rowsum(do o), of both types: a warp has a row. Grid: x groups of 8 rows, y heads of all leaves,
+ * z sequences. */
 static __global__ void __launch_bounds__(256) row_delta(const __grid_constant__ attend_t p)
 {
     const model_cuda_attention_t *a = &p.a;
@@ -526,7 +530,7 @@ static __global__ void __launch_bounds__(256) row_delta(const __grid_constant__ 
         a->delta[row_stats(a, leaf, b, h) + row] = sum;
 }
 
-/* ---- launching ------------------------------------------------------------------------------------------------------ */
+/* ---- launching ----------------------------------------------------------------------------------------- */
 
 static size_t forward_bytes(size_t D)
 {

@@ -1,4 +1,5 @@
-/* model/gpu/layers/chain.c: which positions have the same token, for the embedding's gradient (model/gpu/layers/vocabulary.h). */
+/* model/gpu/layers/chain.c: which positions have the same token, for the embedding's gradient
+ * (model/gpu/layers/vocabulary.h). */
 #include "model/gpu/layers/vocabulary.h"
 
 void model_cuda_chain(int32_t *chain, const int32_t *tokens, size_t T, int32_t *last)

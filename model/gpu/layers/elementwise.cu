@@ -3,7 +3,8 @@
 #include "model/gpu/layers/launch.h"
 #include "model/gpu/layers/scalar.h"
 
-/* Blocks of a kernel that strides over `count` elements: enough to fill a GPU several times over, and no more. */
+/* Blocks of a kernel that strides over `count` elements: enough to fill a GPU several times over, and no
+ * more. */
 enum { THREADS = 256, MOST_BLOCKS = 16384 };
 #define MOST_ROWS ((size_t)8192) /* blocks along y */
 
@@ -17,7 +18,7 @@ static size_t blocks_of(size_t count)
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); \
          i += (size_t)gridDim.x * blockDim.x)
 
-/* ---- sums of leaves ------------------------------------------------------------------------------------------------- */
+/* ---- sums of leaves ------------------------------------------------------------------------------------ */
 
 template <typename S> static __global__ void join(S *out, const float *part, size_t leaves, size_t count)
 {
@@ -62,7 +63,7 @@ extern "C" gyre_status_t model_cuda_scale_add(model_cuda_type_t type, void *out,
     return MODEL_LAUNCH(type, scale_add, blocks_of(count), THREADS, stream, p);
 }
 
-/* ---- gated activations ------------------------------------------------------------------------------------------------ */
+/* ---- gated activations --------------------------------------------------------------------------------- */
 
 /* Grid for kernels on rows of `width` elements: x over a row, y over rows, which needs no division. */
 static dim3 rows_grid(size_t width, size_t rows)
@@ -115,9 +116,10 @@ extern "C" gyre_status_t model_cuda_gated_back(model_cuda_type_t type, model_act
     return MODEL_LAUNCH_AS(type, gated_back, rows_grid(F, rows), dim3(THREADS), stream, p);
 }
 
-/* ---- rotary positions --------------------------------------------------------------------------------------------------- */
+/* ---- rotary positions ---------------------------------------------------------------------------------- */
 
-/* One thread per pair of channels and several rows (Su et al. 2021); a row's pairs lie side by side over its heads. */
+/* One thread per pair of channels and several rows (Su et al. 2021); a row's pairs lie side by side over
+ * its heads. */
 template <typename S> static __global__ void rope(const model_cuda_rope_t p)
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, all = p.sequences * p.T;
@@ -143,7 +145,7 @@ extern "C" gyre_status_t model_cuda_rope(const model_cuda_rope_t *p, struct CUst
                            dim3(THREADS), stream, *p);
 }
 
-/* ---- dropout ---------------------------------------------------------------------------------------------------------------- */
+/* ---- dropout ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     void *y;
@@ -174,7 +176,7 @@ extern "C" gyre_status_t model_cuda_drop(model_cuda_type_t type, void *y, size_t
     return MODEL_LAUNCH_AS(type, drop, grid, dim3(THREADS), stream, p);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------------------ */
+/* ---- copies -------------------------------------------------------------------------------------------- */
 
 static __global__ void copy_rows(const model_cuda_copies_t p)
 {

@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* out [count] of `type` = the tree over part [leaves][count], rounded. With one leaf and bf16: a conversion. */
+/* out [count] of `type` = the tree over part [leaves][count], rounded. With one leaf and bf16: a
+ * conversion. */
 gyre_status_t model_cuda_join(model_cuda_type_t type, void *out, const float *part, size_t leaves,
                               size_t count, struct CUstream_st *stream);
 
@@ -25,8 +26,8 @@ gyre_status_t model_cuda_gated(model_cuda_type_t type, model_act_t act, void *y,
 gyre_status_t model_cuda_gated_back(model_cuda_type_t type, model_act_t act, void *dx, const void *dy,
                                     const void *x, size_t rows, size_t F, struct CUstream_st *stream);
 
-/* In place: heads 0 .. heads - 1 of each row of x [leaves][sequences][T][ld], head_dim apart, turn by their position's angles
- * (model_rope_table: turn [T][2 half], fp32), or back. */
+/* In place: heads 0 .. heads - 1 of each row of x [leaves][sequences][T][ld], head_dim apart, turn by their
+ * position's angles (model_rope_table: turn [T][2 half], fp32), or back. */
 typedef struct {
     model_cuda_type_t type;
     void *x;
@@ -37,13 +38,14 @@ typedef struct {
 } model_cuda_rope_t;
 gyre_status_t model_cuda_rope(const model_cuda_rope_t *rope, struct CUstream_st *stream);
 
-/* y = drop(x) of rows [sequences][rows][channels]; sequences of y are step_y, of x step_x elements apart. y may be x. Its backward is
- * itself. */
+/* y = drop(x) of rows [sequences][rows][channels]; sequences of y are step_y, of x step_x elements apart. y
+ * may be x. Its backward is itself. */
 gyre_status_t model_cuda_drop(model_cuda_type_t type, void *y, size_t step_y, const void *x, size_t step_x,
                               size_t sequences, size_t rows, size_t channels,
                               const model_cuda_dropout_t *drop, struct CUstream_st *stream);
 
-/* Up to MODEL_CUDA_COPIES rows of floats, each from one place to another, or the sum of several, in one launch. */
+/* Up to MODEL_CUDA_COPIES rows of floats, each from one place to another, or the sum of several, in one
+ * launch. */
 enum { MODEL_CUDA_COPIES = 8 };
 typedef struct {
     float *to[MODEL_CUDA_COPIES];

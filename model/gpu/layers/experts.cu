@@ -11,7 +11,7 @@ static size_t blocks_of(size_t rows, size_t each)
     return (rows + each - 1) / each;
 }
 
-/* ---- choices ----------------------------------------------------------------------------------------------------------- */
+/* ---- choices ------------------------------------------------------------------------------------------- */
 
 /* An expert and its probability, or no expert (at < 0). The order of choice is total: the larger probability
  * first, of equals the lower number. NaN counts as -1 and comes last. Choices are thus experts and differ for
@@ -43,8 +43,8 @@ static __device__ candidate_t next_candidate(const float *prob, size_t experts, 
     return best;
 }
 
-/* Softmax and the k most probable. Block: 16 positions of 16 threads; grid: positions / 16. No shared memory; a lane reads the
- * probabilities that it wrote. The sum runs in the host's 16 lanes. */
+/* Softmax and the k most probable. Block: 16 positions of 16 threads; grid: positions / 16. No shared memory;
+ * a lane reads the probabilities that it wrote. The sum runs in the host's 16 lanes. */
 static __global__ void route(const model_cuda_routing_t r)
 {
     size_t rows = r.sequences * r.T, lane = threadIdx.x % MODEL_LANES;
@@ -87,7 +87,7 @@ extern "C" gyre_status_t model_cuda_route(const model_cuda_routing_t *r, struct 
     return model_cuda_launched(GYRE_LAUNCH(route, grid, block, 0, stream, *r), "route", grid, block);
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------------- */
+/* ---- slots --------------------------------------------------------------------------------------------- */
 
 /* The index of expert x among a position's choices; -1: not chosen. */
 static __device__ __forceinline__ int choice_of(const int32_t *choice, size_t k, int32_t x)
@@ -98,8 +98,8 @@ static __device__ __forceinline__ int choice_of(const int32_t *choice, size_t k,
     return found;
 }
 
-/* Block: 256 threads, one expert of one sequence; grid: (E, n). Shared: 1 KiB. 256 positions at a time: votes of a warp and counts of the
- * warps in front number those that chose the expert. */
+/* Block: 256 threads, one expert of one sequence; grid: (E, n). Shared: 1 KiB. 256 positions at a time: votes
+ * of a warp and counts of the warps in front number those that chose the expert. */
 static __global__ void assign(const model_cuda_routing_t r)
 {
     __shared__ int32_t votes_of[WARPS];
@@ -186,7 +186,7 @@ extern "C" gyre_status_t model_cuda_fill_slots(model_cuda_type_t type, const mod
     return model_cuda_launched(rc, "fill_slots", grid, block);
 }
 
-/* ---- sums over experts --------------------------------------------------------------------------------------------------- */
+/* ---- sums over experts --------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void load_some(float (&v)[1], const float *p)
 {
@@ -333,7 +333,7 @@ extern "C" gyre_status_t model_cuda_join_slots(model_cuda_type_t type, const mod
     return model_cuda_launched(rc, "join_slots", grid, block);
 }
 
-/* ---- backward -------------------------------------------------------------------------------------------------------------- */
+/* ---- backward ------------------------------------------------------------------------------------------ */
 
 /* Block: 16 slots of 16 threads; grid: slots / 16. The product runs in the host's 16 lanes. */
 template <typename S>
@@ -397,8 +397,8 @@ static __device__ __forceinline__ float load_parts(const uint16_t *p, size_t E)
     return model_load(p) + model_load(p + E) + model_load(p + 2 * E);
 }
 
-/* With w_j = p_j / S:  dp_j = (dw_j - sum_i dw_i w_i) / S, and the balance loss's share;  dlogit = p (dp - sum(p dp)). Block, grid and
- * sums as route. */
+/* With w_j = p_j / S:  dp_j = (dw_j - sum_i dw_i w_i) / S, and the balance loss's share;  dlogit = p (dp -
+ * sum(p dp)). Block, grid and sums as route. */
 template <typename S>
 static __global__ void route_back(const model_cuda_routing_t r, double balance, S *d_logits,
                                   const float *d_share)
@@ -446,8 +446,8 @@ extern "C" gyre_status_t model_cuda_route_back(model_cuda_type_t type, const mod
 
 enum { CHANNELS = 128, TILE = 16, DEPTH = 16 };
 
-/* Block: 128 channels of 16 rows; grid: (rows / 16, C / 128). Shared: 1 KiB, the rows' gradients of 16 experts. A thread keeps 16 weights of
- * its channel and 16 sums. */
+/* Block: 128 channels of 16 rows; grid: (rows / 16, C / 128). Shared: 1 KiB, the rows' gradients of 16
+ * experts. A thread keeps 16 weights of its channel and 16 sums. */
 template <typename S>
 static __global__ void router_input(const model_cuda_routing_t r, size_t C, size_t rows, size_t begin, S *out,
                                     const float *sum, const S *d_logits, const S *w)
@@ -498,7 +498,7 @@ extern "C" gyre_status_t model_cuda_router_input(model_cuda_type_t type, const m
 
 /* ---- statistics
  *
- * -------------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------ */
 
 typedef struct {
     model_routed_t *routed;
@@ -508,7 +508,8 @@ typedef struct {
     double balance;
 } told_t;
 
-/* The balance loss: weight E sum over experts of (share of choices) (mean probability). One thread per layer and sequence. */
+/* The balance loss: weight E sum over experts of (share of choices) (mean probability). One thread per
+ * layer and sequence. */
 static __global__ void tell_routed(const told_t p)
 {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, l = i % p.layers, j = i / p.layers;

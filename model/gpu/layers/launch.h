@@ -17,7 +17,8 @@ static inline gyre_status_t model_cuda_launched(cudaError_t rc, const char *kern
                      grid.x, grid.y, block.x, block.y, cudaGetErrorString(rc));
 }
 
-/* kernel<float> or kernel<uint16_t>. Blocks and threads may be numbers or dim3. A grid without blocks is no launch. */
+/* kernel<float> or kernel<uint16_t>. Blocks and threads may be numbers or dim3. A grid without blocks is
+ * no launch. */
 #define MODEL_LAUNCH_AS(type, kernel, grid, block, stream, ...)                                             \
     ((grid).x == 0 || (grid).y == 0 ? GYRE_OK                                                               \
      : (type) == MODEL_CUDA_BF16                                                                            \

@@ -5,7 +5,7 @@
 
 enum { THREADS = 256, ROWS = THREADS / MODEL_LANES };
 
-/* ---- forward ------------------------------------------------------------------------------------------------------------ */
+/* ---- forward ------------------------------------------------------------------------------------------- */
 
 /* The residual stream's row [channels] after a branch, stored; returns this lane's element c. */
 template <typename S>
@@ -25,8 +25,8 @@ static __device__ __forceinline__ float residual_at(const model_cuda_norm_t &p, 
     return v;
 }
 
-/* Block: 16 rows of 16 threads; grid: rows / 16. No shared memory. Sums of a row: 16 lanes, joined by shuffles. A row's threads each
- * read back only what they wrote. */
+/* Block: 16 rows of 16 threads; grid: rows / 16. No shared memory. Sums of a row: 16 lanes, joined by
+ * shuffles. A row's threads each read back only what they wrote. */
 template <typename S> static __global__ void norm_forward(const model_cuda_norm_t p)
 {
     size_t all = p.sequences * p.rows, C = p.channels, lane = threadIdx.x % MODEL_LANES;
@@ -77,10 +77,10 @@ extern "C" gyre_status_t model_cuda_norm(const model_cuda_norm_t *p, struct CUst
     return MODEL_LAUNCH(p->type, norm_forward, blocks, THREADS, stream, *p);
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------------------------- */
+/* ---- backward ------------------------------------------------------------------------------------------ */
 
-/* With n = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - n mean(g n)); a root mean square has n = x rstd, and no mean(g).
- * Block, grid and sums as norm_forward. */
+/* With n = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - n mean(g n)); a root mean square has n = x
+ * rstd, and no mean(g). Block, grid and sums as norm_forward. */
 template <typename S> static __global__ void norm_backward(const model_cuda_norm_back_t p)
 {
     size_t C = p.channels, lane = threadIdx.x % MODEL_LANES;
@@ -108,12 +108,13 @@ extern "C" gyre_status_t model_cuda_norm_back(const model_cuda_norm_back_t *p, s
     return MODEL_LAUNCH(p->type, norm_backward, (p->rows + ROWS - 1) / ROWS, THREADS, stream, *p);
 }
 
-/* ---- sums over positions --------------------------------------------------------------------------------------------------- */
+/* ---- sums over positions ------------------------------------------------------------------------------- */
 
 enum { COLUMNS = 32, PIECES = 32, SHORTEST = 8 /* positions that a piece is worth */ };
 
-/* Block: 32 columns x up to 32 pieces; grid: (columns / 32, sequences). Shared: the pieces' two sums of 32 columns, 8 KiB for 32 pieces. Each thread adds up
- * its pieces from their first position to their last; then the tree. */
+/* Block: 32 columns x up to 32 pieces; grid: (columns / 32, sequences). Shared: the pieces' two sums of 32
+ * columns, 8 KiB for 32 pieces. Each thread adds up its pieces from their first position to their last;
+ * then the tree. */
 template <typename S> static __global__ void position_sums(const model_cuda_position_sums_t p, size_t pieces)
 {
     GYRE_DYNAMIC_SHARED(float, part);

@@ -27,15 +27,17 @@ typedef struct {
     size_t first;   /* element of a sequence's tensor at which its first row here begins */
 } model_cuda_dropout_t;
 
-/* out = alpha x + drop(sum + bias), and y = norm of it, or of x where there is no sum. One pass over the row brings out and its
- * mean, one the variance, one y; out is read from the cache. */
+/* out = alpha x + drop(sum + bias), and y = norm of it, or of x where there is no sum. One pass over the row
+ * brings out and its mean, one the variance, one y; out is read from the cache. */
 typedef struct {
     model_cuda_type_t type; /* of x, bias, out, y, w, b */
     size_t sequences, rows, channels;
     const void *x; /* rows of a sequence side by side, sequences step_x elements apart */
     size_t step_x;
     const float *
-        sum; /* [leaves][sequences][rows][channels], joined in the tree; NULL: no residual, out and bias are not used */
+        /* [leaves][sequences][rows][channels], joined in the tree; NULL: no residual, out and bias are not
+         * used */
+        sum;
     size_t leaves;    /* a power of two, up to 64 */
     const void *bias; /* [channels]; NULL: no bias */
     float alpha;
@@ -63,10 +65,11 @@ typedef struct {
 } model_cuda_norm_back_t;
 gyre_status_t model_cuda_norm_back(const model_cuda_norm_back_t *back, struct CUstream_st *stream);
 
-/* Sums over positions of dy, and of dy n with n = (x - mean) rstd or x rstd: gradients of bias and gain, per sequence.
- * A sequence's `all` positions are cut into pieces at floor(k all / pieces): 32 of them, or fewer powers of two where those would be shorter
- * than 8, and at least one per leaf; each is added up in order, and the pieces are
- * joined in a tree. Rows here are positions `begin` .. begin + rows - 1, whole pieces of them (sequence parallelism). */
+/* Sums over positions of dy, and of dy n with n = (x - mean) rstd or x rstd: gradients of bias and gain, per
+ * sequence. A sequence's `all` positions are cut into pieces at floor(k all / pieces): 32 of them, or fewer
+ * powers of two where those would be shorter than 8, and at least one per leaf; each is added up in order,
+ * and the pieces are joined in a tree. Rows here are positions `begin` .. begin + rows - 1, whole pieces
+ * of them (sequence parallelism). */
 typedef struct {
     model_cuda_type_t type; /* of dy, x */
     size_t sequences, rows, channels, all, begin, leaves;

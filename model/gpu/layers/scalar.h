@@ -22,7 +22,7 @@
 #include "model/kernels/scalar.inc"
 #include "model/philox.h"
 
-/* ---- elements -------------------------------------------------------------------------------------------------------- */
+/* ---- elements ------------------------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ float model_load(const float *p)
 {
@@ -58,9 +58,10 @@ static __device__ __forceinline__ float model_rounded(const uint16_t *, float x)
     return model_load(&stored);
 }
 
-/* ---- activations ------------------------------------------------------------------------------------------------------ */
+/* ---- activations --------------------------------------------------------------------------------------- */
 
-/* act (model_act_t) is the same for all threads of a launch. An activation without a case is a warning (-Wswitch). */
+/* act (model_act_t) is the same for all threads of a launch. An activation without a case is a warning
+ * (-Wswitch). */
 static __device__ __forceinline__ float model_act(int act, float v)
 {
     switch ((model_act_t)act) {
@@ -95,7 +96,7 @@ static __device__ __forceinline__ float model_act_slope(int act, float v)
     return NAN;
 }
 
-/* ---- dropout ---------------------------------------------------------------------------------------------------------- */
+/* ---- dropout ------------------------------------------------------------------------------------------- */
 
 /* The number of element `index`, of the four of its block. */
 static __device__ __forceinline__ uint32_t model_number(const uint32_t number[4], uint64_t index)
@@ -113,7 +114,7 @@ static __device__ __forceinline__ float model_drop(float x, const uint32_t *key,
     return model_number(number, index) < below ? 0.0f : x * scale;
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 /* Kernels that reduce rows give each row 16 threads, half a warp: thread l takes elements l, l + 16, ... The
  * 16 sums are joined like the lanes in join_lanes of model/kernels/math.inc. So the bits are the host's,
@@ -128,7 +129,8 @@ static __device__ __forceinline__ float model_join_lanes(float x)
     return x;
 }
 
-/* The sum over leaves of part [leaves][count] at element i, in the tree of docs/contract.md; leaves is a power of two up to 64. */
+/* The sum over leaves of part [leaves][count] at element i, in the tree of docs/contract.md; leaves is a
+ * power of two up to 64. */
 static __device__ __forceinline__ float model_join_leaves(const float *part, size_t leaves, size_t count,
                                                           size_t i)
 {

@@ -14,7 +14,7 @@ static unsigned threads_for(size_t width, unsigned most)
     return threads;
 }
 
-/* ---- embedding ------------------------------------------------------------------------------------------------------- */
+/* ---- embedding ----------------------------------------------------------------------------------------- */
 
 /* Block: a row; threads stride over its channels. */
 template <typename S> static __global__ void embed(const model_cuda_embed_t p)
@@ -111,7 +111,7 @@ extern "C" gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, co
     return model_cuda_launched(rc, "widen", grid, block);
 }
 
-/* ---- cross-entropy ----------------------------------------------------------------------------------------------------- */
+/* ---- cross-entropy ------------------------------------------------------------------------------------- */
 
 /* Tokens of leaf `leaf` of those here: the last ones of the model may be padding. */
 static __device__ __forceinline__ size_t leaf_tokens(const model_cuda_loss_t &p, size_t leaf)
@@ -130,9 +130,9 @@ static __device__ __forceinline__ void merge(float *max, float *sum, float other
     *sum = a + b;
 }
 
-/* Block: a position and a leaf; grid: (positions, leaves). Each of up to 256 threads goes once over its logits, with a running maximum
- * (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"), then threads are joined in a tree: an order that depends
- * on the leaf's width alone. Shared: 2 KiB. */
+/* Block: a position and a leaf; grid: (positions, leaves). Each of up to 256 threads goes once over its
+ * logits, with a running maximum (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"),
+ * then threads are joined in a tree: an order that depends on the leaf's width alone. Shared: 2 KiB. */
 static __global__ void leaf_sums(const model_cuda_loss_t p)
 {
     __shared__ float max[THREADS], sum[THREADS];
@@ -185,7 +185,8 @@ extern "C" gyre_status_t model_cuda_loss_max(const model_cuda_loss_t *p, struct 
                : status;
 }
 
-/* One thread per position: leaves' sums, brought to the whole vocabulary's maximum, in the tree; and the target's logit. */
+/* One thread per position: leaves' sums, brought to the whole vocabulary's maximum, in the tree; and the
+ * target's logit. */
 static __global__ void make_pair(const model_cuda_loss_t p)
 {
     size_t all = p.sequences * p.T, row = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -242,8 +243,9 @@ extern "C" gyre_status_t model_cuda_loss_mean(const model_cuda_loss_t *p, struct
 
 enum { EACH = 4 }; /* logits per thread and turn */
 
-/* Block: a position and a leaf; grid: (positions, leaves). d = scale / (T - prefix) (e^(x - max) / sum - one-hot). In bf16 what a
- * block writes lies in the front half of its own row: a turn's writes wait for its reads, and never reach what later turns read. */
+/* Block: a position and a leaf; grid: (positions, leaves). d = scale / (T - prefix) (e^(x - max) / sum -
+ * one-hot). In bf16 what a block writes lies in the front half of its own row: a turn's writes wait for
+ * its reads, and never reach what later turns read. */
 template <typename S> static __global__ void loss_back(const model_cuda_loss_t p, float scale)
 {
     size_t row = blockIdx.x, leaf = blockIdx.y, all = p.sequences * p.T, n = leaf_tokens(p, leaf);

@@ -1,7 +1,9 @@
-/* model/gpu/layers/vocabulary.h: both ends of the model on the GPU: the embedding, and the cross-entropy over a vocabulary that is cut into
- * leaves and over ranks (Shoeybi et al. 2019, section 3). Launchers enqueue on `stream`.
+/* model/gpu/layers/vocabulary.h: both ends of the model on the GPU: the embedding, and the cross-entropy over
+ * a vocabulary that is cut into leaves and over ranks (Shoeybi et al. 2019, section 3). Launchers enqueue on
+ * `stream`.
  *
- * The logits are kept in fp32, and their gradient is written over them, so that neither softmax nor gradient has a tensor apart. */
+ * The logits are kept in fp32, and their gradient is written over them, so that neither softmax nor
+ * gradient has a tensor apart. */
 #ifndef MODEL_GPU_LAYERS_VOCABULARY_H
 #define MODEL_GPU_LAYERS_VOCABULARY_H
 
@@ -30,12 +32,13 @@ typedef struct {
 } model_cuda_embed_t;
 /* out = drop(token + position). Without `sum` every token must be here. */
 gyre_status_t model_cuda_embed(const model_cuda_embed_t *embed, struct CUstream_st *stream);
-/* part [sequences][T][channels] = the tokens' rows, -0.0 where another rank has them: what the group sums. Reads type, sequences, T,
- * channels, tokens, wte, first, vocab. */
+/* part [sequences][T][channels] = the tokens' rows, -0.0 where another rank has them: what the group sums.
+ * Reads type, sequences, T, channels, tokens, wte, first, vocab. */
 gyre_status_t model_cuda_embed_part(const model_cuda_embed_t *embed, float *part, struct CUstream_st *stream);
 
-/* dw [vocab, channels], zeroed before, += the rows d [T, channels] of one sequence or several, times `shrink`, at their tokens. chain [T], made by
- * model_cuda_chain, links positions that have the same token, so that their rows are added in their order without atomics. */
+/* dw [vocab, channels], zeroed before, += the rows d [T, channels] of one sequence or several, times
+ * `shrink`, at their tokens. chain [T], made by model_cuda_chain, links positions that have the same
+ * token, so that their rows are added in their order without atomics. */
 gyre_status_t model_cuda_embed_back(model_cuda_type_t type, float *dw, size_t first, size_t vocab,
                                     const void *d, const int32_t *tokens, const int32_t *chain, size_t T,
                                     size_t channels, float shrink, struct CUstream_st *stream);
@@ -71,7 +74,8 @@ gyre_status_t model_cuda_loss_max(const model_cuda_loss_t *loss, struct CUstream
 gyre_status_t model_cuda_loss_pair(const model_cuda_loss_t *loss, struct CUstream_st *stream);
 /* loss [sequences]: the mean over positions of -log p(target). */
 gyre_status_t model_cuda_loss_mean(const model_cuda_loss_t *loss, struct CUstream_st *stream);
-/* logits become their gradient times `scale`, of `type`: rows keep their places, so that in bf16 they are 2 ld elements apart. */
+/* logits become their gradient times `scale`, of `type`: rows keep their places, so that in bf16 they are
+ * 2 ld elements apart. */
 gyre_status_t model_cuda_loss_back(const model_cuda_loss_t *loss, float scale, struct CUstream_st *stream);
 
 #ifdef __cplusplus

@@ -110,7 +110,7 @@ static gyre_status_t failed(const char *call, cublasStatus_t rc, const shape_t *
                      shape->out == MODEL_CUDA_BF16 ? "bf16" : "fp32");
 }
 
-/* ---- finding the library ------------------------------------------------------------------------------------------ */
+/* ---- finding the library ------------------------------------------------------------------------------- */
 
 static void *open_library(const char *wish, char *name, size_t bytes)
 {
@@ -215,7 +215,7 @@ void model_cuda_lt_destroy(model_cuda_lt_t *lt)
     free(lt);
 }
 
-/* ---- shapes -------------------------------------------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------------------------------------- */
 
 static uint32_t alignment(const void *x, size_t step, size_t element)
 {
@@ -223,7 +223,8 @@ static uint32_t alignment(const void *x, size_t step, size_t element)
     return (uint32_t)(bits & (~bits + 1));
 }
 
-/* The library may approximate tanh, which bf16 does not notice; where all is fp32 our kernel does the activation. */
+/* The library may approximate tanh, which bf16 does not notice; where all is fp32 our kernel does the
+ * activation. */
 static cublasLtEpilogue_t fused(const model_cuda_product_t *p)
 {
     const int gelu = p->act == MODEL_ACT_GELU_TANH && p->out == MODEL_CUDA_BF16;
@@ -277,7 +278,7 @@ static entry_t *entry_of(model_cuda_lt_t *lt, const shape_t *shape)
     return slot_of(table, size, shape);
 }
 
-/* ---- an algorithm for a shape --------------------------------------------------------------------------------------- */
+/* ---- an algorithm for a shape -------------------------------------------------------------------------- */
 
 static gyre_status_t layout(model_cuda_lt_t *lt, cublasLtMatrixLayout_t *made, cudaDataType_t type,
                             size_t rows, size_t columns, size_t ld, const shape_t *shape)
@@ -402,7 +403,7 @@ static gyre_status_t set_batch(model_cuda_lt_t *lt, entry_t *entry, const model_
     return GYRE_OK;
 }
 
-/* ---- a product ------------------------------------------------------------------------------------------------------ */
+/* ---- a product ----------------------------------------------------------------------------------------- */
 
 /* Where the epilogue's bias and pre-activation are; proposals look at it, too. */
 static gyre_status_t point(model_cuda_lt_t *lt, entry_t *entry, const model_cuda_product_t *p,
@@ -421,7 +422,8 @@ static gyre_status_t point(model_cuda_lt_t *lt, entry_t *entry, const model_cuda
     return rc == CUBLAS_STATUS_SUCCESS ? GYRE_OK : failed("MatmulDescSetAttribute", rc, &entry->shape);
 }
 
-/* A library that proposes an algorithm and then refuses it is not asked for the shape again: entry->found becomes 0. */
+/* A library that proposes an algorithm and then refuses it is not asked for the shape again: entry->found
+ * becomes 0. */
 static gyre_status_t run(model_cuda_lt_t *lt, entry_t *entry, const model_cuda_product_t *p, const void *A,
                          const void *B, void *D, const void *bias, void *pre, void *workspace, size_t bytes,
                          cudaStream_t stream)

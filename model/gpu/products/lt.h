@@ -1,4 +1,5 @@
-/* model/gpu/products/lt.h: cuBLASLt, found at run time: the products of matmul.c where the machine has the library. */
+/* model/gpu/products/lt.h: cuBLASLt, found at run time: the products of matmul.c where the machine has the
+ * library. */
 #ifndef MODEL_GPU_PRODUCTS_LT_H
 #define MODEL_GPU_PRODUCTS_LT_H
 

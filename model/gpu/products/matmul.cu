@@ -27,7 +27,7 @@ typedef struct {
     int tiles_m, tiles_n;
 } args_t;
 
-/* ---- activations: the host's source --------------------------------------------------------------------------------- */
+/* ---- activations: the host's source -------------------------------------------------------------------- */
 
 /* Not inlined: one copy for the epilogues of all kernels. */
 static __device__ __attribute__((noinline)) float act_value(int act, float x)
@@ -40,7 +40,7 @@ static __device__ __attribute__((noinline)) float act_slope(int act, float x)
     return model_act_slope(act, x);
 }
 
-/* ---- eight elements of a row, of either type ------------------------------------------------------------------------ */
+/* ---- eight elements of a row, of either type ----------------------------------------------------------- */
 
 /* x[i] = element `at` + i for i < n <= 8. */
 static __device__ __forceinline__ void read8(float x[8], const void *data, size_t at, int n, int type,
@@ -106,7 +106,8 @@ static __device__ __forceinline__ void write8(void *data, size_t at, const float
     }
 }
 
-/* The epilogue of eight elements of row `row`, from column `col` on, of product z: v becomes what is stored. */
+/* The epilogue of eight elements of row `row`, from column `col` on, of product z: v becomes what is
+ * stored. */
 static __device__ __forceinline__ void epilogue8(const args_t *a, float v[8], size_t row, size_t col, int n,
                                                  size_t z)
 {
@@ -165,7 +166,8 @@ static __device__ __forceinline__ void finish(const args_t *a, const float *tile
     }
 }
 
-/* Which tile a block computes: eight rows of tiles are walked through together, so that what is in the L2 cache is used again. */
+/* Which tile a block computes: eight rows of tiles are walked through together, so that what is in the L2
+ * cache is used again. */
 static __device__ __forceinline__ void tile_of(const args_t *a, int *m, int *n)
 {
     int band = (int)blockIdx.x / (8 * a->tiles_n), first = band * 8,
@@ -175,13 +177,14 @@ static __device__ __forceinline__ void tile_of(const args_t *a, int *m, int *n)
     *n = in_band / rows;
 }
 
-/* ---- bf16 ------------------------------------------------------------------------------------------------------ */
+/* ---- bf16 ---------------------------------------------------------------------------------------------- */
 
 enum { BK = 32, STAGES = 4 };
 
-/* A piece of an operand in shared memory has lines of W groups of eight elements: along K (32 of them) for each of R rows or columns of
- * D, or R of those for each k, as it lies in memory. Group c of line r is at at<W>(r, c), where the same group of eight
- * successive lines has eight different places in the banks, for ldmatrix. */
+/* A piece of an operand in shared memory has lines of W groups of eight elements: along K (32 of them) for
+ * each of R rows or columns of D, or R of those for each k, as it lies in memory. Group c of line r is at
+ * at<W>(r, c), where the same group of eight successive lines has eight different places in the banks, for
+ * ldmatrix. */
 template <int W> static __device__ __forceinline__ int place(int r, int c)
 {
     return W == 4 ? (r * 4 + (c ^ (r >> 1 & 3))) * 8 : (r * W + (c ^ (r & 7))) * 8;
@@ -325,7 +328,7 @@ __global__ void __launch_bounds__(128, BM == 128 ? 2 : 4) product_bf16(const __g
     finish<BM, BN, 128>(&a, tile, m0, n0, z);
 }
 
-/* ---- fp32 ------------------------------------------------------------------------------------------------------ */
+/* ---- fp32 ---------------------------------------------------------------------------------------------- */
 
 enum { BK_F32 = 16 };
 
@@ -432,7 +435,7 @@ template <int R> __global__ void __launch_bounds__(256) product_f32(const __grid
     finish<T, T, 256>(&a, shared, m0, n0, z);
 }
 
-/* ---- the epilogue alone, and sums of columns ---------------------------------------------------------------------- */
+/* ---- the epilogue alone, and sums of columns ----------------------------------------------------------- */
 
 /* Grid x: groups of 256 times 8 elements of all rows, z: the batch. */
 static __global__ void __launch_bounds__(256)
@@ -486,7 +489,7 @@ static __global__ void __launch_bounds__(128)
     sum[blockIdx.z * step_sum + col] = total;
 }
 
-/* ---- launching ----------------------------------------------------------------------------------------------------- */
+/* ---- launching ----------------------------------------------------------------------------------------- */
 
 /* Whether rows of `ld` elements and matrices of `step` that begin at x can be read 16 bytes at a time. */
 static int aligned16(const void *x, size_t ld, size_t step, size_t element)

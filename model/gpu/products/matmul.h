@@ -39,8 +39,8 @@ typedef enum {
     MODEL_CUDA_ACT_BACK
 } model_cuda_epilogue_t;
 
-/* D [M,N] of a product; row-major like all matrices here. op(A) is [M,K]: A is [M,K] if trans_a is 0, else [K,M]; op(B) is [K,N]
- * likewise. */
+/* D [M,N] of a product; row-major like all matrices here. op(A) is [M,K]: A is [M,K] if trans_a is 0, else
+ * [K,M]; op(B) is [K,N] likewise. */
 typedef struct {
     int trans_a, trans_b;
     size_t M, N, K;
@@ -81,8 +81,8 @@ typedef enum {
 /* The last one of this handle. */
 model_cuda_by_t model_cuda_matmul_by(const model_cuda_matmul_t *matmul);
 
-/* A, B, D, bias, pre: device memory of any alignment (16 bytes and leading dimensions that are multiples of 16 bytes are fast). D overlaps
- * neither A nor B. M or N 0: nothing; K 0: v = beta D. */
+/* A, B, D, bias, pre: device memory of any alignment (16 bytes and leading dimensions that are multiples of
+ * 16 bytes are fast). D overlaps neither A nor B. M or N 0: nothing; K 0: v = beta D. */
 gyre_status_t model_cuda_matmul(model_cuda_matmul_t *matmul, const model_cuda_product_t *product,
                                 const void *A, const void *B, void *D, struct CUstream_st *stream);
 

@@ -1,11 +1,12 @@
-/* model/gpu/stage/ends.c: both ends of the model: the embedding, and the final norm, head and loss (model/network/stage/head.inc). */
+/* model/gpu/stage/ends.c: both ends of the model: the embedding, and the final norm, head and loss
+ * (model/network/stage/head.inc). */
 #ifdef GYRE_CUDA
 #include <gyre/cuda.h>
 
 #include "base/checked.h"
 #include "model/gpu/stage/internal.h"
 
-/* ---- embedding ------------------------------------------------------------------------------------------------------- */
+/* ---- embedding ----------------------------------------------------------------------------------------- */
 
 void stage_embed_forward(stage_t *s, slot_t *slot, void *out)
 {
@@ -102,7 +103,7 @@ void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j)
         s->status = model_cuda_widen(s->type, D(WPE) + s->c.pos_offset * C, d, many, T * C, s->stream);
 }
 
-/* ---- head and loss ----------------------------------------------------------------------------------------------------- */
+/* ---- head and loss ------------------------------------------------------------------------------------- */
 
 /* slot->logits [g][rows,v], rows logit_ld apart, of positions `first` .. of lnf S [.,C]. */
 static void make_logits(stage_t *s, slot_t *slot, size_t first, size_t rows)
@@ -233,7 +234,7 @@ void stage_head_weights(stage_t *s, const slot_t *slot, size_t j)
         put_sums(s, D(LNF_W), D(LNF_B), slot->sums_head, j);
 }
 
-/* ---- logits for sampling --------------------------------------------------------------------------------------------------- */
+/* ---- logits for sampling ------------------------------------------------------------------------------- */
 
 void stage_head_logits(stage_t *s, slot_t *slot, size_t first, size_t count, float *logits)
 {

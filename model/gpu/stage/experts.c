@@ -56,7 +56,8 @@ static model_cuda_product_t by_experts(const stage_t *s, size_t n, size_t N, siz
                                   .out = s->type};
 }
 
-/* dw [e][M,N] = x^T d of the sequences that have one gradient, from j on, x S [e][n][cap,M], d S [e][n][cap,N]. */
+/* dw [e][M,N] = x^T d of the sequences that have one gradient, from j on, x S [e][n][cap,M], d S
+ * [e][n][cap,N]. */
 static void expert_weight(stage_t *s, size_t n, size_t j, float *dw, const void *x, const void *d, size_t M,
                           size_t N)
 {
@@ -78,7 +79,7 @@ static void expert_weight(stage_t *s, size_t n, size_t j, float *dw, const void 
     multiply(s, &p, stage_at(s, x, j * s->cap * M), stage_at(s, d, j * s->cap * N), dw);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------------------- */
 
 static void route(stage_t *s, size_t n, const layer_t *a)
 {
@@ -137,7 +138,7 @@ const float *stage_experts_sum(stage_t *s, size_t n, const layer_t *a)
     return collect(s, n, a, a->ye, 1);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------------------------------- */
+/* ---- backward ------------------------------------------------------------------------------------------ */
 
 /* a->d_ye of dy S [n][T,C], and s->d_share. */
 static void share_back(stage_t *s, size_t n, const layer_t *a, const void *dy)
@@ -213,7 +214,7 @@ void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j)
 
 /* ---- statistics
  *
- * ----------------------------------------------------------------------------------------------------------- */
+ * ------------------------------------------------------------ */
 
 void stage_experts_routed(stage_t *s, const slot_t *slot, model_routed_t *out)
 {

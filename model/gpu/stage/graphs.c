@@ -18,11 +18,12 @@
 #include "collectives/gpu/gpu.h"
 #include "model/gpu/stage/internal.h"
 
-/* Of all tables of all stages. A node is a kernel or a copy; 64 KiB of the device's memory each is what it may cost (docs/gpu-training.md): 512 MiB
- * at most. */
+/* Of all tables of all stages. A node is a kernel or a copy; 64 KiB of the device's memory each is what it
+ * may cost (docs/gpu-training.md): 512 MiB at most. */
 enum { MOST_NODES = 8192 };
 
-/* Products of a layer's gradient that take so long, at half of an H100's rate, are far longer than launches. */
+/* Products of a layer's gradient that take so long, at half of an H100's rate, are far longer than
+ * launches. */
 #define LONG_SECONDS 200e-6
 #define RATE_BF16    400e12
 #define RATE_F32     40e12
@@ -46,9 +47,10 @@ typedef struct {
     note_t note;
 } job_t;
 
-/* ---- creation ------------------------------------------------------------------------------------------------------- */
+/* ---- creation ------------------------------------------------------------------------------------------ */
 
-/* 1: a GPU is done with a kernel of a layer in about the time that the host takes to launch one. Of gradients there are most. */
+/* 1: a GPU is done with a kernel of a layer in about the time that the host takes to launch one. Of
+ * gradients there are most. */
 static int is_short(const stage_t *s)
 {
     const double rate = s->type == MODEL_CUDA_BF16 ? RATE_BF16 : RATE_F32;
@@ -103,7 +105,7 @@ void stage_graphs_destroy(stage_t *s)
     }
 }
 
-/* ---- a segment -------------------------------------------------------------------------------------------------------- */
+/* ---- a segment ----------------------------------------------------------------------------------------- */
 
 static int is_of_weights(const segment_t *g)
 {
@@ -214,8 +216,8 @@ static segment_key_t key_of(const stage_t *s, const segment_t *g)
     return key;
 }
 
-/* The table for segments with the group's collectives; NULL: they are enqueued one by one. The answer is known once the group was used
- * on the device; it is the same on all its ranks. */
+/* The table for segments with the group's collectives; NULL: they are enqueued one by one. The answer is
+ * known once the group was used on the device; it is the same on all its ranks. */
 static model_cuda_graphs_t *of_group(stage_t *s)
 {
     const char *why = NULL;

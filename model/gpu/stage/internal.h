@@ -92,7 +92,8 @@ typedef struct {
     void *lnf;            /* S [n][T,C] */
     float *meanf, *rstdf; /* [n][R] */
     float *
-        logits; /* [g][n][T,v], rows logit_ld apart; in backward their gradient, S, rows as far apart in bytes */
+        /* [g][n][T,v], rows logit_ld apart; in backward their gradient, S, rows as far apart in bytes */
+        logits;
     float *max, *pair; /* [n][T], [2][n][T] */
     float *sums_head;  /* [n][2][C] */
     /* with embedding */
@@ -207,16 +208,19 @@ void stage_complete(stage_t *s, float *sums, size_t count);
  * With `act` y is the activation of that, and `pre` gets the activation's input. */
 void stage_columns(stage_t *s, size_t n, void *y, const void *x, const void *w, const void *bias,
                    size_t width, int act, void *pre);
-/* dw [g][C,width] = x^T dy of the sequences that have one gradient, k of them, from sequence j on; db [g][width], which may be NULL. */
+/* dw [g][C,width] = x^T dy of the sequences that have one gradient, k of them, from sequence j on; db
+ * [g][width], which may be NULL. */
 void stage_columns_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, float *db, const void *dy,
                           const void *x, size_t width);
-/* Row-parallel, backward: dx S [g][n][T,width] = dy S [n][T,C] w^T, w [g][width,C]; with `pre` times the activation's derivative. */
+/* Row-parallel, backward: dx S [g][n][T,width] = dy S [n][T,C] w^T, w [g][width,C]; with `pre` times the
+ * activation's derivative. */
 void stage_rows_input(stage_t *s, size_t n, void *dx, const void *dy, const void *w, size_t width, void *pre);
 /* dw [g][width,C] = x^T dy of k sequences from j on, x S [g][n][T,width]. */
 void stage_rows_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, const void *dy, const void *x,
                        size_t width);
 
-/* A sum over all leaves of a S [g][n][T,K] (rows lda, leaves step_a apart) times b [g][K,C], or [g][C,K] if trans (ldb, step_b). */
+/* A sum over all leaves of a S [g][n][T,K] (rows lda, leaves step_a apart) times b [g][K,C], or [g][C,K]
+ * if trans (ldb, step_b). */
 typedef struct {
     const void *a, *b;
     size_t K, lda, ldb, step_a, step_b;
@@ -239,7 +243,8 @@ void stage_norm_back(stage_t *s, size_t n, void *out, const void *base, float *s
                      const float *mean, const float *rstd);
 /* Row `row` of sums [n][MODEL_SUMS][C] = sums over this rank's positions of whole S [n][T,C]. */
 void stage_position_sum(stage_t *s, size_t n, float *sums, size_t row, const void *whole);
-/* The dy S [n][T,C] of a branch, from the gradient of its sum d_x S [n][R,C]: d_x itself if `into` is NULL. */
+/* The dy S [n][T,C] of a branch, from the gradient of its sum d_x S [n][R,C]: d_x itself if `into` is
+ * NULL. */
 const void *stage_branch_back(stage_t *s, const slot_t *slot, void *into, const void *d_x, size_t layer,
                               unsigned site);
 
@@ -287,7 +292,8 @@ void stage_graphs_destroy(stage_t *s);
 void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out);
 /* d_x: the gradient of the layer's output; d_in: of its input. They are different tensors. */
 void stage_layer_backward(stage_t *s, const slot_t *slot, size_t l, const void *d_x, void *d_in);
-/* The gradients of the weights of config.grad_sequences sequences, the first of which is j, into stage->grad; d_x as above. */
+/* The gradients of the weights of config.grad_sequences sequences, the first of which is j, into
+ * stage->grad; d_x as above. */
 void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j);
 /* 1: the queries of this layer come from an embedding of the positions (CodeGeeX). */
 int stage_is_top_query(const stage_t *s, size_t l);

@@ -1,4 +1,5 @@
-/* model/gpu/stage/layer.c: one layer, in the three forms of model/network/stage/block.inc: pre-norm, parallel, post-norm. */
+/* model/gpu/stage/layer.c: one layer, in the three forms of model/network/stage/block.inc: pre-norm,
+ * parallel, post-norm. */
 #ifdef GYRE_CUDA
 #include <math.h>
 
@@ -9,7 +10,7 @@ int stage_is_top_query(const stage_t *s, size_t l)
     return s->c.top_query && s->config.first + l + 1 == s->c.layers;
 }
 
-/* ---- attention ------------------------------------------------------------------------------------------------------ */
+/* ---- attention ----------------------------------------------------------------------------------------- */
 
 /* Rotary positions: queries and keys of every leaf turn by their positions' angles, or back. */
 static void rotate(stage_t *s, const slot_t *slot, void *qkv, int back)
@@ -67,7 +68,8 @@ static model_cuda_attention_t attention_of(const stage_t *s, const slot_t *slot,
     return p;
 }
 
-/* A product with the queries' or the keys' and values' columns of the qkv weight, of the top layer with queries of its own. */
+/* A product with the queries' or the keys' and values' columns of the qkv weight, of the top layer with
+ * queries of its own. */
 static model_cuda_product_t part_of_qkv(const stage_t *s, size_t M, size_t N)
 {
     size_t C = s->c.hidden, n = s->leaf_qkv;
@@ -109,7 +111,7 @@ static void queries_keys_values(stage_t *s, const slot_t *slot, const layer_t *a
     rotate(s, slot, a->qkv, 0);
 }
 
-/* ---- forward --------------------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------------------- */
 
 /* out = alpha x + dropout(the branch's sum (NULL: the experts') + bias), and with y the norm after it;
  * sequences of x step_x, of y step_y apart. */
@@ -132,7 +134,8 @@ static void residual(stage_t *s, const slot_t *slot, size_t l, unsigned site, co
         s->status = model_cuda_norm(&p, s->stream);
 }
 
-/* The layer up to the residual stream between attention and MLP, in the form in which the MLP takes it: a->ln2. */
+/* The layer up to the residual stream between attention and MLP, in the form in which the MLP takes it:
+ * a->ln2. */
 static void attention_forward(stage_t *s, const slot_t *slot, size_t l)
 {
     const layer_t *a = &slot->layer[l];
@@ -214,7 +217,7 @@ void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out)
     residual(s, slot, l, SITE_MLP, s->c.experts > 0 ? NULL : &branch, W(MLP_PROJ_B), p);
 }
 
-/* ---- backward: the gradients of weights --------------------------------------------------------------------------------- */
+/* ---- backward: the gradients of weights ---------------------------------------------------------------- */
 
 static void qkv_weights(stage_t *s, const slot_t *slot, const layer_t *a, size_t l, size_t j)
 {
@@ -283,7 +286,7 @@ void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j)
         s->status = model_cuda_copy_rows(&copies, s->stream);
 }
 
-/* ---- backward ------------------------------------------------------------------------------------------------------------ */
+/* ---- backward ------------------------------------------------------------------------------------------ */
 
 /* s->d_norm: the gradient of the MLP's input, from dy S [n][T,C], that of its output. */
 static void mlp_backward(stage_t *s, const slot_t *slot, const layer_t *a, const void *dy)

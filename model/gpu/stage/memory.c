@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/gpu/stage/internal.h"
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------- */
 
 /* Rows of the table with this `layer`, which stand together. */
 static unit_t find_rows(const model_params_t *params, int layer)
@@ -43,7 +43,7 @@ static gyre_status_t take_rows(stage_t *s)
     return GYRE_OK;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* [a, b, c] elements of `size` bytes; an address only once the pool has its memory. */
 static void *take(pool_t *pool, size_t size, size_t a, size_t b, size_t c)
@@ -134,7 +134,8 @@ static int has_top_query(const stage_t *s)
     return s->c.top_query && s->config.first + s->config.layers == s->c.layers;
 }
 
-/* `shared`, `work`: what slots have together; without split backward also gradients of the embedding's sum and of top_query. */
+/* `shared`, `work`: what slots have together; without split backward also gradients of the embedding's sum
+ * and of top_query. */
 static void take_slot(stage_t *s, slot_t *slot, const layer_t *shared, const slot_t *work)
 {
     size_t B = s->config.together, T = s->c.seq, C = s->c.hidden, R = s->here, f4 = sizeof(float);
@@ -322,7 +323,7 @@ static gyre_status_t fill_tables(stage_t *s)
     return s->status;
 }
 
-/* ---- creation ------------------------------------------------------------------------------------------------------------ */
+/* ---- creation ------------------------------------------------------------------------------------------ */
 
 enum { MOST_LEAVES = 64 }; /* of model_join_leaves */
 

@@ -1,4 +1,5 @@
-/* model/gpu/stage/passes.c: a stage's passes on the GPU: units of rows in their order, each acquired, used, and released (model/network/stage/passes.inc). */
+/* model/gpu/stage/passes.c: a stage's passes on the GPU: units of rows in their order, each acquired,
+ * used, and released (model/network/stage/passes.inc). */
 #ifdef GYRE_CUDA
 #include <string.h>
 
@@ -9,7 +10,7 @@
 /* After the last unit. */
 static const unit_t nothing = {0, 0};
 
-/* ---- the store ---------------------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------------------- */
 
 /* 1: the unit's weights are there, and release must follow. */
 static int acquire(stage_t *s, unit_t unit, unit_t next)
@@ -56,7 +57,7 @@ static unit_t unit_at(const stage_t *s, size_t i)
     return i == layers + 1 && s->config.head ? s->unit_head : nothing;
 }
 
-/* ---- forward ---------------------------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------------------- */
 
 static gyre_status_t check_tokens(const stage_t *s, const char *what, const model_token_t *tokens)
 {
@@ -248,9 +249,10 @@ gyre_status_t model_cuda_stage_routed(model_cuda_stage_t *s, size_t at, size_t n
     return s->status;
 }
 
-/* ---- backward ----------------------------------------------------------------------------------------------------------------- */
+/* ---- backward ------------------------------------------------------------------------------------------ */
 
-/* Gradients of unit i's weights (unit_at), one after the other: of each sequence, or of each config.grad_sequences of them. */
+/* Gradients of unit i's weights (unit_at), one after the other: of each sequence, or of each
+ * config.grad_sequences of them. */
 static void weights_of(stage_t *s, size_t at, slot_t *slot, size_t i)
 {
     const unit_t unit = unit_at(s, i);

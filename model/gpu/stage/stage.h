@@ -44,7 +44,8 @@ void model_cuda_stage_destroy(model_cuda_stage_t *stage);
 
 /* GYRE_FLOAT32 or GYRE_BFLOAT16: the type of the tensors between stages. */
 gyre_type_t model_cuda_stage_type(const model_cuda_stage_t *stage);
-/* Elements of the tensor between stages, for one sequence: [T, C], or [T / size, C] with sequence parallelism. */
+/* Elements of the tensor between stages, for one sequence: [T, C], or [T / size, C] with sequence
+ * parallelism. */
 size_t model_cuda_stage_boundary(const model_cuda_stage_t *stage);
 /* Bytes of device memory: activations of all slots; workspace that slots share. */
 size_t model_cuda_stage_bytes(const model_cuda_stage_t *stage, size_t *workspace);
@@ -68,8 +69,8 @@ gyre_status_t model_cuda_stage_backward_weight(model_cuda_stage_t *stage, size_t
  * writes. */
 gyre_status_t model_cuda_stage_routed(model_cuda_stage_t *stage, size_t slot, size_t n, model_routed_t *out);
 
-/* Logits of positions first .. first + count - 1 of one sequence: [count, V] floats on every rank of the group, in device or pinned memory,
- * written by the stream. Only with head. Uses slot 0. */
+/* Logits of positions first .. first + count - 1 of one sequence: [count, V] floats on every rank of the
+ * group, in device or pinned memory, written by the stream. Only with head. Uses slot 0. */
 gyre_status_t model_cuda_stage_logits(model_cuda_stage_t *stage, const model_sequence_t *sequence,
                                       const void *x_in, size_t first, size_t count, float *logits);
 

@@ -1,5 +1,5 @@
-/* model/gpu/stage/steps.c: the steps that layers are made of: products, sums over leaves and positions, norms, and the group's
- * collectives, all in the order of the stage's stream. */
+/* model/gpu/stage/steps.c: the steps that layers are made of: products, sums over leaves and positions,
+ * norms, and the group's collectives, all in the order of the stage's stream. */
 #ifdef GYRE_CUDA
 #include <gyre/cuda.h>
 
@@ -20,7 +20,7 @@ void stage_copy(stage_t *s, void *to, const void *from, size_t bytes)
         stage_call(s, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s->stream), "copying");
 }
 
-/* ---- the group ------------------------------------------------------------------------------------------------ */
+/* ---- the group ----------------------------------------------------------------------------------------- */
 
 void *stage_own(const stage_t *s, void *whole)
 {
@@ -88,7 +88,7 @@ const float *stage_reduce(stage_t *s, size_t n)
     return reduce(s, n, 0);
 }
 
-/* ---- products --------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 static void multiply(stage_t *s, const model_cuda_product_t *product, const void *a, const void *b, void *d)
 {
@@ -192,7 +192,7 @@ void stage_rows_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, cons
     multiply(s, &p, stage_at(s, x, j * T * width), stage_at(s, dy, j * T * C), dw);
 }
 
-/* ---- sums over leaves -------------------------------------------------------------------------------------------- */
+/* ---- sums over leaves ---------------------------------------------------------------------------------- */
 
 /* Products of the leaves here: d [g][n][T,C] of `out`. */
 static void leaves_of(stage_t *s, size_t n, const join_t *j, void *d, model_cuda_type_t out)
@@ -242,7 +242,7 @@ void stage_sum_to(stage_t *s, size_t n, const join_t *join, void *out)
         s->status = model_cuda_join(s->type, out, sum, leaves, n * s->here * s->c.hidden, s->stream);
 }
 
-/* ---- norms and what stands on the residual stream ----------------------------------------------------------------- */
+/* ---- norms and what stands on the residual stream ------------------------------------------------------ */
 
 model_cuda_dropout_t stage_dropout(const stage_t *s, const slot_t *slot, size_t layer, unsigned site)
 {

@@ -30,7 +30,8 @@ typedef struct {
 } model_tp_t;
 
 typedef enum { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_SELECTIVE, MODEL_RECOMPUTE_FULL } model_recompute_t;
-/* Values are rounded to the type wherever a tensor is stored; products and sums are of float (docs/precision.md). */
+/* Values are rounded to the type wherever a tensor is stored; products and sums are of float
+ * (docs/precision.md). */
 typedef enum { MODEL_FLOAT32, MODEL_BFLOAT16, MODEL_FLOAT16 } model_precision_t;
 
 /* Whether a GPU's work is launched as CUDA graphs (model/gpu/stage/graphs.c); AUTO: if kernels are short.
@@ -48,15 +49,16 @@ typedef struct {
     model_recompute_t recompute;
     model_precision_t precision; /* MODEL_FLOAT32 for double */
     int split; /* 1: backward leaves the weights' gradients to model_stage_backward_weight (zero bubble) */
-    /* 1, on a GPU with MODEL_RECOMPUTE_FULL: what slots keep of their layers waits in host memory (model/gpu/stage/offload.c) */
+    /* 1, on a GPU with MODEL_RECOMPUTE_FULL: what slots keep of their layers waits in host memory
+     * (model/gpu/stage/offload.c) */
     int offload;
     model_graphs_t graphs; /* on a GPU */
     size_t stages;         /* of the GPU's, which share the memory that graphs may take; 0: 1 */
     uint64_t seed;         /* of dropout */
 } model_stage_config_t;
 
-/* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix); `sequence` and
- * `step` key the random numbers of dropout. */
+/* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix);
+ * `sequence` and `step` key the random numbers of dropout. */
 typedef struct {
     const model_token_t *tokens, *targets;
     size_t prefix; /* with config.prefix: positions 0 .. prefix - 1 see one another */
@@ -76,9 +78,9 @@ typedef gyre_status_t (*model_rows_fn)(void *user, size_t slot, size_t first, si
  * all-reduced travel 2 n (t - 1) / t times per rank, n reduce-scattered or all-gathered n (t - 1) / t
  * times. */
 typedef struct {
-    /* [T, C] tensors between products and the residual stream. Per layer, sequence and pass without recomputation: 2 all-reduced,
-     * or 2 gathered and 2 reduce-scattered; so 8 T C (t - 1) / t elements travel for both passes, either way. The embedding and
-     * the head add one of each kind. */
+    /* [T, C] tensors between products and the residual stream. Per layer, sequence and pass without
+     * recomputation: 2 all-reduced, or 2 gathered and 2 reduce-scattered; so 8 T C (t - 1) / t elements
+     * travel for both passes, either way. The embedding and the head add one of each kind. */
     uint64_t all_reduce, reduce_scatter, all_gather;
     /* All-reduced in addition. With sequence parallelism: gradients of norms' gains and of biases after
      * products, [C] each, and of routers, [C, E] each; and per layer with experts and forward pass, E counts

@@ -1,7 +1,9 @@
-/* pipeline/train/checkpoint/broadcast.c: a checkpoint that not all ranks see: one of them reads it row by row and broadcasts it.
+/* pipeline/train/checkpoint/broadcast.c: a checkpoint that not all ranks see: one of them reads it row by row
+ * and broadcasts it.
  *
- * Each rank picks what it holds out of what comes by. It does so into memory of its own first, since what it holds may be
- * visited once only for all rows (state that is offloaded to files comes from there and goes back). */
+ * Each rank picks what it holds out of what comes by. It does so into memory of its own first, since what it
+ * holds may be visited once only for all rows (state that is offloaded to files comes from there and goes
+ * back). */
 #include <stdlib.h>
 #include <string.h>
 

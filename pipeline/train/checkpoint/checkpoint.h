@@ -1,4 +1,5 @@
-/* pipeline/train/checkpoint/checkpoint.h: checkpoints of a run: describing, writing, finding and reading them, all ranks together. */
+/* pipeline/train/checkpoint/checkpoint.h: checkpoints of a run: describing, writing, finding and reading
+ * them, all ranks together. */
 #ifndef PIPELINE_TRAIN_CHECKPOINT_CHECKPOINT_H
 #define PIPELINE_TRAIN_CHECKPOINT_CHECKPOINT_H
 
@@ -16,8 +17,8 @@
 #include "optim/scaler.h"
 #include "pipeline/config/config.h"
 
-/* What a run is beside its weights and moments, behind `step` updates. Everything random is a function of the seed and
- * the step. */
+/* What a run is beside its weights and moments, behind `step` updates. Everything random is a function of the
+ * seed and the step. */
 typedef struct {
     uint64_t step;
     uint64_t ranks;           /* that wrote the checkpoint */
@@ -43,35 +44,39 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
 int train_resume_scaler(const json_t *run, optim_scaler_t *scaler);
 
 /* Finds the newest good checkpoint that any rank sees and gives every rank its ranges and state. Collective;
- * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with other
- * options; the message names the first. */
+ * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with
+ * other options; the message names the first. */
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found);
 
-/* The part of that which looks at options: `run` is what train_resume_describe said in the checkpoint `at`. INVALID: the first
- * that differs and may not; FORMAT: `run` names no options. */
+/* The part of that which looks at options: `run` is what train_resume_describe said in the checkpoint `at`.
+ * INVALID: the first that differs and may not; FORMAT: `run` names no options. */
 gyre_status_t train_resume_options(const train_config_t *options, int prefix_masks, const json_t *run,
                                    const char *at);
 
-/* *well: every rank's `mine` is OK. This rank's own error is its answer; that of others is GYRE_OK. Collective. */
+/* *well: every rank's `mine` is OK. This rank's own error is its answer; that of others is GYRE_OK.
+ * Collective. */
 gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int *well);
 /* Reads all ranges of `snapshot`, which this rank may lack (NULL) where rank `owner` has it. Collective. */
 gyre_status_t train_resume_from_owner(const train_parts_t *parts, const optim_snapshot_t *snapshot,
                                       int owner);
 
-/* Makes what writes checkpoints of this run, which goes on behind `step`. Collective; ranks may fail alone. INVALID: this rank
- * does not see the folder of rank 0, and has something to write. *saver: NULL where there is nothing to write. */
+/* Makes what writes checkpoints of this run, which goes on behind `step`. Collective; ranks may fail alone.
+ * INVALID: this rank does not see the folder of rank 0, and has something to write. *saver: NULL where
+ * there is nothing to write. */
 gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_saver_t **saver);
-/* A checkpoint of this state, begun by all ranks or, if one before is not written after `patience` seconds, by none. What goes
- * wrong with it is told and stops nothing. Collective: an error is one of the communicator. *saved: IN_PROGRESS: left out. */
+/* A checkpoint of this state, begun by all ranks or, if one before is not written after `patience` seconds,
+ * by none. What goes wrong with it is told and stops nothing. Collective: an error is one of the
+ * communicator. *saved: IN_PROGRESS: left out. */
 gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                               int first_sync, double patience, gyre_status_t *saved);
 /* Rank 0, when the others are lost: the same without them, if it holds all of the model. 1: it is begun. */
 int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                      int first_sync, double patience);
 
-/* Rank 0: makes the folder ready and notes in FOLDER/launch who launched this run. *resuming: the run goes on with what is in
- * it, since --resume says so, or since a launcher (ucx-run, torchrun, a requeued Slurm job) has started anew what wrote
- * there. INVALID: it holds checkpoints otherwise; nothing in it was changed. IO. */
+/* Rank 0: makes the folder ready and notes in FOLDER/launch who launched this run. *resuming: the run goes on
+ * with what is in it, since --resume says so, or since a launcher (ucx-run, torchrun, a requeued Slurm job)
+ * has started anew what wrote there. INVALID: it holds checkpoints otherwise; nothing in it was changed.
+ * IO. */
 gyre_status_t train_resume_open(const train_config_t *options, int *resuming);
 
 #endif

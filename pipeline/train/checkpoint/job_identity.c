@@ -1,4 +1,5 @@
-/* pipeline/train/checkpoint/job_identity.c: whose checkpoints are in the folder, and whether this run may go on with them. */
+/* pipeline/train/checkpoint/job_identity.c: whose checkpoints are in the folder, and whether this run may
+ * go on with them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,9 @@
 #include "optim/checkpoint/snapshot.h"
 #include "pipeline/train/checkpoint/checkpoint.h"
 
-/* A launcher that starts a job anew means it to go on, but only with what that job itself has left: the folder may hold
- * another run, which the first start was refused. So the folder says which launches wrote there. */
+/* A launcher that starts a job anew means it to go on, but only with what that job itself has left: the
+ * folder may hold another run, which the first start was refused. So the folder says which launches wrote
+ * there. */
 static const struct launcher {
     const char *name, *count,
         *id; /* variables: how often the job was started before; what stays the same then */
@@ -23,7 +25,8 @@ static const struct launcher {
 #define LAUNCHERS (sizeof launchers / sizeof *launchers)
 #define NOTE      "launch" /* a line "NAME ID" for each launcher around the run */
 
-/* "NAME ID" of this launch; 0: there is no such launcher here, or it does not say (torchrun's default is "none"). */
+/* "NAME ID" of this launch; 0: there is no such launcher here, or it does not say (torchrun's default is
+ * "none"). */
 static int launch_line(const struct launcher *launcher, char *line, size_t bytes)
 {
     const char *id = base_env(launcher->id);

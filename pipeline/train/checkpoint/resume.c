@@ -1,8 +1,9 @@
-/* pipeline/train/checkpoint/resume.c: what a checkpoint says of its run, and going on from the newest good one.
+/* pipeline/train/checkpoint/resume.c: what a checkpoint says of its run, and going on from the newest good
+ * one.
  *
- * Each rank looks for checkpoints where it is, and the newest that anybody sees is taken. Where all ranks see it, each checks
- * some of its files and reads what its layout needs; where they do not share the disk, the lowest of those that see it reads
- * it for all. A damaged one is named and the next older one is taken. */
+ * Each rank looks for checkpoints where it is, and the newest that anybody sees is taken. Where all ranks see
+ * it, each checks some of its files and reads what its layout needs; where they do not share the disk, the
+ * lowest of those that see it reads it for all. A damaged one is named and the next older one is taken. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #define OWNER_BITS 20 /* ranks below 2^20, steps below 2^40: together a positive int64 */
 _Static_assert(OPTIM_SNAPSHOT_STEPS < (uint64_t)1 << 40, "a step and a rank share 63 bits");
 
-/* ---- what the index says of the run ------------------------------------------------------------------------- */
+/* ---- what the index says of the run -------------------------------------------------------------------- */
 
 /* As text: exact, and JSON has no word for NaN. */
 static json_t *real(double value)
@@ -73,8 +74,8 @@ int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
     return optim_scaler_valid(scaler) && good >= 0 && left >= 0 && skipped >= 0;
 }
 
-/* What shapes of rows do not tell: activations, norms, masks. What the checkpoint says is read before it is compared, so that a
- * key which there was not yet stands for what the model was without it. */
+/* What shapes of rows do not tell: activations, norms, masks. What the checkpoint says is read before it is
+ * compared, so that a key which there was not yet stands for what the model was without it. */
 static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run, const char *at)
 {
     const json_t *said = json_object_get(run, "model");
@@ -163,7 +164,7 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
     return status;
 }
 
-/* ---- choosing one --------------------------------------------------------------------------------------------- */
+/* ---- choosing one -------------------------------------------------------------------------------------- */
 
 gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int *well)
 {
@@ -228,8 +229,8 @@ static void drop(candidate_t *found)
     found->run = NULL;
 }
 
-/* The owner's object of the run reaches all. *kept: NO_MEMORY where it could not be kept, on that rank alone: it has taken part
- * all the same. */
+/* The owner's object of the run reaches all. *kept: NO_MEMORY where it could not be kept, on that rank alone:
+ * it has taken part all the same. */
 static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, uint64_t *hash,
                               gyre_status_t *kept)
 {
@@ -258,8 +259,8 @@ static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, ui
     return status;
 }
 
-/* Opens it wherever it can be seen. found->run is NULL where its owner cannot open it any more. *well: no rank failed alone; an
- * error of one is its answer, and that of others is GYRE_OK. */
+/* Opens it wherever it can be seen. found->run is NULL where its owner cannot open it any more. *well: no
+ * rank failed alone; an error of one is its answer, and that of others is GYRE_OK. */
 static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int *well)
 {
     const char *folder = parts->folder;
@@ -289,7 +290,7 @@ static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int
     return mine != GYRE_OK ? mine : status;
 }
 
-/* ---- checking and reading it -------------------------------------------------------------------------------------- */
+/* ---- checking and reading it --------------------------------------------------------------------------- */
 
 static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *found)
 {
@@ -328,7 +329,8 @@ static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *fo
     return status == GYRE_OK && found->snapshot ? optim_snapshot_fit(found->snapshot, parts->params) : status;
 }
 
-/* Every file's checksum, each by one rank. *good: all are right, for all ranks; what is wrong is told by rank 0. */
+/* Every file's checksum, each by one rank. *good: all are right, for all ranks; what is wrong is told by
+ * rank 0. */
 static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *found, int *good)
 {
     enum { TEXT = 512 };

@@ -1,4 +1,5 @@
-/* pipeline/train/checkpoint/save.c: checkpoints of a run, begun by all ranks together and written by a thread of each. */
+/* pipeline/train/checkpoint/save.c: checkpoints of a run, begun by all ranks together and written by a
+ * thread of each. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,8 @@ static gyre_status_t count_owned(const train_parts_t *parts, size_t *elements)
     return optim_checkpoint_visit(parts->zero, OPTIM_STATE_LISTED, count_range, elements);
 }
 
-/* The name under which all write, and a mark in the folder by which they find out whether it is the same for all. */
+/* The name under which all write, and a mark in the folder by which they find out whether it is the same
+ * for all. */
 static gyre_status_t share_id(const train_parts_t *parts, char *id)
 {
     gyre_status_t marked = GYRE_OK;

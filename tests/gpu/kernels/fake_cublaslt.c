@@ -1,6 +1,7 @@
-/* tests/gpu/kernels/fake_cublaslt.c: a stand-in for cuBLASLt, for the emulator, whose device memory the CPU reaches: what model/gpu/products/lt.c
- * calls, computed at once by plain loops, as the library's documentation says it (column-major, its own words for epilogues). It is
- * strict where the library is, and proposes algorithms that lt.c must not take. Not linked: test_matmul.c names it in GYRE_CUBLASLT. */
+/* tests/gpu/kernels/fake_cublaslt.c: a stand-in for cuBLASLt, for the emulator, whose device memory the CPU
+ * reaches: what model/gpu/products/lt.c calls, computed at once by plain loops, as the library's
+ * documentation says it (column-major, its own words for epilogues). It is strict where the library is,
+ * and proposes algorithms that lt.c must not take. Not linked: test_matmul.c names it in GYRE_CUBLASLT. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -196,8 +197,8 @@ EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
     }
 }
 
-/* An algorithm: data[0] parts of K, data[1] its number. The third of the proposals is the one to take; K of 13: none at all; of 14: one that is
- * refused when it is used. */
+/* An algorithm: data[0] parts of K, data[1] its number. The third of the proposals is the one to take; K of
+ * 13: none at all; of 14: one that is refused when it is used. */
 enum { GOOD = 3, NO_ALGORITHM_FOR = 13, REFUSED_FOR = 14, NO_BATCH_OF = 3 };
 
 EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,

@@ -1,6 +1,6 @@
-/* tests/gpu/kernels/gpu_kernels.c: the speed of the kernels of training on this GPU: device copies, products by
- * cuBLASLt and by Gyre's own kernels, attention forward and backward as a share of the measured matrix rate.
- * A part of gpu-check.
+/* tests/gpu/kernels/gpu_kernels.c: the speed of the kernels of training on this GPU: device copies, products
+ * by cuBLASLt and by Gyre's own kernels, attention forward and backward as a share of the measured matrix
+ * rate. A part of gpu-check.
  *
  * usage: gpu_kernels [--json FILE] [--device N] [--tiny] Each figure is the median of 7 rounds. A round is as
  * many successive calls as take 50 ms, timed by the device's own events. --tiny: one short round of tiny
@@ -51,7 +51,7 @@ static void ours(gyre_status_t status)
         exit(1);
 }
 
-/* ---- timing ---------------------------------------------------------------------------------------------------- */
+/* ---- timing -------------------------------------------------------------------------------------------- */
 
 typedef void work_t(bench_t *bench, void *of);
 
@@ -112,7 +112,7 @@ static void tell(bench_t *bench, const char *name, double seconds, double rate, 
     json_array_append_new(bench->rows, row);
 }
 
-/* ---- what is timed -------------------------------------------------------------------------------------------------- */
+/* ---- what is timed ------------------------------------------------------------------------------------- */
 
 static void *device_memory(size_t bytes)
 {
@@ -121,7 +121,8 @@ static void *device_memory(size_t bytes)
     return memory;
 }
 
-/* Numbers in (-1, 1), not zeros: power, and with it the clock, depends on the bits that change. A megabyte of them, over and over. */
+/* Numbers in (-1, 1), not zeros: power, and with it the clock, depends on the bits that change. A megabyte
+ * of them, over and over. */
 static void *device_numbers(model_cuda_type_t type, size_t count)
 {
     static uint32_t block[1 << 18];
@@ -221,7 +222,8 @@ static double products(bench_t *bench, model_cuda_matmul_t *matmul, const char *
     return rate;
 }
 
-/* The largest bf16 rate of one backend, then the products of a layer of GPT-2 124M with 8 x 1024 tokens; fp32 at last. */
+/* The largest bf16 rate of one backend, then the products of a layer of GPT-2 124M with 8 x 1024 tokens;
+ * fp32 at last. */
 static double products_by(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, double share_of)
 {
     const model_cuda_type_t b = MODEL_CUDA_BF16, f = MODEL_CUDA_F32;
@@ -329,7 +331,7 @@ static void attention(bench_t *bench, model_cuda_type_t type, size_t batch, size
     CUDA(cudaFree(a.delta));
 }
 
-/* ---- the program -------------------------------------------------------------------------------------------------- */
+/* ---- the program --------------------------------------------------------------------------------------- */
 
 static model_cuda_matmul_t *backend(const char *which)
 {

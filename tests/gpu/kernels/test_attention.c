@@ -128,7 +128,8 @@ static void near(const case_t *c, const char *what, double got, double want, dou
              c->s.head_dim, c->s.pad, c->s.shift, c->s.with, c->s.type == MODEL_CUDA_BF16 ? "bf16" : "fp32");
 }
 
-/* One head: p, dp with its mask, and what o, lse and the gradients of the head should be; dk, dv are added to those of the group. */
+/* One head: p, dp with its mask, and what o, lse and the gradients of the head should be; dk, dv are added
+ * to those of the group. */
 static void check_head(case_t *c, size_t leaf, size_t b, size_t h, double *grad_kv, double *size_kv)
 {
     const shape_t *s = &c->s;

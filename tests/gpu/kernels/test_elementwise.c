@@ -1,6 +1,7 @@
-/* tests/gpu/kernels/test_elementwise.c: the kernels between products against those of the CPU (model/kernels/kernels.h): in fp32 to the bit where they
- * keep its order of sums (residual, norms and their backward, gates, rotary positions, dropout, embedding), else to a part in a million
- * (sums over positions, cross-entropy); in bf16 the same numbers rounded once. */
+/* tests/gpu/kernels/test_elementwise.c: the kernels between products against those of the CPU
+ * (model/kernels/kernels.h): in fp32 to the bit where they keep its order of sums (residual, norms and their
+ * backward, gates, rotary positions, dropout, embedding), else to a part in a million (sums over
+ * positions, cross-entropy); in bf16 the same numbers rounded once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* tests/gpu/kernels/test_experts.c: kernels of a mixture of experts: routing, slots, rows there and back, sums over
- * leaves and backward, against the CPU's kernels or plain loops, in fp32 to the bit if the order is the same.
- * Capacity 1, one expert for all, ties, NaN, one expert, all experts chosen, more positions than a block has
- * threads. */
+/* tests/gpu/kernels/test_experts.c: kernels of a mixture of experts: routing, slots, rows there and back,
+ * sums over leaves and backward, against the CPU's kernels or plain loops, in fp32 to the bit if the order is
+ * the same. Capacity 1, one expert for all, ties, NaN, one expert, all experts chosen, more positions than a
+ * block has threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -332,7 +332,8 @@ static void rows_there_and_back(void **state)
                 rows_and_sums(&cases[i], type);
 }
 
-/* Of the router's weights: rows from `begin` on, all of them or the later half, as sequence parallelism has them. */
+/* Of the router's weights: rows from `begin` on, all of them or the later half, as sequence parallelism
+ * has them. */
 static void router_input(const case_t *c, model_cuda_type_t type, const model_cuda_routing_t *r,
                          const void *d_logits, const float *d)
 {

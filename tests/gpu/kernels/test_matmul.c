@@ -1,8 +1,8 @@
 /* guard: 0, since the stand-in for cuBLASLt computes on the host, in device memory */
-/* tests/gpu/kernels/test_matmul.c: products on the GPU against sums in double: every type, transposition, epilogue,
- * tile, odd extents, leading dimensions and alignments, batches. The bits are the same on every run, and for
- * a row with any neighbours. Also cuBLASLt's side of it (model/gpu/products/lt.c) against a library that
- * keeps a record (fake_cublaslt.c), and on a GPU the real one.
+/* tests/gpu/kernels/test_matmul.c: products on the GPU against sums in double: every type, transposition,
+ * epilogue, tile, odd extents, leading dimensions and alignments, batches. The bits are the same on every
+ * run, and for a row with any neighbours. Also cuBLASLt's side of it (model/gpu/products/lt.c) against a
+ * library that keeps a record (fake_cublaslt.c), and on a GPU the real one.
  *
  * A product's tolerance: its fp32 sums err by at most (K + 4) 2^-23 times the sum of |a b| (tensor cores
  * truncate), a stored value by half a unit in the last place of its type. An activation passes errors on
@@ -58,7 +58,8 @@ static size_t last(size_t lines, size_t ld, size_t columns, size_t batch, size_t
     return (batch - 1) * step + (lines - 1) * ld + columns;
 }
 
-/* Fills in what `p` leaves open, and the tensors. `shift`: elements by which they miss 16 bytes' alignment. */
+/* Fills in what `p` leaves open, and the tensors. `shift`: elements by which they miss 16 bytes'
+ * alignment. */
 static product_t product_make(model_cuda_product_t p, size_t pad, size_t shift)
 {
     product_t t = {.p = p};
@@ -351,7 +352,7 @@ static void column_sums(void **state)
     assert_int_equal(base_settings_set(SET_CUBLASLT, NULL, NULL), GYRE_OK);
 }
 
-/* ---- cuBLASLt ----------------------------------------------------------------------------------------------------- */
+/* ---- cuBLASLt ------------------------------------------------------------------------------------------ */
 
 /* All epilogues through a handle, in batches that the algorithm takes as one and (three) not. */
 static void through(model_cuda_matmul_t *matmul, int rounds)
@@ -433,8 +434,8 @@ static void the_library(void **state)
     through(matmul, 48);
     batch_bits(matmul);
 
-    /* A shape is asked for once, whatever the batch; a batch of three goes one by one; K of 13 (no algorithm) and
-     * 14 (one that is refused) are our own kernels'. */
+    /* A shape is asked for once, whatever the batch; a batch of three goes one by one; K of 13 (no algorithm)
+     * and 14 (one that is refused) are our own kernels'. */
     model_cuda_product_t p = {.M = 16, .N = 16, .K = 16, .batch = 3, .alpha = 1};
     product_t t = product_make(p, 0, 0);
     *asked = *products = 0;

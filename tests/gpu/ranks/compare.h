@@ -1,6 +1,7 @@
-/* tests/gpu/ranks/compare.h: collectives on device memory compared with those on host memory, byte by byte, guards around: every
- * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on streams. For
- * tests of several ranks, which set `comm` and `path`, what the calls run on, and call compare_begin first. */
+/* tests/gpu/ranks/compare.h: collectives on device memory compared with those on host memory, byte by byte,
+ * guards around: every operation, type, reduction and root, odd sizes, misaligned buffers, in place,
+ * blocking, non-blocking and on streams. For tests of several ranks, which set `comm` and `path`, what the
+ * calls run on, and call compare_begin first. */
 #ifndef TESTS_GPU_COMPARE_H
 #define TESTS_GPU_COMPARE_H
 
@@ -86,7 +87,8 @@ static void guards(const char *call, const ask_t *a, size_t bytes)
         }                                                           \
     } while (0)
 
-/* The input to both memories; returns where it lies on the device. in_place: in the output buffer, `at` bytes in. */
+/* The input to both memories; returns where it lies on the device. in_place: in the output buffer, `at`
+ * bytes in. */
 static char *begin(const ask_t *a, size_t count, size_t at)
 {
     const size_t bytes = count * gyre_type_size(a->type);

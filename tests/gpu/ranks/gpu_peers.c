@@ -1,18 +1,20 @@
-/* tests/gpu/ranks/gpu_peers.c: collectives of several ranks in one process on one GPU (gyre_cuda_comms_create): each has a
- * stream, and the library's calls are captured into CUDA graphs, so that what is measured is the device's part. A part
- * of gpu-check.
+/* tests/gpu/ranks/gpu_peers.c: collectives of several ranks in one process on one GPU
+ * (gyre_cuda_comms_create): each has a stream, and the library's calls are captured into CUDA graphs, so that
+ * what is measured is the device's part. A part of gpu-check.
  *
- * Without MPS the kernels of processes take turns on a GPU; streams of one process run at once. So this shows what the kernel
- * itself needs: time of small operations, and the bytes that it reads and writes per second, as a share of the rate of device
- * copies. Small ones are also enqueued call by call, by one thread for all ranks and by a thread per rank: then the time is mostly that
- * of launching as many kernels as there are ranks, which one GPU takes one after the other. All results are compared.
+ * Without MPS the kernels of processes take turns on a GPU; streams of one process run at once. So this shows
+ * what the kernel itself needs: time of small operations, and the bytes that it reads and writes per second,
+ * as a share of the rate of device copies. Small ones are also enqueued call by call, by one thread for all
+ * ranks and by a thread per rank: then the time is mostly that of launching as many kernels as there are
+ * ranks, which one GPU takes one after the other. All results are compared.
  *
  * usage: gpu_peers [--tiny] [--copy]
- * A line for each figure: what, figure, unit, and `at least G` or `at most G` if it has a goal. --tiny: small and few, to see that the
- * program works (the emulator). --copy: the rate of copies only. Traffic is counted per rank as the kernel makes it, S being the vector: in one shot S is read and
- * written (published), n S read, S written; in two shots S read and written, S read, S / n written, S read and written;
- * reduce_scatter: S read and written, S read, S / n written.
- * Exit status: 0; 1 an error, a wrong element or a kernel that does not end; 2 there is no GPU. */
+ * A line for each figure: what, figure, unit, and `at least G` or `at most G` if it has a goal. --tiny: small
+ * and few, to see that the program works (the emulator). --copy: the rate of copies only. Traffic is counted
+ * per rank as the kernel makes it, S being the vector: in one shot S is read and written (published), n S
+ * read, S written; in two shots S read and written, S read, S / n written, S read and written;
+ * reduce_scatter: S read and written, S read, S / n written. Exit status: 0; 1 an error, a wrong element
+ * or a kernel that does not end; 2 there is no GPU. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -66,7 +68,7 @@ static void gyre(gyre_status_t status, const char *call)
 }
 #define GYRE(call) gyre(call, #call)
 
-/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+/* ---- ranks --------------------------------------------------------------------------------------------- */
 
 /* staging: bytes of each rank's arena that the kernel works through. */
 static void open_ranks(int n, size_t bytes, size_t staging)
@@ -122,7 +124,7 @@ static void enqueue(int r, const ask_t *a)
         GYRE(gyre_all_reduce_stream(me->in, me->out, a->count, a->type, sum, me->comm, me->stream));
 }
 
-/* ---- contents: small whole numbers, whose sums are exact in every type -------------------------------------------- */
+/* ---- contents: small whole numbers, whose sums are exact in every type --------------------------------- */
 
 static unsigned value_of(int rank, size_t i)
 {
@@ -181,7 +183,7 @@ static size_t wrong(int n, size_t count, gyre_type_t type, int scattered, char *
     return bad;
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------------------- */
+/* ---- measuring ----------------------------------------------------------------------------------------- */
 
 static void tell(const char *what, double figure, const char *unit, const char *goal)
 {
@@ -385,8 +387,8 @@ static size_t with(int n, double copies, char *host, char *want, size_t bytes, s
         tell(what, time_of_threads(n, &ask, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us", "");
     }
     close_ranks(n);
-    /* Large ones in arenas of twice the vector, that is in one round or few: what goes through small ones in many stays in the
-     * device's cache, and is no traffic of its memory. */
+    /* Large ones in arenas of twice the vector, that is in one round or few: what goes through small ones in
+     * many stays in the device's cache, and is no traffic of its memory. */
     open_ranks(n, bytes, 2 * bytes);
     bad += large(COLL_ALL_REDUCE, n, bytes, GYRE_FLOAT32, copies, "at least 80", host, want);
     bad += large(COLL_ALL_REDUCE, n, bytes, GYRE_BFLOAT16, copies, "", host, want);

@@ -1,7 +1,8 @@
 /* ranks: 2 3 4 8 9 */
-/* tests/gpu/ranks/mp_collectives.c: collectives on device memory have the bits of those on host memory: every operation, type,
- * reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on streams; between ranks that map each
- * other's memory, in one shot and in two, in many rounds through little staging; and staged through the host. */
+/* tests/gpu/ranks/mp_collectives.c: collectives on device memory have the bits of those on host memory: every
+ * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on
+ * streams; between ranks that map each other's memory, in one shot and in two, in many rounds through
+ * little staging; and staged through the host. */
 #include "tests/gpu/ranks/compare.h"
 
 /* Several on streams at once, with and without waiting in between, and messages around the ring. */

@@ -1,5 +1,5 @@
-/* tests/gpu/ranks/mp_device.c: each rank's device memory, written by its neighbour's kernels and copies through a mapping.
- * ranks: 2 3 */
+/* tests/gpu/ranks/mp_device.c: each rank's device memory, written by its neighbour's kernels and copies
+ * through a mapping. ranks: 2 3 */
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,8 +13,8 @@
 
 enum {
     MOST = 3 << 20,
-    /* With 8 MiB of staging a message is cut into pieces of 465,984 bytes, of which those above 64 KiB go directly: 1 of 65,537, of
-     * 100,001 and of 524,288 bytes, 3 of 1,048,577 and 6 of 2,500,001. */
+    /* With 8 MiB of staging a message is cut into pieces of 465,984 bytes, of which those above 64 KiB go
+     * directly: 1 of 65,537, of 100,001 and of 524,288 bytes, 3 of 1,048,577 and 6 of 2,500,001. */
     DIRECT = 1 + 1 + 1 + 3 + 6
 };
 
@@ -23,7 +23,7 @@ static gyre_comm_t *world, *comm;
 static char *host, *back, *there;
 static cudaStream_t stream;
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static void fill(size_t bytes, int from)
 {
@@ -92,8 +92,8 @@ static void one_without(void)
     all_lengths("auto", rank != 0 && rank + 1 < n, rank > 1, words);
 }
 
-/* Rank 1 aborts while rank 0 waits to receive from it, or what rank 0 has sent lies with it untaken: streams end, and the memory on
- * the device serves the next communicator as if nothing had been. */
+/* Rank 1 aborts while rank 0 waits to receive from it, or what rank 0 has sent lies with it untaken: streams
+ * end, and the memory on the device serves the next communicator as if nothing had been. */
 static void aborted(int receives)
 {
     open_comm("auto");

@@ -1,8 +1,8 @@
 /* ranks: 2 3 */
-/* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever: ranks
- * that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case runs in
- * a child job of its own communicator, between ranks that map each other's memory and staged. Also several
- * communicators at once, and capture into graphs. */
+/* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever:
+ * ranks that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case
+ * runs in a child job of its own communicator, between ranks that map each other's memory and staged. Also
+ * several communicators at once, and capture into graphs. */
 #include <string.h>
 #include <unistd.h>
 

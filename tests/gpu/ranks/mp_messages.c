@@ -1,7 +1,8 @@
 /* ranks: 2 3 4 */
-/* tests/gpu/ranks/mp_messages.c: messages on streams between ranks of a host, from device memory to device memory and staged: every length
- * around the limits, ranks that send first all at once as far as there is room, groups that go both ways between all, messages of which
- * one end is a group and the other is not, order with collectives; and what goes wrong. */
+/* tests/gpu/ranks/mp_messages.c: messages on streams between ranks of a host, from device memory to device
+ * memory and staged: every length around the limits, ranks that send first all at once as far as there is
+ * room, groups that go both ways between all, messages of which one end is a group and the other is not,
+ * order with collectives; and what goes wrong. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,7 +59,8 @@ static void open_comm(const char *path, const char *staging, const char *wait)
     MP_OK(gyre_comm_prepare_cuda(comm));
 }
 
-/* To the next rank, from the one before. Up to `room` bytes are sent before anything is received; longer ones as a group. */
+/* To the next rank, from the one before. Up to `room` bytes are sent before anything is received; longer
+ * ones as a group. */
 static void around(size_t bytes, size_t room, size_t odd)
 {
     const int next = (rank + 1) % n, before = (rank + n - 1) % n;
@@ -272,8 +274,8 @@ static void beyond_memory(const char *path, const char *staging, const char *wai
     MP_OK(gyre_barrier(world));
 }
 
-/* A job of its own: the last rank dies, or never sends, while the others wait for what it sends, or for it to fetch what is more
- * than there is room for. */
+/* A job of its own: the last rank dies, or never sends, while the others wait for what it sends, or for it to
+ * fetch what is more than there is room for. */
 static void without_the_last(int dies, const char *wait)
 {
     open_comm("direct", "64K", wait);

@@ -1,8 +1,8 @@
 /* ranks: 2 4 */
-/* tests/gpu/ranks/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few micro-batches
- * and many, tensors longer than all that can be on its way. Each stage makes tensors that contain their
- * origin, and keeps what it got; nothing is waited for before the end of a step. Then a stage that fails: the
- * step ends on all ranks. */
+/* tests/gpu/ranks/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few
+ * micro-batches and many, tensors longer than all that can be on its way. Each stage makes tensors that
+ * contain their origin, and keeps what it got; nothing is waited for before the end of a step. Then a stage
+ * that fails: the step ends on all ranks. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,8 +22,9 @@ static cudaStream_t stream;
 typedef struct {
     pipe_shape_t shape;
     size_t counts[MOST];
-    char *made,
-        *kept; /* on the device: [CHUNKS][MOST][2][LONGEST]: by forward, backward; what came, forward's as it is in backward */
+    /* on the device: [CHUNKS][MOST][2][LONGEST]: by forward, backward; what came, forward's as it is in
+     * backward */
+    char *made, *kept;
     const void *in[CHUNKS][MOST];
     int fails; /* in forward of the second micro-batch of the last stage */
 } toy_t;

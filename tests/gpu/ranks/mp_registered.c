@@ -1,9 +1,9 @@
 /* ranks: 2 3 4 */
-/* tests/gpu/ranks/mp_registered.c: operations on buffers that the ranks have registered have the bits of those on
- * host memory, and really go without arenas. Covers every operation that does, types and reductions, lengths
- * around the blocks, other places in other registrations on every rank, misaligned, in place, in graphs, with
- * kernels waiting and with streams; memory that is given up, freed and registered again; ranks that disagree
- * on what is registered, and invalid registrations. */
+/* tests/gpu/ranks/mp_registered.c: operations on buffers that the ranks have registered have the bits of
+ * those on host memory, and really go without arenas. Covers every operation that does, types and reductions,
+ * lengths around the blocks, other places in other registrations on every rank, misaligned, in place, in
+ * graphs, with kernels waiting and with streams; memory that is given up, freed and registered again; ranks
+ * that disagree on what is registered, and invalid registrations. */
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,8 @@
 /* ranks: 2 3 4 8 */
-/* tests/gpu/ranks/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the operations that it serves, and
- * the bits of the host's; every type and reduction; long vectors in many segments through little staging; in graphs; after and
- * before operations of the other kernel; and a rank that dies in the middle. */
+/* tests/gpu/ranks/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the
+ * operations that it serves, and the bits of the host's; every type and reduction; long vectors in many
+ * segments through little staging; in graphs; after and before operations of the other kernel; and a rank
+ * that dies in the middle. */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -78,7 +79,8 @@ static void every_type(const char *algo)
     MP_OK(gyre_comm_destroy(comm));
 }
 
-/* Captured before and after the shape has run by itself, and launched again and again between other operations. */
+/* Captured before and after the shape has run by itself, and launched again and again between other
+ * operations. */
 static void in_graphs(void)
 {
     enum { COUNT = 4000 };
@@ -112,7 +114,8 @@ static void in_graphs(void)
     MP_OK(gyre_comm_destroy(comm));
 }
 
-/* The last rank ends in the middle of a ring, while the others wait for its messages: tests/gpu/ranks/jobs.sh. */
+/* The last rank ends in the middle of a ring, while the others wait for its messages:
+ * tests/gpu/ranks/jobs.sh. */
 static void dying(void)
 {
     const size_t count = (size_t)8 << 20;

@@ -1,7 +1,7 @@
 /* ranks: 2 4, guard: 2 */
-/* tests/gpu/ranks/mp_stage_cuda.c: bits of a stage on the GPU do not depend on its layout: all ranks are one tensor-parallel group; with and
- * without sequence parallelism, stages, recomputation and split backward, in fp32 and bf16, each rank compares what it has with what it
- * computes alone. The ranks share the GPU. */
+/* tests/gpu/ranks/mp_stage_cuda.c: bits of a stage on the GPU do not depend on its layout: all ranks are one
+ * tensor-parallel group; with and without sequence parallelism, stages, recomputation and split backward, in
+ * fp32 and bf16, each rank compares what it has with what it computes alone. The ranks share the GPU. */
 #include "tests/gpu/stages.h"
 #include "tests/support/mp.h"
 

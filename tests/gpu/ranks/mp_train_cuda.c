@@ -1,11 +1,12 @@
 /* ranks: 2 4, guard: 2 */
-/* tests/gpu/ranks/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those, norms, validation and the final
- * weights are in every layout, with CUDA graphs, too, the same bits as those of rank 0 alone without them. The ranks share the GPU.
+/* tests/gpu/ranks/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those,
+ * norms, validation and the final weights are in every layout, with CUDA graphs, too, the same bits as those
+ * of rank 0 alone without them. The ranks share the GPU.
  *
- * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and ZeRO 3 evaluates two
- * together. cuBLASLt may add in another order for another number of rows, so in bf16, where it computes if it is there, all runs
- * have the same micro-batches. Last, two sequences have one gradient of each weight: other bits, and again the same in every layout, and
- * where shares are uneven. */
+ * With our own products bits know nothing of micro-batches: in fp32 they are of one and of two sequences, and
+ * ZeRO 3 evaluates two together. cuBLASLt may add in another order for another number of rows, so in bf16,
+ * where it computes if it is there, all runs have the same micro-batches. Last, two sequences have one
+ * gradient of each weight: other bits, and again the same in every layout, and where shares are uneven. */
 #include <math.h>
 #include <string.h>
 
@@ -190,7 +191,8 @@ static void check_shape(gyre_comm_t *world, gyre_comm_t *alone, const model_conf
     }
 }
 
-/* Shares of 4 and of 2 sequences, of which one is no whole micro-batch: the other rank waits for it, and not the other way round. */
+/* Shares of 4 and of 2 sequences, of which one is no whole micro-batch: the other rank waits for it, and
+ * not the other way round. */
 static void check_uneven(gyre_comm_t *world, gyre_comm_t *alone)
 {
     enum { UNEVEN = 6, LEAF = 2 };

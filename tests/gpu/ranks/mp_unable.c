@@ -1,7 +1,7 @@
 /* ranks: 2 3 */
-/* tests/gpu/ranks/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped each
- * other's memory. All ranks get the error, and repeated tries take no more memory. A program of its own, as
- * pthread_create is the test's here. */
+/* tests/gpu/ranks/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped
+ * each other's memory. All ranks get the error, and repeated tries take no more memory. A program of its own,
+ * as pthread_create is the test's here. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +13,8 @@
 
 static int no_guard;
 
-/* The system's, but for what begins with all signals blocked, as the library's thread that guards streams does. */
+/* The system's, but for what begins with all signals blocked, as the library's thread that guards streams
+ * does. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*begin)(void *), void *user)
 {
     int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);

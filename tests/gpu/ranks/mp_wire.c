@@ -1,10 +1,11 @@
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
 /* ranks: 2 3 4 6 */
-/* tests/gpu/ranks/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to device memory have the bits of the
- * host's: every operation and reduction, sampled types and roots, sizes around the limits, odd and misaligned, in place, in one
- * chunk and in many; short ones are staged as ever; and what becomes of them where one rank's UCX knows no CUDA memory, as
- * GYRE_CUDA_RDMA says, with too little staging, where a rank aborts, and where ranks call different things. With an even number of
- * ranks also with two on each host. */
+/* tests/gpu/ranks/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to
+ * device memory have the bits of the host's: every operation and reduction, sampled types and roots, sizes
+ * around the limits, odd and misaligned, in place, in one chunk and in many; short ones are staged as ever;
+ * and what becomes of them where one rank's UCX knows no CUDA memory, as GYRE_CUDA_RDMA says, with too little
+ * staging, where a rank aborts, and where ranks call different things. With an even number of ranks also
+ * with two on each host. */
 #include <string.h>
 #include <unistd.h>
 
@@ -86,7 +87,8 @@ static gyre_status_t device(const ask_t *a, const void *send, void *recv)
     }
 }
 
-/* Counts of the uneven forms: rank 1's blocks are empty, the last rank's are long, between blocks lies something. */
+/* Counts of the uneven forms: rank 1's blocks are empty, the last rank's are long, between blocks lies
+ * something. */
 static void spell_out(ask_t *a)
 {
     size_t end = 0, rend = 0;
@@ -277,7 +279,8 @@ static void close_comm(int direct)
     MP_OK(gyre_comm_destroy(comm));
 }
 
-/* One that goes well, so that all are connected: the UCX of Debian 12 cannot end a worker that is just connecting. */
+/* One that goes well, so that all are connected: the UCX of Debian 12 cannot end a worker that is just
+ * connecting. */
 static void once(void)
 {
     ask_t a = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .redop = GYRE_OP(GYRE_SUM)};
@@ -302,7 +305,8 @@ static void message_across(void)
         MP_CHECK(back[i] == before + 1, "rank %d: byte %zu of a message is %d", rank, i, back[i]);
 }
 
-/* Rank 1 aborts while the others are in a long operation: their streams end, and the next communicator works. */
+/* Rank 1 aborts while the others are in a long operation: their streams end, and the next communicator
+ * works. */
 static void aborted(void)
 {
     open_comm("auto", "4M");
@@ -336,7 +340,8 @@ static void disagreeing(void)
     MP_OK(gyre_barrier(world));
 }
 
-/* Counts of which the last rank of a host gets a shard that is barely too short for the wire: averages are right all the same. */
+/* Counts of which the last rank of a host gets a shard that is barely too short for the wire: averages are
+ * right all the same. */
 static void last_shards(void)
 {
     for (size_t more = 1; more < 6; more += 2) {
@@ -370,7 +375,8 @@ static void shared_hosts(void)
     close_comm(0);
 }
 
-/* tests/gpu/ranks/jobs.sh: the last rank dies, or never calls: streams end, and all the others get the error. */
+/* tests/gpu/ranks/jobs.sh: the last rank dies, or never calls: streams end, and all the others get the
+ * error. */
 static void without_the_last(int dies, const char *per_host)
 {
     const base_time_t until = base_now() + (base_time_t)20e9;

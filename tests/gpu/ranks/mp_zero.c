@@ -1,6 +1,6 @@
 /* ranks: 1 2 3, guard: 2 */
-/* tests/gpu/ranks/mp_zero.c: ZeRO stages 0 to 3 with everything on a device: weights, norms, checkpoints are those of one process on the
- * host, to the bit, over data, tensor and pipeline parallelism. */
+/* tests/gpu/ranks/mp_zero.c: ZeRO stages 0 to 3 with everything on a device: weights, norms, checkpoints are
+ * those of one process on the host, to the bit, over data, tensor and pipeline parallelism. */
 #include "tests/gpu/gpu.h"
 #include "tests/optim/zero_train.h"
 

@@ -1,7 +1,7 @@
-/* tests/gpu/ranks/pretend_ucx.h: a UCX that knows CUDA memory, in tests on the emulator. Its device memory is the
- * host's, so the calls below pass their arguments on without the word CUDA, and check that the declared kind
- * of every buffer is true. On a GPU the UCX of the machine answers. To be included by one file of a program,
- * which needs `guard: 0`. */
+/* tests/gpu/ranks/pretend_ucx.h: a UCX that knows CUDA memory, in tests on the emulator. Its device memory is
+ * the host's, so the calls below pass their arguments on without the word CUDA, and check that the declared
+ * kind of every buffer is true. On a GPU the UCX of the machine answers. To be included by one file of a
+ * program, which needs `guard: 0`. */
 #ifndef TESTS_GPU_PRETEND_UCX_H
 #define TESTS_GPU_PRETEND_UCX_H
 

@@ -1,5 +1,5 @@
-/* tests/model/f64/kernels.c: the kernels in double, for the compiler's default target only: every instruction set has the
- * same bits. */
+/* tests/model/f64/kernels.c: the kernels in double, for the compiler's default target only: every instruction
+ * set has the same bits. */
 #include <cblas.h>
 #include <math.h>
 #include <string.h>

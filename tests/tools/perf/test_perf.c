@@ -1,5 +1,6 @@
-/* tests/tools/perf/test_perf.c: gyre-perf without its main: the command line, what a size means for each collective, and that the
- * expected results are those that the reduction kernels give, bit for bit, for many n. */
+/* tests/tools/perf/test_perf.c: gyre-perf without its main: the command line, what a size means for each
+ * collective, and that the expected results are those that the reduction kernels give, bit for bit, for
+ * many n. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -202,8 +203,8 @@ static void test_counts(void **state)
     }
 }
 
-/* What the library's arithmetic makes of the inputs must be what the tool expects: this is where a scheme that is
- * not exact would show. */
+/* What the library's arithmetic makes of the inputs must be what the tool expects: this is where a scheme
+ * that is not exact would show. */
 static void check_reduction(gyre_type_t type, perf_op_t op, int n)
 {
     enum { COUNT = 24 };

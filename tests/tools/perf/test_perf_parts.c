@@ -1,4 +1,5 @@
-/* tests/tools/perf/test_perf_parts.c: parts of gyre-perf's subcommands: types, lists of sizes, medians, cold buffers. */
+/* tests/tools/perf/test_perf_parts.c: parts of gyre-perf's subcommands: types, lists of sizes, medians,
+ * cold buffers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

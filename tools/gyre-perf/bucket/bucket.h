@@ -1,6 +1,7 @@
 /* tools/gyre-perf/bucket/bucket.h: `gyre-perf bucket`: many tensors reduced through buckets.
  *
- *   tensors.c  which tensors       run.c  one bucket size measured       bucket.c  the command, table, curve, JSON
+ *   tensors.c  which tensors       run.c  one bucket size measured       bucket.c  the command, table, curve,
+ *              JSON
  */
 #ifndef TOOLS_GYRE_PERF_BUCKET_BUCKET_H
 #define TOOLS_GYRE_PERF_BUCKET_BUCKET_H

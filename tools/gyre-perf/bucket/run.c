@@ -148,7 +148,8 @@ static gyre_status_t fastest(bench_t *b, int what, double *seconds)
     return status == GYRE_OK ? average(b, seconds, 1) : status;
 }
 
-/* How much to compute: what was asked for, or twice as long as one large all_reduce, less what writing the gradients takes. */
+/* How much to compute: what was asked for, or twice as long as one large all_reduce, less what writing the
+ * gradients takes. */
 static gyre_status_t settle_compute(bench_t *b)
 {
     double seconds = 0.0;

@@ -1,8 +1,9 @@
-/* tools/gyre-perf/bucket/tensors.c: the tensors that `gyre-perf bucket` reduces: sizes of real models, in the order in which a backward
- * pass finishes them.
+/* tools/gyre-perf/bucket/tensors.c: the tensors that `gyre-perf bucket` reduces: sizes of real models, in the
+ * order in which a backward pass finishes them.
  *
  *  gpt2    GPT-2 124M, from the parameter table of the trainer: 148 tensors, 124,439,808 elements
- *  bloom   BLOOM-176B's list of layers, every width divided by 112 so that it fits (hidden 14,336 -> 128, vocabulary
+ *  bloom   BLOOM-176B's list of layers, every width divided by 112 so that it fits (hidden 14,336 -> 128,
+ * vocabulary
  *          250,880 -> 2,240), its 70 layers three times: 2,525 tensors, 41,924,352 elements
  *  FILE    one number of elements per line; empty lines and what follows a # do not count */
 #include "tools/gyre-perf/bucket/bucket.h"

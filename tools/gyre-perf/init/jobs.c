@@ -1,4 +1,5 @@
-/* tools/gyre-perf/init/jobs.c: starts whole jobs under ucx-run, sizes taking turns, and prints the medians. */
+/* tools/gyre-perf/init/jobs.c: starts whole jobs under ucx-run, sizes taking turns, and prints the
+ * medians. */
 #include "tools/gyre-perf/init/init.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* tools/gyre-perf/init/options.c: `gyre-perf init`: the time to the first collective, and where it goes.
  *
- * As a rank of a job it measures this one start. Without a launcher it starts jobs of 2, 4, 8, ... ranks under ucx-run,
- * several times each, and prints medians. With --mock it runs the bootstrap's protocol among many ranks in one process. */
+ * As a rank of a job it measures this one start. Without a launcher it starts jobs of 2, 4, 8, ... ranks
+ * under ucx-run, several times each, and prints medians. With --mock it runs the bootstrap's protocol
+ * among many ranks in one process. */
 #include "tools/gyre-perf/init/init.h"
 
 #include <stdlib.h>

@@ -28,8 +28,9 @@ typedef struct {
     int wrong;          /* 1: its result was not right */
 } recover_round_t;
 
-/* As a rank: up to `rounds` rounds, fewer if fewer than three ranks are left before. records: [rounds], *done of them
- * filled, the same on all survivors. first: number of the first round. *comm: in and out: the job's communicator. */
+/* As a rank: up to `rounds` rounds, fewer if fewer than three ranks are left before. records: [rounds], *done
+ * of them filled, the same on all survivors. first: number of the first round. *comm: in and out: the
+ * job's communicator. */
 gyre_status_t recover_rounds(gyre_comm_t **comm, const recover_options_t *o, int first, int rounds,
                              recover_round_t *records, int *done);
 

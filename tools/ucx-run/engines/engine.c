@@ -4,7 +4,8 @@
  *     hosts given, all of them this one                     fork
  *     hosts given, within a Slurm allocation                slurm
  *     hosts given                                           ssh
- *     none, within a Slurm allocation (but not in a step)   its nodes and tasks: fork if that is this host, else slurm
+ *     none, within a Slurm allocation (but not in a step)   its nodes and tasks: fork if that is this host,
+ *     else slurm
  *     none, as the launcher of Kubernetes' MPI Operator     ssh to the hosts of its file
  *     none                                                  fork
  *

@@ -1,4 +1,5 @@
-/* tools/ucx-run/hosts/agent_command.c: the command that starts the agent on a host, and lists of words. See agent_command.h. */
+/* tools/ucx-run/hosts/agent_command.c: the command that starts the agent on a host, and lists of words.
+ * See agent_command.h. */
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* tools/ucx-run/hosts/connection.c: the connection to one host's agent: called through ssh or srun, written to without blocking,
- * and lost with a reason. See hosts.h.
+/* tools/ucx-run/hosts/connection.c: the connection to one host's agent: called through ssh or srun, written
+ * to without blocking, and lost with a reason. See hosts.h.
  *
- * At most CALLS_AT_ONCE connections are being made at a time: sshd refuses crowds (its MaxStartups), and so may srun. */
+ * At most CALLS_AT_ONCE connections are being made at a time: sshd refuses crowds (its MaxStartups), and
+ * so may srun. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

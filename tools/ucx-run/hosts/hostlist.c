@@ -357,7 +357,8 @@ void run_hostlist_free(run_hostlist_t *list)
 
 /* --- places --- */
 
-/* Every host is filled up to its slots, as often as there are ranks for all; the rest goes to the first ones. */
+/* Every host is filled up to its slots, as often as there are ranks for all; the rest goes to the first
+ * ones. */
 static void place_by_slot(const run_hostlist_t *list, int ranks, int *of)
 {
     int rounds = ranks / list->slots, extra = ranks % list->slots, rank = 0;
@@ -373,7 +374,8 @@ static void place_by_slot(const run_hostlist_t *list, int ranks, int *of)
 static void place_by_node(const run_hostlist_t *list, int ranks, int *of)
 {
     int rank = 0;
-    /* Pass p gives one rank to each host that has more than p slots; the passes begin anew when all are full. */
+    /* Pass p gives one rank to each host that has more than p slots; the passes begin anew when all are
+     * full. */
     for (int pass = 0; rank < ranks; pass++) {
         int before = rank;
         for (int i = 0; i < list->count && rank < ranks; i++)

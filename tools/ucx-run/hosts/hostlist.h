@@ -24,8 +24,8 @@ typedef struct {
 int run_hostlist_add(run_hostlist_t *list, const char *name, size_t n, int slots, char *why, size_t bytes);
 /* "a:2,b,[fe80::1]:4": without a number one slot. An address with colons needs brackets to have slots. */
 int run_hostlist_parse(run_hostlist_t *list, const char *text, char *why, size_t bytes);
-/* The lines of a hostfile, text[0, n): `h`, `h:2` or `h slots=2` (max_slots= is skipped), # comments. `path`: for the
- * complaint. A file that names no host is a mistake. */
+/* The lines of a hostfile, text[0, n): `h`, `h:2` or `h slots=2` (max_slots= is skipped), # comments. `path`:
+ * for the complaint. A file that names no host is a mistake. */
 int run_hostlist_parse_file(run_hostlist_t *list, const char *text, size_t n, const char *path, char *why,
                             size_t bytes);
 /* Slurm's "n[0-2,7],login" with "2(x3),1": hosts and the number on each. `counts` may be NULL: one each. */
@@ -42,8 +42,8 @@ typedef enum {
     RUN_MAP_SLOT, /* fill one host after the other */
     RUN_MAP_NODE  /* deal the ranks out, one to each host in turn */
 } run_map_t;
-/* The host of each of `ranks` ranks, of[ranks]. No host gets more than its slots until all have theirs; ranks beyond
- * that go on evenly. The list is not empty. */
+/* The host of each of `ranks` ranks, of[ranks]. No host gets more than its slots until all have theirs; ranks
+ * beyond that go on evenly. The list is not empty. */
 void run_hostlist_place(const run_hostlist_t *list, run_map_t map, int ranks, int *of);
 
 #endif

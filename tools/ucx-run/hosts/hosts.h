@@ -8,7 +8,8 @@
  * On each host an agent (agent.c) is called through ssh or srun; wire.h has the messages. No rank starts
  * before every host has answered: a host that cannot be reached costs nothing but the wait.
  *
- *     QUEUED -> CALLING --hello--> PLANNING --ready--> (all hosts are) STARTING --all ranks--> RUNNING -> ENDING -> GONE
+ *     QUEUED -> CALLING --hello--> PLANNING --ready--> (all hosts are) STARTING --all ranks--> RUNNING ->
+ *     ENDING -> GONE
  *
  * A host is lost, with its ranks, if its connection ends early or it sends nothing for --lost-after seconds
  * (an agent answers a PING each second). */

@@ -212,7 +212,8 @@ int run_wire_note(const run_frame_t *frame, const char **note)
     return whole(&r);
 }
 
-/* A count and that many texts: an array of pointers to them with NULL at its end; NULL: malformed or no memory. */
+/* A count and that many texts: an array of pointers to them with NULL at its end; NULL: malformed or no
+ * memory. */
 static char **texts(reader_t *r)
 {
     size_t n = number(r);

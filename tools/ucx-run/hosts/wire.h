@@ -106,13 +106,13 @@ typedef struct {
     char **environment;                                 /* [.. NULL] "K=V", on top of what the host has */
     char **exports; /* [.. NULL] "K=V", on top even of what ucx-run sets itself */
 } run_wire_job_t;
-/* Allocates number, program, environment and exports; the texts are borrowed from the payload. 0: malformed or no memory, and
- * *why is a static text. */
+/* Allocates number, program, environment and exports; the texts are borrowed from the payload. 0: malformed
+ * or no memory, and *why is a static text. */
 int run_wire_job(const run_frame_t *frame, run_wire_job_t *job, const char **why);
 void run_wire_job_free(run_wire_job_t *job);
 
-/* Building frames at the end of `to`. All return 0 if memory is exhausted or the payload would be longer than its kind
- * allows, and the frame is then left out whole. */
+/* Building frames at the end of `to`. All return 0 if memory is exhausted or the payload would be longer than
+ * its kind allows, and the frame is then left out whole. */
 int run_wire_put(run_buffer_t *to, run_wire_kind_t kind, const void *data, size_t n);
 int run_wire_put_job(run_buffer_t *to, const run_wire_job_t *job);
 int run_wire_put_numbers(run_buffer_t *to, run_wire_kind_t kind, const uint32_t *numbers, int count,

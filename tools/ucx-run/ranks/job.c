@@ -13,8 +13,8 @@
 #include "base/settings/settings.h"
 #include "tools/ucx-run/run.h"
 
-/* With more ranks than cores the ranks share the cores evenly, and each stays on its own: left alone, schedulers may put all of
- * them on one, where every message costs a switch more. */
+/* With more ranks than cores the ranks share the cores evenly, and each stays on its own: left alone,
+ * schedulers may put all of them on one, where every message costs a switch more. */
 static topo_bind_t shared_if_crowded(const topo_t *topo, topo_bind_t how, int ranks)
 {
     topo_summary_t sum;

@@ -218,7 +218,8 @@ static void reap(watch_t *w)
         comm_recorder_note_end(&job->slots[r], status);
         died(w, r);
     }
-    /* with other hosts on_hosts judges, once it has the ends of all dead ranks: an ssh that ends may cost a host */
+    /* with other hosts on_hosts judges, once it has the ends of all dead ranks: an ssh that ends may cost
+     * a host */
     if (!job->remote)
         judge(w);
 }
