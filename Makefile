@@ -7,6 +7,7 @@
 # Set-up comes first: $(S)/config.mk is included below and holds what pkg-config says; its rule runs tools/setup,
 # which installs what is missing, and make then starts over with the answers. So the first `make` of a fresh clone on
 # a fresh machine works in one go.
+# SPDX-License-Identifier: Apache-2.0
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 # All cores, unless a -j says otherwise: one on the command line wins by itself, one in the environment has to be looked

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/arena.c: blocks from malloc, filled from the front, freed together.
  *
  *     block:  | header, 64 bytes | used ........ | free ..... |

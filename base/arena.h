@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/arena.h: memory for what lives and dies together. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/checked.h: size arithmetic that notices overflow. Each returns 1 and sets *out, or returns 0. */
 #ifndef BASE_CHECKED_H
 #define BASE_CHECKED_H

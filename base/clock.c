@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/clock.c: CLOCK_MONOTONIC in nanoseconds, and deadlines on it. */
 #include "base/clock.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/clock.h: monotonic time. No system call where the vDSO serves the clock. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/error.c: each thread's last error, in words.
  *
  * The text is formatted on the stack first and copied after: an argument may be gyre_last_error() itself,

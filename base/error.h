@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/error.h: errors are values; the function that first decides that something is an error says so here.
  *
  * gyre_fail() records the text as this thread's last error, logs it, and returns `status`, so the usual form

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/file.c: whole files through a temporary one and a rename; pieces of them by number. */
 #include "base/file.h"
 

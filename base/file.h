@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/file.h: reading a piece of a file; writing a whole file, so that a reader never sees half of it and
  * nothing but a file is ever replaced.
  *

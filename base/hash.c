@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/hash.c: XXH3, 64 bits. */
 #include "base/hash.h"
 

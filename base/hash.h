@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/hash.h: xxHash under one name. Not for authentication. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H

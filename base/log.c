@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/log.c: one line per message, one write(2) per line, so that lines of many ranks do not mix.
  *
  * Relies on nothing but write(2): it may be called while the settings are being read, and from any thread. */

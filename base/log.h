@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/log.h: one line per message on stderr, written with one write(2):
  *     gyre[3] warning: text          (3: the rank, once known)
  * GYRE_LOG chooses the level: none error warning info debug trace. */

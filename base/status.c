@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/status.c: the status codes in words, and what each of them kills. */
 #include <gyre/status.h>
 

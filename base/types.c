@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/types.c: sizes and names of element types and reductions. Names are nccl-tests' where it has one. */
 #include <gyre/types.h>
 

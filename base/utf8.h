@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/utf8.h: one code point of UTF-8 (RFC 3629). */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench/backend_gloo.cc: Gloo over TCP on the loopback device, its only transport between processes of a
  * host, for the benchmark loop (peers.h). Arguments: RANK SIZE DIRECTORY ring|bcube; the ranks find each
  * other through files in the directory, the last word is the algorithm of all_reduce (Gloo's default is the

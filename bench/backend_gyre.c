@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench/backend_gyre.c: Gyre, as any user calls it, for the benchmark loop (peers.h). */
 #include "bench/peers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench/backend_mpi.c: any MPI, for the benchmark loop (peers.h); built once with each library's own
  * mpicc. */
 #include "bench/peers.h"

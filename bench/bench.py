@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """bench/bench.py: `make bench`: the whole suite of gyre-perf in under five minutes, and a page of plots.
 
   bench/bench.py [--bin DIR] [--out DIR] [--ranks 2,4] [--quick] [--only SECTION,...] [--budget SECONDS]

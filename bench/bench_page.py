@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/bench_page.py: the page of `make bench`: one HTML file with nothing outside it; bench_sections.py fills it."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """bench/bench_peers.py: Gyre beside Open MPI, MPICH and Gloo, on the same work in the same run (`make bench-peers`).
 
 Every contender (contenders.py) is started once for each number of ranks and stays; its ranks run the same loop

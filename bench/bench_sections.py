@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/bench_sections.py: the sections of the page of `make bench`: from results to plots and tables."""
 
 import os

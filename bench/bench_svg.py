@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/bench_svg.py: charts as inline SVG, drawn with the page's own colours: readable in light and dark.
 
 A chart is a function from data to a string. Colours are CSS variables (--c0 ...), so nothing here knows which theme is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/contenders.py: who is measured by bench_peers.py, and with which settings. One row, one contender.
 
 A row says how its ranks are started and what is set for them; nothing about a library stands anywhere else. `{bin}`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/goals.py: what Gyre is to reach, as data: ratios best peer / Gyre of the medians of one run.
 
 The first row that fits a cell holds. `ratio` is the least ratio; `most_us` the most time per call; `p99` the most that

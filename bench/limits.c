@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench/limits.c: what this machine itself can do, to compare with the figures of `make bench-peers`.
  *
  *   limits [MS]       each measurement takes about MS milliseconds (default 40); prints one JSON object

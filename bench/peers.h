@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench/peers.h: what the benchmark loop (peers_loop.c) asks of a library that it measures.
  *
  * One program per library: the loop, which is the same for all, linked with one backend_*.c that defines

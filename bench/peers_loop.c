@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench/peers_loop.c: the benchmark loop, the same for every library. One rank of a contender of `make
  * bench-peers`.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/peers_options.py: the options of bench_peers.py, and the command line that they come from.
 
 Each option that bends a measurement is also a variable of `make bench-peers`; VARIABLES says which.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench/plain_gpt.c: a training step of a GPT-2-style model in plain C loops and OpenMP: what one writes
  * without a library.
  *

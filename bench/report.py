@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/report.py: what bench_peers.py has measured, as tables, a list of what is behind, JSON and plots."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """bench/torch_gpt.py WEIGHTS TOKENS STEPS: the step of bench/plain_gpt.c with PyTorch's own modules, on two threads."""
 import struct
 import sys

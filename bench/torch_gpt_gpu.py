@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """bench/torch_gpt_gpu.py [--batch B] [--steps N] [--layers L --hidden C --heads H --seq T --vocab V] [--device cuda|cpu]
 
 GPT-2's training step in PyTorch as a user would write it for speed: bfloat16 autocast, torch.compile, scaled_dot_product_attention,

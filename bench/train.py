@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """bench/train.py: `make bench-train`: the demo's training step by Gyre, by plain C loops with OpenMP, and by PyTorch.
 
 4 layers, 4 heads, 128 wide, 64 tokens, 12 sequences, fp32, AdamW with clipping: each contender makes the same step, in turns,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/cells.c: which ranks of one host are near each other: bound to one last-level cache or NUMA node.
  *
  * The rank that makes the group's segment computes the cells, from its own view of the machine and the

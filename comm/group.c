@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/group.c: life of a group, and what can be asked of it.
  *
  * Making one is collective and costs three or four all-gathers; afterwards nothing is connected yet

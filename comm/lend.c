@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/lend.c: see the header. */
 #include "comm/lend.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/lend.h: device memory that a group's transport sends from and receives into, without a copy in host
  * memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/link.c: the calls of comm/transport.h that go through a link, and how a link gets its transport. */
 #include "comm/link.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/link.h: what groups and links are made of. For the files of comm/ only; others read
  * comm/transport.h. */
 #ifndef COMM_LINK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/locate.c: finds by trying which ranks of a group share this host.
  *
  * Every rank sends every other its watcher's address and a hint. The hint is a hash of what ranks of one host

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/peer_memory.c: see the header. */
 #include "comm/peer_memory.h"
 

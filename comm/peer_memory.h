@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/peer_memory.h: the memory of another rank of this host: read and written where it lies.
  *
  *     place     where a buffer lies: its owner sends it, in a message's head (comm/shm) or in an announcement

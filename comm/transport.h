@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/transport.h: one channel, several transports; read this and you know them all.
  *
  * A *group* is the set of ranks of one communicator as comm/ sees it. A *link* joins this rank to one peer of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/wait.c: spin, then yield, then sleep (see wait.h).
  *
  *              peers are on time              more ranks than cores, or peers often late

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/wait.h: waiting: spin, then yield, then sleep, never past the deadline and never past a peer's death.
  *
  *     comm_wait_t wait;

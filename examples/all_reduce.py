@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """examples/all_reduce.py: Gyre from Python through ctypes; nothing to install.
 
     ucx-run -n 4 python3 examples/all_reduce.py [path of libgyre.so.0]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* examples/heat.c: the heat equation on a square plate, split in bands of rows over the ranks. No MPI.
  *
  *     ucx-run -n 4 build/examples/heat [rows [columns [steps]]]

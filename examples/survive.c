@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* examples/survive.c: a loop of all_reduces that goes on when ranks die.
  *
  *     make examples

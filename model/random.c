@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/random.c: Philox4x32-10 and what is made of it. */
 #include <math.h>
 #include <string.h>

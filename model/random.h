@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/random.h: numbers that depend on a key and a counter only (Philox4x32-10; Salmon, Moraes, Dror, Shaw,
  * "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so that no layout can change them: every call for
  * number (stream, index) under a seed gets the same one. */

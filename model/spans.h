@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/spans.h: what a rank does when, during one training step: for the timeline of a report and for a
  * trace.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/types.h: names that every room of model/ uses: token ids and the choices that distinguish
  * architectures. */
 #ifndef MODEL_TYPES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/adamw.c: the optimiser's step, and clipping. */
 #include <math.h>
 

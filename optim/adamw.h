@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/adamw.h: AdamW (Loshchilov and Hutter 2019), and clipping. */
 #ifndef OPTIM_ADAMW_H
 #define OPTIM_ADAMW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/batch.c: subtrees of the batch's tree for data-parallel ranks. */
 #include "base/checked.h"
 #include "base/error.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/batch.h: the global batch, the tree over its sequences, and which rank has which of them.
  *
  * A batch is `groups` groups of equally many consecutive sequences; the tree of docs/contract.md joins what a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/convert.c: loops over collectives' conversions; half by the processor's instructions where it has
  * them. */
 #include "collectives/kernels/float16.h"

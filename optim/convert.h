@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/convert.h: fp32 to and from the 16-bit floats, in bulk. Rounding to nearest even, denormals kept, the
  * same bits as in collectives (docs/contract.md). */
 #ifndef OPTIM_CONVERT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/exact.c: bins by exponent, then limbs.
  *
  * A finite float of biased exponent e is m 2^(max(e, 1) - 150) with m < 2^24, so its square is m^2 2^(2

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/exact.h: the exact sum of squares of floats, in any order, cut anywhere, merged by integer sums.
  *
  * The square of a float is an integer of 48 bits times a power of four. Such integers are added up in 64-bit

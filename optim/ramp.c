@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/ramp.c: the sizes in turn, and how many steps each of them lasts. */
 #include "base/error.h"
 #include "optim/ramp.h"

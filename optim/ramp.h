@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/ramp.h: a batch that grows while training begins (Brown et al. 2020, section 2.3; Megatron-LM's
  * --rampup-batch-size).
  *

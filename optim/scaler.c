@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/scaler.c: dynamic loss scaling. */
 #include <math.h>
 #include <stddef.h>

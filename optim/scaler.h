@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/scaler.h: dynamic loss scaling for fp16 (Micikevicius et al. 2018, section 3.2).
  *
  * The loss is multiplied by a power of two, so that small gradients survive 16 bits. A step whose gradients

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/schedule.c: warm-up and what follows. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/schedule.h: the learning rate over a run: linear warm-up, then down to a part of the peak, and on at
  * that: a cosine (Loshchilov and Hutter 2017; the shape that GPT-3 was trained with) or a line (OPT). Or
  * it stays at the peak. */

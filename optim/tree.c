@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/tree.c: a stack of the sums of complete left subtrees.
  *
  * Leaf i stands below some nodes to the right of their left half: as many sums are held when it comes (its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/tree.h: sums over the sequences of a batch in one fixed tree, whatever the number of ranks.
  *
  * The tree over n leaves splits at the largest power of two below n. It is the tree that collectives use over

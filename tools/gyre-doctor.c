@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor.c: what this machine has, what Gyre will use, what is missing and how to get it. */
 #include <stdio.h>
 #include <string.h>

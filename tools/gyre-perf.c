@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf.c: the communication benchmark: one collective, a range of sizes, every element checked.
  *
  * Measures with the public calls only, so its figures are what a program gets. The parts are in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan.c: answers questions about machines that are not here. See gyre-plan(1). */
 #include <errno.h>
 #include <stdio.h>

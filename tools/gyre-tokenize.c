@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize.c: text to token files and back. See gyre-tokenize(1). */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-topo.c: prints and draws the machine, and where ranks would go on it. See gyre-topo(1). */
 #include <errno.h>
 #include <stdlib.h>

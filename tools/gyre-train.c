@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train.c: trains a GPT on a text, on one rank or many. See gyre-train(1). */
 #include <stdio.h>
 

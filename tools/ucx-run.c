@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run.c: starts the ranks of a job, here or on other hosts, and supervises them
  * (docs/man/ucx-run.1).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/bind.c: which rank runs on which core, and making it so. */
 #include "topo/graph.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/cells.c: which ranks of one host are near each other, by what each may run on. */
 #include "topo/graph.h"
 

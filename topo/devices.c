@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/devices.c: GPUs and network devices, where they hang, and how far they are from cores and each other.
  *
  * The system shows one card under several names (card0, renderD128, nvml0, cuda0; eth2, mlx5_0): the names of

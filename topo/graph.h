@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/graph.h: inside of a topo_t, for the files of this room only. */
 #ifndef TOPO_GRAPH_H
 #define TOPO_GRAPH_H

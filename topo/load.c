@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/load.c: an hwloc topology, of this machine or from a file, and what of it this process may use.
  *
  * The tree is loaded whole, also the parts that the process may not use, and the usable part is kept as a set

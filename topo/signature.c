@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/signature.c: one number for "the same kind of machine", so that tuning tables know where they apply.
  *
  * It covers what timing depends on and every process of a machine agrees on: the kernel's release, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/topo.h: what the machine is: hwloc's tree turned into the graph that communication needs.
  *
  * A pure function of an hwloc topology, of this machine or from an XML file, so that a laptop can test

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/cuda.c: devices with the CUDA runtime, linked statically: which there are, what went wrong, and
  * which one is current.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/cuda.h: what host.c asks of CUDA; inside base/ only.
  *
  * cuda.c answers with the CUDA runtime, none.c in a build without it. Nothing of CUDA is touched

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/device.h: memory, streams and events of a device, host or CUDA, with one set of calls; memory
  * of one process's device in another: base/device/peer.h.
  *

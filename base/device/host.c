@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/host.c: the device calls: the host's part, and the way to CUDA's.
  *
  * The host's streams copy at once, so waiting for one is nothing. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/kernel.h: what CUDA sources (.cu) use beyond CUDA's own language; for .cu files only.
  *
  * A .cu file is compiled twice: by nvcc for GPUs, and by g++ with GYRE_EMULATED=1 for the emulator of the

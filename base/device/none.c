@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/none.c: a build without CUDA. There are no devices, so only the first three are ever reached;
  * the others say why, should that change. */
 #include "base/device/cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/peer.c: see peer.h. */
 #include "base/device/peer.h"
 

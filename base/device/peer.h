@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/peer.h: memory of a CUDA device that another rank reads and writes directly.
  *
  * The owner describes a place in its memory by plain bytes, which travel as they are; a receiver, in the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/rdma.c: see the header. */
 #include "base/device/rdma.h"
 

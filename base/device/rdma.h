@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/device/rdma.h: what network adapters need to know of a CUDA device's memory, to read and write it
  * without the host's memory between (GPUDirect RDMA). In a build without CUDA all of it is UNSUPPORTED. */
 #ifndef BASE_DEVICE_RDMA_H

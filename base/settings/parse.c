@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/settings/parse.c: the text of a setting to its value, strictly: the whole text must be of the kind. */
 #include "base/settings/parse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/settings/parse.h: one setting's text to its value, and what other tables of named values need, too. */
 #ifndef BASE_SETTINGS_PARSE_H
 #define BASE_SETTINGS_PARSE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/settings/settings.h: the one place that reads the environment.
  *
  * base_settings_load() takes a snapshot once (thread-safe; later calls do nothing); every getter calls it.

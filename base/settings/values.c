@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/settings/values.c: the settings' present values.
  *
  * What readers see is a snapshot that never changes once published: an array of values and the environment

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/text/json.c: whole JSON files, read and written so that a failure names file, line and column. */
 #include "base/text/json.h"
 

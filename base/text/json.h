@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/text/json.h: jansson with errors that name the file, line and column. */
 #ifndef BASE_TEXT_JSON_H
 #define BASE_TEXT_JSON_H

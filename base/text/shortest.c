@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/text/shortest.c: by trying. */
 #include "base/text/shortest.h"
 

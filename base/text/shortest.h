@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/text/shortest.h: a number for people. */
 #ifndef BASE_TEXT_SHORTEST_H
 #define BASE_TEXT_SHORTEST_H

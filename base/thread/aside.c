@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/aside.c: see aside.h. */
 #include "base/thread/aside.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/aside.h: calls into libraries that know no deadline (a resolver, a launcher's client
  * library), made on a thread of their own. */
 #ifndef BASE_THREAD_ASIDE_H

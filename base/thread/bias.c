@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/bias.c: the rare ways into a biased lock. See bias.h. */
 #include "base/thread/bias.h"
 

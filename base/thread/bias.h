@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/bias.h: a lock that costs one thread next to nothing.
  *
  * Most locks of a library are taken by one thread only, but must be right with several. The first thread that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/cacheline.h: hints about who uses a cache line next. They change nothing but speed, and are
  * nothing where the processor has no such instruction. */
 #ifndef BASE_THREAD_CACHELINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/fence.c: membarrier(2). See fence.h. */
 #include "base/thread/fence.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/fence.h: fences, and the asymmetric pair: where one side runs all the time and the other once
  * in a blue moon, the rare side has the kernel put a full fence into every thread concerned (membarrier), and
  * the frequent side only keeps the compiler from exchanging its store and its load. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/futex.c: sleeping on a word of memory that may be shared between processes. */
 #include "base/thread/futex.h"
 

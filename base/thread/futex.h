@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base/thread/futex.h: the three ways to wait, cheapest first. */
 #ifndef BASE_THREAD_FUTEX_H
 #define BASE_THREAD_FUTEX_H

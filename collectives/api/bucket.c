@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/bucket.c: buckets (gyre/bucket.h): tensors packed in order of readiness, reduced while the
  * caller goes on computing.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/calls.c: the public collective calls: arguments turned into a shape.
  *
  * Every check happens before anything is sent, so a refused call leaves the communicator as it was. */

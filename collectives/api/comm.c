@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/comm.c: communicators: made from a group or as a member of a team, ended, asked. */
 #include "collectives/run/communicator.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/p2p.c: send and recv.
  *
  * Messages have a lane of their own and match per peer in the order of their calls. Any number may be under

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/recover.c: makes the job's communicator anew, over the ranks that are left or with
  * newcomers.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/choose/cost.h: what a machine's primitive operations cost.
  *
  * Times are in nanoseconds, rates in bytes per nanosecond (= GB/s). The costs are measured once per machine

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/choose/measure.c: how long this machine takes for what collectives are made of: coll_cost_t,
  * in about a tenth of a second.
  *

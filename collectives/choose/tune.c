@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/choose/tune.c: gets the numbers from GYRE_TUNE, the cache or a measurement, and sends them to
  * all ranks.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/choose/tune.h: what Gyre knows of this machine's speed, and what a user has to say about its
  * choices.
  *

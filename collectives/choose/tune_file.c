@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/choose/tune_file.c: the tuning file as text: reading it with errors that name the line, and
  * writing it.
  *

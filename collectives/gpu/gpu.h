@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/gpu.h: collectives whose buffers lie in the memory of CUDA devices (include/gyre/cuda.h),
  * as the rest of collectives/ sees them. In a build without CUDA none.c answers. README.md lists the
  * files. */

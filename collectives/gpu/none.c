@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/none.c: a build without CUDA: calls on device memory return that error. */
 #include "collectives/gpu/gpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/avx512.c: the kernels for x86 with AVX-512 F, BW, DQ and VL (Skylake-SP, Zen 4 and
  * later). */
 #if defined(__x86_64__)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/float16.h: the two 16-bit float formats by integer arithmetic, the same bits
  * everywhere.
  *

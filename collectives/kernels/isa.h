@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/isa.h: the table that one instruction set's build of the kernels gives to
  * collectives/kernels/reduce.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/kernels.h: the arithmetic of reductions: multi-source, so k inputs are read once and
  * the output is written once. The instruction set is chosen at run time (GYRE_KERNELS); all give the same
  * bits. */

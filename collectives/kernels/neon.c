@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/neon.c: the kernels for 64-bit Arm, where Advanced SIMD is part of the baseline. */
 #if defined(__aarch64__)
 

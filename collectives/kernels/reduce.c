@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/reduce.c: chooses the instruction set and puts reductions over any number of sources
  * together from the straight-line kernels over 2, 3, 4 and 8. */
 #include "collectives/kernels/kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/template.h: the bodies of the reduction kernels, once for every instruction set.
  *
  * Included by avx2.c, avx512.c, neon.c and scalar.c, each of which first defines

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/blame.c: explains an operation that failed: the ranks' calls, the chain of waits, and the
  * culprit.
  *

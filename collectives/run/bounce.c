@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/bounce.c: pinned memory for messages from and to device memory, kept by the communicator
  * for the next ones. */
 #include "collectives/run/bounce.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/bounce.h: gyre_send, gyre_recv and their non-blocking forms on device memory.
  *
  * The message goes through pinned memory of the host and is a message of the host. So the rules of host

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/communicator.h: the inside of gyre_comm_t and gyre_request_t, shared by the files of this
  * room that start and drive operations.
  *

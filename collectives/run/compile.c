@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/compile.c: turns a schedule (elements, buffers by name) into a segment that the executor
  * can run (bytes, steps sorted by channel, views found).
  *

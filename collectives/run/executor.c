@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/executor.c: runs a plan for real.
  *
  * One loop over the channels: each goes forward until its next step cannot move; sends that are under way are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/fault.c: GYRE_FAULT=rank:op:kind: this rank meets a mishap at its op-th collective of the
  * job's communicator, counted from 1. For tests of programs that want to survive one, and of Gyre itself;
  * costs one comparison per call. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/joint.c: see the header.
  *
  * Memory in windows is read and written where it lies. Other memory is fetched into TMP in pieces that stay

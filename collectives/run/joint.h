@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/joint.h: JOINT steps (collectives/schedules/schedule.h) for real: announcements, and
  * work in other ranks' memory. */
 #ifndef COLLECTIVES_RUN_JOINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/oneshot.c: small collectives of one host as a single exchange (comm/memory/outbox.h).
  *
  * Every rank posts the part of its input that the others need. Every rank makes its result directly from the

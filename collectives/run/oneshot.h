@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/oneshot.h: small collectives among the ranks of one host as one exchange of outboxes
  * (comm/memory/outbox.h), without a schedule. */
 #ifndef COLLECTIVES_RUN_ONESHOT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/plan.c: from a call's shape to a plan, and the cache of plans.
  *
  * Long operations are cut into segments (segments.c), which run one after the other with shifted base

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/plan.h: a plan is a schedule that is ready to run again and again.
  *
  * In a plan, refs are byte offsets, links are remembered, and views are found. A large operation is cut into

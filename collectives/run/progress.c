@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/progress.c: the registry of communicators with non-blocking operations under way, and the
  * optional thread that drives them.
  *

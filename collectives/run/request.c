@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/request.c: the life of an operation: made, queued, driven, waited for, finished.
  *
  * Collectives of a communicator run one after the other in call order. Point-to-point messages run

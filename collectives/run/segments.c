@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/segments.c: where a long operation is cut.
  *
  * Two things bound an operation: its TMP must fit the scratch budget, and its schedule must stay short. An

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/team.c: see team.h. */
 #include "collectives/run/team.h"
 

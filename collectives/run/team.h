@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/run/team.h: what the ranks of one process share (gyre_cuda_comms_create).
  *
  * A team replaces comm_group and the job's watcher. The ranks have no transport between them: their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/algorithms.c: the table of algorithms (collectives/schedules/algorithms.def), and
  * building a schedule with one of them. */
 #include "collectives/schedules/algorithms.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/binomial.c: binomial trees over the blocks of the canonical tree: log2 n rounds, for
  * short messages.
  *

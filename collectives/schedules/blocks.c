@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/blocks.c: where things lie: shards, chunks, blocks, in-place aliasing, and messages
  * of several pieces. */
 #include "collectives/schedules/generator.h"

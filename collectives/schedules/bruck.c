@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/bruck.c: the dissemination pattern (Bruck et al. 1997): in round k talk to the ranks
  * 2^k away, ceil(log2 n) rounds, for short messages.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/builder.c: puts schedules together for the generators.
  *
  * Steps, sources and dependencies grow in malloc'd arrays. coll_builder_finish finds the dependencies that

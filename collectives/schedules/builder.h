@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/builder.h: the fields of coll_builder_t, for builder.c and hazards.c alone. */
 #ifndef COLLECTIVES_SCHEDULES_BUILDER_H
 #define COLLECTIVES_SCHEDULES_BUILDER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/butterfly.c: recursive halving and doubling over any number of ranks (Rabenseifner
  * 2004; the treatment of odd sizes is Gyre's own and keeps the canonical order).
  *

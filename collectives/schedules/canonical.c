@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/canonical.c: arithmetic on the canonical reduction tree (see the header). */
 #include "collectives/schedules/canonical.h"
 

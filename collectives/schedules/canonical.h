@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/canonical.h: the canonical reduction tree over ranks 0..n-1, as arithmetic.
  *
  * The tree splits [lo, hi) at lo + the largest power of two below hi - lo, so its nodes are the aligned

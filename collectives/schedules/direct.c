@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/direct.c: every rank exchanges with every other, in one hop. The schedule for shared
  * memory, where a receive that is only read by a reduction costs nothing: the reduction reads the peers'
  * memory itself.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/generator.h: what the generators share: geometry of blocks, shards and chunks,
  * references, and messages that consist of several blocks. Internal to the schedules; the executor uses none
  * of it. */

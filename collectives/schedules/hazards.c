@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/hazards.c: finds which steps must wait for an earlier SEND because they overwrite its
  * source.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/hierarchical.c: first within hosts, then between them, so that the slow links carry
  * little.
  *

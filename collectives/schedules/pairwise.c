@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/pairwise.c: one peer per step, n - 1 steps: the volume of a ring, in one hop, with
  * one partner at a time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/ring.c: everyone talks to the next rank only.
  *
  * Reductions. Shard (or block) o starts at rank o + 1, travels o + 2, ..., and ends at its owner o, each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/schedule.h: a collective algorithm is a pure function that returns data.
  *
  * A generator gets coll_args_t and returns, for one rank, a schedule: a list of steps grouped into channels.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/shared.c: ranks that can reach each other's memory work in it directly. An operation
  * waits twice: until all ranks have announced the addresses of their buffers, and until all have reported
  * that they are done.

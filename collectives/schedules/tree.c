@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/tree.c: the double binary tree (Sanders, Speck, Traeff 2009), built on the canonical
  * tree, pipelined.
  *

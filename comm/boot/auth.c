@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/auth.c: the handshake of bootstrap connections: mutual challenge and response with the job's key,
  * and the client's blocking half of it. See wire.h for the messages. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/bootstrap.c: joining, leaving, and the collectives of the bootstrap: one pass up the binomial
  * tree, one down. See bootstrap.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/bootstrap.h: how the ranks of a job find and trust each other, before any fast path exists.
  *
  *  1. Rank 0 listens on the rendezvous address.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/failures.c: deaths, leavings after an error, and aborts: noted once, flooded along the tree.
  *
  * A flood on a tree reaches every rank once for each rank that starts it; what is known already goes no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/grow.c: newcomers to a running job.
  *
  *     newcomer                                       the member with the lowest rank

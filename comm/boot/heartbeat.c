@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/heartbeat.c: heartbeats on the edges of the bootstrap's tree.
  *
  * A closed connection shows a dead process at once. A connection does not show a stopped process, whose

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/join.c: how a rank finds its place in the tree.
  *
  *     rank r                            rank 0                            parent of r

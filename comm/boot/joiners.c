@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/joiners.c: the gate of a rank while the job joins.
  *
  * The gate serves the guests that admit.c has admitted, all in one poll loop. There are three kinds of

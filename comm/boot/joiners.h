@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/joiners.h: the gate: a rank's listening socket while the job joins, and its guests: peers that
  * have proved the secret (admit.h). See join.c. */
 #ifndef COMM_BOOT_JOINERS_H

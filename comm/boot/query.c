@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/query.c: asks another rank what it does and for which rank it waits.
  *
  * The question goes along the tree to the rank. The rank's watcher thread answers, even if the rank is busy,

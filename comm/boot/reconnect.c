@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/reconnect.c: see reconnect.h. */
 #include "comm/boot/reconnect.h"
 

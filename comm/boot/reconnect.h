@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/reconnect.h: connections to ranks that are not neighbours in the tree.
  *
  * Ranks find each other by them when the tree has lost a rank. Newcomers find a running job by them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/refusals.c: see refusals.h. */
 #include "comm/boot/refusals.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/refusals.h: the log lines about connections that are refused.
  *
  * The first refusal of each kind logs a warning. From time to time, and at the end, one line logs the counts.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/shrink.c: agrees on the ranks that are left, and makes the tree over them. See shrink.h.
  *
  * A membership travels as u32 epoch, u32 size (rank numbers given out), u32 n, n x u32 member, ascending. */

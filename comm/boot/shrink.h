@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/shrink.h: a new membership of a running job: without the ranks that died, or with newcomers.
  *
  * All ranks that are left agree on the members of the job. An epoch numbers the membership. The agreement

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/stats.c: see stats.h. */
 #include "comm/boot/stats.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/stats.h: what the bootstrap costs a rank: for tests and for gyre-perf init. */
 #ifndef COMM_BOOT_STATS_H
 #define COMM_BOOT_STATS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/tree.c: the edges of the binomial tree: polling, reading and dispatching frames, and waiting for
  * them. See tree.h. */
 #include "comm/boot/tree.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/tree.h: the inside of comm_boot_t: this rank's edges of the binomial tree and what flows along
  * them.
  *

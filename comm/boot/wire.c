@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/wire.c: buffers and authenticated frames of bootstrap connections. See wire.h. */
 #include "comm/boot/wire.h"
 

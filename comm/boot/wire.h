@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/boot/wire.h: authenticated connections of the bootstrap.
  *
  * Handshake, in fixed sizes so that a stranger controls no length (C connects, S accepted; K from the job

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/card.c: see card.h. */
 #include "comm/launch/card.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/card.h: the text that rank 0 publishes through a launcher's channel. It is one word of
  * printable ASCII without spaces:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/environment.c: identities that launchers write into variables and nothing else. Such a launcher
  * has no channel that could carry a secret. A secret must therefore be given (GYRE_SECRET), unless the ranks
  * meet on loopback. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/identity.c: the order in which an identity is looked for, and the identity that the config and
  * GYRE_* give. See identity.h. */
 #include "comm/launch/identity.h"

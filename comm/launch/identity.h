@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/identity.h: the identity of this process: its rank, the number of ranks, the address of rank 0
  * and the job's secret.
  *

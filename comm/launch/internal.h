@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/internal.h: what identity.c, environment.c and rendezvous.c share. */
 #ifndef COMM_LAUNCH_INTERNAL_H
 #define COMM_LAUNCH_INTERNAL_H

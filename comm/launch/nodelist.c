@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/nodelist.c: see nodelist.h.
  *
  *     list   = item { "," item }

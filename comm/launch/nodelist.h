@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/nodelist.h: Slurm's compressed lists of hosts, such as "n[0-3,7],m05" or "r[1-2]n[08-11]-ib".
  * Pure functions; the text comes from outside. */
 #ifndef COMM_LAUNCH_NODELIST_H

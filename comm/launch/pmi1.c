@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/pmi1.c: see pmi1.h. */
 #include "comm/launch/pmi1.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/pmi1.h: a client of PMI-1's wire protocol, used by mpiexec.hydra of MPICH and Intel MPI and by
  * srun --mpi=pmi2. The client uses the descriptor that the launcher left open (PMI_FD). Each message is one
  * line of text and has one line as its answer. Every wait has a deadline.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/pmi1_parse.c: see pmi1_parse.h. */
 #include "comm/launch/pmi1_parse.h"
 

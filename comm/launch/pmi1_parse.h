@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/pmi1_parse.h: parses one line of the PMI-1 wire protocol, "cmd=get_result rc=0 msg=success
  * value=...". Pure functions; the bytes come from outside. Words are separated by spaces. "value" is the last
  * word and takes the rest of the line, spaces included. */

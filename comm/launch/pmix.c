@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/pmix.c: see pmix.h. Names and meanings are those of the PMIx Standard 4.1. */
 #include "comm/launch/pmix.h"
 

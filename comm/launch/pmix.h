@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/pmix.h: a client of PMIx, for mpirun of Open MPI, prterun and srun --mpi=pmix. Gyre does not
  * link libpmix: it opens libpmix.so.2 when a launcher's variables ask for it. This header declares the few
  * types that the client needs. Their layout is the same from PMIx 3 to 5; tests/launch compares them with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/launch/rendezvous.c: jobs whose launcher has a private channel, PMIx or PMI-1. Rank 0 listens, makes
  * the job's secret, and publishes both as one short text (comm/launch/card.h). The other ranks read the text.
  * All other traffic goes over the bootstrap's own tree.

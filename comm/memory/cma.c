@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/cma.c: reads and writes another process's memory, by process_vm_readv and process_vm_writev.
  *
  * Users, ptrace_scope, seccomp filters and pid namespaces decide whether the kernel allows these calls.

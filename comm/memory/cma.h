@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/cma.h: reading and writing another process's memory through the kernel (process_vm_readv and
  * process_vm_writev). */
 #ifndef COMM_MEMORY_CMA_H

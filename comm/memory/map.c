@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/map.c: windows of other processes, mapped here and remembered.
  *
  * The first use of a window costs a fetch from its owner's watcher and an mmap; the descriptor is closed at

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/memory.h: windows: memory of our own that local peers can map (memfd; no file, no ptrace
  * right).
  *

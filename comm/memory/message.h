@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/message.h: what every message carries, whichever way it takes: its lane and its tag. */
 #ifndef COMM_MEMORY_MESSAGE_H
 #define COMM_MEMORY_MESSAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/outbox.c: outboxes in shared memory. See outbox.h. */
 #include "comm/memory/outbox.h"
 

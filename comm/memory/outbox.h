@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/outbox.h: small messages of the ranks of one host, without links.
  *
  * Each rank has an outbox in the shared segment. All other ranks read it.

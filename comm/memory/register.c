@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/register.c: memory that a program got elsewhere, made into windows.
  *
  * Registering copies the pages of the range into a memfd and maps that over them, in one mmap, so that the

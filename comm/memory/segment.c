@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/segment.c: layout and life of a group's shared memory on one host (see segment.h for the
  * picture). */
 #include "comm/memory/segment.h"

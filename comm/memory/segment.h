@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/segment.h: the shared memory of one group on one host: who writes what, and where it lies.
  *
  * One memfd per group and host, made by the lowest rank there, sized by GYRE_SHM_BUDGET. Only pages that are

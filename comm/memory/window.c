@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/window.c: windows: what gyre_mem_alloc gives, and how data paths find out that a buffer lies in
  * one.
  *

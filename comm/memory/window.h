@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/window.h: what the owner of a window (window.c) and the ranks that map it (map.c) agree on. */
 #ifndef COMM_MEMORY_WINDOW_H
 #define COMM_MEMORY_WINDOW_H

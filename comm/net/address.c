@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/net/address.c: addresses and sockets of the bootstrap. See address.h. */
 #include "comm/net/address.h"
 

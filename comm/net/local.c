@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/net/local.c: this host's addresses as other hosts may know them, and rank 0's socket at these
  * addresses.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/net/resolve.c: resolves names to addresses with a deadline. The C library's resolver has no deadline:
  * it takes 10 s and more if the name server does not answer. */
 #include <errno.h>

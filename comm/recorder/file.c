@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/recorder/file.c: see file.h.
  *
  * Writers map the file. That needs two things that a plain file does not give. Its blocks exist before anyone

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/recorder/file.h: making and reading flight recorders (recorder.h). */
 #ifndef COMM_RECORDER_FILE_H
 #define COMM_RECORDER_FILE_H

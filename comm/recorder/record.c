@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/recorder/record.c: the flight recorder's slots. See recorder.h. */
 #include "comm/recorder/recorder.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/recorder/recorder.h: the flight recorder: what each rank is doing, in shared memory that outlives the
  * rank.
  *

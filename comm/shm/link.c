@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/shm/link.c: links between ranks of one host, through the group's shared segment.
  *
  * A message goes one of four ways, chosen by the sender:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/shm/ring.h: a ring of 64-byte slots between one sender and one receiver in shared memory.
  *
  * The ring carries packets: a header slot, and as many slots of payload after it as are needed.

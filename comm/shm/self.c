@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/shm/self.c: the link of a rank with itself: messages are handed over by pointer and copied once, or
  * viewed.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/arrivals.c: messages that arrived over UCX and were not received yet.
  *
  * Messages are UCP active messages: Gyre's header (sender, lane, number, tag, present call) and the payload,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/config.c: the options of UCX that Gyre sets, and why. The user's own UCX_* variables always
  * win. */
 #include <dirent.h>

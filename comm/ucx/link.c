@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/link.c: links over the process's UCX worker (worker.c).
  *
  * A message goes *eagerly*, at once, or by *rendezvous*, when the receiver has asked for it. Rendezvous needs

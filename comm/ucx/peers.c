@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/peers.c: connections over UCX to other processes' workers, shared by the groups that have ranks
  * there; and which failed connections concern a group. */
 #include <stdlib.h>

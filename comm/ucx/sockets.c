@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/sockets.c: the TCP sockets that UCX makes: sets keepalive on those that it accepts, and ends those
  * that get no answers.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/ucx.h: what these files share: comm/ucx/worker.c (the process's one worker and its groups),
  * arrivals.c (messages that arrived), peers.c (connections) and link.c (links over connections).
  *

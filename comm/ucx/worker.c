@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/worker.c: UCX for ranks that share no memory: one context and worker per process, and the groups
  * that use it.
  *

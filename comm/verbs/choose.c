@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/choose.c: see the header. */
 #include "comm/verbs/choose.h"
 

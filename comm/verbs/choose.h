@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/choose.h: the verbs transport's choices, as pure functions that tests can call without an
  * adapter: the GID, how long a queue pair tries, the ports, and the meaning of a completion status in
  * words. */

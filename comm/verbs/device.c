@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/device.c: the process's rails: the ports of adapters that it uses, and its address at each.
  *
  * Rails are opened when the first group needs them and closed with the last. The nearest ports are chosen.

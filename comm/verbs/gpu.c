@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/gpu.c: GPUDirect RDMA: the group's range of device memory (comm/lend.h), registered with its
  * rails. */
 #include "comm/verbs/gpu.h"

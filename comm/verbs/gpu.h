@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/gpu.h: registers memory of a GPU with adapters: the ways, the order in which they are tried, and
  * the text on those that fail. It calls CUDA and libibverbs by a table of functions only, which lets a test
  * replace both. */

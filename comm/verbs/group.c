@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/group.c: a group's completion queues, one per rail: polling them, sleeping on them; the
  * group's life. */
 #include "comm/verbs/verbs.h"

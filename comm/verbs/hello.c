@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/hello.c: how two ranks learn each other's queue pairs when a link between them is first used.
  *
  * Every group has one datagram (UD) queue pair, whose address all ranks learn when the group is made. A rank

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/link.c: links over verbs.
  *
  * A message goes one of four ways, chosen by the sender:

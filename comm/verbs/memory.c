@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/memory.c: the memory that adapters may access.
  *
  * Registering memory pins its pages and is a system call, so the result is cached by address. A cache has a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/planes.c: see the header. */
 #include "comm/verbs/planes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/planes.h: which ranks try to reach which over RDMA when a communicator is made, and which rails
  * they use after that. Pure functions of what arrived: all ranks come to the same answer, and tests need no
  * adapter.

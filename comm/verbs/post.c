@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/post.c: posts work requests of a link and handles their completions.
  *
  * Only every VERBS_SIGNAL-th write asks for a completion, which covers the writes before it. That is enough,

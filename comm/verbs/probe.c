@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/probe.c: the try. When a communicator is made, before its ranks agree on a transport: do they
  * reach each other over RDMA, and over which rails?
  *

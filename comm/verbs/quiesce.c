@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/quiesce.c: takes the program's buffers back from adapters when a group has failed.
  *
  * Two kinds of work access the buffers: this rank's reads, which write to the buffers of its receives, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/ring.h: the accounting of a ring that one rank writes by RDMA and the other reads: who may write
  * where, and when. Nothing here uses verbs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/verbs.h: what the files of the verbs transport share. The transport uses reliable connections of
  * libibverbs (InfiniBand and RoCE).
  *

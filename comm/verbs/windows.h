@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/verbs/windows.h: the table of registered windows and their keys. It calls a registrar by two functions
  * only, which lets a test be the registrar. */
 #ifndef COMM_VERBS_WINDOWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/watch/fd_pass.c: passes descriptors to local peers. See fd_pass.h. */
 #include "comm/watch/fd_pass.h"
 

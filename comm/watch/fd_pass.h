@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/watch/fd_pass.h: passes descriptors of memory windows to local peers, over an abstract Unix socket.
  *
  * Sequenced packets; K = comm_boot_key(boot, "fd"); MACs are keyed BLAKE2b:

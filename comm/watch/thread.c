@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/watch/thread.c: the watcher's thread and its state. See watch.h.
  *
  * Locks: boot->lock guards edges, deaths and aborts. wake_lock guards the callbacks and is held while they

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm/watch/watch.h: one thread per process that handles what must not wait for the next call.
  *
  * The thread owns the bootstrap connections after init and a Unix socket (abstract name, no file). It sleeps

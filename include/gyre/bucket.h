@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/bucket.h: buckets, the bridge between training and communication.
  *
  * The tensors lie back to back in zero-copy memory, in the order in which they become ready (backward's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/collectives.h: the collective operations, blocking, non-blocking and grouped.
  *
  * n is the number of ranks of `comm`, `rank` the number of the calling rank. Counts and displacements are

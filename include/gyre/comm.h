@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/comm.h: communicators: a group of ranks that call collectives together.
  *
  * One thread at a time makes calls on a communicator, but for gyre_comm_abort, gyre_comm_error and

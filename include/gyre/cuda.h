@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/cuda.h: collectives on the memory of CUDA devices, in stream order.
  *
  * Each gyre_x_stream(..., stream) enqueues on `stream` what gyre_x does, and returns. Inputs are read when

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/gyre.h: everything libgyre offers. Link with `pkg-config --cflags --libs gyre`. */
 #ifndef GYRE_GYRE_H
 #define GYRE_GYRE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/status.h: the status that every call returns, and what an error leaves usable.
  *
  * Codes are grouped by the largest thing that the error kills: the operation, the communicator, the

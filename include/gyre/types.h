@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/types.h: element types and reductions. */
 #ifndef GYRE_TYPES_H
 #define GYRE_TYPES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/blend.c: makes sequences from sources. */
 #include <inttypes.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/data.h: the sequences of tokens, from one source or a blend of them, that a model is trained and
  * validated on.
  *

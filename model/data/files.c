@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/files.c: lists of files. */
 #include <dirent.h>
 #include <errno.h>

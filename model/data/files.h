@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/files.h: the files of a folder, in one order on every machine. */
 #ifndef MODEL_DATA_FILES_H
 #define MODEL_DATA_FILES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/infill.c: draws blanks and lays them out. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/infill.h: autoregressive blank infilling (Du et al. 2022, GLM), as GLM-130B was trained with it
  * (Zeng et al. 2023).
  *

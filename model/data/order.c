@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/order.c: an epoch's permutation, and the order of sources. */
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/order.h: the order of samples, as functions of their number. Nothing is kept between two calls:
  * the answer is the same on every rank and after every restart.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/text.c: reads text files and folders. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/text.h: text files as bytes.
  *
  * A folder is read recursively; its files are joined in the order of their paths. Skipped in folders: names

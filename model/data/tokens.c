@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/tokens.c: finds the files of a path, makes one stream of them, and reads it. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/tokens.h: a stream of token ids, read in place from files of several formats (docs/data.md, byte
  * by byte).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/tokens_foreign.c: token files of other programs, read as they lie. */
 #include <errno.h>
 #include <inttypes.h>

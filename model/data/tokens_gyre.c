@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/data/tokens_gyre.c: Gyre's own token files, read and written. */
 #include <errno.h>
 #include <inttypes.h>

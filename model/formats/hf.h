@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/hf.h: models in Hugging Face's form: a folder with config.json and model.safetensors, or with
  * shards and model.safetensors.index.json (https://github.com/huggingface/safetensors).
  *

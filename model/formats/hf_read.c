@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/hf_read.c: Hugging Face's files into rows of the parameter table. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/hf_write.c: rows of the parameter table into files that Hugging Face loads unmodified. */
 #include <errno.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/safetensors.c: the container, written and read. */
 #include <errno.h>
 #include <fcntl.h>

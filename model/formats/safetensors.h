@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/safetensors.h: the container of tensors that Hugging Face defined, little-endian
  * (https://github.com/huggingface/safetensors):
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/weights.c: reads and writes the weights of a whole model as safetensors, row by row. */
 #include <errno.h>
 #include <fcntl.h>

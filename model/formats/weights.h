@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/weights.h: the weights of a whole model as one safetensors file, under Hugging Face's names,
  * which other tools read (model/network/names.h; model/formats/hf.h for folders, and for reading).
  *

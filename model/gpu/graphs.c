@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/graphs.c: a table of captured work, by key.
  *
  * Captures concern this thread alone (cudaStreamCaptureModeThreadLocal): calls of other threads on events do

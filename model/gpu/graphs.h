@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/graphs.h: launches repeated work on a stream as CUDA graphs.
  *
  * A launch costs the host some microseconds; a graph of many kernels costs little more than one launch. A key

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/avx2.c: the kernels compiled for AVX2. */
 #include "model/kernels/instances.h"
 

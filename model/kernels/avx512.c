@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/avx512.c: the kernels compiled for AVX-512. */
 #include "model/kernels/instances.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/base.c: the kernels compiled for the compiler's default target. */
 #include "model/kernels/instances.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/choose.c: the choice of an instruction set, and numbers that operators take as arguments. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/instances.h: the instances of the kernels, one table per instruction set (private to model/).
  *
  * GCC compiles a file's functions for another target after a pragma; other compilers and processors build the

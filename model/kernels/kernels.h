@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/kernels.h: the arithmetic of the model in float, for several instruction sets.
  * tests/model/f64 compiles the same sources for double, for gradient checks.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/matmul.c: the only caller of the BLAS.
  *
  * OpenBLAS multiplies small matrices in place, and copies both into packed panels from a million

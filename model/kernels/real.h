@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/real.h: one source for float and double.
  *
  * `real` is the element type and REAL(name) the name of its instance (name_f32, name_f64). The library is

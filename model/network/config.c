@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/config.c: the rules for a configuration, and the meaning of its zeros. */
 #include <limits.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/config.h: the shape of a decoder and the features that distinguish architectures.
  *
  * A field that is zero means what GPT-2 has; model_config_complete fills in what follows from others. Every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/count.c: counts parameters by the table of one layer. */
 #include "model/network/count.h"
 

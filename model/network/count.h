@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/count.h: the number of parameters of a model and of its parts, without building its table
  * once per layout.
  *

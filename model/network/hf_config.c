@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/hf_config.c: one table of keys, one entry per family; both directions read them. */
 #include "model/network/hf_config.h"
 

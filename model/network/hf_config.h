@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/hf_config.h: Hugging Face's config.json -> model_config_t, and back.
  *
  * "model_type" names the family; each family is a block of options with the names that its own files use:

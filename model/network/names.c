@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/names.c: the names of every family, and the positions of a file's elements in a row. */
 #include "model/network/names.h"
 

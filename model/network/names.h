@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/names.h: Hugging Face's name for each row of the parameter table, and the row's form in
  * files.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/params.c: builds the parameter table, slices of it, and its initial values. */
 #include <math.h>
 #include <stdlib.h>

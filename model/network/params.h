@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/params.h: the parameter table: one row per parameter; no other code knows parameter names
  * (design, idea 6).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/routed.h: statistics of a mixture of experts. */
 #ifndef MODEL_NETWORK_ROUTED_H
 #define MODEL_NETWORK_ROUTED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/bpe.c: pieces to tokens.
  *
  * A piece is a linked list of tokens, at first one per byte, each identified by its first byte. A heap holds

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/files.c: GPT-2's merges.txt, and .tiktoken files. */
 #include <sodium.h>
 #include <stdio.h>

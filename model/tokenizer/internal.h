@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/internal.h: what the parts of the tokenizer share (this folder only).
  *
  *   vocabulary.c        the vocabulary, its maps, decoding      files.c   merges.txt and .tiktoken

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/json.c: Hugging Face's tokenizer.json, as far as it is byte-level BPE. Normalizers, which
  * could make text lose bytes, and tokens of another kind are refused. Post-processors, which only add special
  * tokens around a whole text, are not applied. */

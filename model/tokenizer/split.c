@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/split.c: text to pieces, by patterns.
  *
  * Patterns are PCRE2's, in UTF and UCP mode, compiled to machine code where it can. In them \s means

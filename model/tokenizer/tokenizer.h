@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/tokenizer.h: text to token ids and back.
  *
  *   bytes           256 ids, one per byte

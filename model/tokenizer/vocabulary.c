@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/vocabulary.c: a vocabulary, its maps, and decoding. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/path.h: names of files below a checkpoint folder. */
 #ifndef OPTIM_CHECKPOINT_PATH_H
 #define OPTIM_CHECKPOINT_PATH_H

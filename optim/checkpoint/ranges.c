@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/ranges.c: see ranges.h. */
 #include "optim/checkpoint/ranges.h"
 

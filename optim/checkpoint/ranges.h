@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/ranges.h: a rank's weights and optimiser state as ranges of canonical rows, whatever
  * the layout. */
 #ifndef OPTIM_CHECKPOINT_RANGES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/saver.c: one thread, one checkpoint under way.
  *
  * `busy` belongs to the mutex: the caller sets it when the job is filled in, the thread clears it when its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/saver.h: checkpoints of a run, written by a thread of each rank while training goes on.
  *
  * optim_saver_save copies what this rank writes (12 bytes per element, allocated once) and returns; the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/shards.c: the files of a checkpoint by its index: checking them, and finding any range
  * in them. */
 #include "optim/checkpoint/shards.h"

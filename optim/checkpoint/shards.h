@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/shards.h: the state of a run, cut into ranges of canonical rows (model/network/params.h),
  * in as many files as ranks wrote.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/shards_write.c: one rank's ranges as a file, and its entry. */
 #include <limits.h>
 #include <stdio.h>

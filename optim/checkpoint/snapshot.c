@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/snapshot.c: checkpoints of a run: written whole or not at all, checked when read. */
 #include "optim/checkpoint/snapshot.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/snapshot.h: a folder of checkpoints from which a training run goes on, in the layout in
  * which it was or in another.
  *

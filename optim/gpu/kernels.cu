@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/gpu/kernels.cu: the optimiser's loops as kernels, and their launchers (kernels.h).
  *
  * Element by element everywhere, or sums of integers: no grid, block or order of execution can change a bit.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/gpu/kernels.h: the optimiser's loops on a CUDA device, with the bits of the host's: optim/adamw.c,
  * convert.c, exact.c, tree.c. What goes over many rows of different lengths goes over a list of spans in
  * device memory, in one launch.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/gpu/store.c: ZeRO's memory, arithmetic and collectives on a CUDA device (zero_ops_t).
  *
  * Everything goes into the caller's stream, the one that the model works on, in the order of the calls.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/buckets.c: gradients on their way: places, starts in order, buffers that come back.
  *
  * Reductions start in the order of buckets, the same on all ranks of dp, whatever order rows become ready

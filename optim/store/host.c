@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/host.c: ZeRO's memory, arithmetic and collectives on the host (zero_ops_t). */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/internal.h: the inside of optim_zero_t, shared by the files of this folder: zero.c makes and
  * ends it, buckets.c sends gradients off, serve.c serves the model, step.c updates, state.c is for
  * checkpoints, verify.c compares replicas. */

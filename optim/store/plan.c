@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/plan.c: cuts a slice of the table into buckets, and counts. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/plan.h: buckets and units of a slice of the table, as data: what lies where, and how much it
  * is. Pure functions that the optimiser, its prediction and tests share; nothing here knows a
  * communicator. */

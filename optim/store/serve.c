@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/serve.c: what the model sees: weights in fp32 and places for gradients (model_store_t_f32). */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/shard.h: how a bucket is cut over ranks: one rule for the optimiser, the planner and
  * checkpoints. */
 #ifndef OPTIM_STORE_SHARD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/state.c: fp32 weights and moments as ranges of rows, in memory or in a file, for updates,
  * checkpoints, export.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/step.c: the end of a step: tied rows, the exact norm, agreement, the update. */
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/verify.c: replicas of the same weights must hold the same bits; who does not is named.
  *
  * State that lives on from step to step is hashed slice by slice, another slice of each row in every step, so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/zero.c: makes and ends one rank's weights, gradients and state (optim/store/zero.h). */
 #include <gyre/cuda.h>
 #include <stdlib.h>

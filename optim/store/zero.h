@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/zero.h: one rank's weights, gradients and optimiser state, under data parallelism with ZeRO
  * stage 0, 1, 2 or 3 (Rajbhandari et al. 2020).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/config/recipe.c: what --recipe says, where flags and config file do not.
  *
  * A recipe counts in sequences (pipeline/plan/recipe.h), options count in steps: what goes by sequences

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/config/table.c: every setting once, as flag, key of a config file and line of the help. A new one
  * is a field of train_config_t, a row here, and what it does. */
 #include "pipeline/config/table.h"

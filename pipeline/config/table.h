@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/config/table.h: a row of the table of settings (table.c): flag, key of a config file, line of
  * the help. */
 #ifndef PIPELINE_CONFIG_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/config/text.c: the values of options as text, for messages and report, for checkpoints, and as the
  * JSON object that --config takes. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/estimate.h: what a recipe takes, in bytes and in seconds. Memory, time and search use these
  * figures.
  *

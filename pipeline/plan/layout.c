@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/layout.c: the rules of layouts, and the search for the nearest one that keeps them. */
 #include <math.h>
 #include <stdio.h>

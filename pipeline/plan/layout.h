@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/layout.h: how a job is cut: tensor x pipeline x data parallelism, ZeRO, sequence parallelism,
  * micro-batches.
  *

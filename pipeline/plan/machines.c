@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/machines.c: machines by name. Peak, memory and links are their makers' figures; efficiency,
  * overhead and the all-reduce's rates are what published runs come to (docs/planning.md has how they were
  * fitted, and the errors). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/memory.c: bytes per rank, by kind. */
 #include "base/checked.h"
 #include "pipeline/plan/estimate.h"

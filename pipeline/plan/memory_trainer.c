@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/memory_trainer.c: what gyre-train itself will hold, by the plan that its optimiser makes
  * (optim/store/zero.h). */
 #include "pipeline/plan/memory_trainer.h"

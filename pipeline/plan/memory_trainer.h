@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/memory_trainer.h: what gyre-train itself will hold. */
 #ifndef PIPELINE_PLAN_MEMORY_TRAINER_H
 #define PIPELINE_PLAN_MEMORY_TRAINER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/micro_batch.c: how many sequences go through the layers together where weights are
  * gathered for each micro-batch. */
 #include "base/checked.h"

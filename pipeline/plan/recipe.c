@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/recipe.c: reads recipes. One table of keys per object, so that what is read, what is refused
  * and what the messages say cannot differ. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/recipe.h: a published training run as data: architecture, layout, precision, optimizer,
  * machines.
  *

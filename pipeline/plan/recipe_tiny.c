@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/recipe_tiny.c: a recipe cut down to what 8 ranks on one host hold. */
 #include <math.h>
 

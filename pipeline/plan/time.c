@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/time.c: seconds per step, and what travels. */
 #include "base/checked.h"
 #include "pipeline/plan/estimate.h"

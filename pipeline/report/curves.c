@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/curves.c: the report's small drawings, one figure of a run over its steps each. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/page.c: one HTML file, nothing fetched from elsewhere, no scripts. */
 #include <math.h>
 #include <stdlib.h>

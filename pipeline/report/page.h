@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/page.h: the HTML page about a run. */
 #ifndef PIPELINE_REPORT_PAGE_H
 #define PIPELINE_REPORT_PAGE_H

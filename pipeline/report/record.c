@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/record.c: the history of a run and its JSON-lines log.
  *
  * A run that is resumed goes on in the file that it has: it holds one curve, whatever was done twice.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/record.h: what rank 0 knows of each step of a run: the history, the log, the last
  * figures. */
 #ifndef PIPELINE_REPORT_RECORD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/svg.c: the report's wide drawings, the loss curve and where the time of a step went, and
  * what all share. */
 #include <math.h>

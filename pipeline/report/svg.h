@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/svg.h: what the report's drawings share: a frame with axes, ticks and colours. */
 #ifndef PIPELINE_REPORT_SVG_H
 #define PIPELINE_REPORT_SVG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/tensorboard.c: event files that TensorBoard reads.
  *
  * A file is a series of TFRecords (length, its checksum, data, its checksum; little-endian; CRC-32C, rotated

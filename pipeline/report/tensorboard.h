@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/tensorboard.h: event files for TensorBoard, written by rank 0. */
 #ifndef PIPELINE_REPORT_TENSORBOARD_H
 #define PIPELINE_REPORT_TENSORBOARD_H

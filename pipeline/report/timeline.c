@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/timeline.c: brings the spans of chosen steps to rank 0 and to one clock.
  *
  * Monotonic clocks of different hosts are not related. All ranks leave a barrier at nearly the same moment,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/timeline.h: what every rank did in the steps that are watched, brought to rank 0. */
 #ifndef PIPELINE_REPORT_TIMELINE_H
 #define PIPELINE_REPORT_TIMELINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/timeline_drawing.c: the report's drawings with a row for each rank: one step as it went,
  * and memory. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/trace.c: a trace that Perfetto (ui.perfetto.dev) and chrome://tracing show.
  *
  * The JSON form of the Trace Event Format: complete events ("ph": "X") in microseconds, a process for each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/report/trace.h: a file of Chrome's trace events, for ui.perfetto.dev. */
 #ifndef PIPELINE_REPORT_TRACE_H
 #define PIPELINE_REPORT_TRACE_H

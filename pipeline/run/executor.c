@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/run/executor.c: follows a rank's program (pipeline/schedules/program.h): posts receives, calls
  * back, sends. */
 #include "pipeline/run/executor.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/run/executor.h: runs any pipeline schedule over a communicator of the pipeline's ranks.
  *
  * The executor owns the order, the messages and the buffers between stages. Callbacks compute.

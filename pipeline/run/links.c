@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/run/links.c: communicators and streams between the GPUs of a pipeline's ranks. */
 #include "pipeline/run/links.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/run/links.h: boundary tensors between the GPUs of a pipeline's ranks, in stream order: the host
  * only enqueues.
  *

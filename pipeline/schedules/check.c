@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/check.c: the proof, in four parts: each rank's list by itself; messages and deadlock,
  * which the simulator decides with all times zero; slots; bounds.
  *

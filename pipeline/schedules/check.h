@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/check.h: proves schedules.
  *
  * Proved for one schedule, all ranks together:

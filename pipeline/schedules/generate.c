@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/generate.c: the generators: in which order a rank computes. Pure functions of the shape
  * and the rank.
  *

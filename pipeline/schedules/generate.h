@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/generate.h: the orders of computing that schedules are made of;
  * pipeline/schedules/schedule.c adds the messages. */
 #ifndef PIPELINE_SCHEDULES_GENERATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/match.c: messages between two ranks meet in the order of both lists. */
 #include "pipeline/schedules/match.h"
 

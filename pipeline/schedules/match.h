@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/match.h: which SEND of a schedule meets which RECV. */
 #ifndef PIPELINE_SCHEDULES_MATCH_H
 #define PIPELINE_SCHEDULES_MATCH_H

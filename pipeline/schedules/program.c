@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/program.c: slots and posting times of one rank's list. Two walks over the list: the
  * first finds for each tensor that comes in where it is needed first and last, the second gives out slots. */
 #include "pipeline/schedules/program.h"

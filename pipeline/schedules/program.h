@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/program.h: what one rank's list of actions means for buffers: slots, and when receives
  * are posted.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/schedule.c: names, shapes, where stages lie, what is promised; and the messages between
  * the orders of computing that pipeline/schedules/generate.c gives. */
 #include "base/checked.h"

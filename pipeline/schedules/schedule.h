@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/schedule.h: a pipeline schedule is data.
  *
  * The layers of a model are cut into stages, in order. A rank of the pipeline holds `chunks` stages (its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/simulate.c: all ranks' programs in virtual time. Each rank is advanced as far as it
  * gets; what it waits for either was done by another rank, and then its time is known, or was not. Since no
  * rank ever has a choice, the order in which ranks are advanced does not matter: if this run gets stuck,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/schedules/simulate.h: a schedule in virtual time: how long a step lasts, how long the ranks are
  * idle, what the ranks hold.
  *

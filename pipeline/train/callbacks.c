@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/callbacks.c: what the executor calls back for: a micro-batch forward, backward, and its
  * weights' gradients. */
 #include <math.h>

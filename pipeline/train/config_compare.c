@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/config_compare.c: whether all ranks were given the same run.
  *
  * Launchers start each rank with a command line of its own, and hosts have files of their own. Ranks that

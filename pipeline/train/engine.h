@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/engine.h: the inside of pipe_train_t: make.c makes and ends it, callbacks.c computes for the
  * pipeline's executor, step.c steps and evaluates. For these three files only. */
 #ifndef PIPELINE_TRAIN_ENGINE_H

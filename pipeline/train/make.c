@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/make.c: makes a training engine: groups, slices, stages, store, executors; resizes and
  * ends it. */
 #include <gyre/cuda.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/objective.c: what a run learns of each sequence of its data. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/peak.c: what the processors of a job can do at most, for the use that training makes of them
  * (MFU, Chowdhery et al. 2022, appendix B).
  *

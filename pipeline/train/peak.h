@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/peak.h: what the processors of all ranks can do at most, for MFU. */
 #ifndef PIPELINE_TRAIN_PEAK_H
 #define PIPELINE_TRAIN_PEAK_H

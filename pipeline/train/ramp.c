@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/ramp.c: whether each size of a batch that grows (--batch-rampup) can be trained. */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/run.c: the steps of a run, from the first to the last. Every rank runs all of it; rank 0
  * also keeps the record. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/run.h: a training run: setup.c makes it, run.c trains, outputs.c writes what is asked for.
  *
  * In this order, all of it collective: train_join, train_set_up, train_start, train_advance as often as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/sample.c: temperature and top-k sampling. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/sample.h: text from a model. */
 #ifndef PIPELINE_TRAIN_SAMPLE_H
 #define PIPELINE_TRAIN_SAMPLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/setup.c: from options to a run that is ready for its first step. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/step.c: a training step and an evaluation, in any layout. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/text.c: between text and the ids of a run: its tokenizer, the prompt, and what a sample
  * says. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/text.h: between text and token ids: the tokenizer of a run, its prompt, its sample. */
 #ifndef PIPELINE_TRAIN_TEXT_H
 #define PIPELINE_TRAIN_TEXT_H

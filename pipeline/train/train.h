@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/train.h: one training step in any layout: tensor x pipeline x data parallelism, ZeRO,
  * sequence parallelism.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/worker.c: a chunk on the CPU, or handed on to the GPU (worker_gpu.c). */
 #include <stdlib.h>
 

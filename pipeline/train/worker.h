@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/worker.h: what computes a chunk of the pipeline: a stage on the CPU
  * (model/network/stage/stage.h) or on a GPU (model/gpu/stage/stage.h), behind one set of calls. On a GPU
  * tensors between stages lie in its memory and calls enqueue; losses come with pipe_gpu_finish. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/worker_gpu.c: a chunk on the GPU. Tensors between stages are on the device, where the
  * executor has its slots. */
 #include "pipeline/train/worker_gpu.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/worker_gpu.h: what pipeline/train/worker.c hands on to the GPU (worker_gpu.c). */
 #ifndef PIPELINE_TRAIN_WORKER_GPU_H
 #define PIPELINE_TRAIN_WORKER_GPU_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/capture.h: what was written on stderr between two points. */
 #ifndef TESTS_BASE_CAPTURE_H
 #define TESTS_BASE_CAPTURE_H

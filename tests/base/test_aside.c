@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_aside.c: work on a thread of its own: done in time, too late, and cleaned up after
  * either way. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_bias.c: a biased lock excludes other threads, for any first owner and any later one. */
 #include <pthread.h>
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_device.c: memory and streams of the host, of CUDA where there is some, and of CUDA where
  * there is none. */
 #include <setjmp.h>

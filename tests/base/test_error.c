@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_error.c: last errors belong to their thread, are whole lines on stderr, and never
  * overflow. */
 #include <setjmp.h>

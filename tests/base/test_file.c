@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_file.c: what gets replaced, what gets written to, and what is left when something fails. */
 #include <setjmp.h>
 #include <stdarg.h>

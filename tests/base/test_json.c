@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_json.c: files come back as they were written, and errors say where. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_memory.c: arenas and hashes. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_settings.c: values of each kind, malformed ones, unknown names, flags over environment over
  * defaults, and readers in parallel with a writer. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers for people: short, and the same when read back. */
 #include <math.h>
 #include <setjmp.h>

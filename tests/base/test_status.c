@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_status.c: every status code has words of its own and kills what its group says; the same
  * for the names of types and reductions. */
 #include <setjmp.h>

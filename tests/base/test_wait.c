@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/base/test_wait.c: deadlines, and sleeping on a word that another process changes. */
 #include <setjmp.h>
 #include <stdarg.h>

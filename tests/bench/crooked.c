@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/bench/crooked.c: a library of one rank for the benchmark loop (bench/peers.h), whose last argument
  * makes it wrong: `honest`, `last` (the last element of every result is off), `late` (wrong from the second
  * call on), `lazy` (returns without doing anything), `frozen` (works once, then does nothing), `stale` (gives

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """tests/bench/fake_peer.py SOCKET RANK SIZE ...: a contender that speaks the loop's protocol and makes its figures up.
 
 all_reduce: 5 wrong elements at rank 0, very fast; reduce_scatter: rank 1 dies; broadcast: never answers;

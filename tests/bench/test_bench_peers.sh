@@ -2,6 +2,7 @@
 # tests/bench/test_bench_peers.sh: the yardstick with Gyre alone, and beside a fake library that misbehaves in every way.
 # The peers themselves are not needed: what is tested is that figures are checked, and that failures are reported.
 # deadline: 300
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=120

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 4 34 */
 /* tests/collectives/mp_cells.c: ranks that are bound to different NUMA nodes find their cells, all the same
  * ones, and hierarchical over them gives the bits of the other algorithms, also where neighbours in number

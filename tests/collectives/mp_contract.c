@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 4 5 8 */
 /* tests/collectives/mp_contract.c: the bits of a result depend on the inputs and the number of ranks alone:
  * for every algorithm, transport, way of copying, chunk size, segment size, alignment and bucket size

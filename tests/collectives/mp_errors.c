@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 4, over UCX: 2 */
 /* tests/collectives/mp_errors.c: bad arguments are refused with a text that names the culprit, and leave the
  * communicator usable. Ranks that disagree, or never come, get an error on all sides with the call of each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 4, over UCX: 3 */
 /* tests/collectives/mp_order.c: a communicator keeps its own order of reductions: two of the same process may
  * differ, changing it is refused while operations are under way, and ranks that disagree get an error. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 4 */
 /* tests/collectives/mp_register.c: collectives on memory of malloc that is registered, was registered, or is
  * on some ranks only. The results are the same, and nothing outside the buffers is touched. */

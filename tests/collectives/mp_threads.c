@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3, over UCX: 2 3 */
 /* tests/collectives/mp_threads.c: the progress thread drives operations that no thread waits for, callbacks
  * come before the wait ends, and threads with communicators of their own do not disturb one another. Meant

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 3 */
 /* tests/collectives/mp_told.c: a rank that only receives others' disagreement reports the whole story, too.
  * Rank 1 finds that rank 0 sends something else than rank 1 expects. Rank 2 is not involved and waits in a

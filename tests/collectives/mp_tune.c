@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/mp_tune.c: every rank has another idea of the tuning (GYRE_TUNE, another file each): rank
  * 0's counts for all, so all choose alike and results are right; a broken file of rank 0 ends gyre_init on
  * all ranks with its words.

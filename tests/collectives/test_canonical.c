@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_canonical.c: the arithmetic of the canonical tree against its definition, shards and
  * chunks, and the time that large schedules take. */
 /* one thread: TSan has nothing to see */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_checker.c: the checker rejects broken schedules, each kind of breakage for each
  * algorithm, and says where; and accepts and rejects hand-made ones for the right reason. Schedules are
  * broken at every place: of 2 to 5 ranks, under a sanitizer of 3 and 4, with TEST_LONG=1 (make check-long)

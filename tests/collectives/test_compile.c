@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_compile.c: which receives may be read where the sender has them (views), and when
  * they are given back. A wrong answer here would give a peer's buffer to a rank that writes into it. */
 #include <setjmp.h>

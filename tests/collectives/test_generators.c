@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that
  * is served, all roots, counts that do not divide, several chunks, in place, out of place and mixed, blocks
  * of different sizes, host maps, both orders. Which numbers of ranks:

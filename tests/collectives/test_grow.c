@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_grow.c: newcomers join a running job, at the beginning of which there may be one
  * rank only, and after a death. */
 #include <setjmp.h>

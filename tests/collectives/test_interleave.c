@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_interleave.c: runs schedules with numbers instead of symbols and in random order,
  * sharing nothing with the checker's run. Channels of all ranks take turns at random. A message is copied
  * when it is posted, when it is received or as late as the first step that may use it (as with a view). A

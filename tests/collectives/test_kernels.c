@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_kernels.c: every instruction set that this machine has against a reference that
  * shares nothing with the kernels: trees by recursion, floats through double, 16-bit rounding by search in
  * the table of all values. */

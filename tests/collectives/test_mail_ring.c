@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_mail_ring.c: pieces of messages never lie where one lies that was not fetched,
  * whatever their lengths, and both ends come to the same places. */
 /* one thread: TSan has nothing to see */

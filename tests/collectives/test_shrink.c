@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_shrink.c: ranks are killed at random moments, also while the others agree on the
  * survivors. The rest goes on together, with right results. A hundred rounds of it in make check-long. */
 #include <setjmp.h>

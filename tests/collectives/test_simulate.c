@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_simulate.c: times worked out by hand, bytes by formula, and every algorithm over
  * every network. */
 /* one thread: TSan has nothing to see */

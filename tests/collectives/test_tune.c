@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_tune.c: the tuning file: reading with errors that name the line, writing, the cache
  * and when it is stale; the source of each choice. */
 #include <setjmp.h>

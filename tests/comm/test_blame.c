@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_blame.c: which rank keeps a job waiting: the chain of waits is followed through the ranks'
  * watchers. */
 /* takes: 5 */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_bootstrap.c: joining, the collectives on the tree and the key-value exchange. */
 #include <setjmp.h>
 #include <stdarg.h>

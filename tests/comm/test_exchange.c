@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_exchange.c: the outboxes of comm/memory/outbox.h. Every interleaving of small programs is
  * tried: no rank may read what is not meant for the operation, overwrite what another still reads, or wait
  * forever. Then threads do the same, for the thread sanitizer. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_hostile.c: strangers that have a job's address and not its secret. Whatever they send, the
  * job forms, what it gathers is right, each kind of stranger costs one line of the log, and it all ends in
  * time. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_identity.c: the identity of a process, from config, GYRE_* and launchers' variables, and
  * their order; half an identity is an error. */
 #include <setjmp.h>

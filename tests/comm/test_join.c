@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_join.c: what goes wrong while a job joins: strangers, wrong secrets, wrong numbers,
  * missing ranks. */
 /* takes: 4 */

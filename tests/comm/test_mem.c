@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_mem.c: windows: allocation, lookup, peers' mappings, limits. */
 #include <fcntl.h>
 #include <pthread.h>

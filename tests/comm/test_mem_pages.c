@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_mem_pages.c: windows where pages are larger than 4 KiB, as on some ARM machines: this
  * program's sysconf says 64. */
 #include <setjmp.h>

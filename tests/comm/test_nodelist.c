@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_nodelist.c: Slurm's lists of hosts, good and bad, and that no byte outside of them is
  * looked at. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_peer_memory.c: working in peers' memory: mapped or through the kernel, and not after they
  * have closed it. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_pmix.c: the conversation with PMIx, over a library that we play ourselves: what is asked in
  * which order, a server that refuses, contradicts or hangs, and a library that is not there. */
 #include <pthread.h>

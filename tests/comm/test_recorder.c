@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_recorder.c: the flight recorder outlives its process, and never writes where it must
  * not. */
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_shm.c: messages between ranks of one host, each way of copying forced and verified. */
 /* takes: 5 */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_ucx.c: messages over UCX between processes and threads of one machine, taken for
  * separate hosts. */
 /* takes: 15 */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_verbs_choose.c: the verbs transport's choices, from tables, without an adapter. */
 #include <arpa/inet.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_verbs_gpu.c: how a GPU's memory is registered: which ways are tried, in which order, the
  * text, that nothing stays of a failed way; and the rails of the memory. Driver and adapters are fakes. */
 #include "tests/topo/fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_verbs_planes.c: which ranks try which, and which rails are used after that. */
 #include <setjmp.h>
 #include <stdarg.h>

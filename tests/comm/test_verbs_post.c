@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_verbs_post.c: how the verbs transport handles messages in a ring, with an adapter that
  * carries out at once what is posted. A message is taken once, and only when all of it is there. A rank that
  * is about to sleep reports that. Nothing is done with a link that has failed. */

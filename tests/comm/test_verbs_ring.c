@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_verbs_ring.c: credits of the verbs transport: no message ever lies on another that was not
  * consumed, and no rank waits for a report that no rank owes. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_verbs_windows.c: what is registered is let go before its memory is, and is never mistaken
  * for what is mapped there later. The registrar is a fake; the windows are real ones. */
 #include <setjmp.h>

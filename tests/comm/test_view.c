@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_view.c: a membership that this rank has no addresses for, newcomers of a failed attempt to
  * grow, and how long the kernel waits for a neighbour. */
 #include <netinet/in.h>

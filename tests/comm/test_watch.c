@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_watch.c: deaths, aborts and goodbyes reach all ranks; idleness is free. */
 /* takes: 9 */
 #include <dirent.h>

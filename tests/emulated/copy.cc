@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/copy.cc: copies, fills, host functions and kernels as a stream's work.
  *
  * Copies from and to ordinary host memory are as late here as a GPU may ever make them: code that does not

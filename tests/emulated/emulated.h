@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/emulated.h: CUDA's kernel language for g++, so that .cu files run on the CPU.
  *
  * Longer than 600 lines: it is the one header that .cu files include, and its parts use each other.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/execute.cc: runs a kernel's blocks on the CPU.
  *
  * A block runs on one OS thread, its threads are fibers there. A fiber runs one thread of the block after

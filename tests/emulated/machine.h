@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/machine.h: what the emulator's parts know of one another.
  *
  *   execute.cc   runs a kernel's blocks: fibers, barriers, warps, the pool of OS threads

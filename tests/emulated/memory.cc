@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/memory.cc: the pretend device's memory.
  *
  * Each device has a range of addresses. Each allocation in it is a mapping of one memfd of the process,

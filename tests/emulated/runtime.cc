@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/runtime.cc: the device that the emulator pretends to be, its errors, and the driver's
  * entry points. */
 #include "tests/emulated/machine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/emulated/stream.cc: streams, events, and the capture of streams into graphs.
  *
  * A stream is an OS thread that takes work from a queue, in order. Work of the legacy default stream and of

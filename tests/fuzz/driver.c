@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/driver.c: main of a fuzz target without libFuzzer: runs it once on every file that it is given,
  * or that lies in a folder that it is given. A crash, a sanitizer's report or a broken promise ends it; no
  * input is an error. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz.h: what the fuzz targets share. A target is one file fuzz_NAME.c with
  * LLVMFuzzerTestOneInput, for one parser of bytes that come from outside; tests/fuzz/corpus/NAME holds inputs
  * that reach far, and every input that once broke something. `make fuzz` builds the targets with

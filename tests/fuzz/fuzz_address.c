@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_address.c: "host:port" texts and packed addresses. */
 #include "comm/net/address.h"
 #include "tests/fuzz/fuzz.h"

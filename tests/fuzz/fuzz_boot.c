@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_boot.c: what other processes send to a rank's bootstrap. The first byte chooses:
  *   0  frames of neighbours that know the key: {edge, type, u16 bytes, payload} ...; then collectives read
  *      what waits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_checkpoint.c: safetensors files, as the weights of a model of their own shape and of a
  * given one. */
 #include "model/formats/weights.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_config.c: gyre-train's configuration file. */
 #include "tests/fuzz/fuzz.h"
 #include "tools/gyre-train/options.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_config_json.c: a model's config.json of any family. What is taken keeps the rules, and is
  * written so that it is read back as the same. */
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_data.c: training text: any bytes are tokens, of any length. Bytes that begin like a token
  * file are one, or are refused. */
 #include "model/data/data.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_hostlist.c: lists of hosts for ucx-run: -H, hostfiles, Slurm's variables. The first byte
  * chooses. */
 #include "tests/fuzz/fuzz.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_identity.c: what launchers tell: lines of PMI-1, Slurm's lists of hosts, the card of rank
  * 0. The first byte chooses. */
 #include "comm/launch/card.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_log.c: the log of a training run that --resume goes on with. */
 #include "tests/fuzz/fuzz.h"
 #include "pipeline/report/record.h"

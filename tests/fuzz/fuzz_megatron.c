@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_megatron.c: Megatron's pairs. The first two bytes say how long the index is, the rest is
  * the ids. */
 #include "model/data/tokens.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_network.c: networks from JSON files, and their routes. */
 #include "topo/network/network.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_recorder.c: files that claim to be flight recorders. */
 #include "comm/recorder/file.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_settings.c: the texts of settings: as every row of the table, and as a name that is not
  * known. */
 #include "base/settings/parse.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_shards.c: which file holds which range, as an index without a checksum says it; reading
  * by it. */
 #include "optim/checkpoint/shards.h"

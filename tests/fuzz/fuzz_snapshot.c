@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_snapshot.c: the index of a training checkpoint. */
 #include "optim/checkpoint/snapshot.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_tensors.c: gyre-perf's files of tensor sizes (--model FILE). */
 #include "tests/fuzz/fuzz.h"
 #include "tools/gyre-perf/bucket/bucket.h"

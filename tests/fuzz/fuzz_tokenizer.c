@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_tokenizer.c: merges.txt, .tiktoken and tokenizer.json. What opens gives back every text.
  * The first byte says under which pattern the rest is opened. */
 #include "model/tokenizer/tokenizer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_tokens.c: token files of one file each. What opens can be read to its end, whatever it
  * says of itself. */
 #include "model/data/tokens.h"

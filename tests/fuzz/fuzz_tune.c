@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_tune.c: tuning files; what is read and written again reads the same. */
 #include "collectives/choose/tune.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_windows.c: packets of strangers at the socket that hands out memory windows, and of a peer
  * that answers a fetch: {u8 bytes, packet} ... The first byte chooses the side. */
 #include <sodium.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_wire.c: what ucx-run and its agents on other hosts say to each other, either way; a job
  * that was taken is packed and taken again. The first byte chooses the way. */
 #include "tests/fuzz/fuzz.h"

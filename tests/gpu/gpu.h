@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/gpu.h: what tests of device code begin with. */
 #ifndef TESTS_GPU_GPU_H
 #define TESTS_GPU_GPU_H

@@ -3,6 +3,7 @@
 # glibc, and says in one line that there is no GPU; and every part of gpu-check runs, with the emulator's programs at small sizes,
 # whose results say that they are that.
 # deadline: 200
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 unset "${!GYRE_@}"
 [ -x "$B/emulated/bin/gyre-perf" ] || skip "there are no emulated programs: make emulated"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/language.cu: see language.h. */
 #include "tests/gpu/language.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/language.h: kernels that use each word of CUDA and of base/device/kernel.h once; test_language.c
  * knows what they must find. All pointers are of the device. */
 #ifndef TESTS_GPU_LANGUAGE_H

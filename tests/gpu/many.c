@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/many.c: all programs of tests/gpu in one file, for the bundle (tools/gpu-bundle): as single
  * programs, each would contain the libraries and all kernels. Their `main`s are renamed to NAME_main by
  * objcopy; PROGRAMS, on the compiler's command line, is a list of X(NAME). A program that is not in the list

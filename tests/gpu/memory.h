@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/memory.h: arrays of cmocka tests on the device and back. */
 #ifndef TESTS_GPU_MEMORY_H
 #define TESTS_GPU_MEMORY_H

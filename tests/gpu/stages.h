@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/stages.h: small models of every architecture, and a stage of the GPU run over a micro-batch of
  * two sequences, compared with the CPU's (tests/model/mp_stage.c has the same shapes). */
 #ifndef TESTS_GPU_STAGES_H

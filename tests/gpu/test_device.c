@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/test_device.c: base/device/device.h on a device: streams in order, events, pinned memory, totals,
  * errors with the call and its arguments, capture. */
 #include <setjmp.h>

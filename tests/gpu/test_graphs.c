@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/test_graphs.c: the table of CUDA graphs: work runs plainly, is captured, and comes back as a
  * graph with the same results; keys; room and which graphs make it; captures that are refused. Also what the
  * emulator refuses while a stream is captured, as CUDA does. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/test_language.c: every word of CUDA and of base/device/kernel.h that Gyre's kernels use means
  * what they think it means: on a GPU, and in the emulator, which is thereby shown to speak the same
  * language. */

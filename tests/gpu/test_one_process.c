@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/test_one_process.c: ranks of one process (gyre_cuda_comms_create). Every collective has the bits
  * of the host's arithmetic in the canonical order, on one device and on several, called by one thread, in a
  * group, by a thread per rank, and from graphs. Invalid calls are refused. Errors on one rank are reported on

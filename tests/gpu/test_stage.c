@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* guard: 2 */
 /* tests/gpu/test_stage.c: stages on the GPU against those of the CPU: losses, every gradient, logits, for
  * every architecture, in fp32 and bf16. Recomputation, split backward, cuts into stages and CUDA graphs

@@ -2,6 +2,7 @@
 # tests/gpu/train.sh: gyre-train --device cuda: says in one line that there is no GPU, and on an emulated one learns what the CPU learns, in
 # every layout the same bits; what it cannot do is refused before the first step.
 # usage: train.sh
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 EMULATED=$PWD/build/emulated/bin/gyre-train
 for i in $(seq 60); do echo "the quick brown fox $i jumps over the lazy dog"; done >"$W/text"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/values.h: what tests of collectives on devices reduce. */
 #ifndef TESTS_GPU_VALUES_H
 #define TESTS_GPU_VALUES_H

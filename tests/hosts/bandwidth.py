@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/hosts/bandwidth.py: how much of a link's bandwidth collectives get.
 #
 # The yardstick is iperf3 in the same run: on all hosts at once, each sends to the next, as a ring does. What a link allows an

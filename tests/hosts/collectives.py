@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/hosts/collectives.py: every collective is right over 4 hosts of 2 ranks, by each algorithm that serves it.
 import os
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/hosts/failures.py: what goes wrong at one of 8 ranks on 4 hosts ends at every survivor with an error that names the
 # culprit, within the time that Gyre promises. The time is that of the last survivor, from the event.
 #

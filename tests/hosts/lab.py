@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/hosts/lab.py: what the checks between hosts share: hosts (tests/lab/nethosts), jobs on them, and lines of results.
 import json
 import os

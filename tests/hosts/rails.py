@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/hosts/rails.py: two links per host against one of them: large messages are striped; and one of the two is cut.
 import os
 import time

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/hosts/rank.c: one rank of a job that something happens to; tests/hosts/failures.py and shrink.py
  * start it and watch.
  *

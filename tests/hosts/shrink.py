@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/hosts/shrink.py: 100 times a random rank of a job over 4 hosts is killed, and the others shrink and go on; then 10 times a
 # newcomer on a random host takes the place of one that was killed. SEED=n repeats a run.
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests/hosts/train.py: training that loses a host and keeps its bits: train_restart.sh, as a part of `make check-hosts`.
 import os
 import subprocess

@@ -7,6 +7,7 @@
 # At last three hosts with one rank each, of which two are left: no power of two, and still the same bits.
 #
 # Hosts are namespaces (tests/lab/nethosts); needs root. The last host has only the launcher.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 [ -n "${NETHOSTS_PREFIX:-}" ] || printf -v NETHOSTS_PREFIX 'tr%04x' $(($$ & 0xffff))
 export NETHOSTS_PREFIX

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/launch/beside_mpi.c: MPI and Gyre in one program. Its argument is the order of what it does: m
  * MPI_Init, M MPI_Finalize, g gyre_init, G gyre_finalize. After each init and before each finalize an
  * all-reduce of rank + 1; its sum is printed. */

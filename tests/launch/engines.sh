@@ -1,5 +1,6 @@
 # tests/launch/engines.sh: gyre-perf under launchers that know nothing of Gyre; sourced by check.
 # shellcheck shell=bash disable=SC2154 # its variables
+# SPDX-License-Identifier: Apache-2.0
 
 # ---- Slurm ----
 for kind in pmix pmi2; do

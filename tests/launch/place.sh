@@ -1,5 +1,6 @@
 # tests/launch/place.sh: where ucx-run's ranks go and what they find there, under each launcher; sourced by check.
 # shellcheck shell=bash disable=SC2154 # its variables
+# SPDX-License-Identifier: Apache-2.0
 
 "$NETHOSTS" hostfile openmpi 2 | sed 's/$/ max_slots=4 # as Open MPI writes it/' >"$W/hosts.slots"
 "$NETHOSTS" hostfile mpich 2 >"$W/hosts.colons"

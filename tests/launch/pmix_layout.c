@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/launch/pmix_layout.c: compares the declarations of comm/launch/pmix.h with the real pmix.h. Compiled,
  * never run. */
 #include <pmix.h>

@@ -1,5 +1,6 @@
 # tests/launch/pods.sh: Kubernetes' two contracts, as plain processes with the variables and names that a pod would find; sourced by check.
 # shellcheck shell=bash disable=SC2154 # its variables
+# SPDX-License-Identifier: Apache-2.0
 
 # An Indexed Job: one pod is one rank; the Service's name of pod 0 comes late.
 name="Indexed Job, 3 pods, the name of pod 0 comes late"

@@ -1,5 +1,6 @@
 # tests/launch/ucx-run.sh: what ucx-run promises, on one host (fork), over hosts by ssh, and inside a Slurm allocation; sourced by check.
 # shellcheck shell=bash disable=SC2154,SC2034 # its variables
+# SPDX-License-Identifier: Apache-2.0
 
 # One rank on each of three hosts, but for fork; rank 0's host is where ucx-run is. --kill-grace: tests need not wait for the default.
 over_fork=("$UCX_RUN" -n 3)

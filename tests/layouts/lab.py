@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/layouts/lab.py: one training run after the other, and whether they have the same bits.
 
 What decides is what the log and the weights' file hold: loss and gradient norm of every step in hexadecimal, validation loss in 17 digits,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/bench_stage.c: what a stage's options cost: forward and backward of one sequence, all variants
  * in turns in one process.
  *

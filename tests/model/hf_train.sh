@@ -2,6 +2,7 @@
 # A trained model leaves in Hugging Face's form and comes back: in another layout, to the bit. A LLaMA with grouped queries, whose
 # rows are taken apart and turned in the files.
 set -eu
+# SPDX-License-Identifier: Apache-2.0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cat >"$folder/llama.json" <<'JSON'

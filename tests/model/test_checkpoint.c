@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/test_checkpoint.c: weights of every architecture as safetensors and back, in any number of
  * leaves; rows that come one by one. */
 #include <setjmp.h>

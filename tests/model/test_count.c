@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/test_count.c: parameters and operations of the published models, to the digit; ranks' shares
  * against the table. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading text: files, folders, what is skipped, the split, sequences, and every way it can be refused. */
 #include <math.h>
 #include <setjmp.h>

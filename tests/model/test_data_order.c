@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs are permutations, blends keep their proportions at every moment. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient checks in double: operators against central differences (whole models: test_stage.c). */
 #include <math.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hugging Face's files: every family there and back, whole, in shards, in slices and in 16 bits; where q, k,
  * v, gates, heads and experts lie in a file; files that are wrong. */
 #include <math.h>

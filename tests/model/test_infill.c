@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blank infilling: each example gives back its text, in the shares and lengths that were asked for, as a
  * function of seed and number; what it cannot be made of is refused. */
 /* one thread: TSan has nothing to see */

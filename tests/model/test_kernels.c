@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The architectures' operators: values against libm, gradients against central differences in double, the
  * choices of a router, masks of dropout, and the same bits from every instruction set. */
 #include <math.h>

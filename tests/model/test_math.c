@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Accuracy of exp and tanh in both types, their edges, and that every instruction set gives the same bits. */
 #include <float.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/test_matmul.c: products in tiles, and transposition, against plain loops in double. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>

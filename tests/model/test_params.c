@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parameter table, initial values, safetensors, sampling. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rounding to bfloat16 and binary16: every value of the type stays, every midpoint goes to the even
  * neighbour, everything between goes to the nearer one, in every instruction set. */
 #include <math.h>

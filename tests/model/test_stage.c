@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stage alone: gradients against central differences in double, refusals, memory. */
 /* one thread: TSan has nothing to see */
 #include <math.h>

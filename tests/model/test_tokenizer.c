@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers: equal to a plain reference on text of any form, and exactly reversible on any bytes. What files
  * say and what is refused: test_tokenizer_files.c. */
 /* one thread: TSan has nothing to see */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers' files: the same vocabulary is the same from every kind of file, what differs has another hash,
  * and what is not supported is refused by name. */
 /* one thread: TSan has nothing to see */

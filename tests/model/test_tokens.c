@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Token files: Gyre's own written and read, those of other programs read, and every way they can be
  * damaged. */
 #include <setjmp.h>

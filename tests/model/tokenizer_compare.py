@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Random Unicode strings through gyre-tokenize and through tiktoken and Hugging Face's tokenizers, where they are installed:
 the same ids, for the patterns of GPT-2, cl100k and o200k and for tokenizer.json with ByteLevel, Split and added tokens. The
 vocabulary is learned here, from this repository's documents.

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Every architecture against PyTorch: a random small model of each, written as Hugging Face's files by Python, read by Gyre.
 Loss and the gradients of all tensors are compared with modules written here from the papers and, where `transformers` is
 installed and has the class, with that class, too. Gyre's export of the same weights is compared bit for bit, and loaded

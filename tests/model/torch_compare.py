@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Ten AdamW steps of the C model against the same model in PyTorch, both in fp32: the loss and every gradient of every
 step agree to 1e-4 relative (norm of the difference over norm of PyTorch's, per tensor; q, k, v of c_attn apart, except
 k's bias, whose gradient is zero but for rounding).

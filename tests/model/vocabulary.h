@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/vocabulary.h: a small vocabulary of bytes and merges in three kinds of files, in a folder of
  * the test's own: for the tests of tokenizers. Include after cmocka.h; setup and teardown are the group's. */
 #ifndef TESTS_MODEL_VOCABULARY_H

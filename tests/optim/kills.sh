@@ -4,6 +4,7 @@
 # weights are those of the run that nothing ended.
 #   TEST_LONG=1: 200 moments instead of 4; MOMENTS=N: so many.  SEED=N: the same choices again (not the same moments).
 # deadline: 120
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
 export DEADLINE=100

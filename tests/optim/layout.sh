@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/optim/layout.sh: the same training run on 1, 2 and 4 ranks, with micro-batches, small buckets, another transport
 # and the progress thread, gives the same log and the same weights, byte for byte; and what is told of wrong input.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
 SMALL=(--layers 2 --hidden 48 --heads 3 --seq 48 --batch 8 --steps 12 --eval-every 5 --eval-sequences 9 --warmup 4

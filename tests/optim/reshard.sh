@@ -3,6 +3,7 @@
 # weights are those of the run that nothing ended, to the last bit, and so is everything that it wrote before.
 #   `make check-reshard` (TEST_LONG=1): all pairs; else a few of them.  ONLY=WORD: the pairs whose text has it.
 # deadline: 200
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
 for i in $(seq 0 2999); do

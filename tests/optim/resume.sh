@@ -3,6 +3,7 @@
 # command goes on from the newest good checkpoint, on any number of ranks, and its log and weights are those of the
 # run that nothing ended, byte for byte. What is damaged is named and passed over; what cannot be written stops nothing.
 # deadline: 240
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
 CK=$W/checkpoints

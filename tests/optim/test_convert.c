@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/test_convert.c: conversions in bulk are those of collectives, one by one, for every 16-bit
  * value and around every rounding border. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/test_exact.c: exact sums of squares against plain long arithmetic, bit by bit. */
 #include <float.h>
 #include <math.h>

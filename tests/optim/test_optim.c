@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW against a plain reference, clipping, the schedule, and the order of sums. */
 #include <math.h>
 #include <setjmp.h>

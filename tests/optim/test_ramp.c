@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A batch that grows: the sizes are those that Megatron-LM's rule gives when it is followed step by step. */
 #include <setjmp.h>
 #include <stdarg.h>

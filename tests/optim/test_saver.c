@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/test_saver.c: the thread that writes checkpoints: what stays, what goes, what is left out,
  * what fails. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/test_scaler.c: the loss scale's steps up and down. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/test_shards.c: a checkpoint written in one layout and read in another holds the same bytes, for
  * random models and layouts; what cannot be a checkpoint is named. Ranks are slices of the table, with
  * shards cut anywhere. */

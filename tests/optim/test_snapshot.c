@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/test_snapshot.c: checkpoints of a run: written, listed, replaced, removed; every damage is
  * recognised. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/test_zero_plan.c: bytes and traffic of ZeRO against the published formulas, and the cut of
  * shards. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/zero_train.h: a trial from its beginning to its end: three steps, a checkpoint, and a fourth
  * step in another stage that has loaded it; each compared with one process, to the bit, and with the
  * formulas for memory and traffic. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/optim/zero_trial.h: ZeRO over data, tensor and pipeline parallelism, with a model whose gradients are
  * pure functions of (row, element, sequence, weight), compared with one process that adds gradients in the
  * tree of the contract. mp_zero.c and mp_zero_drift.c train it. */

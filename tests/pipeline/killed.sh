@@ -2,6 +2,7 @@
 # tests/pipeline/killed.sh: a rank is killed in the middle of training over UCX, with buckets and gathered weights under way that go by
 # rendezvous: the others end with its name, of an error of their own and not of a signal, and soon.
 # deadline: 60
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
 export DEADLINE=50

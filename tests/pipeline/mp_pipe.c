@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3 4 */
 /* over UCX: 3 */
 /* tests/pipeline/mp_pipe.c: the executor runs every schedule with a toy model of whole numbers. Loss and

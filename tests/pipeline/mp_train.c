@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3 4 */
 /* tests/pipeline/mp_train.c: ten training steps on every number of ranks: loss, gradient norm and weights
  * are, to the bit, what one process computes without any of it: a stage for one sequence after another (or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/pipeline/test_check.c: schedules that were tampered with are refused, and the message names the
  * action. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts: which are legal, what the message offers instead, and that places and layers add up to the
  * whole. */
 #include <setjmp.h>

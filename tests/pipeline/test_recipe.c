@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/pipeline/test_recipe.c: every recipe of examples/recipes: what it says, and what its tiny form
  * keeps. */
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/pipeline/test_schedule.c: every schedule of up to 16 ranks, 64 micro-batches and 4 chunks is proved,
  * holds as much as it promises and no less, and has the bubble of its formula in virtual time. */
 /* takes: 3 */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/boot_job.c: see boot_job.h. */
 #include "tests/support/boot_job.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/boot_job.h: jobs of several ranks inside one test, as threads or as forked processes, over
  * loopback. */
 #ifndef TESTS_BOOT_JOB_H

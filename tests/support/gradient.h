@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/gradient.h: gradients in double against central differences. Include after cmocka.h. */
 #ifndef SUPPORT_GRADIENT_H
 #define SUPPORT_GRADIENT_H

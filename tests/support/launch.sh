@@ -1,6 +1,7 @@
 # tests/support/launch.sh: a ucx-run in the background whose ranks say when they are up; sourced after lib.sh, by tests that
 # have job control on (`set -m`: background jobs do not ignore INT).
 # shellcheck shell=bash disable=SC2034 # lib.sh's variables
+# SPDX-License-Identifier: Apache-2.0
 
 # launch_ranks N SCRIPT COMMAND...: COMMAND is ucx-run with its options. Its N ranks run SCRIPT (traps, say), note their numbers in
 # $W/up.RANK and stay for half a minute. Returns when all are up; ucx-run's number is $launcher, its output in $W/out and $W/err.

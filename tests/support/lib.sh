@@ -2,6 +2,7 @@
 # shellcheck shell=bash disable=SC2034 # variables for the tests
 # A test calls `check NAME COMMAND...` or `bad "text"`, and ends with `finish`.
 set -u
+# SPDX-License-Identifier: Apache-2.0
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 B=${B:-$PWD/build}
 UCX_RUN=$B/bin/ucx-run

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/mp.h: for multi-rank test programs (tests/<room>/mp_*.c), run by ucx-run.
  *
  * Each rank checks for itself; the first failed check of a rank prints where and ends it with status 1, and

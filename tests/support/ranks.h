@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/ranks.h: ranks of a job for tests of comm/: forked processes, or threads of one process, each
  * with a bootstrap and a watcher of its own on loopback, and an exchange over shared memory. */
 #ifndef TESTS_RANKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/schedules.c: see the header. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/schedules.h: builds the schedules of all ranks for one case, for the tests of generators and
  * checker. */
 #ifndef TESTS_SUPPORT_SCHEDULES_H

@@ -5,6 +5,7 @@
 # usage: cliffs.sh [RANKS...]
 # deadline: 120
 # alone: 1
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 [ -n "${TEST_LONG:-}" ] || skip "timed on a quiet machine only: TEST_LONG=1"
 DEADLINE=600

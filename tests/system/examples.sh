@@ -1,5 +1,6 @@
 #!/bin/bash
 # tests/system/examples.sh: the examples do what their first lines say, on several numbers of ranks.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 for n in 1 2 3 5; do
     run "$UCX_RUN" -n $n --timeout 30 "$B/examples/heat" 65 48 60

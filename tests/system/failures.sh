@@ -5,6 +5,7 @@
 # alone: 1, for it measures how soon survivors notice
 # Others may leave files in /dev/shm meanwhile, so the test has one of its own: root's mount namespace, or a user
 # namespace where those are permitted.
+# SPDX-License-Identifier: Apache-2.0
 if [ "${1:-}" != inside ]; then
     space=(unshare -m)
     [ "$(id -u)" = 0 ] || space=(unshare -rm)

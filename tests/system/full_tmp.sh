@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/system/full_tmp.sh: with /tmp and /dev/shm full to the last byte a job runs all the same, and so do its checks.
 # Needs a mount namespace: root's, or a user namespace where those are permitted.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 sweep=(-b 8 -e 1M -f 16 -n 5 -w 1 -c 1)
 space=(unshare -m)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/system/hostile.py LAUNCHER: while the job of that ucx-run lives, sends nonsense to everything that its ranks
 listen on: TCP ports (the bootstrap's, UCX's) and abstract Unix sockets. Prints how much; used by hostile.sh."""
 import glob

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/system/hostile.sh: a job whose every socket strangers keep talking to forms, computes right, and logs little. Its
 # secret stands in no argument list, no output and no file.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 [ -x /usr/bin/python3 ] || skip "no /usr/bin/python3"
 mkdir "$W/rec"

@@ -2,6 +2,7 @@
 # tests/system/layouts.sh: a few layouts, in each precision, have the bits of one process; and so do two recipes;
 # `make check-layouts` and `make check-recipes` try them all.
 # deadline: 240
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=220

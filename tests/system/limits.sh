@@ -2,6 +2,7 @@
 # tests/system/limits.sh: a machine that gives little: 64 KiB of locked memory, 64 descriptors, a port that is
 # taken. It works, or says clearly why not; nothing hangs, nothing is left.
 # deadline: 180
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 sweep=(-b 8 -e 1M -f 16 -n 5 -w 1 -c 1)
 

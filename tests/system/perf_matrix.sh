@@ -3,6 +3,7 @@
 # several numbers of ranks, over each transport, with each algorithm that gyre-perf's help names for it.
 # A short form; TEST_LONG=1 (make check-long) runs the whole matrix, which takes hours.
 # deadline: 300
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 LONG=${TEST_LONG:-}
 DEADLINE=$([ -n "$LONG" ] && echo 1800 || echo 120)

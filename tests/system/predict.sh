@@ -4,6 +4,7 @@
 # test, with as many ranks as there are cores or fewer: beyond that the scheduler decides, which the model does not claim to
 # know. PREDICT_ROUNDS (3): the best of so many medians counts, as disturbance only ever adds.
 # alone: 1
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 [ -n "${TEST_LONG:-}" ] || skip "a long test: TEST_LONG=1"
 cores=$(nproc)

@@ -3,6 +3,7 @@
 # all-reduces of 1 KiB at 2 ranks make the same number of calls.
 # deadline: 240
 # alone: 1, for peers must be on time
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 command -v strace >/dev/null || skip "strace is not installed"
 strace -f -o /dev/null true 2>/dev/null || skip "ptrace is not permitted here"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads TensorBoard's event files: TFRecords and their checksums, and the few messages, written from their specifications and
 knowing nothing of pipeline/report/tensorboard.c.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """page.py FILE WORD...: an HTML page that needs nothing else, with every tag closed, drawings that are XML and no figure that is
 none, and each WORD in its text."""
 import re

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/tools/stuck.c: a job that gets stuck, for test_gyre_doctor_job.sh: after some collectives rank 2 does
  * what its argument says while the others go into the next one: compute, sleep. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/tools/test_doctor.c: the rank that gyre-doctor --job blames, in made-up pictures of jobs. */
 #include <setjmp.h>
 #include <stdarg.h>

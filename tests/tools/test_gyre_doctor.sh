@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/test_gyre_doctor.sh: what gyre-doctor's help promises, also on machines with little.
 # deadline: 120
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 D=$B/bin/gyre-doctor
 unset "${!GYRE_@}"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/test_gyre_doctor_job.sh: gyre-doctor --job: a rank that computes, one that is stopped, a job whose every
 # process was killed, a folder without room for the recorder.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 DOCTOR=$B/bin/gyre-doctor
 started=()

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/test_gyre_plan.sh: what gyre-plan's help promises; large jobs in seconds; mistakes are named.
 # deadline: 240
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 P=$B/bin/gyre-plan
 unset "${!GYRE_@}"

@@ -1,5 +1,6 @@
 #!/bin/bash
 # tests/tools/test_gyre_plan_pipeline.sh: `gyre-plan pipeline`: charts, numbers, drawings, refusals.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 P=$B/bin/gyre-plan
 

@@ -2,6 +2,7 @@
 # tests/tools/test_gyre_plan_recipes.sh: gyre-plan memory, time and search: recipes, tables, mistakes; test_plan.c has
 # the figures.
 # deadline: 60
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 P=$B/bin/gyre-plan
 R=examples/recipes

@@ -1,5 +1,6 @@
 #!/bin/bash
 # tests/tools/test_gyre_tokenize.sh: gyre-tokenize's promises, and gyre-train on what it writes.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 T=$B/bin/gyre-tokenize
 TRAIN=$B/bin/gyre-train

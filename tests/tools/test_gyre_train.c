@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/tools/test_gyre_train.c: gyre-train's option table, ranges of steps, record and drawings, on made-up
  * runs.
  *

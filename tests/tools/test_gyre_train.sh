@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/test_gyre_train.sh: what a person sees of a training run: help, slips, progress, log, TensorBoard's files,
 # report and trace.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
 awk 'BEGIN { for (i = 0; i < 300; i++) printf "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23 }' >"$W/text"

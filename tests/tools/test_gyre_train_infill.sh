@@ -3,6 +3,7 @@
 # who takes it without being asked; what it needs is told. What an example is: tests/model/test_infill.c; that it is learned
 # as PyTorch learns it: tests/model/torch_arch_compare.py.
 # deadline: 60
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=20

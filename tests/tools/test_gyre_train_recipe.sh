@@ -2,6 +2,7 @@
 # tests/tools/test_gyre_train_recipe.sh: what --recipe says is what is trained, flags win, contradictions are told. That the
 # recipes train, and to which bits: tests/layouts/recipes.
 # deadline: 60
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 unset "${!GYRE_@}"
 RECIPES=examples/recipes

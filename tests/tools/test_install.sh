@@ -2,6 +2,7 @@
 # tests/tools/test_install.sh: make install and uninstall below a DESTDIR; a program built with pkg-config
 # against what was installed; the library's exported symbols; libgyre alone, without what tools and training need.
 # deadline: 300
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 MAKE=${MAKE:-make}
 D=$W/stage

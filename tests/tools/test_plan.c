@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/tools/test_plan.c: gyre-plan's estimates against formulas to the byte, and against published
  * measurements. */
 #include <math.h>

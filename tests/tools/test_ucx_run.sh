@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/test_ucx_run.sh: all that ucx-run's help promises, with programs that know nothing of Gyre.
 # deadline: 300
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 . "$(dirname "$0")/../support/launch.sh"
 R=$UCX_RUN

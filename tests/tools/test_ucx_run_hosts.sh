@@ -2,6 +2,7 @@
 # tests/tools/test_ucx_run_hosts.sh: ucx-run over several hosts, which are this one by other names: what stands in for ssh
 # starts the agent here. All but the network is real: agents, leash, frames, restarts.
 # deadline: 300
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 . "$(dirname "$0")/../support/launch.sh"
 R=$UCX_RUN

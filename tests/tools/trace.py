@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """trace.py FILE RANKS FROM TO NAME...: a trace by the Trace Event Format's rules for what gyre-train writes, of all ranks and steps, with
 slices of each NAME; slices of one lane are apart or one inside the other, as viewers require."""
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/fixture.h: loads the machines of tests/topo/fixtures, wherever the test is started. */
 #ifndef TESTS_TOPO_FIXTURE_H
 #define TESTS_TOPO_FIXTURE_H

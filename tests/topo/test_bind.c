@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_bind.c: binding plans on every fixture, for every number of ranks. */
 #include "base/log.h"
 #include "fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_cells.c: which ranks share a cell, by their masks, on the fixtures. */
 #include "base/log.h"
 #include "fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_devices.c: GPUs and NICs of the 8-GPU fixture: their names, their places, their
  * neighbours. */
 #include "fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_draw.c: what is printed and drawn names every core, device and rank, and is well formed. */
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_load.c: what is found on each fixture and on this machine, and the errors of files that are
  * not topologies. */
 #include <sched.h>

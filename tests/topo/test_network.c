@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_network.c: routes over the presets connect, have the length that they must have, and have
  * names that show their links. Files are read, and errors in them are reported. */
 /* one thread: TSan has nothing to see */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_ring.c: ring orders visit every rank once, and far links are as few as they can be. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/topo/test_tree.c: the double tree for every n to 1025, the butterfly, and groups of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>

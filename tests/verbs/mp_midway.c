@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 */
 /* tests/verbs/mp_midway.c: a communicator is aborted in the middle of a large message. Once that is reported,
  * no rank writes to the receiver's buffer or reads the sender's any more, and the other communicators of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 */
 /* tests/verbs/mp_storm.c: what transports find hard. Messages of every awkward length and alignment, far more
  * of them under way than any ring has places; buffers that are freed and mapped anew at the same address with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/verbs/pair.c: the figures of two ranks for a transport through Gyre's public calls, to compare with
  * ib_write_lat, ib_write_bw and ucx_perftest, and measured as they measure.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/verbs/survivor.c: sees a peer die in the middle of a transfer.
  *
  *   survivor VICTIM BYTES AFTER_MS [WHAT]   WHAT: ring (default), all_reduce or p2p

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/choices.c: what Gyre will use of the machine, with the present settings. */
 #include "tools/gyre-doctor/report.h"
 

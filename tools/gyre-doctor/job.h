@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/job.h: gyre-doctor --job: the present calls of the ranks of a live or dead job, and which
  * of them is to blame.
  *

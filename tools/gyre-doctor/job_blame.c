@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/job_blame.c: which rank waits for which, and which is to blame.
  *
  * The edges of the graph: a rank in a call waits for the rank that its recorder names, else for those that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/job_find.c: finds flight recorders: open files of the processes of this host, and
  * files. */
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/job_look.c: looks at the ranks of one job: their slots, twice, and the processes in
  * /proc. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/job_print.c: a job as text and as JSON. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/kernel.c: ways between two processes of one host, each found by trying it. */
 #include "tools/gyre-doctor/report.h"
 

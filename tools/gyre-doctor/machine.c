@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/machine.c: cores, memory, limits and GPUs of the machine, as this process may use
  * them. */
 #include "tools/gyre-doctor/report.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/network.c: ways to other hosts: interfaces, UCX's transports, RDMA devices. */
 #include "tools/gyre-doctor/report.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/report.c: keeps the findings and prints them, as text or as JSON. */
 #include "tools/gyre-doctor/report.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/report.h: the result: a list of findings that is printed or written as JSON.
  *
  * The parts that look (machine.c, kernel.c, network.c, software.c) add findings; main prints them. They also

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-doctor/software.c: libraries as they are at run time, and launchers. */
 #include "tools/gyre-doctor/report.h"
 

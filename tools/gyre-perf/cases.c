@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/cases.c: the collectives: what a size means for each, how it is called, what its bandwidth
  * counts.
  *

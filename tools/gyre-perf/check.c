@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/check.c: checks every element of both buffers, and the bytes around them.
  *
  * Before a checked run the buffers and PERF_GUARD_BYTES on both sides are filled with a pattern, then the

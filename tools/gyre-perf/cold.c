@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/cold.c: --cold: buffers that are in no cache when an operation starts.
  *
  * Caches are emptied line by line if the processor lets a program do so: clflushopt or clflush on x86, dc

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/command.h: shared by subcommands that have flags of their own (gyre-perf bucket, overlap).
  *
  *   values.c   values of command lines

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/commands.c: the subcommands, one line each: what gyre-perf measures in addition to one
  * collective over a range of sizes. */
 #include "tools/gyre-perf/perf.h"

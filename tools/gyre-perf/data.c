@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/data.c: inputs whose exact result is known without the library's arithmetic.
  *
  * Collectives that only move data get random bits. For reductions:

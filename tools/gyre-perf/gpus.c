@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/gpus.c: -g N: N ranks in this one process (gyre_cuda_comms_create), on a GPU each, or in
  * turns on the present ones.
  *

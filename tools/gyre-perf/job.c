@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/job.c: from a command line to a communicator, and out again. */
 #include "tools/gyre-perf/perf.h"
 

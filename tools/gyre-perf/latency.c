@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/latency.c: `gyre-perf latency`: times each call singly, and shows the distribution of the
  * times.
  *

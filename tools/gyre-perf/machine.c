@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/machine.c: what a reader of figures must know: the ranks, the speed of memory, the load of
  * the machine. */
 #include "tools/gyre-perf/perf.h"

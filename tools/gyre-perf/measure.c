@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/measure.c: buffers, the timing loop, the checked runs.
  *
  * The loop itself does nothing but the operations and one reading of the clock per iteration, counted into a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/memory.c: --memory cuda: buffers on this rank's device. They are filled and checked in a
  * mirror, host memory of one slot, and copied whole, guards included. */
 #include "tools/gyre-perf/perf.h"

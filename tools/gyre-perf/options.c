@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/options.c: the command line: nccl-tests' flags, short and long, and a few of our own. */
 #include "tools/gyre-perf/command.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/orders.c: --order canonical,fast: the cost of the contract of docs/contract.md, both orders
  * in one run.
  *

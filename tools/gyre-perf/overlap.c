@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/overlap.c: `gyre-perf overlap`: the share of a non-blocking collective that runs in
  * parallel with computing.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/perf.h: what the parts of gyre-perf share.
  *
  *   options.c  the command line            cases.c   the collectives: sizes, calls, bandwidth

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/report.c: the table on standard output and the JSON file, with nccl-tests' columns and
  * keys.
  *

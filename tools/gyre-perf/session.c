@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/session.c: what a subcommand does before and after its measuring: settings, joining the
  * job, the head of table and JSON, totals, leaving. */
 #include "tools/gyre-perf/command.h"

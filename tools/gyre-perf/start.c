@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/start.c: each collective by its non-blocking call. */
 #include "tools/gyre-perf/perf.h"
 

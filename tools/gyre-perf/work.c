@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/work.c: a stand-in for computing, calibrated; and the median. */
 #include "tools/gyre-perf/command.h"
 

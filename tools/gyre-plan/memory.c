@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/memory.c: `gyre-plan memory`: what each stage of a recipe holds, byte by byte. */
 #include <math.h>
 #include <stdio.h>

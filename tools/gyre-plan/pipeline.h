@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/pipeline.h: a pipeline schedule that was proved and timed, for those who draw it. */
 #ifndef GYRE_PLAN_PIPELINE_H
 #define GYRE_PLAN_PIPELINE_H

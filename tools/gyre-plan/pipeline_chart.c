@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/pipeline_chart.c: a pipeline schedule in letters.
  *
  * Time runs to the right in columns. Where there is room each action begins with its letter and micro-batch,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/pipeline_svg.c: a pipeline schedule as one self-contained SVG file: a row per rank, time
  * to the right. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/plan.h: what the parts of gyre-plan share. */
 #ifndef GYRE_PLAN_H
 #define GYRE_PLAN_H

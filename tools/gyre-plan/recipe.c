@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/recipe.c: one table of flags for the questions about recipes. */
 #include "tools/gyre-plan/recipe.h"
 

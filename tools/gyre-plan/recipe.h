@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/recipe.h: the command line of memory, time and search: a recipe, what is to be
  * otherwise, a machine. */
 #ifndef GYRE_PLAN_RECIPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/schedule.c: `gyre-plan schedule`: collectives in virtual time, as a table and as JSON. */
 #include <errno.h>
 #include <stddef.h>

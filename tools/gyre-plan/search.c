@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/search.c: `gyre-plan search`: prints the fastest layouts of a model on N accelerators
  * (pipeline/plan/search.h). */
 #include <stdio.h>

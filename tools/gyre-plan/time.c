@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/time.c: `gyre-plan time`: how long a step takes, what it sends, and how near that comes
  * to what was measured. */
 #include <math.h>

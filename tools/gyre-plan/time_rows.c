@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/time_rows.c: reads tables of measured runs and fits a machine to some of them. */
 #include "tools/gyre-plan/time_rows.h"
 

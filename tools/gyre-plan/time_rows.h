@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/time_rows.h: tables of measured runs, to hold an estimate against, and to fit a machine
  * to. */
 #ifndef GYRE_PLAN_TIME_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize/encode.c: batches of documents go round a ring: the main thread fills a place, any
  * worker encodes it, the main thread writes it when its turn comes. So the file does not depend on the
  * number of workers. */

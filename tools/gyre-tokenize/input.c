@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize/input.c: documents, in the order of the command line and of paths. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize/show.c: what a token file holds, and its text. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize/tokenize.h: shared by the parts of gyre-tokenize.
  *
  *   input.c    files, folders and lines become batches of documents

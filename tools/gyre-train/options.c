@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train/options.c: the command line, whose flags are the rows of one table
  * (pipeline/config/table.c). */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train/options.h: gyre-train's command line. */
 #ifndef TOOLS_GYRE_TRAIN_OPTIONS_H
 #define TOOLS_GYRE_TRAIN_OPTIONS_H

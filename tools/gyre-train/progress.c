@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train/progress.c: a bar that is redrawn on a terminal; now and then a plain line elsewhere. */
 #include <math.h>
 #include <string.h>

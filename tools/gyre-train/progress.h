@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train/progress.h: what the terminal shows while a run trains. */
 #ifndef TOOLS_GYRE_TRAIN_PROGRESS_H
 #define TOOLS_GYRE_TRAIN_PROGRESS_H

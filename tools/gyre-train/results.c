@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train/results.c: what the terminal says when a run starts and when it has ended. */
 #include <errno.h>
 #include <math.h>

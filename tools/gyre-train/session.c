@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-train/session.c: a run from the command line: the engine's steps, signals, and what the
  * terminal shows. */
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/dry.c: --dry-run: prints what ucx-run would do, as words of the shell. */
 #include <stdio.h>
 #include <string.h>

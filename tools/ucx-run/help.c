@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/help.c: the text of ucx-run --help, within 80 columns; docs/man/ucx-run.1 has the rest. In
  * parts: ISO C promises strings of 4,095 bytes. */
 #include "tools/ucx-run/run.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/run.h: the interfaces between the parts of ucx-run.
  *
  *     options.c                command line  ->  run_options_t

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/drawing/layout.c: turns the machine into nested boxes and gives them places.
  *
  * First the boxes are made (packages around NUMA nodes around L3 caches around cores, and under each

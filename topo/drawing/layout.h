@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/drawing/layout.h: the boxes of the machine's drawing and where they stand; for svg.c only. */
 #ifndef TOPO_DRAWING_LAYOUT_H
 #define TOPO_DRAWING_LAYOUT_H

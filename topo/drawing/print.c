@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/drawing/print.c: the machine in text: its tree, its devices, and where ranks would go. */
 #include "topo/graph.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/drawing/svg.c: draws the machine, and ranks on it, as one self-contained SVG file. */
 #include <errno.h>
 #include <math.h>

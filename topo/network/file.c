@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/network/file.c: networks from JSON files: nodes and switches by name, and the links between them.
  *
  *     {"title": "two racks", "ranks_per_node": 1, "nodes": ["a", "b", "c"],

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/network/internal.h: networks from files, for network.c and file.c alone. */
 #ifndef TOPO_NETWORK_INTERNAL_H
 #define TOPO_NETWORK_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/network/network.h: a network as data: links with a latency and a rate, and the way that a message
  * takes over them. For machines that we lack: the simulator (collectives/proof/simulate/simulate.h) runs
  * schedules over it.

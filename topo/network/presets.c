@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/network/presets.c: networks as arithmetic: the presets, their links and their routes. See
  * network.h. */
 #include "topo/network/network.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/orders/hierarchy.c: groups of ranks by what they share, from small to large. */
 #include "topo/orders/order.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/orders/order.h: orders over ranks as pure functions: no machine, no memory of their own. */
 #ifndef TOPO_ORDERS_ORDER_H
 #define TOPO_ORDERS_ORDER_H

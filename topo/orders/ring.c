@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/orders/ring.c: a short round trip over all places.
  *
  * The order is its own work space: the first i entries are the trip so far, the others the places still to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topo/orders/tree.c: double binary trees and the butterfly, as functions of (n, rank).
  *
  * Peter Sanders, Jochen Speck, Jesper Larsson Traeff: Two-tree algorithms for full bandwidth broadcast,

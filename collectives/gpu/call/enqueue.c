@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/call/enqueue.c: enqueues a call on device memory. The call's buffers are checked, it is
  * ordered after the communicator's earlier calls, and the communicator's path enqueues it. Ordinary calls run
  * on a stream of the communicator's own, and become requests that end with the event after them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/call/guard.c: the thread that keeps streams from waiting forever.
  *
  * Work that waits on a device does not know of deaths and deadlines. So one thread per process looks at the

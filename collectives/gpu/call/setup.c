@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/call/setup.c: what a communicator needs on a device, made together by its ranks at their
  * first call on device memory. Every rank gets a card of each other rank. If all share a host and can map
  * each other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/call/state.h: a communicator's part on a CUDA device, shared by the files of gpu/; in a
  * build with CUDA only. */
 #ifndef COLLECTIVES_GPU_CALL_STATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/call/team.c: communicators whose ranks are all in this process, one device (or a share of
  * one) each. The arenas are plain pointers, with peer access between devices, and everything else is the
  * direct path of collectives/gpu/shots/peers.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/mail/kernels.cu: one piece of a message between ranks that map each other's device memory
  * (mail.h). One block moves a short piece. For a piece that copy engines move, the block waits before it or
  * signals after it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/mail/mail.h: data that host and device share for messages between ranks that map each
  * other's device memory.
  *

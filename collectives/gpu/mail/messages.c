@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/mail/messages.c: messages on device memory, in stream order, cut into pieces; those of a
  * group are collected until its end. Between ranks that map each other's memory a piece goes by peer.c, else
  * through a slot. Slots are pinned memory of the host, or memory of the device if the network reaches it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/mail/peer.c: messages between ranks that map each other's device memory, from device to
  * device (collectives/gpu/mail/mail.h): places in rings, and the work that is enqueued for a piece. Streams
  * wait if the driver lets them (cuStreamWaitValue32): then no kernel holds a device that the other rank may

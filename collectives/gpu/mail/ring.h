@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/mail/ring.h: the places of the pieces of messages between two ranks in a ring of bytes.
  * Sender and receiver each have one of these, do the same steps, and come to the same places without asking
  * each other.

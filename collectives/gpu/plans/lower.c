@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/plans/lower.c: from the steps of a schedule to the actions of a kernel.
  *
  * The executor of the host posts sends, and receives into the step's place. A kernel is faster if data is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/plans/lower.h: a rank's schedule as lists of actions for a kernel
  * (collectives/gpu/plans/schedule.h), and the proof that such lists come to an end. Host code without any
  * call of CUDA. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/plans/schedule.c: the programs that the kernel of collectives/gpu/plans/schedule.cu reads:
  * the host's schedules, cut for device memory (cut.c). collectives/gpu/call/choose.c decides which calls run
  * them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/plans/schedule.cu: a kernel that runs the host's schedules (ring, tree, butterfly, ...)
  * as data, between ranks that map each other's device memory: schedule.h has the form,
  * collectives/gpu/plans/lower.c makes it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/plans/schedule.h: data that host and device share for schedules that run in a kernel
  * (collectives/gpu/plans/schedule.cu): lists of actions, made of the steps of
  * collectives/schedules/schedule.h by collectives/gpu/plans/lower.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/shots/copy.h: a block of threads copies; for .cu files. */
 #ifndef COLLECTIVES_GPU_SHOTS_COPY_H
 #define COLLECTIVES_GPU_SHOTS_COPY_H

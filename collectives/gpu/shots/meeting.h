@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/shots/meeting.h: how a block of a kernel meets the blocks of its peers with the same
  * number (peers.h), and how an operation begins and ends; for the kernels of rounds.h and schedule.cu. */
 #ifndef COLLECTIVES_GPU_SHOTS_MEETING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/shots/peers.c: launches the operation that describe.c has made of a call, at once or by
  * phases.
  *

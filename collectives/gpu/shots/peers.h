@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/shots/peers.h: what host and device share of collectives between ranks that reach each
  * other's device memory: the layout of the memory that they map, and the description of one operation.
  *

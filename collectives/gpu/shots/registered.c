@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/shots/registered.c: the program's own buffers, read by the peers of the host where they
  * lie: registered together by all ranks, mapped by each (base/device/peer.h), and then the operands of
  * operations without arenas in between.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/shots/vectors.h: how blocks of the collectives' kernels reach memory: in vectors of 16
  * bytes where both ends allow it, by volatile accesses, which no L1 holds. For .cu files. */
 #ifndef COLLECTIVES_GPU_SHOTS_VECTORS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/through/hosts.c: hierarchical collectives on device memory, for long calls of ranks of
  * which several share each host. Within a host: the kernels of ranks that map each other's memory
  * (collectives/gpu/shots/peers.c). Between hosts: wire.c, among the ranks that have the same place on their

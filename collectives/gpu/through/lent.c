@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/through/lent.c: decides whether ranks that a network joins send each other data from device
  * memory to device memory: slots lie on the device, and verbs or UCX read and write them directly
  * (comm/lend.h). Short messages, and those of ranks that cannot, go through pinned memory of the host.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/through/proxy.c: the thread that does the host's work for streams of a communicator, its
  * memory, and the signals between streams and thread (proxy.h). */
 #include "collectives/gpu/through/proxy.h"

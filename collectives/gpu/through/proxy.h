@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/through/proxy.h: shared by the files that work through pinned memory of the host: the
  * proxy, a thread per communicator that does the host's work for streams (proxy.c), its chunks of collectives
  * (staged.c) and its messages (collectives/gpu/mail/messages.c).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/through/staged.c: collectives whose ranks cannot work in each other's device memory
  * (several hosts, no peer access). They go through pinned memory of the host, in chunks: the transport of a
  * chunk overlaps with the copies of its neighbours (proxy.h). Copies, on one stream, do not overlap with each

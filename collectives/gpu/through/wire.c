@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/through/wire.c: long collectives between hosts from device memory to device memory, if
  * every rank can send so to every other (lent.c). No byte passes through the host's memory; kernels add.
  *

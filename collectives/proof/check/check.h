@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/check.h: proves schedules: runs all ranks' schedules symbolically.
  *
  * Proved for the given arguments:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/expected.c: what each element of OUT must hold in the end, and whether it does. */
 #include "collectives/proof/check/internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/internal.h: the checker's state, shared by run.c, memory.c (what a step
  * does to memory, races) and expected.c (what the result must be). */
 #ifndef COLLECTIVES_PROOF_CHECK_INTERNAL_H

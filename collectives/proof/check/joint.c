@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/joint.c: JOINT steps: what they do to the memory of all ranks, and that nothing
  * else touches it meanwhile.
  *

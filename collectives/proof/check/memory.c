@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/memory.c: what a step does to its rank's memory: bounds, values, and races.
  *
  * Races. Two accesses to a cell, one a write, must be ordered whatever the timing. Within a channel COPY,

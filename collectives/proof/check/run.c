@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/run.c: runs all ranks' schedules symbolically and says whether they are right
  * (see check.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/values.c: hash-consed expressions (see the header). */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/check/values.h: symbolic elements for the checker: expressions over contributions,
  * each stored once, so that equal expressions have equal numbers. Internal to the checker. */
 #ifndef COLLECTIVES_PROOF_CHECK_VALUES_H

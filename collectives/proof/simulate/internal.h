@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/simulate/internal.h: what the parts of the simulator share: program.c turns schedules
  * into programs, views.c finds what need not be copied on one host, run.c runs programs, machine.c says
  * what their steps cost. */

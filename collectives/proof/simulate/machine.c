@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/simulate/machine.c: what a step costs: over the links of a network, or on one host.
  *
  * Network. Posting and taking a message are work of the rank (topo_node_cost_t). A message is cut through:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/simulate/predict.c: how long a collective will take on this host, in a loop of such
  * calls: the simulator, quickly.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/simulate/program.c: turns the schedules of all ranks into programs: 32 bytes a step,
  * peers relative to the rank, and each distinct one kept once. The 4,096 ranks of a ring share one
  * program, so that what is 1.3 GB of schedules fits a cache.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/simulate/run.c: runs programs in virtual time.
  *
  * Every rank has a clock and goes on until its next step must wait for a message or for a step that is not

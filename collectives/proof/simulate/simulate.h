@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/simulate/simulate.h: runs the schedules of all ranks in virtual time, on machines that
  * we lack and on this one.
  *

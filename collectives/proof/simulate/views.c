@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/proof/simulate/views.c: finds the receives of a schedule that a host's ranks need not copy.
  *
  * These are the receives into TMP that only COPY and REDUCE steps of their channel read before something else

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/forest/bine.c: Bine trees and butterflies (De Sensi et al., "Bine Trees: Enhancing
  * Collective Operations by Optimizing Communication Locality", arXiv 2508.17311).
  *

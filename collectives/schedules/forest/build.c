@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/forest/build.c: the geometry of forests (see forest.h): places, rounds, and the
  * canonical nodes inside a subtree. run.c makes schedules of them. */
 #include "collectives/schedules/forest/forest.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/forest/forest.h: collectives in which every block has a tree of its own (Bine, Swing,
  * PAT), as one engine.
  *

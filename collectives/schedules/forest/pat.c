@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/forest/pat.c: PAT, parallel aggregated trees (Jeaugey, "PAT: a new algorithm for
  * all-gather and reduce-scatter operations at scale", arXiv 2506.20252), which NCCL has for reduce_scatter
  * and all_gather; here for all_reduce, too.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/forest/run.c: schedules from forests: the reduction towards the owners of the blocks
  * and the gather back (see forest.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/schedules/forest/swing.c: Swing (De Sensi et al., "Swing: Short-cutting Rings for Higher
  * Bandwidth Allreduce", NSDI 2024, arXiv 2401.09356).
  *

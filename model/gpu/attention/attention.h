@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/attention/attention.h: attention on the GPU that never stores its [T,T] weights: FlashAttention-2
  * (Dao 2023, "FlashAttention-2: faster attention with better parallelism and work partitioning", algorithms 1
  * and 2).

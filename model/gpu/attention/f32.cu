@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/attention/f32.cu: mma.cu's scheme in fp32 on the ordinary units, for runs that are compared with
  * the CPU's.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/attention/internal.h: what the kernels of mma.cu and f32.cu share: addresses of heads, the
  * columns that a row sees, dropout, launching. For .cu files only. */
 #ifndef MODEL_GPU_ATTENTION_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/attention/launch.c: checks the arguments of the attention kernels and launches them. */
 #include "model/gpu/attention/attention.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/attention/mma.cu: FlashAttention-2 (Dao 2023), forward and backward, for bf16 on tensor cores.
  *
  * Forward (algorithm 1): a block has 128 rows of one head and goes through the keys that these rows see, 64

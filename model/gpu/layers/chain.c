@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/chain.c: which positions have the same token, for the embedding's gradient
  * (model/gpu/layers/vocabulary.h). */
 #include "model/gpu/layers/vocabulary.h"

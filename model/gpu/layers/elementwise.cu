@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/elementwise.cu: one thread per element or pair. Compiled without contraction. */
 #include "model/gpu/layers/elementwise.h"
 #include "model/gpu/layers/launch.h"

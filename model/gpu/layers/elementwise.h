@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/elementwise.h: operations element by element on the GPU: sums of leaves, gated
  * activations, rotary positions, dropout's gradient, copies of small rows. In fp32 the bits are those of the
  * .inc files of model/kernels. Launchers enqueue on `stream`. */

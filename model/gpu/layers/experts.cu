@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/experts.cu: routing and rows of a mixture of experts. Compiled without contraction. */
 #include "model/gpu/layers/experts.h"
 #include "model/gpu/layers/launch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/experts.h: a mixture of experts on the GPU, between its products: choices, slots, rows on
  * their way to experts and back, and backward of all that (model/network/stage/moe.inc,
  * model/kernels/moe.inc).

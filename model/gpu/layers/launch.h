@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/launch.h: for .cu files: launches a kernel template for the storage that a tensor has, and
  * returns errors. */
 #ifndef MODEL_GPU_LAYERS_LAUNCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/norm.cu: residual, norms and sums over positions. Compiled without contraction. */
 #include "model/gpu/layers/launch.h"
 #include "model/gpu/layers/norm.h"

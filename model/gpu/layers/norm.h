@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/norm.h: what lies between products on the GPU: the residual stream and its norms, and sums
  * over positions.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/scalar.h: for .cu files: elements of tensors in memory as float or bfloat16, the
  * arithmetic of one number (the host's source, model/kernels/scalar.inc), Philox, and sums over the 16
  * threads of a row.

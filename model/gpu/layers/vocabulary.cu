@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/vocabulary.cu: embedding and cross-entropy. Compiled without contraction. */
 #include "model/gpu/layers/launch.h"
 #include "model/gpu/layers/scalar.h"

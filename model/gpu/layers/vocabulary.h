@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/vocabulary.h: both ends of the model on the GPU: the embedding, and the cross-entropy over
  * a vocabulary that is cut into leaves and over ranks (Shoeybi et al. 2019, section 3). Launchers enqueue on
  * `stream`.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/products/internal.h: the kernels of matmul.cu and model/gpu/attention/mma.cu, for matmul.c and
  * model/gpu/attention/launch.c, which check arguments and choose the backend. */
 #ifndef MODEL_GPU_PRODUCTS_INTERNAL_H

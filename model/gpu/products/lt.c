@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/products/lt.c: cuBLASLt by dlopen.
  *
  * Row-major D = op(A) op(B) is column-major D' = op(B)' op(A)' on the same memory: the library's "A" is

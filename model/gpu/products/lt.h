@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/products/lt.h: cuBLASLt, found at run time: the products of matmul.c where the machine has the
  * library. */
 #ifndef MODEL_GPU_PRODUCTS_LT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/products/matmul.c: checks products and passes them to cuBLASLt (lt.c) or to Gyre's own kernels
  * (matmul.cu). */
 #include "model/gpu/products/matmul.h"

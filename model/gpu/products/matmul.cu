@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/products/matmul.cu: products of matrices without cuBLASLt: bf16 on tensor cores, fp32 on the
  * ordinary units.
  *

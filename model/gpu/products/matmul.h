@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/products/matmul.h: products of matrices on the GPU, fused with bias, activation, and the
  * activation's backward.
  *

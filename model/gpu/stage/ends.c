@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/ends.c: both ends of the model: the embedding, and the final norm, head and loss
  * (model/network/stage/head.inc). */
 #ifdef GYRE_CUDA

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/experts.c: a mixture of experts instead of the MLP (model/network/stage/moe.inc), on the
  * GPU.
  *

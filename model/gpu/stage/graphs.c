@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/graphs.c: a stage's work between two calls of its store, launched as CUDA graphs
  * (model/gpu/graphs.h).
  *

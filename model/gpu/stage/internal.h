@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/internal.h: the fields of a stage on the GPU, shared by the files of this folder: passes.c
  * its calls and the order of units, memory.c creation and memory, offload.c what waits on the host, steps.c
  * single steps (products, collectives, norms), layer.c a layer, experts.c its experts, ends.c embedding and

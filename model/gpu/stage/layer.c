@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/layer.c: one layer, in the three forms of model/network/stage/block.inc: pre-norm,
  * parallel, post-norm. */
 #ifdef GYRE_CUDA

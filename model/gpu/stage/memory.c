@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/memory.c: a stage's creation on the GPU: the supported features, the places of its rows,
  * and its memory. */
 #ifdef GYRE_CUDA

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/offload.c: activations that wait in host memory.
  *
  * With full recomputation a slot keeps one tensor per layer, its input x. With offloading the GPU has two of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/passes.c: a stage's passes on the GPU: units of rows in their order, each acquired,
  * used, and released (model/network/stage/passes.inc). */
 #ifdef GYRE_CUDA

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/stage.h: a run of layers of the decoder on one GPU, forward and backward:
  * model/network/stage/stage.h for the device.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/steps.c: the steps that layers are made of: products, sums over leaves and positions,
  * norms, and the group's collectives, all in the order of the stage's stream. */
 #ifdef GYRE_CUDA

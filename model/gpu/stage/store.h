@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/stage/store.h: the source of the weights of a stage on the GPU and the destination of their
  * gradients: model_store_t of model/network/stage/stage.h with device memory, in the order of one stream.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/stage/flops.c: counts the products of a step. */
 #include "model/network/stage/flops.h"
 

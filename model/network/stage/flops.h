@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/stage/flops.h: floating-point operations of a training step, by the shapes of its products.
  *
  * A product [m, k] x [k, n] is 2 m k n operations, and only products count. Backward is two products for one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/stage/plain_store.c: the plain store's callbacks. */
 #include "base/error.h"
 #include "model/network/stage/plain_store.h"

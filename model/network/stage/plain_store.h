@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/stage/plain_store.h: the simplest store of a stage (model/network/stage/stage.h): all weights
  * in one flat buffer, one flat buffer of gradients for the present sequence. For one process, tests and
  * sampling; training has stores of its own. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/stage/stage.h: a run of layers of the decoder on one rank, forward and backward, for float
  * and double.
  *

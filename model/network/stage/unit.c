@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/stage/unit.c: the stage as one translation unit, which lets its parts be static functions. */
 #include <math.h>
 #include <stdlib.h>

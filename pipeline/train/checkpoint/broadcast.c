@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/checkpoint/broadcast.c: a checkpoint that not all ranks see: one of them reads it row by row
  * and broadcasts it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/checkpoint/checkpoint.h: checkpoints of a run: describing, writing, finding and reading
  * them, all ranks together. */
 #ifndef PIPELINE_TRAIN_CHECKPOINT_CHECKPOINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/checkpoint/job_identity.c: whose checkpoints are in the folder, and whether this run may
  * go on with them. */
 #include <inttypes.h>

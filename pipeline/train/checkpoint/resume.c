@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/checkpoint/resume.c: what a checkpoint says of its run, and going on from the newest good
  * one.
  *

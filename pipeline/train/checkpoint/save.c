@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/checkpoint/save.c: checkpoints of a run, begun by all ranks together and written by a
  * thread of each. */
 #include <limits.h>

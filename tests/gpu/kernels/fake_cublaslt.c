@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/fake_cublaslt.c: a stand-in for cuBLASLt, for the emulator, whose device memory the CPU
  * reaches: what model/gpu/products/lt.c calls, computed at once by plain loops, as the library's
  * documentation says it (column-major, its own words for epilogues). It is strict where the library is,

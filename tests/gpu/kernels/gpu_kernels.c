@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/gpu_kernels.c: the speed of the kernels of training on this GPU: device copies, products
  * by cuBLASLt and by Gyre's own kernels, attention forward and backward as a share of the measured matrix
  * rate. A part of gpu-check.

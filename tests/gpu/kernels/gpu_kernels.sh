@@ -2,6 +2,7 @@
 # tests/gpu/kernels/gpu_kernels.sh: the program that times kernels says in one line that there is no GPU, and on an emulated one goes through
 # everything and writes what it saw.
 # usage: gpu_kernels.sh
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 KERNELS=$B/tests/gpu/kernels/gpu_kernels
 EMULATED=$PWD/build/emulated/tests/gpu/kernels/gpu_kernels

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/tensors.h: tensors of random numbers on the device, in either type, and their values as
  * doubles. */
 #ifndef TESTS_GPU_TENSORS_H

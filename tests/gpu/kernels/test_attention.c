@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/test_attention.c: attention on the GPU against the plain formulas in double, forward and
  * backward: both types, odd lengths and head sizes, groups, leaves, prefixes, ALiBi, the CPU's dropout,
  * aligned and not. The bits are the same on every run, and for a sequence or a head with any neighbours.

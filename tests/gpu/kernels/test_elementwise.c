@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/test_elementwise.c: the kernels between products against those of the CPU
  * (model/kernels/kernels.h): in fp32 to the bit where they keep its order of sums (residual, norms and their
  * backward, gates, rotary positions, dropout, embedding), else to a part in a million (sums over

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/test_experts.c: kernels of a mixture of experts: routing, slots, rows there and back,
  * sums over leaves and backward, against the CPU's kernels or plain loops, in fp32 to the bit if the order is
  * the same. Capacity 1, one expert for all, ties, NaN, one expert, all experts chosen, more positions than a

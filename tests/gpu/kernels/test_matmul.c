@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* guard: 0, since the stand-in for cuBLASLt computes on the host, in device memory */
 /* tests/gpu/kernels/test_matmul.c: products on the GPU against sums in double: every type, transposition,
  * epilogue, tile, odd extents, leading dimensions and alignments, batches. The bits are the same on every

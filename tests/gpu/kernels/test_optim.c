@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/test_optim.c: optim/gpu/kernels.cu gives the bits of the host's loops. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/ranks/compare.h: collectives on device memory compared with those on host memory, byte by byte,
  * guards around: every operation, type, reduction and root, odd sizes, misaligned buffers, in place,
  * blocking, non-blocking and on streams. For tests of several ranks, which set `comm` and `path`, what the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/ranks/gpu_peers.c: collectives of several ranks in one process on one GPU
  * (gyre_cuda_comms_create): each has a stream, and the library's calls are captured into CUDA graphs, so that
  * what is measured is the device's part. A part of gpu-check.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/gpu/ranks/jobs.sh: whole jobs on device memory, emulated: ranks that die or come too late, and gyre-perf --memory cuda, where
 # there is a device and where there is none.
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 export GYRE_CUDA_BLOCKS=2
 

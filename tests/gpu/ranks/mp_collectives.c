@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 4 8 9 */
 /* tests/gpu/ranks/mp_collectives.c: collectives on device memory have the bits of those on host memory: every
  * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/ranks/mp_device.c: each rank's device memory, written by its neighbour's kernels and copies
  * through a mapping. ranks: 2 3 */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 */
 /* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever:
  * ranks that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/ranks/mp_gpu.h: what programs of several ranks on devices begin with. */
 #ifndef TESTS_GPU_MP_GPU_H
 #define TESTS_GPU_MP_GPU_H

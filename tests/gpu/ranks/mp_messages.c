@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 4 */
 /* tests/gpu/ranks/mp_messages.c: messages on streams between ranks of a host, from device memory to device
  * memory and staged: every length around the limits, ranks that send first all at once as far as there is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 4 */
 /* tests/gpu/ranks/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few
  * micro-batches and many, tensors longer than all that can be on its way. Each stage makes tensors that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 4 */
 /* tests/gpu/ranks/mp_registered.c: operations on buffers that the ranks have registered have the bits of
  * those on host memory, and really go without arenas. Covers every operation that does, types and reductions,

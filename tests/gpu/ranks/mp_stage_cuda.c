@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 4, guard: 2 */
 /* tests/gpu/ranks/mp_stage_cuda.c: bits of a stage on the GPU do not depend on its layout: all ranks are one
  * tensor-parallel group; with and without sequence parallelism, stages, recomputation and split backward, in

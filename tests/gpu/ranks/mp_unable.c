@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 */
 /* tests/gpu/ranks/mp_unable.c: one rank cannot start the thread that watches streams, when all have mapped
  * each other's memory. All ranks get the error, and repeated tries take no more memory. A program of its own,

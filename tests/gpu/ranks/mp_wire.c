@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
 /* ranks: 2 3 4 6 */
 /* tests/gpu/ranks/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3, guard: 2 */
 /* tests/gpu/ranks/mp_zero.c: ZeRO stages 0 to 3 with everything on a device: weights, norms, checkpoints are
  * those of one process on the host, to the bit, over data, tensor and pipeline parallelism. */

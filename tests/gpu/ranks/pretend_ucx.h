@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/ranks/pretend_ucx.h: a UCX that knows CUDA memory, in tests on the emulator. Its device memory is
  * the host's, so the calls below pass their arguments on without the word CUDA, and check that the declared
  * kind of every buffer is true. On a GPU the UCX of the machine answers. To be included by one file of a

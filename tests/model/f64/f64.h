@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/f64/f64.h: kernels, stages and the plain store in double, for gradient checks. Names end in
  * _f64. */
 #ifndef TESTS_MODEL_F64_F64_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/f64/kernels.c: the kernels in double, for the compiler's default target only: every instruction
  * set has the same bits. */
 #include <cblas.h>

@@ -2,6 +2,7 @@
 # tests/tools/perf/test_bench.sh: bench/bench.py in its quick form: the page has every section with its plot data, stands alone, and a
 # run that fails shows.
 # deadline: 300
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=120

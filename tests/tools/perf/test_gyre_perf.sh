@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/perf/test_gyre_perf.sh: gyre-perf as people call it: alone, under ucx-run, by nccl-tests' names, wrongly.
 # deadline: 240
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=60

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/perf/test_gyre_perf_more.sh: gyre-perf beyond one table: cold buffers, streams, overlap, buckets.
 # deadline: 240
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=60

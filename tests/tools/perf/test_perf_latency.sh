@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/perf/test_perf_latency.sh: gyre-perf latency: columns, histogram, JSON, wrong use.
 # deadline: 120
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/tools/perf/test_perf_parts.c: parts of gyre-perf's subcommands: types, lists of sizes, medians,
  * cold buffers. */
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/perf/test_perf_recover.sh: gyre-perf recover: ranks die in all the ways that it knows, and the rest goes on.
 # deadline: 60
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 

@@ -2,6 +2,7 @@
 # tests/tools/perf/test_tuning.sh: gyre-perf --tune writes what later runs read, --explain says what was chosen and why, files that
 # cannot be used say so, and gyre-doctor shows the numbers.
 # deadline: 240
+# SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 DEADLINE=60

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/bucket/bucket.h: `gyre-perf bucket`: many tensors reduced through buckets.
  *
  *   tensors.c  which tensors       run.c  one bucket size measured       bucket.c  the command, table, curve,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/bucket/options.c: `gyre-perf bucket`: reduces the gradients of a real model through buckets
  * of different sizes, and for comparison by one large all_reduce, by one per tensor, and together with a
  * stand-in for computing.

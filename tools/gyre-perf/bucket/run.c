@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/bucket/run.c: one bucket size: through buckets, in one piece, one by one, and together with
  * computing.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/bucket/tensors.c: the tensors that `gyre-perf bucket` reduces: sizes of real models, in the
  * order in which a backward pass finishes them.
  *

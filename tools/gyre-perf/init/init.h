@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/init/init.h: what the parts of `gyre-perf init` share.
  *
  *   options.c       command line, table          start.c  one start, as a rank of a job

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/init/jobs.c: starts whole jobs under ucx-run, sizes taking turns, and prints the
  * medians. */
 #include "tools/gyre-perf/init/init.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/init/mock.c: `gyre-perf init --mock N`: the bootstrap by itself, for more ranks than this
  * machine could run.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/init/options.c: `gyre-perf init`: the time to the first collective, and where it goes.
  *
  * As a rank of a job it measures this one start. Without a launcher it starts jobs of 2, 4, 8, ... ranks

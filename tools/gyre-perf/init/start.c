@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/init/start.c: one start of a job, from the launcher to the third all_reduce, measured by
  * every rank. */
 #include "tools/gyre-perf/init/init.h"

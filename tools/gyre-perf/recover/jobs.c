@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/recover/jobs.c: jobs for `gyre-perf recover`, of processes forked here: a launcher would
  * end a job that has lost a rank. */
 #include "tools/gyre-perf/recover/recover.h"

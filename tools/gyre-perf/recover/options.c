@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/recover/options.c: `gyre-perf recover`: a rank dies; measures how long until all others
  * know, until they are a job again, until the next good result. */
 #include "tools/gyre-perf/recover/recover.h"

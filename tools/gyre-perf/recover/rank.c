@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/recover/rank.c: rounds of death and recovery, as one of the ranks. */
 #include "tools/gyre-perf/recover/recover.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/recover/recover.h: what the parts of `gyre-perf recover` share.
  *
  *   recover.c       command line, table      rank.c  the rounds, as a rank of a job

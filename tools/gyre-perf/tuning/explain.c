@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/tuning/explain.c: --explain: for each size what Gyre chose and why, what the cost model
  * predicted for it and for the next best, and what was measured. */
 #include "tools/gyre-perf/perf.h"

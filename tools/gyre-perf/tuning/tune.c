@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/tuning/tune.c: gyre-perf --tune: measures the machine anew, and under ucx-run also which
  * algorithm is fastest here for each collective and size; writes both to the tuning file (docs/tuning.md)
  * that later jobs read.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/engines/engine.c: chooses the engine that starts the ranks, and their hosts, as far as the
  * command line leaves it open.
  *

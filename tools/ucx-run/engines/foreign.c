@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/engines/foreign.c: other programs as engines: mpirun (Open MPI), mpiexec.hydra (MPICH, Intel
  * MPI) and prterun (PRRTE) start the ranks and give them their identity (PMIx, PMI-1:
  * comm/launch/identity.c). This file translates ucx-run's options to theirs; supervise.c runs them. An option

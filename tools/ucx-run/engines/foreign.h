@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/engines/foreign.h: mpirun, mpiexec.hydra and prterun: their command lines (foreign.c) and
  * supervision (supervise.c). */
 #ifndef TOOLS_UCX_RUN_ENGINES_FOREIGN_H

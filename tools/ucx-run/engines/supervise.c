@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/engines/supervise.c: supervises an engine that is another program (foreign.h): signals,
  * deadline, restarts, and its end if ucx-run is killed. The engine inherits ucx-run's input and output; its
  * exit code is what it makes of its ranks'.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/address.c: see address.h. */
 #include <ifaddrs.h>
 #include <net/if.h>

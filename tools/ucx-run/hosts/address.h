@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/address.h: the address of this host at which the other hosts of a job reach it. */
 #ifndef TOOLS_UCX_RUN_HOSTS_ADDRESS_H
 #define TOOLS_UCX_RUN_HOSTS_ADDRESS_H

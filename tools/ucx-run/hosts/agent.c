@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/agent.c: ucx-run on a host that the launcher reached through ssh or srun. It starts
  * that host's ranks, passes on their output and their ends, and ends them when asked to, or when the launcher
  * is gone.

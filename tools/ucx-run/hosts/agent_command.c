@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/agent_command.c: the command that starts the agent on a host, and lists of words.
  * See agent_command.h. */
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/agent_command.h: the command line that starts an agent.
  *
  * On this host the agent is simply executed. Elsewhere ssh gets options by which it asks nothing, gives up on

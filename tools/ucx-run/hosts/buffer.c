@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/buffer.c: see buffer.h. */
 #include "tools/ucx-run/hosts/buffer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/buffer.h: bytes that wait: added at the end, taken from the front. */
 #ifndef TOOLS_UCX_RUN_HOSTS_BUFFER_H
 #define TOOLS_UCX_RUN_HOSTS_BUFFER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/connection.c: the connection to one host's agent: called through ssh or srun, written
  * to without blocking, and lost with a reason. See hosts.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/events.c: the agents' messages: up to the start of all ranks, then their output and
  * their ends. See hosts.h for the states of a host and wire.h for the frames. */
 #include <errno.h>

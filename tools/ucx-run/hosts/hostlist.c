@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/hostlist.c: hosts, slots and the place of each rank. See hostlist.h. */
 #include "tools/ucx-run/hosts/hostlist.h"
 

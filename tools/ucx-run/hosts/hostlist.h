@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/hostlist.h: the hosts, their slots, and the host of each rank.
  *
  * Pure: text in, lists or a complaint out. Names that could be taken for an option of ssh or for shell syntax

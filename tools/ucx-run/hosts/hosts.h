@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/hosts.h: the hosts of a job on other hosts, as the launcher's parts share them.
  *
  *     hosts.c       the hosts, and the ranks on each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/remote.c: all hosts of a job on other hosts together: beginning and end of an attempt,
  * the event loop's side, signs of life, and messages to every agent. See hosts.h. */
 #include <poll.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/resolve.c: the hosts of a job on other hosts and the ranks on each, at first and after
  * hosts were lost, and --dry-run of it. See hosts.h. */
 #include <errno.h>

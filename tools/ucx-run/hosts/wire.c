@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/wire.c: frames between launcher and agents. See wire.h. */
 #include "tools/ucx-run/hosts/wire.h"
 

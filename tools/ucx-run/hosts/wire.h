@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/hosts/wire.h: the messages between the launcher and its agents on other hosts.
  *
  * The agent is ucx-run itself, started on each host through ssh or srun. The two communicate over its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/capture.c: the output of the ranks of this host.
  *
  * Each rank writes to two pipes, or to pseudo-terminals if ucx-run has a terminal: programs then show

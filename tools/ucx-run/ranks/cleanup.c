@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/cleanup.c: ends what the ranks have left running when a job is over.
  *
  * Orphans of a rank have become ucx-run's children (PR_SET_CHILD_SUBREAPER), so every child is killed, except

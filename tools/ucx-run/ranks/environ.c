@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/environ.c: the environment of the ranks. */
 #include <fnmatch.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/input.c: standard input for the ranks that get it; the others read /dev/null.
  *
  * A single rank on this host simply inherits a file or pipe. In three cases ucx-run reads the input and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/job.c: one attempt at a job: the ranks, their binding, their meeting point. */
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/output.c: writes the ranks' output to ucx-run's own stdout and stderr.
  *
  * Whole lines (also those that end with a carriage return, as progress bars do) move into one queue per

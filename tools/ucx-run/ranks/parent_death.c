@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/parent_death.c: the leash: a second process that ends the ranks' process groups if
  * ucx-run is killed outright. (PR_SET_PDEATHSIG ends the ranks themselves; the leash also reaches the
  * processes that they have started.) The leash sleeps in read(2) on a pipe whose other end only ucx-run

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/report.c: the call of a rank when it ended or when time was up, read from its slot of
  * the flight recorder (comm/recorder/recorder.h), which outlives the rank. */
 #include <stdio.h>

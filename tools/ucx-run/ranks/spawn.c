@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/spawn.c: starts one rank. The child reports over a close-on-exec pipe how far it came,
  * which separates "no such program" from a program that ends with 127. */
 #include <errno.h>

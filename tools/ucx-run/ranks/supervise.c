@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tools/ucx-run/ranks/supervise.c: the event loop of ucx-run: signals, deaths and deadlines of one attempt.
  *
  * poll(2) waits without a timeout unless a deadline is running, so nothing is called while nothing happens.
