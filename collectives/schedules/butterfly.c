@@ -199,8 +199,7 @@ static void all_reduce_halving(coll_builder_t *b, const coll_args_t *a)
     }
 }
 
-/* ---- reduce_scatter: blocks with one owner
- * ----------------------------------------------------------------- */
+/* ---- reduce_scatter: blocks with one owner ------------------------------------------------------------ */
 
 static int goes_left(int block, const coll_merge_t *m)
 {
@@ -341,8 +340,7 @@ static void reduce_scatter(coll_builder_t *b, const coll_args_t *a)
     }
 }
 
-/* ---- all_gather and barrier
- * ------------------------------------------------------------------------------------ */
+/* ---- all_gather and barrier --------------------------------------------------------------------------- */
 
 static void fill_pieces(const coll_args_t *a, coll_node_t ranks, coll_piece_t *pieces)
 {

@@ -376,8 +376,7 @@ static coll_ref_t own_block(reduction_t *r, size_t k, coll_ref_t to)
     return finish_block(r, part, reduce_in_host(r, k, n - 1, part, r->pieces), to);
 }
 
-/* ---- all_gather
- * ---------------------------------------------------------------------------------------------- */
+/* ---- all_gather --------------------------------------------------------------------------------------- */
 
 static void send_to_host(const hosts_t *h, coll_ref_t from, size_t count)
 {
@@ -487,8 +486,7 @@ static void all_gather(hosts_t *h)
     coll_add_own_copy(h->b, a);
 }
 
-/* ---- broadcast and barrier
- * ------------------------------------------------------------------------------------- */
+/* ---- broadcast and barrier ---------------------------------------------------------------------------- */
 
 /* The rank that has part j first on the v-th host after root's. */
 static int holder(const hosts_t *h, int v, int part)

@@ -46,8 +46,7 @@ static const char *first_of(const char *a, const char *b, const char *c)
     return identity_has(a) ? a : identity_has(b) ? b : c;
 }
 
-/* ---- Open MPI without PMIx: rank and size are known, rank 0's host is not, unless all ranks are on this
- * one ---- */
+/* ---- Open MPI without PMIx: rank and size are known; rank 0's host is not, unless it is this one ------- */
 
 gyre_status_t identity_from_ompi(comm_identity_t *out)
 {

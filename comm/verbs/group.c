@@ -18,8 +18,7 @@
 
 enum { BATCH = 32, CQ_LEAST = 512, LOOK_TURNS = 8, OFTEN = 16 };
 
-/* ---- finding a queue pair's link
- * ------------------------------------------------------------------------- */
+/* ---- finding a queue pair's link ---------------------------------------------------------------------- */
 
 static size_t place_hash(uint32_t qpn, int rail, size_t room)
 {

@@ -144,8 +144,7 @@ void verbs_post_read(verbs_link_t *link, verbs_qp_t *qp, uint64_t from, uint32_t
     link->pull.open += post(link, qp, &wr, VERBS_WR_READ, (uint64_t)bounce);
 }
 
-/* ---- receives: they only count messages, whose place the sender chose
- * ------------------------------------ */
+/* ---- receives: they only count messages, whose place the sender chose --------------------------------- */
 
 static void chain(struct ibv_recv_wr *wrs, uint32_t count)
 {

@@ -81,8 +81,7 @@ gyre_status_t tokens_open_nanogpt(model_tokens_t *tokens, const char *path)
     return tokens_append(tokens, number, file->map, file->bytes / 2);
 }
 
-/* ---- Megatron: NAME.bin holds ids, NAME.idx has the positions of sequences and documents
- * -------------------------- */
+/* ---- Megatron: NAME.bin holds ids, NAME.idx has the positions of sequences and documents -------------- */
 
 /* "MMIDIDX\0\0" | u64 version 1 | u8 type | u64 sequences | u64 documents + 1 | i32 length [sequences] |
  * i64 byte [sequences] | i64 document [documents + 1]: first sequence of each | optional i8 mode

@@ -39,8 +39,7 @@ size_t model_config_capacity(const model_config_t *config)
     return slots < 1.0 ? 1 : slots < (double)c.seq ? (size_t)slots : c.seq;
 }
 
-/* ---- the rules: each returns 0 and names in `broken` the one that is not kept
- * ------------------------------------- */
+/* ---- the rules: each returns 0 and names in `broken` the one that is not kept ------------------------- */
 
 #define WHY 160
 typedef struct {

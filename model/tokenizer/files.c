@@ -30,8 +30,7 @@ static int next_line(const char **at, const char *end, const char **line, size_t
     return 1;
 }
 
-/* ---- merges.txt: line n makes id 256 + n; ids 0 .. 255 are bytes in the order of their letters
- * -------------------------- */
+/* ---- merges.txt: line n makes id 256 + n; ids 0 .. 255 are bytes in the order of their letters -------- */
 
 /* Letters to bytes; count, or 0. */
 static size_t unletter(const char *word, size_t length, unsigned char *out, size_t room)

@@ -18,8 +18,7 @@
 #include "collectives/proof/check/check.h"
 #include "tests/support/schedules.h"
 
-/* ---- breaking generated schedules
- * --------------------------------------------------------------------------- */
+/* ---- breaking generated schedules --------------------------------------------------------------------- */
 
 typedef enum {
     DROP_STEP,     /* a SEND, RECV, COPY or REDUCE is missing */
@@ -301,8 +300,7 @@ static void test_mutations(void **state)
     }
 }
 
-/* ---- hand-made schedules
- * --------------------------------------------------------------------------------------- */
+/* ---- hand-made schedules ------------------------------------------------------------------------------ */
 
 /* Two ranks, one element each by default; steps are appended through the builder, so its hazards are in,
  * unless the test takes them out. */

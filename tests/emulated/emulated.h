@@ -46,8 +46,7 @@
 #define __grid_constant__
 #define __restrict__ __restrict
 
-/* ---- the thread that runs now on this OS thread
- * ----------------------------------------------------------------- */
+/* ---- the thread that runs now on this OS thread ------------------------------------------------------- */
 struct emulated_place {
     uint3 thread, block, block_size, grid_size;
     void *dynamic_shared;

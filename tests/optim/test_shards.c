@@ -246,8 +246,7 @@ static void any_layout(void **unused)
     }
 }
 
-/* ---- what is not a checkpoint
- * ----------------------------------------------------------------------------- */
+/* ---- what is not a checkpoint ------------------------------------------------------------------------- */
 
 static const model_config_t small = {
     .vocab = 16, .seq = 8, .layers = LAYERS, .hidden = 16, .heads = 4, .leaves = 2};

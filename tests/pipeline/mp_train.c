@@ -226,8 +226,7 @@ static void dump_end(const job_t *job)
     save(job, "end", job->flat);
 }
 
-/* ---- the trainer for comparison
- * --------------------------------------------------------------------------------------- */
+/* ---- the trainer for comparison ----------------------------------------------------------------------- */
 
 /* The reference's step, but for the update; the trainer's loss and norm are its own. Returns the norm. */
 static double compare_step(job_t *job, const pipe_train_step_t *step, double *loss)

@@ -55,8 +55,7 @@ struct gyre_cuda_registration {
     char *at[COLL_CUDA_RANKS]; /* of rank r, in addresses of this process; own: begin */
 };
 
-/* ---- which calls
- * ---------------------------------------------------------------------------------------------- */
+/* ---- which calls -------------------------------------------------------------------------------------- */
 
 /* The place of [buffer, + bytes) in registered memory, as flags tell it; 0: not registered as a whole. */
 static uint64_t find(const coll_cuda_t *c, const void *buffer, size_t bytes)
@@ -128,8 +127,7 @@ int coll_cuda_may_be_registered(const coll_cuda_t *c, const coll_shape_t *s, col
     return bytes > (size_t)base_setting_int(SET_CUDA_ONE_SHOT);
 }
 
-/* ---- what the kernel does
- * ---------------------------------------------------------------------------------------- */
+/* ---- what the kernel does ----------------------------------------------------------------------------- */
 
 static size_t longest_block(const coll_cuda_op_t *op, const coll_shape_t *s, size_t esize)
 {
@@ -195,8 +193,7 @@ void coll_cuda_describe_registered(const coll_cuda_t *c, const coll_shape_t *s, 
     op->slot = base_round_up((most + (size_t)*blocks - 1) / (size_t)*blocks, COLL_CUDA_ALIGN);
 }
 
-/* ---- registering
- * -------------------------------------------------------------------------------------------------- */
+/* ---- registering -------------------------------------------------------------------------------------- */
 
 /* The least number that is free: the same on all ranks, as all register and deregister in one order. */
 static int free_index(const coll_cuda_t *c)

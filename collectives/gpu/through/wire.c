@@ -73,8 +73,7 @@ struct coll_cuda_wire {
     exchange_t exchange[2]; /* the proxy's: job j is in [j % 2] */
 };
 
-/* ---- what each rank sends to each other
- * ------------------------------------------------------------------------------- */
+/* ---- what each rank sends to each other --------------------------------------------------------------- */
 
 static int is_reduction(coll_op_t op)
 {

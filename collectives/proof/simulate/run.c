@@ -13,8 +13,7 @@
 #include "collectives/schedules/generator.h"
 #include "collectives/proof/simulate/internal.h"
 
-/* ---- the queue: a 4-ary heap of (time, rank)
- * --------------------------------------------------------------- */
+/* ---- the queue: a 4-ary heap of (time, rank) ---------------------------------------------------------- */
 
 static void queue_push(sim_t *s, double time, int rank)
 {
@@ -72,8 +71,7 @@ void sim_complete(sim_t *s, int rank, uint32_t slot, double when)
         wake(s, rank, when);
 }
 
-/* ---- messages
- * ---------------------------------------------------------------------------------------------- */
+/* ---- messages ----------------------------------------------------------------------------------------- */
 
 static uint32_t message_new(sim_t *s)
 {
@@ -140,8 +138,7 @@ static int run_recv(sim_t *s, int rank, const sim_step_t *step)
     return 1;
 }
 
-/* ---- ranks
- * -------------------------------------------------------------------------------------------------- */
+/* ---- ranks -------------------------------------------------------------------------------------------- */
 
 /* From when on a step can run: its message is there and what it depends on is complete. INFINITY: not
  * known yet. */
@@ -285,8 +282,7 @@ static void run_rank(sim_t *s, int rank, double time)
         wake(s, rank, turn.next);
 }
 
-/* ---- the whole
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the whole ---------------------------------------------------------------------------------------- */
 
 static int set_up(sim_t *s)
 {

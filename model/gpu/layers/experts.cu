@@ -497,9 +497,7 @@ extern "C" gyre_status_t model_cuda_router_input(model_cuda_type_t type, const m
     return model_cuda_launched(rc, "router_input", grid, block);
 }
 
-/* ---- statistics
- *
- * ------------------------------------------------------------ */
+/* ---- statistics --------------------------------------------------------------------------------------- */
 
 typedef struct {
     model_routed_t *routed;

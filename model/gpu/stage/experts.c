@@ -213,9 +213,7 @@ void stage_experts_weights(stage_t *s, size_t n, const layer_t *a, size_t j)
     }
 }
 
-/* ---- statistics
- *
- * ------------------------------------------------------------ */
+/* ---- statistics --------------------------------------------------------------------------------------- */
 
 void stage_experts_routed(stage_t *s, const slot_t *slot, model_routed_t *out)
 {
