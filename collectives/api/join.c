@@ -107,7 +107,7 @@ static gyre_status_t world_enter(comm_world_t *world, base_time_t deadline)
     comm_identity_t who;
     gyre_status_t st = comm_boot_newcomer(&who);
     if (st == GYRE_OK)
-        st = comm_boot_knock(&who, deadline, &world->boot);
+        st = comm_boot_dial_job(&who, deadline, &world->boot);
     if (st != GYRE_OK)
         return st;
     world->rank = comm_boot_rank(world->boot);

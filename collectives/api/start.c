@@ -102,7 +102,7 @@ gyre_status_t coll_call_start(coll_call_t *c)
                         .count = c->shown,
                         .algo = (uint32_t)plan->algo,
                         .comm = (uint32_t)comm->id};
-    if (plan->exchange && !c->request && !coll_group_open() && !comm->head)
+    if (plan->oneshot && !c->request && !coll_group_open() && !comm->head)
         return coll_run_oneshot(comm, plan, &run, &call);
     coll_stop_driving(comm);
     gyre_request_t *r = coll_request_new(comm);

@@ -37,15 +37,15 @@ typedef struct {
     size_t chunk; /* elements */
     int forced;   /* a setting or tune line named the algorithm: run its schedule, not a shorter way */
     /* no schedule at all: collectives/run/oneshot.h; algo and the rest are what would run otherwise */
-    int exchange;
+    int oneshot;
     coll_why_t why; /* of the algorithm; form and chunk may come from a line all the same */
     int line;       /* of the tuning file; 0: none speaks of this call */
 } coll_choice_t;
 
 /* args: op, n, count (of the vector, or of the longest block), uniform, fast_order, place, host. esize:
- * bytes of an element. exchange: 1: the outboxes could serve the call. Errors: those of coll_forced; then
+ * bytes of an element. oneshot: 1: the outboxes could serve the call. Errors: those of coll_forced; then
  * *out is unchanged. */
-gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, size_t esize, int exchange,
+gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, size_t esize, int oneshot,
                           coll_choice_t *out);
 /* What `setting`, the value of GYRE_ALGO, names for this call; AUTO: nothing. NOT_FOUND, UNSUPPORTED: the
  * setting is wrong. */

@@ -17,7 +17,7 @@ enum {
     ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
     SHARED_COPY = 16 << 10,    /* and share a broadcast above */
     SHARED_PAIR = 4096,        /* two ranks work in each other's memory above */
-    EXCHANGE_BYTES = 8192,     /* see exchange_pays */
+    EXCHANGE_BYTES = 8192,     /* see oneshot_pays */
     SHARE_REDUCE_BYTES = 1 << 20,
     DIRECT_RANKS = 32,       /* flat schedules open n connections and take n messages: fine up to here */
     SHORT_MESSAGE = 4096,    /* a longer one may be fetched by a system call */
@@ -171,7 +171,7 @@ static coll_algo_t choose_between_hosts(const coll_facts_t *facts, const coll_ar
 /* Copying into an outbox and out of it costs less than telling each other where the buffers are, and a
  * process_vm_readv, up to here: above, two ranks on cores of their own reach into each other's memory
  * instead. */
-static int exchange_pays(const coll_facts_t *facts, const coll_args_t *args, size_t esize)
+static int oneshot_pays(const coll_facts_t *facts, const coll_args_t *args, size_t esize)
 {
     if (args->n != 2 || facts->cost.cores < 2 || !facts->reach)
         return 1;
@@ -248,7 +248,7 @@ static void apply_line(const coll_facts_t *facts, const coll_tune_line_t *line, 
         c->chunk = line->chunk / esize ? (size_t)(line->chunk / esize) : 1;
 }
 
-gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, size_t esize, int exchange,
+gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, size_t esize, int oneshot,
                           coll_choice_t *out)
 {
     coll_algo_t algo;
@@ -275,7 +275,7 @@ gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, si
         c.line = pinned ? 0 : line->line;
         apply_line(facts, line, args, esize, &c);
     }
-    c.exchange = !named && exchange && exchange_pays(facts, args, esize);
+    c.oneshot = !named && oneshot && oneshot_pays(facts, args, esize);
     *out = c;
     return GYRE_OK;
 }

@@ -90,10 +90,10 @@ static int find_blockers(const gyre_request_t *r, blocker_t list[BLOCKERS])
     }
     if (!r->run.started && r->comm->head) /* collectives run one after the other */
         r = r->comm->head;
-    if (r->plan->exchange && r->run.started) {
-        add_blocker(list, &n, coll_oneshot_late(&r->comm->exchange),
-                    r->comm->exchange.state == COLL_ONESHOT_POSTS ? "not yet done with an earlier call is"
-                                                                  : "nothing came from");
+    if (r->plan->oneshot && r->run.started) {
+        add_blocker(list, &n, coll_oneshot_late(&r->comm->oneshot),
+                    r->comm->oneshot.state == COLL_ONESHOT_POSTS ? "not yet done with an earlier call is"
+                                                                 : "nothing came from");
         return n;
     }
     if (!r->run.started || r->run.segment >= r->plan->nsegments)
@@ -121,7 +121,7 @@ int coll_first_blocker(const gyre_request_t *r)
 static void log_open_steps(const gyre_request_t *r)
 {
     char line[160];
-    if (r->kind != COLL_REQ_COLLECTIVE || r->plan->exchange || !r->run.started ||
+    if (r->kind != COLL_REQ_COLLECTIVE || r->plan->oneshot || !r->run.started ||
         r->run.segment >= r->plan->nsegments)
         return;
     const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
@@ -345,8 +345,8 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
         *peer = r->peer;
         return 0;
     }
-    if (r->plan->exchange) {
-        *peer = coll_oneshot_late(&r->comm->exchange);
+    if (r->plan->oneshot) {
+        *peer = coll_oneshot_late(&r->comm->oneshot);
         return *peer >= 0 && comm_group_peer_call(r->comm->group, *peer, call);
     }
     const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];

@@ -108,8 +108,8 @@ struct gyre_comm {
     gyre_request_t *free_requests;
     coll_plan_cache_t plans;
     coll_scratch_t scratch;
-    uint32_t exchange_chain;     /* hash of all exchanges so far */
-    coll_oneshot_run_t exchange; /* of the head, if its plan is one; or of a blocking call without request */
+    uint32_t exchange_chain;    /* hash of all exchanges so far */
+    coll_oneshot_run_t oneshot; /* of the head, if its plan is one; or of a blocking call without request */
 
     base_bias_t driving; /* see above */
     /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */

@@ -268,7 +268,7 @@ static gyre_status_t advance_open_sends(gyre_request_t *r, coll_segment_t *g, in
 /* An exchange needs no schedule. */
 static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
 {
-    coll_oneshot_run_t *e = &r->comm->exchange;
+    coll_oneshot_run_t *e = &r->comm->oneshot;
     if (!r->run.started) {
         *e = (coll_oneshot_run_t){.comm = r->comm,
                                   .plan = r->plan,
@@ -288,7 +288,7 @@ static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
 
 gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
 {
-    if (r->plan->exchange)
+    if (r->plan->oneshot)
         return exchange_advance(r, moved);
     while (r->run.segment < r->plan->nsegments) {
         coll_segment_t *g = segment_of(r);

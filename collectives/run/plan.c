@@ -59,7 +59,7 @@ static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, in
                          (uint64_t)p->algo,
                          (uint64_t)p->one_shot,
                          p->chunk,
-                         (uint64_t)p->exchange << 1 | (uint64_t)fast,
+                         (uint64_t)p->oneshot << 1 | (uint64_t)fast,
                          (uint64_t)s->scaled,
                          p->nsegments > 1 ? p->segment_count : 0};
     uint64_t h = base_hash64(head, sizeof head, 2);
@@ -308,8 +308,8 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         p->one_shot = choice.one_shot;
         p->chunk = choice.chunk;
         p->choice = choice;
-        p->exchange = choice.exchange;
-        if (!p->exchange)
+        p->oneshot = choice.oneshot;
+        if (!p->oneshot)
             st = build_segments(comm, p);
         p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
     }

@@ -88,7 +88,7 @@ struct coll_plan {
     unsigned given;     /* bit i: the caller passed array i of counts, displs, rcounts, rdispls */
     coll_algo_t algo;
     int one_shot;
-    int exchange;         /* 1: no schedule, but collectives/run/oneshot.h; then there are no segments */
+    int oneshot;          /* 1: no schedule, but collectives/run/oneshot.h; then there are no segments */
     size_t chunk;         /* elements */
     coll_choice_t choice; /* how these came about */
     uint32_t sig;         /* what ranks must agree on */

@@ -315,7 +315,7 @@ static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan,
     r->run = *run;
     r->run.started = 1;
     r->call = *call;
-    r->tag = comm->exchange.tag;
+    r->tag = comm->oneshot.tag;
     begin_at(r, base_now());
     comm_recorder_since(comm->world->recorder, r->started);
     comm->head = comm->tail = r;
@@ -324,7 +324,7 @@ static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan,
 
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run, comm_call_t *call)
 {
-    coll_oneshot_run_t *e = &comm->exchange;
+    coll_oneshot_run_t *e = &comm->oneshot;
     comm_recorder_slot_t *recorder = comm->world->recorder;
     call->seq = ++comm->seq;
     e->comm = comm;

@@ -100,7 +100,7 @@ static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, 
         snprintf(culprit, sizeof(culprit), ": rank %d does not answer", blame.rank);
     } else if (blame.unheard) {
         snprintf(culprit, sizeof(culprit), ": rank %d has not come to it, or waits for another", blame.rank);
-    } else if (blame.doing.at == COMM_AT_GATE && blame.doing.missing[0] != '\0') {
+    } else if (blame.doing.at == COMM_AT_JOINING && blame.doing.missing[0] != '\0') {
         if (boot_ask_missing(boot, until, missing, sizeof(missing)) != GYRE_OK)
             return hopeless(boot, edge, what);
         if (missing[0] != '\0')
@@ -324,7 +324,7 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline)
     if (places == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the addresses of %d ranks", boot->size);
     pthread_mutex_lock(&boot->lock);
-    gyre_status_t st = boot_door_open(boot, &mine);
+    gyre_status_t st = boot_listener_open(boot, &mine);
     pthread_mutex_unlock(&boot->lock);
     if (st == GYRE_OK && boot->size == 1)
         places[0] = mine;
@@ -340,7 +340,7 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline)
     boot->places = places;
     boot->places_n = boot->size;
     if (boot->watched)
-        boot->poke(boot->poke_user); /* to watch the door */
+        boot->poke(boot->poke_user); /* to watch the listening socket */
     pthread_mutex_unlock(&boot->lock);
     return GYRE_OK;
 }
@@ -410,7 +410,7 @@ comm_boot_t *boot_new(const comm_identity_t *who)
     boot->rank = boot->place = who->rank;
     boot->size = boot->members_n = who->size;
     boot->waits_for = -1;
-    boot_door_init(boot);
+    boot_listener_init(boot);
     boot->edges = boot_edges_new(boot, &boot->edges_n);
     pthread_condattr_t attr;
     if (boot->edges == NULL || pthread_condattr_init(&attr) != 0) {
@@ -534,7 +534,7 @@ void comm_boot_leave(comm_boot_t *boot, int graceful)
         boot_conn_close(&boot->edges[i].conn);
         boot_buf_free(&boot->edges[i].steps);
     }
-    boot_door_close(boot);
+    boot_listener_close(boot);
     for (int i = 0; i < BOOT_ASKED_MAX; i++)
         boot_buf_free(&boot->asked[i].value);
     boot_buf_free(&boot->view);

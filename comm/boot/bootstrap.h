@@ -67,7 +67,7 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
  * The second connects to the job and waits until the newcomer is admitted. The third, with a watcher, takes
  * the newcomer's place. */
 gyre_status_t comm_boot_newcomer(comm_identity_t *who);
-gyre_status_t comm_boot_knock(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
+gyre_status_t comm_boot_dial_job(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out);
 gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline);
 /* The members in ascending order of their ranks; how many. ranks: [that many], or NULL. place: of this
  * rank, or NULL. */
@@ -79,9 +79,9 @@ void comm_boot_record(comm_boot_t *boot, comm_recorder_slot_t *recorder);
 
 /* What a rank does, as its watcher says, or itself while it is in a call of the bootstrap. */
 typedef enum {
-    COMM_AT_CALLS = 0, /* the program, or its calls: `calls` */
-    COMM_AT_BOOT = 1,  /* in a collective of the bootstrap, waiting for `waits_for` */
-    COMM_AT_GATE = 2   /* waiting for the ranks `missing` to join */
+    COMM_AT_CALLS = 0,  /* the program, or its calls: `calls` */
+    COMM_AT_BOOT = 1,   /* in a collective of the bootstrap, waiting for `waits_for` */
+    COMM_AT_JOINING = 2 /* waiting for the ranks `missing` to join */
 } comm_boot_at_t;
 typedef struct {
     comm_boot_at_t at;

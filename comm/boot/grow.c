@@ -2,7 +2,7 @@
 /* comm/boot/grow.c: newcomers to a running job.
  *
  *     newcomer                                       the member with the lowest rank
- *     dials its door, proves the secret    ---->     lets it in, beats; until comm_boot_grow is called
+ *     dials it, proves the secret         ---->     lets it in, beats; until comm_boot_grow is called
  *     "I listen at A"                      ---->
  *                                          <----     BOOT_WELCOME: your rank is r; where all others listen
  *                                          <----     BOOT_VIEW: the new membership
@@ -55,11 +55,11 @@ gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
 }
 
 /* The next of those that wait, the one that came first; NULL: none. */
-static boot_visitor_t *first_newcomer(comm_boot_t *boot, base_time_t after)
+static boot_contact_t *first_newcomer(comm_boot_t *boot, base_time_t after)
 {
-    boot_visitor_t *first = NULL;
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
-        if (v->state == VISITOR_OPEN && v->hello.role == BOOT_ROLE_NEW && v->rallied && v->since > after &&
+    boot_contact_t *first = NULL;
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
+        if (v->state == CONTACT_OPEN && v->hello.role == BOOT_ROLE_NEW && v->rallied && v->since > after &&
             (first == NULL || v->since < first->since))
             first = v;
     return first;
@@ -69,7 +69,7 @@ static int newcomers(comm_boot_t *boot)
 {
     int n = 0;
     base_time_t after = 0;
-    for (boot_visitor_t *v; (v = first_newcomer(boot, after)) != NULL; after = v->since)
+    for (boot_contact_t *v; (v = first_newcomer(boot, after)) != NULL; after = v->since)
         n++;
     return n;
 }
@@ -80,7 +80,7 @@ static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base
     unsigned char word[4];
     int ok = 1, n = boot->members_n + wanted;
     /* An attempt that failed may have numbered more of them than this one lets in. */
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
         if (v->hello.role == BOOT_ROLE_NEW)
             v->rank = -1;
     while (newcomers(boot) < wanted) {
@@ -105,7 +105,7 @@ static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base
     }
     base_time_t after = 0;
     for (int i = 0; i < wanted; i++) {
-        boot_visitor_t *v = first_newcomer(boot, after);
+        boot_contact_t *v = first_newcomer(boot, after);
         boot_addr_t addr, mine;
         after = v->since;
         v->rank = boot->size + i;
@@ -138,8 +138,8 @@ static void welcome(comm_boot_t *boot)
             boot_addr_pack(&addr, place.addr);
         ok = ok && boot_buf_add(&all, &place, sizeof(place));
     }
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
-        if (v->state != VISITOR_OPEN || v->hello.role != BOOT_ROLE_NEW || v->rank < 0)
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next) {
+        if (v->state != CONTACT_OPEN || v->hello.role != BOOT_ROLE_NEW || v->rank < 0)
             continue;
         if (ok)
             boot_put32(all.data + all.from, (uint32_t)v->rank);
@@ -148,7 +148,7 @@ static void welcome(comm_boot_t *boot)
             boot_conn_send(&v->conn, BOOT_VIEW, boot->view.data + boot->view.from,
                            boot_buf_len(&boot->view)) != GYRE_OK)
             log_error("bootstrap: no memory to welcome rank %d", v->rank);
-        boot_visitor_dismiss(boot, v, BOOT_GOODBYE, "");
+        boot_contact_dismiss(boot, v, BOOT_GOODBYE, "");
     }
     boot_buf_free(&all);
 }
@@ -269,7 +269,7 @@ static gyre_status_t wait_for_welcome(comm_boot_t *boot, boot_conn_t *conn, base
     }
 }
 
-gyre_status_t comm_boot_knock(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out)
+gyre_status_t comm_boot_dial_job(const comm_identity_t *who, base_time_t deadline, comm_boot_t **out)
 {
     boot_conn_t conn = {.fd = -1};
     boot_hello_t hello = {BOOT_ROLE_NEW, -1, 0, -1, 0};
@@ -284,7 +284,7 @@ gyre_status_t comm_boot_knock(const comm_identity_t *who, base_time_t deadline, 
         (!boot_addr_of(conn.fd, 0, &boot->own_addr) || !boot_addr_of(conn.fd, 1, &boot->root_addr)))
         st = gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to the job at %s failed", who->root);
     if (st == GYRE_OK)
-        st = boot_door_open(boot, &mine);
+        st = boot_listener_open(boot, &mine);
     if (st == GYRE_OK)
         st = boot_conn_send(&conn, BOOT_JOIN, &mine, sizeof(mine));
     if (st == GYRE_OK)

@@ -52,7 +52,7 @@ base_time_t boot_beat(comm_boot_t *boot)
     if (now - boot->next_beat > every(boot)) {
         for (int i = 0; i < boot->edges_n; i++)
             boot->edges[i].heard = now;
-        boot_door_rested(boot, now);
+        boot_listener_rested(boot, now);
     }
     next = now + every(boot);
     for (int i = 0; i < boot->edges_n; i++) {

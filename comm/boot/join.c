@@ -8,7 +8,7 @@
  *     closes (unless p is 0)
  *     connect, prove the secret  ------------------------------------->  r is my child: keeps the connection
  *
- * Ranks are admitted by the gate (joiners.c). A rank whose wait runs out asks rank 0, which knows the ranks
+ * Ranks are admitted by joiners.c. A rank whose wait runs out asks rank 0, which knows the ranks
  * that have not joined. The question goes over the rank's connection to rank 0, over the tree, or over a new
  * connection. */
 #include <errno.h>
@@ -24,21 +24,21 @@ enum { RETRY_MS = 20 }; /* before a rank whose handshake was cut off tries again
 
 static gyre_status_t join_as_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline)
 {
-    boot_gate_t gate = {.missing = boot->size - 1, .unseen = boot->size - 1};
+    boot_joiners_t joiners = {.missing = boot->size - 1, .unseen = boot->size - 1};
     int fd = -1;
-    gate.places = calloc((size_t)boot->size, sizeof(*gate.places));
-    gate.seen = calloc((size_t)boot->size, 1);
-    gyre_status_t st = gate.places != NULL && gate.seen != NULL
+    joiners.places = calloc((size_t)boot->size, sizeof(*joiners.places));
+    joiners.seen = calloc((size_t)boot->size, 1);
+    gyre_status_t st = joiners.places != NULL && joiners.seen != NULL
                            ? GYRE_OK
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for joining ranks");
     if (st == GYRE_OK)
-        st = boot_listen_root(who->root, who->root_fd, deadline, &fd, &gate.inherited);
-    boot_gate_open(&gate, boot, fd);
+        st = boot_listen_root(who->root, who->root_fd, deadline, &fd, &joiners.inherited);
+    boot_joiners_open(&joiners, boot, fd);
     if (st == GYRE_OK)
-        st = boot_gate_keep(&gate, deadline);
+        st = boot_joiners_keep(&joiners, deadline);
     if (st == GYRE_ERR_TIMEOUT && fd >= 0)
-        boot_gate_linger(&gate, st);
-    boot_gate_close(&gate, st);
+        boot_joiners_linger(&joiners, st);
+    boot_joiners_close(&joiners, st);
     return st;
 }
 
@@ -96,10 +96,10 @@ static gyre_status_t ask_who_anew(comm_boot_t *boot, const comm_identity_t *who)
     return st;
 }
 
-/* Joins at rank 0: *root is the connection, *gate_fd our listening socket (-1 if we have no children),
+/* Joins at rank 0: *root is the connection, *joiners_fd our listening socket (-1 if we have no children),
  * *parent and *addr what rank 0 said. */
 static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline,
-                              boot_conn_t *root, int *gate_fd, int *parent, boot_addr_t *addr)
+                              boot_conn_t *root, int *joiners_fd, int *parent, boot_addr_t *addr)
 {
     unsigned char packed[BOOT_ADDR_BYTES];
     boot_addr_t mine;
@@ -116,7 +116,7 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
     if (!boot_addr_of(root->fd, 1, &boot->root_addr))
         return gyre_fail_errno(GYRE_ERR_BOOTSTRAP, errno, "the connection to rank 0 at %s failed",
                                root->where);
-    st = boot_listen_child(who->root, &mine, gate_fd);
+    st = boot_listen_child(who->root, &mine, joiners_fd);
     if (st != GYRE_OK)
         return st;
     boot_addr_pack(&mine, packed);
@@ -147,8 +147,8 @@ static gyre_status_t ask_root(comm_boot_t *boot, const comm_identity_t *who, bas
     return GYRE_OK;
 }
 
-/* Connects to a parent other than rank 0. Again if the handshake was cut off: a gate that strangers crowd
- * does that. What keeps a parent from its gate may be that its own parent is missing: rank 0 knows. */
+/* Connects to a parent other than rank 0. Again if the handshake was cut off: a socket that strangers crowd
+ * does that. What keeps a parent from answering may be that its own parent is missing: rank 0 knows. */
 static gyre_status_t reach_parent(comm_boot_t *boot, const comm_identity_t *who, int parent,
                                   const boot_addr_t *addr, base_time_t deadline, boot_conn_t *conn)
 {
@@ -188,12 +188,12 @@ static gyre_status_t reach_parent(comm_boot_t *boot, const comm_identity_t *who,
 
 static gyre_status_t join_as_other(comm_boot_t *boot, const comm_identity_t *who, base_time_t deadline)
 {
-    boot_gate_t gate = {0};
+    boot_joiners_t joiners = {0};
     boot_conn_t conn = {.fd = -1};
     boot_addr_t addr;
     int parent = -1, fd = -1;
     gyre_status_t st = ask_root(boot, who, deadline, &conn, &fd, &parent, &addr);
-    boot_gate_open(&gate, boot, fd);
+    boot_joiners_open(&joiners, boot, fd);
     if (st == GYRE_OK && parent > 0) {
         boot_count_messages(boot, &conn);
         boot_conn_close(&conn);
@@ -205,10 +205,10 @@ static gyre_status_t join_as_other(comm_boot_t *boot, const comm_identity_t *who
         pthread_mutex_lock(&boot->lock);
         boot_handle(boot, &boot->edges[0], POLLIN); /* what came together with the answer */
         pthread_mutex_unlock(&boot->lock);
-        st = boot_gate_keep(&gate, deadline);
+        st = boot_joiners_keep(&joiners, deadline);
     }
     boot_conn_close(&conn);
-    boot_gate_close(&gate, st);
+    boot_joiners_close(&joiners, st);
     return st;
 }
 

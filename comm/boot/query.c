@@ -10,7 +10,7 @@
  * its answer first and aborts the communicator, which ends the others' search.
  *
  * BOOT_ASK is u32 id, u32 origin, u32 rank, u32 about: low bits of the communicator whose operation is late.
- * BOOT_TELL is u32 id, u32 origin, u32 at (comm_boot_at_t), u32 waits_for, then at COMM_AT_GATE the text
+ * BOOT_TELL is u32 id, u32 origin, u32 at (comm_boot_at_t), u32 waits_for, then at COMM_AT_JOINING the text
  * `missing`, at COMM_AT_CALLS u32 state, u32 milliseconds (~0: not known), and the newest calls: u32 seq, u8
  * op, type, redop, flags, u32 root, sig, u64 count, u32 comm. */
 #include <stdio.h>
@@ -99,9 +99,9 @@ size_t boot_tell_pack(const comm_boot_t *boot, const unsigned char ask[BOOT_ASK_
 {
     comm_boot_doing_t doing = {.waits_for = boot->waits_for};
     size_t bytes = TELL_HEAD;
-    if (boot->gate != NULL) {
-        doing.at = COMM_AT_GATE;
-        boot_gate_missing(boot->gate, doing.missing, sizeof(doing.missing));
+    if (boot->joiners != NULL) {
+        doing.at = COMM_AT_JOINING;
+        boot_joiners_missing(boot->joiners, doing.missing, sizeof(doing.missing));
         memcpy(out + bytes, doing.missing, strlen(doing.missing));
         bytes += strlen(doing.missing);
     } else if (boot->waits_for >= 0) {
@@ -131,10 +131,10 @@ int boot_tell_unpack(const comm_boot_t *boot, const unsigned char *data, size_t 
         return 0;
     uint32_t at = boot_get32(data + 8);
     int waits_for = (int)boot_get32(data + 12);
-    if (at > COMM_AT_GATE || waits_for < -1 || waits_for >= boot->size)
+    if (at > COMM_AT_JOINING || waits_for < -1 || waits_for >= boot->size)
         return 0;
     *doing = (comm_boot_doing_t){.at = (comm_boot_at_t)at, .waits_for = waits_for, .calls = {.seconds = -1}};
-    if (at == COMM_AT_GATE) {
+    if (at == COMM_AT_JOINING) {
         boot_copy_text(text, data + TELL_HEAD, bytes - TELL_HEAD);
         snprintf(doing->missing, sizeof(doing->missing), "%.*s", (int)sizeof(doing->missing) - 1, text);
     } else if (at == COMM_AT_CALLS) {
@@ -399,7 +399,7 @@ gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *te
     verdict_t verdict;
     gyre_status_t st = ask(boot, &root, BOOT_ABORT_JOB, deadline, &doing, &verdict);
     text[0] = '\0';
-    if (st == GYRE_OK && verdict == VERDICT_ANSWERED && doing.at == COMM_AT_GATE)
+    if (st == GYRE_OK && verdict == VERDICT_ANSWERED && doing.at == COMM_AT_JOINING)
         snprintf(text, bytes, "%s", doing.missing);
     return st;
 }

@@ -43,13 +43,13 @@ int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr)
 
 /* ---- opening and closing ------------------------------------------------------------------------------- */
 
-gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place)
+gyre_status_t boot_listener_open(comm_boot_t *boot, boot_place_t *place)
 {
     boot_addr_t mine = boot->own_addr;
     memset(place, 0, sizeof(*place));
     if (gethostname(place->host, sizeof(place->host) - 1) != 0 && errno != ENAMETOOLONG)
         log_info("gethostname: %s", strerror(errno));
-    if (boot->door.fd < 0) {
+    if (boot->listener.fd < 0) {
         if (mine.sa.sa_family == 0) { /* rank 0: the others know where its host is */
             boot_addr_t near;
             if (boot->edges_n > 0 && boot_addr_of(boot->edges[0].conn.fd, 0, &near) &&
@@ -61,7 +61,7 @@ gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place)
                 mine.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
             }
         }
-        gyre_status_t st = boot_listen_child(boot->root_text, &mine, &boot->door.fd);
+        gyre_status_t st = boot_listen_child(boot->root_text, &mine, &boot->listener.fd);
         if (st != GYRE_OK)
             return st;
         boot->own_addr = mine;
@@ -70,90 +70,90 @@ gyre_status_t boot_door_open(comm_boot_t *boot, boot_place_t *place)
     return GYRE_OK;
 }
 
-static void visitor_end(boot_visitor_t *visitor)
+static void contact_end(boot_contact_t *contact)
 {
-    boot_conn_close(&visitor->conn);
-    visitor->state = VISITOR_GONE;
+    boot_conn_close(&contact->conn);
+    contact->state = CONTACT_GONE;
 }
 
-void boot_door_close(comm_boot_t *boot)
+void boot_listener_close(comm_boot_t *boot)
 {
-    while (boot->visitors != NULL) {
-        boot_visitor_t *visitor = boot->visitors;
-        boot->visitors = visitor->next;
-        if (visitor->state == VISITOR_OPEN)
-            boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
-        boot_conn_close(&visitor->conn);
-        boot_buf_free(&visitor->steps);
-        free(visitor);
+    while (boot->contacts != NULL) {
+        boot_contact_t *contact = boot->contacts;
+        boot->contacts = contact->next;
+        if (contact->state == CONTACT_OPEN)
+            boot_contact_dismiss(boot, contact, BOOT_GOODBYE, "");
+        boot_conn_close(&contact->conn);
+        boot_buf_free(&contact->steps);
+        free(contact);
     }
-    boot_admit_close(&boot->door);
-    if (boot->door.fd >= 0)
-        close(boot->door.fd);
-    boot->door.fd = -1;
+    boot_admit_close(&boot->listener);
+    if (boot->listener.fd >= 0)
+        close(boot->listener.fd);
+    boot->listener.fd = -1;
 }
 
-static boot_visitor_t *visitor_new(comm_boot_t *boot)
+static boot_contact_t *contact_new(comm_boot_t *boot)
 {
-    boot_visitor_t *visitor = calloc(1, sizeof(*visitor));
-    if (visitor == NULL) {
+    boot_contact_t *contact = calloc(1, sizeof(*contact));
+    if (contact == NULL) {
         gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap connection");
         return NULL;
     }
-    visitor->conn.fd = -1;
-    visitor->rank = -1;
-    visitor->since = visitor->heard = base_now();
-    visitor->next = boot->visitors;
-    boot->visitors = visitor;
-    return visitor;
+    contact->conn.fd = -1;
+    contact->rank = -1;
+    contact->since = contact->heard = base_now();
+    contact->next = boot->contacts;
+    boot->contacts = contact;
+    return contact;
 }
 
-void boot_visitor_dismiss(comm_boot_t *boot, boot_visitor_t *visitor, boot_type_t word, const char *text)
+void boot_contact_dismiss(comm_boot_t *boot, boot_contact_t *contact, boot_type_t word, const char *text)
 {
     (void)boot;
-    if (visitor->state != VISITOR_OPEN) {
-        visitor_end(visitor);
+    if (contact->state != CONTACT_OPEN) {
+        contact_end(contact);
         return;
     }
-    if (boot_conn_send(&visitor->conn, word, text, strlen(text)) != GYRE_OK)
-        log_warning("bootstrap: cannot send rank %d an answer: %s", visitor->rank, text);
-    visitor->state = VISITOR_RETIRED;
-    visitor->deadline = base_now() + RETIRED_NS;
+    if (boot_conn_send(&contact->conn, word, text, strlen(text)) != GYRE_OK)
+        log_warning("bootstrap: cannot send rank %d an answer: %s", contact->rank, text);
+    contact->state = CONTACT_RETIRED;
+    contact->deadline = base_now() + RETIRED_NS;
 }
 
-void boot_visitor_promote(comm_boot_t *boot, boot_visitor_t *visitor, boot_edge_t *edge)
+void boot_contact_promote(comm_boot_t *boot, boot_contact_t *contact, boot_edge_t *edge)
 {
-    boot_edge_adopt(edge, &visitor->conn);
+    boot_edge_adopt(edge, &contact->conn);
     edge->heard = base_now();
     edge->left = 0;
-    edge->steps = visitor->steps;
-    memset(&visitor->steps, 0, sizeof(visitor->steps));
-    visitor->state = VISITOR_GONE;
+    edge->steps = contact->steps;
+    memset(&contact->steps, 0, sizeof(contact->steps));
+    contact->state = CONTACT_GONE;
     if (boot->watched)
         boot->poke(boot->poke_user); /* to poll it */
 }
 
-boot_visitor_t *boot_visitor_of_edge(comm_boot_t *boot, boot_edge_t *edge)
+boot_contact_t *boot_contact_of_edge(comm_boot_t *boot, boot_edge_t *edge)
 {
-    boot_visitor_t *visitor = visitor_new(boot);
-    if (visitor == NULL)
+    boot_contact_t *contact = contact_new(boot);
+    if (contact == NULL)
         return NULL;
-    boot_conn_move(&visitor->conn, &edge->conn);
-    visitor->rank = edge->rank;
-    visitor->hello.epoch = boot->epoch;
-    visitor->state = VISITOR_OPEN;
-    visitor->deadline = BASE_TIME_NEVER;
+    boot_conn_move(&contact->conn, &edge->conn);
+    contact->rank = edge->rank;
+    contact->hello.epoch = boot->epoch;
+    contact->state = CONTACT_OPEN;
+    contact->deadline = BASE_TIME_NEVER;
     edge->open = 0;
-    return visitor;
+    return contact;
 }
 
 /* The other end has gone without a last word. */
-static void visitor_lost(comm_boot_t *boot, boot_visitor_t *visitor, const char *how, int silent)
+static void contact_lost(comm_boot_t *boot, boot_contact_t *contact, const char *how, int silent)
 {
-    int rank = visitor->rank, counts = visitor->state == VISITOR_OPEN || visitor->ours;
-    counts = counts && visitor->state != VISITOR_RETIRED;
-    uint32_t epoch = visitor->hello.epoch;
-    visitor_end(visitor);
+    int rank = contact->rank, counts = contact->state == CONTACT_OPEN || contact->ours;
+    counts = counts && contact->state != CONTACT_RETIRED;
+    uint32_t epoch = contact->hello.epoch;
+    contact_end(contact);
     if (counts && rank >= 0 && epoch == boot->epoch && boot_place(boot, rank) >= 0)
         boot_note_death(boot, rank, how, silent);
 }
@@ -197,126 +197,126 @@ static int refused_by_icmp(int fd)
     return 0;
 }
 
-static void dial_again(comm_boot_t *boot, boot_visitor_t *visitor, int err)
+static void dial_again(comm_boot_t *boot, boot_contact_t *contact, int err)
 {
     char how[BOOT_TEXT];
-    if (err == ECONNREFUSED && refused_by_icmp(visitor->conn.fd))
+    if (err == ECONNREFUSED && refused_by_icmp(contact->conn.fd))
         err = EHOSTUNREACH; /* says nothing of the rank: it may live behind the firewall */
-    boot_conn_close(&visitor->conn);
+    boot_conn_close(&contact->conn);
     if (err == ECONNREFUSED) { /* its host answers for it */
-        visitor_lost(boot, visitor, "nobody listens where it did", 0);
+        contact_lost(boot, contact, "nobody listens where it did", 0);
         return;
     }
-    if (base_now() + RETRY_NS >= visitor->deadline) {
-        snprintf(how, sizeof(how), "silent for %.1f s (%s)", (double)(base_now() - visitor->since) * 1e-9,
+    if (base_now() + RETRY_NS >= contact->deadline) {
+        snprintf(how, sizeof(how), "silent for %.1f s (%s)", (double)(base_now() - contact->since) * 1e-9,
                  strerror(err));
-        visitor_lost(boot, visitor, how, 1);
+        contact_lost(boot, contact, how, 1);
         return;
     }
-    visitor->state = VISITOR_DIALLING;
-    visitor->retry = base_now() + RETRY_NS;
+    contact->state = CONTACT_DIALLING;
+    contact->retry = base_now() + RETRY_NS;
 }
 
-static void dial(comm_boot_t *boot, boot_visitor_t *visitor)
+static void dial(comm_boot_t *boot, boot_contact_t *contact)
 {
-    const boot_addr_t *addr = &visitor->addr;
+    const boot_addr_t *addr = &contact->addr;
     int fd = socket(addr->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    visitor->retry = 0;
+    contact->retry = 0;
     if (fd < 0) {
-        dial_again(boot, visitor, errno);
+        dial_again(boot, contact, errno);
         return;
     }
     boot_socket_tune(fd);
     keep_icmp(fd, addr->sa.sa_family, 1);
-    boot_conn_open(&visitor->conn, fd);
-    boot_addr_text(addr, visitor->conn.where);
+    boot_conn_open(&contact->conn, fd);
+    boot_addr_text(addr, contact->conn.where);
     if (connect(fd, &addr->sa, boot_addr_len(addr)) != 0 && errno != EINPROGRESS && errno != EINTR)
-        dial_again(boot, visitor, errno);
+        dial_again(boot, contact, errno);
 }
 
-boot_visitor_t *boot_door_dial(comm_boot_t *boot, int rank, boot_role_t role)
+boot_contact_t *boot_listener_dial(comm_boot_t *boot, int rank, boot_role_t role)
 {
-    boot_visitor_t *visitor = visitor_new(boot);
-    if (visitor == NULL)
+    boot_contact_t *contact = contact_new(boot);
+    if (contact == NULL)
         return NULL;
-    visitor->state = VISITOR_DIALLING;
-    visitor->ours = 1;
-    visitor->rank = rank;
-    visitor->hello = (boot_hello_t){role, boot->rank, boot->size, rank, boot->epoch};
-    visitor->deadline = visitor->since + boot_patience(boot);
-    if (boot_where(boot, rank, &visitor->addr))
-        dial(boot, visitor);
+    contact->state = CONTACT_DIALLING;
+    contact->ours = 1;
+    contact->rank = rank;
+    contact->hello = (boot_hello_t){role, boot->rank, boot->size, rank, boot->epoch};
+    contact->deadline = contact->since + boot_patience(boot);
+    if (boot_where(boot, rank, &contact->addr))
+        dial(boot, contact);
     else
-        visitor_lost(boot, visitor, "it never said where it can be reached", 1);
+        contact_lost(boot, contact, "it never said where it can be reached", 1);
     if (boot->watched)
         boot->poke(boot->poke_user);
-    return visitor;
+    return contact;
 }
 
 /* connect(2) has come to an end. */
-static void dialled(comm_boot_t *boot, boot_visitor_t *visitor)
+static void dialled(comm_boot_t *boot, boot_contact_t *contact)
 {
     int err = 0;
     socklen_t bytes = sizeof(err);
-    if (getsockopt(visitor->conn.fd, SOL_SOCKET, SO_ERROR, &err, &bytes) != 0)
+    if (getsockopt(contact->conn.fd, SOL_SOCKET, SO_ERROR, &err, &bytes) != 0)
         err = errno;
     if (err != 0) {
-        dial_again(boot, visitor, err);
+        dial_again(boot, contact, err);
         return;
     }
-    keep_icmp(visitor->conn.fd, visitor->addr.sa.sa_family, 0);
-    boot_hello_make(&visitor->hello, visitor->hello_text);
-    if (!boot_buf_add(&visitor->conn.out, visitor->hello_text, BOOT_HELLO_BYTES)) {
-        dial_again(boot, visitor, ENOMEM);
+    keep_icmp(contact->conn.fd, contact->addr.sa.sa_family, 0);
+    boot_hello_make(&contact->hello, contact->hello_text);
+    if (!boot_buf_add(&contact->conn.out, contact->hello_text, BOOT_HELLO_BYTES)) {
+        dial_again(boot, contact, ENOMEM);
         return;
     }
-    boot_conn_flush(&visitor->conn);
-    visitor->state = VISITOR_ASKED;
+    boot_conn_flush(&contact->conn);
+    contact->state = CONTACT_ASKED;
 }
 
-static void visitor_open(boot_visitor_t *visitor)
+static void contact_open(boot_contact_t *contact)
 {
-    visitor->state = VISITOR_OPEN;
-    visitor->heard = base_now();
-    visitor->deadline = BASE_TIME_NEVER;
+    contact->state = CONTACT_OPEN;
+    contact->heard = base_now();
+    contact->deadline = BASE_TIME_NEVER;
 }
 
 /* The answer to our hello. */
-static int dialled_step(comm_boot_t *boot, boot_visitor_t *visitor)
+static int dialled_step(comm_boot_t *boot, boot_contact_t *contact)
 {
-    boot_conn_t *conn = &visitor->conn;
+    boot_conn_t *conn = &contact->conn;
     unsigned char proof[BOOT_PROOF_BYTES];
     if (boot_buf_len(&conn->in) < BOOT_CHALLENGE_BYTES)
         return 0;
-    if (!boot_challenge_answer(boot->auth_key, visitor->hello_text, conn->in.data + conn->in.from, conn,
+    if (!boot_challenge_answer(boot->auth_key, contact->hello_text, conn->in.data + conn->in.from, conn,
                                proof)) {
-        visitor_lost(boot, visitor, "somebody else listens where it did", 0);
+        contact_lost(boot, contact, "somebody else listens where it did", 0);
         return 1;
     }
     conn->in.from += BOOT_CHALLENGE_BYTES;
     if (!boot_buf_add(&conn->out, proof, sizeof(proof))) {
-        dial_again(boot, visitor, ENOMEM);
+        dial_again(boot, contact, ENOMEM);
         return 1;
     }
     boot_conn_flush(conn);
-    visitor_open(visitor);
+    contact_open(contact);
     boot->past_messages += BOOT_HANDSHAKE_MESSAGES;
-    boot_shrink_opened(boot, visitor);
+    boot_shrink_opened(boot, contact);
     return 1;
 }
 
 /* ---- what a peer that has proved the secret may be ---------------------------------------------- */
 
-static void admit(comm_boot_t *boot, boot_stranger_t *peer, void (*meet)(comm_boot_t *, boot_visitor_t *))
+static void admit(comm_boot_t *boot, boot_stranger_t *peer, void (*meet)(comm_boot_t *, boot_contact_t *))
 {
-    boot_visitor_t *visitor = visitor_new(boot);
-    if (visitor == NULL)
+    boot_contact_t *contact = contact_new(boot);
+    if (contact == NULL)
         return;
-    boot_conn_move(&visitor->conn, &peer->conn);
-    visitor->hello = peer->hello;
-    visitor->since = peer->since;
-    visitor_open(visitor);
-    meet(boot, visitor);
+    boot_conn_move(&contact->conn, &peer->conn);
+    contact->hello = peer->hello;
+    contact->since = peer->since;
+    contact_open(contact);
+    meet(boot, contact);
 }
 
 static void admit_member(void *user, boot_stranger_t *peer)
@@ -340,169 +340,169 @@ static const boot_admit_rules_t rules = {.most = STRANGERS_MAX,
                                                  {BOOT_ROLE_NEW, admit_newcomer}},
                                          .others = no_place};
 
-void boot_door_init(comm_boot_t *boot)
+void boot_listener_init(comm_boot_t *boot)
 {
-    boot_admit_open(&boot->door, boot, &rules, boot, -1);
+    boot_admit_open(&boot->listener, boot, &rules, boot, -1);
 }
 
 /* ---- receiving ----------------------------------------------------------------------------------------- */
 
-/* One message of a visitor, of whatever state; 0: more bytes are needed. */
-static int visitor_step(comm_boot_t *boot, boot_visitor_t *visitor)
+/* One message of a contact, of whatever state; 0: more bytes are needed. */
+static int contact_step(comm_boot_t *boot, boot_contact_t *contact)
 {
     boot_message_t m;
     const char *why = "";
     int next;
-    switch (visitor->state) {
-    case VISITOR_ASKED:
-        return dialled_step(boot, visitor);
-    case VISITOR_OPEN:
-    case VISITOR_RETIRED:
-        next = boot_conn_next(&visitor->conn, &m, &why);
+    switch (contact->state) {
+    case CONTACT_ASKED:
+        return dialled_step(boot, contact);
+    case CONTACT_OPEN:
+    case CONTACT_RETIRED:
+        next = boot_conn_next(&contact->conn, &m, &why);
         if (next < 0) {
-            boot_refuse(&boot->door.refused, BOOT_REFUSED_GARBLED, "bootstrap", visitor->conn.where, why);
-            visitor_lost(boot, visitor, "its bootstrap connection is garbled", 0);
-        } else if (next == 1 && visitor->state == VISITOR_OPEN) {
-            boot_shrink_said(boot, visitor, &m);
+            boot_refuse(&boot->listener.refused, BOOT_REFUSED_GARBLED, "bootstrap", contact->conn.where, why);
+            contact_lost(boot, contact, "its bootstrap connection is garbled", 0);
+        } else if (next == 1 && contact->state == CONTACT_OPEN) {
+            boot_shrink_said(boot, contact, &m);
         } else if (next == 1 && m.type == BOOT_GOODBYE) {
-            visitor_end(visitor); /* both have said their last word */
+            contact_end(contact); /* both have said their last word */
         }
         return next != 0;
-    case VISITOR_DIALLING:
-    case VISITOR_GONE:
+    case CONTACT_DIALLING:
+    case CONTACT_GONE:
         break;
     }
     return 0;
 }
 
-static void visitor_closed(comm_boot_t *boot, boot_visitor_t *visitor, boot_read_t got, int err)
+static void contact_closed(comm_boot_t *boot, boot_contact_t *contact, boot_read_t got, int err)
 {
     char how[BOOT_TEXT];
-    if (visitor->state == VISITOR_ASKED) {
-        dial_again(boot, visitor, got == BOOT_READ_EOF ? ECONNRESET : err);
-    } else if (visitor->state == VISITOR_OPEN && got == BOOT_READ_EOF) {
-        visitor_lost(boot, visitor, "its connection closed", 0);
-    } else if (visitor->state == VISITOR_OPEN) {
+    if (contact->state == CONTACT_ASKED) {
+        dial_again(boot, contact, got == BOOT_READ_EOF ? ECONNRESET : err);
+    } else if (contact->state == CONTACT_OPEN && got == BOOT_READ_EOF) {
+        contact_lost(boot, contact, "its connection closed", 0);
+    } else if (contact->state == CONTACT_OPEN) {
         snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(err));
-        visitor_lost(boot, visitor, how, err == ETIMEDOUT || err == EHOSTUNREACH);
-    } else if (visitor->state == VISITOR_RETIRED) {
-        visitor_end(visitor);
+        contact_lost(boot, contact, how, err == ETIMEDOUT || err == EHOSTUNREACH);
+    } else if (contact->state == CONTACT_RETIRED) {
+        contact_end(contact);
     }
 }
 
-void boot_door_handle(comm_boot_t *boot, boot_visitor_t *visitor, const struct pollfd *poll)
+void boot_listener_handle(comm_boot_t *boot, boot_contact_t *contact, const struct pollfd *poll)
 {
     const short revents = poll->revents;
     if (revents == 0)
         return;
-    if (visitor == NULL) {
-        int err = boot_admit_handle(&boot->door, poll);
+    if (contact == NULL) {
+        int err = boot_admit_handle(&boot->listener, poll);
         if (err != 0)
             log_warning("bootstrap: a connection cannot be accepted: %s (ulimit -n)", strerror(err));
         pthread_cond_broadcast(&boot->moved);
         return;
     }
-    if (visitor->state == VISITOR_GONE || visitor->conn.fd < 0)
+    if (contact->state == CONTACT_GONE || contact->conn.fd < 0)
         return;
-    if (visitor->state == VISITOR_DIALLING) {
-        dialled(boot, visitor);
+    if (contact->state == CONTACT_DIALLING) {
+        dialled(boot, contact);
         return;
     }
     if (revents & POLLOUT)
-        boot_conn_flush(&visitor->conn);
+        boot_conn_flush(&contact->conn);
     if (revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) {
-        size_t limit = visitor->state == VISITOR_ASKED ? BOOT_CHALLENGE_BYTES : RECEIVE_LIMIT;
-        boot_read_t got = boot_conn_read(&visitor->conn, limit);
+        size_t limit = contact->state == CONTACT_ASKED ? BOOT_CHALLENGE_BYTES : RECEIVE_LIMIT;
+        boot_read_t got = boot_conn_read(&contact->conn, limit);
         int err = errno;
         if (got == BOOT_READ_SOME)
-            visitor->heard = base_now();
-        while (visitor->state != VISITOR_GONE && visitor_step(boot, visitor))
+            contact->heard = base_now();
+        while (contact->state != CONTACT_GONE && contact_step(boot, contact))
             ;
-        if (visitor->state != VISITOR_GONE && (got == BOOT_READ_EOF || got == BOOT_READ_ERROR))
-            visitor_closed(boot, visitor, got, err);
+        if (contact->state != CONTACT_GONE && (got == BOOT_READ_EOF || got == BOOT_READ_ERROR))
+            contact_closed(boot, contact, got, err);
     }
     pthread_cond_broadcast(&boot->moved);
 }
 
 /* ---- the watcher's loop -------------------------------------------------------------------------------- */
 
-int boot_door_count(const comm_boot_t *boot)
+int boot_listener_count(const comm_boot_t *boot)
 {
-    int n = boot_admit_count(&boot->door);
-    for (const boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+    int n = boot_admit_count(&boot->listener);
+    for (const boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
         n++;
     return n;
 }
 
-int boot_door_polls(comm_boot_t *boot, struct pollfd *polls, boot_visitor_t **visitors, int room)
+int boot_listener_polls(comm_boot_t *boot, struct pollfd *polls, boot_contact_t **contacts, int room)
 {
-    int n = boot_admit_polls(&boot->door, polls, room);
+    int n = boot_admit_polls(&boot->listener, polls, room);
     for (int i = 0; i < n; i++)
-        visitors[i] = NULL;
-    for (boot_visitor_t *v = boot->visitors; v != NULL && n < room; v = v->next) {
-        if (v->state == VISITOR_GONE || v->conn.fd < 0)
+        contacts[i] = NULL;
+    for (boot_contact_t *v = boot->contacts; v != NULL && n < room; v = v->next) {
+        if (v->state == CONTACT_GONE || v->conn.fd < 0)
             continue;
-        short events = v->state == VISITOR_DIALLING ? POLLOUT : POLLIN;
+        short events = v->state == CONTACT_DIALLING ? POLLOUT : POLLIN;
         polls[n] = (struct pollfd){.fd = v->conn.fd, .events = events};
         if (boot_conn_unsent(&v->conn))
             polls[n].events |= POLLOUT;
-        visitors[n++] = v;
+        contacts[n++] = v;
     }
     return n;
 }
 
-static void visitor_overdue(comm_boot_t *boot, boot_visitor_t *visitor, base_time_t now)
+static void contact_overdue(comm_boot_t *boot, boot_contact_t *contact, base_time_t now)
 {
     char how[BOOT_TEXT];
-    if (visitor->state == VISITOR_RETIRED) {
-        visitor_end(visitor);
+    if (contact->state == CONTACT_RETIRED) {
+        contact_end(contact);
     } else {
-        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - visitor->since) * 1e-9);
-        visitor_lost(boot, visitor, how, 1);
+        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - contact->since) * 1e-9);
+        contact_lost(boot, contact, how, 1);
     }
 }
 
 /* Beats on an open visit and finds out whether the other side does; returns when to look again. */
-static base_time_t visitor_beat(comm_boot_t *boot, boot_visitor_t *visitor, base_time_t now)
+static base_time_t contact_beat(comm_boot_t *boot, boot_contact_t *contact, base_time_t now)
 {
     base_time_t every = boot->silence / 4;
-    if (boot->silence == 0 || visitor->state != VISITOR_OPEN)
+    if (boot->silence == 0 || contact->state != CONTACT_OPEN)
         return BASE_TIME_NEVER;
-    if (now - visitor->heard >= boot->silence) {
+    if (now - contact->heard >= boot->silence) {
         char how[BOOT_TEXT];
-        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - visitor->heard) * 1e-9);
-        if (boot_conn_send(&visitor->conn, BOOT_EXPELLED, how, strlen(how)) != GYRE_OK)
-            log_warning("bootstrap: rank %d cannot be sent the news that it counts as dead", visitor->rank);
-        visitor_lost(boot, visitor, how, 1);
+        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - contact->heard) * 1e-9);
+        if (boot_conn_send(&contact->conn, BOOT_EXPELLED, how, strlen(how)) != GYRE_OK)
+            log_warning("bootstrap: rank %d cannot be sent the news that it counts as dead", contact->rank);
+        contact_lost(boot, contact, how, 1);
         return BASE_TIME_NEVER;
     }
-    if (now - visitor->spoke >= every) {
-        if (boot_conn_send(&visitor->conn, BOOT_BEAT, NULL, 0) != GYRE_OK)
-            log_warning("bootstrap: no memory for a heartbeat to rank %d", visitor->rank);
-        visitor->spoke = now;
+    if (now - contact->spoke >= every) {
+        if (boot_conn_send(&contact->conn, BOOT_BEAT, NULL, 0) != GYRE_OK)
+            log_warning("bootstrap: no memory for a heartbeat to rank %d", contact->rank);
+        contact->spoke = now;
     }
-    base_time_t limit = visitor->heard + boot->silence;
-    return limit < visitor->spoke + every ? limit : visitor->spoke + every;
+    base_time_t limit = contact->heard + boot->silence;
+    return limit < contact->spoke + every ? limit : contact->spoke + every;
 }
 
-base_time_t boot_door_tick(comm_boot_t *boot, base_time_t now)
+base_time_t boot_listener_tick(comm_boot_t *boot, base_time_t now)
 {
-    base_time_t next = boot_admit_tick(&boot->door, now);
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
-        if (v->state == VISITOR_DIALLING && v->retry != 0 && v->retry <= now)
+    base_time_t next = boot_admit_tick(&boot->listener, now);
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next) {
+        if (v->state == CONTACT_DIALLING && v->retry != 0 && v->retry <= now)
             dial(boot, v);
-        if (v->state != VISITOR_GONE && v->deadline <= now)
-            visitor_overdue(boot, v, now);
-        if (v->state == VISITOR_GONE)
+        if (v->state != CONTACT_GONE && v->deadline <= now)
+            contact_overdue(boot, v, now);
+        if (v->state == CONTACT_GONE)
             continue;
-        base_time_t beat = visitor_beat(boot, v, now);
+        base_time_t beat = contact_beat(boot, v, now);
         next = beat < next ? beat : next;
         next = v->deadline < next ? v->deadline : next;
         next = v->retry != 0 && v->retry < next ? v->retry : next;
     }
-    for (boot_visitor_t **at = &boot->visitors; *at != NULL;) {
-        boot_visitor_t *v = *at;
-        if (v->state == VISITOR_GONE) {
+    for (boot_contact_t **at = &boot->contacts; *at != NULL;) {
+        boot_contact_t *v = *at;
+        if (v->state == CONTACT_GONE) {
             *at = v->next;
             boot_buf_free(&v->steps);
             free(v);
@@ -513,17 +513,17 @@ base_time_t boot_door_tick(comm_boot_t *boot, base_time_t now)
     return next;
 }
 
-void boot_door_rested(comm_boot_t *boot, base_time_t now)
+void boot_listener_rested(comm_boot_t *boot, base_time_t now)
 {
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
         v->heard = now;
 }
 
-boot_visitor_t *boot_door_find(comm_boot_t *boot, int rank, boot_role_t role, int ours)
+boot_contact_t *boot_listener_find(comm_boot_t *boot, int rank, boot_role_t role, int ours)
 {
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
         if (v->rank == rank && v->ours == ours && (boot_role_t)v->hello.role == role &&
-            v->hello.epoch == boot->epoch && v->state != VISITOR_GONE && v->state != VISITOR_RETIRED)
+            v->hello.epoch == boot->epoch && v->state != CONTACT_GONE && v->state != CONTACT_RETIRED)
             return v;
     return NULL;
 }

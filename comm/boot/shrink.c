@@ -29,30 +29,30 @@ static int is_dead(const comm_boot_t *boot, int rank)
     return boot_death_of(boot, rank) != NULL;
 }
 
-/* ---- what visitors say (the watcher's thread) ---------------------------------------------------------- */
+/* ---- what contacts say (the watcher's thread) ---------------------------------------------------------- */
 
-static void tell_view(comm_boot_t *boot, boot_visitor_t *visitor)
+static void tell_view(comm_boot_t *boot, boot_contact_t *contact)
 {
-    if (boot_conn_send(&visitor->conn, BOOT_VIEW, boot->view.data + boot->view.from,
+    if (boot_conn_send(&contact->conn, BOOT_VIEW, boot->view.data + boot->view.from,
                        boot_buf_len(&boot->view)) != GYRE_OK)
-        log_warning("bootstrap: cannot send rank %d the new membership", visitor->rank);
-    boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
+        log_warning("bootstrap: cannot send rank %d the new membership", contact->rank);
+    boot_contact_dismiss(boot, contact, BOOT_GOODBYE, "");
 }
 
-static void expel(comm_boot_t *boot, boot_visitor_t *visitor)
+static void expel(comm_boot_t *boot, boot_contact_t *contact)
 {
     char text[2 * BOOT_TEXT];
-    const boot_death_t *death = boot_death_of(boot, visitor->rank);
+    const boot_death_t *death = boot_death_of(boot, contact->rank);
     if (death != NULL && !death->left)
         snprintf(text, sizeof(text), "rank %d took it for dead: %s", boot->rank, death->how);
     else
         snprintf(text, sizeof(text), "the others went on without it");
     text[BOOT_TEXT - 1] = '\0';
-    boot_visitor_dismiss(boot, visitor, BOOT_EXPELLED, text);
+    boot_contact_dismiss(boot, contact, BOOT_EXPELLED, text);
 }
 
 /* Sends the dead ranks that we know to the rank that we dialled, for its agreement or for ours. */
-static void tell_deaths(comm_boot_t *boot, boot_visitor_t *visitor)
+static void tell_deaths(comm_boot_t *boot, boot_contact_t *contact)
 {
     unsigned char frame[BOOT_DEATH_BYTES];
     for (int i = 0; i < boot->deaths_n; i++) {
@@ -60,45 +60,45 @@ static void tell_deaths(comm_boot_t *boot, boot_visitor_t *visitor)
         if (boot_place(boot, death->rank) < 0)
             continue;
         size_t bytes = boot_death_pack(death, frame);
-        if (boot_conn_send(&visitor->conn, death->left ? BOOT_LEFT : BOOT_DEAD, frame, bytes) != GYRE_OK)
-            log_warning("bootstrap: cannot send rank %d the news that rank %d is dead", visitor->rank,
+        if (boot_conn_send(&contact->conn, death->left ? BOOT_LEFT : BOOT_DEAD, frame, bytes) != GYRE_OK)
+            log_warning("bootstrap: cannot send rank %d the news that rank %d is dead", contact->rank,
                         death->rank);
     }
 }
 
-void boot_shrink_opened(comm_boot_t *boot, boot_visitor_t *visitor)
+void boot_shrink_opened(comm_boot_t *boot, boot_contact_t *contact)
 {
-    if (visitor->hello.role == BOOT_ROLE_RALLY)
-        tell_deaths(boot, visitor);
+    if (contact->hello.role == BOOT_ROLE_RALLY)
+        tell_deaths(boot, contact);
 }
 
-void boot_shrink_no_place(comm_boot_t *boot, boot_visitor_t *visitor)
+void boot_shrink_no_place(comm_boot_t *boot, boot_contact_t *contact)
 {
-    boot_visitor_dismiss(boot, visitor, BOOT_REJECT,
+    boot_contact_dismiss(boot, contact, BOOT_REJECT,
                          "this rank has no place for it: newcomers are let in by the job's lowest rank "
                          "(gyre_comm_address)");
 }
 
-void boot_shrink_newcomer(comm_boot_t *boot, boot_visitor_t *visitor)
+void boot_shrink_newcomer(comm_boot_t *boot, boot_contact_t *contact)
 {
     if (boot->place != 0) /* else it waits for grow.c */
-        boot_shrink_no_place(boot, visitor);
+        boot_shrink_no_place(boot, contact);
 }
 
-void boot_shrink_member(comm_boot_t *boot, boot_visitor_t *visitor)
+void boot_shrink_member(comm_boot_t *boot, boot_contact_t *contact)
 {
-    const boot_hello_t *h = &visitor->hello;
+    const boot_hello_t *h = &contact->hello;
     int known =
         h->rank >= 0 && (h->rank < boot->size || h->epoch > boot->epoch); /* a newcomer ahead of us? */
     if (!known || h->rank == boot->rank || h->wanted != boot->rank) {
-        boot_shrink_no_place(boot, visitor);
+        boot_shrink_no_place(boot, contact);
         return;
     }
-    visitor->rank = h->rank;
+    contact->rank = h->rank;
     if (is_dead(boot, h->rank) || (h->epoch < boot->epoch && boot_place(boot, h->rank) < 0))
-        expel(boot, visitor);
+        expel(boot, contact);
     else if (h->epoch < boot->epoch)
-        tell_view(boot, visitor); /* it has missed that */
+        tell_view(boot, contact); /* it has missed that */
 }
 
 static int view_is_sane(const unsigned char *data, size_t bytes)
@@ -133,10 +133,10 @@ int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t b
     return view_is_sane(data, bytes) && boot_shrink_keep(boot, data, bytes);
 }
 
-static void take_view(comm_boot_t *boot, const boot_visitor_t *visitor, const boot_message_t *m)
+static void take_view(comm_boot_t *boot, const boot_contact_t *contact, const boot_message_t *m)
 {
     if (!view_is_sane(m->data, m->bytes)) {
-        log_warning("bootstrap: rank %d sent a malformed membership", visitor->rank);
+        log_warning("bootstrap: rank %d sent a malformed membership", contact->rank);
         return;
     }
     if (boot_get32(m->data) > boot->epoch && boot_get32(m->data) > boot->view_epoch &&
@@ -144,24 +144,24 @@ static void take_view(comm_boot_t *boot, const boot_visitor_t *visitor, const bo
         log_error("bootstrap: no memory for a new membership");
 }
 
-void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_message_t *m)
+void boot_shrink_said(comm_boot_t *boot, boot_contact_t *contact, const boot_message_t *m)
 {
     switch (m->type) {
     case BOOT_BEAT:
         return;
     case BOOT_RALLY:
-        visitor->rallied = 1;
+        contact->rallied = 1;
         return;
     case BOOT_JOIN:
-        if (visitor->hello.role != BOOT_ROLE_NEW || m->bytes != sizeof(visitor->place))
+        if (contact->hello.role != BOOT_ROLE_NEW || m->bytes != sizeof(contact->place))
             break;
-        memcpy(&visitor->place, m->data, sizeof(visitor->place));
-        visitor->rallied = 1;
+        memcpy(&contact->place, m->data, sizeof(contact->place));
+        contact->rallied = 1;
         return;
     case BOOT_UP:
-        if (visitor->hello.role == BOOT_ROLE_MEMBER && !visitor->ours) {
-            if (!boot_step_keep(&visitor->steps, m))
-                boot_note_death(boot, visitor->rank, "no memory here for its messages", 0);
+        if (contact->hello.role == BOOT_ROLE_MEMBER && !contact->ours) {
+            if (!boot_step_keep(&contact->steps, m))
+                boot_note_death(boot, contact->rank, "no memory here for its messages", 0);
             return;
         }
         break;
@@ -175,24 +175,24 @@ void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_mes
         boot_take_left(boot, NULL, m);
         return;
     case BOOT_VIEW:
-        take_view(boot, visitor, m);
+        take_view(boot, contact, m);
         return;
     case BOOT_EXPELLED:
         boot_take_expelled(boot, NULL, m);
-        boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
+        boot_contact_dismiss(boot, contact, BOOT_GOODBYE, "");
         return;
     case BOOT_REJECT:
         boot_copy_text(boot->refusal, m->data, m->bytes);
-        boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
+        boot_contact_dismiss(boot, contact, BOOT_GOODBYE, "");
         return;
     case BOOT_GOODBYE:
-        boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
+        boot_contact_dismiss(boot, contact, BOOT_GOODBYE, "");
         return;
     default:
         break;
     }
-    log_warning("bootstrap: rank %d sent an unexpected message of type %d at the door", visitor->rank,
-                (int)m->type);
+    log_warning("bootstrap: rank %d sent an unexpected message of type %d over a connection outside the tree",
+                contact->rank, (int)m->type);
 }
 
 /* ---- agreeing (the caller's thread) -------------------------------------------------------------------- */
@@ -208,10 +208,10 @@ static int candidate(const comm_boot_t *boot)
 /* Makes sure that somebody finds out whether `rank` lives. */
 static gyre_status_t dial_once(comm_boot_t *boot, int rank)
 {
-    if (boot_door_find(boot, rank, BOOT_ROLE_RALLY, 1) != NULL ||
-        boot_door_find(boot, rank, BOOT_ROLE_RALLY, 0) != NULL)
+    if (boot_listener_find(boot, rank, BOOT_ROLE_RALLY, 1) != NULL ||
+        boot_listener_find(boot, rank, BOOT_ROLE_RALLY, 0) != NULL)
         return GYRE_OK;
-    return boot_door_dial(boot, rank, BOOT_ROLE_RALLY) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
+    return boot_listener_dial(boot, rank, BOOT_ROLE_RALLY) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
 }
 
 /* It lives, and yet everybody else goes on without it. */
@@ -221,33 +221,33 @@ static void did_not_come(comm_boot_t *boot, int rank, const rally_t *rally)
     snprintf(how, sizeof(how), "did not come to gyre_comm_shrink within %.3g s", (double)rally->limit * 1e-9);
     boot_note_death(boot, rank, how, 1);
     for (int ours = 0; ours < 2; ours++) {
-        boot_visitor_t *visitor = boot_door_find(boot, rank, BOOT_ROLE_RALLY, ours);
-        if (visitor != NULL)
-            expel(boot, visitor);
+        boot_contact_t *contact = boot_listener_find(boot, rank, BOOT_ROLE_RALLY, ours);
+        if (contact != NULL)
+            expel(boot, contact);
     }
 }
 
 /* Waits for the decision of a lower rank. */
 static gyre_status_t follow(comm_boot_t *boot, int leader, const rally_t *rally)
 {
-    boot_visitor_t *visitor = boot_door_find(boot, leader, BOOT_ROLE_RALLY, 1);
-    if (base_now() - rally->began >= rally->limit && (visitor == NULL || !visitor->rallied)) {
+    boot_contact_t *contact = boot_listener_find(boot, leader, BOOT_ROLE_RALLY, 1);
+    if (base_now() - rally->began >= rally->limit && (contact == NULL || !contact->rallied)) {
         did_not_come(boot, leader, rally);
         return GYRE_OK;
     }
     /* If it does not answer, others may not, either: all are dialled side by side, rather than one after
      * the other. */
-    if (base_now() - rally->began > SLOW_NS && (visitor == NULL || visitor->state != VISITOR_OPEN))
+    if (base_now() - rally->began > SLOW_NS && (contact == NULL || contact->state != CONTACT_OPEN))
         for (int p = 0; p < boot->members_n && p < AT_ONCE; p++) {
             int rank = boot_member(boot, p);
             if (rank != boot->rank && !is_dead(boot, rank) && dial_once(boot, rank) != GYRE_OK)
                 return GYRE_ERR_NO_MEMORY;
         }
-    if (visitor == NULL)
-        return boot_door_dial(boot, leader, BOOT_ROLE_RALLY) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
-    if (visitor->state == VISITOR_OPEN && !visitor->told) {
-        visitor->told = 1;
-        return boot_conn_send(&visitor->conn, BOOT_RALLY, NULL, 0);
+    if (contact == NULL)
+        return boot_listener_dial(boot, leader, BOOT_ROLE_RALLY) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
+    if (contact->state == CONTACT_OPEN && !contact->told) {
+        contact->told = 1;
+        return boot_conn_send(&contact->conn, BOOT_RALLY, NULL, 0);
     }
     return GYRE_OK;
 }
@@ -286,9 +286,9 @@ static gyre_status_t decide(comm_boot_t *boot)
     gyre_status_t st = check_quorum(boot, left);
     if (st != GYRE_OK) {
         snprintf(boot->refusal, sizeof(boot->refusal), "%.255s", gyre_last_error());
-        for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next)
-            if (v->state == VISITOR_OPEN && v->rallied && v->hello.epoch == boot->epoch)
-                boot_visitor_dismiss(boot, v, BOOT_REJECT, boot->refusal);
+        for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
+            if (v->state == CONTACT_OPEN && v->rallied && v->hello.epoch == boot->epoch)
+                boot_contact_dismiss(boot, v, BOOT_REJECT, boot->refusal);
         return st;
     }
     uint32_t head[3] = {boot->epoch + 1, (uint32_t)boot->size, (uint32_t)left};
@@ -308,22 +308,22 @@ static gyre_status_t decide(comm_boot_t *boot)
 
 /* What is known of a member. */
 typedef struct {
-    boot_visitor_t *visitor; /* it has come; NULL: it has not */
+    boot_contact_t *contact; /* it has come; NULL: it has not */
     int dead, dialled;
 } seat_t;
 
 /* seats: [members_n], zeroed. In one pass over all that have come: a leader looks whenever somebody comes. */
 static void take_seats(const comm_boot_t *boot, seat_t *seats)
 {
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next) {
         int place = v->hello.role == BOOT_ROLE_RALLY && v->hello.epoch == boot->epoch &&
-                            v->state != VISITOR_GONE && v->state != VISITOR_RETIRED
+                            v->state != CONTACT_GONE && v->state != CONTACT_RETIRED
                         ? boot_place(boot, v->rank)
                         : -1;
         if (place >= 0 && v->ours)
             seats[place].dialled = 1;
-        else if (place >= 0 && seats[place].visitor == NULL)
-            seats[place].visitor = v;
+        else if (place >= 0 && seats[place].contact == NULL)
+            seats[place].contact = v;
     }
     for (int i = 0; i < boot->deaths_n; i++) {
         int place = boot_place(boot, boot->deaths[i].rank);
@@ -336,22 +336,22 @@ static void take_seats(const comm_boot_t *boot, seat_t *seats)
 static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_time_t now, int rank,
                                 const seat_t *seat, int *missing)
 {
-    boot_visitor_t *visitor = seat->visitor;
-    if (visitor != NULL && visitor->rallied &&
-        !visitor->told) { /* it need not wonder whether this rank leads */
-        visitor->told = 1;
-        if (boot_conn_send(&visitor->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
+    boot_contact_t *contact = seat->contact;
+    if (contact != NULL && contact->rallied &&
+        !contact->told) { /* it need not wonder whether this rank leads */
+        contact->told = 1;
+        if (boot_conn_send(&contact->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
             return GYRE_ERR_NO_MEMORY;
     }
-    if (rank == boot->rank || seat->dead || (visitor != NULL && visitor->rallied))
+    if (rank == boot->rank || seat->dead || (contact != NULL && contact->rallied))
         return GYRE_OK;
     if (now - rally->began >= rally->limit) {
         did_not_come(boot, rank, rally);
         return GYRE_OK;
     }
     ++*missing;
-    if (now - rally->began > GRACE_NS && visitor == NULL && !seat->dialled &&
-        boot_door_dial(boot, rank, BOOT_ROLE_RALLY) == NULL)
+    if (now - rally->began > GRACE_NS && contact == NULL && !seat->dialled &&
+        boot_listener_dial(boot, rank, BOOT_ROLE_RALLY) == NULL)
         return GYRE_ERR_NO_MEMORY;
     return GYRE_OK;
 }
@@ -379,8 +379,8 @@ static void list_missing(comm_boot_t *boot, char *text, size_t bytes)
     text[0] = '\0';
     for (int p = 0; p < boot->members_n && used + 16 < bytes; p++) {
         int rank = boot_member(boot, p);
-        const boot_visitor_t *visitor = boot_door_find(boot, rank, BOOT_ROLE_RALLY, 0);
-        if (rank != boot->rank && !is_dead(boot, rank) && (visitor == NULL || !visitor->rallied))
+        const boot_contact_t *contact = boot_listener_find(boot, rank, BOOT_ROLE_RALLY, 0);
+        if (rank != boot->rank && !is_dead(boot, rank) && (contact == NULL || !contact->rallied))
             used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? ", " : "", rank);
     }
 }
@@ -434,9 +434,9 @@ static void retire_edges(comm_boot_t *boot)
     for (int i = 0; i < boot->edges_n; i++) {
         boot_edge_t *edge = &boot->edges[i];
         boot_buf_free(&edge->steps);
-        boot_visitor_t *visitor = edge->open ? boot_visitor_of_edge(boot, edge) : NULL;
-        if (visitor != NULL)
-            boot_visitor_dismiss(boot, visitor, BOOT_GOODBYE, "");
+        boot_contact_t *contact = edge->open ? boot_contact_of_edge(boot, edge) : NULL;
+        if (contact != NULL)
+            boot_contact_dismiss(boot, contact, BOOT_GOODBYE, "");
         else
             boot_conn_close(&edge->conn);
     }
@@ -482,12 +482,12 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
     boot->edges = boot_edges_new(boot, &boot->edges_n);
     boot->wiring++;
     /* Who waits here for what has been decided meanwhile hears it. */
-    for (boot_visitor_t *v = boot->visitors; v != NULL; v = v->next) {
+    for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next) {
         if (v->rank < 0 || v->hello.role == BOOT_ROLE_NEW || v->hello.epoch >= boot->epoch)
             continue;
-        if (v->state != VISITOR_OPEN) {
-            if (v->ours && v->state != VISITOR_RETIRED && v->state != VISITOR_GONE)
-                boot_visitor_dismiss(boot, v, BOOT_GOODBYE, "");
+        if (v->state != CONTACT_OPEN) {
+            if (v->ours && v->state != CONTACT_RETIRED && v->state != CONTACT_GONE)
+                boot_contact_dismiss(boot, v, BOOT_GOODBYE, "");
         } else if (boot_place(boot, v->rank) >= 0) {
             tell_view(boot, v);
         } else {
@@ -503,11 +503,11 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
 static gyre_status_t connect_edge(comm_boot_t *boot, boot_edge_t *edge, base_time_t began)
 {
     int up = edge->place < boot->place;
-    boot_visitor_t *visitor = boot_door_find(boot, edge->rank, BOOT_ROLE_MEMBER, up);
-    if (visitor != NULL && visitor->state == VISITOR_OPEN)
-        boot_visitor_promote(boot, visitor, edge);
-    else if (up && visitor == NULL)
-        return boot_door_dial(boot, edge->rank, BOOT_ROLE_MEMBER) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
+    boot_contact_t *contact = boot_listener_find(boot, edge->rank, BOOT_ROLE_MEMBER, up);
+    if (contact != NULL && contact->state == CONTACT_OPEN)
+        boot_contact_promote(boot, contact, edge);
+    else if (up && contact == NULL)
+        return boot_listener_dial(boot, edge->rank, BOOT_ROLE_MEMBER) != NULL ? GYRE_OK : GYRE_ERR_NO_MEMORY;
     else if (!up && base_now() - began > GRACE_NS)
         return dial_once(boot, edge->rank); /* does it live? */
     return GYRE_OK;

@@ -22,13 +22,13 @@
 
 #include "comm/boot/reconnect.h"
 
-/* Under the lock, from the watcher's thread. In this order: a visitor of ours is connected; a visitor came in
- * that is a rank of the job, wants to become one, or is neither; a visitor sent a message. */
-void boot_shrink_opened(comm_boot_t *boot, boot_visitor_t *visitor);
-void boot_shrink_member(comm_boot_t *boot, boot_visitor_t *visitor);
-void boot_shrink_newcomer(comm_boot_t *boot, boot_visitor_t *visitor);
-void boot_shrink_no_place(comm_boot_t *boot, boot_visitor_t *visitor);
-void boot_shrink_said(comm_boot_t *boot, boot_visitor_t *visitor, const boot_message_t *m);
+/* Under the lock, from the watcher's thread. In this order: a contact of ours is connected; a contact came in
+ * that is a rank of the job, wants to become one, or is neither; a contact sent a message. */
+void boot_shrink_opened(comm_boot_t *boot, boot_contact_t *contact);
+void boot_shrink_member(comm_boot_t *boot, boot_contact_t *contact);
+void boot_shrink_newcomer(comm_boot_t *boot, boot_contact_t *contact);
+void boot_shrink_no_place(comm_boot_t *boot, boot_contact_t *contact);
+void boot_shrink_said(comm_boot_t *boot, boot_contact_t *contact, const boot_message_t *m);
 
 /* Under the lock, for grow.c, too. The first two keep a membership to be taken up (sane: after checking it);
  * 0: no memory. The third makes the kept membership the present one. The last connects the tree over it. */

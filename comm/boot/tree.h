@@ -89,20 +89,20 @@ struct comm_boot {
     void (*poke)(void *); /* makes that thread look at the edges again (it must poll for POLLOUT) */
     void *poke_user;
     /* What this rank answers to ranks that wait for it; see query.c. */
-    comm_recorder_slot_t *recorder; /* NULL: not yet */
-    const struct boot_gate *gate;   /* while it lets ranks in */
-    int waits_for;                  /* in a collective of the bootstrap: for that rank; -1: not in one */
+    comm_recorder_slot_t *recorder;     /* NULL: not yet */
+    const struct boot_joiners *joiners; /* while it lets ranks in */
+    int waits_for;                      /* in a collective of the bootstrap: for that rank; -1: not in one */
 
     base_time_t silence;   /* a neighbour that says nothing for so long is dead; 0: heartbeats are off */
     base_time_t next_beat; /* when boot_beat has something to do again */
 
     /* reconnect.c, shrink.c */
-    boot_admit_t door; /* the listening socket, for the job's whole life, and who knocks there */
-    struct boot_visitor *visitors;
+    boot_admit_t listener; /* the listening socket, for the job's whole life, and who knocks there */
+    struct boot_contact *contacts;
     boot_place_t *places;  /* [places_n]; NULL: comm_boot_meet was not called */
     int places_n;          /* less than `size` of a membership that grew without this rank */
     char root_text[256];   /* as in comm_identity_t */
-    boot_addr_t own_addr;  /* by which this rank reached rank 0; with the door's port once that is open */
+    boot_addr_t own_addr;  /* by which this rank reached rank 0; with the listener's port once that is open */
     boot_addr_t root_addr; /* at which it reached rank 0 */
     int rallying;          /* a thread is in comm_boot_shrink */
     /* the newest membership that was agreed on, as it travelled; empty: that of the beginning */
@@ -181,7 +181,7 @@ void boot_death_text(const boot_death_t *death, char *text, size_t bytes); /* "d
 /* BOOT_DEAD or BOOT_LEFT about `death`, as a message. Returns its bytes. */
 enum { BOOT_DEATH_BYTES = 8 + BOOT_TEXT };
 size_t boot_death_pack(const boot_death_t *death, unsigned char out[BOOT_DEATH_BYTES]);
-/* from: NULL: a visitor */
+/* from: NULL: a contact */
 void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
@@ -209,8 +209,8 @@ gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *te
 #define BOOT_MISSING \
     " for rank(s) %s to join, says rank 0: were they started, and with the same GYRE_ROOT?" /* that text */
 
-/* joiners.c: the ranks that the gate waits for, such as "2, 5-7"; "": none. */
-void boot_gate_missing(const struct boot_gate *gate, char *text, size_t bytes);
+/* joiners.c: the ranks that are waited for, such as "2, 5-7"; "": none. */
+void boot_joiners_missing(const struct boot_joiners *joiners, char *text, size_t bytes);
 
 /* bootstrap.c: not connected to anybody yet. NULL: memory. */
 comm_boot_t *boot_new(const comm_identity_t *who);

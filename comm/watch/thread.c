@@ -28,11 +28,11 @@ typedef struct sleeper {
     void *user;
 } sleeper_t;
 
-/* What one turn of the loop polls; grows with the visitors. */
+/* What one turn of the loop polls; grows with the contacts. */
 typedef struct {
     struct pollfd *polls;
-    boot_visitor_t **visitors;
-    int cap;         /* visitors and the door that there is room for */
+    boot_contact_t **contacts;
+    int cap;         /* contacts and listening sockets that there is room for */
     int short_of_it; /* some have to wait until there is memory */
 } turn_t;
 
@@ -74,30 +74,30 @@ enum { POLLS_FIXED = 1 + WATCH_FD_POLLS + BOOT_EDGES_MAX, CAP_FIRST = 16 };
 #define AGAIN_NS ((base_time_t)100000000) /* between two attempts to get what the system has run out of */
 
 /* 0: no memory for more than there was. */
-static int make_room(turn_t *turn, int visitors)
+static int make_room(turn_t *turn, int contacts)
 {
-    if (turn->polls != NULL && visitors <= turn->cap)
+    if (turn->polls != NULL && contacts <= turn->cap)
         return 1;
-    int cap = visitors + CAP_FIRST;
+    int cap = contacts + CAP_FIRST;
     struct pollfd *polls = realloc(turn->polls, (size_t)(POLLS_FIXED + cap) * sizeof(*polls));
     if (polls != NULL)
         turn->polls = polls;
-    boot_visitor_t **list = realloc(turn->visitors, (size_t)cap * sizeof(boot_visitor_t *));
+    boot_contact_t **list = realloc(turn->contacts, (size_t)cap * sizeof(boot_contact_t *));
     if (list != NULL)
-        turn->visitors = list;
+        turn->contacts = list;
     if (polls == NULL || list == NULL)
         return 0;
     turn->cap = cap;
     return 1;
 }
 
-/* Without more memory the tree goes on, with as many visitors as there is room for. */
-static void make_room_or_wait(turn_t *turn, int visitors)
+/* Without more memory the tree goes on, with as many contacts as there is room for. */
+static void make_room_or_wait(turn_t *turn, int contacts)
 {
     int before = turn->short_of_it;
-    turn->short_of_it = !make_room(turn, visitors);
+    turn->short_of_it = !make_room(turn, contacts);
     if (turn->short_of_it && !before)
-        log_warning("watcher: no memory to look at more than %d connections at the door", turn->cap);
+        log_warning("watcher: no memory to look at more than %d connections outside the tree", turn->cap);
 }
 
 /* The watcher cannot continue. This rank cannot either. Nor can the job, which would not learn of this rank's
@@ -127,7 +127,7 @@ static void *watch_main(void *user)
     while (!atomic_load_explicit(&watch->stop, memory_order_acquire)) {
         base_time_t until = BASE_TIME_NEVER;
         pthread_mutex_lock(&boot->lock);
-        make_room_or_wait(turn, boot_door_count(boot));
+        make_room_or_wait(turn, boot_listener_count(boot));
         pthread_mutex_unlock(&boot->lock); /* the windows' lock has no order with this one */
         struct pollfd *polls = turn->polls;
         polls[0] = (struct pollfd){.fd = watch->bell, .events = POLLIN, .revents = 0};
@@ -135,12 +135,12 @@ static void *watch_main(void *user)
         pthread_mutex_lock(&boot->lock);
         int edges_n = boot_polls(boot, polls + 1 + fds_n, edges);
         /* a rank that connects meanwhile and finds no room rings */
-        int door_n = boot_door_polls(boot, polls + 1 + fds_n + edges_n, turn->visitors, turn->cap);
+        int listener_n = boot_listener_polls(boot, polls + 1 + fds_n + edges_n, turn->contacts, turn->cap);
         uint32_t wiring = boot->wiring;
         pthread_mutex_unlock(&boot->lock);
         if (turn->short_of_it)
             until = sooner(until, base_now() + AGAIN_NS);
-        int n = poll(polls, (nfds_t)(1 + fds_n + edges_n + door_n), base_poll_ms(sooner(again, until)));
+        int n = poll(polls, (nfds_t)(1 + fds_n + edges_n + listener_n), base_poll_ms(sooner(again, until)));
         if (n < 0) {
             int err = errno;
             if (err == EINTR)
@@ -161,9 +161,9 @@ static void *watch_main(void *user)
         pthread_mutex_lock(&boot->lock);
         for (int i = 0; i < edges_n && boot->wiring == wiring; i++)
             boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
-        for (int i = 0; i < door_n; i++)
-            boot_door_handle(boot, turn->visitors[i], &polls[1 + fds_n + edges_n + i]);
-        again = sooner(boot_beat(boot), boot_door_tick(boot, base_now()));
+        for (int i = 0; i < listener_n; i++)
+            boot_listener_handle(boot, turn->contacts[i], &polls[1 + fds_n + edges_n + i]);
+        again = sooner(boot_beat(boot), boot_listener_tick(boot, base_now()));
         pthread_mutex_unlock(&boot->lock);
         wake_sleepers(watch);
         watch_fds_handle(&watch->fds, polls + 1, fds_n);
@@ -233,7 +233,7 @@ static void watch_free(comm_watch_t *watch)
 {
     watch_fds_free(&watch->fds);
     free(watch->turn.polls);
-    free(watch->turn.visitors);
+    free(watch->turn.contacts);
     while (watch->sleepers != NULL) {
         sleeper_t *s = watch->sleepers;
         watch->sleepers = s->next;

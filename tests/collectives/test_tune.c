@@ -307,7 +307,7 @@ static void test_setting(void **state)
 /* ---- the source of a choice ---- */
 
 static int host_of[8];
-static int with_exchange; /* whether the outboxes could serve the calls below */
+static int with_oneshot; /* whether the outboxes could serve the calls below */
 
 static coll_facts_t facts_of(int hosts)
 {
@@ -328,7 +328,7 @@ static coll_choice_t select_for(const coll_facts_t *facts, int n, coll_op_t op, 
                         .displs = counts,
                         .rcounts = counts,
                         .rdispls = counts};
-    assert_int_equal(coll_select(facts, &args, 4, with_exchange, &c), GYRE_OK);
+    assert_int_equal(coll_select(facts, &args, 4, with_oneshot, &c), GYRE_OK);
     return c;
 }
 
@@ -374,11 +374,11 @@ static void test_precedence(void **state)
     assert_int_equal(c.algo, COLL_BUTTERFLY);
     assert_int_equal(c.why, COLL_WHY_FORCED);
     facts.algo = "";
-    with_exchange = 1; /* goes before the rules, but not before a line that names an algorithm */
-    assert_true(select_for(&facts, 4, COLL_ALL_REDUCE, 16, 0).exchange);
-    assert_false(select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0).exchange);
-    assert_true(select_for(&facts, 4, COLL_ALL_REDUCE, 1 << 18, 0).exchange);
-    with_exchange = 0;
+    with_oneshot = 1; /* goes before the rules, but not before a line that names an algorithm */
+    assert_true(select_for(&facts, 4, COLL_ALL_REDUCE, 16, 0).oneshot);
+    assert_false(select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0).oneshot);
+    assert_true(select_for(&facts, 4, COLL_ALL_REDUCE, 1 << 18, 0).oneshot);
+    with_oneshot = 0;
     coll_tune_line_t pin = {.op = COLL_ALL_REDUCE, .algo = COLL_TREE, .one_shot = -1};
     facts.pin = &pin;
     c = select_for(&facts, 4, COLL_ALL_REDUCE, 16384, 0);

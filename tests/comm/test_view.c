@@ -56,22 +56,22 @@ static void a_missed_growth(void **state)
     comm_boot_leave(boot, 1);
 }
 
-static boot_visitor_t *newcomer(comm_boot_t *boot, base_time_t since, int stale, int *other_end)
+static boot_contact_t *newcomer(comm_boot_t *boot, base_time_t since, int stale, int *other_end)
 {
-    boot_visitor_t *v = calloc(1, sizeof(*v));
+    boot_contact_t *v = calloc(1, sizeof(*v));
     int fd[2];
     assert_non_null(v);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
     boot_conn_open(&v->conn, fd[0]);
     *other_end = fd[1];
-    v->state = VISITOR_OPEN;
+    v->state = CONTACT_OPEN;
     v->hello.role = BOOT_ROLE_NEW;
     v->rank = stale;
     v->rallied = 1;
     v->since = since;
     v->deadline = BASE_TIME_NEVER;
-    v->next = boot->visitors;
-    boot->visitors = v;
+    v->next = boot->contacts;
+    boot->contacts = v;
     return v;
 }
 
@@ -81,7 +81,7 @@ static void a_second_attempt_to_grow(void **state)
     (void)state;
     comm_boot_t *boot = boot_of(0, 1);
     int ends[2];
-    boot_visitor_t *first = newcomer(boot, 1, 1, &ends[0]), *second = newcomer(boot, 2, 2, &ends[1]);
+    boot_contact_t *first = newcomer(boot, 1, 1, &ends[0]), *second = newcomer(boot, 2, 2, &ends[1]);
     /* No newcomer is there to be connected: that fails at once. */
     pthread_mutex_lock(&boot->lock);
     boot->size = 2;
@@ -89,9 +89,9 @@ static void a_second_attempt_to_grow(void **state)
     boot->size = 1;
     pthread_mutex_unlock(&boot->lock);
     assert_int_equal(comm_boot_grow(boot, 1, base_deadline(1.0)), GYRE_ERR_PEER_DEAD);
-    assert_int_equal(first->state, VISITOR_RETIRED); /* welcomed */
+    assert_int_equal(first->state, CONTACT_RETIRED); /* welcomed */
     assert_int_equal(first->rank, 1);
-    assert_int_equal(second->state, VISITOR_OPEN);
+    assert_int_equal(second->state, CONTACT_OPEN);
     assert_int_equal(second->rank, -1);
     assert_int_equal(boot->size, 2);
     assert_int_equal(boot->places_n, 2);

@@ -5,7 +5,7 @@
  *   1  a raw stream on an authenticated connection
  *   2  what answers our handshake
  *   3  hello and proof of somebody who knocks
- *   4  frames, as in 0, of a rank that came in at the door: {role, then {type, u16 bytes, payload} ...}
+ *   4  frames, as in 0, of a rank that is not a neighbour: {role, then {type, u16 bytes, payload} ...}
  *   5  what a rank says that it is doing
  *   6  a membership
  *   7  what a newcomer is welcomed with: {u16 bytes, welcome, membership} */
@@ -144,24 +144,24 @@ static void knock(fuzz_input_t *in)
     FUZZ_CHECK(!boot_proof_check(key, hello, challenge, proof, &conn)); /* 2^-256 */
 }
 
-static void visitor(fuzz_input_t *in)
+static void contact(fuzz_input_t *in)
 {
     boot_conn_t peers[2];
     comm_boot_t *boot = begin(peers);
     pthread_mutex_lock(&boot->lock);
-    boot_visitor_t *v = boot_visitor_of_edge(boot, &boot->edges[1]);
+    boot_contact_t *v = boot_contact_of_edge(boot, &boot->edges[1]);
     FUZZ_CHECK(v != NULL);
     v->hello.role = fuzz_byte(in) & 1 ? BOOT_ROLE_RALLY : BOOT_ROLE_MEMBER;
-    while (in->left >= 3 && v->state == VISITOR_OPEN) {
+    while (in->left >= 3 && v->state == CONTACT_OPEN) {
         boot_type_t type = (boot_type_t)fuzz_byte(in);
         size_t bytes = fuzz_byte(in);
         bytes |= (size_t)fuzz_byte(in) << 8;
         const uint8_t *payload = fuzz_bytes(in, &bytes);
         FUZZ_CHECK(boot_conn_send(&peers[1], type, payload, bytes) == GYRE_OK);
-        for (size_t i = 0; i < bytes / 4096 + 2 && v->state == VISITOR_OPEN; i++)
-            boot_door_handle(boot, v, &(struct pollfd){.revents = POLLIN});
+        for (size_t i = 0; i < bytes / 4096 + 2 && v->state == CONTACT_OPEN; i++)
+            boot_listener_handle(boot, v, &(struct pollfd){.revents = POLLIN});
     }
-    boot_door_tick(boot, base_now()); /* may free the visitor */
+    boot_listener_tick(boot, base_now()); /* may free the contact */
     pthread_mutex_unlock(&boot->lock);
     finish(boot, peers);
 }
@@ -194,7 +194,7 @@ static void take_up(comm_boot_t *boot, const uint8_t *data, size_t bytes)
         for (int i = 0; i < boot->edges_n; i++)
             FUZZ_CHECK(boot_place(boot, boot->edges[i].rank) == boot->edges[i].place);
     }
-    boot_door_tick(boot, base_now());
+    boot_listener_tick(boot, base_now());
     pthread_mutex_unlock(&boot->lock);
 }
 
@@ -226,7 +226,7 @@ static void welcome(fuzz_input_t *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input_t in = {data, size};
-    void (*const modes[])(fuzz_input_t *) = {frames, raw, answer, knock, visitor, told, membership, welcome};
+    void (*const modes[])(fuzz_input_t *) = {frames, raw, answer, knock, contact, told, membership, welcome};
     modes[fuzz_byte(&in) % 8](&in);
     return 0;
 }

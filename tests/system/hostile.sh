@@ -39,7 +39,7 @@ wait $hostile
 rc=$?
 check "strangers were there: $(cat "$W/hostile.out")" [ $rc = 0 ]
 check "every result was right" grep -qE '^# Out of bounds values *: *0 OK' "$W/job.out"
-# Each rank has one line for each kind of stranger and one with the numbers, at the door while it joins and at the one after.
+# Each rank has one line for each kind of stranger and one with the numbers, while it joins and after.
 # shellcheck disable=SC2016 # awk's variables
 check "each kind is logged once" awk '
     { gsub(/ from [^ ]*:[0-9]+:/, ""); gsub(/ process [0-9]+ /, ""); gsub(/[0-9]+ [a-z]/, "N") }

@@ -47,9 +47,9 @@ def measure(ranks, collective, algorithm, windows):
             return
         sys.exit(f"{collective} {algorithm}: {r.stderr}")
     for line in r.stdout.splitlines():
-        m = re.match(r" +(\d+) +out +(\S+) .* (links|exchange) +shm +\d+ +\S+ +([\d.]+) +([\d.]+) ", line)
+        m = re.match(r" +(\d+) +out +(\S+) .* (links|oneshot) +shm +\d+ +\S+ +([\d.]+) +([\d.]+) ", line)
         if m:
-            kind = m[2] if m[3] == "links" else "exchange"
+            kind = m[2] if m[3] == "links" else "oneshot"
             cell = cells.setdefault((collective, ranks, "window" if windows == "1" else "malloc", kind, int(m[1])), [float(m[4]), []])
             cell[1].append(float(m[5]))
 for _ in range(rounds):

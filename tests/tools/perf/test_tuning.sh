@@ -61,7 +61,7 @@ done
 check "lines for what was measured make place" sh -c 'test -s "$1" && ! grep -q "# old" "$1"' - "$W/file"
 check "and are cut to what was not" grep -qE 'all_reduce ranks 2 hosts 1 bytes 11586-1M algo ring  # reaches beyond$' "$W/file"
 check "each candidate in the JSON" json "$W/tune.json" 'all(r["candidates"][0]["window_us"] > 0 and len(r["candidates"]) > 2 for r in d["results"])'
-check "small messages: the exchange is a candidate" json "$W/tune.json" 'any(r["size"] == 8 and r["candidates"][0]["name"] == "exchange" for r in d["results"])'
+check "small messages: oneshot is a candidate" json "$W/tune.json" 'any(r["size"] == 8 and r["candidates"][0]["name"] == "oneshot" for r in d["results"])'
 check "a line only where it was beaten" json "$W/tune.json" 'all(r["best"] == 0 or r["candidates"][r["best"]]["ratio"] < 0.93 for r in d["results"])'
 # sizes outside keep their choice, those inside have none of the old ones
 GYRE_TUNE=$W/file run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 64 -e 4M -f 256 -n 2 --inplace 0 --explain

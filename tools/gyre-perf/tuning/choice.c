@@ -124,7 +124,7 @@ static void explain_why(const gyre_comm_t *comm, perf_choice_t *x)
         form = line;
         break;
     case COLL_WHY_RULE:
-        form = x->exchange                            ? "rule: fits the exchange"
+        form = x->oneshot                             ? "rule: fits oneshot"
                : comm->hosts > 1                      ? "rule for several hosts"
                : coll_algo_is(c->algo, COLL_BY_PARTS) ? "rule: by caches or NUMA nodes"
                                                       : "rule for one host";
@@ -146,7 +146,7 @@ static void find_second(const gyre_comm_t *comm, const coll_cost_t *cost, const 
     for (int i = 0; i < n; i++) {
         const coll_tune_line_t *l = &list[i];
         const int form = l->one_shot > 0;
-        if ((!x->exchange && l->algo == x->choice.algo && form == x->choice.one_shot) || l->chunk ||
+        if ((!x->oneshot && l->algo == x->choice.algo && form == x->choice.one_shot) || l->chunk ||
             (coll_algo_is((coll_algo_t)l->algo, COLL_LONG) && comm->n > 16)) /* no runner-up there */
             continue;
         double ns = model_ns(comm, cost, args, x->bytes, (coll_algo_t)l->algo, form, x->chunk, memory);
@@ -184,8 +184,8 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
         const coll_shape_t *s = &plan->shape;
         x.choice = plan->choice;
         x.segments = plan->nsegments;
-        x.exchange = plan->exchange;
-        x.path = plan->exchange ? "exchange" : "links";
+        x.oneshot = plan->oneshot;
+        x.path = plan->oneshot ? "oneshot" : "links";
         x.chunk = (uint64_t)plan->chunk * plan->esize;
         for (uint32_t i = 0; i < plan->ndistinct; i++)
             for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++)
@@ -198,9 +198,9 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
         const coll_cost_t cost = coll_comm_facts(comm).cost;
         const int known = coll_known_bytes(&args, plan->esize, &x.bytes);
         if (known)
-            x.predicted = x.exchange ? model_exchange_ns(&cost, comm->n, s->op, x.bytes)
-                                     : model_ns(comm, &cost, &args, x.bytes, plan->algo, plan->one_shot,
-                                                x.chunk, memory);
+            x.predicted = x.oneshot ? model_exchange_ns(&cost, comm->n, s->op, x.bytes)
+                                    : model_ns(comm, &cost, &args, x.bytes, plan->algo, plan->one_shot,
+                                               x.chunk, memory);
         if (known && comm->n > 1)
             find_second(comm, &cost, &args, memory, &x);
         x.transport = transport_of(comm);

@@ -18,7 +18,7 @@ int perf_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tun
 /* The algorithm of a call, the reason, and the model's prediction. */
 typedef struct {
     coll_choice_t choice;
-    int exchange; /* 1: path "exchange", without a schedule; then algo, chunk and channels mean nothing */
+    int oneshot; /* 1: path "oneshot", without a schedule; then algo, chunk and channels mean nothing */
     const char *path, *transport;
     uint32_t channels, segments;
     uint64_t bytes, chunk; /* as in gyre-perf's first column; bytes of a chunk */

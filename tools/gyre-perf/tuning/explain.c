@@ -39,7 +39,7 @@ static coll_shape_t shape_of(const perf_case_t *c, int in_place)
 
 void perf_explain_columns(void)
 {
-    printf("# path: exchange (outboxes, no schedule) or links (a schedule over the transport); measured: the "
+    printf("# path: oneshot (outboxes, no schedule) or links (a schedule over the transport); measured: the "
            "median call\n"
            "# on a device: peers (each other's memory), staged (through the host), wire (between hosts)\n"
            "#   ch: blocks; chunk: rounds\n"
@@ -64,13 +64,13 @@ static void print_us(double us)
 static const char *form_of(const perf_case_t *c, const perf_choice_t *x)
 {
     const int two = c->coll->op == COLL_ALL_REDUCE && coll_algo_is(x->choice.algo, COLL_TWO_FORMS);
-    return x->exchange ? "-" : two ? x->choice.one_shot ? "one_shot" : "blocks" : "-";
+    return x->oneshot ? "-" : two ? x->choice.one_shot ? "one_shot" : "blocks" : "-";
 }
 
 static json_t *to_json(const perf_case_t *c, const perf_choice_t *x, double measured)
 {
     json_t *j = json_object();
-    perf_put(j, "algorithm", json_string(x->exchange ? "exchange" : coll_algo_name(x->choice.algo)));
+    perf_put(j, "algorithm", json_string(x->oneshot ? "oneshot" : coll_algo_name(x->choice.algo)));
     perf_put(j, "form", json_string(form_of(c, x)));
     perf_put(j, "path", json_string(x->path));
     perf_put(j, "transport", json_string(x->transport));
@@ -123,13 +123,13 @@ int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_r
     const coll_shape_t shape = shape_of(c, in_place);
     if (perf_choice_of(c->comm, &shape, o->windows ? COLL_MEMORY_WINDOW : COLL_MEMORY_PLAIN, &x) != GYRE_OK)
         return 0;
-    if (!x.exchange)
+    if (!x.oneshot)
         base_size_text(x.chunk, chunk);
     if (x.second_predicted > 0)
         snprintf(next, sizeof next, "%s%s", coll_algo_name((coll_algo_t)x.second.algo),
                  x.second.one_shot > 0 ? " one_shot" : "");
     printf("%12zu  %5s  %-12s %-8s  %-8s  %-9s  %2u  %6s", c->bytes, in_place ? "in" : "out",
-           x.exchange ? "-" : coll_algo_name(x.choice.algo), form_of(c, &x), x.path, x.transport, x.channels,
+           x.oneshot ? "-" : coll_algo_name(x.choice.algo), form_of(c, &x), x.path, x.transport, x.channels,
            chunk);
     print_us(x.predicted * 1e-3);
     print_us(result->p50);

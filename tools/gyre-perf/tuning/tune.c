@@ -141,7 +141,7 @@ static gyre_status_t measure_cell(tuner_t *t, cell_t *cell)
 static int is_own(const cell_t *cell, const coll_tune_line_t *l)
 {
     const coll_choice_t *c = &cell->own.choice;
-    return !cell->own.exchange && l->algo == c->algo && (l->one_shot > 0) == c->one_shot && !l->chunk;
+    return !cell->own.oneshot && l->algo == c->algo && (l->one_shot > 0) == c->one_shot && !l->chunk;
 }
 
 /* The best but Gyre's own choice; 0: none. */
@@ -222,8 +222,8 @@ static void name_of(const coll_tune_line_t *l, char *text, size_t bytes)
 
 static void own_name(const cell_t *cell, char *text, size_t bytes)
 {
-    if (cell->own.exchange)
-        snprintf(text, bytes, "exchange");
+    if (cell->own.oneshot)
+        snprintf(text, bytes, "oneshot");
     else
         snprintf(text, bytes, "%s%s", coll_algo_name(cell->own.choice.algo),
                  cell->own.choice.one_shot ? " one_shot" : "");
