@@ -336,10 +336,10 @@ $(B)/tests/tools/perf/test_perf $(B)/tests/tools/perf/test_perf_parts: $(call ob
 $(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
 $(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
-$(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c))
-$(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c))
+$(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c)) $(SHARED_OBJ)
+$(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c)) $(SHARED_OBJ)
 # fuzz targets with a main that runs them on files; some look into a tool
-FUZZ_PARTS_config   := $(call sources,tools/gyre-train,c)
+FUZZ_PARTS_config   := $(call sources,tools/gyre-train tools/shared,c)
 FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf tools/shared,c)
 FUZZ_PARTS_hostlist := tools/ucx-run/hosts/hostlist.c
 FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c

@@ -64,6 +64,6 @@ void train_row_argument(const train_row_t *row, char *text, size_t bytes);
 /* What a row wants, for messages: "wants a number from 0 to 1". */
 void train_row_wanted(const train_row_t *row, char *text, size_t bytes);
 /* ": the nearest is NAME", to follow a name that no row has; empty if none is near. */
-void train_config_hint(const char *name, const char *dashes, char *text, size_t bytes);
+void train_config_hint(const char *name, char *text, size_t bytes);
 
 #endif
