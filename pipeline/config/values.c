@@ -242,7 +242,7 @@ static int check_may_change(const train_config_t *options, char why[TRAIN_WHY])
             train_config_hint(name, why + n, TRAIN_WHY - (size_t)n);
             return 0;
         }
-        if (row->matters == TRAIN_FREE || row->matters == TRAIN_SHAPE) {
+        if (row->matters < TRAIN_CURVE || row->matters == TRAIN_SHAPE) {
             snprintf(why, TRAIN_WHY, "--may-change: %s%s", name,
                      row->matters == TRAIN_SHAPE ? " is the shape of the model, which cannot change"
                                                  : " may differ anyway");
