@@ -540,8 +540,9 @@ gyre_status_t gyre_test(gyre_request_t **request)
 
 gyre_status_t gyre_progress(gyre_comm_t *comm)
 {
-    if (!comm)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_progress: comm is NULL");
+    gyre_status_t st = coll_check_live("gyre_progress", comm);
+    if (st != GYRE_OK)
+        return st;
     int others;
     if (coll_try_drive(comm)) {
         if (!coll_comm_advance_driving(comm))
