@@ -108,6 +108,61 @@ void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text)
         comm_watch_abort(comm->world->watch, comm->id, status, text);
 }
 
+/* 1: this thread writes the error and its text. 0: another thread has, or is about to; it has by then. */
+static int claim_error(gyre_comm_t *comm)
+{
+    if (!atomic_exchange(&comm->claimed, 1))
+        return 1;
+    while (atomic_load_explicit(&comm->error, memory_order_acquire) == GYRE_OK)
+        sched_yield();
+    return 0;
+}
+
+/* The caller has claimed it. */
+static void set_error(gyre_comm_t *comm, gyre_status_t status, const char *text)
+{
+    snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+    /* last: another thread that sees it reads the text, and may end the process */
+    atomic_store(&comm->error, (int)status);
+}
+
+void coll_comm_end(gyre_comm_t *comm, const char *text)
+{
+    char told[600];
+    if (atomic_exchange(&comm->claimed, 1))
+        return; /* it has failed; or it is about to, and the thread that says so may be kept by its log */
+    /* the watcher says which rank it was; in a team nobody does */
+    snprintf(told, sizeof told, "rank %d: %s", comm->rank, text);
+    coll_comm_tell(comm, GYRE_ERR_ABORTED, comm->team ? told : text);
+    set_error(comm, GYRE_ERR_ABORTED, text);
+}
+
+/* What would kill an operation only, had it happened before anything was sent, leaves the others waiting
+ * now. */
+static gyre_status_t at_least_communicator(gyre_status_t status)
+{
+    return gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR ? GYRE_ERR_ABORTED : status;
+}
+
+/* What has happened to it elsewhere, as far as this process knows. */
+static gyre_status_t trouble_of(const gyre_comm_t *comm, char *text, size_t bytes)
+{
+    return comm->team ? coll_team_told(comm->team, text, bytes)
+                      : comm_group_trouble(comm->group, text, bytes);
+}
+
+gyre_status_t coll_comm_ask(const gyre_comm_t *comm)
+{
+    char text[1024];
+    gyre_status_t status = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    if (status != GYRE_OK)
+        return gyre_fail_quiet(status, "%s", comm->error_text);
+    if (!coll_comm_troubled(comm))
+        return GYRE_OK;
+    status = trouble_of(comm, text, sizeof text);
+    return status == GYRE_OK ? status : gyre_fail_quiet(at_least_communicator(status), "%s", text);
+}
+
 /* detail: the text of the failure, where other ranks have sent one; else NULL. */
 static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
 {
@@ -128,18 +183,16 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
         coll_call_text(&r->call, mine, sizeof mine);
         snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank, why);
     }
-    /* what would kill an operation only, had it happened before anything was sent, leaves the others
-     * waiting now */
-    if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
-        status = GYRE_ERR_ABORTED;
-    gyre_fail(status, "%s", text);
-    snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+    status = at_least_communicator(status);
+    if (!claim_error(comm))
+        return;
     comm_recorder_fail(comm->world->recorder, text);
-    /* a death reaches all ranks by itself; an abort came from a rank that sent it to all */
+    /* Before the log, which may block. A death reaches all ranks by itself; an abort came from a rank that
+     * sent it to all. */
     if (status != GYRE_ERR_PEER_DEAD && !detail)
         coll_comm_tell(comm, status, text);
-    /* last: another thread that sees it may end the process */
-    atomic_store(&comm->error, (int)status);
+    gyre_fail(status, "%s", text);
+    set_error(comm, status, text);
 }
 
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail)
@@ -158,16 +211,18 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
 
 void coll_comm_notice(gyre_comm_t *comm)
 {
-    if (comm->n == 1)
+    gyre_status_t st = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    if (st != GYRE_OK && !coll_comm_idle(comm)) /* gyre_comm_abort, on a thread that does not drive */
+        coll_comm_fail(comm, NULL, st, NULL);
+    if (st != GYRE_OK || comm->n == 1)
         return;
     uint32_t trouble = atomic_load_explicit(comm->troubles, memory_order_acquire);
-    if (trouble == comm->trouble || atomic_load(&comm->error) != GYRE_OK)
+    if (trouble == comm->trouble)
         return;
     comm->trouble = trouble;
     char text[1024];
     gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
-    gyre_status_t st = comm->team ? coll_team_told(comm->team, text, sizeof text)
-                                  : comm_group_trouble(comm->group, text, sizeof text);
+    st = trouble_of(comm, text, sizeof text);
     if (st != GYRE_OK)
         coll_comm_fail(comm, r, st, text);
 }
@@ -549,5 +604,5 @@ gyre_status_t gyre_progress(gyre_comm_t *comm)
         coll_stop_driving(comm);
     }
     coll_registry_advance(comm, &others);
-    return (gyre_status_t)atomic_load(&comm->error);
+    return coll_comm_ask(comm);
 }
