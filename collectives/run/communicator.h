@@ -176,6 +176,9 @@ int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
  * ms of such looks, writes the rank for which the first operation waits to the flight recorder, for ranks
  * that wait for us. */
 void coll_note_idle(gyre_comm_t *comm);
+void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+
+/* --- failure.c --- */
 /* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole
  * story where it is known from elsewhere (and others know it, too), or NULL. The caller is driving. */
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
@@ -193,7 +196,8 @@ void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
 /* Takes note of the death of a member, of an abort by one, or of gyre_comm_abort on another thread: two loads
  * while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
-void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+/* Ends a queue's requests, which is empty then. The caller is driving. */
+void coll_fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status);
 
 /* --- blame.c --- */
 /* "all_reduce #12 (count 4, float, sum)" */
