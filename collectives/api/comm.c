@@ -191,18 +191,11 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
 
 void coll_comm_abort(gyre_comm_t *comm, const char *text)
 {
-    if (atomic_load(&comm->error) == GYRE_OK) { /* only the driving thread changes it */
-        snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
-        char told[600];
-        snprintf(told, sizeof told, "rank %d: %s", comm->rank, text);
-        coll_comm_tell(comm, GYRE_ERR_ABORTED, comm->team ? told : text); /* the watcher says who it was */
-        atomic_store(&comm->error,
-                     GYRE_ERR_ABORTED); /* last: another thread that sees it may end the process */
-    }
+    coll_comm_claim_abort(comm, text);
     if (coll_comm_idle(comm))
         coll_cuda_stop(comm); /* of what is on streams nobody may wait */
     else
-        coll_comm_fail(comm, comm->head ? comm->head : comm->p2p_head, GYRE_ERR_ABORTED, text);
+        coll_comm_fail(comm, NULL, GYRE_ERR_ABORTED, text);
 }
 
 gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
@@ -212,9 +205,7 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
         return st;
     char text[512];
     snprintf(text, sizeof text, "aborted: %s", reason ? reason : "no reason given");
-    coll_drive(comm);
-    coll_comm_abort(comm, text);
-    coll_stop_driving(comm);
+    coll_comm_claim_abort(comm, text);
     return GYRE_OK;
 }
 
@@ -258,7 +249,7 @@ gyre_status_t gyre_comm_error(const gyre_comm_t *comm)
     gyre_status_t st = coll_check_live("gyre_comm_error", comm);
     if (st != GYRE_OK)
         return st;
-    return (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    return coll_comm_ask(comm);
 }
 
 int gyre_comm_rank(const gyre_comm_t *comm)

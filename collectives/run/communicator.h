@@ -92,8 +92,10 @@ struct gyre_comm {
     base_time_t timeout_ns; /* the same */
     base_time_t made_in;    /* what making it took, for gyre-perf init */
     int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
-    /* gyre_status_t that killed this communicator. GYRE_ERR_INVALID: it has ended (handles.c) */
-    _Atomic int error;
+    /* gyre_status_t that killed this communicator. GYRE_ERR_INVALID: it has ended (handles.c). It and its
+     * text are written once, by the thread that has claimed them; a reader that sees the status (acquire)
+     * sees the text. */
+    _Atomic int error, claimed;
     char error_text[1700];
 
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
@@ -189,18 +191,28 @@ int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
  * ms of such looks, writes the rank for which the first operation waits to the flight recorder, for ranks
  * that wait for us. */
 void coll_note_idle(gyre_comm_t *comm);
+void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+
+/* --- failure.c --- */
 /* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole
  * story where it is known from elsewhere (and others know it, too), or NULL. The caller is driving. */
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail);
 /* Ends all operations of `comm` with ABORTED here, and on all its ranks; an earlier error stays. The
  * caller is driving. */
 void coll_comm_abort(gyre_comm_t *comm, const char *text);
+/* The communicator has failed from here on, if it had not before, and its other ranks hear it. Operations
+ * under way end here when a thread next drives them. Any thread, driving or not. */
+void coll_comm_claim_abort(gyre_comm_t *comm, const char *text);
+/* The error of `comm`, or what the watcher knows of it and no call has met yet; then gyre_last_error has the
+ * text. Any thread, driving or not. */
+gyre_status_t coll_comm_ask(const gyre_comm_t *comm);
 /* All other ranks hear that it has failed. */
 void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
-/* Takes note of the death of a member or of an abort by one: one load while there is no trouble. The
- * caller is driving. */
+/* Takes note of the death of a member, of an abort by one, or of gyre_comm_abort on another thread: two loads
+ * while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);
-void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+/* Ends a queue's requests, which is empty then. The caller is driving. */
+void coll_fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status);
 
 /* --- blame.c --- */
 /* "all_reduce #12 (count 4, float, sum)" */
@@ -278,7 +290,7 @@ void coll_progress_thread_stop(void);
 
 /* 1: something has died or was aborted since the last look; coll_comm_notice finds whether it concerns
  * comm. */
-static inline int coll_comm_troubled(gyre_comm_t *comm)
+static inline int coll_comm_troubled(const gyre_comm_t *comm)
 {
     return comm->n > 1 && atomic_load_explicit(comm->troubles, memory_order_relaxed) !=
                               atomic_load_explicit(&comm->trouble, memory_order_relaxed);

@@ -56,6 +56,7 @@ static void mark(gyre_comm_t *comm, const char *why)
 {
     comm->n = comm->rank = comm->local_size = comm->local_rank = -1;
     snprintf(comm->error_text, sizeof comm->error_text, "%s", why);
+    atomic_store(&comm->claimed, 1);
     atomic_store(&comm->error, GYRE_ERR_INVALID);
 }
 
@@ -69,7 +70,7 @@ static void unlock_handles(void)
     pthread_mutex_unlock(&handles.lock);
 }
 
-/* A child has the memory of its parent's communicators, but is no rank: what it sent would be the parent's. */
+/* A child has the memory of its parent's communicators, but is no rank. It must send nothing. */
 static void end_in_child(void)
 {
     for (gyre_comm_t *comm = handles.live.first; comm; comm = comm->next_handle)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/request.c: the life of an operation: made, queued, driven, waited for, finished.
+/* collectives/run/request.c: the life of an operation: made, queued, driven, waited for, finished. How it
+ * fails: failure.c.
  *
  * Collectives of a communicator run one after the other in call order. Point-to-point messages run
  * concurrently with them. Requests come from a free list, so that a repeated call allocates nothing. */
@@ -67,109 +68,6 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status)
     if (r->finished)
         r->finished(r->user, status);
     atomic_store_explicit(&r->done, 1, memory_order_release); /* its waiter may free it from here on */
-}
-
-static void fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status)
-{
-    gyre_request_t *r = *head;
-    *head = *tail = NULL;
-    while (r) {
-        gyre_request_t *next = r->next;
-        coll_request_finish(r, status);
-        r = next;
-    }
-}
-
-static void fail_devices(gyre_comm_t *comm, gyre_status_t status)
-{
-    gyre_request_t *r = comm->device_head;
-    comm->device_head = comm->device_tail = NULL;
-    while (r) {
-        gyre_request_t *next = r->device_next;
-        coll_request_finish(r, status);
-        r = next;
-    }
-}
-
-/* The status with which another rank has aborted the communicator; `why` gets its text. GYRE_OK: none has. */
-static gyre_status_t told_by_others(const gyre_comm_t *comm, char *why, size_t bytes)
-{
-    comm_watch_t *watch = comm->world->watch;
-    if (comm->team)
-        return coll_team_told(comm->team, why, bytes);
-    return watch ? comm_watch_aborted(watch, comm->id, why, bytes) : GYRE_OK;
-}
-
-void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text)
-{
-    if (comm->team)
-        coll_team_tell(comm->team, status, text);
-    else if (comm->world->watch)
-        comm_watch_abort(comm->world->watch, comm->id, status, text);
-}
-
-/* detail: the text of the failure, where other ranks have sent one; else NULL. */
-static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
-{
-    char why[1024], text[1700], mine[160];
-    snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
-    /* The failure seen here may be the end of a rank that had sent its own error to all before. */
-    gyre_status_t told = detail ? GYRE_OK : told_by_others(comm, why, sizeof why);
-    if (told == GYRE_OK && r && !detail &&
-        coll_failure_text(comm, r, status, why, text, sizeof text) != GYRE_OK)
-        told = told_by_others(comm, why, sizeof why); /* meanwhile */
-    if (told != GYRE_OK) {
-        status = told;
-        detail = why;
-    }
-    if (!r) {
-        snprintf(text, sizeof text, "%s", why);
-    } else if (detail) {
-        coll_call_text(&r->call, mine, sizeof mine);
-        snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank, why);
-    }
-    /* what would kill an operation only, had it happened before anything was sent, leaves the others
-     * waiting now */
-    if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
-        status = GYRE_ERR_ABORTED;
-    gyre_fail(status, "%s", text);
-    snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
-    comm_recorder_fail(comm->world->recorder, text);
-    /* a death reaches all ranks by itself; an abort came from a rank that sent it to all */
-    if (status != GYRE_ERR_PEER_DEAD && !detail)
-        coll_comm_tell(comm, status, text);
-    /* last: another thread that sees it may end the process */
-    atomic_store(&comm->error, (int)status);
-}
-
-void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail)
-{
-    if (atomic_load(&comm->error) == GYRE_OK)
-        note_failure(comm, r, status, detail);
-    gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
-    if (comm->group)
-        comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
-    if (comm->device_ops)
-        comm->device_ops->stop(comm);
-    fail_queue(&comm->head, &comm->tail, error);
-    fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
-    fail_devices(comm, error);
-}
-
-void coll_comm_notice(gyre_comm_t *comm)
-{
-    if (comm->n == 1)
-        return;
-    uint32_t trouble = atomic_load_explicit(comm->troubles, memory_order_acquire);
-    if (trouble == comm->trouble || atomic_load(&comm->error) != GYRE_OK)
-        return;
-    comm->trouble = trouble;
-    char text[1024];
-    gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
-    gyre_status_t st = comm->team ? coll_team_told(comm->team, text, sizeof text)
-                                  : comm_group_trouble(comm->group, text, sizeof text);
-    if (st != GYRE_OK)
-        coll_comm_fail(comm, r, st, text);
 }
 
 int coll_comm_idle(const gyre_comm_t *comm)
@@ -299,7 +197,7 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
     comm_recorder_begin(comm->world->recorder, &r->call, r->started);
     comm_group_post_call(comm->group, &r->call);
     if (error != GYRE_OK)
-        fail_queue(head, tail, error);
+        coll_fail_queue(head, tail, error);
     coll_stop_driving(comm);
 }
 
@@ -550,5 +448,5 @@ gyre_status_t gyre_progress(gyre_comm_t *comm)
         coll_stop_driving(comm);
     }
     coll_registry_advance(comm, &others);
-    return (gyre_status_t)atomic_load(&comm->error);
+    return coll_comm_ask(comm);
 }

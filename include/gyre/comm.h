@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/comm.h: communicators: a group of ranks that call collectives together.
  *
- * One thread at a time makes calls on a communicator, but for gyre_comm_abort, gyre_comm_error and
- * gyre_comm_stats, which any thread may call at any time. Different threads may use different
- * communicators at once. Collectives of one communicator run in the order of their calls, which must be
- * the same on all its ranks.
+ * One thread at a time makes calls on a communicator. A second thread may call, at any time, also while the
+ * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_comm_rank and
+ * gyre_comm_size with their local_ siblings. Different threads may use different communicators at once.
+ * Collectives of one communicator run in the order of their calls, which must be the same on all its ranks.
  *
  * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
  * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may
@@ -72,11 +72,13 @@ GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gy
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
 /* Ends `comm` on all its ranks. One rank is enough, also while another thread of it waits in a call on
- * `comm`. Operations under way end with ABORTED, here at once and on other ranks within milliseconds;
- * `reason` (NULL is allowed) is part of their error texts. Every later call on `comm` returns ABORTED, or
- * the error that came first. Free `comm` with gyre_comm_destroy or gyre_finalize as usual. Not collective.
- * It waits while a peer still reads or writes a buffer of these operations: usually for milliseconds, at
- * most about 2 s. */
+ * `comm`. Not collective, and it returns at once. Operations under way end with ABORTED, on all ranks
+ * within milliseconds; `reason` (NULL is allowed) is part of their error texts. Every later call on `comm`
+ * returns ABORTED, or the error that came first. Free `comm` with gyre_comm_destroy or gyre_finalize as
+ * usual.
+ *
+ * A buffer is the caller's again when the call that uses it has returned, or gyre_wait for its request.
+ * They wait while a peer still reads or writes it: usually for milliseconds, at most about 2 s. */
 GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
 
 /* Goes on without dead ranks. Collective over the ranks of the job that are left; each calls it after an
@@ -110,9 +112,9 @@ GYRE_API gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_com
  * text is too small. */
 GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes);
 
-/* The error that killed `comm`, or OK. One load, from any thread. It reports what this process has met in
- * a call on `comm`, gyre_progress among them: an error of another rank shows here after the next such
- * call. */
+/* The error that killed `comm`, or OK, for any thread: what a call on `comm` has met, and what Gyre's own
+ * thread has heard of other ranks (a death, an abort) before any call met it. gyre_last_error of the
+ * calling thread then has the text. Two loads while there is no news. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
 
 /* This rank's number, 0 .. size - 1, and the number of ranks. -1 if `comm` is NULL. */

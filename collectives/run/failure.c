@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/run/failure.c: how a communicator fails: the error is claimed once, sent to the other ranks,
+ * and ends all operations under way. What the text says: blame.c.
+ *
+ * Any thread may claim the error (gyre_comm_abort). The operations end on the thread that drives, which
+ * first makes sure that no peer touches their buffers any more. */
+#include "collectives/run/communicator.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+void coll_fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t status)
+{
+    gyre_request_t *r = *head;
+    *head = *tail = NULL;
+    while (r) {
+        gyre_request_t *next = r->next;
+        coll_request_finish(r, status);
+        r = next;
+    }
+}
+
+static void fail_devices(gyre_comm_t *comm, gyre_status_t status)
+{
+    gyre_request_t *r = comm->device_head;
+    comm->device_head = comm->device_tail = NULL;
+    while (r) {
+        gyre_request_t *next = r->device_next;
+        coll_request_finish(r, status);
+        r = next;
+    }
+}
+
+/* The status with which another rank has aborted the communicator; `why` gets its text. GYRE_OK: none has. */
+static gyre_status_t told_by_others(const gyre_comm_t *comm, char *why, size_t bytes)
+{
+    comm_watch_t *watch = comm->world->watch;
+    if (comm->team)
+        return coll_team_told(comm->team, why, bytes);
+    return watch ? comm_watch_aborted(watch, comm->id, why, bytes) : GYRE_OK;
+}
+
+void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text)
+{
+    if (comm->team)
+        coll_team_tell(comm->team, status, text);
+    else if (comm->world->watch)
+        comm_watch_abort(comm->world->watch, comm->id, status, text);
+}
+
+/* 1: this thread writes the error and its text. 0: another thread has, or is about to; it has by then. */
+static int claim_error(gyre_comm_t *comm)
+{
+    if (!atomic_exchange(&comm->claimed, 1))
+        return 1;
+    while (atomic_load_explicit(&comm->error, memory_order_acquire) == GYRE_OK)
+        sched_yield();
+    return 0;
+}
+
+/* The caller has claimed it. */
+static void set_error(gyre_comm_t *comm, gyre_status_t status, const char *text)
+{
+    snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
+    /* last: another thread that sees it reads the text, and may end the process */
+    atomic_store(&comm->error, (int)status);
+}
+
+void coll_comm_claim_abort(gyre_comm_t *comm, const char *text)
+{
+    char told[600];
+    if (atomic_exchange(&comm->claimed, 1))
+        return; /* it has failed; or it is about to, and the thread that says so may be kept by its log */
+    /* the watcher says which rank it was; in a team nobody does */
+    snprintf(told, sizeof told, "rank %d: %s", comm->rank, text);
+    coll_comm_tell(comm, GYRE_ERR_ABORTED, comm->team ? told : text);
+    set_error(comm, GYRE_ERR_ABORTED, text);
+}
+
+/* What would kill an operation only, had it happened before anything was sent, leaves the others waiting
+ * now. */
+static gyre_status_t at_least_communicator(gyre_status_t status)
+{
+    return gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR ? GYRE_ERR_ABORTED : status;
+}
+
+/* What has happened to it elsewhere, as far as this process knows. */
+static gyre_status_t trouble_of(const gyre_comm_t *comm, char *text, size_t bytes)
+{
+    return comm->team ? coll_team_told(comm->team, text, bytes)
+                      : comm_group_trouble(comm->group, text, bytes);
+}
+
+gyre_status_t coll_comm_ask(const gyre_comm_t *comm)
+{
+    char text[1024];
+    gyre_status_t status = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    if (status != GYRE_OK)
+        return gyre_fail_quiet(status, "%s", comm->error_text);
+    if (!coll_comm_troubled(comm))
+        return GYRE_OK;
+    status = trouble_of(comm, text, sizeof text);
+    return status == GYRE_OK ? status : gyre_fail_quiet(at_least_communicator(status), "%s", text);
+}
+
+/* detail: the text of the failure, where other ranks have sent one; else NULL. */
+static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status_t status, const char *detail)
+{
+    char why[1024], text[1700], mine[160];
+    snprintf(why, sizeof why, "%s", detail ? detail : gyre_last_error());
+    /* The failure seen here may be the end of a rank that had sent its own error to all before. */
+    gyre_status_t told = detail ? GYRE_OK : told_by_others(comm, why, sizeof why);
+    if (told == GYRE_OK && r && !detail &&
+        coll_failure_text(comm, r, status, why, text, sizeof text) != GYRE_OK)
+        told = told_by_others(comm, why, sizeof why); /* meanwhile */
+    if (told != GYRE_OK) {
+        status = told;
+        detail = why;
+    }
+    if (!r) {
+        snprintf(text, sizeof text, "%s", why);
+    } else if (detail) {
+        coll_call_text(&r->call, mine, sizeof mine);
+        snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank, why);
+    }
+    status = at_least_communicator(status);
+    if (!claim_error(comm))
+        return;
+    comm_recorder_fail(comm->world->recorder, text);
+    /* Before the log, which may block. A death reaches all ranks by itself; an abort came from a rank that
+     * sent it to all. */
+    if (status != GYRE_ERR_PEER_DEAD && !detail)
+        coll_comm_tell(comm, status, text);
+    gyre_fail(status, "%s", text);
+    set_error(comm, status, text);
+}
+
+void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail)
+{
+    if (atomic_load(&comm->error) == GYRE_OK)
+        note_failure(comm, r, status, detail);
+    gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
+    if (comm->group)
+        comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
+    if (comm->device_ops)
+        comm->device_ops->stop(comm);
+    coll_fail_queue(&comm->head, &comm->tail, error);
+    coll_fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
+    fail_devices(comm, error);
+}
+
+void coll_comm_notice(gyre_comm_t *comm)
+{
+    gyre_status_t st = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    if (st != GYRE_OK && !coll_comm_idle(comm)) /* gyre_comm_abort, on a thread that does not drive */
+        coll_comm_fail(comm, NULL, st, NULL);
+    if (st != GYRE_OK || comm->n == 1)
+        return;
+    uint32_t trouble = atomic_load_explicit(comm->troubles, memory_order_acquire);
+    if (trouble == comm->trouble)
+        return;
+    comm->trouble = trouble;
+    char text[1024];
+    gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
+    st = trouble_of(comm, text, sizeof text);
+    if (st != GYRE_OK)
+        coll_comm_fail(comm, r, st, text);
+}

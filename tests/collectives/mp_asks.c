@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks: 2 3 */
+/* takes: 2 */
+/* tests/collectives/mp_asks.c: threads that do not drive a communicator: one that only asks sees what the
+ * watcher knows, with the text; one that aborts waits for nobody. And no rank stays inside its peers' memory
+ * between two calls. */
+#include "tests/support/mp.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/run/communicator.h"
+#include "comm/link.h"
+
+static gyre_comm_t *world;
+static int rank;
+
+static gyre_comm_t *split(void)
+{
+    gyre_comm_t *comm;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    return comm;
+}
+
+static int soon(_Atomic int *done)
+{
+    const base_time_t until = base_deadline(20.0);
+    while (!atomic_load(done) && base_now() < until)
+        usleep(1000);
+    return atomic_load(done);
+}
+
+/* Rank 0 aborts. The others make no call that would look for news. */
+static void *ask(void *arg)
+{
+    gyre_comm_t *comm = arg;
+    const base_time_t until = base_deadline(20.0);
+    gyre_status_t st;
+    while ((st = gyre_comm_error(comm)) == GYRE_OK && base_now() < until)
+        usleep(1000);
+    MP_CHECK(st == GYRE_ERR_ABORTED, "it is told %s", gyre_status_string(st));
+    MP_CHECK(strstr(gyre_last_error(), "enough of it") && strstr(gyre_last_error(), "rank 0"),
+             "the text is \"%s\"", gyre_last_error());
+    return NULL;
+}
+
+static void only_asked(void)
+{
+    gyre_comm_t *comm = split();
+    pthread_t thread;
+    if (rank == 0) {
+        MP_OK(gyre_comm_abort(comm, "enough of it"));
+        MP_CHECK(gyre_comm_error(comm) == GYRE_ERR_ABORTED, "%s", gyre_last_error());
+        MP_CHECK(strstr(gyre_last_error(), "enough of it"), "%s", gyre_last_error());
+    } else { /* first another thread, then this one, after which a call has met it */
+        MP_CHECK(pthread_create(&thread, NULL, ask, comm) == 0, "no thread");
+        pthread_join(thread, NULL);
+        ask(comm);
+        MP_CHECK(gyre_barrier(comm) == GYRE_ERR_ABORTED, "%s", gyre_last_error());
+        ask(comm);
+    }
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world));
+    MP_CHECK(gyre_comm_error(world) == GYRE_OK, "%s", gyre_last_error());
+}
+
+typedef struct {
+    gyre_comm_t *comm;
+    _Atomic int aborted;
+} aborter_t;
+
+static void *abort_it(void *arg)
+{
+    aborter_t *a = arg;
+    MP_OK(gyre_comm_abort(a->comm, "from the second thread"));
+    atomic_store(&a->aborted, 1);
+    return NULL;
+}
+
+/* The thread that drives is busy, in a copy perhaps: the one that aborts does not wait for it. */
+static void aborted_while_driven(void)
+{
+    aborter_t a = {.comm = split()};
+    pthread_t thread;
+    gyre_request_t *request = NULL;
+    float x = 1, sum;
+    MP_OK(gyre_barrier(a.comm));
+    if (rank == 0) {
+        MP_OK(gyre_iall_reduce(&x, &sum, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), a.comm, &request));
+        coll_drive(a.comm);
+        MP_CHECK(pthread_create(&thread, NULL, abort_it, &a) == 0, "no thread");
+        MP_CHECK(soon(&a.aborted), "it waits for the thread that drives");
+        coll_stop_driving(a.comm);
+        pthread_join(thread, NULL);
+        MP_CHECK(gyre_wait(&request) == GYRE_ERR_ABORTED, "the request did not end with it");
+        MP_CHECK(strstr(gyre_last_error(), "from the second thread"), "%s", gyre_last_error());
+    } else {
+        while (gyre_comm_error(a.comm) == GYRE_OK)
+            usleep(1000);
+    }
+    MP_OK(gyre_comm_destroy(a.comm));
+    MP_OK(gyre_barrier(world));
+}
+
+/* A blocked call of any length ends: on each side of the sleep. */
+static void aborted_while_blocked(size_t count)
+{
+    aborter_t a = {.comm = split()};
+    pthread_t thread;
+    float *x = calloc(count, sizeof *x);
+    MP_CHECK(x, "no memory");
+    if (rank == 0) {
+        MP_CHECK(pthread_create(&thread, NULL, abort_it, &a) == 0, "no thread");
+        const gyre_status_t st =
+            gyre_all_reduce(x, x, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), a.comm); /* nobody comes */
+        MP_CHECK(st == GYRE_ERR_ABORTED, "%s: %s", gyre_status_string(st), gyre_last_error());
+        pthread_join(thread, NULL);
+    }
+    free(x);
+    MP_OK(gyre_comm_destroy(a.comm));
+    MP_OK(gyre_barrier(world));
+}
+
+enum { MANY = 4 << 20 };
+
+static void outside_between_calls(void)
+{
+    gyre_comm_t *comm = split();
+    float *in = malloc(MANY * sizeof *in), *out = malloc(MANY * sizeof *out);
+    gyre_request_t *request;
+    gyre_status_t st;
+    int calls = 0;
+    MP_CHECK(in && out, "no memory");
+    for (size_t i = 0; i < MANY; i++)
+        in[i] = (float)rank;
+    MP_OK(gyre_iall_reduce(in, out, MANY, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &request));
+    for (; (st = gyre_test(&request)) == GYRE_IN_PROGRESS; calls++)
+        MP_CHECK(!atomic_load(&comm->group->board->inside), "rank %d is inside after call %d", rank, calls);
+    MP_OK(st);
+    const int n = gyre_comm_size(comm);
+    MP_CHECK(out[0] == (float)(n * (n - 1) / 2) && out[MANY - 1] == out[0], "%g", (double)out[0]);
+    MP_CHECK(calls > 0, "it took one call: too short to show anything");
+    free(in);
+    free(out);
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+int main(void)
+{
+    setenv("GYRE_LOG", "none", 1); /* the errors are wanted */
+    MP_OK(gyre_init(NULL, &world));
+    rank = gyre_comm_rank(world);
+    only_asked();
+    aborted_while_driven();
+    aborted_while_blocked(1);
+    aborted_while_blocked(1 << 20);
+    outside_between_calls();
+    MP_OK(gyre_finalize(world));
+    return 0;
+}
