@@ -23,13 +23,14 @@ check() {
     checks=$((checks + 1))
     "$@" || bad "$name"
 }
-# skip REASON: the rest of the test cannot run here; a check that failed before is a failure all the same
+# skip REASON: the rest of the test cannot run here; a check that failed before is a failure all the same. The word is
+# what tells the runner a skip from a program that happened to exit with 77.
 skip() {
     if [ "$errors" != 0 ]; then
         echo "$*, after $errors failed checks"
         exit 1
     fi
-    echo "$*"
+    echo "skipped: $*"
     exit 77
 }
 finish() {
