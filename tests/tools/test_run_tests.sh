@@ -47,6 +47,12 @@ says "once more at the end" '^failed: room/test_bad \(code 3\)$'
 says "why one was skipped" '^skip  room/test_skipped  no such card$'
 rm "$T"/tests/room/test_{bad,skipped}.c
 
+put test_partly 'echo "[  SKIPPED ] no_card"; echo "[  SKIPPED ] 1 test(s), listed below:"'
+tests unit -k partly
+want "a part of a test is skipped" 0
+says "which" '^ok    room/test_partly  [0-9.]+ s, without no_card$'
+rm "$T/tests/room/test_partly.c"
+
 put test_crashes 'echo "SUMMARY: libFuzzer: deadly signal"; exit 77'
 tests unit -k crashes
 want "77 without the word is a failure" 1

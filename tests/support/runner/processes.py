@@ -244,7 +244,7 @@ class Runner:
         elif left:
             self.report(what, "FAIL", "left running: " + ", ".join(left), seconds)
         else:
-            self.report(what, "ok", None, seconds)
+            self.report(what, "ok", skipped_parts(what.log), seconds)
 
     def build_ended(self, build, code, seconds, usage):
         self.building = None
@@ -279,7 +279,7 @@ class Runner:
         if verdict == "ok":
             self.passed += 1
             self.known[test.name] = round(seconds, 2)
-            say(f"ok    {test.name}  {seconds:.2f} s")
+            say(f"ok    {test.name}  {seconds:.2f} s{', ' + why if why else ''}")
             return
         self.failed += 1
         self.failures.append(f"{test.name} ({why})")
@@ -314,6 +314,12 @@ def skip_reason(log):
              if line.strip() and not line.startswith("ucx-run: ")]
     found = SKIPPED.match(lines[-1]) if lines else None
     return found.group(1) if found else None
+
+
+def skipped_parts(log):
+    """The parts of a cmocka program that called skip(), or None."""
+    names = re.findall(r"^(?:\[\d+\] )?\[  SKIPPED \] (\w+)$", log.read_text(errors="replace"), re.M)
+    return "without " + ", ".join(sorted(set(names))) if names else None
 
 
 def children():
