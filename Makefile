@@ -228,7 +228,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-faults check-all check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -491,7 +491,7 @@ SETUP_LINT_STAMP := $(S)/setup-lint.done
 SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
 COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
-    $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
+    $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c tests/faults/rank.c tests/faults/clock.c \
     $(call sources,tools,c) $(wildcard bench/*.c)))
 
 # A whole Debian in a folder: tools/check-fresh says what it does and which variables it takes.
@@ -605,6 +605,21 @@ $(B)/tests/hosts/rank: $(call obj,tests/hosts/rank.c) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
+
+# Faults at random: tests/faults/check says what ROUNDS, SEED, ROUND, FAULTS and LOGS do.
+check-faults: $(B)/tests/faults/rank $(B)/tests/faults/clock.so $(SETUP_HOSTS_STAMP)
+	@B='$(B)' ROUNDS='$(ROUNDS)' SEED='$(SEED)' ROUND='$(ROUND)' FAULTS='$(FAULTS)' LOGS='$(LOGS)' /usr/bin/python3 tests/faults/check
+$(B)/tests/faults/rank: $(call obj,tests/faults/rank.c) $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
+$(B)/tests/faults/clock.so: tests/faults/clock.c
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared $< -o $@
+
+check-all:
+	@/usr/bin/python3 tools/check-all $(SUITES)
 
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
