@@ -40,6 +40,8 @@ static const pipe_word_t graphs_words[] = {
     {"off", MODEL_GRAPHS_OFF}, {"auto", MODEL_GRAPHS_AUTO}, {"on", MODEL_GRAPHS_ON}, {NULL, 0}};
 static const pipe_word_t invariant_words[] = {{"on", 0}, {"off", 1}, {NULL, 0}};
 static const pipe_word_t grad_type_words[] = {{"fp32", 0}, {"16", 1}, {NULL, 0}};
+static const pipe_word_t save_type_words[] = {
+    {"auto", TRAIN_SAVE_AUTO}, {"fp32", TRAIN_SAVE_FP32}, {"bf16", TRAIN_SAVE_BF16}, {NULL, 0}};
 static const pipe_word_t progress_words[] = {{"auto", TRAIN_PROGRESS_AUTO},
                                              {"bar", TRAIN_PROGRESS_BAR},
                                              {"lines", TRAIN_PROGRESS_LINES},
@@ -196,6 +198,8 @@ const train_row_t train_rows[] = {
      "options that may differ from those of the checkpoint", TRAIN_OWN, NULL},
     {TRAIN_OUTPUT, "save", TRAIN_TEXT, AT(save), NULL, 0, 0, "FILE|DIR/",
      "write the weights (safetensors; DIR/: Hugging Face format, with config.json)", TRAIN_OWN, NULL},
+    {TRAIN_OUTPUT, "save-type", TRAIN_CHOICE, AT(save_type), "auto", 0, 0, NULL,
+     "type of the weights in --save DIR/; auto: as in --load, else fp32", TRAIN_FREE, save_type_words},
     {TRAIN_OUTPUT, "log", TRAIN_TEXT, AT(log), NULL, 0, 0, "FILE", "JSON lines, one per step", TRAIN_OWN,
      NULL},
     {TRAIN_OUTPUT, "tensorboard", TRAIN_TEXT, AT(tensorboard), NULL, 0, 0, "DIR",

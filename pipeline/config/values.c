@@ -273,11 +273,24 @@ static void forget_none(char **text)
     }
 }
 
+/* A single file has one type. */
+static int check_save_type(const train_config_t *options, char why[TRAIN_WHY])
+{
+    size_t n = options->save ? strlen(options->save) : 0;
+    if (n == 0 || options->save[n - 1] == '/' || options->save_type == TRAIN_SAVE_AUTO)
+        return 1;
+    snprintf(why, TRAIN_WHY,
+             "--save-type is for a folder, and a file is written in fp32: --save %.300s/ writes a folder",
+             options->save);
+    return 0;
+}
+
 int train_config_complete(train_config_t *options, char why[TRAIN_WHY])
 {
     uint64_t from = 0, to;
     *why = 0;
-    if (train_recipe_apply(options) != GYRE_OK || !check_checkpoint(options, why))
+    if (train_recipe_apply(options) != GYRE_OK || !check_checkpoint(options, why) ||
+        !check_save_type(options, why))
         return 0;
     if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to)) {
         snprintf(why, TRAIN_WHY, "--trace-steps %.300s: wants FROM:TO, such as 10:12, 64 steps at most",
