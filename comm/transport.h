@@ -69,6 +69,9 @@ gyre_status_t comm_recv(comm_link_t *link, void *buf, size_t bytes, comm_tag_t t
 gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
                              const void **view);
 void comm_release(comm_link_t *link, comm_msg_t *msg);
+/* To be asked after a view was read. 1: the peer has failed, and may have changed the payload: what was made
+ * of it is not to be used. The peer's failure will be reported (comm_group_trouble). */
+int comm_view_lost(const comm_link_t *link);
 
 /* For a caller that has nothing to do but to wait for this link. Moves the group and watches for about a
  * quarter of a microsecond, less if something comes. Returns how many looks of comm_send or comm_recv that
