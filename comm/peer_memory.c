@@ -3,11 +3,17 @@
 #include "comm/peer_memory.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread/fence.h"
 #include "base/settings/settings.h"
 #include "comm/link.h"
@@ -286,9 +292,62 @@ void comm_peer_memory_leave(comm_group_t *group)
     atomic_store_explicit(&group->board->inside, 0, memory_order_release);
 }
 
+/* 1: it has crashed and its core is being written: it will not go on. */
+static int dumps_core(int pid)
+{
+    char path[64], line[128];
+    int dumping = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        dumping |= sscanf(line, "CoreDumping: %d", &dumping) == 1 && dumping;
+    if (file)
+        fclose(file);
+    return dumping;
+}
+
+/* Ends the process of a rank that stands still in the middle of its work in this rank's memory. It would
+ * finish that work whenever it goes on: by stores through a mapping, or by a call to the kernel, neither of
+ * which can be taken from it. The word that it had in its memory when the group was made shows that the
+ * process is still that one. When this returns, none of its threads runs, or an error was logged. */
+static void end_process(const comm_group_t *group, int rank)
+{
+    const comm_card_t *card = &group->cards[rank];
+    const int pidfd = (int)syscall(SYS_pidfd_open, card->pid, 0);
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+    uint64_t word = 0;
+    int err = comm_cma_read(card->pid, card->probe_address, &word, sizeof word);
+
+    if (err == 0 && word == card->probe_value && !dumps_core(card->pid)) {
+        log_warning("rank %d (process %d) stands still at work in the memory of rank %d, which its program "
+                    "gets back: it is ended",
+                    rank, card->pid, group->rank);
+        if ((pidfd >= 0 ? syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0)
+                        : kill(card->pid, SIGKILL)) != 0 &&
+            errno != ESRCH)
+            err = errno;
+        else if (pidfd >= 0)
+            poll(&ended, 1, CLOSE_MS);
+    }
+    if (err != 0 && err != ESRCH && err != EFAULT)
+        log_error("rank %d (process %d) may still write to the memory of rank %d and cannot be ended: %s",
+                  rank, card->pid, group->rank, strerror(err));
+    if (pidfd >= 0)
+        close(pidfd);
+}
+
+/* A rank at work looks at `closed` after each MiB at the latest. */
+static int at_work(const comm_group_t *group, int rank)
+{
+    return (int)atomic_load_explicit(&board_of(group, rank)->inside, memory_order_acquire);
+}
+
 void comm_peer_memory_close(comm_group_t *group)
 {
-    base_time_t until = base_now() + CLOSE_MS * MS;
+    const double silent_s = base_setting_seconds(SET_HEARTBEAT);
+    const base_time_t until = base_now() + CLOSE_MS * MS + (base_time_t)(silent_s * 1e9);
 
     if (!group->seg.base)
         return; /* nobody could */
@@ -297,9 +356,13 @@ void comm_peer_memory_close(comm_group_t *group)
     base_fence();
     if (group->hosts > 1)
         return; /* nobody enters */
-    for (int r = 0; r < group->n; r++)
-        while (r != group->rank && atomic_load_explicit(&board_of(group, r)->inside, memory_order_acquire) &&
-               base_now() < until &&
+    for (int r = 0; r < group->n; r++) {
+        if (r == group->rank || group->cards[r].pid == (int32_t)getpid())
+            continue;
+        while (at_work(group, r) && base_now() < until &&
                comm_watch_dead(group->world->watch, &group->world_ranks[r], 1, NULL, 0) < 0)
             sched_yield();
+        if (at_work(group, r))
+            end_process(group, r);
+    }
 }

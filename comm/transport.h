@@ -114,8 +114,9 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
 /* A group that has failed lets go of the program's buffers. By the thread that drives the group. When this
- * returns, no peer and no adapter reads or writes the buffers of the group's operations any more. So their
- * owner may get the failure. Bounded: a second or so where something does not answer. Nothing can be sent or
+ * returns, no peer and no adapter writes to the buffers of the group's operations any more, and no rank uses
+ * what it still reads there. So their owner may get the failure. Bounded: a second or so where something does
+ * not answer, and GYRE_HEARTBEAT for a peer that was stopped at work in the buffers. Nothing can be sent or
  * received in the group afterwards; other groups are not touched. UCX cannot take back what it has begun
  * without cutting connections that other groups share: there the buffers are free once the group is shut or
  * destroyed. */

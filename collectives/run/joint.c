@@ -52,7 +52,6 @@ void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *
                            .out = comm_place_of(out, segment->joint_bytes)};
     memcpy(tmp, &mine, sizeof mine);
     memset(segment->joint, 0, (size_t)n * sizeof *segment->joint);
-    segment->joint_inside = 0;
 }
 
 /* Where the announcement of `peer` was received: as the generator placed them. */
@@ -86,19 +85,6 @@ static gyre_status_t know(gyre_request_t *r, coll_segment_t *g, int peer, const 
         status = map(g, peer, &p->said.out, &p->out);
     p->known = status == GYRE_OK;
     return status;
-}
-
-static gyre_status_t enter(gyre_request_t *r, coll_segment_t *g)
-{
-    if (!g->joint_inside)
-        g->joint_inside = comm_peer_memory_enter(r->comm->group);
-    return g->joint_inside ? GYRE_OK : GYRE_IN_PROGRESS;
-}
-
-static void leave(gyre_request_t *r, coll_segment_t *g)
-{
-    comm_peer_memory_leave(r->comm->group);
-    g->joint_inside = 0;
 }
 
 /* ---- reductions ---- */
@@ -228,11 +214,13 @@ gyre_status_t coll_joint_advance(gyre_request_t *r, coll_segment_t *g, coll_pste
     for (int peer = 0; peer < r->comm->n && status == GYRE_OK; peer++)
         if (peer != rank && (all || peer == (s->peer == rank ? r->plan->shape.root : s->peer)))
             status = know(r, g, peer, tmp);
-    if (status == GYRE_OK)
-        status = enter(r, g);
-    if (status == GYRE_OK)
-        status = all ? reduce(r, g, s, tmp, in, out) : copy(r, g, s, in, out);
-    if (status == GYRE_OK)
-        leave(r, g);
+    if (status != GYRE_OK)
+        return status;
+    if (!comm_peer_memory_enter(r->comm->group))
+        return GYRE_IN_PROGRESS;
+    status = all ? reduce(r, g, s, tmp, in, out) : copy(r, g, s, in, out);
+    /* Also where the step is not finished: a rank that fails meanwhile waits for those inside, and the caller
+     * may compute for long before it comes here again. */
+    comm_peer_memory_leave(r->comm->group);
     return status;
 }

@@ -4,7 +4,7 @@
  * The first use of a window costs a fetch from its owner's watcher and an mmap; the descriptor is closed at
  * once. A mapping is dropped when its owner has freed the window and nobody holds the mapping, which is
  * looked at whenever another window is mapped. An owner whose operation has failed may free a window that is
- * still being read here, so whoever reads must hold it. */
+ * still being read here, so a thread that reads must hold it. */
 #include "comm/memory/memory.h"
 
 #include <pthread.h>
