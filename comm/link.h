@@ -28,6 +28,7 @@ typedef struct {
     gyre_status_t (*recv_view)(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
                                const void **view);
     void (*release)(comm_link_t *link, comm_msg_t *msg);
+    int (*gave_up)(const comm_link_t *link); /* NULL: views are copies of what was sent */
     int (*their_call)(comm_link_t *link, comm_call_t *call);
     int (*linger)(comm_link_t *link); /* NULL: nothing better than to relax and to move the group */
     gyre_status_t (*connect)(comm_group_t *group, int peer, int lane, comm_link_t **out);
