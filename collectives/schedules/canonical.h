@@ -19,6 +19,12 @@ static inline int coll_node_equal(coll_node_t a, coll_node_t b)
 {
     return a.lo == b.lo && a.hi == b.hi;
 }
+/* For qsort: elements that begin with a node, by its first rank. */
+static inline int coll_node_order(const void *a, const void *b)
+{
+    const int x = ((const coll_node_t *)a)->lo, y = ((const coll_node_t *)b)->lo;
+    return (x > y) - (x < y);
+}
 /* 1 if n is a power of two (n >= 1). */
 static inline int coll_is_power(int n)
 {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"
@@ -101,15 +102,9 @@ int init_from_json(const json_t *json, init_row_t *row)
     return row->ranks > 0 && row->starts > 0;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double init_median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    qsort(values, (size_t)n, sizeof *values, base_order_double);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2.0;
 }
 
