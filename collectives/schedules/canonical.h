@@ -42,8 +42,6 @@ coll_node_t coll_node_parent(int n, coll_node_t node);
 coll_node_t coll_node_sibling(int n, coll_node_t node);
 /* The inner node of the tree over n ranks whose split is `split` (1..n-1). */
 coll_node_t coll_node_of_split(int n, int split);
-/* The node of level k (up to 2^k ranks) that holds `rank`. */
-coll_node_t coll_node_at(int n, int rank, int level);
 
 /* The two halves that meet at a level, seen from one rank. */
 typedef struct {

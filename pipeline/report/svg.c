@@ -52,7 +52,8 @@ void svg_axes(FILE *out, const svg_frame_t *f, const char *x_name, const char *y
             f->top, MUTED, y_name);
 }
 
-void svg_bar(FILE *out, double x, double width, double top, double bottom, const char *color)
+/* A rectangle, unless it is too low to be seen. */
+static void svg_bar(FILE *out, double x, double width, double top, double bottom, const char *color)
 {
     if (bottom - top > 0.05)
         fprintf(out, "<rect x=\"%.1f\" width=\"%.1f\" y=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x, width,

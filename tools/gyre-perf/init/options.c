@@ -17,7 +17,7 @@
 
 int perf_init_main(int argc, char **argv, int typed_count, char **typed);
 
-const char *const init_keys[INIT_FIGURES] = {
+static const char *const init_keys[INIT_FIGURES] = {
     "launch_ms",    "join_ms",       "create_ms",     "barrier_ms",  "all_reduce_ms",
     "total_ms",     "again_ms",      "large_ms",      "connections", "boot_connections",
     "shared_bytes", "private_bytes", "resident_bytes"};
