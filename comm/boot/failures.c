@@ -101,7 +101,7 @@ static boot_death_t *note(comm_boot_t *boot, int rank)
     return death;
 }
 
-void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
+static void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
 {
     boot_death_t *death = note(boot, rank);
     if (death == NULL)

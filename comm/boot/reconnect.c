@@ -22,7 +22,9 @@ enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD 
 #define RETRY_NS   (100 * MS)  /* between two attempts to dial */
 #define RETIRED_NS (2000 * MS) /* for the last word to be read */
 
-base_time_t boot_patience(const comm_boot_t *boot)
+/* How long a rank may be silent before its word counts as given up: GYRE_HEARTBEAT, or the setting's
+ * default. */
+static base_time_t boot_patience(const comm_boot_t *boot)
 {
     return boot->silence > 0 ? boot->silence
                              : (base_time_t)(base_setting_standard_seconds(SET_HEARTBEAT) * 1e9);

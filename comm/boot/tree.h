@@ -164,7 +164,6 @@ gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t t
 
 /* failures.c: each floods what is new to all edges but `from` (NULL: it is our own finding). */
 void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent); /* own finding */
-void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);
 /* `from` says that this rank is no longer one of the job: ends everything here, sends nothing to others. */

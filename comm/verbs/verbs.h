@@ -104,11 +104,6 @@ typedef struct {
     uint32_t lkey[VERBS_RAILS], rkey[VERBS_RAILS];
 } verbs_keys_t;
 
-/* Registers [ptr, + bytes) of the host's memory with one rail; for a device's memory see gpu.c. NO_MEMORY:
- * the system refuses (ulimit -l). Quiet. */
-gyre_status_t verbs_register(const verbs_rail_t *rail, void *ptr, size_t bytes, unsigned access,
-                             struct ibv_mr **mr);
-
 /* The range of a device's memory that the group may use (comm/lend.h). */
 typedef struct {
     unsigned char *base; /* NULL: not lent */

@@ -14,7 +14,8 @@ static void *field(train_config_t *options, const train_row_t *row)
     return (char *)options + row->at;
 }
 
-const train_row_t *train_config_find(const char *name)
+/* The row of a name, which may have _ for -; NULL: there is none. */
+static const train_row_t *train_config_find(const char *name)
 {
     for (size_t i = 0; i < train_rows_count; i++) {
         const char *a = train_rows[i].name, *b = name;
@@ -31,7 +32,7 @@ void train_config_mark(train_config_t *options, const train_row_t *row)
     options->given[row - train_rows] = 1;
 }
 
-int train_config_has(const train_config_t *options, const train_row_t *row)
+static int train_config_has(const train_config_t *options, const train_row_t *row)
 {
     return options->given[row - train_rows];
 }
@@ -129,7 +130,8 @@ void train_row_wanted(const train_row_t *row, char *text, size_t bytes)
                  base_shortest(row->high, high), row->kind == TRAIN_BYTES ? " (K, M, G allowed)" : "");
 }
 
-void train_config_hint(const char *name, char *text, size_t bytes)
+/* ": the nearest is NAME", to follow a name that no row has; empty if none is near. */
+static void train_config_hint(const char *name, char *text, size_t bytes)
 {
     const char *nearest = train_config_nearest(name);
     *text = 0;

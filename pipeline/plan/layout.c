@@ -217,8 +217,10 @@ static void try_cuts(pipe_layout_t l, const pipe_layout_t *asked, const model_co
     }
 }
 
-int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
-                        const optim_batch_t *batch, pipe_layout_t *best)
+/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches,
+ * balance. 1, or 0: none. */
+static int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                               const optim_batch_t *batch, pipe_layout_t *best)
 {
     double least = INFINITY;
     pipe_layout_t form[FORMS];

@@ -62,11 +62,6 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
 int pipe_layout_works(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                       const optim_batch_t *batch, char why[PIPE_LAYOUT_WHY]);
 
-/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches,
- * balance. 1, or 0: none. */
-int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
-                        const optim_batch_t *batch, pipe_layout_t *best);
-
 /* A rank's coordinates. */
 typedef struct {
     size_t tp, pp, dp;

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "model/network/stage/plain_store.h"
+#include "base/order.h"
 #include "model/random.h"
 
 #define OK(call)                                                   \
@@ -81,12 +82,6 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void pass(const variant_t *v, const model_sequence_t *sequence)
 {
     double loss;
@@ -144,7 +139,7 @@ int main(int argc, char **argv)
         variant_t *v = &all[i];
         if (!v->stage)
             continue;
-        qsort(v->seconds, rounds, sizeof(double), ascending);
+        qsort(v->seconds, rounds, sizeof(double), base_order_double);
         first = first ? first : v;
         if (tp.rank == 0)
             printf("%-32s median %9.3f ms   fastest %9.3f ms   ratio %.3f\n", v->name,

@@ -57,14 +57,6 @@ static plan_software_t software_of(const plan_question_t *q, const plan_row_t *r
                              .extra = row->extra < 0 ? q->memory.extra : (size_t)row->extra};
 }
 
-static int fitted(const plan_question_t *q, size_t row)
-{
-    for (size_t i = 0; i < q->fits; i++)
-        if (q->fit[i] == row)
-            return 1;
-    return 0;
-}
-
 /* What is between estimate and measurement in the middle of the rows to fit; else the machine's. */
 static double fit_reserve(const plan_question_t *q, const plan_rows_t *rows)
 {
@@ -105,7 +97,7 @@ static void compare(const plan_question_t *q, size_t i, const plan_row_t *row, d
     } else {
         double part = bytes / GIB / row->memory - 1.0;
         printf("%10.0f %+8.1f%s\n", row->memory, 100.0 * part, out ? "  called out of memory" : "");
-        if (!fitted(q, i + 1))
+        if (!plan_is_fitted(q, i + 1))
             seen->error[seen->errors++] = fabs(part);
         seen->falsely += out ? 1 : 0;
     }

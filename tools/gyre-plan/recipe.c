@@ -509,3 +509,11 @@ int plan_json_write(const plan_question_t *q, json_t *root)
     json_decref(root);
     return status == GYRE_OK ? PLAN_OK : PLAN_FAILED;
 }
+
+int plan_is_fitted(const plan_question_t *q, size_t row)
+{
+    for (size_t i = 0; i < q->fits; i++)
+        if (q->fit[i] == row)
+            return 1;
+    return 0;
+}

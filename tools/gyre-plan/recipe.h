@@ -34,6 +34,9 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
 int plan_row_recipe(const plan_question_t *q, const char *what, const char *const *name,
                     const char *const *value, size_t count, pipe_recipe_t *out);
 
+/* 1 if a row of the table, from 1, is one that the machine is fitted to. */
+int plan_is_fitted(const plan_question_t *q, size_t row);
+
 /* A line about the recipe, and another about its layout. */
 void plan_print_recipe(const pipe_recipe_t *recipe, const plan_base_t *base);
 json_t *plan_json_recipe(const pipe_recipe_t *recipe, const plan_base_t *base);

@@ -41,9 +41,6 @@ typedef struct {
 /* The index's object for this state; NULL: no memory. */
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state);
 
-/* The scaler in what train_resume_describe said: 1, or 0 if there is none. */
-int train_resume_scaler(const json_t *run, optim_scaler_t *scaler);
-
 /* Finds the newest good checkpoint that any rank sees and gives every rank its ranges and state. Collective;
  * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with
  * other options; the message names the first. */

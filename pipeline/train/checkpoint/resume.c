@@ -61,7 +61,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
     return run;
 }
 
-int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
+/* The scaler in what train_resume_describe said: 1, or 0 if there is none. */
+static int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
 {
     const char *scale;
     json_int_t good, left, skipped;
