@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/failure.c: how a communicator fails: the error is claimed once, told to the other ranks,
- * and ends all operations under way. What the text says: blame.c.
+/* collectives/run/failure.c: how a communicator fails: one thread claims the error, all ranks hear of it,
+ * and all operations under way end. What the text says: blame.c.
  *
  * Any thread may claim the error (gyre_comm_abort). The operations end on the thread that drives, which
  * first makes sure that no peer touches their buffers any more. */
