@@ -168,7 +168,7 @@ void ucx_peers_close(int force)
 }
 
 /* A flush ends with all messages of the connection, of other groups, too. Where one of these waits for the
- * peer, UCX sends what it can now, and no more is waited for: whoever drives that group does the rest. */
+ * peer, UCX sends what it can now, and the thread that drives that group sends the rest. */
 void ucx_peers_flush(const comm_ucx_group_t *ug)
 {
     ucp_request_param_t param = {0};
