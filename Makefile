@@ -175,7 +175,7 @@ PROOF_ROOMS := topo/orders topo/drawing topo/network collectives/proof
 TEXT_ROOMS  := base/text
 TRAIN_ROOMS := model optim pipeline
 # comm/verbs/ and its tests are part of a build with verbs only
-WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/test_verbs%.c)
+WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/test_verbs%.c tests/fuzz/fuzz_hello.c)
 # tests/gpu/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
 # what it links with the emulator (below) runs anywhere; not instrumented
 WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/%)
@@ -190,7 +190,7 @@ endif
 TOOL_SRC    := $(wildcard tools/*.c)
 TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
 MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.c))
-FUZZ_SRC    := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/fuzz/fuzz_*.c))
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 F64_SRC     := $(wildcard tests/model/f64/*.c)
 EXAMPLE_SRC := $(wildcard examples/*.c)
@@ -228,7 +228,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-faults check-all check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -336,14 +336,15 @@ $(B)/tests/tools/perf/test_perf $(B)/tests/tools/perf/test_perf_parts: $(call ob
 $(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
 $(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
-$(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c))
-$(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c))
+$(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c)) $(SHARED_OBJ)
+$(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c)) $(SHARED_OBJ)
 # fuzz targets with a main that runs them on files; some look into a tool
-FUZZ_PARTS_config   := $(call sources,tools/gyre-train,c)
+FUZZ_PARTS_config   := $(call sources,tools/gyre-train tools/shared,c)
 FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf tools/shared,c)
 FUZZ_PARTS_hostlist := tools/ucx-run/hosts/hostlist.c
 FUZZ_PARTS_wire     := tools/ucx-run/hosts/wire.c tools/ucx-run/hosts/buffer.c
-FUZZ_WITH_PARTS     := config tensors hostlist wire
+FUZZ_PARTS_rows     := $(call sources,tools/gyre-plan tools/shared,c)
+FUZZ_WITH_PARTS     := config tensors hostlist wire rows
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 # gradient checks run the model in double
@@ -454,17 +455,23 @@ gpu-bundle gpu-check:
 endif
 
 # ---- fuzzing: the targets again, with clang's libFuzzer, below build/fuzz (docs/security.md) ------------------------------
+# Without CUDA, wherever: no parser is in a kernel, and nvcc's objects are not instrumented.
 FUZZ_CC     ?= clang
 FUZZ_DIR    := $(S)/fuzz
+FUZZ_PARTS  := $(PLAIN_CPPFLAGS) $(TOOLS_CFLAGS) $(if $(filter 1,$(VERBS)),-DGYRE_VERBS=1)
+FUZZ_LIBS    = $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
 FUZZ_CFLAGS := -std=c17 -O1 -g -fPIC -pthread -fno-omit-frame-pointer -fno-math-errno -ffp-contract=off \
     -fsanitize=address,undefined -fno-sanitize-recover=undefined
 fuzz_obj = $(patsubst %.c,$(FUZZ_DIR)/obj/%.o,$(1))
 FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(FUZZ_DIR)/%,$(FUZZ_SRC))
 
-$(FUZZ_DIR)/obj/%.o: %.c | $(SETUP_STAMP)
+$(FUZZ_DIR)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS)' | cmp -s - $@ || echo '$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS)' > $@
+$(FUZZ_DIR)/obj/%.o: %.c $(FUZZ_DIR)/flags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
-	$(Q)$(FUZZ_CC) $(CPPFLAGS) $(TOOLS_CFLAGS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+	$(Q)$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
 
 $(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC))
 	@echo "  AR    $@"
@@ -473,7 +480,7 @@ $(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC))
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(FUZZ_DIR)/fuzz_$(t): $(call fuzz_obj,$(FUZZ_PARTS_$(t)))))
 $(FUZZ_BINS): $(FUZZ_DIR)/%: $(FUZZ_DIR)/obj/tests/fuzz/%.o $(FUZZ_DIR)/libgyre.a
 	@echo "  LD    $@"
-	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(TOOL_LIBS) -o $@
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(FUZZ_LIBS) -o $@
 
 fuzz: $(FUZZ_BINS)
 $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
@@ -484,7 +491,7 @@ SETUP_LINT_STAMP := $(S)/setup-lint.done
 SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
 COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
-    $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c \
+    $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c tests/faults/rank.c tests/faults/clock.c \
     $(call sources,tools,c) $(wildcard bench/*.c)))
 
 # A whole Debian in a folder: tools/check-fresh says what it does and which variables it takes.
@@ -588,7 +595,7 @@ check-long: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
 # What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.
 left-out:
-	@echo $(filter-out $(TEST_SRC) $(MP_SRC),$(wildcard $(foreach d,tests/* tests/*/*,$(d)/test_*.c $(d)/mp_*.c)))
+	@echo $(filter-out $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC),$(wildcard $(foreach d,tests/* tests/*/*,$(d)/test_*.c $(d)/mp_*.c $(d)/fuzz_*.c)))
 formatted:
 	@echo $(FORMATTED)
 
@@ -598,6 +605,21 @@ $(B)/tests/hosts/rank: $(call obj,tests/hosts/rank.c) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
+
+# Faults at random: tests/faults/check says what ROUNDS, SEED, ROUND, FAULTS and LOGS do.
+check-faults: $(B)/tests/faults/rank $(B)/tests/faults/clock.so $(SETUP_HOSTS_STAMP)
+	@B='$(B)' ROUNDS='$(ROUNDS)' SEED='$(SEED)' ROUND='$(ROUND)' FAULTS='$(FAULTS)' LOGS='$(LOGS)' /usr/bin/python3 tests/faults/check
+$(B)/tests/faults/rank: $(call obj,tests/faults/rank.c) $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
+$(B)/tests/faults/clock.so: tests/faults/clock.c
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared $< -o $@
+
+check-all:
+	@/usr/bin/python3 tools/check-all $(SUITES)
 
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')

@@ -30,6 +30,11 @@ void comm_release(comm_link_t *link, comm_msg_t *msg)
     link->ops->release(link, msg);
 }
 
+int comm_view_lost(const comm_link_t *link)
+{
+    return link->ops->gave_up && link->ops->gave_up(link);
+}
+
 int comm_linger(comm_link_t *link)
 {
     if (link->ops->linger)

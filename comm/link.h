@@ -7,6 +7,7 @@
 #include "comm/lend.h"
 #include "comm/memory/segment.h"
 #include "comm/transport.h"
+#include "comm/wait.h"
 
 /* Which pairs of ranks a transport joins. */
 typedef enum { COMM_TO_ITSELF, COMM_ON_HOST, COMM_BETWEEN_HOSTS } comm_scope_t;
@@ -27,6 +28,7 @@ typedef struct {
     gyre_status_t (*recv_view)(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
                                const void **view);
     void (*release)(comm_link_t *link, comm_msg_t *msg);
+    int (*gave_up)(const comm_link_t *link); /* NULL: views are copies of what was sent */
     int (*their_call)(comm_link_t *link, comm_call_t *call);
     int (*linger)(comm_link_t *link); /* NULL: nothing better than to relax and to move the group */
     gyre_status_t (*connect)(comm_group_t *group, int peer, int lane, comm_link_t **out);
@@ -44,11 +46,12 @@ typedef struct {
                              base_time_t deadline);
     void (*leave)(comm_group_t *group); /* after its links were closed; network_state becomes NULL */
     void (*progress)(comm_group_t *group);
-    int thread_safe; /* 1: progress and sleep lock, so any thread may call them, not only the driving one */
-    /* The two steps into sleep (comm/wait.h): arm, look once more, sleep until something arrives, at most
-     * `ms` milliseconds. arm may be NULL. */
+    /* The steps into sleep (comm/wait.h), both by the driving thread: arm, look once more, sleep_on. What
+     * arrives after arm makes sleep_on return 0: look again. Else sleep_on returns how many of `polls`, at
+     * most COMM_SLEEP_POLLS, it has set: what arrives later makes one of them ready, and the thread may sleep
+     * on them without driving. arm may be NULL. */
     void (*arm)(comm_group_t *group);
-    void (*sleep)(comm_group_t *group, int ms);
+    int (*sleep_on)(comm_group_t *group, struct pollfd *polls);
     /* As comm_group_let_go and comm_group_unanswered; NULL: nothing to do, none. */
     void (*let_go)(comm_group_t *group);
     int (*unanswered)(const comm_group_t *group, char *text, size_t bytes);

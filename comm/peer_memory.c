@@ -3,11 +3,17 @@
 #include "comm/peer_memory.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread/fence.h"
 #include "base/settings/settings.h"
 #include "comm/link.h"
@@ -28,6 +34,7 @@ typedef struct {
     uint64_t window; /* 0: unused */
     unsigned char *base;
     size_t bytes; /* at least so far it was checked */
+    comm_mapping_t *held;
 } map_t;
 
 struct comm_peer_memory {
@@ -86,8 +93,11 @@ comm_peer_memory_t *comm_peer_memory(comm_group_t *group, int peer)
 void comm_peer_memory_free(comm_group_t *group)
 {
     for (int r = 0; group->peer_memory && r < group->n; r++) {
-        if (group->peer_memory[r])
+        if (group->peer_memory[r]) {
             comm_watch_fetch_drop(&group->peer_memory[r]->fetch);
+            for (unsigned i = 0; i < MAPS; i++)
+                comm_mapping_release(group->peer_memory[r]->maps[i].held);
+        }
         free(group->peer_memory[r]);
         group->peer_memory[r] = NULL;
     }
@@ -103,15 +113,29 @@ static map_t *find(comm_peer_memory_t *memory, uint64_t window)
     return NULL;
 }
 
+/* Lets go of the windows that the peer has freed, so that they can be unmapped. */
+static void forget_freed(comm_peer_memory_t *memory)
+{
+    for (unsigned i = 0; i < MAPS; i++)
+        if (memory->maps[i].held && comm_mapping_freed(memory->maps[i].held)) {
+            comm_mapping_release(memory->maps[i].held);
+            memory->maps[i] = (map_t){0};
+        }
+}
+
 /* Goes on with fetching and mapping what is wanted. Anything but IN_PROGRESS ends that. */
 static gyre_status_t fetch(comm_peer_memory_t *memory)
 {
     const comm_group_t *group = memory->group;
     const comm_place_t *wanted = &memory->wanted;
     const void *found = NULL;
-    gyre_status_t status = comm_mem_map(group->world->watch, group->cards[memory->peer].address,
-                                        wanted->window, (size_t)wanted->offset, memory->wanted_bytes,
-                                        &memory->fetch, base_now() + FETCH_MS * MS, &found);
+    comm_mapping_t *held = NULL;
+    gyre_status_t status;
+
+    forget_freed(memory);
+    status = comm_mem_map(group->world->watch, group->cards[memory->peer].address, wanted->window,
+                          (size_t)wanted->offset, memory->wanted_bytes, &memory->fetch,
+                          base_now() + FETCH_MS * MS, &found, &held);
 
     if (status == GYRE_IN_PROGRESS)
         return status;
@@ -119,7 +143,9 @@ static gyre_status_t fetch(comm_peer_memory_t *memory)
         map_t *map = find(memory, wanted->window);
         if (!map)
             map = &memory->maps[memory->next++ % MAPS];
+        comm_mapping_release(map->held);
         *map = (map_t){.window = wanted->window,
+                       .held = held,
                        .base = (unsigned char *)(uintptr_t)found - wanted->offset,
                        .bytes = (size_t)wanted->offset + memory->wanted_bytes};
     }
@@ -151,6 +177,14 @@ gyre_status_t comm_peer_memory_map(comm_peer_memory_t *memory, const comm_place_
     if (status == GYRE_OK)
         *at = find(memory, place->window)->base + place->offset;
     return status == GYRE_OK || status == GYRE_IN_PROGRESS ? status : GYRE_ERR_UNSUPPORTED;
+}
+
+comm_mapping_t *comm_peer_memory_hold(comm_peer_memory_t *memory, const comm_place_t *place)
+{
+    comm_mapping_t *held = find(memory, place->window)->held;
+
+    comm_mapping_hold(held);
+    return held;
 }
 
 /* ---- the kernel's way ---------------------------------------------------------------------------------- */
@@ -230,6 +264,14 @@ static comm_board_t *board_of(const comm_group_t *group, int rank)
     return comm_segment_board(&group->seg, group->local_of[rank]);
 }
 
+int comm_peer_memory_closed(const comm_peer_memory_t *memory)
+{
+    /* Pairs with the fence in comm_peer_memory_close: if what we have read is newer than that, then so is
+     * what we read now. */
+    atomic_thread_fence(memory_order_acquire);
+    return (int)atomic_load_explicit(&board_of(memory->group, memory->peer)->closed, memory_order_relaxed);
+}
+
 /* The fence pairs with the one in comm_peer_memory_close: either we see that the owner has closed, or it sees
  * that we are inside. */
 int comm_peer_memory_enter(comm_group_t *group)
@@ -250,18 +292,77 @@ void comm_peer_memory_leave(comm_group_t *group)
     atomic_store_explicit(&group->board->inside, 0, memory_order_release);
 }
 
+/* 1: it has crashed and its core is being written: it will not go on. */
+static int dumps_core(int pid)
+{
+    char path[64], line[128];
+    int dumping = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        dumping |= sscanf(line, "CoreDumping: %d", &dumping) == 1 && dumping;
+    if (file)
+        fclose(file);
+    return dumping;
+}
+
+/* Ends the process of a rank that stands still in the middle of its work in this rank's memory. It would
+ * finish that work whenever it goes on: by stores through a mapping, or by a call to the kernel, neither of
+ * which can be taken from it. The word that it had in its memory when the group was made shows that the
+ * process is still that one. When this returns, none of its threads runs, or an error was logged. */
+static void end_process(const comm_group_t *group, int rank)
+{
+    const comm_card_t *card = &group->cards[rank];
+    const int pidfd = (int)syscall(SYS_pidfd_open, card->pid, 0);
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+    uint64_t word = 0;
+    int err = comm_cma_read(card->pid, card->probe_address, &word, sizeof word);
+
+    if (err == 0 && word == card->probe_value && !dumps_core(card->pid)) {
+        log_warning("rank %d (process %d) stands still at work in the memory of rank %d, which its program "
+                    "gets back: it is ended",
+                    rank, card->pid, group->rank);
+        if ((pidfd >= 0 ? syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0)
+                        : kill(card->pid, SIGKILL)) != 0 &&
+            errno != ESRCH)
+            err = errno;
+        else if (pidfd >= 0)
+            poll(&ended, 1, CLOSE_MS);
+    }
+    if (err != 0 && err != ESRCH && err != EFAULT)
+        log_error("rank %d (process %d) may still write to the memory of rank %d and cannot be ended: %s",
+                  rank, card->pid, group->rank, strerror(err));
+    if (pidfd >= 0)
+        close(pidfd);
+}
+
+/* A rank at work looks at `closed` after each MiB at the latest. */
+static int at_work(const comm_group_t *group, int rank)
+{
+    return (int)atomic_load_explicit(&board_of(group, rank)->inside, memory_order_acquire);
+}
+
 void comm_peer_memory_close(comm_group_t *group)
 {
-    base_time_t until = base_now() + CLOSE_MS * MS;
+    const double silent_s = base_setting_seconds(SET_HEARTBEAT);
+    const base_time_t until = base_now() + CLOSE_MS * MS + (base_time_t)(silent_s * 1e9);
 
-    if (group->n < 2 || group->hosts > 1 || !group->seg.base)
+    if (!group->seg.base)
         return; /* nobody could */
     comm_peer_memory_leave(group);
     atomic_store_explicit(&group->board->closed, 1, memory_order_relaxed);
     base_fence();
-    for (int r = 0; r < group->n; r++)
-        while (r != group->rank && atomic_load_explicit(&board_of(group, r)->inside, memory_order_acquire) &&
-               base_now() < until &&
+    if (group->hosts > 1)
+        return; /* nobody enters */
+    for (int r = 0; r < group->n; r++) {
+        if (r == group->rank || group->cards[r].pid == (int32_t)getpid())
+            continue;
+        while (at_work(group, r) && base_now() < until &&
                comm_watch_dead(group->world->watch, &group->world_ranks[r], 1, NULL, 0) < 0)
             sched_yield();
+        if (at_work(group, r))
+            end_process(group, r);
+    }
 }

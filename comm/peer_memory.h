@@ -11,10 +11,12 @@
  *
  * After a rank has given up, no peer may write to its memory. So a rank that works in others' memory without
  * messages announces that (enter). A rank whose group failed closes its memory and waits for the ranks that
- * are inside (close). */
+ * are inside (close). A rank that only reads, as a message's receiver does, is not waited for: it looks
+ * afterwards whether the memory was closed meanwhile (closed). */
 #ifndef COMM_PEER_MEMORY_H
 #define COMM_PEER_MEMORY_H
 
+#include "comm/memory/memory.h"
 #include "comm/transport.h"
 
 /* Where a buffer of a rank lies, for its local peers. */
@@ -35,6 +37,9 @@ comm_peer_memory_t *comm_peer_memory(comm_group_t *group, int peer);
  * they are in no window, or it cannot be mapped: use read and write. */
 gyre_status_t comm_peer_memory_map(comm_peer_memory_t *memory, const comm_place_t *place, size_t bytes,
                                    void **at);
+/* Keeps what was mapped for `place` just now, until comm_mapping_release: however many other windows are
+ * mapped, and even if its owner frees it. */
+comm_mapping_t *comm_peer_memory_hold(comm_peer_memory_t *memory, const comm_place_t *place);
 /* Copies `bytes` at `offset` from `place`, of a peer's input, or to it, of its output. IN_PROGRESS: the peer
  * may have died, call again. TRANSPORT at once (quiet): it lives, and the kernel does not let others reach
  * this memory (EFAULT). */
@@ -52,7 +57,11 @@ int comm_peer_memory_all(const comm_group_t *group);
  * reported. */
 int comm_peer_memory_enter(comm_group_t *group);
 void comm_peer_memory_leave(comm_group_t *group);
-/* From now on no peer touches this rank's memory; waits up to a second for the ranks that still do. */
+/* 1: the peer's operations have failed, so its program may be writing to the buffers again. To be asked after
+ * they were read: what was read is not to be used then. The peer's failure will be reported. */
+int comm_peer_memory_closed(const comm_peer_memory_t *memory);
+/* From now on no peer writes to this rank's memory. Waits for the ranks that still do: until they are known to
+ * be dead, at most GYRE_HEARTBEAT and a second. Then it ends their processes. */
 void comm_peer_memory_close(comm_group_t *group);
 
 #endif

@@ -69,6 +69,9 @@ gyre_status_t comm_recv(comm_link_t *link, void *buf, size_t bytes, comm_tag_t t
 gyre_status_t comm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t tag, comm_msg_t *msg,
                              const void **view);
 void comm_release(comm_link_t *link, comm_msg_t *msg);
+/* To be asked after a view was read. 1: the peer has failed, and may have changed the payload: what was made
+ * of it is not to be used. The peer's failure will be reported (comm_group_trouble). */
+int comm_view_lost(const comm_link_t *link);
 
 /* For a caller that has nothing to do but to wait for this link. Moves the group and watches for about a
  * quarter of a microsecond, less if something comes. Returns how many looks of comm_send or comm_recv that
@@ -111,8 +114,9 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
 /* A group that has failed lets go of the program's buffers. By the thread that drives the group. When this
- * returns, no peer and no adapter reads or writes the buffers of the group's operations any more. So their
- * owner may get the failure. Bounded: a second or so where something does not answer. Nothing can be sent or
+ * returns, no peer and no adapter writes to the buffers of the group's operations any more, and no rank uses
+ * what it still reads there. So their owner may get the failure. Bounded: a second or so where something does
+ * not answer, and GYRE_HEARTBEAT for a peer that was stopped at work in the buffers. Nothing can be sent or
  * received in the group afterwards; other groups are not touched. UCX cannot take back what it has begun
  * without cutting connections that other groups share: there the buffers are free once the group is shut or
  * destroyed. */

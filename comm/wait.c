@@ -5,7 +5,7 @@
  *     first    spin for GYRE_SPIN (10 ms)     spin for 6 turns (or GYRE_SPIN)
  *     then     -                              200 times sched_yield, unless yields have cost a time slice
  *              lately
- *     then     sleep on the doorbell (futex), or in the network's event descriptors, a bounded time; again
+ *     then     sleep on the doorbell (futex), or on the network's event descriptors, a bounded time; again
  *
  * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy
  * with other work. The scheduler may have put two ranks on one core: each message then costs a time slice
@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/thread/futex.h"
@@ -46,6 +47,7 @@ enum {
  * sleeps instead is run as soon as it is woken. */
 #define YIELD_NS (1 * MS)
 enum { NO_YIELDS = 32 /* waits that sleep without yielding, after such a yield */ };
+enum { BUSY_SPINS = 64, BUSY_YIELDS = 64, BUSY_NAP_NS = 50 * 1000 }; /* while another thread drives */
 
 void comm_wait_begin(comm_wait_t *wait, comm_group_t *group, base_time_t deadline)
 {
@@ -103,6 +105,7 @@ void comm_wait_moved(comm_wait_t *wait)
     wait->since = 0;
     wait->turns = 0;
     wait->yields = 0;
+    wait->busy = 0;
 }
 
 void comm_wait_end(comm_wait_t *wait)
@@ -157,12 +160,37 @@ int comm_wait_patient(const comm_group_t *group)
     return group->spin_ns == 0 && !cores_are_scarce(group);
 }
 
+/* 1: a yield has not cost a time slice lately. */
+static int may_yield(comm_group_t *group)
+{
+    if (group->no_yields == 0)
+        return 1;
+    group->no_yields--;
+    return 0;
+}
+
+static void yield(comm_group_t *group)
+{
+    base_time_t before = base_now();
+
+    sched_yield();
+    if (base_now() - before > YIELD_NS)
+        group->no_yields = NO_YIELDS;
+}
+
+int comm_wait_yield(comm_group_t *group)
+{
+    if (!may_yield(group))
+        return 0;
+    yield(group);
+    return 1;
+}
+
 /* One turn of waiting that is not a sleep. 1: time to sleep. *now is set if the clock was read. */
 static int patience_is_over(comm_wait_t *wait, base_time_t *now)
 {
     int scarce = cores_are_scarce(wait->group);
 
-    base_relax();
     /* Compared with a yield the clock is cheap; in a spin it is read now and then. */
     if (wait->turns < SPIN_TURNS || (wait->turns % CLOCK_TURNS != 0 && !scarce))
         return 0;
@@ -171,40 +199,39 @@ static int patience_is_over(comm_wait_t *wait, base_time_t *now)
         wait->since = *now;
     if (*now - wait->since < spin_ns(wait->group, scarce))
         return 0;
-    if (!scarce || wait->yields >= YIELD_TURNS || !comm_wait_yield(wait->group))
+    if (!scarce || wait->yields >= YIELD_TURNS || !may_yield(wait->group))
         return 1;
     wait->yields++;
+    wait->rest = COMM_REST_YIELD;
     return 0;
 }
 
-int comm_wait_yield(comm_group_t *group)
+/* The second of the two steps into sleep. */
+static void get_ready(comm_wait_t *wait)
 {
-    base_time_t before;
+    comm_group_t *group = wait->group;
 
-    if (group->no_yields > 0) {
-        group->no_yields--;
-        return 0;
-    }
-    before = base_now();
-    sched_yield();
-    if (base_now() - before > YIELD_NS)
-        group->no_yields = NO_YIELDS;
-    return 1;
+    disarm(wait);
+    wait->npolls = 0;
+    if (group->network_state)
+        wait->npolls = group->network->sleep_on(group, wait->polls);
+    if (!group->network_state || wait->npolls > 0)
+        wait->rest = COMM_REST_SLEEP;
 }
 
-static void sleep_a_bit(comm_wait_t *wait, base_time_t now)
+static void sleep_a_bit(comm_wait_t *wait)
 {
     comm_group_t *group = wait->group;
     int ms = SLEEP_MS;
     base_time_t until;
 
-    if (group->network_state)
+    if (wait->npolls > 0)
         ms = group->seg.base && !comm_group_shuns_memory(group) ? NETWORK_SHM_SLEEP_MS : NETWORK_SLEEP_MS;
-    until = now + ms * MS;
+    until = base_now() + ms * MS;
     if (until > wait->deadline)
         until = wait->deadline;
-    if (group->network_state)
-        group->network->sleep(group, base_poll_ms(until));
+    if (wait->npolls > 0)
+        poll(wait->polls, (nfds_t)wait->npolls, base_poll_ms(until));
     else
         base_futex_wait(&group->bell->bell, wait->bell, until);
     wait->sleeps++;
@@ -231,25 +258,56 @@ static void announce(comm_wait_t *wait)
     wait->armed = 1;
 }
 
+static gyre_status_t in_time(const comm_wait_t *wait, base_time_t now)
+{
+    if (now >= wait->deadline)
+        return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed");
+    return GYRE_OK;
+}
+
 gyre_status_t comm_wait_idle(comm_wait_t *wait)
 {
     comm_group_t *group = wait->group;
     gyre_status_t status = look_for_trouble(wait);
     base_time_t now = 0;
 
+    wait->rest = COMM_REST_RELAX;
+    wait->busy = 0;
     if (status != GYRE_OK)
         return status;
     wait->turns++;
-    if (group->network_state && group->network->thread_safe)
-        group->network->progress(group);
-    if (wait->armed) {
-        sleep_a_bit(wait, base_now());
-        disarm(wait);
-        now = base_now();
-    } else if (patience_is_over(wait, &now)) {
+    comm_group_progress(group);
+    if (wait->armed)
+        get_ready(wait);
+    else if (patience_is_over(wait, &now))
         announce(wait);
+    return now == 0 ? GYRE_OK : in_time(wait, now);
+}
+
+gyre_status_t comm_wait_rest(comm_wait_t *wait)
+{
+    switch (wait->rest) {
+    case COMM_REST_SLEEP:
+        sleep_a_bit(wait);
+        return in_time(wait, base_now());
+    case COMM_REST_YIELD:
+        yield(wait->group);
+        return GYRE_OK;
+    default:
+        base_relax();
+        return GYRE_OK;
     }
-    if (now != 0 && now >= wait->deadline)
-        return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed");
-    return GYRE_OK;
+}
+
+void comm_wait_busy(comm_wait_t *wait)
+{
+    const struct timespec nap = {.tv_nsec = BUSY_NAP_NS};
+
+    wait->busy++;
+    if (wait->busy <= BUSY_SPINS)
+        base_relax();
+    else if (wait->busy <= BUSY_SPINS + BUSY_YIELDS)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
 }

@@ -133,10 +133,13 @@ gyre_status_t gyre_buckets_create(gyre_comm_t *comm, const gyre_buckets_config_t
                                   const size_t *counts, gyre_buckets_t **out)
 {
     gyre_buckets_config_t c = {0};
-    if (!comm || !config || !out || (tensors && !counts))
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_create: comm, config, counts or out is NULL");
-    gyre_status_t st = coll_sized_read(&c, sizeof c, offsetof(gyre_buckets_config_t, bucket_bytes), config,
-                                       "gyre_buckets_create");
+    gyre_status_t st = coll_check_live("gyre_buckets_create", comm);
+    if (st == GYRE_OK && (!config || !out || (tensors && !counts)))
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_buckets_create: config, counts or out is NULL");
+    if (st != GYRE_OK)
+        return st;
+    st = coll_sized_read(&c, sizeof c, offsetof(gyre_buckets_config_t, bucket_bytes), config,
+                         "gyre_buckets_create");
     if (st == GYRE_OK)
         st = check_config(comm, &c, tensors);
     if (st != GYRE_OK)

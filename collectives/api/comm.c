@@ -16,6 +16,9 @@
 #include "collectives/schedules/algorithms.h"
 #include "comm/memory/memory.h"
 
+/* No program has the handle of a communicator that could not be made. */
+static const char NOT_MADE[] = "the communicator was not made";
+
 static int size_of_part(const int *part_of, int n, int part)
 {
     int size = 0;
@@ -55,19 +58,19 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
                              gyre_comm_t **out)
 {
     const base_time_t start = base_now();
-    gyre_comm_t *comm = calloc(1, sizeof *comm);
+    gyre_comm_t *comm = coll_handle_new();
     if (!comm)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator");
+        return GYRE_ERR_NO_MEMORY;
     gyre_status_t st =
         comm_group_create(world, id, world_ranks, n, rank, all_gather, user, deadline, &comm->group);
     if (st != GYRE_OK) {
-        free(comm);
+        coll_handle_end(comm, NOT_MADE);
         return st;
     }
     comm->world_ranks = malloc((size_t)n * sizeof *comm->world_ranks);
     if (!comm->world_ranks) {
         comm_group_destroy(comm->group);
-        free(comm);
+        coll_handle_end(comm, NOT_MADE);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", n);
     }
     memcpy(comm->world_ranks, world_ranks, (size_t)n * sizeof *comm->world_ranks);
@@ -93,12 +96,13 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out)
 {
     static _Atomic uint64_t made;
-    gyre_comm_t *comm = calloc(1, sizeof *comm);
     int *ranks = malloc((size_t)team->n * sizeof *ranks);
-    if (!comm || !ranks) {
-        free(comm);
-        free(ranks);
+    if (!ranks)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", team->n);
+    gyre_comm_t *comm = coll_handle_new();
+    if (!comm) {
+        free(ranks);
+        return GYRE_ERR_NO_MEMORY;
     }
     for (int r = 0; r < team->n; r++)
         ranks[r] = r;
@@ -119,7 +123,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
     return GYRE_OK;
 }
 
-void coll_comm_free(gyre_comm_t *comm)
+void coll_comm_end(gyre_comm_t *comm, const char *why)
 {
     coll_registry_remove(comm);
     coll_drive(comm); /* a thread that took it from the registry is done with it now; no other finds it */
@@ -145,7 +149,12 @@ void coll_comm_free(gyre_comm_t *comm)
     free(comm->world_ranks);
     free(comm->own_count);
     free(comm->p2p);
-    free(comm);
+    coll_handle_end(comm, why);
+}
+
+void coll_comm_free(gyre_comm_t *comm)
+{
+    coll_comm_end(comm, "gyre_comm_destroy was called on this communicator before");
 }
 
 /* Requests point into their communicator: it goes last. */
@@ -169,10 +178,12 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
 {
     if (!comm)
         return GYRE_OK;
-    if (comm->is_world)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "gyre_comm_destroy: this is the job's communicator; call gyre_finalize");
-    gyre_status_t st = coll_check_unused("gyre_comm_destroy", comm);
+    gyre_status_t st = coll_check_live("gyre_comm_destroy", comm);
+    if (st == GYRE_OK && comm->is_world)
+        st = gyre_fail(GYRE_ERR_INVALID,
+                       "gyre_comm_destroy: this is the job's communicator; call gyre_finalize");
+    if (st == GYRE_OK)
+        st = coll_check_unused("gyre_comm_destroy", comm);
     if (st == GYRE_OK)
         coll_comm_free(comm);
     return st;
@@ -180,7 +191,7 @@ gyre_status_t gyre_comm_destroy(gyre_comm_t *comm)
 
 void coll_comm_abort(gyre_comm_t *comm, const char *text)
 {
-    coll_comm_end(comm, text);
+    coll_comm_claim_abort(comm, text);
     if (coll_comm_idle(comm))
         coll_cuda_stop(comm); /* of what is on streams nobody may wait */
     else
@@ -189,11 +200,12 @@ void coll_comm_abort(gyre_comm_t *comm, const char *text)
 
 gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
 {
-    if (!comm)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_abort: comm is NULL");
+    gyre_status_t st = coll_check_live("gyre_comm_abort", comm);
+    if (st != GYRE_OK)
+        return st;
     char text[512];
     snprintf(text, sizeof text, "aborted: %s", reason ? reason : "no reason given");
-    coll_comm_end(comm, text);
+    coll_comm_claim_abort(comm, text);
     return GYRE_OK;
 }
 
@@ -234,8 +246,9 @@ gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line)
 
 gyre_status_t gyre_comm_error(const gyre_comm_t *comm)
 {
-    if (!comm)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_error: comm is NULL");
+    gyre_status_t st = coll_check_live("gyre_comm_error", comm);
+    if (st != GYRE_OK)
+        return st;
     return coll_comm_ask(comm);
 }
 
@@ -261,8 +274,11 @@ int gyre_comm_local_size(const gyre_comm_t *comm)
 
 gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
 {
-    if (!comm || !stats)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_stats: %s is NULL", comm ? "stats" : "comm");
+    gyre_status_t st = coll_check_live("gyre_comm_stats", comm);
+    if (st == GYRE_OK && !stats)
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_stats: stats is NULL");
+    if (st != GYRE_OK)
+        return st;
     gyre_comm_t *driven =
         (gyre_comm_t *)(uintptr_t)comm; /* reading takes a turn, too: the counters belong to the driver */
     comm_group_stats_t g = {0};

@@ -171,7 +171,10 @@ gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_co
 static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
 {
     if (process.joined)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_init was called before; call gyre_finalize first");
+        return gyre_fail(GYRE_ERR_INVALID, process.pid == getpid()
+                                               ? "gyre_init was called before; call gyre_finalize first"
+                                               : "gyre_init: this process is a child of fork of one that is "
+                                                 "in a job: it can only exec or exit");
     gyre_config_t c = GYRE_CONFIG_INITIALIZER;
     gyre_status_t st = GYRE_OK;
     if (config)
@@ -252,21 +255,28 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
 {
     if (!world)
         return GYRE_OK;
-    if (!world->is_world)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "gyre_finalize takes the communicator of gyre_init; others are destroyed "
-                         "with gyre_comm_destroy");
-    gyre_status_t st = coll_check_unused("gyre_finalize", world);
+    gyre_status_t st = coll_check_live("gyre_finalize", world);
+    if (st == GYRE_OK && !world->is_world)
+        st = gyre_fail(GYRE_ERR_INVALID,
+                       "gyre_finalize takes the communicator of gyre_init; others are destroyed "
+                       "with gyre_comm_destroy");
+    gyre_comm_t *comm;
+    for (int i = 0; st == GYRE_OK && (comm = coll_handle_find(&process.world, i)); i++)
+        st = coll_check_unused("gyre_finalize", comm);
     if (st != GYRE_OK)
         return st;
-    coll_cuda_end(world); /* before all meet: after that the peers' memory may go */
+    /* before all meet: after that the peers' memory may go */
+    for (int i = 0; (comm = coll_handle_find(&process.world, i)); i++)
+        coll_cuda_end(comm);
     if (gyre_comm_error(world) == GYRE_OK && world->n > 1)
         st = gyre_barrier(world);
     int graceful = gyre_comm_error(world) == GYRE_OK;
     pthread_mutex_lock(&process.lock);
     if (process.threaded)
         coll_progress_thread_stop();
-    coll_comm_free(world);
+    /* The oldest first, which ends those that it keeps for itself. */
+    while ((comm = coll_handle_find(&process.world, 0)))
+        coll_comm_end(comm, "gyre_finalize has ended this communicator");
     coll_cuda_leave(graceful);
     world_leave(&process.world, graceful);
     comm_identity_leave();

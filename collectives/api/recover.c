@@ -23,8 +23,11 @@ static void put_out_of_use(gyre_comm_t *comm)
 
 static gyre_status_t check(const char *name, gyre_comm_t *comm, gyre_comm_t **out)
 {
-    if (!comm || !out)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: %s is NULL", name, comm ? "newcomm" : "comm");
+    gyre_status_t st = coll_check_live(name, comm);
+    if (st == GYRE_OK && !out)
+        st = gyre_fail(GYRE_ERR_INVALID, "%s: newcomm is NULL", name);
+    if (st != GYRE_OK)
+        return st;
     if (!comm->is_world)
         return gyre_fail(
             GYRE_ERR_INVALID,
@@ -70,12 +73,15 @@ gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm)
 
 gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes)
 {
-    if (!comm || !text)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_address: %s is NULL", comm ? "text" : "comm");
+    gyre_status_t st = coll_check_live("gyre_comm_address", comm);
+    if (st == GYRE_OK && !text)
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_address: text is NULL");
+    if (st != GYRE_OK)
+        return st;
     if (comm->team)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "gyre_comm_address: the communicator's ranks are all in this "
                                                "process, which no other process can join");
-    gyre_status_t st = comm_watch_ensure(comm->world->watch);
+    st = comm_watch_ensure(comm->world->watch);
     return st == GYRE_OK ? comm_boot_where(comm->world->boot, text, bytes) : st;
 }
 

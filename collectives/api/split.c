@@ -144,8 +144,11 @@ static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int 
 
 gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out)
 {
-    if (!comm || !out)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split: %s is NULL", comm ? "out" : "comm");
+    gyre_status_t st = coll_check_live("gyre_comm_split", comm);
+    if (st == GYRE_OK && !out)
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split: out is NULL");
+    if (st != GYRE_OK)
+        return st;
     if (coll_group_open())
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split cannot be part of a group");
     if (comm->team)
@@ -156,7 +159,6 @@ gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t
     size_t n = (size_t)comm->n;
     split_ask_t *asks = malloc(n * sizeof *asks);
     int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
-    gyre_status_t st = GYRE_OK;
     if (!asks || !members || !world_ranks)
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %d ranks", comm->n);
     split_ask_t mine = {.color = color < 0 ? -1 : color, .key = key};

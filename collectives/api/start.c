@@ -16,6 +16,8 @@ gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
         coll_stop_driving(comm);
     }
     gyre_status_t error = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
+    if (error == GYRE_ERR_INVALID)
+        return coll_check_live(name, comm);
     if (error != GYRE_OK)
         return gyre_fail_quiet(error, "%s: the communicator failed before: %s", name, comm->error_text);
     return GYRE_OK;

@@ -6,6 +6,7 @@
  * ignored: a typing mistake in an override would else look as if it did nothing. */
 #include "collectives/choose/tune.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -128,6 +129,11 @@ static int parse_number(const char *text, double *out)
     return digits > 0 && digits < 16;
 }
 
+/* Digits after the point of costs below 1; others are written with two. The least cost is one of the last of
+ * these digits, so that what is read can be written. */
+enum { SMALL_DIGITS = 6 };
+static const double LEAST_COST = 1e-6;
+
 static gyre_status_t read_cost(reader_t *r)
 {
     double value;
@@ -137,10 +143,12 @@ static gyre_status_t read_cost(reader_t *r)
         const coll_cost_field_t *field = &coll_cost_fields[i];
         if (strcmp(r->word[1], field->name) != 0)
             continue;
-        int zero = strncmp(field->name, "net_", 4) == 0;
-        if (!parse_number(r->word[2], &value) || (!zero && value <= 0) || (field->kind == 'i' && value > 1e6))
-            return wrong(r, "cost %s: \"%s\" is not a number %s 0", field->name, r->word[2],
-                         zero ? "from" : "above");
+        int zero = strncmp(field->name, "net_", 4) == 0, whole = field->kind != 'd';
+        if (!parse_number(r->word[2], &value) || (whole && value != floor(value)) ||
+            (field->kind == 'i' && value > 1e6) ||
+            (value < (whole ? 1.0 : LEAST_COST) && !(zero && value == 0)))
+            return wrong(r, "cost %s: \"%s\" is not a %snumber from %s%s", field->name, r->word[2],
+                         whole ? "whole " : "", whole ? "1" : "0.000001", zero ? ", or 0" : "");
         cost_set(&r->out->cost, field, value);
         return GYRE_OK;
     }
@@ -354,7 +362,7 @@ void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot)
         const coll_cost_field_t *f = &coll_cost_fields[i];
         const double value = coll_cost_get(&tune->cost, f);
         char number[32];
-        snprintf(number, sizeof number, f->kind == 'd' ? "%.2f" : "%.0f", value);
+        snprintf(number, sizeof number, "%.*f", f->kind != 'd' ? 0 : value < 1 ? SMALL_DIGITS : 2, value);
         if (strchr(number, ',')) /* the program's locale is not the file's */
             *strchr(number, ',') = '.';
         fprintf(out, "cost %-12s %10s  # %s%s%s\n", f->name, number, f->unit, *f->unit ? ": " : "",

@@ -12,10 +12,16 @@ static gyre_status_t none(const char *name)
         gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: no CUDA device: %s", name, base_device_why_not(BASE_CUDA)));
 }
 
+/* A call on a communicator. */
+static gyre_status_t none_of(const char *name, const gyre_comm_t *comm)
+{
+    gyre_status_t st = coll_check_live(name, comm);
+    return st == GYRE_OK ? none(name) : coll_refuse(st);
+}
+
 gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm)
 {
-    (void)comm;
-    return none("gyre_comm_prepare_cuda");
+    return none_of("gyre_comm_prepare_cuda", comm);
 }
 
 gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **comms)
@@ -59,14 +65,14 @@ void coll_cuda_leave(int all_ended)
 gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
                                       gyre_cuda_registration_t **registration)
 {
-    (void)comm, (void)buffer, (void)bytes, (void)registration;
-    return none("gyre_comm_register_cuda");
+    (void)buffer, (void)bytes, (void)registration;
+    return none_of("gyre_comm_register_cuda", comm);
 }
 
 gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registration_t *registration)
 {
-    (void)comm, (void)registration;
-    return none("gyre_comm_deregister_cuda");
+    (void)registration;
+    return none_of("gyre_comm_deregister_cuda", comm);
 }
 
 gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, int registered,

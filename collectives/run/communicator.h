@@ -92,8 +92,9 @@ struct gyre_comm {
     base_time_t timeout_ns; /* the same */
     base_time_t made_in;    /* what making it took, for gyre-perf init */
     int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
-    /* gyre_status_t that killed this communicator. It and its text are written once, by the thread that has
-     * claimed them; a reader that sees the status (acquire) sees the text. */
+    /* gyre_status_t that killed this communicator. GYRE_ERR_INVALID: it has ended (handles.c). It and its
+     * text are written once, by the thread that has claimed them; a reader that sees the status (acquire)
+     * sees the text. */
     _Atomic int error, claimed;
     char error_text[1700];
 
@@ -118,6 +119,7 @@ struct gyre_comm {
     uint64_t visited;
     _Atomic int registered; /* in the registry; changes under the registry's mutex */
     gyre_comm_t *next_registered;
+    gyre_comm_t *next_handle; /* handles.c */
     _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
     /* For coll_note_idle; only the driving thread changes it. */
     uint32_t idle_turns;
@@ -134,6 +136,8 @@ gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_co
 /* After the job has grown: the newcomers get what the others are tuned by. Collective over the members. */
 gyre_status_t coll_world_retune(comm_world_t *world, base_time_t deadline);
 void coll_comm_free(gyre_comm_t *comm);
+/* The same; `why` is the text with which later calls are refused. */
+void coll_comm_end(gyre_comm_t *comm, const char *why);
 /* Rank `rank` of a team; nothing of it is on a device yet. */
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
 /* INVALID while a group is open or requests of `comm` were not waited for. */
@@ -148,6 +152,17 @@ gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
  * does not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process;
  * conditions and errors as above. */
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
+
+/* --- handles.c --- */
+/* Zeroed. NULL: no memory (reported). */
+gyre_comm_t *coll_handle_new(void);
+/* `comm` is no communicator any more: every call on it is INVALID, with the text `why`. */
+void coll_handle_end(gyre_comm_t *comm, const char *why);
+/* The communicator of `world` that has `index` older ones; NULL: there is none. */
+gyre_comm_t *coll_handle_find(const comm_world_t *world, int index);
+/* INVALID: comm is NULL, or it has ended. Public calls that do not begin with coll_check_comm begin with
+ * this. */
+gyre_status_t coll_check_live(const char *name, const gyre_comm_t *comm);
 
 /* --- request.c --- */
 gyre_request_t *coll_request_new(gyre_comm_t *comm);         /* NULL: no memory (reported) */
@@ -187,7 +202,7 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
 void coll_comm_abort(gyre_comm_t *comm, const char *text);
 /* The communicator has failed from here on, if it had not before, and its other ranks hear it. Operations
  * under way end here when a thread next drives them. Any thread, driving or not. */
-void coll_comm_end(gyre_comm_t *comm, const char *text);
+void coll_comm_claim_abort(gyre_comm_t *comm, const char *text);
 /* The error of `comm`, or what the watcher knows of it and no call has met yet; then gyre_last_error has the
  * text. Any thread, driving or not. */
 gyre_status_t coll_comm_ask(const gyre_comm_t *comm);

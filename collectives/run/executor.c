@@ -163,10 +163,25 @@ static const void *source_pointer(const gyre_request_t *r, const coll_segment_t 
     return buffer_base(r, src->buf) + src->offset;
 }
 
-static void run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
+/* 1 if a peer whose memory the step has read there has failed meanwhile. */
+static int read_lost_view(const coll_segment_t *g, const coll_pstep_t *s)
+{
+    for (uint32_t k = 0; k < s->nsrc; k++) {
+        const coll_psource_t *src = &g->sources[s->src + k];
+        if (src->recv != UINT32_MAX && g->steps[src->recv].viewed && comm_view_lost(g->steps[src->recv].link))
+            return 1;
+    }
+    return 0;
+}
+
+/* IN_PROGRESS: a peer has failed, which will be reported. Its views stay open, and what the step has written
+ * is neither sent on nor returned. */
+static gyre_status_t run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
 {
     const coll_plan_t *p = r->plan;
     char *to = buffer_base(r, s->buf) + s->offset;
+    if (read_lost_view(g, s))
+        return GYRE_IN_PROGRESS;
     if (s->kind == COLL_STEP_COPY) {
         coll_kernel_copy(to, source_pointer(r, g, s->src), s->bytes);
     } else {
@@ -177,6 +192,8 @@ static void run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
     }
     if ((s->flags & COLL_FINAL) && p->shape.redop == GYRE_AVG)
         coll_kernel_divide(p->shape.type, to, s->bytes / p->esize, r->comm->n);
+    if (read_lost_view(g, s))
+        return GYRE_IN_PROGRESS;
     for (uint32_t k = 0; k < s->nrelease; k++) {
         coll_pstep_t *recv = &g->steps[g->releases[s->release + k]];
         if (recv->viewed) {
@@ -185,6 +202,7 @@ static void run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
         }
     }
     s->done = 1;
+    return GYRE_OK;
 }
 
 static gyre_status_t advance_joint(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
@@ -220,7 +238,7 @@ static gyre_status_t advance_channel(gyre_request_t *r, coll_segment_t *g, int c
         else if (s->kind == COLL_STEP_JOINT)
             st = advance_joint(r, g, s);
         else
-            run_local(r, g, s);
+            st = run_local(r, g, s);
         if (st == GYRE_IN_PROGRESS && s->msg.done != before)
             *moved = 1;
         if (st != GYRE_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/failure.c: how a communicator fails: one thread claims the error, all ranks hear of it,
- * and all operations under way end. What the text says: blame.c.
+/* collectives/run/failure.c: how a communicator fails: the error is claimed once, sent to the other ranks,
+ * and ends all operations under way. What the text says: blame.c.
  *
  * Any thread may claim the error (gyre_comm_abort). The operations end on the thread that drives, which
  * first makes sure that no peer touches their buffers any more. */
@@ -68,7 +68,7 @@ static void set_error(gyre_comm_t *comm, gyre_status_t status, const char *text)
     atomic_store(&comm->error, (int)status);
 }
 
-void coll_comm_end(gyre_comm_t *comm, const char *text)
+void coll_comm_claim_abort(gyre_comm_t *comm, const char *text)
 {
     char told[600];
     if (atomic_exchange(&comm->claimed, 1))

@@ -86,14 +86,6 @@ static void note_blocker_driving(const gyre_request_t *r)
     comm->noted = 1;
 }
 
-static void note_blocker(const gyre_request_t *r)
-{
-    if (!coll_try_drive(r->comm))
-        return;
-    note_blocker_driving(r);
-    coll_stop_driving(r->comm);
-}
-
 enum { IDLE_TURNS = 8 /* between two looks at the clock */ };
 #define IDLE_NS ((base_time_t)10000000)
 
@@ -274,19 +266,10 @@ enum {
     LOOK_TURNS = 64             /* and of that, before anybody else may have the core */
 };
 
-/* One look at what went wrong while waiting for r; returns GYRE_OK if nothing did. */
-static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
+/* Nothing moves. others: communicators that this thread moves, too. The caller is driving. */
+static gyre_status_t idle_driving(gyre_request_t *r, comm_wait_t *wait, int others)
 {
     gyre_comm_t *comm = r->comm;
-    int others;
-    int moved = coll_comm_advance(comm);
-    moved += coll_registry_advance(comm, &others);
-    if (atomic_load_explicit(&r->done, memory_order_acquire))
-        return GYRE_OK;
-    if (moved) {
-        comm_wait_moved(wait);
-        return GYRE_OK;
-    }
     if (r->started == 0) {
         begin_at(r, base_now());
         comm_recorder_since(comm->world->recorder, r->started);
@@ -302,12 +285,39 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
     gyre_status_t st = comm_wait_idle(wait);
     if (wait->armed && !armed) { /* going to sleep: leave word for whom, and see whether that makes sense */
         comm_call_t theirs;
-        note_blocker(r);
+        note_blocker_driving(r);
         if (st == GYRE_OK && coll_disagreeing(r, &theirs) >= 0)
             return gyre_fail_quiet(GYRE_ERR_MISMATCH, "ranks disagree");
     } else if (wait->turns % SPIN_NOTES == SPIN_NOTES - 1) {
-        note_blocker(r); /* GYRE_SPIN may be longer than the others' patience */
+        note_blocker_driving(r); /* GYRE_SPIN may be longer than the others' patience */
     }
+    return st;
+}
+
+/* One turn of waiting for r: moves what moves, else waits a little. Returns what went wrong, or GYRE_OK. */
+static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
+{
+    gyre_comm_t *comm = r->comm;
+    gyre_status_t st = GYRE_OK;
+    int others;
+    int moved = coll_registry_advance(comm, &others);
+    if (!coll_try_drive(comm)) {
+        comm_wait_busy(wait);
+        return GYRE_OK;
+    }
+    moved += coll_comm_advance_driving(comm);
+    const int done = atomic_load_explicit(&r->done, memory_order_acquire) != 0;
+    if (!done && !moved)
+        st = idle_driving(r, wait, others);
+    coll_stop_driving(comm);
+    if (done)
+        return GYRE_OK;
+    if (moved) {
+        comm_wait_moved(wait);
+        return GYRE_OK;
+    }
+    if (st == GYRE_OK)
+        st = comm_wait_rest(wait);
     if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)
         return GYRE_OK;
     return st;
@@ -443,8 +453,9 @@ gyre_status_t gyre_test(gyre_request_t **request)
 
 gyre_status_t gyre_progress(gyre_comm_t *comm)
 {
-    if (!comm)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_progress: comm is NULL");
+    gyre_status_t st = coll_check_live("gyre_progress", comm);
+    if (st != GYRE_OK)
+        return st;
     int others;
     if (coll_try_drive(comm)) {
         if (!coll_comm_advance_driving(comm))

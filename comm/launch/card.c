@@ -54,8 +54,10 @@ int meet_card_parse(const char *text, size_t bytes, meet_card_t *card)
         return 0;
     size_t word = (size_t)(semicolon - text), rest = bytes - word - 1;
     const char *root = semicolon + 1;
-    if (word == 1 && *text == '!')
-        return from_hex(root, rest, card->error, sizeof(card->error) - 1) > 0;
+    if (word == 1 && *text == '!') { /* a text: one that begins with a NUL would say that nothing failed */
+        size_t n = from_hex(root, rest, card->error, sizeof(card->error) - 1);
+        return n > 0 && memchr(card->error, '\0', n) == NULL;
+    }
     if (!(word == 1 && *text == '-')) {
         if (from_hex(text, word, card->secret, sizeof(card->secret)) != sizeof(card->secret))
             return 0;

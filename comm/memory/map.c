@@ -2,11 +2,13 @@
 /* comm/memory/map.c: windows of other processes, mapped here and remembered.
  *
  * The first use of a window costs a fetch from its owner's watcher and an mmap; the descriptor is closed at
- * once. A mapping is dropped when its owner has freed the window, which is looked at whenever another one
- * is mapped. */
+ * once. A mapping is dropped when its owner has freed the window and nobody holds the mapping, which is
+ * looked at whenever another window is mapped. An owner whose operation has failed may free a window that is
+ * still being read here, so a thread that reads must hold it. */
 #include "comm/memory/memory.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,48 +19,68 @@
 #include "base/log.h"
 #include "comm/memory/window.h"
 
-typedef struct mapping {
-    struct mapping *next;
+struct comm_mapping {
+    comm_mapping_t *next;
     unsigned char owner[32];
     uint64_t id;
     const unsigned char *base;
     size_t bytes; /* of data; the control page follows */
-} mapping_t;
+    /* By how many it is held. From 0 it rises under the lock only. Release and acquire: the accesses of the
+     * one that let go come before the munmap. */
+    _Atomic unsigned holds;
+};
 
 static struct {
     pthread_mutex_t lock;
-    mapping_t *mappings;
+    comm_mapping_t *mappings;
 } maps = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const mapping_t *find(const unsigned char owner[32], uint64_t id)
+static comm_mapping_t *find(const unsigned char owner[32], uint64_t id)
 {
-    for (const mapping_t *map = maps.mappings; map; map = map->next) {
+    for (comm_mapping_t *map = maps.mappings; map; map = map->next) {
         if (map->id == id && memcmp(map->owner, owner, sizeof map->owner) == 0)
             return map;
     }
     return NULL;
 }
 
-static const void *place(const mapping_t *map, size_t offset, size_t bytes)
+static const void *place(const comm_mapping_t *map, size_t offset, size_t bytes)
 {
     return offset <= map->bytes && bytes <= map->bytes - offset ? map->base + offset : NULL;
 }
 
-static void unmap(mapping_t *map)
+static void unmap(comm_mapping_t *map)
 {
     munmap((void *)(uintptr_t)map->base, map->bytes + mem_page());
     free(map);
 }
 
-/* Drops the mappings of windows that their owners have freed, or all. */
+int comm_mapping_freed(const comm_mapping_t *map)
+{
+    const mem_control_t *control = (const mem_control_t *)(const void *)(map->base + map->bytes);
+    return (int)atomic_load_explicit(&control->closed, memory_order_acquire);
+}
+
+void comm_mapping_hold(comm_mapping_t *map)
+{
+    atomic_fetch_add_explicit(&map->holds, 1, memory_order_relaxed);
+}
+
+void comm_mapping_release(comm_mapping_t *map)
+{
+    if (map)
+        atomic_fetch_sub_explicit(&map->holds, 1, memory_order_release);
+}
+
+/* Drops the mappings that nobody holds: of windows that their owners have freed, or all. */
 static void sweep(int all)
 {
-    mapping_t **link = &maps.mappings;
+    comm_mapping_t **link = &maps.mappings;
 
     while (*link) {
-        mapping_t *map = *link;
-        const mem_control_t *control = (const mem_control_t *)(const void *)(map->base + map->bytes);
-        if (all || atomic_load_explicit(&control->closed, memory_order_acquire)) {
+        comm_mapping_t *map = *link;
+        if (atomic_load_explicit(&map->holds, memory_order_acquire) == 0 &&
+            (all || comm_mapping_freed(map))) {
             *link = map->next;
             unmap(map);
         } else {
@@ -68,9 +90,9 @@ static void sweep(int all)
 }
 
 /* Maps what `fd` stands for; NULL on failure. */
-static mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
+static comm_mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
 {
-    mapping_t *map = calloc(1, sizeof *map);
+    comm_mapping_t *map = calloc(1, sizeof *map);
     void *base = MAP_FAILED;
     struct stat info;
 
@@ -87,19 +109,23 @@ static mapping_t *map_new(const unsigned char owner[32], uint64_t id, int fd)
     return map;
 }
 
-/* 1 if the window is mapped already, with its place in *at: NULL if it is not as large as that. */
-static int look_up(const unsigned char owner[32], uint64_t id, size_t offset, size_t bytes, const void **at)
+/* 1 if the window is mapped already, with its place in *at, and held: NULL if it is not as large as that. */
+static int look_up(const unsigned char owner[32], uint64_t id, size_t offset, size_t bytes, const void **at,
+                   comm_mapping_t **held)
 {
-    const mapping_t *known;
+    comm_mapping_t *known;
 
     pthread_mutex_lock(&maps.lock);
     known = find(owner, id);
     *at = known ? place(known, offset, bytes) : NULL;
+    *held = *at ? known : NULL;
+    if (*held)
+        comm_mapping_hold(*held);
     pthread_mutex_unlock(&maps.lock);
     return known != NULL;
 }
 
-static void keep(mapping_t *made)
+static void keep(comm_mapping_t *made)
 {
     pthread_mutex_lock(&maps.lock);
     sweep(0);
@@ -113,13 +139,14 @@ static void keep(mapping_t *made)
 }
 
 gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
-                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at)
+                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at,
+                           comm_mapping_t **held)
 {
     gyre_status_t status = GYRE_OK;
-    mapping_t *made = NULL;
+    comm_mapping_t *made = NULL;
     int fd = -1;
 
-    if (!look_up(owner, id, offset, bytes, at)) {
+    if (!look_up(owner, id, offset, bytes, at, held)) {
         status =
             comm_watch_fetch_some(watch, owner, id, fetch, &fd, until); /* without the lock: it may wait */
         if (status == GYRE_IN_PROGRESS)
@@ -137,7 +164,7 @@ gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], u
             log_debug("window %llu of a peer: %s", (unsigned long long)id, gyre_last_error());
             return status;
         }
-        look_up(owner, id, offset, bytes, at);
+        look_up(owner, id, offset, bytes, at, held);
     }
     comm_watch_fetch_drop(fetch); /* another thread may have brought it meanwhile */
     return *at ? GYRE_OK

@@ -34,12 +34,21 @@ int comm_mem_hold(uint64_t id, void (*gone)(uint64_t id),
 /* Offers all windows, present and future, through `watch`; NULL: stop. */
 gyre_status_t comm_mem_attach(comm_watch_t *watch);
 
+/* A peer's window, mapped here. It stays mapped while it is held, whatever its owner does; it is dropped when
+ * the next window is mapped after the owner has freed it and nobody holds it. */
+typedef struct comm_mapping comm_mapping_t;
+
 /* Maps a peer's window here, cached by (address of owner, id). *at: where [offset, offset + bytes) of the
- * window lies. IN_PROGRESS: the owner's watcher has not handed the window over by `until`; call again with
- * the same `fetch` (all zero at first), or drop the fetch. Any other status: mapping is not possible. A
- * mapping ends when the owner has freed the window. */
+ * window lies. *held: the caller's, until comm_mapping_release. IN_PROGRESS: the owner's watcher has not
+ * handed the window over by `until`; call again with the same `fetch` (all zero at first), or drop the fetch.
+ * Any other status: mapping is not possible. */
 gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], uint64_t id, size_t offset,
-                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at);
-void comm_mem_unmap_all(void); /* at finalize */
+                           size_t bytes, comm_watch_fetch_t *fetch, base_time_t until, const void **at,
+                           comm_mapping_t **held);
+/* Once more, by a thread for which it is held already. */
+void comm_mapping_hold(comm_mapping_t *mapping);
+void comm_mapping_release(comm_mapping_t *mapping);    /* NULL: nothing */
+int comm_mapping_freed(const comm_mapping_t *mapping); /* 1: the owner has freed the window */
+void comm_mem_unmap_all(void);                         /* at finalize: those that nobody holds */
 
 #endif

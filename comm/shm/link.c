@@ -47,6 +47,8 @@ typedef struct {
     uint32_t foreign_seq; /* number of the call that the unexpected message at the head belongs to; 0: none */
     comm_peer_memory_t *memory;
     int may_cma; /* GYRE_SHM_COPY allows it to the receiver, too */
+    /* Of the open view of rendezvous message r, at r % 64; NULL: it is not open. */
+    comm_mapping_t *viewed[COMM_SENDS_OPEN];
 
     uint64_t ways[COMM_SHM_WAYS]; /* messages sent, by comm_shm_way_t */
 } shm_link_t;
@@ -181,7 +183,7 @@ static void shm_ack(shm_link_t *shm, uint64_t number)
 
 /* Reads the payload of a window or cma message. A window that cannot be mapped is read by CMA if that works,
  * unless GYRE_SHM_COPY asks for windows. */
-static gyre_status_t shm_pull(shm_link_t *shm, ring_kind_t kind, const ring_rndv_t *rndv, void *buf)
+static gyre_status_t shm_read(shm_link_t *shm, ring_kind_t kind, const ring_rndv_t *rndv, void *buf)
 {
     void *from = NULL;
     gyre_status_t status;
@@ -202,6 +204,16 @@ static gyre_status_t shm_pull(shm_link_t *shm, ring_kind_t kind, const ring_rndv
         }
     }
     return comm_peer_memory_read(shm->memory, &rndv->place, 0, buf, (size_t)rndv->bytes);
+}
+
+/* The same, but never OK after the sender has given up: its program may have changed the buffer meanwhile. */
+static gyre_status_t shm_pull(shm_link_t *shm, ring_kind_t kind, const ring_rndv_t *rndv, void *buf)
+{
+    gyre_status_t status = GYRE_IN_PROGRESS;
+
+    if (!comm_peer_memory_closed(shm->memory))
+        status = shm_read(shm, kind, rndv, buf);
+    return comm_peer_memory_closed(shm->memory) ? GYRE_IN_PROGRESS : status;
 }
 
 /* The head of the lane's next message: OK and its packet if it is the one expected. */
@@ -302,6 +314,7 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
         return status;
     shm_advance(shm, packet);
     msg->ticket = shm->rndv_received++;
+    shm->viewed[msg->ticket % COMM_SENDS_OPEN] = comm_peer_memory_hold(shm->memory, &rndv.place);
     msg->phase = RECV_VIEW;
     *view = at;
     return GYRE_OK;
@@ -309,10 +322,20 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
 
 static void shm_release(comm_link_t *link, comm_msg_t *msg)
 {
+    shm_link_t *shm = (shm_link_t *)link;
+    comm_mapping_t **viewed = &shm->viewed[msg->ticket % COMM_SENDS_OPEN];
+
     if (msg->phase != RECV_VIEW)
         return;
     msg->phase = RECV_FINISHED;
-    shm_ack((shm_link_t *)link, msg->ticket);
+    comm_mapping_release(*viewed);
+    *viewed = NULL;
+    shm_ack(shm, msg->ticket);
+}
+
+static int shm_gave_up(const comm_link_t *link)
+{
+    return comm_peer_memory_closed(((const shm_link_t *)link)->memory);
 }
 
 /* ---- the link itself ----------------------------------------------------------------------------------- */
@@ -330,6 +353,8 @@ static int shm_their_call(comm_link_t *link, comm_call_t *call)
 
 static void shm_close(comm_link_t *link)
 {
+    for (int i = 0; i < COMM_SENDS_OPEN; i++)
+        comm_mapping_release(((shm_link_t *)link)->viewed[i]); /* of operations that failed */
     free(link);
 }
 
@@ -374,6 +399,7 @@ const comm_transport_ops_t comm_shm = {
     .recv = shm_recv,
     .recv_view = shm_recv_view,
     .release = shm_release,
+    .gave_up = shm_gave_up,
     .their_call = shm_their_call,
     .connect = shm_connect,
     .close = shm_close,

@@ -105,7 +105,7 @@ gyre_status_t ucx_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all
                           base_time_t deadline);
 void ucx_leave(comm_group_t *group);
 void ucx_progress(comm_group_t *group);
-void ucx_sleep(comm_group_t *group, int ms);
+int ucx_sleep_on(comm_group_t *group, struct pollfd *polls);
 gyre_status_t ucx_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes, comm_lent_t *out);
 void ucx_reclaim(comm_group_t *group);
 int ucx_try_device(base_device_t device, char *text, size_t bytes);

@@ -398,22 +398,20 @@ void ucx_look_at_sockets(void)
                   "the deadline");
 }
 
-void ucx_sleep(comm_group_t *group, int ms)
+int ucx_sleep_on(comm_group_t *group, struct pollfd *polls)
 {
-    struct pollfd event = {.events = POLLIN};
     int armed;
 
     ucx_lock();
     ucx_of(group)->slept = 1;
-    event.fd = ucx.event_fd;
+    polls[0] = (struct pollfd){.fd = ucx.event_fd, .events = POLLIN};
     /* BUSY: something came in meanwhile. */
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;
     if (!armed)
         ucx_poll();
     ucx_look_at_sockets();
     ucx_unlock();
-    if (armed)
-        poll(&event, 1, ms);
+    return armed;
 }
 
 /* ---- device memory ------------------------------------------------------------------------------------- */

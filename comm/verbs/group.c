@@ -188,6 +188,7 @@ static int poll_rails(comm_verbs_group_t *vg, int looks)
         tell(vg);
     if (vg->connecting > 0)
         verbs_hello_progress(vg);
+    vg->came |= all > 0;
     return all;
 }
 
@@ -224,44 +225,46 @@ static void stop_watching(comm_verbs_group_t *vg)
     }
 }
 
-/* Asks for an event at the next completion; the caller looks once more before it sleeps (comm/wait.h). */
+/* Asks for an event at the next completion; the caller looks once more before it sleeps (comm/wait.h). Events
+ * of before are taken first: they would end the sleep at once. */
 void verbs_arm(comm_group_t *group)
 {
     comm_verbs_group_t *vg = verbs_of(group);
+    struct ibv_cq *cq;
+    void *context;
 
     stop_watching(vg);
     for (int r = 0; r < vg->rails; r++) {
+        while (ibv_get_cq_event(vg->channel[r], &cq, &context) == 0)
+            ibv_ack_cq_events(cq, 1);
         if (ibv_req_notify_cq(vg->cq[r], 0) != 0)
             log_debug("verbs: no event can be asked of %s", vg->rail[r]->name);
     }
-    vg->polled = 0;
+    vg->polled = vg->came = 0;
 }
 
-void verbs_sleep(comm_group_t *group, int ms)
+_Static_assert((int)VERBS_RAILS <= (int)COMM_SLEEP_POLLS, "a place for each rail");
+
+int verbs_sleep_on(comm_group_t *group, struct pollfd *polls)
 {
     comm_verbs_group_t *vg = verbs_of(group);
-    struct pollfd events[VERBS_RAILS];
-    struct ibv_cq *cq;
-    void *context;
 
     /* Since then some peer learned that this rank watches, and its plain write would not wake this rank. */
     if (vg->watched > 0) {
         verbs_arm(group);
-        return;
+        return 0;
     }
-    /* Completions before events were asked for cause no event: the queues must have been polled since. */
-    if (!vg->polled && verbs_poll(vg) > 0)
-        return;
+    /* Completions before events were asked for cause no event: the queues must have been polled since. What
+     * another thread has taken since may be for this one. */
+    if (!vg->polled)
+        verbs_poll(vg);
+    if (vg->came)
+        return 0;
     look_at_events(vg);
     for (int r = 0; r < vg->rails; r++)
-        events[r] = (struct pollfd){.fd = vg->channel[r]->fd, .events = POLLIN};
-    if (poll(events, (nfds_t)vg->rails, ms) <= 0)
-        return;
-    for (int r = 0; r < vg->rails; r++) {
-        while ((events[r].revents & POLLIN) && ibv_get_cq_event(vg->channel[r], &cq, &context) == 0)
-            ibv_ack_cq_events(cq, 1);
-    }
-    vg->polled = 0;
+        polls[r] = (struct pollfd){.fd = vg->channel[r]->fd, .events = POLLIN};
+    vg->polled = 0; /* the next look polls at once */
+    return vg->rails;
 }
 
 /* ---- completion queues --------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
  * Both may begin at once. A rank that is ready knows that its peer can receive. Hellos may be lost, doubled
  * and overtake each other; a hello without READY after it is answered. The sender of a hello must know its
  * receiver's token, which the receiver gave to the group over the job's authenticated bootstrap. */
-#include "comm/verbs/verbs.h"
+#include "comm/verbs/hello.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,13 +28,11 @@
 #include "base/settings/settings.h"
 
 enum {
-    HELLO_MAGIC = 0x47594c32, /* "GYL2" */
-    GRH = 40,                 /* what adapters put in front of a datagram */
-    SLOT = 512,
-    RECEIVES = 128,
-    SENDS = 32,
-    UD_RECEIVE = 1, /* in the identifier of a work request */
-    PAUSE_MS = 4,   /* before the second hello; doubled each time, */
+    GRH = VERBS_HELLO_GRH,
+    SLOT = VERBS_HELLO_SLOT,
+    RECEIVES = VERBS_HELLO_RECEIVES,
+    SENDS = VERBS_HELLO_SENDS,
+    PAUSE_MS = 4, /* before the second hello; doubled each time, */
     PAUSE_MOST_MS = 128,
     HELLOS_FEW = 4,  /* fewer without an answer are nothing to speak of */
     COMPLAIN_S = 20, /* without an answer; at most half the operations' deadline */
@@ -42,23 +40,6 @@ enum {
 };
 #define MS       ((base_time_t)1000000)
 #define ID_SHIFT 56
-
-typedef enum { HELLO_KNOWS = 1, HELLO_READY = 2 } hello_flags_t;
-
-typedef struct {
-    uint32_t magic, flags;
-    uint64_t token; /* the receiver's */
-    uint64_t group;
-    int32_t source, dest;
-    uint32_t lane, stripes, rails, units;
-    uint64_t ring;
-    uint32_t rkey, pad;
-    verbs_address_t address[VERBS_RAILS];
-    struct {
-        uint32_t qpn, psn;
-    } qp[VERBS_STRIPES];
-} hello_t;
-_Static_assert(sizeof(hello_t) <= SLOT - GRH, "a hello fits into its slot");
 
 static uint64_t random_word(const comm_verbs_group_t *vg)
 {
@@ -93,10 +74,9 @@ static void post_receive(comm_verbs_group_t *vg, uint32_t slot)
     struct ibv_sge piece = {.addr = (uintptr_t)vg->ud_memory.base + (size_t)slot * SLOT,
                             .length = SLOT,
                             .lkey = vg->ud_memory.mr[0]->lkey};
-    struct ibv_recv_wr *bad,
-        wr = {.wr_id = (uint64_t)VERBS_WR_UD << ID_SHIFT | (uint64_t)UD_RECEIVE << 32 | slot,
-              .sg_list = &piece,
-              .num_sge = 1};
+    struct ibv_recv_wr *bad, wr = {.wr_id = (uint64_t)VERBS_WR_UD << ID_SHIFT | VERBS_HELLO_RECEIVED | slot,
+                                   .sg_list = &piece,
+                                   .num_sge = 1};
 
     int err = ibv_post_recv(vg->ud, &wr, &bad);
     if (err != 0) {
@@ -207,25 +187,25 @@ void verbs_hello_close(comm_verbs_group_t *vg)
 
 /* ---- saying hello -------------------------------------------------------------------------------------- */
 
-static void write_hello(const verbs_link_t *link, hello_t *hello)
+static void write_hello(const verbs_link_t *link, verbs_hello_t *hello)
 {
     const comm_verbs_group_t *vg = link->vg;
 
-    *hello = (hello_t){.magic = HELLO_MAGIC + (uint32_t)sizeof *hello,
-                       .token = vg->cards[link->base.peer].token,
-                       .group = vg->group->id,
-                       .source = vg->group->rank,
-                       .dest = link->base.peer,
-                       .lane = (uint32_t)link->base.lane,
-                       .stripes = (uint32_t)link->stripes,
-                       .rails = (uint32_t)vg->rails,
-                       .units = link->rx.units,
-                       .ring = (uintptr_t)link->ring,
-                       .rkey = link->memory.mr[0]->rkey};
+    *hello = (verbs_hello_t){.magic = VERBS_HELLO_MAGIC,
+                             .token = vg->cards[link->base.peer].token,
+                             .group = vg->group->id,
+                             .source = vg->group->rank,
+                             .dest = link->base.peer,
+                             .lane = (uint32_t)link->base.lane,
+                             .stripes = (uint32_t)link->stripes,
+                             .rails = (uint32_t)vg->rails,
+                             .units = link->rx.units,
+                             .ring = (uintptr_t)link->ring,
+                             .rkey = link->memory.mr[0]->rkey};
     if (link->know_them)
-        hello->flags |= HELLO_KNOWS;
+        hello->flags |= VERBS_HELLO_KNOWS;
     if (link->state == VERBS_READY)
-        hello->flags |= HELLO_READY;
+        hello->flags |= VERBS_HELLO_READY;
     for (int r = 0; r < vg->rails; r++)
         hello->address[r] = vg->rail[r]->address;
     for (int s = 0; s < link->stripes; s++) {
@@ -240,13 +220,13 @@ static void say_hello(verbs_link_t *link)
     const verbs_card_t *card = &vg->cards[link->base.peer];
     unsigned char *slot = vg->ud_memory.base + (size_t)(RECEIVES + vg->ud_sent % SENDS) * SLOT;
     struct ibv_sge piece = {
-        .addr = (uintptr_t)slot, .length = sizeof(hello_t), .lkey = vg->ud_memory.mr[0]->lkey};
+        .addr = (uintptr_t)slot, .length = sizeof(verbs_hello_t), .lkey = vg->ud_memory.mr[0]->lkey};
     struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)VERBS_WR_UD << ID_SHIFT | vg->ud_sent,
                                    .sg_list = &piece,
                                    .num_sge = 1,
                                    .opcode = IBV_WR_SEND,
                                    .send_flags = IBV_SEND_SIGNALED};
-    hello_t hello;
+    verbs_hello_t hello;
 
     if (vg->ud_sent - vg->ud_completed >= SENDS) /* later: hellos are repeated */
         return;
@@ -390,7 +370,7 @@ static int connect_qp(verbs_link_t *link, verbs_qp_t *qp, const verbs_address_t 
                              IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-static void meet(verbs_link_t *link, const hello_t *hello)
+static void meet(verbs_link_t *link, const verbs_hello_t *hello)
 {
     link->their_ring = hello->ring;
     link->their_rkey = hello->rkey;
@@ -429,22 +409,22 @@ void verbs_link_ready(verbs_link_t *link)
     link->vg->connecting--;
 }
 
-static int is_sound(const comm_verbs_group_t *vg, const hello_t *hello)
+static int is_sound(const comm_verbs_group_t *vg, const verbs_hello_t *hello)
 {
     const comm_group_t *group = vg->group;
 
-    return hello->magic == HELLO_MAGIC + (uint32_t)sizeof *hello &&
-           hello->token == vg->cards[group->rank].token && hello->group == group->id &&
-           hello->dest == group->rank && hello->source >= 0 && hello->source < group->n &&
-           hello->source != group->rank && hello->lane < COMM_LANES && hello->rails >= 1 &&
-           hello->rails <= VERBS_RAILS && hello->stripes >= 1 && hello->stripes <= VERBS_STRIPES &&
-           hello->units >= VERBS_LEAST_UNITS && hello->units <= VERBS_MOST_UNITS;
+    return hello->magic == VERBS_HELLO_MAGIC && hello->token == vg->cards[group->rank].token &&
+           hello->group == group->id && hello->dest == group->rank && hello->source >= 0 &&
+           hello->source < group->n && hello->source != group->rank && hello->lane < COMM_LANES &&
+           hello->rails >= 1 && hello->rails <= VERBS_RAILS && hello->stripes >= 1 &&
+           hello->stripes <= VERBS_STRIPES && hello->units >= VERBS_LEAST_UNITS &&
+           hello->units <= VERBS_MOST_UNITS;
 }
 
 static void take_hello(comm_verbs_group_t *vg, const void *at)
 {
     verbs_link_t *link;
-    hello_t hello;
+    verbs_hello_t hello;
 
     memcpy(&hello, at, sizeof hello);
     if (!is_sound(vg, &hello)) {
@@ -457,9 +437,9 @@ static void take_hello(comm_verbs_group_t *vg, const void *at)
         meet(link, &hello);
     if (link->failed)
         return;
-    if (hello.flags & HELLO_KNOWS)
+    if (hello.flags & VERBS_HELLO_KNOWS)
         verbs_link_ready(link);
-    if (!(hello.flags & HELLO_READY))
+    if (!(hello.flags & VERBS_HELLO_READY))
         say_hello(link);
 }
 
@@ -473,7 +453,7 @@ void verbs_hello_completion(comm_verbs_group_t *vg, const struct ibv_wc *wc)
             log_info("verbs: a hello failed on %s: %s (status %d): %s", vg->rail[0]->name,
                      verbs_wc_words((int)wc->status), (int)wc->status, verbs_wc_cause((int)wc->status));
     }
-    if (!(wc->wr_id >> 32 & UD_RECEIVE)) {
+    if (!(wc->wr_id & VERBS_HELLO_RECEIVED)) {
         /* Its number. The sends before it are done too; one from before a RESET does not count. */
         if ((int32_t)(slot + 1 - vg->ud_completed) > 0)
             vg->ud_completed = slot + 1;
@@ -481,7 +461,7 @@ void verbs_hello_completion(comm_verbs_group_t *vg, const struct ibv_wc *wc)
     }
     if (wc->status != IBV_WC_SUCCESS) /* it is posted again once the queue pair is up */
         return;
-    if (wc->byte_len == GRH + sizeof(hello_t))
+    if (wc->byte_len == GRH + sizeof(verbs_hello_t))
         take_hello(vg, vg->ud_memory.base + (size_t)slot * SLOT + GRH);
     post_receive(vg, slot);
 }

@@ -307,7 +307,8 @@ struct comm_verbs_group {
     int let_go;    /* 1: its queue pairs were put out of use (quiesce.c) */
     int watched;   /* links whose peers know that this rank watches */
     uint32_t naps; /* times that this rank was about to sleep */
-    int polled;    /* 0: not polled since events were asked for or came */
+    int polled;    /* 0: not polled since events were asked for */
+    int came;      /* 1: completions were taken since events were asked for */
     /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */
     atomic_int event;
     char why[300]; /* "" or the reason that ended all its links */
@@ -336,7 +337,7 @@ gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn a
 void verbs_leave(comm_group_t *group);
 void verbs_progress(comm_group_t *group);
 void verbs_arm(comm_group_t *group);
-void verbs_sleep(comm_group_t *group, int ms);
+int verbs_sleep_on(comm_group_t *group, struct pollfd *polls);
 void verbs_let_go(comm_group_t *group);
 int verbs_unanswered(const comm_group_t *group, char *text, size_t bytes);
 gyre_status_t verbs_lend(comm_group_t *group, base_device_t device, void *base, size_t bytes,

@@ -16,9 +16,9 @@
  * OVERLAP, UNSUPPORTED, NO_MEMORY. The other ranks still wait for the matching call of this rank. The
  * communicator is dead, and each later call on it returns the same status: MISMATCH, PEER_DEAD, TIMEOUT,
  * ABORTED, TRANSPORT, SYSTEM. A call that fails so gives its buffers back; the contents of `recv` are
- * undefined. Over shared memory and verbs, no rank and no adapter reads or writes the buffers after the
- * call has returned the error. Over UCX that holds after the communicator was destroyed or shrunk
- * (docs/transports.md).
+ * undefined. Over shared memory and verbs, no rank and no adapter writes to the buffers after the call has
+ * returned the error, and what is still read from them is not used. Over UCX that holds after the
+ * communicator was destroyed or shrunk (docs/transports.md).
  *
  * Results follow one canonical order over the ranks and depend on inputs and n alone (docs/contract.md). */
 #ifndef GYRE_COLLECTIVES_H

@@ -6,6 +6,11 @@
  * gyre_comm_size with their local_ siblings. Different threads may use different communicators at once.
  * Collectives of one communicator run in the order of their calls, which must be the same on all its ranks.
  *
+ * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
+ * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may
+ * be that of a new communicator. No call may be made from a signal handler but gyre_comm_error and
+ * gyre_comm_rank, gyre_comm_size and their like.
+ *
  * Short names of errors stand for GYRE_ERR_... of gyre/status.h. Outputs are set on success only. */
 #ifndef GYRE_COMM_H
 #define GYRE_COMM_H
@@ -46,9 +51,10 @@ typedef struct {
  * is taken; AUTH: the secret is missing or wrong; TIMEOUT: names the ranks that are missing; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
-/* Waits until all ranks call it, then leaves the job and frees `world`. Destroy every other communicator
- * before. After an error of `world` it does not wait. INVALID, and nothing happens: `world` is not the
- * job's communicator, requests of it were not waited for, or a group is open. NULL is allowed. */
+/* Waits until all ranks call it, then leaves the job and frees `world`. It ends all other communicators of
+ * the job: to destroy one later, as a destructor or an exit handler may do, is INVALID and has no effect.
+ * After an error of `world` it does not wait. INVALID, and nothing happens: `world` is not the job's
+ * communicator, requests of a communicator were not waited for, or a group is open. NULL is allowed. */
 GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
 
 /* Collective over `comm`. Ranks with the same `color` form a new communicator, ordered by (key, rank); a
@@ -59,9 +65,10 @@ GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gy
 
 /* Frees a communicator of gyre_comm_split or gyre_cuda_comms_create, or one that gyre_comm_shrink or
  * gyre_comm_grow replaced. NULL is allowed. Not collective. INVALID, and nothing is freed: it is the job's
- * communicator, requests of it were not waited for, or a group is open. After it returns, no peer reads or
- * writes buffers of failed operations. For a communicator that failed over UCX, this may wait until peers
- * call Gyre again, at most a quarter of an operation's deadline (docs/transports.md). */
+ * communicator, it has ended before, requests of it were not waited for, or a group is open. After it
+ * returns, no peer reads or writes buffers of failed operations. For a communicator that failed over UCX,
+ * this may wait until peers call Gyre again, at most a quarter of an operation's deadline
+ * (docs/transports.md). */
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
 /* Ends `comm` on all its ranks. One rank is enough, also while another thread of it waits in a call on

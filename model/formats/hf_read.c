@@ -236,7 +236,7 @@ void model_hf_close(model_hf_t *hf)
     free(hf);
 }
 
-gyre_status_t model_hf_config(const char *folder, model_config_t *out)
+gyre_status_t model_hf_config(const char *folder, size_t seq, model_config_t *out)
 {
     json_t *object = NULL;
     char *path = join(folder, "config.json");
@@ -244,7 +244,7 @@ gyre_status_t model_hf_config(const char *folder, model_config_t *out)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", folder);
     gyre_status_t status = base_json_read(path, &object);
     if (status == GYRE_OK)
-        status = model_config_from_json(object, path, out);
+        status = model_config_from_json(object, path, seq, out);
     json_decref(object);
     free(path);
     return status;
@@ -309,8 +309,10 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
     int fits = json_array_size(shape) == want->dims;
-    for (size_t d = 0; fits && d < want->dims; d++)
-        fits = json_integer_value(json_array_get(shape, d)) == (json_int_t)want->shape[d];
+    for (size_t d = 0; fits && d < want->dims; d++) {
+        json_int_t there = json_integer_value(json_array_get(shape, d)), wanted = (json_int_t)want->shape[d];
+        fits = there == wanted || (want->positions && d == 0 && there > wanted);
+    }
     if (!fits) {
         char *text = json_dumps(shape, JSON_COMPACT);
         gyre_status_t status =
@@ -404,6 +406,35 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
     }
     free(whole);
     return status;
+}
+
+/* ---- what the files hold --------------------------------------------------------------------------------
+ * */
+
+model_hf_type_t model_hf_type(const model_hf_t *hf)
+{
+    model_tensor_t tensor;
+    const file_t *file;
+    int others = 0;
+    for (size_t r = 0; r < hf->params->rows; r++)
+        for (size_t i = 0; model_row_tensor(hf->params, hf->family, &hf->params->row[r], i, &tensor); i++) {
+            const json_t *entry = find_tensor(hf, tensor.name, &file);
+            const char *type = json_string_value(json_object_get(entry, "dtype"));
+            others |= !type || strcmp(type, "BF16") != 0;
+        }
+    return others ? MODEL_HF_F32 : MODEL_HF_BF16;
+}
+
+size_t model_hf_positions(const model_hf_t *hf)
+{
+    model_tensor_t tensor;
+    const file_t *file;
+    size_t r = model_params_find(hf->params, MODEL_WPE, 0);
+    if (r == MODEL_NONE || !model_row_tensor(hf->params, hf->family, &hf->params->row[r], 0, &tensor))
+        return 0;
+    const json_t *entry = find_tensor(hf, tensor.name, &file);
+    size_t rows = (size_t)json_integer_value(json_array_get(json_object_get(entry, "shape"), 0));
+    return rows > hf->params->config.pos_offset ? rows - hf->params->config.pos_offset : 0;
 }
 
 gyre_status_t model_hf_load(const char *path, const model_params_t *params, float *flat)

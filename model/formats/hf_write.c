@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/hf_write.c: rows of the parameter table into files that Hugging Face loads unmodified. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/text/json.h"
 #include "collectives/kernels/kernels.h"
 #include "model/formats/hf.h"
@@ -22,8 +20,10 @@ struct model_hf_writer {
     const model_params_t *params;
     model_family_t family;
     model_hf_type_t type;
-    char *folder;
-    place_t *place; /* of every tensor, in the order of rows and pieces */
+    const model_hf_origin_t *origin; /* NULL: none */
+    base_folder_t output;
+    const char *folder; /* where it is written: output.made */
+    place_t *place;     /* of every tensor, in the order of rows and pieces */
     size_t tensors, shards, total;
     size_t next; /* tensor to be written */
     int failed;  /* a call has failed */
@@ -137,11 +137,14 @@ static gyre_status_t write_config(const model_hf_writer_t *w)
     static const char *const names[] = {"float32", "bfloat16", "float16"};
     char path[PATH_MAX];
     json_t *config = NULL;
-    gyre_status_t status = model_config_to_json(&w->params->config, &config);
+    gyre_status_t status = w->origin ? model_hf_origin_config(w->origin, &w->params->config, &config)
+                                     : model_config_to_json(&w->params->config, &config);
     if (status != GYRE_OK)
         return status;
+    /* `transformers` 5 says "dtype" */
+    const char *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
     snprintf(path, sizeof path, "%s/config.json", w->folder);
-    status = json_object_set_new(config, "torch_dtype", json_string(names[w->type])) == 0
+    status = json_object_set_new(config, key, json_string(names[w->type])) == 0
                  ? base_json_write(path, config)
                  : no_memory(w->folder);
     json_decref(config);
@@ -150,38 +153,21 @@ static gyre_status_t write_config(const model_hf_writer_t *w)
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
-/* The files of an older model, config.json first: without it a reader does not take the rest for a model. */
-static gyre_status_t remove_older(const char *folder)
-{
-    static const char *const names[] = {"config.json", "model.safetensors.index.json", "model.safetensors"};
-    char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= (int)sizeof path)
-            return gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
-        if (unlink(path) != 0 && errno != ENOENT)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot remove %s, which the new model is to replace",
-                                   path);
-    }
-    return GYRE_OK;
-}
-
 gyre_status_t model_hf_create(const char *folder, const model_params_t *params, model_hf_type_t type,
-                              size_t shard_bytes, model_hf_writer_t **out)
+                              size_t shard_bytes, const model_hf_origin_t *origin, model_hf_writer_t **out)
 {
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the folder %s", folder);
-    gyre_status_t status = remove_older(folder);
-    if (status != GYRE_OK)
-        return status;
     model_hf_writer_t *w = calloc(1, sizeof *w);
-    if (!w || !(w->folder = strdup(folder))) {
-        free(w);
+    if (!w)
         return no_memory(folder);
-    }
     w->params = params;
     w->family = model_config_family(&params->config);
     w->type = type;
-    status = plan(w, shard_bytes);
+    w->origin = origin;
+    gyre_status_t status = base_folder_begin(folder, &w->output);
+    if (status == GYRE_OK) {
+        w->folder = w->output.made;
+        status = plan(w, shard_bytes);
+    }
     if (status != GYRE_OK) {
         model_hf_abandon(w);
         return status;
@@ -242,27 +228,48 @@ gyre_status_t model_hf_write(model_hf_writer_t *w, size_t r, const float *canoni
     return status;
 }
 
+static void forget(model_hf_writer_t *w)
+{
+    model_safetensors_abandon(&w->file);
+    free(w->place);
+    free(w);
+}
+
 void model_hf_abandon(model_hf_writer_t *w)
 {
     if (!w)
         return;
-    model_safetensors_abandon(&w->file);
-    free(w->place);
-    free(w->folder);
-    free(w);
+    base_folder_abandon(&w->output);
+    forget(w);
+}
+
+/* A file of a model: the next one replaces it, or does without it. */
+static int is_of_model(const char *name)
+{
+    size_t part, of;
+    int end = -1;
+    return strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 ||
+           strcmp(name, "model.safetensors.index.json") == 0 ||
+           (sscanf(name, "model-%5zu-of-%5zu.safetensors%n", &part, &of, &end) == 2 && end > 0 && !name[end]);
 }
 
 gyre_status_t model_hf_finish(model_hf_writer_t *w)
 {
     gyre_status_t status = GYRE_OK;
     if (w->failed || w->next != w->tensors)
-        status = gyre_fail(GYRE_ERR_INVALID, "the export to %s ends after %zu of %zu tensors", w->folder,
-                           w->next, w->tensors);
+        status = gyre_fail(GYRE_ERR_INVALID, "the export to %s ends after %zu of %zu tensors",
+                           w->output.target, w->next, w->tensors);
     if (status == GYRE_OK && w->shards > 1)
         status = write_index(w);
     if (status == GYRE_OK)
         status = write_config(w);
-    model_hf_abandon(w);
+    if (status == GYRE_OK && w->origin)
+        status = model_hf_origin_copy(w->origin, w->folder);
+    if (status == GYRE_OK) {
+        status = base_folder_commit(&w->output, is_of_model);
+        forget(w);
+    } else
+        model_hf_abandon(w);
     return status;
 }
 
@@ -270,7 +277,7 @@ gyre_status_t model_hf_save(const char *folder, const model_params_t *params, co
                             model_hf_type_t type, size_t shard_bytes)
 {
     model_hf_writer_t *w = NULL;
-    gyre_status_t status = model_hf_create(folder, params, type, shard_bytes, &w);
+    gyre_status_t status = model_hf_create(folder, params, type, shard_bytes, NULL, &w);
     for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
         status = model_hf_write(w, r, flat + params->row[r].offset);
     if (status != GYRE_OK) {

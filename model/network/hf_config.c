@@ -226,13 +226,18 @@ static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const
 
 /* ---- what only some families have ---------------------------------------------------------------------- */
 
-static gyre_status_t read_window(const model_config_t *c, const json_t *object, const char *where)
+/* A window that is not shorter than a sequence is full attention. */
+static gyre_status_t check_window(const model_config_t *c, const json_t *object, const char *where)
 {
     const json_t *value = json_object_get(object, "sliding_window");
+    char what[120];
     if (!value || json_is_null(value) || json_integer_value(value) >= (json_int_t)c->seq)
         return GYRE_OK;
+    snprintf(what, sizeof what,
+             "Gyre has full attention only: take sequences that are not longer, such as --seq %lld",
+             (long long)json_integer_value(value));
     return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
-                              "Gyre has full attention only: null, or at least max_position_embeddings");
+                              json_integer_value(value) > 0 ? what : "it must be null or a number above 0");
 }
 
 static int write_no_window(const model_config_t *c, json_t *object)
@@ -404,8 +409,6 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
         status = read_rotary(c, family, object, where);
     if (status == GYRE_OK)
         status = read_dropout(c, object, where);
-    if (status == GYRE_OK)
-        status = read_window(c, object, where);
     return status == GYRE_OK && family->read ? family->read(c, object, where) : status;
 }
 
@@ -441,7 +444,7 @@ size_t model_config_leaves(const model_config_t *config)
     return 1;
 }
 
-gyre_status_t model_config_from_json(const json_t *object, const char *where, model_config_t *out)
+gyre_status_t model_config_from_json(const json_t *object, const char *where, size_t seq, model_config_t *out)
 {
     model_family_t family = MODEL_FAMILY_GYRE;
     model_config_t c = {0};
@@ -455,8 +458,14 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, mo
         status = read_own(&c, own, where, 0);
     if (status == GYRE_OK && c.leaves == 0)
         c.leaves = model_config_leaves(&c);
+    if (status == GYRE_OK && seq > c.seq)
+        status =
+            MODEL_HF_COMPLAIN(where, GYRE_ERR_INVALID, "--seq %zu: %s has %zu positions", seq, where, c.seq);
+    if (status == GYRE_OK && seq > 0)
+        c.seq = seq;
     if (status == GYRE_OK)
-        status = model_config_check_of(&c, where);
+        status = check_window(&c, object, where);
+    status = status == GYRE_OK ? model_config_check_of(&c, where) : status;
     if (status == GYRE_OK)
         *out = model_config_complete(&c);
     return status;

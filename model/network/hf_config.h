@@ -43,13 +43,14 @@ const char *model_family_name(model_family_t family);
  * biases has no other name than "gyre"), the choice depends on `config` alone. */
 model_family_t model_config_family(const model_config_t *config);
 
-/* `object`: the content of config.json; `where` names it in errors. *out is complete and has passed
- * model_config_check. `leaves` == 0 becomes the largest of 4, 2, 1 that divides heads, kv_heads and ffn or
- * experts.
+/* `object`: the content of config.json; `where` names it in errors. seq: the tokens of a sequence, at most
+ * the model's positions; 0: as many as those. *out is complete, has passed model_config_check and has that
+ * `seq`. `leaves` == 0 becomes the largest of 4, 2, 1 that divides heads, kv_heads and ffn or experts.
  *  - UNSUPPORTED: a model_type or a value that Gyre lacks (the text names key, value and the supported ones)
  *  - FORMAT: a value of another type, a key that is missing or contradicts another
- *  - INVALID: model_config_check */
-gyre_status_t model_config_from_json(const json_t *object, const char *where, model_config_t *out);
+ *  - INVALID: model_config_check; fewer positions than `seq` */
+gyre_status_t model_config_from_json(const json_t *object, const char *where, size_t seq,
+                                     model_config_t *out);
 /* Makes config.json of model_config_family(config), with "architectures" if `transformers` has a class: a new
  * reference. Reading it gives the same configuration (completed). NO_MEMORY. */
 gyre_status_t model_config_to_json(const model_config_t *config, json_t **out);

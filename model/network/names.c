@@ -208,6 +208,7 @@ int model_row_tensor(const model_params_t *params, model_family_t family, const 
         out->order = MODEL_ORDER_PLAIN;
         out->shape[0] = out->rows;
         out->shape[1] = out->columns;
+        out->positions = !table;
     }
     if (qkv && names->by_head)
         out->order = MODEL_ORDER_BY_HEAD;

@@ -31,6 +31,9 @@ typedef struct {
     size_t row, column, rows, columns; /* the block of the row-major whole [shape[0], shape[1]] of the row */
     model_order_t order;
     size_t heads, head_dim; /* of MODEL_ORDER_BY_HEAD */
+    /* 1: a table of positions. A file's tensor may have more rows than shape[0]: the first ones are meant, as
+     * for a model that is trained on shorter sequences. */
+    int positions;
 } model_tensor_t;
 
 /* Piece i of a row of a table of `family` (model_config_family): 1, or 0 after the last one. A tied head has

@@ -4,12 +4,12 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/folder.h"
 #include "optim/checkpoint/path.h"
 #include "optim/checkpoint/snapshot.h"
 
@@ -52,34 +52,6 @@ static int64_t step_of(const char *name)
 }
 
 /* ---- folders ------------------------------------------------------------------------------------------- */
-
-gyre_status_t checkpoint_sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int bad = fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS), err = errno;
-    if (fd >= 0)
-        close(fd);
-    return bad ? gyre_fail_errno(GYRE_ERR_IO, err, "cannot sync the folder %s", path) : GYRE_OK;
-}
-
-int checkpoint_remove_folder(const char *path)
-{
-    char file[PATH_MAX];
-    DIR *folder = opendir(path);
-    if (!folder)
-        return errno;
-    int err = 0;
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (!checkpoint_path_join(file, path, entry->d_name))
-            err = ENAMETOOLONG;
-        else if (unlink(file) != 0 && errno != ENOENT)
-            err = errno;
-    }
-    closedir(folder);
-    return rmdir(path) == 0 || errno == ENOENT ? 0 : err ? err : errno;
-}
 
 static int newest_first(const void *a, const void *b)
 {
@@ -124,7 +96,7 @@ gyre_status_t checkpoint_move_away(const char *folder, uint64_t step, char *hidd
     if (!optim_snapshot_path(folder, step, path, sizeof path) ||
         !checkpoint_own_hidden_path(folder, step, "old", hidden))
         return checkpoint_path_too_long(folder);
-    (void)checkpoint_remove_folder(hidden); /* of an attempt that failed half-way */
+    (void)base_folder_remove(hidden); /* of an attempt that failed half-way */
     if (rename(path, hidden) != 0)
         return errno == ENOENT
                    ? gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "there is no checkpoint %s", path)
@@ -138,7 +110,7 @@ gyre_status_t optim_snapshot_remove(const char *folder, uint64_t step)
     gyre_status_t status = checkpoint_move_away(folder, step, hidden);
     if (status != GYRE_OK)
         return status;
-    int why = checkpoint_remove_folder(hidden);
+    int why = base_folder_remove(hidden);
     return why == 0 ? GYRE_OK
                     : gyre_fail_errno(GYRE_ERR_IO, why, "cannot remove the old checkpoint %s", hidden);
 }

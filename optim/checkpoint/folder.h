@@ -13,11 +13,6 @@
 int checkpoint_hidden_path(const char *folder, uint64_t step, const char *what, const char *id, char *path);
 /* The same of this process. */
 int checkpoint_own_hidden_path(const char *folder, uint64_t step, const char *what, char *path);
-/* Names are safe on disk after this. Some file systems cannot sync folders: there is nothing to be done then.
- * IO. */
-gyre_status_t checkpoint_sync_folder(const char *path);
-/* A folder of files, as a checkpoint is. 0 or errno's value. */
-int checkpoint_remove_folder(const char *path);
 /* Takes the name away at one stroke. `*hidden` [PATH_MAX] is what is left to be removed. NOT_FOUND, IO. */
 gyre_status_t checkpoint_move_away(const char *folder, uint64_t step, char *hidden);
 

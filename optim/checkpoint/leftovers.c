@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "optim/checkpoint/folder.h"
 #include "optim/checkpoint/path.h"
@@ -100,7 +101,7 @@ void optim_snapshot_sweep(const char *folder, const char *id, const char *except
             length > n + sizeof CHECKPOINT_HIDDEN && strcmp(entry->d_name + length - n, id) == 0 &&
             entry->d_name[length - n - 1] == '-' && checkpoint_path_join(path, folder, entry->d_name) &&
             (!except || strcmp(path, except) != 0))
-            (void)checkpoint_remove_folder(path);
+            (void)base_folder_remove(path);
     }
     if (all)
         closedir(all);
@@ -136,7 +137,7 @@ gyre_status_t optim_snapshot_prepare(const char *folder)
         if (strncmp(entry->d_name, CHECKPOINT_HIDDEN, sizeof CHECKPOINT_HIDDEN - 1) == 0 &&
             checkpoint_path_join(path, folder, entry->d_name) && is_abandoned(path, entry->d_name) &&
             !restore(folder, path, entry->d_name))
-            (void)checkpoint_remove_folder(path); /* what cannot be removed harms nobody */
+            (void)base_folder_remove(path); /* what cannot be removed harms nobody */
     closedir(all);
     if (!checkpoint_own_hidden_path(folder, 0, "try", path))
         return checkpoint_path_too_long(folder);

@@ -20,8 +20,11 @@
 #include "base/error.h"
 #include "base/log.h"
 
-#define LOOK_S 0.02 /* between two looks for the shards of others */
-#define LAST_S 0.5  /* a last moment for what was given up */
+/* The pause after the first look for the shards of others. Each is twice as long as the one before, up to the
+ * longest: a shared file system is asked once a second, and a checkpoint is ready twice as late at most. */
+#define LOOK_FIRST_S 0.02
+#define LOOK_LAST_S  1.0
+#define LAST_S       0.5 /* a last moment for what was given up */
 
 struct optim_saver {
     const model_params_t *whole;
@@ -30,6 +33,7 @@ struct optim_saver {
     uint64_t *good; /* [keep + 1] steps known to be good, oldest first; the thread's once it runs */
     size_t rank, ranks;
     unsigned char *writes; /* [ranks] */
+    unsigned char *came;   /* [ranks] 1: its shard's entry was seen; the thread's */
     json_t **entry;        /* [ranks] of the shards that are there; the thread's */
     double patience;
     size_t elements; /* room in `copy` */
@@ -38,6 +42,8 @@ struct optim_saver {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int running, busy, quit;
+    int lost; /* ranks are dead: the shards of others are waited for only `lost_patience` seconds */
+    double lost_patience;
     int given_up; /* the shards of other ranks do not come any more */
     unsigned attempt;
     int alone; /* the others write nothing */
@@ -84,18 +90,32 @@ static void forget_old(optim_saver_t *saver)
     free(steps);
 }
 
-/* Until the next look. 0: the other ranks are given up. */
-static int pause_thread(optim_saver_t *saver)
+/* The moment `seconds` from now, for pthread_cond_timedwait. */
+static struct timespec moment(double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(LOOK_S * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    struct timespec at;
+    double whole = seconds > 0.0 ? seconds : 0.0;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)whole;
+    at.tv_nsec += (long)((whole - (double)(time_t)whole) * 1e9);
+    if (at.tv_nsec >= 1000000000L) {
+        at.tv_nsec -= 1000000000L;
+        at.tv_sec++;
+    }
+    return at;
+}
+
+/* Until the next look, `seconds` at most, or until ranks are lost (*lost becomes 1). 0: the others are given
+ * up. */
+static int pause_thread(optim_saver_t *saver, double seconds, int *lost)
+{
+    const struct timespec until = moment(seconds);
     pthread_mutex_lock(&saver->mutex);
-    while (!saver->given_up && pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
+    while (!saver->given_up && saver->lost == *lost &&
+           pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
         ;
     int goes_on = !saver->given_up;
+    *lost = saver->lost;
     pthread_mutex_unlock(&saver->mutex);
     return goes_on;
 }
@@ -117,26 +137,42 @@ static void print_missing(const optim_saver_t *saver, char *text, size_t bytes)
         snprintf(text + used, bytes - used, ", and %zu more", more);
 }
 
+static int is_expected(const optim_saver_t *saver, size_t r)
+{
+    return saver->alone ? r == saver->rank : saver->writes[r];
+}
+
+/* The entries of shards that have come since the last look. *missing: how many have not. */
+static gyre_status_t look(optim_saver_t *saver, const char *made, size_t *missing)
+{
+    gyre_status_t status = model_shards_look(made, saver->came, saver->ranks);
+    *missing = 0;
+    for (size_t r = 0; status == GYRE_OK && r < saver->ranks; r++) {
+        if (!is_expected(saver, r) || saver->entry[r])
+            continue;
+        status = saver->came[r] ? model_shard_entry(made, r, &saver->entry[r]) : GYRE_IN_PROGRESS;
+        if (status == GYRE_IN_PROGRESS) {
+            (*missing)++;
+            status = GYRE_OK;
+        }
+    }
+    return status;
+}
+
 /* Waits for the shards of all ranks. */
 static gyre_status_t collect(optim_saver_t *saver, const char *made)
 {
     base_time_t until = base_deadline(saver->patience);
-    for (int goes_on = 1;;) {
-        size_t missing = 0;
-        for (size_t r = 0; r < saver->ranks; r++) {
-            if ((saver->alone ? r != saver->rank : !saver->writes[r]) || saver->entry[r])
-                continue;
-            gyre_status_t status = model_shard_entry(made, r, &saver->entry[r]);
-            if (status == GYRE_IN_PROGRESS)
-                missing++;
-            else if (status != GYRE_OK)
-                return status;
-        }
-        if (missing == 0)
-            return GYRE_OK;
+    double pause = LOOK_FIRST_S;
+    memset(saver->came, 0, saver->ranks);
+    for (int goes_on = 1, lost = 0;;) {
+        size_t missing;
+        gyre_status_t status = look(saver, made, &missing);
+        if (status != GYRE_OK || missing == 0)
+            return status;
         char text[200];
         print_missing(saver, text, sizeof text);
-        if (!goes_on)
+        if (!goes_on || (lost && base_now() >= until))
             return gyre_fail(GYRE_ERR_IO,
                              "the checkpoint of step %llu is given up: the shards of ranks %s are not there",
                              (unsigned long long)saver->step, text);
@@ -146,7 +182,11 @@ static gyre_status_t collect(optim_saver_t *saver, const char *made)
                 "the checkpoint of step %llu: the shards of ranks %s are not in %s after %.0f s: is "
                 "that folder on a disk which all hosts share, and does it answer there?",
                 (unsigned long long)saver->step, text, made, saver->patience);
-        goes_on = pause_thread(saver);
+        int before = lost;
+        goes_on = pause_thread(saver, pause, &lost);
+        pause = 2.0 * pause < LOOK_LAST_S ? 2.0 * pause : LOOK_LAST_S;
+        if (lost && !before && base_deadline(saver->lost_patience) < until)
+            until = base_deadline(saver->lost_patience);
     }
 }
 
@@ -253,15 +293,7 @@ static void *saver_main(void *argument)
 /* Waits until *flag is 0; holds the mutex. 0: the time is up. */
 static int wait_until_clear(optim_saver_t *saver, const int *flag, double patience)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    double whole = patience > 0.0 ? patience : 0.0;
-    until.tv_sec += (time_t)whole;
-    until.tv_nsec += (long)((whole - (double)(time_t)whole) * 1e9);
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_nsec -= 1000000000L;
-        until.tv_sec++;
-    }
+    const struct timespec until = moment(patience);
     while (*flag)
         if (pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) == ETIMEDOUT)
             return !*flag;
@@ -314,6 +346,7 @@ static void release(optim_saver_t *saver)
     free(saver->range);
     free(saver->good);
     free(saver->writes);
+    free(saver->came);
     free(saver->entry);
     free(saver->folder);
     free(saver->id);
@@ -332,7 +365,7 @@ static int fill_in(optim_saver_t *saver, const optim_saver_config_t *config, siz
     saver->newest = UINT64_MAX;
     if (!(saver->folder = strdup(config->folder)) || !(saver->id = strdup(config->id)) ||
         !(saver->good = calloc(config->keep + 1, sizeof *saver->good)) ||
-        !(saver->writes = calloc(config->ranks, 1)) ||
+        !(saver->writes = calloc(config->ranks, 1)) || !(saver->came = calloc(config->ranks, 1)) ||
         !(saver->entry = calloc(config->ranks, sizeof(json_t *))) || !(saver->copy = malloc(bytes + 1)))
         return 0;
     if (config->rank == 0)
@@ -469,6 +502,15 @@ int optim_saver_alone(optim_saver_t *saver, double patience)
         saver->alone = 1;
     pthread_mutex_unlock(&saver->mutex);
     return ready;
+}
+
+void optim_saver_lost(optim_saver_t *saver, double patience)
+{
+    pthread_mutex_lock(&saver->mutex);
+    saver->lost_patience = patience;
+    saver->lost = 1;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
 }
 
 gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *newest)

@@ -3,8 +3,8 @@
  *
  * optim_saver_save copies what this rank writes (12 bytes per element, allocated once) and returns; the
  * thread writes and syncs the shard. That of rank 0 then waits for the shards of the others, which it sees as
- * files, publishes the checkpoint (optim/checkpoint/snapshot.h) and removes what is older than the last
- * `keep`. No thread communicates. Only one checkpoint is under way at a time. What fails is logged and leaves
+ * files (one look for all of them, ever more rarely, in the end once a second), publishes the checkpoint
+ * (optim/checkpoint/snapshot.h) and removes what is older than the last `keep`. No thread communicates. Only one checkpoint is under way at a time. What fails is logged and leaves
  * the checkpoints before it as they were.
  *
  * All ranks save at the same steps: they ask optim_saver_ready, agree by a collective of theirs, and then all
@@ -50,6 +50,9 @@ void optim_saver_skip(optim_saver_t *saver, uint64_t step);
 /* Rank 0, when the others are lost: what is added from now on is all of a checkpoint. First gives what is
  * under way `patience` seconds, and then up what waits for lost ranks. 1: ready. */
 int optim_saver_alone(optim_saver_t *saver, double patience);
+/* Some of the other ranks are dead: once rank 0 has written its own shard, it waits at most `patience`
+ * seconds for those of others. Call it once. */
+void optim_saver_lost(optim_saver_t *saver, double patience);
 
 /* Waits until nothing is under way, at most `patience` seconds (TIMEOUT). The newest attempt's status;
  * *newest, if not NULL, is the step of the newest good checkpoint, UINT64_MAX if there is none (rank 0;

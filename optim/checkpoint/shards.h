@@ -47,6 +47,9 @@ void model_shard_fail(const char *folder, size_t writer);
 /* The entry of shard `writer`, a new reference. IN_PROGRESS: it is not there yet. IO: its writer has
  * failed. FORMAT. */
 gyre_status_t model_shard_entry(const char *folder, size_t writer, json_t **entry);
+/* One look for all writers, which asks the file system once: came [writers] becomes 1 for those whose entry,
+ * or whose reason for having none, is in the folder. IO: the folder cannot be read. */
+gyre_status_t model_shards_look(const char *folder, unsigned char *came, size_t writers);
 /* Removes what the entries were for: shard-N.done. */
 void model_shard_forget(const char *folder, size_t writer);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/checkpoint/shards_write.c: one rank's ranges as a file, and its entry. */
+#include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,6 +162,22 @@ gyre_status_t model_shard_entry(const char *folder, size_t writer, json_t **entr
     fclose(in);
     why[n] = 0;
     return gyre_fail(GYRE_ERR_IO, "rank %zu could not write its shard: %s", writer, why);
+}
+
+gyre_status_t model_shards_look(const char *folder, unsigned char *came, size_t writers)
+{
+    size_t writer;
+    DIR *all = opendir(folder);
+    if (!all)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the folder %s", folder);
+    for (struct dirent *entry; (entry = readdir(all));) {
+        const char *ending = strrchr(entry->d_name, '.');
+        int known = ending && (strcmp(ending, ".done") == 0 || strcmp(ending, ".failed") == 0);
+        if (known && sscanf(entry->d_name, "shard-%zu.", &writer) == 1 && writer < writers)
+            came[writer] = 1;
+    }
+    closedir(all);
+    return GYRE_OK;
 }
 
 void model_shard_forget(const char *folder, size_t writer)

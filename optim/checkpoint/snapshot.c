@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/text/json.h"
 #include "optim/checkpoint/folder.h"
 #include "optim/checkpoint/index.h"
@@ -117,7 +118,7 @@ gyre_status_t optim_snapshot_begin(const char *folder, uint64_t step, const char
 
 void optim_snapshot_abandon(const char *made)
 {
-    (void)checkpoint_remove_folder(made);
+    (void)base_folder_remove(made);
 }
 
 /* The index of what is written; every range must be there. *out is a new reference. */
@@ -157,7 +158,7 @@ static gyre_status_t complete(const char *made, uint64_t step, const model_param
     if (status == GYRE_OK)
         status = checkpoint_write_index(path, index);
     json_decref(index);
-    return status == GYRE_OK ? checkpoint_sync_folder(made) : status;
+    return status == GYRE_OK ? base_folder_sync(made) : status;
 }
 
 /* Gives what was written its name. A checkpoint that has it already is exchanged for it at one stroke; file
@@ -171,8 +172,8 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
         if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
             return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
         if (renameat2(AT_FDCWD, made, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
-            gyre_status_t synced = checkpoint_sync_folder(folder); /* before the old one goes */
-            if (checkpoint_remove_folder(made) != 0)
+            gyre_status_t synced = base_folder_sync(folder); /* before the old one goes */
+            if (base_folder_remove(made) != 0)
                 (void)unlink(made); /* it was no folder */
             return synced;
         }
@@ -181,10 +182,10 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
             return status;
         if (rename(made, path) != 0)
             return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
-        if (checkpoint_remove_folder(old) != 0)
+        if (base_folder_remove(old) != 0)
             (void)unlink(old); /* it was no folder */
     }
-    return checkpoint_sync_folder(folder);
+    return base_folder_sync(folder);
 }
 
 gyre_status_t optim_snapshot_publish(const char *folder, uint64_t step, const char *made,

@@ -21,6 +21,8 @@
 enum { TRAIN_KEYS = 128 };
 /* "progress" */
 enum { TRAIN_PROGRESS_AUTO, TRAIN_PROGRESS_BAR, TRAIN_PROGRESS_LINES, TRAIN_PROGRESS_NONE };
+/* "save-type" */
+enum { TRAIN_SAVE_AUTO, TRAIN_SAVE_FP32, TRAIN_SAVE_BF16 };
 /* "objective"; the others are 1 + model_objective_t */
 enum { TRAIN_OBJECTIVE_AUTO };
 /* "scale" */
@@ -83,6 +85,7 @@ typedef struct {
 
     /* output */
     char *save, *log, *tensorboard, *trace, *trace_steps, *report;
+    int save_type;     /* TRAIN_SAVE_ */
     double peak_flops; /* 0: measured */
     int progress;      /* TRAIN_PROGRESS_ */
 

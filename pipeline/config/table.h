@@ -31,9 +31,16 @@ typedef enum {
     TRAIN_GROUPS
 } train_group_t;
 
-/* To the bits of a run that goes on: not; by its value, which --may-change permits to differ; by what it
- * names, ditto; by its value, always. */
-typedef enum { TRAIN_FREE, TRAIN_CURVE, TRAIN_CONTENT, TRAIN_SHAPE } train_matters_t;
+/* Who must have the same value: the ranks of a run, and a run that resumes from a checkpoint. Those before
+ * TRAIN_CURVE do not change the bits of a run. */
+typedef enum {
+    TRAIN_FREE,     /* all ranks; a run that resumes may have another */
+    TRAIN_OWN,      /* nobody: files that have other names on another host, and what one rank alone uses */
+    TRAIN_TOGETHER, /* nobody, but all ranks have one, or none: they do together what it asks for */
+    TRAIN_CURVE,    /* all ranks, and a run that resumes unless --may-change names it */
+    TRAIN_CONTENT,  /* the same, but what the file holds is compared, not its name */
+    TRAIN_SHAPE     /* all ranks, and a run that resumes, always */
+} train_matters_t;
 
 typedef struct {
     train_group_t group;
@@ -64,6 +71,6 @@ void train_row_argument(const train_row_t *row, char *text, size_t bytes);
 /* What a row wants, for messages: "wants a number from 0 to 1". */
 void train_row_wanted(const train_row_t *row, char *text, size_t bytes);
 /* ": the nearest is NAME", to follow a name that no row has; empty if none is near. */
-void train_config_hint(const char *name, const char *dashes, char *text, size_t bytes);
+void train_config_hint(const char *name, char *text, size_t bytes);
 
 #endif

@@ -129,12 +129,12 @@ void train_row_wanted(const train_row_t *row, char *text, size_t bytes)
                  base_shortest(row->high, high), row->kind == TRAIN_BYTES ? " (K, M, G allowed)" : "");
 }
 
-void train_config_hint(const char *name, const char *dashes, char *text, size_t bytes)
+void train_config_hint(const char *name, char *text, size_t bytes)
 {
     const char *nearest = train_config_nearest(name);
     *text = 0;
     if (nearest)
-        snprintf(text, bytes, ": the nearest is %s%s", dashes, nearest);
+        snprintf(text, bytes, ": the nearest is %s", nearest);
 }
 
 int train_config_defaults(train_config_t *options)
@@ -183,7 +183,7 @@ static int read_key(train_config_t *options, const char *name, const json_t *val
     if (!row || row->at == offsetof(train_config_t, config)) {
         n += snprintf(why + n, TRAIN_WHY - (size_t)n, ": there is no such option");
         if (!row)
-            train_config_hint(name, "", why + n, TRAIN_WHY - (size_t)n);
+            train_config_hint(name, why + n, TRAIN_WHY - (size_t)n);
         return 0;
     }
     if (train_config_has(options, row)) /* by flag */
@@ -239,10 +239,10 @@ static int check_may_change(const train_config_t *options, char why[TRAIN_WHY])
         const train_row_t *row = train_config_find(name);
         if (!row) {
             int n = snprintf(why, TRAIN_WHY, "--may-change: %s: there is no such option", name);
-            train_config_hint(name, "", why + n, TRAIN_WHY - (size_t)n);
+            train_config_hint(name, why + n, TRAIN_WHY - (size_t)n);
             return 0;
         }
-        if (row->matters == TRAIN_FREE || row->matters == TRAIN_SHAPE) {
+        if (row->matters < TRAIN_CURVE || row->matters == TRAIN_SHAPE) {
             snprintf(why, TRAIN_WHY, "--may-change: %s%s", name,
                      row->matters == TRAIN_SHAPE ? " is the shape of the model, which cannot change"
                                                  : " may differ anyway");
@@ -273,11 +273,24 @@ static void forget_none(char **text)
     }
 }
 
+/* A single file has one type. */
+static int check_save_type(const train_config_t *options, char why[TRAIN_WHY])
+{
+    size_t n = options->save ? strlen(options->save) : 0;
+    if (n == 0 || options->save[n - 1] == '/' || options->save_type == TRAIN_SAVE_AUTO)
+        return 1;
+    snprintf(why, TRAIN_WHY,
+             "--save-type is for a folder, and a file is written in fp32: --save %.300s/ writes a folder",
+             options->save);
+    return 0;
+}
+
 int train_config_complete(train_config_t *options, char why[TRAIN_WHY])
 {
     uint64_t from = 0, to;
     *why = 0;
-    if (train_recipe_apply(options) != GYRE_OK || !check_checkpoint(options, why))
+    if (train_recipe_apply(options) != GYRE_OK || !check_checkpoint(options, why) ||
+        !check_save_type(options, why))
         return 0;
     if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to)) {
         snprintf(why, TRAIN_WHY, "--trace-steps %.300s: wants FROM:TO, such as 10:12, 64 steps at most",

@@ -342,7 +342,7 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
     if (status == GYRE_OK && !model)
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: a recipe needs \"model\", as config.json has it", where);
     if (status == GYRE_OK)
-        status = model_config_from_json(model, where, &r.model);
+        status = model_config_from_json(model, where, 0, &r.model);
     if (status == GYRE_OK)
         status = read_layout(where, json_object_get(object, "layout"), &r);
     if (status == GYRE_OK)

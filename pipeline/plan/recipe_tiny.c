@@ -51,7 +51,8 @@ static void cut_model(const model_config_t *full, const pipe_layout_t *layout, m
     tiny->seq = SEQ;
     tiny->hidden = HIDDEN;
     tiny->heads = HEADS;
-    tiny->kv_heads = base_max_size(1, HEADS * full->kv_heads / full->heads);
+    /* at least one for each rank that shares a layer, as the full recipe has */
+    tiny->kv_heads = base_max_size(layout->tp, HEADS * full->kv_heads / full->heads);
     /* keeps the ratio of the width of all heads to the residual stream's */
     tiny->head_dim = round_to((double)(full->heads * full->head_dim) * narrow / HEADS, 2);
     tiny->rotary_dim =

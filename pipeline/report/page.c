@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "base/settings/size.h"
 #include "base/text/svg.h"
 #include "pipeline/report/page.h"
 #include "pipeline/report/svg.h"
@@ -95,10 +96,8 @@ static void tiles(FILE *out, const train_record_t *record, int is_text)
         }
     }
     if (memory > 0.0) {
-        snprintf(text, sizeof text, "%.3g&thinsp;%s",
-                 memory >= 1073741824.0 ? memory / 1073741824.0 : memory / 1048576.0,
-                 memory >= 1073741824.0 ? "GiB" : "MiB");
-        tile(out, text, "of memory, on the fullest rank");
+        char size[BASE_SIZE_TEXT];
+        tile(out, base_size_about(memory, size), "of memory, on the fullest rank");
     }
     fputs("</div>\n", out);
 }

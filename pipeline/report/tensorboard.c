@@ -233,11 +233,13 @@ gyre_status_t train_board_open(const char *folder, train_board_t **out)
     }
     make_table(board->table);
     struct stat info;
-    int why = mkdir(folder, 0777) == 0 || errno == EEXIST ? 0 : errno;
+    int made = mkdir(folder, 0777) == 0, why = made || errno == EEXIST ? 0 : errno;
     if (!why && (stat(folder, &info) != 0 || access(folder, W_OK | X_OK) != 0))
         why = errno;
     else if (!why && !S_ISDIR(info.st_mode))
         why = ENOTDIR;
+    if (made)
+        (void)rmdir(folder); /* train_board_start makes it: a run that is refused before leaves none */
     if (why) {
         (void)train_board_close(board); /* it has no file */
         return gyre_fail_errno(GYRE_ERR_IO, why,
@@ -276,7 +278,7 @@ gyre_status_t train_board_start(train_board_t *board, uint64_t step)
         board->path = NULL;
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for TensorBoard's events");
     }
-    if (!(board->out = fopen(board->path, "wxe")))
+    if ((mkdir(board->folder, 0777) != 0 && errno != EEXIST) || !(board->out = fopen(board->path, "wxe")))
         return gyre_fail_errno(GYRE_ERR_IO, errno,
                                "cannot create TensorBoard's file %s: name another folder with "
                                "--tensorboard",

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/settings/size.h"
 #include "base/text/svg.h"
 #include "pipeline/report/svg.h"
 
@@ -199,6 +200,7 @@ void train_svg_memory(FILE *out, const train_record_t *record)
     keys(out, memory->kind, memory_color, shown, kinds);
     for (size_t r = 0; r < rows; r++) {
         double x = LEFT, top = head + row * (double)r, sum = 0.0;
+        char size[BASE_SIZE_TEXT];
         for (size_t k = 0; k < kinds; k++) {
             double bytes = (double)memory->bytes[r * kinds + k];
             double width = bytes / most * (WIDTH - LEFT - RIGHT - 20);
@@ -212,9 +214,8 @@ void train_svg_memory(FILE *out, const train_record_t *record)
             sum += bytes;
         }
         name_row(out, record, r, top + row * 0.5 + 4.0);
-        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" fill=\"%s\">%.3g %s</text>\n", x + 8, top + row * 0.5 + 4.0,
-                INK, sum >= 1073741824.0 ? sum / 1073741824.0 : sum / 1048576.0,
-                sum >= 1073741824.0 ? "GiB" : "MiB");
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" fill=\"%s\">%s</text>\n", x + 8, top + row * 0.5 + 4.0, INK,
+                base_size_about(sum, size));
     }
     fprintf(out, "</svg>\n");
 }

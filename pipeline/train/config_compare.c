@@ -24,34 +24,18 @@ enum {
     VALUE = 160     /* bytes of a value as text */
 };
 
-/* What may differ: files that have other names on another host, and what only rank 0 or each rank for itself
- * goes by. What is in such a file is compared as the options, the model and the data that it gives. */
-static const char *const own[] = {"recipe",  "model",       "config", "data",     "tokenizer",
-                                  "offload", "may-change",  "resume", "progress", "log",
-                                  "save",    "tensorboard", "prompt"};
-/* Ditto, but all ranks have one, or none: they do together what it asks for. */
-static const char *const all_or_none[] = {"valid-data", "load", "checkpoint", "trace", "report"};
-
-static int has(const char *const *list, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(list[i], name) == 0)
-            return 1;
-    return 0;
-}
-
+/* 0: ranks may differ. What is in a file that has other names on another host is compared as the options,
+ * the model and the data that it gives. */
 static uint64_t hash_row(const train_config_t *options, const train_row_t *row)
 {
     const void *at = (const char *)options + row->at;
-    if (has(own, sizeof own / sizeof *own, row->name))
+    if (row->matters == TRAIN_OWN || row->matters == TRAIN_CONTENT)
         return 0;
     if (row->kind == TRAIN_TEXT) {
         const char *text = *(const char *const *)at;
         if (!text)
             return 0;
-        return has(all_or_none, sizeof all_or_none / sizeof *all_or_none, row->name)
-                   ? 1
-                   : base_hash64(text, strlen(text), 1);
+        return row->matters == TRAIN_TOGETHER ? 1 : base_hash64(text, strlen(text), 1);
     }
     if (row->kind == TRAIN_SWITCH || row->kind == TRAIN_CHOICE)
         return base_hash64(at, sizeof(int), 0);

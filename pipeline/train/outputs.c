@@ -58,11 +58,33 @@ int train_saves_folder(const train_config_t *options)
     return ends_in_slash(options->save);
 }
 
+/* The table that is written: the run's, or with all positions of the model that was loaded. */
+static const model_params_t *table_of(const train_run_t *run)
+{
+    return run->origin ? model_hf_origin_params(run->origin) : pipe_train_whole(run->train);
+}
+
+static gyre_status_t export_row(void *user, size_t row, float *canonical)
+{
+    train_run_t *run = user;
+    gyre_status_t status = gather_row(run, row, canonical);
+    if (status == GYRE_OK && run->origin)
+        model_hf_origin_fill(run->origin, row, canonical);
+    return status;
+}
+
+static model_hf_type_t save_type(const train_run_t *run)
+{
+    if (run->options->save_type == TRAIN_SAVE_AUTO)
+        return run->origin ? model_hf_origin_type(run->origin) : MODEL_HF_F32;
+    return run->options->save_type == TRAIN_SAVE_BF16 ? MODEL_HF_BF16 : MODEL_HF_F32;
+}
+
 /* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same
  * order. */
 static gyre_status_t save_folder(train_run_t *run, const char *path)
 {
-    const model_params_t *whole = pipe_train_whole(run->train);
+    const model_params_t *whole = table_of(run);
     model_hf_writer_t *writer = NULL;
     size_t largest = 0;
     for (size_t r = 0; r < whole->rows; r++)
@@ -72,11 +94,11 @@ static gyre_status_t save_folder(train_run_t *run, const char *path)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
                          largest);
     gyre_status_t status = GYRE_OK,
-                  written = model_hf_create(path, whole, MODEL_HF_F32, SHARD_BYTES, &writer);
+                  written = model_hf_create(path, whole, save_type(run), SHARD_BYTES, run->origin, &writer);
     for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++) {
         if (whole->row[r].alias != MODEL_NONE)
             continue;
-        status = gather_row(run, r, row); /* also when nothing can be written: the others take part */
+        status = export_row(run, r, row); /* also when nothing can be written: the others take part */
         if (status == GYRE_OK && written == GYRE_OK)
             written = model_hf_write(writer, r, row);
     }
@@ -94,9 +116,9 @@ gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *wr
 {
     int folder = run->rank == 0 && ends_in_slash(path);
     *written = GYRE_OK;
-    gyre_status_t status = folder ? save_folder(run, path)
-                                  : model_checkpoint_stream(run->rank == 0 ? path : NULL,
-                                                            pipe_train_whole(run->train), gather_row, run);
+    gyre_status_t status =
+        folder ? save_folder(run, path)
+               : model_checkpoint_stream(run->rank == 0 ? path : NULL, table_of(run), export_row, run);
     if (run->rank != 0 || status != GYRE_ERR_IO)
         return status;
     *written = status;

@@ -261,6 +261,7 @@ void train_free(train_run_t *run)
     if (ended && !run->stuck) /* else its thread may still look at the table */
         pipe_train_destroy(run->train);
     free(run->weights);
+    model_hf_origin_close(run->origin);
     model_tokenizer_destroy(run->tokenizer);
     model_infill_destroy(run->infill);
     model_data_destroy(run->data);

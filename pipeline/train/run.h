@@ -9,6 +9,7 @@
 #include <signal.h>
 
 #include "model/data/infill.h"
+#include "model/formats/hf.h"
 #include "model/tokenizer/tokenizer.h"
 #include "optim/checkpoint/saver.h"
 #include "pipeline/train/train.h"
@@ -33,6 +34,7 @@ typedef struct {
     model_infill_ids_t infill_ids; /* of MODEL_OBJECTIVE_INFILL */
     model_infill_t *infill;        /* the same; else NULL */
     pipe_train_t *train;
+    model_hf_origin_t *origin;    /* rank 0: what --save keeps of --load; NULL: nothing */
     model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
     /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
     float *weights;
@@ -45,6 +47,7 @@ typedef struct {
     double progress;      /* part of the time limit that is gone, as rank 0 told it last */
     base_time_t start;    /* of this process's part of training */
     double before;        /* seconds of training of the processes before it */
+    int made_checkpoints; /* rank 0: their folder was not there before */
     int resuming;         /* a checkpoint is gone on with, if there is one: rank 0 decides */
     int resumed;          /* from a checkpoint */
     const char *folder;   /* of checkpoints, instead of the settings'; NULL: theirs */
@@ -120,6 +123,11 @@ gyre_status_t train_gather_memory(train_run_t *run);
 /* The run as checkpoints see it. */
 train_parts_t train_parts_of(train_run_t *run);
 
+/* 1: `path` (NULL: none) is a folder: to --load, a model in Hugging Face's form. */
+int train_is_folder(const char *path);
+/* outputs_open.c: rank 0 opens the log, and looks whether the other outputs can be written. A run that is
+ * refused after it leaves none of them. IO, INVALID. */
+gyre_status_t train_open_outputs(train_run_t *run);
 /* outputs.c: the weights, row by row, to rank 0's --save, and all of them there if a sample needs them.
  * Collective. */
 gyre_status_t train_gather(train_run_t *run);

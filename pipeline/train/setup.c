@@ -4,11 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/text/json.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
@@ -22,20 +21,13 @@
 
 /* ---- the model's shape --------------------------------------------------------------------------------- */
 
-/* 1: a model in Hugging Face's form: a folder with config.json and weights. */
-static int is_folder(const char *path)
-{
-    struct stat info;
-    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-static gyre_status_t read_config(const char *path, model_config_t *shape)
+static gyre_status_t read_config(const char *path, size_t seq, model_config_t *shape)
 {
     json_t *object;
     gyre_status_t status = base_json_read(path, &object);
     if (status != GYRE_OK)
         return status;
-    status = model_config_from_json(object, path, shape);
+    status = model_config_from_json(object, path, seq, shape);
     json_decref(object);
     return status;
 }
@@ -57,9 +49,10 @@ static gyre_status_t shape_of_file(const train_config_t *options, const model_da
     static const char *const others[] = {"layers", "hidden", "heads", "vocab", "load"};
     const char *path = options->recipe ? options->recipe : options->model ? options->model : options->load;
     const char *flag = options->recipe ? "recipe" : options->model ? "model" : "load";
+    size_t seq = train_config_given(options, "seq") ? options->seq : 0;
     gyre_status_t status = options->recipe  ? read_recipe(options, shape)
-                           : options->model ? read_config(path, shape)
-                                            : model_hf_config(path, shape);
+                           : options->model ? read_config(path, seq, shape)
+                                            : model_hf_config(path, seq, shape);
     for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
         if (train_config_given(options, others[i]) && strcmp(others[i], flag) != 0)
             status = gyre_fail(GYRE_ERR_INVALID, "--%s and --%s exclude each other: %s describes the model",
@@ -67,11 +60,10 @@ static gyre_status_t shape_of_file(const train_config_t *options, const model_da
     if (status == GYRE_OK && data->vocab > shape->vocab)
         status = gyre_fail(GYRE_ERR_INVALID, "%s has token ids up to %zu, but the vocabulary of %s is %zu",
                            options->data, data->vocab - 1, path, shape->vocab);
-    if (status == GYRE_OK && train_config_given(options, "seq") && options->seq > shape->seq)
-        status = gyre_fail(GYRE_ERR_INVALID, "--seq %llu: %s has %zu positions",
-                           (unsigned long long)options->seq, path, shape->seq);
-    if (status == GYRE_OK && train_config_given(options, "seq"))
-        shape->seq = options->seq;
+    if (status == GYRE_OK && seq > shape->seq)
+        status = gyre_fail(GYRE_ERR_INVALID, "--seq %zu: %s has %zu positions", seq, path, shape->seq);
+    if (status == GYRE_OK && seq > 0)
+        shape->seq = seq;
     return status;
 }
 
@@ -80,7 +72,7 @@ static gyre_status_t shape_of_file(const train_config_t *options, const model_da
 static gyre_status_t find_shape(const train_config_t *options, const model_data_t *data,
                                 model_config_t *shape)
 {
-    if (options->recipe || options->model || is_folder(options->load))
+    if (options->recipe || options->model || train_is_folder(options->load))
         return shape_of_file(options, data, shape);
     *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
                               .seq = options->seq,
@@ -99,6 +91,8 @@ static gyre_status_t find_shape(const train_config_t *options, const model_data_
                              options->load);
         if (found.heads == 0)
             found.heads = shape->heads;
+        if (train_config_given(options, "seq") && shape->seq < found.seq)
+            found.seq = shape->seq; /* the first positions alone */
         const struct {
             const char *name;
             size_t flag, file;
@@ -318,37 +312,6 @@ static gyre_status_t check_input(train_run_t *run)
     return GYRE_OK;
 }
 
-/* A folder for the model in Hugging Face's form, which ends in a slash. */
-static gyre_status_t check_folder(const char *path)
-{
-    return mkdir(path, 0777) == 0 || is_folder(path)
-               ? GYRE_OK
-               : gyre_fail(GYRE_ERR_IO, "cannot make the folder %s: name another one with --save", path);
-}
-
-/* Better known now than at the end of the run. */
-static gyre_status_t check_writable(const char *path, const char *flag)
-{
-    int why = path ? base_file_check(path) : 0;
-    return why == 0 ? GYRE_OK
-                    : gyre_fail_errno(GYRE_ERR_IO, why, "cannot write %s: name another file with --%s", path,
-                                      flag);
-}
-
-static gyre_status_t open_outputs(train_run_t *run)
-{
-    const train_config_t *options = run->options;
-    gyre_status_t status = check_writable(options->report, "report");
-    if (status == GYRE_OK)
-        status = check_writable(options->trace, "trace");
-    if (status == GYRE_OK)
-        status =
-            train_saves_folder(options) ? check_folder(options->save) : check_writable(options->save, "save");
-    if (status == GYRE_OK && options->checkpoint)
-        status = train_resume_open(options, &run->resuming);
-    return status == GYRE_OK ? train_record_open(&run->record, options) : status;
-}
-
 static gyre_status_t open_data(train_run_t *run)
 {
     const train_config_t *options = run->options;
@@ -382,7 +345,7 @@ static gyre_status_t prepare(train_run_t *run)
         status = check_input(run);
     if (status == GYRE_OK && run->rank == 0)
         status = train_text_open(options, run->data, &run->tokenizer);
-    return status == GYRE_OK && run->rank == 0 ? open_outputs(run) : status;
+    return status == GYRE_OK && run->rank == 0 ? train_open_outputs(run) : status;
 }
 
 gyre_status_t train_agree(train_run_t *run, gyre_status_t mine)
@@ -476,6 +439,14 @@ gyre_status_t train_open_saver(train_run_t *run)
     return train_save_open(&parts, run->next, &run->saver);
 }
 
+/* Rank 0 writes --save. */
+static gyre_status_t open_origin(train_run_t *run)
+{
+    return run->rank == 0
+               ? model_hf_origin_open(run->options->load, pipe_train_whole(run->train), &run->origin)
+               : GYRE_OK;
+}
+
 static gyre_status_t make_parts(train_run_t *run)
 {
     return pipe_train_make(run->train);
@@ -494,6 +465,8 @@ static gyre_status_t make_train(train_run_t *run)
     if (status != GYRE_OK || !run->options->load)
         return status;
     status = train_by_all(run, load);
+    if (status == GYRE_OK)
+        status = train_by_all(run, open_origin);
     return status == GYRE_OK ? optim_zero_loaded(pipe_train_zero(run->train), 0, NULL) : status;
 }
 
@@ -570,8 +543,11 @@ gyre_status_t train_set_up(train_run_t *run)
         status = train_by_all(run, train_open_saver);
     if (status == GYRE_OK) /* the ranks' files may differ */
         status = optim_zero_verify(pipe_train_zero(run->train));
-    if (status != GYRE_OK)
+    if (status != GYRE_OK) {
+        if (run->made_checkpoints)
+            (void)rmdir(options->checkpoint); /* if it is still empty */
         return status;
+    }
     size_t all = model_data_validation_count(run->data);
     run->val_count = all < options->eval_sequences ? all : options->eval_sequences;
     return set_up_record(run);

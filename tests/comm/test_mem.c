@@ -349,9 +349,11 @@ static const void *map_now(ranks_t *self, const unsigned char owner[32], uint64_
 {
     comm_watch_fetch_t fetch = {0};
     const void *at = NULL;
+    comm_mapping_t *held = NULL;
     gyre_status_t status =
-        comm_mem_map(self->world.watch, owner, id, offset, bytes, &fetch, base_deadline(5), &at);
+        comm_mem_map(self->world.watch, owner, id, offset, bytes, &fetch, base_deadline(5), &at, &held);
 
+    comm_mapping_release(held);
     return status == GYRE_OK && fetch.step == 0 ? at : NULL;
 }
 

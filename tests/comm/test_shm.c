@@ -307,9 +307,11 @@ static int past_deadline(ranks_t *self)
     if (self->rank == 1)
         return 0;
     comm_wait_begin(&wait, self->group, base_deadline(0.1));
-    do
+    do {
         status = comm_wait_idle(&wait);
-    while (status == GYRE_OK);
+        if (status == GYRE_OK)
+            status = comm_wait_rest(&wait);
+    } while (status == GYRE_OK);
     RANKS_CHECK(self, status == GYRE_ERR_TIMEOUT && wait.sleeps > 0);
     RANKS_CHECK(self, base_now() - start > 90000000 && base_now() - start < 2000000000);
     comm_wait_end(&wait);

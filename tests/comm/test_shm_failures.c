@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -15,6 +16,7 @@
 #include "base/settings/settings.h"
 #include "comm/link.h"
 #include "comm/memory/memory.h"
+#include "comm/peer_memory.h"
 
 static void set(base_setting_t id, const char *value)
 {
@@ -99,6 +101,117 @@ static void test_windows_that_do_not_come(void **state)
     set(SET_SHM_COPY, "window");
     assert_int_equal(ranks_fork(2, 20, withheld, "window"), 0);
     set(SET_SHM_COPY, "auto");
+}
+
+/* ---- senders that give up while they are read ----------------------------------------------------------- */
+
+typedef struct {
+    _Atomic int copying, closed; /* rank 0 stands in the middle of its copy; rank 1 has given up */
+} race_t;
+
+static race_t *race;
+static unsigned char *guarded; /* rank 0: the page at which the copy is held up */
+
+/* Holds the copy up until its source has changed. */
+static void hold_up(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if ((unsigned char *)info->si_addr < guarded || (unsigned char *)info->si_addr >= guarded + 4096) {
+        signal(sig, SIG_DFL);
+        return;
+    }
+    race->copying = 1;
+    for (int i = 0; !race->closed && i < 10000; i++)
+        usleep(1000);
+    if (mprotect(guarded, 4096, PROT_READ | PROT_WRITE) != 0)
+        _exit(1);
+}
+
+enum { RACE_BYTES = 1 << 20 };
+
+/* The sender fails while its message is copied, and its program writes to the buffer: that is no message. */
+static int given_up(ranks_t *self)
+{
+    const int by_window = self->arg != NULL;
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    comm_tag_t tag = {6, 6};
+    comm_msg_t msg = {0};
+    unsigned char *buf = NULL;
+
+    RANKS_CHECK(self, link && comm_mem_alloc(RACE_BYTES, (void **)&buf) == GYRE_OK);
+    if (self->rank == 1) {
+        unsigned char *from = by_window ? buf : malloc(RACE_BYTES);
+        RANKS_CHECK(self, from);
+        ranks_fill(from, RACE_BYTES, 6);
+        RANKS_CHECK(self, comm_send(link, from, RACE_BYTES, tag, &msg) == GYRE_IN_PROGRESS);
+        for (int i = 0; by_window && !race->copying && i < 10000; i++)
+            usleep(1000);
+        comm_group_let_go(self->group);
+        memset(from, 0, RACE_BYTES);
+        race->closed = 1;
+        ranks_barrier(self);
+        return 0;
+    }
+    const struct sigaction action = {.sa_sigaction = hold_up, .sa_flags = SA_SIGINFO};
+    guarded = buf + RACE_BYTES / 2;
+    RANKS_CHECK(self, sigaction(SIGSEGV, &action, NULL) == 0 && mprotect(guarded, 4096, PROT_NONE) == 0);
+    while (!by_window && !race->closed)
+        usleep(1000);
+    for (int i = 0; i < 100; i++) {
+        RANKS_CHECK(self, comm_recv(link, buf, RACE_BYTES, tag, &msg) == GYRE_IN_PROGRESS);
+        usleep(1000);
+    }
+    RANKS_CHECK(self, race->copying == by_window);
+    ranks_barrier(self);
+    return 0;
+}
+
+/* A view stays readable after its sender has failed and freed it, and the reader has mapped another window. */
+static int freed_view(ranks_t *self)
+{
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    comm_tag_t tag[2] = {{7, 7}, {8, 8}};
+    comm_msg_t msg[2] = {{0}};
+    unsigned char *buf[2] = {NULL, NULL};
+    const void *view[2];
+    gyre_status_t status;
+
+    for (int k = 0; k < 2; k++)
+        RANKS_CHECK(self, link && comm_mem_alloc((size_t)2 << 20, (void **)&buf[k]) == GYRE_OK);
+    for (int k = 0; k < 2; k++) {
+        if (self->rank == 1)
+            RANKS_CHECK(self, comm_send(link, buf[k], RACE_BYTES, tag[k], &msg[k]) == GYRE_IN_PROGRESS);
+        do
+            status = self->rank == 0 ? comm_recv_view(link, RACE_BYTES, tag[k], &msg[k], &view[k]) : GYRE_OK;
+        while (status == GYRE_IN_PROGRESS);
+        RANKS_CHECK(self, status == GYRE_OK && (k == 1 || !comm_view_lost(link)));
+        ranks_barrier(self);
+        if (k == 0 && self->rank == 1) {
+            comm_peer_memory_close(self->group);
+            RANKS_CHECK(self, comm_mem_free(buf[0]) == GYRE_OK);
+        }
+        ranks_barrier(self);
+    }
+    if (self->rank == 0) {
+        RANKS_CHECK(self, comm_view_lost(link));
+        RANKS_CHECK(self, ((const unsigned char *)view[0])[RACE_BYTES / 2] == 0); /* and no SIGSEGV */
+        for (int k = 0; k < 2; k++)
+            comm_release(link, &msg[k]);
+    }
+    ranks_barrier(self);
+    return 0;
+}
+
+static void test_given_up(void **state)
+{
+    (void)state;
+    race = mmap(NULL, sizeof *race, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(race != MAP_FAILED);
+    assert_int_equal(ranks_fork(2, 30, given_up, NULL), 0);
+    *race = (race_t){0};
+    assert_int_equal(ranks_fork(2, 30, given_up, race), 0);
+    assert_int_equal(ranks_fork(2, 30, freed_view, NULL), 0);
+    munmap(race, sizeof *race);
 }
 
 /* ---- trouble ------------------------------------------------------------------------------------------- */
@@ -186,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_that_do_not_come),
+        cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_trouble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

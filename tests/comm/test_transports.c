@@ -60,7 +60,7 @@ static void test_calls(void **state)
         assert_true(ops->send && ops->recv && ops->recv_view && ops->release && ops->their_call);
         assert_true(ops->connect && ops->close);
         if (ops->scope == COMM_BETWEEN_HOSTS) {
-            assert_true(ops->introduce && ops->prepare && ops->leave && ops->progress && ops->sleep);
+            assert_true(ops->introduce && ops->prepare && ops->leave && ops->progress && ops->sleep_on);
             assert_true(ops->lend && ops->reclaim);
         }
     }

@@ -18,7 +18,8 @@ enum { UNITS = 64 };
 
 static struct {
     int writes, receives, notified;
-    uint32_t imm; /* of the last write that had some */
+    int completions; /* that the next look at the queue finds, of a queue pair that is gone */
+    uint32_t imm;    /* of the last write that had some */
 } adapter;
 
 static int fake_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -45,10 +46,12 @@ static int fake_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_
 
 static int fake_poll(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 {
+    const int found = adapter.completions < most ? adapter.completions : most;
+
     (void)cq;
-    (void)most;
-    (void)wc;
-    return 0;
+    memset(wc, 0, (size_t)found * sizeof *wc);
+    adapter.completions -= found;
+    return found;
 }
 
 static int fake_notify(struct ibv_cq *cq, int solicited)
@@ -72,6 +75,10 @@ typedef struct {
 
 static side_t a, b;
 
+static int pipes[2];
+static struct ibv_comp_channel channel; /* no events of the adapter */
+static verbs_rail_t rail = {.context = &(struct ibv_context){.async_fd = -1}};
+
 static void begin(side_t *side, side_t *peer, uint32_t units)
 {
     memset(side, 0, sizeof *side);
@@ -85,6 +92,8 @@ static void begin(side_t *side, side_t *peer, uint32_t units)
     side->vg.group = &side->group;
     side->vg.rails = 1;
     side->vg.cq[0] = &side->cq;
+    side->vg.channel[0] = &channel;
+    side->vg.rail[0] = &rail;
     side->link.base.group = &side->group;
     side->link.vg = &side->vg;
     side->link.state = VERBS_READY;
@@ -95,12 +104,28 @@ static void begin(side_t *side, side_t *peer, uint32_t units)
     verbs_brief_prepare(&side->link);
 }
 
-static int setup(void **state)
+static void begin_both(void)
 {
-    (void)state;
     begin(&a, &b, UNITS);
     begin(&b, &a, UNITS);
     memset(&adapter, 0, sizeof adapter);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (pipe2(pipes, O_NONBLOCK) != 0)
+        return -1;
+    channel.fd = rail.context->async_fd = pipes[0];
+    begin_both();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    close(pipes[0]);
+    close(pipes[1]);
     return 0;
 }
 
@@ -173,7 +198,7 @@ static void written_in_pieces(size_t piece, int backwards, size_t bytes)
     size_t pieces = VERBS_UNIT / piece;
     const unsigned char *from = (const unsigned char *)&a.link.brief;
 
-    setup(NULL);
+    begin_both();
     compose(&a, bytes);
     atomic_store(&a.link.brief.mark, VERBS_IMM_MARK);
     for (size_t i = 0; i < pieces; i++) {
@@ -213,14 +238,9 @@ static void test_no_watch_before_sleep(void **state)
 /* A rank that has reported that it watches after it prepared to sleep prepares again, instead of sleeping. */
 static void test_no_sleep_while_watched(void **state)
 {
-    int pipes[2];
-    struct ibv_comp_channel channel;
+    struct pollfd polls[COMM_SLEEP_POLLS];
 
     (void)state;
-    assert_int_equal(pipe2(pipes, O_NONBLOCK), 0); /* no events of the adapter */
-    channel = (struct ibv_comp_channel){.fd = pipes[0]};
-    b.vg.channel[0] = &channel;
-    b.vg.rail[0] = &(verbs_rail_t){.context = &(struct ibv_context){.async_fd = pipes[0]}};
     verbs_arm(&b.group);
     b.link.naps = b.vg.naps; /* it has taken many messages meanwhile */
     b.link.watching = 1;
@@ -229,10 +249,29 @@ static void test_no_sleep_while_watched(void **state)
     assert_int_equal(a.link.they_watch, 1);
     b.vg.polled = 1;
     assert_int_equal(adapter.notified, 1);
-    verbs_sleep(&b.group, 0);
+    assert_int_equal(verbs_sleep_on(&b.group, polls), 0);
     assert_int_equal(adapter.notified, 2);
-    close(pipes[0]);
-    close(pipes[1]);
+}
+
+/* Completions that another thread has taken after the queue was armed cause no event any more. They may be
+ * for the thread that is about to sleep. */
+static void test_no_sleep_over_completions(void **state)
+{
+    struct pollfd polls[COMM_SLEEP_POLLS];
+
+    (void)state;
+    verbs_arm(&b.group);
+    adapter.completions = 1;
+    assert_int_equal(verbs_sleep_on(&b.group, polls), 0); /* nobody has polled since */
+    verbs_arm(&b.group);
+    adapter.completions = 1;
+    assert_int_equal(verbs_poll(&b.vg), 1); /* another thread, say */
+    assert_int_equal(verbs_poll(&b.vg), 0);
+    assert_int_equal(verbs_sleep_on(&b.group, polls), 0);
+    verbs_arm(&b.group);
+    assert_int_equal(verbs_poll(&b.vg), 0);
+    assert_int_equal(verbs_sleep_on(&b.group, polls), 1);
+    assert_int_equal(polls[0].fd, channel.fd);
 }
 
 static void come(side_t *side, uint32_t imm)
@@ -300,14 +339,15 @@ static void test_lent_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_full_of_short_ones, setup),
-        cmocka_unit_test_setup(test_full_of_long_ones, setup),
-        cmocka_unit_test_setup(test_written_in_pieces, setup),
-        cmocka_unit_test_setup(test_no_watch_before_sleep, setup),
-        cmocka_unit_test_setup(test_no_sleep_while_watched, setup),
-        cmocka_unit_test_setup(test_old_news, setup),
-        cmocka_unit_test_setup(test_after_the_end, setup),
-        cmocka_unit_test_setup(test_lent_memory, setup),
+        cmocka_unit_test_setup_teardown(test_full_of_short_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_of_long_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_written_in_pieces, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_watch_before_sleep, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_sleep_while_watched, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_sleep_over_completions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_old_news, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_after_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lent_memory, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,11 +10,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     model_config_t config, again;
     json_t *object = json_loadb((const char *)data, size, 0, NULL), *written = NULL, *twice = NULL;
-    if (object && model_config_from_json(object, "fuzz", &config) == GYRE_OK) {
+    if (object && model_config_from_json(object, "fuzz", 0, &config) == GYRE_OK) {
         FUZZ_CHECK(model_config_check(&config) == GYRE_OK);
         FUZZ_CHECK(model_config_capacity(&config) <= config.seq);
         FUZZ_CHECK(model_config_to_json(&config, &written) == GYRE_OK);
-        FUZZ_CHECK(model_config_from_json(written, "fuzz", &again) == GYRE_OK);
+        FUZZ_CHECK(model_config_from_json(written, "fuzz", 0, &again) == GYRE_OK);
         FUZZ_CHECK(model_config_to_json(&again, &twice) == GYRE_OK);
         FUZZ_CHECK(json_equal(written, twice));
     }

@@ -38,7 +38,9 @@ static void card(const char *text, size_t bytes)
         return;
     meet_card_make(&parsed, made);
     FUZZ_CHECK(strlen(made) < MEET_CARD_MAX && meet_card_parse(made, strlen(made), &again));
-    FUZZ_CHECK(strcmp(parsed.root, again.root) == 0 && parsed.have_secret == again.have_secret);
+    FUZZ_CHECK((parsed.error[0] != '\0') != (parsed.root[0] != '\0'));
+    FUZZ_CHECK(strcmp(parsed.root, again.root) == 0 && strcmp(parsed.error, again.error) == 0 &&
+               parsed.have_secret == again.have_secret);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

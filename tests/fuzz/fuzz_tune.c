@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_tune.c: tuning files; what is read and written again reads the same. */
+#include <math.h>
+
 #include "collectives/choose/tune.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -28,6 +30,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fclose(out);
     FUZZ_CHECK(parse(text, bytes, &again) && again.nlines == tune.nlines &&
                again.signature == tune.signature);
+    for (int i = 0; i < coll_cost_field_count; i++) {
+        double before = coll_cost_get(&tune.cost, &coll_cost_fields[i]);
+        double after = coll_cost_get(&again.cost, &coll_cost_fields[i]);
+        FUZZ_CHECK(fabs(after - before) <= 0.51 * (before < 1 ? 1e-6 : 0.01));
+    }
     free(text);
     return 0;
 }

@@ -15,7 +15,7 @@ static inline int gpu_here(void)
 {
     if (base_device_count(BASE_CUDA) > 0)
         return 1;
-    printf("%s\n", base_device_why_not(BASE_CUDA));
+    printf("skipped: %s\n", base_device_why_not(BASE_CUDA));
     return 0;
 }
 

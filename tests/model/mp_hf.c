@@ -111,7 +111,7 @@ static void for_pytorch(const char *folder)
     const model_tp_t alone = {.size = 1};
     snprintf(path, sizeof path, "%s/sequences.json", folder);
     MP_OK(base_json_read(path, &list));
-    MP_OK(model_hf_config(folder, &config));
+    MP_OK(model_hf_config(folder, 0, &config));
     MP_OK(model_params_create(&config, &params));
     make(&w, params, folder, &alone);
     size_t n = json_array_size(list);

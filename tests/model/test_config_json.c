@@ -20,7 +20,7 @@ static gyre_status_t parse(const char *text, model_config_t *out)
     if (!object)
         print_message("%s: %s\n", text, error.text);
     assert_non_null(object);
-    gyre_status_t status = model_config_from_json(object, "config.json", out);
+    gyre_status_t status = model_config_from_json(object, "config.json", 0, out);
     json_decref(object);
     return status;
 }
@@ -36,7 +36,7 @@ static model_config_t accept(const char *text, model_family_t family)
     assert_string_equal(model_family_name(model_config_family(&c)), model_family_name(family));
     json_t *object = NULL;
     assert_int_equal(model_config_to_json(&c, &object), GYRE_OK);
-    assert_int_equal(model_config_from_json(object, "again", &again), GYRE_OK);
+    assert_int_equal(model_config_from_json(object, "again", 0, &again), GYRE_OK);
     json_decref(object);
     assert_int_equal(c.vocab, again.vocab);
     assert_int_equal(c.leaves, again.leaves);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hugging Face's files: every family there and back, whole, in shards, in slices and in 16 bits; where q, k,
  * v, gates, heads and experts lie in a file; files that are wrong. */
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -86,7 +89,7 @@ static void there_and_back(void **state)
             path_of(path, "model.safetensors.index.json");
             assert_int_equal(access(path, F_OK) == 0, shard > 0);
 
-            assert_int_equal(model_hf_config(folder, &config), GYRE_OK);
+            assert_int_equal(model_hf_config(folder, 0, &config), GYRE_OK);
             assert_int_equal(model_params_create(&config, &again), GYRE_OK);
             assert_int_equal(again->total, params->total);
             float *back = calloc(params->total, sizeof *back);
@@ -240,7 +243,6 @@ static void refuse(gyre_status_t want, const char *say)
 static void wrong_files(void **state)
 {
     (void)state;
-    char path[256];
     base_log_set_level(BASE_LOG_NONE);
     refuse(GYRE_ERR_NOT_FOUND, "neither model.safetensors nor");
     write_file("model.safetensors", "{" LNF "}", 8);
@@ -271,27 +273,179 @@ static void wrong_files(void **state)
     write_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../x\"}}");
     refuse(GYRE_ERR_FORMAT, "not a name in this folder");
 
-    /* an export that is left in the middle has no config.json, not even an older one, and its order is
-     * checked */
-    write_text("config.json", "{}");
-    write_text("model.safetensors", "an older one");
-    write_text("model.safetensors.index.json", "{}");
+    /* the order of an export is checked */
     model_params_t *params = NULL;
     model_hf_writer_t *writer = NULL;
     float *flat = make(&families[0].config, &params);
-    assert_int_equal(model_hf_create(folder, params, MODEL_HF_F32, 0, &writer), GYRE_OK);
-    path_of(path, "model.safetensors.index.json");
-    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(model_hf_create(folder, params, MODEL_HF_F32, 0, NULL, &writer), GYRE_OK);
     assert_int_equal(model_hf_write(writer, 0, flat), GYRE_OK); /* the tied head: nothing */
     assert_int_equal(model_hf_write(writer, 2, flat + params->row[2].offset), GYRE_ERR_INVALID);
     assert_int_equal(model_hf_write(writer, 1, flat + params->row[1].offset), GYRE_OK);
     assert_int_equal(model_hf_finish(writer), GYRE_ERR_INVALID);
-    path_of(path, "config.json");
-    assert_int_not_equal(access(path, F_OK), 0);
-    path_of(path, "model.safetensors");
-    assert_int_not_equal(access(path, F_OK), 0);
     free(flat);
     model_params_destroy(params);
+    clear();
+}
+
+static size_t entries(const char *path)
+{
+    size_t count = 0;
+    DIR *all = opendir(path);
+    assert_non_null(all);
+    while (readdir(all))
+        count++;
+    closedir(all);
+    return count - 2;
+}
+
+/* An older model stays until the new one is whole, and none of it stays then. */
+static void replaces(void **state)
+{
+    (void)state;
+    char model[64], path[80], command[400];
+    model_params_t *params = NULL;
+    float *flat = make(&families[4].config, &params), *back = calloc(params->total, sizeof *back);
+    assert_non_null(back);
+    snprintf(model, sizeof model, "%s/model", folder);
+    assert_int_equal(model_hf_save(model, params, flat, MODEL_HF_F32, 2000), GYRE_OK);
+    size_t many = entries(model);
+    assert_true(many > 4);
+    snprintf(command, sizeof command, "cp -r %s %s/copy; echo mine >%s/README.md; mkdir %s/notes", model,
+             folder, model, model);
+    assert_int_equal(system(command), 0);
+
+    /* given up, and a disk that is full: the old model is as it was, and nothing else is left */
+    model_hf_writer_t *writer = NULL;
+    assert_int_equal(model_hf_create(model, params, MODEL_HF_F32, 0, NULL, &writer), GYRE_OK);
+    assert_int_equal(model_hf_write(writer, 0, flat + params->row[0].offset), GYRE_OK);
+    model_hf_abandon(writer);
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){.rlim_cur = 3000, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    gyre_status_t status = model_hf_save(model, params, flat, MODEL_HF_F32, 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, GYRE_ERR_IO);
+    snprintf(command, sizeof command, "for f in %s/copy/*; do cmp $f %s/${f##*/} || exit 1; done", folder,
+             model);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(entries(folder), 2);
+
+    /* no shard of the old model stays; what is no file of a model does */
+    flat[0] = 7.0f;
+    assert_int_equal(model_hf_save(model, params, flat, MODEL_HF_F32, 0), GYRE_OK);
+    assert_int_equal(entries(model), 4); /* model.safetensors, config.json, README.md, notes */
+    assert_int_equal(entries(folder), 2);
+    snprintf(path, sizeof path, "%s/README.md", model);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(model_hf_load(model, params, back), GYRE_OK);
+    assert_memory_equal(flat, back, params->total * sizeof *back);
+    free(flat);
+    free(back);
+    model_params_destroy(params);
+    clear();
+}
+
+/* A model of more positions than sequences have tokens: the first ones are read, and an export has all. */
+static void fewer_positions(void **state)
+{
+    (void)state;
+    static const size_t learned[] = {0, 1, 6}; /* GPT-2, OPT, CodeGeeX with its table of top queries */
+    for (size_t f = 0; f < sizeof learned / sizeof *learned; f++) {
+        model_config_t config = families[learned[f]].config;
+        model_params_t *whole = NULL, *trained = NULL;
+        model_hf_origin_t *origin = NULL;
+        model_hf_writer_t *writer = NULL;
+        float *flat = make(&config, &whole), *back = calloc(whole->total, sizeof *back);
+        char to[64];
+        assert_non_null(back);
+        assert_int_equal(model_hf_save(folder, whole, flat, MODEL_HF_F32, 0), GYRE_OK);
+        assert_int_equal(model_hf_config(folder, 9, &config), GYRE_ERR_INVALID);
+        assert_non_null(strstr(gyre_last_error(), "has 8 positions"));
+        assert_int_equal(model_hf_config(folder, 3, &config), GYRE_OK);
+        assert_int_equal(config.seq, 3);
+        assert_int_equal(model_params_create(&config, &trained), GYRE_OK);
+        assert_int_equal(model_hf_load(folder, trained, back), GYRE_OK);
+        for (size_t r = 0; r < trained->rows; r++)
+            assert_memory_equal(back + trained->row[r].offset, flat + whole->row[r].offset,
+                                trained->row[r].count * sizeof *back);
+
+        assert_int_equal(model_hf_origin_open(folder, trained, &origin), GYRE_OK);
+        clear(); /* the files are not needed any more */
+        const model_params_t *all = model_hf_origin_params(origin);
+        assert_int_equal(all->total, whole->total);
+        snprintf(to, sizeof to, "%s/export", folder);
+        assert_int_equal(model_hf_create(to, all, model_hf_origin_type(origin), 0, origin, &writer), GYRE_OK);
+        for (size_t r = 0; r < all->rows; r++) {
+            float row[21 * 12 * 8];
+            assert_true(all->row[r].count <= sizeof row / sizeof *row);
+            memcpy(row, back + trained->row[r].offset, trained->row[r].count * sizeof *row);
+            model_hf_origin_fill(origin, r, row);
+            assert_int_equal(model_hf_write(writer, r, row), GYRE_OK);
+        }
+        assert_int_equal(model_hf_finish(writer), GYRE_OK);
+        assert_int_equal(model_hf_config(to, 0, &config), GYRE_OK);
+        assert_int_equal(config.seq, 8);
+        assert_int_equal(model_hf_load(to, whole, back), GYRE_OK);
+        assert_memory_equal(flat, back, whole->total * sizeof *back);
+        model_hf_origin_close(origin);
+        model_params_destroy(whole);
+        model_params_destroy(trained);
+        free(flat);
+        free(back);
+        clear();
+    }
+}
+
+/* Keys that training does not change, and the files of the tokenizer, come along. */
+static void keeps_keys(void **state)
+{
+    (void)state;
+    static const char mistral[] =
+        "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 8,"
+        " \"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"intermediate_size\": 8, \"vocab_size\": 9,"
+        " \"max_position_embeddings\": 64, \"sliding_window\": 16, \"rope_scaling\": null,"
+        " \"bos_token_id\": 3, \"eos_token_id\": [4, 5], \"use_cache\": true, \"dtype\": \"bfloat16\"}";
+    model_config_t config;
+    model_params_t *params = NULL;
+    model_hf_origin_t *origin = NULL;
+    json_t *was, *now, *value;
+    const char *key;
+    char path[80], weights[64], command[200];
+    write_text("config.json", mistral);
+    write_text("tokenizer.json", "{\"a tokenizer\": 1}");
+    write_text("generation_config.json", "{\"eos_token_id\": 5}");
+    assert_int_equal(model_hf_config(folder, 0, &config), GYRE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(gyre_last_error(), "sliding_window is 16"));
+    assert_non_null(strstr(gyre_last_error(), "--seq 16"));
+    assert_int_equal(model_hf_config(folder, 17, &config), GYRE_ERR_UNSUPPORTED);
+    assert_int_equal(model_hf_config(folder, 16, &config), GYRE_OK);
+    float *flat = make(&config, &params);
+    snprintf(weights, sizeof weights, "%s/weights", folder);
+    assert_int_equal(model_hf_save(weights, params, flat, MODEL_HF_BF16, 0), GYRE_OK);
+    snprintf(command, sizeof command, "mv %s/model.safetensors %s", weights, folder);
+    assert_int_equal(system(command), 0);
+
+    assert_int_equal(model_hf_origin_open(folder, params, &origin), GYRE_OK);
+    assert_int_equal(model_hf_origin_type(origin), MODEL_HF_BF16);
+    model_config_t trained = params->config;
+    trained.dropout = 0.5; /* which a family without it says in Gyre's own object */
+    assert_int_equal(model_hf_origin_config(origin, &trained, &now), GYRE_OK);
+    assert_non_null(was = json_loads(mistral, 0, NULL));
+    json_object_foreach(was, key, value) assert_true(json_equal(value, json_object_get(now, key)));
+    assert_true(json_number_value(json_object_get(json_object_get(now, "gyre"), "dropout")) == 0.5);
+    assert_int_equal(json_object_size(now), json_object_size(was) + 1);
+    json_decref(now);
+    json_decref(was);
+    assert_int_equal(model_hf_origin_copy(origin, weights), GYRE_OK);
+    snprintf(path, sizeof path, "%s/tokenizer.json", weights);
+    assert_non_null(now = json_load_file(path, 0, NULL));
+    json_decref(now);
+    assert_int_equal(entries(weights), 3); /* config.json and the two files */
+    model_hf_origin_close(origin);
+    model_params_destroy(params);
+    free(flat);
     clear();
 }
 
@@ -310,10 +464,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(sixteen_bits),
-        cmocka_unit_test(orientation),
-        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(there_and_back), cmocka_unit_test(sixteen_bits), cmocka_unit_test(orientation),
+        cmocka_unit_test(wrong_files),    cmocka_unit_test(replaces),     cmocka_unit_test(fewer_positions),
+        cmocka_unit_test(keeps_keys),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -27,7 +27,7 @@ try:
 except ImportError:
     tokenizers = None
 if tiktoken is None and tokenizers is None:
-    print("SKIP: neither tiktoken nor tokenizers is installed (tools/setup references)")
+    print("skipped: neither tiktoken nor tokenizers is installed (tools/setup references)")
     sys.exit(77)
 
 BUILD = os.environ.get("B", "build")
@@ -181,7 +181,7 @@ def main():
     print(f"{compared} strings compared, {wrong} different")
     missing = [name for name, module in (("tiktoken", tiktoken), ("tokenizers", tokenizers)) if module is None]
     if missing and not wrong:
-        print(f"SKIP: {missing[0]} is not installed (tools/setup references): the other agrees")
+        print(f"skipped: {missing[0]} is not installed (tools/setup references): the other agrees")
         sys.exit(77)
     sys.exit(wrong > 0)
 

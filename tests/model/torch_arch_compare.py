@@ -22,7 +22,7 @@ try:
     import torch
     import torch.nn.functional as F
 except ImportError:
-    print("SKIP: PyTorch is not installed (Debian: apt-get install python3-torch)")
+    print("skipped: PyTorch is not installed (Debian: apt-get install python3-torch)")
     sys.exit(77)
 try:
     import transformers
@@ -612,7 +612,7 @@ def main():
     if report.failed:
         return 1
     if not transformers:
-        print("SKIP: transformers is not installed (tools/setup references): this file's own modules agree, the rest did not run")
+        print("skipped: transformers is not installed (tools/setup references): this file's own modules agree, the rest did not run")
         return 77
     return 0
 

@@ -16,7 +16,7 @@ try:
     import torch
     import torch.nn.functional as F
 except ImportError:
-    print("SKIP: PyTorch is not installed (Debian: apt-get install python3-torch)")
+    print("skipped: PyTorch is not installed (Debian: apt-get install python3-torch)")
     sys.exit(77)
 
 TOLERANCE = 1e-4

@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,41 @@ static model_params_t *params;
 static float *state[OPTIM_RANGE_PARTS];
 static char id[OPTIM_SNAPSHOT_ID];
 #define PATIENT 60.0
+
+/* ---- what the saver asks of the file system: these functions are the test's, for the whole program ---- */
+
+static atomic_int asked; /* calls about names in `folder` */
+
+static void *system_call(const char *name, const char *path)
+{
+    if (strncmp(path, folder, sizeof folder - 1) == 0)
+        atomic_fetch_add(&asked, 1);
+    return dlsym(RTLD_NEXT, name);
+}
+
+int stat(const char *restrict path, struct stat *restrict info)
+{
+    int (*next)(const char *, struct stat *);
+    void *const found = system_call("stat", path);
+    memcpy(&next, &found, sizeof next);
+    return next(path, info);
+}
+
+FILE *fopen(const char *restrict path, const char *restrict mode)
+{
+    FILE *(*next)(const char *, const char *);
+    void *const found = system_call("fopen", path);
+    memcpy(&next, &found, sizeof next);
+    return next(path, mode);
+}
+
+DIR *opendir(const char *path)
+{
+    DIR *(*next)(const char *);
+    void *const found = system_call("opendir", path);
+    memcpy(&next, &found, sizeof next);
+    return next(path);
+}
 
 static int begin(void **unused)
 {
@@ -358,12 +395,35 @@ static void given_up(void **unused)
     assert_int_equal(optim_saver_save(saver, 2, json_object(), -1), GYRE_IN_PROGRESS);
     assert_int_equal(optim_saver_destroy(saver, 0.0), 1);
     assert_int_equal(hidden_entries(), 0);
+
+    saver = make_rank(2, 0, 0, 2, 1000.0); /* one that is dead, after a while */
+    assert_int_equal(save_piece(saver, 1, 0, 2, PATIENT), GYRE_OK);
+    optim_saver_lost(saver, 0.1);
+    assert_int_equal(optim_saver_wait(saver, PATIENT, NULL), GYRE_ERR_IO);
+    assert_int_equal(optim_saver_destroy(saver, PATIENT), 1);
+    assert_int_equal(hidden_entries(), 0);
+}
+
+/* A shared file system is asked ever more rarely for shards that do not come: once a second in the end,
+ * however many ranks are missing. */
+static void asks_rarely(void **unused)
+{
+    (void)unused;
+    optim_saver_t *saver = make_rank(2, 0, 0, RANKS, 1000.0);
+    assert_int_equal(save_piece(saver, 1, 0, RANKS, PATIENT), GYRE_OK);
+    assert_int_equal(optim_saver_wait(saver, 0.3, NULL), GYRE_ERR_TIMEOUT); /* its own shard is written */
+    atomic_store(&asked, 0);
+    assert_int_equal(optim_saver_wait(saver, 1.5, NULL), GYRE_ERR_TIMEOUT);
+    assert_in_range(atomic_load(&asked), 0, 5); /* with a look every 20 ms for each of 3 ranks: 450 */
+    assert_int_equal(optim_saver_destroy(saver, 0.0), 1);
+    assert_int_equal(hidden_entries(), 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keeps),      cmocka_unit_test(busy),
-                                       cmocka_unit_test(fails),      cmocka_unit_test(together),
-                                       cmocka_unit_test(unreadable), cmocka_unit_test(given_up)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(asks_rarely), cmocka_unit_test(keeps),
+                                       cmocka_unit_test(busy),        cmocka_unit_test(fails),
+                                       cmocka_unit_test(together),    cmocka_unit_test(unreadable),
+                                       cmocka_unit_test(given_up)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -260,6 +260,8 @@ static gyre_status_t drive(ranks_t *self, int peer, int lane, void *to, const vo
         if (status != GYRE_IN_PROGRESS)
             break;
         idle = comm_wait_idle(&wait);
+        if (idle == GYRE_OK)
+            idle = comm_wait_rest(&wait);
         if (idle != GYRE_OK) {
             status = idle;
             break;

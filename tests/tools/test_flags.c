@@ -175,6 +175,41 @@ static void mistakes(void **state)
     assert_null(strstr(p.why, "did you mean"));
 }
 
+/* Option by option: what each argument is, of names with one dash and with two. */
+static void walks(void **state)
+{
+    (void)state;
+    const flag_t rows[] = {{.letter = 'n', .name = "np", .kind = FLAG_TEXT},
+                           {.name = "kill-grace", .also = "grace", .kind = FLAG_TEXT},
+                           {.letter = 't', .name = "tag", .kind = FLAG_SWITCH}};
+    const flags_t flags = {.program = "x", FLAG_ROWS(rows), .one_dash = 1};
+    const flags_t two_dashes = {.program = "x", FLAG_ROWS(rows)};
+    char *argv[] = {"x", "-n",    "1",        "-np",     "2",   "--np=3", "--kill_grace=4", "--grace",
+                    "5", "--tag", "--tag=no", "--grave", "-n2", "--",     "-word",          NULL};
+    static const struct {
+        flag_at_t at;
+        int row;
+        const char *value;
+    } want[] = {{FLAG_AT_OPTION, 0, "1"}, {FLAG_AT_OPTION, 0, "2"},    {FLAG_AT_OPTION, 0, "3"},
+                {FLAG_AT_OPTION, 1, "4"}, {FLAG_AT_OPTION, 1, "5"},    {FLAG_AT_OPTION, 2, NULL},
+                {FLAG_AT_SPARE, 2, "no"}, {FLAG_AT_UNKNOWN, -1, NULL}, {FLAG_AT_UNKNOWN, -1, NULL}};
+    flags_walk_t walk = {.flags = &flags, .argc = 15, .argv = argv, .at = 1};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        assert_int_equal(flags_next(&walk), want[i].at);
+        assert_ptr_equal(walk.flag, want[i].row < 0 ? NULL : &rows[want[i].row]);
+        assert_true((!walk.value && !want[i].value) || strcmp(walk.value, want[i].value) == 0);
+    }
+    assert_string_equal(flags_nearest(&flags, "--grave=1"), "grace");
+    assert_null(flags_nearest(&flags, "--nonesuch"));
+    assert_int_equal(flags_next(&walk), FLAG_AT_WORD);
+    assert_string_equal(argv[walk.at], "-word");
+    walk = (flags_walk_t){.flags = &two_dashes, .argc = 5, .argv = argv, .at = 3};
+    assert_int_equal(flags_next(&walk), FLAG_AT_UNKNOWN);
+    walk = (flags_walk_t){.flags = &flags, .argc = 2, .argv = argv, .at = 1};
+    assert_int_equal(flags_next(&walk), FLAG_AT_BARE);
+    assert_int_equal(flags_next(&walk), FLAG_AT_END);
+}
+
 static void help(void **state)
 {
     (void)state;
@@ -226,8 +261,9 @@ static void rows_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),   cmocka_unit_test(ways), cmocka_unit_test(words_move_to_the_end),
-        cmocka_unit_test(mistakes), cmocka_unit_test(help), cmocka_unit_test(rows_alone),
+        cmocka_unit_test(values),     cmocka_unit_test(ways),  cmocka_unit_test(words_move_to_the_end),
+        cmocka_unit_test(mistakes),   cmocka_unit_test(walks), cmocka_unit_test(help),
+        cmocka_unit_test(rows_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,10 +41,13 @@ while read -r name; do
     [ -z "$target" ] || page=$at/share/man/$target
     check "the page of $name has it in its synopsis" grep -q "\b$name(" "$page"
 done < <(cat "$W/listed" "$W/train")
-for name in gyre_wait gyre_broadcast gyre_comm_local_rank gyre_buckets_ready; do
-    man --version 2>/dev/null | grep -q '^man ' || break
-    check "man $name" bash -c 'MANPATH=$0 MANPAGER=cat man "$1" 2>/dev/null | grep -q "$1"' "$at/share/man" $name
-done
+if man --version 2>/dev/null | grep -q '^man '; then
+    for name in gyre_wait gyre_broadcast gyre_comm_local_rank gyre_buckets_ready; do
+        check "man $name" bash -c 'MANPATH=$0 MANPAGER=cat man "$1" 2>/dev/null | grep -q "$1"' "$at/share/man" $name
+    done
+else
+    leave_out "that man finds the pages: there is no man here (apt-get install man-db)"
+fi
 
 # The version is one: header, Makefile, pkg-config, changelog (manual pages: tests/tools/test_man.sh).
 version=$(sed -n 's/^#define GYRE_VERSION  *"\(.*\)"$/\1/p' "$at/include/gyre/version.h")

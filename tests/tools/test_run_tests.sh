@@ -37,7 +37,7 @@ says "one line each" '^ok    room/inner/test_deep  [0-9.]+ s$'
 says "what this build leaves out" '^skip  room/test_absent  not part of this build$'
 
 put test_bad 'echo the reason; exit 3'
-put test_skipped 'echo first; echo no such card; exit 77'
+put test_skipped 'echo first; echo "[1] skipped: no such card"; echo "ucx-run: rank 0 exited"; exit 77'
 tests unit
 want "a test fails" 1
 check "the summary counts it" [ "$(last)" = "3 passed, 1 failed, 2 skipped" ]
@@ -46,6 +46,18 @@ says "its output" '^    \| the reason$'
 says "once more at the end" '^failed: room/test_bad \(code 3\)$'
 says "why one was skipped" '^skip  room/test_skipped  no such card$'
 rm "$T"/tests/room/test_{bad,skipped}.c
+
+put test_partly 'echo "[  SKIPPED ] no_card"; echo "[  SKIPPED ] 1 test(s), listed below:"'
+tests unit -k partly
+want "a part of a test is skipped" 0
+says "which" '^ok    room/test_partly  [0-9.]+ s, without no_card$'
+rm "$T/tests/room/test_partly.c"
+
+put test_crashes 'echo "SUMMARY: libFuzzer: deadly signal"; exit 77'
+tests unit -k crashes
+want "77 without the word is a failure" 1
+says "its code" '^FAIL  room/test_crashes  [0-9.]+ s, code 77$'
+rm "$T/tests/room/test_crashes.c"
 
 put test_broken 'if then'
 tests unit

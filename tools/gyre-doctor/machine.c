@@ -13,10 +13,9 @@
 #include <gyre/gyre.h>
 
 #include "base/device/device.h"
+#include "base/settings/size.h"
 #include "comm/transport.h"
 #include "topo/topo.h"
-
-#define MIB (1024.0 * 1024.0)
 
 static void built(report_t *report)
 {
@@ -62,10 +61,11 @@ static void cores(report_t *report)
                "%d core%s (%d hardware threads) on %d package%s, %d NUMA node%s", sum.cores,
                sum.cores == 1 ? "" : "s", sum.pus, sum.packages, sum.packages == 1 ? "" : "s", sum.numa_nodes,
                sum.numa_nodes == 1 ? "" : "s");
-    report_add(report, FOUND_OK, "caches", "", "L1 %.0f KiB, L2 %.0f KiB, L3 %.1f MiB x %d",
-               (double)sum.l1_bytes / 1024, (double)sum.l2_bytes / 1024, (double)sum.l3_bytes / MIB,
-               sum.l3_count);
-    report_add(report, FOUND_OK, "memory", "", "%.1f GiB", (double)sum.memory_bytes / MIB / 1024);
+    char size[3][BASE_SIZE_TEXT];
+    report_add(report, FOUND_OK, "caches", "", "L1 %s, L2 %s, L3 %s x %d",
+               base_size_about((double)sum.l1_bytes, size[0]), base_size_about((double)sum.l2_bytes, size[1]),
+               base_size_about((double)sum.l3_bytes, size[2]), sum.l3_count);
+    report_add(report, FOUND_OK, "memory", "", "%s", base_size_about((double)sum.memory_bytes, size[0]));
 
     char quota[128];
     double used, period;
@@ -92,12 +92,16 @@ static void instructions(report_t *report)
 #endif
 }
 
-static void limit_text(rlim_t value, double unit, const char *name, char *text, size_t bytes)
+/* name: what is counted; NULL: bytes. */
+static void limit_text(rlim_t value, const char *name, char *text, size_t bytes)
 {
+    char size[BASE_SIZE_TEXT];
     if (value == RLIM_INFINITY)
         snprintf(text, bytes, "unlimited");
+    else if (name != NULL)
+        snprintf(text, bytes, "%llu %s", (unsigned long long)value, name);
     else
-        snprintf(text, bytes, "%.0f %s", (double)value / unit, name);
+        snprintf(text, bytes, "%s", base_size_about((double)value, size));
 }
 
 static void limits(report_t *report)
@@ -105,8 +109,8 @@ static void limits(report_t *report)
     struct rlimit limit;
     char soft[64], hard[64];
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
-        limit_text(limit.rlim_cur, 1024, "KiB", soft, sizeof(soft));
-        limit_text(limit.rlim_max, 1024, "KiB", hard, sizeof(hard));
+        limit_text(limit.rlim_cur, NULL, soft, sizeof(soft));
+        limit_text(limit.rlim_max, NULL, hard, sizeof(hard));
         int low = limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < 1024UL * 1024 * 1024;
         /* Only RDMA pins memory: without a device a low limit costs nothing. */
         found_t state = !low ? FOUND_OK : report->facts.rdma_devices > 0 ? FOUND_WARNING : FOUND_NOTE;
@@ -118,8 +122,8 @@ static void limits(report_t *report)
             "%s (hard %s)", soft, hard);
     }
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit_text(limit.rlim_cur, 1, "descriptors", soft, sizeof(soft));
-        limit_text(limit.rlim_max, 1, "descriptors", hard, sizeof(hard));
+        limit_text(limit.rlim_cur, "descriptors", soft, sizeof(soft));
+        limit_text(limit.rlim_max, "descriptors", hard, sizeof(hard));
         int low = limit.rlim_cur < 1024;
         report_add(report, low ? FOUND_WARNING : FOUND_OK, "open files",
                    low ? "enough for a few ranks per host; `ulimit -n 4096` for more" : "", "%s (hard %s)",
@@ -137,8 +141,9 @@ static void shared_memory_folder(report_t *report)
     }
     double size = (double)info.f_blocks * (double)info.f_frsize,
            left = (double)info.f_bavail * (double)info.f_frsize;
-    report_add(report, FOUND_OK, "/dev/shm", "", "%.0f MiB, %.0f MiB free (Gyre does not use it)", size / MIB,
-               left / MIB);
+    char all[BASE_SIZE_TEXT], unused[BASE_SIZE_TEXT];
+    report_add(report, FOUND_OK, "/dev/shm", "", "%s, %s free (Gyre does not use it)",
+               base_size_about(size, all), base_size_about(left, unused));
 }
 
 void look_at_machine(report_t *report)

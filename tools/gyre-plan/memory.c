@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/settings/size.h"
 #include "pipeline/plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
@@ -161,10 +162,12 @@ static void print_worst(const plan_question_t *q, size_t at, const plan_memory_t
 {
     double state = (double)(worst->weights + worst->gradients + worst->optimizer), size = unit(worst->total);
     printf("\nmost on stage %zu: %.3f %s", at, (double)worst->total / size, size == GIB ? "GiB" : "MiB");
-    if (q->have_machine)
-        printf(" and %.1f GiB that the driver takes; %s has %.0f GiB%s", q->machine.reserve / GIB,
-               q->machine.name, q->machine.memory / GIB,
+    if (q->have_machine) {
+        char driver[BASE_SIZE_TEXT], all[BASE_SIZE_TEXT];
+        printf(" and %s that the driver takes; %s has %s%s", base_size_about(q->machine.reserve, driver),
+               q->machine.name, base_size_about(q->machine.memory, all),
                (double)worst->total + q->machine.reserve > q->machine.memory ? ": out of memory" : "");
+    }
     printf("\nstate: %.4f bytes per parameter\n", state / (double)worst->parameters);
 }
 

@@ -38,7 +38,7 @@ static int figure(const char *name, const char *text, plan_row_t *row, int *know
             char *end;
             *known = 1;
             *out[i] = strtod(text, &end);
-            return end != text && !*end;
+            return end != text && !*end && isfinite(*out[i]);
         }
     return 1;
 }

@@ -7,6 +7,7 @@
 #include "base/text/json.h"
 #include "pipeline/config/table.h"
 #include "tools/gyre-train/options.h"
+#include "tools/shared/flags.h"
 
 static int complain(int speak, const char *where, const char *what, const char *why)
 {
@@ -71,33 +72,60 @@ static void print_help(void)
            "--version");
 }
 
-/* One flag at argv[*i]; moves *i over its value. -1: go on. */
-static int parse_flag(int argc, char **argv, int *i, train_config_t *options, int speak)
+static int apply(train_config_t *options, const train_row_t *row, const char *value, int speak)
 {
-    char name[64], why[256];
-    const char *flag = argv[*i], *equals = strchr(flag, '='), *value = equals ? equals + 1 : NULL;
-    if (strncmp(flag, "--", 2) != 0 || !flag[2])
-        return complain(speak, "does not know what to do with '", flag, "'");
-    snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - flag - 2) : (int)strlen(flag + 2), flag + 2);
-    const train_row_t *row = train_config_find(name);
-    if (!row) {
-        train_config_hint(name, "--", why, sizeof why);
-        return complain(speak, "there is no option ", flag, why);
+    char why[256];
+    if (train_config_set(options, row, value)) {
+        train_config_mark(options, row);
+        return -1;
     }
-    if (row->kind == TRAIN_SWITCH && !value)
-        value = "1";
-    if (!value && ++*i < argc)
-        value = argv[*i];
-    if (!value)
-        return complain(speak, "--", row->name, " needs a value");
-    if (!train_config_set(options, row, value)) {
-        int n = snprintf(why, sizeof why, " ");
-        train_row_wanted(row, why + n, sizeof why - (size_t)n - 40);
-        n = (int)strlen(why);
-        snprintf(why + n, sizeof why - (size_t)n, ", not '%.30s'", value);
-        return complain(speak, "--", row->name, why);
+    int n = snprintf(why, sizeof why, " ");
+    train_row_wanted(row, why + n, sizeof why - (size_t)n - 40);
+    n = (int)strlen(why);
+    snprintf(why + n, sizeof why - (size_t)n, ", not '%.30s'", value);
+    return complain(speak, "--", row->name, why);
+}
+
+static int refuse_unknown(const flags_walk_t *walk, int speak)
+{
+    char why[256];
+    const char *near = flags_nearest(walk->flags, walk->typed);
+    if (walk->length < 3)
+        return complain(speak, "does not know what to do with '", walk->typed, "'");
+    snprintf(why, sizeof why, "%s%s", near ? ": the nearest is --" : "", near ? near : "");
+    return complain(speak, "there is no option ", walk->typed, why);
+}
+
+/* -1: go on. */
+static int parse_flags(int argc, char **argv, train_config_t *options, int speak)
+{
+    flag_t rows[TRAIN_KEYS];
+    for (size_t i = 0; i < train_rows_count; i++)
+        rows[i] = (flag_t){.name = train_rows[i].name,
+                           .kind = train_rows[i].kind == TRAIN_SWITCH ? FLAG_SWITCH : FLAG_TEXT};
+    const flags_t flags = {.program = "gyre-train", .flag = rows, .count = train_rows_count};
+    flags_walk_t walk = {.flags = &flags, .argc = argc, .argv = argv, .at = 1};
+    for (flag_at_t at; (at = flags_next(&walk)) != FLAG_AT_END;) {
+        if (at == FLAG_AT_WORD)
+            return complain(speak, "does not know what to do with '", argv[walk.at], "'");
+        if (at == FLAG_AT_UNKNOWN)
+            return refuse_unknown(&walk, speak);
+        if (at == FLAG_AT_BARE)
+            return complain(speak, "--", walk.flag->name, " needs a value");
+        if (strcmp(walk.flag->name, "help") == 0) {
+            if (speak)
+                print_help();
+            return TRAIN_OK;
+        }
+        if (strcmp(walk.flag->name, "version") == 0) {
+            if (speak)
+                printf("gyre-train %s\n", GYRE_VERSION);
+            return TRAIN_OK;
+        }
+        int status = apply(options, &train_rows[walk.flag - rows], walk.value ? walk.value : "1", speak);
+        if (status >= 0)
+            return status;
     }
-    train_config_mark(options, row);
     return -1;
 }
 
@@ -106,23 +134,11 @@ int train_options_parse(int argc, char **argv, train_config_t *options, int spea
     char why[TRAIN_WHY];
     if (!train_config_defaults(options))
         return complain(speak, "no memory for the defaults", "", "");
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-            if (speak)
-                print_help();
-            return TRAIN_OK;
-        }
-        if (strcmp(argv[i], "--version") == 0) {
-            if (speak)
-                printf("gyre-train %s\n", GYRE_VERSION);
-            return TRAIN_OK;
-        }
-        int status = parse_flag(argc, argv, &i, options, speak);
-        if (status >= 0)
-            return status;
-    }
+    int status = parse_flags(argc, argv, options, speak);
+    if (status >= 0)
+        return status;
     if (options->config) {
-        int status = read_config(options, speak);
+        status = read_config(options, speak);
         if (status >= 0)
             return status;
     }

@@ -409,6 +409,43 @@ flags_result_t flags_parse(const flags_t *flags, int argc, char **argv, int *wor
     return FLAGS_GO;
 }
 
+flag_at_t flags_next(flags_walk_t *walk)
+{
+    if (walk->at >= walk->argc)
+        return FLAG_AT_END;
+    const char *typed = walk->argv[walk->at];
+    if (typed[0] != '-' || !typed[1])
+        return FLAG_AT_WORD;
+    walk->at++;
+    if (strcmp(typed, "--") == 0)
+        return walk->at < walk->argc ? FLAG_AT_WORD : FLAG_AT_END;
+    const int dashes = typed[1] == '-' ? 2 : 1;
+    const char *name = typed + dashes;
+    const size_t length = dashes == 2 ? strcspn(name, "=") : strlen(name);
+    walk->typed = typed;
+    walk->length = dashes + (int)length;
+    walk->value = name[length] ? name + length + 1 : NULL;
+    walk->flag = dashes == 1 && length == 1             ? find_letter(walk->flags, *name)
+                 : dashes == 2 || walk->flags->one_dash ? find_exact(walk->flags, name, length)
+                                                        : NULL;
+    if (!walk->flag)
+        return FLAG_AT_UNKNOWN;
+    if (walk->flag->kind == FLAG_SWITCH)
+        return walk->value ? FLAG_AT_SPARE : FLAG_AT_OPTION;
+    if (!walk->value && walk->at < walk->argc)
+        walk->value = walk->argv[walk->at++];
+    return walk->value ? FLAG_AT_OPTION : FLAG_AT_BARE;
+}
+
+const char *flags_nearest(const flags_t *flags, const char *typed)
+{
+    char name[64];
+    if (strncmp(typed, "--", 2) != 0)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + 2, "="), typed + 2);
+    return nearest(flags, name);
+}
+
 int flags_wrong(const char *program, const char *format, ...)
 {
     va_list args;

@@ -50,6 +50,7 @@ typedef struct {
     const char *notes;   /* of the help: after the options; NULL: nothing */
     const flag_t *flag;
     size_t count;
+    int one_dash; /* of flags_next: long names may have one dash, as those of mpirun have: -np 4 */
 } flags_t;
 
 /* {.program = "gyre-topo", .usage = usage, FLAG_ROWS(rows)}; rows: an array. */
@@ -74,6 +75,32 @@ int flags_take(const flags_t *flags, int argc, char **argv, int *words);
 
 /* "gyre-plan: WHY; see gyre-plan schedule --help" on stderr. Returns 2. */
 int flags_wrong(const char *program, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A command line option by option, for tools that act on each one as it comes and have texts of their own.
+ * Names are written out; words end the options. Rows need a name and whether they are switches. */
+typedef enum {
+    FLAG_AT_END,     /* no argument is left */
+    FLAG_AT_WORD,    /* argv[at] is a word, perhaps after -- */
+    FLAG_AT_OPTION,  /* `flag`, and its value unless it is a switch */
+    FLAG_AT_UNKNOWN, /* no row has the name of `typed` */
+    FLAG_AT_BARE,    /* `flag` lacks its value */
+    FLAG_AT_SPARE    /* `flag` is a switch and has `value` */
+} flag_at_t;
+
+typedef struct {
+    const flags_t *flags;
+    int argc;
+    char **argv;
+    int at;            /* the argument after `typed`; begins with 1 */
+    const char *typed; /* argument of the option; of its name the first `length` bytes, dashes included */
+    int length;
+    const flag_t *flag; /* NULL: unknown */
+    const char *value;  /* NULL: none */
+} flags_walk_t;
+
+flag_at_t flags_next(flags_walk_t *walk);
+/* The name that is nearest to a long option, without dashes; NULL: none is near. */
+const char *flags_nearest(const flags_t *flags, const char *typed);
 
 /* The row of this name, _ and - being the same; NULL: there is none. */
 const flag_t *flags_find(const flags_t *flags, const char *name);

@@ -11,8 +11,8 @@
 
 #include <gyre/version.h>
 
-#include "base/settings/parse.h"
 #include "base/settings/settings.h"
+#include "tools/shared/flags.h"
 #include "tools/ucx-run/hosts/buffer.h"
 #include "tools/ucx-run/hosts/agent_command.h"
 #include "tools/ucx-run/run.h"
@@ -144,90 +144,35 @@ enum {
     OPT_RECORD,
     OPT_DRY,
     OPT_HELP,
-    OPT_VERSION,
-    OPT_UNKNOWN
+    OPT_VERSION
 };
-static const struct {
-    const char *name;
-    int id;
-    int takes; /* a value */
-} table[] = {
-    {"-n", OPT_RANKS, 1},
-    {"-np", OPT_RANKS, 1},
-    {"--np", OPT_RANKS, 1},
-    {"-H", OPT_HOST, 1},
-    {"--host", OPT_HOST, 1},
-    {"-hosts", OPT_HOST, 1},
-    {"--hosts", OPT_HOST, 1},
-    {"--hostfile", OPT_HOSTFILE, 1},
-    {"--machinefile", OPT_HOSTFILE, 1},
-    {"-f", OPT_HOSTFILE, 1},
-    {"-N", OPT_PER_NODE, 1},
-    {"-ppn", OPT_PER_NODE, 1},
-    {"--ppn", OPT_PER_NODE, 1},
-    {"--map-by", OPT_MAP, 1},
-    {"--launcher", OPT_LAUNCHER, 1},
-    {"--launcher-args", OPT_LAUNCHER_ARGS, 1},
-    {"--rsh", OPT_RSH, 1},
-    {"--agent", OPT_AGENT, 1},
-    {"--lost-after", OPT_LOST, 1},
-    {"--bind", OPT_BIND, 1},
-    {"--bind-to", OPT_BIND, 1},
-    {"--report-bindings", OPT_REPORT, 0},
-    {"--wdir", OPT_WDIR, 1},
-    {"-x", OPT_EXPORT, 1},
-    {"--tag", OPT_TAG, 0},
-    {"--tag-output", OPT_TAG, 0},
-    {"--output-filename", OPT_OUTPUT, 1},
-    {"--stdin", OPT_STDIN, 1},
-    {"--timeout", OPT_TIMEOUT, 1},
-    {"--kill-grace", OPT_GRACE, 1},
-    {"--max-restarts", OPT_RESTARTS, 1},
-    {"--no-kill-on-bad-exit", OPT_KEEP_GOING, 0},
-    {"--record", OPT_RECORD, 1},
-    {"--dry-run", OPT_DRY, 0},
-    {"--help", OPT_HELP, 0},
-    {"-h", OPT_HELP, 0},
-    {"--version", OPT_VERSION, 0},
+static const flag_t table[] = {
+    [OPT_RANKS] = {.letter = 'n', .name = "np", .kind = FLAG_TEXT},
+    [OPT_HOST] = {.letter = 'H', .name = "host", .also = "hosts", .kind = FLAG_TEXT},
+    [OPT_HOSTFILE] = {.letter = 'f', .name = "hostfile", .also = "machinefile", .kind = FLAG_TEXT},
+    [OPT_PER_NODE] = {.letter = 'N', .name = "ppn", .kind = FLAG_TEXT},
+    [OPT_MAP] = {.name = "map-by", .kind = FLAG_TEXT},
+    [OPT_LAUNCHER] = {.name = "launcher", .kind = FLAG_TEXT},
+    [OPT_LAUNCHER_ARGS] = {.name = "launcher-args", .kind = FLAG_TEXT},
+    [OPT_RSH] = {.name = "rsh", .kind = FLAG_TEXT},
+    [OPT_AGENT] = {.name = "agent", .kind = FLAG_TEXT},
+    [OPT_LOST] = {.name = "lost-after", .kind = FLAG_TEXT},
+    [OPT_BIND] = {.name = "bind", .also = "bind-to", .kind = FLAG_TEXT},
+    [OPT_REPORT] = {.name = "report-bindings", .kind = FLAG_SWITCH},
+    [OPT_WDIR] = {.name = "wdir", .kind = FLAG_TEXT},
+    [OPT_EXPORT] = {.letter = 'x', .kind = FLAG_TEXT},
+    [OPT_TAG] = {.name = "tag", .also = "tag-output", .kind = FLAG_SWITCH},
+    [OPT_OUTPUT] = {.name = "output-filename", .kind = FLAG_TEXT},
+    [OPT_STDIN] = {.name = "stdin", .kind = FLAG_TEXT},
+    [OPT_TIMEOUT] = {.name = "timeout", .kind = FLAG_TEXT},
+    [OPT_GRACE] = {.name = "kill-grace", .kind = FLAG_TEXT},
+    [OPT_RESTARTS] = {.name = "max-restarts", .kind = FLAG_TEXT},
+    [OPT_KEEP_GOING] = {.name = "no-kill-on-bad-exit", .kind = FLAG_SWITCH},
+    [OPT_RECORD] = {.name = "record", .kind = FLAG_TEXT},
+    [OPT_DRY] = {.name = "dry-run", .kind = FLAG_SWITCH},
+    [OPT_HELP] = {.letter = 'h', .name = "help", .kind = FLAG_SWITCH},
+    [OPT_VERSION] = {.name = "version", .kind = FLAG_SWITCH},
 };
-
-/* Finds the option in `word`; sets *value to the text after a '=' (long options only). Underscores count as
- * dashes. Returns an index into table, or -1. */
-static int find_option(char *word, char **value)
-{
-    *value = NULL;
-    char name[40];
-    size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word);
-    if (n >= sizeof name)
-        return -1;
-    for (size_t i = 0; i < n; i++)
-        name[i] = word[i] == '_' ? '-' : word[i];
-    name[n] = 0;
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (strcmp(name, table[i].name) == 0) {
-            if (word[n] == '=')
-                *value = word + n + 1;
-            return (int)i;
-        }
-    return -1;
-}
-
-/* " (did you mean --NAME?)" in `text`; "": no option is near. */
-static const char *suggest(const char *word, char *text, size_t bytes)
-{
-    char name[40];
-    size_t length = strcspn(word, "="), least = length / 3 + 2;
-    text[0] = '\0';
-    snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : (int)sizeof name - 1, word);
-    for (size_t i = 0; i < sizeof table / sizeof table[0] && strncmp(word, "--", 2) == 0; i++) {
-        size_t distance = base_setting_distance(name, table[i].name);
-        if (distance < least) {
-            least = distance;
-            snprintf(text, bytes, " (did you mean %s?)", table[i].name);
-        }
-    }
-    return text;
-}
 
 static int parse_stdin(const char *value, int *out)
 {
@@ -273,7 +218,7 @@ static int check_words(const char *name, const char *value, int least)
     return count >= least ? -1 : run_usage("%s: the command is empty", name);
 }
 
-static int apply(run_options_t *options, int id, const char *name, char *value)
+static int apply(run_options_t *options, int id, const char *name, const char *value)
 {
     switch (id) {
     case OPT_RANKS:
@@ -366,38 +311,34 @@ static int apply(run_options_t *options, int id, const char *name, char *value)
     }
 }
 
+static int refuse_unknown(const flags_walk_t *walk)
+{
+    const char *near = flags_nearest(walk->flags, walk->typed);
+    return run_usage("'%s' is no option of ucx-run%s%s%s", walk->typed, near ? " (did you mean --" : "",
+                     near ? near : "", near ? "?)" : "");
+}
+
 int run_options_parse(int argc, char **argv, run_options_t *options)
 {
     memset(options, 0, sizeof *options);
     options->kill_grace_s = 1.0;
     options->lost_after_s = 5.0;
     options->bind = TOPO_BIND_CORE;
-    int at = 1;
-    for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
-        if (strcmp(argv[at], "--") == 0) {
-            at++;
-            break;
-        }
-        char *value, near[64];
-        int found = find_option(argv[at], &value);
-        if (found < 0)
-            return run_usage("'%s' is no option of ucx-run%s", argv[at],
-                             suggest(argv[at], near, sizeof near));
-        const char *name = table[found].name;
-        if (table[found].takes && !value) {
-            if (at + 1 >= argc)
-                return run_usage("%s needs a value", name);
-            value = argv[++at];
-        } else if (!table[found].takes && value) {
-            return run_usage("%s takes no value", name);
-        }
-        int rc = apply(options, table[found].id, name, value);
+    const flags_t flags = {.program = "ucx-run", FLAG_ROWS(table), .one_dash = 1};
+    flags_walk_t walk = {.flags = &flags, .argc = argc, .argv = argv, .at = 1};
+    flag_at_t at;
+    while ((at = flags_next(&walk)) != FLAG_AT_WORD) {
+        char name[40];
+        snprintf(name, sizeof name, "%.*s", walk.length, walk.typed ? walk.typed : "");
+        int rc = at == FLAG_AT_END       ? run_usage("no program to run")
+                 : at == FLAG_AT_UNKNOWN ? refuse_unknown(&walk)
+                 : at == FLAG_AT_BARE    ? run_usage("%s needs a value", name)
+                 : at == FLAG_AT_SPARE   ? run_usage("%s takes no value", name)
+                                         : apply(options, (int)(walk.flag - table), name, walk.value);
         if (rc >= 0)
             return rc;
     }
-    if (at >= argc)
-        return run_usage("no program to run");
-    options->program = argv + at;
+    options->program = argv + walk.at;
     int rc = run_engine_choose(options);
     if (rc >= 0)
         return rc;

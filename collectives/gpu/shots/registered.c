@@ -388,7 +388,10 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
 {
     gyre_cuda_registration_t **at;
     int before;
-    coll_cuda_t *c = comm ? comm->cuda : NULL;
+    gyre_status_t st = coll_check_live("gyre_comm_deregister_cuda", comm);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    coll_cuda_t *c = comm->cuda;
     for (at = c ? &c->registered : NULL; at && *at && *at != registration; at = &(*at)->next)
         ;
     if (!registration || !at || !*at)
@@ -406,7 +409,7 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     free(registration);
     if (entered == GYRE_OK)
         coll_cuda_exit(c, before);
-    gyre_status_t st = coll_check_comm("gyre_comm_deregister_cuda", comm);
+    st = coll_check_comm("gyre_comm_deregister_cuda", comm);
     if (st == GYRE_OK && !comm->team)
         st = coll_cuda_agree(c, entered); /* and nobody has it mapped */
     return st == GYRE_OK ? st : coll_refuse(st);

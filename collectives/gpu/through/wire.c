@@ -316,7 +316,11 @@ gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number)
         /* what a stream posts rings no doorbell here: sleep briefly only */
         const base_time_t soon = base_now() + NAP_NS;
         wait.deadline = soon < deadline ? soon : deadline;
+        coll_drive(shadow);
         st = comm_wait_idle(&wait);
+        coll_stop_driving(shadow);
+        if (st == GYRE_OK)
+            st = comm_wait_rest(&wait);
         if (st == GYRE_ERR_TIMEOUT)
             st = GYRE_OK;
     }

@@ -86,7 +86,7 @@ static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run
     json_t *value;
     if (!json_is_object(said))
         return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the model was", at);
-    gyre_status_t status = model_config_from_json(said, at, &config);
+    gyre_status_t status = model_config_from_json(said, at, 0, &config);
     if (status == GYRE_OK)
         status = model_config_to_json(&config, &then);
     if (status == GYRE_OK)

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/formats/hf_origin.c: what a trained model keeps of the model that it was loaded from. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text/json.h"
+#include "model/formats/hf.h"
+
+/* Files that training does not change, by their names in `transformers`. */
+static const char *const kept[] = {"tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "tokenizer.model",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "added_tokens.json",
+                                   "chat_template.jinja",
+                                   "chat_template.json",
+                                   "special_tokens_map.json",
+                                   "generation_config.json"};
+enum { KEPT = sizeof kept / sizeof *kept };
+
+struct model_hf_origin {
+    json_t *config; /* of the folder; NULL: a single file has none */
+    struct {
+        char *bytes; /* NULL: the folder has no such file */
+        size_t count;
+    } file[KEPT];
+    const model_params_t *trained;
+    model_params_t *longer; /* NULL: the files have no more positions than `trained` */
+    float *rest[2];         /* of MODEL_WPE and MODEL_WQE: what `longer` has more */
+    model_hf_type_t type;
+};
+
+static const model_kind_t with_positions[2] = {MODEL_WPE, MODEL_WQE};
+
+void model_hf_origin_close(model_hf_origin_t *origin)
+{
+    if (!origin)
+        return;
+    json_decref(origin->config);
+    for (size_t i = 0; i < KEPT; i++)
+        free(origin->file[i].bytes);
+    model_params_destroy(origin->longer);
+    free(origin->rest[0]);
+    free(origin->rest[1]);
+    free(origin);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+/* A file that is not there is none. */
+static gyre_status_t read_file(const char *path, char **bytes, size_t *count)
+{
+    struct stat info;
+    FILE *in = fopen(path, "re");
+    if (!in)
+        return errno == ENOENT ? GYRE_OK : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot open %s", path);
+    gyre_status_t status = GYRE_OK;
+    char *text = NULL;
+    if (fstat(fileno(in), &info) != 0)
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
+    else if (!(text = malloc((size_t)info.st_size + 1)))
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+    else
+        status = base_file_read(fileno(in), path, text, (size_t)info.st_size, 0);
+    fclose(in);
+    if (status != GYRE_OK) {
+        free(text);
+        return status;
+    }
+    *bytes = text;
+    *count = (size_t)info.st_size;
+    return GYRE_OK;
+}
+
+static gyre_status_t read_folder(model_hf_origin_t *origin, const char *folder)
+{
+    char path[PATH_MAX];
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < KEPT; i++)
+        if (snprintf(path, sizeof path, "%s/%s", folder, kept[i]) < (int)sizeof path)
+            status = read_file(path, &origin->file[i].bytes, &origin->file[i].count);
+        else
+            status = gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    return status == GYRE_OK ? base_json_read(path, &origin->config) : status;
+}
+
+/* Positions that sequences in training do not reach. */
+static gyre_status_t read_rest(model_hf_origin_t *origin, const char *path, size_t positions)
+{
+    const model_params_t *trained = origin->trained;
+    model_config_t config = trained->config;
+    model_hf_t *hf = NULL;
+    config.seq = positions;
+    gyre_status_t status = model_params_create(&config, &origin->longer);
+    if (status == GYRE_OK)
+        status = model_hf_open(path, origin->longer, &hf);
+    for (size_t i = 0; status == GYRE_OK && i < 2; i++) {
+        size_t r = model_params_find(trained, with_positions[i], config.layers - 1);
+        if (r == MODEL_NONE)
+            continue;
+        size_t first = trained->row[r].count, more = origin->longer->row[r].count - first;
+        status = (origin->rest[i] = malloc(more * sizeof(float)))
+                     ? model_hf_read(hf, &origin->longer->row[r], first, more, origin->rest[i])
+                     : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", trained->row[r].name);
+    }
+    model_hf_close(hf);
+    return status;
+}
+
+gyre_status_t model_hf_origin_open(const char *path, const model_params_t *trained, model_hf_origin_t **out)
+{
+    struct stat info;
+    model_hf_t *hf = NULL;
+    model_hf_origin_t *origin = calloc(1, sizeof *origin);
+    if (!origin)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+    origin->trained = trained;
+    gyre_status_t status = model_hf_open(path, trained, &hf);
+    if (status == GYRE_OK) {
+        size_t positions = model_hf_positions(hf);
+        origin->type = model_hf_type(hf);
+        if (positions > trained->config.seq)
+            status = read_rest(origin, path, positions);
+    }
+    model_hf_close(hf);
+    if (status == GYRE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        status = read_folder(origin, path);
+    if (status != GYRE_OK) {
+        model_hf_origin_close(origin);
+        return status;
+    }
+    *out = origin;
+    return GYRE_OK;
+}
+
+/* ---- what an export takes ------------------------------------------------------------------------------ */
+
+const model_params_t *model_hf_origin_params(const model_hf_origin_t *origin)
+{
+    return origin->longer ? origin->longer : origin->trained;
+}
+
+model_hf_type_t model_hf_origin_type(const model_hf_origin_t *origin)
+{
+    return origin->type;
+}
+
+void model_hf_origin_fill(const model_hf_origin_t *origin, size_t row, float *canonical)
+{
+    size_t had = origin->trained->row[row].count;
+    for (size_t i = 0; i < 2; i++)
+        if (origin->rest[i] && origin->trained->row[row].kind == with_positions[i])
+            memcpy(canonical + had, origin->rest[i],
+                   (origin->longer->row[row].count - had) * sizeof *canonical);
+}
+
+/* Keys of Gyre that differ between the model as it was and as it is now are new; those of the origin that
+ * mean the same are as they were, and so is everything that Gyre does not know. */
+gyre_status_t model_hf_origin_config(const model_hf_origin_t *origin, const model_config_t *config,
+                                     json_t **out)
+{
+    model_config_t was;
+    json_t *before = NULL, *now = NULL, *value, *merged;
+    const char *key;
+    gyre_status_t status = model_config_to_json(config, &now);
+    if (status != GYRE_OK || !origin->config) {
+        *out = now;
+        return status;
+    }
+    status = model_config_from_json(origin->config, "config.json", origin->trained->config.seq, &was);
+    was.seq = config->seq;
+    if (status == GYRE_OK)
+        status = model_config_to_json(&was, &before);
+    int bad = !(merged = json_deep_copy(origin->config));
+    /* Mistral's shape is LLaMA's */
+    int same_type = json_equal(json_object_get(now, "model_type"), json_object_get(merged, "model_type"));
+    json_object_foreach(now, key, value)
+    {
+        /* weights are written by the names of a class with a head; leaves may be others than were read */
+        int own = strcmp(key, "gyre") == 0 || (same_type && strcmp(key, "architectures") == 0);
+        if (own || !json_equal(value, json_object_get(before, key)))
+            bad |= json_object_set(merged, key, value);
+    }
+    json_decref(now);
+    json_decref(before);
+    if (status == GYRE_OK && bad)
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a model's config.json");
+    if (status != GYRE_OK) {
+        json_decref(merged);
+        return status;
+    }
+    *out = merged;
+    return GYRE_OK;
+}
+
+gyre_status_t model_hf_origin_copy(const model_hf_origin_t *origin, const char *folder)
+{
+    char path[PATH_MAX];
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < KEPT; i++) {
+        base_file_t file;
+        if (!origin->file[i].bytes)
+            continue;
+        if (snprintf(path, sizeof path, "%s/%s", folder, kept[i]) >= (int)sizeof path)
+            return gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
+        status = base_file_begin(path, &file);
+        if (status != GYRE_OK)
+            break;
+        (void)fwrite(origin->file[i].bytes, 1, origin->file[i].count, file.out); /* commit looks for errors */
+        status = base_file_commit(&file);
+    }
+    return status;
+}

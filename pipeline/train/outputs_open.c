@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/train/outputs_open.c: whether the outputs can be written, before the run begins. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "pipeline/train/run.h"
+
+int train_is_folder(const char *path)
+{
+    struct stat info;
+    return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A folder for the model in Hugging Face's form is replaced as a whole: nothing may be at work in it. */
+static gyre_status_t check_folder(const train_config_t *options)
+{
+    char *save = realpath(options->save, NULL),
+         *checkpoint = save && options->checkpoint ? realpath(options->checkpoint, NULL) : NULL;
+    size_t n = save ? strlen(save) : 0;
+    int inside = checkpoint && strncmp(checkpoint, save, n) == 0 && (checkpoint[n] == '/' || !checkpoint[n]);
+    free(save);
+    free(checkpoint);
+    return inside
+               ? gyre_fail(GYRE_ERR_INVALID,
+                           "--checkpoint %s is in the folder %s, which is replaced as a whole: name another "
+                           "with --save",
+                           options->checkpoint, options->save)
+               : base_folder_check(options->save);
+}
+
+/* Better known now than at the end of the run. */
+static gyre_status_t check_writable(const char *path, const char *flag)
+{
+    int why = path ? base_file_check(path) : 0;
+    return why == 0 ? GYRE_OK
+                    : gyre_fail_errno(GYRE_ERR_IO, why, "cannot write %s: name another file with --%s", path,
+                                      flag);
+}
+
+gyre_status_t train_open_outputs(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    gyre_status_t status = check_writable(options->report, "report");
+    if (status == GYRE_OK)
+        status = check_writable(options->trace, "trace");
+    run->made_checkpoints = options->checkpoint && !train_is_folder(options->checkpoint);
+    if (status == GYRE_OK && options->checkpoint)
+        status = train_resume_open(options, &run->resuming);
+    if (status == GYRE_OK)
+        status = train_saves_folder(options) ? check_folder(options) : check_writable(options->save, "save");
+    return status == GYRE_OK ? train_record_open(&run->record, options) : status;
+}

@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Folders of Hugging Face as users have them: sequences shorter than the model's positions; a folder that is
+# trained in place; keys and files that training does not change; bf16; a run that is refused leaves nothing.
+set -eu
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+seq 1 4000 >text
+common=(--data text --batch 4 --sample-tokens 0 --report none --eval-sequences 4)
+train() { "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || { cat out.log; return 1; }; }
+refused() { # TEXT arguments: the run is refused, with that text
+    local text=$1
+    shift
+    if "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || ! grep -qF -- "$text" out.log; then
+        echo "not refused with '$text': $*"
+        cat out.log
+        return 1
+    fi
+}
+number() { # JSON of a safetensors file's header
+    python3 -c 'import json, struct, sys
+with open(sys.argv[1], "rb") as f: print(json.dumps(json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))))' "$1"
+}
+
+# GPT-2: learned positions, of which 24 of 32 are used; the folder is replaced by the trained model
+echo '{"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 256, "n_positions": 32,
+ "bos_token_id": 7, "eos_token_id": 8, "task_specific_params": {"text-generation": {"max_length": 50}}}' >gpt2.json
+train --model gpt2.json --steps 1 --save gpt2/
+cp gpt2.json gpt2/config.json
+echo '{"eos_token_id": 8}' >gpt2/generation_config.json
+echo '# My model' >gpt2/README.md
+touch gpt2/model-00001-of-00002.safetensors gpt2/model-00002-of-00002.safetensors
+cp -r gpt2 before
+train --load gpt2 --seq 24 --steps 2 --lr 0.001 --save gpt2/ --save-type bf16
+number gpt2/model.safetensors | python3 -c 'import json, sys
+t = json.load(sys.stdin)["transformer.wpe.weight"]
+assert t["shape"] == [32, 16] and t["dtype"] == "BF16", t'
+python3 - <<'PY'
+import json
+was, now = json.load(open("before/config.json")), json.load(open("gpt2/config.json"))
+changed = {k for k in was if was[k] != now.get(k)}
+assert not changed, changed
+assert now["torch_dtype"] == "bfloat16" and now["architectures"] == ["GPT2LMHeadModel"], now
+PY
+[ "$(echo gpt2/*)" = "gpt2/README.md gpt2/config.json gpt2/generation_config.json gpt2/model.safetensors" ]
+cmp before/generation_config.json gpt2/generation_config.json
+train --load gpt2 --steps 0 --save again/ # in the type that it had, all positions
+cmp gpt2/model.safetensors again/model.safetensors
+train --load gpt2 --seq 8 --steps 0 --save again.safetensors
+train --load again.safetensors --seq 8 --steps 0 --save again2.safetensors
+cmp again.safetensors again2.safetensors
+ls -d ./*.tmp-* 2>/dev/null && exit 1
+
+# Mistral: a window that is shorter than the model's positions, but not than the sequences
+echo '{"model_type": "mistral", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+ "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "sliding_window": 16}' >mistral.json
+refused "--seq 16" --model mistral.json --steps 1
+refused "--seq 16" --model mistral.json --seq 17 --steps 1
+train --model mistral.json --seq 16 --steps 1 --save mistral/
+cp mistral.json mistral/config.json
+train --load mistral --seq 16 --steps 1 --save mistral2/
+python3 - <<'PY'
+import json
+now = json.load(open("mistral2/config.json"))
+assert (now["model_type"], now["max_position_embeddings"], now["sliding_window"]) == ("mistral", 64, 16), now
+PY
+
+# a run that is refused after the outputs were looked at
+sed -i 's/"n_embd": 16/"n_embd": 32/' before/config.json
+refused "this model needs" --load before --steps 1 --save new/ --tensorboard board --checkpoint check --log log
+[ ! -e new ] && [ ! -e board ] && [ ! -e check ] || { ls; exit 1; }
+mkdir inside
+refused "name another with --save" --steps 1 --save inside/ --checkpoint inside/check
+refused "--save-type is for a folder" --steps 1 --save file --save-type bf16
+[ -z "$(ls inside)" ]
+echo "folders of models: shorter sequences, in place, keys and files kept, nothing left by runs that are refused"
