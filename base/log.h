@@ -22,6 +22,10 @@ void base_log_set_level(base_log_level_t level);
 /* 1: drops what this thread would log, until 0. Returns what was set before, to be restored. For calls whose
  * errors are expected, or are logged by another rank. */
 int base_log_mute(int muted);
+/* 1: from here on this thread never waits for stderr (a pipe that nobody reads, a terminal that stands
+ * still): lines that would wait are dropped, and counted in a line once there is room again. -1 takes that
+ * back. Nests. For threads on which other ranks depend. */
+void base_log_hurry(int by);
 void base_log_set_rank(int rank); /* -1: unknown */
 int base_log_rank(void);
 

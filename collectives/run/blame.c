@@ -19,19 +19,21 @@
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
 {
     gyre_type_t type = (gyre_type_t)call->type;
+    char number[16] = ""; /* none before it is started */
+    if (call->seq)
+        snprintf(number, sizeof number, " #%u", call->seq);
     const char *where = call->flags & COMM_CALL_REGISTERED ? ", on registered device memory"
                         : call->flags & COMM_CALL_DEVICE   ? ", on device memory"
                                                            : "";
     if (call->op == COLL_SENDRECV) {
-        snprintf(text, bytes, "%s rank %d #%u (count %llu, %s%s)",
-                 call->flags & COMM_CALL_RECV ? "recv from" : "send to", call->root, call->seq,
+        snprintf(text, bytes, "%s rank %d%s (count %llu, %s%s)",
+                 call->flags & COMM_CALL_RECV ? "recv from" : "send to", call->root, number,
                  (unsigned long long)call->count, gyre_type_name(type), where);
         return;
     }
     const char *captured = call->flags & COMM_CALL_CAPTURED ? ", captured" : "";
     coll_op_t op = (coll_op_t)call->op;
-    int at =
-        snprintf(text, bytes, "%s #%u", op > 0 && op < COLL_OP_END ? coll_op_name(op) : "no call", call->seq);
+    int at = snprintf(text, bytes, "%s%s", op > 0 && op < COLL_OP_END ? coll_op_name(op) : "no call", number);
     if (op == COLL_BARRIER || at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
         return;
     int reduces = op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE;

@@ -329,8 +329,13 @@ static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
 {
     gyre_comm_t *comm = r->comm;
     gyre_status_t status = r->status;
-    if (status != GYRE_OK)
+    if (status != GYRE_OK && atomic_load_explicit(&comm->error, memory_order_acquire) != GYRE_OK) {
         gyre_fail_quiet(status, "%s", comm->error_text);
+    } else if (status != GYRE_OK) {
+        char call[160];
+        coll_call_text(&r->call, call, sizeof call);
+        gyre_fail_quiet(status, "%s was not started: another call of its group was refused", call);
+    }
     coll_drive(comm);
     comm->sleeps += wait->sleeps;
     comm->waited += wait->waited;

@@ -260,11 +260,11 @@ gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t b
                          "bootstrap all-gather of %zu bytes from each of %d ranks is too large", bytes,
                          boot->members_n);
     step_t step = {.kind = STEP_GATHER, .bytes = bytes};
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     gyre_status_t st = boot_buf_add(&step.data, mine, bytes)
                            ? step_run(boot, &step, deadline)
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap all-gather");
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     if (st == GYRE_OK && step.data.to != total)
         st = gyre_fail(GYRE_ERR_FORMAT, "bootstrap all-gather: %zu bytes came instead of %zu", step.data.to,
                        total);
@@ -277,9 +277,9 @@ gyre_status_t comm_boot_all_gather(comm_boot_t *boot, const void *mine, size_t b
 gyre_status_t comm_boot_barrier(comm_boot_t *boot, base_time_t deadline)
 {
     step_t step = {.kind = STEP_BARRIER};
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     gyre_status_t st = step_run(boot, &step, deadline);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     boot_buf_free(&step.data);
     return st;
 }
@@ -290,7 +290,7 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
     step_t step = {.kind = STEP_SHARE};
     char why[1024] = "";
     gyre_status_t st = boot->place == 0 ? status : GYRE_OK;
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     if (boot->place == 0 && st == GYRE_OK && !boot_buf_add(&step.data, data, *bytes))
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to share %zu bytes by the bootstrap", *bytes);
     if (st != GYRE_OK) { /* the others get this text instead of the data */
@@ -298,7 +298,7 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
         step_failed(&step, st);
     }
     gyre_status_t ran = step_run(boot, &step, deadline);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     if (st != GYRE_OK)
         st = gyre_fail_quiet(st, "%s", why); /* reported before; this error ends the job */
     else
@@ -323,9 +323,9 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline)
     boot_place_t *places = malloc((size_t)boot->size * sizeof(*places));
     if (places == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the addresses of %d ranks", boot->size);
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     gyre_status_t st = boot_listener_open(boot, &mine);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     if (st == GYRE_OK && boot->size == 1)
         places[0] = mine;
     else if (st == GYRE_OK)
@@ -336,12 +336,12 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline)
     }
     for (int r = 0; r < boot->size; r++)
         places[r].host[BOOT_HOST_BYTES - 1] = '\0';
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     boot->places = places;
     boot->places_n = boot->size;
     if (boot->watched)
         boot->poke(boot->poke_user); /* to watch the listening socket */
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     return GYRE_OK;
 }
 
@@ -358,22 +358,22 @@ int comm_boot_size(const comm_boot_t *boot)
 int comm_boot_members(const comm_boot_t *boot, int *ranks, int *place)
 {
     comm_boot_t *b = (comm_boot_t *)boot; /* only to lock */
-    pthread_mutex_lock(&b->lock);
+    boot_lock(b);
     int n = b->members_n;
     for (int p = 0; ranks != NULL && p < n; p++)
         ranks[p] = boot_member(b, p);
     if (place != NULL)
         *place = b->place;
-    pthread_mutex_unlock(&b->lock);
+    boot_unlock(b);
     return n;
 }
 
 uint32_t comm_boot_epoch(const comm_boot_t *boot)
 {
     comm_boot_t *b = (comm_boot_t *)boot; /* only to lock */
-    pthread_mutex_lock(&b->lock);
+    boot_lock(b);
     uint32_t epoch = b->epoch;
-    pthread_mutex_unlock(&b->lock);
+    boot_unlock(b);
     return epoch;
 }
 
@@ -395,10 +395,10 @@ int comm_boot_connections(const comm_boot_t *boot)
 {
     comm_boot_t *b = (comm_boot_t *)boot; /* only to lock */
     int n = 0;
-    pthread_mutex_lock(&b->lock);
+    boot_lock(b);
     for (int i = 0; i < b->edges_n; i++)
         n += b->edges[i].open;
-    pthread_mutex_unlock(&b->lock);
+    boot_unlock(b);
     return n;
 }
 
@@ -454,9 +454,9 @@ gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, c
     if (st != GYRE_OK) {
         char text[BOOT_TEXT];
         snprintf(text, sizeof(text), "rank %d could not join: %.400s", boot->rank, gyre_last_error());
-        pthread_mutex_lock(&boot->lock);
+        boot_lock(boot);
         boot_note_abort(boot, BOOT_ABORT_JOB, st, text, NULL);
-        pthread_mutex_unlock(&boot->lock);
+        boot_unlock(boot);
         comm_boot_leave(boot, 1);
         return st;
     }
@@ -467,9 +467,9 @@ gyre_status_t comm_boot_join(const comm_identity_t *who, base_time_t deadline, c
 
 void comm_boot_record(comm_boot_t *boot, comm_recorder_slot_t *recorder)
 {
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     boot->recorder = recorder;
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
 }
 
 void comm_boot_ending(comm_boot_t *boot, const char *how)

@@ -2,7 +2,8 @@
 /* comm/boot/failures.c: deaths, leavings after an error, and aborts: noted once, flooded along the tree.
  *
  * A flood on a tree reaches every rank once for each rank that starts it; what is known already goes no
- * further. The neighbours of a dead rank all start one, so that every part of the cut tree learns of it. */
+ * further. The neighbours of a dead rank all start one, so that every part of the cut tree learns of it. What
+ * is logged comes after the flood. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,11 +108,11 @@ static void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
     if (death == NULL)
         return;
     death->left = 1;
-    log_info("rank %d left after an error", rank);
     trouble(boot);
     unsigned char head[4];
     boot_put32(head, (uint32_t)rank);
     flood(boot, BOOT_LEFT, head, sizeof(head), "", from);
+    log_info("rank %d left after an error", rank);
 }
 
 size_t boot_death_pack(const boot_death_t *death, unsigned char out[BOOT_DEATH_BYTES])
@@ -132,15 +133,15 @@ static void note_death(comm_boot_t *boot, int rank, const char *how, int silent,
         return;
     snprintf(death->how, sizeof(death->how), "%s", how);
     death->silent = silent;
-    if (from == NULL)
-        log_warning("rank %d died: %s", rank, how);
-    else
-        log_info("rank %d died: %s (reported by rank %d)", rank, how, from->rank);
     trouble(boot);
     unsigned char head[8];
     boot_put32(head, (uint32_t)rank);
     boot_put32(head + 4, (uint32_t)silent);
     flood(boot, BOOT_DEAD, head, sizeof(head), death->how, from);
+    if (from == NULL)
+        log_warning("rank %d died: %s", rank, how);
+    else
+        log_info("rank %d died: %s (reported by rank %d)", rank, how, from->rank);
 }
 
 void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent)
@@ -170,7 +171,6 @@ static int note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, cons
     entry->id = id;
     entry->status = status;
     snprintf(entry->text, sizeof(entry->text), "%s", text);
-    log_info("communicator %llx was aborted: %s", (unsigned long long)id, entry->text);
     trouble(boot);
     return 1;
 }
@@ -186,6 +186,7 @@ void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const
     boot_put64(head, id);
     boot_put32(head + 8, (uint32_t)status);
     flood(boot, BOOT_ABORT, head, sizeof(head), copy, from);
+    log_info("communicator %llx was aborted: %s", (unsigned long long)id, copy);
 }
 
 void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)
@@ -196,8 +197,8 @@ void boot_take_expelled(comm_boot_t *boot, boot_edge_t *from, const boot_message
     why[BOOT_TEXT - 1] = '\0';
     if (from != NULL)
         from->left = 1; /* its closing says nothing of it */
-    log_warning("%s", why);
     note_abort(boot, BOOT_ABORT_JOB, GYRE_ERR_ABORTED, why);
+    log_warning("%s", why);
 }
 
 void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m)

@@ -36,7 +36,7 @@ gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
     gyre_status_t st = boot->places == NULL ? comm_boot_meet(boot, base_deadline(10)) : GYRE_OK;
     if (st != GYRE_OK)
         return st;
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     int rank = boot_member(boot, 0);
     char host[256];
     int port;
@@ -47,7 +47,7 @@ gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
         snprintf(where, sizeof(where), "%s:%d", boot->places[rank].host, boot_addr_port(&addr));
     else if (known)
         boot_addr_text(&addr, where);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     if (!known || strlen(where) >= bytes)
         return gyre_fail(GYRE_ERR_INVALID, "the job's address does not fit into %zu bytes", bytes);
     memcpy(text, where, strlen(where) + 1);
@@ -184,9 +184,9 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
     if (data == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a larger membership");
     if (boot->place == 0) {
-        pthread_mutex_lock(&boot->lock);
+        boot_lock(boot);
         st = await(boot, wanted, &news, deadline);
-        pthread_mutex_unlock(&boot->lock);
+        boot_unlock(boot);
         if (st == GYRE_OK)
             memcpy(data, news.data + news.from, room);
         boot_buf_free(&news);
@@ -200,7 +200,7 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
             "gyre_comm_grow: rank %d passed %d newcomers, rank %d another number: pass the same on all ranks",
             boot->rank, wanted, boot_member(boot, 0));
     if (st == GYRE_OK) {
-        pthread_mutex_lock(&boot->lock);
+        boot_lock(boot);
         int leads = boot->place == 0;
         st = take_news(boot, data, bytes, wanted);
         if (st == GYRE_OK)
@@ -209,7 +209,7 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
             welcome(boot);
         if (st == GYRE_OK)
             st = boot_shrink_rewire(boot, later);
-        pthread_mutex_unlock(&boot->lock);
+        boot_unlock(boot);
     }
     free(data);
     return st == GYRE_OK ? comm_boot_barrier(boot, later) : st;
@@ -300,11 +300,11 @@ gyre_status_t comm_boot_dial_job(const comm_identity_t *who, base_time_t deadlin
 
 gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline)
 {
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     gyre_status_t st = boot_shrink_take_up(boot);
     if (st == GYRE_OK)
         st = boot_shrink_rewire(boot, deadline);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     return st == GYRE_OK ? comm_boot_barrier(boot, deadline) : st;
 }
 

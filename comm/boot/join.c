@@ -202,9 +202,9 @@ static gyre_status_t join_as_other(comm_boot_t *boot, const comm_identity_t *who
     }
     if (st == GYRE_OK) {
         boot_edge_adopt(&boot->edges[0], &conn);
-        pthread_mutex_lock(&boot->lock);
+        boot_lock(boot);
         boot_handle(boot, &boot->edges[0], POLLIN); /* what came together with the answer */
-        pthread_mutex_unlock(&boot->lock);
+        boot_unlock(boot);
         st = boot_joiners_keep(&joiners, deadline);
     }
     boot_conn_close(&conn);

@@ -355,12 +355,12 @@ static gyre_status_t joiners_turn(boot_joiners_t *joiners, base_time_t deadline)
     }
     struct pollfd *admits = polls + peers_n;
     int admits_n = boot_admit_polls(&joiners->admit, admits, admit_room);
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     int edges_n = boot_polls(boot, admits + admits_n, edges);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     int n = poll(polls, (nfds_t)(peers_n + admits_n + edges_n), base_poll_ms(until));
     gyre_status_t st = n < 0 && errno != EINTR ? gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "poll") : GYRE_OK;
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     for (int i = 0; i < edges_n && n > 0; i++)
         boot_handle(boot, edges[i], admits[admits_n + i].revents);
     for (int i = 0; i < peers_n && n > 0; i++)
@@ -368,7 +368,7 @@ static gyre_status_t joiners_turn(boot_joiners_t *joiners, base_time_t deadline)
             joiner_handle(joiners, &joiners->peers[i], polls[i].revents);
     for (int i = 0; i < admits_n && n > 0 && err == 0; i++)
         err = boot_admit_handle(&joiners->admit, &admits[i]);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     free(polls);
     return st == GYRE_OK && err != 0 ? no_accept(joiners, err) : st;
 }
@@ -436,9 +436,9 @@ static gyre_status_t waited_in_vain(const boot_joiners_t *joiners)
             "rank 0 waited in vain for rank(s) %s to join (%d of %d are here): were they started, and "
             "with the same GYRE_ROOT?",
             mine, boot->size - joiners->missing, boot->size);
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     gyre_status_t asked = boot_ask_missing(boot, base_deadline(COMM_BLAME_SECONDS), all, sizeof(all));
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     if (asked != GYRE_OK)
         return joiners_hopeless(boot); /* somebody else knew meanwhile */
     if (all[0] != '\0')
@@ -498,12 +498,12 @@ void boot_joiners_linger(boot_joiners_t *joiners, gyre_status_t st)
     base_time_t until = base_deadline(LINGER_SECONDS);
     snprintf(text, sizeof(text), "%s", gyre_last_error());
     snprintf(why, sizeof(why), "rank %d could not join: %.400s", joiners->boot->rank, text);
-    pthread_mutex_lock(&joiners->boot->lock);
+    boot_lock(joiners->boot);
     boot_note_abort(joiners->boot, BOOT_ABORT_JOB, st, why, NULL);
     for (int i = 0; i < joiners->peers_n; i++)
         if (joiners->peers[i].state == JOINER_WAITING)
             joiner_give_up(joiners, &joiners->peers[i], st, text);
-    pthread_mutex_unlock(&joiners->boot->lock);
+    boot_unlock(joiners->boot);
     joiners->boot->joiners = joiners;
     while (base_poll_ms(until) != 0 && joiners_turn(joiners, until) == GYRE_OK)
         ;

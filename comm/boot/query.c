@@ -407,8 +407,8 @@ gyre_status_t boot_ask_missing(comm_boot_t *boot, base_time_t deadline, char *te
 gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_time_t deadline,
                               comm_blame_t *out)
 {
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     gyre_status_t st = boot_blame(boot, from, about, deadline, out);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     return st;
 }

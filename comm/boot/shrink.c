@@ -558,7 +558,7 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
 {
     gyre_status_t st;
     rally_t rally = {.limit = base_deadline(patience_s) - base_now(), .deadline = deadline};
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     boot->refusal[0] = '\0';
     do {
         st = why_not(boot);
@@ -569,13 +569,13 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
         if (st == GYRE_OK)
             st = boot_shrink_rewire(boot, deadline);
         if (st == GYRE_OK) {
-            pthread_mutex_unlock(&boot->lock);
+            boot_unlock(boot);
             st = comm_boot_barrier(boot, deadline);
-            pthread_mutex_lock(&boot->lock);
+            boot_lock(boot);
         }
         /* Somebody died on the way: once more, for the rest. */
     } while (st == GYRE_ERR_PEER_DEAD && boot->refusal[0] == '\0' && base_now() < deadline &&
              (dead_member(boot) != GYRE_OK || boot->view_epoch > boot->epoch));
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     return st;
 }

@@ -7,7 +7,7 @@
 void comm_boot_stats(comm_boot_t *boot, comm_boot_stats_t *out)
 {
     comm_boot_stats_t s = {.parent = -1};
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     s.messages = boot->past_messages;
     s.bytes = sizeof(*boot) + (size_t)boot->deaths_n * sizeof(*boot->deaths) +
               (size_t)boot->aborts_n * sizeof(*boot->aborts);
@@ -20,6 +20,6 @@ void comm_boot_stats(comm_boot_t *boot, comm_boot_stats_t *out)
         if (edge->rank < boot->rank)
             s.parent = edge->rank;
     }
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     *out = s;
 }

@@ -13,6 +13,18 @@
 #include "base/error.h"
 #include "base/log.h"
 
+void boot_lock(comm_boot_t *boot)
+{
+    pthread_mutex_lock(&boot->lock);
+    base_log_hurry(1);
+}
+
+void boot_unlock(comm_boot_t *boot)
+{
+    base_log_hurry(-1);
+    pthread_mutex_unlock(&boot->lock);
+}
+
 int boot_tree_parent(int place)
 {
     return place == 0 ? -1 : place & (place - 1);
@@ -276,10 +288,10 @@ gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline)
     struct pollfd polls[BOOT_EDGES_MAX];
     boot_edge_t *edges[BOOT_EDGES_MAX];
     int n = boot_polls(boot, polls, edges);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     int got = poll(polls, (nfds_t)n, base_poll_ms(deadline));
     int err = errno;
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     if (got < 0 && err != EINTR)
         return gyre_fail_errno(GYRE_ERR_SYSTEM, err, "poll");
     if (got == 0)

@@ -126,6 +126,11 @@ struct comm_boot {
     _Atomic uint32_t trouble; /* deaths and aborts noted so far; read without the lock */
 };
 
+/* The lock. While a thread holds it, what it logs is dropped rather than waited for (base_log_hurry): news of
+ * a death must not wait for somebody to read stderr. */
+void boot_lock(comm_boot_t *boot);
+void boot_unlock(comm_boot_t *boot);
+
 int boot_tree_parent(int place);                         /* -1 for place 0 */
 int boot_tree_end(int place, int n);                     /* one past the last place of the subtree */
 int boot_tree_children(int place, int n, int *children); /* [31]; how many */

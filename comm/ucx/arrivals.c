@@ -20,13 +20,7 @@ typedef struct arrivals_block {
 static struct {
     ucx_arrival_t *spare; /* grows in blocks and is kept: nothing is allocated per message once warm */
     arrivals_block_t *blocks;
-    int lost; /* an arrival could not be kept for want of memory */
 } arrivals;
-
-int ucx_lost(void)
-{
-    return arrivals.lost;
-}
 
 void ucx_arrivals_end(void)
 {
@@ -164,7 +158,7 @@ ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void
         return UCS_OK; /* no inbox: the next message repeats it */
     arrival = inbox ? arrival_new() : NULL;
     if (!arrival) {
-        arrivals.lost = 1;
+        ug->lost = 1;
         return UCS_ERR_NO_MEMORY;
     }
     arrival->header = header;

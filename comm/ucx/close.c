@@ -26,6 +26,15 @@ static int under_way(const ucx_link_t *link)
     return found;
 }
 
+int ucx_links_busy(const comm_ucx_group_t *ug, const ucx_peer_t *peer)
+{
+    for (const ucx_link_t *link = ug->links; link; link = link->next) {
+        if (link->peer == peer && under_way(link))
+            return 1;
+    }
+    return 0;
+}
+
 /* Links that are closed while UCX still reads headers in them; under the lock. */
 static ucx_link_t *closed;
 
@@ -112,9 +121,9 @@ static void leave_begins(comm_group_t *group)
     ug->leave_begun = base_now();
     ug->leave_by = ug->leave_begun + (patience > LEAVE_MS * MS ? patience : LEAVE_MS * MS);
     ucx_give_back(ug, -1);
-    for (size_t i = 0; failed && i < (size_t)group->n * COMM_LANES; i++) {
-        if (group->links[i] && group->links[i]->ops == &comm_ucx && under_way((ucx_link_t *)group->links[i]))
-            withdraw((ucx_link_t *)group->links[i]);
+    for (ucx_link_t *link = failed ? ug->links : NULL; link; link = link->next) {
+        if (under_way(link))
+            withdraw(link);
     }
 }
 
@@ -169,6 +178,10 @@ void ucx_link_close(comm_link_t *base)
         ucp_am_data_release(ucx_worker(), arrival->data);
         ucx_arrival_free(arrival);
     }
+    ucx_link_t **at = &ug->links;
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
     link->next = closed;
     closed = link;
     ucx_links_reap();

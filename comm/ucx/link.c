@@ -258,7 +258,7 @@ static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, u
     if (!inbox->head || inbox->head->header.number != inbox->next)
         ucx_poll();
     head = inbox->head;
-    if (ucx_lost())
+    if (ucx_of(link->base.group)->lost)
         return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for messages that arrived");
     if (!head || head->header.number != inbox->next) {
         gyre_status_t status = listen_to(link);
@@ -403,13 +403,18 @@ static int ucx_their_call(comm_link_t *base, comm_call_t *call)
 
 static gyre_status_t ucx_connect(comm_group_t *group, int peer, int lane, comm_link_t **out)
 {
+    comm_ucx_group_t *ug = ucx_of(group);
     ucx_link_t *link = calloc(1, sizeof *link);
 
     if (!link)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a link to rank %d", peer);
     link->base = (comm_link_t){&comm_ucx, group, peer, lane, sizeof *link};
     ucx_lock();
-    link->inbox = ucx_inbox(ucx_of(group), peer, lane);
+    link->inbox = ucx_inbox(ug, peer, lane);
+    if (link->inbox) {
+        link->next = ug->links;
+        ug->links = link;
+    }
     ucx_unlock();
     if (!link->inbox) {
         free(link);

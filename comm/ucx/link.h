@@ -13,7 +13,7 @@ typedef struct {
 
 typedef struct ucx_link {
     comm_link_t base;
-    struct ucx_link *next; /* in the list of links that are closed and not freed yet */
+    struct ucx_link *next; /* among its group's links; then among those that are closed and not freed yet */
     ucx_peer_t *peer;      /* NULL until the first message is sent, or received by rendezvous */
     ucx_inbox_t *inbox;
     uint64_t sent;

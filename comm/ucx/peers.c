@@ -167,15 +167,23 @@ void ucx_peers_close(int force)
     }
 }
 
-void ucx_peers_flush(void)
+/* A flush ends with all messages of the connection, of other groups, too. Where one of these waits for the
+ * peer, UCX sends what it can now, and the thread that drives that group sends the rest. */
+void ucx_peers_flush(const comm_ucx_group_t *ug)
 {
     ucp_request_param_t param = {0};
     base_time_t until = base_now() + CLOSE_MS * MS;
 
-    for (ucx_peer_t *peer = peers; peer; peer = peer->next) {
-        if (peer->failed == UCS_OK && peer->ep)
-            finish(ucp_ep_flush_nbx(peer->ep, &param), until,
-                   1); /* peers stay listed while a group is there */
+    for (int r = 0; r < ug->group->n; r++) {
+        uint64_t hash;
+        (void)address_of(ug, r, &hash);
+        ucx_peer_t *peer = r != ug->group->rank ? find_peer(ug, hash) : NULL;
+        if (!peer || peer->failed != UCS_OK || !peer->ep)
+            continue;
+        if (ucx_busy_elsewhere(ug, peer))
+            ucx_poll();
+        else /* peers stay listed while a group is there */
+            finish(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
     }
 }
 

@@ -67,6 +67,7 @@ typedef struct {
 } ucx_inbox_t;
 
 typedef struct comm_ucx_group comm_ucx_group_t;
+struct ucx_link;
 struct comm_ucx_group {
     comm_ucx_group_t *next;
     comm_group_t *group;
@@ -79,7 +80,9 @@ struct comm_ucx_group {
     uint32_t nfailed;
     unsigned char *lent; /* [lent_bytes] device memory that it may use (comm/lend.h); NULL: not lent */
     size_t lent_bytes;
-    int slept; /* 1: a thread has waited in it */
+    struct ucx_link *links; /* that are not closed */
+    int slept;              /* 1: a thread has waited in it */
+    int lost;               /* 1: a message for it was lost because there was no memory for it */
     base_time_t leave_begun;
     base_time_t leave_by; /* 0: not leaving; else the deadline of unfinished messages */
 };
@@ -115,6 +118,8 @@ ucp_worker_h ucx_worker(void);
 void ucx_poll(void);
 /* Ends TCP connections that get no answers; looks at most twice a second. For waits that have time. */
 void ucx_look_at_sockets(void);
+/* 1: UCX still uses a buffer of another group's message on this connection. */
+int ucx_busy_elsewhere(const comm_ucx_group_t *ug, const ucx_peer_t *peer);
 /* 1: another group that has not failed and is not about to end has a rank in the process of this group's
  * `rank`, too. */
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
@@ -124,7 +129,6 @@ comm_ucx_group_t *ucx_group_of(const ucx_header_t *header); /* NULL: the group h
 /* UCX's callback for every message. */
 ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void *data, size_t bytes,
                             const ucp_am_recv_param_t *param);
-int ucx_lost(void); /* 1: a message was lost because there was no memory for it */
 /* Frees messages that arrived and were not received; of rank `source` only those whose payload is still
  * there. -1: all messages of all ranks. */
 void ucx_give_back(comm_ucx_group_t *ug, int source);
@@ -138,8 +142,9 @@ void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
 /* ends what is still under way on it; lets other threads have the lock */
 void ucx_peer_cut(ucx_peer_t *peer);
 int ucx_peers_over_tcp(void); /* 1: some are */
-/* Sends what UCX still holds back: no peer must wait for it while this rank does something else. */
-void ucx_peers_flush(void);
+/* Sends what UCX still holds back of the group's messages: no peer must wait for it while this rank does
+ * something else. */
+void ucx_peers_flush(const comm_ucx_group_t *ug);
 /* For the end of the last group. Keeps the lock, so no other group begins meanwhile. force: a peer may never
  * answer. */
 void ucx_peers_close(int force);
@@ -155,6 +160,8 @@ gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed
  * worker is gone: all closed links. */
 void ucx_links_reap(void);
 void ucx_links_drop(void);
+/* 1: UCX still uses a buffer of a message of one of the group's links over `peer`. */
+int ucx_links_busy(const comm_ucx_group_t *ug, const ucx_peer_t *peer);
 
 /* comm/ucx/sockets.c: called before and after the worker is made: sets the keepalive of its listening
  * sockets. */

@@ -67,6 +67,15 @@ int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank)
     return 0;
 }
 
+int ucx_busy_elsewhere(const comm_ucx_group_t *ug, const ucx_peer_t *peer)
+{
+    int busy = 0;
+
+    for (const comm_ucx_group_t *other = ucx.groups; other && !busy; other = other->next)
+        busy = other != ug && ucx_links_busy(other, peer);
+    return busy;
+}
+
 comm_ucx_group_t *ucx_group_of(const ucx_header_t *header)
 {
     for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
@@ -223,7 +232,7 @@ void ucx_leave(comm_group_t *group)
 {
     ucx_lock();
     if (!comm_group_failed(group))
-        ucx_peers_flush();
+        ucx_peers_flush(ucx_of(group));
     leave_locked(ucx_of(group));
     group->network_state = NULL;
     ucx_unlock();

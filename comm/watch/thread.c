@@ -106,10 +106,10 @@ static void give_up(comm_boot_t *boot, int err)
 {
     char why[BOOT_TEXT];
     snprintf(why, sizeof(why), "rank %d: its watcher had to end: poll: %s", boot->rank, strerror(err));
-    log_error("%s", why);
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     boot_note_abort(boot, BOOT_ABORT_JOB, GYRE_ERR_SYSTEM, why, NULL);
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
+    log_error("%s", why);
 }
 
 static base_time_t sooner(base_time_t a, base_time_t b)
@@ -123,21 +123,22 @@ static void *watch_main(void *user)
     comm_boot_t *boot = watch->boot;
     turn_t *turn = &watch->turn;
     boot_edge_t *edges[BOOT_EDGES_MAX];
+    base_log_hurry(1);              /* the others depend on this thread */
     base_time_t again = base_now(); /* when there is something to do whether or not something comes */
     while (!atomic_load_explicit(&watch->stop, memory_order_acquire)) {
         base_time_t until = BASE_TIME_NEVER;
-        pthread_mutex_lock(&boot->lock);
+        boot_lock(boot);
         make_room_or_wait(turn, boot_listener_count(boot));
-        pthread_mutex_unlock(&boot->lock); /* the windows' lock has no order with this one */
+        boot_unlock(boot); /* the windows' lock has no order with this one */
         struct pollfd *polls = turn->polls;
         polls[0] = (struct pollfd){.fd = watch->bell, .events = POLLIN, .revents = 0};
         int fds_n = watch_fds_polls(&watch->fds, polls + 1, &until);
-        pthread_mutex_lock(&boot->lock);
+        boot_lock(boot);
         int edges_n = boot_polls(boot, polls + 1 + fds_n, edges);
         /* a rank that connects meanwhile and finds no room rings */
         int listener_n = boot_listener_polls(boot, polls + 1 + fds_n + edges_n, turn->contacts, turn->cap);
         uint32_t wiring = boot->wiring;
-        pthread_mutex_unlock(&boot->lock);
+        boot_unlock(boot);
         if (turn->short_of_it)
             until = sooner(until, base_now() + AGAIN_NS);
         int n = poll(polls, (nfds_t)(1 + fds_n + edges_n + listener_n), base_poll_ms(sooner(again, until)));
@@ -158,13 +159,13 @@ static void *watch_main(void *user)
         uint64_t rings;
         if (polls[0].revents != 0 && read(watch->bell, &rings, sizeof(rings)) < 0 && errno != EAGAIN)
             log_warning("watcher: eventfd: %s", strerror(errno));
-        pthread_mutex_lock(&boot->lock);
+        boot_lock(boot);
         for (int i = 0; i < edges_n && boot->wiring == wiring; i++)
             boot_handle(boot, edges[i], polls[1 + fds_n + i].revents);
         for (int i = 0; i < listener_n; i++)
             boot_listener_handle(boot, turn->contacts[i], &polls[1 + fds_n + edges_n + i]);
         again = sooner(boot_beat(boot), boot_listener_tick(boot, base_now()));
-        pthread_mutex_unlock(&boot->lock);
+        boot_unlock(boot);
         wake_sleepers(watch);
         watch_fds_handle(&watch->fds, polls + 1, fds_n);
     }
@@ -202,21 +203,21 @@ static gyre_status_t ensure_thread(comm_watch_t *watch)
         if (st == GYRE_OK)
             st = watch_fds_listen(&watch->fds);
         if (st == GYRE_OK) {
-            pthread_mutex_lock(&watch->boot->lock);
+            boot_lock(watch->boot);
             watch->boot->poke = ring;
             watch->boot->poke_user = watch;
             watch->boot->watched = 1;
             boot_beat_begin(watch->boot);
-            pthread_mutex_unlock(&watch->boot->lock);
+            boot_unlock(watch->boot);
             int err = start_thread(watch);
             if (err != 0)
                 st = gyre_fail_errno(GYRE_ERR_SYSTEM, err, "cannot start the watcher's thread");
         }
         watch->running = st == GYRE_OK;
         if (st != GYRE_OK) {
-            pthread_mutex_lock(&watch->boot->lock);
+            boot_lock(watch->boot);
             watch->boot->watched = 0;
-            pthread_mutex_unlock(&watch->boot->lock);
+            boot_unlock(watch->boot);
             if (watch->fds.fd >= 0)
                 close(watch->fds.fd);
             watch->fds.fd = -1;
@@ -281,10 +282,10 @@ void comm_watch_stop(comm_watch_t *watch)
         atomic_store_explicit(&watch->stop, 1, memory_order_release);
         ring(watch);
         pthread_join(watch->thread, NULL);
-        pthread_mutex_lock(&watch->boot->lock);
+        boot_lock(watch->boot);
         watch->boot->watched = 0;
         watch->boot->poke = NULL;
-        pthread_mutex_unlock(&watch->boot->lock);
+        boot_unlock(watch->boot);
         close(watch->bell);
     }
     watch_free(watch);
@@ -326,22 +327,22 @@ void comm_watch_off_trouble(comm_watch_t *watch, void *user)
 
 int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes)
 {
-    pthread_mutex_lock(&watch->boot->lock);
+    boot_lock(watch->boot);
     const boot_death_t *death = boot_first_death(watch->boot, ranks, n);
     int rank = death != NULL ? death->rank : -1;
     if (death != NULL && how != NULL)
         boot_death_text(death, how, bytes);
-    pthread_mutex_unlock(&watch->boot->lock);
+    boot_unlock(watch->boot);
     return rank;
 }
 
 int comm_watch_lost_member(const comm_watch_t *watch)
 {
     comm_boot_t *boot = watch->boot;
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     int lost =
         boot_first_death(boot, boot->members, boot->members_n) != NULL || boot->view_epoch > boot->epoch;
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
     return lost;
 }
 
@@ -354,9 +355,9 @@ void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, co
         snprintf(why, sizeof(why), "%s", text); /* the text has the rank already */
     else
         snprintf(why, sizeof(why), "%s: %s", me, text != NULL ? text : "no reason given");
-    pthread_mutex_lock(&watch->boot->lock);
+    boot_lock(watch->boot);
     boot_note_abort(watch->boot, id, status, why, NULL);
-    pthread_mutex_unlock(&watch->boot->lock);
+    boot_unlock(watch->boot);
     pthread_mutex_lock(&watch->start_lock);
     int running = watch->running;
     pthread_mutex_unlock(&watch->start_lock);
@@ -369,21 +370,21 @@ void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, co
 gyre_status_t comm_watch_aborted(const comm_watch_t *watch, uint64_t id, char *text, size_t bytes)
 {
     gyre_status_t st = GYRE_OK;
-    pthread_mutex_lock(&watch->boot->lock);
+    boot_lock(watch->boot);
     const boot_abort_t *abort = boot_abort_of(watch->boot, id);
     if (abort != NULL) {
         st = abort->status;
         if (text != NULL)
             snprintf(text, bytes, "%s", abort->text);
     }
-    pthread_mutex_unlock(&watch->boot->lock);
+    boot_unlock(watch->boot);
     return st;
 }
 
 void comm_watch_forget(comm_watch_t *watch, uint64_t id)
 {
     comm_boot_t *boot = watch->boot;
-    pthread_mutex_lock(&boot->lock);
+    boot_lock(boot);
     for (int i = 0; i < boot->aborts_n; i++)
         if (boot->aborts[i].id == id) {
             memmove(boot->aborts + i, boot->aborts + i + 1,
@@ -391,7 +392,7 @@ void comm_watch_forget(comm_watch_t *watch, uint64_t id)
             boot->aborts_n--;
             break;
         }
-    pthread_mutex_unlock(&boot->lock);
+    boot_unlock(boot);
 }
 
 gyre_status_t comm_watch_offer(comm_watch_t *watch, uint64_t key, int fd)

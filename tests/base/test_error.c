@@ -112,6 +112,54 @@ static void levels_and_rank(void **state)
     assert_int_equal(base_log_rank(), -1);
 }
 
+/* A pipe that nobody reads and that takes no more. Returns its reading end; stderr is its other end until
+ * restore_stderr. */
+static int block_stderr(int *saved)
+{
+    static const char waste[4096];
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    *saved = dup(STDERR_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK);
+    while (write(STDERR_FILENO, waste, sizeof(waste)) > 0)
+        ;
+    fcntl(STDERR_FILENO, F_SETFL, 0);
+    return ends[0];
+}
+
+static void restore_stderr(int end, int saved)
+{
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(end);
+}
+
+/* A thread in a hurry loses lines rather than wait, and the next line that finds room says how many. */
+static void hurried_lines_do_not_wait(void **state)
+{
+    (void)state;
+    static char text[1 << 17];
+    int saved, end = block_stderr(&saved);
+    base_log_hurry(1);
+    log_warning("one");
+    gyre_fail(GYRE_ERR_IO, "two");
+    const int kept = strcmp(gyre_last_error(), "two") == 0;
+    const int flags = fcntl(STDERR_FILENO, F_GETFL);
+    ssize_t drained = read(end, text, sizeof(text));
+    log_warning("three");
+    base_log_hurry(-1);
+    log_warning("four");
+    const ssize_t n = read(end, text, sizeof(text) - 1);
+    restore_stderr(end, saved);
+    assert_true(kept && drained > 0 && n > 0);
+    assert_int_equal(flags & O_NONBLOCK, 0); /* of the descriptor that others share */
+    text[n] = '\0';
+    assert_string_equal(text, "gyre: warning: 2 lines are missing here: stderr was full\n"
+                              "gyre: warning: three\ngyre: warning: four\n");
+}
+
 static void *another(void *seen)
 {
     *(int *)seen = gyre_last_error()[0] == '\0';
@@ -163,10 +211,15 @@ static void lines_stay_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(records_and_logs), cmocka_unit_test(quiet),
-        cmocka_unit_test(with_errno),       cmocka_unit_test(quotes_itself),
-        cmocka_unit_test(long_text_is_cut), cmocka_unit_test(one_line_without_control_characters),
-        cmocka_unit_test(levels_and_rank),  cmocka_unit_test(threads_have_their_own),
+        cmocka_unit_test(records_and_logs),
+        cmocka_unit_test(quiet),
+        cmocka_unit_test(with_errno),
+        cmocka_unit_test(quotes_itself),
+        cmocka_unit_test(long_text_is_cut),
+        cmocka_unit_test(one_line_without_control_characters),
+        cmocka_unit_test(levels_and_rank),
+        cmocka_unit_test(hurried_lines_do_not_wait),
+        cmocka_unit_test(threads_have_their_own),
         cmocka_unit_test(lines_stay_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

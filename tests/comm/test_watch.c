@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_watch.c: deaths, aborts and goodbyes reach all ranks; idleness is free. */
-/* takes: 9 */
+/* takes: 11 */
 #include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/boot/tree.h"
 #include "tests/support/boot_job.h"
@@ -145,6 +147,58 @@ static void leaving_after_an_error(void **state)
     int codes[5];
     assert_int_equal(boot_job_processes(5, 1, erring_body, NULL, codes, 20.0), 1);
     assert_true(WIFSIGNALED(codes[1]) && WTERMSIG(codes[1]) == SIGKILL);
+}
+
+/* ---- a rank whose stderr nobody reads ------------------------------------------------------------------ */
+
+static void clog_stderr(void)
+{
+    static const char waste[4096];
+    int ends[2];
+    if (pipe(ends) != 0 || dup2(ends[1], STDERR_FILENO) < 0)
+        _exit(90);
+    fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK);
+    while (write(STDERR_FILENO, waste, sizeof(waste)) > 0)
+        ;
+    fcntl(STDERR_FILENO, F_SETFL, 0);
+}
+
+/* Rank 2, alone next to rank 3, logs its death into a full pipe. The news passes all the same, rank 2 still
+ * beats, and what it says itself is heard. */
+static int clogged_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    (void)arg;
+    int all[4] = {0, 1, 2, 3}, others[3] = {0, 1, 2}, rank = comm_boot_rank(boot);
+    base_time_t until = SOON;
+    const _Atomic uint32_t *trouble = comm_watch_trouble(watch);
+    if (rank == 2) {
+        clog_stderr();
+        base_log_set_level(BASE_LOG_INFO);
+    }
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    if (rank == 3)
+        kill(getpid(), SIGKILL);
+    RANK_CHECK(troubled(trouble, 0, 2.0));
+    RANK_CHECK(comm_watch_dead(watch, all, 4, NULL, 0) == 3);
+    nap(1500); /* three times what counts as silence */
+    RANK_CHECK(comm_watch_dead(watch, others, 3, NULL, 0) == -1);
+    if (rank == 2)
+        comm_watch_abort(watch, 77, GYRE_ERR_ABORTED, "said under the lock");
+    while (comm_watch_aborted(watch, 77, NULL, 0) == GYRE_OK && base_poll_ms(until) != 0)
+        nap(1);
+    RANK_CHECK(comm_watch_aborted(watch, 77, NULL, 0) == GYRE_ERR_ABORTED);
+    nap(200); /* no rank leaves before all have looked */
+    return 0;
+}
+
+static void a_full_stderr_delays_no_news(void **state)
+{
+    (void)state;
+    int codes[4];
+    base_settings_set(SET_HEARTBEAT, "0.5", "test");
+    assert_int_equal(boot_job_processes(4, 1, clogged_body, NULL, codes, 20.0), 1);
+    assert_true(WIFSIGNALED(codes[3]) && WTERMSIG(codes[3]) == SIGKILL);
+    base_settings_set(SET_HEARTBEAT, NULL, "test");
 }
 
 /* ---- heartbeats -------------------------------------------------------------------------------------- */
@@ -371,6 +425,7 @@ int main(void)
         cmocka_unit_test(each_rank_dies),
         cmocka_unit_test(goodbye_is_not_death),
         cmocka_unit_test(leaving_after_an_error),
+        cmocka_unit_test(a_full_stderr_delays_no_news),
         cmocka_unit_test(a_stopped_rank_is_dead),
         cmocka_unit_test(a_paused_job_goes_on),
         cmocka_unit_test(abort_reaches_all),

@@ -10,7 +10,7 @@
 #include "comm/link.h"
 #include "tests/support/ranks.h"
 
-static int echo(ranks_t *self)
+static inline int echo(ranks_t *self)
 {
     comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
     unsigned char *buf = malloc(RANKS_ECHO_BYTES);
@@ -21,7 +21,7 @@ static int echo(ranks_t *self)
     return 0;
 }
 
-static void over_tcp(int rank)
+static inline void over_tcp(int rank)
 {
     (void)rank;
     setenv("UCX_TLS", "tcp,self", 1);
@@ -30,7 +30,7 @@ static void over_tcp(int rank)
 }
 
 /* Two ranks, over TCP whatever else the host has. */
-static int fork_over_tcp(double seconds, ranks_body_t body, void *arg)
+static inline int fork_over_tcp(double seconds, ranks_body_t body, void *arg)
 {
     int failed;
 
@@ -42,7 +42,7 @@ static int fork_over_tcp(double seconds, ranks_body_t body, void *arg)
 
 /* Ranks on hosts of their own; without the transport's name they would use verbs where there is an RDMA
  * device. 0: done. */
-static int choose_ucx(void)
+static inline int choose_ucx(void)
 {
     if (base_settings_set(SET_HOST_RANKS, "1", "test") != GYRE_OK ||
         base_settings_set(SET_TRANSPORT, "ucx", "test") != GYRE_OK)
