@@ -3,7 +3,6 @@
 #include "collectives/run/communicator.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -77,10 +76,10 @@ static void world_leave(comm_world_t *world, int graceful)
 
 /* exit() without gyre_finalize: the others hear that, rather than of a connection that closed. Children of
  * fork keep quiet. A destructor runs after the handlers of atexit and the destructors of C++ objects, which
- * may still call gyre_finalize. Another thread may be in gyre_finalize now: its end is waited for, but not
- * long, since exit may have been called in the middle of it. Threads that still use a communicator stop here,
- * as the destructors of UCX come next. */
-__attribute__((destructor)) static void at_exit(void)
+ * may still call gyre_finalize; 101: after other destructors of the program. Another thread may be in
+ * gyre_finalize now: its end is waited for, but not long, since exit may have been called in the middle of
+ * it. */
+__attribute__((destructor(101))) static void at_exit(void)
 {
     struct timespec until;
     if (process.pid != getpid())
@@ -89,14 +88,8 @@ __attribute__((destructor)) static void at_exit(void)
     until.tv_sec += 1;
     if (pthread_mutex_timedlock(&process.lock, &until) != 0)
         return;
-    if (process.joined) {
+    if (process.joined)
         comm_boot_ending(process.world.boot, "it ended (exit) without gyre_finalize");
-        const base_time_t deadline = base_deadline(0.5);
-        gyre_comm_t *comm;
-        for (int i = 0; (comm = coll_handle_find(&process.world, i)); i++)
-            while (!coll_try_drive(comm) && base_now() < deadline)
-                sched_yield();
-    }
     pthread_mutex_unlock(&process.lock);
 }
 
