@@ -290,10 +290,11 @@ $(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_LIB_STAMP)
 	@echo "  NVCC  $<"
 	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
+# nodelete: its threads go on after a dlclose
 $(LIB_SO): $(CORE_OBJ) libgyre.map
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) -shared -Wl,-soname,libgyre.so.$(SOVERSION) -Wl,--version-script=libgyre.map -Wl,-z,defs \
+	$(Q)$(CC) -shared -Wl,-soname,libgyre.so.$(SOVERSION) -Wl,-z,nodelete -Wl,--version-script=libgyre.map -Wl,-z,defs \
 	    $(ALL_CFLAGS) $(LDFLAGS) $(CORE_OBJ) $(LIBS) -o $@
 	$(Q)ln -sf libgyre.so.$(SOVERSION) $(B)/lib/libgyre.so
 

@@ -151,3 +151,16 @@ gyre_status_t base_file_read(int fd, const char *path, void *to, size_t bytes, u
     }
     return GYRE_OK;
 }
+
+void base_file_fill_standard(void)
+{
+    const int saved = errno;
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0)
+            continue;
+        const int made = open("/dev/null", O_RDWR); /* the lowest that is free; -1: none will be made then */
+        if (made > 2)
+            close(made); /* another thread was faster */
+    }
+    errno = saved;
+}

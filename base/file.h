@@ -31,6 +31,10 @@ gyre_status_t base_file_commit(base_file_t *file);
 /* Leaves the old file as it was. Keeps errno. */
 void base_file_abandon(base_file_t *file);
 
+/* Opens those of the descriptors 0, 1 and 2 that are closed on /dev/null. Else one that is made next could
+ * be one of these, and get what the program prints. */
+void base_file_fill_standard(void);
+
 /* Bytes at, at + 1, ... of what `fd` has open; `path` is for messages. IO; FORMAT: it ends before. */
 gyre_status_t base_file_read(int fd, const char *path, void *to, size_t bytes, uint64_t at);
 

@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
@@ -22,8 +24,7 @@
 static struct {
     pthread_mutex_t lock;
     int joined;
-    pid_t pid; /* that joined: a child of fork has not */
-    int exits; /* at_exit is registered */
+    _Atomic pid_t pid; /* that joined: a child of fork has not */
     comm_world_t world;
     double timeout_s;
     int threaded;
@@ -74,11 +75,22 @@ static void world_leave(comm_world_t *world, int graceful)
 }
 
 /* exit() without gyre_finalize: the others hear that, rather than of a connection that closed. Children of
- * fork keep quiet. */
-static void at_exit(void)
+ * fork keep quiet. A destructor runs after the handlers of atexit and the destructors of C++ objects, which
+ * may still call gyre_finalize; 101: after other destructors of the program. Another thread may be in
+ * gyre_finalize now: its end is waited for, but not long, since exit may have been called in the middle of
+ * it. */
+__attribute__((destructor(101))) static void at_exit(void)
 {
-    if (process.joined && process.pid == getpid())
+    struct timespec until;
+    if (process.pid != getpid())
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    if (pthread_mutex_timedlock(&process.lock, &until) != 0)
+        return;
+    if (process.joined)
         comm_boot_ending(process.world.boot, "it ended (exit) without gyre_finalize");
+    pthread_mutex_unlock(&process.lock);
 }
 
 static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who, base_time_t deadline)
@@ -184,6 +196,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
                        "gyre_init: config.reserved is %d; start from GYRE_CONFIG_INITIALIZER", c.reserved);
     if (st == GYRE_OK)
         st = base_settings_load();
+    base_file_fill_standard();
     if (st != GYRE_OK)
         return st;
     const int newcomer = *base_setting_string(SET_JOIN) != '\0';
@@ -235,8 +248,6 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
     process.joined = 1;
     process.pid = getpid();
-    if (!process.exits) /* once: handlers cannot be taken back */
-        process.exits = atexit(at_exit) == 0;
     *out = comm;
     return GYRE_OK;
 }

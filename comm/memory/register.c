@@ -19,6 +19,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "comm/memory/window.h"
 
@@ -151,6 +152,7 @@ static gyre_status_t share_pages(unsigned char *pages, size_t bytes, int *fd, me
     gyre_status_t status;
     unsigned char *copy;
 
+    base_file_fill_standard();
     *fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return no_memory("register", bytes);

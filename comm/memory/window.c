@@ -26,6 +26,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/thread/futex.h"
 #include "base/log.h"
 #include "comm/memory/window.h"
@@ -43,9 +44,8 @@ typedef struct window {
     int held;    /* 1: comm_mem_hold */
     int arena;   /* 1: shared by small allocations */
     int used;    /* arena: allocations alive */
-    pid_t
-        /* arena: a child of fork has it, too, and must not take from it what its maker gives to others */
-        maker;
+    /* A child of fork has it mapped, too: it only unmaps it, and takes nothing from an arena. */
+    pid_t maker;
     /* arena: pages of the allocation that begins at a page; 0: none begins here */
     uint16_t runs[ARENA_PAGES];
     uint8_t taken[ARENA_PAGES]; /* arena: 1 where an allocation lies */
@@ -254,6 +254,7 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
     window->arena = arena;
     window->maker = getpid();
     window->id = ++mem.last_id;
+    base_file_fill_standard();
     window->fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (window->fd < 0) {
         status = fail_memfd(bytes, errno);
@@ -301,17 +302,21 @@ static void window_destroy(window_t *window)
     mem_control_t *control = window->control;
     window_t **link = &mem.windows;
 
-    if (window->held)
+    const int mine = window->maker == getpid();
+
+    if (window->held && mine)
         mem.gone(window->id);
     while (*link != window)
         link = &(*link)->next;
     *link = window->next;
     ranges_remove(window);
-    for (int i = 0; i < mem.watch_count; i++)
+    for (int i = 0; mine && i < mem.watch_count; i++)
         comm_watch_withdraw(mem.watches[i], window->id);
-    atomic_store_explicit(&control->closed, 1, memory_order_release);
+    if (mine)
+        atomic_store_explicit(&control->closed, 1, memory_order_release);
     /* Peers may map it until they look at `closed`; the memory itself goes back now. */
-    if (fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
+    if (mine &&
+        fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
         log_debug("window %llu: its memory goes back only when peers unmap it",
                   (unsigned long long)window->id);
     if (window->adopted)
@@ -391,9 +396,11 @@ static gyre_status_t arena_free(window_t *arena, const void *ptr)
     pages = arena->runs[page];
     arena->runs[page] = 0;
     memset(arena->taken + page, 0, pages);
-    give_back(arena, offset, pages * mem_page()); /* so the next owner finds zeros */
+    if (arena->maker == getpid())
+        give_back(arena, offset, pages * mem_page()); /* so the next owner finds zeros */
     arena->used--;
-    if (arena->used == 0 && empty_arenas() > 1) /* one stays, for programs that allocate and free in turn */
+    if (arena->used == 0 && arena->maker == getpid() &&
+        empty_arenas() > 1) /* one stays, for programs that allocate and free in turn */
         window_destroy(arena);
     return GYRE_OK;
 }
@@ -455,6 +462,7 @@ gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t 
     window->fd = fd;
     window->control = control;
     window->adopted = 1;
+    window->maker = getpid();
     pthread_mutex_lock(&mem.lock);
     status = ranges_reserve();
     window->id = ++mem.last_id;

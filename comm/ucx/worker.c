@@ -35,6 +35,16 @@ static struct {
     ucx_silences_t silences;
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
 
+/* exit() while other threads use UCX: they stop at the lock, since UCX's own destructors come next. Not for
+ * long where exit was called in the middle of UCX. See at_exit in collectives/api/join.c. */
+__attribute__((destructor(101))) static void stop_at_exit(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    (void)pthread_mutex_timedlock(&ucx.lock, &until);
+}
+
 void ucx_lock(void)
 {
     pthread_mutex_lock(&ucx.lock);
