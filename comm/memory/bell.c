@@ -42,7 +42,7 @@ int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
      * So a ringer that takes this announcement back changes the word after this load, and the futex wait
      * returns at once. That also holds for a message that was seen long ago. If we read the word after the
      * announcement, we could load the new value and sleep unannounced. acquire: the loads and stores below
-     * stay behind it. */
+     * come after it. */
     *word = atomic_load_explicit(&bell->bell, memory_order_acquire);
     /* The last announcement stands: its fence has made it visible to all. If a ringer takes it back just now,
      * it changes the word later than we read it. The fence is worth avoiding: it interrupts every rank of the

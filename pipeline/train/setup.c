@@ -436,7 +436,7 @@ gyre_status_t train_resume_run(train_run_t *run)
 gyre_status_t train_open_saver(train_run_t *run)
 {
     const train_parts_t parts = train_parts_of(run);
-    return train_save_open(&parts, run->next, &run->saver);
+    return train_save_open(&parts, run->next, run->id, &run->saver);
 }
 
 /* Rank 0 writes --save. */

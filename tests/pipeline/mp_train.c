@@ -36,6 +36,7 @@ typedef struct {
     model_config_t shape;
     optim_batch_t batch;
     size_t step;
+    int last; /* this is the last rank */
     const char *folder;
     json_t *steps;
 
@@ -69,6 +70,13 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
             out->targets[t - 1] = token;
     }
     return GYRE_OK;
+}
+
+/* One bit by the last rank, and another by all. */
+static unsigned last_rank_asks(void *user)
+{
+    const job_t *job = user;
+    return job->last ? 5 : 1;
 }
 
 /* ---- the reference ------------------------------------------------------------------------------------- */
@@ -311,10 +319,15 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
         CHECK(strstr(gyre_last_error(), "does not divide evenly: take --grad-sequences") != NULL);
     }
     double loss = 0.0, each[EVALUATED];
-    CHECK(pipe_train_evaluate(train, fetch, job, EVALUATED, &loss) == GYRE_OK);
+    unsigned asked = 9;
+    job->last = rank + 1 == gyre_comm_size(world);
+    CHECK(pipe_train_evaluate(train, fetch, job, EVALUATED, NULL, &asked, &loss) == GYRE_OK);
     for (size_t i = 0; i < EVALUATED; i++)
         leaf(job, i, 1, each + i, NULL);
-    CHECK(loss == optim_tree_sum(each, EVALUATED, 1) / EVALUATED);
+    CHECK(asked == 0 && loss == optim_tree_sum(each, EVALUATED, 1) / EVALUATED);
+    size_t many = 64 * pipe_train_layout(train)->dp + 1; /* not all at once */
+    CHECK(pipe_train_evaluate(train, fetch, job, many, last_rank_asks, &asked, &loss) == GYRE_OK);
+    CHECK(asked == 5 && isnan(loss)); /* on all ranks */
     if (job->folder)
         dump_end(job);
     pipe_train_destroy(train);

@@ -59,12 +59,13 @@ gyre_status_t train_resume_from_owner(const train_parts_t *parts, const optim_sn
                                       int owner);
 
 /* Makes what writes checkpoints of this run, which goes on behind `step`. Collective; ranks may fail alone.
- * INVALID: this rank does not see the folder of rank 0, and has something to write. *saver: NULL where
- * there is nothing to write. */
-gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_saver_t **saver);
+ * INVALID: this rank does not see the folder of rank 0, and has something to write. id: the name under which
+ * all write. *saver: NULL where there is nothing to write. */
+gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, char id[OPTIM_SNAPSHOT_ID],
+                              optim_saver_t **saver);
 /* A checkpoint of this state, begun by all ranks or, if one before is not written after `patience` seconds,
  * by none. What goes wrong with it is told and stops nothing. Collective: an error is one of the
- * communicator. *saved: IN_PROGRESS: left out. */
+ * communicator. *saved: IN_PROGRESS: left out, on all ranks. */
 gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                               int first_sync, double patience, gyre_status_t *saved);
 /* Rank 0, when the others are lost: the same without them, if it holds all of the model. 1: it is begun. */
