@@ -42,10 +42,10 @@ pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch);
  * before it changes anything. */
 typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t *out);
 
-/* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),
- * NO_MEMORY, errors of the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
-gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
-/* The same in three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before
+/* Makes it over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),
+ * NO_MEMORY, errors of the communicator. Weights are not initialised: optim_zero_init or a checkpoint.
+ *
+ * In three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before
  * any waits for it: the groups, which is collective; all that is local; the rest, which is collective.
  * Between them pipe_train_destroy is all that may be called; strings in `config` must last until the
  * second is done. */

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "model/formats/hf.h"
 #include "model/random.h"
+#include "tests/support/weights.h"
 
 static char folder[] = "/tmp/gyre-hf-XXXXXX";
 
@@ -81,7 +82,7 @@ static void there_and_back(void **state)
             float *flat = make(&families[f].config, &params);
             assert_string_equal(model_family_name(model_config_family(&params->config)),
                                 model_family_name(families[f].family));
-            assert_int_equal(model_hf_save(folder, params, flat, MODEL_HF_F32, shard), GYRE_OK);
+            assert_int_equal(save_hf(folder, params, flat, MODEL_HF_F32, shard), GYRE_OK);
             char path[256];
             path_of(path, "model.safetensors.index.json");
             assert_int_equal(access(path, F_OK) == 0, shard > 0);
@@ -125,7 +126,7 @@ static void sixteen_bits(void **state)
     float *flat = make(&families[4].config, &params), *back = calloc(params->total, sizeof *back);
     assert_non_null(back);
     for (int type = MODEL_HF_BF16; type <= MODEL_HF_F16; type++) {
-        assert_int_equal(model_hf_save(folder, params, flat, (model_hf_type_t)type, 0), GYRE_OK);
+        assert_int_equal(save_hf(folder, params, flat, (model_hf_type_t)type, 0), GYRE_OK);
         assert_int_equal(model_hf_load(folder, params, back), GYRE_OK);
         float step = type == MODEL_HF_BF16 ? 0x1p-8f : 0x1p-11f;
         int exact = 0;

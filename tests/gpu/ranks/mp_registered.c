@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/settings/settings.h"
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 #include "tests/gpu/ranks/mp_gpu.h"
 #include "tests/gpu/values.h"
 
