@@ -402,7 +402,7 @@ void pipe_train_leave(pipe_train_t *train)
         return;
     if (train->zero)
         optim_zero_leave(train->zero);
-    (void)pipe_gpu_finish(train->gpu); /* what went wrong there has been told, and nobody goes on */
+    (void)pipe_gpu_finish(train->gpu); /* what went wrong there is logged, and nobody goes on */
     pipe_links_leave(train->links);
     destroy_group(&train->tied);
     destroy_group(&train->pp);

@@ -41,7 +41,7 @@ static void take_notes(const train_run_t *run, double longest_step, pipe_train_s
     step->note[1] = part < 1.0 ? part : 1.0;
 }
 
-/* An error that all ranks come to by themselves, since all know the same: rank 0 tells it. */
+/* An error that all ranks come to by themselves, since all know the same: rank 0 logs it. */
 #define DIVERGED(run, ...)                                                          \
     ((run)->agreed = 1, (run)->rank == 0 ? gyre_fail(GYRE_ERR_INVALID, __VA_ARGS__) \
                                          : gyre_fail_quiet(GYRE_ERR_INVALID, __VA_ARGS__))
@@ -151,7 +151,7 @@ gyre_status_t train_save(train_run_t *run, double patience)
     return status;
 }
 
-/* Behind an update: validation, record, checkpoint. */
+/* After an update: validation, record, checkpoint. */
 static gyre_status_t settle(train_run_t *run, train_step_t *step, int stop)
 {
     const train_config_t *options = run->options;
@@ -208,7 +208,7 @@ gyre_status_t train_conclude(train_run_t *run)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-/* The others are lost, but what rank 0 holds may be whole: the state behind the last step that is in the
+/* The others are lost, but what rank 0 holds may be whole: the state after the last step that is in the
  * record. It becomes a checkpoint, so that no step is made twice. Weights that differ between ranks
  * (MISMATCH) do not, nor does a run that ends by its own fault. */
 static void save_what_is_left(train_run_t *run, gyre_status_t status)

@@ -15,7 +15,7 @@ static volatile sig_atomic_t interrupted;
 static void on_signal(int number)
 {
     (void)number;
-    interrupted = 1; /* the run ends behind the present step; a second signal kills */
+    interrupted = 1; /* the run ends after the present step; a second signal kills */
 }
 
 static void watch_signals(void)
