@@ -1,5 +1,5 @@
-/* pipeline/plan/choices.c: lists of words and their values.
- * SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/plan/choices.c: lists of words and their values. */
 #include "pipeline/plan/choices.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* pipeline/plan/choices.h: the words that stand for choices in recipes, flags and config files, each list once.
- * SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/plan/choices.h: the words that stand for choices in recipes, flags and config files, each list
+ * once. */
 #ifndef PIPELINE_PLAN_CHOICES_H
 #define PIPELINE_PLAN_CHOICES_H
 
