@@ -76,31 +76,6 @@ gyre_status_t base_cuda_pinned_free(int index, void *ptr)
     return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaFreeHost(%p)", ptr);
 }
 
-gyre_status_t base_cuda_pin(int index, void *ptr, size_t bytes)
-{
-    int before;
-    gyre_status_t status = base_cuda_enter(index, &before);
-    if (status != GYRE_OK)
-        return status;
-    cudaError_t rc = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (rc == cudaErrorHostMemoryAlreadyRegistered) {
-        cudaGetLastError();
-        status = gyre_fail(GYRE_ERR_INVALID,
-                           "CUDA device %d: cudaHostRegister(%p, %zu bytes): the memory is pinned already",
-                           index, ptr, bytes);
-    } else if (rc != cudaSuccess) {
-        status = base_cuda_failed(rc, index, "cudaHostRegister(%p, %zu bytes)", ptr, bytes);
-    }
-    base_cuda_leave(index, before);
-    return status;
-}
-
-gyre_status_t base_cuda_unpin(int index, void *ptr)
-{
-    cudaError_t rc = cudaHostUnregister(ptr);
-    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaHostUnregister(%p)", ptr);
-}
-
 gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes)
 {
     int index = 0, before;

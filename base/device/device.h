@@ -55,10 +55,6 @@ gyre_status_t base_device_driver(const char *name, void **function);
  * BASE_HOST ordinary memory. */
 gyre_status_t base_pinned_alloc(base_device_t device, size_t bytes, void **ptr);
 gyre_status_t base_pinned_free(base_device_t device, void *ptr);
-/* The same for memory that is there already; it must be given back before it is freed. INVALID: pinned
- * before. */
-gyre_status_t base_pin(base_device_t device, void *ptr, size_t bytes);
-gyre_status_t base_unpin(base_device_t device, void *ptr);
 
 gyre_status_t base_stream_create(base_device_t device, base_stream_t **stream);
 /* Urgent: where streams compete for the device, work of this one goes first. */

@@ -170,20 +170,6 @@ gyre_status_t base_pinned_free(base_device_t device, void *ptr)
     return status == GYRE_OK ? base_cuda_pinned_free(device.index, ptr) : status;
 }
 
-gyre_status_t base_pin(base_device_t device, void *ptr, size_t bytes)
-{
-    gyre_status_t status = check(device, "pin");
-    if (status == GYRE_OK && (ptr == NULL || bytes == 0))
-        status = gyre_fail(GYRE_ERR_INVALID, "pin of %zu bytes at %p: the range is empty", bytes, ptr);
-    return status == GYRE_OK && device.kind == BASE_CUDA ? base_cuda_pin(device.index, ptr, bytes) : status;
-}
-
-gyre_status_t base_unpin(base_device_t device, void *ptr)
-{
-    gyre_status_t status = check(device, "unpin");
-    return status == GYRE_OK && device.kind == BASE_CUDA ? base_cuda_unpin(device.index, ptr) : status;
-}
-
 typedef enum { STREAM_PLAIN, STREAM_URGENT, STREAM_WRAPPED } stream_kind_t;
 
 static gyre_status_t make_stream(base_device_t device, stream_kind_t kind, void *native,

@@ -163,13 +163,6 @@ const char *optim_memory_name(optim_memory_t kind)
     return (size_t)kind < OPTIM_MEMORY_KINDS ? name[kind] : "unknown";
 }
 
-const char *optim_traffic_name(optim_traffic_t kind)
-{
-    static const char *const name[OPTIM_TRAFFIC_KINDS] = {"all_reduce", "reduce_scatter", "all_gather",
-                                                          "gather", "tied"};
-    return (size_t)kind < OPTIM_TRAFFIC_KINDS ? name[kind] : "unknown";
-}
-
 static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KINDS])
 {
     const optim_zero_config_t *c = &plan->config;

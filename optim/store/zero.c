@@ -259,21 +259,6 @@ gyre_status_t optim_zero_join(optim_zero_t *zero)
     return status == GYRE_OK && zero->device ? prepare_device(zero) : status;
 }
 
-gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
-                                const optim_zero_config_t *config, optim_zero_t **out)
-{
-    optim_zero_t *zero;
-    gyre_status_t status = optim_zero_make(local, groups, config, &zero);
-    if (status != GYRE_OK)
-        return status;
-    if ((status = optim_zero_join(zero)) != GYRE_OK) {
-        optim_zero_destroy(zero);
-        return status;
-    }
-    *out = zero;
-    return GYRE_OK;
-}
-
 void optim_zero_abort(optim_zero_t *zero, const char *reason)
 {
     if (zero->groups.dp)

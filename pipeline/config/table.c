@@ -18,7 +18,7 @@ const char *const train_group_names[TRAIN_GROUPS] = {
     [TRAIN_OUTPUT] = "Output",
 };
 
-/* ---- words of choices; those that recipes have, too, are in pipeline/plan/words.c ---- */
+/* ---- words of choices; those that recipes have, too, are in pipeline/plan/choices.c ---- */
 
 static const pipe_word_t scale_words[] = {{"full", TRAIN_SCALE_FULL}, {"tiny", TRAIN_SCALE_TINY}, {NULL, 0}};
 static const pipe_word_t format_words[] = {{"auto", MODEL_TOKENS_AUTO},

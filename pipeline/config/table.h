@@ -5,7 +5,7 @@
 #define PIPELINE_CONFIG_TABLE_H
 
 #include "pipeline/config/config.h"
-#include "pipeline/plan/words.h"
+#include "pipeline/plan/choices.h"
 
 typedef enum {
     TRAIN_TEXT,   /* char *; "" is refused */

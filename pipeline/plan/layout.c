@@ -57,11 +57,6 @@ pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank)
         .tp = rank % layout->tp, .dp = rank / layout->tp % layout->dp, .pp = rank / layout->tp / layout->dp};
 }
 
-size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place)
-{
-    return (place.pp * layout->dp + place.dp) * layout->tp + place.tp;
-}
-
 size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp)
 {
     size_t first, share;

@@ -67,7 +67,6 @@ typedef struct {
     size_t tp, pp, dp;
 } pipe_place_t;
 pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank);
-size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place);
 
 /* Stages 0 .. pp * chunks - 1 (pipe_stage_of says where they lie) carry the layers in order; the first ones
  * have one more where they do not divide. The embedding belongs to stage 0, final norm and head to the last.

@@ -25,7 +25,7 @@ enum { LOSSES = 1024 };
  * two of a core. */
 #define EVALUATED_FLOPS 1e11
 
-/* What travels behind the losses: rank 0's notes, numbers of ranks (that could not read, that ask for
+/* What follows the losses in a message: rank 0's notes, numbers of ranks (that could not read, that ask for
  * something), and what became of the choices of experts. Balance losses are added up as multiples of 2^-40 in
  * two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
 enum {
@@ -45,7 +45,7 @@ typedef struct {
     void *user;
     double *loss;       /* [sequences], by index; the head's rank of tensor rank 0 fills in its own */
     size_t first, step; /* index of local sequence i is first + i * step */
-    size_t count;       /* local sequences; those behind are idle, so that all columns run one schedule */
+    size_t count;       /* local sequences; those after them are idle, so that all columns run one schedule */
     size_t micro;       /* sequences of a micro-batch */
     uint64_t number;    /* of the training step */
     float scale;

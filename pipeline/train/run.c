@@ -17,7 +17,7 @@
 #define UNSOUND_STEPS 20
 /* How long ranks that wait for checkpoints do not hear of one another, at most. */
 #define AWAIT_S 1.0
-/* In this time what a thread was told to write is seen by other ranks. */
+/* After this time other ranks see what a thread was asked to write. */
 #define BEGUN_S 2.0
 
 /* ---- steps --------------------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static void take_notes(train_run_t *run, double longest_step, pipe_train_step_t 
     step->note[1] = part < 1.0 ? part : 1.0;
 }
 
-/* An error that all ranks come to by themselves, since all know the same: rank 0 tells it. */
+/* An error that all ranks come to by themselves, since all know the same: rank 0 logs it. */
 #define DIVERGED(run, ...)                                                          \
     ((run)->agreed = 1, (run)->rank == 0 ? gyre_fail(GYRE_ERR_INVALID, __VA_ARGS__) \
                                          : gyre_fail_quiet(GYRE_ERR_INVALID, __VA_ARGS__))
@@ -243,7 +243,7 @@ static gyre_status_t save_step(train_run_t *run, int stop)
     return status == GYRE_OK && run->stopped ? train_await(run) : status;
 }
 
-/* Behind an update: validation, record, checkpoint. After a signal the checkpoint comes first: who sends one
+/* After an update: validation, record, checkpoint. After a signal the checkpoint comes first: who sends one
  * kills in half a minute. */
 static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
 {
@@ -303,7 +303,7 @@ gyre_status_t train_conclude(train_run_t *run)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-/* The others are lost, but what rank 0 holds may be whole: the state behind the last step that is in the
+/* The others are lost, but what rank 0 holds may be whole: the state after the last step that is in the
  * record. It becomes a checkpoint, so that no step is made twice. Weights that differ between ranks
  * (MISMATCH) do not, nor does a run that ends by its own fault. */
 static void save_what_is_left(train_run_t *run, gyre_status_t status)

@@ -45,7 +45,7 @@ typedef struct {
     optim_ramp_t ramp;     /* how its size follows from that */
     optim_ramp_at_t ramp_at;
     uint64_t before_next; /* sequences of the steps before it */
-    double progress;      /* part of the time limit that is gone, as rank 0 told it last */
+    double progress;      /* part of the time limit that is gone, as rank 0 sent it last */
     base_time_t start;    /* of this process's part of training */
     double before;        /* seconds of training of the processes before it */
     int made_checkpoints; /* rank 0: their folder was not there before */
@@ -127,7 +127,7 @@ void train_ramp_tell(const optim_ramp_t *ramp, const optim_batch_t *batch, size_
  * changes nothing but run->agreed. */
 gyre_status_t train_compare_ranks(train_run_t *run);
 
-/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; behind
+/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; after
  * model_data_prepare. INVALID, NO_MEMORY. */
 gyre_status_t train_objective_choose(train_run_t *run);
 /* Sequences of a step and of the validation set, as pipe_fetch_fn; user is the run. */

@@ -45,7 +45,7 @@ static size_t draw(const float *logits, size_t vocab, const model_sample_t *how,
         if (left < 0.0)
             return i;
     }
-    return best; /* rounding left a sliver behind the last token */
+    return best; /* rounding left a sliver after the last token */
 }
 
 /* The window of a model that fills blanks: the text up to *begin, as much as there is room for, [gMASK],
@@ -75,7 +75,7 @@ static size_t lay_out_text(size_t seq, const model_token_t *tokens, size_t lengt
 }
 
 /* All tokens of `count` more, each from the logits of the position before it. The stage's layers work on
- * config.seq positions always; those behind the last token cannot be seen from it. scratch: [2, vocab]. */
+ * config.seq positions always; those after the last token cannot be seen from it. scratch: [2, vocab]. */
 static gyre_status_t grow(model_stage_t_f32 *stage, const model_config_t *config, const model_sample_t *how,
                           model_token_t *tokens, size_t *length, size_t count, model_token_t *window,
                           float *scratch)

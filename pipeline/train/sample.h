@@ -11,7 +11,7 @@ typedef struct {
     double temperature; /* > 0; 0: always the likeliest token */
     size_t top_k;       /* only the k likeliest tokens; 0: all */
     uint64_t seed;
-    /* of a model that was trained on blanks: what it says stands for one [gMASK] behind the prompt; NULL: it
+    /* of a model that was trained on blanks: what it says stands for one [gMASK] after the prompt; NULL: it
      * goes on token by token */
     const model_infill_ids_t *infill;
 } model_sample_t;

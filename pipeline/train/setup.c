@@ -221,7 +221,7 @@ static gyre_status_t check_activations(const train_config_t *o)
     return GYRE_OK;
 }
 
-/* What is asked for and has no effect in this layout is told. */
+/* Logs what is asked for and has no effect in this layout. */
 static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
 {
     const struct {
@@ -498,7 +498,7 @@ gyre_status_t train_gather_memory(train_run_t *run)
     return GYRE_OK;
 }
 
-/* What the record and its drawings need to know beside the steps. */
+/* What the record and its drawings need in addition to the steps. */
 static gyre_status_t set_up_record(train_run_t *run)
 {
     const train_config_t *options = run->options;
@@ -516,7 +516,7 @@ static gyre_status_t set_up_record(train_run_t *run)
     record->layout = *pipe_train_layout(run->train);
     record->peak_flops = options->peak_flops;
     if (options->device && base_device_name(run->device, record->device, sizeof record->device) != GYRE_OK)
-        snprintf(record->device, sizeof record->device, "unknown"); /* which base has told */
+        snprintf(record->device, sizeof record->device, "unknown"); /* base has logged why */
     gyre_status_t status = train_gather_memory(run);
     if (status == GYRE_OK && !(options->peak_flops > 0.0))
         status = options->device
@@ -531,7 +531,7 @@ gyre_status_t train_set_up(train_run_t *run)
     const train_config_t *options = run->options;
     run->record.first_val = run->record.final_val = NAN;
     gyre_status_t status = train_by_all(run, prepare);
-    if (status == GYRE_OK) /* nothing that follows may depend on what ranks were told for themselves */
+    if (status == GYRE_OK) /* nothing that follows may depend on the options of one rank alone */
         status = train_compare_ranks(run);
     if (status == GYRE_OK && options->checkpoint)
         status = decide(run);

@@ -26,7 +26,7 @@ static void add_spans(const pipe_train_t *train, model_spans_t *spans)
     }
 }
 
-/* Whoever computes or communicates in a step notes it. */
+/* Gives `spans` to all that computes or communicates in a step. */
 static void watch(pipe_train_t *train, model_spans_t *spans)
 {
     for (size_t c = 0; c < train->layout.chunks; c++)

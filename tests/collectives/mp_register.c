@@ -22,7 +22,7 @@ static float *guarded(void)
 static void check_guards(const float *buf, const char *what)
 {
     for (int i = 0; i < GUARD; i++)
-        MP_CHECK(buf[-GUARD + i] == -7.0f && buf[COUNT + i] == -7.0f, "%s wrote beside its buffer", what);
+        MP_CHECK(buf[-GUARD + i] == -7.0f && buf[COUNT + i] == -7.0f, "%s wrote outside its buffer", what);
 }
 
 static float input(int r, size_t i, int round)

@@ -17,6 +17,7 @@
 #include "model/network/stage/plain_store.h"
 #include "base/order.h"
 #include "model/random.h"
+#include "tests/support/weights.h"
 
 #define OK(call)                                                   \
     do {                                                           \
@@ -63,7 +64,7 @@ static void make(variant_t *v, model_config_t config, model_tp_t tp, size_t roun
     v->weights = memory(v->params->total, sizeof(float));
     v->grads = memory(v->params->grad_total, sizeof(float));
     v->seconds = memory(rounds, sizeof(double));
-    model_params_init(v->params, 1, v->weights);
+    init_params(v->params, 1, v->weights);
     v->plain = (model_plain_store_t_f32){.params = v->params, .weights = v->weights, .grads = v->grads};
     const model_store_t_f32 store = model_plain_store_f32(&v->plain);
     const model_stage_config_t how = {.layers = config.layers,

@@ -24,6 +24,8 @@
 #include "optim/tree.h"
 #include "pipeline/train/train.h"
 #include "tests/support/mp.h"
+#include "tests/support/create.h"
+#include "tests/support/weights.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
 
@@ -95,7 +97,7 @@ static void make_reference(job_t *job)
     job->m = zeros(job->params->total);
     job->v = zeros(job->params->total);
     job->grad = zeros(job->params->grad_total);
-    model_params_init(job->params, SEED, job->flat);
+    init_params(job->params, SEED, job->flat);
     job->plain = (model_plain_store_t_f32){.params = job->params, .weights = job->flat};
     const model_store_t_f32 store = model_plain_store_f32(&job->plain);
     CHECK(model_stage_create_f32(job->params, &alone, &one, &store, MODEL_ISA_BASE, &job->stage) == GYRE_OK);
@@ -294,7 +296,7 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
     double first_loss = 0.0;
     int rank = gyre_comm_rank(world);
     make_reference(job);
-    CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+    CHECK(create_train(world, &config, &train) == GYRE_OK);
     CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
     compare_weights(job, train, rank);
     if (job->folder)
@@ -360,7 +362,7 @@ static void gathers(job_t *job, gyre_comm_t *world)
         if (gyre_comm_size(world) % (int)config.layout.pp != 0)
             break;
         config.zero.keep = i % 2 == 1;
-        CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+        CHECK(create_train(world, &config, &train) == GYRE_OK);
         CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
         CHECK(pipe_train_step(train, 0, fetch, job, 0.001, &step) == GYRE_OK);
         check_traffic(job, world, pipe_train_layout(train), config.zero.keep, &step.zero);
@@ -394,7 +396,7 @@ static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout,
     pipe_train_config_t config = config_of(job, layout);
     config.zero.offload = offload;
     make_reference(job);
-    CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+    CHECK(create_train(world, &config, &train) == GYRE_OK);
     CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
     CHECK(pipe_train_resize(train, 0) == GYRE_ERR_INVALID);
     CHECK(pipe_train_resize(train, 9) == GYRE_ERR_INVALID);
@@ -463,7 +465,7 @@ int main(int argc, char **argv)
     const pipe_train_config_t odd = {
         .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};
     pipe_train_t *train = NULL;
-    CHECK(pipe_train_create(world, &odd, &train) == GYRE_ERR_INVALID);
+    CHECK(create_train(world, &odd, &train) == GYRE_ERR_INVALID);
     json_decref(job.steps);
     CHECK(gyre_finalize(world) == GYRE_OK);
     return 0;

@@ -106,8 +106,8 @@ static void compare(const plan_question_t *q, size_t i, const plan_row_t *row, d
                                     "measured", row->memory, "out_of_memory", out));
 }
 
-/* Measured runs: the estimate and what the driver takes beside what was seen; the machine's memory beside
- * those that failed. */
+/* Measured runs: the estimate and what the driver takes, next to what was seen; for those that failed the
+ * machine's memory. */
 static int table(const plan_question_t *q)
 {
     plan_rows_t rows;

@@ -12,7 +12,7 @@
 
 static volatile sig_atomic_t stop_signal, saves;
 
-/* The run ends behind the present step. */
+/* The run ends after the present step. */
 static void on_stop(int number)
 {
     stop_signal = number;
@@ -35,7 +35,7 @@ static void watch_signal(int number, void (*handler)(int), int flags)
 }
 
 /* A person who presses ^C twice means it. SIGTERM may come from several sides (a scheduler, and the launcher
- * that it told, too), and who sends it has SIGKILL for later. */
+ * that passes it on), and their next signal is SIGKILL. */
 static void watch_signals(void)
 {
     watch_signal(SIGINT, on_stop, (int)SA_RESETHAND);

@@ -18,8 +18,8 @@
 #include "optim/scaler.h"
 #include "pipeline/config/config.h"
 
-/* What a run is beside its weights and moments, behind `step` updates. Everything random is a function of the
- * seed and the step. */
+/* What a run is in addition to its weights and moments, after `step` updates. Everything random is a function
+ * of the seed and the step. */
 typedef struct {
     uint64_t step;
     uint64_t ranks;           /* that wrote the checkpoint */
@@ -58,13 +58,13 @@ gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int
 gyre_status_t train_resume_from_owner(const train_parts_t *parts, const optim_snapshot_t *snapshot,
                                       int owner);
 
-/* Makes what writes checkpoints of this run, which goes on behind `step`. Collective; ranks may fail alone.
+/* Makes what writes checkpoints of this run, which goes on after `step`. Collective; ranks may fail alone.
  * INVALID: this rank does not see the folder of rank 0, and has something to write. id: the name under which
  * all write. *saver: NULL where there is nothing to write. */
 gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, char id[OPTIM_SNAPSHOT_ID],
                               optim_saver_t **saver);
 /* A checkpoint of this state, begun by all ranks or, if one before is not written after `patience` seconds,
- * by none. What goes wrong with it is told and stops nothing. Collective: an error is one of the
+ * by none. What goes wrong with it is logged and stops nothing. Collective: an error is one of the
  * communicator. *saved: IN_PROGRESS: left out, on all ranks. */
 gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                               int first_sync, double patience, gyre_status_t *saved);

@@ -331,8 +331,8 @@ static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *fo
     return status == GYRE_OK && found->snapshot ? optim_snapshot_fit(found->snapshot, parts->params) : status;
 }
 
-/* Every file's checksum, each by one rank. *good: all are right, for all ranks; what is wrong is told by
- * rank 0. */
+/* Every file's checksum, each by one rank. *good: all are right, for all ranks; rank 0 logs what is
+ * wrong. */
 static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *found, int *good)
 {
     enum { TEXT = 512 };

@@ -113,7 +113,7 @@ static void wait_for_all(int n)
     }
     for (int r = 0; r < n; r++)
         if (gyre_comm_error(ranks[r].comm) != GYRE_OK)
-            fatal("an operation", "it has failed, as told above");
+            fatal("an operation", "it has failed, as logged above");
 }
 
 static void enqueue(int r, const ask_t *a)

@@ -16,6 +16,7 @@
 #include "pipeline/train/train.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/mp.h"
+#include "tests/support/create.h"
 
 enum { STEPS = 3, SEQ = 16, VOCAB = 40, SEED = 17, BATCH = 4, EVALUATED = 3 };
 
@@ -114,7 +115,7 @@ static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_
     pipe_train_t *run;
     uint64_t step = 0, valid = 1000;
     unsigned asked;
-    MP_OK(pipe_train_create(comm, &config, &run));
+    MP_OK(create_train(comm, &config, &run));
     MP_OK(optim_zero_init(pipe_train_zero(run), SEED));
     for (; step < STEPS; step++) {
         pipe_train_step_t out = {0};
