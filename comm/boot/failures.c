@@ -154,6 +154,18 @@ void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent)
     note_death(boot, rank, text, silent, NULL);
 }
 
+void boot_settle_death(comm_boot_t *boot, int rank, int silent)
+{
+    for (int i = 0; i < boot->deaths_n; i++) {
+        boot_death_t *death = &boot->deaths[i];
+        if (death->rank != rank || death->left)
+            continue;
+        death->silent = death->silent || silent;
+        death->proved = !death->silent;
+        pthread_cond_broadcast(&boot->moved);
+    }
+}
+
 /* A new entry; 0: there is one, or no memory. */
 static int note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text)
 {

@@ -156,8 +156,12 @@ static void contact_lost(comm_boot_t *boot, boot_contact_t *contact, const char 
     counts = counts && contact->state != CONTACT_RETIRED;
     uint32_t epoch = contact->hello.epoch;
     contact_end(contact);
-    if (counts && rank >= 0 && epoch == boot->epoch && boot_place(boot, rank) >= 0)
+    if (!counts || rank < 0 || epoch != boot->epoch || boot_place(boot, rank) < 0)
+        return;
+    if (boot_death_of(boot, rank) == NULL)
         boot_note_death(boot, rank, how, silent);
+    else if (silent)
+        boot_settle_death(boot, rank, 1);
 }
 
 /* ---- dialling ------------------------------------------------------------------------------------------ */
@@ -206,6 +210,7 @@ static void dial_again(comm_boot_t *boot, boot_contact_t *contact, int err)
         err = EHOSTUNREACH; /* says nothing of the rank: it may live behind the firewall */
     boot_conn_close(&contact->conn);
     if (err == ECONNREFUSED) { /* its host answers for it */
+        boot_settle_death(boot, contact->rank, 0);
         contact_lost(boot, contact, "nobody listens where it did", 0);
         return;
     }

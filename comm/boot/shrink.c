@@ -68,8 +68,13 @@ static void tell_deaths(comm_boot_t *boot, boot_contact_t *contact)
 
 void boot_shrink_opened(comm_boot_t *boot, boot_contact_t *contact)
 {
-    if (contact->hello.role == BOOT_ROLE_RALLY)
-        tell_deaths(boot, contact);
+    if (contact->hello.role != BOOT_ROLE_RALLY)
+        return;
+    tell_deaths(boot, contact);
+    if (is_dead(boot, contact->rank)) { /* it lives: it counts for the other part, and must not come back */
+        boot_settle_death(boot, contact->rank, 1);
+        expel(boot, contact);
+    }
 }
 
 void boot_shrink_no_place(comm_boot_t *boot, boot_contact_t *contact)
@@ -332,7 +337,14 @@ static void take_seats(const comm_boot_t *boot, seat_t *seats)
     }
 }
 
-/* Looks after one member; *missing counts those that are neither here nor dead. */
+/* Its connection closed, and nothing has shown yet whether it is dead or has taken this rank for dead. */
+static int is_doubtful(const comm_boot_t *boot, int rank)
+{
+    const boot_death_t *death = boot_death_of(boot, rank);
+    return death != NULL && !death->left && !death->silent && !death->proved;
+}
+
+/* Looks after one member; *missing counts those that are neither here nor surely dead. */
 static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_time_t now, int rank,
                                 const seat_t *seat, int *missing)
 {
@@ -343,14 +355,18 @@ static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_ti
         if (boot_conn_send(&contact->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
             return GYRE_ERR_NO_MEMORY;
     }
-    if (rank == boot->rank || seat->dead || (contact != NULL && contact->rallied))
+    int doubtful = seat->dead && is_doubtful(boot, rank);
+    if (rank == boot->rank || (seat->dead && !doubtful) || (contact != NULL && contact->rallied))
         return GYRE_OK;
     if (now - rally->began >= rally->limit) {
-        did_not_come(boot, rank, rally);
+        if (doubtful)
+            boot_settle_death(boot, rank, 1);
+        else
+            did_not_come(boot, rank, rally);
         return GYRE_OK;
     }
     ++*missing;
-    if (now - rally->began > GRACE_NS && contact == NULL && !seat->dialled &&
+    if ((doubtful || now - rally->began > GRACE_NS) && contact == NULL && !seat->dialled &&
         boot_listener_dial(boot, rank, BOOT_ROLE_RALLY) == NULL)
         return GYRE_ERR_NO_MEMORY;
     return GYRE_OK;

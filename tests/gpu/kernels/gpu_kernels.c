@@ -221,9 +221,9 @@ static void product(bench_t *bench, void *of)
     ours(model_cuda_matmul(t->matmul, &t->p, t->A, t->B, t->D, bench->stream), "model_cuda_matmul");
 }
 
-/* Printed with a share of `share_of`. *rate: TFLOP/s, or as it was if the row fails; NULL: not wanted. */
+/* Printed with a share of `share_of`. *result: TFLOP/s, or as it was if the row fails; NULL: not wanted. */
 static void product_row(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, const char *what,
-                        model_cuda_product_t p, double share_of, double *rate)
+                        model_cuda_product_t p, double share_of, double *result)
 {
     static const char *const way[] = {[MODEL_CUDA_BY_US] = "",
                                       [MODEL_CUDA_BY_LIBRARY] = ", in one call",
@@ -256,8 +256,8 @@ static void product_row(bench_t *bench, model_cuda_matmul_t *matmul, const char 
     size_t length = strlen(name);
     snprintf(name + length, sizeof(row.name) - length, "%s", way[model_cuda_matmul_by(matmul)]);
     tell(bench, name, seconds, rate, "TFLOP/s", share_of, 0);
-    if (rate)
-        *rate = rate;
+    if (result)
+        *result = rate;
 }
 
 /* The same as a row of its own. */
