@@ -277,16 +277,15 @@ static void late_in_team(const gyre_comm_t *comm, const gyre_request_t *r, char 
                 "queue of the device (CUDA_DEVICE_MAX_CONNECTIONS), or other work that keeps the device");
 }
 
-/* Whom r waits for, and who is at the end of that chain. ABORTED: another rank has found out and has
- * aborted. */
-static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r, char *text, size_t bytes)
+/* The n blockers of an operation, and who is at the end of their chain. ABORTED: another rank has found out
+ * and has aborted. */
+static gyre_status_t late_text(const gyre_comm_t *comm, const blocker_t *list, int n, char *text,
+                               size_t bytes)
 {
-    blocker_t list[BLOCKERS];
     comm_blame_t blame = {.rank = -1};
     text_t t = {text, bytes};
-    int n = find_blockers(r, list), first = 0;
+    int first = 0;
     text[0] = '\0';
-    log_open_steps(r);
     if (n == 0)
         return GYRE_OK;
     gyre_status_t st = follow_blockers(comm, list, n, &first, &blame);
@@ -319,6 +318,46 @@ static gyre_status_t late_text(const gyre_comm_t *comm, const gyre_request_t *r,
     for (int i = 0; i < n; i++)
         add(&t, "%s%s rank %d", i > 0 ? ", " : "", list[i].how, list[i].peer);
     return GYRE_OK;
+}
+
+/* Is it time? The caller is driving. */
+static int is_long(gyre_comm_t *comm, base_time_t now)
+{
+    if (comm->still_since == 0 || comm->still_moves != comm->moves) {
+        comm->still_moves = comm->moves;
+        comm->still_since = now;
+        comm->spoken = 0;
+    }
+    if (now < comm_boot_patience(comm->world->boot, comm->still_since, comm->spoken))
+        return 0;
+    comm->spoken++;
+    return 1;
+}
+
+void coll_speak_up(gyre_request_t *r, int driving)
+{
+    gyre_comm_t *comm = r->comm;
+    comm_boot_t *boot = comm->world->boot;
+    blocker_t list[BLOCKERS];
+    char mine[160], late[900];
+    int n = 0;
+    if (!boot || (!driving && !coll_try_drive(comm)))
+        return;
+    const base_time_t now = base_now();
+    if (is_long(comm, now))
+        n = find_blockers(r, list);
+    const double waited = (double)(now - comm->still_since) * 1e-9;
+    coll_call_text(&r->call, mine, sizeof mine);
+    if (!driving)
+        coll_stop_driving(comm);
+    if (n == 0 || !comm_boot_may_speak(boot) || late_text(comm, list, n, late, sizeof late) != GYRE_OK)
+        return;
+    const char *job = comm_boot_job(boot);
+    base_log_hurry(1); /* a deadline must not wait for somebody to read stderr */
+    log_warning("%s on rank %d has waited for %.*f s: %s; gyre-doctor --job%s%s shows all ranks of a host; "
+                "the deadline is %g s (GYRE_TIMEOUT)",
+                mine, comm->rank, waited < 10, waited, late, job[0] ? " " : "", job, comm->timeout_s);
+    base_log_hurry(-1);
 }
 
 /* ---- ranks that disagree ------------------------------------------------------------------------------- */
@@ -422,7 +461,9 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
         if (comm->team) {
             late_in_team(comm, r, late, sizeof late);
         } else {
-            st = late_text(comm, r, late, sizeof late);
+            blocker_t list[BLOCKERS];
+            log_open_steps(r);
+            st = late_text(comm, list, find_blockers(r, list), late, sizeof late);
             if (st != GYRE_OK)
                 return st;
             comm_group_unanswered(comm->group, unanswered, sizeof unanswered);

@@ -125,6 +125,11 @@ struct gyre_comm {
     uint32_t idle_turns;
     int noted;              /* for whom it waits stands in the flight recorder */
     base_time_t idle_since; /* 0: not yet looked at */
+    /* For coll_speak_up: what has moved so far, and since when no more has moved than `still_moves`; then how
+     * often that was logged. */
+    uint64_t moves, still_moves;
+    base_time_t still_since; /* 0: not yet looked at */
+    unsigned spoken;
     uint64_t operations, sleeps, allocations;
     base_time_t waited;
     coll_traffic_t traffic;
@@ -227,6 +232,9 @@ int coll_first_blocker(const gyre_request_t *r);
  * other in different places (one for a post, one at a link), so only this comparison finds the
  * disagreement. */
 int coll_disagreeing(const gyre_request_t *r, comm_call_t *call);
+/* Logs who keeps r waiting if nothing has moved for GYRE_PATIENCE, unless another rank has just done so.
+ * Reads the clock, and asks other ranks if it is time. The caller is driving, or waits for r. */
+void coll_speak_up(gyre_request_t *r, int driving);
 /* The story of r's failure, for gyre_last_error. why: what is known. For TIMEOUT others are asked, which
  * takes COMM_BLAME_SECONDS at most; ABORTED then (quiet), and no text: the communicator has been aborted
  * meanwhile. The caller is driving. */

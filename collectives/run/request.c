@@ -91,7 +91,7 @@ enum { IDLE_TURNS = 8 /* between two looks at the clock */ };
 
 void coll_note_idle(gyre_comm_t *comm)
 {
-    const gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
+    gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
     if (!r || comm->idle_turns++ % IDLE_TURNS != 0)
         return;
     base_time_t now = base_now();
@@ -101,6 +101,7 @@ void coll_note_idle(gyre_comm_t *comm)
         return;
     comm->idle_since = now;
     note_blocker_driving(r);
+    coll_speak_up(r, 1);
 }
 
 /* What was noted is no longer so: who reads it would look for the culprit at the wrong rank. */
@@ -137,6 +138,7 @@ int coll_comm_advance_driving(gyre_comm_t *comm)
         moved |= coll_p2p_advance(comm);
     if (comm->device_head)
         moved |= comm->device_ops->advance(comm);
+    comm->moves += moved > 0;
     if (moved && (comm->noted || comm->idle_turns) && atomic_load(&comm->error) == GYRE_OK)
         moves_again(comm); /* else it is part of the story */
     return moved;
@@ -317,6 +319,8 @@ static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
         comm_wait_moved(wait);
         return GYRE_OK;
     }
+    if (st == GYRE_OK && wait->armed)
+        coll_speak_up(r, 0);
     if (st == GYRE_OK)
         st = comm_wait_rest(wait);
     if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/boot/wire.h"
 
 static const unsigned char hello_magic[BOOT_MAGIC_BYTES] = {'G', 'Y', 'R', 'E', 'B', 'T', '0' + BOOT_VERSION,
@@ -104,9 +105,18 @@ static gyre_status_t wait_for(const boot_conn_t *conn, short events, base_time_t
 {
     for (;;) {
         struct pollfd p = {.fd = conn->fd, .events = events, .revents = 0};
-        int n = poll(&p, 1, base_poll_ms(deadline));
+        boot_patience_t *patience = conn->patience;
+        int sooner = patience != NULL && patience->at < deadline;
+        int n = poll(&p, 1, base_poll_ms(sooner ? patience->at : deadline));
+        char waited[24];
         if (n > 0)
             return GYRE_OK;
+        if (n == 0 && sooner && boot_patience_over(patience))
+            log_warning(
+                "waiting for %s for %s, which took the connection and does not answer: is it stopped?",
+                boot_patience_text(patience, waited), conn->where);
+        if (n == 0 && sooner)
+            continue;
         if (n == 0)
             return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "%s did not answer", conn->where);
         if (errno != EINTR)

@@ -83,37 +83,62 @@ static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, 
     return GYRE_OK;
 }
 
-/* The deadline has passed: who keeps this rank waiting, as far as can be found out? */
-static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, const char *what)
+/* Who keeps this rank waiting, as far as can be found out: ": rank 3 does not answer". Other than OK: waiting
+ * is in vain. */
+static gyre_status_t find_culprit(comm_boot_t *boot, const boot_edge_t *edge, const char *what,
+                                  comm_blame_t *blame, char *culprit, size_t bytes)
 {
-    comm_blame_t blame;
     base_time_t until = base_deadline(COMM_BLAME_SECONDS);
-    char culprit[BOOT_TEXT], missing[sizeof(blame.doing.missing)];
-    if (boot_blame(boot, edge->rank, BOOT_ABORT_JOB, until, &blame) != GYRE_OK) {
+    char missing[sizeof(blame->doing.missing)];
+    if (boot_blame(boot, edge->rank, BOOT_ABORT_JOB, until, blame) != GYRE_OK) {
         gyre_status_t st = hopeless(boot, edge, what);
         if (st != GYRE_OK)
             return st; /* a rank got or knew the cause meanwhile */
-        snprintf(culprit, sizeof(culprit), ": rank %d has not come to it", edge->rank);
-    } else if (blame.died[0] != '\0') {
-        snprintf(culprit, sizeof(culprit), ": rank %d %s", blame.rank, blame.died);
-    } else if (blame.silent) {
-        snprintf(culprit, sizeof(culprit), ": rank %d does not answer", blame.rank);
-    } else if (blame.unheard) {
-        snprintf(culprit, sizeof(culprit), ": rank %d has not come to it, or waits for another", blame.rank);
-    } else if (blame.doing.at == COMM_AT_JOINING && blame.doing.missing[0] != '\0') {
+        snprintf(culprit, bytes, ": rank %d has not come to it", edge->rank);
+    } else if (blame->died[0] != '\0') {
+        snprintf(culprit, bytes, ": rank %d %s", blame->rank, blame->died);
+    } else if (blame->silent) {
+        snprintf(culprit, bytes, ": rank %d does not answer", blame->rank);
+    } else if (blame->unheard) {
+        snprintf(culprit, bytes, ": rank %d has not come to it, or waits for another", blame->rank);
+    } else if (blame->doing.at == COMM_AT_JOINING && blame->doing.missing[0] != '\0') {
         if (boot_ask_missing(boot, until, missing, sizeof(missing)) != GYRE_OK)
             return hopeless(boot, edge, what);
         if (missing[0] != '\0')
-            snprintf(culprit, sizeof(culprit), BOOT_MISSING, missing);
+            snprintf(culprit, bytes, BOOT_MISSING, missing);
         else
-            snprintf(culprit, sizeof(culprit), ": rank %d waits for its child rank(s) %s to connect",
-                     blame.rank, blame.doing.missing);
-    } else if (blame.circle) {
-        snprintf(culprit, sizeof(culprit), ": rank %d and others wait for each other", blame.back);
+            snprintf(culprit, bytes, ": rank %d waits for its child rank(s) %s to connect", blame->rank,
+                     blame->doing.missing);
+    } else if (blame->circle) {
+        snprintf(culprit, bytes, ": rank %d and others wait for each other", blame->back);
     } else {
-        snprintf(culprit, sizeof(culprit), ": rank %d has not come to it", blame.rank);
+        snprintf(culprit, bytes, ": rank %d has not come to it", blame->rank);
     }
-    return gyre_fail(GYRE_ERR_TIMEOUT, "bootstrap %s: rank %d waited in vain%s", what, boot->rank, culprit);
+    return GYRE_OK;
+}
+
+/* The deadline has passed. */
+static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, const char *what)
+{
+    comm_blame_t blame;
+    char culprit[BOOT_TEXT] = "";
+    gyre_status_t st = find_culprit(boot, edge, what, &blame, culprit, sizeof(culprit));
+    return st != GYRE_OK ? st
+                         : gyre_fail(GYRE_ERR_TIMEOUT, "bootstrap %s: rank %d waited in vain%s", what,
+                                     boot->rank, culprit);
+}
+
+/* It lasts. Place 0 says for whom; place 1 only if it is place 0. */
+static gyre_status_t waits_long(comm_boot_t *boot, const boot_edge_t *edge, const char *what,
+                                const boot_patience_t *patience)
+{
+    comm_blame_t blame = {.rank = -1};
+    char culprit[BOOT_TEXT] = "", waited[24];
+    gyre_status_t st = find_culprit(boot, edge, what, &blame, culprit, sizeof(culprit));
+    if (st == GYRE_OK && (boot->place == 0 || blame.rank == boot_member(boot, 0)))
+        log_warning("bootstrap %s: rank %d has waited for %s%s", what, boot->rank,
+                    boot_patience_text(patience, waited), culprit);
+    return st;
 }
 
 /* Waits for the edge's message of the present step; checks that both sides mean the same. */
@@ -122,6 +147,9 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
 {
     const char *what = kind_name(step->kind);
     const unsigned char *head;
+    boot_patience_t patience = boot_patience_begin();
+    if (boot->place > 1)
+        patience.at = BASE_TIME_NEVER;
     for (;;) {
         while (boot_step_front(edge, &head, bytes) && (*bytes < STEP_HEAD || boot_get32(head) < boot->step))
             boot_step_pop(edge); /* of a pass that was given up */
@@ -131,8 +159,12 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
         if (st != GYRE_OK)
             return st; /* perhaps another rank's TIMEOUT: its text, not ours */
         boot->waits_for = edge->rank;
-        st = boot_wait(boot, deadline);
-        if (st == GYRE_ERR_TIMEOUT)
+        st = boot_wait(boot, patience.at < deadline ? patience.at : deadline);
+        if ((st == GYRE_OK || st == GYRE_ERR_TIMEOUT) && boot_patience_over(&patience))
+            st = waits_long(boot, edge, what, &patience);
+        else if (st == GYRE_ERR_TIMEOUT && base_poll_ms(deadline) != 0)
+            st = GYRE_OK;
+        else if (st == GYRE_ERR_TIMEOUT)
             st = waited_in_vain(boot, edge, what);
         boot->waits_for = -1;
         if (st != GYRE_OK)
@@ -348,6 +380,11 @@ gyre_status_t comm_boot_meet(comm_boot_t *boot, base_time_t deadline)
 int comm_boot_rank(const comm_boot_t *boot)
 {
     return boot->rank;
+}
+
+const char *comm_boot_job(const comm_boot_t *boot)
+{
+    return boot->job;
 }
 
 int comm_boot_size(const comm_boot_t *boot)

@@ -47,7 +47,8 @@ static int dial_host(const char *host, int port, base_time_t deadline, char *why
 /* The handshake with what answers at `root`. Other than OK: NOT_FOUND (quiet): nobody there, *why says
  * why. */
 static gyre_status_t try_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
-                              base_time_t deadline, boot_conn_t *conn, char *why, size_t why_bytes)
+                              base_time_t deadline, boot_patience_t *patience, boot_conn_t *conn, char *why,
+                              size_t why_bytes)
 {
     char host[256];
     int port;
@@ -57,7 +58,9 @@ static gyre_status_t try_root(const char *root, const unsigned char key[32], con
     if (fd < 0)
         return gyre_fail_quiet(GYRE_ERR_NOT_FOUND, "%s", why);
     boot_conn_open(conn, fd);
+    conn->patience = patience;
     gyre_status_t st = boot_hand_shake(conn, key, hello, deadline);
+    conn->patience = NULL;
     if (st == GYRE_OK)
         return st;
     boot_conn_close(conn);
@@ -73,13 +76,15 @@ static gyre_status_t try_root(const char *root, const unsigned char key[32], con
 gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], const boot_hello_t *hello,
                               base_time_t deadline, boot_conn_t *conn)
 {
-    char why[160] = "no usable address";
+    char why[160] = "no usable address", waited[24];
+    /* Of the ranks that wait for rank 0, one says so. */
+    boot_patience_t patience = boot_patience_begin(), *speaks = hello->rank <= 1 ? &patience : NULL;
     for (int pause = PAUSE_MS, tries = 0;; tries++) {
         char one[256];
         for (const char *rest = root; rest != NULL;) {
             rest = boot_root_item(rest, one);
             base_time_t until = rest == NULL ? deadline : sooner(deadline, base_deadline(ATTEMPT_SECONDS));
-            gyre_status_t st = try_root(one, key, hello, until, conn, why, sizeof(why));
+            gyre_status_t st = try_root(one, key, hello, until, speaks, conn, why, sizeof(why));
             if (st == GYRE_OK || (st != GYRE_ERR_NOT_FOUND && rest == NULL))
                 return st; /* of several addresses one may be another's on this network: try the next */
         }
@@ -89,6 +94,9 @@ gyre_status_t boot_reach_root(const char *root, const unsigned char key[32], con
                 "rank %d could not reach rank 0 at %s before the deadline: %s. Is rank 0 running, is the "
                 "address right for this host, and does no firewall close the port?",
                 hello->rank, root, why);
+        if (speaks != NULL && boot_patience_over(speaks))
+            log_warning("rank %d has waited for %s for rank 0 at %s, which cannot be reached yet: %s",
+                        hello->rank, boot_patience_text(speaks, waited), root, why);
         if (tries == 0)
             log_info("bootstrap: rank 0 at %s cannot be reached yet (%s); trying on", root, why);
         int left = base_poll_ms(deadline);

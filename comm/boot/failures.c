@@ -9,14 +9,20 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/settings/settings.h"
 #include "comm/boot/tree.h"
+
+/* Of the ranks that wait, the lowest speaks first, and the others hear it before their time comes. */
+#define STAGGER_LEAST 0.06 /* seconds between one rank's time and the next one's, */
+enum { STAGGER_MOST = 50 /* up to this rank */ };
 
 static void flood(comm_boot_t *boot, boot_type_t type, const unsigned char *head, size_t head_bytes,
                   const char *text, const boot_edge_t *from)
 {
     unsigned char frame[16 + BOOT_TEXT];
     size_t text_bytes = strlen(text);
-    memcpy(frame, head, head_bytes);
+    if (head_bytes > 0)
+        memcpy(frame, head, head_bytes);
     memcpy(frame + head_bytes, text, text_bytes);
     for (int i = 0; i < boot->edges_n; i++)
         if (&boot->edges[i] != from && boot->edges[i].open &&
@@ -241,4 +247,68 @@ void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t 
     boot_copy_text(text, m->data + 12, m->bytes - 12);
     boot_note_abort(boot, boot_get64(m->data),
                     status > 1 && status < 1000 ? (gyre_status_t)status : GYRE_ERR_ABORTED, text, from);
+}
+
+/* ---- long waits ---------------------------------------------------------------------------------------- */
+
+base_time_t comm_boot_patience(const comm_boot_t *boot, base_time_t began, unsigned spoken)
+{
+    const double patience = base_setting_seconds(SET_PATIENCE);
+    const double step = patience / 100 > STAGGER_LEAST ? patience / 100 : STAGGER_LEAST;
+    double after = patience;
+    if (patience <= 0)
+        return BASE_TIME_NEVER;
+    while (spoken-- > 0)
+        after *= 3;
+    after += step * (boot->rank < STAGGER_MOST ? boot->rank : STAGGER_MOST);
+    return began + (base_time_t)(after * 1e9);
+}
+
+boot_patience_t boot_patience_begin(void)
+{
+    const double patience = base_setting_seconds(SET_PATIENCE);
+    return (boot_patience_t){base_now(), patience > 0 ? base_deadline(patience) : BASE_TIME_NEVER};
+}
+
+int boot_patience_over(boot_patience_t *patience)
+{
+    if (base_now() < patience->at)
+        return 0;
+    patience->at += 2 * (patience->at - patience->began);
+    return 1;
+}
+
+const char *boot_patience_text(const boot_patience_t *patience, char text[24])
+{
+    const double seconds = (double)(base_now() - patience->began) * 1e-9;
+    snprintf(text, 24, "%.*f s", seconds < 10, seconds);
+    return text;
+}
+
+static void be_quiet(comm_boot_t *boot)
+{
+    boot->quiet_until = base_now() + (base_time_t)(1.8 * base_setting_seconds(SET_PATIENCE) * 1e9);
+}
+
+int boot_may_speak(comm_boot_t *boot)
+{
+    if (base_now() < boot->quiet_until)
+        return 0;
+    be_quiet(boot);
+    flood(boot, BOOT_SPEAKS, NULL, 0, "", NULL);
+    return 1;
+}
+
+int comm_boot_may_speak(comm_boot_t *boot)
+{
+    boot_lock(boot);
+    int may = boot_may_speak(boot);
+    boot_unlock(boot);
+    return may;
+}
+
+void boot_take_speaks(comm_boot_t *boot, const boot_edge_t *from)
+{
+    be_quiet(boot);
+    flood(boot, BOOT_SPEAKS, NULL, 0, "", from);
 }

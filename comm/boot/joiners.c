@@ -447,6 +447,18 @@ static gyre_status_t waited_in_vain(const boot_joiners_t *joiners)
                      boot->rank, mine);
 }
 
+/* Rank 0 alone knows who is missing. */
+static void log_missing(const boot_joiners_t *joiners, const boot_patience_t *patience)
+{
+    char missing[160], waited[24];
+    if (joiners->missing == 0)
+        return;
+    boot_joiners_missing(joiners, missing, sizeof(missing));
+    log_warning("rank 0 has waited for %s for rank(s) %s to join (%d of %d are here)",
+                boot_patience_text(patience, waited), missing, joiners->boot->size - joiners->missing,
+                joiners->boot->size);
+}
+
 static int joiners_done(const boot_joiners_t *joiners)
 {
     const comm_boot_t *boot = joiners->boot;
@@ -464,9 +476,12 @@ static int joiners_done(const boot_joiners_t *joiners)
 gyre_status_t boot_joiners_keep(boot_joiners_t *joiners, base_time_t deadline)
 {
     gyre_status_t st = GYRE_OK;
+    boot_patience_t patience = boot_patience_begin();
     joiners->boot->joiners = joiners;
     while (st == GYRE_OK && !joiners_done(joiners)) {
-        st = joiners_turn(joiners, deadline);
+        st = joiners_turn(joiners, patience.at < deadline ? patience.at : deadline);
+        if (st == GYRE_OK && boot_patience_over(&patience))
+            log_missing(joiners, &patience);
         if (st == GYRE_OK)
             st = joiners_hopeless(joiners->boot);
         if (st == GYRE_OK && !joiners_done(joiners) && base_poll_ms(deadline) == 0)

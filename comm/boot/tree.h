@@ -113,6 +113,9 @@ struct comm_boot {
     uint32_t view_epoch;     /* its number; ahead of `epoch` until it is taken up */
     char refusal[BOOT_TEXT]; /* why there can be no new membership; "": nothing */
 
+    /* Until then another rank's line about a long wait is enough; 0: none has spoken. */
+    base_time_t quiet_until;
+
     uint32_t wiring;    /* changes whenever `edges` becomes another array */
     boot_edge_t *edges; /* [edges_n]: the parent first (unless rank 0), then the children in rank order */
     int edges_n;
@@ -194,6 +197,9 @@ size_t boot_death_pack(const boot_death_t *death, unsigned char out[BOOT_DEATH_B
 void boot_take_dead(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_left(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
 void boot_take_abort(comm_boot_t *boot, boot_edge_t *from, const boot_message_t *m);
+void boot_take_speaks(comm_boot_t *boot, const boot_edge_t *from);
+/* comm_boot_may_speak, under the lock. */
+int boot_may_speak(comm_boot_t *boot);
 
 /* A set of edges for this rank's place in the tree: all closed. NULL: no memory. */
 boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);

@@ -51,7 +51,8 @@ typedef enum {
     BOOT_VIEW = 15,     /* a new membership; see shrink.c */
     BOOT_ASK = 16,      /* u32 id, u32 origin, u32 rank, u32 about: what is that rank doing? See query.c */
     BOOT_TELL = 17,     /* u32 id, u32 origin, what it is doing; see query.c */
-    BOOT_WELCOME = 18   /* to a newcomer; see grow.c */
+    BOOT_WELCOME = 18,  /* to a newcomer; see grow.c */
+    BOOT_SPEAKS = 19    /* nothing: a rank is about to log who keeps it waiting; see comm_boot_may_speak */
 } boot_type_t;
 
 typedef struct {
@@ -68,15 +69,26 @@ static inline size_t boot_buf_len(const boot_buf_t *buf)
     return buf->to - buf->from;
 }
 
+/* A long wait: when to log that it lasts. After GYRE_PATIENCE, then after 3, 9 ... times as long. */
+typedef struct {
+    base_time_t began, at; /* NEVER: it is switched off */
+} boot_patience_t;
+boot_patience_t boot_patience_begin(void);
+/* 1, once each time: it is time. */
+int boot_patience_over(boot_patience_t *patience);
+/* Seconds since it began, as text. */
+const char *boot_patience_text(const boot_patience_t *patience, char text[24]);
+
 typedef struct {
     int fd;                     /* -1: none */
     char where[BOOT_ADDR_TEXT]; /* peer's address for messages */
     unsigned char key_in[32], key_out[32];
     uint64_t count_in, count_out;
     boot_buf_t in, out;
-    boot_buf_t message;  /* the message being put together */
-    size_t message_used; /* 1: it was given out and goes at the next call */
-    int write_failed;    /* errno of the first failed write: nothing is sent any more */
+    boot_buf_t message;        /* the message being put together */
+    size_t message_used;       /* 1: it was given out and goes at the next call */
+    int write_failed;          /* errno of the first failed write: nothing is sent any more */
+    boot_patience_t *patience; /* borrowed, for boot_hand_shake; NULL: it logs nothing */
 } boot_conn_t;
 
 typedef struct {

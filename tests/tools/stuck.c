@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/tools/stuck.c: a job that gets stuck, for test_gyre_doctor_job.sh: after some collectives rank 2 does
- * what its argument says while the others go into the next one: compute, sleep. */
+/* tests/tools/stuck.c: a job that gets stuck, for test_gyre_doctor_job.sh and system/patience.sh: after some
+ * collectives a rank (2, or the second argument) does what the first argument says while the others go into
+ * the next one: compute, sleep. */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,7 +18,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 20; i++)
         if (gyre_all_reduce(&mine, &sum, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world) != GYRE_OK)
             return 1;
-    if (gyre_comm_rank(world) == 2) {
+    if (gyre_comm_rank(world) == (argc > 2 ? atoi(argv[2]) : 2)) {
         volatile unsigned turns = 0;
         while (strcmp(how, "compute") == 0)
             turns++;

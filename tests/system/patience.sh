@@ -1,0 +1,52 @@
+#!/bin/bash
+# tests/system/patience.sh: of the ranks that wait for long one says so, and ever more rarely: in a collective, and while
+# the job joins. GYRE_PATIENCE sets when, and switches it off.
+# takes: 18
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../support/lib.sh"
+
+lines() { grep -cE "$1" "$W/err"; }
+
+check "the program that gets stuck" gcc -std=c17 -O1 -Iinclude tests/tools/stuck.c -L"$B/lib" -lgyre -Wl,-rpath,"$B/lib" -o "$W/stuck"
+
+# Rank RANK of 5 never makes its 21st call; the others give up after 2 s, so lines come after 0.5 and 1.5 s. If each of
+# the four others spoke there would be eight.
+stuck() { # RANK SETTING...
+    local rank=$1
+    shift
+    run env GYRE_TIMEOUT=2 GYRE_PATIENCE=0.5 "$@" "$UCX_RUN" -n 5 --timeout 30 "$W/stuck" sleep "$rank"
+    long=$(lines "^gyre\[.\] warning: [a-z_]+ #2[12] \(.*\) on rank . has waited for .* s: rank $rank on host .* keeps it waiting: it is in no call.*; gyre-doctor --job [0-9a-f]+ shows all ranks of a host; the deadline is 2 s")
+}
+spoke() { # WHAT
+    checks=$((checks + 1))
+    [ "$long" -ge 1 ] && [ "$long" -le 4 ] || bad "$1: $long lines"
+}
+stuck 3
+spoke "the last but one is stuck"
+stuck 0
+spoke "rank 0 is stuck"
+stuck 1 GYRE_HOST_RANKS=1 GYRE_TRANSPORT=ucx
+spoke "rank 1 is stuck, over UCX"
+stuck 2 GYRE_PATIENCE=0
+check "0 switches it off" [ "$long" = 0 ]
+
+# A rank that comes to gyre_init too late.
+late() { # RANK SETTING...
+    local rank=$1
+    shift
+    # shellcheck disable=SC2016 # the ranks' shell expands these
+    run env GYRE_INIT_TIMEOUT=1.2 GYRE_PATIENCE=0.3 "$@" "$UCX_RUN" -n 3 --timeout 30 \
+        sh -c 'if [ "$GYRE_RANK" = '"$rank"' ]; then exec sleep 30; fi; exec "$0" barrier' "$PERF"
+    checks=$((checks + 1))
+    [ "$rc" != 0 ] || bad "a missing rank is no error"
+    long=$(lines '^gyre\[.\] warning: .*(has waited|waiting) for [01]\.[0-9] s')
+}
+late 1
+check "rank 0 misses rank 1" [ "$(lines '^gyre\[0\] warning: rank 0 has waited for [01]\.[0-9] s for rank\(s\) 1 to join \(2 of 3 are here\)')" = 2 ]
+check "nobody else speaks" [ "$long" = 2 ]
+late 0
+check "rank 1 misses rank 0" [ "$(lines '^gyre\[1\] warning: waiting for [01]\.[0-9] s for .*, which took the connection and does not answer')" = 2 ]
+check "nobody else speaks of rank 0" [ "$long" = 2 ]
+late 1 GYRE_PATIENCE=0
+check "0 switches it off here, too" [ "$long" = 0 ]
+finish
