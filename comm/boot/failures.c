@@ -153,6 +153,13 @@ void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent)
     note_death(boot, rank, text, silent, NULL);
 }
 
+void boot_note_unheard(comm_boot_t *boot, int rank)
+{
+    char how[64]; /* whose memory it is, for those that are told */
+    snprintf(how, sizeof(how), "rank %d has no memory for its messages", boot->rank);
+    boot_note_death(boot, rank, how, 0);
+}
+
 /* A new entry; 0: there is one, or no memory. */
 static int note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text)
 {

@@ -158,7 +158,7 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     case BOOT_DOWN:
         if ((m->type == BOOT_DOWN) == is_parent) {
             if (!boot_step_keep(&edge->steps, m))
-                boot_note_death(boot, edge->rank, "no memory here for its messages", 0);
+                boot_note_unheard(boot, edge->rank);
             return;
         }
         break;

@@ -129,8 +129,8 @@ void boot_conn_flush(boot_conn_t *conn)
         ssize_t n = send(conn->fd, conn->out.data + conn->out.from, boot_buf_len(&conn->out), MSG_NOSIGNAL);
         if (n >= 0)
             conn->out.from += (size_t)n;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK)
-            return;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)
+            return; /* the kernel has no room now: it goes when the socket is writable */
         else if (errno != EINTR)
             conn->write_failed = errno;
     }

@@ -194,6 +194,8 @@ static gyre_status_t run_job(int rank, int n, double patience, report_t *report)
     note(gyre_buckets_destroy(job->buckets), "buckets_destroy", &status, report);
     if (job->registered)
         note(gyre_mem_deregister(job->own), "mem_deregister", &status, report);
+    if (job->registered) /* if there was no memory, it is registered still, and must not be freed so */
+        (void)gyre_mem_deregister(job->own);
     note(gyre_mem_free(job->window), "mem_free", &status, report);
     if (job->part)
         note(gyre_comm_destroy(job->part), "comm_destroy", &status, report);
