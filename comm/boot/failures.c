@@ -153,10 +153,15 @@ void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent)
     note_death(boot, rank, text, silent, NULL);
 }
 
+void boot_unheard_text(const comm_boot_t *boot, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "rank %d has no memory for its messages", boot->rank);
+}
+
 void boot_note_unheard(comm_boot_t *boot, int rank)
 {
-    char how[64]; /* whose memory it is, for those that are told */
-    snprintf(how, sizeof(how), "rank %d has no memory for its messages", boot->rank);
+    char how[64];
+    boot_unheard_text(boot, how, sizeof(how));
     boot_note_death(boot, rank, how, 0);
 }
 

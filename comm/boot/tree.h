@@ -164,8 +164,10 @@ gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t t
 
 /* failures.c: each floods what is new to all edges but `from` (NULL: it is our own finding). */
 void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent); /* own finding */
-/* The same: this rank has no memory for what `rank` sends, and cannot go on with it. */
+/* The same: this rank has no memory for what `rank` sends, and cannot go on with it. The text says whose
+ * memory it is, to those that hear of the death. */
 void boot_note_unheard(comm_boot_t *boot, int rank);
+void boot_unheard_text(const comm_boot_t *boot, char *text, size_t bytes);
 void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);

@@ -200,7 +200,7 @@ int boot_conn_next(boot_conn_t *conn, boot_message_t *message, const char **why)
             return -1;
         *why = "no memory for its message";
         if (!boot_buf_add(&conn->message, head + BOOT_FRAME_HEAD, bytes))
-            return -1;
+            return -2;
         boot_type_t type = (boot_type_t)head[4];
         int more = head[5];
         conn->in.from += BOOT_FRAME_HEAD + bytes + BOOT_FRAME_MAC;

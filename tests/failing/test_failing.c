@@ -192,10 +192,11 @@ static gyre_status_t run_job(int rank, int n, double patience, report_t *report)
     if (status != GYRE_OK && job->world)
         (void)gyre_comm_abort(job->world, report->text);
     note(gyre_buckets_destroy(job->buckets), "buckets_destroy", &status, report);
-    if (job->registered)
-        note(gyre_mem_deregister(job->own), "mem_deregister", &status, report);
-    if (job->registered) /* if there was no memory, it is registered still, and must not be freed so */
-        (void)gyre_mem_deregister(job->own);
+    while (job->registered) { /* if there was no memory for it, it must not be freed yet */
+        gyre_status_t st = gyre_mem_deregister(job->own);
+        note(st, "mem_deregister", &status, report);
+        job->registered = st == GYRE_ERR_NO_MEMORY;
+    }
     note(gyre_mem_free(job->window), "mem_free", &status, report);
     if (job->part)
         note(gyre_comm_destroy(job->part), "comm_destroy", &status, report);
@@ -299,9 +300,12 @@ static void run(const scenario_t *s, int victim, inject_kind_t kind, long k, rep
         }
         setenv("GYRE_TRANSPORT", s->transport, 1);
         setenv("GYRE_TUNE", "none", 1);
+        /* UCX 1.13 aborts (tcp_ep.c) when a connection ends in the middle of what it writes that way */
+        setenv("UCX_TCP_PUT_ENABLE", "n", 1);
         if (!verbose) {
             setenv("GYRE_LOG", "none", 1);
             setenv("UCX_LOG_LEVEL", "fatal", 1);
+            setenv("UCX_HANDLE_ERRORS", "none", 1);
         }
         be_rank(s, r, victim, kind, k, reports);
     }
@@ -325,23 +329,25 @@ static int usual[RANKS]; /* descriptors that a process keeps that meets no failu
 /* One run and what it must be like. 0: k was larger than all requests. */
 static int look(const scenario_t *s, int victim, inject_kind_t kind, long k, report_t *reports)
 {
-    char died[64], name[24], why[1500] = "";
+    char died[64], name[24], names[24], why[1500] = "";
     run(s, victim, kind, k, reports, died, sizeof died);
     const report_t *v = &reports[victim];
     runs++;
     snprintf(name, sizeof name, "rank %d", victim);
+    snprintf(names, sizeof names, "rank(s) %d", victim);
     if (*died)
         snprintf(why, sizeof why, "%s", died);
     else if (v->status != GYRE_OK && !*v->text)
         snprintf(why, sizeof why, "no text");
-    else if (v->status == GYRE_ERR_INTERNAL || v->status == GYRE_ERR_TIMEOUT)
+    else if (v->status == GYRE_ERR_INTERNAL ||
+             (v->status == GYRE_ERR_TIMEOUT && !strstr(v->text, "no memory"))) /* that has kept it waiting */
         snprintf(why, sizeof why, "got %s: %s", gyre_status_string(v->status), v->text);
     for (int r = 0; r < s->n && !*why; r++) {
         const report_t *o = &reports[r];
-        if (r != victim && o->status != GYRE_OK && !strstr(o->text, name))
+        if (r != victim && o->status != GYRE_OK && !strstr(o->text, name) && !strstr(o->text, names))
             snprintf(why, sizeof why, "%s on rank %d does not name %s: %s", o->step, r, name, o->text);
         else if (r != victim && o->status != GYRE_OK && v->status == GYRE_OK &&
-                 strcmp(o->step, "comm_shrink") != 0) /* a shrink may leave a rank out */
+                 !strstr(o->step, "shrink")) /* it may leave a rank out, and that one learn it later */
             snprintf(why, sizeof why, "an error on rank %d only, in %s: %s", r, o->step, o->text);
         else if (o->second != GYRE_OK)
             snprintf(why, sizeof why, "the next job fails on rank %d: %s", r, o->why);
