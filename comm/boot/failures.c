@@ -172,6 +172,18 @@ void boot_settle_death(comm_boot_t *boot, int rank, int silent)
     }
 }
 
+void boot_unheard_text(const comm_boot_t *boot, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "rank %d has no memory for its messages", boot->rank);
+}
+
+void boot_note_unheard(comm_boot_t *boot, int rank)
+{
+    char how[64];
+    boot_unheard_text(boot, how, sizeof(how));
+    boot_note_death(boot, rank, how, 0);
+}
+
 /* A new entry; 0: there is one, or no memory. */
 static int note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text)
 {

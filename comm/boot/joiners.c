@@ -428,14 +428,16 @@ static gyre_status_t joiners_hopeless(const comm_boot_t *boot)
 static gyre_status_t waited_in_vain(const boot_joiners_t *joiners)
 {
     comm_boot_t *boot = joiners->boot;
-    char mine[160], all[160];
+    char mine[160], all[160], refused[256];
     boot_joiners_missing(joiners, mine, sizeof(mine));
+    boot_refusals_text(&joiners->admit.refused, refused, sizeof(refused));
     if (joiners->places != NULL)
         return gyre_fail(
             GYRE_ERR_TIMEOUT,
             "rank 0 waited in vain for rank(s) %s to join (%d of %d are here): were they started, and "
-            "with the same GYRE_ROOT?",
-            mine, boot->size - joiners->missing, boot->size);
+            "with the same GYRE_ROOT?%s%s",
+            mine, boot->size - joiners->missing, boot->size,
+            *refused ? " Connections that were refused: " : "", refused);
     boot_lock(boot);
     gyre_status_t asked = boot_ask_missing(boot, base_deadline(COMM_BLAME_SECONDS), all, sizeof(all));
     boot_unlock(boot);

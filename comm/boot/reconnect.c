@@ -360,13 +360,17 @@ static int contact_step(comm_boot_t *boot, boot_contact_t *contact)
     boot_message_t m;
     const char *why = "";
     int next;
+    char how[BOOT_TEXT];
     switch (contact->state) {
     case CONTACT_ASKED:
         return dialled_step(boot, contact);
     case CONTACT_OPEN:
     case CONTACT_RETIRED:
         next = boot_conn_next(&contact->conn, &m, &why);
-        if (next < 0) {
+        if (next == -2) {
+            boot_unheard_text(boot, how, sizeof(how));
+            contact_lost(boot, contact, how, 0);
+        } else if (next < 0) {
             boot_refuse(&boot->listener.refused, BOOT_REFUSED_GARBLED, "bootstrap", contact->conn.where, why);
             contact_lost(boot, contact, "its bootstrap connection is garbled", 0);
         } else if (next == 1 && contact->state == CONTACT_OPEN) {
@@ -391,6 +395,8 @@ static void contact_closed(comm_boot_t *boot, boot_contact_t *contact, boot_read
         contact_lost(boot, contact, "its connection closed", 0);
     } else if (contact->state == CONTACT_OPEN) {
         snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(err));
+        if (err == ENOMEM)
+            boot_unheard_text(boot, how, sizeof(how));
         contact_lost(boot, contact, how, err == ETIMEDOUT || err == EHOSTUNREACH);
     } else if (contact->state == CONTACT_RETIRED) {
         contact_end(contact);

@@ -166,7 +166,7 @@ void boot_shrink_said(comm_boot_t *boot, boot_contact_t *contact, const boot_mes
     case BOOT_UP:
         if (contact->hello.role == BOOT_ROLE_MEMBER && !contact->ours) {
             if (!boot_step_keep(&contact->steps, m))
-                boot_note_death(boot, contact->rank, "no memory here for its messages", 0);
+                boot_note_unheard(boot, contact->rank);
             return;
         }
         break;
@@ -263,11 +263,15 @@ static gyre_status_t follow(comm_boot_t *boot, int leader, const rally_t *rally)
 static gyre_status_t check_quorum(comm_boot_t *boot, int left)
 {
     int silent = 0, lowest = boot->size;
+    char who[128] = "";
+    size_t used = 0;
     for (int i = 0; i < boot->deaths_n; i++) {
         const boot_death_t *death = &boot->deaths[i];
         if (!death->silent || boot_place(boot, death->rank) < 0)
             continue;
         silent++;
+        if (used < sizeof who)
+            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", used ? ", " : "", death->rank);
         lowest = death->rank < lowest ? death->rank : lowest;
     }
     if (left > silent || (left == silent && boot->rank < lowest) ||
@@ -275,9 +279,9 @@ static gyre_status_t check_quorum(comm_boot_t *boot, int left)
         return GYRE_OK;
     return gyre_fail(
         GYRE_ERR_PEER_DEAD,
-        "rank %d and %d others are left, but %d that are only silent could be alive behind a cut "
+        "rank %d and %d others are left, but rank(s) %s are only silent and could be alive behind a cut "
         "network and go on, too: the smaller part must not (GYRE_QUORUM=any if they are surely dead)",
-        boot->rank, left - 1, silent);
+        boot->rank, left - 1, who);
 }
 
 /* All ranks that are not dead have come: sends them the new membership. */

@@ -177,6 +177,10 @@ gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t t
 void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent); /* own finding */
 /* Of a rank that is noted as dead: its end is proved, or (silent) it may live. Without effect on others. */
 void boot_settle_death(comm_boot_t *boot, int rank, int silent);
+/* The same: this rank has no memory for what `rank` sends, and cannot go on with it. The text says whose
+ * memory it is, to those that hear of the death. */
+void boot_note_unheard(comm_boot_t *boot, int rank);
+void boot_unheard_text(const comm_boot_t *boot, char *text, size_t bytes);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);
 /* `from` says that this rank is no longer one of the job: ends everything here, sends nothing to others. */
