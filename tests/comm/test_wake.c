@@ -463,7 +463,7 @@ static void test_no_wake_up_is_lost(void **state)
         explore_result_t got = play(&scenes[i], RIGHT);
         printf("%s: %zu states\n", scenes[i].name, got.states);
         if (got.stuck)
-            fail_msg("%s: a thread sleeps for ever after\n%s", scenes[i].name, got.text);
+            fail_msg("%s: a thread sleeps forever after\n%s", scenes[i].name, got.text);
         assert_true(got.states > 20);
     }
 }

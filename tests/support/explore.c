@@ -335,10 +335,10 @@ static int run(int depth, explore_result_t *result)
     }
     for (int i = 0; i < what->threads; i++)
         done += threads[i].done;
-    if (done < what->threads) {
-        result->stuck = 1;
+    result->stuck = done < what->threads;
+    result->wrong = !result->stuck && what->right && !what->right();
+    if (result->stuck || result->wrong)
         describe(result->text, sizeof result->text);
-    }
     return at;
 }
 
@@ -357,7 +357,7 @@ explore_result_t explore(const explore_t *of_what)
         result.runs++;
         while (depth > 0 && ++choice[depth - 1].taken == choice[depth - 1].of)
             depth--;
-    } while (depth > 0 && !result.stuck);
+    } while (depth > 0 && !result.stuck && !result.wrong);
     result.states = nmet;
     for (int i = 0; i < what->threads; i++)
         free(threads[i].stack);
