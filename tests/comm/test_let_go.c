@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_let_go.c: a rank whose operation has failed gets its buffer back: comm_peer_memory_enter,
  * _leave and _close of comm/peer_memory.c themselves, in every interleaving. Once close has returned, no peer
- * writes to the buffer any more, and no rank was ended for that. Then with a mistake at a time, which must be found. */
+ * writes to the buffer any more, and no rank was ended for that. Then with a mistake at a time, which must be
+ * found. */
 /* takes: 3 */
 /* one thread: TSan has nothing to see */
 #include <errno.h>
@@ -109,7 +110,7 @@ static inline long kill_rank(void)
 
 #include "comm/peer_memory.c"
 
-/* ---- ranks ---------------------------------------------------------------------------------------------- */
+/* ---- ranks --------------------------------------------------------------------------------------------- */
 
 static comm_world_t world;
 static comm_card_t cards[RANKS];
@@ -187,7 +188,7 @@ static void third_works(void)
     operate(2, 0);
 }
 
-/* ---- what is explored ----------------------------------------------------------------------------------- */
+/* ---- what is explored ---------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *name;
