@@ -111,15 +111,15 @@ static gyre_status_t join(comm_group_t *group, comm_all_gather_fn all_gather, vo
     return join_hosts(group, all_gather, user, deadline);
 }
 
-/* A rank that sleeps on a network's descriptors must hear the ranks of its host, too. */
-static void hear_the_host(comm_group_t *group)
+/* A rank that sleeps on a network's descriptors must hear the ranks of its host, too, and the threads of its
+ * own process. */
+static void hear_bell(comm_group_t *group)
 {
-    if (!group->network_state || !group->seg.base || comm_group_shuns_memory(group))
+    if (!group->network_state)
         return;
     group->bell_fd = comm_bell_open(group->bell);
     if (group->bell_fd < 0)
-        log_info("a rank that sleeps wakes up each millisecond to look at shared memory: no socket for its "
-                 "bell (%s)",
+        log_info("no socket for a doorbell (%s): a rank that sleeps looks at shared memory each millisecond",
                  strerror(errno));
 }
 
@@ -161,7 +161,7 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     if (status == GYRE_OK && n > 1)
         status = join(group, all_gather, user, deadline);
     if (status == GYRE_OK && n > 1) {
-        hear_the_host(group);
+        hear_bell(group);
         status = comm_watch_on_trouble(world->watch, wake_sleeper, group);
         group->on_trouble = status == GYRE_OK;
     }

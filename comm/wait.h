@@ -5,7 +5,7 @@
  *     comm_wait_begin(&wait, group, deadline);
  *     while (!done) {
  *         if (!try_to_drive()) { comm_wait_busy(&wait); continue; }
- *         moved = look();
+ *         moved = look(); // or done, by another thread
  *         st = moved ? GYRE_OK : comm_wait_idle(&wait);
  *         stop_driving();
  *         if (moved) comm_wait_moved(&wait);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/memory/bell.c: see bell.h. tests/comm/test_bell.c explores every interleaving of what is here. */
+/* comm/memory/bell.c: see bell.h. tests/comm/test_wake.c explores its interleavings. */
 #include "comm/memory/bell.h"
 
 #include <errno.h>
@@ -41,8 +41,8 @@ int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
     /* Read the word before the announcement. A ringer takes the announcement back and then changes the word.
      * So a ringer that takes this announcement back changes the word after this load, and the futex wait
      * returns at once. That also holds for a message that was seen long ago. If we read the word after the
-     * announcement, we could load the new value and sleep unannounced. acquire: the loads and stores below
-     * come after it. */
+     * announcement, we could load the new value and sleep unannounced. acquire: no load or store below comes
+     * before it. */
     *word = atomic_load_explicit(&bell->bell, memory_order_acquire);
     /* The last announcement stands: its fence has made it visible to all. If a ringer takes it back just now,
      * it changes the word later than we read it. The fence is worth avoiding: it interrupts every rank of the

@@ -303,7 +303,6 @@ struct comm_verbs_group {
     int watched;   /* links whose peers know that this rank watches */
     uint32_t naps; /* times that this rank was about to sleep */
     int polled;    /* 0: not polled since events were asked for */
-    int came;      /* 1: completions were taken since events were asked for */
     /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */
     atomic_int event;
     char why[300]; /* "" or the reason that ended all its links */

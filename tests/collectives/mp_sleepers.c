@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 4 */
 /* tests/collectives/mp_sleepers.c: ranks that wait for one that computes. They sleep many times, but
- * interrupt it by a fence in all processes only a few times. That holds for sleeps in poll(2), too, as with
- * a network between hosts: a fake one here, on which nothing ever arrives. TEST_LONG=1 prints what rank 0
- * loses while the others wait. */
+ * interrupt it by a fence in all processes only a few times. That holds for sleeps in poll(2), too, as with a
+ * network between hosts: a fake one here, on which nothing ever arrives. TEST_LONG=1 prints what rank 0 loses
+ * while the others wait. */
 #include "tests/support/mp.h"
 
 #include <time.h>
