@@ -21,6 +21,10 @@
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0
 
+/* Parameters of the largest model that a sample of text is drawn from unasked: a few seconds on a core, 80 MB
+ * on rank 0. */
+#define SAMPLE_PARAMETERS 20000000u
+
 typedef struct {
     train_config_t *options;
     model_config_t shape; /* complete */
@@ -37,6 +41,7 @@ typedef struct {
     /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
     float *weights;
     gyre_status_t written; /* what became of --save */
+    int sample_left_out;   /* nobody asked for a sample, and the model is not small */
     gyre_status_t sampled; /* rank 0: NO_MEMORY: not for the sample's weights */
     size_t val_count;      /* validation sequences in use */
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
