@@ -129,16 +129,16 @@ typedef struct optim_zero optim_zero_t;
  * (offload). */
 gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
                                 const optim_zero_config_t *config, optim_zero_t **out);
-/* Waits for what it has under way, as optim_zero_abort ends it at once, and gives its own communicator back:
- * its groups may be destroyed then. Only optim_zero_destroy may follow. */
-void optim_zero_leave(optim_zero_t *zero);
-/* Leaves, if that has not been done. Where a call has failed, destroy the groups between the two: until then
- * a transport may work in its memory (docs/transports.md). */
 /* The same in two steps, so that ranks can agree on what one of them lacks before any waits for it: all that
  * is local, and then what is collective over dp. */
 gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_groups_t *groups,
                               const optim_zero_config_t *config, optim_zero_t **out);
 gyre_status_t optim_zero_join(optim_zero_t *zero);
+/* Waits for what it has under way, as optim_zero_abort ends it at once, and gives its own communicator back:
+ * its groups may be destroyed then. Only optim_zero_destroy may follow. */
+void optim_zero_leave(optim_zero_t *zero);
+/* Leaves, if that has not been done. Where a call has failed, destroy the groups between the two: until then
+ * a transport may work in its memory (docs/transports.md). */
 void optim_zero_destroy(optim_zero_t *zero);
 /* This rank cannot go on: what dp has under way, gathers among it, ends on all of its ranks
  * (gyre_comm_abort). */

@@ -226,13 +226,21 @@ assert 0 < last["mfu"] < 1.5, last' "$W/mfu.jsonl"
 # ---- weights that are loaded: a learning rate that does not wreck them, and no text of ids that are no bytes
 lr() { python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())["config"]["lr"])' <"$W/load.jsonl"; }
 BYTES=("${SMALL[@]}" --steps 1 --report none --log "$W/load.jsonl")
+export GYRE_LOG=info
 run "$TRAIN" "${BYTES[@]}" --save "$W/bytes.st"
 check "random weights: the rate" [ "$(lr)" = 0.003 ]
+check "random weights are drawn" grep -q "random weights: " "$W/err"
 run "$TRAIN" "${BYTES[@]}" --vocab 300 --save "$W/ids.st"
 LOADED=(--data "$W/text" --eval-sequences 4 --report none --log "$W/load.jsonl")
 run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0
 want "loaded weights" 0
 check "loaded weights: the rate" [ "$(lr)" = 2e-05 ]
+check "loaded weights: no random ones are drawn" bash -c "grep -q 'loaded weights: ' '$W/err' && ! grep -q 'random weights' '$W/err'"
+run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0 --checkpoint "$W/loaded"
+run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0 --checkpoint "$W/loaded" --resume
+want "a run that goes on" 0
+check "a run that goes on: no weights but the checkpoint's" bash -c "! grep -qE '(random|loaded) weights: ' '$W/err'"
+unset GYRE_LOG
 run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0 --lr 0.01
 check "loaded weights: the rate that is given" [ "$(lr)" = 0.01 ]
 run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 0 --prompt "line 7 of" --sample-tokens 20
