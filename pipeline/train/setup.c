@@ -467,6 +467,7 @@ gyre_status_t train_resume_run(train_run_t *run)
     run->progress = state.progress;
     run->record.first_val = state.first_val;
     run->record.final_val = state.final_val;
+    run->record.id = state.id;
     return GYRE_OK;
 }
 

@@ -76,7 +76,7 @@ import json, sys
 one, two = [[json.loads(line) for line in open(path)] for path in sys.argv[1:]]
 assert len(one) == len(two) > 2
 for log in one, two:
-    del log[0]["config"]["log"], log[-1]["seconds"]
+    del log[0]["config"]["log"], log[0]["run"], log[-1]["seconds"]
     for line in log[1:-1]:
         for name in list(line)[list(line).index("tokens_per_second"):]:
             del line[name]
