@@ -144,6 +144,8 @@ train_parts_t train_parts_of(train_run_t *run);
 
 /* outputs.c: the weights, row by row, to rank 0's --save. Collective. */
 gyre_status_t train_write_weights(train_run_t *run);
+/* Leaves out a sample that nobody asked for and that could cost minutes, or rank 0's memory. */
+void train_choose_sample(train_run_t *run);
 /* All of them to rank 0's memory, if a sample of text is wanted and there is room. Collective. */
 gyre_status_t train_gather_sample(train_run_t *run);
 /* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: IO on rank 0 only;

@@ -562,17 +562,6 @@ static gyre_status_t set_up_record(train_run_t *run)
     return status;
 }
 
-/* A sample that nobody asked for must not cost minutes, nor rank 0's memory. */
-static void choose_sample(train_run_t *run)
-{
-    train_config_t *options = run->options;
-    if (train_config_given(options, "sample-tokens") || train_text_prompted(options) ||
-        options->sample_tokens == 0 || pipe_train_whole(run->train)->total <= SAMPLE_PARAMETERS)
-        return;
-    options->sample_tokens = 0;
-    run->sample_left_out = 1;
-}
-
 gyre_status_t train_set_up(train_run_t *run)
 {
     const train_config_t *options = run->options;
@@ -585,7 +574,7 @@ gyre_status_t train_set_up(train_run_t *run)
     if (status == GYRE_OK)
         status = make_train(run);
     if (status == GYRE_OK)
-        choose_sample(run);
+        train_choose_sample(run);
     if (status == GYRE_OK && run->resuming)
         status = train_by_all(run, train_resume_run);
     if (status == GYRE_OK && !run->resumed) /* a checkpoint has all of them */
