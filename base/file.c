@@ -110,6 +110,14 @@ void base_file_abandon(base_file_t *file)
     errno = err;
 }
 
+gyre_status_t base_file_sync(base_file_t *file)
+{
+    if (fflush(file->out) != 0 ||
+        (file->target && fdatasync(fileno(file->out)) != 0 && errno != EINVAL && errno != EROFS))
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", file->path);
+    return GYRE_OK;
+}
+
 gyre_status_t base_file_commit(base_file_t *file)
 {
     gyre_status_t status = GYRE_OK;

@@ -225,6 +225,7 @@ static void did_not_come(comm_boot_t *boot, int rank, const rally_t *rally)
     char how[BOOT_TEXT];
     snprintf(how, sizeof(how), "did not come to gyre_comm_shrink within %.3g s", (double)rally->limit * 1e-9);
     boot_note_death(boot, rank, how, 1);
+    boot_settle_death(boot, rank, 1);
     for (int ours = 0; ours < 2; ours++) {
         boot_contact_t *contact = boot_listener_find(boot, rank, BOOT_ROLE_RALLY, ours);
         if (contact != NULL)
@@ -345,7 +346,7 @@ static void take_seats(const comm_boot_t *boot, seat_t *seats)
 static int is_doubtful(const comm_boot_t *boot, int rank)
 {
     const boot_death_t *death = boot_death_of(boot, rank);
-    return death != NULL && !death->left && !death->silent && !death->proved;
+    return death && !death->left && !death->silent && !death->proved;
 }
 
 /* Looks after one member; *missing counts those that are neither here nor surely dead. */
@@ -363,10 +364,7 @@ static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_ti
     if (rank == boot->rank || (seat->dead && !doubtful) || (contact != NULL && contact->rallied))
         return GYRE_OK;
     if (now - rally->began >= rally->limit) {
-        if (doubtful)
-            boot_settle_death(boot, rank, 1);
-        else
-            did_not_come(boot, rank, rally);
+        did_not_come(boot, rank, rally);
         return GYRE_OK;
     }
     ++*missing;

@@ -181,7 +181,7 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
         if (!peer || peer->failed != UCS_OK || !peer->ep)
             continue;
         if (ucx_busy_elsewhere(ug, peer))
-            ucx_poll();
+            ucx_poll(NULL);
         else /* peers stay listed while a group is there */
             finish(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
     }

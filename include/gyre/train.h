@@ -96,8 +96,8 @@ GYRE_API gyre_status_t gyre_train_export(gyre_train_t *train, const char *path);
  * MISMATCH: the ranks' weights differ. IO: an output could not be written; the others were. */
 GYRE_API gyre_status_t gyre_train_finish(gyre_train_t *train);
 
-/* Frees everything. Outputs and checkpoints that are not yet written are lost: gyre_train_finish and
- * gyre_train_save wait for them. NULL is allowed. Returns the errors of gyre_finalize or
+/* Frees everything. A checkpoint under way is finished, which takes up to 300 s; outputs are not written:
+ * that is what gyre_train_finish does. NULL is allowed. Returns the errors of gyre_finalize or
  * gyre_comm_destroy. */
 GYRE_API gyre_status_t gyre_train_destroy(gyre_train_t *train);
 

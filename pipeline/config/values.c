@@ -9,6 +9,10 @@
 #include "base/text/shortest.h"
 #include "pipeline/config/table.h"
 
+/* For weights that are loaded, which the default for random ones would wreck. Full fine-tunings of published
+ * models take 1e-5 to 5e-5. */
+#define LOADED_LR 2e-5
+
 static void *field(train_config_t *options, const train_row_t *row)
 {
     return (char *)options + row->at;
@@ -299,6 +303,8 @@ int train_config_complete(train_config_t *options, char why[TRAIN_WHY])
                  options->trace_steps);
         return 0;
     }
+    if (options->load && !train_config_given(options, "lr"))
+        options->lr = LOADED_LR;
     if (options->time_limit > 0.0 && !train_config_given(options, "steps"))
         options->steps = UINT64_MAX;
     if (options->trace_steps && from > options->steps) {

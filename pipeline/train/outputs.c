@@ -22,6 +22,16 @@ static int wants_sample(const train_run_t *run)
     return run->options->sample_tokens > 0 && run->tokenizer && !run->stopped;
 }
 
+void train_choose_sample(train_run_t *run)
+{
+    train_config_t *options = run->options;
+    if (train_config_given(options, "sample-tokens") || train_text_prompted(options) ||
+        options->sample_tokens == 0 || pipe_train_whole(run->train)->total <= SAMPLE_PARAMETERS)
+        return;
+    options->sample_tokens = 0;
+    run->sample_left_out = 1;
+}
+
 /* Bytes that the kernel can give without swapping; SIZE_MAX: unknown. */
 static size_t memory_available(void)
 {

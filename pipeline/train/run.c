@@ -169,6 +169,7 @@ static train_state_t state_of(const train_run_t *run)
                            .progress = run->progress,
                            .first_val = run->record.first_val,
                            .final_val = run->record.final_val,
+                           .id = run->record.id,
                            .scaler = scaler ? *scaler : (optim_scaler_t){0}};
 }
 

@@ -22,6 +22,10 @@
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0
 
+/* Parameters of the largest model that a sample of text is drawn from unasked: a few seconds on a core, 80 MB
+ * on rank 0. */
+#define SAMPLE_PARAMETERS 20000000u
+
 typedef struct {
     train_config_t *options;
     model_config_t shape; /* complete */
@@ -39,6 +43,7 @@ typedef struct {
     /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
     float *weights;
     gyre_status_t written; /* what became of --save */
+    int sample_left_out;   /* nobody asked for a sample, and the model is not small */
     gyre_status_t sampled; /* rank 0: NO_MEMORY: not for the sample's weights */
     size_t val_count;      /* validation sequences in use */
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
@@ -147,6 +152,8 @@ int train_is_folder(const char *path);
 gyre_status_t train_open_outputs(train_run_t *run);
 /* outputs.c: the weights, row by row, to rank 0's --save. Collective. */
 gyre_status_t train_write_weights(train_run_t *run);
+/* Leaves out a sample that nobody asked for and that could cost minutes, or rank 0's memory. */
+void train_choose_sample(train_run_t *run);
 /* All of them to rank 0's memory, if a sample of text is wanted and there is room. Collective. */
 gyre_status_t train_gather_sample(train_run_t *run);
 /* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: IO on rank 0 only;

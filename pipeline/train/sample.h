@@ -17,7 +17,8 @@ typedef struct {
 } model_sample_t;
 
 /* Appends `count` tokens to tokens[0 .. *length), which must hold at least one and have room for count more.
- * The model sees the last config.seq of them (with infill: [gMASK] and [sop] among them). `whole` is a whole
+ * The model sees at most the last config.seq of them (with infill: [gMASK] and [sop] among them): when there
+ * is no place for a further one, half of them. `whole` is a whole
  * table, `weights` [whole->total]. Same weights, prompt and seed: same text. INVALID, NO_MEMORY. */
 gyre_status_t model_sample(const model_params_t *whole, const float *weights, const model_sample_t *how,
                            model_token_t *tokens, size_t *length, size_t count);

@@ -430,6 +430,7 @@ gyre_status_t train_resume_run(train_run_t *run)
     run->progress = state.progress;
     run->record.first_val = state.first_val;
     run->record.final_val = state.final_val;
+    run->record.id = state.id;
     return GYRE_OK;
 }
 
@@ -460,14 +461,22 @@ static gyre_status_t make_train(train_run_t *run)
         status = train_by_all(run, make_parts);
     if (status == GYRE_OK)
         status = pipe_train_join(run->train);
-    if (status == GYRE_OK)
-        status = optim_zero_init(pipe_train_zero(run->train), run->options->seed);
-    if (status != GYRE_OK || !run->options->load)
-        return status;
-    status = train_by_all(run, load);
-    if (status == GYRE_OK)
-        status = train_by_all(run, open_origin);
-    return status == GYRE_OK ? optim_zero_loaded(pipe_train_zero(run->train), 0, NULL) : status;
+    return status == GYRE_OK && run->options->load ? train_by_all(run, open_origin) : status;
+}
+
+/* Weights of a run that begins: those of --load, or random ones. */
+static gyre_status_t begin_weights(train_run_t *run)
+{
+    optim_zero_t *zero = pipe_train_zero(run->train);
+    base_time_t start = base_now();
+    gyre_status_t status =
+        run->options->load ? train_by_all(run, load) : optim_zero_init(zero, run->options->seed);
+    if (status == GYRE_OK && run->options->load)
+        status = optim_zero_loaded(zero, 0, NULL);
+    if (status == GYRE_OK && run->rank == 0)
+        log_info("%s weights: %.3f s", run->options->load ? "loaded" : "random",
+                 (double)(base_now() - start) * 1e-9);
+    return status;
 }
 
 gyre_status_t train_gather_memory(train_run_t *run)
@@ -537,8 +546,12 @@ gyre_status_t train_set_up(train_run_t *run)
         status = decide(run);
     if (status == GYRE_OK)
         status = make_train(run);
+    if (status == GYRE_OK)
+        train_choose_sample(run);
     if (status == GYRE_OK && run->resuming)
         status = train_by_all(run, train_resume_run);
+    if (status == GYRE_OK && !run->resumed) /* a checkpoint has all of them */
+        status = begin_weights(run);
     if (status == GYRE_OK && options->checkpoint)
         status = train_by_all(run, train_open_saver);
     if (status == GYRE_OK) /* the ranks' files may differ */

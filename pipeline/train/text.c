@@ -10,6 +10,11 @@
 #include "pipeline/report/record.h"
 #include "pipeline/train/text.h"
 
+int train_text_prompted(const train_config_t *options)
+{
+    return train_config_given(options, "prompt") && strcmp(options->prompt, "\n") != 0;
+}
+
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
                               model_tokenizer_t **out)
 {
@@ -21,8 +26,13 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
             "text is trained on as bytes: for the tokens of %s write a token file first, gyre-tokenize "
             "--tokenizer %s --out FILE.gyt %s",
             spec, spec, options->data);
-    if (!spec && strcmp(data->tokenizer, "bytes") == 0)
+    /* weights that are loaded may have learned other ids than bytes: as text those would be garbage */
+    if (!spec && strcmp(data->tokenizer, "bytes") == 0 && (!options->load || options->vocab == 256))
         spec = "bytes";
+    if (!spec && train_text_prompted(options))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--prompt: which tokenizer the ids of the model are from is not known: name it with "
+                         "--tokenizer, and with --data tokens that gyre-tokenize has made with it");
     if (!spec)
         return GYRE_OK;
     gyre_status_t status = model_tokenizer_open(spec, out);

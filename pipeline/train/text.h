@@ -9,8 +9,11 @@
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/config/config.h"
 
-/* The run's tokenizer: --tokenizer, or bytes where the data is. *out NULL: it is not known. INVALID: the data
- * says that it was written with another. */
+/* 1: somebody has said what a sample of text goes on from (a log's config says the default, too). */
+int train_text_prompted(const train_config_t *options);
+/* The run's tokenizer: --tokenizer, or bytes where the data and what --load has learned are. *out NULL: it is
+ * not known. INVALID: the data says that it was written with another; there is a prompt, and it is not
+ * known. */
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
                               model_tokenizer_t **out);
 /* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's

@@ -223,6 +223,12 @@ echo "my diary" >"$W/log"
 train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
 want "a file that is no log" 2 "$W/log is not the log of a run: name another with --log"
 check "is left as it is" [ "$(cat "$W/log")" = "my diary" ]
+rm "$W/log"
+train 1 --steps 9
+cp "$W/log" "$W/other.log"
+train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
+want "the log of another run" 2 "$W/log is the log of another run: name another with --log"
+check "it is left as it is, too" cmp "$W/log" "$W/other.log"
 run "$TRAIN" --resume
 want "nothing to go on with" 2 "--resume needs --checkpoint DIR"
 run "$TRAIN" --checkpoint x --resume --may-change layers

@@ -83,6 +83,11 @@ static void print_end(const train_run_t *run)
                record->sample);
         printf("----------------------------------------\n");
     }
+    if (run->sample_left_out)
+        printf(
+            "no sample of text, which is for models of up to %g million parameters: --sample-tokens N draws "
+            "one of others, too\n",
+            SAMPLE_PARAMETERS * 1e-6);
     const char *unit = run->data->is_text ? "byte" : "token";
     printf("\nunigram entropy  %.4f nats/%s (what %s frequencies alone can reach)\n", record->unigram, unit,
            unit);
@@ -90,8 +95,8 @@ static void print_end(const train_run_t *run)
         printf("validation loss  was not measured\n");
     else
         printf("validation loss  %.4f nats/%s, %.0f %% of it%s; %.4f before training\n", record->final_val,
-               unit, 100.0 * record->final_val / record->unigram,
-               run->stopped ? " (as last measured)" : "", record->first_val);
+               unit, 100.0 * record->final_val / record->unigram, run->stopped ? " (as last measured)" : "",
+               record->first_val);
     if (record->steps > 0)
         printf("training         %llu steps in %.1f s with validation; %.0f tokens/s in steps",
                (unsigned long long)record->done, record->seconds,

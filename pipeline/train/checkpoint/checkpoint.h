@@ -25,6 +25,7 @@ typedef struct {
     uint64_t ranks;           /* that wrote the checkpoint */
     double seconds, progress; /* of training so far; the part of the time limit that is gone */
     double first_val, final_val;
+    uint64_t id;           /* of the run, by which its log is known; 0: none */
     optim_scaler_t scaler; /* of the loss; scale 0: there is none */
 } train_state_t;
 
