@@ -17,7 +17,7 @@
 #include "tests/gpu/gpu.h"
 #include "tests/gpu/language.h"
 
-static const base_device_t cuda = {BASE_CUDA, 0}, host = {BASE_HOST, 0};
+static const base_device_t cuda = {BASE_CUDA, 0};
 enum { N = 1 << 20 };
 
 static atomic_int gate;

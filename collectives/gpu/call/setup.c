@@ -3,7 +3,8 @@
  * first call on device memory. Every rank gets a card of each other rank. If all share a host and can map
  * each other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All
  * ranks come to the same decision, since it is made from the cards of all. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/plans/schedule.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 
@@ -80,6 +81,8 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
         return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *c->board);
     memset(c->board, 0, sizeof *c->board);
     rc = coll_cuda_load();
+    if (rc == cudaSuccess)
+        rc = coll_cuda_load_schedule();
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "loading the kernels of collectives on device %d", c->device);
     return GYRE_OK;

@@ -10,7 +10,7 @@
  * Between the launches of one operation no rank may do alone what waits for a device: a kernel of a rank
  * whose peers' kernels come later would never end. That is loading kernels, and making and freeing memory.
  * All of it is done before the first call and after the last one. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "model/gpu/attention/attention.h"
-#include "model/gpu/products/internal.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/attention/kernels.h"
+#include "model/gpu/scalar.h"
 
 typedef __nv_bfloat16 bf16;
 

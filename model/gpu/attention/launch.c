@@ -8,7 +8,7 @@
 #include <limits.h>
 
 #include "base/error.h"
-#include "model/gpu/products/internal.h"
+#include "model/gpu/attention/kernels.h"
 
 static gyre_status_t check(const model_cuda_attention_t *a)
 {

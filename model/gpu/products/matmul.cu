@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "model/gpu/products/internal.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/scalar.h"
 
 typedef __nv_bfloat16 bf16;
 
