@@ -131,8 +131,8 @@ gyre_status_t train_open_outputs(train_run_t *run);
 /* outputs.c: the weights, row by row, to rank 0's --save, and all of them there if a sample needs them.
  * Collective. */
 gyre_status_t train_gather(train_run_t *run);
-/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: an error of rank 0 only;
- * the ranks are well. Collective. */
+/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: an error of rank 0
+ * only; the ranks are well. Collective. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written);
 /* 1: --save names a folder, for the model in Hugging Face's form. */
 int train_saves_folder(const train_config_t *options);
