@@ -118,8 +118,8 @@ static model_hf_type_t save_type(const train_run_t *run)
 }
 
 /* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same
- * order. */
-static gyre_status_t save_folder(train_run_t *run, const char *path)
+ * order. *written: what became of the folder; the ranks are well. */
+static gyre_status_t save_folder(train_run_t *run, const char *path, gyre_status_t *written)
 {
     const model_params_t *whole = table_of(run);
     model_hf_writer_t *writer = NULL;
@@ -130,32 +130,32 @@ static gyre_status_t save_folder(train_run_t *run, const char *path)
     if (!row)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
                          largest);
-    gyre_status_t status = GYRE_OK,
-                  written = model_hf_create(path, whole, save_type(run), SHARD_BYTES, run->origin, &writer);
+    gyre_status_t status = GYRE_OK;
+    *written = model_hf_create(path, whole, save_type(run), SHARD_BYTES, run->origin, &writer);
     for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++) {
         if (whole->row[r].alias != MODEL_NONE)
             continue;
         status = export_row(run, r, row); /* also when nothing can be written: the others take part */
-        if (status == GYRE_OK && written == GYRE_OK)
-            written = model_hf_write(writer, r, row);
+        if (status == GYRE_OK && *written == GYRE_OK)
+            *written = model_hf_write(writer, r, row);
     }
     free(row);
-    if (status != GYRE_OK || written != GYRE_OK) {
+    if (status == GYRE_OK && *written == GYRE_OK)
+        *written = model_hf_finish(writer);
+    else
         model_hf_abandon(writer);
-        return status != GYRE_OK ? status : written;
-    }
-    return model_hf_finish(writer);
+    return status;
 }
 
-/* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: IO on rank 0,
- * whose file it is; the ranks are well then. */
+/* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: an error on rank
+ * 0, whose file it is; the ranks are well then. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written)
 {
-    int folder = run->rank == 0 && ends_in_slash(path);
     *written = GYRE_OK;
+    if (run->rank == 0 && ends_in_slash(path))
+        return save_folder(run, path, written);
     gyre_status_t status =
-        folder ? save_folder(run, path)
-               : model_checkpoint_stream(run->rank == 0 ? path : NULL, table_of(run), export_row, run);
+        model_checkpoint_stream(run->rank == 0 ? path : NULL, table_of(run), export_row, run);
     if (run->rank != 0 || status != GYRE_ERR_IO)
         return status;
     *written = status;

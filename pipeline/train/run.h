@@ -156,8 +156,8 @@ gyre_status_t train_write_weights(train_run_t *run);
 void train_choose_sample(train_run_t *run);
 /* All of them to rank 0's memory, if a sample of text is wanted and there is room. Collective. */
 gyre_status_t train_gather_sample(train_run_t *run);
-/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: IO on rank 0 only;
- * the ranks are well. Collective. */
+/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: an error of rank 0
+ * only; the ranks are well. Collective. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written);
 /* 1: --save names a folder, for the model in Hugging Face's form. */
 int train_saves_folder(const train_config_t *options);

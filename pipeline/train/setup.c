@@ -345,6 +345,8 @@ static gyre_status_t prepare(train_run_t *run)
         status = check_input(run);
     if (status == GYRE_OK && run->rank == 0)
         status = train_text_open(options, run->data, &run->tokenizer);
+    if (status == GYRE_OK && run->rank == 0)
+        status = train_text_check(options, run->data, run->shape.vocab, run->tokenizer);
     return status == GYRE_OK && run->rank == 0 ? train_open_outputs(run) : status;
 }
 

@@ -16,6 +16,11 @@ int train_text_prompted(const train_config_t *options);
  * known. */
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
                               model_tokenizer_t **out);
+/* Whether the data may be of the tokenizer of --load's model, which has `vocab` ids; own: the run's
+ * tokenizer, which may be NULL. INVALID: it is not, or is text and the model's ids are not bytes. A tokenizer
+ * that Gyre cannot read is logged and not compared. */
+gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
+                               const model_tokenizer_t *own);
 /* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's
  * vocabulary. */
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,

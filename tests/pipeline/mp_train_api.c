@@ -138,6 +138,8 @@ static void test_harmless(void)
     MP_CHECK(gyre_train_save(train, NULL) == GYRE_ERR_INVALID, "no folder");
     MP_CHECK(gyre_train_save(train, "/proc/none/here") == GYRE_ERR_IO, "a folder that cannot be made");
     MP_CHECK(gyre_train_export(train, "/proc/none/weights") == GYRE_ERR_IO, "a file that cannot be made");
+    MP_CHECK(gyre_train_export(train, "/dev/shm/") == GYRE_ERR_INVALID, "a mount point cannot be replaced");
+    MP_CHECK(gyre_train_export(train, "/proc/none/") == GYRE_ERR_IO, "a folder that cannot be made");
     MP_CHECK(gyre_train_evaluate(train, NULL) == GYRE_ERR_INVALID, "no loss");
     struct {
         gyre_train_stats_t known;

@@ -15,8 +15,9 @@ typedef struct {
     int have_machine; /* 0: none was named, by flag or recipe */
     plan_machine_t machine;
     plan_software_t memory;
-    int trainer;      /* of memory: gyre-train's own, too */
-    const char *json; /* NULL: no file */
+    int trainer;           /* of memory: gyre-train's own, too */
+    size_t trainer_bucket; /* bytes of its gradient buckets; 0: gyre-train's default */
+    const char *json;      /* NULL: no file */
     /* of time */
     const char *rows;
     size_t fit[PLAN_FIT], fits; /* numbers of rows, from 1 */
