@@ -124,8 +124,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->uuid.bytes[15] = (char)device;
     p->totalGlobalMem = device_bytes();
     p->sharedMemPerBlock = 48 * 1024;
-    p->sharedMemPerBlockOptin = 227 * 1024;
-    p->sharedMemPerMultiprocessor = 228 * 1024;
+    p->sharedMemPerBlockOptin = (size_t)number("EMULATED_SHARED", 227, 48, 227) * 1024;
+    p->sharedMemPerMultiprocessor = p->sharedMemPerBlockOptin + 1024;
     p->regsPerBlock = p->regsPerMultiprocessor = 65536;
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
