@@ -835,4 +835,4 @@ clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(sort $(B)/obj $(SHARE)/obj) $(if $(SANITIZE),$(S)/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
+-include $(shell find $(sort $(B)/obj $(SHARE)/obj) $(E)/obj $(if $(SANITIZE),$(S)/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)

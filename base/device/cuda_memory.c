@@ -115,19 +115,22 @@ _Static_assert(BASE_CUDA_IPC_BYTES == sizeof(cudaIpcMemHandle_t), "a handle's si
 
 gyre_status_t base_cuda_range(const void *ptr, void **begin, size_t *bytes)
 {
+    /* cuMemGetAddressRange would want a current context, which a thread that has done nothing yet lacks */
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
     void *function = NULL;
     CUdeviceptr base = 0;
     size_t size = 0;
-    gyre_status_t status = base_cuda_driver("cuMemGetAddressRange", &function);
+    void *answers[] = {&base, &size};
+    gyre_status_t status = base_cuda_driver("cuPointerGetAttributes", &function);
     if (status != GYRE_OK)
         return gyre_fail_quiet(
-            status, "the allocation of %p is unknown: the CUDA driver has no cuMemGetAddressRange", ptr);
-    CUresult (*address_range)(CUdeviceptr *, size_t *, CUdeviceptr);
-    memcpy(&address_range, &function, sizeof(function)); /* ISO C converts no pointer to a function's */
-    CUresult rc = address_range(&base, &size, (CUdeviceptr)ptr);
-    if (rc != CUDA_SUCCESS)
-        return gyre_fail_quiet(GYRE_ERR_INVALID,
-                               "cuMemGetAddressRange(%p): error %d: it is not memory of CUDA", ptr, (int)rc);
+            status, "the allocation of %p is unknown: the CUDA driver has no cuPointerGetAttributes", ptr);
+    CUresult (*attributes)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+    memcpy(&attributes, &function, sizeof(function)); /* ISO C converts no pointer to a function's */
+    CUresult rc = attributes(2, asked, answers, (CUdeviceptr)ptr);
+    if (rc != CUDA_SUCCESS || base == 0 || size == 0)
+        return gyre_fail_quiet(
+            GYRE_ERR_INVALID, "cuPointerGetAttributes(%p): error %d: it is not memory of CUDA", ptr, (int)rc);
     *begin = (void *)base;
     *bytes = size;
     return GYRE_OK;

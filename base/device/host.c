@@ -147,6 +147,11 @@ void base_device_leave(base_device_t device, int before)
         base_cuda_leave(device.index, before);
 }
 
+gyre_status_t base_device_primary(base_device_t device)
+{
+    return device.kind == BASE_CUDA ? base_cuda_primary(device.index) : GYRE_OK;
+}
+
 gyre_status_t base_device_driver(const char *name, void **function)
 {
     if (base_cuda_count() == 0)

@@ -128,5 +128,6 @@ static inline attend_t attend_of(const model_cuda_attention_t *a)
 
 cudaError_t attention_f32_forward(const attend_t *p, cudaStream_t stream);
 cudaError_t attention_f32_backward(const attend_t *p, cudaStream_t stream); /* delta is there */
+size_t attention_f32_backward_bytes(void);                                  /* of shared memory per block */
 
 #endif

@@ -13,6 +13,8 @@ extern "C" {
 
 /* Arguments are checked, T is at least 1. */
 cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention, cudaStream_t stream);
+/* bytes of shared memory that a block of backward takes, at most */
+size_t model_cuda_attention_backward_shared(model_cuda_type_t type, size_t head_dim);
 cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,
                                                  cudaStream_t stream);
 
