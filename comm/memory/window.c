@@ -37,6 +37,7 @@ typedef struct window {
     uint64_t id;
     unsigned char *base;
     size_t bytes; /* of data; the control page follows */
+    mem_span_t span;
     mem_control_t *control;
     int fd;
     int adopted; /* 1: memory of others (comm/memory/register.c) */
@@ -51,10 +52,19 @@ typedef struct window {
     uint8_t taken[ARENA_PAGES]; /* arena: 1 where an allocation lies */
 } window_t;
 
-/* What comm_mem_find reads. */
+/* What comm_mem_find reads: a window's id, base and mem_span_t. */
+enum {
+    RANGE_ID,
+    RANGE_BASE,
+    RANGE_START,
+    RANGE_END,
+    RANGE_MAPPED,
+    RANGE_MAPPED_END,
+    RANGE_COPY,
+    RANGE_WORDS
+};
 typedef struct {
-    _Atomic uintptr_t start, end;
-    _Atomic uint64_t id;
+    _Atomic uint64_t word[RANGE_WORDS];
 } range_t;
 typedef struct {
     range_t *ranges;
@@ -92,9 +102,8 @@ static gyre_status_t ranges_reserve(void)
     if (!bigger)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the table of %zu windows", count + 1);
     for (size_t i = 0; i < count; i++) {
-        atomic_init(&bigger[i].start, atomic_load_explicit(&now[i].start, memory_order_relaxed));
-        atomic_init(&bigger[i].end, atomic_load_explicit(&now[i].end, memory_order_relaxed));
-        atomic_init(&bigger[i].id, atomic_load_explicit(&now[i].id, memory_order_relaxed));
+        for (int w = 0; w < RANGE_WORDS; w++)
+            atomic_init(&bigger[i].word[w], atomic_load_explicit(&now[i].word[w], memory_order_relaxed));
     }
     if (now)
         mem.old[mem.old_count++] = now;
@@ -106,12 +115,10 @@ static gyre_status_t ranges_reserve(void)
 
 static void range_move(range_t *ranges, size_t to, size_t from)
 {
-    atomic_store_explicit(&ranges[to].start, atomic_load_explicit(&ranges[from].start, memory_order_relaxed),
-                          memory_order_release);
-    atomic_store_explicit(&ranges[to].end, atomic_load_explicit(&ranges[from].end, memory_order_relaxed),
-                          memory_order_release);
-    atomic_store_explicit(&ranges[to].id, atomic_load_explicit(&ranges[from].id, memory_order_relaxed),
-                          memory_order_release);
+    for (int w = 0; w < RANGE_WORDS; w++)
+        atomic_store_explicit(&ranges[to].word[w],
+                              atomic_load_explicit(&ranges[from].word[w], memory_order_relaxed),
+                              memory_order_release);
 }
 
 /* Every store between begin and end is a release: a reader that sees one of them also sees the odd number
@@ -130,14 +137,21 @@ static void ranges_insert(const window_t *window)
 {
     range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_relaxed);
     size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed), at = count;
-    uintptr_t start = (uintptr_t)window->base;
+    const uint64_t words[RANGE_WORDS] = {[RANGE_ID] = window->id,
+                                         [RANGE_BASE] = (uintptr_t)window->base,
+                                         [RANGE_START] = window->span.start,
+                                         [RANGE_END] = window->span.end,
+                                         [RANGE_MAPPED] = window->span.mapped,
+                                         [RANGE_MAPPED_END] = window->span.mapped_end,
+                                         [RANGE_COPY] = (uintptr_t)window->span.copy};
 
     change_begin();
-    for (; at > 0 && atomic_load_explicit(&ranges[at - 1].start, memory_order_relaxed) > start; at--)
+    for (; at > 0 &&
+           atomic_load_explicit(&ranges[at - 1].word[RANGE_START], memory_order_relaxed) > words[RANGE_START];
+         at--)
         range_move(ranges, at, at - 1);
-    atomic_store_explicit(&ranges[at].start, start, memory_order_release);
-    atomic_store_explicit(&ranges[at].end, start + window->bytes, memory_order_release);
-    atomic_store_explicit(&ranges[at].id, window->id, memory_order_release);
+    for (int w = 0; w < RANGE_WORDS; w++)
+        atomic_store_explicit(&ranges[at].word[w], words[w], memory_order_release);
     atomic_store_explicit(&mem.count, count + 1, memory_order_release);
     change_end();
 }
@@ -147,7 +161,7 @@ static void ranges_remove(const window_t *window)
     range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_relaxed);
     size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed), at = 0;
 
-    while (at < count && atomic_load_explicit(&ranges[at].id, memory_order_relaxed) != window->id)
+    while (at < count && atomic_load_explicit(&ranges[at].word[RANGE_ID], memory_order_relaxed) != window->id)
         at++;
     if (at == count)
         return;
@@ -165,7 +179,7 @@ static size_t ranges_search(const range_t *ranges, size_t count, uintptr_t at)
 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (atomic_load_explicit(&ranges[mid].start, memory_order_acquire) <= at)
+        if (atomic_load_explicit(&ranges[mid].word[RANGE_START], memory_order_acquire) <= at)
             low = mid + 1;
         else
             high = mid;
@@ -173,12 +187,16 @@ static size_t ranges_search(const range_t *ranges, size_t count, uintptr_t at)
     return low > 0 ? low - 1 : count;
 }
 
-int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset)
+typedef struct {
+    uint64_t word[RANGE_WORDS];
+} found_t;
+
+static int look_up(const void *ptr, size_t bytes, found_t *out)
 {
-    uintptr_t at = (uintptr_t)ptr, start = 0, end = 0;
+    const uintptr_t at = (uintptr_t)ptr;
 
     for (;;) {
-        uint64_t found_id = 0, before = atomic_load_explicit(&mem.seq, memory_order_acquire);
+        uint64_t before = atomic_load_explicit(&mem.seq, memory_order_acquire);
         /* The count first: arrays only grow, so a count read before the pointer fits the array. */
         size_t count = atomic_load_explicit(&mem.count, memory_order_acquire);
         const range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_acquire);
@@ -186,21 +204,68 @@ int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset)
         int found = 0;
 
         if (hit < count) {
-            start = atomic_load_explicit(&ranges[hit].start, memory_order_acquire);
-            end = atomic_load_explicit(&ranges[hit].end, memory_order_acquire);
-            found_id = atomic_load_explicit(&ranges[hit].id, memory_order_acquire);
-            found = at >= start && at < end && bytes <= end - at;
+            for (int w = 0; w < RANGE_WORDS; w++)
+                out->word[w] = atomic_load_explicit(&ranges[hit].word[w], memory_order_acquire);
+            found = at >= out->word[RANGE_START] && at < out->word[RANGE_END] &&
+                    bytes <= out->word[RANGE_END] - at;
         }
         if (before & 1 || before != atomic_load_explicit(&mem.seq, memory_order_relaxed)) {
             base_relax();
             continue;
         }
-        if (found) {
-            *id = found_id;
-            *offset = at - start;
-        }
         return found;
     }
+}
+
+int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset)
+{
+    found_t found;
+
+    if (!look_up(ptr, bytes, &found))
+        return 0;
+    *id = found.word[RANGE_ID];
+    *offset = (uintptr_t)ptr - found.word[RANGE_BASE];
+    return 1;
+}
+
+/* Copies what of the buffer lies in the pages at the window's ends: there, or back. */
+static void copy_ends(const found_t *found, unsigned char *buf, size_t bytes, int back)
+{
+    const uintptr_t at = (uintptr_t)buf, from = found->word[RANGE_MAPPED], to = found->word[RANGE_MAPPED_END];
+    const size_t head = at < from ? base_min_size(bytes, from - at) : 0;
+    const size_t tail = at + bytes > to ? base_min_size(bytes - head, at + bytes - to) : 0;
+    unsigned char *copy = (unsigned char *)found->word[RANGE_COPY]; /* NOLINT: an address */
+
+    if (head + tail == 0)
+        return;
+    copy += at - found->word[RANGE_BASE];
+    memcpy(back ? buf : copy, back ? copy : buf, head);
+    buf += bytes - tail;
+    copy += bytes - tail;
+    memcpy(back ? buf : copy, back ? copy : buf, tail);
+}
+
+int comm_mem_show(const void *ptr, size_t bytes, uint64_t *id, size_t *offset, uint64_t *address)
+{
+    found_t found;
+
+    *address = (uintptr_t)ptr;
+    if (!look_up(ptr, bytes, &found))
+        return 0;
+    if (found.word[RANGE_COPY])
+        *address += found.word[RANGE_COPY] - found.word[RANGE_BASE];
+    copy_ends(&found, (unsigned char *)(uintptr_t)ptr, bytes, 0);
+    *id = found.word[RANGE_ID];
+    *offset = (uintptr_t)ptr - found.word[RANGE_BASE];
+    return 1;
+}
+
+void comm_mem_fetch(void *ptr, size_t bytes)
+{
+    found_t found;
+
+    if (look_up(ptr, bytes, &found))
+        copy_ends(&found, ptr, bytes, 1);
 }
 
 /* ---- windows ------------------------------------------------------------------------------------------- */
@@ -270,6 +335,8 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
         goto close_fd;
     }
     window->control = (mem_control_t *)(void *)(window->base + bytes);
+    window->span.start = window->span.mapped = (uintptr_t)window->base;
+    window->span.end = window->span.mapped_end = (uintptr_t)window->base + bytes;
     status = offer_everywhere(window);
     if (status != GYRE_OK)
         goto unmap;
@@ -315,7 +382,7 @@ static void window_destroy(window_t *window)
         log_debug("window %llu: its memory goes back only when peers unmap it",
                   (unsigned long long)window->id);
     if (window->adopted)
-        munmap(window->control, mem_page());
+        munmap(window->span.copy, window->bytes + mem_page());
     else
         munmap(window->base, window->bytes + mem_page());
     close(window->fd);
@@ -443,17 +510,19 @@ gyre_status_t comm_mem_free(void *ptr)
 
 /* ---- memory of others: comm/memory/register.c ---------------------------------------------------------- */
 
-gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t *control)
+gyre_status_t comm_window_adopt(const mem_span_t *span, int fd, uint64_t *id)
 {
+    const uintptr_t page = mem_page(), from = span->start & ~(page - 1), to = base_round_up(span->end, page);
     window_t *window = window_new(0);
     gyre_status_t status;
 
     if (!window)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a window");
-    window->base = base;
-    window->bytes = bytes;
+    window->base = (unsigned char *)from; /* NOLINT: a page */
+    window->bytes = to - from;
+    window->span = *span;
     window->fd = fd;
-    window->control = control;
+    window->control = (mem_control_t *)(void *)(span->copy + window->bytes);
     window->adopted = 1;
     pthread_mutex_lock(&mem.lock);
     status = ranges_reserve();
@@ -464,6 +533,7 @@ gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t 
         window->next = mem.windows;
         mem.windows = window;
         ranges_insert(window);
+        *id = window->id;
     }
     pthread_mutex_unlock(&mem.lock);
     if (status != GYRE_OK)
@@ -471,13 +541,14 @@ gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t 
     return status;
 }
 
-void comm_window_retire(const void *base)
+void comm_window_retire(uint64_t id)
 {
     window_t *window;
 
     pthread_mutex_lock(&mem.lock);
-    window = window_at(base);
-    if (window && window->adopted && window->base == base)
+    for (window = mem.windows; window && window->id != id; window = window->next) {
+    }
+    if (window)
         window_destroy(window);
     pthread_mutex_unlock(&mem.lock);
 }
@@ -489,7 +560,7 @@ int comm_window_touches(const void *from, size_t bytes)
 
     pthread_mutex_lock(&mem.lock);
     for (const window_t *window = mem.windows; window && !touches; window = window->next)
-        touches = at < window->base + window->bytes && window->base < at + bytes;
+        touches = (uintptr_t)at < window->span.mapped_end && window->span.mapped < (uintptr_t)at + bytes;
     pthread_mutex_unlock(&mem.lock);
     return touches;
 }
