@@ -30,7 +30,7 @@ typedef struct {
  *     |.....=========|===================|=====.....|      = the window   . others' memory   | page
  *
  * The pages at the ends are the owner's alone, since other memory lies there. What peers map in their place
- * is a copy of the window's part of them, which the owner makes and brings back when it is told to. */
+ * is a copy of the window's part of them: comm_mem_show, comm_mem_fetch. */
 typedef struct {
     uintptr_t start, end;
     uintptr_t mapped, mapped_end; /* whole pages: what is mapped from the window's descriptor */
