@@ -17,9 +17,11 @@
 
 gyre_status_t comm_mem_alloc(size_t bytes, void **ptr);
 gyre_status_t comm_mem_free(void *ptr);
+size_t comm_mem_allocated(const void *ptr); /* bytes of the allocation that begins there; 0: none does */
 /* See gyre_mem_register. */
 gyre_status_t comm_mem_register(void *ptr, size_t bytes);
 gyre_status_t comm_mem_deregister(void *ptr);
+size_t comm_mem_registered(const void *ptr); /* bytes of the range that begins there; 0: none does */
 /* 1 if [ptr, ptr + bytes) lies in one window: its id and the offset of ptr in it. */
 int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset);
 /* The same, for a buffer that peers are to work in: they see what is in it now. Only at the ends of

@@ -317,6 +317,17 @@ gyre_status_t comm_mem_register(void *ptr, size_t bytes)
     return status;
 }
 
+size_t comm_mem_registered(const void *ptr)
+{
+    size_t bytes;
+
+    pthread_mutex_lock(&regs.lock);
+    const reg_t *reg = *registered(ptr, 1);
+    bytes = reg && reg->base == ptr ? reg->bytes : 0;
+    pthread_mutex_unlock(&regs.lock);
+    return bytes;
+}
+
 gyre_status_t comm_mem_deregister(void *ptr)
 {
     gyre_status_t status = GYRE_OK;
@@ -338,14 +349,4 @@ gyre_status_t comm_mem_deregister(void *ptr)
     }
     pthread_mutex_unlock(&regs.lock);
     return status;
-}
-
-gyre_status_t gyre_mem_register(void *ptr, size_t bytes)
-{
-    return comm_mem_register(ptr, bytes);
-}
-
-gyre_status_t gyre_mem_deregister(void *ptr)
-{
-    return comm_mem_deregister(ptr);
 }

@@ -280,6 +280,21 @@ gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
     return status;
 }
 
+size_t comm_mem_allocated(const void *ptr)
+{
+    size_t bytes = 0;
+    const window_t *window;
+
+    pthread_mutex_lock(&mem.lock);
+    window = window_at(ptr);
+    if (window && window->arena)
+        bytes = window->runs[(size_t)((const unsigned char *)ptr - window->base) / mem_page()] * mem_page();
+    else if (window && window->base == ptr && !window->adopted)
+        bytes = window->bytes;
+    pthread_mutex_unlock(&mem.lock);
+    return bytes;
+}
+
 gyre_status_t comm_mem_free(void *ptr)
 {
     gyre_status_t status = GYRE_OK;
@@ -403,16 +418,4 @@ gyre_status_t comm_mem_attach(comm_watch_t *watch)
     }
     pthread_mutex_unlock(&mem.lock);
     return status;
-}
-
-/* ---- public -------------------------------------------------------------------------------------------- */
-
-gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr)
-{
-    return comm_mem_alloc(bytes, ptr);
-}
-
-gyre_status_t gyre_mem_free(void *ptr)
-{
-    return comm_mem_free(ptr);
 }
