@@ -147,10 +147,11 @@ GYRE_API gyre_status_t gyre_mem_free(void *ptr);
  * During both calls no other thread may use the range; memory next to it may be used. The new pages are not
  * transparent huge pages, and a policy of mbind(2) for the range is lost. Between the calls the range must
  * stay mapped: deregister it before free(). Children of fork share the pages.
- * INVALID: ptr is NULL, bytes is 0, or the range overlaps a registered one; at the end also that a
- * non-blocking operation uses the memory. UNSUPPORTED, and nothing has
- * changed: the memory is not private, anonymous and writable (files, huge pages, a stack), is locked, or
- * is kept from children (as memory that an RDMA or CUDA library has pinned). */
+ *
+ * INVALID: ptr is NULL, bytes is 0, or the range overlaps a registered one; from gyre_mem_deregister also
+ * while a non-blocking operation uses the memory. UNSUPPORTED, and nothing has changed: the memory is not
+ * private, anonymous and writable (files, huge pages, a stack), is locked, or is kept from children (as
+ * memory that an RDMA or CUDA library has pinned). */
 GYRE_API gyre_status_t gyre_mem_register(void *ptr, size_t bytes);
 GYRE_API gyre_status_t gyre_mem_deregister(void *ptr);
 

@@ -179,7 +179,7 @@ static void test_register_beside_a_writer(void **state)
     (void)state;
     assert_true(base != MAP_FAILED);
     assert_int_equal(pthread_create(&thread, NULL, count_up, &neighbour), 0);
-    for (unsigned round = 0; round < 200; round++) {
+    for (unsigned round = 0; round < 100; round++) {
         ranks_fill(range, bytes, round);
         assert_int_equal(comm_mem_register(range, bytes), GYRE_OK);
         assert_int_equal(ranks_wrong(range, bytes, round), -1);
