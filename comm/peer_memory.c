@@ -73,7 +73,7 @@ comm_place_t comm_place_of(const void *ptr, size_t bytes)
     size_t offset = 0;
 
     if (strcmp(base_setting_string(SET_SHM_COPY), "cma") != 0 &&
-        comm_mem_find(ptr, bytes, &place.window, &offset))
+        comm_mem_show(ptr, bytes, &place.window, &offset, &place.address))
         place.offset = offset;
     return place;
 }

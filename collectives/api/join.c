@@ -18,6 +18,7 @@
 #include "collectives/api/sized.h"
 #include "collectives/choose/tune.h"
 #include "collectives/gpu/gpu.h"
+#include "comm/memory/cma.h"
 #include "comm/memory/memory.h"
 
 /* The process's place in the job. One at a time: gyre_init refuses a second. */
@@ -66,6 +67,7 @@ static void world_leave(comm_world_t *world, int graceful)
         comm_mem_attach(NULL);
         comm_mem_unmap_all();
         comm_watch_stop(world->watch);
+        comm_cma_forbid();
     }
     if (world->boot)
         comm_boot_leave(world->boot, graceful);
@@ -108,6 +110,8 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
         st = comm_boot_meet(world->boot, deadline);
     if (st == GYRE_OK)
         st = comm_mem_attach(world->watch);
+    if (st == GYRE_OK)
+        comm_cma_allow();
     if (st != GYRE_OK)
         world_leave(world, 0);
     return st;
@@ -132,6 +136,8 @@ static gyre_status_t world_enter(comm_world_t *world, base_time_t deadline)
         st = comm_boot_enter(world->boot, deadline);
     if (st == GYRE_OK)
         st = comm_mem_attach(world->watch);
+    if (st == GYRE_OK)
+        comm_cma_allow();
     if (st != GYRE_OK)
         world_leave(world, 0);
     return st;

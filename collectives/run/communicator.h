@@ -289,6 +289,12 @@ void coll_registry_remove(gyre_comm_t *comm);
 int coll_registry_advance(gyre_comm_t *except, int *others);
 /* 1: another communicator than `comm` is registered, so a thread that waits must move it. Costs two loads. */
 int coll_registry_others(const gyre_comm_t *comm);
+/* 1 if a buffer of a non-blocking operation under way begins in [base, base + bytes): its call. */
+int coll_registry_uses(const void *base, size_t bytes, comm_call_t *call);
+/* The same among the operations that this thread's open group has collected. */
+int coll_group_uses(const void *base, size_t bytes, comm_call_t *call);
+/* The same in a list of requests. */
+int coll_requests_use(const gyre_request_t *list, const void *base, size_t bytes, comm_call_t *call);
 /* Starts or stops using the process's progress thread. */
 gyre_status_t coll_progress_thread_start(void);
 void coll_progress_thread_stop(void);
