@@ -33,12 +33,14 @@ void boot_beat_begin(comm_boot_t *boot)
 static void silent(comm_boot_t *boot, boot_edge_t *edge, base_time_t now)
 {
     char text[BOOT_TEXT];
-    snprintf(text, sizeof(text), "rank %d heard nothing from it for %.1f s", boot->rank,
-             (double)(now - edge->heard) * 1e-9);
+    snprintf(text, sizeof(text),
+             "rank %d heard nothing from it for %.1f s: it was stopped or cut off (GYRE_HEARTBEAT)",
+             boot->rank, (double)(now - edge->heard) * 1e-9);
     /* Should it wake up or be connected again, it learns why nobody wants to talk to it any more. */
     if (boot_conn_send(&edge->conn, BOOT_EXPELLED, text, strlen(text)) != GYRE_OK)
         log_warning("bootstrap: rank %d cannot be sent the news that it counts as dead", edge->rank);
-    snprintf(text, sizeof(text), "silent for %.1f s", (double)(now - edge->heard) * 1e-9);
+    snprintf(text, sizeof(text), "silent for %.1f s, stopped or cut off (GYRE_HEARTBEAT sets the limit)",
+             (double)(now - edge->heard) * 1e-9);
     boot_edge_lost(boot, edge, text, 1);
 }
 
