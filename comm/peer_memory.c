@@ -216,11 +216,11 @@ static gyre_status_t unreachable(comm_peer_memory_t *memory, const comm_place_t 
     if (err == EFAULT && comm_cma_read(card->pid, card->probe_address, &word, sizeof word) == 0)
         return gyre_fail_quiet(
             GYRE_ERR_TRANSPORT,
-            "the kernel lets no other process reach the %s buffer of rank %d (%zu bytes at %#llx, %s: %s); "
-            "GYRE_SHM_COPY=copy on all ranks avoids it, or a window (gyre_mem_alloc)%s",
-            to_output ? "output" : "input", memory->peer, bytes,
-            (unsigned long long)(place->address + offset), call, strerror(err),
-            to_output ? "; for broadcast also GYRE_ALGO=broadcast:direct" : "");
+            "the %s buffer of rank %d cannot be %s (%zu bytes at %#llx, %s: %s): it was freed during the "
+            "call, or the pointer or the count is wrong; memory that only its owner may read (memfd_secret, "
+            "a device's) needs GYRE_SHM_COPY=copy on all ranks",
+            to_output ? "output" : "input", memory->peer, to_output ? "written" : "read", bytes,
+            (unsigned long long)(place->address + offset), call, strerror(err));
     if (lost == GYRE_IN_PROGRESS)
         return lost;
     if (place->window != 0)

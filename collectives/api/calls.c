@@ -98,6 +98,7 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
 {
     coll_call_t c;
     CHECK(begin(&c, "reduce_scatterv", COLL_REDUCE_SCATTER, send, recv, 0, type, comm, how));
+    c.v = 1;
     CHECK(with_redop(&c, op));
     if (!counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "reduce_scatterv: counts is NULL"));
@@ -112,10 +113,12 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
 }
 
 static gyre_status_t all_gather(const void *send, void *recv, size_t count, gyre_type_t type,
-                                gyre_comm_t *comm, how_t how)
+                                gyre_comm_t *comm, coll_inside_t inside, how_t how)
 {
     coll_call_t c;
-    CHECK(begin(&c, "all_gather", COLL_ALL_GATHER, send, recv, count, type, comm, how));
+    const char *name = coll_call_name(COLL_ALL_GATHER, 0, inside);
+    CHECK(begin(&c, name, COLL_ALL_GATHER, send, recv, count, type, comm, how));
+    c.inside = inside;
     CHECK(blocks(&c, count, &c.recv_count));
     c.send_count = count;
     c.shape.uniform = 1;
@@ -128,6 +131,7 @@ static gyre_status_t all_gatherv(const void *send, void *recv, const size_t *cou
 {
     coll_call_t c;
     CHECK(begin(&c, "all_gatherv", COLL_ALL_GATHER, send, recv, 0, type, comm, how));
+    c.v = 1;
     if (!counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_gatherv: counts is NULL"));
     if (!coll_counts_extent(counts, displs, comm->n, &c.recv_count))
@@ -232,6 +236,7 @@ static gyre_status_t gatherv(const void *send, size_t send_count, void *recv, co
 {
     coll_call_t c;
     CHECK(begin(&c, "gatherv", COLL_GATHER, send, recv, 0, type, comm, how));
+    c.v = 1;
     c.send_count = send_count;
     CHECK(rooted_v(&c, recv, send, send_count, counts, displs, root, &c.recv_count));
     return coll_call_start(&c);
@@ -242,6 +247,7 @@ static gyre_status_t scatterv(const void *send, const size_t *counts, const size
 {
     coll_call_t c;
     CHECK(begin(&c, "scatterv", COLL_SCATTER, send, recv, 0, type, comm, how));
+    c.v = 1;
     c.recv_count = recv_count;
     CHECK(rooted_v(&c, send, recv, recv_count, counts, displs, root, &c.send_count));
     return coll_call_start(&c);
@@ -265,6 +271,7 @@ static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, co
 {
     coll_call_t c;
     CHECK(begin(&c, "all_to_allv", COLL_ALL_TO_ALL, send, recv, 0, type, comm, how));
+    c.v = 1;
     if (!send_counts || !recv_counts)
         return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "all_to_allv: %s is NULL",
                                      send_counts ? "recv_counts" : "send_counts"));
@@ -283,11 +290,24 @@ static gyre_status_t all_to_allv(const void *send, const size_t *send_counts, co
     return coll_call_start(&c);
 }
 
-static gyre_status_t barrier(gyre_comm_t *comm, how_t how)
+static gyre_status_t barrier(gyre_comm_t *comm, coll_inside_t inside, how_t how)
 {
     coll_call_t c;
-    CHECK(begin(&c, "barrier", COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, how));
+    const char *name = coll_call_name(COLL_BARRIER, 0, inside);
+    CHECK(begin(&c, name, COLL_BARRIER, NULL, NULL, 0, GYRE_INT8, comm, how));
+    c.inside = inside;
     return coll_call_start(&c);
+}
+
+gyre_status_t coll_inside_barrier(gyre_comm_t *comm, coll_inside_t inside)
+{
+    return barrier(comm, inside, blocking);
+}
+
+gyre_status_t coll_inside_all_gather(const void *send, void *recv, size_t bytes, gyre_comm_t *comm,
+                                     coll_inside_t inside)
+{
+    return all_gather(send, recv, bytes, GYRE_UINT8, comm, inside, blocking);
 }
 
 gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
@@ -349,13 +369,13 @@ gyre_status_t gyre_ireduce_scatterv(const void *send, void *recv, const size_t *
 
 gyre_status_t gyre_all_gather(const void *send, void *recv, size_t count, gyre_type_t type, gyre_comm_t *comm)
 {
-    return all_gather(send, recv, count, type, comm, blocking);
+    return all_gather(send, recv, count, type, comm, COLL_INSIDE_NONE, blocking);
 }
 
 gyre_status_t gyre_iall_gather(const void *send, void *recv, size_t count, gyre_type_t type,
                                gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iall_gather", all_gather(send, recv, count, type, comm, LATER(request)));
+    ASYNC("iall_gather", all_gather(send, recv, count, type, comm, COLL_INSIDE_NONE, LATER(request)));
 }
 
 gyre_status_t gyre_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
@@ -472,12 +492,12 @@ gyre_status_t gyre_iall_to_allv(const void *send, const size_t *send_counts, con
 
 gyre_status_t gyre_barrier(gyre_comm_t *comm)
 {
-    return barrier(comm, blocking);
+    return barrier(comm, COLL_INSIDE_NONE, blocking);
 }
 
 gyre_status_t gyre_ibarrier(gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("ibarrier", barrier(comm, LATER(request)));
+    ASYNC("ibarrier", barrier(comm, COLL_INSIDE_NONE, LATER(request)));
 }
 
 /* --- on streams --- */
@@ -509,7 +529,7 @@ gyre_status_t gyre_reduce_scatterv_stream(const void *send, void *recv, const si
 gyre_status_t gyre_all_gather_stream(const void *send, void *recv, size_t count, gyre_type_t type,
                                      gyre_comm_t *comm, gyre_cuda_stream_t stream)
 {
-    return all_gather(send, recv, count, type, comm, on(stream));
+    return all_gather(send, recv, count, type, comm, COLL_INSIDE_NONE, on(stream));
 }
 
 gyre_status_t gyre_all_gatherv_stream(const void *send, void *recv, const size_t *counts,
@@ -573,5 +593,5 @@ gyre_status_t gyre_all_to_allv_stream(const void *send, const size_t *send_count
 
 gyre_status_t gyre_barrier_stream(gyre_comm_t *comm, gyre_cuda_stream_t stream)
 {
-    return barrier(comm, on(stream));
+    return barrier(comm, COLL_INSIDE_NONE, on(stream));
 }

@@ -286,7 +286,7 @@ gyre_status_t gyre_finalize(gyre_comm_t *world)
     for (int i = 0; (comm = coll_handle_find(&process.world, i)); i++)
         coll_cuda_end(comm);
     if (gyre_comm_error(world) == GYRE_OK && world->n > 1)
-        st = gyre_barrier(world);
+        st = coll_inside_barrier(world, COLL_INSIDE_FINALIZE);
     int graceful = gyre_comm_error(world) == GYRE_OK;
     pthread_mutex_lock(&process.lock);
     if (process.threaded)

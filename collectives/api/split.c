@@ -30,7 +30,7 @@ static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, co
     size_t n = (size_t)s->parent->n, most = 0;
     split_round_t *asks = malloc(n * sizeof *asks);
     char *everything = NULL, *padded = NULL;
-    gyre_status_t st = asks ? gyre_all_gather(ask, asks, sizeof *ask, GYRE_UINT8, s->parent)
+    gyre_status_t st = asks ? coll_inside_all_gather(ask, asks, sizeof *ask, s->parent, COLL_INSIDE_SPLIT)
                             : gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %zu ranks", n);
     *busy = 0;
     *failed = -1;
@@ -50,7 +50,7 @@ static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, co
     if (st == GYRE_OK && most) {
         if (ask->needs)
             memcpy(padded, mine, ask->bytes);
-        st = gyre_all_gather(padded, everything, most, GYRE_UINT8, s->parent);
+        st = coll_inside_all_gather(padded, everything, most, s->parent, COLL_INSIDE_SPLIT);
     }
     for (int i = 0; st == GYRE_OK && ask->needs && i < s->n; i++)
         memcpy((char *)all + (size_t)i * ask->bytes, everything + (size_t)s->members[i] * most, ask->bytes);
@@ -163,7 +163,7 @@ gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %d ranks", comm->n);
     split_ask_t mine = {.color = color < 0 ? -1 : color, .key = key};
     if (st == GYRE_OK)
-        st = gyre_all_gather(&mine, asks, sizeof mine, GYRE_UINT8, comm);
+        st = coll_inside_all_gather(&mine, asks, sizeof mine, comm, COLL_INSIDE_SPLIT);
     comm->splits++;
     gyre_comm_t *made = NULL;
     if (st == GYRE_OK)

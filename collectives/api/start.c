@@ -97,8 +97,9 @@ gyre_status_t coll_call_start(coll_call_t *c)
     coll_run_t run = {.in = c->send, .out = c->recv, .scale = c->scale};
     comm_call_t call = {.op = (uint8_t)c->shape.op,
                         .type = (uint8_t)c->shape.type,
-                        .redop = (uint8_t)c->shape.redop,
-                        .flags = (uint8_t)(c->shape.scaled ? COMM_CALL_SCALED : 0),
+                        .redop = (uint8_t)(c->inside ? (int)c->inside : (int)c->shape.redop),
+                        .flags = (uint8_t)((c->shape.scaled ? COMM_CALL_SCALED : 0) |
+                                           (c->v ? COMM_CALL_V : 0) | (c->inside ? COMM_CALL_INSIDE : 0)),
                         .root = c->shape.root,
                         .sig = plan->sig,
                         .count = c->shown,

@@ -33,8 +33,13 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
     }
     const char *captured = call->flags & COMM_CALL_CAPTURED ? ", captured" : "";
     coll_op_t op = (coll_op_t)call->op;
-    int at = snprintf(text, bytes, "%s%s", op > 0 && op < COLL_OP_END ? coll_op_name(op) : "no call", number);
-    if (op == COLL_BARRIER || at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
+    const int v = call->flags & COMM_CALL_V, inside = call->flags & COMM_CALL_INSIDE;
+    int at =
+        snprintf(text, bytes, "%s%s",
+                 op > 0 && op < COLL_OP_END ? coll_call_name(op, v, inside ? call->redop : COLL_INSIDE_NONE)
+                                            : "no call",
+                 number);
+    if (op == COLL_BARRIER || inside || at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
         return;
     int reduces = op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE;
     int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
@@ -166,8 +171,8 @@ static void add_rank(text_t *t, const gyre_comm_t *comm, int world_rank)
 static int same_call(const comm_call_t *a, const comm_call_t *b)
 {
     return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
-           ((a->flags ^ b->flags) &
-            (COMM_CALL_SCALED | COMM_CALL_DEVICE | COMM_CALL_REGISTERED | COMM_CALL_CAPTURED)) == 0 &&
+           ((a->flags ^ b->flags) & (COMM_CALL_SCALED | COMM_CALL_DEVICE | COMM_CALL_REGISTERED |
+                                     COMM_CALL_CAPTURED | COMM_CALL_V | COMM_CALL_INSIDE)) == 0 &&
            (a->root == b->root || (a->flags & COMM_CALL_P2P));
 }
 

@@ -17,6 +17,8 @@ typedef struct {
     void *recv;
     size_t send_count, recv_count;
     size_t shown; /* the count as the caller gave it */
+    int v;        /* the form with a count per rank */
+    coll_inside_t inside;
     double scale;
     gyre_request_t **request; /* NULL: blocking, or streamed */
     coll_finished_fn finished;

@@ -58,6 +58,19 @@ const char *coll_op_name(coll_op_t op)
     return op >= COLL_ALL_REDUCE && op <= COLL_SENDRECV ? op_names[op] : "unknown";
 }
 
+const char *coll_call_name(coll_op_t op, int v, unsigned inside)
+{
+    static const char *const whole[] = {NULL, "gyre_finalize", "gyre_comm_split"};
+    static const char *const each[COLL_OP_END] = {[COLL_REDUCE_SCATTER] = "reduce_scatterv",
+                                                  [COLL_ALL_GATHER] = "all_gatherv",
+                                                  [COLL_GATHER] = "gatherv",
+                                                  [COLL_SCATTER] = "scatterv",
+                                                  [COLL_ALL_TO_ALL] = "all_to_allv"};
+    if (inside > 0 && inside < sizeof whole / sizeof whole[0])
+        return whole[inside];
+    return v && op > 0 && op < COLL_OP_END && each[op] ? each[op] : coll_op_name(op);
+}
+
 int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args)
 {
     if (algo <= COLL_ALGO_AUTO || algo >= COLL_ALGO_END || op < COLL_ALL_REDUCE || op >= COLL_OP_END)

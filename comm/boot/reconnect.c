@@ -69,6 +69,7 @@ gyre_status_t boot_listener_open(comm_boot_t *boot, boot_place_t *place)
         boot->own_addr = mine;
     }
     boot_addr_pack(&boot->own_addr, place->addr);
+    boot_put32(place->pid, (uint32_t)getpid());
     return GYRE_OK;
 }
 

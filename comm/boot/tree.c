@@ -197,7 +197,9 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
         boot_take_speaks(boot, edge);
         return;
     case BOOT_BEAT:
-        return; /* that it came is all that it says */
+        edge->traced = m->bytes == 1 && m->data[0] == 1;
+        edge->held = 0;
+        return;
     case BOOT_EXPELLED:
         boot_take_expelled(boot, edge, m);
         return;

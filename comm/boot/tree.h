@@ -32,7 +32,7 @@
 enum {
     BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
     BOOT_TEXT = 640, /* bytes of a text that travels: who called what at two ranks, and why that is wrong */
-    BOOT_HOST_BYTES = 40,   /* of a host's name, cut to that */
+    BOOT_HOST_BYTES = 36,   /* of a host's name, cut to that */
     BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
     BOOT_ASKED_MAX = 64,    /* questions under way at once in one process */
     BOOT_HANDSHAKE_MESSAGES = 3
@@ -42,6 +42,8 @@ enum {
 typedef struct {
     int rank, place;
     int open;
+    int traced;               /* its last beat said that a debugger traces it */
+    int held;                 /* it is silent, and a debugger is why: that was logged */
     int left;                 /* it said goodbye: its closing is no death */
     base_time_t heard, spoke; /* when something last came from it, and when a beat last went to it */
     boot_conn_t conn;
@@ -74,6 +76,7 @@ typedef struct {
 typedef struct {
     unsigned char addr[BOOT_ADDR_BYTES]; /* loopback: on rank 0's host */
     char host[BOOT_HOST_BYTES];
+    unsigned char pid[4];
 } boot_place_t;
 
 struct comm_boot {

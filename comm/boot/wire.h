@@ -45,7 +45,7 @@ typedef enum {
     BOOT_DEAD = 9,      /* u32 rank, u32 1: it is only silent, text */
     BOOT_ABORT = 10,    /* u64 id, u32 status, text */
     BOOT_LEFT = 11,     /* u32 rank: it leaves after an error; from that rank itself: its goodbye */
-    BOOT_BEAT = 12,     /* nothing: the sender lives */
+    BOOT_BEAT = 12,     /* the sender lives; u8 1: a debugger traces it */
     BOOT_EXPELLED = 13, /* text: the job goes on without the receiver */
     BOOT_RALLY = 14,    /* the sender calls for a new membership */
     BOOT_VIEW = 15,     /* a new membership; see shrink.c */

@@ -22,14 +22,17 @@
 
 /* COMM_CALL_P2P: a send, or with COMM_CALL_RECV a receive; root is the peer and seq counts that pair's
  * messages. COMM_CALL_DEVICE: on the memory of a device. COMM_CALL_REGISTERED: on registered device memory
- * that peers read directly. COMM_CALL_CAPTURED: into a graph. */
+ * that peers read directly. COMM_CALL_CAPTURED: into a graph. COMM_CALL_V: with a count per rank, as
+ * all_to_allv. COMM_CALL_INSIDE: another call of the program made it; redop says which (coll_inside_t). */
 typedef enum {
     COMM_CALL_SCALED = 1,
     COMM_CALL_RECV = 2,
     COMM_CALL_P2P = 4,
     COMM_CALL_DEVICE = 8,
     COMM_CALL_REGISTERED = 16,
-    COMM_CALL_CAPTURED = 32
+    COMM_CALL_CAPTURED = 32,
+    COMM_CALL_V = 64,
+    COMM_CALL_INSIDE = 128
 } comm_call_flags_t;
 
 /* One call with its arguments: enough to report it and to compare ranks. 40 bytes, no pointers, since it

@@ -79,7 +79,11 @@ static int check_degrees(const pipe_layout_t *l, size_t ranks, char why[WHY])
     size_t product;
     if (base_mul(l->tp, l->pp, &product) && base_mul(product, l->dp, &product) && product == ranks)
         return 1;
-    snprintf(why, WHY, "tp %zu x pp %zu x dp %zu does not make %zu ranks", l->tp, l->pp, l->dp, ranks);
+    int n = snprintf(why, WHY, "tp %zu x pp %zu x dp %zu does not make %zu rank%s", l->tp, l->pp, l->dp,
+                     ranks, ranks == 1 ? "" : "s");
+    if (ranks == 1 && n > 0 && n < WHY && base_mul(l->tp, l->pp, &product) &&
+        base_mul(product, l->dp, &product))
+        snprintf(why + n, WHY - (size_t)n, ": start %zu ranks, with ucx-run -n %zu", product, product);
     return 0;
 }
 

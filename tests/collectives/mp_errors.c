@@ -169,6 +169,25 @@ static gyre_status_t other_root(gyre_comm_t *comm)
     return st == GYRE_OK ? gyre_barrier(comm) : st;
 }
 
+/* The text names the calls that the program made, not those that they are built from. */
+static gyre_status_t other_form(gyre_comm_t *comm)
+{
+    float x[64] = {0}, y[64];
+    const size_t counts[4] = {3, 3, 3, 3};
+    gyre_status_t st = rank == 1 ? gyre_all_to_allv(x, counts, NULL, y, counts, NULL, GYRE_FLOAT32, comm)
+                                 : gyre_all_reduce(x, x, 16, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
+static gyre_status_t other_split(gyre_comm_t *comm)
+{
+    float x[32] = {0};
+    gyre_comm_t *part = NULL;
+    gyre_status_t st = rank == 1 ? gyre_comm_split(comm, 0, 0, &part)
+                                 : gyre_all_reduce(x, x, 16, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    return st == GYRE_OK ? gyre_barrier(comm) : st;
+}
+
 static gyre_status_t other_message(gyre_comm_t *comm)
 {
     float x[32] = {0};
@@ -240,6 +259,8 @@ int main(void)
         disagree(other_type, GYRE_ERR_MISMATCH, "int32");
         disagree(other_scaling, GYRE_ERR_MISMATCH, "called all_reduce #1 (count 20000, float, scaled sum)");
         disagree(other_root, GYRE_ERR_MISMATCH, "root 1");
+        disagree(other_form, GYRE_ERR_MISMATCH, "called all_to_allv #1 (count ");
+        disagree(other_split, GYRE_ERR_MISMATCH, "called gyre_comm_split #1");
         disagree(other_message, GYRE_ERR_MISMATCH, "count 9");
         disagree(poll_for_abort, GYRE_ERR_ABORTED, "enough");
         disagree(abort_it, GYRE_ERR_ABORTED, "the test says so");

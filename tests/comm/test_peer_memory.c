@@ -220,7 +220,8 @@ static unsigned char *unreachable_memory(size_t bytes)
 static int refused(ranks_t *self, gyre_status_t got, base_time_t start, const char *buffer)
 {
     RANKS_CHECK(self, got == GYRE_ERR_TRANSPORT && base_now() - start < 500000000);
-    RANKS_CHECK(self, strstr(gyre_last_error(), buffer) && strstr(gyre_last_error(), "GYRE_SHM_COPY=copy"));
+    RANKS_CHECK(self, strstr(gyre_last_error(), buffer) && strstr(gyre_last_error(), "it was freed during") &&
+                          strstr(gyre_last_error(), "GYRE_SHM_COPY=copy"));
     return 0;
 }
 

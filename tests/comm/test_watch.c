@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_watch.c: deaths, aborts and goodbyes reach all ranks; idleness is free. */
-/* takes: 11 */
+/* takes: 16 */
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -242,6 +244,74 @@ static void a_stopped_rank_is_dead(void **state)
     base_settings_set(SET_HEARTBEAT, NULL, "test");
 }
 
+/* Rank 2 of 4 is held by a debugger, which is rank 0's process, for three times what counts as silence. No
+ * rank takes it for dead. early: the debugger was there before, as under gdb --args, and ranks know nothing
+ * of each other's hosts; else it comes as with gdb -p. */
+static int each_task(pid_t pid, int request, int stop)
+{
+    char path[40];
+    int n = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        pid_t task = atoi(entry->d_name);
+        if (task > 0 && ptrace((enum __ptrace_request)request, task, NULL, NULL) == 0 &&
+            (!stop || waitpid(task, NULL, __WALL) == task))
+            n++;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
+
+static int held_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    const int early = *(const int *)arg, rank = comm_boot_rank(boot);
+    pid_t mine = getpid(), pids[4];
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    if (!early)
+        RANK_CHECK(comm_boot_meet(boot, SOON) == GYRE_OK);
+    RANK_CHECK(comm_boot_all_gather(boot, &mine, sizeof(mine), pids, SOON) == GYRE_OK);
+    if (rank == 0) {
+        RANK_CHECK(each_task(pids[2], PTRACE_SEIZE, 0) == 2);
+        if (early)
+            nap(600);
+        RANK_CHECK(each_task(pids[2], PTRACE_INTERRUPT, 1) == 2);
+        nap(1500);
+        RANK_CHECK(each_task(pids[2], PTRACE_DETACH, 0) == 2);
+    }
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 0);
+    return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
+}
+
+static int may_trace(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+        nap(10000);
+        _exit(0);
+    }
+    int may = ptrace(PTRACE_SEIZE, child, NULL, NULL) == 0;
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    return may;
+}
+
+static void a_debugger_holds_a_rank(void **state)
+{
+    (void)state;
+    if (!may_trace()) {
+        print_message("ptrace is not permitted here\n");
+        skip();
+    }
+    base_settings_set(SET_HEARTBEAT, "0.5", "test");
+    for (int early = 0; early < 2; early++)
+        assert_int_equal(boot_job_processes(4, 1, held_body, &early, NULL, 20.0), 0);
+    base_settings_set(SET_HEARTBEAT, NULL, "test");
+}
+
 /* When all stand still for a while, as after Ctrl-Z, no rank takes another for dead. */
 static int paused_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
@@ -427,6 +497,7 @@ int main(void)
         cmocka_unit_test(leaving_after_an_error),
         cmocka_unit_test(a_full_stderr_delays_no_news),
         cmocka_unit_test(a_stopped_rank_is_dead),
+        cmocka_unit_test(a_debugger_holds_a_rank),
         cmocka_unit_test(a_paused_job_goes_on),
         cmocka_unit_test(abort_reaches_all),
         cmocka_unit_test(all_abort),

@@ -198,6 +198,8 @@ once "a folder that is not there" 1 "offload: no file can be made in $W/nowhere"
 once "a loss scale that would round" 2 "loss scale: start 3 is not a power of two" --precision fp16 --loss-scale 3
 once "a least scale above the first" 2 "min 1024 <= start 16" --precision fp16 --loss-scale 16 --loss-scale-min 1024
 once "a layout that does not fit" 2 "tp 3 x pp 1 x dp 1 does not make 4 ranks" --tp 3 --dp 1
+run "$TRAIN" "${SMALL[@]}" --tp 2
+want "tp without ranks" 2 "tp 2 x pp 1 x dp 1 does not make 1 rank: start 2 ranks, with ucx-run -n 2"
 once "heads that do not divide" 2 "hidden 32 is not divisible by heads 3" --heads 3
 once "leaves that do not divide" 2 "heads 2 is not divisible by leaves 8: take leaves 2" --leaves 8
 printf '{"model_type": "gpt2",\n "vocab_size": }' >"$W/torn.json"

@@ -326,7 +326,7 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
                       .redop = (uint8_t)call->shape.redop,
                       .flags = (uint8_t)(COMM_CALL_DEVICE | (call->shape.scaled ? COMM_CALL_SCALED : 0) |
                                          (registered ? COMM_CALL_REGISTERED : 0) |
-                                         (capturing ? COMM_CALL_CAPTURED : 0)),
+                                         (capturing ? COMM_CALL_CAPTURED : 0) | (call->v ? COMM_CALL_V : 0)),
                       .root = call->shape.root,
                       .sig = coll_cuda_sig(c, &call->shape, algo) ^ (registered ? REGISTERED_SIG : 0) ^
                              (alone ? CAPTURED_SIG : 0),

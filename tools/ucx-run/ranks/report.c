@@ -26,8 +26,12 @@ static void describe_call(const comm_call_t *call, char *text, size_t bytes)
     const char *type = gyre_type_name((gyre_type_t)call->type);
     const char *redop = gyre_redop_name((gyre_redop_kind_t)call->redop);
     unsigned long long count = (unsigned long long)call->count;
-    int n = snprintf(text, bytes, "%s #%u", coll_op_name((coll_op_t)call->op), call->seq);
-    if (n < 0 || (size_t)n >= bytes || call->op == COLL_BARRIER)
+    const int inside = call->flags & COMM_CALL_INSIDE;
+    int n = snprintf(text, bytes, "%s #%u",
+                     coll_call_name((coll_op_t)call->op, call->flags & COMM_CALL_V,
+                                    inside ? call->redop : COLL_INSIDE_NONE),
+                     call->seq);
+    if (n < 0 || (size_t)n >= bytes || call->op == COLL_BARRIER || inside)
         return;
     text += n;
     bytes -= (size_t)n;
@@ -113,9 +117,10 @@ void run_report_now(const comm_recorder_slot_t *slot, char *text, size_t bytes)
     char doing[700];
     run_report_doing(slot, doing, sizeof doing);
     int64_t since = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
-    if (strncmp(doing, "in ", 3) != 0)
-        snprintf(text, bytes, "%s%s",
-                 doing[0] ? "in the program's own code, " : "has not joined the Gyre job", doing);
+    if (atomic_load_explicit(&slot->state, memory_order_acquire) == 0)
+        snprintf(text, bytes, "has not joined the Gyre job");
+    else if (strncmp(doing, "in ", 3) != 0)
+        snprintf(text, bytes, "in the program's own code%s%s", doing[0] ? ", " : ", no call made", doing);
     else if (since != 0) /* 0: not long enough for the time to be noted */
         snprintf(text, bytes, "%s for %.1f s", doing, (double)(base_now() - since) / 1e9);
     else
