@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/failing/inject.h: makes the k-th request of a kind fail: for memory, a descriptor, a mapping, a thread, a
- * write, or a service of UCX. Only requests of Gyre's own objects count, not those inside libraries: the linker
- * sends them here (--wrap). */
+/* tests/failing/inject.h: makes the k-th request of a kind fail: for memory, a descriptor, a mapping, a
+ * thread, a write, or a service of UCX. Only requests of Gyre's own objects count, not those inside
+ * libraries: the linker sends them here (--wrap). */
 #ifndef TESTS_FAILING_INJECT_H
 #define TESTS_FAILING_INJECT_H
 
