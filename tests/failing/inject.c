@@ -173,7 +173,7 @@ FAILS(UCX, ucs_status_ptr_t, ucp_am_send_nbx,
       (ucp_ep_h ep, unsigned id, const void *header, size_t header_n, const void *from, size_t n,
        const ucp_request_param_t *param),
       (ep, id, header, header_n, from, n, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
-/* Not ucp_am_recv_data_nbx: UCX 1.13 aborts (tcp_ep.c:939) where a message that was announced is not taken. */
+/* Not ucp_am_recv_data_nbx: UCX 1.13 aborts (tcp_ep.c:939) if a message that was announced is not taken. */
 FAILS(UCX, ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
       UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
 FAILS(UCX, ucs_status_ptr_t, ucp_ep_close_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
