@@ -329,7 +329,7 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
     if (st != GYRE_OK) { /* the others get this text instead of the data */
         snprintf(why, sizeof(why), "%s", gyre_last_error());
         step_failed(&step, st);
-        snprintf(step.text, sizeof(step.text), "rank %d: %s", boot->rank, why);
+        snprintf(step.text, sizeof(step.text), "rank %d: %.600s", boot->rank, why);
     }
     gyre_status_t ran = step_run(boot, &step, deadline);
     boot_unlock(boot);
