@@ -168,10 +168,11 @@ static void *count_up(void *arg)
 /* What another thread writes next to the range is never lost. */
 static void test_register_beside_a_writer(void **state)
 {
-    unsigned char *base = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t all = MIB / 4;
+    unsigned char *base = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     neighbour_t neighbour = {.word = {(_Atomic uint64_t *)(void *)base,
-                                      (_Atomic uint64_t *)(void *)(base + MIB - sizeof(uint64_t))}};
-    const size_t bytes = MIB - 2 * sizeof(uint64_t);
+                                      (_Atomic uint64_t *)(void *)(base + all - sizeof(uint64_t))}};
+    const size_t bytes = all - 2 * sizeof(uint64_t);
     unsigned char *range = base + sizeof(uint64_t);
     pthread_t thread;
     void *lost = NULL;
@@ -179,7 +180,7 @@ static void test_register_beside_a_writer(void **state)
     (void)state;
     assert_true(base != MAP_FAILED);
     assert_int_equal(pthread_create(&thread, NULL, count_up, &neighbour), 0);
-    for (unsigned round = 0; round < 100; round++) {
+    for (unsigned round = 0; round < 50; round++) {
         ranks_fill(range, bytes, round);
         assert_int_equal(comm_mem_register(range, bytes), GYRE_OK);
         assert_int_equal(ranks_wrong(range, bytes, round), -1);
@@ -189,7 +190,7 @@ static void test_register_beside_a_writer(void **state)
     neighbour.stop = 1;
     assert_int_equal(pthread_join(thread, &lost), 0);
     assert_null(lost);
-    munmap(base, MIB);
+    munmap(base, all);
 }
 
 static void test_register_refused(void **state)
