@@ -21,7 +21,7 @@
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0
 
-/* Parameters of the largest model that a sample of text is drawn from unasked: a few seconds on a core, 80 MB
+/* Parameters of the largest model that a sample of text is drawn from unasked: some seconds of a core, 80 MB
  * on rank 0. */
 #define SAMPLE_PARAMETERS 20000000u
 
