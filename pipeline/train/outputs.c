@@ -66,7 +66,7 @@ static gyre_status_t take_weights(train_run_t *run)
                ? GYRE_OK
                : gyre_fail(
                      GYRE_ERR_NO_MEMORY,
-                     "no sample of text: it needs the whole model on rank 0, %.1f GB, which is too much "
+                     "no sample of text: it needs the whole model on rank 0, %.3g GB, which is too much "
                      "for its memory: leave it out (--sample-tokens 0)",
                      (double)bytes * 1e-9);
 }

@@ -312,7 +312,7 @@ static void save_what_is_left(train_run_t *run, gyre_status_t status)
     uint64_t newest = UINT64_MAX;
     const base_time_t until = base_deadline(SAVE_PATIENCE_S);
     if (run->saver && status == GYRE_ERR_PEER_DEAD)
-        optim_saver_lost(run->saver, SAVE_PATIENCE_S);
+        optim_saver_lost(run->saver, SAVE_LOST_S);
     if (run->rank != 0 || !run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR ||
         status == GYRE_ERR_MISMATCH)
         return;

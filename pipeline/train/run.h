@@ -19,10 +19,13 @@
 
 /* What a checkpoint may hold training up for, should the one before still be under way. */
 #define SAVE_PATIENCE_S 5.0
+/* What rank 0 waits for shards, when some ranks are dead. Less than the above: it then says what became of
+ * the checkpoint. */
+#define SAVE_LOST_S 3.0
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0
 
-/* Parameters of the largest model that a sample of text is drawn from unasked: a few seconds on a core, 80 MB
+/* Parameters of the largest model that a sample of text is drawn from unasked: some seconds of a core, 80 MB
  * on rank 0. */
 #define SAMPLE_PARAMETERS 20000000u
 

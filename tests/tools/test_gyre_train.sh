@@ -264,6 +264,18 @@ want "a large model" 0
 check "a large model: no sample, and why" grep -q "^no sample of text, .* 20 million parameters: --sample-tokens N" "$W/out"
 run "$TRAIN" "${LARGE[@]}" --sample-tokens 3
 check "a large model, asked for" grep -q "a sample of text, temp" "$W/out"
+printf 'MemTotal: 100 kB\nMemAvailable: 100 kB\n' >"$W/meminfo"
+if unshare -m mount --bind "$W/meminfo" /proc/meminfo 2>/dev/null; then # rank 0's host has no memory for the sample
+    run unshare -m bash -c 'mount --bind "$0" /proc/meminfo && exec "$@"' "$W/meminfo" "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 4 \
+        --sample-tokens 20 --report "$W/sampled.html" --log "$W/sampled.jsonl" --save "$W/sampled.st" --checkpoint "$W/sampled"
+    want "no memory for the sample" 1 "no sample of text: it needs the whole model on rank 0, .*--sample-tokens 0"
+    check "no memory for the sample: the weights are saved" [ -s "$W/sampled.st" ]
+    check "no memory for the sample: so is the checkpoint" [ -e "$W/sampled/step-000000000004/index.json" ]
+    check "no memory for the sample: the log has its end" grep -q weights_hash "$W/sampled.jsonl"
+    check "no memory for the sample: the report is written" [ -s "$W/sampled.html" ]
+else
+    echo "not checked: no memory for the sample (no mount namespace here)"
+fi
 
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --tensorboard /proc/none
 want "events where nothing can be made" 1 "cannot write events to /proc/none.*--tensorboard"

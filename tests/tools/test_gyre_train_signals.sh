@@ -78,7 +78,7 @@ fresh
 begin "$UCX_RUN" -n 2 "$TRAIN" "${RUN[@]}" --steps 400 --eval-every 0 --eval-sequences 4 --zero 1
 until_true 20 grep -qs '"step":3,' "$W/log"
 kill -USR1 $pid
-saved() { [ -n "$(ls "$CK" 2>/dev/null | grep step-)" ]; }
+saved() { compgen -G "$CK/step-*" >/dev/null; }
 check "SIGUSR1: a checkpoint at once" until_true 20 saved
 check "SIGUSR1: before the end" [ "$(logged)" -lt 400 ]
 check "SIGUSR1: each rank is told, and one or two are written" [ "$(steps | wc -w)" -le 2 ]
