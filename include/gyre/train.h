@@ -87,8 +87,9 @@ GYRE_API gyre_status_t gyre_train_save(gyre_train_t *train, const char *folder);
 GYRE_API gyre_status_t gyre_train_resume(gyre_train_t *train, const char *folder, uint64_t *step);
 
 /* Writes the weights to rank 0's `path`: a safetensors file, or, if `path` ends in '/', a folder in Hugging
- * Face's format. INVALID, harmless: an argument is NULL or gyre_train_finish was called. IO, harmless: the
- * file cannot be written. */
+ * Face's format, which replaces an older one as a whole. INVALID, harmless: an argument is NULL,
+ * gyre_train_finish was called, or the folder is a mount point or the working folder. IO, harmless: the file
+ * cannot be written. */
 GYRE_API gyre_status_t gyre_train_export(gyre_train_t *train, const char *path);
 
 /* Compares the weights of the ranks and writes what the settings "save", "log", "tensorboard", "report"
