@@ -301,8 +301,8 @@ static int dumps_core(int pid)
 
     snprintf(path, sizeof path, "/proc/%d/status", pid);
     file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        dumping |= sscanf(line, "CoreDumping: %d", &dumping) == 1 && dumping;
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "CoreDumping: %d", &dumping) != 1) {
+    }
     if (file)
         fclose(file);
     return dumping;

@@ -150,6 +150,8 @@ static int given_up(ranks_t *self)
         memset(from, 0, RACE_BYTES);
         race->closed = 1;
         ranks_barrier(self);
+        if (!by_window)
+            free(from);
         return 0;
     }
     const struct sigaction action = {.sa_sigaction = hold_up, .sa_flags = SA_SIGINFO};
