@@ -288,7 +288,6 @@ static void experts(model_decoder_t *d, size_t layer, const float *in, size_t n)
 static void layer(model_decoder_t *d, size_t l, size_t n, int open)
 {
     const model_config_t *c = &d->c;
-    const float *in = d->x;
     find_weights(d, (int)l);
     if (!c->post_norm)
         norm(d, d->norm, d->x, W(LN1_W), W(LN1_B), n);
@@ -302,8 +301,7 @@ static void layer(model_decoder_t *d, size_t l, size_t n, int open)
         experts(d, l, d->norm, n);
     else
         mlp(d, d->norm, n);
-    in = c->post_norm ? d->norm : d->x2;
-    residual(d, c->post_norm ? d->x2 : d->x, in, W(MLP_PROJ_B), n);
+    residual(d, c->post_norm ? d->x2 : d->x, c->post_norm ? d->norm : d->x2, W(MLP_PROJ_B), n);
     if (c->post_norm)
         norm(d, d->x, d->x2, W(LN2_W), W(LN2_B), n);
 }

@@ -517,8 +517,8 @@ void optim_saver_lost(optim_saver_t *saver, double patience)
 
 gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *newest)
 {
+    gyre_status_t status;
     pthread_mutex_lock(&saver->mutex);
-    gyre_status_t status = saver->status;
     if (wait_until_clear(saver, &saver->busy, patience)) {
         status = saver->status;
         if (newest)

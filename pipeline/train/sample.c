@@ -116,19 +116,19 @@ gyre_status_t model_sample(const model_params_t *whole, const float *weights, co
             *length, how->temperature);
     if (how->infill && config->seq < 4)
         return gyre_fail(GYRE_ERR_INVALID, "filling a blank needs 4 positions or more, not %zu", config->seq);
-    float *scratch = calloc(config->vocab, 2 * sizeof *scratch);
+    float *scratch = calloc(config->vocab, sizeof *scratch);
     reader_t reader = {.seq = config->seq,
                        .vocab = config->vocab,
                        .window = calloc(config->seq, sizeof *reader.window),
-                       .logits = scratch + (scratch ? config->vocab : 0)};
-    gyre_status_t status =
-        scratch && reader.window
-            ? model_decoder_create(whole, weights, &reader.decoder)
-            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the logits of %zu tokens", config->vocab);
-    if (status == GYRE_OK)
+                       .logits = calloc(config->vocab, sizeof *reader.logits)};
+    gyre_status_t status;
+    if (!scratch || !reader.window || !reader.logits)
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the logits of %zu tokens", config->vocab);
+    else if ((status = model_decoder_create(whole, weights, &reader.decoder)) == GYRE_OK)
         status = grow(&reader, how, tokens, length, count, scratch);
     model_decoder_destroy(reader.decoder);
     free(scratch);
     free(reader.window);
+    free(reader.logits);
     return status;
 }
