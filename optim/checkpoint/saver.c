@@ -53,6 +53,7 @@ struct optim_saver {
     int first_sync;
     /* the answer */
     gyre_status_t status;
+    char told[512]; /* its text: gyre_last_error() is of the thread that failed */
     uint64_t newest;
 };
 
@@ -239,6 +240,7 @@ static void *saver_main(void *argument)
         saver->added = GYRE_OK;
         pthread_mutex_lock(&saver->mutex);
         saver->status = status;
+        snprintf(saver->told, sizeof saver->told, "%s", status == GYRE_OK ? "" : gyre_last_error());
         saver->busy = 0;
         pthread_cond_broadcast(&saver->changed);
     }
@@ -477,6 +479,8 @@ gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *
     gyre_status_t status = saver->status;
     if (wait_until_clear(saver, &saver->busy, patience)) {
         status = saver->status;
+        if (status != GYRE_OK)
+            gyre_fail_quiet(status, "%s", saver->told);
         if (newest)
             *newest = saver->newest;
     } else {
