@@ -172,3 +172,18 @@ void base_file_fill_standard(void)
     }
     errno = saved;
 }
+
+gyre_status_t base_file_status(int err)
+{
+    switch (err) {
+    case ENOENT:
+    case ENOTDIR:
+        return GYRE_ERR_NOT_FOUND;
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+        return GYRE_ERR_NO_MEMORY;
+    default:
+        return GYRE_ERR_IO;
+    }
+}

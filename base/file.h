@@ -38,6 +38,10 @@ void base_file_abandon(base_file_t *file);
  * be one of these, and get what the program prints. */
 void base_file_fill_standard(void);
 
+/* The status for a file that cannot be opened, by errno: NOT_FOUND; NO_MEMORY: this process or machine has no
+ * memory or descriptors left, which says nothing about the file; else IO. */
+gyre_status_t base_file_status(int err);
+
 /* Bytes at, at + 1, ... of what `fd` has open; `path` is for messages. IO; FORMAT: it ends before. */
 gyre_status_t base_file_read(int fd, const char *path, void *to, size_t bytes, uint64_t at);
 

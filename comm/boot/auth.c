@@ -151,9 +151,12 @@ static gyre_status_t read_more(boot_conn_t *conn, size_t limit, base_time_t dead
             return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "%s closed the connection", conn->where);
         if (got == BOOT_READ_ERROR)
             return gyre_fail_quiet(GYRE_ERR_TRANSPORT, "%s: %s", conn->where, strerror(errno));
-        gyre_status_t st = wait_for(conn, POLLIN, deadline);
+        const int unsent = boot_conn_unsent(conn); /* the answer may be to what did not go at once */
+        gyre_status_t st = wait_for(conn, (short)(POLLIN | (unsent ? POLLOUT : 0)), deadline);
         if (st != GYRE_OK)
             return st;
+        if (unsent)
+            boot_conn_flush(conn);
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "model/formats/weights.h"
 #include "model/formats/hf.h"
@@ -122,8 +123,7 @@ gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum)
     enum { PIECE = 1 << 20 };
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
-                               path);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
     model_file_sum_t found = {0};
     base_hash_t *hash = base_hash_begin();
     char *piece = malloc(PIECE);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/folder.h"
 #include "optim/checkpoint/path.h"
 #include "optim/checkpoint/snapshot.h"
@@ -71,7 +72,8 @@ gyre_status_t optim_snapshot_list(const char *folder, uint64_t **steps, size_t *
     size_t n = 0, room = 0;
     DIR *all = opendir(folder);
     if (!all && errno != ENOENT)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot read the checkpoint folder %s",
+                               folder);
     for (struct dirent *entry; all && (entry = readdir(all));) {
         int64_t step = step_of(entry->d_name);
         if (step < 0)

@@ -113,8 +113,7 @@ static gyre_status_t read_index(const char *path, json_t **index)
 {
     FILE *file = fopen(path, "re");
     if (!file)
-        return gyre_fail_errno(errno == ENOENT || errno == ENOTDIR ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
-                               "cannot open %s", path);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
     struct stat info;
     gyre_status_t status = GYRE_OK;
     char *text = NULL;

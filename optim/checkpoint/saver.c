@@ -60,6 +60,7 @@ struct optim_saver {
     int first_sync;
     /* the answer */
     gyre_status_t status;
+    char told[512]; /* its text: gyre_last_error() is of the thread that failed */
     uint64_t newest;
 };
 
@@ -280,6 +281,7 @@ static void *saver_main(void *argument)
         saver->added = GYRE_OK;
         pthread_mutex_lock(&saver->mutex);
         saver->status = status;
+        snprintf(saver->told, sizeof saver->told, "%s", status == GYRE_OK ? "" : gyre_last_error());
         saver->busy = 0;
         pthread_cond_broadcast(&saver->changed);
     }
@@ -521,6 +523,8 @@ gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *
     pthread_mutex_lock(&saver->mutex);
     if (wait_until_clear(saver, &saver->busy, patience)) {
         status = saver->status;
+        if (status != GYRE_OK)
+            gyre_fail_quiet(status, "%s", saver->told);
         if (newest)
             *newest = saver->newest;
     } else {

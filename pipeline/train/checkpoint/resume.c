@@ -186,37 +186,6 @@ static void tell_unused(uint64_t step, const char *folder)
                 folder);
 }
 
-/* The newest step below `below` that a quick look finds whole, plus one; 0: none. */
-static uint64_t newest(const char *folder, uint64_t below)
-{
-    uint64_t *steps = NULL, found = 0;
-    size_t count = 0;
-    if (optim_snapshot_list(folder, &steps, &count) != GYRE_OK)
-        return 0; /* another rank may see one */
-    for (size_t i = 0; found == 0 && i < count; i++) {
-        if (steps[i] >= below)
-            continue;
-        if (optim_snapshot_check(folder, steps[i]) == GYRE_OK)
-            found = steps[i] + 1;
-        else
-            tell_unused(steps[i], folder);
-    }
-    free(steps);
-    return found;
-}
-
-/* The newest below `below` that anybody sees. *owner: the lowest rank that does; -1: there is none. */
-static gyre_status_t choose(const train_parts_t *parts, uint64_t below, int *owner, uint64_t *step)
-{
-    int64_t mask = ((int64_t)1 << OWNER_BITS) - 1;
-    uint64_t mine = newest(parts->folder, below);
-    int64_t word = mine > 0 ? (int64_t)(mine << OWNER_BITS) | (mask - gyre_comm_rank(parts->comm)) : 0;
-    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MAX), parts->comm);
-    *owner = word > 0 ? (int)(mask - (word & mask)) : -1;
-    *step = word > 0 ? (uint64_t)(word >> OWNER_BITS) - 1 : 0;
-    return status;
-}
-
 /* A checkpoint that the ranks look at. */
 typedef struct {
     uint64_t step;
@@ -225,7 +194,57 @@ typedef struct {
     optim_snapshot_t *snapshot; /* NULL: this one does not */
     json_t *run;
     char at[4096];
+    char shortage[512]; /* why this rank could not look at a checkpoint that may be good */
 } candidate_t;
+
+/* A checkpoint is no worse for a process that has no memory or descriptors to look at it. */
+static gyre_status_t looked(candidate_t *found, gyre_status_t status)
+{
+    if (status == GYRE_ERR_NO_MEMORY && !*found->shortage)
+        snprintf(found->shortage, sizeof found->shortage, "%s", gyre_last_error());
+    return status;
+}
+
+/* The newest step below `below` that a quick look finds whole, plus one; 0: none. */
+static uint64_t newest(const char *folder, uint64_t below, candidate_t *looks)
+{
+    uint64_t *steps = NULL, found = 0;
+    size_t count = 0;
+    if (looked(looks, optim_snapshot_list(folder, &steps, &count)) != GYRE_OK)
+        return 0; /* another rank may see one */
+    for (size_t i = 0; found == 0 && i < count; i++) {
+        if (steps[i] >= below)
+            continue;
+        if (looked(looks, optim_snapshot_check(folder, steps[i])) == GYRE_OK)
+            found = steps[i] + 1;
+        else
+            tell_unused(steps[i], folder);
+    }
+    free(steps);
+    return found;
+}
+
+/* The newest below `below` that anybody sees. found->owner: the lowest rank that does; -1: there is none.
+ * An error where a rank could not look: what the others see may be too old. */
+static gyre_status_t choose(const train_parts_t *parts, uint64_t below, candidate_t *found)
+{
+    const int64_t mask = ((int64_t)1 << OWNER_BITS) - 1, could_not = INT64_MAX;
+    uint64_t mine = newest(parts->folder, below, found);
+    int64_t word = *found->shortage ? could_not
+                   : mine > 0       ? (int64_t)(mine << OWNER_BITS) | (mask - gyre_comm_rank(parts->comm))
+                                    : 0;
+    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MAX), parts->comm);
+    if (status == GYRE_OK && *found->shortage)
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "the checkpoints in %s could not be looked at: %s",
+                           parts->folder, found->shortage);
+    else if (status == GYRE_OK && word == could_not)
+        status =
+            gyre_fail(GYRE_ERR_ABORTED, "another rank could not look at the checkpoints in %s: see its log",
+                      parts->folder);
+    found->owner = word > 0 ? (int)(mask - (word & mask)) : -1;
+    found->step = word > 0 ? (uint64_t)(word >> OWNER_BITS) - 1 : 0;
+    return status;
+}
 
 static void drop(candidate_t *found)
 {
@@ -277,7 +296,7 @@ static gyre_status_t look_at(const train_parts_t *parts, candidate_t *found, int
     int muted =
         base_log_mute(gyre_comm_rank(parts->comm) != found->owner); /* a rank need not see the folder */
     if (mine == GYRE_OK)
-        (void)optim_snapshot_open(folder, found->step, &found->snapshot);
+        (void)looked(found, optim_snapshot_open(folder, found->step, &found->snapshot));
     base_log_mute(muted);
     gyre_status_t status = pass_run(parts, found, &hash, &mine);
     if (status != GYRE_OK)
@@ -337,7 +356,7 @@ static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *fo
 
 /* Every file's checksum, each by one rank. *good: all are right, for all ranks; rank 0 logs what is
  * wrong. */
-static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *found, int *good)
+static gyre_status_t check_files(const train_parts_t *parts, candidate_t *found, int *good)
 {
     enum { TEXT = 512 };
     char text[TEXT] = "";
@@ -345,8 +364,8 @@ static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *
     gyre_status_t mine = GYRE_OK;
     int muted = base_log_mute(1);
     if (found->snapshot)
-        mine = optim_snapshot_verify(found->snapshot, found->shared ? (size_t)rank : 0,
-                                     found->shared ? (size_t)ranks : 1);
+        mine = looked(found, optim_snapshot_verify(found->snapshot, found->shared ? (size_t)rank : 0,
+                                                   found->shared ? (size_t)ranks : 1));
     base_log_mute(muted);
     if (mine != GYRE_OK)
         snprintf(text, sizeof text, "%s", gyre_last_error());
@@ -388,7 +407,7 @@ static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_
     for (int good = 0; !good; below = found->step) {
         drop(found);
         *well = 0;
-        gyre_status_t status = choose(parts, below, &found->owner, &found->step);
+        gyre_status_t status = choose(parts, below, found);
         if (status == GYRE_OK && found->owner >= 0)
             status = look_at(parts, found, well);
         if (status != GYRE_OK || !*well) /* the latter also where there is none */
