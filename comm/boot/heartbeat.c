@@ -9,8 +9,8 @@
  * A rank that a debugger holds is silent, too, and lives: its beats say that it is traced, and a rank of the
  * same host sees it in /proc.
  *
- * Cost per rank and beat: one wake-up, a look at /proc, and a send and a receive for each tree connection (two
- * on average). */
+ * Cost per rank and beat: one wake-up, a look at /proc, and a send and a receive for each tree connection
+ * (two on average). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
