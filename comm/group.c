@@ -208,8 +208,7 @@ void comm_group_destroy(comm_group_t *group)
         comm_watch_off_trouble(group->world->watch, group);
     close_links(group);
     comm_segment_close(&group->seg);
-    if (group->bell_fd >= 0)
-        close(group->bell_fd);
+    comm_bell_close(group->bell_fd);
     free(group->peer_memory);
     free(group->links);
     free(group->cards);

@@ -28,7 +28,7 @@ def load():
 
 
 gyre = load()
-gyre.gyre_last_error.restype = ctypes.c_char_p
+gyre.gyre_status_string.restype = ctypes.c_char_p
 gyre.gyre_all_reduce.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, RedOp, ctypes.c_void_p]
 for name in ("gyre_comm_rank", "gyre_comm_size", "gyre_finalize"):
     getattr(gyre, name).argtypes = [ctypes.c_void_p]
@@ -37,7 +37,7 @@ gyre.gyre_init.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]
 
 def check(status):
     if status != 0:
-        sys.exit("gyre: " + gyre.gyre_last_error().decode())
+        sys.exit("all_reduce.py: " + gyre.gyre_status_string(status).decode())  # Gyre has logged why
 
 
 def main():

@@ -15,12 +15,13 @@
 
 #include <gyre/gyre.h>
 
-#define TRY(call)                                                        \
-    do {                                                                 \
-        if ((call) != GYRE_OK) {                                         \
-            fprintf(stderr, "heat: %s: %s\n", #call, gyre_last_error()); \
-            return 1;                                                    \
-        }                                                                \
+/* Gyre has logged why. */
+#define TRY(call)                                           \
+    do {                                                    \
+        if ((call) != GYRE_OK) {                            \
+            fprintf(stderr, "heat: failed in %s\n", #call); \
+            return 1;                                       \
+        }                                                   \
     } while (0)
 
 /* A band of rows with one more row above and below: u[rows + 2][columns]. */

@@ -24,9 +24,10 @@
 
 #include <gyre/gyre.h>
 
+/* Gyre has logged why. */
 static void die(const char *what)
 {
-    fprintf(stderr, "%s: %s\n", what, gyre_last_error());
+    fprintf(stderr, "survive: failed in %s\n", what);
     exit(1);
 }
 

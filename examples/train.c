@@ -11,12 +11,13 @@
 #include <gyre/gyre.h>
 #include <gyre/train.h>
 
-#define TRY(call)                                                         \
-    do {                                                                  \
-        if ((call) != GYRE_OK) {                                          \
-            fprintf(stderr, "train: %s: %s\n", #call, gyre_last_error()); \
-            return 1;                                                     \
-        }                                                                 \
+/* Gyre has logged why. */
+#define TRY(call)                                            \
+    do {                                                     \
+        if ((call) != GYRE_OK) {                             \
+            fprintf(stderr, "train: failed in %s\n", #call); \
+            return 1;                                        \
+        }                                                    \
     } while (0)
 
 static const char settings[] = "{\"data\": \"/usr/share/common-licenses\", \"steps\": 60, \"layers\": 2, "

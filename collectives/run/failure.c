@@ -8,6 +8,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -122,8 +123,13 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
     if (!r) {
         snprintf(text, sizeof text, "%s", why);
     } else if (detail) {
+        char other[sizeof mine + 16];
         coll_call_text(&r->call, mine, sizeof mine);
-        snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank, why);
+        snprintf(other, sizeof other, "%s on rank ", mine);
+        if (strstr(why, other)) /* the same call, on the rank that it came from */
+            snprintf(text, sizeof text, "%s", why);
+        else
+            snprintf(text, sizeof text, "%s on rank %d: %s", mine, comm->rank, why);
     }
     status = at_least_communicator(status);
     if (!claim_error(comm))

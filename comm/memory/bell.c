@@ -58,13 +58,11 @@ int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
 
 /* ---- the ringer's side --------------------------------------------------------------------------------- */
 
-/* One for all that this process rings. */
-static int sender = -1;
-
-static void open_sender(void)
-{
-    sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
+/* One for all that this process rings, while it has bells with sockets: the others of a group have one, too,
+ * if this rank has. */
+static _Atomic int sender = -1;
+static int bells;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static socklen_t socket_name(const comm_bell_t *bell, struct sockaddr_un *name)
 {
@@ -114,16 +112,18 @@ void comm_bell_wake(comm_bell_t *bell)
 
 int comm_bell_open(comm_bell_t *bell)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct sockaddr_un name;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), saved;
 
     if (fd < 0)
         return -1;
-    pthread_once(&once, open_sender); /* the others of the group have bells with sockets, too */
     randombytes_buf(bell->socket, sizeof bell->socket);
     socklen_t bytes = socket_name(bell, &name);
     if (bind(fd, (struct sockaddr *)&name, bytes) == 0) {
+        pthread_mutex_lock(&lock);
+        if (bells++ == 0)
+            sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        pthread_mutex_unlock(&lock);
         bell->has_socket = 1;
         return fd;
     }
@@ -131,6 +131,18 @@ int comm_bell_open(comm_bell_t *bell)
     close(fd);
     errno = saved;
     return -1;
+}
+
+void comm_bell_close(int fd)
+{
+    if (fd < 0)
+        return;
+    close(fd);
+    pthread_mutex_lock(&lock);
+    int last = --bells == 0 ? atomic_exchange(&sender, -1) : -1;
+    pthread_mutex_unlock(&lock);
+    if (last >= 0)
+        close(last);
 }
 
 void comm_bell_drain(int fd)

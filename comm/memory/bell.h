@@ -35,8 +35,10 @@ void comm_bell_promise(comm_bell_t *bell);
 extern _Atomic int comm_bell_registered;
 
 /* By the owner: a descriptor that becomes readable when the bell is rung while it sleeps as
- * COMM_BELL_SOCKET. -1: there is none, errno says why. The owner closes it. */
+ * COMM_BELL_SOCKET. -1: there is none, errno says why. */
 int comm_bell_open(comm_bell_t *bell);
+/* -1 is allowed. */
+void comm_bell_close(int fd);
 /* Takes what made it readable. */
 void comm_bell_drain(int fd);
 

@@ -346,15 +346,25 @@ int comm_watch_lost_member(const comm_watch_t *watch)
     return lost;
 }
 
+/* 1: the text says that it is about `rank`: "rank 3: ..." or "all_reduce #1 on rank 3: ...". */
+static int names_rank(const char *text, int rank)
+{
+    char name[32];
+    int length = snprintf(name, sizeof(name), " on rank %d", rank);
+    const char *at = strstr(text, name);
+    if (at != NULL && (at[length] == ' ' || at[length] == ':'))
+        return 1;
+    return strncmp(text, name + 4, (size_t)length - 4) == 0 &&
+           (text[length - 4] == ' ' || text[length - 4] == ':');
+}
+
 void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text)
 {
-    char why[BOOT_TEXT], me[24];
-    int length = snprintf(me, sizeof(me), "rank %d", watch->boot->rank);
-    if (text != NULL && strncmp(text, me, (size_t)length) == 0 &&
-        (text[length] == ' ' || text[length] == ':'))
-        snprintf(why, sizeof(why), "%s", text); /* the text has the rank already */
+    char why[BOOT_TEXT];
+    if (text != NULL && names_rank(text, watch->boot->rank))
+        snprintf(why, sizeof(why), "%s", text);
     else
-        snprintf(why, sizeof(why), "%s: %s", me, text != NULL ? text : "no reason given");
+        snprintf(why, sizeof(why), "rank %d: %s", watch->boot->rank, text != NULL ? text : "no reason given");
     boot_lock(watch->boot);
     boot_note_abort(watch->boot, id, status, why, NULL);
     boot_unlock(watch->boot);

@@ -240,6 +240,9 @@ static void late(void)
         st = gyre_barrier(comm);
     MP_CHECK(st == GYRE_ERR_TIMEOUT, "got %s (%s)", gyre_status_string(st), gyre_last_error());
     MP_CHECK(strstr(gyre_last_error(), "rank 1"), "\"%s\" does not name rank 1", gyre_last_error());
+    const char *call = strstr(gyre_last_error(), "barrier #1 on");
+    MP_CHECK(rank == 1 || (call && !strstr(call + 1, "barrier #1 on")), "\"%s\" says it twice",
+             gyre_last_error());
     MP_OK(gyre_comm_destroy(comm));
 }
 

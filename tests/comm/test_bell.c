@@ -86,7 +86,7 @@ static void test_socket(void **state)
     }
     comm_bell_wake(bell);
     assert_true(heard(fd, PATIENCE_MS));
-    close(fd);
+    comm_bell_close(fd);
     assert_int_equal(comm_bell_announce(bell, COMM_BELL_SOCKET, &word), 1);
     comm_bell_ring(bell); /* its owner is gone */
     munmap(bell, sizeof *bell);
@@ -134,7 +134,7 @@ static void test_sleep_in_a_group(void **state)
     comm_wait_end(&wait);
     assert_int_equal(wait.sleeps, 3);
     assert_int_equal(group.fences, 3);
-    close(group.bell_fd);
+    comm_bell_close(group.bell_fd);
     munmap(group.bell, sizeof *group.bell);
 }
 

@@ -9,6 +9,12 @@ for n in 1 2 3 5; do
 done
 run "$UCX_RUN" -n 2 --timeout 30 "$B/examples/heat" 1
 want "more ranks than rows" 2 'usage'
+# An error is printed once: by each rank's library, and in ucx-run's summary, but not by the program again.
+run env GYRE_FAULT=1:3:disagree "$UCX_RUN" -n 2 --timeout 30 "$B/examples/heat" 65 48 60
+checks=$((checks + 1))
+[ "$rc" != 0 ] || bad "ranks that disagree are no error"
+check "heat fails, and says where" grep -q '^heat: failed in ' "$W/err"
+check "the reason is not printed twice" [ "$(grep -c ', but rank [01] called' "$W/err")" -le 3 ]
 # survive: the same result with and without a rank that is killed meanwhile
 run timeout 30 "$B/examples/survive" 3 400
 want "survive" 0

@@ -43,8 +43,8 @@ int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world,
     if (code < 0)
         return PERF_OK;
     if (code == PERF_OK && apply_settings(o) != GYRE_OK) {
-        snprintf(why, sizeof why, "%s", gyre_last_error());
-        code = PERF_USAGE;
+        perf_tell_unlogged();
+        return PERF_USAGE;
     }
     const int devices = code == PERF_OK && o->cuda ? base_device_count(BASE_CUDA) : 0;
     if (code == PERF_OK && o->cuda && devices == 0) {

@@ -336,6 +336,8 @@ void perf_print_figure(double value, int width); /* after two blanks, with as ma
 /* The head of the JSON file with an empty list of results; takes `config`. */
 json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, json_t *config);
 void perf_config_machine(json_t *config, const perf_machine_t *m);
+/* Prints gyre_last_error unless the library has logged it. */
+void perf_tell_unlogged(void);
 /* Out of bounds values, errors and the end time; writes the file and releases it. A PERF_ code, at least
  * `code`. */
 int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char *error, int code);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"
@@ -400,6 +401,12 @@ void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t
     (void)json_array_append_new(json_object_get(r->json, "results"), row);
 }
 
+void perf_tell_unlogged(void)
+{
+    if (base_log_limit < BASE_LOG_ERROR)
+        fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
+}
+
 int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char *error, int code)
 {
     perf_put(json, "out_of_bounds",
@@ -407,7 +414,7 @@ int perf_json_close(json_t *json, const char *path, uint64_t nwrong, const char 
     perf_put(json, "errors", error ? json_pack("[s]", error) : json_array());
     perf_put_time(json, "end_time");
     if (base_json_write(path, json) != GYRE_OK) {
-        fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
+        perf_tell_unlogged();
         code = code == PERF_OK ? PERF_ERROR : code;
     }
     json_decref(json);

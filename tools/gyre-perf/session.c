@@ -51,8 +51,10 @@ int perf_session_open(perf_session_t *s, const perf_common_t *common, const char
         status = base_settings_set(SET_TRANSPORT, common->transport, "flag --transport");
     if (status == GYRE_OK && common->order)
         status = base_settings_set(SET_ORDER, common->order, "flag --order");
-    if (status != GYRE_OK)
-        return perf_usage(gyre_last_error());
+    if (status != GYRE_OK) {
+        perf_tell_unlogged();
+        return PERF_USAGE;
+    }
     if (join(s, common->progress_thread) != GYRE_OK)
         return tell_error(s, comm_identity_rank_hint());
     if (perf_machine_probe(s->world, &s->machine) != GYRE_OK) /* the others learn it from the library */

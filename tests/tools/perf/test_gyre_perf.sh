@@ -102,4 +102,7 @@ want "different counts, with a silent library" 3 'gyre-perf: rank [01]: .*all_re
 check "each rank says it once" [ "$(grep -cE '^gyre.*all_reduce' "$W/err")" -le 2 ]
 check "soon" [ "$ms" -lt 15000 ]
 
+run env GYRE_TRANSPORT=nonsense "$PERF" all_reduce -b 8 -e 8 -n 1
+want "a setting that is malformed" 2 'GYRE_TRANSPORT="nonsense" is malformed'
+check "that is said once" [ "$(grep -c nonsense "$W/err")" = 1 ]
 finish

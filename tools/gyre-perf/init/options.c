@@ -117,7 +117,7 @@ int init_write(const init_options_t *o, json_t *results)
         perf_put(json, "mock", json_boolean(o->mock > 0));
         perf_put(json, "results", json_incref(results));
         if (base_json_write(o->json, json) != GYRE_OK) {
-            fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
+            perf_tell_unlogged();
             code = PERF_ERROR;
         }
         json_decref(json);

@@ -102,7 +102,7 @@ static int report(const recover_options_t *o, const recover_round_t *records, in
     perf_put(json, "nwrong", json_integer(wrong));
     code = wrong ? PERF_WRONG : PERF_OK;
     if (o->common.json && base_json_write(o->common.json, json) != GYRE_OK) {
-        fprintf(stderr, "gyre-perf: %s\n", gyre_last_error());
+        perf_tell_unlogged();
         code = PERF_ERROR;
     }
     json_decref(json);
