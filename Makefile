@@ -228,7 +228,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-faults check-all check-launch check-layouts check-recipes check-long check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-faults check-all check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -271,12 +271,16 @@ endif
 # whichever thread asks first.
 NVCC        ?= $(CUDA_HOME)/bin/nvcc
 CUDA_HOST   ?= g++
-CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+# Machine code for Ampere, Hopper and, where nvcc knows them, Blackwell: from PTX alone the driver would compile for half
+# a minute in the first collective. Others take the PTX. One of them builds in a third of the time: CUDA_ARCHES=...
+CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90] \
+    $(foreach n,$(filter 100 120,$(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null))),-gencode arch=compute_$(n),code=sm_$(n))
 CUFLAGS     ?=
 # Images packed tighter: a third of the size (model/gpu/layers/elementwise: 65 KB instead of 215). Drivers below those that a toolkit of 13
 # asks for anyway may not know them.
 CU_SMALL    := $(shell $(NVCC) --version 2>/dev/null | grep -q 'release 1[3-9]' && echo --compress-mode=size)
-ALL_CUFLAGS := -std=c++17 -O3 $(CUDA_ARCHES) $(CU_SMALL) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
+# What the compiler reports of each kernel (registers, spills) lies beside its object, for tests/gpu/registers.sh.
+ALL_CUFLAGS := -std=c++17 -O3 --resource-usage $(CUDA_ARCHES) $(CU_SMALL) -ccbin $(CUDA_HOST) $(if $(filter 1,$(WERROR)),-Werror all-warnings) \
     -Xcompiler -Wall$(,)-Wextra$(,)-fPIC$(,)-fvisibility=hidden$(,)-fno-exceptions$(,)-fno-rtti$(,)-fno-threadsafe-statics $(CUFLAGS)
 # products, whose sums are the tensor cores' or the library's anyway
 CUFLAGS_model/gpu/products/matmul := --fmad=true
@@ -288,12 +292,15 @@ $(CU_B)/cuflags: FORCE
 $(CU_B)/obj/%.cu.o: %.cu $(CU_B)/cuflags | $(SETUP_LIB_STAMP)
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(filter-out -pthread,$(CPPFLAGS)) $(ALL_CUFLAGS) $(or $(CUFLAGS_$*),--fmad=false) -MMD -MP -MF $(@:.o=.d) -c $< -o $@ \
+	    2>$(@:.o=.usage) || { cat $(@:.o=.usage) >&2; exit 1; }
+	@grep -vE '^(ptxas )?info|^ +[0-9]+ bytes ' $(@:.o=.usage) >&2 || :
 
+# nodelete: its threads go on after a dlclose
 $(LIB_SO): $(CORE_OBJ) libgyre.map
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) -shared -Wl,-soname,libgyre.so.$(SOVERSION) -Wl,--version-script=libgyre.map -Wl,-z,defs \
+	$(Q)$(CC) -shared -Wl,-soname,libgyre.so.$(SOVERSION) -Wl,-z,nodelete -Wl,--version-script=libgyre.map -Wl,-z,defs \
 	    $(ALL_CFLAGS) $(LDFLAGS) $(CORE_OBJ) $(LIBS) -o $@
 	$(Q)ln -sf libgyre.so.$(SOVERSION) $(B)/lib/libgyre.so
 
@@ -347,12 +354,16 @@ FUZZ_PARTS_rows     := $(call sources,tools/gyre-plan tools/shared,c)
 FUZZ_WITH_PARTS     := config tensors hostlist wire rows
 $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
+# requests that fail: the linker sends the calls of Gyre's objects to tests/failing/inject.c
+FAILING_WRAPS := $(patsubst %,-Wl$(,)--wrap=%,$(shell grep ^FAILS tests/failing/inject.c | cut -d, -f3))
+$(B)/tests/failing/test_failing: $(call obj,tests/failing/inject.c)
+$(B)/tests/failing/test_failing: private LDFLAGS += $(FAILING_WRAPS)
 # gradient checks run the model in double
 F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage test_stage_calls mp_hf)
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
-    $(if $(filter model optim pipeline fuzz,$(notdir $(@D)))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz failing,$(notdir $(@D)))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -559,6 +570,7 @@ help:
 	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 100 layouts, in all precisions: the same bits (ONLY=WORD: some of them)"
+	@echo "make check-oom     every request for memory, a descriptor, a mapping, a thread, a write fails once (also under ASan)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
@@ -627,6 +639,12 @@ check-launch: all $(SETUP_LAUNCH_STAMP)
 # The promises of docs/contributing/: a toy of each kind, by its patch.
 check-contributing: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tests/contributing/check $(ONLY)
+
+# ASan finds the memory that a failure leaves; tests/failing.
+check-oom: $(B)/tests/failing/test_failing
+	+@$(MAKE) SANITIZE=address $(B)/address/tests/failing/test_failing
+	@TEST_LONG=1 $(B)/tests/failing/test_failing
+	@TEST_LONG=1 $(B)/address/tests/failing/test_failing
 
 check-reshard: all
 	@B='$(B)' TEST_LONG=1 ONLY='$(ONLY)' bash tests/optim/reshard.sh
@@ -830,4 +848,4 @@ clean:
 	rm -rf build
 
 .SECONDARY:
--include $(shell find $(sort $(B)/obj $(SHARE)/obj) $(if $(SANITIZE),$(S)/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)
+-include $(shell find $(sort $(B)/obj $(SHARE)/obj) $(E)/obj $(if $(SANITIZE),$(S)/obj) $(if $(findstring fuzz,$(MAKECMDGOALS)),$(FUZZ_DIR)/obj) -name '*.d' 2>/dev/null)

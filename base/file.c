@@ -110,6 +110,14 @@ void base_file_abandon(base_file_t *file)
     errno = err;
 }
 
+gyre_status_t base_file_sync(base_file_t *file)
+{
+    if (fflush(file->out) != 0 ||
+        (file->target && fdatasync(fileno(file->out)) != 0 && errno != EINVAL && errno != EROFS))
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", file->path);
+    return GYRE_OK;
+}
+
 gyre_status_t base_file_commit(base_file_t *file)
 {
     gyre_status_t status = GYRE_OK;
@@ -150,4 +158,17 @@ gyre_status_t base_file_read(int fd, const char *path, void *to, size_t bytes, u
         bytes -= (size_t)n;
     }
     return GYRE_OK;
+}
+
+void base_file_fill_standard(void)
+{
+    const int saved = errno;
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0)
+            continue;
+        const int made = open("/dev/null", O_RDWR); /* the lowest that is free; -1: none will be made then */
+        if (made > 2)
+            close(made); /* another thread was faster */
+    }
+    errno = saved;
 }

@@ -25,11 +25,18 @@ typedef struct {
 int base_file_check(const char *path);
 /* Opens; on success commit or abandon must follow. A pipe waits for its reader. NO_MEMORY, IO. */
 gyre_status_t base_file_begin(const char *path, base_file_t *file);
+/* What was written so far is on disk, so that base_file_commit has less to wait for; nothing for what is no
+ * regular file. IO: abandon follows. */
+gyre_status_t base_file_sync(base_file_t *file);
 /* Puts what was written to file->out in its place. IO: nothing was replaced; if only the rename failed, the
  * temporary file is kept and the message names it. Frees in any case. */
 gyre_status_t base_file_commit(base_file_t *file);
 /* Leaves the old file as it was. Keeps errno. */
 void base_file_abandon(base_file_t *file);
+
+/* Opens those of the descriptors 0, 1 and 2 that are closed on /dev/null. Else one that is made next could
+ * be one of these, and get what the program prints. */
+void base_file_fill_standard(void);
 
 /* Bytes at, at + 1, ... of what `fd` has open; `path` is for messages. IO; FORMAT: it ends before. */
 gyre_status_t base_file_read(int fd, const char *path, void *to, size_t bytes, uint64_t at);

@@ -339,7 +339,9 @@ def machine():
             model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), model)
     except OSError:
         pass
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    commit = ""
+    if shutil.which("git"):
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False).stdout
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),

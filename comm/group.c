@@ -5,11 +5,12 @@
  * (comm/link.c). A group of one makes none and no shared memory. */
 #include "comm/link.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
-#include "base/thread/futex.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "comm/peer_memory.h"
@@ -19,8 +20,7 @@ static void wake_sleeper(void *user)
 {
     comm_group_t *group = user;
 
-    atomic_fetch_add_explicit(&group->bell->bell, 1, memory_order_release);
-    base_futex_wake(&group->bell->bell, INT32_MAX);
+    comm_bell_wake(group->bell);
 }
 
 static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
@@ -111,6 +111,18 @@ static gyre_status_t join(comm_group_t *group, comm_all_gather_fn all_gather, vo
     return join_hosts(group, all_gather, user, deadline);
 }
 
+/* A rank that sleeps on a network's descriptors must hear the ranks of its host, too, and the threads of its
+ * own process. */
+static void hear_bell(comm_group_t *group)
+{
+    if (!group->network_state)
+        return;
+    group->bell_fd = comm_bell_open(group->bell);
+    if (group->bell_fd < 0)
+        log_info("no socket for a doorbell (%s): a rank that sleeps looks at shared memory each millisecond",
+                 strerror(errno));
+}
+
 /* NULL: GYRE_TRANSPORT leaves it to the group. */
 static const comm_transport_ops_t *forced_transport(void)
 {
@@ -139,6 +151,7 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->n = n;
     group->rank = rank;
     group->bell = &group->own_bell;
+    group->bell_fd = -1;
     group->board = &group->own_board;
     group->hosts = group->cells = 1;
     group->cores = 1;
@@ -148,6 +161,7 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     if (status == GYRE_OK && n > 1)
         status = join(group, all_gather, user, deadline);
     if (status == GYRE_OK && n > 1) {
+        hear_bell(group);
         status = comm_watch_on_trouble(world->watch, wake_sleeper, group);
         group->on_trouble = status == GYRE_OK;
     }
@@ -194,6 +208,8 @@ void comm_group_destroy(comm_group_t *group)
         comm_watch_off_trouble(group->world->watch, group);
     close_links(group);
     comm_segment_close(&group->seg);
+    if (group->bell_fd >= 0)
+        close(group->bell_fd);
     free(group->peer_memory);
     free(group->links);
     free(group->cards);
@@ -283,6 +299,7 @@ void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
     out->shared_bytes = group->seg.bytes;
     out->private_bytes = group->private_bytes;
     out->connections = group->connections;
+    out->fences = group->fences;
 }
 
 comm_outbox_t *comm_group_outbox(comm_group_t *group)

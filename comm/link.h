@@ -117,6 +117,8 @@ struct comm_group {
     comm_outbox_t outbox;               /* base NULL: none */
     comm_bell_t own_bell;               /* used when there is no segment */
     comm_bell_t *bell;                  /* this rank's: in the segment or own_bell */
+    int bell_fd;     /* readable once it is rung in a sleep on descriptors; -1: there is none */
+    uint64_t fences; /* in all processes of the host, for sleeps; counted by the thread that waits */
     comm_board_t own_board;
     comm_board_t *board;
     uint64_t probe;        /* the word that peers read to try CMA */

@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,18 +36,6 @@ typedef struct {
     int32_t host;    /* second all-gather: the leader whose segment this rank has; -1: none */
     uint64_t cookie; /* first all-gather: of the segment that this rank offers; 0: none */
 } round_t;
-
-static uint64_t random_word(void)
-{
-    static _Atomic uint64_t counter;
-    uint64_t word = 0;
-
-    if (getrandom(&word, sizeof word, 0) != (ssize_t)sizeof word) {
-        uint64_t mix[3] = {(uint64_t)base_now(), (uint64_t)getpid(), atomic_fetch_add(&counter, 1)};
-        word = base_hash64(mix, sizeof mix, 0);
-    }
-    return word | 1; /* never 0 */
-}
 
 /* The same for ranks that see the same machine and network, most likely. */
 static uint64_t host_hint(const comm_world_t *world)
@@ -89,7 +76,7 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     card->reaches = strcmp(base_setting_string(SET_SHM_COPY), "auto") == 0 ||
                     strcmp(base_setting_string(SET_SHM_COPY), "cma") == 0;
     card->hint = host_hint(group->world);
-    group->probe = random_word();
+    group->probe = base_random64() | 1; /* never 0 */
     card->probe_address = (uint64_t)(uintptr_t)&group->probe;
     card->probe_value = group->probe;
     if (group->world->watch)
@@ -143,7 +130,7 @@ static gyre_status_t make_segment(comm_group_t *group, int count, round_t *say)
     gyre_status_t status;
     int fd;
 
-    say->cookie = random_word();
+    say->cookie = base_random64() | 1; /* 0: none */
     status = comm_segment_create(budget, count, say->cookie, &group->seg, &fd);
     if (status != GYRE_OK)
         return status;

@@ -73,7 +73,7 @@ comm_place_t comm_place_of(const void *ptr, size_t bytes)
     size_t offset = 0;
 
     if (strcmp(base_setting_string(SET_SHM_COPY), "cma") != 0 &&
-        comm_mem_find(ptr, bytes, &place.window, &offset))
+        comm_mem_show(ptr, bytes, &place.window, &offset, &place.address))
         place.offset = offset;
     return place;
 }
@@ -357,12 +357,14 @@ void comm_peer_memory_close(comm_group_t *group)
     if (group->hosts > 1)
         return; /* nobody enters */
     for (int r = 0; r < group->n; r++) {
+        int stands_still;
         if (r == group->rank || group->cards[r].pid == (int32_t)getpid())
             continue;
-        while (at_work(group, r) && base_now() < until &&
+        /* Seen once outside, it may be seen inside again, but not at work: it is about to see `closed`. */
+        while ((stands_still = at_work(group, r)) && base_now() < until &&
                comm_watch_dead(group->world->watch, &group->world_ranks[r], 1, NULL, 0) < 0)
             sched_yield();
-        if (at_work(group, r))
+        if (stands_still)
             end_process(group, r);
     }
 }

@@ -25,6 +25,7 @@ typedef struct {
     uint64_t address;        /* in that rank's address space */
 } comm_place_t;
 
+/* Also shows peers what is in the buffer (comm_mem_show). */
 comm_place_t comm_place_of(const void *ptr, size_t bytes);
 
 typedef struct comm_peer_memory comm_peer_memory_t;
@@ -60,8 +61,8 @@ void comm_peer_memory_leave(comm_group_t *group);
 /* 1: the peer's operations have failed, so its program may be writing to the buffers again. To be asked after
  * they were read: what was read is not to be used then. The peer's failure will be reported. */
 int comm_peer_memory_closed(const comm_peer_memory_t *memory);
-/* From now on no peer writes to this rank's memory. Waits for the ranks that still do: until they are known to
- * be dead, at most GYRE_HEARTBEAT and a second. Then it ends their processes. */
+/* From now on no peer writes to this rank's memory. Waits for the ranks that still do, until they are known
+ * to be dead, at most GYRE_HEARTBEAT and a second. Then it ends their processes. */
 void comm_peer_memory_close(comm_group_t *group);
 
 #endif

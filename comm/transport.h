@@ -182,6 +182,7 @@ int comm_transport_try_device(int number, base_device_t device, char *text, size
 typedef struct {
     size_t shared_bytes, private_bytes;
     uint64_t connections;
+    uint64_t fences; /* each interrupts every rank of the host that computes */
 } comm_group_stats_t;
 void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out);
 

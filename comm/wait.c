@@ -28,10 +28,11 @@ enum {
     SPIN_TURNS = 6,    /* where cores are scarce: turns before the first yield */
     YIELD_TURNS = 200, /* and yields before sleeping: each lets every other runnable rank of the core run */
     SLEEP_MS = 50,     /* longest sleep; wake-ups are not lost, this only bounds the harm if one were */
-    /* A network's descriptor does not hear doorbells of shared memory, nor perhaps a plain write by RDMA
-     * whose sender has not seen yet that we sleep. */
+    /* A network's descriptor does not hear perhaps a plain write by RDMA whose sender has not seen yet that
+     * we sleep; */
     NETWORK_SLEEP_MS = 5,
-    NETWORK_SHM_SLEEP_MS = 1
+    /* nor, if the bell has no socket, the ranks of this host. */
+    DEAF_SLEEP_MS = 1
 };
 enum {
     LATE_STEP = 16,  /* a wait of more than LATE_NS in which this thread lost its core */
@@ -215,23 +216,38 @@ static void get_ready(comm_wait_t *wait)
     wait->npolls = 0;
     if (group->network_state)
         wait->npolls = group->network->sleep_on(group, wait->polls);
+    if (wait->npolls > 0 && group->bell_fd >= 0)
+        wait->polls[wait->npolls++] = (struct pollfd){.fd = group->bell_fd, .events = POLLIN};
     if (!group->network_state || wait->npolls > 0)
         wait->rest = COMM_REST_SLEEP;
+}
+
+/* 1: messages of shared memory may come to this rank, and do not end its sleeps. */
+static int is_deaf(const comm_group_t *group)
+{
+    return group->network_state && group->bell_fd < 0 && group->seg.base && !comm_group_shuns_memory(group);
+}
+
+static void sleep_on_polls(comm_wait_t *wait, int ms)
+{
+    comm_group_t *group = wait->group;
+    const struct pollfd *last = &wait->polls[wait->npolls - 1];
+
+    if (poll(wait->polls, (nfds_t)wait->npolls, ms) > 0 && last->fd == group->bell_fd &&
+        last->revents & POLLIN)
+        comm_bell_drain(group->bell_fd);
 }
 
 static void sleep_a_bit(comm_wait_t *wait)
 {
     comm_group_t *group = wait->group;
-    int ms = SLEEP_MS;
-    base_time_t until;
+    int ms = wait->npolls == 0 ? SLEEP_MS : is_deaf(group) ? DEAF_SLEEP_MS : NETWORK_SLEEP_MS;
+    base_time_t until = base_now() + ms * MS;
 
-    if (wait->npolls > 0)
-        ms = group->seg.base && !comm_group_shuns_memory(group) ? NETWORK_SHM_SLEEP_MS : NETWORK_SLEEP_MS;
-    until = base_now() + ms * MS;
     if (until > wait->deadline)
         until = wait->deadline;
     if (wait->npolls > 0)
-        poll(wait->polls, (nfds_t)wait->npolls, base_poll_ms(until));
+        sleep_on_polls(wait, base_poll_ms(until));
     else
         base_futex_wait(&group->bell->bell, wait->bell, until);
     wait->sleeps++;
@@ -241,18 +257,12 @@ static void sleep_a_bit(comm_wait_t *wait)
 static void announce(comm_wait_t *wait)
 {
     comm_group_t *group = wait->group;
-    comm_bell_t *bell = group->bell;
 
-    /* Read the word before the announcement. A ringer takes the announcement back and then changes the word.
-     * So a ringer that takes this announcement back changes the word after this load, and the futex wait
-     * returns at once. That also holds for a message that was seen long ago. If we read the word after the
-     * announcement, we could load the new value and sleep unannounced. */
-    wait->bell = atomic_load_explicit(&bell->bell, memory_order_acquire);
-    /* release: the load stays before it */
-    atomic_store_explicit(&bell->sleeping, 1, memory_order_release);
-    /* Pairs with the order in comm_bell_ring: a ringer that does not see `sleeping` has made its message
-     * visible before the caller looks once more. */
-    comm_bell_fence(bell);
+    /* Without a socket a sleeper in poll(2) hears no bell: it need not interrupt the others for that. */
+    if (!group->network_state)
+        group->fences += (uint64_t)comm_bell_announce(group->bell, COMM_BELL_FUTEX, &wait->bell);
+    else if (group->bell_fd >= 0)
+        group->fences += (uint64_t)comm_bell_announce(group->bell, COMM_BELL_SOCKET, &wait->bell);
     if (group->network_state && group->network->arm)
         group->network->arm(group);
     wait->armed = 1;

@@ -5,7 +5,7 @@
  *     comm_wait_begin(&wait, group, deadline);
  *     while (!done) {
  *         if (!try_to_drive()) { comm_wait_busy(&wait); continue; }
- *         moved = look();
+ *         moved = look(); // or done, by another thread
  *         st = moved ? GYRE_OK : comm_wait_idle(&wait);
  *         stop_driving();
  *         if (moved) comm_wait_moved(&wait);
@@ -46,9 +46,9 @@ typedef struct {
     uint32_t busy;    /* calls of comm_wait_busy in a row */
     comm_rest_t rest;
     int npolls; /* if it sleeps on descriptors of the network; 0: on the doorbell */
-    struct pollfd polls[COMM_SLEEP_POLLS];
-    uint64_t sleeps;    /* times that this wait slept */
-    base_time_t waited; /* nanoseconds spent idling */
+    struct pollfd polls[COMM_SLEEP_POLLS + 1]; /* the last may be the socket of the doorbell */
+    uint64_t sleeps;                           /* times that this wait slept */
+    base_time_t waited;                        /* nanoseconds spent idling */
 } comm_wait_t;
 
 void comm_wait_begin(comm_wait_t *wait, comm_group_t *group, base_time_t deadline);

@@ -195,27 +195,6 @@ hwloc_obj_t topo_switch_of(const topo_t *topo, int device)
     return NULL;
 }
 
-int topo_nearest_to_core(const topo_t *topo, int core, topo_device_kind_t kind)
-{
-    const topo_core_t *place = topo_core(topo, core);
-    int best = -1, best_distance = 0;
-    for (int i = 0; i < topo->device_count; i++) {
-        const topo_device_t *device = &topo->devices[i].facts;
-        if (device->kind != kind)
-            continue;
-        int distance = 2;
-        if (place && place->numa >= 0 && place->numa == device->numa)
-            distance = 0;
-        else if (place && place->package >= 0 && place->package == device->package)
-            distance = 1;
-        if (best < 0 || distance < best_distance) {
-            best = i;
-            best_distance = distance;
-        }
-    }
-    return best;
-}
-
 /* Objects above the place where two devices meet: more means that they meet further down, below more
  * switches. */
 static int meeting_depth(const topo_t *topo, int device_a, int device_b)

@@ -28,8 +28,7 @@ struct topo {
     topo_attached_t *devices; /* [device_count], owned */
 };
 
-/* Fills topo->cores, topo->devices. NO_MEMORY. */
-gyre_status_t topo_find_cores(topo_t *topo);
+/* Fills topo->devices. NO_MEMORY. */
 gyre_status_t topo_find_devices(topo_t *topo);
 
 /* Logical index of the smallest object of `type` that holds all of `set`; -1 if there is none or set is

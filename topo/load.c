@@ -48,7 +48,8 @@ static int ancestor_index(hwloc_topology_t hwloc, hwloc_obj_type_t type, hwloc_o
     return found ? (int)found->logical_index : -1;
 }
 
-gyre_status_t topo_find_cores(topo_t *topo)
+/* Fills topo->cores. NO_MEMORY. */
+static gyre_status_t topo_find_cores(topo_t *topo)
 {
     hwloc_obj_type_t type;
     int all = machine_core_count(topo, &type);

@@ -84,10 +84,8 @@ int topo_device_distance(const topo_t *topo, int device_a, int device_b);
 /* The same between the GPU (or whatever it is) at PCI address `pci`, "0000:17:00.0", and the RDMA device that
  * the system calls `rdma`; 4 if either is not known. */
 int topo_gpu_distance(const topo_t *topo, const char *pci, const char *rdma);
-/* The nearest device of a kind to core `core` (same NUMA node, then same package) or to another device (by
- * distance, then by how far down the PCIe tree they meet); of equals the lowest index; -1 if there is
- * none. */
-int topo_nearest_to_core(const topo_t *topo, int core, topo_device_kind_t kind);
+/* The nearest device of a kind to another device (by distance, then by how far down the PCIe tree they
+ * meet); of equals the lowest index; -1 if there is none. */
 int topo_nearest_to_device(const topo_t *topo, int device, topo_device_kind_t kind);
 
 /* How far the RDMA device that the system calls `name` is from the cores that this process may use: 0 same

@@ -157,6 +157,7 @@ static struct {
     CUresult (*retain)(CUcontext *, CUdevice);
     CUresult (*push)(CUcontext);
     CUresult (*pop)(CUcontext *);
+    CUresult (*current)(CUcontext *);
     int usable;
     _Atomic(CUcontext) of[DEVICES]; /* primary ones, retained until the process ends */
 } contexts = {.found = PTHREAD_ONCE_INIT};
@@ -164,9 +165,10 @@ static struct {
 static void find_contexts(void)
 {
     static const char *const names[] = {"cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent",
-                                        "cuCtxPopCurrent"};
-    void *to[] = {&contexts.get, &contexts.retain, &contexts.push, &contexts.pop}, *function = NULL;
-    for (int i = 0; i < 4; i++) {
+                                        "cuCtxPopCurrent", "cuCtxGetCurrent"};
+    void *to[] = {&contexts.get, &contexts.retain, &contexts.push, &contexts.pop, &contexts.current};
+    void *function = NULL;
+    for (int i = 0; i < 5; i++) {
         if (base_cuda_driver(names[i], &function) != GYRE_OK)
             return;
         memcpy(to[i], &function, sizeof(function)); /* ISO C converts no pointer to a function's */
@@ -215,6 +217,21 @@ void base_cuda_leave(int index, int before)
         (void)contexts.pop(&ours); /* on top: what was pushed above it has been popped */
     else if (before != index)
         cudaSetDevice(before); /* it was current a moment ago */
+}
+
+gyre_status_t base_cuda_primary(int index)
+{
+    CUcontext mine = NULL, primary = context_of(index);
+    int device = -1;
+    if (primary == NULL || contexts.current(&mine) != CUDA_SUCCESS || mine == NULL || mine == primary ||
+        cudaGetDevice(&device) != cudaSuccess || device != index)
+        return GYRE_OK;
+    return gyre_fail(
+        GYRE_ERR_UNSUPPORTED,
+        "this thread works in a context of its own on CUDA device %d (cuCtxCreate, a green "
+        "context): Gyre works in the device's primary context, as the CUDA runtime does; make that "
+        "one current (cuDevicePrimaryCtxRetain), and streams and memory in it",
+        index);
 }
 
 gyre_status_t base_cuda_name(int index, char *name, size_t bytes)

@@ -26,11 +26,10 @@ gyre_status_t base_cuda_memory(int index, size_t *free_bytes, size_t *total);
 gyre_status_t base_cuda_use(int index);
 gyre_status_t base_cuda_enter(int index, int *before);
 void base_cuda_leave(int index, int before);
+gyre_status_t base_cuda_primary(int index);
 gyre_status_t base_cuda_driver(const char *name, void **function);
 gyre_status_t base_cuda_pinned_alloc(int index, size_t bytes, void **ptr);
 gyre_status_t base_cuda_pinned_free(int index, void *ptr);
-gyre_status_t base_cuda_pin(int index, void *ptr, size_t bytes);
-gyre_status_t base_cuda_unpin(int index, void *ptr);
 /* Returns when the bytes are there; for host streams that meet device memory. */
 gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes);
 gyre_status_t base_cuda_zero_now(void *ptr, size_t bytes);

@@ -76,31 +76,6 @@ gyre_status_t base_cuda_pinned_free(int index, void *ptr)
     return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaFreeHost(%p)", ptr);
 }
 
-gyre_status_t base_cuda_pin(int index, void *ptr, size_t bytes)
-{
-    int before;
-    gyre_status_t status = base_cuda_enter(index, &before);
-    if (status != GYRE_OK)
-        return status;
-    cudaError_t rc = cudaHostRegister(ptr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (rc == cudaErrorHostMemoryAlreadyRegistered) {
-        cudaGetLastError();
-        status = gyre_fail(GYRE_ERR_INVALID,
-                           "CUDA device %d: cudaHostRegister(%p, %zu bytes): the memory is pinned already",
-                           index, ptr, bytes);
-    } else if (rc != cudaSuccess) {
-        status = base_cuda_failed(rc, index, "cudaHostRegister(%p, %zu bytes)", ptr, bytes);
-    }
-    base_cuda_leave(index, before);
-    return status;
-}
-
-gyre_status_t base_cuda_unpin(int index, void *ptr)
-{
-    cudaError_t rc = cudaHostUnregister(ptr);
-    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaHostUnregister(%p)", ptr);
-}
-
 gyre_status_t base_cuda_copy_now(void *to, const void *from, size_t bytes)
 {
     int index = 0, before;
@@ -140,19 +115,22 @@ _Static_assert(BASE_CUDA_IPC_BYTES == sizeof(cudaIpcMemHandle_t), "a handle's si
 
 gyre_status_t base_cuda_range(const void *ptr, void **begin, size_t *bytes)
 {
+    /* cuMemGetAddressRange would want a current context, which a thread that has done nothing yet lacks */
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
     void *function = NULL;
     CUdeviceptr base = 0;
     size_t size = 0;
-    gyre_status_t status = base_cuda_driver("cuMemGetAddressRange", &function);
+    void *answers[] = {&base, &size};
+    gyre_status_t status = base_cuda_driver("cuPointerGetAttributes", &function);
     if (status != GYRE_OK)
         return gyre_fail_quiet(
-            status, "the allocation of %p is unknown: the CUDA driver has no cuMemGetAddressRange", ptr);
-    CUresult (*address_range)(CUdeviceptr *, size_t *, CUdeviceptr);
-    memcpy(&address_range, &function, sizeof(function)); /* ISO C converts no pointer to a function's */
-    CUresult rc = address_range(&base, &size, (CUdeviceptr)ptr);
-    if (rc != CUDA_SUCCESS)
-        return gyre_fail_quiet(GYRE_ERR_INVALID,
-                               "cuMemGetAddressRange(%p): error %d: it is not memory of CUDA", ptr, (int)rc);
+            status, "the allocation of %p is unknown: the CUDA driver has no cuPointerGetAttributes", ptr);
+    CUresult (*attributes)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+    memcpy(&attributes, &function, sizeof(function)); /* ISO C converts no pointer to a function's */
+    CUresult rc = attributes(2, asked, answers, (CUdeviceptr)ptr);
+    if (rc != CUDA_SUCCESS || base == 0 || size == 0)
+        return gyre_fail_quiet(
+            GYRE_ERR_INVALID, "cuPointerGetAttributes(%p): error %d: it is not memory of CUDA", ptr, (int)rc);
     *begin = (void *)base;
     *bytes = size;
     return GYRE_OK;

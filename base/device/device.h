@@ -47,6 +47,9 @@ gyre_status_t base_device_use(base_device_t device);
 enum { BASE_DEVICE_PUSHED = -2 };
 gyre_status_t base_device_enter(base_device_t device, int *before);
 void base_device_leave(base_device_t device, int before);
+/* UNSUPPORTED: the calling thread works on the device in another context than the primary one, in which
+ * all of Gyre's streams and memory are. */
+gyre_status_t base_device_primary(base_device_t device);
 /* A function of the CUDA driver by name ("cuStreamWaitValue32"; of CUDA 12 or newer), which no build links.
  * UNSUPPORTED: no driver, or it has no such function. */
 gyre_status_t base_device_driver(const char *name, void **function);
@@ -55,10 +58,6 @@ gyre_status_t base_device_driver(const char *name, void **function);
  * BASE_HOST ordinary memory. */
 gyre_status_t base_pinned_alloc(base_device_t device, size_t bytes, void **ptr);
 gyre_status_t base_pinned_free(base_device_t device, void *ptr);
-/* The same for memory that is there already; it must be given back before it is freed. INVALID: pinned
- * before. */
-gyre_status_t base_pin(base_device_t device, void *ptr, size_t bytes);
-gyre_status_t base_unpin(base_device_t device, void *ptr);
 
 gyre_status_t base_stream_create(base_device_t device, base_stream_t **stream);
 /* Urgent: where streams compete for the device, work of this one goes first. */

@@ -147,6 +147,11 @@ void base_device_leave(base_device_t device, int before)
         base_cuda_leave(device.index, before);
 }
 
+gyre_status_t base_device_primary(base_device_t device)
+{
+    return device.kind == BASE_CUDA ? base_cuda_primary(device.index) : GYRE_OK;
+}
+
 gyre_status_t base_device_driver(const char *name, void **function)
 {
     if (base_cuda_count() == 0)
@@ -168,20 +173,6 @@ gyre_status_t base_pinned_free(base_device_t device, void *ptr)
         return base_device_free(device, ptr);
     gyre_status_t status = check(device, "pinned free");
     return status == GYRE_OK ? base_cuda_pinned_free(device.index, ptr) : status;
-}
-
-gyre_status_t base_pin(base_device_t device, void *ptr, size_t bytes)
-{
-    gyre_status_t status = check(device, "pin");
-    if (status == GYRE_OK && (ptr == NULL || bytes == 0))
-        status = gyre_fail(GYRE_ERR_INVALID, "pin of %zu bytes at %p: the range is empty", bytes, ptr);
-    return status == GYRE_OK && device.kind == BASE_CUDA ? base_cuda_pin(device.index, ptr, bytes) : status;
-}
-
-gyre_status_t base_unpin(base_device_t device, void *ptr)
-{
-    gyre_status_t status = check(device, "unpin");
-    return status == GYRE_OK && device.kind == BASE_CUDA ? base_cuda_unpin(device.index, ptr) : status;
 }
 
 typedef enum { STREAM_PLAIN, STREAM_URGENT, STREAM_WRAPPED } stream_kind_t;

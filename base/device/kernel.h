@@ -163,16 +163,19 @@ template <int N> static __device__ __forceinline__ void gyre_cp_async_wait(void)
 
 #define GYRE_LAUNCH(kernel, ...) gyre_launch(#kernel, kernel, __VA_ARGS__)
 
-/* Has the driver load a kernel now, rather than at its first launch. */
+/* Has the driver load a kernel now, rather than at its first launch, and gives the current device the
+ * stack that it takes. A launch that needs more waits for all work of the device first: forever, if some
+ * of it waits for a peer. */
 template <typename... P> static inline cudaError_t gyre_load(void (*kernel)(P...))
 {
-#ifdef GYRE_EMULATED
-    (void)kernel;
-    return cudaSuccess;
-#else
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)kernel);
-#endif
+    size_t stack = 0;
+    cudaError_t rc = cudaFuncGetAttributes(&attributes, (const void *)kernel);
+    if (rc == cudaSuccess)
+        rc = cudaDeviceGetLimit(&stack, cudaLimitStackSize);
+    if (rc == cudaSuccess && attributes.localSizeBytes > stack)
+        rc = cudaDeviceSetLimit(cudaLimitStackSize, attributes.localSizeBytes);
+    return rc;
 }
 
 #endif

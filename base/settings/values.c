@@ -236,14 +236,20 @@ static gyre_status_t answer(const snapshot_t *snapshot)
                                        : gyre_fail_quiet(snapshot->status, "%s", snapshot->complaint);
 }
 
+/* What was read without memory left is read again. */
+static int is_read(const snapshot_t *snapshot)
+{
+    return snapshot != NULL && snapshot->status != GYRE_ERR_NO_MEMORY;
+}
+
 gyre_status_t base_settings_load(void)
 {
     snapshot_t *now = atomic_load_explicit(&current, memory_order_acquire);
-    if (now != NULL)
+    if (is_read(now))
         return answer(now);
     pthread_mutex_lock(&lock);
     now = atomic_load_explicit(&current, memory_order_relaxed);
-    gyre_status_t status = now != NULL ? answer(now) : read_environment();
+    gyre_status_t status = is_read(now) ? answer(now) : read_environment();
     pthread_mutex_unlock(&lock);
     return status;
 }

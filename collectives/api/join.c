@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
@@ -16,14 +18,14 @@
 #include "collectives/api/sized.h"
 #include "collectives/choose/tune.h"
 #include "collectives/gpu/gpu.h"
+#include "comm/memory/cma.h"
 #include "comm/memory/memory.h"
 
 /* The process's place in the job. One at a time: gyre_init refuses a second. */
 static struct {
     pthread_mutex_t lock;
     int joined;
-    pid_t pid; /* that joined: a child of fork has not */
-    int exits; /* at_exit is registered */
+    _Atomic pid_t pid; /* that joined: a child of fork has not */
     comm_world_t world;
     double timeout_s;
     int threaded;
@@ -65,6 +67,7 @@ static void world_leave(comm_world_t *world, int graceful)
         comm_mem_attach(NULL);
         comm_mem_unmap_all();
         comm_watch_stop(world->watch);
+        comm_cma_forbid();
     }
     if (world->boot)
         comm_boot_leave(world->boot, graceful);
@@ -74,11 +77,22 @@ static void world_leave(comm_world_t *world, int graceful)
 }
 
 /* exit() without gyre_finalize: the others hear that, rather than of a connection that closed. Children of
- * fork keep quiet. */
-static void at_exit(void)
+ * fork keep quiet. A destructor runs after the handlers of atexit and the destructors of C++ objects, which
+ * may still call gyre_finalize; 101: after other destructors of the program. Another thread may be in
+ * gyre_finalize now: its end is waited for, but not long, since exit may have been called in the middle of
+ * it. */
+__attribute__((destructor(101))) static void at_exit(void)
 {
-    if (process.joined && process.pid == getpid())
+    struct timespec until;
+    if (process.pid != getpid())
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    if (pthread_mutex_timedlock(&process.lock, &until) != 0)
+        return;
+    if (process.joined)
         comm_boot_ending(process.world.boot, "it ended (exit) without gyre_finalize");
+    pthread_mutex_unlock(&process.lock);
 }
 
 static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who, base_time_t deadline)
@@ -96,6 +110,8 @@ static gyre_status_t world_join(comm_world_t *world, const comm_identity_t *who,
         st = comm_boot_meet(world->boot, deadline);
     if (st == GYRE_OK)
         st = comm_mem_attach(world->watch);
+    if (st == GYRE_OK)
+        comm_cma_allow();
     if (st != GYRE_OK)
         world_leave(world, 0);
     return st;
@@ -120,6 +136,8 @@ static gyre_status_t world_enter(comm_world_t *world, base_time_t deadline)
         st = comm_boot_enter(world->boot, deadline);
     if (st == GYRE_OK)
         st = comm_mem_attach(world->watch);
+    if (st == GYRE_OK)
+        comm_cma_allow();
     if (st != GYRE_OK)
         world_leave(world, 0);
     return st;
@@ -184,6 +202,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
                        "gyre_init: config.reserved is %d; start from GYRE_CONFIG_INITIALIZER", c.reserved);
     if (st == GYRE_OK)
         st = base_settings_load();
+    base_file_fill_standard();
     if (st != GYRE_OK)
         return st;
     const int newcomer = *base_setting_string(SET_JOIN) != '\0';
@@ -235,8 +254,6 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
     process.joined = 1;
     process.pid = getpid();
-    if (!process.exits) /* once: handlers cannot be taken back */
-        process.exits = atexit(at_exit) == 0;
     *out = comm;
     return GYRE_OK;
 }

@@ -167,6 +167,15 @@ static void add_rank(text_t *t, const gyre_comm_t *comm, int world_rank)
     add(t, "world rank %d, not of this communicator,", world_rank);
 }
 
+/* Do they agree in all that is shown? */
+static int same_call(const comm_call_t *a, const comm_call_t *b)
+{
+    return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
+           ((a->flags ^ b->flags) & (COMM_CALL_SCALED | COMM_CALL_DEVICE | COMM_CALL_REGISTERED |
+                                     COMM_CALL_CAPTURED | COMM_CALL_V | COMM_CALL_INSIDE)) == 0 &&
+           (a->root == b->root || (a->flags & COMM_CALL_P2P));
+}
+
 /* "all_reduce #19 (count 2, float, sum), #18, broadcast #17 (...)": what is as before is not repeated. */
 static void add_calls(text_t *t, const comm_doing_t *doing)
 {
@@ -174,7 +183,7 @@ static void add_calls(text_t *t, const comm_doing_t *doing)
         const comm_call_t *c = &doing->calls[i], *before = i > 0 ? c - 1 : NULL;
         char what[160];
         coll_call_text(c, what, sizeof what);
-        if (before && before->comm == c->comm && coll_same_call(before, c) && !(c->flags & COMM_CALL_P2P))
+        if (before && before->comm == c->comm && same_call(before, c) && !(c->flags & COMM_CALL_P2P))
             add(t, ", #%u", c->seq);
         else
             add(t, "%s%s", i > 0 ? ", " : "", what);
@@ -407,14 +416,6 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
     return 0;
 }
 
-int coll_same_call(const comm_call_t *a, const comm_call_t *b)
-{
-    return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
-           ((a->flags ^ b->flags) & (COMM_CALL_SCALED | COMM_CALL_DEVICE | COMM_CALL_REGISTERED |
-                                     COMM_CALL_CAPTURED | COMM_CALL_V | COMM_CALL_INSIDE)) == 0 &&
-           (a->root == b->root || (a->flags & COMM_CALL_P2P));
-}
-
 static void mismatch_text(const gyre_request_t *r, const char *mine, char *text, size_t bytes)
 {
     const gyre_comm_t *comm = r->comm;
@@ -437,7 +438,7 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
         snprintf(then, sizeof then, ", where rank %d called %s", comm->rank, call);
     }
     const char *why = "all ranks must make the same calls with the same arguments in the same order";
-    if (r->call.seq == theirs.seq && coll_same_call(&r->call, &theirs))
+    if (r->call.seq == theirs.seq && same_call(&r->call, &theirs))
         why =
             theirs.flags & COMM_CALL_DEVICE
                 ? "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "

@@ -187,11 +187,10 @@ void coll_request_free_driving(gyre_request_t *r);
  * as the others are on time. The caller is driving and stops driving here. */
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
                                comm_call_t *call);
-/* Moves all operations of `comm` a step. > 0: something moved. 0: nothing moved, or another thread is
- * driving. Errors end up in the requests; a death or an abort is noticed here, too. */
-int coll_comm_advance(gyre_comm_t *comm);
-int coll_comm_advance_driving(gyre_comm_t *comm); /* the caller is driving */
-int coll_comm_idle(const gyre_comm_t *comm);      /* no operation under way */
+/* Moves all operations of `comm` a step. The caller is driving. > 0: something moved. Errors end up in the
+ * requests; a death or an abort is noticed here, too. */
+int coll_comm_advance_driving(gyre_comm_t *comm);
+int coll_comm_idle(const gyre_comm_t *comm); /* no operation under way */
 /* For callers that poll and never sleep, after each look that moved nothing. The caller is driving. After 10
  * ms of such looks, writes the rank for which the first operation waits to the flight recorder, for ranks
  * that wait for us. */
@@ -222,8 +221,6 @@ void coll_fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t
 /* --- blame.c --- */
 /* "all_reduce #12 (count 4, float, sum)" */
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
-/* Do they agree in all that is shown? */
-int coll_same_call(const comm_call_t *a, const comm_call_t *b);
 /* A call stands where the other ranks can see it; of a rank, the newest one with that number. The caller
  * of post is driving. */
 void coll_post_call(gyre_comm_t *comm, const comm_call_t *call);
@@ -296,6 +293,12 @@ void coll_registry_remove(gyre_comm_t *comm);
 int coll_registry_advance(gyre_comm_t *except, int *others);
 /* 1: another communicator than `comm` is registered, so a thread that waits must move it. Costs two loads. */
 int coll_registry_others(const gyre_comm_t *comm);
+/* 1 if a buffer of a non-blocking operation under way begins in [base, base + bytes): its call. */
+int coll_registry_uses(const void *base, size_t bytes, comm_call_t *call);
+/* The same among the operations that this thread's open group has collected. */
+int coll_group_uses(const void *base, size_t bytes, comm_call_t *call);
+/* The same in a list of requests. */
+int coll_requests_use(const gyre_request_t *list, const void *base, size_t bytes, comm_call_t *call);
 /* Starts or stops using the process's progress thread. */
 gyre_status_t coll_progress_thread_start(void);
 void coll_progress_thread_stop(void);

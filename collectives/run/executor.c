@@ -324,6 +324,8 @@ gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
         }
         if (!finished || r->run.nopen)
             return GYRE_IN_PROGRESS;
+        if (g->joint)
+            coll_joint_finish(r, g, buffer_base(r, COLL_OUT));
         r->run.segment++;
         r->run.started = 0;
     }

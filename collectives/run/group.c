@@ -36,6 +36,11 @@ int coll_group_open(void)
     return group.depth > 0;
 }
 
+int coll_group_uses(const void *base, size_t bytes, comm_call_t *call)
+{
+    return coll_requests_use(group.head, base, bytes, call);
+}
+
 void coll_group_note_error(gyre_status_t status)
 {
     if (group.depth > 0 && group.error == GYRE_OK)

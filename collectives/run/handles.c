@@ -70,7 +70,7 @@ static void unlock_handles(void)
     pthread_mutex_unlock(&handles.lock);
 }
 
-/* A child has the memory of its parent's communicators, but is no rank. It must send nothing. */
+/* A child has its parent's communicators in memory, but is no rank: what it sent would be the parent's. */
 static void end_in_child(void)
 {
     for (gyre_comm_t *comm = handles.live.first; comm; comm = comm->next_handle)

@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "collectives/kernels/kernels.h"
+#include "comm/memory/memory.h"
 #include "comm/peer_memory.h"
 
 enum {
@@ -51,6 +52,7 @@ void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *
     announcement_t mine = {.in = comm_place_of(in, segment->joint_bytes),
                            .out = comm_place_of(out, segment->joint_bytes)};
     memcpy(tmp, &mine, sizeof mine);
+    segment->joint_window = mine.out.window != 0;
     memset(segment->joint, 0, (size_t)n * sizeof *segment->joint);
 }
 
@@ -223,4 +225,19 @@ gyre_status_t coll_joint_advance(gyre_request_t *r, coll_segment_t *g, coll_pste
      * may compute for long before it comes here again. */
     comm_peer_memory_leave(r->comm->group);
     return status;
+}
+
+void coll_joint_finish(const gyre_request_t *r, const coll_segment_t *g, char *out)
+{
+    const int rank = r->comm->rank, root = r->plan->shape.root;
+    size_t from = 0, to = 0; /* what this rank has written itself */
+    if (rank == root || !g->joint_window)
+        return; /* it has written all, or they have where it belongs */
+    for (uint32_t i = 0; i < g->schedule.nsteps; i++)
+        if (g->steps[i].kind == COLL_STEP_JOINT) {
+            from = g->steps[i].offset;
+            to = from + g->steps[i].bytes;
+        }
+    comm_mem_fetch(out, from);
+    comm_mem_fetch(out + to, g->joint_bytes - to);
 }

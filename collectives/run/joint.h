@@ -17,5 +17,7 @@ void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *
  * was done. */
 gyre_status_t coll_joint_advance(gyre_request_t *r, coll_segment_t *segment, coll_pstep_t *s, char *tmp,
                                  const char *in, char *out);
+/* After the segment's last step: brings what peers have written to where it belongs (comm_mem_fetch). */
+void coll_joint_finish(const gyre_request_t *r, const coll_segment_t *segment, char *out);
 
 #endif

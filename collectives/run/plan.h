@@ -74,6 +74,7 @@ typedef struct {
     size_t *counts;                 /* [n] of blocks, for scaling; NULL for element-wise operations */
     struct coll_joint_peer *joint;  /* [n] JOINT steps: collectives/run/joint.c; NULL: there are none */
     size_t joint_bytes, joint_room; /* of the vector; of each of the n - 1 places at the end of TMP */
+    int joint_window;               /* state: OUT lies in a window */
     base_arena_t arena;
 } coll_segment_t;
 

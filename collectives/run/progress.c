@@ -112,6 +112,51 @@ int coll_registry_others(const gyre_comm_t *comm)
            atomic_load_explicit(&comm->registered, memory_order_relaxed);
 }
 
+int coll_requests_use(const gyre_request_t *list, const void *base, size_t bytes, comm_call_t *call)
+{
+    const uintptr_t from = (uintptr_t)base;
+    for (const gyre_request_t *r = list; r; r = r->next) {
+        const void *buffers[] = {r->run.in, r->run.out, r->buffer};
+        for (int k = 0; k < 3; k++)
+            if (buffers[k] && (uintptr_t)buffers[k] - from < bytes) {
+                *call = r->call;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* -1: another thread drives one of the communicators. A thread that drives may wait for the registry's lock,
+ * so this one does not wait for it to stop. */
+static int find_use(const void *base, size_t bytes, comm_call_t *call)
+{
+    int found = 0;
+    pthread_mutex_lock(&registry.lock);
+    for (gyre_comm_t *comm = registry.list; comm && found == 0; comm = comm->next_registered) {
+        if (atomic_load(&comm->error) != GYRE_OK)
+            continue; /* all of its operations have ended */
+        if (!coll_try_drive(comm)) {
+            found = -1;
+        } else {
+            found = coll_requests_use(comm->head, base, bytes, call) ||
+                    coll_requests_use(comm->p2p_head, base, bytes, call);
+            coll_stop_driving(comm);
+        }
+    }
+    pthread_mutex_unlock(&registry.lock);
+    return found;
+}
+
+int coll_registry_uses(const void *base, size_t bytes, comm_call_t *call)
+{
+    int found;
+    if (atomic_load_explicit(&registry.count, memory_order_acquire) == 0)
+        return 0;
+    while ((found = find_use(base, bytes, call)) < 0)
+        sched_yield();
+    return found;
+}
+
 static void *progress_main(void *unused)
 {
     (void)unused;

@@ -144,7 +144,8 @@ int coll_comm_advance_driving(gyre_comm_t *comm)
     return moved;
 }
 
-int coll_comm_advance(gyre_comm_t *comm)
+/* The same for a caller that is not driving. 0, too: another thread is driving. */
+static int advance(gyre_comm_t *comm)
 {
     if (!coll_try_drive(comm))
         return 0;
@@ -255,7 +256,7 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     if (!request)
         return coll_request_wait(r);
     coll_registry_add(r->comm);
-    coll_comm_advance(r->comm);
+    advance(r->comm);
     *request = r;
     return GYRE_OK;
 }
@@ -359,7 +360,7 @@ static gyre_status_t look_until_done(gyre_request_t *r, comm_wait_t *wait)
     int others;
     wait->since = base_now();
     for (uint32_t turn = 0;; turn++) {
-        (void)coll_comm_advance(comm);
+        (void)advance(comm);
         (void)coll_registry_advance(comm, &others);
         const base_time_t now = base_now();
         wait->waited = now - wait->since;

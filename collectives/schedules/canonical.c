@@ -48,7 +48,8 @@ coll_node_t coll_node_of_split(int n, int split)
     return (coll_node_t){split - half, half < n - split ? split + half : n};
 }
 
-coll_node_t coll_node_at(int n, int rank, int level)
+/* The node of level k (up to 2^k ranks) that holds `rank`. */
+static coll_node_t coll_node_at(int n, int rank, int level)
 {
     int size = 1 << level, lo = rank & ~(size - 1);
     return (coll_node_t){lo, size < n - lo ? lo + size : n};

@@ -19,6 +19,12 @@ static inline int coll_node_equal(coll_node_t a, coll_node_t b)
 {
     return a.lo == b.lo && a.hi == b.hi;
 }
+/* For qsort: elements that begin with a node, by its first rank. */
+static inline int coll_node_order(const void *a, const void *b)
+{
+    const int x = ((const coll_node_t *)a)->lo, y = ((const coll_node_t *)b)->lo;
+    return (x > y) - (x < y);
+}
 /* 1 if n is a power of two (n >= 1). */
 static inline int coll_is_power(int n)
 {
@@ -36,8 +42,6 @@ coll_node_t coll_node_parent(int n, coll_node_t node);
 coll_node_t coll_node_sibling(int n, coll_node_t node);
 /* The inner node of the tree over n ranks whose split is `split` (1..n-1). */
 coll_node_t coll_node_of_split(int n, int split);
-/* The node of level k (up to 2^k ranks) that holds `rank`. */
-coll_node_t coll_node_at(int n, int rank, int level);
 
 /* The two halves that meet at a level, seen from one rank. */
 typedef struct {

@@ -309,12 +309,6 @@ static int reduce_in_host(reduction_t *r, size_t k, int j, coll_range_t part, pa
     return count;
 }
 
-static int piece_order(const void *x, const void *y)
-{
-    const partial_t *p = x, *q = y;
-    return p->node.lo < q->node.lo ? -1 : p->node.lo > q->node.lo;
-}
-
 /* Receives the pieces of the other hosts for this rank's block and finishes the tree. Returns where the
  * result is. */
 static coll_ref_t finish_block(reduction_t *r, coll_range_t part, int count, coll_ref_t to)
@@ -329,7 +323,7 @@ static coll_ref_t finish_block(reduction_t *r, coll_range_t part, int count, col
             coll_add_recv(h->b, 0, deputy(h, host, h->a->rank), r->pieces[count++].at, part.count);
         }
     }
-    qsort(r->pieces, (size_t)count, sizeof *r->pieces, piece_order);
+    qsort(r->pieces, (size_t)count, sizeof *r->pieces, coll_node_order);
     return combine(r, (coll_node_t){0, h->a->n}, r->pieces, &used, to, part.count, 1);
 }
 

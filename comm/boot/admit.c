@@ -133,11 +133,14 @@ static void handle(boot_admit_t *admit, boot_stranger_t *stranger, short revents
     if (!(revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)))
         return;
     boot_read_t got = boot_conn_read(&stranger->conn, limit);
+    const int no_memory = got == BOOT_READ_ERROR && errno == ENOMEM;
     while (stranger->state != STRANGER_GONE && step(admit, stranger))
         ;
     if (stranger->state == STRANGER_GONE || got == BOOT_READ_SOME || got == BOOT_READ_AGAIN)
         return;
-    if (stranger->state == STRANGER_PROOF)
+    if (no_memory)
+        refuse(admit, stranger, BOOT_REFUSED_MEMORY, "no memory");
+    else if (stranger->state == STRANGER_PROOF)
         refuse(admit, stranger, BOOT_REFUSED_SECRET,
                "it closed during the handshake: its secret or job id may differ");
     else

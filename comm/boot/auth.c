@@ -204,6 +204,8 @@ gyre_status_t boot_conn_receive(boot_conn_t *conn, boot_message_t *message, base
         int got = boot_conn_next(conn, message, &why);
         if (got == 1)
             return GYRE_OK;
+        if (got == -2)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the handshake with %s", conn->where);
         if (got < 0)
             return gyre_fail(GYRE_ERR_FORMAT, "%s sent garbage: %s", conn->where, why);
         gyre_status_t st = read_more(conn, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC, deadline);

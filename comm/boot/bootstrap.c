@@ -207,8 +207,8 @@ static gyre_status_t step_merge(comm_boot_t *boot, const boot_edge_t *edge, step
         return gyre_fail(GYRE_ERR_FORMAT, "bootstrap %s: rank %d sent %zu bytes instead of %zu",
                          kind_name(step->kind), edge->rank, bytes, expected);
     if (!boot_buf_add(&step->data, data, bytes))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "bootstrap %s: no memory for %zu bytes", kind_name(step->kind),
-                         bytes);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "bootstrap %s: rank %d has no memory for %zu bytes",
+                         kind_name(step->kind), boot->rank, bytes);
     return GYRE_OK;
 }
 
@@ -257,7 +257,8 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
         if (st == GYRE_OK) {
             step->data.from = step->data.to = 0;
             if (!boot_buf_add(&step->data, data, bytes))
-                st = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a bootstrap message");
+                st = gyre_fail(GYRE_ERR_NO_MEMORY, "rank %d has no memory for a bootstrap message",
+                               boot->rank);
         }
         if (st != GYRE_OK && step->status == GYRE_OK)
             step_failed(step, st);
@@ -328,6 +329,7 @@ gyre_status_t comm_boot_share(comm_boot_t *boot, gyre_status_t status, void *dat
     if (st != GYRE_OK) { /* the others get this text instead of the data */
         snprintf(why, sizeof(why), "%s", gyre_last_error());
         step_failed(&step, st);
+        snprintf(step.text, sizeof(step.text), "rank %d: %.600s", boot->rank, why);
     }
     gyre_status_t ran = step_run(boot, &step, deadline);
     boot_unlock(boot);

@@ -108,7 +108,7 @@ static boot_death_t *note(comm_boot_t *boot, int rank)
     return death;
 }
 
-void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
+static void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
 {
     boot_death_t *death = note(boot, rank);
     if (death == NULL)
@@ -158,6 +158,30 @@ void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent)
     else
         snprintf(text, sizeof(text), "%.200s", how);
     note_death(boot, rank, text, silent, NULL);
+}
+
+void boot_settle_death(comm_boot_t *boot, int rank, int silent)
+{
+    for (int i = 0; i < boot->deaths_n; i++) {
+        boot_death_t *death = &boot->deaths[i];
+        if (death->rank != rank || death->left)
+            continue;
+        death->silent = death->silent || silent;
+        death->proved = !death->silent;
+        pthread_cond_broadcast(&boot->moved);
+    }
+}
+
+void boot_unheard_text(const comm_boot_t *boot, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "rank %d has no memory for its messages", boot->rank);
+}
+
+void boot_note_unheard(comm_boot_t *boot, int rank)
+{
+    char how[64];
+    boot_unheard_text(boot, how, sizeof(how));
+    boot_note_death(boot, rank, how, 0);
 }
 
 /* A new entry; 0: there is one, or no memory. */

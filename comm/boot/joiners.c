@@ -271,7 +271,7 @@ static int joiner_step(boot_joiners_t *joiners, boot_joiner_t *joiner)
     const char *why;
     int got = boot_conn_next(&joiner->conn, &m, &why);
     if (got < 0)
-        joiner_refuse(joiners, joiner, BOOT_REFUSED_GARBLED, why);
+        joiner_refuse(joiners, joiner, got == -2 ? BOOT_REFUSED_MEMORY : BOOT_REFUSED_GARBLED, why);
     else if (got == 1 && joiner->state == JOINER_ADDRESS)
         joiner_register(joiners, joiner, &m);
     else if (got == 1 && (joiner->state != JOINER_LEAVING || m.type == BOOT_ASK))
@@ -286,12 +286,15 @@ static void joiner_handle(boot_joiners_t *joiners, boot_joiner_t *joiner, short 
     if (!(revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL)))
         return;
     boot_read_t got = boot_conn_read(&joiner->conn, RECEIVE_LIMIT);
+    const int no_memory = got == BOOT_READ_ERROR && errno == ENOMEM;
     while (joiner->state != JOINER_GONE && joiner_step(joiners, joiner))
         ;
     if (joiner->state == JOINER_GONE || got == BOOT_READ_SOME || got == BOOT_READ_AGAIN)
         return;
     if (joiner->state == JOINER_LEAVING)
         joiner_drop(joiners, joiner);
+    else if (no_memory)
+        joiner_refuse(joiners, joiner, BOOT_REFUSED_MEMORY, "no memory");
     else
         joiner_refuse(joiners, joiner, BOOT_REFUSED_CLOSED, "it closed during the handshake");
 }
@@ -428,14 +431,16 @@ static gyre_status_t joiners_hopeless(const comm_boot_t *boot)
 static gyre_status_t waited_in_vain(const boot_joiners_t *joiners)
 {
     comm_boot_t *boot = joiners->boot;
-    char mine[160], all[160];
+    char mine[160], all[160], refused[256];
     boot_joiners_missing(joiners, mine, sizeof(mine));
+    boot_refusals_text(&joiners->admit.refused, refused, sizeof(refused));
     if (joiners->places != NULL)
         return gyre_fail(
             GYRE_ERR_TIMEOUT,
             "rank 0 waited in vain for rank(s) %s to join (%d of %d are here): were they started, and "
-            "with the same GYRE_ROOT?",
-            mine, boot->size - joiners->missing, boot->size);
+            "with the same GYRE_ROOT?%s%s",
+            mine, boot->size - joiners->missing, boot->size,
+            *refused ? " Connections that were refused: " : "", refused);
     boot_lock(boot);
     gyre_status_t asked = boot_ask_missing(boot, base_deadline(COMM_BLAME_SECONDS), all, sizeof(all));
     boot_unlock(boot);

@@ -22,7 +22,9 @@ enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD 
 #define RETRY_NS   (100 * MS)  /* between two attempts to dial */
 #define RETIRED_NS (2000 * MS) /* for the last word to be read */
 
-base_time_t boot_patience(const comm_boot_t *boot)
+/* How long a rank may be silent before its word counts as given up: GYRE_HEARTBEAT, or the setting's
+ * default. */
+static base_time_t boot_patience(const comm_boot_t *boot)
 {
     return boot->silence > 0 ? boot->silence
                              : (base_time_t)(base_setting_standard_seconds(SET_HEARTBEAT) * 1e9);
@@ -155,8 +157,12 @@ static void contact_lost(comm_boot_t *boot, boot_contact_t *contact, const char 
     counts = counts && contact->state != CONTACT_RETIRED;
     uint32_t epoch = contact->hello.epoch;
     contact_end(contact);
-    if (counts && rank >= 0 && epoch == boot->epoch && boot_place(boot, rank) >= 0)
+    if (!counts || rank < 0 || epoch != boot->epoch || boot_place(boot, rank) < 0)
+        return;
+    if (boot_death_of(boot, rank) == NULL)
         boot_note_death(boot, rank, how, silent);
+    else if (silent)
+        boot_settle_death(boot, rank, 1);
 }
 
 /* ---- dialling ------------------------------------------------------------------------------------------ */
@@ -205,6 +211,7 @@ static void dial_again(comm_boot_t *boot, boot_contact_t *contact, int err)
         err = EHOSTUNREACH; /* says nothing of the rank: it may live behind the firewall */
     boot_conn_close(&contact->conn);
     if (err == ECONNREFUSED) { /* its host answers for it */
+        boot_settle_death(boot, contact->rank, 0);
         contact_lost(boot, contact, "nobody listens where it did", 0);
         return;
     }
@@ -354,13 +361,17 @@ static int contact_step(comm_boot_t *boot, boot_contact_t *contact)
     boot_message_t m;
     const char *why = "";
     int next;
+    char how[BOOT_TEXT];
     switch (contact->state) {
     case CONTACT_ASKED:
         return dialled_step(boot, contact);
     case CONTACT_OPEN:
     case CONTACT_RETIRED:
         next = boot_conn_next(&contact->conn, &m, &why);
-        if (next < 0) {
+        if (next == -2) {
+            boot_unheard_text(boot, how, sizeof(how));
+            contact_lost(boot, contact, how, 0);
+        } else if (next < 0) {
             boot_refuse(&boot->listener.refused, BOOT_REFUSED_GARBLED, "bootstrap", contact->conn.where, why);
             contact_lost(boot, contact, "its bootstrap connection is garbled", 0);
         } else if (next == 1 && contact->state == CONTACT_OPEN) {
@@ -385,6 +396,8 @@ static void contact_closed(comm_boot_t *boot, boot_contact_t *contact, boot_read
         contact_lost(boot, contact, "its connection closed", 0);
     } else if (contact->state == CONTACT_OPEN) {
         snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(err));
+        if (err == ENOMEM)
+            boot_unheard_text(boot, how, sizeof(how));
         contact_lost(boot, contact, how, err == ETIMEDOUT || err == EHOSTUNREACH);
     } else if (contact->state == CONTACT_RETIRED) {
         contact_end(contact);

@@ -69,9 +69,6 @@ void boot_contact_promote(comm_boot_t *boot, boot_contact_t *contact, boot_edge_
 /* The other way round: the edge is closed, its connection goes on as an open contact. NULL: memory. */
 boot_contact_t *boot_contact_of_edge(comm_boot_t *boot, boot_edge_t *edge);
 
-/* How long a rank may be silent before its word counts as given up: GYRE_HEARTBEAT, or the setting's
- * default. */
-base_time_t boot_patience(const comm_boot_t *boot);
 /* Where `rank` is to be dialled from here. 0: not known. */
 int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr);
 

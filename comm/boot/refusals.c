@@ -20,19 +20,25 @@ static unsigned long long total(const boot_refusals_t *refusals)
     return n;
 }
 
+void boot_refusals_text(const boot_refusals_t *refusals, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int k = 0; k < BOOT_REFUSED_KINDS && used < bytes - 1; k++)
+        if (refusals->count[k] > 0) {
+            int n = snprintf(text + used, bytes - used, "%s%llu %s", used > 0 ? ", " : "", refusals->count[k],
+                             names[k]);
+            used += n > 0 ? (size_t)n : 0;
+        }
+}
+
 void boot_refusals_sum(boot_refusals_t *refusals, const char *where)
 {
-    char text[256] = "";
-    size_t used = 0;
+    char text[256];
     unsigned long long all = total(refusals);
     if (all == refusals->told)
         return;
-    for (int k = 0; k < BOOT_REFUSED_KINDS && used < sizeof(text) - 1; k++)
-        if (refusals->count[k] > 0) {
-            int n = snprintf(text + used, sizeof(text) - used, "%s%llu %s", used > 0 ? ", " : "",
-                             refusals->count[k], names[k]);
-            used += n > 0 ? (size_t)n : 0;
-        }
+    boot_refusals_text(refusals, text, sizeof(text));
     log_warning("%s: %llu connections were refused in all (%s)", where, all, text);
     refusals->told = all;
     refusals->told_at = base_now();

@@ -6,6 +6,8 @@
 #ifndef COMM_BOOT_REFUSALS_H
 #define COMM_BOOT_REFUSALS_H
 
+#include <stddef.h>
+
 #include "base/clock.h"
 
 typedef enum {
@@ -29,6 +31,8 @@ typedef struct {
  * ..."). */
 void boot_refuse(boot_refusals_t *refusals, boot_refused_t kind, const char *where, const char *who,
                  const char *why);
+/* "2 too slow, 1 no memory"; empty: none was refused. */
+void boot_refusals_text(const boot_refusals_t *refusals, char *text, size_t bytes);
 /* The line with the numbers, if there were more than those that had a warning of their own. */
 void boot_refusals_sum(boot_refusals_t *refusals, const char *where);
 

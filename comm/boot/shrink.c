@@ -68,8 +68,13 @@ static void tell_deaths(comm_boot_t *boot, boot_contact_t *contact)
 
 void boot_shrink_opened(comm_boot_t *boot, boot_contact_t *contact)
 {
-    if (contact->hello.role == BOOT_ROLE_RALLY)
-        tell_deaths(boot, contact);
+    if (contact->hello.role != BOOT_ROLE_RALLY)
+        return;
+    tell_deaths(boot, contact);
+    if (is_dead(boot, contact->rank)) { /* it lives: it counts for the other part, and must not come back */
+        boot_settle_death(boot, contact->rank, 1);
+        expel(boot, contact);
+    }
 }
 
 void boot_shrink_no_place(comm_boot_t *boot, boot_contact_t *contact)
@@ -161,7 +166,7 @@ void boot_shrink_said(comm_boot_t *boot, boot_contact_t *contact, const boot_mes
     case BOOT_UP:
         if (contact->hello.role == BOOT_ROLE_MEMBER && !contact->ours) {
             if (!boot_step_keep(&contact->steps, m))
-                boot_note_death(boot, contact->rank, "no memory here for its messages", 0);
+                boot_note_unheard(boot, contact->rank);
             return;
         }
         break;
@@ -220,6 +225,7 @@ static void did_not_come(comm_boot_t *boot, int rank, const rally_t *rally)
     char how[BOOT_TEXT];
     snprintf(how, sizeof(how), "did not come to gyre_comm_shrink within %.3g s", (double)rally->limit * 1e-9);
     boot_note_death(boot, rank, how, 1);
+    boot_settle_death(boot, rank, 1);
     for (int ours = 0; ours < 2; ours++) {
         boot_contact_t *contact = boot_listener_find(boot, rank, BOOT_ROLE_RALLY, ours);
         if (contact != NULL)
@@ -258,11 +264,15 @@ static gyre_status_t follow(comm_boot_t *boot, int leader, const rally_t *rally)
 static gyre_status_t check_quorum(comm_boot_t *boot, int left)
 {
     int silent = 0, lowest = boot->size;
+    char who[128] = "";
+    size_t used = 0;
     for (int i = 0; i < boot->deaths_n; i++) {
         const boot_death_t *death = &boot->deaths[i];
         if (!death->silent || boot_place(boot, death->rank) < 0)
             continue;
         silent++;
+        if (used < sizeof who)
+            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", used ? ", " : "", death->rank);
         lowest = death->rank < lowest ? death->rank : lowest;
     }
     if (left > silent || (left == silent && boot->rank < lowest) ||
@@ -270,9 +280,9 @@ static gyre_status_t check_quorum(comm_boot_t *boot, int left)
         return GYRE_OK;
     return gyre_fail(
         GYRE_ERR_PEER_DEAD,
-        "rank %d and %d others are left, but %d that are only silent could be alive behind a cut "
+        "rank %d and %d others are left, but rank(s) %s are only silent and could be alive behind a cut "
         "network and go on, too: the smaller part must not (GYRE_QUORUM=any if they are surely dead)",
-        boot->rank, left - 1, silent);
+        boot->rank, left - 1, who);
 }
 
 /* All ranks that are not dead have come: sends them the new membership. */
@@ -332,7 +342,14 @@ static void take_seats(const comm_boot_t *boot, seat_t *seats)
     }
 }
 
-/* Looks after one member; *missing counts those that are neither here nor dead. */
+/* Its connection closed, and nothing has shown yet whether it is dead or has taken this rank for dead. */
+static int is_doubtful(const comm_boot_t *boot, int rank)
+{
+    const boot_death_t *death = boot_death_of(boot, rank);
+    return death && !death->left && !death->silent && !death->proved;
+}
+
+/* Looks after one member; *missing counts those that are neither here nor surely dead. */
 static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_time_t now, int rank,
                                 const seat_t *seat, int *missing)
 {
@@ -343,14 +360,15 @@ static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_ti
         if (boot_conn_send(&contact->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
             return GYRE_ERR_NO_MEMORY;
     }
-    if (rank == boot->rank || seat->dead || (contact != NULL && contact->rallied))
+    int doubtful = seat->dead && is_doubtful(boot, rank);
+    if (rank == boot->rank || (seat->dead && !doubtful) || (contact != NULL && contact->rallied))
         return GYRE_OK;
     if (now - rally->began >= rally->limit) {
         did_not_come(boot, rank, rally);
         return GYRE_OK;
     }
     ++*missing;
-    if (now - rally->began > GRACE_NS && contact == NULL && !seat->dialled &&
+    if ((doubtful || now - rally->began > GRACE_NS) && contact == NULL && !seat->dialled &&
         boot_listener_dial(boot, rank, BOOT_ROLE_RALLY) == NULL)
         return GYRE_ERR_NO_MEMORY;
     return GYRE_OK;

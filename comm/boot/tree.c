@@ -170,7 +170,7 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     case BOOT_DOWN:
         if ((m->type == BOOT_DOWN) == is_parent) {
             if (!boot_step_keep(&edge->steps, m))
-                boot_note_death(boot, edge->rank, "no memory here for its messages", 0);
+                boot_note_unheard(boot, edge->rank);
             return;
         }
         break;
@@ -251,7 +251,10 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
         int next;
         while ((next = boot_conn_next(&edge->conn, &m, &why)) == 1)
             dispatch(boot, edge, &m);
-        if (next < 0) {
+        if (next == -2 || (got == BOOT_READ_ERROR && err == ENOMEM)) {
+            boot_unheard_text(boot, how, sizeof(how));
+            boot_edge_lost(boot, edge, how, 0);
+        } else if (next < 0) {
             snprintf(how, sizeof(how), "its bootstrap connection is garbled: %s", why);
             boot_edge_lost(boot, edge, how, 0);
         } else if (got == BOOT_READ_EOF) {

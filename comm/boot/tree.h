@@ -54,6 +54,9 @@ typedef struct {
     int rank;
     int left;   /* 1: it said that it leaves after an error; 0: it died */
     int silent; /* 1: died, as far as one can tell who only hears nothing; 0: its end was seen */
+    /* not silent: its host has refused a connection since. A connection that closes proves less: the other
+     * side may have taken this rank for dead, and its word for that may be lost in a cut network. */
+    int proved;
     char how[BOOT_TEXT];
 } boot_death_t;
 
@@ -175,7 +178,12 @@ gyre_status_t boot_edge_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t t
 
 /* failures.c: each floods what is new to all edges but `from` (NULL: it is our own finding). */
 void boot_note_death(comm_boot_t *boot, int rank, const char *how, int silent); /* own finding */
-void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from);
+/* Of a rank that is noted as dead: its end is proved, or (silent) it may live. Without effect on others. */
+void boot_settle_death(comm_boot_t *boot, int rank, int silent);
+/* The same: this rank has no memory for what `rank` sends, and cannot go on with it. The text says whose
+ * memory it is, to those that hear of the death. */
+void boot_note_unheard(comm_boot_t *boot, int rank);
+void boot_unheard_text(const comm_boot_t *boot, char *text, size_t bytes);
 void boot_note_abort(comm_boot_t *boot, uint64_t id, gyre_status_t status, const char *text,
                      const boot_edge_t *from);
 /* `from` says that this rank is no longer one of the job: ends everything here, sends nothing to others. */

@@ -129,8 +129,8 @@ void boot_conn_flush(boot_conn_t *conn)
         ssize_t n = send(conn->fd, conn->out.data + conn->out.from, boot_buf_len(&conn->out), MSG_NOSIGNAL);
         if (n >= 0)
             conn->out.from += (size_t)n;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK)
-            return;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)
+            return; /* the kernel has no room now: it goes when the socket is writable */
         else if (errno != EINTR)
             conn->write_failed = errno;
     }
@@ -200,7 +200,7 @@ int boot_conn_next(boot_conn_t *conn, boot_message_t *message, const char **why)
             return -1;
         *why = "no memory for its message";
         if (!boot_buf_add(&conn->message, head + BOOT_FRAME_HEAD, bytes))
-            return -1;
+            return -2;
         boot_type_t type = (boot_type_t)head[4];
         int more = head[5];
         conn->in.from += BOOT_FRAME_HEAD + bytes + BOOT_FRAME_MAC;

@@ -110,7 +110,7 @@ int boot_conn_unsent(const boot_conn_t *conn); /* 1: wants POLLOUT */
 typedef enum { BOOT_READ_SOME, BOOT_READ_AGAIN, BOOT_READ_EOF, BOOT_READ_ERROR } boot_read_t;
 /* Reads once without blocking into conn->in, which holds at most `limit` bytes. ERROR: errno. */
 boot_read_t boot_conn_read(boot_conn_t *conn, size_t limit);
-/* 1: *message. 0: more bytes are needed. -1: garbled or forged; *why is a static text. */
+/* 1: *message. 0: more bytes are needed. -1: garbled or forged, -2: no memory; *why is a static text. */
 int boot_conn_next(boot_conn_t *conn, boot_message_t *message, const char **why);
 
 typedef enum {

@@ -22,7 +22,7 @@ int identity_has(const char *name)
     return text != NULL && *text != '\0';
 }
 
-gyre_status_t identity_put(char *out, size_t bytes, const char *text, const char *name)
+static gyre_status_t identity_put(char *out, size_t bytes, const char *text, const char *name)
 {
     size_t n = strlen(text);
     if (n >= bytes)

@@ -12,7 +12,6 @@ int identity_has(const char *name);
 gyre_status_t identity_number(const char *name, const char *because, int high, int *out);
 /* Checks that rank and size fit together; the names are for the message. */
 gyre_status_t identity_check(const comm_identity_t *out, const char *rank_name, const char *size_name);
-gyre_status_t identity_put(char *out, size_t bytes, const char *text, const char *name);
 /* Sets the job's id, unless the user gave one. Longer ones are cut, on all ranks alike. */
 void identity_job(comm_identity_t *out, const char *text);
 /* Makes `out` a job of one rank. source NULL: already noted. */

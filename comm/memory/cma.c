@@ -6,7 +6,13 @@
 #include "comm/memory/cma.h"
 
 #include <errno.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/settings/settings.h"
 
 typedef ssize_t move_fn(pid_t pid, const struct iovec *here, unsigned long nhere, const struct iovec *there,
                         unsigned long nthere, unsigned long flags);
@@ -49,4 +55,26 @@ int comm_cma_works(int pid, uint64_t address, uint64_t expected)
 
     return comm_cma_read(pid, address, &value, sizeof value) == 0 && value == expected &&
            comm_cma_write(pid, address, &value, sizeof value) == 0;
+}
+
+/* Yama lets a process reach its descendants and those that have called this; ranks are brothers. Nothing else
+ * about access changes: the other process has to be the same user's. */
+static void set_tracer(unsigned long tracer)
+{
+    if (prctl(PR_SET_PTRACER, tracer, 0ul, 0ul, 0ul) != 0 && errno != EINVAL) /* EINVAL: without Yama */
+        log_info("prctl(PR_SET_PTRACER): %s", strerror(errno));
+}
+
+void comm_cma_allow(void)
+{
+    const char *who = base_setting_string(SET_PTRACER);
+
+    if (strcmp(who, "none") != 0)
+        set_tracer(strcmp(who, "parent") == 0 ? (unsigned long)getppid() : PR_SET_PTRACER_ANY);
+}
+
+void comm_cma_forbid(void)
+{
+    if (strcmp(base_setting_string(SET_PTRACER), "none") != 0)
+        set_tracer(0);
 }

@@ -17,11 +17,19 @@
 
 gyre_status_t comm_mem_alloc(size_t bytes, void **ptr);
 gyre_status_t comm_mem_free(void *ptr);
+size_t comm_mem_allocated(const void *ptr); /* bytes of the allocation that begins there; 0: none does */
 /* See gyre_mem_register. */
 gyre_status_t comm_mem_register(void *ptr, size_t bytes);
 gyre_status_t comm_mem_deregister(void *ptr);
+size_t comm_mem_registered(const void *ptr); /* bytes of the range that begins there; 0: none does */
 /* 1 if [ptr, ptr + bytes) lies in one window: its id and the offset of ptr in it. */
 int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset);
+/* The same, for a buffer that peers are to work in: they see what is in it now. Only at the ends of
+ * registered memory do they work in copies (comm/memory/window.h), which this makes. *address: where peers
+ * reach all of it through the kernel; ptr, if there are no such ends. */
+int comm_mem_show(const void *ptr, size_t bytes, uint64_t *id, size_t *offset, uint64_t *address);
+/* Brings what peers have written to [ptr, ptr + bytes) of a window to where it belongs, at such ends. */
+void comm_mem_fetch(void *ptr, size_t bytes);
 /* For a caller that keeps something for a window, such as a registration with an adapter. 0: there is no such
  * window.
  *

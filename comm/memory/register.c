@@ -3,8 +3,9 @@
  *
  * Registering copies the pages of the range into a memfd and maps that over them, in one mmap, so that the
  * addresses are never without memory. Deregistering maps anonymous memory over them again and copies back
- * what they held. Ranges that are too small to matter are only remembered, and so are pages at an end that
- * another window has already: what is sent from there goes the ordinary ways. */
+ * what they held. Only pages that lie in the range as a whole are exchanged: the page at an end holds others'
+ * memory, too, which any thread may write to meanwhile. What lies there travels by copies (window.h). Ranges
+ * that are too small to matter are only remembered. */
 #include "comm/memory/memory.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "comm/memory/window.h"
 
@@ -28,8 +30,9 @@ typedef struct reg {
     struct reg *next;
     unsigned char *base; /* as registered */
     size_t bytes;
-    unsigned char *pages; /* the window; NULL: none */
+    unsigned char *pages; /* that were exchanged; NULL: there is no window */
     size_t page_bytes;
+    uint64_t window;
     ino_t inode; /* of its memfd: shows whether it is still what is mapped there */
 } reg_t;
 
@@ -131,8 +134,7 @@ static gyre_status_t no_memory(const char *what, size_t bytes)
     return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "gyre_mem_%s: no memory for %zu bytes", what, bytes);
 }
 
-/* memcpy of whole pages, of which a range may be the middle: not for AddressSanitizer's eyes, which know
- * the range only. */
+/* memcpy of whole pages, in which a program may keep several objects: not for AddressSanitizer's eyes. */
 #if defined(__SANITIZE_ADDRESS__)
 __attribute__((no_sanitize("address"))) static void copy_pages(void *to, const void *from, size_t bytes)
 {
@@ -145,33 +147,37 @@ __attribute__((no_sanitize("address"))) static void copy_pages(void *to, const v
 #define copy_pages memcpy
 #endif
 
-/* Replaces the pages by those of a new memfd. On success *fd and *control are the caller's. */
-static gyre_status_t share_pages(unsigned char *pages, size_t bytes, int *fd, mem_control_t **control)
+/* Replaces the span's whole pages by those of a new memfd. On success *fd and span->copy are the caller's. */
+static gyre_status_t share_pages(mem_span_t *span, int *fd)
 {
+    const size_t page = mem_page(), bytes = span->mapped_end - span->mapped;
+    const uintptr_t first = span->start & ~(uintptr_t)(page - 1);
+    const size_t all = base_round_up(span->end, page) - first + page, offset = span->mapped - first;
+    unsigned char *pages = (unsigned char *)span->mapped; /* NOLINT: a page */
     gyre_status_t status;
-    unsigned char *copy;
 
+    base_file_fill_standard();
     *fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return no_memory("register", bytes);
-    copy = MAP_FAILED;
-    if (ftruncate(*fd, (off_t)(bytes + mem_page())) == 0 &&
+    span->copy = MAP_FAILED;
+    if (ftruncate(*fd, (off_t)all) == 0 &&
         fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        copy = mmap(NULL, bytes + mem_page(), PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    if (copy == MAP_FAILED) {
+        span->copy = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (span->copy == MAP_FAILED) {
         status = no_memory("register", bytes);
         close(*fd);
         return status;
     }
-    copy_pages(copy, pages, bytes);
-    if (mmap(pages, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, *fd, 0) == MAP_FAILED) {
+    copy_pages(span->copy + offset, pages, bytes);
+    if (mmap(pages, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, *fd, (off_t)offset) ==
+        MAP_FAILED) {
         status = no_memory("register", bytes);
-        munmap(copy, bytes + mem_page());
+        munmap(span->copy, all);
         close(*fd);
         return status;
     }
-    munmap(copy, bytes);
-    *control = (mem_control_t *)(void *)(copy + bytes);
+    madvise(span->copy + offset, bytes, MADV_DONTNEED); /* mapped twice: counted twice */
     return GYRE_OK;
 }
 
@@ -194,32 +200,27 @@ static gyre_status_t unshare_pages(unsigned char *pages, size_t bytes)
     return status;
 }
 
-/* The pages that the range touches, without those at the ends that are in a window; 0 bytes: none, or too
- * few. */
-static size_t pages_of(const reg_t *reg, unsigned char **pages)
+/* The window that the range would be. 0: it has too few whole pages, or some of them are a window's. */
+static int span_of(const reg_t *reg, mem_span_t *span)
 {
-    const size_t page = mem_page();
-    uintptr_t from = (uintptr_t)reg->base & ~(uintptr_t)(page - 1);
-    uintptr_t to = base_round_up((uintptr_t)reg->base + reg->bytes, page);
+    const uintptr_t page = mem_page(), start = (uintptr_t)reg->base, end = start + reg->bytes;
+    const uintptr_t from = base_round_up(start, page), to = end & ~(page - 1);
 
-    if (comm_window_touches((const void *)from, page)) /* NOLINT: a page */
-        from += page;
-    if (to > from && comm_window_touches((const void *)(to - page), page)) /* NOLINT: a page */
-        to -= page;
-    *pages = (unsigned char *)from; /* NOLINT: a page */
-    return to > from && to - from >= LEAST && !comm_window_touches(*pages, to - from) ? to - from : 0;
+    *span = (mem_span_t){.start = start, .end = end, .mapped = from, .mapped_end = to};
+    return to > from && to - from >= LEAST &&
+           !comm_window_touches((const void *)from, to - from); /* NOLINT: a page */
 }
 
 static gyre_status_t make_window(reg_t *reg)
 {
-    unsigned char *pages;
-    size_t bytes = pages_of(reg, &pages);
-    mem_control_t *control = NULL;
     struct stat info;
+    mem_span_t span;
     int fd = -1;
 
-    if (bytes == 0)
+    if (!span_of(reg, &span))
         return GYRE_OK;
+    unsigned char *pages = (unsigned char *)span.mapped; /* NOLINT: a page */
+    const size_t bytes = span.mapped_end - span.mapped;
     gyre_status_t status = look(pages, bytes, 0);
     if (status == GYRE_ERR_UNSUPPORTED) {
         char why[300];
@@ -228,17 +229,16 @@ static gyre_status_t make_window(reg_t *reg)
                          (void *)reg->base, why);
     }
     if (status == GYRE_OK)
-        status = share_pages(pages, bytes, &fd, &control);
+        status = share_pages(&span, &fd);
     if (status != GYRE_OK)
         return status;
     reg->inode = fstat(fd, &info) == 0 ? info.st_ino : 0;
-    status = comm_window_adopt(pages, bytes, fd, control);
+    status = comm_window_adopt(&span, fd, &reg->window);
     if (status != GYRE_OK) {
         char why[300];
         snprintf(why, sizeof why, "%s", gyre_last_error());
         if (unshare_pages(pages, bytes) != GYRE_OK)
             log_warning("%zu bytes at %p stay shared", bytes, (void *)pages);
-        munmap(control, mem_page());
         close(fd);
         return gyre_fail_quiet(status, "%s", why);
     }
@@ -275,7 +275,7 @@ static void forget(reg_t **link)
 
     *link = reg->next;
     if (reg->pages)
-        comm_window_retire(reg->pages);
+        comm_window_retire(reg->window);
     free(reg);
 }
 
@@ -319,6 +319,17 @@ gyre_status_t comm_mem_register(void *ptr, size_t bytes)
     return status;
 }
 
+size_t comm_mem_registered(const void *ptr)
+{
+    size_t bytes;
+
+    pthread_mutex_lock(&regs.lock);
+    const reg_t *reg = *registered(ptr, 1);
+    bytes = reg && reg->base == ptr ? reg->bytes : 0;
+    pthread_mutex_unlock(&regs.lock);
+    return bytes;
+}
+
 gyre_status_t comm_mem_deregister(void *ptr)
 {
     gyre_status_t status = GYRE_OK;
@@ -340,14 +351,4 @@ gyre_status_t comm_mem_deregister(void *ptr)
     }
     pthread_mutex_unlock(&regs.lock);
     return status;
-}
-
-gyre_status_t gyre_mem_register(void *ptr, size_t bytes)
-{
-    return comm_mem_register(ptr, bytes);
-}
-
-gyre_status_t gyre_mem_deregister(void *ptr)
-{
-    return comm_mem_deregister(ptr);
 }

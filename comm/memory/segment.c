@@ -344,31 +344,3 @@ int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int pe
     }
     return 0;
 }
-
-void comm_bell_ring_slow(comm_bell_t *bell)
-{
-    /* Only one of several ringers needs to wake the owner. If the owner has announced its sleep but does not
-     * sleep yet, the changed word makes its futex wait return at once. */
-    if (atomic_exchange_explicit(&bell->sleeping, 0, memory_order_acq_rel)) {
-        atomic_fetch_add_explicit(&bell->bell, 1, memory_order_release);
-        base_futex_wake(&bell->bell, INT32_MAX);
-    }
-}
-
-_Atomic int comm_bell_registered;
-
-void comm_bell_promise(comm_bell_t *bell)
-{
-    int ready = base_fence_processes_ready();
-    atomic_store_explicit(&comm_bell_registered, ready, memory_order_relaxed);
-    atomic_store_explicit(&bell->heavy, (uint32_t)ready, memory_order_relaxed);
-}
-
-void comm_bell_fence(const comm_bell_t *bell)
-{
-    /* Ringers who have not registered make their own fences. */
-    if (atomic_load_explicit(&bell->heavy, memory_order_relaxed))
-        base_fence_processes();
-    else
-        base_fence();
-}

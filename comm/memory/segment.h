@@ -31,20 +31,12 @@
 
 #include <gyre/status.h>
 
-#include "base/thread/fence.h"
+#include "comm/memory/bell.h"
 #include "comm/memory/outbox.h"
 #include "comm/recorder/recorder.h"
 #include "comm/memory/message.h"
 
 enum { COMM_LINE = 64 }; /* cache line: unit of the layout */
-
-/* A doorbell: a rank that makes something visible to a sleeping rank rings it. */
-typedef struct {
-    _Atomic uint32_t bell;     /* futex word; changes with every ring */
-    _Atomic uint32_t sleeping; /* 1: its owner is about to sleep or sleeps */
-    _Atomic uint32_t heavy;    /* 1: its owner makes ringers' fences unnecessary; see comm_bell_ring */
-    uint32_t pad[13];
-} __attribute__((aligned(64))) comm_bell_t;
 
 /* A rank's newest calls, one per cache line. A sequence number guards each call: odd while the call is
  * written. There are several, because a rank that only sends may have made its next call before a peer finds
@@ -111,40 +103,5 @@ int comm_board_find(comm_board_t *board, uint32_t seq, int p2p, int peer, comm_c
 /* The same for the board's owner, who needs no guard against a concurrent writer. *call is overwritten in any
  * case. Searches the newest call first: that is nearly always the right one. */
 int comm_board_find_own(const comm_board_t *board, uint32_t seq, int p2p, int peer, comm_call_t *call);
-
-void comm_bell_ring_slow(comm_bell_t *bell);
-/* The owner of `bell` promises to make the fences of its ringers unnecessary, if the kernel allows it. */
-void comm_bell_promise(comm_bell_t *bell);
-/* 1: this process takes part in the fences that sleepers have the kernel make; set by comm_bell_promise. */
-extern _Atomic int comm_bell_registered;
-/* To be called by a bell's owner between storing `sleeping` and the last look for messages. */
-void comm_bell_fence(const comm_bell_t *bell);
-
-/* Call after making something visible to the owner of `bell` by a release store.
- *
- * The fence pairs with the one in comm_bell_fence. The owner stores `sleeping`, fences, and looks for
- * messages once more; we store the message, fence, and look at `sleeping`. In the single order of the two
- * fences one comes first, so either the owner sees the message or we see that it sleeps. A release store
- * alone would not do: it may be ordered after the following load, on x86 as well as on Arm.
- *
- * A fence for every message costs as much as moving a cache line, and only ranks that sleep need it, which is
- * rare. So the owner calls membarrier before it sleeps, where the kernel offers that: the kernel puts a fence
- * into all running threads of the registered processes. Then our fence need only keep the compiler from
- * exchanging the two. */
-static inline void comm_bell_order(const comm_bell_t *bell)
-{
-    if (atomic_load_explicit(&comm_bell_registered, memory_order_relaxed) &&
-        atomic_load_explicit(&bell->heavy, memory_order_relaxed))
-        base_fence_light();
-    else
-        base_fence();
-}
-
-static inline void comm_bell_ring(comm_bell_t *bell)
-{
-    comm_bell_order(bell);
-    if (atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
-        comm_bell_ring_slow(bell);
-}
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/memory/window.c: windows: what gyre_mem_alloc gives, and how data paths find out that a buffer lies in
- * one.
+/* comm/memory/window.c: windows: what gyre_mem_alloc gives.
  *
  * A window is a memfd. An allocation of 1 MiB or more has a window of its own. Smaller allocations share
  * arenas of 1024 pages, so that many small ones cost few descriptors. Every window ends with a control page
@@ -10,8 +9,7 @@
  *
  *     | data: whole pages                     | control page: `closed` |
  *
- * All changes happen under one mutex. comm_mem_find is called for every large message, so it takes no lock:
- * it reads a sorted array guarded by a sequence number and reads again if a change came between. */
+ * All changes happen under one mutex. comm_mem_find takes no lock (comm/memory/ranges.h). */
 #include "comm/memory/memory.h"
 
 #include <errno.h>
@@ -26,8 +24,9 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/thread/futex.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "comm/memory/ranges.h"
 #include "comm/memory/window.h"
 
 enum { ARENA_PAGES = 1024, ARENA_LIMIT = 1 << 20, WATCHES = 16 };
@@ -37,29 +36,19 @@ typedef struct window {
     uint64_t id;
     unsigned char *base;
     size_t bytes; /* of data; the control page follows */
+    mem_span_t span;
     mem_control_t *control;
     int fd;
     int adopted; /* 1: memory of others (comm/memory/register.c) */
     int held;    /* 1: comm_mem_hold */
     int arena;   /* 1: shared by small allocations */
     int used;    /* arena: allocations alive */
-    pid_t
-        /* arena: a child of fork has it, too, and must not take from it what its maker gives to others */
-        maker;
+    /* A child of fork has it mapped, too: it only unmaps it, and takes nothing from an arena. */
+    pid_t maker;
     /* arena: pages of the allocation that begins at a page; 0: none begins here */
     uint16_t runs[ARENA_PAGES];
     uint8_t taken[ARENA_PAGES]; /* arena: 1 where an allocation lies */
 } window_t;
-
-/* What comm_mem_find reads. */
-typedef struct {
-    _Atomic uintptr_t start, end;
-    _Atomic uint64_t id;
-} range_t;
-typedef struct {
-    range_t *ranges;
-    size_t room;
-} ranges_t;
 
 static struct {
     pthread_mutex_t lock;
@@ -68,140 +57,7 @@ static struct {
     comm_watch_t *watches[WATCHES];
     void (*gone)(uint64_t id); /* NULL: no window was held so far */
     int watch_count;
-
-    _Atomic uint64_t seq; /* odd while the array is being changed */
-    _Atomic(range_t *) ranges;
-    _Atomic size_t count;
-    size_t room;
-    /* Arrays that were outgrown: a reader may still look at one. Each is half the size of the next. */
-    range_t *old[40];
-    int old_count;
 } mem = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* ---- the array that is read without a lock ------------------------------------------------------------- */
-
-/* Makes room for one more range. Under the lock. */
-static gyre_status_t ranges_reserve(void)
-{
-    size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed);
-    range_t *now = atomic_load_explicit(&mem.ranges, memory_order_relaxed), *bigger;
-
-    if (count < mem.room)
-        return GYRE_OK;
-    bigger = calloc(mem.room ? mem.room * 2 : 64, sizeof *bigger);
-    if (!bigger)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the table of %zu windows", count + 1);
-    for (size_t i = 0; i < count; i++) {
-        atomic_init(&bigger[i].start, atomic_load_explicit(&now[i].start, memory_order_relaxed));
-        atomic_init(&bigger[i].end, atomic_load_explicit(&now[i].end, memory_order_relaxed));
-        atomic_init(&bigger[i].id, atomic_load_explicit(&now[i].id, memory_order_relaxed));
-    }
-    if (now)
-        mem.old[mem.old_count++] = now;
-    mem.room = mem.room ? mem.room * 2 : 64;
-    /* Release: the entries are there before the pointer to them. */
-    atomic_store_explicit(&mem.ranges, bigger, memory_order_release);
-    return GYRE_OK;
-}
-
-static void range_move(range_t *ranges, size_t to, size_t from)
-{
-    atomic_store_explicit(&ranges[to].start, atomic_load_explicit(&ranges[from].start, memory_order_relaxed),
-                          memory_order_release);
-    atomic_store_explicit(&ranges[to].end, atomic_load_explicit(&ranges[from].end, memory_order_relaxed),
-                          memory_order_release);
-    atomic_store_explicit(&ranges[to].id, atomic_load_explicit(&ranges[from].id, memory_order_relaxed),
-                          memory_order_release);
-}
-
-/* Every store between begin and end is a release: a reader that sees one of them also sees the odd number
- * before it. */
-static void change_begin(void)
-{
-    atomic_fetch_add_explicit(&mem.seq, 1, memory_order_relaxed);
-}
-
-static void change_end(void)
-{
-    atomic_fetch_add_explicit(&mem.seq, 1, memory_order_release);
-}
-
-static void ranges_insert(const window_t *window)
-{
-    range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_relaxed);
-    size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed), at = count;
-    uintptr_t start = (uintptr_t)window->base;
-
-    change_begin();
-    for (; at > 0 && atomic_load_explicit(&ranges[at - 1].start, memory_order_relaxed) > start; at--)
-        range_move(ranges, at, at - 1);
-    atomic_store_explicit(&ranges[at].start, start, memory_order_release);
-    atomic_store_explicit(&ranges[at].end, start + window->bytes, memory_order_release);
-    atomic_store_explicit(&ranges[at].id, window->id, memory_order_release);
-    atomic_store_explicit(&mem.count, count + 1, memory_order_release);
-    change_end();
-}
-
-static void ranges_remove(const window_t *window)
-{
-    range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_relaxed);
-    size_t count = atomic_load_explicit(&mem.count, memory_order_relaxed), at = 0;
-
-    while (at < count && atomic_load_explicit(&ranges[at].id, memory_order_relaxed) != window->id)
-        at++;
-    if (at == count)
-        return;
-    change_begin();
-    for (; at + 1 < count; at++)
-        range_move(ranges, at, at + 1);
-    atomic_store_explicit(&mem.count, count - 1, memory_order_release);
-    change_end();
-}
-
-/* The last range that begins at or before `at`; count: none. Acquire everywhere: see change_begin. */
-static size_t ranges_search(const range_t *ranges, size_t count, uintptr_t at)
-{
-    size_t low = 0, high = count;
-
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (atomic_load_explicit(&ranges[mid].start, memory_order_acquire) <= at)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low > 0 ? low - 1 : count;
-}
-
-int comm_mem_find(const void *ptr, size_t bytes, uint64_t *id, size_t *offset)
-{
-    uintptr_t at = (uintptr_t)ptr, start = 0, end = 0;
-
-    for (;;) {
-        uint64_t found_id = 0, before = atomic_load_explicit(&mem.seq, memory_order_acquire);
-        /* The count first: arrays only grow, so a count read before the pointer fits the array. */
-        size_t count = atomic_load_explicit(&mem.count, memory_order_acquire);
-        const range_t *ranges = atomic_load_explicit(&mem.ranges, memory_order_acquire);
-        size_t hit = before & 1 ? count : ranges_search(ranges, count, at);
-        int found = 0;
-
-        if (hit < count) {
-            start = atomic_load_explicit(&ranges[hit].start, memory_order_acquire);
-            end = atomic_load_explicit(&ranges[hit].end, memory_order_acquire);
-            found_id = atomic_load_explicit(&ranges[hit].id, memory_order_acquire);
-            found = at >= start && at < end && bytes <= end - at;
-        }
-        if (before & 1 || before != atomic_load_explicit(&mem.seq, memory_order_relaxed)) {
-            base_relax();
-            continue;
-        }
-        if (found) {
-            *id = found_id;
-            *offset = at - start;
-        }
-        return found;
-    }
-}
 
 /* ---- windows ------------------------------------------------------------------------------------------- */
 
@@ -244,7 +100,7 @@ __attribute__((noinline)) static window_t *window_new(int arena)
 static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
 {
     window_t *window = window_new(arena);
-    gyre_status_t status = ranges_reserve();
+    gyre_status_t status = mem_ranges_reserve();
 
     if (!window || status != GYRE_OK) {
         free(window);
@@ -254,6 +110,7 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
     window->arena = arena;
     window->maker = getpid();
     window->id = ++mem.last_id;
+    base_file_fill_standard();
     window->fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (window->fd < 0) {
         status = fail_memfd(bytes, errno);
@@ -270,12 +127,14 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
         goto close_fd;
     }
     window->control = (mem_control_t *)(void *)(window->base + bytes);
+    window->span.start = window->span.mapped = (uintptr_t)window->base;
+    window->span.end = window->span.mapped_end = (uintptr_t)window->base + bytes;
     status = offer_everywhere(window);
     if (status != GYRE_OK)
         goto unmap;
     window->next = mem.windows;
     mem.windows = window;
-    ranges_insert(window);
+    mem_ranges_insert(window->id, window->base, &window->span);
     *out = window;
     return GYRE_OK;
 unmap:
@@ -301,21 +160,25 @@ static void window_destroy(window_t *window)
     mem_control_t *control = window->control;
     window_t **link = &mem.windows;
 
-    if (window->held)
+    const int mine = window->maker == getpid();
+
+    if (window->held && mine)
         mem.gone(window->id);
     while (*link != window)
         link = &(*link)->next;
     *link = window->next;
-    ranges_remove(window);
-    for (int i = 0; i < mem.watch_count; i++)
+    mem_ranges_remove(window->id);
+    for (int i = 0; mine && i < mem.watch_count; i++)
         comm_watch_withdraw(mem.watches[i], window->id);
-    atomic_store_explicit(&control->closed, 1, memory_order_release);
+    if (mine)
+        atomic_store_explicit(&control->closed, 1, memory_order_release);
     /* Peers may map it until they look at `closed`; the memory itself goes back now. */
-    if (fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
+    if (mine &&
+        fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
         log_debug("window %llu: its memory goes back only when peers unmap it",
                   (unsigned long long)window->id);
     if (window->adopted)
-        munmap(window->control, mem_page());
+        munmap(window->span.copy, window->bytes + mem_page());
     else
         munmap(window->base, window->bytes + mem_page());
     close(window->fd);
@@ -391,9 +254,11 @@ static gyre_status_t arena_free(window_t *arena, const void *ptr)
     pages = arena->runs[page];
     arena->runs[page] = 0;
     memset(arena->taken + page, 0, pages);
-    give_back(arena, offset, pages * mem_page()); /* so the next owner finds zeros */
+    if (arena->maker == getpid())
+        give_back(arena, offset, pages * mem_page()); /* so the next owner finds zeros */
     arena->used--;
-    if (arena->used == 0 && empty_arenas() > 1) /* one stays, for programs that allocate and free in turn */
+    if (arena->used == 0 && arena->maker == getpid() &&
+        empty_arenas() > 1) /* one stays, for programs that allocate and free in turn */
         window_destroy(arena);
     return GYRE_OK;
 }
@@ -422,6 +287,21 @@ gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
     return status;
 }
 
+size_t comm_mem_allocated(const void *ptr)
+{
+    size_t bytes = 0;
+    const window_t *window;
+
+    pthread_mutex_lock(&mem.lock);
+    window = window_at(ptr);
+    if (window && window->arena)
+        bytes = window->runs[(size_t)((const unsigned char *)ptr - window->base) / mem_page()] * mem_page();
+    else if (window && window->base == ptr && !window->adopted)
+        bytes = window->bytes;
+    pthread_mutex_unlock(&mem.lock);
+    return bytes;
+}
+
 gyre_status_t comm_mem_free(void *ptr)
 {
     gyre_status_t status = GYRE_OK;
@@ -443,27 +323,31 @@ gyre_status_t comm_mem_free(void *ptr)
 
 /* ---- memory of others: comm/memory/register.c ---------------------------------------------------------- */
 
-gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t *control)
+gyre_status_t comm_window_adopt(const mem_span_t *span, int fd, uint64_t *id)
 {
+    const uintptr_t page = mem_page(), from = span->start & ~(page - 1), to = base_round_up(span->end, page);
     window_t *window = window_new(0);
     gyre_status_t status;
 
     if (!window)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a window");
-    window->base = base;
-    window->bytes = bytes;
+    window->base = (unsigned char *)from; /* NOLINT: a page */
+    window->bytes = to - from;
+    window->span = *span;
     window->fd = fd;
-    window->control = control;
+    window->control = (mem_control_t *)(void *)(span->copy + window->bytes);
     window->adopted = 1;
+    window->maker = getpid();
     pthread_mutex_lock(&mem.lock);
-    status = ranges_reserve();
+    status = mem_ranges_reserve();
     window->id = ++mem.last_id;
     if (status == GYRE_OK)
         status = offer_everywhere(window);
     if (status == GYRE_OK) {
         window->next = mem.windows;
         mem.windows = window;
-        ranges_insert(window);
+        mem_ranges_insert(window->id, window->base, &window->span);
+        *id = window->id;
     }
     pthread_mutex_unlock(&mem.lock);
     if (status != GYRE_OK)
@@ -471,13 +355,14 @@ gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t 
     return status;
 }
 
-void comm_window_retire(const void *base)
+void comm_window_retire(uint64_t id)
 {
     window_t *window;
 
     pthread_mutex_lock(&mem.lock);
-    window = window_at(base);
-    if (window && window->adopted && window->base == base)
+    for (window = mem.windows; window && window->id != id; window = window->next) {
+    }
+    if (window)
         window_destroy(window);
     pthread_mutex_unlock(&mem.lock);
 }
@@ -489,7 +374,7 @@ int comm_window_touches(const void *from, size_t bytes)
 
     pthread_mutex_lock(&mem.lock);
     for (const window_t *window = mem.windows; window && !touches; window = window->next)
-        touches = at < window->base + window->bytes && window->base < at + bytes;
+        touches = (uintptr_t)at < window->span.mapped_end && window->span.mapped < (uintptr_t)at + bytes;
     pthread_mutex_unlock(&mem.lock);
     return touches;
 }
@@ -541,16 +426,4 @@ gyre_status_t comm_mem_attach(comm_watch_t *watch)
     }
     pthread_mutex_unlock(&mem.lock);
     return status;
-}
-
-/* ---- public -------------------------------------------------------------------------------------------- */
-
-gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr)
-{
-    return comm_mem_alloc(bytes, ptr);
-}
-
-gyre_status_t gyre_mem_free(void *ptr)
-{
-    return comm_mem_free(ptr);
 }

@@ -22,12 +22,28 @@ typedef struct {
     _Atomic uint32_t closed; /* 1: the owner has freed the window */
 } mem_control_t;
 
-/* Makes a window of whole pages that are already mapped from `fd`. control: the page after them, mapped
- * anywhere. On success fd and control belong to the window. */
-gyre_status_t comm_window_adopt(void *base, size_t bytes, int fd, mem_control_t *control);
+/* Where a window lies in its owner's address space. Only of memory that came from elsewhere are the ends not
+ * those of pages:
+ *
+ *         start   mapped             mapped_end  end
+ *           |       |                     |       |
+ *     |.....=========|===================|=====.....|      = the window   . others' memory   | page
+ *
+ * The pages at the ends are the owner's alone, since other memory lies there. What peers map in their place
+ * is a copy of the window's part of them: comm_mem_show, comm_mem_fetch. */
+typedef struct {
+    uintptr_t start, end;
+    uintptr_t mapped, mapped_end; /* whole pages: what is mapped from the window's descriptor */
+    unsigned char *copy; /* the owner's mapping of all that peers map; NULL: there are no such ends */
+} mem_span_t;
+
+/* Makes a window of memory whose whole pages are already mapped from `fd`, at the offsets that they have from
+ * the first page that the span touches. On success fd and the mapping `copy`, of these pages and the control
+ * page, belong to the window, and *id is its number. */
+gyre_status_t comm_window_adopt(const mem_span_t *span, int fd, uint64_t *id);
 /* Undoes comm_window_adopt: peers drop their mappings, and the window's memory is given back to the system.
- * Does not touch [base, + bytes), which must be mapped from elsewhere by now. */
-void comm_window_retire(const void *base);
-int comm_window_touches(const void *from, size_t bytes); /* 1: some of it lies in a window */
+ * Does not touch the span, which must be mapped from elsewhere by now. */
+void comm_window_retire(uint64_t id);
+int comm_window_touches(const void *from, size_t bytes); /* 1: some of it is mapped from a window */
 
 #endif

@@ -136,7 +136,7 @@ static gyre_status_t shm_send_start(shm_link_t *shm, const void *buf, size_t byt
         msg->phase = SEND_FINISHED;
         return GYRE_OK;
     }
-    if (shm->use_windows && comm_mem_find(buf, bytes, &window, &offset)) {
+    if (shm->use_windows && comm_mem_show(buf, bytes, &window, &offset, &rndv.place.address)) {
         rndv.place.window = window;
         rndv.place.offset = offset;
         return shm_send_rndv(shm, &rndv, PACKET_WINDOW, tag, msg);

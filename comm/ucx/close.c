@@ -85,7 +85,7 @@ static int in_vain(const ucx_link_t *link)
 
 static void turn(void)
 {
-    if (ucp_worker_progress(ucx_worker()) > 0)
+    if (ucx_poll(NULL) > 0)
         return;
     ucx_look_at_sockets(); /* a wait over a link that was cut ends with its connection */
     ucx_breathe();

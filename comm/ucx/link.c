@@ -46,7 +46,7 @@ static gyre_status_t send_continue(ucx_link_t *link, comm_msg_t *msg)
     ucs_status_t status = ucp_request_check_status(sending->request);
 
     if (status == UCS_INPROGRESS) {
-        ucx_poll();
+        ucx_poll(link->base.group);
         status = ucp_request_check_status(sending->request);
     }
     if (status == UCS_INPROGRESS)
@@ -178,7 +178,7 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
         param.flags = UCP_AM_SEND_FLAG_RNDV;
         say_cuda(&param);
     } else if (!choose_way(link, bytes, &cost, &param.flags)) {
-        ucx_poll(); /* the receiver may just be reporting */
+        ucx_poll(link->base.group); /* the receiver may just be reporting */
         if (!choose_way(link, bytes, &cost, &param.flags))
             return GYRE_IN_PROGRESS;
     }
@@ -223,7 +223,7 @@ static gyre_status_t recv_continue(ucx_link_t *link, comm_msg_t *msg)
     ucs_status_t status = ucp_request_check_status(link->receiving);
 
     if (status == UCS_INPROGRESS) {
-        ucx_poll();
+        ucx_poll(link->base.group);
         status = ucp_request_check_status(link->receiving);
     }
     if (status == UCS_INPROGRESS)
@@ -256,7 +256,7 @@ static gyre_status_t recv_head(ucx_link_t *link, size_t bytes, comm_tag_t tag, u
     ucx_arrival_t *head;
 
     if (!inbox->head || inbox->head->header.number != inbox->next)
-        ucx_poll();
+        ucx_poll(link->base.group);
     head = inbox->head;
     if (ucx_of(link->base.group)->lost)
         return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for messages that arrived");

@@ -132,7 +132,7 @@ static void finish(ucs_status_ptr_t request, base_time_t until, int breathe)
     if (!UCS_PTR_IS_PTR(request))
         return;
     while (ucp_request_check_status(request) == UCS_INPROGRESS && base_now() < until) {
-        if (ucp_worker_progress(ucx_worker()) == 0 && breathe)
+        if (ucx_poll(NULL) == 0 && breathe)
             ucx_breathe();
     }
     ucp_request_free(request);
@@ -181,7 +181,7 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
         if (!peer || peer->failed != UCS_OK || !peer->ep)
             continue;
         if (ucx_busy_elsewhere(ug, peer))
-            ucx_poll();
+            ucx_poll(NULL);
         else /* peers stay listed while a group is there */
             finish(ucp_ep_flush_nbx(peer->ep, &param), until, 1);
     }
@@ -191,7 +191,7 @@ gyre_status_t ucx_peers_list_failed(comm_ucx_group_t *ug)
 {
     uint32_t count = 0;
 
-    ucx_poll();
+    ucx_poll(ug->group);
     for (const ucx_peer_t *peer = peers; peer; peer = peer->next)
         count += peer->failed != UCS_OK;
     ug->made_at = base_now();

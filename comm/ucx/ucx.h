@@ -115,7 +115,9 @@ void ucx_unlock(void);
 void ucx_breathe(void); /* lets other threads have the lock for a moment; for long waits */
 /* All under the lock. */
 ucp_worker_h ucx_worker(void);
-void ucx_poll(void);
+/* Takes what has come, for all groups, and wakes threads that sleep in another group than `mine`.
+ * 1: something moved. */
+int ucx_poll(const comm_group_t *mine);
 /* Ends TCP connections that get no answers; looks at most twice a second. For waits that have time. */
 void ucx_look_at_sockets(void);
 /* 1: UCX still uses a buffer of another group's message on this connection. */

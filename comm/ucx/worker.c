@@ -35,6 +35,16 @@ static struct {
     ucx_silences_t silences;
 } ucx = {.lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1};
 
+/* exit() while other threads use UCX: they stop at the lock, since UCX's own destructors come next. Not for
+ * long where exit was called in the middle of UCX. See at_exit in collectives/api/join.c. */
+__attribute__((destructor(101))) static void stop_at_exit(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    (void)pthread_mutex_timedlock(&ucx.lock, &until);
+}
+
 void ucx_lock(void)
 {
     pthread_mutex_lock(&ucx.lock);
@@ -90,10 +100,26 @@ ucp_worker_h ucx_worker(void)
     return ucx.worker;
 }
 
-void ucx_poll(void)
+/* What has moved is perhaps for a group in which another thread sleeps on the descriptor. The descriptor may
+ * not show it any more, so that thread's bell is rung. */
+static void wake_others(const comm_group_t *mine)
 {
-    while (ucp_worker_progress(ucx.worker) != 0) {
+    base_fence(); /* as in comm_bell_order */
+    for (const comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
+        if (ug->group != mine && atomic_load_explicit(&ug->group->bell->sleeping, memory_order_relaxed))
+            comm_bell_ring_slow(ug->group->bell);
     }
+}
+
+int ucx_poll(const comm_group_t *mine)
+{
+    int moved = 0;
+
+    while (ucp_worker_progress(ucx.worker) != 0)
+        moved = 1;
+    if (moved && ucx.groups && (ucx.groups->next || ucx.groups->group != mine))
+        wake_others(mine);
+    return moved;
 }
 
 /* ---- the worker ---------------------------------------------------------------------------------------- */
@@ -379,9 +405,8 @@ gyre_status_t ucx_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all
 
 void ucx_progress(comm_group_t *group)
 {
-    (void)group;
     ucx_lock();
-    ucx_poll();
+    ucx_poll(group);
     ucx_unlock();
 }
 
@@ -408,7 +433,7 @@ int ucx_sleep_on(comm_group_t *group, struct pollfd *polls)
     /* BUSY: something came in meanwhile. */
     armed = ucp_worker_arm(ucx.worker) == UCS_OK;
     if (!armed)
-        ucx_poll();
+        ucx_poll(group);
     ucx_look_at_sockets();
     ucx_unlock();
     return armed;

@@ -188,7 +188,6 @@ static int poll_rails(comm_verbs_group_t *vg, int looks)
         tell(vg);
     if (vg->connecting > 0)
         verbs_hello_progress(vg);
-    vg->came |= all > 0;
     return all;
 }
 
@@ -240,7 +239,7 @@ void verbs_arm(comm_group_t *group)
         if (ibv_req_notify_cq(vg->cq[r], 0) != 0)
             log_debug("verbs: no event can be asked of %s", vg->rail[r]->name);
     }
-    vg->polled = vg->came = 0;
+    vg->polled = 0;
 }
 
 _Static_assert((int)VERBS_RAILS <= (int)COMM_SLEEP_POLLS, "a place for each rail");
@@ -254,11 +253,8 @@ int verbs_sleep_on(comm_group_t *group, struct pollfd *polls)
         verbs_arm(group);
         return 0;
     }
-    /* Completions before events were asked for cause no event: the queues must have been polled since. What
-     * another thread has taken since may be for this one. */
-    if (!vg->polled)
-        verbs_poll(vg);
-    if (vg->came)
+    /* Completions before events were asked for cause no event: the queues must have been polled since. */
+    if (!vg->polled && verbs_poll(vg) > 0)
         return 0;
     look_at_events(vg);
     for (int r = 0; r < vg->rails; r++)

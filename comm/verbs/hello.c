@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -40,17 +39,6 @@ enum {
 };
 #define MS       ((base_time_t)1000000)
 #define ID_SHIFT 56
-
-static uint64_t random_word(const comm_verbs_group_t *vg)
-{
-    uint64_t word;
-
-    if (getrandom(&word, sizeof word, 0) != (ssize_t)sizeof word) {
-        uint64_t mix[3] = {(uint64_t)base_now(), (uint64_t)getpid(), (uint64_t)(uintptr_t)vg};
-        word = base_hash64(mix, sizeof mix, 5);
-    }
-    return word;
-}
 
 struct ibv_ah_attr verbs_way_to(const verbs_rail_t *rail, const verbs_address_t *theirs)
 {
@@ -128,8 +116,8 @@ gyre_status_t verbs_hello_open(comm_verbs_group_t *vg, verbs_card_t *mine)
     if (!vg->ud)
         return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "%s gives no datagram queue pair", rail->name);
     mine->qpn = vg->ud->qp_num;
-    mine->qkey = (uint32_t)random_word(vg) & 0x7fffffffu; /* the highest bit means something else */
-    mine->token = random_word(vg);
+    mine->qkey = (uint32_t)base_random64() & 0x7fffffffu; /* the highest bit means something else */
+    mine->token = base_random64();
     mine->address = rail->address;
     vg->ud_qkey = mine->qkey;
     status = bring_up(vg, mine->qkey);

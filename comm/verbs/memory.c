@@ -26,8 +26,10 @@
 
 /* ---- registering --------------------------------------------------------------------------------------- */
 
-gyre_status_t verbs_register(const verbs_rail_t *rail, void *ptr, size_t bytes, unsigned access,
-                             struct ibv_mr **mr)
+/* Registers [ptr, + bytes) of the host's memory with one rail; for a device's memory see gpu.c. NO_MEMORY:
+ * the system refuses (ulimit -l). Quiet. */
+static gyre_status_t verbs_register(const verbs_rail_t *rail, void *ptr, size_t bytes, unsigned access,
+                                    struct ibv_mr **mr)
 {
     *mr = ibv_reg_mr(rail->pd, ptr, bytes, access);
     if (*mr)

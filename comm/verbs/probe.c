@@ -32,7 +32,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -182,9 +181,7 @@ gyre_status_t verbs_try_open(verbs_rail_t *rails, int count, int n, verbs_try_t 
     if (!try || !allocate(try, (size_t)n))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to try the adapters of %d ranks", n);
     try->receives = receives < RECEIVES_MOST ? receives : RECEIVES_MOST;
-    if (getrandom(&try->qkey, sizeof try->qkey, 0) != (ssize_t)sizeof try->qkey)
-        try->qkey = (uint32_t)base_hash64(&try, sizeof try, (uint64_t)base_now());
-    try->qkey &= 0x7fffffffu; /* the highest bit means something else */
+    try->qkey = (uint32_t)base_random64() & 0x7fffffffu; /* the highest bit means something else */
     mine->try_qkey = try->qkey;
     for (; try->ports < count && status == GYRE_OK; try->ports++) {
         port_t *port = &try->port[try->ports];

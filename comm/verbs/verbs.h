@@ -104,11 +104,6 @@ typedef struct {
     uint32_t lkey[VERBS_RAILS], rkey[VERBS_RAILS];
 } verbs_keys_t;
 
-/* Registers [ptr, + bytes) of the host's memory with one rail; for a device's memory see gpu.c. NO_MEMORY:
- * the system refuses (ulimit -l). Quiet. */
-gyre_status_t verbs_register(const verbs_rail_t *rail, void *ptr, size_t bytes, unsigned access,
-                             struct ibv_mr **mr);
-
 /* The range of a device's memory that the group may use (comm/lend.h). */
 typedef struct {
     unsigned char *base; /* NULL: not lent */
@@ -308,7 +303,6 @@ struct comm_verbs_group {
     int watched;   /* links whose peers know that this rank watches */
     uint32_t naps; /* times that this rank was about to sleep */
     int polled;    /* 0: not polled since events were asked for */
-    int came;      /* 1: completions were taken since events were asked for */
     /* enum ibv_event_type + 1 of its own queues or, as a hint to look, of a link; set by any thread */
     atomic_int event;
     char why[300]; /* "" or the reason that ended all its links */

@@ -143,20 +143,24 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
 
 /* Memory that ranks on the same host read and write directly, so that collectives on it save a copy.
  * Page-aligned and zeroed. It is used like any other memory, may be allocated before gyre_init, and
- * belongs to the caller until gyre_mem_free(ptr), for which NULL is allowed. Errors: INVALID, OVERFLOW,
- * NO_MEMORY. */
+ * belongs to the caller until gyre_mem_free(ptr), for which NULL is allowed. Errors: INVALID, also while a
+ * non-blocking operation uses the memory, and nothing is freed; OVERFLOW, NO_MEMORY. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
 /* Makes [ptr, ptr + bytes) of malloc or mmap as good as memory of gyre_mem_alloc, until
- * gyre_mem_deregister(ptr). It replaces the pages of the range, if it has 64 KiB or more, by shared pages
- * with the same contents at the same addresses. It costs a copy and is never required; use it for buffers
- * that live long.
+ * gyre_mem_deregister(ptr). It replaces the pages that lie in the range as a whole, if they are 64 KiB or
+ * more, by shared pages with the same contents at the same addresses. What the range has of its first and
+ * last page stays where it is, next to other memory, and is copied when it travels. It costs a copy and is
+ * never required; use it for buffers that live long.
  *
- * During both calls no other thread may use these pages, the first and the last page as a whole. Between
- * the calls the range must stay mapped: deregister it before free(). Children of fork share the pages.
- * INVALID: ptr is NULL, bytes is 0, or the range overlaps a registered one. UNSUPPORTED, and nothing has
- * changed: the memory is not private, anonymous and writable (files, huge pages, a stack), is locked, or
- * is kept from children (as memory that an RDMA or CUDA library has pinned). */
+ * During both calls no other thread may use the range; memory next to it may be used. The new pages are not
+ * transparent huge pages, and a policy of mbind(2) for the range is lost. Between the calls the range must
+ * stay mapped: deregister it before free(). Children of fork share the pages.
+ *
+ * INVALID: ptr is NULL, bytes is 0, or the range overlaps a registered one; from gyre_mem_deregister also
+ * while a non-blocking operation uses the memory. UNSUPPORTED, and nothing has changed: the memory is not
+ * private, anonymous and writable (files, huge pages, a stack), is locked, or is kept from children (as
+ * memory that an RDMA or CUDA library has pinned). */
 GYRE_API gyre_status_t gyre_mem_register(void *ptr, size_t bytes);
 GYRE_API gyre_status_t gyre_mem_deregister(void *ptr);
 

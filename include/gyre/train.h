@@ -87,8 +87,9 @@ GYRE_API gyre_status_t gyre_train_save(gyre_train_t *train, const char *folder);
 GYRE_API gyre_status_t gyre_train_resume(gyre_train_t *train, const char *folder, uint64_t *step);
 
 /* Writes the weights to rank 0's `path`: a safetensors file, or, if `path` ends in '/', a folder in Hugging
- * Face's format. INVALID, harmless: an argument is NULL or gyre_train_finish was called. IO, harmless: the
- * file cannot be written. */
+ * Face's format, which replaces an older one as a whole. INVALID, harmless: an argument is NULL,
+ * gyre_train_finish was called, or the folder is a mount point or the working folder. IO, harmless: the file
+ * cannot be written. */
 GYRE_API gyre_status_t gyre_train_export(gyre_train_t *train, const char *path);
 
 /* Compares the weights of the ranks and writes what the settings "save", "log", "tensorboard", "report"
@@ -96,8 +97,8 @@ GYRE_API gyre_status_t gyre_train_export(gyre_train_t *train, const char *path);
  * MISMATCH: the ranks' weights differ. IO: an output could not be written; the others were. */
 GYRE_API gyre_status_t gyre_train_finish(gyre_train_t *train);
 
-/* Frees everything. Outputs and checkpoints that are not yet written are lost: gyre_train_finish and
- * gyre_train_save wait for them. NULL is allowed. Returns the errors of gyre_finalize or
+/* Frees everything. A checkpoint under way is finished, which takes up to 300 s; outputs are not written:
+ * that is what gyre_train_finish does. NULL is allowed. Returns the errors of gyre_finalize or
  * gyre_comm_destroy. */
 GYRE_API gyre_status_t gyre_train_destroy(gyre_train_t *train);
 

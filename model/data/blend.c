@@ -119,7 +119,7 @@ static gyre_status_t split(model_mix_t *train, model_mix_t *valid)
 
 static const char *path_of(const model_tokens_t *tokens)
 {
-    return tokens->file[0].path;
+    return tokens->format == MODEL_TOKENS_TEXT ? tokens->path : tokens->file[0].path;
 }
 
 /* All sources that name their tokenizer must name the same one. */
@@ -258,7 +258,7 @@ static gyre_status_t check_length(const model_data_t *data, size_t seq)
 #define ENTROPY_TOKENS ((uint64_t)4 << 20)
 #define ENTROPY_PIECE  16384
 
-/* Counts of ids in all of a text, in pieces spread evenly over other sources. */
+/* Counts of ids, in pieces spread evenly over large sources. */
 static gyre_status_t count_ids(const model_data_t *data, uint64_t *count, uint64_t *all)
 {
     model_token_t piece[1024];
@@ -266,7 +266,7 @@ static gyre_status_t count_ids(const model_data_t *data, uint64_t *count, uint64
     for (size_t s = 0; s < data->train.sources; s++) {
         const model_tokens_t *tokens = data->train.tokens[s];
         uint64_t pieces = ENTROPY_TOKENS / ENTROPY_PIECE, length = ENTROPY_PIECE;
-        if (data->is_text || tokens->count <= ENTROPY_TOKENS) {
+        if (tokens->count <= ENTROPY_TOKENS) {
             pieces = 1;
             length = tokens->count;
         }

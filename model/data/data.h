@@ -58,8 +58,8 @@ typedef struct {
     size_t seq;            /* tokens of a sequence */
     uint64_t sequences;    /* for validation */
     uint64_t *valid_share; /* [valid.sources]: sequences from each source */
-    /* of the sources for training, nats per token: the loss of a model that knows frequencies only; of a
-     * sample of 4 Mi tokens where they are not text */
+    /* of the sources for training, nats per token: the loss of a model that knows frequencies only; of 4 Mi
+     * tokens of each source at most, spread over it */
     double unigram_entropy;
 } model_data_t;
 
@@ -69,7 +69,7 @@ gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **
 void model_data_destroy(model_data_t *data);
 
 /* Computes data->hash, of all content (as model_tokens_hash does) and of the choices made from it; of one
- * text, base_hash64 of its bytes. May read 64 MiB of each source. */
+ * text, model_tokens_hash of it. May read 64 MiB of each source. */
 void model_data_identify(model_data_t *data);
 
 /* Prepares for a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than

@@ -34,7 +34,8 @@ uint64_t model_order_place(uint64_t seed, uint32_t source, uint64_t epoch, uint6
     unsigned bits = 1;
     while (bits < 32 && count - 1 >= (uint64_t)1 << (2 * bits))
         bits++;
-    /* a key of its own for each source; sequences of steps use low streams */
+    /* a key of its own for each source; sequences of steps use low streams, prefixes the first source's
+     * (pipeline/train/objective.c) */
     uint64_t bits64 = model_random_bits(seed, MODEL_RANDOM_DATA, UINT32_MAX - source, 0);
     const uint32_t key[2] = {(uint32_t)bits64, (uint32_t)(bits64 >> 32)};
     do

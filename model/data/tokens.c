@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "model/data/files.h"
 #include "model/data/tokens_format.h"
@@ -47,7 +48,7 @@ size_t model_tokens_width(model_tokens_type_t type)
 
 /* ---- maps and parts ------------------------------------------------------------------------------------ */
 
-static gyre_status_t map(int fd, const char *path, model_tokens_file_t *file)
+static gyre_status_t map(int fd, const char *path, size_t small, model_tokens_file_t *file)
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
@@ -57,6 +58,12 @@ static gyre_status_t map(int fd, const char *path, model_tokens_file_t *file)
     if (info.st_size == 0)
         return gyre_fail(GYRE_ERR_FORMAT, "%s is empty: name a file with tokens", path);
     file->bytes = (size_t)info.st_size;
+    if (file->bytes < small) {
+        if (!(file->copy = malloc(file->bytes)))
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the %zu bytes of %s", file->bytes, path);
+        file->map = file->copy;
+        return base_file_read(fd, path, file->copy, file->bytes, 0);
+    }
     void *at = mmap(NULL, file->bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot map the %zu bytes of %s", file->bytes, path);
@@ -64,7 +71,15 @@ static gyre_status_t map(int fd, const char *path, model_tokens_file_t *file)
     return GYRE_OK;
 }
 
-gyre_status_t tokens_map(model_tokens_t *tokens, const char *path)
+static void unmap(model_tokens_file_t *file)
+{
+    if (file->map && !file->copy)
+        munmap((void *)(uintptr_t)file->map, file->bytes);
+    free(file->copy);
+    free(file->path);
+}
+
+gyre_status_t tokens_map(model_tokens_t *tokens, const char *path, size_t small)
 {
     model_tokens_file_t *grown = realloc(tokens->file, (tokens->maps + 1) * sizeof *grown);
     if (!grown)
@@ -77,11 +92,11 @@ gyre_status_t tokens_map(model_tokens_t *tokens, const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     gyre_status_t status = fd < 0 ? gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
                                                     "cannot open %s", path)
-                                  : map(fd, path, file);
+                                  : map(fd, path, small, file);
     if (fd >= 0)
         close(fd);
     if (status != GYRE_OK) {
-        free(file->path);
+        unmap(file);
         return status;
     }
     tokens->maps++;
@@ -89,15 +104,19 @@ gyre_status_t tokens_map(model_tokens_t *tokens, const char *path)
     return GYRE_OK;
 }
 
+void tokens_unmap_last(model_tokens_t *tokens)
+{
+    unmap(&tokens->file[--tokens->maps]);
+    tokens->files--;
+}
+
 void tokens_unmap(model_tokens_t *tokens)
 {
-    for (size_t i = 0; i < tokens->maps; i++) {
-        if (tokens->file[i].map)
-            munmap((void *)(uintptr_t)tokens->file[i].map, tokens->file[i].bytes);
-        free(tokens->file[i].path);
-    }
+    for (size_t i = 0; i < tokens->maps; i++)
+        unmap(&tokens->file[i]);
     free(tokens->file);
     free(tokens->part);
+    free(tokens->path);
 }
 
 gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned char *at, uint64_t count)
@@ -263,7 +282,7 @@ static void drop_twins(model_files_t *files)
     files->count = kept;
 }
 
-/* Finds the files of `path` and their format; TEXT: model_text_open takes the path itself. */
+/* Finds the files of `path` and their format; TEXT: tokens_open_text takes the path itself. */
 static gyre_status_t resolve(const char *path, model_tokens_format_t *format, model_files_t *files)
 {
     struct stat info;
@@ -294,21 +313,6 @@ static gyre_status_t resolve(const char *path, model_tokens_format_t *format, mo
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-static gyre_status_t open_text(model_tokens_t *tokens, const char *path)
-{
-    gyre_status_t status = model_text_open(path, &tokens->text);
-    if (status != GYRE_OK)
-        return status;
-    if (!(tokens->file = calloc(1, sizeof *tokens->file)) || !(tokens->file->path = strdup(path)))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
-    tokens->maps = 1;
-    tokens->files = tokens->text->files;
-    tokens->skipped = tokens->text->skipped;
-    tokens->vocab = 256;
-    snprintf(tokens->tokenizer, sizeof tokens->tokenizer, "bytes");
-    return tokens_append(tokens, 0, tokens->text->bytes, tokens->text->count);
-}
-
 static gyre_status_t open_files(model_tokens_t *tokens, const model_files_t *files)
 {
     gyre_status_t (*const reader[])(model_tokens_t *, const char *) = {
@@ -328,14 +332,18 @@ gyre_status_t model_tokens_open(const char *path, model_tokens_format_t format, 
     if (!tokens)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     tokens->eot = -1;
-    gyre_status_t status = resolve(path, &format, &files);
+    int sure = format == MODEL_TOKENS_TEXT; /* it is said to be text */
+    gyre_status_t status = (tokens->path = strdup(path))
+                               ? resolve(path, &format, &files)
+                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     tokens->format = format;
     if (status == GYRE_OK && format == MODEL_TOKENS_TEXT && files.count > 1)
         status =
             gyre_fail(GYRE_ERR_INVALID, "%s matches several text files: name one, or their folder", path);
     else if (status == GYRE_OK)
-        status = format == MODEL_TOKENS_TEXT ? open_text(tokens, files.count == 1 ? files.path[0] : path)
-                                             : open_files(tokens, &files);
+        status = format == MODEL_TOKENS_TEXT
+                     ? tokens_open_text(tokens, files.count == 1 ? files.path[0] : path, sure)
+                     : open_files(tokens, &files);
     model_files_free(&files);
     if (status != GYRE_OK) {
         model_tokens_close(tokens);
@@ -350,7 +358,6 @@ void model_tokens_close(model_tokens_t *tokens)
     if (!tokens)
         return;
     tokens_unmap(tokens);
-    model_text_destroy(tokens->text);
     free(tokens);
 }
 
@@ -402,8 +409,8 @@ static gyre_status_t bad_id(const model_tokens_t *tokens, const model_tokens_par
         "%s: the token at byte %" PRIu64 " (number %" PRIu64 " of the stream) is %" PRId64
         ", but the vocabulary has %zu: give the right --vocab, or the file's right --data-format (it is "
         "read as %s)",
-        file->path, (uint64_t)(at - (file->map ? file->map : part->at)), part->first + from,
-        id_at(at, file->type), vocab, model_tokens_format_name(tokens->format));
+        file->path, (uint64_t)(at - file->map), part->first + from, id_at(at, file->type), vocab,
+        model_tokens_format_name(tokens->format));
 }
 
 /* The part that holds id number `at`. */
@@ -497,10 +504,19 @@ static uint64_t hash_file(const model_tokens_file_t *file, size_t pieces)
     return hash;
 }
 
+/* The files' bytes as one text, wherever it is cut into files. 0: no memory. */
+static uint64_t hash_text(const model_tokens_t *tokens)
+{
+    base_hash_t *hash = base_hash_begin();
+    for (size_t i = 0; hash && i < tokens->maps; i++)
+        base_hash_add(hash, tokens->file[i].map, tokens->file[i].bytes);
+    return base_hash_end(hash);
+}
+
 uint64_t model_tokens_hash(const model_tokens_t *tokens)
 {
-    if (tokens->format == MODEL_TOKENS_TEXT)
-        return base_hash64(tokens->text->bytes, tokens->text->count, 0);
+    if (tokens->format == MODEL_TOKENS_TEXT && tokens->bytes <= HASH_WHOLE)
+        return hash_text(tokens);
     uint64_t hash = base_hash64(names[tokens->format], strlen(names[tokens->format]), 0);
     size_t pieces = tokens->bytes <= HASH_WHOLE      ? 0
                     : tokens->maps < HASH_PIECES / 2 ? HASH_PIECES / tokens->maps

@@ -2,7 +2,10 @@
 /* model/data/tokens.h: a stream of token ids, read in place from files of several formats (docs/data.md, byte
  * by byte).
  *
- *   text      bytes are ids; a file or a folder of files (model/data/text.h)
+ *   text      bytes are ids; a file or a folder of files, read recursively and joined in the order of
+ *             their paths. Skipped in folders: names that begin with a dot, links (they would repeat
+ *             text), and files with a zero byte in their first 8 KiB. One such file alone is INVALID, unless
+ *             `format` is TEXT
  *   gyre      Gyre's own, .gyt: has its vocabulary, tokenizer and documents, and checksums
  *   llmc      llm.c's shards: GPT-2's ids in 16 bits, Llama 3's in 32
  *   megatron  Megatron's pairs NAME.bin and NAME.idx
@@ -19,7 +22,6 @@
 
 #include <gyre/status.h>
 
-#include "model/data/text.h"
 #include "model/types.h"
 
 typedef enum {
@@ -47,10 +49,11 @@ typedef enum {
 } model_tokens_type_t;
 size_t model_tokens_width(model_tokens_type_t type); /* bytes */
 
-/* A mapped file, or the text in memory. */
+/* A mapped file, or a small text in memory. */
 typedef struct {
     char *path;               /* owned: what holds the ids */
-    const unsigned char *map; /* [bytes]; NULL with text */
+    const unsigned char *map; /* [bytes] */
+    unsigned char *copy;      /* the same, if it is owned memory; else NULL */
     size_t bytes;
     model_tokens_type_t type;
     uint64_t hash[2];               /* gyre: of ids and of documents, from the header */
@@ -78,9 +81,9 @@ typedef struct {
     int64_t eot;                       /* id between documents; -1: no such id, or unknown */
     size_t files, skipped;             /* skipped: files in a text folder that do not look like text */
     size_t parts;
-    model_tokens_file_t *file; /* [files]; of text only one, for all of it */
+    char *path;                /* owned: as asked for */
+    model_tokens_file_t *file; /* [maps] */
     model_tokens_part_t *part; /* [parts], by `first` */
-    model_text_t *text;        /* of text */
     size_t maps;               /* entries of `file` */
 } model_tokens_t;
 
@@ -101,9 +104,9 @@ gyre_status_t model_tokens_read(const model_tokens_t *tokens, uint64_t first, si
  * `vocab` (0: not negative). *most: the largest id. FORMAT. */
 gyre_status_t model_tokens_verify(const model_tokens_t *tokens, size_t vocab, model_token_t *most);
 
-/* A hash that identifies the ids. Of text: base_hash64 of all its bytes. Else of formats, sizes and content.
- * Content of gyre's files: the hashes in their headers. Of other files: all bytes up to 64 MiB; beyond that
- * 1,024 pieces of 64 KiB spread evenly over each file, its first and its last among them. */
+/* A hash that identifies the ids. Of text up to 64 MiB: base_hash64 of all its bytes. Else of formats, sizes
+ * and content. Content of gyre's files: the hashes in their headers. Of other files: all bytes up to 64 MiB;
+ * beyond that 1,024 pieces of 64 KiB spread evenly over each file, its first and its last among them. */
 uint64_t model_tokens_hash(const model_tokens_t *tokens);
 
 /* ---- writing Gyre's own format ------------------------------------------------------------------------- */

@@ -62,14 +62,20 @@ static inline void tokens_put_u64(unsigned char *at, uint64_t value)
 model_tokens_format_t tokens_sniff(const unsigned char *head, size_t count);
 #define TOKENS_SNIFF 12
 
-/* Maps `path` whole as file number tokens->maps and counts it there. Empty files are FORMAT. */
-gyre_status_t tokens_map(model_tokens_t *tokens, const char *path);
+/* Maps `path` whole as file number tokens->maps and counts it there; a file of fewer than `small` bytes is
+ * read into memory. Empty files are FORMAT. */
+gyre_status_t tokens_map(model_tokens_t *tokens, const char *path, size_t small);
+/* Takes the last of them back, which is in no part. */
+void tokens_unmap_last(model_tokens_t *tokens);
 /* Frees what tokens_map has mapped and the list of parts, but not `tokens` itself. */
 void tokens_unmap(model_tokens_t *tokens);
 /* Appends ids [count] at `at` in file number `file`; joins them with the last part if they lie right after
  * it. */
 gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned char *at, uint64_t count);
 
+/* A text file, or a folder of them: all of the stream. sure: a file that does not look like text is one all
+ * the same; else it is INVALID. */
+gyre_status_t tokens_open_text(model_tokens_t *tokens, const char *path, int sure);
 /* One more file of the format. */
 gyre_status_t tokens_open_gyre(model_tokens_t *tokens, const char *path);
 gyre_status_t tokens_open_llmc(model_tokens_t *tokens, const char *path);

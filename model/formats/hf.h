@@ -84,8 +84,4 @@ gyre_status_t model_hf_finish(model_hf_writer_t *writer);
 /* Ends the export early: the folder is as it was. NULL is allowed. */
 void model_hf_abandon(model_hf_writer_t *writer);
 
-/* A whole model from flat [params->total]. */
-gyre_status_t model_hf_save(const char *folder, const model_params_t *params, const float *flat,
-                            model_hf_type_t type, size_t shard_bytes);
-
 #endif

@@ -214,7 +214,10 @@ gyre_status_t model_hf_open(const char *path, const model_params_t *params, mode
     else if (access(index, F_OK) == 0)
         status = open_shards(hf, index);
     else
-        status = gyre_fail(GYRE_ERR_NOT_FOUND, "%s holds neither " SINGLE " nor " INDEX, path);
+        status = gyre_fail(GYRE_ERR_NOT_FOUND,
+                           "%s holds neither " SINGLE " nor " INDEX
+                           ": other formats are not read; `transformers` writes these with save_pretrained",
+                           path);
     free(single);
     free(index);
     if (status != GYRE_OK) {

@@ -272,17 +272,3 @@ gyre_status_t model_hf_finish(model_hf_writer_t *w)
         model_hf_abandon(w);
     return status;
 }
-
-gyre_status_t model_hf_save(const char *folder, const model_params_t *params, const float *flat,
-                            model_hf_type_t type, size_t shard_bytes)
-{
-    model_hf_writer_t *w = NULL;
-    gyre_status_t status = model_hf_create(folder, params, type, shard_bytes, NULL, &w);
-    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
-        status = model_hf_write(w, r, flat + params->row[r].offset);
-    if (status != GYRE_OK) {
-        model_hf_abandon(w);
-        return status;
-    }
-    return model_hf_finish(w);
-}

@@ -75,12 +75,21 @@ gyre_status_t model_safetensors_begin(model_safetensors_t *to, const char *path)
 
 gyre_status_t model_safetensors_put(model_safetensors_t *to, const void *data, size_t bytes)
 {
+    gyre_status_t status = GYRE_OK;
     if (to->hash)
         base_hash_add(to->hash, data, bytes);
     to->bytes += bytes;
-    return bytes == 0 || fwrite(data, bytes, 1, to->file.out) == 1
-               ? GYRE_OK
-               : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", to->file.path);
+    for (size_t at = 0, n; status == GYRE_OK && at < bytes; at += n) {
+        n = base_min_size(bytes - at, MODEL_SAFETENSORS_SYNC - to->unsynced);
+        if (fwrite((const char *)data + at, n, 1, to->file.out) != 1)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", to->file.path);
+        to->unsynced += n;
+        if (to->unsynced < MODEL_SAFETENSORS_SYNC)
+            continue;
+        status = base_file_sync(&to->file);
+        to->unsynced = 0;
+    }
+    return status;
 }
 
 gyre_status_t model_safetensors_commit(model_safetensors_t *to)

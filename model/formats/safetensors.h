@@ -27,6 +27,7 @@ typedef struct {
     int open;
     base_hash_t *hash; /* of all bytes so far; NULL: not computed */
     uint64_t bytes;    /* so far */
+    size_t unsynced;   /* of them, at the end */
 } model_safetensors_t;
 
 /* Puts `metadata` (a new reference, an object of texts) before the tensors. */
@@ -37,7 +38,9 @@ void model_safetensors_tensor(model_safetensors_t *to, const char *name, const c
 /* Opens the file as base/file.h does and writes the header. NO_MEMORY, IO; after an error the file is
  * closed. */
 gyre_status_t model_safetensors_begin(model_safetensors_t *to, const char *path);
-/* Data, in the order of the tensors. IO. */
+/* Data, in the order of the tensors. They are synced as they come, MODEL_SAFETENSORS_SYNC at a time: other
+ * ranks may wait for the one that writes, and no call may take as long as the sync of a whole file. IO. */
+#define MODEL_SAFETENSORS_SYNC ((size_t)32 << 20)
 gyre_status_t model_safetensors_put(model_safetensors_t *to, const void *data, size_t bytes);
 /* finish: puts the file in its place; IO. drop: discards it, in any state. Both leave zeros. */
 gyre_status_t model_safetensors_commit(model_safetensors_t *to);

@@ -369,12 +369,3 @@ void model_param_init(const model_param_t *row, uint64_t seed, size_t first, siz
                      : (float)(row->std * model_random_normal(seed, MODEL_RANDOM_INIT, stream,
                                                               model_param_place(row, first + i)));
 }
-
-void model_params_init(const model_params_t *params, uint64_t seed, float *flat)
-{
-    for (size_t r = 0; r < params->rows; r++) {
-        const model_param_t *row = &params->row[r];
-        if (row->alias == MODEL_NONE)
-            model_param_init(row, seed, row->first, row->count, flat + row->offset);
-    }
-}

@@ -122,13 +122,11 @@ gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_
 /* The row of `kind`, or MODEL_NONE; `layer` is ignored for kinds that occur once. */
 size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t layer);
 
-/* Writes initial values of every row into flat [total]. Each element is a function of (seed, row of the whole
- * table, element of the canonical row in the file's order) only, so every layout begins with the same bits.
- * Matrices are normal with GPT-2's deviation, 0.02 at its width of 768, and for other widths 0.02 sqrt(768 /
- * hidden), which keeps products at the same scale (narrow models learn markedly sooner with it). The two
- * projections into the residual stream are scaled by 1/sqrt(2 L), like GPT-2's. */
-void model_params_init(const model_params_t *params, uint64_t seed, float *flat);
-/* The same for elements [first, first + count) of one canonical row. */
+/* Initial values of elements [first, first + count) of one canonical row. Each element is a function of
+ * (seed, row of the whole table, element of the canonical row in the file's order) only, so every layout
+ * begins with the same bits. Matrices are normal with GPT-2's deviation, 0.02 at its width of 768, and for
+ * other widths 0.02 sqrt(768 / hidden), which keeps products at the same scale (narrow models learn markedly
+ * sooner with it). The two projections into the residual stream are scaled by 1/sqrt(2 L), like GPT-2's. */
 void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out);
 
 /* The index of element i of a canonical row (0 <= i < leaves * leaf_count) in the row-major whole [shape[0],

@@ -75,6 +75,9 @@ gyre_status_t tokenizer_merge(model_tokenizer_t *tokenizer, const char *path, ui
 /* Rank of a pair in the list; TOKENIZER_NONE. */
 uint32_t tokenizer_rank(const model_tokenizer_t *tokenizer, uint32_t left, uint32_t right);
 
+/* Sets the token between documents, by the names that it has in published vocabularies. */
+void tokenizer_find_eot(model_tokenizer_t *tokenizer);
+
 gyre_status_t tokenizer_read_merges(model_tokenizer_t *tokenizer, const char *path, const char *text,
                                     size_t bytes);
 gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *path, const char *text,

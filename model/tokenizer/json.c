@@ -260,9 +260,7 @@ static void finish_added(model_tokenizer_t *tokenizer)
         tokenizer->added[i].bytes = tokenizer->blob + tokenizer->token[tokenizer->added[i].id].at;
     if (tokenizer->added_count > 1)
         qsort(tokenizer->added, tokenizer->added_count, sizeof *tokenizer->added, longer);
-    const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
-    for (size_t i = 0; tokenizer->eot < 0 && i < 3; i++)
-        tokenizer->eot = model_tokenizer_find(tokenizer, ends[i], strlen(ends[i]));
+    tokenizer_find_eot(tokenizer);
 }
 
 static gyre_status_t read_all(model_tokenizer_t *tokenizer, const char *path, const json_t *all)

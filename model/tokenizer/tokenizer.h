@@ -2,7 +2,8 @@
 /* model/tokenizer/tokenizer.h: text to token ids and back.
  *
  *   bytes           256 ids, one per byte
- *   gpt2:FILE       GPT-2: FILE is merges.txt (vocab.bpe), or r50k_base.tiktoken
+ *   gpt2:FILE       GPT-2: FILE is merges.txt (vocab.bpe), or r50k_base.tiktoken. A vocab.json next to
+ *                   merges.txt has the ids
  *   cl100k:FILE, o200k:FILE    a .tiktoken file with the patterns of those names
  *   FILE            tokenizer.json of Hugging Face (byte-level BPE), or merges.txt, or a .tiktoken file whose
  *                   name includes the pattern's

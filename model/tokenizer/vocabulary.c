@@ -240,6 +240,13 @@ static int looks_like_tiktoken(const char *text)
     return digits > 0 && (space[1 + digits] == '\n' || space[1 + digits] == '\r' || !space[1 + digits]);
 }
 
+void tokenizer_find_eot(model_tokenizer_t *tokenizer)
+{
+    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    for (size_t i = 0; tokenizer->eot < 0 && i < sizeof ends / sizeof *ends; i++)
+        tokenizer->eot = model_tokenizer_find(tokenizer, ends[i], strlen(ends[i]));
+}
+
 static gyre_status_t read_kind(model_tokenizer_t *tokenizer, const char *path, const char *pattern)
 {
     char *text = NULL;

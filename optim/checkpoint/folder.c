@@ -21,6 +21,12 @@ int optim_snapshot_path(const char *folder, uint64_t step, char *path, size_t by
     return n > 0 && (size_t)n < bytes;
 }
 
+int optim_snapshot_has(const char *folder, uint64_t step)
+{
+    char path[PATH_MAX];
+    return optim_snapshot_path(folder, step, path, sizeof path) && access(path, F_OK) == 0;
+}
+
 void optim_snapshot_id(char *id, size_t bytes)
 {
     char host[HOST_NAME_MAX + 1] = "";

@@ -90,21 +90,38 @@ static int restore(const char *folder, const char *path, const char *name)
     return whole && rename(path, place) == 0;
 }
 
+/* 1: the name of something that the writer `id` has hidden. */
+static int is_hidden_of(const char *name, const char *id)
+{
+    size_t length = strlen(name), n = strlen(id);
+    return strncmp(name, CHECKPOINT_HIDDEN, sizeof CHECKPOINT_HIDDEN - 1) == 0 &&
+           length > n + sizeof CHECKPOINT_HIDDEN && strcmp(name + length - n, id) == 0 &&
+           name[length - n - 1] == '-';
+}
+
 void optim_snapshot_sweep(const char *folder, const char *id, const char *except)
 {
     char path[PATH_MAX];
-    size_t n = strlen(id);
     DIR *all = opendir(folder);
-    for (struct dirent *entry; all && (entry = readdir(all));) {
-        size_t length = strlen(entry->d_name);
-        if (strncmp(entry->d_name, CHECKPOINT_HIDDEN, sizeof CHECKPOINT_HIDDEN - 1) == 0 &&
-            length > n + sizeof CHECKPOINT_HIDDEN && strcmp(entry->d_name + length - n, id) == 0 &&
-            entry->d_name[length - n - 1] == '-' && checkpoint_path_join(path, folder, entry->d_name) &&
+    for (struct dirent *entry; all && (entry = readdir(all));)
+        if (is_hidden_of(entry->d_name, id) && checkpoint_path_join(path, folder, entry->d_name) &&
             (!except || strcmp(path, except) != 0))
             (void)base_folder_remove(path);
-    }
     if (all)
         closedir(all);
+}
+
+int optim_snapshot_busy(const char *folder, const char *id)
+{
+    char path[PATH_MAX];
+    int busy = 0;
+    DIR *all = opendir(folder);
+    for (struct dirent *entry; all && !busy && (entry = readdir(all));)
+        busy = is_hidden_of(entry->d_name, id) && checkpoint_path_join(path, folder, entry->d_name) &&
+               !is_abandoned(path, entry->d_name);
+    if (all)
+        closedir(all);
+    return busy;
 }
 
 gyre_status_t optim_snapshot_probe(const char *folder, const char *id)

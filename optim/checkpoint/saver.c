@@ -49,6 +49,7 @@ struct optim_saver {
     int alone; /* the others write nothing */
     /* the job, the thread's while busy */
     uint64_t step;
+    base_time_t begun;
     optim_range_t *range; /* [room], of which count are in use; parts are set when it is handed over */
     size_t count, room;
     float *copy; /* [OPTIM_RANGE_PARTS * elements], of which used: ranges back to back, each part by part */
@@ -480,6 +481,7 @@ gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, json_t *run,
         saver->attempt++; /* the same on all ranks, whatever fails on one: the others must hear of it */
         set_parts(saver);
         saver->step = step;
+        saver->begun = base_now();
         saver->run = run;
         saver->first_sync = first_sync;
         saver->busy = 1;
@@ -525,7 +527,8 @@ gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *
         status = gyre_fail(GYRE_ERR_TIMEOUT,
                            "the checkpoint of step %llu is still being written to %s after %.0f s: the file "
                            "system does not answer",
-                           (unsigned long long)saver->step, saver->folder, patience);
+                           (unsigned long long)saver->step, saver->folder,
+                           (double)(base_now() - saver->begun) * 1e-9);
     }
     pthread_mutex_unlock(&saver->mutex);
     return status;

@@ -3,9 +3,10 @@
  *
  * optim_saver_save copies what this rank writes (12 bytes per element, allocated once) and returns; the
  * thread writes and syncs the shard. That of rank 0 then waits for the shards of the others, which it sees as
- * files (one look for all of them, ever more rarely, in the end once a second), publishes the checkpoint
- * (optim/checkpoint/snapshot.h) and removes what is older than the last `keep`. No thread communicates. Only one checkpoint is under way at a time. What fails is logged and leaves
- * the checkpoints before it as they were.
+ * files: one look for all of them, ever more rarely, in the end once a second. It publishes the checkpoint
+ * (optim/checkpoint/snapshot.h) and removes what is older than the last `keep`. No thread communicates. Only
+ * one checkpoint is under way at a time. What fails is logged and leaves the checkpoints before it as they
+ * were.
  *
  * All ranks save at the same steps: they ask optim_saver_ready, agree by a collective of theirs, and then all
  * add their ranges and call optim_saver_save, or all call optim_saver_skip. */

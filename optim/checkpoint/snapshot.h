@@ -32,6 +32,8 @@ int optim_snapshot_path(const char *folder, uint64_t step, char *path, size_t by
 /* The steps that have a name in the folder, good or not, newest first; *steps is malloc'd. A folder that is
  * not there holds none. IO, NO_MEMORY. */
 gyre_status_t optim_snapshot_list(const char *folder, uint64_t **steps, size_t *count);
+/* 1: there is something of this name in the folder, good or not. */
+int optim_snapshot_has(const char *folder, uint64_t step);
 /* Removes the checkpoint of `step`; if it is interrupted no half of it keeps the name. NOT_FOUND, IO. */
 gyre_status_t optim_snapshot_remove(const char *folder, uint64_t step);
 /* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that
@@ -62,6 +64,9 @@ void optim_snapshot_abandon(const char *made);
 /* Removes what this writer has hidden in the folder, but for `except` (which _begin gave; NULL: all of
  * it). */
 void optim_snapshot_sweep(const char *folder, const char *id, const char *except);
+/* 1: the process with this id is writing or removing a checkpoint in the folder. 0: it is not, or it is a
+ * process of this host that is gone. */
+int optim_snapshot_busy(const char *folder, const char *id);
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
  * Element by element everywhere, or sums of integers: no grid, block or order of execution can change a bit.
  * Compiled without contraction; division and square root are IEEE's, as on the host. */
 #include "base/device/kernel.h"
+#include "base/hash.h"
 #include "optim/gpu/kernels.h"
 
 #include "collectives/kernels/float16.h"
@@ -148,14 +149,6 @@ static __global__ void __launch_bounds__(THREADS)
         atomicAdd((unsigned long long *)&word[OPTIM_EXACT_LIMBS], (unsigned long long)special);
 }
 
-/* The finaliser of splitmix64. */
-static __device__ __forceinline__ uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 /* grid: (any, spans), block: 256 */
 static __global__ void __launch_bounds__(THREADS)
     hash(const optim_cuda_hashed_t *list, size_t part, size_t parts, uint64_t *word)
@@ -167,7 +160,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint16_t *const data = (const uint16_t *)span.data;
     unsigned long long sum = 0;
     for (size_t i = lo + (size_t)blockIdx.x * THREADS + threadIdx.x; i < hi; i += (size_t)gridDim.x * THREADS)
-        sum += mix(span.salt + i * 0x9e3779b97f4a7c15u + mix(data[i] + 1u));
+        sum += base_mix64(span.salt + i * 0x9e3779b97f4a7c15u + base_mix64(data[i] + 1u));
     for (int by = 16; by > 0; by /= 2)
         sum += __shfl_down_sync(0xffffffffu, sum, by);
     if (threadIdx.x % 32 == 0)

@@ -19,20 +19,34 @@ static void under_way_ends(optim_zero_t *zero)
     }
 }
 
-/* Idle buffers are a queue. They come back in the order of buckets, so which one a bucket gets depends on the
- * order of calls alone, not on when reductions end: graphs that write to it come again
+/* The idle buffers of a pool are a queue. They come back in the order of buckets, so which one a bucket gets
+ * depends on the order of calls alone, not on when reductions end: graphs that write to it come again
  * (model/gpu/stage/graphs.c). */
 static void put_idle(optim_zero_t *zero, size_t buffer)
 {
-    zero->idle[(zero->idle_first + zero->idles++) % zero->plan.buckets] = buffer;
+    zero_idle_t *idle = &zero->idle[zero->buffer[buffer].pool];
+    zero->buffer[buffer].next = ZERO_NO_BUFFER;
+    *(idle->first == ZERO_NO_BUFFER ? &idle->first : &zero->buffer[idle->last].next) = buffer;
+    idle->last = buffer;
 }
 
-static size_t take_idle(optim_zero_t *zero)
+static size_t take_idle(zero_idle_t *idle, const zero_buffer_t *buffer)
 {
-    size_t buffer = zero->idle[zero->idle_first];
-    zero->idle_first = (zero->idle_first + 1) % zero->plan.buckets;
-    zero->idles--;
-    return buffer;
+    size_t taken = idle->first;
+    idle->first = buffer[taken].next;
+    return taken;
+}
+
+gyre_status_t zero_buffer_add(optim_zero_t *zero, size_t pool)
+{
+    void *memory;
+    gyre_status_t status = zero_take(zero, OPTIM_MEMORY_BUCKETS,
+                                     zero->plan.pool[pool].count * zero->plan.grad_bytes, 1, &memory);
+    if (status != GYRE_OK)
+        return status;
+    zero->buffer[zero->buffers] = (zero_buffer_t){.data = memory, .pool = pool};
+    put_idle(zero, zero->buffers++);
+    return GYRE_OK;
 }
 
 /* Bucket `oldest` has been reduced. */
@@ -43,7 +57,7 @@ static void landed(optim_zero_t *zero)
         put_idle(zero, run->buffer);
         run->buffer = ZERO_NO_BUFFER;
     }
-    if (zero->plan.pool > 0)
+    if (zero->plan.pools > 0)
         run->data = NULL;
     under_way_ends(zero);
 }
@@ -60,24 +74,23 @@ gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
     zero_run_t *run = &zero->run[b];
     if (run->data)
         return GYRE_OK;
-    while (zero->idles == 0 && zero->oldest < zero->next && !zero->impatient) {
+    size_t pool = zero->plan.bucket[b].pool;
+    zero_idle_t *idle = &zero->idle[pool];
+    while (idle->first == ZERO_NO_BUFFER && zero->oldest < zero->next && !zero->impatient) {
         base_time_t start = base_now();
         gyre_status_t status = wait_oldest(zero);
         zero_exposed(zero, MODEL_SPAN_REDUCE, start);
         if (status != GYRE_OK)
             return status;
     }
-    if (zero->idles == 0) { /* chunks of a pipeline fill several buckets in turns; or it must not wait */
-        void *memory;
-        gyre_status_t status =
-            zero_take(zero, OPTIM_MEMORY_BUCKETS, zero->plan.max_bucket * zero->plan.grad_bytes, 1, &memory);
+    if (idle->first == ZERO_NO_BUFFER) {
+        /* chunks of a pipeline fill several buckets in turns; or it must not wait */
+        gyre_status_t status = zero_buffer_add(zero, pool);
         if (status != GYRE_OK)
             return status;
-        zero->pool[zero->pooled] = memory;
-        put_idle(zero, zero->pooled++);
     }
-    run->buffer = take_idle(zero);
-    run->data = zero->pool[run->buffer];
+    run->buffer = take_idle(idle, zero->buffer);
+    run->data = zero->buffer[run->buffer].data;
     return GYRE_OK;
 }
 
@@ -140,14 +153,14 @@ gyre_status_t zero_buckets_nothing(optim_zero_t *zero)
     if (zero->next > 0)
         return GYRE_OK;
     gyre_status_t status = GYRE_OK;
-    if (zero->plan.pool > 0)
-        status = zero->on->no_grads(zero, zero->pool[0], zero->plan.max_bucket);
+    if (zero->plan.pools > 0)
+        status = zero->on->no_grads(zero, zero->buffer[0].data, zero->plan.max_bucket);
     for (size_t b = 0; status == GYRE_OK && b < zero->plan.buckets; b++) {
         zero_run_t *run = &zero->run[b];
-        if (zero->plan.pool == 0)
+        if (zero->plan.pools == 0)
             status = zero->on->no_grads(zero, run->data, zero->plan.bucket[b].count);
         else
-            run->data = zero->pool[0];
+            run->data = zero->buffer[0].data;
         run->missing = 0;
     }
     if (status != GYRE_OK)
@@ -173,11 +186,13 @@ void zero_buckets_reset(optim_zero_t *zero)
     memset(zero->sent, 0, sizeof zero->sent);
     zero->next = zero->oldest = 0;
     zero->under_way = zero->exposed = zero->under_way_since = 0;
-    if (zero->idles != zero->pooled)
-        return;
-    zero->idle_first = 0; /* each step begins with the same order */
-    for (size_t i = 0; i < zero->idles; i++)
-        zero->idle[i] = i;
+    for (size_t b = 0; b < zero->plan.buckets; b++)
+        if (zero->run[b].buffer != ZERO_NO_BUFFER) /* after an error */
+            return;
+    for (size_t i = 0; i < zero->plan.pools; i++)
+        zero->idle[i].first = ZERO_NO_BUFFER;
+    for (size_t i = 0; i < zero->buffers; i++) /* each step begins with the same order */
+        put_idle(zero, i);
 }
 
 void zero_buckets_abandon(optim_zero_t *zero)

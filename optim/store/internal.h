@@ -43,6 +43,18 @@ typedef struct {
     zero_ticket_t *request; /* [max_unit_buckets] */
 } zero_entry_t;
 
+/* Memory for gradients of one bucket at a time. */
+typedef struct {
+    char *data;  /* [count of its pool] */
+    size_t pool; /* of the plan */
+    size_t next; /* in the queue of idle ones; ZERO_NO_BUFFER: it is the last */
+} zero_buffer_t;
+
+/* The idle buffers of a pool: a queue. ZERO_NO_BUFFER: it is empty. */
+typedef struct {
+    size_t first, last;
+} zero_idle_t;
+
 /* Fp32 weights and moments of what this rank updates of a bucket. */
 typedef struct {
     float *w, *m, *v;
@@ -121,13 +133,13 @@ struct optim_zero {
     float *lost; /* what a gather of a row that failed sends from; world may be at it until it is gone */
     optim_stack_t *stack;
 
-    zero_run_t *run; /* [buckets] */
-    size_t *shards;  /* [buckets, ranks] */
-    size_t next;     /* first bucket whose reduction was not started */
-    size_t oldest;   /* first bucket whose reduction is not known to have ended */
-    char **pool;     /* [buckets], `pooled` of them with memory */
-    size_t *idle;    /* [buckets] a ring, [idles] buffers that are free from idle_first on */
-    size_t pooled, idles, idle_first;
+    zero_run_t *run;       /* [buckets] */
+    size_t *shards;        /* [buckets, ranks] */
+    size_t next;           /* first bucket whose reduction was not started */
+    size_t oldest;         /* first bucket whose reduction is not known to have ended */
+    zero_buffer_t *buffer; /* [buckets], `buffers` of them with memory; the first is of the first pool */
+    size_t buffers;
+    zero_idle_t *idle; /* [pools] */
 
     size_t *seen;   /* [rows] sequences in this step */
     float **placed; /* [rows] */
@@ -190,6 +202,8 @@ static inline char *zero_grad_own(const optim_zero_t *zero, size_t b)
 }
 
 /* ---- buckets.c ---- */
+/* One more buffer of a pool, which is idle. NO_MEMORY. */
+gyre_status_t zero_buffer_add(optim_zero_t *zero, size_t pool);
 /* Where bucket b's gradients go; may wait for a buffer of the pool. */
 gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b);
 /* A row of bucket b is complete: starts what is full, in order. */

@@ -98,12 +98,63 @@ static void measure_units(zero_plan_t *plan)
     }
 }
 
+static unsigned magnitude(size_t count)
+{
+    unsigned bits = 0;
+    while (count >>= 1)
+        bits++;
+    return bits;
+}
+
+/* The most buckets of the pool that one unit has rows in. *layers: some are of layers. */
+static size_t most_at_once(const zero_plan_t *plan, size_t pool, int *layers)
+{
+    const model_param_t *rows = plan->params->row;
+    size_t most = 0;
+    *layers = 0;
+    for (size_t r = 0, begin, end; r < plan->params->rows; r = end) {
+        size_t here = 0;
+        zero_plan_unit(plan, r, &begin, &end);
+        for (size_t b = plan->bucket_of[begin]; b <= plan->bucket_of[end - 1]; b++)
+            here += plan->bucket[b].pool == pool;
+        *layers |=
+            here > 0 && rows[begin].layer >= 0 && (size_t)rows[begin].layer < plan->params->config.layers;
+        most = base_max_size(most, here);
+    }
+    return most;
+}
+
+/* Rows are never cut, so buckets are as long as the longest rows: a buffer for the embedding holds many times
+ * a bucket of a layer. In each pool there are buffers for the buckets of a unit, and one that is on its way
+ * while the next layer's are filled. Embedding and head have none before or after them. */
+static gyre_status_t make_pools(zero_plan_t *plan)
+{
+    if (!(plan->pool = calloc(plan->buckets + 1, sizeof *plan->pool)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %zu buckets", plan->buckets);
+    for (unsigned bits = magnitude(plan->max_bucket) + 1; bits-- > 0;) {
+        zero_pool_t *pool = &plan->pool[plan->pools];
+        for (size_t b = 0; b < plan->buckets; b++)
+            if (magnitude(plan->bucket[b].count) == bits) {
+                plan->bucket[b].pool = plan->pools;
+                pool->count = base_max_size(pool->count, plan->bucket[b].count);
+                pool->buffers++;
+            }
+        plan->pools += pool->buffers > 0;
+    }
+    for (size_t i = 0; i < plan->pools; i++) {
+        int layers;
+        size_t most = most_at_once(plan, i, &layers);
+        plan->pool[i].buffers = base_min_size(most + (layers != 0), plan->pool[i].buffers);
+    }
+    return GYRE_OK;
+}
+
 /* Whole fp32 gradients have a place for each row; so have the first of two sequences, among the partial
  * sums. */
 void zero_plan_staging(zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;
-    plan->staging = c->grad16 || (plan->pool > 0 && c->share > 2) ? plan->max_unit : 0;
+    plan->staging = c->grad16 || (plan->pools > 0 && c->share > 2) ? plan->max_unit : 0;
 }
 
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
@@ -130,8 +181,10 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     make_buckets(plan);
     measure_units(plan);
     plan->gathers = c->stage == 3 && many;
-    if (c->stage >= 2 && many) /* those of a unit, and one that is on its way */
-        plan->pool = base_min_size(plan->max_unit_buckets + 1, plan->buckets);
+    if (c->stage >= 2 && many && (status = make_pools(plan)) != GYRE_OK) {
+        zero_plan_free(plan);
+        return status;
+    }
     zero_plan_staging(plan);
     plan->expands = half && !c->on_device;
     if (plan->gathers || plan->expands)
@@ -143,7 +196,9 @@ void zero_plan_free(zero_plan_t *plan)
 {
     free(plan->bucket);
     free(plan->bucket_of);
+    free(plan->pool);
     plan->bucket = NULL;
+    plan->pool = NULL;
     plan->bucket_of = NULL;
 }
 
@@ -161,13 +216,6 @@ const char *optim_memory_name(optim_memory_t kind)
                                                          "moments", "tied",      "accumulation",
                                                          "buckets", "gathered",  "offload"};
     return (size_t)kind < OPTIM_MEMORY_KINDS ? name[kind] : "unknown";
-}
-
-const char *optim_traffic_name(optim_traffic_t kind)
-{
-    static const char *const name[OPTIM_TRAFFIC_KINDS] = {"all_reduce", "reduce_scatter", "all_gather",
-                                                          "gather", "tied"};
-    return (size_t)kind < OPTIM_TRAFFIC_KINDS ? name[kind] : "unknown";
 }
 
 static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KINDS])
@@ -188,8 +236,9 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
     }
     bytes[OPTIM_MEMORY_ACCUMULATION] =
         optim_stack_levels(c->share, c->group) * plan->params->grad_total * sizeof(float);
-    bytes[OPTIM_MEMORY_BUCKETS] =
-        plan->pool * plan->max_bucket * plan->grad_bytes + plan->staging * sizeof(float);
+    bytes[OPTIM_MEMORY_BUCKETS] = plan->staging * sizeof(float);
+    for (size_t i = 0; i < plan->pools; i++)
+        bytes[OPTIM_MEMORY_BUCKETS] += plan->pool[i].buffers * plan->pool[i].count * plan->grad_bytes;
     if (plan->entries) {
         size_t raw = plan->gathers && half ? sizeof(uint16_t) : 0;
         size_t elements = c->keep ? plan->params->grad_total : plan->entries * plan->max_unit;

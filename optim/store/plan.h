@@ -21,7 +21,14 @@ typedef struct {
         own;   /* what this rank updates: all of it in stage 0, else its shard; alias: as the embedding */
     size_t at; /* where that lies in arrays of state; unused for an alias */
     size_t grad_at; /* the same in an array of gradients' shards */
+    size_t pool;    /* whose buffers it takes, if there are pools */
 } zero_bucket_t;
+
+/* Buffers for buckets of about the same length, within a factor of two. */
+typedef struct {
+    size_t count;   /* elements of a buffer */
+    size_t buffers; /* that are planned */
+} zero_pool_t;
 
 typedef struct {
     const model_params_t *params;
@@ -39,7 +46,8 @@ typedef struct {
     size_t max_unit_buckets; /* that one has rows in */
     int gathers;             /* 1: acquire gathers (stage 3 on more than one rank) */
     int expands;             /* 1: the model is given fp32 that is not held */
-    size_t pool;             /* buffers of max_bucket gradients; 0: buckets have places of their own */
+    size_t pools;            /* 0: buckets have places of their own */
+    zero_pool_t *pool;       /* [pools], the longest buffers first: those of the first hold max_bucket */
     size_t staging; /* elements of fp32 in which gradients are computed that have no place yet; 0: none */
     size_t entries; /* buffers of units in `gathered` */
 } zero_plan_t;

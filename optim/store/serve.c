@@ -323,7 +323,7 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
                          "%s: gradient of sequence %zu, but this rank's share is %zu sequences",
                          row[first].name, i, share);
     float *stack = i + 1 < share ? optim_stack_place(zero->stack, i) : NULL;
-    int direct = !plan->config.grad16 && (i + 1 == share || plan->pool == 0);
+    int direct = !plan->config.grad16 && (i + 1 == share || plan->pools == 0);
     if (!stack && !direct && (status = stage_rows(zero, first, rows)) != GYRE_OK)
         return status;
     for (size_t r = first; r < first + rows; r++) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "optim/store/internal.h"
 
 static size_t parts_of(const optim_zero_t *zero)
@@ -253,22 +254,14 @@ gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed)
     return status == GYRE_OK ? optim_zero_loaded(zero, 0, &scaler) : status;
 }
 
-/* The finaliser of splitmix64. */
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 /* A sum over elements of a hash of (row, element, bits): no order, no layout. */
 static gyre_status_t digest_range(void *user, const optim_zero_range_t *range)
 {
-    uint64_t sum = 0, row = mix(range->global + 1);
+    uint64_t sum = 0, row = base_mix64(range->global + 1);
     for (size_t i = 0; i < range->count; i++) {
         uint32_t bits;
         memcpy(&bits, range->weight + i, sizeof bits);
-        sum += mix(row + (range->first + i) * 0x9e3779b97f4a7c15u + mix(bits));
+        sum += base_mix64(row + (range->first + i) * 0x9e3779b97f4a7c15u + base_mix64(bits));
     }
     *(uint64_t *)user += sum;
     return GYRE_OK;

@@ -65,15 +65,13 @@ static gyre_status_t take_gradients(optim_zero_t *zero)
         if (k->tied)
             count_tied(zero, OPTIM_MEMORY_GRADIENTS, (shards ? k->own : k->count) * plan->grad_bytes);
         zero->run[b].buffer = ZERO_NO_BUFFER;
-        if (plan->pool == 0) /* whole, or one rank's only shard */
+        if (plan->pools == 0) /* whole, or one rank's only shard */
             zero->run[b].data = zero->grads + (shards ? k->grad_at : k->grad) * plan->grad_bytes;
     }
-    for (size_t i = 0; status == GYRE_OK && i < plan->pool; i++) {
-        status = zero_take(zero, OPTIM_MEMORY_BUCKETS, plan->max_bucket * plan->grad_bytes, 1, &memory);
-        if (status == GYRE_OK) {
-            zero->pool[zero->pooled] = memory;
-            zero->idle[zero->idles++] = zero->pooled++;
-        }
+    for (size_t i = 0; i < plan->pools; i++) {
+        zero->idle[i] = (zero_idle_t){ZERO_NO_BUFFER, ZERO_NO_BUFFER};
+        for (size_t j = 0; status == GYRE_OK && j < plan->pool[i].buffers; j++)
+            status = zero_buffer_add(zero, i);
     }
     return status == GYRE_OK ? take_share(zero) : status;
 }
@@ -151,13 +149,13 @@ static gyre_status_t take_tables(optim_zero_t *zero)
                          plan->buckets, plan->ranks);
     zero->run = calloc(buckets, sizeof *zero->run);
     zero->shards = calloc(shards, sizeof *zero->shards);
-    zero->pool = calloc(buckets, sizeof *zero->pool);
-    zero->idle = calloc(buckets, sizeof *zero->idle);
+    zero->buffer = calloc(buckets, sizeof *zero->buffer);
+    zero->idle = calloc(plan->pools + 1, sizeof *zero->idle);
     zero->seen = calloc(rows, sizeof *zero->seen);
     zero->placed = calloc(rows, sizeof *zero->placed);
     zero->entry = calloc(units, sizeof *zero->entry);
     zero->requests = calloc(units * (plan->max_unit_buckets + 1), sizeof *zero->requests);
-    if (!zero->run || !zero->shards || !zero->pool || !zero->idle || !zero->seen || !zero->placed ||
+    if (!zero->run || !zero->shards || !zero->buffer || !zero->idle || !zero->seen || !zero->placed ||
         !zero->entry || !zero->requests)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu buckets of %zu rows", plan->buckets,
                          plan->params->rows);
@@ -259,21 +257,6 @@ gyre_status_t optim_zero_join(optim_zero_t *zero)
     return status == GYRE_OK && zero->device ? prepare_device(zero) : status;
 }
 
-gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
-                                const optim_zero_config_t *config, optim_zero_t **out)
-{
-    optim_zero_t *zero;
-    gyre_status_t status = optim_zero_make(local, groups, config, &zero);
-    if (status != GYRE_OK)
-        return status;
-    if ((status = optim_zero_join(zero)) != GYRE_OK) {
-        optim_zero_destroy(zero);
-        return status;
-    }
-    *out = zero;
-    return GYRE_OK;
-}
-
 void optim_zero_abort(optim_zero_t *zero, const char *reason)
 {
     if (zero->groups.dp)
@@ -303,8 +286,8 @@ void optim_zero_destroy(optim_zero_t *zero)
         zero->on->give(zero, zero->entry[i].value, 1);
         zero->on->give(zero, zero->entry[i].raw, 1);
     }
-    for (size_t i = 0; i < zero->pooled; i++)
-        zero->on->give(zero, zero->pool[i], 1);
+    for (size_t i = 0; i < zero->buffers; i++)
+        zero->on->give(zero, zero->buffer[i].data, 1);
     zero->on->give(zero, zero->staging, 0);
     zero->on->give(zero, zero->weights, 1);
     zero->on->give(zero, zero->grads, 1);
@@ -325,7 +308,7 @@ void optim_zero_destroy(optim_zero_t *zero)
         close(zero->file);
     free(zero->run);
     free(zero->shards);
-    free(zero->pool);
+    free(zero->buffer);
     free(zero->idle);
     free(zero->seen);
     free(zero->placed);

@@ -109,7 +109,6 @@ typedef enum {
     OPTIM_TRAFFIC_TIED,           /* gradients of tied rows between pipeline stages */
     OPTIM_TRAFFIC_KINDS
 } optim_traffic_t;
-const char *optim_traffic_name(optim_traffic_t kind);
 
 /* What rank dp_rank of dp_size holds for this slice, in bytes of each kind, and sends, in elements per step
  * in which stages make `forward` and `backward` passes over all their rows (one of each per micro-batch of
@@ -119,26 +118,23 @@ gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_c
                                  size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS]);
 
-/* Whether a file can be made in the folder of config->offload: what optim_zero_create would find, before
+/* Whether a file can be made in the folder of config->offload: what optim_zero_make would find, before
  * anyone waits for others. IO. */
 gyre_status_t optim_offload_check(const char *folder);
 
 typedef struct optim_zero optim_zero_t;
 
-/* Collective over dp. `local` and the groups must outlive it. INVALID (with the way out), NO_MEMORY, IO
- * (offload). */
-gyre_status_t optim_zero_create(const model_params_t *local, const optim_zero_groups_t *groups,
-                                const optim_zero_config_t *config, optim_zero_t **out);
+/* `local` and the groups must outlive it. INVALID (with the way out), NO_MEMORY, IO (offload). In two steps,
+ * so that ranks can agree on what one of them lacks before any waits for it: all that is local, and then what
+ * is collective over dp. */
+gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_groups_t *groups,
+                              const optim_zero_config_t *config, optim_zero_t **out);
+gyre_status_t optim_zero_join(optim_zero_t *zero);
 /* Waits for what it has under way, as optim_zero_abort ends it at once, and gives its own communicator back:
  * its groups may be destroyed then. Only optim_zero_destroy may follow. */
 void optim_zero_leave(optim_zero_t *zero);
 /* Leaves, if that has not been done. Where a call has failed, destroy the groups between the two: until then
  * a transport may work in its memory (docs/transports.md). */
-/* The same in two steps, so that ranks can agree on what one of them lacks before any waits for it: all that
- * is local, and then what is collective over dp. */
-gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_groups_t *groups,
-                              const optim_zero_config_t *config, optim_zero_t **out);
-gyre_status_t optim_zero_join(optim_zero_t *zero);
 void optim_zero_destroy(optim_zero_t *zero);
 /* This rank cannot go on: what dp has under way, gathers among it, ends on all of its ranks
  * (gyre_comm_abort). */
@@ -148,7 +144,7 @@ void optim_zero_abort(optim_zero_t *zero, const char *reason);
  * with most has `longest`. Weights and state stay. Local. NO_MEMORY: no further step can be made. */
 gyre_status_t optim_zero_resize(optim_zero_t *zero, size_t share, size_t group, size_t longest);
 
-/* Initial weights (model_params_init), moments zero, steps 0. Collective over dp. */
+/* Initial weights (model_param_init), moments zero, steps 0. Collective over dp. */
 gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
 
 /* What stages are created with; lives as long as the object. Slots are free to the caller: what counts is

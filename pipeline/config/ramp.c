@@ -8,7 +8,7 @@
 
 #define MOST_SEQUENCES 9007199254740992ull /* 2^53 */
 
-/* A whole number up to `most`, behind which stands `end`. */
+/* A whole number up to `most`, followed by `end`. */
 static int number(const char **text, char end, unsigned long long most, unsigned long long *out)
 {
     char *behind;

@@ -29,7 +29,7 @@ gyre_status_t train_recipe_read(const train_config_t *options, pipe_recipe_t *ou
 static void take_layout(train_config_t *o, const pipe_recipe_t *r)
 {
     const pipe_layout_t *l = &r->layout;
-    /* behind another --tp or --pp, --dp is what the ranks leave over; chunks are the schedule's */
+    /* with another --tp or --pp, --dp is what the ranks leave over; chunks are the schedule's */
     int own = OPEN("tp") && OPEN("pp");
     int own_form = OPEN("pp") && OPEN("schedule");
     TAKE("dp", o->dp, own ? l->dp : 0);
@@ -106,8 +106,8 @@ static gyre_status_t take_objective(train_config_t *o, const pipe_objective_t *p
     if (!p->said)
         return GYRE_OK;
     TAKE("objective", o->objective, 1 + (int)p->kind);
-    /* the ids are those of infill, whoever says that it is infill: auto means it with a model that the
-     * recipe lets infill */
+    /* the ids are those of infill, which --objective infill asks for, or auto with a model that the recipe
+     * lets infill */
     int infills = o->objective == 1 + MODEL_OBJECTIVE_INFILL || o->objective == TRAIN_OBJECTIVE_AUTO;
     if (p->kind != MODEL_OBJECTIVE_INFILL || !infills || !OPEN("infill-ids"))
         return GYRE_OK;

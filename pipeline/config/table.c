@@ -18,7 +18,7 @@ const char *const train_group_names[TRAIN_GROUPS] = {
     [TRAIN_OUTPUT] = "Output",
 };
 
-/* ---- words of choices; those that recipes have, too, are in pipeline/plan/words.c ---- */
+/* ---- words of choices; those that recipes have, too, are in pipeline/plan/choices.c ---- */
 
 static const pipe_word_t scale_words[] = {{"full", TRAIN_SCALE_FULL}, {"tiny", TRAIN_SCALE_TINY}, {NULL, 0}};
 static const pipe_word_t format_words[] = {{"auto", MODEL_TOKENS_AUTO},
@@ -99,8 +99,8 @@ const train_row_t train_rows[] = {
      "where to compute; cuda: GPU number = local rank modulo number of GPUs", TRAIN_CURVE, device_words},
     {TRAIN_RUN, "config", TRAIN_TEXT, AT(config), NULL, 0, 0, "FILE",
      "JSON object with these keys; flags win", TRAIN_OWN, NULL},
-    {TRAIN_OPTIMISER, "lr", TRAIN_REAL, AT(lr), "0.003", 1e-12, 100, "RATE", "learning rate after warm-up",
-     TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "lr", TRAIN_REAL, AT(lr), "0.003", 1e-12, 100, "RATE",
+     "learning rate after warm-up; with --load 2e-05 unless given", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "min-lr", TRAIN_REAL, AT(min_lr), "0.1", 0, 1, "X",
      "learning rate at the end, as a fraction of --lr", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "warmup", TRAIN_COUNT, AT(warmup), "40", 0, 1e12, "STEPS",
@@ -179,7 +179,7 @@ const train_row_t train_rows[] = {
     {TRAIN_EVALUATION, "eval-sequences", TRAIN_COUNT, AT(eval_sequences), "256", 1, 1e9, "N",
      "sequences per validation at most, spread over the data", TRAIN_FREE, NULL},
     {TRAIN_EVALUATION, "sample-tokens", TRAIN_COUNT, AT(sample_tokens), "400", 0, 1e7, "TOKENS",
-     "tokens of text to generate at the end", TRAIN_FREE, NULL},
+     "tokens of text at the end; unasked only of up to 20 million parameters", TRAIN_FREE, NULL},
     {TRAIN_EVALUATION, "temperature", TRAIN_REAL, AT(temperature), "0.7", 0, 100, "X",
      "temperature of the sample; 0: always the likeliest token", TRAIN_FREE, NULL},
     {TRAIN_EVALUATION, "top-k", TRAIN_COUNT, AT(top_k), "0", 0, 1e6, "N",

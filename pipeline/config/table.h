@@ -5,7 +5,7 @@
 #define PIPELINE_CONFIG_TABLE_H
 
 #include "pipeline/config/config.h"
-#include "pipeline/plan/words.h"
+#include "pipeline/plan/choices.h"
 
 typedef enum {
     TRAIN_TEXT,   /* char *; "" is refused */
@@ -58,19 +58,14 @@ extern const train_row_t train_rows[];
 extern const size_t train_rows_count;
 extern const char *const train_group_names[TRAIN_GROUPS];
 
-/* The row of a name, which may have _ for -; NULL: there is none. */
-const train_row_t *train_config_find(const char *name);
 /* The value of a row from its text. 1, or 0 with nothing changed: it is malformed or out of range (or, for
  * text, memory is exhausted). */
 int train_config_set(train_config_t *options, const train_row_t *row, const char *text);
 /* Notes that a row was given, by flag or config file; 1 if it was. */
 void train_config_mark(train_config_t *options, const train_row_t *row);
-int train_config_has(const train_config_t *options, const train_row_t *row);
 /* What the help calls its value: "N", "none|selective|full", "" for a switch. */
 void train_row_argument(const train_row_t *row, char *text, size_t bytes);
 /* What a row wants, for messages: "wants a number from 0 to 1". */
 void train_row_wanted(const train_row_t *row, char *text, size_t bytes);
-/* ": the nearest is NAME", to follow a name that no row has; empty if none is near. */
-void train_config_hint(const char *name, char *text, size_t bytes);
 
 #endif

@@ -9,12 +9,17 @@
 #include "base/text/shortest.h"
 #include "pipeline/config/table.h"
 
+/* For weights that are loaded, which the default for random ones would wreck. Full fine-tunings of published
+ * models take 1e-5 to 5e-5. */
+#define LOADED_LR 2e-5
+
 static void *field(train_config_t *options, const train_row_t *row)
 {
     return (char *)options + row->at;
 }
 
-const train_row_t *train_config_find(const char *name)
+/* The row of a name, which may have _ for -; NULL: there is none. */
+static const train_row_t *train_config_find(const char *name)
 {
     for (size_t i = 0; i < train_rows_count; i++) {
         const char *a = train_rows[i].name, *b = name;
@@ -31,7 +36,7 @@ void train_config_mark(train_config_t *options, const train_row_t *row)
     options->given[row - train_rows] = 1;
 }
 
-int train_config_has(const train_config_t *options, const train_row_t *row)
+static int train_config_has(const train_config_t *options, const train_row_t *row)
 {
     return options->given[row - train_rows];
 }
@@ -129,7 +134,8 @@ void train_row_wanted(const train_row_t *row, char *text, size_t bytes)
                  base_shortest(row->high, high), row->kind == TRAIN_BYTES ? " (K, M, G allowed)" : "");
 }
 
-void train_config_hint(const char *name, char *text, size_t bytes)
+/* ": the nearest is NAME", to follow a name that no row has; empty if none is near. */
+static void train_config_hint(const char *name, char *text, size_t bytes)
 {
     const char *nearest = train_config_nearest(name);
     *text = 0;
@@ -297,6 +303,8 @@ int train_config_complete(train_config_t *options, char why[TRAIN_WHY])
                  options->trace_steps);
         return 0;
     }
+    if (options->load && !train_config_given(options, "lr"))
+        options->lr = LOADED_LR;
     if (options->time_limit > 0.0 && !train_config_given(options, "steps"))
         options->steps = UINT64_MAX;
     if (options->trace_steps && from > options->steps) {

@@ -74,10 +74,6 @@ typedef struct {
     size_t total;
 } plan_memory_t;
 
-/* Bytes that the layers keep for backward of one micro-batch: Korthikanti et al. 2022, equations 1 to 5, with
- * the terms of their section 4.1 taken one by one, so that other widths, gates, grouped queries, no
- * dropout and fp32 have theirs. */
-size_t plan_layer_bytes(const pipe_recipe_t *recipe, model_recompute_t recompute);
 void plan_memory(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank,
                  const plan_software_t *software, plan_memory_t *out);
 /* The stage that needs most; *out is its. */

@@ -57,11 +57,6 @@ pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank)
         .tp = rank % layout->tp, .dp = rank / layout->tp % layout->dp, .pp = rank / layout->tp / layout->dp};
 }
 
-size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place)
-{
-    return (place.pp * layout->dp + place.dp) * layout->tp + place.tp;
-}
-
 size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp)
 {
     size_t first, share;
@@ -221,8 +216,10 @@ static void try_cuts(pipe_layout_t l, const pipe_layout_t *asked, const model_co
     }
 }
 
-int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
-                        const optim_batch_t *batch, pipe_layout_t *best)
+/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches,
+ * balance. 1, or 0: none. */
+static int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
+                               const optim_batch_t *batch, pipe_layout_t *best)
 {
     double least = INFINITY;
     pipe_layout_t form[FORMS];

@@ -62,17 +62,11 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
 int pipe_layout_works(const pipe_layout_t *layout, const model_config_t *model, size_t ranks,
                       const optim_batch_t *batch, char why[PIPE_LAYOUT_WHY]);
 
-/* The legal layout with the fewest changes: degrees, schedule, sequence parallelism, micro-batches,
- * balance. 1, or 0: none. */
-int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t *model, size_t ranks,
-                        const optim_batch_t *batch, pipe_layout_t *best);
-
 /* A rank's coordinates. */
 typedef struct {
     size_t tp, pp, dp;
 } pipe_place_t;
 pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank);
-size_t pipe_layout_rank(const pipe_layout_t *layout, pipe_place_t place);
 
 /* Stages 0 .. pp * chunks - 1 (pipe_stage_of says where they lie) carry the layers in order; the first ones
  * have one more where they do not divide. The embedding belongs to stage 0, final norm and head to the last.

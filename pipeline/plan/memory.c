@@ -77,7 +77,10 @@ static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, si
     *scores = (e + (c->attn_dropout > 0.0 ? 1 + e : 0)) * c->heads * c->seq;
 }
 
-size_t plan_layer_bytes(const pipe_recipe_t *r, model_recompute_t recompute)
+/* Bytes that the layers keep for backward of one micro-batch: Korthikanti et al. 2022, equations 1 to 5, with
+ * the terms of their section 4.1 taken one by one, so that other widths, gates, grouped queries, no
+ * dropout and fp32 have theirs. */
+static size_t plan_layer_bytes(const pipe_recipe_t *r, model_recompute_t recompute)
 {
     const size_t t = r->layout.tp, n = tokens(r), cuts = r->layout.sequence ? t : 1;
     if (recompute == MODEL_RECOMPUTE_FULL)

@@ -10,7 +10,7 @@
 #include "model/network/hf_config.h"
 #include "optim/ramp.h"
 #include "pipeline/plan/recipe.h"
-#include "pipeline/plan/words.h"
+#include "pipeline/plan/choices.h"
 #include "pipeline/schedules/kinds.h"
 
 #define LARGEST 9007199254740992.0 /* 2^53: every integer up to it is a double */

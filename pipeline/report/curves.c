@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "base/text/svg.h"
 #include "pipeline/report/svg.h"
 
@@ -129,12 +130,6 @@ static void line(FILE *out, const svg_frame_t *f, const train_record_t *record, 
         fprintf(out, "\"/>\n");
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The range of the axis; 0: there is nothing to draw. A few outliers must not flatten the rest: the axis ends
  * at three times what nine of ten steps stay below. */
 static int range(const train_record_t *record, const curve_t *curve, svg_frame_t *f)
@@ -149,7 +144,7 @@ static int range(const train_record_t *record, const curve_t *curve, svg_frame_t
         other |= isfinite(y) && fabs(y - curve->usual) > 1e-12;
     }
     if (n > 0) {
-        qsort(value, n, sizeof *value, by_value);
+        qsort(value, n, sizeof *value, base_order_double);
         double high = fmin(value[n - 1], 3.0 * fmax(value[(n - 1) * 9 / 10], 1e-300));
         double low = curve->power ? value[0] : 0.0;
         high = fmax(high, low + (curve->power ? 2.0 : 1e-12));

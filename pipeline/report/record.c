@@ -6,9 +6,11 @@
  * exactly when the bits are the same. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -106,6 +108,8 @@ static gyre_status_t write_first_line(train_record_t *record, const train_config
         return status;
     if (record->model && (status = write_model(record)) != GYRE_OK)
         return status;
+    if (record->id != 0)
+        fprintf(record->log, ",\"run\":\"%016" PRIx64 "\"", record->id);
     fprintf(record->log, ",\"ranks\":%d,\"parameters\":%zu,\"bytes\":%llu,\"files\":%zu,", record->ranks,
             record->parameters, (unsigned long long)data->bytes, data->files);
     put_number(record->log, "unigram_entropy", "%.17g", record->unigram, "}\n");
@@ -115,6 +119,8 @@ static gyre_status_t write_first_line(train_record_t *record, const train_config
 gyre_status_t train_record_start(train_record_t *record, const train_config_t *options,
                                  const model_data_t *data)
 {
+    if (getrandom(&record->id, sizeof record->id, 0) != (ssize_t)sizeof record->id)
+        return gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot draw the number of the run");
     if (record->board) {
         gyre_status_t status = train_board_start(record->board, 0);
         if (status != GYRE_OK)
@@ -179,6 +185,17 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
     return 1;
 }
 
+/* The first line is that of a log, and of this run. */
+static gyre_status_t check_first_line(const train_record_t *record, const json_t *line, const char *path)
+{
+    const char *run = json_string_value(json_object_get(line, "run"));
+    if (!json_is_object(json_object_get(line, "config")))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
+    if (record->id != 0 && run && strtoull(run, NULL, 16) != record->id)
+        return gyre_fail(GYRE_ERR_INVALID, "%s is the log of another run: name another with --log", path);
+    return GYRE_OK;
+}
+
 gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
                                 off_t *keep)
 {
@@ -191,8 +208,8 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
         train_step_t step;
         json_t *line = json_loadb(text, (size_t)n, 0, NULL);
         end += n;
-        if (lines == 0 && !json_is_object(json_object_get(line, "config")))
-            status = gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
+        if (lines == 0)
+            status = check_first_line(record, line, path);
         int whole = json_is_object(line) && text[n - 1] == '\n';
         int is_step = whole && read_step(record, line, &step);
         json_decref(line);

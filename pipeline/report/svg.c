@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "base/text/svg.h"
 #include "pipeline/report/svg.h"
 
@@ -51,7 +52,8 @@ void svg_axes(FILE *out, const svg_frame_t *f, const char *x_name, const char *y
             f->top, MUTED, y_name);
 }
 
-void svg_bar(FILE *out, double x, double width, double top, double bottom, const char *color)
+/* A rectangle, unless it is too low to be seen. */
+static void svg_bar(FILE *out, double x, double width, double top, double bottom, const char *color)
 {
     if (bottom - top > 0.05)
         fprintf(out, "<rect x=\"%.1f\" width=\"%.1f\" y=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x, width,
@@ -202,12 +204,6 @@ typedef struct {
     double compute, exposed, hidden; /* ms per step */
 } bin_t;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static size_t make_bins(const train_record_t *record, bin_t *bin)
 {
     size_t bins = record->steps < BINS ? record->steps : BINS;
@@ -232,7 +228,7 @@ void train_svg_time(FILE *out, const train_record_t *record)
         return;
     for (size_t b = 0; b < bins; b++)
         sorted[b] = fmax(bin[b].compute + bin[b].exposed, bin[b].hidden);
-    qsort(sorted, bins, sizeof *sorted, by_value);
+    qsort(sorted, bins, sizeof *sorted, base_order_double);
     /* a few stalls must not flatten all other bars: they are cut at the top */
     double high = fmin(sorted[bins - 1], 2.5 * sorted[bins / 2]);
     double unit = base_svg_tick(high, 5);

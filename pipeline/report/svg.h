@@ -31,8 +31,6 @@ double svg_y(const svg_frame_t *f, double y);
 void svg_open(FILE *out, const svg_frame_t *f, const char *title);
 /* Grid, labels of both axes and their names; an empty name is left out. */
 void svg_axes(FILE *out, const svg_frame_t *f, const char *x_name, const char *y_name);
-/* A rectangle, unless it is too low to be seen. */
-void svg_bar(FILE *out, double x, double width, double top, double bottom, const char *color);
 /* A coloured square and a name. */
 void svg_key(FILE *out, double x, double y, const char *color, const char *name);
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/order.h"
 #include "pipeline/report/timeline.h"
 
 enum {
@@ -44,12 +45,6 @@ uint64_t train_host_clock(void)
     return base_hash64(text, strlen(text), 0);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* all: [ranks, 1 + BARRIERS]: a host's clock and its times after each barrier. */
 static gyre_status_t compare_clocks(train_timeline_t *timeline, const int64_t *all)
 {
@@ -71,7 +66,7 @@ static gyre_status_t compare_clocks(train_timeline_t *timeline, const int64_t *a
         for (size_t q = r; q < ranks; q++)
             for (size_t k = 1; all[q * row] == all[r * row] && k < row; k++)
                 apart[n++] = all[q * row + k] - all[k];
-        qsort(apart, n, sizeof *apart, by_value);
+        qsort(apart, n, sizeof *apart, base_order_int64);
         timeline->ahead[r] = apart[n / 2];
     }
     free(apart);

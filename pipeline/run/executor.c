@@ -470,16 +470,3 @@ void pipe_executor_report(const pipe_executor_t *e, pipe_report_t *out)
         out->wait_s += between(e->gap[2 * i], e->gap[2 * i + 1]);
     out->busy_s = out->span_s - out->wait_s;
 }
-
-gyre_status_t pipe_executor_bubble(pipe_executor_t *e, double *bubble)
-{
-    pipe_report_t report;
-    pipe_executor_report(e, &report);
-    double busy = report.busy_s, span = report.span_s;
-    gyre_status_t st = gyre_all_reduce(&busy, &busy, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), e->comm);
-    if (st == GYRE_OK)
-        st = gyre_all_reduce(&span, &span, 1, GYRE_FLOAT64, GYRE_OP(GYRE_MAX), e->comm);
-    if (st == GYRE_OK)
-        *bubble = span > 0.0 ? 1.0 - busy / (span * (double)e->shape.ranks) : 0.0;
-    return st;
-}

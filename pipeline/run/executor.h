@@ -127,9 +127,4 @@ typedef struct {
 } pipe_report_t;
 void pipe_executor_report(const pipe_executor_t *executor, pipe_report_t *out);
 
-/* The measured bubble of the last step: 1 - (sum of busy_s over ranks) / (ranks * the longest span_s).
- * Collective over comm; the same on all ranks. To compare with pipe_bubble_formula
- * (pipeline/schedules/simulate.h). */
-gyre_status_t pipe_executor_bubble(pipe_executor_t *executor, double *bubble);
-
 #endif

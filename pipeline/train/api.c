@@ -230,7 +230,7 @@ gyre_status_t gyre_train_finish(gyre_train_t *train)
     if (run->rank == 0)
         mine = train_write_outputs(run, output);
     else if (run->saver)
-        mine = optim_saver_wait(run->saver, SAVE_END_S, NULL);
+        mine = optim_saver_wait(run->saver, 0.0, NULL);
     return survived(train, mine);
 }
 
@@ -263,16 +263,21 @@ static gyre_status_t prepare_folder(train_run_t *run)
 /* Begins a checkpoint with run->saver and waits for it. *mine: what became of it on this rank. */
 static gyre_status_t save_now(train_run_t *run, gyre_status_t *mine)
 {
-    gyre_status_t status = train_save(run, SAVE_END_S);
+    gyre_status_t status = train_await(run); /* of the checkpoint before */
+    if (status == GYRE_OK)
+        status = train_save(run, 0.0);
     if (status != GYRE_OK)
         return status;
     *mine = run->saved;
     if (*mine == GYRE_IN_PROGRESS)
         *mine = gyre_fail(GYRE_ERR_TIMEOUT,
                           "gyre_train_save: the checkpoint before is not written after %.0f s", SAVE_END_S);
-    else if (*mine == GYRE_OK && run->saver)
-        *mine = optim_saver_wait(run->saver, SAVE_END_S, NULL);
-    return GYRE_OK;
+    if (*mine == GYRE_OK) {
+        status = train_await(run);
+        if (status == GYRE_OK && run->saver)
+            *mine = optim_saver_wait(run->saver, 0.0, NULL);
+    }
+    return status;
 }
 
 /* The same in another folder, with a saver for this once. What fails before there is a checkpoint is
@@ -280,7 +285,7 @@ static gyre_status_t save_now(train_run_t *run, gyre_status_t *mine)
 static gyre_status_t save_elsewhere(train_run_t *run, const char *folder, gyre_status_t *mine)
 {
     optim_saver_t *own = run->saver;
-    const uint64_t saved_step = run->saved_step;
+    const uint64_t saved_step = run->saved_step, begun = run->begun;
     const gyre_status_t saved = run->saved;
     gyre_status_t status = GYRE_OK;
     run->folder = folder;
@@ -290,7 +295,8 @@ static gyre_status_t save_elsewhere(train_run_t *run, const char *folder, gyre_s
         *mine = train_by_all(run, train_open_saver);
     if (*mine == GYRE_OK)
         status = save_now(run, mine);
-    run->stuck |= !optim_saver_destroy(run->saver, 1.0);
+    run->stuck |= !optim_saver_destroy(run->saver, run->hung ? 0.0 : SAVE_END_S);
+    run->begun = begun;
     run->saver = own;
     run->folder = NULL;
     run->saved_step = saved_step;

@@ -52,7 +52,7 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     model_example_t example = {.tokens = train->tokens + j * seq,
                                .targets = train->targets + j * seq,
                                .positions = train->positions ? train->positions + j * seq : NULL};
-    /* one that cannot be read is told; the step is lost, and others would only repeat it */
+    /* the error of one that cannot be read is logged; the step is lost, and others would only repeat it */
     gyre_status_t status =
         train->unread == GYRE_OK ? train->work.fetch(train->work.user, index, &example) : train->unread;
     if (status != GYRE_OK) {
@@ -70,7 +70,7 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     sequence->prefix = example.prefix;
 }
 
-/* This rank's error, or that of others, which they have told. */
+/* This rank's error, or that of others, which they have logged. */
 gyre_status_t train_unread(pipe_train_t *train, double ranks)
 {
     train->missed = ranks > 0.0;
@@ -124,7 +124,7 @@ gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void 
     pipe_train_t *train = user;
     const chunk_t *chunk = &train->chunk[chunk_index];
     size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
-    (void)flags; /* the stage was told at its creation whether passes are split */
+    (void)flags; /* the stage has known since its creation whether passes are split */
     gyre_status_t status =
         d_in && idle > 0 ? pipe_gpu_zero(train->gpu, d_in, edge_bytes(train, idle)) : GYRE_OK;
     if (status != GYRE_OK)

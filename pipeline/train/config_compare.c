@@ -2,8 +2,8 @@
 /* pipeline/train/config_compare.c: whether all ranks were given the same run.
  *
  * Launchers start each rank with a command line of its own, and hosts have files of their own. Ranks that
- * were told different things would wait for each other's collectives, or train on, each on another curve. So
- * before the first of those collectives every rank compares a hash per option, and of the model and data
+ * were given different options would wait for each other's collectives, or train on, each on another curve.
+ * So before the first of those collectives every rank compares a hash per option, and of the model and data
  * that it found, with those of rank 0. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +133,7 @@ gyre_status_t train_compare_ranks(train_run_t *run)
         return status;
     while (looked == GYRE_OK && i < FACTS && mine[i] == first[i])
         i++;
-    /* the first option, of it the lowest rank; a rank that could not look has told why and goes before all */
+    /* the first option, of it the lowest rank; a rank that could not look has logged why and is first */
     int64_t word = looked != GYRE_OK ? -(int64_t)looked
                    : i == FACTS      ? INT64_MAX
                                      : (int64_t)i << 32 | run->rank;

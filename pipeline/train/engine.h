@@ -21,10 +21,21 @@ enum { EVALUATED = 32 };
 /* Losses that a GPU may owe: more than most steps have, so that it is waited for at their end only. */
 enum { LOSSES = 1024 };
 
-/* What travels behind the losses: rank 0's notes, two numbers of ranks, and what became of the choices of
- * experts. Balance losses are added up as multiples of 2^-40 in two halves of 26 bits and up, whose sums
- * are exact: in any order, cut anywhere. */
-enum { WORD_UNREAD = PIPE_NOTES, WORD_STOP, WORD_BALANCE, WORD_BALANCE_LOW, WORD_DROPPED, WORDS };
+/* Floating-point operations of an evaluation on a rank between two looks at what ranks ask for: a second or
+ * two of a core. */
+#define EVALUATED_FLOPS 1e11
+
+/* What follows the losses in a message: rank 0's notes, numbers of ranks (that could not read, that ask for
+ * something), and what became of the choices of experts. Balance losses are added up as multiples of 2^-40 in
+ * two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
+enum {
+    WORD_UNREAD = PIPE_NOTES,
+    WORD_ASKED,
+    WORD_BALANCE = WORD_ASKED + PIPE_ASKS,
+    WORD_BALANCE_LOW,
+    WORD_DROPPED,
+    WORDS
+};
 #define BALANCE_UNIT  0x1p-40
 #define BALANCE_SPLIT 0x1p26
 
@@ -34,7 +45,7 @@ typedef struct {
     void *user;
     double *loss;       /* [sequences], by index; the head's rank of tensor rank 0 fills in its own */
     size_t first, step; /* index of local sequence i is first + i * step */
-    size_t count;       /* local sequences; those behind are idle, so that all columns run one schedule */
+    size_t count;       /* local sequences; those after them are idle, so that all columns run one schedule */
     size_t micro;       /* sequences of a micro-batch */
     uint64_t number;    /* of the training step */
     float scale;

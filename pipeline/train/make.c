@@ -350,22 +350,6 @@ gyre_status_t pipe_train_join(pipe_train_t *train)
     return status == GYRE_OK && train->links && train->layout.pp > 1 ? connect_links(train) : status;
 }
 
-gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out)
-{
-    pipe_train_t *train;
-    gyre_status_t status = pipe_train_begin(world, config, &train);
-    if (status != GYRE_OK)
-        return status;
-    if ((status = pipe_train_make(train)) == GYRE_OK)
-        status = pipe_train_join(train);
-    if (status != GYRE_OK) {
-        pipe_train_destroy(train);
-        return status;
-    }
-    *out = train;
-    return GYRE_OK;
-}
-
 gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
 {
     const optim_batch_t sized = optim_batch_sized(&train->config.batch, batch);
@@ -418,7 +402,7 @@ void pipe_train_leave(pipe_train_t *train)
         return;
     if (train->zero)
         optim_zero_leave(train->zero);
-    (void)pipe_gpu_finish(train->gpu); /* what went wrong there has been told, and nobody goes on */
+    (void)pipe_gpu_finish(train->gpu); /* what went wrong there is logged, and nobody goes on */
     pipe_links_leave(train->links);
     destroy_group(&train->tied);
     destroy_group(&train->pp);

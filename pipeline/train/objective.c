@@ -86,7 +86,11 @@ gyre_status_t train_objective_choose(train_run_t *run)
 
 /* ---- sequences ----------------------------------------------------------------------------------------- */
 
-/* A part of each sequence, drawn anew, is seen as a whole. `place`: its number in the run. */
+/* A part of each sequence, drawn anew, is seen as a whole. `place`: its number in the run, or in the
+ * validation set, whose prefixes are thus those of the first sequences of training. With --sampling epoch the
+ * first source takes some of the same random numbers: number 0 for the key of its order (model/data/order.c),
+ * number e + 1 for the beginning of epoch e (model/data/blend.c). They serve different ends there, so that
+ * nothing depends on it; other numbers would change the bits of runs with prefixes. */
 static size_t draw_prefix(const train_run_t *run, uint64_t place)
 {
     double part = model_random_uniform(run->options->seed, MODEL_RANDOM_DATA, UINT32_MAX, place);

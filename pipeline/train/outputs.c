@@ -16,10 +16,34 @@
 
 #define SHARD_BYTES ((size_t)5000000000) /* of a file of an exported model, as `transformers` cuts them */
 
-/* A sample of text needs the tokenizer, which rank 0 has or has not. */
+/* A sample of text needs the tokenizer, which rank 0 has or has not. After a signal there is none. */
 static int wants_sample(const train_run_t *run)
 {
-    return run->options->sample_tokens > 0 && run->tokenizer;
+    return run->options->sample_tokens > 0 && run->tokenizer && !run->stopped;
+}
+
+void train_choose_sample(train_run_t *run)
+{
+    train_config_t *options = run->options;
+    if (train_config_given(options, "sample-tokens") || train_text_prompted(options) ||
+        options->sample_tokens == 0 || pipe_train_whole(run->train)->total <= SAMPLE_PARAMETERS)
+        return;
+    options->sample_tokens = 0;
+    run->sample_left_out = 1;
+}
+
+/* Bytes that the kernel can give without swapping; SIZE_MAX: unknown. */
+static size_t memory_available(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    int found = 0;
+    FILE *in = fopen("/proc/meminfo", "re");
+    while (in && !found && fgets(line, sizeof line, in))
+        found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
+    if (in)
+        fclose(in);
+    return found ? (size_t)kib * 1024 : SIZE_MAX;
 }
 
 static gyre_status_t gather_row(void *user, size_t row, float *canonical)
@@ -31,17 +55,30 @@ static gyre_status_t gather_row(void *user, size_t row, float *canonical)
                                  run->rank == 0 ? canonical : NULL);
 }
 
-/* The sample is drawn by rank 0 alone. */
-static gyre_status_t gather_all(train_run_t *run)
+/* Memory for the whole model on rank 0, which alone draws the sample. What the kernel would have to kill for
+ * is not taken: with overcommitment, calloc does not fail. */
+static gyre_status_t take_weights(train_run_t *run)
+{
+    const size_t elements = pipe_train_whole(run->train)->total, bytes = elements * sizeof *run->weights;
+    if (bytes < memory_available() / 2)
+        run->weights = calloc(elements, sizeof *run->weights);
+    return run->weights
+               ? GYRE_OK
+               : gyre_fail(
+                     GYRE_ERR_NO_MEMORY,
+                     "no sample of text: it needs the whole model on rank 0, %.3g GB, which is too much "
+                     "for its memory: leave it out (--sample-tokens 0)",
+                     (double)bytes * 1e-9);
+}
+
+gyre_status_t train_gather_sample(train_run_t *run)
 {
     const model_params_t *whole = pipe_train_whole(run->train);
-    gyre_status_t status = GYRE_OK;
-    if (run->rank == 0 && !(run->weights = calloc(whole->total, sizeof *run->weights)))
-        status =
-            gyre_fail(GYRE_ERR_NO_MEMORY,
-                      "no memory for the whole model, which --sample-tokens needs on rank 0: leave it out "
-                      "(--sample-tokens 0)");
-    for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++)
+    if (run->rank == 0 && wants_sample(run))
+        run->sampled = take_weights(run);
+    uint64_t wanted = run->weights != NULL; /* rank 0's word counts */
+    gyre_status_t status = gyre_broadcast(&wanted, &wanted, 1, GYRE_UINT64, 0, run->comm);
+    for (size_t r = 0; status == GYRE_OK && wanted && r < whole->rows; r++)
         if (whole->row[r].alias == MODEL_NONE)
             status = gather_row(run, r, run->rank == 0 ? run->weights + whole->row[r].offset : NULL);
     return status;
@@ -81,8 +118,8 @@ static model_hf_type_t save_type(const train_run_t *run)
 }
 
 /* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same
- * order. */
-static gyre_status_t save_folder(train_run_t *run, const char *path)
+ * order. *written: what became of the folder; the ranks are well. */
+static gyre_status_t save_folder(train_run_t *run, const char *path, gyre_status_t *written)
 {
     const model_params_t *whole = table_of(run);
     model_hf_writer_t *writer = NULL;
@@ -93,45 +130,45 @@ static gyre_status_t save_folder(train_run_t *run, const char *path)
     if (!row)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
                          largest);
-    gyre_status_t status = GYRE_OK,
-                  written = model_hf_create(path, whole, save_type(run), SHARD_BYTES, run->origin, &writer);
+    gyre_status_t status = GYRE_OK;
+    *written = model_hf_create(path, whole, save_type(run), SHARD_BYTES, run->origin, &writer);
     for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++) {
         if (whole->row[r].alias != MODEL_NONE)
             continue;
         status = export_row(run, r, row); /* also when nothing can be written: the others take part */
-        if (status == GYRE_OK && written == GYRE_OK)
-            written = model_hf_write(writer, r, row);
+        if (status == GYRE_OK && *written == GYRE_OK)
+            *written = model_hf_write(writer, r, row);
     }
     free(row);
-    if (status != GYRE_OK || written != GYRE_OK) {
+    if (status == GYRE_OK && *written == GYRE_OK)
+        *written = model_hf_finish(writer);
+    else
         model_hf_abandon(writer);
-        return status != GYRE_OK ? status : written;
-    }
-    return model_hf_finish(writer);
+    return status;
 }
 
-/* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: IO on rank 0,
- * whose file it is; the ranks are well then. */
+/* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: an error on rank
+ * 0, whose file it is; the ranks are well then. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written)
 {
-    int folder = run->rank == 0 && ends_in_slash(path);
     *written = GYRE_OK;
+    if (run->rank == 0 && ends_in_slash(path))
+        return save_folder(run, path, written);
     gyre_status_t status =
-        folder ? save_folder(run, path)
-               : model_checkpoint_stream(run->rank == 0 ? path : NULL, table_of(run), export_row, run);
+        model_checkpoint_stream(run->rank == 0 ? path : NULL, table_of(run), export_row, run);
     if (run->rank != 0 || status != GYRE_ERR_IO)
         return status;
     *written = status;
     return GYRE_OK;
 }
 
-gyre_status_t train_gather(train_run_t *run)
+gyre_status_t train_write_weights(train_run_t *run)
 {
-    uint64_t wanted[2] = {run->options->save != NULL, (uint64_t)wants_sample(run)};
-    gyre_status_t status = gyre_broadcast(wanted, wanted, 2, GYRE_UINT64, 0, run->comm);
-    if (status == GYRE_OK && wanted[0]) /* what fails there is reported at the end, with the other outputs */
+    uint64_t wanted = run->options->save != NULL;
+    gyre_status_t status = gyre_broadcast(&wanted, &wanted, 1, GYRE_UINT64, 0, run->comm);
+    if (status == GYRE_OK && wanted) /* what fails there is reported at the end, with the other outputs */
         status = train_export(run, run->options->save, &run->written);
-    return status == GYRE_OK && wanted[1] ? gather_all(run) : status;
+    return status;
 }
 
 static gyre_status_t make_sample(train_run_t *run)
@@ -154,10 +191,10 @@ static gyre_status_t make_sample(train_run_t *run)
     return status;
 }
 
-/* Waits for the last checkpoint. */
+/* What became of the last checkpoint, for which train_conclude has waited. */
 static gyre_status_t finish_saving(train_run_t *run)
 {
-    gyre_status_t status = optim_saver_wait(run->saver, SAVE_END_S, NULL);
+    gyre_status_t status = optim_saver_wait(run->saver, 0.0, NULL);
     return run->saved != GYRE_OK ? GYRE_ERR_IO : status;
 }
 
@@ -172,8 +209,8 @@ gyre_status_t train_write_outputs(train_run_t *run, gyre_status_t status[TRAIN_O
     if (run->saver)
         status[TRAIN_OUT_CHECKPOINT] = finish_saving(run); /* which syncs the log that the next line closes */
     status[TRAIN_OUT_RECORD] = train_record_finish(&run->record);
-    if (wants_sample(run))
-        status[TRAIN_OUT_SAMPLE] = make_sample(run);
+    if (wants_sample(run)) /* when all that counts is on disk */
+        status[TRAIN_OUT_SAMPLE] = run->weights ? make_sample(run) : run->sampled;
     if (options->report)
         status[TRAIN_OUT_REPORT] = train_report_write(options->report, options, &run->record, run->data,
                                                       steps > 0 ? &watched[steps - 1] : NULL);

@@ -25,7 +25,7 @@ enum {
     LEAST = 3   /* products */
 };
 
-/* What a rank tells: its host, its rate (bits of a double) and the processors that it may run on. */
+/* What a rank sends: its host, its rate (bits of a double) and the processors that it may run on. */
 typedef struct {
     uint64_t host, rate, cpus[WORDS];
 } told_t;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -14,13 +15,47 @@
 /* With a loss scale: so many steps in a row whose loss is not finite are a run that will learn nothing more.
  * The loss does not depend on the scale, so a smaller one mends none of them. */
 #define UNSOUND_STEPS 20
+/* How long ranks that wait for checkpoints do not hear of one another, at most. */
+#define AWAIT_S 1.0
+/* After this time other ranks see what a thread was asked to write. */
+#define BEGUN_S 2.0
 
 /* ---- steps --------------------------------------------------------------------------------------------- */
 
+/* What a rank asks of all: bits of pipe_train_step_t. */
+enum { ASK_INT = 1, ASK_TERM = 2, ASK_SAVE = 4 };
+
+static unsigned asks(void *user)
+{
+    const train_run_t *run = user;
+    int signal = run->signal ? *run->signal : 0;
+    unsigned save = run->saves && *run->saves != run->saves_seen ? ASK_SAVE : 0;
+    return save | (signal == SIGTERM ? ASK_TERM : signal != 0 ? ASK_INT : 0);
+}
+
+/* What any rank asks for. */
+static void hear(train_run_t *run, unsigned asked)
+{
+    if (asked & (ASK_TERM | ASK_INT))
+        run->stopped = asked & ASK_TERM ? SIGTERM : SIGINT;
+    if (asked & ASK_SAVE)
+        run->save_asked = 1;
+}
+
+/* During a validation; before the first step there is nothing to save. */
+static unsigned asks_meanwhile(void *user)
+{
+    const train_run_t *run = user;
+    return asks(user) & (run->next > 0 ? ~0u : ~(unsigned)ASK_SAVE);
+}
+
 gyre_status_t train_evaluate(train_run_t *run, double *loss)
 {
-    gyre_status_t status = pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count, loss);
+    unsigned asked;
+    gyre_status_t status = pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count,
+                                               asks_meanwhile, &asked, loss);
     run->agreed |= pipe_train_unread(run->train);
+    hear(run, asked);
     return status;
 }
 
@@ -32,16 +67,16 @@ static double elapsed(const train_run_t *run)
 
 /* Rank 0 says whether this step is the last and how far the clock has come; its words reach all with the
  * loss. */
-static void take_notes(const train_run_t *run, double longest_step, pipe_train_step_t *step)
+static void take_notes(train_run_t *run, double longest_step, pipe_train_step_t *step)
 {
     double limit = run->options->time_limit;
     double part = limit > 0.0 ? elapsed(run) / limit : 0.0;
-    step->stop = run->interrupted && *run->interrupted != 0;
+    step->asked = asks(run);
     step->note[0] = (limit > 0.0 && elapsed(run) + longest_step >= limit);
     step->note[1] = part < 1.0 ? part : 1.0;
 }
 
-/* An error that all ranks come to by themselves, since all know the same: rank 0 tells it. */
+/* An error that all ranks come to by themselves, since all know the same: rank 0 logs it. */
 #define DIVERGED(run, ...)                                                          \
     ((run)->agreed = 1, (run)->rank == 0 ? gyre_fail(GYRE_ERR_INVALID, __VA_ARGS__) \
                                          : gyre_fail_quiet(GYRE_ERR_INVALID, __VA_ARGS__))
@@ -102,7 +137,8 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
     if (status != GYRE_OK)
         return status;
     run->progress = step.note[1];
-    *stop = step.stop || step.note[0] != 0.0;
+    hear(run, step.asked);
+    *stop = run->stopped || step.note[0] != 0.0;
     double seconds = run->longest_step = (double)(base_now() - start) * 1e-9;
     double waited = step.zero.exposed_s + step.pipe_wait_s + step.tensor_s + step.join_s;
     *out = (train_step_t){.step = ++run->next,
@@ -133,6 +169,7 @@ static train_state_t state_of(const train_run_t *run)
                            .progress = run->progress,
                            .first_val = run->record.first_val,
                            .final_val = run->record.final_val,
+                           .id = run->record.id,
                            .scaler = scaler ? *scaler : (optim_scaler_t){0}};
 }
 
@@ -148,24 +185,79 @@ gyre_status_t train_save(train_run_t *run, double patience)
     gyre_status_t status = train_save_step(&parts, run->saver, &state, log_file(run), patience, &run->saved);
     if (status == GYRE_OK && run->saved == GYRE_OK)
         run->saved_step = run->next;
+    if (status == GYRE_OK && run->saved != GYRE_IN_PROGRESS)
+        run->begun = run->next;
     return status;
 }
 
-/* Behind an update: validation, record, checkpoint. */
-static gyre_status_t settle(train_run_t *run, train_step_t *step, int stop)
+gyre_status_t train_await(train_run_t *run)
+{
+    const base_time_t until = base_deadline(SAVE_END_S);
+    int64_t done = 0;
+    gyre_status_t status = GYRE_OK;
+    for (double pause = 0.25; status == GYRE_OK && !done; pause = fmin(2.0 * pause, AWAIT_S)) {
+        int ready = !run->saver || optim_saver_ready(run->saver, run->hung ? 0.0 : pause);
+        run->hung = !ready && (run->hung || base_now() >= until);
+        done = ready || run->hung;
+        status = gyre_all_reduce(&done, &done, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), run->comm);
+    }
+    return status;
+}
+
+/* 1: it is time for something that is done every so many steps; 0: never. */
+static int is_due(const train_run_t *run, uint64_t every)
+{
+    return every > 0 && run->next % every == 0;
+}
+
+/* Signals that want a checkpoint now put a validation off, or end it. */
+static gyre_status_t validate(train_run_t *run, double *loss)
+{
+    gyre_status_t status = GYRE_OK;
+    if (!run->stopped && !run->save_asked)
+        status = train_evaluate(run, loss);
+    if (!run->stopped && !run->save_asked)
+        run->record.final_val = *loss;
+    return status;
+}
+
+/* The checkpoint after a step, if one is wanted. */
+static gyre_status_t save_step(train_run_t *run, int stop)
 {
     const train_config_t *options = run->options;
+    const int asked = run->save_asked;
     gyre_status_t status = GYRE_OK;
-    if (stop || (options->eval_every > 0 && run->next % options->eval_every == 0)) {
-        status = train_evaluate(run, &step->val);
-        run->record.final_val = step->val;
+    run->save_asked = 0;
+    if (asked && run->saves)
+        run->saves_seen = *run->saves;
+    if (!options->checkpoint) {
+        if (asked && run->rank == 0)
+            log_warning("SIGUSR1: there is no --checkpoint to save to");
+        return GYRE_OK;
     }
+    if (!stop && !asked && !is_due(run, options->checkpoint_every))
+        return GYRE_OK;
+    if (stop)
+        status = train_await(run); /* none is left out at the end */
+    if (status == GYRE_OK)
+        status = train_save(run, stop ? 0.0 : SAVE_PATIENCE_S);
+    return status == GYRE_OK && run->stopped ? train_await(run) : status;
+}
+
+/* After an update: validation, record, checkpoint. After a signal the checkpoint comes first: who sends one
+ * kills in half a minute. */
+static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
+{
+    gyre_status_t status = GYRE_OK;
+    if (*stop || is_due(run, run->options->eval_every))
+        status = validate(run, &step->val);
+    const int put_off = *stop && run->save_asked; /* the validation at the run's end */
+    *stop |= run->stopped != 0;
     if (status == GYRE_OK && run->rank == 0)
         status = train_record_step(&run->record, step);
-    if (status == GYRE_OK && options->checkpoint &&
-        (stop || (options->checkpoint_every > 0 && run->next % options->checkpoint_every == 0)))
-        status = train_save(run, stop ? SAVE_END_S : SAVE_PATIENCE_S);
-    return status;
+    if (status == GYRE_OK)
+        status = save_step(run, *stop);
+    return status == GYRE_OK && put_off ? validate(run, &step->val) : status;
 }
 
 gyre_status_t train_start(train_run_t *run)
@@ -192,7 +284,7 @@ gyre_status_t train_advance(train_run_t *run, train_step_t *step, int *stop)
     *stop = 0;
     gyre_status_t status = update(run, step, stop);
     *stop |= run->next == run->options->steps;
-    return status == GYRE_OK ? settle(run, step, *stop) : status;
+    return status == GYRE_OK ? settle(run, step, stop) : status;
 }
 
 gyre_status_t train_conclude(train_run_t *run)
@@ -203,18 +295,24 @@ gyre_status_t train_conclude(train_run_t *run)
         status = optim_zero_digest(pipe_train_zero(run->train), &run->record.hash);
     if (status == GYRE_OK) /* the first steps may have taken some */
         status = train_gather_memory(run);
-    return status == GYRE_OK ? train_gather(run) : status;
+    if (status == GYRE_OK)
+        status = train_write_weights(run);
+    if (status == GYRE_OK)
+        status = train_await(run);
+    return status == GYRE_OK && !run->stopped ? train_gather_sample(run) : status;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-/* The others are lost, but what rank 0 holds may be whole: the state behind the last step that is in the
+/* The others are lost, but what rank 0 holds may be whole: the state after the last step that is in the
  * record. It becomes a checkpoint, so that no step is made twice. Weights that differ between ranks
  * (MISMATCH) do not, nor does a run that ends by its own fault. */
 static void save_what_is_left(train_run_t *run, gyre_status_t status)
 {
     uint64_t newest = UINT64_MAX;
-    base_time_t until = base_deadline(SAVE_PATIENCE_S);
+    const base_time_t until = base_deadline(SAVE_PATIENCE_S);
+    if (run->saver && status == GYRE_ERR_PEER_DEAD)
+        optim_saver_lost(run->saver, SAVE_LOST_S);
     if (run->rank != 0 || !run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR ||
         status == GYRE_ERR_MISMATCH)
         return;
@@ -240,22 +338,43 @@ void train_abort(train_run_t *run)
     pipe_train_abort(run->train, reason); /* nobody waits there for what does not come any more */
 }
 
+/* A rank that ends with an error has its launcher end the others. Rank 0 is among them, and may still be
+ * writing the last checkpoint or waiting for shards. So it ends after rank 0, as far as the folder shows.
+ * What was begun just now may not be in there yet. */
+static void wait_for_rank_0(const train_run_t *run)
+{
+    const base_time_t until = base_deadline(SAVE_END_S), begun = base_deadline(BEGUN_S);
+    for (double pause = 0.02; base_now() < until; pause = fmin(2.0 * pause, 1.0)) {
+        int busy = optim_snapshot_busy(run->options->checkpoint, run->id);
+        if (!busy && (optim_snapshot_has(run->options->checkpoint, run->begun) || base_now() >= begun))
+            return;
+        (void)nanosleep(
+            &(struct timespec){.tv_sec = (time_t)pause, .tv_nsec = (long)((pause - floor(pause)) * 1e9)},
+            NULL);
+    }
+}
+
 gyre_status_t train_leave(train_run_t *run, gyre_status_t status)
 {
     if (status != GYRE_OK) {
         train_abort(run);
         save_what_is_left(run, status);
+        if (run->agreed && run->begun > 0)
+            (void)train_await(run);
     }
     pipe_train_leave(run->train);
     gyre_status_t left = run->borrowed ? gyre_comm_destroy(run->comm) : gyre_finalize(run->comm);
     pipe_train_release(run->train);
     run->comm = NULL;
+    int alive = !run->agreed && status != GYRE_ERR_PEER_DEAD; /* rank 0, as far as this one knows */
+    if (status != GYRE_OK && alive && run->rank != 0 && run->begun > 0 && run->options->checkpoint)
+        wait_for_rank_0(run);
     return status != GYRE_OK ? status : left;
 }
 
 void train_free(train_run_t *run)
 {
-    int ended = optim_saver_destroy(run->saver, 1.0); /* a last moment for what is under way */
+    int ended = optim_saver_destroy(run->saver, run->hung ? 0.0 : SAVE_END_S);
     train_timeline_destroy(run->timeline);
     train_record_free(&run->record);
     if (ended && !run->stuck) /* else its thread may still look at the table */

@@ -19,8 +19,15 @@
 
 /* What a checkpoint may hold training up for, should the one before still be under way. */
 #define SAVE_PATIENCE_S 5.0
+/* What rank 0 waits for shards, when some ranks are dead. Less than the above: it then says what became of
+ * the checkpoint. */
+#define SAVE_LOST_S 3.0
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0
+
+/* Parameters of the largest model that a sample of text is drawn from unasked: some seconds of a core, 80 MB
+ * on rank 0. */
+#define SAMPLE_PARAMETERS 20000000u
 
 typedef struct {
     train_config_t *options;
@@ -39,12 +46,14 @@ typedef struct {
     /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
     float *weights;
     gyre_status_t written; /* what became of --save */
+    int sample_left_out;   /* nobody asked for a sample, and the model is not small */
+    gyre_status_t sampled; /* rank 0: NO_MEMORY: not for the sample's weights */
     size_t val_count;      /* validation sequences in use */
     uint64_t next;         /* 0-based number of the step whose batch is fetched */
     optim_ramp_t ramp;     /* how its size follows from that */
     optim_ramp_at_t ramp_at;
     uint64_t before_next; /* sequences of the steps before it */
-    double progress;      /* part of the time limit that is gone, as rank 0 told it last */
+    double progress;      /* part of the time limit that is gone, as rank 0 sent it last */
     base_time_t start;    /* of this process's part of training */
     double before;        /* seconds of training of the processes before it */
     int made_checkpoints; /* rank 0: their folder was not there before */
@@ -53,12 +62,20 @@ typedef struct {
     const char *folder;   /* of checkpoints, instead of the settings'; NULL: theirs */
     optim_saver_t *saver; /* with --checkpoint, where this rank has something to write */
     uint64_t saved_step;  /* of the last checkpoint that was begun; 0: none */
+    uint64_t begun;       /* the same of this process, and of all ranks alike */
     gyre_status_t saved;  /* the last checkpoint */
-    const volatile sig_atomic_t *interrupted; /* not 0: the present step is the last; NULL: never */
-    double longest_step; /* seconds of the last one: what the clock must leave for the next */
-    uint64_t unsound;    /* steps in a row whose loss was not finite */
-    int stuck;           /* the file system keeps the thread of a saver: the table stays */
-    int agreed;          /* an error is that of every rank: nobody waits for one that fails alone */
+    /* Of signals, which a handler changes; NULL: nobody catches them. The last SIGINT or SIGTERM that came,
+     * or 0; how many SIGUSR1 came. */
+    const volatile sig_atomic_t *signal, *saves;
+    sig_atomic_t saves_seen;    /* of *saves */
+    int stopped;                /* the signal that ends the run, on all ranks; 0: none */
+    int save_asked;             /* some rank had a SIGUSR1, and all know */
+    char id[OPTIM_SNAPSHOT_ID]; /* under which rank 0 writes checkpoints; "": none was begun */
+    double longest_step;        /* seconds of the last one: what the clock must leave for the next */
+    uint64_t unsound;           /* steps in a row whose loss was not finite */
+    int hung;   /* a checkpoint was not written within SAVE_END_S: nobody waits for it again */
+    int stuck;  /* the file system keeps the thread of a saver: the table stays */
+    int agreed; /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;
     train_timeline_t *timeline; /* NULL: nobody asks for one */
 } train_run_t;
@@ -69,27 +86,35 @@ gyre_status_t train_join(train_run_t *run, gyre_comm_t *comm);
 /* Opens the data, builds the model in its layout, resumes from a checkpoint if the settings say so.
  * Collective. */
 gyre_status_t train_set_up(train_run_t *run);
-/* The log's first lines, and the validation loss before training. Collective. */
+/* The log's first lines, and the validation loss before training. run->stopped: a signal came meanwhile, and
+ * no step is to be made. Collective. */
 gyre_status_t train_start(train_run_t *run);
 /* One update, and what the settings want after it: validation, a line of the log, a checkpoint. *stop: it was
- * the last. Collective. */
+ * the last. If a signal made it the last (run->stopped) there is no validation, and the checkpoint is on disk
+ * when this returns. Collective. */
 gyre_status_t train_advance(train_run_t *run, train_step_t *step, int *stop);
 /* A checkpoint of the state after the last step, to which the previous one may hold it up for `patience`
  * seconds; run->saved says what became of it. Collective. */
 gyre_status_t train_save(train_run_t *run, double patience);
+/* Waits until no rank writes a checkpoint any more, at most SAVE_END_S. The ranks hear of one another once a
+ * second, so none runs into GYRE_TIMEOUT. Collective. */
+gyre_status_t train_await(train_run_t *run);
 /* For train_by_all: the newest good checkpoint, if there is one, becomes the run's state; what writes
  * checkpoints. */
 gyre_status_t train_resume_run(train_run_t *run);
 gyre_status_t train_open_saver(train_run_t *run);
 /* Mean loss over the validation sequences in use. Collective. */
 gyre_status_t train_evaluate(train_run_t *run, double *loss);
-/* Compares the ranks' weights, takes their hash, brings to rank 0 what its outputs need. Collective. */
+/* Compares the ranks' weights, takes their hash, writes --save, waits for the last checkpoint, and at last
+ * brings to rank 0 what a sample of text needs (not after a signal). Collective. */
 gyre_status_t train_conclude(train_run_t *run);
 /* Ends what other ranks wait for, unless all of them have the error. */
 void train_abort(train_run_t *run);
 /* Leaves the job; other ranks do not wait for one that failed alone. Returns `status`, or what leaving
- * returned. */
+ * returned. After an error all ranks that can wait until the checkpoint under way is written: a launcher may
+ * end them all when the first one ends. */
 gyre_status_t train_leave(train_run_t *run, gyre_status_t status);
+/* Waits for the checkpoint under way, too. */
 void train_free(train_run_t *run);
 
 /* `mine` of all ranks become one: the status of the lowest rank that failed. Only rank 0 logs; an error of
@@ -110,7 +135,7 @@ void train_ramp_tell(const optim_ramp_t *ramp, const optim_batch_t *batch, size_
  * changes nothing but run->agreed. */
 gyre_status_t train_compare_ranks(train_run_t *run);
 
-/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; behind
+/* objective.c: what --objective, the recipe and the model say is learned, and what that needs; after
  * model_data_prepare. INVALID, NO_MEMORY. */
 gyre_status_t train_objective_choose(train_run_t *run);
 /* Sequences of a step and of the validation set, as pipe_fetch_fn; user is the run. */
@@ -128,11 +153,14 @@ int train_is_folder(const char *path);
 /* outputs_open.c: rank 0 opens the log, and looks whether the other outputs can be written. A run that is
  * refused after it leaves none of them. IO, INVALID. */
 gyre_status_t train_open_outputs(train_run_t *run);
-/* outputs.c: the weights, row by row, to rank 0's --save, and all of them there if a sample needs them.
- * Collective. */
-gyre_status_t train_gather(train_run_t *run);
-/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: IO on rank 0 only;
- * the ranks are well. Collective. */
+/* outputs.c: the weights, row by row, to rank 0's --save. Collective. */
+gyre_status_t train_write_weights(train_run_t *run);
+/* Leaves out a sample that nobody asked for and that could cost minutes, or rank 0's memory. */
+void train_choose_sample(train_run_t *run);
+/* All of them to rank 0's memory, if a sample of text is wanted and there is room. Collective. */
+gyre_status_t train_gather_sample(train_run_t *run);
+/* The weights to rank 0's `path`: a file, or a folder where it ends in a slash. *written: an error of rank 0
+ * only; the ranks are well. Collective. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written);
 /* 1: --save names a folder, for the model in Hugging Face's form. */
 int train_saves_folder(const train_config_t *options);

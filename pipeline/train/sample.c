@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "model/network/stage/plain_store.h"
+#include "model/network/decode.h"
 #include "model/random.h"
 #include "pipeline/train/sample.h"
 
@@ -45,52 +45,62 @@ static size_t draw(const float *logits, size_t vocab, const model_sample_t *how,
         if (left < 0.0)
             return i;
     }
-    return best; /* rounding left a sliver behind the last token */
+    return best; /* rounding left a sliver after the last token */
 }
 
-/* The window of a model that fills blanks: the text up to *begin, as much as there is room for, [gMASK],
- * [sop] and what has been said since; when that is half of the window it becomes text to go on from.
- * Returns how many tokens are in it. */
-static size_t lay_out_blank(const model_infill_ids_t *ids, size_t seq, const model_token_t *tokens,
-                            size_t length, size_t *begin, model_token_t *window, size_t *prefix)
+/* What a model reads next, and the logits that it then has. */
+typedef struct {
+    model_decoder_t *decoder;
+    size_t seq, vocab;
+    size_t unread; /* tokens at the end of the text that it has not read */
+    size_t begin;  /* with infill: where what is said for the present blank begins */
+    int started;
+    model_token_t *window; /* [seq] */
+    float *logits;         /* [vocab] */
+} reader_t;
+
+/* The text so far. When the model has no place for more it forgets the older half of it: to let the window
+ * slide would cost all of its positions for each token, since they all move. */
+static gyre_status_t read_text(reader_t *r, const model_token_t *tokens, size_t length)
 {
-    if (length - *begin > seq / 2)
-        *begin = length;
-    size_t said = length - *begin, kept = seq - 2 - said;
-    kept = *begin < kept ? *begin : kept;
-    memcpy(window, tokens + *begin - kept, kept * sizeof *window);
-    window[kept] = ids->gmask;
-    window[kept + 1] = ids->sop;
-    memcpy(window + kept + 2, tokens + *begin, said * sizeof *window);
-    *prefix = kept + 1;
-    return kept + 2 + said;
+    size_t keep = r->started ? (r->seq + 1) / 2 : r->seq;
+    r->unread = r->started ? r->unread : length;
+    if (model_decoder_length(r->decoder) + r->unread > r->seq) {
+        model_decoder_reset(r->decoder);
+        r->unread = length < keep ? length : keep;
+    }
+    return model_decoder_read(r->decoder, tokens + length - r->unread, r->unread, 0, r->logits);
 }
 
-/* The same of others: the last tokens. */
-static size_t lay_out_text(size_t seq, const model_token_t *tokens, size_t length, model_token_t *window)
+/* The same of a model that fills blanks: the text up to r->begin, as much as leaves half of the window free,
+ * and [gMASK] are the prefix; then come [sop] and what has been said since. When that is half of the window
+ * it becomes text to go on from. */
+static gyre_status_t read_blank(reader_t *r, const model_infill_ids_t *ids, const model_token_t *tokens,
+                                size_t length)
 {
-    size_t n = length < seq ? length : seq;
-    memcpy(window, tokens + length - n, n * sizeof *window);
-    return n;
+    const size_t half = r->seq / 2, room = r->seq - 2 - half;
+    if (r->started && length - r->begin < half)
+        return model_decoder_read(r->decoder, tokens + length - 1, 1, 0, r->logits);
+    size_t kept = length < room ? length : room;
+    r->begin = length;
+    memcpy(r->window, tokens + length - kept, kept * sizeof *r->window);
+    r->window[kept] = ids->gmask;
+    model_decoder_reset(r->decoder);
+    gyre_status_t status = model_decoder_read(r->decoder, r->window, kept + 1, 1, r->logits);
+    return status == GYRE_OK ? model_decoder_read(r->decoder, &ids->sop, 1, 0, r->logits) : status;
 }
 
-/* All tokens of `count` more, each from the logits of the position before it. The stage's layers work on
- * config.seq positions always; those behind the last token cannot be seen from it. scratch: [2, vocab]. */
-static gyre_status_t grow(model_stage_t_f32 *stage, const model_config_t *config, const model_sample_t *how,
-                          model_token_t *tokens, size_t *length, size_t count, model_token_t *window,
-                          float *scratch)
+/* All tokens of `count` more, each from the logits of the position before it. scratch: [vocab]. */
+static gyre_status_t grow(reader_t *r, const model_sample_t *how, model_token_t *tokens, size_t *length,
+                          size_t count, float *scratch)
 {
-    float *logits = scratch + config->vocab; /* [vocab] */
     gyre_status_t status = GYRE_OK;
-    size_t begin = *length;
     for (size_t i = 0; status == GYRE_OK && i < count; i++) {
-        model_sequence_t sequence = {.tokens = window};
-        size_t n = how->infill ? lay_out_blank(how->infill, config->seq, tokens, *length, &begin, window,
-                                               &sequence.prefix)
-                               : lay_out_text(config->seq, tokens, *length, window);
-        status = model_stage_logits_f32(stage, &sequence, NULL, n - 1, 1, logits);
+        status = how->infill ? read_blank(r, how->infill, tokens, *length) : read_text(r, tokens, *length);
         if (status == GYRE_OK)
-            tokens[(*length)++] = (model_token_t)draw(logits, config->vocab, how, i, scratch);
+            tokens[(*length)++] = (model_token_t)draw(r->logits, r->vocab, how, i, scratch);
+        r->started = 1;
+        r->unread = 1;
     }
     return status;
 }
@@ -104,21 +114,21 @@ gyre_status_t model_sample(const model_params_t *whole, const float *weights, co
             GYRE_ERR_INVALID,
             "sampling needs a prompt of 1 token or more, not %zu, and a temperature of 0 or more, not %g",
             *length, how->temperature);
-    model_plain_store_t_f32 plain = {.params = whole, .weights = weights};
-    const model_store_t_f32 store = model_plain_store_f32(&plain);
-    const model_tp_t alone = {.size = 1};
-    const model_stage_config_t all = {.layers = config->layers, .embed = 1, .head = 1, .slots = 1};
-    model_stage_t_f32 *stage = NULL;
+    if (how->infill && config->seq < 4)
+        return gyre_fail(GYRE_ERR_INVALID, "filling a blank needs 4 positions or more, not %zu", config->seq);
     float *scratch = calloc(config->vocab, 2 * sizeof *scratch);
-    model_token_t *window = calloc(config->seq, sizeof *window);
+    reader_t reader = {.seq = config->seq,
+                       .vocab = config->vocab,
+                       .window = calloc(config->seq, sizeof *reader.window),
+                       .logits = scratch + (scratch ? config->vocab : 0)};
     gyre_status_t status =
-        scratch && window
-            ? model_stage_create_f32(whole, &alone, &all, &store, MODEL_ISA_BEST, &stage)
+        scratch && reader.window
+            ? model_decoder_create(whole, weights, &reader.decoder)
             : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the logits of %zu tokens", config->vocab);
     if (status == GYRE_OK)
-        status = grow(stage, config, how, tokens, length, count, window, scratch);
-    model_stage_destroy_f32(stage);
+        status = grow(&reader, how, tokens, length, count, scratch);
+    model_decoder_destroy(reader.decoder);
     free(scratch);
-    free(window);
+    free(reader.window);
     return status;
 }

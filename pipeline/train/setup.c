@@ -221,7 +221,7 @@ static gyre_status_t check_activations(const train_config_t *o)
     return GYRE_OK;
 }
 
-/* What is asked for and has no effect in this layout is told. */
+/* Logs what is asked for and has no effect in this layout. */
 static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
 {
     const struct {
@@ -345,6 +345,8 @@ static gyre_status_t prepare(train_run_t *run)
         status = check_input(run);
     if (status == GYRE_OK && run->rank == 0)
         status = train_text_open(options, run->data, &run->tokenizer);
+    if (status == GYRE_OK && run->rank == 0)
+        status = train_text_check(options, run->data, run->shape.vocab, run->tokenizer);
     return status == GYRE_OK && run->rank == 0 ? train_open_outputs(run) : status;
 }
 
@@ -430,13 +432,14 @@ gyre_status_t train_resume_run(train_run_t *run)
     run->progress = state.progress;
     run->record.first_val = state.first_val;
     run->record.final_val = state.final_val;
+    run->record.id = state.id;
     return GYRE_OK;
 }
 
 gyre_status_t train_open_saver(train_run_t *run)
 {
     const train_parts_t parts = train_parts_of(run);
-    return train_save_open(&parts, run->next, &run->saver);
+    return train_save_open(&parts, run->next, run->id, &run->saver);
 }
 
 /* Rank 0 writes --save. */
@@ -460,14 +463,22 @@ static gyre_status_t make_train(train_run_t *run)
         status = train_by_all(run, make_parts);
     if (status == GYRE_OK)
         status = pipe_train_join(run->train);
-    if (status == GYRE_OK)
-        status = optim_zero_init(pipe_train_zero(run->train), run->options->seed);
-    if (status != GYRE_OK || !run->options->load)
-        return status;
-    status = train_by_all(run, load);
-    if (status == GYRE_OK)
-        status = train_by_all(run, open_origin);
-    return status == GYRE_OK ? optim_zero_loaded(pipe_train_zero(run->train), 0, NULL) : status;
+    return status == GYRE_OK && run->options->load ? train_by_all(run, open_origin) : status;
+}
+
+/* Weights of a run that begins: those of --load, or random ones. */
+static gyre_status_t begin_weights(train_run_t *run)
+{
+    optim_zero_t *zero = pipe_train_zero(run->train);
+    base_time_t start = base_now();
+    gyre_status_t status =
+        run->options->load ? train_by_all(run, load) : optim_zero_init(zero, run->options->seed);
+    if (status == GYRE_OK && run->options->load)
+        status = optim_zero_loaded(zero, 0, NULL);
+    if (status == GYRE_OK && run->rank == 0)
+        log_info("%s weights: %.3f s", run->options->load ? "loaded" : "random",
+                 (double)(base_now() - start) * 1e-9);
+    return status;
 }
 
 gyre_status_t train_gather_memory(train_run_t *run)
@@ -498,7 +509,7 @@ gyre_status_t train_gather_memory(train_run_t *run)
     return GYRE_OK;
 }
 
-/* What the record and its drawings need to know beside the steps. */
+/* What the record and its drawings need in addition to the steps. */
 static gyre_status_t set_up_record(train_run_t *run)
 {
     const train_config_t *options = run->options;
@@ -516,7 +527,7 @@ static gyre_status_t set_up_record(train_run_t *run)
     record->layout = *pipe_train_layout(run->train);
     record->peak_flops = options->peak_flops;
     if (options->device && base_device_name(run->device, record->device, sizeof record->device) != GYRE_OK)
-        snprintf(record->device, sizeof record->device, "unknown"); /* which base has told */
+        snprintf(record->device, sizeof record->device, "unknown"); /* base has logged why */
     gyre_status_t status = train_gather_memory(run);
     if (status == GYRE_OK && !(options->peak_flops > 0.0))
         status = options->device
@@ -531,14 +542,18 @@ gyre_status_t train_set_up(train_run_t *run)
     const train_config_t *options = run->options;
     run->record.first_val = run->record.final_val = NAN;
     gyre_status_t status = train_by_all(run, prepare);
-    if (status == GYRE_OK) /* nothing that follows may depend on what ranks were told for themselves */
+    if (status == GYRE_OK) /* nothing that follows may depend on the options of one rank alone */
         status = train_compare_ranks(run);
     if (status == GYRE_OK && options->checkpoint)
         status = decide(run);
     if (status == GYRE_OK)
         status = make_train(run);
+    if (status == GYRE_OK)
+        train_choose_sample(run);
     if (status == GYRE_OK && run->resuming)
         status = train_by_all(run, train_resume_run);
+    if (status == GYRE_OK && !run->resumed) /* a checkpoint has all of them */
+        status = begin_weights(run);
     if (status == GYRE_OK && options->checkpoint)
         status = train_by_all(run, train_open_saver);
     if (status == GYRE_OK) /* the ranks' files may differ */

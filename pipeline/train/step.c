@@ -26,7 +26,7 @@ static void add_spans(const pipe_train_t *train, model_spans_t *spans)
     }
 }
 
-/* Whoever computes or communicates in a step notes it. */
+/* Gives `spans` to all that computes or communicates in a step. */
 static void watch(pipe_train_t *train, model_spans_t *spans)
 {
     for (size_t c = 0; c < train->layout.chunks; c++)
@@ -66,6 +66,21 @@ static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor)
     return status == GYRE_OK ? pipe_links_error(train->links) : status;
 }
 
+/* What ranks ask for, as words [PIPE_ASKS] whose sums over ranks tell what any of them does. */
+static void put_asked(double *word, unsigned asked)
+{
+    for (unsigned i = 0; i < PIPE_ASKS; i++)
+        word[i] = asked >> i & 1;
+}
+
+static unsigned get_asked(const double *word)
+{
+    unsigned asked = 0;
+    for (unsigned i = 0; i < PIPE_ASKS; i++)
+        asked |= (unsigned)(word[i] > 0.0) << i;
+    return asked;
+}
+
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out)
 {
@@ -92,14 +107,14 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     if (gyre_comm_rank(train->world) == 0)
         memcpy(train->loss + batch, out->note, sizeof out->note);
     train->loss[batch + WORD_UNREAD] = train->unread != GYRE_OK;
-    train->loss[batch + WORD_STOP] = out->stop != 0;
+    put_asked(train->loss + batch + WORD_ASKED, out->asked);
     if (status == GYRE_OK) /* one rank has each loss, and the others zero: sums are exact */
         status =
             gyre_all_reduce(train->loss, train->loss, words, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
     base_time_t joined = base_now();
     model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, joined, -1, -1);
     out->join_s = (double)(joined - reducing) * 1e-9;
-    out->stop = train->loss[batch + WORD_STOP] > 0.0;
+    out->asked = get_asked(train->loss + batch + WORD_ASKED);
     if (status == GYRE_OK)
         status = train_unread(train, train->loss[batch + WORD_UNREAD]);
     if (status == GYRE_OK)
@@ -147,11 +162,32 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
     return status;
 }
 
-gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
-                                  double *loss)
+/* Sequences of a column between two looks at what ranks ask for. A GPU makes EVALUATED in less time. */
+static size_t evaluated_at_once(const pipe_train_t *train)
 {
-    size_t at_once = train->layout.dp * EVALUATED;
+    const pipe_layout_t *l = &train->layout;
+    double flops = 2.0 * (double)train->whole->total * (double)train->whole->config.seq;
+    double sequences = EVALUATED_FLOPS * (double)(l->tp * l->pp) / flops;
+    return train->gpu || sequences >= EVALUATED ? EVALUATED : sequences > 1.0 ? (size_t)sequences : 1;
+}
+
+/* What any rank asks for. Collective. */
+static gyre_status_t compare_asks(pipe_train_t *train, pipe_asks_fn asks, void *user, unsigned *asked)
+{
+    double word[PIPE_ASKS];
+    put_asked(word, asks ? asks(user) : 0);
+    gyre_status_t status =
+        gyre_all_reduce(word, word, PIPE_ASKS, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+    *asked = status == GYRE_OK ? get_asked(word) : 0;
+    return status;
+}
+
+gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
+                                  pipe_asks_fn asks, unsigned *asked, double *loss)
+{
+    size_t at_once = train->layout.dp * evaluated_at_once(train);
     *loss = NAN;
+    *asked = 0;
     if (count == 0)
         return GYRE_OK;
     if (!train->evaluator) {
@@ -167,14 +203,18 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
     train->unread = GYRE_OK;
     train->missed = 0;
     gyre_status_t status = GYRE_OK;
-    for (size_t at = 0; status == GYRE_OK && at < count; at += at_once)
-        status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each);
+    for (size_t at = 0; status == GYRE_OK && *asked == 0 && at < count; at += at_once) {
+        if (at > 0)
+            status = compare_asks(train, asks, user, asked);
+        if (status == GYRE_OK && *asked == 0)
+            status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each);
+    }
     each[count] = train->unread != GYRE_OK;
     if (status == GYRE_OK)
         status = gyre_all_reduce(each, each, count + 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
     if (status == GYRE_OK)
         status = train_unread(train, each[count]);
-    if (status == GYRE_OK)
+    if (status == GYRE_OK && *asked == 0)
         *loss = optim_tree_sum(each, count, 1) / (double)count;
     if (gyre_comm_error(train->world) != GYRE_OK && !train->lost)
         train->lost = each; /* which world may still send from */

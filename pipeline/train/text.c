@@ -2,13 +2,22 @@
 /* pipeline/train/text.c: between text and the ids of a run: its tokenizer, the prompt, and what a sample
  * says. */
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "pipeline/report/record.h"
 #include "pipeline/train/text.h"
+
+int train_text_prompted(const train_config_t *options)
+{
+    return train_config_given(options, "prompt") && strcmp(options->prompt, "\n") != 0;
+}
 
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
                               model_tokenizer_t **out)
@@ -21,8 +30,13 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
             "text is trained on as bytes: for the tokens of %s write a token file first, gyre-tokenize "
             "--tokenizer %s --out FILE.gyt %s",
             spec, spec, options->data);
-    if (!spec && strcmp(data->tokenizer, "bytes") == 0)
+    /* weights that are loaded may have learned other ids than bytes: as text those would be garbage */
+    if (!spec && strcmp(data->tokenizer, "bytes") == 0 && (!options->load || options->vocab == 256))
         spec = "bytes";
+    if (!spec && train_text_prompted(options))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--prompt: which tokenizer the ids of the model are from is not known: name it with "
+                         "--tokenizer, and with --data tokens that gyre-tokenize has made with it");
     if (!spec)
         return GYRE_OK;
     gyre_status_t status = model_tokenizer_open(spec, out);
@@ -37,6 +51,80 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
     *out = NULL;
     return status;
 }
+
+/* ---- the tokenizer of a model -------------------------------------------------------------------------- */
+
+#define BYTES_MOST 512 /* a model of bytes may have a few more ids than 256 */
+
+/* A file of the model's tokenizer into path [PATH_MAX]; 0: its folder has none. */
+static int find_tokenizer(const char *folder, char *path)
+{
+    static const char *const names[] = {"tokenizer.json", "merges.txt", "tokenizer.model"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (snprintf(path, PATH_MAX, "%s/%s", folder, names[i]) < PATH_MAX && access(path, F_OK) == 0)
+            return 1;
+    return 0;
+}
+
+/* 1: every id stands for the same bytes. Two tokenizers may cut text in different ways and still have the
+ * same ids, such as tokenizer.json and a .tiktoken file. */
+static int same_ids(const model_tokenizer_t *a, const model_tokenizer_t *b)
+{
+    size_t n = base_max_size(model_tokenizer_vocab(a), model_tokenizer_vocab(b)), x = 0, y = 0;
+    for (size_t id = 0; id < n; id++) {
+        const unsigned char *p = model_tokenizer_bytes(a, (model_token_t)id, &x),
+                            *q = model_tokenizer_bytes(b, (model_token_t)id, &y);
+        if (p && q && (x != y || memcmp(p, q, x) != 0))
+            return 0;
+    }
+    return 1;
+}
+
+static gyre_status_t check_text(const train_config_t *options, const char *path, size_t vocab)
+{
+    if (options->tokenizer || (!path && vocab <= BYTES_MOST)) /* it is "bytes" (train_text_open) */
+        return GYRE_OK;
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s is text, which is trained on as bytes, but the %zu ids of the model in %s are not bytes: "
+        "write a token file first, gyre-tokenize --tokenizer %s --out FILE.gyt %s, and give it with "
+        "--data; --tokenizer bytes trains on bytes all the same",
+        options->data, vocab, options->load, path ? path : "TOKENIZER", options->data);
+}
+
+gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
+                               const model_tokenizer_t *own)
+{
+    char path[PATH_MAX], why[512];
+    model_tokenizer_t *model = NULL;
+    if (!options->load)
+        return GYRE_OK;
+    int there = find_tokenizer(options->load, path);
+    if (data->is_text)
+        return check_text(options, there ? path : NULL, vocab);
+    if (!there || !data->tokenizer_hash)
+        return GYRE_OK;
+    int muted = base_log_mute(1); /* of a kind that Gyre does not have, perhaps */
+    gyre_status_t status = model_tokenizer_open(path, &model);
+    base_log_mute(muted);
+    if (status != GYRE_OK) {
+        snprintf(why, sizeof why, "%s", gyre_last_error());
+        log_warning("the data cannot be compared with the tokenizer of %s: %s", options->load, why);
+        return GYRE_OK;
+    }
+    if (data->tokenizer_hash != model_tokenizer_hash(model) && !(own && same_ids(own, model)))
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "the data was written with tokenizer '%s' (%016" PRIx64
+                           "), but the model's is %s (%016" PRIx64
+                           "): write the data again with gyre-tokenize --tokenizer %s; if only the kind of "
+                           "file differs, and "
+                           "the ids are the same, give the data's with --tokenizer",
+                           data->tokenizer, data->tokenizer_hash, path, model_tokenizer_hash(model), path);
+    model_tokenizer_destroy(model);
+    return status;
+}
+
+/* ---- prompt and sample --------------------------------------------------------------------------------- */
 
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,
                                 size_t more, model_token_t **tokens, size_t *count)

@@ -9,10 +9,18 @@
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/config/config.h"
 
-/* The run's tokenizer: --tokenizer, or bytes where the data is. *out NULL: it is not known. INVALID: the data
- * says that it was written with another. */
+/* 1: somebody has said what a sample of text goes on from (a log's config says the default, too). */
+int train_text_prompted(const train_config_t *options);
+/* The run's tokenizer: --tokenizer, or bytes where the data and what --load has learned are. *out NULL: it is
+ * not known. INVALID: the data says that it was written with another; there is a prompt, and it is not
+ * known. */
 gyre_status_t train_text_open(const train_config_t *options, const model_data_t *data,
                               model_tokenizer_t **out);
+/* Whether the data may be of the tokenizer of --load's model, which has `vocab` ids; own: the run's
+ * tokenizer, which may be NULL. INVALID: it is not, or is text and the model's ids are not bytes. A tokenizer
+ * that Gyre cannot read is logged and not compared. */
+gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
+                               const model_tokenizer_t *own);
 /* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's
  * vocabulary. */
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,

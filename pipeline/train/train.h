@@ -4,7 +4,7 @@
  *
  * It makes the groups, gives each rank its slice of the model, and joins what the rooms offer: stages
  * (model/network/stage/stage.h) are what the executor's callbacks run (pipeline/run/executor.h),
- * optim/store/zero.h is the store that they work on and the update behind them. Loss, gradient norm and
+ * optim/store/zero.h is the store that they work on and the update after them. Loss, gradient norm and
  * weights are the same bits in every layout (docs/layouts.md). */
 #ifndef PIPELINE_TRAIN_TRAIN_H
 #define PIPELINE_TRAIN_TRAIN_H
@@ -38,14 +38,14 @@ pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch);
 
 /* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before;
  * positions are asked for by a model with prefixes and rotary positions. Called on the ranks that hold the
- * first or the last stage, with prefixes on all. An error, which has been told, ends the step on all ranks
+ * first or the last stage, with prefixes on all. An error, which is logged, ends the step on all ranks
  * before it changes anything. */
 typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t *out);
 
-/* Collective over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),
- * NO_MEMORY, errors of the communicator. Weights are not initialised: optim_zero_init or a checkpoint. */
-gyre_status_t pipe_train_create(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
-/* The same in three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before
+/* Makes it over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),
+ * NO_MEMORY, errors of the communicator. Weights are not initialised: optim_zero_init or a checkpoint.
+ *
+ * In three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before
  * any waits for it: the groups, which is collective; all that is local; the rest, which is collective.
  * Between them pipe_train_destroy is all that may be called; strings in `config` must last until the
  * second is done. */
@@ -70,10 +70,11 @@ void pipe_train_release(pipe_train_t *train);
 void pipe_train_destroy(pipe_train_t *train);
 
 #define PIPE_NOTES 2
+#define PIPE_ASKS  3 /* bits that any rank may set for all to see; what they mean is the caller's */
 typedef struct {
     double loss;             /* mean over the global batch, nats per token */
     model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
-    int stop;                /* in: this rank wants it to be the last; out: some rank does */
+    unsigned asked;          /* in: what this rank asks for, PIPE_ASKS bits; out: what any rank does */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
     /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is
      * differentiated, to 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
@@ -95,13 +96,16 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch);
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out);
 
-/* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over
- * world. */
+/* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over world.
+ * asks: what this rank asks for at present (PIPE_ASKS bits); NULL: nothing. The ranks compare that now and
+ * then, a second or so of a processor core apart. If any asks for something, they all stop: *asked has the
+ * bits of all ranks, and *loss is NaN. */
+typedef unsigned (*pipe_asks_fn)(void *user);
 gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
-                                  double *loss);
+                                  pipe_asks_fn asks, unsigned *asked, double *loss);
 
-/* 1: the last step or evaluation failed because a rank could not read a sequence. Each such rank has told its
- * first one, and all ranks have the error. */
+/* 1: the last step or evaluation failed because a rank could not read a sequence. Each such rank has logged
+ * its first one, and all ranks have the error. */
 int pipe_train_unread(const pipe_train_t *train);
 
 /* What it is made of; all borrowed. The whole table; weights and state; the layout. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/worker.h: what computes a chunk of the pipeline: a stage on the CPU
- * (model/network/stage/stage.h) or on a GPU (model/gpu/stage/stage.h), behind one set of calls. On a GPU
+ * (model/network/stage/stage.h) or on a GPU (model/gpu/stage/stage.h), with one set of calls. On a GPU
  * tensors between stages lie in its memory and calls enqueue; losses come with pipe_gpu_finish. */
 #ifndef PIPELINE_TRAIN_WORKER_H
 #define PIPELINE_TRAIN_WORKER_H
@@ -17,11 +17,11 @@ typedef struct pipe_gpu pipe_gpu_t;
  * outstanding at a time without waiting. UNSUPPORTED (no CUDA, no driver), NO_MEMORY, errors of the
  * device. */
 gyre_status_t pipe_gpu_create(int index, size_t losses, pipe_gpu_t **out);
-/* Behind its workers and the optimiser. NULL is allowed. */
+/* After its workers and the optimiser. NULL is allowed. */
 void pipe_gpu_destroy(pipe_gpu_t *gpu);
 /* The cudaStream_t. */
 void *pipe_gpu_stream(const pipe_gpu_t *gpu);
-/* Zeros, behind the work so far; gpu NULL: host memory, now. */
+/* Zeros, after the work so far; gpu NULL: host memory, now. */
 gyre_status_t pipe_gpu_zero(pipe_gpu_t *gpu, void *memory, size_t bytes);
 /* Waits for all work, and delivers the losses and what routers did. NULL: nothing. */
 gyre_status_t pipe_gpu_finish(pipe_gpu_t *gpu);
@@ -30,7 +30,7 @@ gyre_status_t pipe_gpu_peak(base_device_t device, model_precision_t precision, d
 
 typedef struct pipe_worker pipe_worker_t;
 
-/* Told of what the router of a layer did with a sequence that is trained on. */
+/* Gets what the router of a layer did with a sequence that is trained on. */
 typedef void (*pipe_routed_fn)(void *user, const model_routed_t *routed);
 
 /* Arguments as of model_stage_create; gpu NULL: on the CPU, with its store and isa. */
@@ -42,8 +42,8 @@ typedef struct {
     const model_cuda_store_t *cuda_store; /* on a GPU */
     model_isa_t isa;
     pipe_gpu_t *gpu;
-    /* of a model with experts: told of each layer and sequence in forward, on a GPU in pipe_gpu_finish; NULL:
-     * nobody asks. Workers of one GPU have the same */
+    /* of a model with experts: called for each layer and sequence in forward, on a GPU in pipe_gpu_finish;
+     * NULL: nobody asks. Workers of one GPU have the same */
     pipe_routed_fn routed;
     void *user;
 } pipe_worker_config_t;

@@ -39,7 +39,7 @@ static void *ask(void *arg)
     gyre_status_t st;
     while ((st = gyre_comm_error(comm)) == GYRE_OK && base_now() < until)
         usleep(1000);
-    MP_CHECK(st == GYRE_ERR_ABORTED, "it is told %s", gyre_status_string(st));
+    MP_CHECK(st == GYRE_ERR_ABORTED, "the status is %s", gyre_status_string(st));
     MP_CHECK(strstr(gyre_last_error(), "enough of it") && strstr(gyre_last_error(), "rank 0"),
              "the text is \"%s\"", gyre_last_error());
     return NULL;

@@ -49,7 +49,7 @@ static void nothing_hidden(gyre_buckets_t *buckets, const char *what)
         double share = hidden(buckets, 0.0, &total, &computed) / total;
         least = share < least ? share : least;
     }
-    MP_CHECK(least < 0.02, "rank %d: %s: %.1f %% of the time hides behind nothing", rank, what,
+    MP_CHECK(least < 0.02, "rank %d: %s: %.1f %% of the time overlaps with nothing", rank, what,
              least * 100.0);
 }
 

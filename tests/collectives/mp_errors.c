@@ -52,7 +52,7 @@ static void bad_arguments(void)
     refused(gyre_all_reduce(NULL, b, 4, GYRE_FLOAT32, sum, world), GYRE_ERR_INVALID, "send is NULL");
     gyre_request_t *r;
     MP_OK(gyre_iall_reduce(a, b, 4, GYRE_FLOAT32, sum, world, &r));
-    MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "the group's end tells the error again");
+    MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "the group's end returns the error again");
     refused(gyre_wait(&r), GYRE_ERR_INVALID, "all_reduce (count 4, float, sum) was not started");
     /* the refused group left no gap in the numbering: ranks that made no mistake still agree with this one */
     if (rank == 0) {

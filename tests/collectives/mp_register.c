@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "comm/memory/memory.h"
+
 enum { COUNT = 70001, GUARD = 64 };
 
 static int n, rank;
@@ -22,7 +24,7 @@ static float *guarded(void)
 static void check_guards(const float *buf, const char *what)
 {
     for (int i = 0; i < GUARD; i++)
-        MP_CHECK(buf[-GUARD + i] == -7.0f && buf[COUNT + i] == -7.0f, "%s wrote beside its buffer", what);
+        MP_CHECK(buf[-GUARD + i] == -7.0f && buf[COUNT + i] == -7.0f, "%s wrote outside its buffer", what);
 }
 
 static float input(int r, size_t i, int round)
@@ -82,6 +84,13 @@ int main(void)
     one_round(comm, send, recv, 20, "registered at rank 0 only");
     if (rank == 0)
         MP_OK(gyre_mem_deregister(send));
+    if (rank == 0)
+        MP_OK(comm_mem_attach(NULL)); /* others cannot map its windows and reach them through the kernel */
+    MP_OK(gyre_mem_register(send, COUNT * sizeof *send));
+    MP_OK(gyre_mem_register(recv, COUNT * sizeof *recv));
+    one_round(comm, send, recv, 21, "registered and not mapped");
+    MP_OK(gyre_mem_deregister(send));
+    MP_OK(gyre_mem_deregister(recv));
     free(send - GUARD);
     free(recv - GUARD);
     MP_OK(gyre_finalize(comm));

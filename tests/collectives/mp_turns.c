@@ -64,6 +64,7 @@ static void use_network(gyre_comm_t *comm, const comm_transport_ops_t *ops, fake
     coll_drive(comm);
     comm->group->network = ops;
     comm->group->network_state = fake;
+    comm->group->no_yields = 1 << 30; /* more ranks than cores, perhaps: it sleeps at once all the same */
     coll_stop_driving(comm);
 }
 
@@ -72,12 +73,12 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-/* One message each way and round; its sender is late, so its receiver sleeps. */
+/* One message each way and round, between ranks 0 and 1; its sender is late, so its receiver sleeps. */
 static void *messages(void *arg)
 {
     gyre_comm_t *comm = arg;
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; rank < 2 && round < ROUNDS; round++) {
         int sent = 100 * round, got = -1;
         gyre_request_t *r;
         if ((round + rank) % 2 == 0) {
@@ -112,8 +113,8 @@ int main(void)
     MP_OK(gyre_barrier(world));
     for (int i = 0; i < COMMS; i++) {
         use_network(comms[i], NULL, NULL);
-        MP_CHECK(fakes[i].arms > 0 && fakes[i].sleeps > 0, "%ld arms, %ld sleeps: nobody waited",
-                 fakes[i].arms, fakes[i].sleeps);
+        MP_CHECK(rank > 1 || (fakes[i].arms > 0 && fakes[i].sleeps > 0),
+                 "%ld arms, %ld sleeps: nobody waited", fakes[i].arms, fakes[i].sleeps);
         MP_CHECK(fakes[i].clashes == 0, "%d of %ld calls met another", fakes[i].clashes, fakes[i].calls);
         MP_OK(gyre_comm_destroy(comms[i]));
     }

@@ -122,12 +122,12 @@ static void test_register(void **state)
     free(ptr);
 }
 
-/* Buffers that share a page: the second one does without it, and both come back whole in any order. */
+/* Buffers that share a page: both do without it, and come back whole in any order. */
 static void test_register_neighbours(void **state)
 {
     unsigned char *base = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const size_t half = MIB / 2 + 100;
-    uint64_t id;
+    uint64_t id, other;
     size_t offset;
 
     (void)state;
@@ -137,13 +137,60 @@ static void test_register_neighbours(void **state)
     assert_int_equal(comm_mem_register(base, half), GYRE_OK);
     assert_int_equal(comm_mem_register(base + half, MIB - half), GYRE_OK);
     assert_true(comm_mem_find(base, half, &id, &offset));
-    assert_false(comm_mem_find(base + half, MIB - half, &id, &offset)); /* its first page is the other's */
-    assert_true(comm_mem_find(base + MIB - 4096, 4096, &id, &offset));
+    assert_true(comm_mem_find(base + half, MIB - half, &other, &offset) && other != id);
+    assert_int_equal(offset, (uintptr_t)(base + half) % 4096);
+    assert_false(comm_mem_find(base + half - 8, 16, &id, &offset));
     assert_int_equal(comm_mem_deregister(base), GYRE_OK);
     assert_int_equal(comm_mem_deregister(base + half), GYRE_OK);
     for (size_t i = 0; i < MIB; i++)
         assert_int_equal(base[i], (unsigned char)(i % 251));
     munmap(base, MIB);
+}
+
+/* Others' words in the pages at both ends, counted up without a pause. */
+typedef struct {
+    _Atomic uint64_t *word[2];
+    uint64_t counted;
+    _Atomic int stop;
+} neighbour_t;
+
+static void *count_up(void *arg)
+{
+    neighbour_t *n = arg;
+
+    for (; !n->stop; n->counted++)
+        for (int i = 0; i < 2; i++)
+            if (atomic_fetch_add_explicit(n->word[i], 1, memory_order_relaxed) != n->counted)
+                return n; /* one of its stores was lost */
+    return NULL;
+}
+
+/* What another thread writes next to the range is never lost. */
+static void test_register_beside_a_writer(void **state)
+{
+    const size_t all = MIB / 4;
+    unsigned char *base = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    neighbour_t neighbour = {.word = {(_Atomic uint64_t *)(void *)base,
+                                      (_Atomic uint64_t *)(void *)(base + all - sizeof(uint64_t))}};
+    const size_t bytes = all - 2 * sizeof(uint64_t);
+    unsigned char *range = base + sizeof(uint64_t);
+    pthread_t thread;
+    void *lost = NULL;
+
+    (void)state;
+    assert_true(base != MAP_FAILED);
+    assert_int_equal(pthread_create(&thread, NULL, count_up, &neighbour), 0);
+    for (unsigned round = 0; round < 50; round++) {
+        ranks_fill(range, bytes, round);
+        assert_int_equal(comm_mem_register(range, bytes), GYRE_OK);
+        assert_int_equal(ranks_wrong(range, bytes, round), -1);
+        assert_int_equal(comm_mem_deregister(range), GYRE_OK);
+        assert_int_equal(ranks_wrong(range, bytes, round), -1);
+    }
+    neighbour.stop = 1;
+    assert_int_equal(pthread_join(thread, &lost), 0);
+    assert_null(lost);
+    munmap(base, all);
 }
 
 static void test_register_refused(void **state)
@@ -446,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_register),
         cmocka_unit_test(test_register_neighbours),
+        cmocka_unit_test(test_register_beside_a_writer),
         cmocka_unit_test(test_register_refused),
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_find_races),

@@ -38,16 +38,23 @@ long sysconf(int name) /* instead of libc's */
 static int seen_by_peers(ranks_t *self, unsigned char *buf)
 {
     const int peer = (self->rank + 1) % self->n;
-    comm_place_t mine = comm_place_of(buf, BYTES), all[RANKS_MAX];
+    comm_place_t mine, all[RANKS_MAX];
     gyre_status_t status = GYRE_IN_PROGRESS;
     void *at = NULL;
 
     ranks_fill(buf, BYTES, (unsigned)self->rank);
+    mine = comm_place_of(buf, BYTES);
     RANKS_CHECK(self, mine.window != 0);
     RANKS_CHECK(self, ranks_all_gather(self, &mine, sizeof mine, all) == GYRE_OK);
     while (status == GYRE_IN_PROGRESS)
         status = comm_peer_memory_map(comm_peer_memory(self->group, peer), &all[peer], BYTES, &at);
     RANKS_CHECK(self, status == GYRE_OK && ranks_wrong(at, BYTES, (unsigned)peer) == -1);
+    ranks_barrier(self);
+    ranks_fill(at, BYTES, (unsigned)self->rank + 7);
+    ranks_barrier(self);
+    comm_mem_fetch(buf, BYTES);
+    RANKS_CHECK(self, ranks_wrong(buf, BYTES, (unsigned)peer + 7) == -1);
+    ranks_fill(buf, BYTES, (unsigned)self->rank);
     ranks_barrier(self);
     return 0;
 }
@@ -68,11 +75,12 @@ static int windows(ranks_t *self)
     RANKS_CHECK(self, mapped != MAP_FAILED);
     large = mapped + LARGE - (uintptr_t)mapped % LARGE; /* a page of this machine */
     large[0] = large[7 * (size_t)LARGE - 1] = 77;
-    RANKS_CHECK(self, comm_mem_register(large + 5000, BYTES) == GYRE_OK); /* pages 0 to 4 */
+    RANKS_CHECK(self, comm_mem_register(large + 5000, BYTES) == GYRE_OK); /* pages 1 to 3 */
     uint64_t id;
     size_t offset;
-    RANKS_CHECK(self, comm_mem_find(large, 5 * (size_t)LARGE, &id, &offset) && offset == 0);
-    RANKS_CHECK(self, !comm_mem_find(large + 5 * (size_t)LARGE, 1, &id, &offset));
+    RANKS_CHECK(self, comm_mem_find(large + 5000, BYTES, &id, &offset) && offset == 5000);
+    RANKS_CHECK(self, !comm_mem_find(large + 4999, 1, &id, &offset));
+    RANKS_CHECK(self, !comm_mem_find(large + 5000 + BYTES, 1, &id, &offset));
     RANKS_CHECK(self, seen_by_peers(self, large + 5000) == 0);
     RANKS_CHECK(self, comm_mem_deregister(large + 5000) == GYRE_OK);
     RANKS_CHECK(self, ranks_wrong(large + 5000, BYTES, (unsigned)self->rank) == -1);

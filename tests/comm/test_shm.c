@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -270,32 +269,10 @@ static void test_mismatch(void **state)
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
 
-static double cpu_seconds(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
-/* A peer that is 200 ms late, ten times: the waiting rank sleeps most of it and is woken at once. */
+/* A peer that is 200 ms late, five times: the waiting rank sleeps most of it. */
 static int late(ranks_t *self)
 {
-    unsigned char byte = 1;
-    double before;
-
-    for (uint32_t k = 1; k <= 5; k++) {
-        if (self->rank == 0) {
-            usleep(200000);
-            RANKS_CHECK(self, ranks_send(self, 1, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
-        } else {
-            before = cpu_seconds();
-            RANKS_CHECK(self, ranks_recv(self, 0, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
-            RANKS_CHECK(self, cpu_seconds() - before < 0.1); /* it spins for 10 ms */
-        }
-    }
-    return 0;
+    return ranks_late(self, 5, 200, 0.1, 0); /* it spins for 10 ms */
 }
 
 static int past_deadline(ranks_t *self)

@@ -103,7 +103,7 @@ static void test_windows_that_do_not_come(void **state)
     set(SET_SHM_COPY, "auto");
 }
 
-/* ---- senders that give up while they are read ----------------------------------------------------------- */
+/* ---- senders that give up while they are read ------------------------------------------------------ */
 
 typedef struct {
     _Atomic int copying, closed; /* rank 0 stands in the middle of its copy; rank 1 has given up */
@@ -166,7 +166,8 @@ static int given_up(ranks_t *self)
     return 0;
 }
 
-/* A view stays readable after its sender has failed and freed it, and the reader has mapped another window. */
+/* A view stays readable after its sender has failed and freed it, and the reader has mapped another
+ * window. */
 static int freed_view(ranks_t *self)
 {
     comm_link_t *link = ranks_link(self, 1 - self->rank, 0);

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -171,31 +170,9 @@ static void test_flood(void **state)
         assert_int_equal(ranks_fork(2, 60, flood, &bytes), 0);
 }
 
-static double cpu_seconds(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
 static int late(ranks_t *self)
 {
-    unsigned char byte = 1;
-    double before;
-
-    for (uint32_t k = 1; k <= 4; k++) { /* the first one makes the connection, which may cost anything */
-        if (self->rank == 0) {
-            usleep(300000);
-            RANKS_CHECK(self, ranks_send(self, 1, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
-        } else {
-            before = cpu_seconds();
-            RANKS_CHECK(self, ranks_recv(self, 0, 0, &byte, 1, (comm_tag_t){k, 0}) == GYRE_OK);
-            RANKS_CHECK(self, k == 1 || cpu_seconds() - before < 0.2);
-        }
-    }
-    return 0;
+    return ranks_late(self, 4, 300, 0.2, 1); /* the first byte makes the connection */
 }
 
 static void test_late(void **state)

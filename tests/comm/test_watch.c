@@ -57,7 +57,7 @@ static int dying_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
         nap(30);
         kill(getpid(), SIGKILL);
     }
-    RANK_CHECK(troubled(trouble, 0, 1.03)); /* within a second of the death */
+    RANK_CHECK(troubled(trouble, 0, 5.0)); /* soon after the death; the rest is for a busy machine */
     RANK_CHECK(comm_watch_dead(watch, all, 8, how, sizeof(how)) == victim);
     RANK_CHECK(strstr(how, "connection") != NULL);
     int others[2] = {(victim + 1) % 8, (victim + 2) % 8};

@@ -161,7 +161,9 @@ void emulated_allow_shared(const void *kernel, size_t bytes)
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || value > 227 * 1024)
+        int most = 0;
+        (void)cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
+        if (value < 0 || value > most)
             return fail(cudaErrorInvalidValue);
         emulated_allow_shared(kernel, (size_t)value);
     }

@@ -16,8 +16,9 @@ namespace emulated
 {
 
 static thread_local int current;
-static thread_local int below[8], depth; /* devices that were current when contexts were pushed */
-static std::atomic<unsigned> opened;     /* bit per device: it has a context */
+static thread_local int below[8], depth;    /* devices that were current when contexts were pushed, */
+static thread_local bool below_own[8], own; /* and whether the context was one of the program's own */
+static std::atomic<unsigned> opened;        /* bit per device: it has a context */
 static thread_local cudaError_t last = cudaSuccess;
 static std::atomic<int> stuck{cudaSuccess};
 thread_local bool in_host_function;
@@ -104,6 +105,7 @@ cudaError_t cudaSetDevice(int device)
     if (device < 0 || device >= device_count())
         return fail(cudaErrorInvalidDevice);
     current = device;
+    own = false;
     opened |= 1u << device; /* as CUDA 12 does */
     return sticky();
 }
@@ -124,8 +126,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->uuid.bytes[15] = (char)device;
     p->totalGlobalMem = device_bytes();
     p->sharedMemPerBlock = 48 * 1024;
-    p->sharedMemPerBlockOptin = 227 * 1024;
-    p->sharedMemPerMultiprocessor = 228 * 1024;
+    p->sharedMemPerBlockOptin = (size_t)number("EMULATED_SHARED", 227, 48, 227) * 1024;
+    p->sharedMemPerMultiprocessor = p->sharedMemPerBlockOptin + 1024;
     p->regsPerBlock = p->regsPerMultiprocessor = 65536;
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
@@ -331,6 +333,33 @@ const char *cudaGetErrorString(cudaError_t rc)
     }
 }
 
+/* Frames of kernels: the emulator cannot know them, and says what nvcc reported of the largest. */
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *)
+{
+    memset(attributes, 0, sizeof(*attributes));
+    attributes->localSizeBytes = 64;
+    attributes->maxThreadsPerBlock = 1024;
+    return sticky();
+}
+
+static std::atomic<size_t> stack_limit{1024};
+
+cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit)
+{
+    if (limit != cudaLimitStackSize)
+        return fail(cudaErrorUnsupportedLimit);
+    *value = stack_limit;
+    return sticky();
+}
+
+cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
+{
+    if (limit != cudaLimitStackSize)
+        return fail(cudaErrorUnsupportedLimit);
+    stack_limit = value;
+    return sticky();
+}
+
 /* Adapters write where the host's memory is: all is seen at once. */
 cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWritesTarget,
                                                enum cudaFlushGPUDirectRDMAWritesScope)
@@ -378,6 +407,8 @@ template <typename T> static bool reached(T now, T value, unsigned flags)
 template <typename T>
 static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsigned flags)
 {
+    if (number("EMULATED_WAITS", 1, 0, 1) == 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
     cudaError_t rc = usable(stream, address, sizeof(T));
     if (rc == cudaSuccess)
         rc = enqueue(stream, "cuStreamWaitValue", [address, value, flags] {
@@ -406,15 +437,23 @@ template <typename T> static CUresult stream_write(CUstream stream, CUdeviceptr 
     return result(rc);
 }
 
-static CUresult address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
+/* As the driver's: unknown memory is no error, its attributes are 0. */
+static CUresult pointer_attributes(unsigned n, CUpointer_attribute *attributes, void **data,
+                                   CUdeviceptr address)
 {
     Where w = where((void *)address);
-    if (w.place == Place::UNKNOWN)
-        return CUDA_ERROR_NOT_FOUND;
-    if (base != NULL)
-        *base = (CUdeviceptr)w.base;
-    if (bytes != NULL)
-        *bytes = w.bytes;
+    const bool known = w.place != Place::UNKNOWN;
+    for (unsigned i = 0; i < n; i++)
+        switch (attributes[i]) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            *(CUdeviceptr *)data[i] = known ? (CUdeviceptr)w.base : 0;
+            break;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+            *(size_t *)data[i] = known ? w.bytes : 0;
+            break;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+        }
     return CUDA_SUCCESS;
 }
 
@@ -434,10 +473,18 @@ static CUresult error_string(CUresult, const char **text)
     return CUDA_SUCCESS;
 }
 
-/* Contexts: primary ones, which are as good as their device. */
+/* Contexts: primary ones, which are as good as their device; and, for tests, 0x100 more than that: one that
+ * the program made for itself. */
+enum { OWN = 0x100 };
 static CUcontext context_of(int device)
 {
-    return (CUcontext)(intptr_t)(device + 1);
+    return (CUcontext)(intptr_t)(device + 1 + (own ? OWN : 0));
+}
+
+static CUresult context_current(CUcontext *context)
+{
+    *context = context_of(current);
+    return CUDA_SUCCESS;
 }
 
 static CUresult device_get(CUdevice *device, int ordinal)
@@ -451,7 +498,7 @@ static CUresult context_retain(CUcontext *context, CUdevice device)
     if (device < 0 || device >= device_count())
         return CUDA_ERROR_INVALID_DEVICE;
     opened |= 1u << device;
-    *context = context_of(device);
+    *context = (CUcontext)(intptr_t)(device + 1);
     return CUDA_SUCCESS;
 }
 
@@ -466,8 +513,10 @@ static CUresult context_push(CUcontext context)
 {
     if (depth == 8)
         return CUDA_ERROR_INVALID_VALUE;
+    below_own[depth] = own;
     below[depth++] = current;
-    current = (int)(intptr_t)context - 1;
+    own = ((intptr_t)context & OWN) != 0;
+    current = (int)((intptr_t)context & ~(intptr_t)OWN) - 1;
     return CUDA_SUCCESS;
 }
 
@@ -477,6 +526,7 @@ static CUresult context_pop(CUcontext *context)
         return CUDA_ERROR_INVALID_CONTEXT;
     *context = context_of(current);
     current = below[--depth];
+    own = below_own[depth];
     return CUDA_SUCCESS;
 }
 
@@ -491,7 +541,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
         {"cuStreamWriteValue32", (void *)stream_write<cuuint32_t>},
         {"cuStreamWaitValue64", (void *)stream_wait<cuuint64_t>},
         {"cuStreamWriteValue64", (void *)stream_write<cuuint64_t>},
-        {"cuMemGetAddressRange", (void *)address_range},
+        {"cuPointerGetAttributes", (void *)pointer_attributes},
+        {"cuCtxGetCurrent", (void *)context_current},
         {"cuMemGetHandleForAddressRange", (void *)range_handle},
         {"cuGetErrorString", (void *)error_string},
         {"cuDeviceGet", (void *)device_get},

@@ -5,10 +5,10 @@
  *                          (docs/transports.md), not already with the error
  *
  * It runs one random collective after the other and checks every element of each result. All ranks draw the
- * same calls from SEED and the number of the call. After an error it shrinks the job and goes on. It keeps the
- * buffers of before the error and watches that nobody writes to them any more.
- * Signals: TERM: finish (once one rank has got it, all finish in the same call), USR1: abort, USR2: invite one
- * newcomer (GYRE_JOIN), HUP: exit without gyre_finalize.
+ * same calls from SEED and the number of the call. After an error it shrinks the job and goes on. It keeps
+ * the buffers of before the error and watches that nobody writes to them any more.
+ * Signals: TERM: finish (once one rank has got it, all finish in the same call), USR1: abort, USR2: invite
+ * one newcomer (GYRE_JOIN), HUP: exit without gyre_finalize.
  * One line to stdout for each event, with the time of CLOCK_MONOTONIC in seconds:
  *
  *     READY t n            in the job, some calls are done

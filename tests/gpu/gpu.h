@@ -10,9 +10,21 @@
 
 #define assert_cuda(call) assert_string_equal(cudaGetErrorName(call), "cudaSuccess")
 
-/* Whether there is a device, emulated or not; says why not, for a test that then exits with 77. */
+/* cudaMemcpy of pageable memory and cudaMemset may return before the device has the bytes, and the streams
+ * of tests do not wait for the legacy one, which both use: so tests do. Not cudaDeviceSynchronize: a
+ * kernel may wait for one that is launched later. */
+static inline cudaError_t gpu_filled(cudaError_t rc)
+{
+    return rc == cudaSuccess ? cudaStreamSynchronize(cudaStreamLegacy) : rc;
+}
+#define cudaMemcpy(...) gpu_filled(cudaMemcpy(__VA_ARGS__))
+#define cudaMemset(...) gpu_filled(cudaMemset(__VA_ARGS__))
+
+/* Whether there is a device, emulated or not; says why not, for a test that then exits with 77. The first
+ * thing that a test does: streams then have queues of their own. */
 static inline int gpu_here(void)
 {
+    base_device_prepare_process();
     if (base_device_count(BASE_CUDA) > 0)
         return 1;
     printf("skipped: %s\n", base_device_why_not(BASE_CUDA));

@@ -14,6 +14,7 @@
 #include "model/network/stage/plain_store.h"
 #include "model/random.h"
 #include "tests/gpu/gpu.h"
+#include "tests/support/weights.h"
 
 enum { LAYERS = 2, SEQUENCES = 2, LONGEST = 24 };
 
@@ -104,7 +105,7 @@ static inline void make_whole(whole_t *w, const model_config_t *config, model_pr
     check(model_params_create(config, &w->params) == GYRE_OK, "the table");
     w->weights = malloc(w->params->total * sizeof(float));
     check(w->weights != NULL, "memory");
-    model_params_init(w->params, 3, w->weights);
+    init_params(w->params, 3, w->weights);
     for (size_t i = 0; i < w->params->total; i++) {
         uint32_t u;
         w->weights[i] +=

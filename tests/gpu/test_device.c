@@ -17,7 +17,7 @@
 #include "tests/gpu/gpu.h"
 #include "tests/gpu/language.h"
 
-static const base_device_t cuda = {BASE_CUDA, 0}, host = {BASE_HOST, 0};
+static const base_device_t cuda = {BASE_CUDA, 0};
 enum { N = 1 << 20 };
 
 static atomic_int gate;
@@ -123,7 +123,7 @@ static void sizes_and_kinds(void **state)
 {
     (void)state;
     size_t before = 0, after = 0, total = 0;
-    void *device, *pinned, *plain = NULL;
+    void *device, *pinned;
     assert_int_equal(base_device_memory(cuda, &before, &total), GYRE_OK);
     assert_true(before <= total && total > 0);
     assert_int_equal(base_device_alloc(cuda, 64 << 20, &device), GYRE_OK);
@@ -136,12 +136,6 @@ static void sizes_and_kinds(void **state)
     assert_int_equal(base_device_of(&before).kind, BASE_HOST);
     assert_int_equal(base_device_free(cuda, device), GYRE_OK);
     assert_int_equal(base_pinned_free(cuda, pinned), GYRE_OK);
-    assert_int_equal(posix_memalign(&plain, 4096, 8192), 0);
-    assert_int_equal(base_pin(cuda, plain, 8192), GYRE_OK);
-    assert_int_equal(base_unpin(cuda, plain), GYRE_OK);
-    assert_int_equal(base_pin(host, plain, 8192), GYRE_OK);
-    assert_int_equal(base_unpin(host, plain), GYRE_OK);
-    free(plain);
 }
 
 /* The text of what `call` says on the way. */

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <cuda.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -691,6 +692,47 @@ static void what_cannot_be(void **state)
 
 /* On a device a rank's call is not enqueued after another's that waits for it, through any number of calls
  * between and any stream that was used meanwhile. It may be enqueued after one that is done with it. */
+/* A launch that needs more stack than the device has set aside waits for the whole device. */
+static void kernels_that_wait_have_their_stack(void **state)
+{
+    (void)state;
+    static const int devices[2] = {0};
+    gyre_comm_t *comms[2] = {NULL};
+    size_t stack = 0;
+    assert_cuda(cudaDeviceSetLimit(cudaLimitStackSize, 16));
+    assert_int_equal(gyre_cuda_comms_create(2, devices, comms), GYRE_OK);
+    assert_cuda(cudaDeviceGetLimit(&stack, cudaLimitStackSize));
+    assert_in_range(stack, 48, 1 << 20); /* the frame of the kernels that add */
+    assert_int_equal(gyre_comm_destroy(comms[0]), GYRE_OK);
+    assert_int_equal(gyre_comm_destroy(comms[1]), GYRE_OK);
+}
+
+static void a_context_of_its_own(void **state)
+{
+    (void)state;
+    static const int devices[2] = {0};
+    gyre_comm_t *comms[2] = {NULL};
+    CUresult (*push)(CUcontext), (*pop)(CUcontext *);
+    void *function = NULL;
+    CUcontext popped;
+    if (!gpu_is_emulated()) {
+        print_message("skipped: contexts are those of the emulator\n");
+        skip();
+    }
+    assert_int_equal(base_device_driver("cuCtxPushCurrent", &function), GYRE_OK);
+    memcpy(&push, &function, sizeof push);
+    assert_int_equal(base_device_driver("cuCtxPopCurrent", &function), GYRE_OK);
+    memcpy(&pop, &function, sizeof pop);
+    assert_int_equal(push((CUcontext)(intptr_t)0x101), CUDA_SUCCESS);
+    refused(gyre_cuda_comms_create(2, devices, comms), GYRE_ERR_UNSUPPORTED,
+            "a context of its own on CUDA device 0");
+    assert_int_equal(pop(&popped), CUDA_SUCCESS);
+    assert_ptr_equal(popped, (CUcontext)(intptr_t)0x101);
+    assert_int_equal(gyre_cuda_comms_create(2, devices, comms), GYRE_OK);
+    assert_int_equal(gyre_comm_destroy(comms[0]), GYRE_OK);
+    assert_int_equal(gyre_comm_destroy(comms[1]), GYRE_OK);
+}
+
 static void streams_that_are_shared(void **state)
 {
     static const int devices[2] = {0, 0};
@@ -900,6 +942,8 @@ int main(void)
         cmocka_unit_test(beside_a_job),
         cmocka_unit_test(nothing_stays_behind),
         cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(kernels_that_wait_have_their_stack),
+        cmocka_unit_test(a_context_of_its_own),
         cmocka_unit_test(streams_that_are_shared),
         cmocka_unit_test(memory_that_is_registered),
         cmocka_unit_test(few_launches),

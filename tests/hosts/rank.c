@@ -175,7 +175,7 @@ static void happen(job_t *job, const char *what)
     if (!strcmp(what, "disagree"))
         job->count--;
     if (!strcmp(what, "abort"))
-        gyre_comm_abort(job->comm, "rank.c was told to abort");
+        gyre_comm_abort(job->comm, "rank.c was asked to abort");
 }
 
 int main(int argc, char **argv)

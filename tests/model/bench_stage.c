@@ -15,7 +15,9 @@
 #include <time.h>
 
 #include "model/network/stage/plain_store.h"
+#include "base/order.h"
 #include "model/random.h"
+#include "tests/support/weights.h"
 
 #define OK(call)                                                   \
     do {                                                           \
@@ -62,7 +64,7 @@ static void make(variant_t *v, model_config_t config, model_tp_t tp, size_t roun
     v->weights = memory(v->params->total, sizeof(float));
     v->grads = memory(v->params->grad_total, sizeof(float));
     v->seconds = memory(rounds, sizeof(double));
-    model_params_init(v->params, 1, v->weights);
+    init_params(v->params, 1, v->weights);
     v->plain = (model_plain_store_t_f32){.params = v->params, .weights = v->weights, .grads = v->grads};
     const model_store_t_f32 store = model_plain_store_f32(&v->plain);
     const model_stage_config_t how = {.layers = config.layers,
@@ -79,12 +81,6 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static void pass(const variant_t *v, const model_sequence_t *sequence)
@@ -144,7 +140,7 @@ int main(int argc, char **argv)
         variant_t *v = &all[i];
         if (!v->stage)
             continue;
-        qsort(v->seconds, rounds, sizeof(double), ascending);
+        qsort(v->seconds, rounds, sizeof(double), base_order_double);
         first = first ? first : v;
         if (tp.rank == 0)
             printf("%-32s median %9.3f ms   fastest %9.3f ms   ratio %.3f\n", v->name,

@@ -19,6 +19,7 @@
 #include "model/random.h"
 #include "tests/support/mp.h"
 #include "tests/model/f64/f64.h"
+#include "tests/support/weights.h"
 
 enum { LONGEST = 64 };
 
@@ -97,7 +98,7 @@ static void write_gradients(const char *folder, const model_params_t *params, co
             flat[row->offset + i] = (float)d;
         }
     }
-    MP_OK(model_hf_save(folder, params, flat, MODEL_HF_F32, 0));
+    MP_OK(save_hf(folder, params, flat, MODEL_HF_F32, 0));
     free(flat);
 }
 
@@ -134,7 +135,7 @@ static void for_pytorch(const char *folder)
     MP_CHECK(weights != NULL, "memory");
     MP_OK(model_hf_load(folder, params, weights));
     snprintf(path, sizeof path, "%s/export", folder);
-    MP_OK(model_hf_save(path, params, weights, MODEL_HF_F32, 20000));
+    MP_OK(save_hf(path, params, weights, MODEL_HF_F32, 20000));
     printf("{\"family\": \"%s\", \"loss\": %.17g, \"balance\": %.17g}\n",
            model_family_name(model_config_family(&config)), loss, balance);
     json_decref(list);
@@ -170,8 +171,8 @@ static void group(gyre_comm_t *world)
     if (rank == 0) {
         float *flat = calloc(params->total, sizeof *flat);
         MP_CHECK(flat && mkdtemp(folder), "a folder");
-        model_params_init(params, 7, flat);
-        MP_OK(model_hf_save(folder, params, flat, MODEL_HF_BF16, 3000));
+        init_params(params, 7, flat);
+        MP_OK(save_hf(folder, params, flat, MODEL_HF_BF16, 3000));
         free(flat);
     }
     MP_OK(gyre_broadcast(folder, folder, sizeof folder, GYRE_UINT8, 0, world));

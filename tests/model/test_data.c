@@ -97,6 +97,55 @@ static void folder_in_order(void **state)
     model_data_destroy(data);
 }
 
+/* What ranks need not copy they share: large files are mapped, small ones are in memory, and the stream runs
+ * on from one to the other. Its hash is that of the bytes, wherever they are cut. */
+static void large_files_are_mapped(void **state)
+{
+    (void)state;
+    enum { LARGE = 100000 };
+    static char text[LARGE], all[18 + LARGE];
+    model_data_t *data = NULL;
+    model_token_t ids[5];
+    for (size_t i = 0; i < LARGE; i++)
+        text[i] = (char)('a' + i * i % 26);
+    put("tree/large", text, LARGE); /* after "tree/deep/c" */
+    assert_int_equal(open_text(at("tree"), &data), GYRE_OK);
+    const model_tokens_t *tokens = data->train.tokens[0];
+    size_t copied = 0;
+    for (size_t i = 0; i < tokens->maps; i++)
+        copied += tokens->file[i].copy ? tokens->file[i].bytes : 0;
+    assert_int_equal(tokens->maps, 4);
+    assert_int_equal(copied, 18);
+    assert_int_equal(tokens->count, LARGE + 18);
+    assert_int_equal(model_tokens_read(tokens, 18 + LARGE - 2, 2, 256, ids), GYRE_OK);
+    assert_int_equal(ids[1], text[LARGE - 1]);
+    assert_int_equal(model_tokens_read(tokens, 17, 3, 256, ids), GYRE_OK);
+    assert_int_equal(ids[0], 'd');
+    assert_int_equal(ids[1], text[0]);
+    model_data_identify(data);
+    memcpy(all, "first second third", 18);
+    memcpy(all + 18, text, LARGE);
+    assert_int_equal(data->hash, base_hash64(all, sizeof all, 0));
+    model_data_destroy(data);
+    unlink(at("tree/large"));
+}
+
+/* 16-bit ids without a header are no text, unless they are said to be. */
+static void headerless_ids(void **state)
+{
+    (void)state;
+    model_data_t *data = NULL;
+    char path[256];
+    snprintf(path, sizeof path, "%s", at("binary/x"));
+    model_data_config_t config = {.path = path};
+    assert_int_equal(model_data_open(&config, &data), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "--data-format nanogpt"));
+    config.format = MODEL_TOKENS_TEXT;
+    assert_int_equal(model_data_open(&config, &data), GYRE_OK);
+    assert_int_equal(data->bytes, 3);
+    model_data_destroy(data);
+}
+
 static void entropy_of_known_text(void **state)
 {
     (void)state;
@@ -326,7 +375,8 @@ int main(void)
         cmocka_unit_test(folder_in_order), cmocka_unit_test(entropy_of_known_text),
         cmocka_unit_test(refused),         cmocka_unit_test(sequences),
         cmocka_unit_test(epochs),          cmocka_unit_test(epochs_begin_elsewhere),
-        cmocka_unit_test(blend),
+        cmocka_unit_test(blend),           cmocka_unit_test(large_files_are_mapped),
+        cmocka_unit_test(headerless_ids),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "model/formats/hf.h"
 #include "model/random.h"
+#include "tests/support/weights.h"
 
 static char folder[] = "/tmp/gyre-hf-XXXXXX";
 
@@ -84,7 +85,7 @@ static void there_and_back(void **state)
             float *flat = make(&families[f].config, &params);
             assert_string_equal(model_family_name(model_config_family(&params->config)),
                                 model_family_name(families[f].family));
-            assert_int_equal(model_hf_save(folder, params, flat, MODEL_HF_F32, shard), GYRE_OK);
+            assert_int_equal(save_hf(folder, params, flat, MODEL_HF_F32, shard), GYRE_OK);
             char path[256];
             path_of(path, "model.safetensors.index.json");
             assert_int_equal(access(path, F_OK) == 0, shard > 0);
@@ -128,7 +129,7 @@ static void sixteen_bits(void **state)
     float *flat = make(&families[4].config, &params), *back = calloc(params->total, sizeof *back);
     assert_non_null(back);
     for (int type = MODEL_HF_BF16; type <= MODEL_HF_F16; type++) {
-        assert_int_equal(model_hf_save(folder, params, flat, (model_hf_type_t)type, 0), GYRE_OK);
+        assert_int_equal(save_hf(folder, params, flat, (model_hf_type_t)type, 0), GYRE_OK);
         assert_int_equal(model_hf_load(folder, params, back), GYRE_OK);
         float step = type == MODEL_HF_BF16 ? 0x1p-8f : 0x1p-11f;
         int exact = 0;
@@ -307,7 +308,7 @@ static void replaces(void **state)
     float *flat = make(&families[4].config, &params), *back = calloc(params->total, sizeof *back);
     assert_non_null(back);
     snprintf(model, sizeof model, "%s/model", folder);
-    assert_int_equal(model_hf_save(model, params, flat, MODEL_HF_F32, 2000), GYRE_OK);
+    assert_int_equal(save_hf(model, params, flat, MODEL_HF_F32, 2000), GYRE_OK);
     size_t many = entries(model);
     assert_true(many > 4);
     snprintf(command, sizeof command, "cp -r %s %s/copy; echo mine >%s/README.md; mkdir %s/notes", model,
@@ -324,7 +325,7 @@ static void replaces(void **state)
     small = (struct rlimit){.rlim_cur = 3000, .rlim_max = before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    gyre_status_t status = model_hf_save(model, params, flat, MODEL_HF_F32, 0);
+    gyre_status_t status = save_hf(model, params, flat, MODEL_HF_F32, 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, GYRE_ERR_IO);
     snprintf(command, sizeof command, "for f in %s/copy/*; do cmp $f %s/${f##*/} || exit 1; done", folder,
@@ -334,7 +335,7 @@ static void replaces(void **state)
 
     /* no shard of the old model stays; what is no file of a model does */
     flat[0] = 7.0f;
-    assert_int_equal(model_hf_save(model, params, flat, MODEL_HF_F32, 0), GYRE_OK);
+    assert_int_equal(save_hf(model, params, flat, MODEL_HF_F32, 0), GYRE_OK);
     assert_int_equal(entries(model), 4); /* model.safetensors, config.json, README.md, notes */
     assert_int_equal(entries(folder), 2);
     snprintf(path, sizeof path, "%s/README.md", model);
@@ -360,7 +361,7 @@ static void fewer_positions(void **state)
         float *flat = make(&config, &whole), *back = calloc(whole->total, sizeof *back);
         char to[64];
         assert_non_null(back);
-        assert_int_equal(model_hf_save(folder, whole, flat, MODEL_HF_F32, 0), GYRE_OK);
+        assert_int_equal(save_hf(folder, whole, flat, MODEL_HF_F32, 0), GYRE_OK);
         assert_int_equal(model_hf_config(folder, 9, &config), GYRE_ERR_INVALID);
         assert_non_null(strstr(gyre_last_error(), "has 8 positions"));
         assert_int_equal(model_hf_config(folder, 3, &config), GYRE_OK);
@@ -423,7 +424,7 @@ static void keeps_keys(void **state)
     assert_int_equal(model_hf_config(folder, 16, &config), GYRE_OK);
     float *flat = make(&config, &params);
     snprintf(weights, sizeof weights, "%s/weights", folder);
-    assert_int_equal(model_hf_save(weights, params, flat, MODEL_HF_BF16, 0), GYRE_OK);
+    assert_int_equal(save_hf(weights, params, flat, MODEL_HF_BF16, 0), GYRE_OK);
     snprintf(command, sizeof command, "mv %s/model.safetensors %s", weights, folder);
     assert_int_equal(system(command), 0);
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "model/formats/weights.h"
 #include "pipeline/train/sample.h"
+#include "tests/support/weights.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 3, .hidden = 12, .heads = 3};
 static char path[] = "/tmp/gyre-weights-XXXXXX";
@@ -73,10 +74,10 @@ static void initial_values(void **state)
     assert_int_equal(model_params_create(&wide, &params), GYRE_OK);
     float *flat = calloc(params->total, sizeof *flat), *again = calloc(params->total, sizeof *again);
     assert_true(flat && again);
-    model_params_init(params, 42, flat);
-    model_params_init(params, 42, again);
+    init_params(params, 42, flat);
+    init_params(params, 42, again);
     assert_memory_equal(flat, again, params->total * sizeof *flat);
-    model_params_init(params, 43, again);
+    init_params(params, 43, again);
     assert_memory_not_equal(flat, again, params->total * sizeof *flat);
     for (size_t r = 0; r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
@@ -108,7 +109,7 @@ static void round_trip(void **state)
     assert_int_equal(model_params_create(&config, &params), GYRE_OK);
     float *flat = calloc(params->total, sizeof *flat), *again = calloc(params->total, sizeof *again);
     assert_true(flat && again);
-    model_params_init(params, 3, flat);
+    init_params(params, 3, flat);
     assert_int_equal(model_checkpoint_save(path, params, flat), GYRE_OK);
     assert_int_equal(model_checkpoint_load(path, params, again), GYRE_OK);
     assert_memory_equal(flat, again, params->total * sizeof *flat);
@@ -191,7 +192,7 @@ static void sampling(void **state)
     assert_int_equal(model_params_create(&whole, &params), GYRE_OK);
     float *flat = calloc(params->total, sizeof *flat);
     assert_non_null(flat);
-    model_params_init(params, 5, flat);
+    init_params(params, 5, flat);
     model_token_t a[64] = {1}, b[64] = {1}, greedy[64] = {1}, top1[64] = {1};
     size_t na = 1, nb = 1, ng = 1, n1 = 1, seen = 0;
     model_sample_t how = {.temperature = 1.0, .top_k = 0, .seed = 9};

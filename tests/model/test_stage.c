@@ -16,7 +16,7 @@
 #define EPS 1e-5
 #define TOL 1e-7
 
-/* Sums of what gradients are told to be ready. */
+/* Sums of the gradients that are reported as ready. */
 typedef struct {
     const whole_t *whole;
     double *sum;            /* [grad_total] */
@@ -279,7 +279,7 @@ static void experts(void **state)
     c.deepnorm = 1.5;
     c.leaves = 4;
     c.heads = 4;
-    check_gradients("experts behind a post-norm", &c, (model_stage_config_t){.split = 1});
+    check_gradients("experts after a post-norm", &c, (model_stage_config_t){.split = 1});
 }
 
 /* Validation and logits see the model without dropout of any kind: to the bit what one that has none

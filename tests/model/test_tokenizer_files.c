@@ -55,6 +55,53 @@ static void change_json(const char *from, const char *to)
     put("other.json", changed);
 }
 
+/* OPT's way: the same merges, other ids, which vocab.json has; special tokens are in front. */
+static void numbered_by_vocab(void **state)
+{
+    (void)state;
+    char command[600];
+    model_tokenizer_t *plain = open_spec("", "merges.txt"), *own;
+    /* the vocabulary of tokenizer.json, with ids that are 4 larger */
+    snprintf(command, sizeof command,
+             "mkdir %s/opt && cp %s/merges.txt %s/opt && python3 -c '"
+             "import json, sys\n"
+             "v = json.load(open(sys.argv[1] + \"/tokenizer.json\"))[\"model\"][\"vocab\"]\n"
+             "v = {k: i + 4 for k, i in v.items() if k != \"<|endoftext|>\"}\n"
+             "v.update({\"<s>\": 0, \"<pad>\": 1, \"</s>\": 2, \"<unk>\": 3})\n"
+             "json.dump(v, open(sys.argv[1] + \"/opt/vocab.json\", \"w\"))\n"
+             "del v[\"he\"]\n"
+             "json.dump(v, open(sys.argv[1] + \"/wrong.json\", \"w\"))' %s",
+             folder, folder, folder, folder);
+    assert_int_equal(system(command), 0);
+    own = open_spec("", "opt/merges.txt");
+    assert_int_equal(model_tokenizer_vocab(own), TOKENS + 4);
+    assert_int_equal(model_tokenizer_eot(own), 2);
+    assert_true(model_tokenizer_hash(own) != model_tokenizer_hash(plain));
+    assert_int_equal(model_tokenizer_find(own, "<pad>", 5), 1);
+    model_encoder_t *a, *b;
+    const char text[] = "the thing, <s> there";
+    const model_token_t *x, *y;
+    size_t n, m;
+    assert_int_equal(model_encoder_create(plain, &a), GYRE_OK);
+    assert_int_equal(model_encoder_create(own, &b), GYRE_OK);
+    assert_int_equal(model_encode(a, text, strlen(text), &x, &n), GYRE_OK);
+    assert_int_equal(model_encode(b, text, strlen(text), &y, &m), GYRE_OK);
+    assert_int_equal(n, m);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(y[i], x[i] + 4); /* <s> in a text is three characters */
+    model_encoder_destroy(a);
+    model_encoder_destroy(b);
+    model_tokenizer_destroy(own);
+    model_tokenizer_destroy(plain);
+
+    snprintf(command, sizeof command, "mv %s/wrong.json %s/opt/vocab.json", folder, folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(model_tokenizer_open(at("opt/merges.txt"), &own), GYRE_ERR_FORMAT);
+    assert_non_null(strstr(gyre_last_error(), "no id for 'he'"));
+    snprintf(command, sizeof command, "rm -r %s/opt", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* What encodes text otherwise has another hash, though ids and pattern are the same. */
 static void other_identity(void **state)
 {
@@ -252,8 +299,9 @@ static void json_features(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_identity),  cmocka_unit_test(other_identity), cmocka_unit_test(refused),
-        cmocka_unit_test(json_features), cmocka_unit_test(patterns),
+        cmocka_unit_test(one_identity), cmocka_unit_test(other_identity),
+        cmocka_unit_test(refused),      cmocka_unit_test(json_features),
+        cmocka_unit_test(patterns),     cmocka_unit_test(numbered_by_vocab),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

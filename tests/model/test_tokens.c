@@ -409,8 +409,9 @@ static void nanogpt(void **state)
     assert_int_equal(model_tokens_verify(tokens, 50257, &most), GYRE_OK);
     assert_int_equal(most, 50256);
     model_tokens_close(tokens);
-    assert_int_equal(open_as("n.bin", MODEL_TOKENS_AUTO, &tokens), GYRE_OK); /* nothing says what it is */
-    assert_int_equal(tokens->format, MODEL_TOKENS_TEXT);
+    refuse("n.bin", MODEL_TOKENS_AUTO, GYRE_ERR_INVALID, "--data-format nanogpt"); /* it is no text */
+    assert_int_equal(open_as("n.bin", MODEL_TOKENS_TEXT, &tokens), GYRE_OK);
+    assert_int_equal(tokens->count, sizeof ids);
     model_tokens_close(tokens);
     put("n.bin", ids, 9);
     refuse("n.bin", MODEL_TOKENS_NANOGPT, GYRE_ERR_FORMAT, "9 bytes");

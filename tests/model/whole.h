@@ -35,7 +35,7 @@ static void make(whole_t *w, const model_config_t *config, model_stage_config_t 
     for (size_t t = 0; t < config->seq; t++) {
         w->tokens[t] = (model_token_t)(t * t % config->vocab);
         w->targets[t] = (model_token_t)((t * 5 + 2) % config->vocab);
-        w->positions[t] = t < 4 ? (int32_t)t : 1; /* as behind a blank: two places at one position */
+        w->positions[t] = t < 4 ? (int32_t)t : 1; /* as after a blank: two places at one position */
     }
     w->sequence =
         (model_sequence_t){.tokens = w->tokens, .targets = w->targets, .sequence = 3, .step = 4, .prefix = 2};

@@ -103,7 +103,8 @@ until_true 20 grep -qs '"step":3' "$W/signal.jsonl"
 kill -TERM $pid
 check "ends soon after a signal" until_true 20 gone $pid
 wait $pid
-check "and says so" grep -q "stopped by a signal" "$W/signal.out"
+check "with 143" [ $? = 143 ]
+check "and says so" grep -q "stopped by SIGTERM after step" "$W/signal.out"
 check "with the weights written" [ -s "$W/signal.st" ]
 check "and the log's last line" grep -q weights_hash "$W/signal.jsonl"
 

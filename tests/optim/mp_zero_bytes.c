@@ -16,6 +16,7 @@
 #include "optim/batch.h"
 #include "optim/store/internal.h"
 #include "tests/support/mp.h"
+#include "tests/support/create.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
 
@@ -146,7 +147,7 @@ static void try(job_t *job, const optim_zero_config_t *how)
     config.share = job->share;
     config.group = optim_batch_group(&job->batch);
     config.bucket_bytes = 6000;
-    MP_OK(optim_zero_create(job->local, &job->groups, &config, &zero));
+    MP_OK(create_zero(job->local, &job->groups, &config, &zero));
     MP_OK(optim_zero_init(zero, 3));
     uint64_t before[OVERS], before_in[OVERS], after[OVERS], after_in[OVERS], idle[OVERS], idle_in[OVERS];
     uint64_t weight = zero_half(zero) ? 2 : 4, grad = config.grad16 ? 2 : 4;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "tests/optim/zero_trial.h"
+#include "tests/support/create.h"
 
 /* The last element of a row's weights, as the model has them, all of which are here, changes. */
 static void flip(optim_zero_t *zero, size_t row)
@@ -97,13 +98,13 @@ static void misuse(job_t *job)
     float *grad[MAX_ROWS];
     const float *value[MAX_ROWS];
     MP_OK(model_params_slice(job->whole, &last, &job->local));
-    CHECK(optim_zero_create(job->local, &none, &config, &zero) ==
+    CHECK(create_zero(job->local, &none, &config, &zero) ==
           GYRE_ERR_INVALID); /* the embedding is elsewhere */
     model_params_destroy(job->local);
     begin_layout(job, &t);
     job->groups = none;
     config.offload = P_tmpdir "/no such folder";
-    CHECK(optim_zero_create(job->local, &none, &config, &zero) == GYRE_ERR_IO);
+    CHECK(create_zero(job->local, &none, &config, &zero) == GYRE_ERR_IO);
     CHECK(strstr(gyre_last_error(), "no such folder") != NULL);
     zero = make(job, &t);
     MP_OK(optim_zero_init(zero, SEED));

@@ -113,6 +113,7 @@ pid=$!
 until_true 20 grep -qs '"step":9,' "$W/log"
 kill -TERM $pid
 wait $pid
+check "a run that a signal ends returns 143" [ $? = 143 ]
 check "a run that a signal ends leaves one checkpoint" [ "$(steps | wc -w)" = 1 ]
 train 1 "${KEEP[@]}" --resume
 want "goes on behind it" 0
@@ -222,6 +223,12 @@ echo "my diary" >"$W/log"
 train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
 want "a file that is no log" 2 "$W/log is not the log of a run: name another with --log"
 check "is left as it is" [ "$(cat "$W/log")" = "my diary" ]
+rm "$W/log"
+train 1 --steps 9
+cp "$W/log" "$W/other.log"
+train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
+want "the log of another run" 2 "$W/log is the log of another run: name another with --log"
+check "it is left as it is, too" cmp "$W/log" "$W/other.log"
 run "$TRAIN" --resume
 want "nothing to go on with" 2 "--resume needs --checkpoint DIR"
 run "$TRAIN" --checkpoint x --resume --may-change layers
@@ -248,12 +255,12 @@ else
 fi
 
 # ---- a rank fails: rank 0 still writes what it has, and ucx-run starts the job anew. A run has about 190 collectives on
-# the job's communicator, two per step and some 50 at its end; the 128th is far from the checkpoint of step 0 and from the end, which what is left after it does not reach again.
+# the job's communicator, two per step and some 50 at its end; the 140th is far from the checkpoint of step 0 and from the end, which what is left after it does not reach again.
 kinds="kill exit disagree"
 [ -z "${TEST_LONG:-}" ] || kinds="$kinds crash stop stuck"
 for kind in $kinds; do
     fresh
-    run env GYRE_FAULT=1:128:"$kind" GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 4 --timeout 28 --kill-grace 3 --max-restarts 1 \
+    run env GYRE_FAULT=1:140:"$kind" GYRE_TIMEOUT=6 GYRE_HEARTBEAT=2 "$UCX_RUN" -n 4 --timeout 28 --kill-grace 3 --max-restarts 1 \
         "$TRAIN" "${MODEL[@]}" --log "$W/log" --save "$W/st" --checkpoint "$CK" --checkpoint-every 15
     want "$kind" 0
     same "$kind"

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "model/formats/weights.h"
 #include "optim/checkpoint/snapshot.h"
+#include "tests/support/weights.h"
 
 static const model_config_t config = {.vocab = 13, .seq = 8, .layers = 1, .hidden = 12, .heads = 3};
 static char folder[] = "/tmp/gyre-snapshot-XXXXXX";
@@ -43,7 +44,7 @@ static int begin(void **unused)
         back[p] = calloc(params->total, sizeof(float));
         if (!state[p] || !back[p])
             return -1;
-        model_params_init(params, p, state[p]);
+        init_params(params, p, state[p]);
     }
     return 0;
 }

@@ -86,6 +86,40 @@ static void test_traffic(void **unused)
     model_params_destroy(params);
 }
 
+/* Buffers for gradients on their way: what is longest once, what a layer has twice. A model whose embedding
+ * is many times a layer's longest matrix does not hold a buffer of that length for each bucket of a layer. */
+static void test_buffers(void **unused)
+{
+    (void)unused;
+    for (int untied = 0; untied < 2; untied++)
+        for (size_t bucket = 1; bucket < 1 << 20; bucket *= 64) {
+            const model_config_t config = {.vocab = 5000,
+                                           .seq = 64,
+                                           .layers = 5,
+                                           .hidden = 64,
+                                           .heads = 4,
+                                           .leaves = 4,
+                                           .untied = untied};
+            model_params_t *params = NULL;
+            assert_int_equal(model_params_create(&config, &params), GYRE_OK);
+            size_t layer = 0, table = params->row[model_params_find(params, MODEL_WTE, 0)].count, rest = 0;
+            for (size_t r = 0; r < params->rows; r++) {
+                layer += params->row[r].layer == 0 ? params->row[r].count : 0;
+                rest +=
+                    params->row[r].layer < 0 && params->row[r].kind != MODEL_WTE ? params->row[r].count : 0;
+            }
+            for (int stage = 2; stage < 4; stage++) {
+                const optim_zero_config_t c = {.stage = stage, .share = 1, .bucket_bytes = bucket};
+                size_t bytes[OPTIM_MEMORY_KINDS];
+                assert_int_equal(optim_zero_predict(params, &c, 2, 0, 1, 1, bytes, NULL), GYRE_OK);
+                /* a bucket that is filled up may hold rows of two units */
+                assert_in_range(bytes[OPTIM_MEMORY_BUCKETS], table * sizeof(float),
+                                (table + rest + 2 * layer) * sizeof(float) + 3 * bucket);
+            }
+            model_params_destroy(params);
+        }
+}
+
 static void test_cut(void **unused)
 {
     (void)unused;
@@ -124,10 +158,8 @@ static void test_refused(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bytes), cmocka_unit_test(test_traffic), cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_cut),   cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

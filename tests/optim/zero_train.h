@@ -6,6 +6,7 @@
 #define TESTS_OPTIM_ZERO_TRAIN_H
 
 #include "tests/optim/zero_trial.h"
+#include "tests/support/weights.h"
 
 /* ---- checks -------------------------------------------------------------------------------------------- */
 
@@ -26,7 +27,7 @@ static inline void check_formulas(const job_t *job, const trial_t *t, const opti
                  want[k]);
     for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)
         MP_CHECK(step->sent[k] == (step->skipped && k == OPTIM_TRAFFIC_ALL_GATHER ? 0 : sent[k]),
-                 "%s: %llu elements, the formula says %llu", optim_traffic_name((optim_traffic_t)k),
+                 "traffic of kind %d: %llu elements, the formula says %llu", k,
                  (unsigned long long)step->sent[k], (unsigned long long)sent[k]);
 }
 
@@ -135,7 +136,7 @@ static inline void begin_reference(job_t *job, const trial_t *t, optim_scaler_t 
     const optim_scaler_config_t config = optim_scaler_complete(&t->zero.scaler);
     size_t total = job->whole->total;
     optim_scaler_begin(scaler, &config);
-    model_params_init(job->whole, SEED, job->w);
+    init_params(job->whole, SEED, job->w);
     memset(job->m, 0, total * sizeof(float));
     memset(job->v, 0, total * sizeof(float));
     memcpy(job->seen, job->w, total * sizeof(float));

@@ -14,6 +14,7 @@
 #include "optim/tree.h"
 #include "optim/store/internal.h"
 #include "tests/support/mp.h"
+#include "tests/support/create.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
 
@@ -408,7 +409,7 @@ static inline optim_zero_t *make(job_t *job, const trial_t *t)
     config.group = optim_batch_group(&job->batch);
     config.adamw = how;
     config.clip = CLIP;
-    MP_OK(optim_zero_create(job->local, &job->groups, &config, &zero));
+    MP_OK(create_zero(job->local, &job->groups, &config, &zero));
     return zero;
 }
 

@@ -24,6 +24,8 @@
 #include "optim/tree.h"
 #include "pipeline/train/train.h"
 #include "tests/support/mp.h"
+#include "tests/support/create.h"
+#include "tests/support/weights.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
 
@@ -36,6 +38,7 @@ typedef struct {
     model_config_t shape;
     optim_batch_t batch;
     size_t step;
+    int last; /* this is the last rank */
     const char *folder;
     json_t *steps;
 
@@ -71,6 +74,13 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
     return GYRE_OK;
 }
 
+/* One bit by the last rank, and another by all. */
+static unsigned last_rank_asks(void *user)
+{
+    const job_t *job = user;
+    return job->last ? 5 : 1;
+}
+
 /* ---- the reference ------------------------------------------------------------------------------------- */
 
 static void make_reference(job_t *job)
@@ -87,7 +97,7 @@ static void make_reference(job_t *job)
     job->m = zeros(job->params->total);
     job->v = zeros(job->params->total);
     job->grad = zeros(job->params->grad_total);
-    model_params_init(job->params, SEED, job->flat);
+    init_params(job->params, SEED, job->flat);
     job->plain = (model_plain_store_t_f32){.params = job->params, .weights = job->flat};
     const model_store_t_f32 store = model_plain_store_f32(&job->plain);
     CHECK(model_stage_create_f32(job->params, &alone, &one, &store, MODEL_ISA_BASE, &job->stage) == GYRE_OK);
@@ -286,7 +296,7 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
     double first_loss = 0.0;
     int rank = gyre_comm_rank(world);
     make_reference(job);
-    CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+    CHECK(create_train(world, &config, &train) == GYRE_OK);
     CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
     compare_weights(job, train, rank);
     if (job->folder)
@@ -311,10 +321,15 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
         CHECK(strstr(gyre_last_error(), "does not divide evenly: take --grad-sequences") != NULL);
     }
     double loss = 0.0, each[EVALUATED];
-    CHECK(pipe_train_evaluate(train, fetch, job, EVALUATED, &loss) == GYRE_OK);
+    unsigned asked = 9;
+    job->last = rank + 1 == gyre_comm_size(world);
+    CHECK(pipe_train_evaluate(train, fetch, job, EVALUATED, NULL, &asked, &loss) == GYRE_OK);
     for (size_t i = 0; i < EVALUATED; i++)
         leaf(job, i, 1, each + i, NULL);
-    CHECK(loss == optim_tree_sum(each, EVALUATED, 1) / EVALUATED);
+    CHECK(asked == 0 && loss == optim_tree_sum(each, EVALUATED, 1) / EVALUATED);
+    size_t many = 64 * pipe_train_layout(train)->dp + 1; /* not all at once */
+    CHECK(pipe_train_evaluate(train, fetch, job, many, last_rank_asks, &asked, &loss) == GYRE_OK);
+    CHECK(asked == 5 && isnan(loss)); /* on all ranks */
     if (job->folder)
         dump_end(job);
     pipe_train_destroy(train);
@@ -347,7 +362,7 @@ static void gathers(job_t *job, gyre_comm_t *world)
         if (gyre_comm_size(world) % (int)config.layout.pp != 0)
             break;
         config.zero.keep = i % 2 == 1;
-        CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+        CHECK(create_train(world, &config, &train) == GYRE_OK);
         CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
         CHECK(pipe_train_step(train, 0, fetch, job, 0.001, &step) == GYRE_OK);
         check_traffic(job, world, pipe_train_layout(train), config.zero.keep, &step.zero);
@@ -381,7 +396,7 @@ static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout,
     pipe_train_config_t config = config_of(job, layout);
     config.zero.offload = offload;
     make_reference(job);
-    CHECK(pipe_train_create(world, &config, &train) == GYRE_OK);
+    CHECK(create_train(world, &config, &train) == GYRE_OK);
     CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
     CHECK(pipe_train_resize(train, 0) == GYRE_ERR_INVALID);
     CHECK(pipe_train_resize(train, 9) == GYRE_ERR_INVALID);
@@ -450,7 +465,7 @@ int main(int argc, char **argv)
     const pipe_train_config_t odd = {
         .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};
     pipe_train_t *train = NULL;
-    CHECK(pipe_train_create(world, &odd, &train) == GYRE_ERR_INVALID);
+    CHECK(create_train(world, &odd, &train) == GYRE_ERR_INVALID);
     json_decref(job.steps);
     CHECK(gyre_finalize(world) == GYRE_OK);
     return 0;

@@ -138,8 +138,16 @@ static void test_harmless(void)
     MP_CHECK(gyre_train_save(train, NULL) == GYRE_ERR_INVALID, "no folder");
     MP_CHECK(gyre_train_save(train, "/proc/none/here") == GYRE_ERR_IO, "a folder that cannot be made");
     MP_CHECK(gyre_train_export(train, "/proc/none/weights") == GYRE_ERR_IO, "a file that cannot be made");
+    MP_CHECK(gyre_train_export(train, "/dev/shm/") == GYRE_ERR_INVALID, "a mount point cannot be replaced");
+    MP_CHECK(gyre_train_export(train, "/proc/none/") == GYRE_ERR_IO, "a folder that cannot be made");
     MP_CHECK(gyre_train_evaluate(train, NULL) == GYRE_ERR_INVALID, "no loss");
-    MP_OK(gyre_train_step(train, NULL));
+    struct {
+        gyre_train_stats_t known;
+        uint64_t newer;
+    } later = {.known = {.size = sizeof later}, .newer = 5};
+    MP_OK(gyre_train_step(train, &later.known));
+    MP_CHECK(later.known.size == sizeof later && later.known.step == 1 && later.newer == 0, "%llu",
+             (unsigned long long)later.newer);
     MP_OK(gyre_train_destroy(train));
 }
 
@@ -196,7 +204,13 @@ int main(void)
     test_refused();
     test_harmless();
     test_own_folder();
+    gyre_train_t *outlives, *used;
+    MP_OK(create("", &outlives));
+    MP_OK(create("", &used));
     MP_OK(gyre_finalize(world));
+    MP_CHECK(gyre_train_step(used, NULL) == GYRE_ERR_INVALID, "%s", gyre_last_error());
+    MP_OK(gyre_train_destroy(used)); /* its error was returned before */
+    MP_CHECK(gyre_train_destroy(outlives) == GYRE_ERR_INVALID, "%s", gyre_last_error());
     test_alone();
     if (rank == 0) { /* the others have left, too */
         char command[96];

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "pipeline/train/train.h"
 #include "tests/support/mp.h"
+#include "tests/support/create.h"
 
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
 
@@ -51,7 +52,7 @@ static void run(gyre_comm_t *world, pipe_layout_t layout, size_t fetches)
     pipe_train_step_t step = {0};
     gyre_status_t status = GYRE_OK;
     MP_OK(gyre_comm_split(world, 0, 0, &job.world));
-    MP_OK(pipe_train_create(job.world, &config, &job.train));
+    MP_OK(create_train(job.world, &config, &job.train));
     MP_OK(optim_zero_init(pipe_train_zero(job.train), 1));
     for (size_t i = 0; status == GYRE_OK && (fetches < SIZE_MAX || i < 2); i++)
         status = pipe_train_step(job.train, i, fetch, &job, 1e-3, &step);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -335,6 +336,33 @@ int ranks_echo(ranks_t *self, int lane, unsigned char *buf)
                 fprintf(stderr, "rank %d: %zu bytes, misaligned by %zu\n", self->rank, SIZES[i], shift);
                 return 1;
             }
+        }
+    }
+    return 0;
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+int ranks_late(ranks_t *self, int times, int ms, double most, int free)
+{
+    unsigned char byte = 1;
+
+    for (int k = 1; k <= times; k++) {
+        const comm_tag_t tag = {(uint32_t)k, 0};
+        if (self->rank == 0) {
+            usleep((useconds_t)ms * 1000);
+            RANKS_CHECK(self, ranks_send(self, 1, 0, &byte, 1, tag) == GYRE_OK);
+        } else {
+            double before = cpu_seconds();
+            RANKS_CHECK(self, ranks_recv(self, 0, 0, &byte, 1, tag) == GYRE_OK);
+            RANKS_CHECK(self, k <= free || cpu_seconds() - before < most);
         }
     }
     return 0;

@@ -46,6 +46,10 @@ void ranks_fill(void *buf, size_t bytes, unsigned seed);
 /* -1: all bytes are right; else where the first wrong one is. */
 long ranks_wrong(const void *buf, size_t bytes, unsigned seed);
 
+/* Rank 0 sends rank 1 `times` bytes, each `ms` late: the waiting rank sleeps most of it. Its processor time
+ * for a byte is below `most` seconds; that for the first `free` ones, which may connect, is not checked. */
+int ranks_late(ranks_t *self, int times, int ms, double most, int free);
+
 /* Ranks 0 and 1 send each other messages of all interesting sizes, at all kinds of misalignment, within buf
  * (RANKS_ECHO_BYTES); the other ranks return at once. */
 enum { RANKS_ECHO_BYTES = 3145729 + 128 };

@@ -49,6 +49,7 @@ check "the state" grep -q '7.5000 bytes per parameter' "$W/out"
 
 plan memory --recipe $R/mt-nlg-530b.json --trainer
 want "gyre-train's own" 0
+check "its buckets, not those of other software" grep -q 'buckets of 524288 bytes' "$W/out"
 check "35 stages" json 'len(d["trainer"]) == 35 and all(s["weights"] > 0 for s in d["trainer"])'
 
 # --- tables of measured runs ---

@@ -76,7 +76,7 @@ import json, sys
 one, two = [[json.loads(line) for line in open(path)] for path in sys.argv[1:]]
 assert len(one) == len(two) > 2
 for log in one, two:
-    del log[0]["config"]["log"], log[-1]["seconds"]
+    del log[0]["config"]["log"], log[0]["run"], log[-1]["seconds"]
     for line in log[1:-1]:
         for name in list(line)[list(line).index("tokens_per_second"):]:
             del line[name]
@@ -224,6 +224,58 @@ check "and of what is measured, where nothing is said" python3 -c '
 import json, sys
 last = [json.loads(line) for line in open(sys.argv[1])][3]
 assert 0 < last["mfu"] < 1.5, last' "$W/mfu.jsonl"
+
+# ---- weights that are loaded: a learning rate that does not wreck them, and no text of ids that are no bytes
+lr() { python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())["config"]["lr"])' <"$W/load.jsonl"; }
+BYTES=("${SMALL[@]}" --steps 1 --report none --log "$W/load.jsonl")
+export GYRE_LOG=info
+run "$TRAIN" "${BYTES[@]}" --save "$W/bytes.st"
+check "random weights: the rate" [ "$(lr)" = 0.003 ]
+check "random weights are drawn" grep -q "random weights: " "$W/err"
+run "$TRAIN" "${BYTES[@]}" --vocab 300 --save "$W/ids.st"
+LOADED=(--data "$W/text" --eval-sequences 4 --report none --log "$W/load.jsonl")
+run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0
+want "loaded weights" 0
+check "loaded weights: the rate" [ "$(lr)" = 2e-05 ]
+check "loaded weights: no random ones are drawn" bash -c "grep -q 'loaded weights: ' '$W/err' && ! grep -q 'random weights' '$W/err'"
+run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0 --checkpoint "$W/loaded"
+run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0 --checkpoint "$W/loaded" --resume
+want "a run that goes on" 0
+check "a run that goes on: no weights but the checkpoint's" bash -c "! grep -qE '(random|loaded) weights: ' '$W/err'"
+unset GYRE_LOG
+run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 1 --sample-tokens 0 --lr 0.01
+check "loaded weights: the rate that is given" [ "$(lr)" = 0.01 ]
+run "$TRAIN" "${LOADED[@]}" --load "$W/bytes.st" --steps 0 --prompt "line 7 of" --sample-tokens 20
+want "bytes: a prompt" 0
+check "bytes: text that begins with it" grep -q "^line 7 of" "$W/out"
+run "$TRAIN" "${LOADED[@]}" --load "$W/ids.st" --steps 0 --prompt "line 7 of" --sample-tokens 20
+want "other ids: a prompt" 2 "--prompt: .* name it with --tokenizer"
+run "$TRAIN" "${LOADED[@]}" --load "$W/ids.st" --steps 0 --sample-tokens 20
+want "other ids: no text" 0 "no sample of text: name the tokenizer"
+check "other ids: none at all" bash -c "! grep -q 'a sample of text, temp' '$W/out'"
+python3 -c 'import json, sys; print(json.dumps(json.loads(sys.stdin.readline())["config"]))' <"$W/load.jsonl" >"$W/again.json"
+run "$TRAIN" --config "$W/again.json"
+want "other ids: the same from its log" 0
+
+# ---- the sample: unasked only of a small model
+LARGE=(--data "$W/text" --layers 1 --hidden 128 --heads 2 --seq 8 --batch 1 --vocab 160000 --steps 0 --eval-sequences 1 --report none)
+run "$TRAIN" "${LARGE[@]}"
+want "a large model" 0
+check "a large model: no sample, and why" grep -q "^no sample of text, .* 20 million parameters: --sample-tokens N" "$W/out"
+run "$TRAIN" "${LARGE[@]}" --sample-tokens 3
+check "a large model, asked for" grep -q "a sample of text, temp" "$W/out"
+printf 'MemTotal: 100 kB\nMemAvailable: 100 kB\n' >"$W/meminfo"
+if unshare -m mount --bind "$W/meminfo" /proc/meminfo 2>/dev/null; then # rank 0's host has no memory for the sample
+    run unshare -m bash -c 'mount --bind "$0" /proc/meminfo && exec "$@"' "$W/meminfo" "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 4 \
+        --sample-tokens 20 --report "$W/sampled.html" --log "$W/sampled.jsonl" --save "$W/sampled.st" --checkpoint "$W/sampled"
+    want "no memory for the sample" 1 "no sample of text: it needs the whole model on rank 0, .*--sample-tokens 0"
+    check "no memory for the sample: the weights are saved" [ -s "$W/sampled.st" ]
+    check "no memory for the sample: so is the checkpoint" [ -e "$W/sampled/step-000000000004/index.json" ]
+    check "no memory for the sample: the log has its end" grep -q weights_hash "$W/sampled.jsonl"
+    check "no memory for the sample: the report is written" [ -s "$W/sampled.html" ]
+else
+    echo "not checked: no memory for the sample (no mount namespace here)"
+fi
 
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --tensorboard /proc/none
 want "events where nothing can be made" 1 "cannot write events to /proc/none.*--tensorboard"

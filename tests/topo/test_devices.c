@@ -75,17 +75,6 @@ static void nearest_nic_of_each_gpu(void **state)
     topo_free(topo);
 }
 
-static void nearest_to_cores(void **state)
-{
-    (void)state;
-    topo_t *topo = load_fixture("gpu-8.xml");
-    for (int core = 0; core < 48; core++)
-        assert_int_equal(topo_nearest_to_core(topo, core, TOPO_GPU), number(topo, "cuda", core / 12 * 2));
-    assert_int_equal(topo_nearest_to_core(topo, 47, TOPO_NIC), find(topo, "mlx5_6"));
-    assert_int_equal(topo_nearest_to_core(topo, -1, TOPO_GPU), find(topo, "cuda0"));
-    topo_free(topo);
-}
-
 static void distances(void **state)
 {
     (void)state;
@@ -125,11 +114,8 @@ static void gpus_and_rdma_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_device_per_card),
-        cmocka_unit_test(places),
-        cmocka_unit_test(nearest_nic_of_each_gpu),
-        cmocka_unit_test(nearest_to_cores),
-        cmocka_unit_test(distances),
+        cmocka_unit_test(one_device_per_card),     cmocka_unit_test(places),
+        cmocka_unit_test(nearest_nic_of_each_gpu), cmocka_unit_test(distances),
         cmocka_unit_test(gpus_and_rdma_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

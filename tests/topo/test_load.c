@@ -66,7 +66,6 @@ static void one_core(void **state)
     assert_int_equal(sum.l3_count, 0);
     assert_int_equal(sum.l3_bytes, 0);
     assert_int_equal(topo_core(topo, 0)->l3, -1);
-    assert_int_equal(topo_nearest_to_core(topo, 0, TOPO_NIC), -1);
     topo_free(topo);
 }
 

@@ -86,7 +86,7 @@ static void crossfire(gyre_comm_t *comm, uint64_t seed, unsigned char *arena)
         verify(expected[i].p, expected[i].bytes, expected[i].seed, "crossfire");
         for (int g = 1; g <= GUARD; g++)
             MP_CHECK(expected[i].p[-g] == 0xee && expected[i].p[expected[i].bytes + (size_t)g - 1] == 0xee,
-                     "a message of %zu bytes wrote beside its buffer", expected[i].bytes);
+                     "a message of %zu bytes wrote outside its buffer", expected[i].bytes);
     }
 }
 

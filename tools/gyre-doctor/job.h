@@ -96,8 +96,6 @@ extern const comm_recorder_slot_t job_no_slot;
 enum { JOB_CALL_TEXT = 192, JOB_BLAME_TEXT = 1600 };
 /* The newest call of a rank; NULL: it has made none. */
 const comm_call_t *job_call(const member_t *m);
-/* It is in a call and waits. */
-int job_is_waiting(const member_t *m);
 /* The ranks that rank r waits for, into list ([size]); returns how many. */
 int job_waits_for(const job_t *job, int r, int *list);
 /* What is most probably wrong, in a sentence or two. text: [JOB_BLAME_TEXT]. Returns the rank to blame, or

@@ -30,7 +30,8 @@ const comm_call_t *job_call(const member_t *m)
                : NULL;
 }
 
-int job_is_waiting(const member_t *m)
+/* It is in a call and waits. */
+static int job_is_waiting(const member_t *m)
 {
     if (!m->known || m->slot->state != 2 || job_call(m) == NULL || m->moved)
         return 0;

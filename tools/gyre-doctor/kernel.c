@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/thread/futex.h"
+#include "comm/memory/cma.h"
 
 #define PATTERN 0x6779726521ULL
 
@@ -98,6 +99,7 @@ static int try_cma(int *err)
         char byte;
         close(gate[1]);
         *secret = PATTERN;
+        comm_cma_allow(); /* as ranks do */
         trial->ready = 1;
         base_futex_wake(&trial->ready, 1);
         ssize_t n = read(gate[0], &byte, 1);
@@ -141,9 +143,10 @@ static void yama(report_t *report)
     }
     text[strcspn(text, "\n")] = '\0';
     report_add(report, FOUND_OK, "ptrace scope", "", "%s (%s)", text,
-               strcmp(text, "0") == 0   ? "any process of the same user may be read"
-               : strcmp(text, "1") == 0 ? "only one's own children may be read"
-                                        : "reading other processes is restricted");
+               strcmp(text, "0") == 0 ? "any process of the same user may be read"
+               : strcmp(text, "1") == 0
+                   ? "children may be read, and processes that allow it, as ranks do (GYRE_PTRACER)"
+                   : "reading other processes is restricted");
 }
 
 void look_at_kernel(report_t *report)

@@ -19,21 +19,15 @@
  *
  * All are compared as bits. Inputs repeat after PERF_PERIOD elements: a check need not compute them all. */
 #include "tools/gyre-perf/perf.h"
+#include "base/hash.h"
 
 #include <math.h>
 #include <string.h>
 
-static uint64_t mix(uint64_t x) /* the finaliser of splitmix64 */
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* What all ranks share about element i of run rep. */
 static uint64_t element_key(int rep, size_t i)
 {
-    return mix((uint64_t)i + ((uint64_t)rep << 48) + 0x9e3779b97f4a7c15u);
+    return base_mix64((uint64_t)i + ((uint64_t)rep << 48) + 0x9e3779b97f4a7c15u);
 }
 
 /* A rank's own 64 bits of it: one multiplication, since the expected result needs n of them per element. */

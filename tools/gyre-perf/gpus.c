@@ -165,38 +165,20 @@ static gyre_status_t measure(gpus_t *g, int in_place, perf_result_t *result)
     return check(g, in_place, &result->nwrong);
 }
 
-/* All sizes of one type, reduction and root. */
-static gyre_status_t sweep(gpus_t *g, gyre_type_t type, perf_op_t op, int root)
+static gyre_status_t measure_row(void *user, gyre_type_t type, perf_op_t op, int root, size_t size)
 {
+    gpus_t *g = user;
     const perf_options_t *o = g->o;
-    for (size_t size = o->min_bytes;;) {
-        perf_result_t out_of_place = {0}, in_place = {0};
-        gyre_status_t status = GYRE_OK;
-        for (int r = 0; r < g->n; r++)
-            perf_case_set(&g->gpu[r].c, o->coll, type, op, root, size);
-        if (o->out_of_place)
-            status = measure(g, 0, &out_of_place);
-        if (status == GYRE_OK && o->in_place && o->coll->in_place)
-            status = measure(g, 1, &in_place);
-        if (status != GYRE_OK)
-            return status;
-        perf_report_row(&g->report, &g->gpu[0].c, &out_of_place, &in_place);
-        if (!perf_next_size(o, &size))
-            return GYRE_OK;
-    }
-}
-
-static gyre_status_t run_all(gpus_t *g)
-{
-    const perf_options_t *o = g->o;
-    const int first_root = !o->coll->rooted ? -1 : o->root < 0 ? 0 : o->root;
-    const int last_root = !o->coll->rooted ? -1 : o->root < 0 ? g->n - 1 : o->root;
+    perf_result_t out_of_place = {0}, in_place = {0};
     gyre_status_t status = GYRE_OK;
-    for (int cycle = 0; o->cycles == 0 || cycle < o->cycles; cycle++)
-        for (int type = o->first_type; type <= o->last_type; type++)
-            for (int op = o->first_op; op <= (o->coll->reduces ? o->last_op : o->first_op); op++)
-                for (int root = first_root; root <= last_root && status == GYRE_OK; root++)
-                    status = sweep(g, (gyre_type_t)type, (perf_op_t)op, root);
+    for (int r = 0; r < g->n; r++)
+        perf_case_set(&g->gpu[r].c, o->coll, type, op, root, size);
+    if (o->out_of_place)
+        status = measure(g, 0, &out_of_place);
+    if (status == GYRE_OK && o->in_place && o->coll->in_place)
+        status = measure(g, 1, &in_place);
+    if (status == GYRE_OK)
+        perf_report_row(&g->report, &g->gpu[0].c, &out_of_place, &in_place);
     return status;
 }
 
@@ -235,7 +217,7 @@ int perf_gpus_measure(gyre_comm_t *world, const perf_options_t *o, int argc, cha
         status = probe(world, g.n, &machine);
     if (status == GYRE_OK) {
         perf_report_open(&g.report, o, argc, argv, g.gpu[0].comm, &machine);
-        status = run_all(&g);
+        status = perf_each_row(o, g.n, measure_row, &g);
         if (status != GYRE_OK)
             perf_tell_error(0, error, sizeof error);
         code = perf_report_close(&g.report, status == GYRE_OK ? NULL : error);

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/order.h"
 #include "comm/boot/bootstrap.h"
 
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
@@ -61,12 +62,6 @@ static inline int64_t ticks(const ticker_t *t)
     return base_now();
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static ticker_t ticker(void)
 {
     ticker_t t = {.tsc = have_tsc(), .ns_per_tick = 1.0};
@@ -85,7 +80,7 @@ static ticker_t ticker(void)
         int64_t before = ticks(&t);
         gaps[i] = (double)(ticks(&t) - before);
     }
-    qsort(gaps, n, sizeof *gaps, ascending);
+    qsort(gaps, n, sizeof *gaps, base_order_double);
     t.overhead_ns = gaps[n / 2] * t.ns_per_tick;
     return t;
 }
@@ -158,7 +153,7 @@ static void summarize(samples_t *s)
     for (int i = 0; i < s->calls; i++)
         squares += (s->ns[i] - s->mean) * (s->ns[i] - s->mean);
     s->stdev = sqrt(squares / s->calls);
-    qsort(s->ns, (size_t)s->calls, sizeof *s->ns, ascending);
+    qsort(s->ns, (size_t)s->calls, sizeof *s->ns, base_order_double);
 }
 
 /* ---- the histogram: `per` bins to a doubling; bin i holds [2^(i/per), 2^((i+1)/per)) ns ---- */

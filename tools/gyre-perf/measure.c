@@ -264,6 +264,25 @@ int perf_next_size(const perf_options_t *o, size_t *size)
     return 1;
 }
 
+gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *visit, void *user)
+{
+    const int barrier = o->coll->op == COLL_BARRIER;
+    const int first_root = !o->coll->rooted ? -1 : o->root < 0 ? 0 : o->root;
+    const int last_root = !o->coll->rooted ? -1 : o->root < 0 ? ranks - 1 : o->root;
+    gyre_status_t status = GYRE_OK;
+    for (int cycle = 0; (o->cycles == 0 || cycle < o->cycles) && status == GYRE_OK; cycle++)
+        for (int type = o->first_type; type <= (barrier ? o->first_type : o->last_type); type++)
+            for (int op = o->first_op; op <= (o->coll->reduces ? o->last_op : o->first_op); op++)
+                for (int root = first_root; root <= last_root; root++) {
+                    size_t size = o->min_bytes;
+                    do
+                        status = status == GYRE_OK ? visit(user, (gyre_type_t)type, (perf_op_t)op, root, size)
+                                                   : status;
+                    while (status == GYRE_OK && perf_next_size(o, &size));
+                }
+    return status;
+}
+
 gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds)
 {
     static const gyre_redop_kind_t kinds[] = {GYRE_SUM, GYRE_AVG, GYRE_MIN, GYRE_MAX};

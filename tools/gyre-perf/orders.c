@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "collectives/run/communicator.h"
 
 enum { ROUNDS = 21 }; /* blocks of each order; odd, so that the median is one of them */
@@ -19,12 +20,6 @@ gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast)
 {
     gyre_status_t status = gyre_comm_split(comm, 0, gyre_comm_rank(comm), fast);
     return status == GYRE_OK ? coll_comm_set_order(*fast, 1) : status;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* A block of iterations: seconds of one operation. */
@@ -48,7 +43,7 @@ static gyre_status_t finish(const perf_options_t *o, const perf_case_t *c, const
                             int in_place, double *times, int rounds, perf_histogram_t *h,
                             perf_result_t *result)
 {
-    qsort(times, (size_t)rounds, sizeof *times, ascending);
+    qsort(times, (size_t)rounds, sizeof *times, base_order_double);
     double seconds = times[rounds / 2];
     gyre_status_t status = perf_across_ranks(o, c->comm, &seconds);
     if (status == GYRE_OK)

@@ -284,6 +284,11 @@ gyre_status_t perf_streams_iterate(const perf_case_t *c, const perf_place_t *p, 
 /* The size after *size; 0: there is no further size. */
 int perf_next_size(const perf_options_t *o, size_t *size);
 
+/* What a run measures, row by row: each cycle, type, reduction, root and size, with `ranks` ranks. The first
+ * error of `visit` ends it, and is returned. */
+typedef gyre_status_t perf_visit_t(void *user, gyre_type_t type, perf_op_t op, int root, size_t size);
+gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *visit, void *user);
+
 /* ---- the machine ---- */
 typedef struct {
     int32_t rank, pid;
@@ -331,7 +336,6 @@ void perf_print_figure(double value, int width); /* after two blanks, with as ma
 /* The head of the JSON file with an empty list of results; takes `config`. */
 json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, json_t *config);
 void perf_config_machine(json_t *config, const perf_machine_t *m);
-void perf_put_time(json_t *object, const char *key);
 /* Prints gyre_last_error unless the library has logged it. */
 void perf_tell_unlogged(void);
 /* Out of bounds values, errors and the end time; writes the file and releases it. A PERF_ code, at least

@@ -32,7 +32,7 @@ void perf_put(json_t *object, const char *key, json_t *value)
     (void)json_object_set_new(object, key, value);
 }
 
-void perf_put_time(json_t *object, const char *key)
+static void perf_put_time(json_t *object, const char *key)
 {
     char text[32];
     time_now(text, sizeof text);

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/order.h"
 
 enum {
     RING = 4 << 20, /* elements: 16 MiB, more than a core's own caches */
@@ -34,17 +35,11 @@ size_t perf_work_amount(const perf_work_t *w, double seconds)
     return (size_t)(w->rate * seconds + 0.5);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double perf_median(double *values, size_t count)
 {
     if (count == 0)
         return 0.0;
-    qsort(values, count, sizeof *values, ascending);
+    qsort(values, count, sizeof *values, base_order_double);
     return (values[(count - 1) / 2] + values[count / 2]) / 2.0;
 }
 

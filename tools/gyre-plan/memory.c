@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/settings/size.h"
+#include "pipeline/config/config.h"
 #include "pipeline/plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
@@ -57,14 +58,6 @@ static plan_software_t software_of(const plan_question_t *q, const plan_row_t *r
                              .extra = row->extra < 0 ? q->memory.extra : (size_t)row->extra};
 }
 
-static int fitted(const plan_question_t *q, size_t row)
-{
-    for (size_t i = 0; i < q->fits; i++)
-        if (q->fit[i] == row)
-            return 1;
-    return 0;
-}
-
 /* What is between estimate and measurement in the middle of the rows to fit; else the machine's. */
 static double fit_reserve(const plan_question_t *q, const plan_rows_t *rows)
 {
@@ -105,7 +98,7 @@ static void compare(const plan_question_t *q, size_t i, const plan_row_t *row, d
     } else {
         double part = bytes / GIB / row->memory - 1.0;
         printf("%10.0f %+8.1f%s\n", row->memory, 100.0 * part, out ? "  called out of memory" : "");
-        if (!fitted(q, i + 1))
+        if (!plan_is_fitted(q, i + 1))
             seen->error[seen->errors++] = fabs(part);
         seen->falsely += out ? 1 : 0;
     }
@@ -114,8 +107,8 @@ static void compare(const plan_question_t *q, size_t i, const plan_row_t *row, d
                                     "measured", row->memory, "out_of_memory", out));
 }
 
-/* Measured runs: the estimate and what the driver takes beside what was seen; the machine's memory beside
- * those that failed. */
+/* Measured runs: the estimate and what the driver takes, next to what was seen; for those that failed the
+ * machine's memory. */
 static int table(const plan_question_t *q)
 {
     plan_rows_t rows;
@@ -171,25 +164,37 @@ static void print_worst(const plan_question_t *q, size_t at, const plan_memory_t
     printf("\nstate: %.4f bytes per parameter\n", state / (double)worst->parameters);
 }
 
+/* Bytes of gyre-train's buckets: as asked for, or its default. */
+static size_t trainer_bucket(const plan_question_t *q)
+{
+    train_config_t defaults;
+    size_t bytes = q->trainer_bucket;
+    if (bytes > 0)
+        return bytes;
+    if (train_config_defaults(&defaults))
+        bytes = defaults.bucket_bytes;
+    train_config_free(&defaults);
+    return bytes;
+}
+
 /* What gyre-train itself will hold: a table of stages, and the same as JSON; NULL after an error. */
 static json_t *trainer(const plan_question_t *q, const plan_base_t *base)
 {
     model_params_t *whole = NULL;
     json_t *stages = json_array();
-    size_t bytes[OPTIM_MEMORY_KINDS];
+    size_t bytes[OPTIM_MEMORY_KINDS], bucket = trainer_bucket(q);
     if (plan_trainer_table(&q->recipe, &whole) != GYRE_OK) {
         json_decref(stages);
         return NULL;
     }
-    printf("\nweights and optimizer state in gyre-train, MiB (buckets of %zu bytes)\n%5s", q->memory.bucket,
-           "stage");
+    printf("\nweights and optimizer state in gyre-train, MiB (buckets of %zu bytes)\n%5s", bucket, "stage");
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         printf(" %12s", optim_memory_name((optim_memory_t)k));
     printf(" %12s\n", "total");
     for (size_t s = 0; s < q->recipe.layout.pp; s++) {
         size_t total = 0;
         json_t *stage = json_object();
-        if (plan_trainer(&q->recipe, base, whole, s, q->memory.bucket, bytes) != GYRE_OK) {
+        if (plan_trainer(&q->recipe, base, whole, s, bucket, bytes) != GYRE_OK) {
             json_decref(stage);
             json_decref(stages);
             stages = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/pipeline.c: `gyre-plan pipeline`: a pipeline schedule, proved, in virtual time: a chart,
- * the bubble beside its formula, what each rank holds; or all schedules side by side. */
+ * the bubble next to its formula, what each rank holds; or all schedules side by side. */
 #include "tools/gyre-plan/pipeline.h"
 
 #include <errno.h>

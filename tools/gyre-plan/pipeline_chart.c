@@ -72,7 +72,7 @@ gyre_status_t pipeline_chart(const pipeline_t *p, int columns, FILE *out)
     const int width = digits(shape->ranks - 1), label = 1 + digits(shape->micro_batches - 1);
     const int room = columns > 8 + width + 20 ? columns - 6 - width : 20;
     int each = (int)(room / units);
-    const int labels = each >= label + 1; /* and a blank or a dash behind it */
+    const int labels = each >= label + 1; /* and a blank or a dash after it */
     each = each > label + 3 ? label + 3 : each;
     const double per_unit = labels || each >= 1 ? (labels ? each : 1) : room / units;
     const double per_time = per_unit / unit;

@@ -443,6 +443,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     if (code == PLAN_OK)
         code = apply_fit(argv[0], given.text[FIT], &q);
     q.memory.bucket = given.is[BUCKET] ? given.bytes : q.memory.bucket;
+    q.trainer_bucket = given.is[BUCKET] ? given.bytes : 0;
     q.memory.extra = count_of(&given, EXTRA, 0);
     q.gpus = count_of(&given, GPUS, q.recipe.layout.tp * q.recipe.layout.pp * q.recipe.layout.dp);
     q.top = count_of(&given, TOP, q.top);
@@ -508,4 +509,12 @@ int plan_json_write(const plan_question_t *q, json_t *root)
                       : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the results");
     json_decref(root);
     return status == GYRE_OK ? PLAN_OK : PLAN_FAILED;
+}
+
+int plan_is_fitted(const plan_question_t *q, size_t row)
+{
+    for (size_t i = 0; i < q->fits; i++)
+        if (q->fit[i] == row)
+            return 1;
+    return 0;
 }

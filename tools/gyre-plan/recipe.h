@@ -15,8 +15,9 @@ typedef struct {
     int have_machine; /* 0: none was named, by flag or recipe */
     plan_machine_t machine;
     plan_software_t memory;
-    int trainer;      /* of memory: gyre-train's own, too */
-    const char *json; /* NULL: no file */
+    int trainer;           /* of memory: gyre-train's own, too */
+    size_t trainer_bucket; /* bytes of its gradient buckets; 0: gyre-train's default */
+    const char *json;      /* NULL: no file */
     /* of time */
     const char *rows;
     size_t fit[PLAN_FIT], fits; /* numbers of rows, from 1 */
@@ -33,6 +34,9 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
 /* q's recipe with the flags of a table's row: `name` as in the help, with - or _. The same answers. */
 int plan_row_recipe(const plan_question_t *q, const char *what, const char *const *name,
                     const char *const *value, size_t count, pipe_recipe_t *out);
+
+/* 1 if a row of the table, from 1, is one that the machine is fitted to. */
+int plan_is_fitted(const plan_question_t *q, size_t row);
 
 /* A line about the recipe, and another about its layout. */
 void plan_print_recipe(const pipe_recipe_t *recipe, const plan_base_t *base);

@@ -22,9 +22,9 @@ enum {
     MOST_RANKS = 1 << 20,
     ELEMENT = 4,          /* bytes: fp32 */
     STEP_BYTES = 32,      /* of a simulated step */
-    ANNOUNCEMENT = 16,    /* elements in which a rank of a host tells where its buffers are */
+    ANNOUNCEMENT = 16,    /* elements with which a rank of a host says where its buffers are */
     FORM_BYTES = 1 << 20, /* up to this size the one-shot form is tried, too */
-    NS_PER_MESSAGE = 150, /* what simulating takes on a present-day core, besides building the schedules */
+    NS_PER_MESSAGE = 150, /* what simulating takes on a present-day core, without building the schedules */
     NS_PER_ENTRY = 25,    /* a step, or an entry of its lists */
     MOST_SECONDS = 10,    /* `--algo all` leaves out what would take longer, about */
     SHOWN_SECONDS = 2,    /* what takes longer is shown on a terminal while it runs */

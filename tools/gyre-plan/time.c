@@ -80,14 +80,6 @@ static int one(const plan_question_t *q)
     return plan_json_write(q, root);
 }
 
-static int fitted(const plan_question_t *q, size_t row)
-{
-    for (size_t i = 0; i < q->fits; i++)
-        if (q->fit[i] == row)
-            return 1;
-    return 0;
-}
-
 static void print_errors(const char *of, plan_errors_t e)
 {
     if (e.rows)
@@ -138,7 +130,7 @@ static int table(const plan_question_t *q)
             continue;
         plan_time(&row->recipe, &row->base, &machine, &t);
         double error = t.step / row->seconds - 1.0, counted = from_seconds(row, &t);
-        int own = fitted(q, i + 1);
+        int own = plan_is_fitted(q, i + 1);
         if (!own)
             step[steps++] = fabs(error);
         if (row->teraflops > 0.0)

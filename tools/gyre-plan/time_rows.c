@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "tools/gyre-plan/plan.h"
 
 enum { COLUMNS = 32, LINE = 1024 };
@@ -236,17 +237,11 @@ void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, plan_mach
     *machine = machine_at(&f, s[0].x);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 plan_errors_t plan_errors(double *error, size_t n)
 {
     if (n == 0)
         return (plan_errors_t){0};
-    qsort(error, n, sizeof error[0], by_value);
+    qsort(error, n, sizeof error[0], base_order_double);
     return (plan_errors_t){.rows = n,
                            .median = (error[(n - 1) / 2] + error[n / 2]) / 2.0,
                            .ninety = error[(n * 9 + 9) / 10 - 1],

@@ -30,8 +30,8 @@ void plan_rows_free(plan_rows_t *rows);
 
 /* Moves efficiency, intra and overhead of `machine` to where they explain the rows `fit` (numbers from 1)
  * best: the least sum of squared logarithms of the ratio of estimate and measurement, over 5 %, and of the
- * three from what they were, over factors of 1.2, 2 and 20: with few rows not everything can be told from
- * them. A simplex search (Nelder and Mead 1965). */
+ * three from what they were, over factors of 1.2, 2 and 20: with few rows they do not say
+ * everything. A simplex search (Nelder and Mead 1965). */
 void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, plan_machine_t *machine);
 
 typedef struct {

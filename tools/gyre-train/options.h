@@ -8,7 +8,7 @@
 enum { TRAIN_OK = 0, TRAIN_ERROR = 1, TRAIN_USAGE = 2 };
 
 /* Writes to `options`, which train_config_free frees. -1: go on; else the exit status (--help and --version
- * have been answered on stdout, an error has been told on stderr if `speak`). */
+ * have been answered on stdout, an error is on stderr if `speak`). */
 int train_options_parse(int argc, char **argv, train_config_t *options, int speak);
 
 #endif

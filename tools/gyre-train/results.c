@@ -71,22 +71,32 @@ void train_print_start(const train_run_t *run)
     fflush(stdout);
 }
 
-static void print_end(const train_run_t *run, int interrupted)
+static void print_end(const train_run_t *run)
 {
     const train_record_t *record = &run->record;
     train_step_t total = train_record_total(record);
-    if (interrupted)
-        printf("stopped by a signal\n");
+    if (run->stopped && record->done < run->options->steps)
+        printf("stopped by SIG%s after step %llu\n", run->stopped == SIGTERM ? "TERM" : "INT",
+               (unsigned long long)record->done);
     if (record->sample) {
         printf("\n---- a sample of text, temperature %g ----\n%s\n", run->options->temperature,
                record->sample);
         printf("----------------------------------------\n");
     }
+    if (run->sample_left_out)
+        printf(
+            "no sample of text, which is for models of up to %g million parameters: --sample-tokens N draws "
+            "one of others, too\n",
+            SAMPLE_PARAMETERS * 1e-6);
     const char *unit = run->data->is_text ? "byte" : "token";
     printf("\nunigram entropy  %.4f nats/%s (what %s frequencies alone can reach)\n", record->unigram, unit,
            unit);
-    printf("validation loss  %.4f nats/%s, %.0f %% of it; %.4f before training\n", record->final_val, unit,
-           100.0 * record->final_val / record->unigram, record->first_val);
+    if (isnan(record->final_val)) /* a signal, or no sequences to validate on */
+        printf("validation loss  was not measured\n");
+    else
+        printf("validation loss  %.4f nats/%s, %.0f %% of it%s; %.4f before training\n", record->final_val,
+               unit, 100.0 * record->final_val / record->unigram, run->stopped ? " (as last measured)" : "",
+               record->first_val);
     if (record->steps > 0)
         printf("training         %llu steps in %.1f s with validation; %.0f tokens/s in steps",
                (unsigned long long)record->done, record->seconds,
@@ -104,13 +114,13 @@ static void print_output(const char *name, const char *path, gyre_status_t statu
         printf("%-16s %s%s\n", name, path, status == GYRE_OK ? "" : ": not written");
 }
 
-gyre_status_t train_print_results(train_run_t *run, int interrupted)
+gyre_status_t train_print_results(train_run_t *run)
 {
     const train_config_t *options = run->options;
     gyre_status_t output[TRAIN_OUTPUTS], status = train_write_outputs(run, output);
-    if (options->sample_tokens > 0 && !run->tokenizer)
+    if (options->sample_tokens > 0 && !run->tokenizer && !run->stopped)
         log_warning("no sample of text: name the tokenizer of %s with --tokenizer", options->data);
-    print_end(run, interrupted);
+    print_end(run);
     print_output("log", options->log, run->record.log_status);
     print_output("tensorboard", options->tensorboard, run->record.board_status);
     print_output("weights", options->save, output[TRAIN_OUT_WEIGHTS]);

@@ -6,8 +6,8 @@
 #include "pipeline/train/run.h"
 
 void train_print_start(const train_run_t *run);
-/* After the job: writes the outputs and prints where they are. What went wrong with one output is no reason
- * to lose the others. Returns the first failure. */
-gyre_status_t train_print_results(train_run_t *run, int interrupted);
+/* After train_conclude: writes the outputs and prints where they are. What went wrong with one output is no
+ * reason to lose the others. Returns the first failure. */
+gyre_status_t train_print_results(train_run_t *run);
 
 #endif

@@ -10,25 +10,36 @@
 #include "tools/gyre-train/results.h"
 #include "tools/gyre-train/session.h"
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t stop_signal, saves;
 
-static void on_signal(int number)
+/* The run ends after the present step. */
+static void on_stop(int number)
 {
-    (void)number;
-    interrupted = 1; /* the run ends behind the present step; a second signal kills */
+    stop_signal = number;
 }
 
+/* It goes on. */
+static void on_save(int number)
+{
+    (void)number;
+    saves = (saves + 1) % 1000;
+}
+
+/* Unless it is ignored, as a shell's & leaves SIGINT. */
+static void watch_signal(int number, void (*handler)(int), int flags)
+{
+    struct sigaction before, action = {.sa_handler = handler, .sa_flags = SA_RESTART | flags};
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
+}
+
+/* A person who presses ^C twice means it. SIGTERM may come from several sides (a scheduler, and the launcher
+ * that passes it on), and their next signal is SIGKILL. */
 static void watch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
-    const int numbers[] = {SIGINT, SIGTERM};
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < 2; i++) {
-        struct sigaction before;
-        if (sigaction(numbers[i], NULL, &before) == 0 &&
-            before.sa_handler != SIG_IGN) /* as a shell's & leaves SIGINT */
-            sigaction(numbers[i], &action, NULL);
-    }
+    watch_signal(SIGINT, on_stop, (int)SA_RESETHAND);
+    watch_signal(SIGTERM, on_stop, 0);
 }
 
 static gyre_status_t train(train_run_t *run)
@@ -40,7 +51,7 @@ static gyre_status_t train(train_run_t *run)
     if (run->rank == 0)
         train_progress_start(&bar, stderr, options->progress, run->next, options->steps, run->before,
                              options->time_limit);
-    for (int stop = 0; status == GYRE_OK && !stop && run->next < options->steps;) {
+    for (int stop = run->stopped; status == GYRE_OK && !stop && run->next < options->steps;) {
         status = train_advance(run, &step, &stop);
         if (status == GYRE_OK && run->rank == 0)
             train_progress_step(&bar, &step, step.batch * run->shape.seq, stop);
@@ -60,26 +71,39 @@ static int exit_code(gyre_status_t status, int trained)
     return input && !trained ? TRAIN_USAGE : TRAIN_ERROR;
 }
 
+/* Rank 0 writes and prints. */
+static gyre_status_t finish(train_run_t *run)
+{
+    if (run->rank == 0)
+        return train_print_results(run);
+    return run->saver ? optim_saver_wait(run->saver, 0.0, NULL) : GYRE_OK;
+}
+
 int train_session(train_config_t *options)
 {
-    train_run_t run = {.options = options, .interrupted = &interrupted};
-    int trained = 0;
-    gyre_status_t status = train_join(&run, NULL);
+    train_run_t run = {.options = options, .signal = &stop_signal, .saves = &saves};
+    int trained = 0, early = 0;
+    watch_signal(SIGUSR1, on_save, 0); /* early: it must not end a run that is being set up */
+    gyre_status_t finished = GYRE_OK, status = train_join(&run, NULL);
     if (status == GYRE_OK) {
         status = train_set_up(&run);
-        if (status == GYRE_OK && run.rank == 0)
-            train_print_start(&run);
         if (status == GYRE_OK) {
             watch_signals();
+            if (run.rank == 0)
+                train_print_start(&run);
             status = train(&run);
         }
         trained = run.start > 0 && !(run.train && pipe_train_unread(run.train));
+        early = status == GYRE_OK && run.stopped && run.next < options->steps;
+        /* All ranks return a status that is not 0 then, which has a launcher end the others: rank 0 must have
+         * written its outputs when the first one leaves. */
+        if (early)
+            finished = finish(&run);
         status = train_leave(&run, status);
     }
-    if (status == GYRE_OK && run.rank == 0)
-        status = train_print_results(&run, interrupted);
-    if (status == GYRE_OK && run.rank != 0 && run.saver)
-        status = optim_saver_wait(run.saver, SAVE_END_S, NULL);
+    if (status == GYRE_OK && !early)
+        finished = finish(&run);
+    status = status == GYRE_OK ? finished : status;
     train_free(&run);
-    return exit_code(status, trained);
+    return status == GYRE_OK && early ? 128 + run.stopped : exit_code(status, trained);
 }

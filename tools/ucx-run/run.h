@@ -201,8 +201,6 @@ typedef struct {
 extern run_inherited_t run_inherited;
 /* In a child that is about to exec: restores those. */
 void run_undo_launcher(void);
-/* Starts rank[i]; returns when its program runs. 0, or an exit code after printing the reason. */
-int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio);
 /* Starts all ranks of `job`, which the caller then supervises or kills. 0, or an exit code after printing the
  * reason. */
 int run_spawn_all(run_job_t *job);

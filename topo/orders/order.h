@@ -18,22 +18,4 @@ typedef struct {
 } topo_tree_node_t;
 topo_tree_node_t topo_double_tree(int n, int rank, int tree);
 
-/* Butterfly over n ranks: at level k the aligned block of 2^k ranks that holds `rank` meets its neighbour.
- * Levels: ceil(log2 n); 0 for n <= 1. */
-int topo_butterfly_levels(int n);
-/* The block that `rank`'s block meets at `level`: ranks *first .. *first + result - 1. Fewer than 2^level of
- * them, or none (result 0), where n ends. */
-int topo_butterfly_partner(int n, int rank, int level, int *first);
-
-/* Hierarchy: groups (0.., in the order of their lowest rank) of ranks that share
- *     level 0: host, package and NUMA node (or whatever small domain the caller numbers in numa)
- *     level 1: host and package
- *     level 2: host
- *     level 3 and above: the job
- * group: [n]. Returns the number of groups; 0 if n < 1, level < 0 or group is NULL. host, package, numa: [n];
- * package and numa need be unique on their host only. NULL: host the same for all, package or numa unknown. A
- * host of -1 is unknown and thus shared with nobody; a package or numa of -1 is a domain of its own kind, as
- * if the host were not divided there. */
-int topo_hierarchy(int n, const int *host, const int *package, const int *numa, int level, int *group);
-
 #endif

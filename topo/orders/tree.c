@@ -60,23 +60,3 @@ topo_tree_node_t topo_double_tree(int n, int rank, int tree)
     return (topo_tree_node_t){.parent = rank_of(n, node.parent, tree),
                               .child = {rank_of(n, node.child[0], tree), rank_of(n, node.child[1], tree)}};
 }
-
-int topo_butterfly_levels(int n)
-{
-    int levels = 0;
-    for (unsigned reach = 1; n > 1 && reach < (unsigned)n; reach <<= 1)
-        levels++;
-    return levels;
-}
-
-int topo_butterfly_partner(int n, int rank, int level, int *first)
-{
-    *first = 0;
-    if (rank < 0 || rank >= n || level < 0 || level > 30)
-        return 0;
-    long block = 1L << level, start = (rank / block ^ 1) * block;
-    if (start >= n)
-        return 0;
-    *first = (int)start;
-    return (int)(start + block <= n ? block : n - start);
-}

@@ -5,7 +5,7 @@
  * CUDA forbids to free memory that others have mapped. So an arena goes to a pool and is used again once all
  * peers have sent their goodbye. It is freed when all ranks of the job have ended their work on devices, and
  * met. After a failure they do not meet: then it stays until the process ends. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

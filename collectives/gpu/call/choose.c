@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/gpu/call/choose.c: which calls on device memory run one of the host's schedules, and which are
  * left to the shots of collectives/gpu/shots/peers.c. What ranks decide by is the same on all of them. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

@@ -6,7 +6,7 @@
  * Calls are numbered, and posted on the call board, together with those on host memory. A rank that makes
  * another call than its peers, or the same on memory of the other kind, is thus detected as on the host
  * (blame.c). */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

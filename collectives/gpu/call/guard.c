@@ -6,7 +6,7 @@
  * kernels that met a rank with another call, and operations that the device has begun and not ended for
  * GYRE_TIMEOUT. The communicator then fails as it does on the host, and its abort word ends everything on its
  * streams (coll_cuda_stop). The thread sleeps in between, and takes part in no operation that goes well. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

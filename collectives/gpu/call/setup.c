@@ -3,7 +3,8 @@
  * first call on device memory. Every rank gets a card of each other rank. If all share a host and can map
  * each other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All
  * ranks come to the same decision, since it is made from the cards of all. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/plans/schedule.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 
@@ -80,6 +81,8 @@ gyre_status_t coll_cuda_make_parts(coll_cuda_t *c)
         return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *c->board);
     memset(c->board, 0, sizeof *c->board);
     rc = coll_cuda_load();
+    if (rc == cudaSuccess)
+        rc = coll_cuda_load_schedule();
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "loading the kernels of collectives on device %d", c->device);
     return GYRE_OK;
@@ -94,6 +97,31 @@ static gyre_status_t find_wait(coll_cuda_t *c, int wanted)
     if (st == GYRE_OK && wait)
         memcpy(&c->wait, &wait, sizeof c->wait);
     return wanted == WAIT_STREAM ? st : GYRE_OK;
+}
+
+/* Whether streams of this device wait, by one that waits for a word that is there: a driver may have the call
+ * and refuse it, as under MPS on some. Then kernels wait, unless streams were asked for. */
+static gyre_status_t try_wait(coll_cuda_t *c, int wanted)
+{
+    enum { EQUAL = 1 }; /* CU_STREAM_WAIT_VALUE_EQ */
+    uint32_t *word = &c->board->abort;
+    if (!c->wait)
+        return GYRE_OK;
+    const int rc = c->wait(c->stream, (unsigned long long)(uintptr_t)word, *word, EQUAL);
+    if (rc == 0) {
+        cudaError_t done = cudaStreamSynchronize(c->stream);
+        return done == cudaSuccess ? GYRE_OK
+                                   : coll_cuda_failed(done, "a stream that waits for a word that is there");
+    }
+    if (wanted == WAIT_STREAM)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "GYRE_CUDA_WAIT=stream: the driver does not let streams of CUDA device %d wait "
+                         "(cuStreamWaitValue32: error %d); leave it to auto",
+                         c->device, rc);
+    log_info("cuStreamWaitValue32 on CUDA device %d: error %d: kernels wait instead of streams", c->device,
+             rc);
+    c->wait = NULL;
+    return GYRE_OK;
 }
 
 /* What releases streams that wait for peers. Streams share queues on the device: those of highest priority
@@ -154,9 +182,11 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     c->mail_at = coll_cuda_arena_bytes(region, card->blocks, engine_half(region, card->blocks));
     if (st == GYRE_OK)
         st = find_wait(c, card->wait);
-    card->can_wait = c->wait != NULL;
     if (st == GYRE_OK)
         st = coll_cuda_make_parts(c);
+    if (st == GYRE_OK)
+        st = try_wait(c, card->wait);
+    card->can_wait = c->wait != NULL;
     if (st == GYRE_OK)
         st = ask_processors(c->device, card);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
@@ -435,7 +465,9 @@ gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device)
         return gyre_fail(GYRE_ERR_INVALID,
                          "a communicator's first call on device memory cannot be part of a group: "
                          "call gyre_comm_prepare_cuda before");
-    gyre_status_t st = coll_cuda_enter(&none, &before);
+    gyre_status_t st = base_device_primary((base_device_t){BASE_CUDA, device});
+    if (st == GYRE_OK)
+        st = coll_cuda_enter(&none, &before);
     if (st != GYRE_OK)
         return coll_cuda_agree(&none, st);
     c = calloc(1, sizeof *c);

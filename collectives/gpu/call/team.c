@@ -10,7 +10,7 @@
  * Between the launches of one operation no rank may do alone what waits for a device: a kernel of a rank
  * whose peers' kernels come later would never end. That is loading kernels, and making and freeing memory.
  * All of it is done before the first call and after the last one. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 
@@ -220,10 +220,30 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
+/* What the environment does to kernels that wait for each other. */
+static gyre_status_t check_environment(int n, const coll_team_t *team)
+{
+    const char *blocking = base_env("CUDA_LAUNCH_BLOCKING");
+    if (n > 1 && blocking && strcmp(blocking, "") != 0 && strcmp(blocking, "0") != 0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "gyre_cuda_comms_create: CUDA_LAUNCH_BLOCKING=%s has each launch wait for its "
+                         "kernel, which waits for the kernels of the other ranks: none would end; unset it, "
+                         "or start a process per rank (gyre_init)",
+                         blocking);
+    if (team->rank[0].beside > 1 && !base_env("CUDA_DEVICE_MAX_CONNECTIONS"))
+        log_warning("gyre_cuda_comms_create: %d ranks share CUDA device %d, whose streams have 8 queues by "
+                    "default: with more streams, kernels may wait for each other forever; set "
+                    "CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA starts",
+                    team->rank[0].beside, team->rank[0].device);
+    return GYRE_OK;
+}
+
 static gyre_status_t make_team(int n, const int *devices, coll_team_t *team, gyre_comm_t **comms)
 {
     plan_t plan = {0};
     gyre_status_t st = place(team, devices);
+    if (st == GYRE_OK)
+        st = check_environment(n, team);
     if (st == GYRE_OK)
         st = make_plan(team, &plan);
     if (st == GYRE_OK)
@@ -279,6 +299,9 @@ gyre_status_t gyre_cuda_comms_create(int n, const int *devices, gyre_comm_t **co
     const base_device_t first = {BASE_CUDA, devices ? devices[0] : 0};
     if (first.index < 0 || first.index >= base_device_count(BASE_CUDA))
         return no_device(0, first.index);
+    st = base_device_primary(first);
+    if (st != GYRE_OK)
+        return st;
     gyre_comm_t **made = calloc((size_t)n, sizeof *made);
     if (!made)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d communicators", n);

@@ -7,7 +7,7 @@
  * The room for messages on their way is divided among the peers once, since both ends of a ring must know its
  * place before either has called. A communicator of the ranks that exchange messages (gyre_comm_split) gives
  * all of it to them. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 
@@ -271,6 +271,11 @@ int coll_cuda_mail_wrong(const coll_cuda_t *c)
             "group's messages must come in the same order on both ends",
             c->comm->rank, mine, m->words->board.piece, peer);
     return 1;
+}
+
+const char *coll_cuda_mail_mover(const coll_cuda_t *c, size_t bytes)
+{
+    return !c->mail ? "message" : bytes > COLL_CUDA_SHORT ? "engines" : "kernel";
 }
 
 void coll_cuda_mail_release(const coll_cuda_t *c)

@@ -3,7 +3,7 @@
 #ifndef COLLECTIVES_GPU_PLANS_CUT_H
 #define COLLECTIVES_GPU_PLANS_CUT_H
 
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

@@ -15,7 +15,7 @@
  * (or the ring's, where the communicator has GYRE_ORDER=fast).
  *
  * Grid: `blocks`, one dimension; block: THREADS. 8 loads of 16 bytes per thread before the first is used:
- * 94 registers for sm_80 and sm_90 (nvcc 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
+ * 94 registers for sm_90 (nvcc 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
 #include "collectives/gpu/plans/schedule.h"
 
 #include "collectives/gpu/shots/arithmetic.h"

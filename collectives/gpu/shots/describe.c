@@ -13,7 +13,7 @@
  * All of it is a pure function of the shape and of what the ranks have agreed on, so they launch the same
  * grid and the same number of rounds. Who knows only his own counts (uneven gather, scatter, all_to_all)
  * launches all blocks, and the kernel agrees on the rounds. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

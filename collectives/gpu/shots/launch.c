@@ -6,7 +6,6 @@
  * default that would compute something else. */
 #ifdef GYRE_CUDA
 
-#include "collectives/gpu/plans/schedule.h"
 #include "collectives/gpu/shots/kernels.h"
 
 #define ROW(TYPE, name) , &coll_cuda_sum_##name
@@ -69,7 +68,7 @@ cudaError_t coll_cuda_load(void)
     cudaError_t rc = coll_cuda_load_signals();
     for (int i = 0; i < KERNELS && rc == cudaSuccess; i++)
         rc = all_kernels[i]->load();
-    return rc == cudaSuccess ? coll_cuda_load_schedule() : rc;
+    return rc;
 }
 
 cudaError_t coll_cuda_blocks_held(int *blocks)

@@ -7,7 +7,7 @@
  * written again in the round after that.
  *
  * Buffers that the ranks have registered are read where they lie: registered.c. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 
@@ -19,7 +19,6 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
-#include "collectives/gpu/mail/mail.h"
 #include "collectives/kernels/kernels.h"
 
 enum {
@@ -324,10 +323,7 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
         int direct = 0;
         for (int r = 0; c->direct && r < comm->n; r++)
             direct += c->direct[r];
-        snprintf(out->algorithm, sizeof out->algorithm, "%s",
-                 !c->mail                  ? "message"
-                 : bytes > COLL_CUDA_SHORT ? "engines"
-                                           : "kernel");
+        snprintf(out->algorithm, sizeof out->algorithm, "%s", coll_cuda_mail_mover(c, bytes));
         snprintf(out->path, sizeof out->path, "%s", c->mail ? "peers" : direct ? "direct" : "staged");
         snprintf(out->why, sizeof out->why, "%s", c->messages);
         return GYRE_OK;

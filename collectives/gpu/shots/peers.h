@@ -120,7 +120,7 @@ extern "C" {
 int coll_cuda_can_add(const coll_cuda_op_t *op);
 /* Enqueues the operation on `blocks` blocks. */
 cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream);
-/* Has the driver load all kernels now: later it might wait for a kernel that waits for a peer. */
+/* Has the driver load the kernels of shots now: later it might wait for a kernel that waits for a peer. */
 cudaError_t coll_cuda_load(void);
 cudaError_t coll_cuda_load_signals(void); /* part of it: signals.cu */
 /* How many blocks of any of those kernels one multiprocessor of the current device holds at once. */

@@ -30,7 +30,7 @@
  * registered memory get an error and nothing is read. Where in which registration a buffer lies may
  * differ: each rank's flags say it for its own, and a table in every arena has the registrations of all
  * ranks in the addresses of this one. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

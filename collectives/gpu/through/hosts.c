@@ -20,7 +20,7 @@
  * ranks are then a node of the canonical tree, and the hosts' sums are joined as ranks are
  * (collectives/schedules/canonical.h). An average is divided once, at the end, by the number of all ranks
  * (coll_cuda_t.divisor). */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

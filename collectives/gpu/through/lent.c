@@ -4,7 +4,7 @@
  * (comm/lend.h). Short messages, and those of ranks that cannot, go through pinned memory of the host.
  * Collectives go through it if any of their ranks cannot (wire.c). Both ends must know the path, so all ranks
  * exchange their abilities once. */
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

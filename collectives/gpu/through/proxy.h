@@ -15,7 +15,7 @@
 #ifndef COLLECTIVES_GPU_THROUGH_PROXY_H
 #define COLLECTIVES_GPU_THROUGH_PROXY_H
 
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
 

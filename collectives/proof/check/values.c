@@ -62,7 +62,7 @@ uint32_t coll_value_leaf(coll_values_t *v, int rank, size_t offset)
         v, (coll_value_t){.kind = COLL_VALUE_LEAF, .a = (uint32_t)rank, .b = (uint32_t)offset, .leaves = 1});
 }
 
-uint32_t coll_value_sum(coll_values_t *v, uint32_t left, uint32_t right)
+static uint32_t coll_value_sum(coll_values_t *v, uint32_t left, uint32_t right)
 {
     if (v->failed)
         return COLL_VALUE_NONE;

@@ -27,7 +27,6 @@ typedef struct {
 } coll_values_t;
 
 uint32_t coll_value_leaf(coll_values_t *v, int rank, size_t offset);
-uint32_t coll_value_sum(coll_values_t *v, uint32_t left, uint32_t right);
 uint32_t coll_value_final(coll_values_t *v, uint32_t of);
 /* operands: [k] in order, combined in the canonical tree over k operands. */
 uint32_t coll_value_reduce(coll_values_t *v, const uint32_t *operands, size_t k);

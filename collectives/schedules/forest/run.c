@@ -350,12 +350,6 @@ static void take_partial(run_t *r, int block, partial_t p, size_t piece, int wei
     add_partial(r, h, p);
 }
 
-static int partial_order(const void *x, const void *y)
-{
-    const partial_t *p = x, *q = y;
-    return p->node.lo < q->node.lo ? -1 : p->node.lo > q->node.lo;
-}
-
 static void send_partials(run_t *r, int round)
 {
     size_t n = list_moves(r, round, 1, 0), total;
@@ -366,7 +360,7 @@ static void send_partials(run_t *r, int round)
             if (!h->n) /* no memory */
                 return;
             size_t count = slice_of(r, r->moves[k].block).count;
-            qsort(h->list, h->n, sizeof *h->list, partial_order);
+            qsort(h->list, h->n, sizeof *h->list, coll_node_order);
             for (size_t j = 0; j < h->n; j++) {
                 add_piece(r, h->list[j].at, count);
                 region_sent(r, h->list[j].region);

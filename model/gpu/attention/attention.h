@@ -52,6 +52,11 @@ typedef struct {
     float *delta;                          /* device, as lse: scratch */
 } model_cuda_attention_t;
 
+/* Whether the current device can run backward of such heads: UNSUPPORTED if a block of it takes more shared
+ * memory than the device gives (99 KiB at compute capability 8.6, 8.9 and 12.0, where 8.0, 9.0 and 10.0 have
+ * 163 or more). */
+gyre_status_t model_cuda_attention_fits(model_cuda_type_t type, size_t head_dim);
+
 /* o, lse from q, k, v. Enqueued on `stream`; nothing waits. o must not overlap q, k, v. */
 gyre_status_t model_cuda_attention(const model_cuda_attention_t *attention, struct CUstream_st *stream);
 

@@ -297,10 +297,15 @@ cudaError_t attention_f32_forward(const attend_t *p, cudaStream_t stream)
                             stream);
 }
 
+size_t attention_f32_backward_bytes(void)
+{
+    return ((2 * ROWS + 2 * COLUMNS) * LD + 2 * ROWS * LD_W) * sizeof(float);
+}
+
 cudaError_t attention_f32_backward(const attend_t *p, cudaStream_t stream)
 {
     const model_cuda_attention_t *a = &p->a;
-    const size_t bytes = ((2 * ROWS + 2 * COLUMNS) * LD + 2 * ROWS * LD_W) * sizeof(float);
+    const size_t bytes = attention_f32_backward_bytes();
     unsigned blocks = (unsigned)((a->T + ROWS - 1) / ROWS), batch = (unsigned)a->batch,
              leaves = (unsigned)a->leaves;
     cudaError_t rc = attention_launch(backward<1>, p, dim3(blocks, leaves * (unsigned)a->kv_heads, batch),

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "model/gpu/attention/attention.h"
-#include "model/gpu/products/internal.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/attention/kernels.h"
+#include "model/gpu/scalar.h"
 
 typedef __nv_bfloat16 bf16;
 
@@ -128,5 +128,6 @@ static inline attend_t attend_of(const model_cuda_attention_t *a)
 
 cudaError_t attention_f32_forward(const attend_t *p, cudaStream_t stream);
 cudaError_t attention_f32_backward(const attend_t *p, cudaStream_t stream); /* delta is there */
+size_t attention_f32_backward_bytes(void);                                  /* of shared memory per block */
 
 #endif

@@ -8,7 +8,7 @@
 #include <limits.h>
 
 #include "base/error.h"
-#include "model/gpu/products/internal.h"
+#include "model/gpu/attention/kernels.h"
 
 static gyre_status_t check(const model_cuda_attention_t *a)
 {
@@ -41,6 +41,28 @@ static gyre_status_t told(cudaError_t rc, const char *what, const model_cuda_att
         a->type == MODEL_CUDA_BF16 ? "bf16" : "fp32", cudaGetErrorString(rc));
 }
 
+gyre_status_t model_cuda_attention_fits(model_cuda_type_t type, size_t head_dim)
+{
+    const size_t needed = model_cuda_attention_backward_shared(type, head_dim);
+    int device = 0, most = 0;
+    cudaError_t rc = cudaGetDevice(&device);
+    if (rc == cudaSuccess)
+        rc = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (rc != cudaSuccess)
+        return gyre_fail(GYRE_ERR_SYSTEM, "cudaDeviceGetAttribute of shared memory: %s",
+                         cudaGetErrorString(rc));
+    if (needed > (size_t)most)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "training attention heads of %zu channels in %s takes %zu KiB of shared memory per "
+                         "block, and this GPU has %d: take %s--device cpu",
+                         head_dim, type == MODEL_CUDA_BF16 ? "bf16" : "fp32", (needed + 1023) / 1024,
+                         most / 1024,
+                         model_cuda_attention_backward_shared(MODEL_CUDA_BF16, head_dim) <= (size_t)most
+                             ? "--precision bf16, or "
+                             : "heads of 64 channels or fewer in bf16, or ");
+    return GYRE_OK;
+}
+
 static int nothing(const model_cuda_attention_t *a)
 {
     return a->batch == 0 || a->leaves == 0 || a->heads == 0 || a->T == 0;
@@ -62,6 +84,8 @@ gyre_status_t model_cuda_attention_backward(const model_cuda_attention_t *attent
     if (nothing(attention))
         return GYRE_OK;
     gyre_status_t status = check(attention);
+    if (status == GYRE_OK)
+        status = model_cuda_attention_fits(attention->type, attention->head_dim);
     if (status != GYRE_OK)
         return status;
     return told(model_cuda_attention_backward_launch(attention, stream), "attention's backward", attention);

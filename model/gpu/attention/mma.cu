@@ -571,6 +571,14 @@ template <int D> static cudaError_t backward_of(const attend_t *p, cudaStream_t 
                             part_t<0>::THREADS, backward_bytes<0>(D), stream);
 }
 
+extern "C" size_t model_cuda_attention_backward_shared(model_cuda_type_t type, size_t head_dim)
+{
+    const size_t D = head_dim <= 64 ? 64 : head_dim <= 96 ? 96 : 128;
+    if (type == MODEL_CUDA_F32)
+        return attention_f32_backward_bytes();
+    return backward_bytes<1>(D) > backward_bytes<0>(D) ? backward_bytes<1>(D) : backward_bytes<0>(D);
+}
+
 extern "C" cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,
                                                             cudaStream_t stream)
 {

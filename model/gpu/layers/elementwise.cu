@@ -2,7 +2,7 @@
 /* model/gpu/layers/elementwise.cu: one thread per element or pair. Compiled without contraction. */
 #include "model/gpu/layers/elementwise.h"
 #include "model/gpu/layers/launch.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/scalar.h"
 
 /* Blocks of a kernel that strides over `count` elements: enough to fill a GPU several times over, and no
  * more. */

@@ -2,7 +2,7 @@
 /* model/gpu/layers/experts.cu: routing and rows of a mixture of experts. Compiled without contraction. */
 #include "model/gpu/layers/experts.h"
 #include "model/gpu/layers/launch.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/scalar.h"
 
 enum { THREADS = 256, WARP = 32, WARPS = THREADS / WARP, ROWS = THREADS / MODEL_LANES };
 #define ALL 0xffffffffu

@@ -2,7 +2,7 @@
 /* model/gpu/layers/norm.cu: residual, norms and sums over positions. Compiled without contraction. */
 #include "model/gpu/layers/launch.h"
 #include "model/gpu/layers/norm.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/scalar.h"
 
 enum { THREADS = 256, ROWS = THREADS / MODEL_LANES };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/gpu/layers/vocabulary.cu: embedding and cross-entropy. Compiled without contraction. */
 #include "model/gpu/layers/launch.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/scalar.h"
 #include "model/gpu/layers/vocabulary.h"
 
 enum { THREADS = 256, ROW_THREADS = 128, WARP = 32 };

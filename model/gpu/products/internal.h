@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/gpu/products/internal.h: the kernels of matmul.cu and model/gpu/attention/mma.cu, for matmul.c and
- * model/gpu/attention/launch.c, which check arguments and choose the backend. */
+/* model/gpu/products/internal.h: the kernels of matmul.cu, for matmul.c, which checks arguments and chooses
+ * the backend. */
 #ifndef MODEL_GPU_PRODUCTS_INTERNAL_H
 #define MODEL_GPU_PRODUCTS_INTERNAL_H
 
 #include <driver_types.h>
 
-#include "model/gpu/attention/attention.h"
+#include "model/gpu/products/matmul.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,11 +27,6 @@ cudaError_t model_cuda_epilogue_launch(const model_cuda_product_t *product, cons
 cudaError_t model_cuda_column_sum_launch(float *sum, size_t step_sum, float *partial, const void *d,
                                          model_cuda_type_t type, size_t M, size_t N, size_t ld, size_t batch,
                                          size_t step, cudaStream_t stream);
-
-/* Arguments are checked, T is at least 1. */
-cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention, cudaStream_t stream);
-cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,
-                                                 cudaStream_t stream);
 
 #ifdef __cplusplus
 }

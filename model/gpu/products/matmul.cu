@@ -9,14 +9,14 @@
  * on M, N and the batch nor on the tile's size. The tile then goes through shared memory: the epilogue works
  * on rows of eight elements, and a thread writes 16 or 32 bytes at once.
  *
- * nvcc 13.0, sm_90, registers per thread, no spills: see docs/gpu.md. */
+ * Registers per thread: docs/gpu-training.md. */
 #include "base/device/kernel.h"
 
 #include <stdint.h>
 #include <string.h>
 
 #include "model/gpu/products/internal.h"
-#include "model/gpu/layers/scalar.h"
+#include "model/gpu/scalar.h"
 
 typedef __nv_bfloat16 bf16;
 

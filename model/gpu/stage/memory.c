@@ -345,6 +345,10 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "heads of %zu channels on the GPU: at most %d; --device cpu has no limit",
                          c->head_dim, MODEL_CUDA_HEAD_MAX);
+    gyre_status_t status = model_cuda_attention_fits(
+        config->precision == MODEL_FLOAT32 ? MODEL_CUDA_F32 : MODEL_CUDA_BF16, c->head_dim);
+    if (status != GYRE_OK)
+        return status;
     if (c->leaves > MOST_LEAVES)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "%zu leaves on the GPU: at most %d", c->leaves, MOST_LEAVES);
     if (c->leaves == 0 || tp->size < 1 || tp->rank >= tp->size || c->leaves % tp->size != 0)

@@ -71,7 +71,7 @@ static void pick(const train_parts_t *parts, held_t *held, const optim_range_t *
     }
 }
 
-/* The owner reads a piece, all get it. A read that fails is told with the piece: the others must not wait. */
+/* The owner reads a piece, all get it. An error of the read goes with the piece: the others must not wait. */
 static gyre_status_t pass_piece(const train_parts_t *parts, const optim_snapshot_t *snapshot, int owner,
                                 const optim_range_t *piece)
 {

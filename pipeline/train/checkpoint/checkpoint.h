@@ -18,13 +18,14 @@
 #include "optim/scaler.h"
 #include "pipeline/config/config.h"
 
-/* What a run is beside its weights and moments, behind `step` updates. Everything random is a function of the
- * seed and the step. */
+/* What a run is in addition to its weights and moments, after `step` updates. Everything random is a function
+ * of the seed and the step. */
 typedef struct {
     uint64_t step;
     uint64_t ranks;           /* that wrote the checkpoint */
     double seconds, progress; /* of training so far; the part of the time limit that is gone */
     double first_val, final_val;
+    uint64_t id;           /* of the run, by which its log is known; 0: none */
     optim_scaler_t scaler; /* of the loss; scale 0: there is none */
 } train_state_t;
 
@@ -40,9 +41,6 @@ typedef struct {
 
 /* The index's object for this state; NULL: no memory. */
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state);
-
-/* The scaler in what train_resume_describe said: 1, or 0 if there is none. */
-int train_resume_scaler(const json_t *run, optim_scaler_t *scaler);
 
 /* Finds the newest good checkpoint that any rank sees and gives every rank its ranges and state. Collective;
  * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with
@@ -61,13 +59,14 @@ gyre_status_t train_all_well(const train_parts_t *parts, gyre_status_t mine, int
 gyre_status_t train_resume_from_owner(const train_parts_t *parts, const optim_snapshot_t *snapshot,
                                       int owner);
 
-/* Makes what writes checkpoints of this run, which goes on behind `step`. Collective; ranks may fail alone.
- * INVALID: this rank does not see the folder of rank 0, and has something to write. *saver: NULL where
- * there is nothing to write. */
-gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_saver_t **saver);
+/* Makes what writes checkpoints of this run, which goes on after `step`. Collective; ranks may fail alone.
+ * INVALID: this rank does not see the folder of rank 0, and has something to write. id: the name under which
+ * all write. *saver: NULL where there is nothing to write. */
+gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, char id[OPTIM_SNAPSHOT_ID],
+                              optim_saver_t **saver);
 /* A checkpoint of this state, begun by all ranks or, if one before is not written after `patience` seconds,
- * by none. What goes wrong with it is told and stops nothing. Collective: an error is one of the
- * communicator. *saved: IN_PROGRESS: left out. */
+ * by none. What goes wrong with it is logged and stops nothing. Collective: an error is one of the
+ * communicator. *saved: IN_PROGRESS: left out, on all ranks. */
 gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                               int first_sync, double patience, gyre_status_t *saved);
 /* Rank 0, when the others are lost: the same without them, if it holds all of the model. 1: it is begun. */

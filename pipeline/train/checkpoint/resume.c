@@ -48,6 +48,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
     json_t *model = NULL;
     bad |= !run || model_config_to_json(&parts->params->config, &model) != GYRE_OK ||
            json_object_set_new(run, "model", model) != 0;
+    if (!bad && state->id != 0)
+        bad = json_object_set_new(run, "id", base_json_hex(state->id)) != 0;
     const optim_scaler_t *scaler = &state->scaler;
     if (!bad && scaler->scale > 0.0)
         bad = json_object_set_new(run, "scaler",
@@ -61,7 +63,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
     return run;
 }
 
-int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
+/* The scaler in what train_resume_describe said: 1, or 0 if there is none. */
+static int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
 {
     const char *scale;
     json_int_t good, left, skipped;
@@ -161,7 +164,9 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
     json_int_t ranks = json_integer_value(json_object_get(run, "ranks"));
     if (status == GYRE_OK && (ranks < 1 || !(state->seconds >= 0.0) || !isfinite(state->seconds)))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);
+    const char *id = json_string_value(json_object_get(run, "id"));
     state->ranks = (uint64_t)ranks;
+    state->id = id ? strtoull(id, NULL, 16) : 0; /* older checkpoints have none */
     return status;
 }
 
@@ -330,8 +335,8 @@ static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *fo
     return status == GYRE_OK && found->snapshot ? optim_snapshot_fit(found->snapshot, parts->params) : status;
 }
 
-/* Every file's checksum, each by one rank. *good: all are right, for all ranks; what is wrong is told by
- * rank 0. */
+/* Every file's checksum, each by one rank. *good: all are right, for all ranks; rank 0 logs what is
+ * wrong. */
 static gyre_status_t check_files(const train_parts_t *parts, const candidate_t *found, int *good)
 {
     enum { TEXT = 512 };

@@ -69,10 +69,10 @@ static gyre_status_t check_sees(const train_parts_t *parts, size_t elements, int
         *parts->folder == '/' ? "" : ", and name it from the root");
 }
 
-gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, optim_saver_t **saver)
+gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, char id[OPTIM_SNAPSHOT_ID],
+                              optim_saver_t **saver)
 {
     int rank = gyre_comm_rank(parts->comm), ranks = gyre_comm_size(parts->comm);
-    char id[OPTIM_SNAPSHOT_ID] = "";
     size_t elements = 0;
     unsigned char *writes = calloc((size_t)ranks, 1);
     gyre_status_t mine = writes ? count_owned(parts, &elements)
@@ -112,12 +112,11 @@ gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, 
 {
     int64_t ready = !saver || optim_saver_ready(saver, patience);
     gyre_status_t status = gyre_all_reduce(&ready, &ready, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), parts->comm);
-    *saved = GYRE_OK;
+    *saved = ready ? GYRE_OK : GYRE_IN_PROGRESS;
     if (status != GYRE_OK || !saver)
         return status;
     if (!ready) {
         optim_saver_skip(saver, state->step);
-        *saved = GYRE_IN_PROGRESS;
         return GYRE_OK;
     }
     base_time_t start = base_now();

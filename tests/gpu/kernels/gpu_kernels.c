@@ -8,16 +8,19 @@
  * problems, to see that the program works (the emulator). Floating-point operations of products are counted
  * as in model/network/stage/flops.h, 2 M N K. Attention counts only pairs that a causal mask lets see each
  * other, T (T + 1) / 2: two products of them forward and five backward (Dao 2023), without what is computed
- * again. Exit status: 0; 1 an error; 2 there is no GPU. Goals that are missed are printed, and are not a
+ * again. A row that fails is a line "failed: ROW; why", and the others go on, unless the device takes no more
+ * work. Exit status: 0; 1 a row failed; 2 there is no GPU. Goals that are missed are printed, and are not a
  * failure. */
 #include <cuda_runtime_api.h>
 #include <math.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/device/device.h"
+#include "base/error.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "model/gpu/attention/attention.h"
@@ -32,25 +35,70 @@ typedef struct {
     json_t *rows;
 } bench_t;
 
-static void fatal(const char *what, const char *why)
+/* The row that is being made. A jump out of it leaves what it has not freed. */
+enum { MEMORIES = 16 };
+static struct {
+    jmp_buf end;
+    int open, failures, memories;
+    void *memory[MEMORIES];
+    char name[160];
+} row;
+
+static void failed(const char *what, const char *why)
 {
-    fprintf(stderr, "gpu_kernels: %s: %s\n", what, why);
-    exit(1);
+    if (!row.open) {
+        fprintf(stderr, "gpu_kernels: %s: %s\n", what, why);
+        exit(1);
+    }
+    printf("failed: %s; %s: %s\n", row.name, what, why);
+    fflush(stdout);
+    row.failures++;
+    longjmp(row.end, 1);
 }
 
 static void cuda(cudaError_t rc, const char *call)
 {
     if (rc != cudaSuccess)
-        fatal(call, cudaGetErrorString(rc));
+        failed(call, cudaGetErrorString(rc));
 }
 #define CUDA(call) cuda(call, #call)
 
-/* The function that detected the error has logged it. */
-static void ours(gyre_status_t status)
+static void ours(gyre_status_t status, const char *what)
 {
     if (status != GYRE_OK)
-        exit(1);
+        failed(what, gyre_last_error());
 }
+
+/* Memory of the row. */
+static void *device_memory(size_t bytes)
+{
+    void *memory = NULL;
+    if (row.memories == MEMORIES)
+        failed("device_memory", "more pieces than MEMORIES");
+    CUDA(cudaMalloc(&memory, bytes));
+    return row.memory[row.memories++] = memory;
+}
+
+/* Frees the row's memory, which waits for the device. An error that stays ends all that would follow. */
+static void end_row(void)
+{
+    row.open = 0;
+    while (row.memories > 0)
+        (void)cudaFree(row.memory[--row.memories]);
+    (void)cudaGetLastError();
+    cudaError_t rc = cudaDeviceSynchronize();
+    if (rc != cudaSuccess) {
+        printf("failed: all further rows; the device takes no more work: %s\n", cudaGetErrorString(rc));
+        exit(1);
+    }
+}
+#define ROW(...)                  \
+    do {                          \
+        row.open = 1;             \
+        if (setjmp(row.end) == 0) \
+            __VA_ARGS__;          \
+        end_row();                \
+    } while (0)
 
 /* ---- timing -------------------------------------------------------------------------------------------- */
 
@@ -93,34 +141,27 @@ static double time_of(bench_t *bench, work_t *work, void *of)
 static void tell(bench_t *bench, const char *name, double seconds, double rate, const char *unit,
                  double share_of, double goal)
 {
-    json_t *row =
+    json_t *told =
         json_pack("{s:s, s:f, s:f, s:s}", "name", name, "us", seconds * 1e6, "rate", rate, "unit", unit);
     printf("%-58s %10.1f us %9.2f %s", name, seconds * 1e6, rate, unit);
     if (share_of > 0) {
         double share = rate / share_of;
         printf("  %3.0f %% of the matrix rate", 100 * share);
-        json_object_set_new(row, "share", json_real(share));
+        json_object_set_new(told, "share", json_real(share));
         if (goal > 0) {
             printf(", goal %.0f %%: %s", 100 * goal,
                    bench->tiny     ? "too small to say"
                    : share >= goal ? "met"
                                    : "missed");
-            json_object_set_new(row, "goal", json_real(goal));
+            json_object_set_new(told, "goal", json_real(goal));
         }
     }
     printf("\n");
     fflush(stdout);
-    json_array_append_new(bench->rows, row);
+    json_array_append_new(bench->rows, told);
 }
 
 /* ---- what is timed ------------------------------------------------------------------------------------- */
-
-static void *device_memory(size_t bytes)
-{
-    void *memory = NULL;
-    CUDA(cudaMalloc(&memory, bytes));
-    return memory;
-}
 
 /* Numbers in (-1, 1), not zeros: power, and with it the clock, depends on the bits that change. A megabyte
  * of them, over and over. */
@@ -142,6 +183,7 @@ static void *device_numbers(model_cuda_type_t type, size_t count)
     for (size_t at = 0; at < bytes; at += sizeof(block))
         CUDA(cudaMemcpy(memory + at, block, bytes - at < sizeof(block) ? bytes - at : sizeof(block),
                         cudaMemcpyHostToDevice));
+    CUDA(cudaStreamSynchronize(cudaStreamLegacy)); /* the bytes may be on their way, and no stream waits */
     return memory;
 }
 
@@ -158,15 +200,15 @@ static void copy(bench_t *bench, void *of)
 
 static void copies(bench_t *bench)
 {
+    snprintf(row.name, sizeof(row.name), "copy on the device");
     copy_t c = {.bytes = bench->tiny ? 1 << 16 : (size_t)1 << 30};
     c.to = device_memory(c.bytes);
     c.from = device_memory(c.bytes);
     CUDA(cudaMemset(c.from, 1, c.bytes));
+    CUDA(cudaStreamSynchronize(cudaStreamLegacy));
     double seconds = time_of(bench, copy, &c);
     tell(bench, "copy on the device, read and written", seconds, 2 * (double)c.bytes / seconds / 1e9, "GB/s",
          0, 0);
-    CUDA(cudaFree(c.to));
-    CUDA(cudaFree(c.from));
 }
 
 typedef struct {
@@ -178,21 +220,22 @@ typedef struct {
 static void product(bench_t *bench, void *of)
 {
     const product_t *t = of;
-    ours(model_cuda_matmul(t->matmul, &t->p, t->A, t->B, t->D, bench->stream));
+    ours(model_cuda_matmul(t->matmul, &t->p, t->A, t->B, t->D, bench->stream), "model_cuda_matmul");
 }
 
-/* TFLOP/s; printed with a share of `share_of`. */
-static double products(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, const char *what,
-                       model_cuda_product_t p, double share_of)
+/* Printed with a share of `share_of`. *result: TFLOP/s, or as it was if the row fails; NULL: not wanted. */
+static void product_row(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, const char *what,
+                        model_cuda_product_t p, double share_of, double *result)
 {
     static const char *const way[] = {[MODEL_CUDA_BY_US] = "",
                                       [MODEL_CUDA_BY_LIBRARY] = ", in one call",
                                       [MODEL_CUDA_MATRIX_BY_MATRIX] = ", matrix by matrix",
                                       [MODEL_CUDA_ACTIVATED_BY_US] = ", our activation"};
-    char name[160];
+    char *name = row.name;
     const char *type = p.in == MODEL_CUDA_F32 ? "fp32" : p.out == MODEL_CUDA_BF16 ? "bf16" : "bf16 to fp32";
     if (bench->tiny)
         p.M = p.M / 64 + 32, p.N = p.N / 64 + 32, p.K = p.K / 64 + 32;
+    snprintf(name, sizeof(row.name), "%s, %s: %s [%zu,%zu] x [%zu,%zu]", by, type, what, p.M, p.K, p.K, p.N);
     p.lda = p.trans_a ? p.M : p.K;
     p.ldb = p.trans_b ? p.K : p.N;
     p.ldd = p.ldpre = p.N;
@@ -212,15 +255,18 @@ static double products(bench_t *bench, model_cuda_matmul_t *matmul, const char *
         t.p.pre = t.pre = device_numbers(p.out, p.batch * p.M * p.N);
     double seconds = time_of(bench, product, &t),
            rate = 2 * (double)p.batch * (double)p.M * (double)p.N * (double)p.K / seconds / 1e12;
-    snprintf(name, sizeof(name), "%s, %s: %s [%zu,%zu] x [%zu,%zu]%s", by, type, what, p.M, p.K, p.K, p.N,
-             way[model_cuda_matmul_by(matmul)]);
+    size_t length = strlen(name);
+    snprintf(name + length, sizeof(row.name) - length, "%s", way[model_cuda_matmul_by(matmul)]);
     tell(bench, name, seconds, rate, "TFLOP/s", share_of, 0);
-    CUDA(cudaFree(t.A));
-    CUDA(cudaFree(t.B));
-    CUDA(cudaFree(t.D));
-    CUDA(cudaFree(t.bias));
-    CUDA(cudaFree(t.pre));
-    return rate;
+    if (result)
+        *result = rate;
+}
+
+/* The same as a row of its own. */
+static void products(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, const char *what,
+                     model_cuda_product_t p, double share_of, double *told)
+{
+    ROW(product_row(bench, matmul, by, what, p, share_of, told));
 }
 
 /* The largest bf16 rate of one backend, then the products of a layer of GPT-2 124M with 8 x 1024 tokens;
@@ -228,9 +274,9 @@ static double products(bench_t *bench, model_cuda_matmul_t *matmul, const char *
 static double products_by(bench_t *bench, model_cuda_matmul_t *matmul, const char *by, double share_of)
 {
     const model_cuda_type_t b = MODEL_CUDA_BF16, f = MODEL_CUDA_F32;
-    double rate =
-        products(bench, matmul, by, "square",
-                 (model_cuda_product_t){.M = 8192, .N = 8192, .K = 8192, .in = b, .out = b}, share_of);
+    double rate = 0;
+    products(bench, matmul, by, "square",
+             (model_cuda_product_t){.M = 8192, .N = 8192, .K = 8192, .in = b, .out = b}, share_of, &rate);
     double of = share_of > 0 ? share_of : rate;
     products(bench, matmul, by, "MLP up, bias, GELU",
              (model_cuda_product_t){.M = 8192,
@@ -240,7 +286,7 @@ static double products_by(bench_t *bench, model_cuda_matmul_t *matmul, const cha
                                     .out = b,
                                     .epilogue = MODEL_CUDA_ACT,
                                     .act = MODEL_ACT_GELU_TANH},
-             of);
+             of, NULL);
     products(bench, matmul, by, "MLP up, bias, GELU, 4 leaves",
              (model_cuda_product_t){.batch = 4,
                                     .M = 8192,
@@ -250,7 +296,7 @@ static double products_by(bench_t *bench, model_cuda_matmul_t *matmul, const cha
                                     .out = b,
                                     .epilogue = MODEL_CUDA_ACT,
                                     .act = MODEL_ACT_GELU_TANH},
-             of);
+             of, NULL);
     products(bench, matmul, by, "MLP down, back through GELU, 4 leaves",
              (model_cuda_product_t){.batch = 4,
                                     .trans_b = 1,
@@ -261,32 +307,35 @@ static double products_by(bench_t *bench, model_cuda_matmul_t *matmul, const cha
                                     .out = b,
                                     .epilogue = MODEL_CUDA_ACT_BACK,
                                     .act = MODEL_ACT_GELU_TANH},
-             of);
+             of, NULL);
     products(bench, matmul, by, "MLP up, back to its input",
-             (model_cuda_product_t){.trans_b = 1, .M = 8192, .N = 768, .K = 3072, .in = b, .out = b}, of);
+             (model_cuda_product_t){.trans_b = 1, .M = 8192, .N = 768, .K = 3072, .in = b, .out = b}, of,
+             NULL);
     products(bench, matmul, by, "MLP up, weights' gradient",
-             (model_cuda_product_t){.trans_a = 1, .M = 768, .N = 3072, .K = 8192, .in = b, .out = f}, of);
+             (model_cuda_product_t){.trans_a = 1, .M = 768, .N = 3072, .K = 8192, .in = b, .out = f}, of,
+             NULL);
     products(bench, matmul, by, "logits",
-             (model_cuda_product_t){.trans_b = 1, .M = 8192, .N = 50304, .K = 768, .in = b, .out = b}, of);
+             (model_cuda_product_t){.trans_b = 1, .M = 8192, .N = 50304, .K = 768, .in = b, .out = b}, of,
+             NULL);
     products(bench, matmul, by, "square",
-             (model_cuda_product_t){.M = 4096, .N = 4096, .K = 4096, .in = f, .out = f}, 0);
+             (model_cuda_product_t){.M = 4096, .N = 4096, .K = 4096, .in = f, .out = f}, 0, NULL);
     return rate;
 }
 
 static void attend(bench_t *bench, void *of)
 {
-    ours(model_cuda_attention(of, bench->stream));
+    ours(model_cuda_attention(of, bench->stream), "model_cuda_attention");
 }
 
 static void attend_back(bench_t *bench, void *of)
 {
-    ours(model_cuda_attention_backward(of, bench->stream));
+    ours(model_cuda_attention_backward(of, bench->stream), "model_cuda_attention_backward");
 }
 
-static void attention(bench_t *bench, model_cuda_type_t type, size_t batch, size_t heads, size_t kv_heads,
-                      size_t T, size_t D, double share_of, int goals)
+static void attention_rows(bench_t *bench, model_cuda_type_t type, size_t batch, size_t heads,
+                           size_t kv_heads, size_t T, size_t D, double share_of, int goals)
 {
-    char name[128];
+    snprintf(row.name, sizeof(row.name), "attention: %zu x %zu heads of %zu, T %zu", batch, heads, D, T);
     if (bench->tiny)
         T = T / 16, batch = 1, heads = heads / kv_heads, kv_heads = 1;
     size_t width = (heads + 2 * kv_heads) * D, element = type == MODEL_CUDA_BF16 ? 2 : 4, rows = batch * T;
@@ -315,21 +364,21 @@ static void attention(bench_t *bench, model_cuda_type_t type, size_t batch, size
     double product = (double)batch * (double)heads * (double)T * ((double)T + 1) *
                      (double)D; /* one of the products, in operations */
     for (int back = 0; back < 2; back++) {
-        double seconds = time_of(bench, back ? attend_back : attend, &a);
-        snprintf(name, sizeof(name), "attention %s, %s: %zu x %zu (%zu) heads of %zu, T %zu",
+        snprintf(row.name, sizeof(row.name), "attention %s, %s: %zu x %zu (%zu) heads of %zu, T %zu",
                  back ? "backward" : "forward", type == MODEL_CUDA_BF16 ? "bf16" : "fp32", batch, heads,
                  kv_heads, D, T);
-        tell(bench, name, seconds, (back ? 5 : 2) * product / seconds / 1e12, "TFLOP/s", share_of,
+        double seconds = time_of(bench, back ? attend_back : attend, &a);
+        tell(bench, row.name, seconds, (back ? 5 : 2) * product / seconds / 1e12, "TFLOP/s", share_of,
              !goals ? 0
              : back ? 0.4
                     : 0.5);
     }
-    CUDA(cudaFree(qkv));
-    CUDA(cudaFree(d_qkv));
-    CUDA(cudaFree(a.o.data));
-    CUDA(cudaFree(a.d_o.data));
-    CUDA(cudaFree(a.lse));
-    CUDA(cudaFree(a.delta));
+}
+
+static void attention(bench_t *bench, model_cuda_type_t type, size_t batch, size_t heads, size_t kv_heads,
+                      size_t T, size_t D, double share_of, int goals)
+{
+    ROW(attention_rows(bench, type, batch, heads, kv_heads, T, D, share_of, goals));
 }
 
 /* ---- the program --------------------------------------------------------------------------------------- */
@@ -337,8 +386,8 @@ static void attention(bench_t *bench, model_cuda_type_t type, size_t batch, size
 static model_cuda_matmul_t *backend(const char *which)
 {
     model_cuda_matmul_t *matmul = NULL;
-    ours(base_settings_set(SET_CUBLASLT, which, "gpu_kernels"));
-    ours(model_cuda_matmul_create(&matmul));
+    ours(base_settings_set(SET_CUBLASLT, which, "gpu_kernels"), "GYRE_CUBLASLT");
+    ours(model_cuda_matmul_create(&matmul), "model_cuda_matmul_create");
     return matmul;
 }
 
@@ -350,7 +399,7 @@ static void everything(bench_t *bench, json_t *result)
     printf("products: %s\n", model_cuda_matmul_told(library));
     json_object_set_new(result, "products", json_string(model_cuda_matmul_told(library)));
 
-    copies(bench);
+    ROW(copies(bench));
     double rate = has_library ? products_by(bench, library, "cuBLASLt", 0) : 0;
     double ours_rate = products_by(bench, own, "own", rate);
     double matrix = rate > ours_rate ? rate : ours_rate; /* the measured matrix rate */
@@ -397,7 +446,7 @@ int main(int argc, char **argv)
                 base_device_count(BASE_CUDA), device);
         return 2;
     }
-    ours(base_device_name((base_device_t){BASE_CUDA, (int)device}, name, sizeof(name)));
+    ours(base_device_name((base_device_t){BASE_CUDA, (int)device}, name, sizeof(name)), "device");
     CUDA(cudaSetDevice((int)device));
     CUDA(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreate(&bench.begin));
@@ -409,8 +458,8 @@ int main(int argc, char **argv)
     CUDA(cudaEventDestroy(bench.end));
     CUDA(cudaStreamDestroy(bench.stream));
     if (json)
-        ours(base_json_write(json, result));
+        ours(base_json_write(json, result), json);
     json_decref(result);
     json_decref(bench.rows);
-    return 0;
+    return row.failures != 0;
 }

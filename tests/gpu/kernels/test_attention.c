@@ -349,6 +349,23 @@ static void refusals(void **state)
     a.kv_heads = 2;
     a.head_dim = MODEL_CUDA_HEAD_MAX + 1;
     assert_int_equal(model_cuda_attention_backward(&a, NULL), GYRE_ERR_UNSUPPORTED);
+    a.head_dim = 96;
+    a.type = MODEL_CUDA_BF16; /* 107 KiB for keys and values */
+    if (gpu_is_emulated()) {
+        setenv("EMULATED_SHARED", "99", 1);
+        assert_int_equal(model_cuda_attention_backward(&a, NULL), GYRE_ERR_UNSUPPORTED);
+        assert_string_equal(
+            gyre_last_error(),
+            "training attention heads of 96 channels in bf16 takes 105 KiB of shared memory per "
+            "block, and this GPU has 99: take heads of 64 channels or fewer in bf16, or "
+            "--device cpu");
+        assert_int_equal(model_cuda_attention_fits(MODEL_CUDA_BF16, 128), GYRE_ERR_UNSUPPORTED);
+        assert_int_equal(model_cuda_attention_fits(MODEL_CUDA_F32, 64), GYRE_ERR_UNSUPPORTED);
+        assert_non_null(strstr(gyre_last_error(), "take --precision bf16, or --device cpu"));
+        assert_int_equal(model_cuda_attention_fits(MODEL_CUDA_BF16, 64), GYRE_OK);
+        unsetenv("EMULATED_SHARED");
+    }
+    assert_int_equal(model_cuda_attention_fits(MODEL_CUDA_BF16, 128), GYRE_OK);
     a.T = 0; /* nothing to do */
     assert_int_equal(model_cuda_attention(&a, NULL), GYRE_OK);
 }

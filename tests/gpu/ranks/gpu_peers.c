@@ -9,13 +9,14 @@
  * ranks and by a thread per rank: then the time is mostly that of launching as many kernels as there are
  * ranks, which one GPU takes one after the other. All results are compared.
  *
- * usage: gpu_peers [--tiny] [--copy]
- * A line for each figure: what, figure, unit, and `at least G` or `at most G` if it has a goal. --tiny: small
- * and few, to see that the program works (the emulator). --copy: the rate of copies only. Traffic is counted
- * per rank as the kernel makes it, S being the vector: in one shot S is read and written (published), n S
- * read, S written; in two shots S read and written, S read, S / n written, S read and written;
- * reduce_scatter: S read and written, S read, S / n written. Exit status: 0; 1 an error, a wrong element
- * or a kernel that does not end; 2 there is no GPU. */
+ * usage: gpu_peers [--tiny] [--copy] [--ranks 2|4|8]
+ * A line for each figure: what, figure, unit, and `at least G` or `at most G` if it has a goal. --tiny:
+ * small and few, to see that the program works (the emulator). --copy: the rate of copies only. --ranks: so
+ * many only, since a rank that fails ends the program. Traffic is counted per rank as the kernel makes it,
+ * S being the vector: in one shot S is read and written (published), n S read, S written; in two shots S
+ * read and written, S read, S / n written, S read and written; reduce_scatter: S read and written, S read,
+ * S / n written. Exit status: 0; 1 an error, a wrong element or a kernel that does not end; 2 there is no
+ * GPU. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -112,7 +113,7 @@ static void wait_for_all(int n)
     }
     for (int r = 0; r < n; r++)
         if (gyre_comm_error(ranks[r].comm) != GYRE_OK)
-            fatal("an operation", "it has failed, as told above");
+            fatal("an operation", "it has failed, as logged above");
 }
 
 static void enqueue(int r, const ask_t *a)
@@ -402,14 +403,17 @@ static size_t with(int n, double copies, char *host, char *want, size_t bytes, s
 
 int main(int argc, char **argv)
 {
-    int copy_only = 0;
+    int copy_only = 0, least = 2, most = MOST;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--tiny") == 0) {
             tiny = 1;
         } else if (strcmp(argv[i], "--copy") == 0) {
             copy_only = 1;
+        } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc && strlen(argv[i + 1]) == 1 &&
+                   strchr("248", argv[i + 1][0])) {
+            least = most = argv[++i][0] - '0';
         } else {
-            fprintf(stderr, "usage: gpu_peers [--tiny] [--copy]\n");
+            fprintf(stderr, "usage: gpu_peers [--tiny] [--copy] [--ranks 2|4|8]\n");
             return 1;
         }
     }
@@ -427,7 +431,7 @@ int main(int argc, char **argv)
     const double copies = copy_rate(bytes);
     tell("copy on the device, read and written", copies / 1e9, "GB/s", "");
     size_t bad = 0;
-    for (int n = 2; n <= (tiny ? 4 : MOST) && !copy_only; n *= 2)
+    for (int n = least; n <= most && !copy_only; n *= 2)
         bad += with(n, copies, host, want, bytes, usual);
     free(host);
     free(want);

@@ -38,6 +38,18 @@ for wait in auto kernel; do
     want "messages, $wait: a rank that neither sends nor receives" 0 'rank 2 #1 .*, on device memory\).* did not finish within 2 s: rank 2'
 done
 
+# Where kernels or streams cannot wait for each other.
+few=(all_reduce -b 64K -e 64K -n 2 -w 0 -c 1)
+run env CUDA_LAUNCH_BLOCKING=1 "$P" "${few[@]}" -g 2
+want "a launch that waits for its kernel, ranks of one process" 3 'CUDA_LAUNCH_BLOCKING=1 has each launch wait'
+check "one rank waits for nobody" env CUDA_LAUNCH_BLOCKING=1 "$P" "${few[@]}" -g 1 --memory cuda
+check "0 is none" env CUDA_LAUNCH_BLOCKING=0 "$P" "${few[@]}" -g 2
+run env EMULATED_WAITS=0 GYRE_LOG=info "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda
+want "a driver whose streams do not wait" 0 'cuStreamWaitValue32 on CUDA device 0: error 801: kernels wait instead' 'one device; kernels wait'
+run env EMULATED_WAITS=0 GYRE_CUDA_WAIT=stream "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda
+checks=$((checks + 1))
+[ "$rc" != 0 ] && grep -q 'GYRE_CUDA_WAIT=stream: the driver does not let streams of CUDA device 0 wait' "$W/err" || bad "streams that cannot wait, asked for"
+
 # The same from device memory between hosts, with a UCX that passes for one that can (it reads device memory, as an adapter does).
 T=$B/emulated/tests/gpu/ranks/mp_wire
 for ranks in 1 2; do

@@ -79,7 +79,7 @@ static void all_lengths(const char *rdma, int sends, int receives, const char *w
         MP_CHECK(sent == (sends ? DIRECT : 0) && received == (receives ? DIRECT : 0),
                  "rank %d: %lu messages went and %lu came in device memory (%s)", rank, sent, received,
                  told.why);
-        MP_CHECK(strstr(told.why, words), "rank %d is told \"%s\" without \"%s\"", rank, told.why, words);
+        MP_CHECK(strstr(told.why, words), "rank %d reads \"%s\" without \"%s\"", rank, told.why, words);
     }
     MP_OK(gyre_comm_destroy(comm));
 }

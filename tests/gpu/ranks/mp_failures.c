@@ -59,7 +59,7 @@ static void unable(void)
     MP_OK(base_settings_set(SET_CUDA_STAGING, rank == n - 1 ? "64" : "64K", "test"));
     MP_OK(gyre_comm_split(world, 0, rank, &comm));
     MP_CHECK(gyre_comm_prepare_cuda(comm) == GYRE_ERR_INVALID, "rank %d: was prepared", rank);
-    MP_CHECK(strstr(gyre_last_error(), "GYRE_CUDA_STAGING=64 is too little") != NULL, "rank %d: told: %s",
+    MP_CHECK(strstr(gyre_last_error(), "GYRE_CUDA_STAGING=64 is too little") != NULL, "rank %d: error: %s",
              rank, gyre_last_error());
     MP_OK(base_settings_set(SET_CUDA_STAGING, "64K", "test"));
     MP_OK(gyre_comm_prepare_cuda(comm));
@@ -73,7 +73,7 @@ static void disagreeing(const char *path)
     const gyre_redop_t op = GYRE_OP(rank == 0 ? GYRE_MAX : GYRE_SUM);
     (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, op, comm, stream); /* may know already */
     failed(comm, "a disagreement", GYRE_ERR_MISMATCH, GYRE_ERR_MISMATCH);
-    MP_CHECK(strstr(gyre_last_error(), "all_reduce") != NULL, "who called what is not told: %s",
+    MP_CHECK(strstr(gyre_last_error(), "all_reduce") != NULL, "the error does not name the calls: %s",
              gyre_last_error());
     close_failed(comm);
 }
@@ -87,7 +87,7 @@ static void two_kinds(const char *path)
                                  : gyre_all_reduce(host, host, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
     MP_CHECK(st == GYRE_ERR_MISMATCH, "rank %d: memory of two kinds ended with %s: %s", rank,
              gyre_status_string(st), gyre_last_error());
-    MP_CHECK(strstr(gyre_last_error(), "on device memory") != NULL, "the kind is not told: %s",
+    MP_CHECK(strstr(gyre_last_error(), "on device memory") != NULL, "the error does not name the kind: %s",
              gyre_last_error());
     close_failed(comm);
 }

@@ -243,7 +243,7 @@ static void of_two_lengths(const char *wait, size_t sent, size_t expected)
     if (rank == 1)
         MP_CHECK(strstr(gyre_last_error(), "bytes: messages are matched") != NULL &&
                      strstr(gyre_last_error(), count) != NULL,
-                 "the lengths are not told: %s", gyre_last_error());
+                 "the error does not name the lengths: %s", gyre_last_error());
     MP_OK(gyre_comm_destroy(comm));
     MP_OK(gyre_barrier(world));
 }
@@ -267,7 +267,7 @@ static void beyond_memory(const char *path, const char *staging, const char *wai
         const base_time_t until = base_now() + (base_time_t)20e9;
         while (cudaStreamQuery(stream) == cudaErrorNotReady && base_now() < until)
             usleep(1000);
-        MP_CHECK(cudaStreamQuery(stream) == cudaSuccess, "%s, %s: the stream waits for ever", path, wait);
+        MP_CHECK(cudaStreamQuery(stream) == cudaSuccess, "%s, %s: the stream waits forever", path, wait);
     }
     failed(GYRE_ERR_SYSTEM, GYRE_ERR_SYSTEM);
     MP_OK(gyre_comm_destroy(comm));

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/settings/settings.h"
-#include "collectives/gpu/call/state.h"
+#include "collectives/gpu/state.h"
 #include "tests/gpu/ranks/mp_gpu.h"
 #include "tests/gpu/values.h"
 
@@ -275,7 +275,7 @@ static void refusals(void)
     const int odd = rank == n - 1;
     MP_CHECK(gyre_comm_register_cuda(comm, odd ? in : pool, 4096, &none) == GYRE_ERR_INVALID && !none,
              "rank %d: host memory was registered", rank);
-    MP_CHECK(strstr(gyre_last_error(), "is not in the memory of CUDA device") != NULL, "rank %d: told: %s",
+    MP_CHECK(strstr(gyre_last_error(), "is not in the memory of CUDA device") != NULL, "rank %d: error: %s",
              rank, gyre_last_error());
     MP_CHECK(gyre_comm_register_cuda(comm, pool, odd ? (size_t)1 << 40 : 4096, &none) == GYRE_ERR_INVALID &&
                  !none,
@@ -314,7 +314,7 @@ static void disagreeing(void)
     }
     MP_CHECK(st == GYRE_ERR_MISMATCH, "rank %d: ended with %s", rank, gyre_status_string(st));
     MP_CHECK(gyre_comm_deregister_cuda(comm, first) == GYRE_ERR_MISMATCH, "rank %d: deregistered", rank);
-    MP_CHECK(strstr(gyre_last_error(), "on registered device memory") != NULL, "rank %d: told: %s", rank,
+    MP_CHECK(strstr(gyre_last_error(), "on registered device memory") != NULL, "rank %d: error: %s", rank,
              gyre_last_error());
     MP_OK(gyre_comm_destroy(comm)); /* with the other one */
     MP_OK(gyre_barrier(world));

@@ -16,6 +16,7 @@
 #include "pipeline/train/train.h"
 #include "tests/gpu/gpu.h"
 #include "tests/support/mp.h"
+#include "tests/support/create.h"
 
 enum { STEPS = 3, SEQ = 16, VOCAB = 40, SEED = 17, BATCH = 4, EVALUATED = 3 };
 
@@ -113,19 +114,20 @@ static curve_t train(gyre_comm_t *comm, const model_config_t *shape, const pipe_
     curve_t curve = {0};
     pipe_train_t *run;
     uint64_t step = 0, valid = 1000;
-    MP_OK(pipe_train_create(comm, &config, &run));
+    unsigned asked;
+    MP_OK(create_train(comm, &config, &run));
     MP_OK(optim_zero_init(pipe_train_zero(run), SEED));
     for (; step < STEPS; step++) {
         pipe_train_step_t out = {0};
         if (step == 1) /* its result is not kept */
-            MP_OK(pipe_train_evaluate(run, fetch, &valid, EVALUATED, &curve.valid));
+            MP_OK(pipe_train_evaluate(run, fetch, &valid, EVALUATED, NULL, &asked, &curve.valid));
         MP_OK(pipe_train_step(run, step, fetch, &step, 0.01, &out));
         curve.loss[step] = out.loss;
         curve.norm[step] = out.zero.norm;
         curve.balance[step] = shape->experts ? out.balance : 0.0;
         curve.dropped[step] = shape->experts ? out.dropped : 0.0;
     }
-    MP_OK(pipe_train_evaluate(run, fetch, &valid, EVALUATED, &curve.valid));
+    MP_OK(pipe_train_evaluate(run, fetch, &valid, EVALUATED, NULL, &asked, &curve.valid));
     MP_OK(optim_zero_verify(pipe_train_zero(run)));
     MP_OK(optim_zero_digest(pipe_train_zero(run), &curve.digest));
     pipe_train_destroy(run);

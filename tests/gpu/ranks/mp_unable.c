@@ -47,7 +47,7 @@ int main(void)
         MP_CHECK(gyre_comm_prepare_cuda(comm) == GYRE_ERR_SYSTEM, "rank %d: was prepared: %s", rank,
                  gyre_last_error());
         no_guard = 0;
-        MP_CHECK(strstr(gyre_last_error(), "the thread that watches streams") != NULL, "rank %d: told: %s",
+        MP_CHECK(strstr(gyre_last_error(), "the thread that watches streams") != NULL, "rank %d: error: %s",
                  rank, gyre_last_error());
         MP_OK(gyre_barrier(world)); /* ranks may share the device */
         CUDA(cudaMemGetInfo(&after, &all));

@@ -261,7 +261,7 @@ static void expect(size_t bytes, const char *path, const char *word)
         return;
     MP_OK(coll_cuda_explain(comm, &shape, 0, &told));
     MP_CHECK(strcmp(told.path, path) == 0, "shards of %zu bytes go %s: %s", bytes, told.path, told.why);
-    MP_CHECK(!word || strstr(told.why, word), "rank %d is told \"%s\" without \"%s\"", rank, told.why, word);
+    MP_CHECK(!word || strstr(told.why, word), "rank %d reads \"%s\" without \"%s\"", rank, told.why, word);
 }
 
 static void open_comm(const char *rdma, const char *staging)

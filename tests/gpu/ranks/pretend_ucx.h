@@ -41,8 +41,7 @@ static int is_cuda(const void *buffer, const ucp_request_param_t *param, ucp_req
     const int said =
         (param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) && param->memory_type == UCS_MEMORY_TYPE_CUDA;
     const int is = buffer && base_device_of(buffer).kind == BASE_CUDA;
-    MP_CHECK(said == is, "rank %d: UCX gets %p and is told that it is %sCUDA memory", rank, buffer,
-             said ? "" : "not ");
+    MP_CHECK(said == is, "rank %d: UCX gets %p as %sCUDA memory", rank, buffer, said ? "" : "not ");
     *plain = *param;
     if (pretend)
         plain->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_MEMORY_TYPE;

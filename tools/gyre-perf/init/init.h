@@ -47,7 +47,6 @@ typedef struct {
     double figure[INIT_FIGURES]; /* ms, connections, bytes */
 } init_row_t;
 
-extern const char *const init_keys[INIT_FIGURES]; /* of the JSON */
 void init_columns(void);
 void init_print(const init_row_t *row);
 json_t *init_json(const init_row_t *row);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"
@@ -16,7 +17,7 @@
 
 int perf_init_main(int argc, char **argv, int typed_count, char **typed);
 
-const char *const init_keys[INIT_FIGURES] = {
+static const char *const init_keys[INIT_FIGURES] = {
     "launch_ms",    "join_ms",       "create_ms",     "barrier_ms",  "all_reduce_ms",
     "total_ms",     "again_ms",      "large_ms",      "connections", "boot_connections",
     "shared_bytes", "private_bytes", "resident_bytes"};
@@ -101,15 +102,9 @@ int init_from_json(const json_t *json, init_row_t *row)
     return row->ranks > 0 && row->starts > 0;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double init_median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    qsort(values, (size_t)n, sizeof *values, base_order_double);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2.0;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/order.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"
@@ -38,12 +39,6 @@ static double figure(const recover_round_t *r, int column)
 enum { COLUMNS = 4 };
 static const char *const keys[COLUMNS] = {"detect_ms", "shrink_ms", "result_ms", "total_ms"};
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void print_round(int number, const recover_round_t *r)
 {
     printf("%7d  %6d  ", number, r->victim);
@@ -67,7 +62,7 @@ static void summary(const recover_round_t *records, int count, json_t *json)
     for (int c = 0; c < COLUMNS; c++) {
         for (int i = 0; i < count; i++)
             values[i] = figure(&records[i], c);
-        qsort(values, (size_t)count, sizeof *values, ascending);
+        qsort(values, (size_t)count, sizeof *values, base_order_double);
         const double at[4] = {values[0], values[count / 2], values[(count * 99 + 99) / 100 - 1],
                               values[count - 1]};
         printf("# %-6.*s  %9.2f  %9.2f  %9.2f  %9.2f\n", (int)strcspn(keys[c], "_"), keys[c], at[0], at[1],

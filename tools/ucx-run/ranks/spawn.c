@@ -160,7 +160,8 @@ static int listen_to(run_job_t *job, int i, int fd)
     return rc;
 }
 
-int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio)
+/* Starts rank[i]; returns when its program runs. 0, or an exit code after printing the reason. */
+static int run_spawn(run_job_t *job, int i, const run_stdio_t *stdio)
 {
     int news[2];
     if (pipe2(news, O_CLOEXEC) != 0) {

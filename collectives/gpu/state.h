@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/gpu/call/state.h: a communicator's part on a CUDA device, shared by the files of gpu/; in a
+/* collectives/gpu/state.h: a communicator's part on a CUDA device, shared by the files of gpu/; in a
  * build with CUDA only. */
-#ifndef COLLECTIVES_GPU_CALL_STATE_H
-#define COLLECTIVES_GPU_CALL_STATE_H
+#ifndef COLLECTIVES_GPU_STATE_H
+#define COLLECTIVES_GPU_STATE_H
 
 #include "collectives/gpu/gpu.h"
 
@@ -306,6 +306,8 @@ gyre_status_t coll_cuda_mail_start(coll_cuda_t *c);
 void coll_cuda_mail_free(coll_cuda_t *c);
 /* Messages go in pieces of at most so many bytes, cut alike on both sides. */
 size_t coll_cuda_mail_piece(const coll_cuda_t *c);
+/* What moves a message: "message": the host; "engines": copy engines; "kernel": one block of a kernel. */
+const char *coll_cuda_mail_mover(const coll_cuda_t *c, size_t bytes);
 /* Piece k of a message: `bytes` from `at` on. */
 gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_t k, size_t at, size_t bytes);
 /* 1: a message waits on its stream, or moves; the turn and the call are the last one's in either case. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/gpu/layers/scalar.h: for .cu files: elements of tensors in memory as float or bfloat16, the
+/* model/gpu/scalar.h: for .cu files: elements of tensors in memory as float or bfloat16, the
  * arithmetic of one number (the host's source, model/kernels/scalar.inc), Philox, and sums over the 16
  * threads of a row.
  *
@@ -7,8 +7,8 @@
  * model/kernels/residual.inc: to nearest, ties to even. In files that are compiled without contraction
  * (--fmad=false, all but products and attention) a kernel whose order of sums is the host's has the host's
  * bits. */
-#ifndef MODEL_GPU_LAYERS_SCALAR_H
-#define MODEL_GPU_LAYERS_SCALAR_H
+#ifndef MODEL_GPU_SCALAR_H
+#define MODEL_GPU_SCALAR_H
 
 #include <math.h>
 #include <stdint.h>

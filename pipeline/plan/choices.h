@@ -1,7 +1,8 @@
-/* pipeline/plan/words.h: the words that stand for choices in recipes, flags and config files, each list once.
- * SPDX-License-Identifier: Apache-2.0 */
-#ifndef PIPELINE_PLAN_WORDS_H
-#define PIPELINE_PLAN_WORDS_H
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/plan/choices.h: the words that stand for choices in recipes, flags and config files, each list
+ * once. */
+#ifndef PIPELINE_PLAN_CHOICES_H
+#define PIPELINE_PLAN_CHOICES_H
 
 #include <stddef.h>
 

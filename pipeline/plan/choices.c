@@ -1,6 +1,6 @@
-/* pipeline/plan/words.c: lists of words and their values.
- * SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/plan/words.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/plan/choices.c: lists of words and their values. */
+#include "pipeline/plan/choices.h"
 
 #include <stdio.h>
 #include <string.h>

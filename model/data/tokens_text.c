@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/data/tokens_text.c: text files and folders as streams of bytes.
+ *
+ * Large files are mapped: the ranks of a host share their pages. Small ones are read into memory, since the
+ * kernel allows a process a limited number of maps. */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "model/data/files.h"
+#include "model/data/tokens_format.h"
+
+#define LOOK      8192               /* a zero byte in so many first bytes means "not text" */
+#define SMALL     ((size_t)64 << 10) /* bytes of a file that is not worth a map */
+#define MAPS_MOST 30000              /* Linux allows 65,530 by default (vm.max_map_count) */
+
+static int is_binary(const model_tokens_file_t *file)
+{
+    return memchr(file->map, 0, file->bytes < LOOK ? file->bytes : LOOK) != NULL;
+}
+
+/* One file of a folder. An empty one is left out; one that does not look like text is counted, too. */
+static gyre_status_t append_file(model_tokens_t *tokens, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot look at %s",
+                               path);
+    if (info.st_size == 0)
+        return GYRE_OK;
+    gyre_status_t status = tokens_map(tokens, path, tokens->maps < MAPS_MOST ? SMALL : SIZE_MAX);
+    if (status != GYRE_OK)
+        return status;
+    const model_tokens_file_t *file = &tokens->file[tokens->maps - 1];
+    if (is_binary(file)) {
+        tokens_unmap_last(tokens);
+        tokens->skipped++;
+        return GYRE_OK;
+    }
+    return tokens_append(tokens, tokens->maps - 1, file->map, file->bytes);
+}
+
+static gyre_status_t append_folder(model_tokens_t *tokens, const char *folder)
+{
+    model_files_t files = {0};
+    gyre_status_t status = model_files_find(folder, &files);
+    for (size_t i = 0; status == GYRE_OK && i < files.count; i++)
+        status = append_file(tokens, files.path[i]);
+    if (status == GYRE_OK && tokens->count == 0)
+        status = gyre_fail(
+            GYRE_ERR_FORMAT,
+            "the folder %s holds no text (%zu files were skipped as binary; links and names that begin with "
+            "a "
+            "dot are not followed): name another; headerless 16-bit tokens (nanoGPT's) need --data-format "
+            "nanogpt",
+            folder, tokens->skipped);
+    model_files_free(&files);
+    return status;
+}
+
+static gyre_status_t append_alone(model_tokens_t *tokens, const char *path, const struct stat *info, int sure)
+{
+    if (!S_ISREG(info->st_mode))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s is neither a file nor a folder: name one with --data or --valid-data", path);
+    if (info->st_size == 0)
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "the file %s is empty: name one with text with --data or --valid-data", path);
+    gyre_status_t status = tokens_map(tokens, path, SMALL);
+    if (status != GYRE_OK)
+        return status;
+    if (!sure && is_binary(&tokens->file[0]))
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s does not look like text: headerless 16-bit tokens (nanoGPT's) need --data-format "
+            "nanogpt; to train on its bytes all the same, --data-format text",
+            path);
+    return tokens_append(tokens, 0, tokens->file[0].map, tokens->file[0].bytes);
+}
+
+gyre_status_t tokens_open_text(model_tokens_t *tokens, const char *path, int sure)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
+                               "cannot open the text %s: name a text file or folder", path);
+    tokens->vocab = 256;
+    snprintf(tokens->tokenizer, sizeof tokens->tokenizer, "bytes");
+    return S_ISDIR(info.st_mode) ? append_folder(tokens, path) : append_alone(tokens, path, &info, sure);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/failing/inject.c: see inject.h. The Makefile reads the names of the functions from the lines that
+ * begin with FAILS. */
+#include "tests/failing/inject.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map", "thread", "write", "ucx"};
+
+static _Atomic int armed = INJECT_KINDS; /* INJECT_KINDS: nothing */
+static _Atomic long left, count;
+static _Atomic(const char *) struck;
+static _Atomic(const void *) where;
+extern const char __executable_start[];
+
+void inject_arm(inject_kind_t kind, long k)
+{
+    struck = NULL;
+    where = NULL;
+    count = 0;
+    left = k;
+    armed = (int)kind;
+}
+
+void inject_disarm(void)
+{
+    armed = INJECT_KINDS;
+}
+
+long inject_count(void)
+{
+    return count;
+}
+
+const char *inject_struck(long *offset)
+{
+    const char *at = where;
+    *offset = at ? at - __executable_start : 0;
+    return struck;
+}
+
+static int fails(inject_kind_t kind, const char *name, const void *from)
+{
+    if (armed != (int)kind)
+        return 0;
+    count++;
+    if (atomic_fetch_sub(&left, 1) != 1)
+        return 0;
+    struck = name;
+    where = from;
+    return 1;
+}
+
+#define PASTE(a, b) a##b
+/* A function that fails by returning `value` with errno `err`. */
+#define FAILS(kind, type, name, parameters, arguments, value, err)      \
+    type PASTE(__real_, name) parameters;                               \
+    type PASTE(__wrap_, name) parameters;                               \
+    type PASTE(__wrap_, name) parameters                                \
+    {                                                                   \
+        if (fails(INJECT_##kind, #name, __builtin_return_address(0))) { \
+            errno = err;                                                \
+            return value;                                               \
+        }                                                               \
+        return PASTE(__real_, name) arguments;                          \
+    }
+/* The same, with a mode after `flags` that is passed on whether it was given or not. */
+#define FAILS_VA(kind, type, name, parameters, arguments, value, err)   \
+    type PASTE(__real_, name)(const char *, int, ...);                  \
+    type PASTE(__wrap_, name) parameters;                               \
+    type PASTE(__wrap_, name) parameters                                \
+    {                                                                   \
+        va_list more;                                                   \
+        va_start(more, flags);                                          \
+        const unsigned mode = va_arg(more, unsigned);                   \
+        va_end(more);                                                   \
+        if (fails(INJECT_##kind, #name, __builtin_return_address(0))) { \
+            errno = err;                                                \
+            return value;                                               \
+        }                                                               \
+        return PASTE(__real_, name) arguments;                          \
+    }
+
+FAILS(MEMORY, void *, malloc, (size_t n), (n), NULL, ENOMEM)
+FAILS(MEMORY, void *, calloc, (size_t n, size_t each), (n, each), NULL, ENOMEM)
+FAILS(MEMORY, void *, realloc, (void *p, size_t n), (p, n), NULL, ENOMEM)
+FAILS(MEMORY, void *, aligned_alloc, (size_t to, size_t n), (to, n), NULL, ENOMEM)
+FAILS(MEMORY, char *, strdup, (const char *s), (s), NULL, ENOMEM)
+FAILS(MEMORY, char *, realpath, (const char *path, char *to), (path, to), NULL, ENOMEM)
+FAILS(MEMORY, FILE *, open_memstream, (char **to, size_t *n), (to, n), NULL, ENOMEM)
+FAILS(MEMORY, int, getaddrinfo,
+      (const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **to),
+      (node, service, hints, to), EAI_MEMORY, ENOMEM)
+FAILS(MEMORY, int, getifaddrs, (struct ifaddrs * *to), (to), -1, ENOMEM)
+
+/* Written out: for the Makefile. */
+#define FAILS_OWN(kind, type, name, more)
+FAILS_OWN(MEMORY, int, asprintf, )
+int __wrap_asprintf(char **to, const char *format, ...);
+int __wrap_asprintf(char **to, const char *format, ...)
+{
+    if (fails(INJECT_MEMORY, "asprintf", __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return -1;
+    }
+    va_list more;
+    va_start(more, format);
+    const int n = vasprintf(to, format, more);
+    va_end(more);
+    return n;
+}
+
+FAILS_VA(DESCRIPTOR, int, open, (const char *path, int flags, ...), (path, flags, mode), -1, EMFILE)
+FAILS(DESCRIPTOR, FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
+FAILS(DESCRIPTOR, FILE *, fdopen, (int fd, const char *mode), (fd, mode), NULL, ENOMEM)
+FAILS(DESCRIPTOR, DIR *, opendir, (const char *path), (path), NULL, EMFILE)
+FAILS(DESCRIPTOR, int, socket, (int domain, int type, int protocol), (domain, type, protocol), -1, EMFILE)
+FAILS(DESCRIPTOR, int, accept4, (int fd, __SOCKADDR_ARG to, socklen_t *n, int flags), (fd, to, n, flags), -1,
+      EMFILE)
+FAILS(DESCRIPTOR, int, eventfd, (unsigned value, int flags), (value, flags), -1, EMFILE)
+FAILS(DESCRIPTOR, int, memfd_create, (const char *name, unsigned flags), (name, flags), -1, EMFILE)
+
+FAILS(MAP, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset),
+      (at, n, prot, flags, fd, offset), MAP_FAILED, ENOMEM)
+FAILS(MAP, int, ftruncate, (int fd, off_t n), (fd, n), -1, ENOSPC)
+FAILS(MAP, int, fallocate, (int fd, int mode, off_t offset, off_t n), (fd, mode, offset, n), -1, ENOSPC)
+FAILS(MAP, int, posix_fallocate, (int fd, off_t offset, off_t n), (fd, offset, n), ENOSPC, 0)
+
+FAILS(THREAD, int, pthread_create,
+      (pthread_t * to, const pthread_attr_t *attr, void *(*body)(void *), void *arg), (to, attr, body, arg),
+      EAGAIN, 0)
+
+FAILS(WRITE, ssize_t, write, (int fd, const void *from, size_t n), (fd, from, n), -1, ENOSPC)
+FAILS(WRITE, ssize_t, pwrite, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at), -1, ENOSPC)
+FAILS(WRITE, size_t, fwrite, (const void *from, size_t size, size_t n, FILE *to), (from, size, n, to), 0,
+      ENOSPC)
+FAILS(WRITE, int, fflush, (FILE * to), (to), EOF, ENOSPC)
+FAILS(WRITE, int, fsync, (int fd), (fd), -1, EIO)
+FAILS(WRITE, int, rename, (const char *from, const char *to), (from, to), -1, ENOSPC)
+FAILS(WRITE, ssize_t, send, (int fd, const void *from, size_t n, int flags), (fd, from, n, flags), -1,
+      ENOBUFS)
+FAILS(WRITE, ssize_t, sendmsg, (int fd, const struct msghdr *from, int flags), (fd, from, flags), -1, ENOBUFS)
+
+FAILS(UCX, ucs_status_t, ucp_init_version,
+      (unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config,
+       ucp_context_h *to),
+      (major, minor, params, config, to), UCS_ERR_NO_MEMORY, ENOMEM)
+FAILS(UCX, ucs_status_t, ucp_worker_create,
+      (ucp_context_h context, const ucp_worker_params_t *params, ucp_worker_h *to), (context, params, to),
+      UCS_ERR_NO_MEMORY, ENOMEM)
+FAILS(UCX, ucs_status_t, ucp_worker_get_address, (ucp_worker_h worker, ucp_address_t **to, size_t *n),
+      (worker, to, n), UCS_ERR_NO_MEMORY, ENOMEM)
+FAILS(UCX, ucs_status_t, ucp_worker_get_efd, (ucp_worker_h worker, int *to), (worker, to), UCS_ERR_IO_ERROR,
+      EMFILE)
+FAILS(UCX, ucs_status_t, ucp_worker_set_am_recv_handler,
+      (ucp_worker_h worker, const ucp_am_handler_param_t *param), (worker, param), UCS_ERR_NO_MEMORY, ENOMEM)
+FAILS(UCX, ucs_status_t, ucp_ep_create, (ucp_worker_h worker, const ucp_ep_params_t *params, ucp_ep_h *to),
+      (worker, params, to), UCS_ERR_NO_MEMORY, ENOMEM)
+FAILS(UCX, ucs_status_ptr_t, ucp_am_send_nbx,
+      (ucp_ep_h ep, unsigned id, const void *header, size_t header_n, const void *from, size_t n,
+       const ucp_request_param_t *param),
+      (ep, id, header, header_n, from, n, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+/* Not ucp_am_recv_data_nbx: UCX 1.13 aborts (tcp_ep.c:939) if a message that was announced is not taken. */
+FAILS(UCX, ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
+      UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+FAILS(UCX, ucs_status_ptr_t, ucp_ep_close_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
+      UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)

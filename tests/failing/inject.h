@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/failing/inject.h: makes the k-th request of a kind fail: for memory, a descriptor, a mapping, a
+ * thread, a write, or a service of UCX. Only requests of Gyre's own objects count, not those inside
+ * libraries: the linker sends them here (--wrap). */
+#ifndef TESTS_FAILING_INJECT_H
+#define TESTS_FAILING_INJECT_H
+
+typedef enum {
+    INJECT_MEMORY,
+    INJECT_DESCRIPTOR,
+    INJECT_MAP,
+    INJECT_THREAD,
+    INJECT_WRITE,
+    INJECT_UCX,
+    INJECT_KINDS
+} inject_kind_t;
+
+extern const char *const inject_names[INJECT_KINDS];
+
+/* From now on the k-th request of the kind fails, once; k counts from 1, over all threads. */
+void inject_arm(inject_kind_t kind, long k);
+void inject_disarm(void);
+/* Requests of the kind since it was armed. */
+long inject_count(void);
+/* The function that failed, or NULL, and the offset of the call in the program, for addr2line. */
+const char *inject_struck(long *offset);
+
+#endif

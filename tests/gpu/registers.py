@@ -1,0 +1,74 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""tests/gpu/registers.py BUILD: registers and spills that documents and comments name, against what nvcc reported as it
+compiled (BUILD/obj/**/*.cu.usage), for sm_90. Prints what differs, and what would be right."""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+BUILD = Path(sys.argv[1])
+REPORT = re.compile(r"entry function '(\S+)' for 'sm_90'\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads\n"
+                    r".*?Used (\d+) registers", re.S)
+ATTENTION, PRODUCTS = "model/gpu/attention/", "model/gpu/products/matmul"
+wrong = checked = 0
+
+
+def kernels(file, pattern):
+    """[(registers, stored, loaded)] of the kernels of a file whose names match, in the order of the names."""
+    found = {}
+    for name, stored, loaded, registers in REPORT.findall((BUILD / f"obj/{file}.cu.usage").read_text()):
+        plain = subprocess.check_output(["c++filt", "-p", name], text=True).strip()
+        if re.fullmatch(pattern, plain):
+            found[plain] = (int(registers), int(stored), int(loaded))
+    if not found:
+        sys.exit(f"nvcc reported no kernel {pattern} in {file}.cu")
+    return [found[name] for name in sorted(found, key=lambda n: [int(w) for w in re.findall(r"\d+", n)])]
+
+
+def spills(some):
+    each = [f"{stored} + {loaded}" if stored + loaded else "none" for _, stored, loaded in some]
+    return "none" if set(each) == {"none"} else ", ".join(each)
+
+
+def says(file, text):
+    global wrong, checked
+    checked += 1
+    plain = " ".join(Path(file).read_text().replace("\n *", " ").split())
+    if text not in plain:
+        wrong += 1
+        print(f"{file} does not say: {text}")
+
+
+def row(label, some, span=False):
+    registers = [r for r, _, _ in some]
+    cell = f"{min(registers)} to {max(registers)}" if span else ", ".join(map(str, registers))
+    says("docs/gpu-training.md", f"| {label} | {cell} | {spills(some)} |")
+
+
+def main():
+    row("products, bf16, 128 x 128 (4 transpositions)", kernels(PRODUCTS, r"product_bf16<., ., 128, 128>"), span=True)
+    row("products, bf16, 64 x 64", kernels(PRODUCTS, r"product_bf16<., ., 64, 64>"), span=True)
+    row("products, fp32, 128 x 128 and 64 x 64", kernels(PRODUCTS, r"product_f32<.>")[::-1])
+    row("attention forward, bf16, heads up to 64, 96, 128", kernels(ATTENTION + "mma", r"forward<\d+>"))
+    row("attention backward, bf16, dk and dv", kernels(ATTENTION + "mma", r"backward<\d+, 1>"))
+    row("attention backward, bf16, dq", kernels(ATTENTION + "mma", r"backward<\d+, 0>"))
+    row("attention, fp32: forward, dk and dv, dq", kernels(ATTENTION + "f32", r"forward") +
+        kernels(ATTENTION + "f32", r"backward<1>") + kernels(ATTENTION + "f32", r"backward<0>"))
+
+    adding = [k for file in sorted(Path("collectives/gpu/shots").glob("sum_*.cu"))
+              for k in kernels(str(file.with_suffix("")), r"rounds_kernel<.*>")]
+    span = f"{min(adding)[0]} to {max(adding)[0]}"
+    says("docs/gpu.md", f"a kernel that adds has {span} per thread")
+    says("collectives/gpu/shots/rounds.h", f"a kernel that adds has {span} a thread")
+    says("docs/gpu.md", f"(`nvcc --resource-usage`, nvcc 13.0, sm_90; {spills(adding)} spilled)")
+    moving = kernels("collectives/gpu/shots/moves", r"rounds_kernel<only_moves>")
+    says("docs/gpu.md", f"The kernel that only moves has {moving[0][0]}.")
+    schedule = kernels("collectives/gpu/plans/schedule", r"schedule_kernel")
+    says("collectives/gpu/plans/schedule.cu",
+         f"{schedule[0][0]} registers for sm_90 (nvcc 13.0), {spills(schedule)} spilled")
+    print(f"{checked} figures, {wrong} wrong")
+    return wrong > 0
+
+
+sys.exit(main())

@@ -1,0 +1,97 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Folders that `transformers` wrote, through gyre-train --load, --seq and --save and back: `transformers` loads them as they
+are, with every weight, every key of the configuration, the tokenizer and the type that they had; after training, too."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import tokenizers
+    import torch
+    import transformers
+except ImportError as missing:
+    print(f"SKIP: {missing.name} is not installed (tools/setup references)")
+    sys.exit(77)
+
+BUILD = os.environ.get("B", "build")
+MINE = {"bos_token_id": 3, "eos_token_id": 5, "pad_token_id": 7}
+SIZES = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+LLAMA = {**SIZES, "intermediate_size": 24, "num_key_value_heads": 2, "max_position_embeddings": 64, **MINE}
+MODELS = {
+    "gpt2": transformers.GPT2Config(vocab_size=300, n_embd=16, n_layer=2, n_head=4, n_positions=64, **MINE),
+    "opt": transformers.OPTConfig(**SIZES, ffn_dim=32, max_position_embeddings=64, word_embed_proj_dim=16, dropout=0.0, **MINE),
+    "llama": transformers.LlamaConfig(**LLAMA, rope_theta=50000.0),
+    "mistral": transformers.MistralConfig(**LLAMA, sliding_window=32),
+    "mixtral": transformers.MixtralConfig(**LLAMA, num_local_experts=2, sliding_window=None),
+    "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=32, rotary_pct=0.5, max_position_embeddings=64,
+                                           **MINE),
+}
+
+
+def gyre(tool, *words):
+    done = subprocess.run([f"{BUILD}/bin/{tool}", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{tool} {' '.join(words)}: {done.stderr}"
+
+
+def make_tokenizer(text):
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.train_from_iterator([text], tokenizers.trainers.BpeTrainer(
+        vocab_size=290, special_tokens=["<|endoftext|>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>")
+
+
+def changed_keys(before, after):
+    keys = []
+    for folder in (before, after):
+        with open(f"{folder}/config.json", encoding="utf-8") as config:
+            keys.append(json.load(config))
+    return {k: (v, keys[1].get(k)) for k, v in keys[0].items() if keys[1].get(k) != v}
+
+
+def check(name, config, dtype, folder, tokens, tokenizer):
+    was, same, trained = (f"{folder}/{name}-{dtype}-{what}" for what in ("was", "same", "trained"))
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
+    model.save_pretrained(was)
+    tokenizer.save_pretrained(was)
+    common = ["--load", was, "--data", tokens, "--seq", "16", "--batch", "2", "--eval-sequences", "2", "--sample-tokens", "0",
+              "--report", "none", "--lr", "0.01", "--warmup", "0"]
+    gyre("gyre-train", *common, "--steps", "0", "--save", same + "/")
+    gyre("gyre-train", *common, "--steps", "2", "--save", trained + "/")
+    for after in (same, trained):
+        changed = changed_keys(was, after)
+        assert not changed, f"{after}: {changed}"
+        assert transformers.AutoTokenizer.from_pretrained(after)("a word")["input_ids"] == tokenizer("a word")["input_ids"]
+        assert transformers.GenerationConfig.from_pretrained(after).eos_token_id == 5
+    weights = transformers.AutoModelForCausalLM.from_pretrained(same, torch_dtype="auto").state_dict()
+    for key, value in model.state_dict().items():
+        assert weights[key].dtype == value.dtype and torch.equal(weights[key], value), f"{name}: {key}"
+    learned = transformers.AutoModelForCausalLM.from_pretrained(trained, torch_dtype="auto").state_dict()
+    moved = [k for k, v in learned.items() if v.is_floating_point() and not torch.equal(v, weights[k])]
+    assert len(moved) > 8, moved
+    for key in learned:
+        if "wpe" in key or "embed_positions" in key:  # positions that no sequence reached
+            rest = 16 + (2 if name == "opt" else 0)
+            assert torch.equal(learned[key][rest:], weights[key][rest:]) and not torch.equal(learned[key], weights[key])
+    print(f"{name} in {dtype}: the same weights, keys, tokenizer and type, and {len(moved)} tensors that have learned")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        with open("README.md", encoding="utf-8") as readme:
+            text = readme.read() * 4
+        tokenizer = make_tokenizer(text)
+        tokenizer.save_pretrained(f"{folder}/tokenizer")
+        with open(f"{folder}/text", "w", encoding="utf-8") as out:
+            out.write(text)
+        gyre("gyre-tokenize", "--tokenizer", f"{folder}/tokenizer/tokenizer.json", "--out", f"{folder}/tokens.gyt", f"{folder}/text")
+        for number, (name, config) in enumerate(MODELS.items()):
+            check(name, config, "bfloat16" if number % 2 else "float32", folder, f"{folder}/tokens.gyt", tokenizer)
+
+
+main()

@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A loaded model is trained on the ids of its own tokenizer, or the run is refused and says what to do.
+set -eu
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+seq 1 4000 >text
+common=(--batch 4 --seq 16 --steps 1 --sample-tokens 0 --report none --eval-sequences 4 --lr 0.001)
+train() { "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || { cat out.log; return 1; }; }
+refused() { # TEXT arguments: the run is refused, with that text
+    local text=$1
+    shift
+    if "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || ! grep -qF -- "$text" out.log; then
+        echo "not refused with '$text': $*"
+        cat out.log
+        return 1
+    fi
+}
+# three tokenizers of 256 bytes and one merge, as tokenizer.json, as OPT has its files, and another one
+python3 - <<'PY'
+import base64, json, os
+def letters():
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in keep]
+    return [chr(b) for b in keep] + [chr(256 + i) for i in range(len(rest))], keep + rest
+names, codes = letters()
+def json_of(first, second):
+    vocab = {c: i for i, c in enumerate(names + [first + second])}
+    return {"added_tokens": [], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+            "model": {"type": "BPE", "vocab": vocab, "merges": [f"{first} {second}"]}}
+for folder in ("model", "opt"):
+    os.mkdir(folder)
+json.dump(json_of("1", "2"), open("model/tokenizer.json", "w"))
+json.dump(json_of("2", "1"), open("other.json", "w"))
+with open("model.cl100k.tiktoken", "w") as f: # the same ids, another way of cutting
+    for i, c in enumerate([bytes([b]) for b in codes] + [b"12"]):
+        f.write(f"{base64.b64encode(c).decode()} {i}\n")
+open("merges.txt", "w").write("#version: 0.2\n1 2\n")
+open("opt/merges.txt", "w").write("#version: 0.2\n1 2\n")
+special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+json.dump(special | {c: i + 4 for i, c in enumerate(names + ["12"])}, open("opt/vocab.json", "w"))
+config = {"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 300, "n_positions": 16}
+json.dump(config, open("config.json", "w"))
+json.dump(config | {"vocab_size": 1024}, open("large.json", "w"))
+PY
+for t in model/tokenizer.json other.json merges.txt opt/merges.txt model.cl100k.tiktoken; do
+    name=${t%%/*}
+    "$B/bin/gyre-tokenize" --tokenizer "$t" --out "${name%%.*}-${t##*.}.gyt" text >out.log 2>&1 || { cat out.log; exit 1; }
+done
+train --model config.json --data text --save new/
+cp new/* model
+cp new/* opt
+
+train --load model --data model-json.gyt
+refused "gyre-tokenize --tokenizer model/tokenizer.json --out FILE.gyt text" --load model --data text
+train --load model --data text --tokenizer bytes
+refused "but the model's is model/tokenizer.json" --load model --data other-json.gyt
+refused "but the model's is model/tokenizer.json" --load model --data other-json.gyt --tokenizer other.json
+refused "give the data's with --tokenizer" --load model --data model-tiktoken.gyt
+train --load model --data model-tiktoken.gyt --tokenizer model.cl100k.tiktoken
+refused "but the model's is opt/merges.txt" --load opt --data merges-txt.gyt # GPT-2's ids
+train --load opt --data opt-txt.gyt
+echo '{"model": {"type": "Unigram"}}' >model/tokenizer.json
+train --load model --data other-json.gyt
+grep -q "cannot be compared with the tokenizer of model: .*Unigram" out.log
+
+# without a tokenizer: as many ids as a model of bytes may have, and more
+train --load new --data text
+train --model large.json --data text --save large/
+refused "the 1024 ids of the model in large are not bytes" --load large --data text
+echo "a loaded model gets ids of its own tokenizer"

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks: 2 3 4 */
+/* tests/pipeline/mp_memory.c: what the planner says that the trainer will hold (plan_trainer, as `gyre-plan
+ * memory --trainer` prints it) is what it holds, by kind and to the byte, in every ZeRO stage and precision,
+ * for a model whose embedding is much longer than a layer's matrices. */
+#include <string.h>
+
+#include "base/log.h"
+#include "pipeline/plan/memory_trainer.h"
+#include "pipeline/train/train.h"
+#include "tests/support/create.h"
+#include "tests/support/mp.h"
+
+#define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
+
+static const char recipe_text[] =
+    "{\"model\": {\"model_type\": \"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, "
+    "\"num_hidden_layers\": 3,"
+    " \"num_attention_heads\": 4, \"vocab_size\": 2000, \"max_position_embeddings\": 16},"
+    " \"layout\": {\"tp\": %d, \"dp\": %d, \"zero\": %d, \"global_batch\": %d},"
+    " \"precision\": {\"dtype\": \"%s\", \"grad_dtype\": \"%s\"}}";
+
+static void compare(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad)
+{
+    enum { BUCKET = 4096 };
+    char text[600];
+    int dp = gyre_comm_size(world) / tp;
+    pipe_recipe_t recipe;
+    plan_base_t base;
+    snprintf(text, sizeof text, recipe_text, tp, dp, zero, 2 * dp, type, grad);
+    json_t *object = json_loads(text, 0, NULL);
+    CHECK(object && pipe_recipe_from_json(object, "test", &recipe) == GYRE_OK);
+    json_decref(object);
+    const pipe_train_config_t config = {.model = recipe.model,
+                                        .layout = recipe.layout,
+                                        .batch = recipe.batch,
+                                        .precision = recipe.precision.type,
+                                        .zero = {.bucket_bytes = BUCKET,
+                                                 .grad16 = recipe.precision.type != MODEL_FLOAT32 &&
+                                                           recipe.precision.grad == recipe.precision.type,
+                                                 .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8},
+                                                 .clip = 1.0}};
+    pipe_train_t *train = NULL;
+    model_params_t *whole = NULL;
+    size_t planned[OPTIM_MEMORY_KINDS], held[OPTIM_MEMORY_KINDS];
+    CHECK(create_train(world, &config, &train) == GYRE_OK);
+    CHECK(plan_base(&recipe, &base) == GYRE_OK && plan_trainer_table(&recipe, &whole) == GYRE_OK);
+    CHECK(plan_trainer(&recipe, &base, whole, 0, BUCKET, planned) == GYRE_OK);
+    optim_zero_memory(pipe_train_zero(train), held);
+    for (int k = 0; gyre_comm_rank(world) == 0 && k < OPTIM_MEMORY_KINDS; k++)
+        MP_CHECK(planned[k] == held[k], "%s, ZeRO %d, tp %d, %s: %zu bytes planned, %zu held",
+                 optim_memory_name((optim_memory_t)k), zero, tp, type, planned[k], held[k]);
+    /* a buffer for the embedding, and not one for each bucket of a layer */
+    size_t longest = recipe.model.vocab_padded * recipe.model.hidden * (size_t)(4 / tp);
+    MP_CHECK(zero < 2 || held[OPTIM_MEMORY_BUCKETS] < 3 * longest, "ZeRO %d, tp %d, %s: %zu bytes of buckets",
+             zero, tp, type, held[OPTIM_MEMORY_BUCKETS]);
+    model_params_destroy(whole);
+    pipe_train_destroy(train);
+}
+
+int main(void)
+{
+    gyre_comm_t *world;
+    MP_OK(gyre_init(NULL, &world));
+    for (int tp = 1; tp < gyre_comm_size(world); tp *= 2)
+        for (int zero = 0; zero < 4 && gyre_comm_size(world) % tp == 0; zero++) {
+            compare(world, tp, zero, "fp32", "fp32");
+            compare(world, tp, zero, "bf16", "fp32");
+            compare(world, tp, zero, "bf16", "bf16");
+        }
+    MP_OK(gyre_finalize(world));
+    return 0;
+}

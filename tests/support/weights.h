@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/support/weights.h: all weights of a model at once. */
+#ifndef TESTS_SUPPORT_WEIGHTS_H
+#define TESTS_SUPPORT_WEIGHTS_H
+
+#include "model/formats/hf.h"
+#include "model/network/params.h"
+
+/* Initial weights of all rows, into flat [total]. */
+static inline void init_params(const model_params_t *params, uint64_t seed, float *flat)
+{
+    for (size_t r = 0; r < params->rows; r++) {
+        const model_param_t *row = &params->row[r];
+        if (row->alias == MODEL_NONE)
+            model_param_init(row, seed, row->first, row->count, flat + row->offset);
+    }
+}
+
+/* All rows of flat [total] in the format of Hugging Face. */
+static inline gyre_status_t save_hf(const char *folder, const model_params_t *params, const float *flat,
+                                    model_hf_type_t type, size_t shard_bytes)
+{
+    model_hf_writer_t *w = NULL;
+    gyre_status_t status = model_hf_create(folder, params, type, shard_bytes, NULL, &w);
+    for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
+        status = model_hf_write(w, r, flat + params->row[r].offset);
+    if (status != GYRE_OK) {
+        model_hf_abandon(w);
+        return status;
+    }
+    return model_hf_finish(w);
+}
+
+#endif
