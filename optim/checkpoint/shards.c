@@ -96,6 +96,7 @@ static int get_hash(const json_t *value, uint64_t *out)
     return 1;
 }
 
+/* 1; 0: it is wrong; -1: no memory. */
 static int parse_row(const json_t *json, row_t *row)
 {
     const json_t *shape = json_object_get(json, "shape"), *parts = json_object_get(json, "parts");
@@ -110,7 +111,7 @@ static int parse_row(const json_t *json, row_t *row)
                base_mul(row->count, row->shape[d], &row->count) && row->count < (size_t)1 << 48;
     for (size_t p = 0; good && p < row->parts; p++)
         good = get_size(json_array_get(parts, p), 1, &row->part[p]);
-    return good && (row->name = strdup(name)) != NULL;
+    return !good ? 0 : (row->name = strdup(name)) ? 1 : -1;
 }
 
 /* Adds the file's ranges to shards->range, which has room. NULL, or what is wrong. */
@@ -182,10 +183,14 @@ static gyre_status_t check_cover(const optim_shards_t *shards, const char *path)
 static gyre_status_t parse_members(const json_t *rows, const json_t *files, const char *path,
                                    optim_shards_t *shards)
 {
-    for (; shards->rows < json_array_size(rows); shards->rows++)
-        if (!parse_row(json_array_get(rows, shards->rows), &shards->row[shards->rows]))
+    for (; shards->rows < json_array_size(rows); shards->rows++) {
+        const int parsed = parse_row(json_array_get(rows, shards->rows), &shards->row[shards->rows]);
+        if (parsed < 0)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+        if (!parsed)
             return gyre_fail(GYRE_ERR_FORMAT, "%s: row %zu lacks name, shape, leaves or parts", path,
                              shards->rows);
+    }
     for (size_t f = 0; f < json_array_size(files); f++) {
         const char *wrong = parse_file(json_array_get(files, f), shards, &shards->file[f]);
         shards->files++;
