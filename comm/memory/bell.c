@@ -60,8 +60,7 @@ int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
 
 /* One for all that this process rings, while it has bells with sockets: the others of a group have one, too,
  * if this rank has. */
-static _Atomic int sender = -1;
-static int bells;
+static int sender = -1, bells;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static socklen_t socket_name(const comm_bell_t *bell, struct sockaddr_un *name)
@@ -139,10 +138,11 @@ void comm_bell_close(int fd)
         return;
     close(fd);
     pthread_mutex_lock(&lock);
-    int last = --bells == 0 ? atomic_exchange(&sender, -1) : -1;
+    if (--bells == 0 && sender >= 0) {
+        close(sender);
+        sender = -1;
+    }
     pthread_mutex_unlock(&lock);
-    if (last >= 0)
-        close(last);
 }
 
 void comm_bell_drain(int fd)
