@@ -145,8 +145,17 @@ FAILS(THREAD, int, pthread_create,
 
 FAILS(WRITE, ssize_t, write, (int fd, const void *from, size_t n), (fd, from, n), -1, ENOSPC)
 FAILS(WRITE, ssize_t, pwrite, (int fd, const void *from, size_t n, off_t at), (fd, from, n, at), -1, ENOSPC)
-FAILS(WRITE, size_t, fwrite, (const void *from, size_t size, size_t n, FILE *to), (from, size, n, to), 0,
-      ENOSPC)
+FAILS_OWN(WRITE, size_t, fwrite, )
+size_t __real_fwrite(const void *from, size_t size, size_t n, FILE *to);
+size_t __wrap_fwrite(const void *from, size_t size, size_t n, FILE *to);
+size_t __wrap_fwrite(const void *from, size_t size, size_t n, FILE *to)
+{
+    if (!fails(INJECT_WRITE, "fwrite", __builtin_return_address(0)))
+        return __real_fwrite(from, size, n, to);
+    to->_flags |= 0x20; /* glibc's: ferror() is true from now on */
+    errno = ENOSPC;
+    return 0;
+}
 FAILS(WRITE, int, fflush, (FILE * to), (to), EOF, ENOSPC)
 FAILS(WRITE, int, fsync, (int fd), (fd), -1, EIO)
 FAILS(WRITE, int, rename, (const char *from, const char *to), (from, to), -1, ENOSPC)
