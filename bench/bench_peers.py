@@ -347,7 +347,7 @@ def machine():
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": commit.strip() or "unknown",
         "load_before": os.getloadavg()[0],
     }
 

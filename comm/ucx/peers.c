@@ -174,7 +174,7 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
     ucp_request_param_t param = {0};
     base_time_t until = base_now() + CLOSE_MS * MS;
 
-    for (int r = 0; r < ug->group->n; r++) {
+    for (int r = 0; ug->addresses && r < ug->group->n; r++) { /* none in a group that could not be made */
         uint64_t hash;
         (void)address_of(ug, r, &hash);
         ucx_peer_t *peer = r != ug->group->rank ? find_peer(ug, hash) : NULL;

@@ -99,6 +99,7 @@ FAILS(MEMORY, void *, calloc, (size_t n, size_t each), (n, each), NULL, ENOMEM)
 FAILS(MEMORY, void *, realloc, (void *p, size_t n), (p, n), NULL, ENOMEM)
 FAILS(MEMORY, void *, aligned_alloc, (size_t to, size_t n), (to, n), NULL, ENOMEM)
 FAILS(MEMORY, char *, strdup, (const char *s), (s), NULL, ENOMEM)
+FAILS(MEMORY, char *, strndup, (const char *s, size_t n), (s, n), NULL, ENOMEM)
 FAILS(MEMORY, char *, realpath, (const char *path, char *to), (path, to), NULL, ENOMEM)
 FAILS(MEMORY, FILE *, open_memstream, (char **to, size_t *n), (to, n), NULL, ENOMEM)
 FAILS(MEMORY, int, getaddrinfo,
@@ -158,7 +159,13 @@ size_t __wrap_fwrite(const void *from, size_t size, size_t n, FILE *to)
 }
 FAILS(WRITE, int, fflush, (FILE * to), (to), EOF, ENOSPC)
 FAILS(WRITE, int, fsync, (int fd), (fd), -1, EIO)
+FAILS(WRITE, int, fdatasync, (int fd), (fd), -1, EIO)
 FAILS(WRITE, int, rename, (const char *from, const char *to), (from, to), -1, ENOSPC)
+FAILS(WRITE, int, renameat2, (int at, const char *from, int to_at, const char *to, unsigned flags),
+      (at, from, to_at, to, flags), -1, ENOSPC)
+FAILS(WRITE, ssize_t, sendto,
+      (int fd, const void *from, size_t n, int flags, __CONST_SOCKADDR_ARG to, socklen_t bytes),
+      (fd, from, n, flags, to, bytes), -1, ENOBUFS)
 FAILS(WRITE, ssize_t, send, (int fd, const void *from, size_t n, int flags), (fd, from, n, flags), -1,
       ENOBUFS)
 FAILS(WRITE, ssize_t, sendmsg, (int fd, const struct msghdr *from, int flags), (fd, from, flags), -1, ENOBUFS)
