@@ -223,6 +223,7 @@ class Catalogue:
     def phase_fuzz(self):
         """What a target finds stays in build/fuzz/found, what it learns in build/fuzz/corpus."""
         found = BUILD / "fuzz/found"
+        seconds = int(os.environ.get("FUZZ_SECONDS") or 60)
         for source in self.fuzz_sources:
             name = source.path.stem[len("fuzz_"):]
             corpus = BUILD / "fuzz/corpus" / name
@@ -231,11 +232,11 @@ class Catalogue:
                 corpus.mkdir(parents=True, exist_ok=True)
             program = f"build/fuzz/fuzz_{name}"
             missing = "not part of this build" if str(source.path) in self.left_out else None
-            self.add(f"fuzz/{name}, a minute", "fuzz", [
-                program, "-max_total_time=60", "-timeout=60", "-rss_limit_mb=3000", "-max_len=16384",
+            self.add(f"fuzz/{name}, {seconds} s", "fuzz", [
+                program, f"-max_total_time={seconds}", "-timeout=60", "-rss_limit_mb=3000", "-max_len=16384",
                 "-error_exitcode=1", "-print_final_stats=1", f"-artifact_prefix={found}/{name}-", str(corpus),
                 f"tests/fuzz/corpus/{name}"],
-                variant="fuzz", program=program, deadline=300, takes=60, source=source, skip=missing)
+                variant="fuzz", program=program, deadline=240 + seconds, takes=seconds, source=source, skip=missing)
 
 
 # In the order in which their tests start.
