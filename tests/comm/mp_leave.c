@@ -42,7 +42,7 @@ int main(void)
             FILE *file = fopen(go, "w");
             MP_CHECK(file && fclose(file) == 0, "cannot write %s", go);
             MP_OK(gyre_wait(&request));
-        } else { /* is busy, and does not call Gyre */
+        } else if (rank == 1) { /* is busy, and does not call Gyre */
             const base_time_t until = base_deadline(20.0);
             while (access(go, F_OK) != 0 && base_now() < until)
                 usleep(1000);
@@ -50,9 +50,11 @@ int main(void)
             MP_OK(gyre_recv(data, BYTES, GYRE_INT8, 0, world));
             MP_CHECK(data[0] == i + 1 && data[BYTES - 1] == i + 1, "other bytes came: %d", data[0]);
             MP_OK(gyre_comm_destroy(idle));
+        } else {
+            MP_OK(gyre_comm_destroy(idle));
         }
     }
-    MP_CHECK(rank == 1 || best < 0.7, "destroying the idle one took %.3f s at best", best);
+    MP_CHECK(rank != 0 || best < 0.7, "destroying the idle one took %.3f s at best", best);
     MP_OK(gyre_finalize(world));
     return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/failing/test_failing.c: the k-th request for memory, a descriptor, a mapping, a thread, a write or a
  * service of UCX fails on one rank: for all k, until a run passes untouched. Every such run ends with an
  * error at that rank, or without one where Gyre does without; at the others with none or with one that names
  * it. Nothing crashes or hangs, no descriptor is left (and no memory, with ASan), and the same processes
  * then join a new job in which all works.
- * one thread: TSan has nothing to see that tests/comm has not
- * takes: 15
+ * takes: 50
  * deadline: 120
  *
  *     test_failing                          a sample of k; with TEST_LONG=1 all
