@@ -65,8 +65,12 @@ static int midway(gyre_comm_t *comm, int who)
     MP_CHECK(status == GYRE_OK || status == GYRE_ERR_ABORTED, "%s: %s", gyre_status_string(status),
              gyre_last_error());
     if (status == GYRE_ERR_ABORTED) {
+        /* In shared memory the receiver reads the sender's buffer, and learns afterwards that this has failed:
+         * what a failed receive leaves there may be of what the sender wrote later. */
+        const int mixed = who == 1 && !getenv("GYRE_TRANSPORT") && gyre_comm_local_size(comm) == 2;
         int came = rank == 0 ? count(at, MESSAGE) : 0;
-        MP_CHECK(rank == 1 || came + count(at, BEFORE) == BIG, "what is not of the message is as it was");
+        MP_CHECK(rank == 1 || mixed || came + count(at, BEFORE) == BIG,
+                 "what is not of the message is as it was");
         if (rank == who || rank == 1) { /* the buffer serves another purpose from now on */
             memset(at, LATER, BIG);
             nap(1.0);
@@ -74,7 +78,7 @@ static int midway(gyre_comm_t *comm, int who)
                      BIG - count(at, LATER));
         } else { /* rank 1 has given up, and writes to its own */
             nap(1.0);
-            MP_CHECK(count(at, LATER) == 0, "%d bytes of what the sender wrote later have come",
+            MP_CHECK(mixed || count(at, LATER) == 0, "%d bytes of what the sender wrote later have come",
                      count(at, LATER));
             MP_CHECK(count(at, MESSAGE) == came, "bytes came after the error");
         }
