@@ -65,8 +65,8 @@ static int midway(gyre_comm_t *comm, int who)
     MP_CHECK(status == GYRE_OK || status == GYRE_ERR_ABORTED, "%s: %s", gyre_status_string(status),
              gyre_last_error());
     if (status == GYRE_ERR_ABORTED) {
-        /* In shared memory the receiver reads the sender's buffer, and learns afterwards that this has failed:
-         * what a failed receive leaves there may be of what the sender wrote later. */
+        /* In shared memory the receiver reads the sender's buffer, and learns afterwards that this has
+         * failed: what a failed receive leaves there may be of what the sender wrote later. */
         const int mixed = who == 1 && !getenv("GYRE_TRANSPORT") && gyre_comm_local_size(comm) == 2;
         int came = rank == 0 ? count(at, MESSAGE) : 0;
         MP_CHECK(rank == 1 || mixed || came + count(at, BEFORE) == BIG,
