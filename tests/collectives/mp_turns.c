@@ -118,8 +118,10 @@ int main(void)
             pthread_join(threads[i], NULL);
         long arms = 0, sleeps = 0;
         for (int i = 0; i < COMMS; i++) {
+            coll_drive(comms[i]); /* the progress thread writes them while it drives */
             arms += fakes[i].arms;
             sleeps += fakes[i].sleeps;
+            coll_stop_driving(comms[i]);
         }
         const int waited = rank > 1 || (arms > 0 && sleeps > 0);
         MP_OK(gyre_all_reduce(&waited, &all_waited, 1, GYRE_INT32, GYRE_OP(GYRE_MIN), world));
