@@ -616,18 +616,16 @@ formatted:
 
 check-hosts: all $(B)/tests/hosts/rank $(SETUP_HOSTS_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/hosts/check $(ONLY)
-$(B)/tests/hosts/rank: $(call obj,tests/hosts/rank.c) $(LIB_A)
+$(B)/tests/hosts/rank: $(call obj,tests/hosts/rank.c)
+$(B)/tests/faults/rank: $(call obj,tests/faults/rank.c)
+$(B)/tests/hosts/rank $(B)/tests/faults/rank: $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter-out $(LIB_A),$^) $(LIB_A) $(LIBS) -o $@
 
 # Faults at random: tests/faults/check says what ROUNDS, SEED, ROUND, FAULTS and LOGS do.
 check-faults: $(B)/tests/faults/rank $(B)/tests/faults/clock.so $(SETUP_HOSTS_STAMP)
 	@B='$(B)' ROUNDS='$(ROUNDS)' SEED='$(SEED)' ROUND='$(ROUND)' FAULTS='$(FAULTS)' LOGS='$(LOGS)' /usr/bin/python3 tests/faults/check
-$(B)/tests/faults/rank: $(call obj,tests/faults/rank.c) $(LIB_A)
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
 $(B)/tests/faults/clock.so: tests/faults/clock.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"

@@ -112,8 +112,7 @@ void base_file_abandon(base_file_t *file)
 
 gyre_status_t base_file_sync(base_file_t *file)
 {
-    if (fflush(file->out) != 0 ||
-        (file->target && fdatasync(fileno(file->out)) != 0 && errno != EINVAL && errno != EROFS))
+    if (fflush(file->out) != 0 || (file->target && base_sync_failed(fdatasync(fileno(file->out)))))
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", file->path);
     return GYRE_OK;
 }
@@ -123,8 +122,8 @@ gyre_status_t base_file_commit(base_file_t *file)
     gyre_status_t status = GYRE_OK;
     errno = 0;
     int bad = ferror(file->out) != 0 || fflush(file->out) != 0;
-    /* some file systems cannot sync; what can must have the content before the name */
-    bad = bad || (file->target && fsync(fileno(file->out)) != 0 && errno != EINVAL && errno != EROFS);
+    /* the content must be there before the name */
+    bad = bad || (file->target && base_sync_failed(fsync(fileno(file->out))));
     int err = errno;
     if (fclose(file->out) != 0 && !bad) {
         bad = 1;

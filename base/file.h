@@ -8,6 +8,7 @@
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -33,6 +34,13 @@ gyre_status_t base_file_sync(base_file_t *file);
 gyre_status_t base_file_commit(base_file_t *file);
 /* Leaves the old file as it was. Keeps errno. */
 void base_file_abandon(base_file_t *file);
+
+/* What fsync or fdatasync has returned, with errno: 1: the content is not on disk. Some file systems cannot
+ * sync: there is nothing to be done then. */
+static inline int base_sync_failed(int rc)
+{
+    return rc != 0 && errno != EINVAL && errno != EROFS;
+}
 
 /* Opens those of the descriptors 0, 1 and 2 that are closed on /dev/null. Else one that is made next could
  * be one of these, and get what the program prints. */

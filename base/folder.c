@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 
 /* ---- small things -------------------------------------------------------------------------------------- */
@@ -32,7 +33,7 @@ static int is_dot(const char *name)
 gyre_status_t base_folder_sync(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int bad = fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS), err = errno;
+    int bad = fd < 0 || base_sync_failed(fsync(fd)), err = errno;
     if (fd >= 0)
         close(fd);
     return bad ? gyre_fail_errno(GYRE_ERR_IO, err, "cannot sync the folder %s", path) : GYRE_OK;

@@ -24,7 +24,7 @@ enum { STRANGERS_MAX = 32, RECEIVE_LIMIT = BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD 
 
 /* How long a rank may be silent before its word counts as given up: GYRE_HEARTBEAT, or the setting's
  * default. */
-static base_time_t boot_patience(const comm_boot_t *boot)
+static base_time_t silence_limit(const comm_boot_t *boot)
 {
     return boot->silence > 0 ? boot->silence
                              : (base_time_t)(base_setting_standard_seconds(SET_HEARTBEAT) * 1e9);
@@ -251,7 +251,7 @@ boot_contact_t *boot_listener_dial(comm_boot_t *boot, int rank, boot_role_t role
     contact->ours = 1;
     contact->rank = rank;
     contact->hello = (boot_hello_t){role, boot->rank, boot->size, rank, boot->epoch};
-    contact->deadline = contact->since + boot_patience(boot);
+    contact->deadline = contact->since + silence_limit(boot);
     if (boot_where(boot, rank, &contact->addr))
         dial(boot, contact);
     else

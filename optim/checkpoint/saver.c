@@ -18,6 +18,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 
 /* The pause after the first look for the shards of others. Each is twice as long as the one before, up to the
@@ -207,8 +208,7 @@ static gyre_status_t finish(optim_saver_t *saver, const char *made)
     }
     if (status == GYRE_OK && bad)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the index of %s", made);
-    if (status == GYRE_OK && saver->first_sync >= 0 && fdatasync(saver->first_sync) != 0 && errno != EINVAL &&
-        errno != EROFS)
+    if (status == GYRE_OK && saver->first_sync >= 0 && base_sync_failed(fdatasync(saver->first_sync)))
         log_warning("the log could not be synced before the checkpoint of step %llu: %s",
                     (unsigned long long)saver->step, strerror(errno));
     if (status == GYRE_OK)

@@ -26,10 +26,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <gyre/gyre.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
 
 enum {
     MOST = 1 << 16, /* elements of a rank's part of a call, at most */
@@ -62,9 +64,7 @@ static void on_signal(int number)
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return (double)base_now() * 1e-9;
 }
 
 static gyre_status_t failed(gyre_status_t status)
@@ -106,10 +106,7 @@ static int descriptors(FILE *out)
 
 static uint64_t draw(const job_t *job, uint64_t what)
 {
-    uint64_t x = job->seed * 0x9e3779b97f4a7c15u + job->calls * 0xbf58476d1ce4e5b9u + what;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return base_mix64(job->seed * 0x9e3779b97f4a7c15u + job->calls * 0xbf58476d1ce4e5b9u + what);
 }
 
 /* What the rank with that name puts into element i of its input. */

@@ -35,7 +35,7 @@ chmod +x "$W/wrong"
 ln -sf "$W/wrong" "$W/emulated/tests/test_device"
 run "$W/emulated/gpu-check" --quick --only test_device --out "$W/results"
 want "a test that fails" 1
-check "is told" grep -qE '^failed +test_device +test; exit status 1' "$W/out"
+check "it is reported" grep -qE '^failed +test_device +test; exit status 1' "$W/out"
 check "with what it said" grep -q '| 3 elements are wrong' "$W/out"
 [ -z "$python" ] || check "and is in JSON" json "$W/results/gpu-check.json" '[c["verdict"] for c in d["checks"]] == ["failed"] and d["wrong"] == 1'
 printf '#!/bin/sh\nsleep 60\n' >"$W/wrong"
@@ -43,11 +43,11 @@ cp "$W/emulated/tests/list" "$W/list"
 sed -i 's/^test_device .*/test_device 2/' "$W/emulated/tests/list"
 run "$W/emulated/gpu-check" --quick --only test_device --out "$W/results"
 want "a test that takes too long" 1
-check "is told, too" grep -qxE 'failed +test_device +test; its time of 2 s was up' "$W/out"
+check "it is reported, too" grep -qxE 'failed +test_device +test; its time of 2 s was up' "$W/out"
 check "what it cost" grep -qE '^---- test_device: tests/many test_device \([0-9]+ s, status 124\)$' "$W/results/gpu-check.log"
 cp "$W/list" "$W/emulated/tests/list"
 run "$W/emulated/gpu-check" --quick --only test_device --seconds 3 --out "$W/results"
-want "one that has a goal behind it, when the time is over" 1
+want "one that has a goal after it, when the time is over" 1
 check "says that" grep -qxE 'failed +test_device +test; cut short: the 3 s were over' "$W/out"
 
 # --- a row that fails does not take the others along; a status alone is no skip; the GPU may be lost ---
@@ -60,7 +60,7 @@ many 'echo "copy on the device, read and written   10.0 us   4.00 GB/s"; echo "f
 run "$W/emulated/gpu-check" --quick --only kernels --out "$W/results"
 want "a row fails" 1
 check "the others count" grep -qE '^ran +kernels +copy on the device' "$W/out"
-check "the row is told by name" grep -qxE 'failed +kernels +own, bf16: logits \[1,2\]; cudaMalloc: out of memory' "$W/out"
+check "the row is named" grep -qxE 'failed +kernels +own, bf16: logits \[1,2\]; cudaMalloc: out of memory' "$W/out"
 [ -z "$python" ] || check "JSON: complete" json "$W/results/gpu-check.json" 'd["complete"] and d["wrong"] == 2 and d["right"] == 1'
 many 'echo "all 77 of 77 failed"; exit 77'
 run "$W/emulated/gpu-check" --quick --only test_device --out "$W/results"
@@ -76,7 +76,7 @@ printf '%s\n' '#!/bin/sh' "[ ! -e $W/looked ] || exit 1" ": >$W/looked" "exec $W
 chmod +x "$W/emulated/bin/gyre-doctor"
 run "$W/emulated/gpu-check" --quick --only test_ --out "$W/results"
 want "the GPU is lost" 1
-check "is told" grep -qE '^failed +gpu +the GPU still answers; not after test_device; what follows was not run$' "$W/out"
+check "it is reported" grep -qE '^failed +gpu +the GPU still answers; not after test_device; what follows was not run$' "$W/out"
 check "nothing follows" [ "$(grep -cE '^(failed|passed|ran) ' "$W/out")" = 2 ]
 [ -z "$python" ] || check "JSON: not complete" json "$W/results/gpu-check.json" 'not d["complete"] and d["wrong"] == 2'
 rm "$W/emulated/bin/gyre-doctor" && mv "$W/doctor" "$W/emulated/bin/gyre-doctor"

@@ -113,7 +113,7 @@ run "$TRAIN" --data "$W/a.gyt" --vocab 50257 "${small[@]}" --steps 1 --batch 1 -
 want "a model with more ids than the data" 0
 run "$TRAIN" --data "$W/a.gyt" --vocab 260 "${small[@]}"
 want "one with fewer" 2
-check "is told" grep -q 'the data.s vocabulary has 270 ids' "$W/err"
+check "it is reported" grep -q 'the data.s vocabulary has 270 ids' "$W/err"
 run "$TRAIN" --data "$W/a.gyt" "${small[@]}" --sample-tokens 30
 want "trains without the tokenizer" 0
 check "and says why there is no sample" grep -q -- '--tokenizer' "$W/err"

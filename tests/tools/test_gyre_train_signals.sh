@@ -53,7 +53,7 @@ ends "a long validation" 143
 check "a long validation: a checkpoint of the last step" grep -qE "(^| )$(logged)$" <<<"$(steps)"
 check "a long validation: is left out" [ "$(grep -c val_loss <<<"$(grep '"step"' "$W/log")")" = 0 ]
 
-# ---- also when it is under way: before the first step, and behind the sixth
+# ---- also when it is under way: before the first step, and after the sixth
 fresh
 begin "$TRAIN" "${RUN[@]}" --steps 1000000 --eval-sequences 1000000
 until_true 20 grep -qs tokens "$W/out"
@@ -81,7 +81,7 @@ kill -USR1 $pid
 saved() { compgen -G "$CK/step-*" >/dev/null; }
 check "SIGUSR1: a checkpoint at once" until_true 20 saved
 check "SIGUSR1: before the end" [ "$(logged)" -lt 400 ]
-check "SIGUSR1: each rank is told, and one or two are written" [ "$(steps | wc -w)" -le 2 ]
+check "SIGUSR1: each rank gets it, and one or two are written" [ "$(steps | wc -w)" -le 2 ]
 ends "SIGUSR1: the run goes on" 0
 check "SIGUSR1: to its end" grep -qE " 400$" <<<"$(steps)"
 fresh
@@ -91,7 +91,7 @@ kill -USR1 $pid
 ends "SIGUSR1 without --checkpoint" 0
 want "SIGUSR1 without --checkpoint: is said" 0 "SIGUSR1: there is no --checkpoint to save to"
 
-# ---- under ucx-run: what its caller sees; one rank that is told to end ends all, and a launcher that restarts goes on
+# ---- under ucx-run: what its caller sees; one rank that gets SIGTERM ends all, and a launcher that restarts goes on
 fresh
 begin "$UCX_RUN" -n 2 --max-restarts 3 "$TRAIN" "${ENDLESS[@]}" --zero 1
 until_true 20 grep -qs '"step":3,' "$W/log"

@@ -4,8 +4,9 @@
  * no rank writes to the receiver's buffer or reads the sender's any more, and the other communicators of the
  * same ranks work on.
  *
- * Over shared memory (make check) the receiver itself copies, and it is quick; over verbs between two hosts
- * (make check-verbs) adapters would go on for seconds. */
+ * Over shared memory (make check) the receiver itself copies, and is not waited for: it may read what the
+ * sender writes after the failure, but then returns an error. Over verbs between two hosts (make check-verbs)
+ * adapters would go on for seconds. */
 #include "tests/support/mp.h"
 
 #include <string.h>
