@@ -243,13 +243,15 @@ report:
 # Everything is built anew when the flags change; what asks for the parts, also when those do.
 BUILT_WITH := $(CC) $(COMPILER) $(PLAIN_CPPFLAGS) $(ALL_CFLAGS)
 PARTS_WITH := $(CPPFLAGS) $(LDFLAGS) $(LIBS)
+# A build without a part refuses the part's headers, also where they happen to be installed.
+WITHOUT_H  := \#pragma GCC poison gyre_no_such_part$(if $(filter 0,$(CUDA)), cudaError_t)$(if $(filter 0,$(VERBS)), ibv_context)
 $(SHARE)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(BUILT_WITH)' | cmp -s - $@ || { echo '#pragma GCC poison GYRE_CUDA GYRE_VERBS' >$(@D)/no-parts.h; \
 	    echo '$(BUILT_WITH)' > $@; }
 $(B)/flags-parts: FORCE
 	@mkdir -p $(@D)
-	@echo '$(PARTS_WITH)' | cmp -s - $@ || echo '$(PARTS_WITH)' > $@
+	@echo '$(PARTS_WITH)' | cmp -s - $@ && test -e $(@D)/without.h || { echo '$(WITHOUT_H)' >$(@D)/without.h; echo '$(PARTS_WITH)' > $@; }
 $(patsubst %.c,$(B)/obj/%.o,$(PARTED)): $(B)/flags-parts
 
 define COMPILE
@@ -257,7 +259,7 @@ define COMPILE
 	@echo "  CC    $<"
 	$(Q)$(CC) $(call FLAGS_OF,$<) -MMD -MP -c $< -o $@
 endef
-FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS),$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) \
+FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS) -include $(B)/without.h,$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) \
     $(if $(filter $(1),$(CORE_SRC)),,$(TOOLS_CFLAGS)) $(ALL_CFLAGS) $(CFLAGS_$(1:.c=))
 $(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_LIB_STAMP)
 	$(COMPILE)

@@ -3,7 +3,6 @@
  * first call on device memory. Every rank gets a card of each other rank. If all share a host and can map
  * each other's arenas (base/device/peer.h), they work in device memory directly, else through the host. All
  * ranks come to the same decision, since it is made from the cards of all. */
-#include "collectives/gpu/plans/schedule.h"
 #include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
@@ -19,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "collectives/gpu/plans/schedule.h"
 
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...)
 {
