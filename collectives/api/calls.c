@@ -51,7 +51,7 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
 
 static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
-    CHECK(coll_check_redop(c->name, op));
+    CHECK(coll_check_redop(c->name, op, c->shape.type));
     c->shape.redop = op.kind;
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
