@@ -20,6 +20,13 @@ int coll_kernel_has(gyre_redop_kind_t op, gyre_type_t type);
  * nearest even, so that partial results that travel have the same bits as those that do not. */
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,
                         size_t count);
+/* The same for every kind of reduction, operations of gyre_op_create included (of 2048 sources at most): what
+ * is not OK is what such a function returned, which may be anything. */
+gyre_status_t coll_kernel_combine(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs,
+                                  int k, size_t count);
+/* The error of a call whose function returned that: the same status, or ABORTED if that is no error that may
+ * kill a communicator. Quiet. */
+gyre_status_t coll_kernel_failed(gyre_redop_kind_t op, gyre_status_t returned);
 /* dst[i] = src[i] * factor; dst == src allowed. */
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor);
 /* `factor` as integers are scaled by it: truncated, as the bits that modular multiplication needs; out of

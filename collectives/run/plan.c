@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/settings/settings.h"
@@ -31,11 +32,26 @@ static uint64_t shape_key(const coll_shape_t *s, int n)
     return key;
 }
 
-static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
+int coll_shape_fast(const gyre_comm_t *comm, const coll_shape_t *s)
 {
+    return comm->fast_order && (s->redop < GYRE_REDOP_USER || base_redop_find(s->redop).commutes);
+}
+
+/* A number of the program's own may have come to stand for another operation or type since. */
+static int same_defined(const gyre_comm_t *comm, const coll_plan_t *p)
+{
+    const coll_shape_t *s = &p->shape;
+    return (s->type < GYRE_TYPE_USER || p->esize == gyre_type_size(s->type)) &&
+           (s->redop < GYRE_REDOP_USER || p->fast_order == coll_shape_fast(comm, s));
+}
+
+static int same_shape(const gyre_comm_t *comm, const coll_plan_t *p, const coll_shape_t *b)
+{
+    const int n = comm->n;
     const coll_shape_t *a = &p->shape;
     if (a->op != b->op || a->type != b->type || a->redop != b->redop || a->scaled != b->scaled ||
-        a->root != b->root || a->in_place != b->in_place || a->uniform != b->uniform || a->count != b->count)
+        a->root != b->root || a->in_place != b->in_place || a->uniform != b->uniform ||
+        a->count != b->count || !same_defined(comm, p))
         return 0;
     const size_t *mine[4] = {a->counts, a->displs, a->rcounts, a->rdispls};
     const size_t *theirs[4] = {b->counts, b->displs, b->rcounts, b->rdispls};
@@ -52,8 +68,9 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
  * stay out. */
 static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, int fast)
 {
+    const size_t own_bytes = s->type < GYRE_TYPE_USER ? 0 : p->esize;
     uint64_t head[10] = {(uint64_t)s->op,
-                         (uint64_t)s->type,
+                         (uint64_t)s->type | (uint64_t)own_bytes << 8,
                          (uint64_t)s->redop,
                          (uint64_t)s->root,
                          (uint64_t)p->algo,
@@ -137,7 +154,7 @@ coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *s)
                          .rdispls = s->rdispls,
                          .uniform = s->uniform,
                          .in_place = s->in_place,
-                         .fast_order = comm->fast_order,
+                         .fast_order = coll_shape_fast(comm, s),
                          .chunk = 1,
                          .host = comm->part_of};
 }
@@ -294,6 +311,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
     p->key = key;
     p->shape = *shape;
     p->esize = shape->op == COLL_BARRIER ? 1 : gyre_type_size(shape->type);
+    p->fast_order = coll_shape_fast(comm, shape);
     gyre_status_t st = own_blocks(p, shape, comm->n);
     coll_choice_t choice = {0};
     if (st == GYRE_OK) {
@@ -311,7 +329,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         p->oneshot = choice.oneshot;
         if (!p->oneshot)
             st = build_segments(comm, p);
-        p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
+        p->sig = shape_sig(&p->shape, p, comm->n, p->fast_order);
     }
     if (st != GYRE_OK) {
         plan_free(p);
@@ -353,7 +371,7 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
 {
     coll_plan_cache_t *cache = &comm->plans;
     coll_plan_t *last = cache->last[shape->op];
-    if (last && same_shape(last, shape, comm->n)) {
+    if (last && same_shape(comm, last, shape)) {
         last->used = ++cache->uses;
         *out = last;
         return GYRE_OK;
@@ -362,7 +380,7 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
     coll_plan_t **chain = &cache->chain[key % COLL_PLAN_CHAINS];
     cache->uses++;
     for (coll_plan_t *p = *chain; p; p = p->next)
-        if (p->key == key && same_shape(p, shape, comm->n)) {
+        if (p->key == key && same_shape(comm, p, shape)) {
             p->used = cache->uses;
             *out = cache->last[shape->op] = p;
             return GYRE_OK;
@@ -383,6 +401,18 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
     cache->built++;
     *out = cache->last[shape->op] = p;
     return GYRE_OK;
+}
+
+void coll_plan_hold(coll_plan_t *plan)
+{
+    plan->busy++;
+    base_redop_hold(plan->shape.redop);
+}
+
+void coll_plan_release(coll_plan_t *plan)
+{
+    plan->busy--;
+    base_redop_release(plan->shape.redop);
 }
 
 void coll_plan_cache_free(coll_plan_cache_t *cache)

@@ -93,6 +93,7 @@ struct coll_plan {
     coll_choice_t choice; /* how these came about */
     uint32_t sig;         /* what ranks must agree on */
     size_t esize;
+    int fast_order;
     uint32_t nsegments;
     size_t segment_count; /* elements by which consecutive segments are shifted */
     uint32_t *segment_of; /* [nsegments] index into segments */
@@ -152,6 +153,12 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
+/* A request, or a call without one, uses the plan from here on, or no longer: it is not evicted, and its
+ * operation not freed. The caller is driving. */
+void coll_plan_hold(coll_plan_t *plan);
+void coll_plan_release(coll_plan_t *plan);
+/* 1: this reduction may take any order. */
+int coll_shape_fast(const gyre_comm_t *comm, const coll_shape_t *shape);
 
 /* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */
 coll_facts_t coll_comm_facts(const gyre_comm_t *comm);
