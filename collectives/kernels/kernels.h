@@ -17,6 +17,17 @@
  * same bits as those that do not. */
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,
                         size_t count);
+/* dst[i] = the sum of srcs[0..k-1][i], op AVG: divided by k: the exact value, rounded once, to nearest even.
+ * So the order of the sources does not matter, and AVG needs no coll_kernel_divide. op: SUM or AVG. type:
+ * FLOAT16, BFLOAT16, FLOAT32 or FLOAT64. k >= 1; dst and alignment as above.
+ *   a NaN, or +infinity and -infinity   the quiet NaN with a clear sign and no payload
+ *   else an infinity                    that infinity
+ *   the exact sum is zero               +0; -0 if all inputs are -0
+ *   overflow                            only of the rounded value, never on the way
+ * Subnormals are kept. The thread's rounding and flushing modes do not matter; its floating-point flags are
+ * left as they were. */
+void coll_kernel_reduce_exact(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs,
+                              int k, size_t count);
 /* dst[i] = src[i] * factor; dst == src allowed. */
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor);
 /* `factor` as integers are scaled by it: truncated, as the bits that modular multiplication needs; out of

@@ -94,6 +94,11 @@ static inline const kernel_table_t *kernels(void)
     return __builtin_expect(table != NULL, 1) ? table : choose();
 }
 
+const kernel_table_t *coll_kernel_table(void)
+{
+    return kernels();
+}
+
 const char *coll_kernel_isa(void)
 {
     return kernels()->name;

@@ -287,6 +287,9 @@ static void divide_f16(void *buf, size_t count, int n)
     kernel_half_over(buf, buf, count, (float)n);
 }
 
+/* ---- exact sums ---- */
+#include "collectives/kernels/exact_loops.h"
+
 /* ---- the table ---- */
 #define ROW(NAME)                              \
     {                                          \
@@ -309,6 +312,7 @@ static void divide_f16(void *buf, size_t count, int n)
 
 const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
+    .exact = &exact_table,
     .reduce =
         {
 #define REDOP(id, name, kernels, device) [GYRE_##id] = kernels,
