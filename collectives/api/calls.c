@@ -61,6 +61,22 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
     return GYRE_OK;
 }
 
+/* A rank gives each of its leaves: send has that many vectors, one behind the other. Not in place. */
+static gyre_status_t with_leaves(coll_call_t *c)
+{
+    const gyre_comm_t *comm = c->comm;
+    if (!comm->leaves)
+        return GYRE_OK;
+    const size_t mine = (size_t)(comm->leaves[comm->rank + 1] - comm->leaves[comm->rank]);
+    if (c->shape.scaled)
+        return coll_refuse(gyre_fail(GYRE_ERR_UNSUPPORTED,
+                                     "%s: the communicator has leaves (gyre_comm_set), and sums of leaves "
+                                     "cannot be scaled: scale the leaves before",
+                                     c->name));
+    c->shape.in_place = 0;
+    return base_mul(c->send_count, mine, &c->send_count) ? GYRE_OK : coll_refuse_overflow(c->name);
+}
+
 /* n * count, for calls with equal blocks. */
 static gyre_status_t blocks(const coll_call_t *c, size_t count, size_t *out)
 {
@@ -79,6 +95,7 @@ static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre
     c.shape.in_place = send == recv;
     c.finished = finished;
     c.user = user;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -92,6 +109,7 @@ static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, 
     c.recv_count = count;
     c.shape.uniform = 1;
     c.shape.in_place = send && recv == at(send, (size_t)comm->rank * count, type);
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -112,6 +130,7 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
     c.shape.in_place = send && recv == at(send, coll_packed_displ(counts, NULL, comm->rank), type);
     c.finished = finished;
     c.user = user;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -170,6 +189,7 @@ static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_typ
     c.send_count = count;
     c.recv_count = comm->rank == root ? count : 0;
     c.shape.in_place = comm->rank == root && send == recv;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 

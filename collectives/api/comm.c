@@ -148,6 +148,7 @@ void coll_comm_end(gyre_comm_t *comm, const char *why)
         coll_team_leave(comm->team, comm->rank);
     free(comm->world_ranks);
     free(comm->own_count);
+    free(comm->leaves);
     free(comm->p2p);
     coll_handle_end(comm, why);
 }

@@ -106,6 +106,11 @@ gyre_status_t coll_call_start(coll_call_t *c)
                                          "%s: sums in exact order are made in host memory only: copy the "
                                          "buffers there, or use canonical order (gyre_comm_set)",
                                          c->name));
+        if (comm->leaves && coll_op_reduces(c->shape.op))
+            return coll_refuse(gyre_fail(GYRE_ERR_UNSUPPORTED,
+                                         "%s: the communicator has leaves (gyre_comm_set), which are added "
+                                         "up in host memory only",
+                                         c->name));
         return coll_cuda_start(c);
     }
     coll_plan_t *plan;

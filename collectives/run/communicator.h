@@ -100,6 +100,7 @@ struct gyre_comm {
     base_time_t timeout_ns; /* the same */
     base_time_t made_in;    /* what making it took, for gyre-perf init */
     coll_options_t options; /* gyre_comm_set; the same on all ranks */
+    int *leaves;            /* coll_args_t.leaves; NULL: one each */
     /* gyre_status_t that killed this communicator. GYRE_ERR_INVALID: it has ended (handles.c). It and its
      * text are written once, by the thread that has claimed them; a reader that sees the status (acquire)
      * sees the text. */

@@ -126,7 +126,7 @@ static void reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t at, size_t
         for (int k = 0; k < n; k++)
             now[k] = (const char *)from[k] + done;
         coll_plan_reduce(p, to, now, n, part / p->esize);
-        coll_plan_finish(p, to, part / p->esize, n);
+        coll_plan_finish(p, to, part / p->esize);
         for (int i = 1; i < n; i++) {
             int peer = rank + i < n ? rank + i : rank + i - n;
             if (g->joint[peer].out)

@@ -98,9 +98,13 @@ typedef struct {
     int uniform; /* all counts are equal on all ranks; the places are still those of displs */
     int in_place;
     int fast_order; /* 1: reductions need not follow the canonical tree */
-    int exact;      /* 1: every REDUCE has the inputs of all n ranks as its sources */
-    size_t chunk;   /* elements per pipelined chunk, > 0 */
-    int one_shot;   /* latency form of the algorithms that have one (direct, butterfly: whole vectors) */
+    int exact;      /* 1: every REDUCE has all inputs, of all n ranks, as its sources */
+    /* [n + 1] a reduction's inputs leaves[r] .. leaves[r + 1] - 1 are those of rank r, one behind the other in
+     * IN, each `stride` elements after the one before; never in place. NULL: one of each rank. */
+    const int *leaves;
+    size_t stride;
+    size_t chunk; /* elements per pipelined chunk, > 0 */
+    int one_shot; /* latency form of the algorithms that have one (direct, butterfly: whole vectors) */
     size_t
         /* elements that hold an announcement of buffers; 0: not all ranks can reach each other's memory
          * (shared) */

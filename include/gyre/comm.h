@@ -75,27 +75,32 @@ typedef enum {
 typedef struct {
     size_t size;           /* sizeof(gyre_options_t) */
     gyre_order_t order;    /* the same on all ranks */
-    int leaves;            /* 0, or of this rank: see gyre_comm_set */
+    int leaves;            /* of this rank, 0 to 1024; see below */
     const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
     size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
     double timeout_s;      /* deadline of every operation; 0: that of gyre_init */
 } gyre_options_t;
 #define GYRE_OPTIONS_INITIALIZER                                                  \
     {                                                                             \
-        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 0, NULL, (size_t)0, (double)0 \
+        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0 \
     }
 
 /* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
  * operations must not be under way. Communicators that are made from it later have its order, algorithm,
- * chunk and timeout.
+ * chunk and timeout, and one leaf per rank.
  *
  * INVALID: a field is out of range (said before the others are waited for), a request of `comm` was not
- * waited for. MISMATCH: ranks differ in order, algorithm or chunk, or only some have leaves; the text
- * shows both. After any error nothing has changed, and after these two `comm` stays usable.
+ * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
+ * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
  *
- * GYRE_ORDER_EXACT: products and scaled or plain sums of types that have no exact sum are UNSUPPORTED
- * (GYRE_PROD of a floating-point type). Vectors travel to the rank that adds all inputs: as much data as in
- * canonical order. */
+ * GYRE_ORDER_EXACT: products of floating-point numbers are UNSUPPORTED. As much data travels as in
+ * canonical order.
+ *
+ * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
+ * gyre_reduce_scatter(v) has that many vectors of this rank, one behind the other: [leaves][count], or
+ * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
+ * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
+ * in-place form; scaled sums and device memory: UNSUPPORTED. */
 GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
 
 /* Frees a communicator of gyre_comm_split or gyre_cuda_comms_create, or one that gyre_comm_shrink or
