@@ -126,6 +126,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
 
 void coll_comm_end(gyre_comm_t *comm, const char *why)
 {
+    coll_comm_off_failure(comm);
     coll_registry_remove(comm);
     coll_drive(comm); /* a thread that took it from the registry is done with it now; no other finds it */
     coll_stop_driving(comm);

@@ -98,6 +98,9 @@ struct gyre_comm {
      * sees the text. */
     _Atomic int error, claimed;
     char error_text[1700];
+    gyre_failure_fn on_failure; /* not called so far; guarded by failure.c */
+    void *on_failure_user;
+    int hears_failure; /* 1: registered with the watcher for that */
 
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;
@@ -228,6 +231,8 @@ void coll_comm_claim_abort(gyre_comm_t *comm, const char *text);
 gyre_status_t coll_comm_ask(const gyre_comm_t *comm);
 /* All other ranks hear that it has failed. */
 void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
+/* gyre_comm_on_failure is not called any more after this has returned: the communicator ends. */
+void coll_comm_off_failure(gyre_comm_t *comm);
 /* Takes note of the death of a member, of an abort by one, or of gyre_comm_abort on another thread: two loads
  * while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);

@@ -84,6 +84,7 @@ USE(comm_shrink, gyre_comm_shrink(comm, &other))
 USE(comm_grow, gyre_comm_grow(comm, 1, &other))
 USE(comm_error, gyre_comm_error(comm))
 USE(progress, gyre_progress(comm))
+USE(comm_on_failure, gyre_comm_on_failure(comm, NULL, NULL))
 
 static gyre_status_t comm_address(gyre_comm_t *comm)
 {
@@ -183,6 +184,7 @@ static const struct {
              CALL(comm_grow),
              CALL(comm_error),
              CALL(progress),
+             CALL(comm_on_failure),
              CALL(comm_address),
              CALL(comm_stats),
              CALL(buckets_create),
