@@ -36,7 +36,7 @@ typedef struct {
     double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
-    int reserved;          /* 0 */
+    int reserved;          /* ignored: programs that were built for 0.1 have garbage here */
 } gyre_config_t;
 #define GYRE_CONFIG_INITIALIZER                                    \
     {                                                              \
