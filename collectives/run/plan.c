@@ -296,7 +296,7 @@ static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
     return GYRE_OK;
 }
 
-static void plan_free(coll_plan_t *p)
+void coll_plan_free(coll_plan_t *p)
 {
     for (uint32_t i = 0; i < p->ndistinct; i++)
         coll_segment_free(&p->segments[i]);
@@ -334,7 +334,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         p->sig = shape_sig(&p->shape, p, comm->n);
     }
     if (st != GYRE_OK) {
-        plan_free(p);
+        coll_plan_free(p);
         return st;
     }
     *out = p;
@@ -365,8 +365,18 @@ static int cache_evict(coll_plan_cache_t *cache)
         cache->last[p->shape.op] = NULL;
     cache->count--;
     cache->bytes -= p->bytes;
-    plan_free(p);
+    coll_plan_free(p);
     return 1;
+}
+
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
+{
+    gyre_status_t st = plan_build(comm, shape, 0, out);
+    if (st != GYRE_OK)
+        return st;
+    (*out)->bytes = plan_bytes(*out);
+    comm->plans.built++;
+    return GYRE_OK;
 }
 
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
@@ -411,7 +421,7 @@ void coll_plan_cache_free(coll_plan_cache_t *cache)
         while (cache->chain[c]) {
             coll_plan_t *p = cache->chain[c];
             cache->chain[c] = p->next;
-            plan_free(p);
+            coll_plan_free(p);
         }
     *cache = (coll_plan_cache_t){0};
 }

@@ -179,6 +179,10 @@ coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+/* Builds one that is not in the cache: the caller's, until coll_plan_free. Errors as above. The caller of
+ * both is driving. */
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+void coll_plan_free(coll_plan_t *plan);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
 /* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */

@@ -36,7 +36,7 @@ typedef struct {
     double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
-    int reserved;          /* 0 */
+    int reserved;          /* ignored: programs that were built for 0.1 have garbage here */
 } gyre_config_t;
 #define GYRE_CONFIG_INITIALIZER                                    \
     {                                                              \
@@ -156,6 +156,20 @@ GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, si
  * thread has heard of other ranks (a death, an abort) before any call met it. gyre_last_error of the
  * calling thread then has the text. Two loads while there is no news. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
+
+/* Calls function(comm, status, user) once when `comm` fails, with the status of gyre_comm_error and its
+ * text in gyre_last_error: also while no thread of the program is in a call of Gyre. If `comm` has failed
+ * before, it is called before this returns. gyre_comm_destroy and gyre_finalize are no failure. A later
+ * call replaces the function; NULL takes it back. Once that call, gyre_comm_destroy or gyre_finalize has
+ * returned, the function does not run any more.
+ *
+ * It runs on the thread that learns of the failure first: one that is in a call of Gyre (gyre_comm_abort,
+ * too), or one of Gyre's own, which serve the whole process. It must return soon. Of Gyre it may call
+ * gyre_comm_error, gyre_comm_rank, gyre_comm_size and their siblings, gyre_last_error and
+ * gyre_status_string; for all else it wakes a thread of the program. For ranks of gyre_cuda_comms_create
+ * it runs when a thread next calls Gyre on `comm`. */
+typedef void (*gyre_failure_fn)(gyre_comm_t *comm, gyre_status_t status, void *user);
+GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user);
 
 /* This rank's number, 0 .. size - 1, and the number of ranks. -1 if `comm` is NULL. */
 GYRE_API int gyre_comm_rank(const gyre_comm_t *comm);

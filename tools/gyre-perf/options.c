@@ -173,6 +173,14 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                          : "not together with --streams");
         return 0;
     }
+    if (o->persistent &&
+        (o->both_orders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
+        snprintf(why, bytes, "--persistent: %s",
+                 o->coll->op == COLL_SENDRECV
+                     ? "messages have no persistent form"
+                     : "not together with --streams, --ngpus, --explain or two orders");
+        return 0;
+    }
     /* on a device: the path of messages */
     const int chooses = o->coll->op != COLL_SENDRECV || o->cuda;
     if (o->explain && (o->norders || o->streams > 1 || o->aggregate > 1 || !chooses)) {
@@ -262,6 +270,8 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
         {FLAG(0, "streams", INT, &o->streams, "K",
               "the operation on K communicators at once; bandwidth of all (1)"),
          .low = 1, .high = 64},
+        {FLAG(0, "persistent", SWITCH, &o->persistent, NULL,
+              "each operation is made once for its buffers, and then started")},
         {FLAG(0, "memory", CHOICE, &memory, "host|cuda",
               "where buffers are: cuda: on the device with the rank's local number (host)")},
         {FLAG(0, "register", SWITCH, &o->registered, NULL,

@@ -11,6 +11,7 @@
  *   cold.c     --cold                       streams.c  --streams
  *   memory.c   --memory: buffers of the host or of a device
  *   gpus.c     -g: several ranks in this process
+ *   persistent.c  --persistent
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -88,6 +89,7 @@ typedef struct {
     int host;       /* --memory host was given */
     int registered; /* --register */
     int streams;    /* communicators that run it at once */
+    int persistent; /* operations are made once, and started (gyre/plan.h) */
 } perf_options_t;
 
 /* Returns PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was printed on `out`. */
@@ -130,6 +132,7 @@ typedef struct {
     const perf_streams_t *streams; /* NULL: it runs on `comm` */
     const perf_cold_t *cold;       /* NULL: buffers stay in cache */
     struct base_stream *stream;    /* NULL, or the device's: sendrecv goes on it */
+    gyre_plan_t **plans;           /* [aggregate] of one place; NULL: plain calls */
 } perf_case_t;
 
 /* Fills `c` for `bytes`; the four arrays must have room for n. */
@@ -244,6 +247,9 @@ perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const per
 /* Sets up the communicator by a first operation on a device. The set-up is not part of a measurement and not
  * possible within a group. Does nothing for buffers of the host. Collective. */
 gyre_status_t perf_memory_ready(const perf_buffers_t *b, gyre_comm_t *comm);
+/* --persistent: makes c->plans for these buffers. perf_plans_close also after an error. */
+gyre_status_t perf_plans_open(const perf_options_t *o, const perf_place_t *p, perf_case_t *c);
+gyre_status_t perf_plans_close(const perf_options_t *o, perf_case_t *c);
 /* --register. Collective, after perf_memory_ready; perf_memory_unregister undoes it, before the communicator
  * is destroyed. */
 gyre_status_t perf_memory_register(const perf_options_t *o, perf_buffers_t *b, gyre_comm_t *comm);
