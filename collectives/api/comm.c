@@ -79,7 +79,7 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
     comm->rank = rank;
     comm->n = n;
     comm->id = id;
-    comm->tune = coll_process_tune();
+    comm->tune = coll_world_tune(world);
     comm->troubles = comm_watch_trouble(world->watch);
     coll_comm_set_timeout(comm, world->timeout_s);
     comm->host_of = comm_group_hosts(comm->group, &comm->hosts);

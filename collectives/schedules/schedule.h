@@ -166,7 +166,14 @@ coll_algo_t coll_algo_parse(const char *name); /* COLL_ALGO_END if unknown */
 const char *coll_op_name(coll_op_t op);        /* all_reduce ... */
 /* A call that the program made, which this room knows as an operation: all_to_allv, or gyre_finalize for the
  * barrier in it. v: the form with a count per rank. inside: coll_inside_t. */
-typedef enum { COLL_INSIDE_NONE, COLL_INSIDE_FINALIZE, COLL_INSIDE_SPLIT, COLL_INSIDE_SET } coll_inside_t;
+typedef enum {
+    COLL_INSIDE_NONE,
+    COLL_INSIDE_FINALIZE,
+    COLL_INSIDE_SPLIT,
+    COLL_INSIDE_DUP,
+    COLL_INSIDE_SPLIT_TYPE,
+    COLL_INSIDE_SET
+} coll_inside_t;
 const char *coll_call_name(coll_op_t op, int v, unsigned inside);
 
 /* One line per step, for hang reports and `explain`. */

@@ -63,6 +63,39 @@ GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
  * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
+/* Collective over `comm`: a communicator of the same ranks in the same order, with the same order of
+ * reductions. Traffic of the two is apart, so a library may use its own. Otherwise like gyre_comm_split. */
+GYRE_API gyre_status_t gyre_comm_dup(gyre_comm_t *comm, gyre_comm_t **out);
+
+/* What the ranks of a new communicator have in common. */
+typedef enum {
+    GYRE_SPLIT_HOST = 0,  /* a host, as far as shared memory reaches */
+    GYRE_SPLIT_NUMA = 1,  /* a host, and the NUMA nodes that the calling thread may run on */
+    GYRE_SPLIT_DEVICE = 2 /* a host, and the CUDA device that is the calling thread's current one */
+} gyre_split_t;
+
+/* Collective over `comm`: gyre_comm_split by place. Ranks that are in the same place form a new communicator,
+ * ordered by (key, rank); every rank is in one. A rank that is bound to one NUMA node is together with the
+ * ranks that are bound to this node; ranks that may run on several nodes, as ranks that are not bound, are
+ * together if these are the same nodes. Devices are distinguished by UUID. Errors, the same on all ranks, and
+ * `comm` is as before: MISMATCH: the ranks passed different types. UNSUPPORTED: a rank has no CUDA device, or
+ * its build has no CUDA. Else as gyre_comm_split. */
+GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type, int key, gyre_comm_t **out);
+
+/* A communicator of some ranks of `comm`, who alone call it; the others may do anything meanwhile. ranks:
+ * [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all members.
+ * tag: calls of `comm` that may be under way at once and have a member in common need different ones; it may
+ * be used again when the call has returned on all members. Several threads may call it at once, with
+ * different tags. Order of reductions as `comm`.
+ *
+ * Errors, of all members that have called it, within the deadline of an operation; `comm` and its operations
+ * are as before, and the tag cannot be used again with it: MISMATCH: members passed different lists, which
+ * the text shows. TIMEOUT: members did not call it; the text names them. PEER_DEAD: one died, or a rank of
+ * the job that passes on what members say to each other. ABORTED: a member could not make its part. INVALID,
+ * and nothing has happened: an argument is wrong, a rank is in the list twice or this one is not in it. */
+GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
+                                              gyre_comm_t **out);
+
 /* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
 typedef enum {
     GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
@@ -103,12 +136,12 @@ typedef struct {
  * in-place form; scaled sums and device memory: UNSUPPORTED. */
 GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
 
-/* Frees a communicator of gyre_comm_split or gyre_cuda_comms_create, or one that gyre_comm_shrink or
- * gyre_comm_grow replaced. NULL is allowed. Not collective. INVALID, and nothing is freed: it is the job's
- * communicator, it has ended before, requests of it were not waited for, or a group is open. After it
- * returns, no peer reads or writes buffers of failed operations. For a communicator that failed over UCX,
- * this may wait until peers call Gyre again, at most a quarter of an operation's deadline
- * (docs/transports.md). */
+/* Frees a communicator that was made of another one (gyre_comm_split and its like) or by
+ * gyre_cuda_comms_create, or one that gyre_comm_shrink or gyre_comm_grow replaced. NULL is allowed. Not
+ * collective. INVALID, and nothing is freed: it is the job's communicator, it has ended before, requests of
+ * it were not waited for, or a group is open. After it returns, no peer reads or writes buffers of failed
+ * operations. For a communicator that failed over UCX, this may wait until peers call Gyre again, at most a
+ * quarter of an operation's deadline (docs/transports.md). */
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
 /* Ends `comm` on all its ranks. One rank is enough, also while another thread of it waits in a call on
