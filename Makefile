@@ -159,7 +159,8 @@ ifneq ($(findstring x86_64,$(MACHINE)),)
 CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c
 CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
 endif
-# model/: selections of a vector loop are blends only where no one watches floating-point exceptions.
+# Selections of a vector loop are blends only where no one watches floating-point exceptions. No bit changes.
+$(foreach set,scalar neon avx2 avx512,$(eval CFLAGS_collectives/kernels/$(set) += -fno-trapping-math))
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math

@@ -57,7 +57,7 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
 
 static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
-    CHECK(coll_check_redop(c->name, op));
+    CHECK(coll_check_redop(c->name, op, c->shape.type));
     c->shape.redop = op.kind;
     if (c->shape.order == GYRE_ORDER_EXACT)
         CHECK(coll_check_exact(c->name, op.kind, c->shape.type));

@@ -128,14 +128,17 @@ static int read_order(void *to, const char *text)
     return 1;
 }
 
-/* The help of a list of names: the list, broken where it gets long, and `rest`. */
+/* The help of a list of names: the list, broken where lines get long, and `rest`. */
 static const char *names_help(const char *names, const char *rest, char *text, size_t bytes)
 {
     enum { LONG = 50 };
     snprintf(text, bytes, "%s%s", names, rest);
-    char *blank = strlen(names) > LONG ? strchr(text + LONG, ' ') : NULL;
-    if (blank)
+    for (char *line = text, *blank; strlen(line) > LONG + 20; line = blank + 1) {
+        blank = strchr(line + LONG, ' ');
+        if (!blank)
+            break;
         *blank = '\n';
+    }
     return text;
 }
 
@@ -146,9 +149,24 @@ static void list_ops(char *text, size_t bytes)
         snprintf(text + strlen(text), bytes - strlen(text), "%s%s", op ? " " : "", perf_op_name(op));
 }
 
+/* 1: -d and -o have a pair that can be computed. */
+static int has_any(const perf_options_t *o)
+{
+    for (int type = o->first_type; type <= o->last_type; type++)
+        for (int op = o->first_op; op <= o->last_op; op++)
+            if (perf_has((gyre_type_t)type, (perf_op_t)op, o->cuda || o->gpus > 1))
+                return 1;
+    return 0;
+}
+
 /* Checks of several options together. */
 static int check_together(const perf_options_t *o, char *why, size_t bytes)
 {
+    if (o->coll->reduces && !has_any(o)) {
+        snprintf(why, bytes, "there is no %s of %s%s", perf_op_name((perf_op_t)o->first_op),
+                 gyre_type_name((gyre_type_t)o->first_type), o->cuda ? " on a device" : "");
+        return 0;
+    }
     if (o->min_bytes > o->max_bytes) {
         snprintf(why, bytes, "the first size (-b %zu) is larger than the last (-e %zu)", o->min_bytes,
                  o->max_bytes);

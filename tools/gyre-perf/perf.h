@@ -57,6 +57,8 @@ typedef enum {
     PERF_OPS
 } perf_op_t;
 const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
+/* 1 if elements of `type` can be reduced so; device: by device code. */
+int perf_has(gyre_type_t type, perf_op_t op, int device);
 
 /* ---- the command line ---- */
 enum { PERF_ORDERS = 3 }; /* canonical, fast, exact */
@@ -176,11 +178,20 @@ const perf_command_t *perf_command_find(const char *name);
 
 /* ---- data ---- */
 enum { PERF_PERIOD = 16381 }; /* elements after which inputs repeat; a prime */
-/* Bits of element i of the send buffer of `rank`, in run number `rep`. */
-uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i);
+/* Bits of element i of the send buffer of `rank`, in run number `rep`. word: 1: of bytes 8 to 15 of an
+ * element of 16 bytes. */
+uint64_t perf_input_word(const perf_case_t *c, int rank, int rep, size_t i, int word);
 /* Bits that element i of this rank's receive buffer must have; 0 and no answer in *bits if it must be left
  * alone. */
-int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits);
+int perf_expected_word(const perf_case_t *c, int rep, size_t i, int word, uint64_t *bits);
+static inline uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i)
+{
+    return perf_input_word(c, rank, rep, i, 0);
+}
+static inline int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
+{
+    return perf_expected_word(c, rep, i, 0, bits);
+}
 /* From element i of the receive buffer on, so many elements come from one place in one piece: they repeat
  * like inputs. At least 1; i < recv_count. */
 size_t perf_expected_run(const perf_case_t *c, size_t i);
