@@ -18,8 +18,7 @@
 typedef unsigned fpmode_t;
 enum {
     FPMODE_DEFAULT = 0x1f80, /* to nearest even, no flushing, all exceptions masked, no flag raised */
-    FPMODE_INEXACT = 0x20,
-    FPMODE_UNDERFLOW = 0x10 /* a subnormal result that was rounded */
+    FPMODE_INEXACT = 0x20
 };
 
 /* Default modes, all flags clear; returns what was there. */
@@ -43,7 +42,7 @@ static inline unsigned fpmode_raised(unsigned flags)
 }
 #else
 typedef fenv_t fpmode_t;
-enum { FPMODE_INEXACT = FE_INEXACT, FPMODE_UNDERFLOW = FE_UNDERFLOW };
+enum { FPMODE_INEXACT = FE_INEXACT };
 
 static inline fpmode_t fpmode_enter(void)
 {
