@@ -4,16 +4,16 @@
  * A block of elements takes the first of three ways that is proved exact for it.
  *
  * 1. Floats of 32 and 16 bits are added in double, and doubles as sums and errors: s + e, where the errors of
- *    s's additions (two-sum) are added up in e. The processor's "inexact" flag, clear afterwards, proves that no
- *    addition (of e's) was rounded: a whole block costs one look at it. Then s (s + e) is the exact sum.
+ *    s's additions (two-sum) are added up in e. The processor's "inexact" flag, clear afterwards, proves that
+ *    no addition (of e's) was rounded: a whole block costs one look at it. Then s (s + e) is the exact sum.
  * 2. Otherwise s + e with the error of each addition to e looked at, element by element.
  * 3. Elements where that was not exact, either, or not finite: a sum in fixed point (wide.h).
  *
- * Rounding s + e to double is one addition. A shorter format gets s + e rounded to odd first (S. Boldo,
- * G. Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 57, 2008): what is not a double becomes a
- * neighbour with an odd significand, which cannot lie on a tie of the shorter format or change sides of one, so the
- * second rounding is right. So it is with a quotient of it by k in between: a tie times k has fewer bits than a
- * double, so it is even. */
+ * Rounding s + e to double is one addition. A shorter format gets s + e rounded to odd first (S. Boldo, G.
+ * Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 57, 2008): what is not a double becomes
+ * a neighbour with an odd significand, which cannot lie on a tie of the shorter format or change sides of
+ * one, so the second rounding is right. So it is with a quotient of it by k in between: a tie times k has
+ * fewer bits than a double, so it is even. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/fpmode.h: the thread's floating-point modes and flags, for exact sums.
  *
- * The flags prove sums exact: IEEE 754 raises "inexact" for every result that was rounded. On x86 this is the
- * register of SSE, which is all that these files' arithmetic uses; <fenv.h> would also set the x87's, which takes ten
- * times as long. The compiler must not move arithmetic across these calls: it stands in other functions, called
- * through pointers. */
+ * The flags prove sums exact: IEEE 754 raises "inexact" for every result that was rounded. On x86 this is
+ * the register of SSE, which is all that these files' arithmetic uses; <fenv.h> would also set the x87's,
+ * which takes ten times as long. The compiler must not move arithmetic across these calls: it stands in
+ * other functions, called through pointers. */
 #ifndef COLLECTIVES_KERNELS_FPMODE_H
 #define COLLECTIVES_KERNELS_FPMODE_H
 

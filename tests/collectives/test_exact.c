@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/collectives/test_exact.c: exact sums and averages, on every instruction set that this machine has, against
- * a reference that shares nothing with the kernels: integers of 2400 bits, rounded by search among all values of
- * the format.
+/* tests/collectives/test_exact.c: exact sums and averages, on every instruction set that this machine has,
+ * against a reference that shares nothing with the kernels: integers of 2400 bits, rounded by search among
+ * all values of the format.
  *
  *   test_exact print   prints cases and results for tests/collectives/exact_compare.py */
 /* one thread: TSan has nothing to see */
@@ -177,7 +177,8 @@ static uint64_t make_integer(const format_t *f, uint64_t n, uint64_t unit, uint6
     return make(f, unit + top, top > most ? n >> (top - most) : n << (most - top), negative);
 }
 
-/* Inputs whose average lies on a tie, or next to one: k times a number with one bit too many, in two parts. */
+/* Inputs whose average lies on a tie, or next to one: k times a number with one bit too many, in two
+ * parts. */
 static void fill_average_tie(const format_t *f, uint64_t *x, int k)
 {
     const uint64_t precision = (uint64_t)f->fraction + 1, unit = f->type == GYRE_FLOAT16 ? 10 : 100;
@@ -226,9 +227,9 @@ static void fill_element(const format_t *f, int kind, uint64_t *x, int k)
             e = middle > (uint64_t)f->fraction + 2 ? middle - (uint64_t)f->fraction - 1 : 1;
             x[j] = j == 0   ? make(f, middle, r2, 0)
                    : j == 1 ? make(f, e, 0, r)
-                   : r & 1
-                       ? make(f, 0, r2 >> (unsigned)(64 - f->fraction + (int)(r >> 8) % f->fraction), r >> 1)
-                       : make(f, e > 3 ? e - 1 - r2 % 3 : 0, 0, r >> 1);
+                   : r & 1 ? make(f, 0, r2 >> (64 - (uint64_t)f->fraction + (r >> 8) % (uint64_t)f->fraction),
+                                  r >> 1)
+                           : make(f, e > 3 ? e - 1 - r2 % 3 : 0, 0, r >> 1);
             break;
         case LARGE:
             x[j] = make(f, exponents - 1 - (r % 4 ? 0 : r % 16), r & 64 ? r2 : ~(r2 >> 62), r >> 8);
