@@ -36,16 +36,17 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
 {
     CHECK(coll_check_comm(name, comm));
     CHECK(coll_check_type(name, type));
-    *c = (coll_call_t){.name = name,
-                       .comm = comm,
-                       .shape = {.op = op, .type = type, .root = -1, .count = count},
-                       .send = send,
-                       .recv = recv,
-                       .shown = count,
-                       .scale = 1.0,
-                       .request = how.request,
-                       .stream = how.stream,
-                       .streamed = how.streamed};
+    *c = (coll_call_t){
+        .name = name,
+        .comm = comm,
+        .shape = {.op = op, .type = type, .order = comm->options.order, .root = -1, .count = count},
+        .send = send,
+        .recv = recv,
+        .shown = count,
+        .scale = 1.0,
+        .request = how.request,
+        .stream = how.stream,
+        .streamed = how.streamed};
     return GYRE_OK;
 }
 
@@ -53,6 +54,8 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
     CHECK(coll_check_redop(c->name, op));
     c->shape.redop = op.kind;
+    if (c->shape.order == GYRE_ORDER_EXACT)
+        CHECK(coll_check_exact(c->name, op.kind, c->shape.type));
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
     return GYRE_OK;

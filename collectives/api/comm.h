@@ -12,6 +12,8 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
                              comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                              gyre_comm_t **out);
 
+void coll_comm_set_timeout(gyre_comm_t *comm, double seconds);
+
 /* What chooses algorithms, the same on all ranks of the job; it lives as long as the process. */
 const coll_tune_t *coll_process_tune(void);
 /* Seconds that an operation may take: gyre_init's, or before it GYRE_TIMEOUT's. */

@@ -251,7 +251,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
         comm_identity_leave();
         return st;
     }
-    comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
+    comm->options = coll_options_default();
     process.joined = 1;
     process.pid = getpid();
     *out = comm;

@@ -40,6 +40,22 @@ gyre_status_t coll_check_redop(const char *name, gyre_redop_t op)
     return GYRE_OK;
 }
 
+static int is_integer(gyre_type_t type)
+{
+    return type <= GYRE_UINT64;
+}
+
+gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
+{
+    const int sums = kind == GYRE_SUM || kind == GYRE_AVG;
+    if (is_integer(type) || kind == GYRE_MIN || kind == GYRE_MAX || (sums && coll_kernel_has_exact(type)))
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                     "%s: the communicator's order is exact, and %s of %s has no exact result: use another "
+                     "communicator in canonical order (gyre_comm_set)",
+                     name, gyre_redop_name(kind), gyre_type_name(type));
+}
+
 gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm)
 {
     if (root < 0 || root >= comm->n)
@@ -84,8 +100,14 @@ gyre_status_t coll_call_start(coll_call_t *c)
         return coll_refuse(st);
     if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
         coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
-    if (c->streamed || comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
+    if (c->streamed || comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send)) {
+        if (coll_shape_is_exact(&c->shape))
+            return coll_refuse(gyre_fail(GYRE_ERR_UNSUPPORTED,
+                                         "%s: sums in exact order are made in host memory only: copy the "
+                                         "buffers there, or use canonical order (gyre_comm_set)",
+                                         c->name));
         return coll_cuda_start(c);
+    }
     coll_plan_t *plan;
     coll_drive(comm);
     st = coll_plan_get(comm, &c->shape, &plan);

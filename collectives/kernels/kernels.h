@@ -28,6 +28,11 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
  * left as they were. */
 void coll_kernel_reduce_exact(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs,
                               int k, size_t count);
+/* 1: coll_kernel_reduce_exact takes this type. */
+static inline int coll_kernel_has_exact(gyre_type_t type)
+{
+    return type == GYRE_FLOAT16 || type == GYRE_BFLOAT16 || type == GYRE_FLOAT32 || type == GYRE_FLOAT64;
+}
 /* dst[i] = src[i] * factor; dst == src allowed. */
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor);
 /* `factor` as integers are scaled by it: truncated, as the bits that modular multiplication needs; out of

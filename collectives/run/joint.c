@@ -125,9 +125,8 @@ static void reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t at, size_t
         char *to = out + at + done;
         for (int k = 0; k < n; k++)
             now[k] = (const char *)from[k] + done;
-        coll_kernel_reduce(p->shape.redop, p->shape.type, to, now, n, part / p->esize);
-        if (p->shape.redop == GYRE_AVG)
-            coll_kernel_divide(p->shape.type, to, part / p->esize, n);
+        coll_plan_reduce(p, to, now, n, part / p->esize);
+        coll_plan_finish(p, to, part / p->esize, n);
         for (int i = 1; i < n; i++) {
             int peer = rank + i < n ? rank + i : rank + i - n;
             if (g->joint[peer].out)

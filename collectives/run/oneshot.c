@@ -150,9 +150,8 @@ static void add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at,
         from[r] = (const char *)e->from[r] + at * p->esize;
     if (!p->shape.scaled)
         from[e->comm->rank] = own;
-    coll_kernel_reduce(p->shape.redop, p->shape.type, dst, from, e->comm->n, count);
-    if (p->shape.redop == GYRE_AVG)
-        coll_kernel_divide(p->shape.type, dst, count, e->comm->n);
+    coll_plan_reduce(p, dst, from, e->comm->n, count);
+    coll_plan_finish(p, dst, count, e->comm->n);
 }
 
 static void copy(char *to, const void *from, size_t bytes)

@@ -33,7 +33,7 @@ static coll_tmp_ask_t tmp_ask(const gyre_comm_t *comm, const coll_plan_t *p)
     return (coll_tmp_ask_t){.op = p->shape.op,
                             .n = comm->n,
                             .one_shot = p->one_shot,
-                            .fast_order = comm->fast_order,
+                            .fast_order = p->shape.order == GYRE_ORDER_FAST,
                             .scaled = p->shape.scaled,
                             .even_parts = comm->even_parts,
                             .part_places = comm->part_places};

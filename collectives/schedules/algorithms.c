@@ -60,7 +60,7 @@ const char *coll_op_name(coll_op_t op)
 
 const char *coll_call_name(coll_op_t op, int v, unsigned inside)
 {
-    static const char *const whole[] = {NULL, "gyre_finalize", "gyre_comm_split"};
+    static const char *const whole[] = {NULL, "gyre_finalize", "gyre_comm_split", "gyre_comm_set"};
     static const char *const each[COLL_OP_END] = {[COLL_REDUCE_SCATTER] = "reduce_scatterv",
                                                   [COLL_ALL_GATHER] = "all_gatherv",
                                                   [COLL_GATHER] = "gatherv",
@@ -81,6 +81,8 @@ int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args)
     if (!args)
         return 1;
     if (!(a->ops & (1u << op)) && !args->uniform)
+        return 0;
+    if (args->exact && args->n > 1 && coll_op_reduces(op) && !(a->traits & COLL_AT_ONCE))
         return 0;
     /* blocks of different sizes cannot be exchanged in one memory: the call has no such in-place form */
     if (op == COLL_ALL_TO_ALL && args->in_place && !args->uniform)

@@ -13,7 +13,8 @@ typedef enum {
     COLL_TRY_CHUNKS = 4, /* reductions of long vectors: tuning also measures other lengths of chunks */
     COLL_LONG = 8,       /* its schedule grows with n^2: the model predicts it for few ranks only */
     COLL_BY_PARTS = 16, /* served where coll_args_t.host is given; useful where there are two parts or more */
-    COLL_REACHES = 32   /* works in other ranks' memory: served where coll_args_t.place > 0 */
+    COLL_REACHES = 32,  /* works in other ranks' memory: served where coll_args_t.place > 0 */
+    COLL_AT_ONCE = 64   /* a reduction takes the inputs of all ranks in one step: coll_args_t.exact */
 } coll_trait_t;
 
 /* 1 if the algorithm has the trait. */

@@ -63,6 +63,41 @@ GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
  * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
+/* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
+typedef enum {
+    GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
+    GYRE_ORDER_CANONICAL = 1, /* one fixed tree over the ranks: the bits depend on the inputs and n */
+    GYRE_ORDER_FAST = 2,      /* no promise: what moves least data */
+    GYRE_ORDER_EXACT = 3      /* the exact sum, rounded once: the bits depend on the set of inputs only */
+} gyre_order_t;
+
+/* How the operations of a communicator are made; GYRE_OPTIONS_INITIALIZER, then change fields. */
+typedef struct {
+    size_t size;           /* sizeof(gyre_options_t) */
+    gyre_order_t order;    /* the same on all ranks */
+    int leaves;            /* 0, or of this rank: see gyre_comm_set */
+    const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
+    size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
+    double timeout_s;      /* deadline of every operation; 0: that of gyre_init */
+} gyre_options_t;
+#define GYRE_OPTIONS_INITIALIZER                                                  \
+    {                                                                             \
+        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 0, NULL, (size_t)0, (double)0 \
+    }
+
+/* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
+ * operations must not be under way. Communicators that are made from it later have its order, algorithm,
+ * chunk and timeout.
+ *
+ * INVALID: a field is out of range (said before the others are waited for), a request of `comm` was not
+ * waited for. MISMATCH: ranks differ in order, algorithm or chunk, or only some have leaves; the text
+ * shows both. After any error nothing has changed, and after these two `comm` stays usable.
+ *
+ * GYRE_ORDER_EXACT: products and scaled or plain sums of types that have no exact sum are UNSUPPORTED
+ * (GYRE_PROD of a floating-point type). Vectors travel to the rank that adds all inputs: as much data as in
+ * canonical order. */
+GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
+
 /* Frees a communicator of gyre_comm_split or gyre_cuda_comms_create, or one that gyre_comm_shrink or
  * gyre_comm_grow replaced. NULL is allowed. Not collective. INVALID, and nothing is freed: it is the job's
  * communicator, it has ended before, requests of it were not waited for, or a group is open. After it

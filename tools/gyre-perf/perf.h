@@ -58,6 +58,8 @@ typedef enum {
 const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
 
 /* ---- the command line ---- */
+enum { PERF_ORDERS = 3 }; /* canonical, fast, exact */
+
 typedef struct {
     const perf_coll_t *coll;
     size_t min_bytes, max_bytes, step_bytes;
@@ -75,7 +77,8 @@ typedef struct {
     int timestamps;
     int out_of_place, in_place;                  /* which halves run */
     const char *algo, *transport, *order, *json; /* NULL: not given */
-    int both_orders;                             /* --order canonical,fast */
+    gyre_order_t orders[PERF_ORDERS];            /* --order canonical,fast: those that are compared */
+    int norders;                                 /* 0: one order */
     int explain;                                 /* a table of choices instead of the usual one */
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
@@ -348,13 +351,14 @@ void perf_explain_columns(void);
 int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result, int in_place,
                      json_t *row);
 
-/* ---- both orders ---- */
-/* Makes the second communicator, whose reductions may take any order; `comm` keeps the canonical one.
- * Collective. */
-gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast);
-/* One row: `c` in the canonical order and again on `fast`, interleaved. report: on rank 0. Collective. */
-gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,
+/* ---- orders side by side ---- */
+/* As users type it. */
+const char *perf_order_name(gyre_order_t order);
+/* Makes a communicator of the ranks of `comm` for each order. comms: [PERF_ORDERS]. Collective. */
+gyre_status_t perf_orders_open(const perf_options_t *o, gyre_comm_t *comm, gyre_comm_t **comms);
+/* One row: `c` on each of the communicators, interleaved. report: on rank 0. Collective. */
+gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *const *comms,
                               const perf_buffers_t *b, perf_report_t *report);
-void perf_orders_columns(void);
+void perf_orders_columns(const perf_options_t *o);
 
 #endif

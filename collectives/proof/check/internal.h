@@ -68,7 +68,7 @@ typedef struct {
 } proc_t;
 
 typedef struct {
-    int n, ordered, reduces, fast;
+    int n, ordered, reduces, fast, exact;
     coll_op_t op;
     proc_t *proc; /* [n] */
     coll_values_t values;

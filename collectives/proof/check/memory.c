@@ -61,6 +61,8 @@ static int check_local_shape(check_t *c, int rank, uint32_t step)
     }
     if ((s->kind == COLL_STEP_REDUCE && !c->reduces) || ((s->flags & COLL_FINAL) && !c->reduces))
         return coll_check_fail(c, rank, step, "reduces in an operation that does not");
+    if (s->kind == COLL_STEP_REDUCE && c->exact && s->nsrc != (uint32_t)c->n)
+        return coll_check_fail(c, rank, step, "has %u sources, not the inputs of all ranks", s->nsrc);
     return 1;
 }
 

@@ -358,7 +358,12 @@ static int check_finished(check_t *c)
 gyre_status_t coll_check(const coll_args_t *args, const coll_schedule_t *schedules, int n, char *why,
                          size_t why_bytes)
 {
-    check_t c = {.n = n, .op = args[0].op, .why = why, .why_bytes = why_bytes, .fast = args[0].fast_order};
+    check_t c = {.n = n,
+                 .op = args[0].op,
+                 .why = why,
+                 .why_bytes = why_bytes,
+                 .fast = args[0].fast_order,
+                 .exact = args[0].exact};
     c.reduces = c.op == COLL_ALL_REDUCE || c.op == COLL_REDUCE_SCATTER || c.op == COLL_REDUCE;
     if (why_bytes)
         why[0] = '\0';

@@ -56,7 +56,7 @@ EMULATED = Flavour("emulated", "emulated", "build/emulated", "emulated/", 1, {})
 ADDRESS = Flavour("address", "address", "build/address", "address/", 4, ASAN)
 THREAD = Flavour("thread", "thread", "build/thread", "thread/", 4, TSAN)
 COVERAGE = Flavour("coverage", "coverage", "build/coverage", "coverage/", 4, {})
-ONE_THREAD = "/* one thread: TSan has nothing to see */"
+NO_TSAN = re.compile(r"/\* (one thread: TSan has nothing to see|no TSan: [^*]+) \*/")
 
 
 class Source:
@@ -120,7 +120,7 @@ class Catalogue:
 
     def units(self, flavour):
         for source in self.unit_sources:
-            if source.on_device != (flavour is EMULATED) or flavour is THREAD and ONE_THREAD in source.text:
+            if source.on_device != (flavour is EMULATED) or flavour is THREAD and NO_TSAN.search(source.head):
                 continue
             self.add_program(source, flavour, source.stem, source.deadline() * flavour.factor)
 
