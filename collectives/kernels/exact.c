@@ -4,16 +4,16 @@
  * A block of elements takes the first of three ways that is proved exact for it.
  *
  * 1. Floats of 32 and 16 bits are added in double, and doubles as sums and errors: s + e, where the errors of
- *    s's additions (two-sum) are added up in e. The processor's "inexact" flag, clear afterwards, proves that no
- *    addition (of e's) was rounded: a whole block costs one look at it. Then s (s + e) is the exact sum.
+ *    s's additions (two-sum) are added up in e. The processor's "inexact" flag, clear afterwards, proves that
+ *    no addition (of e's) was rounded: a whole block costs one look at it. Then s (s + e) is the exact sum.
  * 2. Otherwise s + e with the error of each addition to e looked at, element by element.
  * 3. Elements where that was not exact, either, or not finite: a sum in fixed point (wide.h).
  *
- * Rounding s + e to double is one addition. A shorter format gets s + e rounded to odd first (S. Boldo,
- * G. Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 57, 2008): what is not a double becomes a
- * neighbour with an odd significand, which cannot lie on a tie of the shorter format or change sides of one, so the
- * second rounding is right. So it is with a quotient of it by k in between: a tie times k has fewer bits than a
- * double, so it is even. */
+ * Rounding s + e to double is one addition. A shorter format gets s + e rounded to odd first (S. Boldo, G.
+ * Melquiond, "Emulation of FMA and correctly rounded sums", IEEE TC 57, 2008): what is not a double becomes
+ * a neighbour with an odd significand, which cannot lie on a tie of the shorter format or change sides of
+ * one, so the second rounding is right. So it is with a quotient of it by k in between: a tie times k has
+ * fewer bits than a double, so it is even. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 #include "collectives/kernels/kernels.h"
 #include "collectives/kernels/wide.h"
 
-enum { MOST_AT_ONCE = 8, MAX_DIVISOR = 1 << 20 /* of exact_quotient in exact_loops.h */ };
+enum { MOST_AT_ONCE = 8, MAX_DIVISOR = 1 << 15 /* of the loops; larger ones go the third way */ };
 
 /* One call. */
 typedef struct {
@@ -200,6 +200,12 @@ static void sum_carefully(const job_t *job, room_t *room, double *s, size_t from
     }
 }
 
+/* Whether all elements go the third way. */
+static int too_large(const job_t *job)
+{
+    return job->divisor > MAX_DIVISOR;
+}
+
 static void mend(const job_t *job, room_t *room, double *s, size_t from, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -212,7 +218,7 @@ static void reduce_short(const job_t *job, room_t *room, size_t from, size_t cou
 {
     const int whole = is_power_of_two(job->divisor);
     double scale = whole ? 1.0 / job->divisor : 1.0;
-    if (sum_short(job, room, from, count)) {
+    if (!too_large(job) && sum_short(job, room, from, count)) {
         if (!whole)
             job->loops->divide(room->s, count, job->divisor);
     } else {
@@ -220,16 +226,15 @@ static void reduce_short(const job_t *job, room_t *room, size_t from, size_t cou
             double *s = room->s + done;
             row = base_min_size(count - done, EXACT_ROW);
             sum_carefully(job, room, s, from + done, row);
+            if (too_large(job))
+                memset(room->bad, 1, row * sizeof *room->bad);
             job->loops->join(s, room->e, row);
             job->loops->divide(s, row, job->divisor);
             mend(job, room, s, from + done, row);
         }
         scale = 1.0;
     }
-    fpmode_clear();
     job->loops->to[job->type - GYRE_FLOAT16](job->dst + from * job->elem, room->s, count, scale);
-    if (job->type == GYRE_BFLOAT16 && (!job->flags_tell || fpmode_raised(FPMODE_UNDERFLOW)))
-        job->loops->to_b16_tiny(job->dst + from * job->elem, room->s, count, scale);
 }
 
 static void reduce_long(const job_t *job, room_t *room, size_t from, size_t count)
@@ -239,6 +244,8 @@ static void reduce_long(const job_t *job, room_t *room, size_t from, size_t coun
         memset(room->bad, 0, count * sizeof *room->bad);
     else
         sum_carefully(job, room, room->s, from, count);
+    if (too_large(job))
+        memset(room->bad, 1, count * sizeof *room->bad);
     if (job->divisor == 1)
         any = job->loops->finish_sum(room->s, room->e, room->bad, count);
     else

@@ -2,8 +2,9 @@
 /* collectives/kernels/exact_loops.h: the loops of exact sums, once for every instruction set. Part of
  * template.h, whose types and macros it uses; exact.c puts the loops together and says why they are right.
  *
- * Every loop works on one block of at most EXACT_BLOCK elements, those with errors on at most EXACT_ROW. s[], e[]
- * and so on are a block's doubles in the first-level cache; sources and results are elements at any alignment. */
+ * Every loop works on one block of at most EXACT_BLOCK elements, those with errors on at most EXACT_ROW.
+ * s[], e[] and so on are a block's doubles in the first-level cache; sources and results are elements at
+ * any alignment. */
 
 static inline uint64_t exact_bits(double d)
 {
@@ -134,7 +135,8 @@ static void exact_pair(double *s, double *e, uint64_t *bad, const double *x, siz
 
 /* ---- rounding to odd: a value that is not a double becomes the neighbour with the odd significand ---- */
 
-/* The neighbour of `near`, the nearest double, on the side that `rest` points to; if the value is near + rest. */
+/* The neighbour of `near`, the nearest double, on the side that `rest` points to; if the value is near +
+ * rest. */
 static inline double exact_odd(double near, double rest)
 {
     uint64_t u = exact_bits(near), r = exact_bits(rest);
@@ -154,8 +156,8 @@ static void exact_join(double *s, const double *e, size_t count)
     }
 }
 
-/* a = q k + *rest without an error, where q is the double nearest to a / k: halves of q have so few bits that their
- * products with k are doubles (k at most 2^20), and so is the rest. */
+/* a = q k + *rest without an error, where q is the double nearest to a / k: halves of q have so few bits
+ * that their products with k are doubles (k is less than 2^15), and so is the rest. */
 static inline double exact_quotient(double a, double k, double *rest)
 {
     double q = a / k;
@@ -200,28 +202,14 @@ static inline kernel_u16 exact_bfloat(float f)
     return (kernel_u16)((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded >> 16);
 }
 
-/* Right unless it raises "underflow": a float below 2^-126 may be rounded, too. */
+/* Through a float: of a sum, that is exact below 2^-126. An average n / k there, in units of the last place
+ * of bfloats, is on a tie or at least 1 / 2k away from one, and the float moves it by at most 2^-17. */
 static void exact_to_b16(void *dst, const double *s, size_t count, double scale)
 {
     kernel_u16 *d = dst;
     KERNEL_LOOP
     for (size_t i = 0; i < count; i++)
         d[i] = exact_bfloat((float)exact_double(exact_shorten(exact_bits(s[i] * scale))));
-}
-
-/* Right for all. */
-static void exact_to_b16_tiny(void *dst, const double *s, size_t count, double scale)
-{
-    kernel_u16 *d = dst;
-    const double unit = 0x1p-81; /* its last place is 2^-133, as that of bfloats below 2^-126 */
-    KERNEL_LOOP
-    for (size_t i = 0; i < count; i++) {
-        uint64_t u = exact_bits(s[i] * scale);
-        uint64_t sign = u & EXACT_SIGN, size = u & ~EXACT_SIGN;
-        uint64_t tiny = EXACT_IF((int64_t)size < (int64_t)(1023 - 126) << 52);
-        uint64_t near = exact_bits((exact_double(size) + unit) - unit);
-        d[i] = exact_bfloat((float)exact_double(sign | (near & tiny) | (exact_shorten(size) & ~tiny)));
-    }
 }
 
 static void exact_to_f16(void *dst, const double *s, size_t count, double scale)
@@ -269,10 +257,11 @@ static uint64_t exact_finish_sum(double *s, const double *e, uint64_t *bad, size
     return any;
 }
 
-/* s = (s + e) / k, rounded once. With the sum as `sum` + `error`, the value is q + (rest + error) / k. Where that
- * second term is a double, as for every tie, one addition rounds the value. Otherwise it is known but for a few
- * roundings, 2^-52 of it: where it gives the same result when it is changed by 2^-50 both ways, that is the right one
- * (A. Ziv, ACM TOMS 17, 1991). Where not, and where a small number could have lost bits, bad[i] becomes non-zero. */
+/* s = (s + e) / k, rounded once. With the sum as `sum` + `error`, the value is q + (rest + error) / k.
+ * Where that second term is a double, as for every tie, one addition rounds the value. Otherwise it is
+ * known but for a few roundings, 2^-52 of it: where it gives the same result when it is changed by 2^-50
+ * both ways, that is the right one (A. Ziv, ACM TOMS 17, 1991). Where not, and where a small number could
+ * have lost bits, bad[i] becomes non-zero. */
 static uint64_t exact_finish_average(double *s, const double *e, uint64_t *bad, size_t count, int k)
 {
     const double by = k;
@@ -352,7 +341,7 @@ static const kernel_exact_t exact_table = {
     .finish_sum = exact_finish_sum,
     .finish_average = exact_finish_average,
     .to = {exact_to_f16, exact_to_b16, exact_to_f32},
-    .to_b16_tiny = exact_to_b16_tiny,
+
     .widen_f16 = exact_widen_f16,
     .add = {NULL, exact_add_b16, exact_add_f32, exact_add_f64},
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/fpmode.h: the thread's floating-point modes and flags, for exact sums.
  *
- * The flags prove sums exact: IEEE 754 raises "inexact" for every result that was rounded. On x86 this is the
- * register of SSE, which is all that these files' arithmetic uses; <fenv.h> would also set the x87's, which takes ten
- * times as long. The compiler must not move arithmetic across these calls: it stands in other functions, called
- * through pointers. */
+ * The flags prove sums exact: IEEE 754 raises "inexact" for every result that was rounded. On x86 this is
+ * the register of SSE, which is all that these files' arithmetic uses; <fenv.h> would also set the x87's,
+ * which takes ten times as long. The compiler must not move arithmetic across these calls: it stands in
+ * other functions, called through pointers. */
 #ifndef COLLECTIVES_KERNELS_FPMODE_H
 #define COLLECTIVES_KERNELS_FPMODE_H
 
@@ -18,8 +18,7 @@
 typedef unsigned fpmode_t;
 enum {
     FPMODE_DEFAULT = 0x1f80, /* to nearest even, no flushing, all exceptions masked, no flag raised */
-    FPMODE_INEXACT = 0x20,
-    FPMODE_UNDERFLOW = 0x10 /* a subnormal result that was rounded */
+    FPMODE_INEXACT = 0x20
 };
 
 /* Default modes, all flags clear; returns what was there. */
@@ -43,7 +42,7 @@ static inline unsigned fpmode_raised(unsigned flags)
 }
 #else
 typedef fenv_t fpmode_t;
-enum { FPMODE_INEXACT = FE_INEXACT, FPMODE_UNDERFLOW = FE_UNDERFLOW };
+enum { FPMODE_INEXACT = FE_INEXACT };
 
 static inline fpmode_t fpmode_enter(void)
 {

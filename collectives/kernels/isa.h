@@ -40,8 +40,6 @@ typedef struct {
     uint64_t (*finish_average)(double *s, const double *e, uint64_t *bad, size_t count, int k);
     /* dst = s * scale, rounded once; scale is a power of two. To halves, bfloats, floats. */
     void (*to[3])(void *dst, const double *s, size_t count, double scale);
-    /* for bfloats, where that one raised "underflow" */
-    void (*to_b16_tiny)(void *dst, const double *s, size_t count, double scale);
     void (*widen_f16)(float *to, const void *src, size_t count);
     /* the sum of two bfloats, floats, doubles; of halves: NULL */
     void (*add[4])(void *dst, const void *const *srcs, size_t count);

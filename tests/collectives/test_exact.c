@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/collectives/test_exact.c: exact sums and averages, on every instruction set that this machine has, against
- * a reference that shares nothing with the kernels: integers of 2400 bits, rounded by search among all values of
- * the format.
+/* tests/collectives/test_exact.c: exact sums and averages, on every instruction set that this machine has,
+ * against a reference that shares nothing with the kernels: integers of 2400 bits, rounded by search among
+ * all values of the format.
  *
  *   test_exact print   prints cases and results for tests/collectives/exact_compare.py */
 /* one thread: TSan has nothing to see */
@@ -148,14 +148,15 @@ static uint64_t expected_of(const format_t *f, const uint64_t *x, int k, uint32_
 /* ---- inputs ---- */
 enum {
     ANY_BITS,
-    LIKE,       /* of similar size: no bit is lost */
-    INTEGERS,   /* small ones: ties of averages */
-    CANCEL,     /* pairs that cancel, and something small */
-    SUBNORMAL,  /* and near it */
-    TIES,       /* a value, half its last place, and something tiny or nothing */
-    LARGE,      /* around the largest value: sums overflow on the way, at the end, or just not */
-    SPECIAL,    /* infinities and NaN among others */
-    ZEROS,      /* of both signs, mostly -0 */
+    LIKE,      /* of similar size: no bit is lost */
+    INTEGERS,  /* small ones: ties of averages */
+    CANCEL,    /* pairs that cancel, and something small */
+    SUBNORMAL, /* and near it */
+    TIES,      /* a value, half its last place, and something tiny or nothing */
+    LARGE,     /* around the largest value: sums overflow on the way, at the end, or just not */
+    SPECIAL,   /* infinities and NaN among others */
+    ZEROS,     /* of both signs, mostly -0 */
+    AVERAGE_TIES,
     ALL_POWERS, /* every exponent, finite */
     KINDS,
     MIXED = KINDS
@@ -167,6 +168,30 @@ static uint64_t make(const format_t *f, uint64_t exponent, uint64_t fraction, ui
            (fraction & ((UINT64_C(1) << f->fraction) - 1));
 }
 
+/* n units, each of which would have this exponent field. */
+static uint64_t make_integer(const format_t *f, uint64_t n, uint64_t unit, uint64_t negative)
+{
+    if (n == 0)
+        return make(f, 0, 0, negative);
+    const uint64_t top = 63u - (uint64_t)__builtin_clzll(n), most = (uint64_t)f->fraction;
+    return make(f, unit + top, top > most ? n >> (top - most) : n << (most - top), negative);
+}
+
+/* Inputs whose average lies on a tie, or next to one: k times a number with one bit too many, in two
+ * parts. */
+static void fill_average_tie(const format_t *f, uint64_t *x, int k)
+{
+    const uint64_t precision = (uint64_t)f->fraction + 1, unit = f->type == GYRE_FLOAT16 ? 10 : 100;
+    const uint64_t half = UINT64_C(1) << precision, r = next_random();
+    const uint64_t n = (half | 1 | (r & (half - 1))) * (uint64_t)k, top = 64 - (uint64_t)__builtin_clzll(n);
+    const uint64_t low = n & ((UINT64_C(1) << (top - precision)) - 1), down = 1 + next_random() % 64;
+    for (int j = 0; j < k; j++)
+        x[j] = j == 0   ? make_integer(f, n - low, unit, r >> 60)
+               : j == 1 ? make_integer(f, low, unit, r >> 60)
+               : j == 2 ? make(f, unit > down ? unit - down : 0, 0, r >> 61)
+                        : 0;
+}
+
 /* The k inputs of one element. */
 static void fill_element(const format_t *f, int kind, uint64_t *x, int k)
 {
@@ -174,7 +199,9 @@ static void fill_element(const format_t *f, int kind, uint64_t *x, int k)
     const uint64_t middle = 1 + next_random() % (exponents - 1), sign = sign_of(f);
     if (kind == MIXED)
         kind = (int)(next_random() % KINDS);
-    for (int j = 0; j < k; j++) {
+    if (kind == AVERAGE_TIES)
+        fill_average_tie(f, x, k);
+    for (int j = 0; j < k && kind != AVERAGE_TIES; j++) {
         uint64_t r = next_random(), r2 = next_random(), e;
         switch (kind) {
         case LIKE:
@@ -200,9 +227,9 @@ static void fill_element(const format_t *f, int kind, uint64_t *x, int k)
             e = middle > (uint64_t)f->fraction + 2 ? middle - (uint64_t)f->fraction - 1 : 1;
             x[j] = j == 0   ? make(f, middle, r2, 0)
                    : j == 1 ? make(f, e, 0, r)
-                   : r & 1
-                       ? make(f, 0, r2 >> (unsigned)(64 - f->fraction + (int)(r >> 8) % f->fraction), r >> 1)
-                       : make(f, e > 3 ? e - 1 - r2 % 3 : 0, 0, r >> 1);
+                   : r & 1 ? make(f, 0, r2 >> (64 - (uint64_t)f->fraction + (r >> 8) % (uint64_t)f->fraction),
+                                  r >> 1)
+                           : make(f, e > 3 ? e - 1 - r2 % 3 : 0, 0, r >> 1);
             break;
         case LARGE:
             x[j] = make(f, exponents - 1 - (r % 4 ? 0 : r % 16), r & 64 ? r2 : ~(r2 >> 62), r >> 8);
@@ -316,24 +343,36 @@ static void test_blocks(void **state)
     }
 }
 
-/* More sources than any group: 2000 times the same few. */
+/* More sources than any group, and more than the loops divide by: the same few, many times. */
 static void test_many_sources(void **state)
 {
-    enum { K = 2001 };
+    enum { MOST = 140001 };
+    static const void *srcs[MOST];
+    static uint64_t all[MOST];
+    static const int ks[] = {2001, 32769, MOST};
     (void)state;
     for (int t = 0; t < FORMATS; t++) {
         const format_t *f = &formats[t];
-        const void *srcs[K];
-        uint64_t x[3], all[K], got = 0;
-        fill_element(f, LIKE, x, 3);
-        for (int j = 0; j < K; j++) {
-            all[j] = x[j % 3];
-            srcs[j] = &x[j % 3];
+        for (size_t i = 0; i < 2 * sizeof ks / sizeof *ks; i++) {
+            uint64_t x[3], got = 0;
+            const int k = ks[i / 2];
+            fill_element(f, i % 2 ? SUBNORMAL : LIKE, x, 3);
+            for (int j = 0; j < k; j++) {
+                all[j] = x[j % 3];
+                srcs[j] = &x[j % 3];
+            }
+            coll_kernel_reduce_exact(GYRE_AVG, f->type, &got, srcs, k, 1);
+            uint64_t expected = expected_of(f, all, k, (uint32_t)k);
+            assert_memory_equal(&got, &expected, (size_t)f->size);
         }
-        coll_kernel_reduce_exact(GYRE_AVG, f->type, &got, srcs, K, 1);
-        uint64_t expected = expected_of(f, all, K, K);
-        assert_memory_equal(&got, &expected, (size_t)f->size);
     }
+    /* so near to a tie that a float would lie on it: the smallest bfloat times (MOST + 1) / 2 / MOST */
+    const uint16_t least = 1, zero = 0;
+    uint16_t got = 0;
+    for (int j = 0; j < MOST; j++)
+        srcs[j] = j % 2 == 0 ? &least : &zero;
+    coll_kernel_reduce_exact(GYRE_AVG, GYRE_BFLOAT16, &got, srcs, MOST, 1);
+    assert_int_equal(got, 1);
 }
 
 /* The thread's modes change nothing, and stay; so do its flags. */
