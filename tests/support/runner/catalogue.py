@@ -220,6 +220,7 @@ class Catalogue:
 
     def phase_coverage(self):
         self.units(COVERAGE)
+        self.corpora(COVERAGE)
         self.ranks(COVERAGE)
 
     def phase_fuzz(self):
