@@ -192,7 +192,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         return 0;
     }
     if (o->persistent &&
-        (o->both_orders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
+        (o->norders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
         snprintf(why, bytes, "--persistent: %s",
                  o->coll->op == COLL_SENDRECV
                      ? "messages have no persistent form"
