@@ -130,7 +130,7 @@ typedef struct {
  * canonical order.
  *
  * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
- * gyre_reduce_scatter(v) has that many vectors of this rank, one behind the other: [leaves][count], or
+ * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or
  * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
  * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
  * in-place form; scaled sums and device memory: UNSUPPORTED. */
