@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/collectives/mp_worlds.c: jobs that a program makes by its own means, and several of them at once: by an
- * all-gather over another job, by unique ids, with ranks of different numbers, in two threads; what goes wrong
- * with each, within its deadline. The job of ucx-run is only what the ranks tell each other by.
- * ranks: 1 2 3
- * over UCX: 2 */
+/* tests/collectives/mp_worlds.c: jobs that a program makes by its own means, and several of them at once: by
+ * an all-gather over another job, by unique ids, with ranks of different numbers, in two threads; what goes
+ * wrong with each, within its deadline. The job of ucx-run is only what the ranks tell each other by. ranks:
+ * 1 2 3 over UCX: 2 */
 #include <dirent.h>
 #include <pthread.h>
 #include <string.h>
@@ -70,8 +69,8 @@ static int open_files(void)
     return count;
 }
 
-/* A second job whose ranks are numbered the other way round, and one of some of the ranks. Memory of one serves
- * all; one ends, and the others go on. */
+/* A second job whose ranks are numbered the other way round, and one of some of the ranks. Memory of one
+ * serves all; one ends, and the others go on. */
 static void several(void)
 {
     gyre_create_t config = config_of(n - 1 - rank, n);
@@ -81,7 +80,8 @@ static void several(void)
     MP_OK(gyre_mem_alloc(2 * bytes, &memory));
     memset(memory, rank, 2 * bytes);
     config.name = "turned";
-    /* the all-gather hands the rows over in the order of ranks of `launched`: pass them on in that of the job */
+    /* the all-gather hands the rows over in the order of ranks of `launched`: pass them on in that of the
+     * job */
     MP_OK(gyre_comm_split(launched, 0, -rank, &half));
     config.user = half;
     MP_OK(gyre_comm_create(&config, &turned));
