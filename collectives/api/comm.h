@@ -12,6 +12,8 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
                              comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                              gyre_comm_t **out);
 
+void coll_comm_set_timeout(gyre_comm_t *comm, double seconds);
+
 /* The checks of calls that make a communicator of some of the ranks of `comm`. */
 gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t **out);
 /* gyre_comm_split, for the call `inside`; the arguments are right. Collective over `comm`. */

@@ -54,7 +54,7 @@ static gyre_status_t make(gyre_comm_t *comm, const int *ranks, const int *world,
     if (st == GYRE_OK)
         st = coll_comm_make(comm->world, id, world, n, rank, comm_circle_gather, circle, deadline, &made);
     if (st == GYRE_OK)
-        made->fast_order = comm->fast_order;
+        coll_options_inherit(made, comm);
     st = comm_circle_close(circle, st);
     if (st == GYRE_OK) {
         *out = made;

@@ -21,9 +21,6 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     gyre_status_t st = GYRE_OK;
     if (config)
         st = coll_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
-    if (st == GYRE_OK && c.reserved != 0)
-        st = gyre_fail(GYRE_ERR_INVALID,
-                       "gyre_init: config.reserved is %d; start from GYRE_CONFIG_INITIALIZER", c.reserved);
     if (st == GYRE_OK)
         st = base_settings_load();
     base_file_fill_standard();

@@ -138,7 +138,7 @@ static gyre_status_t split_make(const subset_t *of, const split_ask_t *asks, int
     gyre_status_t st =
         coll_comm_make(comm->world, id, world_ranks, n, rank, exchange_by_parent, &subset, deadline, &made);
     if (st == GYRE_OK)
-        made->fast_order = comm->fast_order;
+        coll_options_inherit(made, comm);
     gyre_status_t agreed = split_finish(&subset, st);
     if (agreed != GYRE_OK && st == GYRE_OK)
         coll_comm_free(made);

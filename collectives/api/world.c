@@ -319,7 +319,7 @@ static gyre_status_t make_comm(coll_world_t *world, gyre_status_t st, base_time_
         give_back(world);
         return st;
     }
-    comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
+    comm->options = coll_options_default();
     pthread_mutex_lock(&worlds.lock);
     if (world->by_launcher)
         worlds.tune = world->tune;

@@ -36,7 +36,7 @@ typedef struct {
     double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
-    int reserved;          /* 0 */
+    int reserved;          /* ignored: programs that were built for 0.1 have garbage here */
 } gyre_config_t;
 #define GYRE_CONFIG_INITIALIZER                                    \
     {                                                              \
@@ -150,6 +150,46 @@ GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type
 GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
                                               gyre_comm_t **out);
 
+/* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
+typedef enum {
+    GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
+    GYRE_ORDER_CANONICAL = 1, /* one fixed tree over the ranks: the bits depend on the inputs and n */
+    GYRE_ORDER_FAST = 2,      /* no promise: what moves least data */
+    GYRE_ORDER_EXACT = 3      /* the exact sum, rounded once: the bits depend on the set of inputs only */
+} gyre_order_t;
+
+/* How the operations of a communicator are made; GYRE_OPTIONS_INITIALIZER, then change fields. */
+typedef struct {
+    size_t size;           /* sizeof(gyre_options_t) */
+    gyre_order_t order;    /* the same on all ranks */
+    int leaves;            /* of this rank, 0 to 1024; see below */
+    const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
+    size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
+    double timeout_s;      /* deadline of every operation; 0: that of gyre_init */
+} gyre_options_t;
+#define GYRE_OPTIONS_INITIALIZER                                                  \
+    {                                                                             \
+        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0 \
+    }
+
+/* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
+ * operations must not be under way. Communicators that are made from it later have its order, algorithm,
+ * chunk and timeout, and one leaf per rank.
+ *
+ * INVALID: a field is out of range (said before the others are waited for), a request of `comm` was not
+ * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
+ * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
+ *
+ * GYRE_ORDER_EXACT: products of floating-point numbers are UNSUPPORTED. As much data travels as in
+ * canonical order.
+ *
+ * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
+ * gyre_reduce_scatter(v) has that many vectors of this rank, one behind the other: [leaves][count], or
+ * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
+ * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
+ * in-place form; scaled sums and device memory: UNSUPPORTED. */
+GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
+
 /* Frees a communicator that was made of another one (gyre_comm_split and its like) or by
  * gyre_cuda_comms_create, or one that gyre_comm_shrink or gyre_comm_grow replaced. NULL is allowed. Not
  * collective. INVALID, and nothing is freed: it is the job's communicator, it has ended before, requests of
@@ -203,6 +243,20 @@ GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, si
  * thread has heard of other ranks (a death, an abort) before any call met it. gyre_last_error of the
  * calling thread then has the text. Two loads while there is no news. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
+
+/* Calls function(comm, status, user) once when `comm` fails, with the status of gyre_comm_error and its
+ * text in gyre_last_error: also while no thread of the program is in a call of Gyre. If `comm` has failed
+ * before, it is called before this returns. gyre_comm_destroy and gyre_finalize are no failure. A later
+ * call replaces the function; NULL takes it back. Once that call, gyre_comm_destroy or gyre_finalize has
+ * returned, the function does not run any more.
+ *
+ * It runs on the thread that learns of the failure first: one that is in a call of Gyre (gyre_comm_abort,
+ * too), or one of Gyre's own, which serve the whole process. It must return soon. Of Gyre it may call
+ * gyre_comm_error, gyre_comm_rank, gyre_comm_size and their siblings, gyre_last_error and
+ * gyre_status_string; for all else it wakes a thread of the program. For ranks of gyre_cuda_comms_create
+ * it runs when a thread next calls Gyre on `comm`. */
+typedef void (*gyre_failure_fn)(gyre_comm_t *comm, gyre_status_t status, void *user);
+GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user);
 
 /* This rank's number, 0 .. size - 1, and the number of ranks. -1 if `comm` is NULL. */
 GYRE_API int gyre_comm_rank(const gyre_comm_t *comm);
