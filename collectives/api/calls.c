@@ -40,27 +40,46 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
 {
     CHECK(coll_check_comm(name, comm));
     CHECK(coll_check_type(name, type));
-    *c = (coll_call_t){.name = name,
-                       .comm = comm,
-                       .shape = {.op = op, .type = type, .root = -1, .count = count},
-                       .send = send,
-                       .recv = recv,
-                       .shown = count,
-                       .scale = 1.0,
-                       .request = how.request,
-                       .stream = how.stream,
-                       .streamed = how.streamed,
-                       .plan = how.plan};
+    *c = (coll_call_t){
+        .name = name,
+        .comm = comm,
+        .shape = {.op = op, .type = type, .order = comm->options.order, .root = -1, .count = count},
+        .send = send,
+        .recv = recv,
+        .shown = count,
+        .scale = 1.0,
+        .request = how.request,
+        .stream = how.stream,
+        .streamed = how.streamed,
+        .plan = how.plan};
     return GYRE_OK;
 }
 
 static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
-    CHECK(coll_check_redop(c->name, op));
+    CHECK(coll_check_redop(c->name, op, c->shape.type));
     c->shape.redop = op.kind;
+    if (c->shape.order == GYRE_ORDER_EXACT)
+        CHECK(coll_check_exact(c->name, op.kind, c->shape.type));
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
     return GYRE_OK;
+}
+
+/* A rank gives each of its leaves: send has that many vectors, one behind the other. Not in place. */
+static gyre_status_t with_leaves(coll_call_t *c)
+{
+    const gyre_comm_t *comm = c->comm;
+    if (!comm->leaves)
+        return GYRE_OK;
+    const size_t mine = (size_t)(comm->leaves[comm->rank + 1] - comm->leaves[comm->rank]);
+    if (c->shape.scaled)
+        return coll_refuse(gyre_fail(GYRE_ERR_UNSUPPORTED,
+                                     "%s: the communicator has leaves (gyre_comm_set), and sums of leaves "
+                                     "cannot be scaled: scale the leaves before",
+                                     c->name));
+    c->shape.in_place = 0;
+    return base_mul(c->send_count, mine, &c->send_count) ? GYRE_OK : coll_refuse_overflow(c->name);
 }
 
 /* n * count, for calls with equal blocks. */
@@ -81,6 +100,7 @@ static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre
     c.shape.in_place = send == recv;
     c.finished = finished;
     c.user = user;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -94,6 +114,7 @@ static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, 
     c.recv_count = count;
     c.shape.uniform = 1;
     c.shape.in_place = send && recv == at(send, (size_t)comm->rank * count, type);
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -114,6 +135,7 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
     c.shape.in_place = send && recv == at(send, coll_packed_displ(counts, NULL, comm->rank), type);
     c.finished = finished;
     c.user = user;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -172,6 +194,7 @@ static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_typ
     c.send_count = count;
     c.recv_count = comm->rank == root ? count : 0;
     c.shape.in_place = comm->rank == root && send == recv;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 

@@ -40,7 +40,7 @@ static gyre_status_t check(const char *name, gyre_comm_t *comm, gyre_comm_t **ou
 /* The job's communicator is another one from here on. */
 static void hand_over(gyre_comm_t *comm, gyre_comm_t *made)
 {
-    made->fast_order = comm->fast_order;
+    coll_options_inherit(made, comm);
     comm->is_world = 0;
 }
 

@@ -5,7 +5,10 @@
 
 #include "collectives/run/call.h"
 
-gyre_status_t coll_check_redop(const char *name, gyre_redop_t op);
+/* TYPE: no reduction, or not one of this type, which is one. */
+gyre_status_t coll_check_redop(const char *name, gyre_redop_t op, gyre_type_t type);
+/* UNSUPPORTED: this reduction has no exact result. */
+gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type);
 gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm);
 
 /* Sums counts[n] (and displs[n], or NULL: packed) into an extent in elements; -> 1, or 0 on overflow. */

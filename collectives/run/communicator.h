@@ -69,6 +69,14 @@ typedef struct {
     comm_link_t *link;             /* NULL: not used by a message alone so far */
 } coll_p2p_peer_t;
 
+enum { COLL_ALGORITHM_BYTES = 256 };
+
+typedef struct {
+    gyre_order_t order;                   /* not DEFAULT */
+    char algorithm[COLL_ALGORITHM_BYTES]; /* "": GYRE_ALGO */
+    size_t chunk;                         /* bytes; 0: GYRE_CHUNK */
+} coll_options_t;
+
 struct gyre_comm {
     comm_world_t *world;
     comm_group_t *group; /* NULL: its ranks are threads' or one thread's in this process, a team */
@@ -92,7 +100,8 @@ struct gyre_comm {
     double timeout_s;
     base_time_t timeout_ns; /* the same */
     base_time_t made_in;    /* what making it took, for gyre-perf init */
-    int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
+    coll_options_t options; /* gyre_comm_set; the same on all ranks */
+    int *leaves;            /* coll_args_t.leaves; NULL: one each */
     /* gyre_status_t that killed this communicator. GYRE_ERR_INVALID: it has ended (handles.c). It and its
      * text are written once, by the thread that has claimed them; a reader that sees the status (acquire)
      * sees the text. */
@@ -153,11 +162,13 @@ void coll_comm_end(gyre_comm_t *comm, const char *why);
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
 /* INVALID while a group is open or requests of `comm` were not waited for. */
 gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
-/* Sets the order of this communicator's reductions from here on. INVALID, and nothing changes, while
- * operations are under way. All ranks must choose alike, between the same two operations. For programs that
- * compare orders in one process: else gyre_init takes the order from GYRE_ORDER, and a split from its
- * parent. */
-gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
+/* What a new communicator begins with: the settings. */
+coll_options_t coll_options_default(void);
+/* What one made from `comm` takes over. */
+void coll_options_inherit(gyre_comm_t *made, const gyre_comm_t *comm);
+/* Drops all plans, which were made for other choices. The caller is driving; INVALID (no text), and nothing
+ * changes, while operations are under way. */
+gyre_status_t coll_comm_forget_plans(gyre_comm_t *comm);
 
 /* Fixes the choice for the operation line->op of this communicator, before all choose lines; what the line
  * does not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process;

@@ -47,8 +47,8 @@ typedef struct {
 #define PERF_COMMON_ROWS(c)                                                    \
     PERF_RUN_ROWS(c),                                                          \
     {                                                                          \
-        FLAG(0, "order", WORD, &(c)->order, "canonical|fast",                  \
-             "order of reductions: reproducible bits, or whatever is fastest") \
+        FLAG(0, "order", WORD, &(c)->order, "canonical|fast|exact",            \
+             "order of reductions: reproducible bits, whatever is fastest, or exact sums") \
     }
 #define PERF_TYPE_ROW(to)                                                                                   \
     {                                                                                                       \

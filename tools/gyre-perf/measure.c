@@ -274,7 +274,9 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
     gyre_status_t status = GYRE_OK;
     for (int cycle = 0; (o->cycles == 0 || cycle < o->cycles) && status == GYRE_OK; cycle++)
         for (int type = o->first_type; type <= (barrier ? o->first_type : o->last_type); type++)
-            for (int op = o->first_op; op <= (o->coll->reduces ? o->last_op : o->first_op); op++)
+            for (int op = o->first_op; op <= (o->coll->reduces ? o->last_op : o->first_op); op++) {
+                if (o->coll->reduces && !perf_has((gyre_type_t)type, (perf_op_t)op, o->cuda != 0))
+                    continue; /* of a range: check_together has seen that some pair is left */
                 for (int root = first_root; root <= last_root; root++) {
                     size_t size = o->min_bytes;
                     do
@@ -282,6 +284,7 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
                                                    : status;
                     while (status == GYRE_OK && perf_next_size(o, &size));
                 }
+            }
     return status;
 }
 

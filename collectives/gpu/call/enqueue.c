@@ -311,6 +311,11 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
             "%s: the stream is being captured, but operations of this communicator are staged through the "
             "host (%s), which no graph can repeat",
             call->name, c->why);
+    if (st == GYRE_OK && c->path == COLL_CUDA_PEERS && !coll_cuda_adds(&call->shape))
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED,
+                       "%s: device code has no %s of %s: reduce in host memory, or with "
+                       "GYRE_CUDA_PATH=staged, which goes through it",
+                       call->name, gyre_redop_name(call->shape.redop), gyre_type_name(call->shape.type));
     coll_algo_t algo;
     if (st == GYRE_OK) /* an invalid name is reported before others depend on this call */
         st = coll_cuda_choose(c, &call->shape, &algo, NULL);
