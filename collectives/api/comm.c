@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "collectives/api/comm.h"
+#include "collectives/api/persistent.h"
 #include "collectives/api/sized.h"
 #include "collectives/choose/tune.h"
 #include "collectives/gpu/gpu.h"
@@ -78,7 +79,7 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
     comm->rank = rank;
     comm->n = n;
     comm->id = id;
-    comm->tune = coll_process_tune();
+    comm->tune = coll_world_tune(world);
     comm->troubles = comm_watch_trouble(world->watch);
     coll_comm_set_timeout(comm, world->timeout_s);
     comm->host_of = comm_group_hosts(comm->group, &comm->hosts);
@@ -125,6 +126,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
 
 void coll_comm_end(gyre_comm_t *comm, const char *why)
 {
+    coll_comm_off_failure(comm);
     coll_registry_remove(comm);
     coll_drive(comm); /* a thread that took it from the registry is done with it now; no other finds it */
     coll_stop_driving(comm);
@@ -134,6 +136,7 @@ void coll_comm_end(gyre_comm_t *comm, const char *why)
         next = r->next;
         free(r);
     }
+    coll_persistent_end(comm);
     coll_plan_cache_free(&comm->plans);
     coll_bounce_free_all(comm);
     /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes,
@@ -148,6 +151,7 @@ void coll_comm_end(gyre_comm_t *comm, const char *why)
         coll_team_leave(comm->team, comm->rank);
     free(comm->world_ranks);
     free(comm->own_count);
+    free(comm->leaves);
     free(comm->p2p);
     coll_handle_end(comm, why);
 }
@@ -280,8 +284,8 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .allocations = comm->allocations,
                            .sleeps = comm->sleeps,
                            .shared_bytes = g.shared_bytes,
-                           .private_bytes =
-                               g.private_bytes + sizeof *comm + comm->scratch.bytes + comm->plans.bytes,
+                           .private_bytes = g.private_bytes + sizeof *comm + comm->scratch.bytes +
+                                            comm->plans.bytes + comm->held_bytes,
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
     coll_stop_driving(driven);

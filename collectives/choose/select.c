@@ -258,9 +258,10 @@ static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t
 {
     const size_t bytes = args->count * esize, n = (size_t)args->n;
     const int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
-    coll_choice_t c = {.one_shot = small && args->op == COLL_ALL_REDUCE};
-    c.algo = facts->hosts > 1 ? choose_between_hosts(facts, args, small)
-                              : choose_inside_host(facts, args, bytes, small, known);
+    coll_choice_t c = {.one_shot = small && args->op == COLL_ALL_REDUCE && !args->leaves};
+    c.algo = args->leaves       ? COLL_LEAVES
+             : facts->hosts > 1 ? choose_between_hosts(facts, args, small)
+                                : choose_inside_host(facts, args, bytes, small, known);
     c.chunk = chunk_count(facts, c.algo, esize);
     return c;
 }

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "collectives/kernels/float16.h"
+#include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"
 
 /* ---- which instruction set ---- */
@@ -103,6 +104,12 @@ const kernel_table_t *coll_kernel_table(void)
 const char *coll_kernel_isa(void)
 {
     return kernels()->name;
+}
+
+int coll_kernel_has(gyre_redop_kind_t op, gyre_type_t type)
+{
+    return (unsigned)op < GYRE_REDOP_COUNT && (unsigned)type < GYRE_TYPE_COUNT &&
+           kernels()->reduce[op][type][KERNEL_OF_2] != NULL;
 }
 
 /* ---- reductions over any number of sources ----
@@ -193,16 +200,29 @@ static void reduce_straight(kernel_reduce_fn fn, void *dst, const void *const *s
     fn(to, at, count);
 }
 
+/* Of one source the result is the source, but for results that not every value can be: truth is 0 or 1, and
+ * padding is 0. Those x are what "x or x" or "the first of x and x" gives. */
+static void reduce_one(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *src, size_t count)
+{
+    const void *const twice[2] = {src, src};
+    if (op == GYRE_LAND || op == GYRE_LOR || op == GYRE_LXOR)
+        kernels()->reduce[GYRE_LOR][type][KERNEL_OF_2](dst, twice, count);
+    else if (op == GYRE_MINLOC || op == GYRE_MAXLOC)
+        kernels()->reduce[op][type][KERNEL_OF_2](dst, twice, count);
+    else
+        coll_kernel_copy(dst, src, count * gyre_type_size(type));
+}
+
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,
                         size_t count)
 {
     if (count == 0)
         return;
     const kernel_reduce_fn *fn = kernels()->reduce[op][type];
-    /* NOLINTBEGIN(clang-analyzer-core.NullDereference): each type has its kernels */
+    /* NOLINTBEGIN(clang-analyzer-core.NullDereference): the caller knows that the type has this */
     switch (k) {
     case 1:
-        coll_kernel_copy(dst, srcs[0], count * gyre_type_size(type));
+        reduce_one(op, type, dst, srcs[0], count);
         return;
     case 2:
         reduce_straight(fn[KERNEL_OF_2], dst, srcs, k, count, gyre_type_size(type));
@@ -273,4 +293,24 @@ float coll_bfloat_to_float(unsigned short h)
 unsigned short coll_float_to_bfloat(float f)
 {
     return kernel_to_bfloat(f);
+}
+
+float coll_e4m3_to_float(unsigned char x)
+{
+    return kernel_from_e4m3(x);
+}
+
+unsigned char coll_float_to_e4m3(float f)
+{
+    return kernel_to_e4m3(f);
+}
+
+float coll_e5m2_to_float(unsigned char x)
+{
+    return kernel_from_e5m2(x);
+}
+
+unsigned char coll_float_to_e5m2(float f)
+{
+    return kernel_to_e5m2(f);
 }

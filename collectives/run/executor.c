@@ -191,7 +191,7 @@ static gyre_status_t run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_
         coll_plan_reduce(p, to, from, (int)s->nsrc, s->bytes / p->esize);
     }
     if (s->flags & COLL_FINAL)
-        coll_plan_finish(p, to, s->bytes / p->esize, r->comm->n);
+        coll_plan_finish(p, to, s->bytes / p->esize);
     if (read_lost_view(g, s))
         return GYRE_IN_PROGRESS;
     for (uint32_t k = 0; k < s->nrelease; k++) {

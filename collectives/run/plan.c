@@ -126,8 +126,20 @@ static gyre_status_t own_blocks(coll_plan_t *p, const coll_shape_t *shape, int n
     return GYRE_OK;
 }
 
+/* Elements from one leaf in a rank's input to the next. */
+static size_t leaf_stride(const gyre_comm_t *comm, const coll_shape_t *s)
+{
+    size_t sum = 0;
+    if (coll_op_is_vector(s->op))
+        return s->count;
+    for (int r = 0; r < comm->n; r++)
+        sum += s->uniform ? s->count : s->counts[r];
+    return sum;
+}
+
 coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *s)
 {
+    const int reduces = coll_op_reduces(s->op);
     return (coll_args_t){.op = s->op,
                          .n = comm->n,
                          .rank = comm->rank,
@@ -141,6 +153,8 @@ coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *s)
                          .in_place = s->in_place,
                          .fast_order = s->order == GYRE_ORDER_FAST,
                          .exact = coll_shape_is_exact(s),
+                         .leaves = reduces ? comm->leaves : NULL,
+                         .stride = reduces && comm->leaves ? leaf_stride(comm, s) : 0,
                          .chunk = 1,
                          .host = comm->part_of};
 }
@@ -282,7 +296,7 @@ static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
     return GYRE_OK;
 }
 
-static void plan_free(coll_plan_t *p)
+void coll_plan_free(coll_plan_t *p)
 {
     for (uint32_t i = 0; i < p->ndistinct; i++)
         coll_segment_free(&p->segments[i]);
@@ -298,6 +312,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
     p->key = key;
     p->shape = *shape;
     p->exact = coll_shape_is_exact(shape);
+    p->inputs = comm->leaves ? comm->leaves[comm->n] : comm->n;
     p->esize = shape->op == COLL_BARRIER ? 1 : gyre_type_size(shape->type);
     gyre_status_t st = own_blocks(p, shape, comm->n);
     coll_choice_t choice = {0};
@@ -319,7 +334,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         p->sig = shape_sig(&p->shape, p, comm->n);
     }
     if (st != GYRE_OK) {
-        plan_free(p);
+        coll_plan_free(p);
         return st;
     }
     *out = p;
@@ -350,8 +365,18 @@ static int cache_evict(coll_plan_cache_t *cache)
         cache->last[p->shape.op] = NULL;
     cache->count--;
     cache->bytes -= p->bytes;
-    plan_free(p);
+    coll_plan_free(p);
     return 1;
+}
+
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
+{
+    gyre_status_t st = plan_build(comm, shape, 0, out);
+    if (st != GYRE_OK)
+        return st;
+    (*out)->bytes = plan_bytes(*out);
+    comm->plans.built++;
+    return GYRE_OK;
 }
 
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
@@ -396,7 +421,7 @@ void coll_plan_cache_free(coll_plan_cache_t *cache)
         while (cache->chain[c]) {
             coll_plan_t *p = cache->chain[c];
             cache->chain[c] = p->next;
-            plan_free(p);
+            coll_plan_free(p);
         }
     *cache = (coll_plan_cache_t){0};
 }

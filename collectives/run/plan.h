@@ -110,6 +110,7 @@ struct coll_plan {
     size_t tmp_bytes;    /* largest of all segments, scaled input included */
     size_t scaled_bytes; /* part of it that holds the scaled input (at its start) */
     int exact;           /* coll_shape_is_exact */
+    int inputs;          /* of a reduction: ranks, or leaves of all ranks */
     int busy;            /* a queued or running request uses it: must not be evicted */
     base_arena_t arena;
 };
@@ -124,11 +125,11 @@ static inline void coll_plan_reduce(const coll_plan_t *p, void *dst, const void 
         coll_kernel_reduce(p->shape.redop, p->shape.type, dst, srcs, k, count);
 }
 
-/* Makes an average of a whole reduction over n ranks; an exact one is an average already. */
-static inline void coll_plan_finish(const coll_plan_t *p, void *dst, size_t count, int n)
+/* Makes an average of a whole reduction; an exact one is an average already. */
+static inline void coll_plan_finish(const coll_plan_t *p, void *dst, size_t count)
 {
     if (p->shape.redop == GYRE_AVG && !p->exact)
-        coll_kernel_divide(p->shape.type, dst, count, n);
+        coll_kernel_divide(p->shape.type, dst, count, p->inputs);
 }
 
 /* A hash table; a model has as many shapes as it has buckets of different sizes. The least recently used go
@@ -178,6 +179,10 @@ coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+/* Builds one that is not in the cache: the caller's, until coll_plan_free. Errors as above. The caller of
+ * both is driving. */
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+void coll_plan_free(coll_plan_t *plan);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
 /* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */

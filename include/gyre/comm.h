@@ -36,7 +36,7 @@ typedef struct {
     double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
-    int reserved;          /* 0 */
+    int reserved;          /* ignored: programs that were built for 0.1 have garbage here */
 } gyre_config_t;
 #define GYRE_CONFIG_INITIALIZER                                    \
     {                                                              \
@@ -63,6 +63,39 @@ GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
  * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
+/* Collective over `comm`: a communicator of the same ranks in the same order, with the same order of
+ * reductions. Traffic of the two is apart, so a library may use its own. Otherwise like gyre_comm_split. */
+GYRE_API gyre_status_t gyre_comm_dup(gyre_comm_t *comm, gyre_comm_t **out);
+
+/* What the ranks of a new communicator have in common. */
+typedef enum {
+    GYRE_SPLIT_HOST = 0,  /* a host, as far as shared memory reaches */
+    GYRE_SPLIT_NUMA = 1,  /* a host, and the NUMA nodes that the calling thread may run on */
+    GYRE_SPLIT_DEVICE = 2 /* a host, and the CUDA device that is the calling thread's current one */
+} gyre_split_t;
+
+/* Collective over `comm`: gyre_comm_split by place. Ranks that are in the same place form a new communicator,
+ * ordered by (key, rank); every rank is in one. A rank that is bound to one NUMA node is together with the
+ * ranks that are bound to this node; ranks that may run on several nodes, as ranks that are not bound, are
+ * together if these are the same nodes. Devices are distinguished by UUID. Errors, the same on all ranks, and
+ * `comm` is as before: MISMATCH: the ranks passed different types. UNSUPPORTED: a rank has no CUDA device, or
+ * its build has no CUDA. Else as gyre_comm_split. */
+GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type, int key, gyre_comm_t **out);
+
+/* A communicator of some ranks of `comm`, who alone call it; the others may do anything meanwhile. ranks:
+ * [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all members.
+ * tag: calls of `comm` that may be under way at once and have a member in common need different ones; it may
+ * be used again when the call has returned on all members. Several threads may call it at once, with
+ * different tags. Order of reductions as `comm`.
+ *
+ * Errors, of all members that have called it, within the deadline of an operation; `comm` and its operations
+ * are as before, and the tag cannot be used again with it: MISMATCH: members passed different lists, which
+ * the text shows. TIMEOUT: members did not call it; the text names them. PEER_DEAD: one died, or a rank of
+ * the job that passes on what members say to each other. ABORTED: a member could not make its part. INVALID,
+ * and nothing has happened: an argument is wrong, a rank is in the list twice or this one is not in it. */
+GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
+                                              gyre_comm_t **out);
+
 /* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
 typedef enum {
     GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
@@ -75,35 +108,40 @@ typedef enum {
 typedef struct {
     size_t size;           /* sizeof(gyre_options_t) */
     gyre_order_t order;    /* the same on all ranks */
-    int leaves;            /* 0, or of this rank: see gyre_comm_set */
+    int leaves;            /* of this rank, 0 to 1024; see below */
     const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
     size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
     double timeout_s;      /* deadline of every operation; 0: that of gyre_init */
 } gyre_options_t;
 #define GYRE_OPTIONS_INITIALIZER                                                  \
     {                                                                             \
-        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 0, NULL, (size_t)0, (double)0 \
+        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0 \
     }
 
 /* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
  * operations must not be under way. Communicators that are made from it later have its order, algorithm,
- * chunk and timeout.
+ * chunk and timeout, and one leaf per rank.
  *
  * INVALID: a field is out of range (said before the others are waited for), a request of `comm` was not
- * waited for. MISMATCH: ranks differ in order, algorithm or chunk, or only some have leaves; the text
- * shows both. After any error nothing has changed, and after these two `comm` stays usable.
+ * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
+ * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
  *
- * GYRE_ORDER_EXACT: products and scaled or plain sums of types that have no exact sum are UNSUPPORTED
- * (GYRE_PROD of a floating-point type). Vectors travel to the rank that adds all inputs: as much data as in
- * canonical order. */
+ * GYRE_ORDER_EXACT: products of floating-point numbers are UNSUPPORTED. As much data travels as in
+ * canonical order.
+ *
+ * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
+ * gyre_reduce_scatter(v) has that many vectors of this rank, one behind the other: [leaves][count], or
+ * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
+ * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
+ * in-place form; scaled sums and device memory: UNSUPPORTED. */
 GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
 
-/* Frees a communicator of gyre_comm_split or gyre_cuda_comms_create, or one that gyre_comm_shrink or
- * gyre_comm_grow replaced. NULL is allowed. Not collective. INVALID, and nothing is freed: it is the job's
- * communicator, it has ended before, requests of it were not waited for, or a group is open. After it
- * returns, no peer reads or writes buffers of failed operations. For a communicator that failed over UCX,
- * this may wait until peers call Gyre again, at most a quarter of an operation's deadline
- * (docs/transports.md). */
+/* Frees a communicator that was made of another one (gyre_comm_split and its like) or by
+ * gyre_cuda_comms_create, or one that gyre_comm_shrink or gyre_comm_grow replaced. NULL is allowed. Not
+ * collective. INVALID, and nothing is freed: it is the job's communicator, it has ended before, requests of
+ * it were not waited for, or a group is open. After it returns, no peer reads or writes buffers of failed
+ * operations. For a communicator that failed over UCX, this may wait until peers call Gyre again, at most a
+ * quarter of an operation's deadline (docs/transports.md). */
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
 /* Ends `comm` on all its ranks. One rank is enough, also while another thread of it waits in a call on
@@ -151,6 +189,20 @@ GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, si
  * thread has heard of other ranks (a death, an abort) before any call met it. gyre_last_error of the
  * calling thread then has the text. Two loads while there is no news. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
+
+/* Calls function(comm, status, user) once when `comm` fails, with the status of gyre_comm_error and its
+ * text in gyre_last_error: also while no thread of the program is in a call of Gyre. If `comm` has failed
+ * before, it is called before this returns. gyre_comm_destroy and gyre_finalize are no failure. A later
+ * call replaces the function; NULL takes it back. Once that call, gyre_comm_destroy or gyre_finalize has
+ * returned, the function does not run any more.
+ *
+ * It runs on the thread that learns of the failure first: one that is in a call of Gyre (gyre_comm_abort,
+ * too), or one of Gyre's own, which serve the whole process. It must return soon. Of Gyre it may call
+ * gyre_comm_error, gyre_comm_rank, gyre_comm_size and their siblings, gyre_last_error and
+ * gyre_status_string; for all else it wakes a thread of the program. For ranks of gyre_cuda_comms_create
+ * it runs when a thread next calls Gyre on `comm`. */
+typedef void (*gyre_failure_fn)(gyre_comm_t *comm, gyre_status_t status, void *user);
+GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user);
 
 /* This rank's number, 0 .. size - 1, and the number of ranks. -1 if `comm` is NULL. */
 GYRE_API int gyre_comm_rank(const gyre_comm_t *comm);

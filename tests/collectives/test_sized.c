@@ -146,9 +146,7 @@ static void calls(void **state)
     assert_int_equal(gyre_init(&config.known, &world), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "gyre_init: "));
     config.newer[1] = 0;
-    config.known.reserved = 1;
-    assert_int_equal(gyre_init(&config.known, &world), GYRE_ERR_INVALID);
-    config.known.reserved = 0;
+    config.known.reserved = 0x5a5a5a5a; /* padding in 0.1: a program of that time has garbage there */
     assert_int_equal(gyre_init(&config.known, &world), GYRE_OK);
 
     struct {

@@ -128,14 +128,17 @@ static int read_order(void *to, const char *text)
     return 1;
 }
 
-/* The help of a list of names: the list, broken where it gets long, and `rest`. */
+/* The help of a list of names: the list, broken where lines get long, and `rest`. */
 static const char *names_help(const char *names, const char *rest, char *text, size_t bytes)
 {
     enum { LONG = 50 };
     snprintf(text, bytes, "%s%s", names, rest);
-    char *blank = strlen(names) > LONG ? strchr(text + LONG, ' ') : NULL;
-    if (blank)
+    for (char *line = text, *blank; strlen(line) > LONG + 20; line = blank + 1) {
+        blank = strchr(line + LONG, ' ');
+        if (!blank)
+            break;
         *blank = '\n';
+    }
     return text;
 }
 
@@ -146,9 +149,24 @@ static void list_ops(char *text, size_t bytes)
         snprintf(text + strlen(text), bytes - strlen(text), "%s%s", op ? " " : "", perf_op_name(op));
 }
 
+/* 1: -d and -o have a pair that can be computed. */
+static int has_any(const perf_options_t *o)
+{
+    for (int type = o->first_type; type <= o->last_type; type++)
+        for (int op = o->first_op; op <= o->last_op; op++)
+            if (perf_has((gyre_type_t)type, (perf_op_t)op, o->cuda || o->gpus > 1))
+                return 1;
+    return 0;
+}
+
 /* Checks of several options together. */
 static int check_together(const perf_options_t *o, char *why, size_t bytes)
 {
+    if (o->coll->reduces && !has_any(o)) {
+        snprintf(why, bytes, "there is no %s of %s%s", perf_op_name((perf_op_t)o->first_op),
+                 gyre_type_name((gyre_type_t)o->first_type), o->cuda ? " on a device" : "");
+        return 0;
+    }
     if (o->min_bytes > o->max_bytes) {
         snprintf(why, bytes, "the first size (-b %zu) is larger than the last (-e %zu)", o->min_bytes,
                  o->max_bytes);
@@ -171,6 +189,14 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "--ngpus %d: %s", o->gpus,
                  o->host ? "ranks of one process are on GPUs: not with --memory host"
                          : "not together with --streams");
+        return 0;
+    }
+    if (o->persistent &&
+        (o->norders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
+        snprintf(why, bytes, "--persistent: %s",
+                 o->coll->op == COLL_SENDRECV
+                     ? "messages have no persistent form"
+                     : "not together with --streams, --ngpus, --explain or two orders");
         return 0;
     }
     /* on a device: the path of messages */
@@ -262,6 +288,8 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
         {FLAG(0, "streams", INT, &o->streams, "K",
               "the operation on K communicators at once; bandwidth of all (1)"),
          .low = 1, .high = 64},
+        {FLAG(0, "persistent", SWITCH, &o->persistent, NULL,
+              "each operation is made once for its buffers, and then started")},
         {FLAG(0, "memory", CHOICE, &memory, "host|cuda",
               "where buffers are: cuda: on the device with the rank's local number (host)")},
         {FLAG(0, "register", SWITCH, &o->registered, NULL,

@@ -97,6 +97,7 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     if (o->norders)
         perf_put(c, "order", json_string(o->order));
     perf_put(c, "streams", json_integer(o->streams));
+    perf_put(c, "persistent", json_boolean(o->persistent));
     perf_put(c, "cold", o->cold ? json_string(perf_cold_method()) : json_null());
     return c;
 }
@@ -173,6 +174,8 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
         printf(
             "# cold buffers: out of every cache before each iteration, by %s; a barrier follows, untimed\n",
             perf_cold_method());
+    if (o->persistent)
+        printf("# persistent operations: made once for their buffers, and started in each iteration\n");
     if (o->streams > 1)
         printf("# %d streams: time is that of one operation on each of %d communicators at once, algbw and "
                "busbw "

@@ -25,6 +25,12 @@ size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *s)
     return most;
 }
 
+int coll_cuda_adds(const coll_shape_t *s)
+{
+    const int reduces = s->op == COLL_ALL_REDUCE || s->op == COLL_REDUCE || s->op == COLL_REDUCE_SCATTER;
+    return !reduces || coll_cuda_has_kernel(s->redop, s->type);
+}
+
 /* The GPUs of a host may be joined in three ways: by a switch of NVLink, which gives every two of them the
  * full rate at once; by NVLink between some; or by PCIe, where all that leaves a GPU shares one link, and
  * reads cost more than writes. The driver reports of two devices whether NVLink joins them (atomics work

@@ -69,6 +69,7 @@ typedef struct {
 
 typedef struct {
     int n, ordered, reduces, fast, exact;
+    uint32_t inputs; /* of a reduction: ranks, or leaves */
     coll_op_t op;
     proc_t *proc; /* [n] */
     coll_values_t values;
