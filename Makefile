@@ -157,8 +157,8 @@ endif
 # files that are built for more than the compiler's baseline: only collectives/kernels/reduce.c calls them, after asking
 # the CPU
 ifneq ($(findstring x86_64,$(MACHINE)),)
-CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c
-CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c -mfma
+CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mfma -mprefer-vector-width=512
 endif
 # Selections of a vector loop are blends only where no one watches floating-point exceptions. No bit changes.
 $(foreach set,scalar neon avx2 avx512,$(eval CFLAGS_collectives/kernels/$(set) += -fno-trapping-math))

@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "collectives/kernels/accumulate.h"
 #include "collectives/kernels/float16.h"
 #include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"
@@ -475,6 +476,7 @@ static void divide_f16(void *buf, size_t count, int n)
 
 /* ---- exact sums ---- */
 #include "collectives/kernels/exact_loops.h"
+#include "collectives/kernels/accumulate_loops.h"
 
 /* ---- the table ---- */
 #define ROW(NAME)                              \
@@ -513,6 +515,7 @@ static void divide_f16(void *buf, size_t count, int n)
 const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
     .exact = &exact_table,
+    .accumulate = &accumulate_table,
     .reduce =
         {
 #define REDOP(id, name, kernels, device) [GYRE_##id] = kernels,
