@@ -64,7 +64,7 @@ gyre_status_t base_redop_end(gyre_redop_kind_t kind)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_op_free: %d is not an operation of gyre_op_create",
                          (int)kind);
     if (held)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_op_free: %u calls that use %s have not finished", held,
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_op_free: %u calls or plans that use %s have not ended", held,
                          gyre_redop_name(kind));
     return GYRE_OK;
 }

@@ -24,7 +24,8 @@
 static int has_avx2(void)
 {
     unsigned a, b, c, d; /* not every compiler's __builtin_cpu_supports has a name for F16C */
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 static int has_avx512(void)
@@ -93,6 +94,11 @@ static inline const kernel_table_t *kernels(void)
 {
     const kernel_table_t *table = atomic_load_explicit(&selected, memory_order_acquire);
     return __builtin_expect(table != NULL, 1) ? table : choose();
+}
+
+const kernel_table_t *coll_kernel_table(void)
+{
+    return kernels();
 }
 
 const char *coll_kernel_isa(void)

@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "collectives/kernels/accumulate.h"
 #include "collectives/kernels/float16.h"
 #include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"
@@ -473,6 +474,10 @@ static void divide_f16(void *buf, size_t count, int n)
     kernel_half_over(buf, buf, count, (float)n);
 }
 
+/* ---- exact sums ---- */
+#include "collectives/kernels/exact_loops.h"
+#include "collectives/kernels/accumulate_loops.h"
+
 /* ---- the table ---- */
 #define ROW(NAME)                              \
     {                                          \
@@ -509,6 +514,8 @@ static void divide_f16(void *buf, size_t count, int n)
 /* A type without a row does not have the reduction. */
 const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
+    .exact = &exact_table,
+    .accumulate = &accumulate_table,
     .reduce =
         {
 #define REDOP(id, name, kernels, device) [GYRE_##id] = kernels,

@@ -130,11 +130,10 @@ static gyre_status_t reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t a
         char *to = out + at + done;
         for (int k = 0; k < n; k++)
             now[k] = (const char *)from[k] + done;
-        gyre_status_t st = coll_kernel_combine(p->shape.redop, p->shape.type, to, now, n, part / p->esize);
+        gyre_status_t st = coll_plan_reduce(p, to, now, n, part / p->esize);
         if (st != GYRE_OK)
             return coll_kernel_failed(p->shape.redop, st);
-        if (p->shape.redop == GYRE_AVG)
-            coll_kernel_divide(p->shape.type, to, part / p->esize, n);
+        coll_plan_finish(p, to, part / p->esize);
         for (int i = 1; i < n; i++) {
             int peer = rank + i < n ? rank + i : rank + i - n;
             if (g->joint[peer].out)

@@ -133,8 +133,8 @@ typedef gyre_status_t (*gyre_op_function_t)(const void *left, void *right, size_
 GYRE_API gyre_status_t gyre_op_create(gyre_op_function_t function, void *user, unsigned flags,
                                       gyre_redop_t *op);
 /* *op becomes GYRE_REDOP_NONE; its number may serve another operation. INVALID, and nothing changes: it is
- * not one of gyre_op_create, or a call that uses it has not finished. NULL, or GYRE_REDOP_NONE: nothing to
- * do. */
+ * not one of gyre_op_create, a call that uses it has not finished, or a plan with it was not freed. NULL, or
+ * GYRE_REDOP_NONE: nothing to do. */
 GYRE_API gyre_status_t gyre_op_free(gyre_redop_t *op);
 
 enum { GYRE_TYPE_BYTES_MOST = 4096 };

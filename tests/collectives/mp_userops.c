@@ -11,7 +11,6 @@
 #include <time.h>
 
 #include "base/settings/settings.h"
-#include "collectives/run/communicator.h"
 #include "collectives/schedules/algorithms.h"
 
 enum { MOST_N = 9, MOST = 4000, WORDS = 5 };
@@ -151,7 +150,9 @@ static void algorithms(const own_t *own, size_t owns)
             gyre_comm_t *comm;
             MP_OK(base_settings_set(SET_ALGO, coll_algo_name(algo), "test"));
             MP_OK(gyre_comm_split(world, 0, rank, &comm));
-            MP_OK(coll_comm_set_order(comm, fast));
+            gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+            options.order = fast ? GYRE_ORDER_FAST : GYRE_ORDER_CANONICAL;
+            MP_OK(gyre_comm_set(comm, &options));
             for (size_t k = 0; k < owns; k++)
                 for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
                     if (c == (k + (size_t)algo) % 3 || (algo == COLL_ALGO_AUTO && !fast))
@@ -161,6 +162,12 @@ static void algorithms(const own_t *own, size_t owns)
     MP_OK(base_settings_set(SET_ALGO, "auto", "test"));
     for (size_t k = 0; k < owns; k++)
         reduces(world, COLL_ALGO_AUTO, 0, &own[k], MOST);
+}
+
+static void refused(gyre_status_t got, gyre_status_t want, const char *word)
+{
+    MP_CHECK(got == want && strstr(gyre_last_error(), word), "%s (%s), not %s with \"%s\"",
+             gyre_status_string(got), gyre_last_error(), gyre_status_string(want), word);
 }
 
 /* What only moves, and requests, groups and buckets. */
@@ -190,6 +197,18 @@ static void other_calls(const own_t *o)
         MP_OK(gyre_wait_all(2, requests));
         MP_CHECK(out[1] == input((rank + n - 1) % n, 1), "a message has other words");
     }
+    gyre_plan_t *plan;
+    MP_OK(gyre_plan_all_reduce(in, out, count, o->type, o->op, world, &plan));
+    for (int turn = 0; turn < 2; turn++) {
+        memset(out, 0, count * words * 4);
+        fill(in, count * words);
+        MP_OK(gyre_start(plan, &requests[0]));
+        MP_OK(gyre_wait(&requests[0]));
+        expect(o, "a planned all_reduce", "auto", out, 0, count);
+    }
+    gyre_redop_t copy = o->op;
+    refused(gyre_op_free(&copy), GYRE_ERR_INVALID, "plans");
+    MP_OK(gyre_plan_free(&plan));
     gyre_buckets_t *b;
     gyre_buckets_config_t config = {.size = sizeof config, .type = o->type, .op = o->op};
     MP_OK(gyre_buckets_create(world, &config, 1, &count, &b));
@@ -249,12 +268,6 @@ static void disagreement(const own_t *a, const own_t *b)
     MP_OK(gyre_comm_destroy(comm));
 }
 
-static void refused(gyre_status_t got, gyre_status_t want, const char *word)
-{
-    MP_CHECK(got == want && strstr(gyre_last_error(), word), "%s (%s), not %s with \"%s\"",
-             gyre_status_string(got), gyre_last_error(), gyre_status_string(want), word);
-}
-
 static void bad_arguments(const own_t *o)
 {
     gyre_redop_t op = o->op, unknown = GYRE_OP(GYRE_REDOP_NONE), sum = GYRE_OP(GYRE_SUM);
@@ -304,6 +317,40 @@ static void numbers_come_again(void)
     }
 }
 
+/* Rank 0 has two leaves: the tree is over n + 1 of them. */
+static void leaves(const own_t *o)
+{
+    const size_t words = gyre_type_size(o->type) / 4, count = 300, mine = rank ? 1 : 2;
+    gyre_comm_t *comm;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.leaves = (int)mine;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_OK(gyre_comm_set(comm, &options));
+    for (size_t leaf = 0; leaf < mine; leaf++)
+        for (size_t i = 0; i < count * words; i++)
+            in[leaf * count * words + i] = input(rank ? rank + 1 : (int)leaf, i);
+    MP_OK(gyre_all_reduce(in, out, count, o->type, o->op, comm));
+    for (size_t i = 0; i < count; i++) {
+        uint32_t want[WORDS];
+        tree(o->function, o->user, o->type, 0, n + 1, i, want);
+        MP_CHECK(memcmp(out + i * words, want, words * 4) == 0, "leaves, %s: element %zu is wrong", o->name,
+                 i);
+    }
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+/* An exact result is one of sums. */
+static void exact(const own_t *o)
+{
+    gyre_comm_t *comm;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.order = GYRE_ORDER_EXACT;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_OK(gyre_comm_set(comm, &options));
+    refused(gyre_all_reduce(in, out, 1, o->type, o->op, comm), GYRE_ERR_UNSUPPORTED, "exact");
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 static void freed_too_early(const own_t *o)
 {
     gyre_redop_t op;
@@ -315,7 +362,7 @@ static void freed_too_early(const own_t *o)
     MP_OK(gyre_iall_reduce(in, out, 3, o->type, op, world, &r));
     if (n > 1 && rank == 0) { /* nobody else has begun */
         gyre_redop_t copy = op;
-        refused(gyre_op_free(&copy), GYRE_ERR_INVALID, "have not finished");
+        refused(gyre_op_free(&copy), GYRE_ERR_INVALID, "have not ended");
         for (int p = 1; p < n; p++)
             MP_OK(gyre_send(&token, 1, GYRE_INT8, p, world));
     }
@@ -381,6 +428,9 @@ int main(void)
         other_calls(&own[k]);
     numbers_come_again();
     freed_too_early(&own[1]);
+    exact(&own[1]);
+    leaves(&own[0]);
+    leaves(&own[1]);
     bad_arguments(&own[0]);
     if (n > 1) {
         failing(GYRE_ERR_TRANSPORT, GYRE_ERR_TRANSPORT, 5);
