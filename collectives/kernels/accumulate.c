@@ -24,7 +24,7 @@ enum {
     BLOCK = 1024,
     UNIT = ACCUMULATE_ROWS * COLL_LANES, /* blocks are padded to multiples of it */
     AHEAD = 1024, /* bytes of the next block that are asked for before this one is added */
-    FEW = 16                             /* so many numbers go into the fixed-point sum at once */
+    FEW = 16      /* so many numbers go into the fixed-point sum at once */
 };
 
 /* One block: numbers or products, what the products lack, and errors of two levels. */
