@@ -54,6 +54,8 @@ typedef enum {
     CANCEL,    /* everything cancels but for a few small numbers */
     LARGE,     /* sums and products overflow on the way */
     SUBNORMAL, /* products lose bits to underflow */
+    MIRROR, /* as SPREAD or WIDE, and its negative, so that what is left are the last bits of all numbers */
+    MIRROR_WIDE,
     KINDS
 } kind_t;
 
@@ -63,8 +65,10 @@ static double number(kind_t kind, const format_t *f, size_t i)
     const double m = (r & 1 ? 1 : -1) * (1 + (double)(r >> 12) * 0x1p-52);
     switch (kind) {
     case SPREAD:
+    case MIRROR:
         return ldexp(m, (int)(r2 % 140) - 70);
     case WIDE:
+    case MIRROR_WIDE:
         return ldexp(m, (int)(r2 % 2040) - 1030);
     case CANCEL:
         return ldexp(i % 2 ? 1 : -1, 40) + (r2 % 64 == 0 ? m * 0x1p-12 : 0);
@@ -108,6 +112,12 @@ static void fill(kind_t kind, const format_t *f, size_t count)
             a = copysign(3e38, a), b = copysign(3e38, b);
         put(x, i, f, a);
         put(y, i, f, b);
+    }
+    for (size_t i = count / 2 + 1; i < count && kind >= MIRROR; i++) {
+        const size_t size = (size_t)f->size, from = count - 1 - i;
+        memcpy(y + i * size, y + from * size, size);
+        const uint64_t negative = get(x, from, f) ^ sign_of(f);
+        memcpy(x + i * size, &negative, size);
     }
 }
 
