@@ -195,7 +195,7 @@ MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.
 FUZZ_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/fuzz/fuzz_*.c))
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 F64_SRC     := $(wildcard tests/model/f64/*.c)
-EXAMPLE_SRC := $(wildcard examples/*.c)
+EXAMPLE_SRC := $(filter-out examples/bootstrap_mpi.c,$(wildcard examples/*.c)) # tests/system/examples.sh builds that
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.

@@ -66,7 +66,7 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
     return GYRE_OK;
 }
 
-/* A rank gives each of its leaves: send has that many vectors, one behind the other. Not in place. */
+/* A rank gives each of its leaves: send has that many vectors, one after the other. Not in place. */
 static gyre_status_t with_leaves(coll_call_t *c)
 {
     const gyre_comm_t *comm = c->comm;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/tools/perf/test_perf.c: gyre-perf without its main: the command line, what a size means for each
  * collective, and that the expected results are those that the reduction kernels give, bit for bit, for
  * many n. */
