@@ -45,9 +45,9 @@ GYRE_API gyre_status_t gyre_exact_add_norm2(gyre_exact_t *exact, const void *x, 
 /* Adds the value of `from`, which stays as it is. INVALID also: both are the same. */
 GYRE_API gyre_status_t gyre_exact_merge(gyre_exact_t *exact, const gyre_exact_t *from);
 /* Adds up the sums of all ranks of `comm`; every rank's `exact` becomes the total. An ordinary all-reduce of
- * integers, about 1 KiB: the same rules, errors and non-blocking form (gyre/collectives.h). After an error that
- * kills `comm`, the value is undefined. UNSUPPORTED: `comm` has other than one leaf per rank (gyre_comm_set);
- * gyre_comm_dup gives one that has. */
+ * integers, about 1 KiB: the same rules, errors and non-blocking form (gyre/collectives.h). After an error
+ * that kills `comm`, the value is undefined. UNSUPPORTED: `comm` has other than one leaf per rank
+ * (gyre_comm_set); gyre_comm_dup gives one that has. */
 GYRE_API gyre_status_t gyre_exact_all_reduce(gyre_exact_t *exact, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_exact_iall_reduce(gyre_exact_t *exact, gyre_comm_t *comm,
                                               gyre_request_t **request);
