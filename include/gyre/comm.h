@@ -180,8 +180,8 @@ typedef struct {
  * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
  * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
  *
- * GYRE_ORDER_EXACT: products of floating-point numbers are UNSUPPORTED. As much data travels as in
- * canonical order.
+ * GYRE_ORDER_EXACT: products of floating-point numbers and operations of gyre_op_create are UNSUPPORTED. As
+ * much data travels as in canonical order.
  *
  * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
  * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or
