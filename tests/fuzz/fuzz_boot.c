@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "collectives/run/communicator.h"
+#include "comm/boot/members/circle.h"
 #include "comm/boot/shrink.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -80,6 +81,20 @@ static void collectives(comm_boot_t *boot)
     (void)comm_boot_barrier(boot, PAST);
 }
 
+/* A circle of all ranks reads the letters that wait for it. */
+static void circle(comm_boot_t *boot)
+{
+    static const int ranks[SIZE] = {0, 1, 2, 3, 4, 5, 6, 7};
+    unsigned char all[SIZE * 8], data[8] = {0};
+    comm_circle_t *made;
+    for (int turn = 0; turn < 2; turn++) { /* the second finds the tag used up */
+        if (comm_circle_open(boot, "fuzz", 1, 1, ranks, ranks, SIZE, RANK, PAST, &made) != GYRE_OK)
+            continue;
+        gyre_status_t st = comm_circle_gather(made, data, sizeof(data), all);
+        (void)comm_circle_close(made, st);
+    }
+}
+
 static void frames(fuzz_input_t *in)
 {
     boot_conn_t peers[2];
@@ -94,6 +109,7 @@ static void frames(fuzz_input_t *in)
         handle(boot, &boot->edges[e], bytes);
     }
     collectives(boot);
+    circle(boot);
     finish(boot, peers);
 }
 
