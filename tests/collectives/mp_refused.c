@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 */
-/* tests/collectives/mp_refused.c: the refusals of all public calls that mp_errors does not come by: status, the
- * words that name the culprit, and that nothing else happened: the same communicator, buckets, requests and
- * memory work afterwards. */
+/* tests/collectives/mp_refused.c: the refusals of all public calls that mp_errors does not come by: status,
+ * the words that name the culprit, and that nothing else happened: the same communicator, buckets, requests
+ * and memory work afterwards. */
 #include "tests/support/mp.h"
 
 #include <stdint.h>
