@@ -157,10 +157,11 @@ endif
 # files that are built for more than the compiler's baseline: only collectives/kernels/reduce.c calls them, after asking
 # the CPU
 ifneq ($(findstring x86_64,$(MACHINE)),)
-CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c
-CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c -mfma
+CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mfma -mprefer-vector-width=512
 endif
-# model/: selections of a vector loop are blends only where no one watches floating-point exceptions.
+# Selections of a vector loop are blends only where no one watches floating-point exceptions. No bit changes.
+$(foreach set,scalar neon avx2 avx512,$(eval CFLAGS_collectives/kernels/$(set) += -fno-trapping-math))
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math
@@ -194,7 +195,7 @@ MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.
 FUZZ_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/fuzz/fuzz_*.c))
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 F64_SRC     := $(wildcard tests/model/f64/*.c)
-EXAMPLE_SRC := $(wildcard examples/*.c)
+EXAMPLE_SRC := $(filter-out examples/bootstrap_mpi.c,$(wildcard examples/*.c)) # tests/system/examples.sh builds that
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
@@ -229,7 +230,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -582,6 +583,7 @@ help:
 	@echo "make check-fuzz    each fuzz target for a minute (FUZZ_SECONDS=N ONLY=WORD)"
 	@echo "make check-all     every suite, one after the other, for days; goes on where it ended; build/check-all/index.html (SUITES=)"
 	@echo "make check-oom     every request for memory, a descriptor, a mapping, a thread, a write fails once (also under ASan)"
+	@echo "make check-abi     a program that was built for 0.1 runs with this library, and no symbol is lost"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
@@ -658,6 +660,10 @@ check-oom: $(B)/tests/failing/test_failing
 	+@$(MAKE) SANITIZE=address $(B)/address/tests/failing/test_failing
 	@TEST_LONG=1 $(B)/tests/failing/test_failing
 	@TEST_LONG=1 $(B)/address/tests/failing/test_failing
+
+# A program of an older release with this library: tests/abi.
+check-abi: lib tools
+	@B='$(B)' bash tests/tools/test_abi.sh
 
 check-reshard: all
 	@B='$(B)' TEST_LONG=1 ONLY='$(ONLY)' bash tests/optim/reshard.sh

@@ -165,27 +165,29 @@ static gyre_status_t complete(const char *made, uint64_t step, const model_param
  * systems that cannot do that leave a moment in which neither has the name (restore). */
 static gyre_status_t publish(const char *folder, uint64_t step, const char *made)
 {
-    char path[PATH_MAX], old[PATH_MAX];
+    char path[PATH_MAX], moved[PATH_MAX];
+    const char *old = made;
     if (!optim_snapshot_path(folder, step, path, sizeof path))
         return checkpoint_path_too_long(folder);
-    if (rename(made, path) != 0) {
-        if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
-        if (renameat2(AT_FDCWD, made, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
-            gyre_status_t synced = base_folder_sync(folder); /* before the old one goes */
-            if (base_folder_remove(made) != 0)
-                (void)unlink(made); /* it was no folder */
-            return synced;
-        }
-        gyre_status_t status = checkpoint_move_away(folder, step, old);
+    if (rename(made, path) == 0)
+        return base_folder_sync(folder);
+    if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
+    if (renameat2(AT_FDCWD, made, AT_FDCWD, path, RENAME_EXCHANGE) != 0) {
+        gyre_status_t status = checkpoint_move_away(folder, step, moved);
         if (status != GYRE_OK)
             return status;
-        if (rename(made, path) != 0)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
-        if (base_folder_remove(old) != 0)
-            (void)unlink(old); /* it was no folder */
+        if (rename(made, path) != 0) {
+            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
+            (void)rename(moved, path);
+            return status;
+        }
+        old = moved;
     }
-    return base_folder_sync(folder);
+    gyre_status_t synced = base_folder_sync(folder); /* before the old one goes */
+    if (base_folder_remove(old) != 0)
+        (void)unlink(old); /* it was no folder */
+    return synced;
 }
 
 gyre_status_t optim_snapshot_publish(const char *folder, uint64_t step, const char *made,

@@ -14,7 +14,7 @@
 
 #include "base/hash.h"
 
-enum { STACK = 64 << 10, STORES = 8, STEPS = 1000, ROOM = 1 << 22 };
+enum { STACK = 256 << 10, STORES = 8, STEPS = 1000, ROOM = 1 << 22 };
 
 typedef struct {
     volatile uint32_t *at;
@@ -304,10 +304,11 @@ static void describe(char *text, size_t bytes)
                                  steps[s].call, steps[s].at, steps[s].value);
 }
 
-/* One run, with the first `depth` choices as they stand. Returns how many there are then. */
+/* One run, with the first `depth` choices as they stand. Returns how many there are then that have not been
+ * met before. */
 static int run(int depth, explore_result_t *result)
 {
-    int at = 0, thread, shows, of, done = 0;
+    int at = 0, thread, shows, of, done = 0, known = -1;
 
     start();
     for (int i = 0; i < what->threads; i++)
@@ -320,8 +321,11 @@ static int run(int depth, explore_result_t *result)
         if (at == STEPS)
             give_up("a run has too many choices");
         if (at >= depth) {
-            if (!is_new())
-                return at;
+            if (known < 0 && !is_new()) {
+                known = at;
+                if (!what->completes)
+                    return at;
+            }
             choice[at].taken = 0;
             choice[at].of = of;
         }
@@ -339,7 +343,7 @@ static int run(int depth, explore_result_t *result)
     result->wrong = !result->stuck && what->right && !what->right();
     if (result->stuck || result->wrong)
         describe(result->text, sizeof result->text);
-    return at;
+    return known < 0 ? at : known;
 }
 
 explore_result_t explore(const explore_t *of_what)

@@ -20,6 +20,7 @@ typedef struct {
     int threads;
     void (*body[EXPLORE_THREADS])(void);
     void (*reset)(void); /* makes everything as it is before the threads begin */
+    int completes;       /* 1: every run goes on to its end, since bodies hold memory or descriptors */
     int (*right)(void);  /* 1: memory is as it must be when all threads have ended; NULL: it always is */
     void *memory;        /* what the threads share: all words that the calls below are given */
     size_t bytes;
