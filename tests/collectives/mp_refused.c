@@ -194,7 +194,7 @@ static void buckets(void)
     refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_TYPE, "77 is not a type");
     c.type = GYRE_FLOAT32;
     c.op = (gyre_redop_t){GYRE_MAX, 1, 2.0};
-    refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_TYPE, "(scaled) is not a reduction");
+    refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_TYPE, "only sums can be scaled");
     c.op = sum;
     c.mode = (gyre_bucket_mode_t)9;
     refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_INVALID, "9 is not a mode");
@@ -271,11 +271,11 @@ int main(void)
 {
     setenv("GYRE_LOG", "none", 1); /* the refusals are wanted */
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
-    config.reserved = 3;
+    config.size = 3;
     MP_CHECK(gyre_init(&config, &world) == GYRE_ERR_INVALID &&
-                 strstr(gyre_last_error(), "config.reserved is 3"),
+                 strstr(gyre_last_error(), "gyre_init: the struct's size is 3"),
              "%s", gyre_last_error());
-    config.reserved = 0;
+    config.size = sizeof config;
     MP_OK(gyre_init(&config, &world));
     n = gyre_comm_size(world);
     rank = gyre_comm_rank(world);
