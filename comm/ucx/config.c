@@ -156,9 +156,9 @@ static void stripe(ucp_config_t *config, uint32_t piece)
 }
 
 /* What TCP sends straight from a caller's buffer is completed twice if the connection breaks meanwhile
- * (uct_tcp_ep_sendv completes it after uct_tcp_ep_handle_send_err has; from 1.10 to 1.22 at least): the process
- * ends with "Assertion `comp->count > 0' failed", or without assertions a freed request is written to. So
- * messages are sent through buffers of UCX, which are as long as a piece: that takes no longer. */
+ * (uct_tcp_ep_sendv completes it after uct_tcp_ep_handle_send_err has; from 1.10 to 1.22 at least): the
+ * process ends with "Assertion `comp->count > 0' failed", or without assertions a freed request is written
+ * to. So messages are sent through buffers of UCX, which are as long as a piece: that takes no longer. */
 static void copy_out(ucp_config_t *config, uint32_t piece)
 {
     char value[16];

@@ -265,15 +265,25 @@ int ucx_sockets_look(ucx_silences_t *silences, int event_fd)
     return found;
 }
 
-static void end_connection(int fd, void *unused)
+/* connecting: counts those that are not connections yet. */
+static void end_connection(int fd, void *connecting)
 {
-    (void)unused;
-    if (!listens(fd))
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+
+    if (listens(fd) || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return;
+    if (info.tcpi_state == TCP_SYN_SENT)
+        ++*(int *)connecting;
+    else
         shutdown(fd, SHUT_RDWR);
 }
 
-void ucx_sockets_end(int event_fd)
+int ucx_sockets_end(int event_fd)
 {
+    int connecting = 0;
+
     if (event_fd >= 0)
-        (void)each_below(event_fd, 1, end_connection, NULL);
+        (void)each_below(event_fd, 1, end_connection, &connecting);
+    return connecting;
 }
