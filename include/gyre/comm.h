@@ -4,7 +4,8 @@
  * One thread at a time makes calls on a communicator. A second thread may call, at any time, also while the
  * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_progress,
  * gyre_comm_rank and gyre_comm_size with their local_ siblings. Different threads may use different
- * communicators at once. docs/threads.md has the whole table. Collectives of one communicator run in the order of their calls, which must be the same on all its ranks.
+ * communicators at once. docs/threads.md has the whole table. Collectives of one communicator run in the
+ * order of their calls, which must be the same on all its ranks.
  *
  * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
  * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may

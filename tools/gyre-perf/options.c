@@ -192,11 +192,11 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         return 0;
     }
     if (o->persistent &&
-        (o->both_orders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
+        (o->norders > 0 || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
         snprintf(why, bytes, "--persistent: %s",
                  o->coll->op == COLL_SENDRECV
                      ? "messages have no persistent form"
-                     : "not together with --streams, --ngpus, --explain or two orders");
+                     : "not together with --streams, --ngpus, --explain or orders side by side");
         return 0;
     }
     /* on a device: the path of messages */
