@@ -131,10 +131,8 @@ struct gyre_comm {
     coll_oneshot_run_t oneshot; /* of the head, if its plan is one; or of a blocking call without request */
 
     comm_event_t *event; /* gyre_comm_fd; NULL: not asked for so far */
-    /* gyre_comm_arm: 1: what finishes rings; something has finished since it was called last. Both are used once
-     * there is an event. */
-    _Atomic int event_armed, event_news;
-    _Atomic int has_event;
+    /* 1: there is one; what finishes rings; something has finished since gyre_comm_arm was called last */
+    _Atomic int has_event, event_armed, event_news;
     base_bias_t driving; /* see above */
     /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
     uint64_t visited;
@@ -182,8 +180,8 @@ gyre_status_t coll_comm_forget_plans(gyre_comm_t *comm);
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
 
 /* --- event.c --- */
-/* An operation has finished, or the communicator has failed: an event loop must look. Any thread. */
 void coll_event_ring(gyre_comm_t *comm);
+/* An operation has finished, or the communicator has failed: an event loop must look. Any thread. */
 static inline void coll_event_note(gyre_comm_t *comm)
 {
     if (atomic_load_explicit(&comm->has_event, memory_order_acquire))

@@ -217,11 +217,13 @@ GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn f
  * gyre_comm_arm prepares the descriptor. OK: the program may sleep until it is readable: something came for
  * an operation under way, one has finished on another thread, `comm` has failed, or some milliseconds have
  * passed (5 with a network, 50 without, none if no operation is under way); now and then for nothing.
- * IN_PROGRESS: do not sleep, an operation has moved; test the requests, then arm again. Else the error that killed `comm`. It covers
- * operations of `comm` only: a loop over several communicators has the descriptor of each.
+ * IN_PROGRESS: do not sleep, an operation has moved; test the requests, then arm again. Else the error that
+ * killed `comm`. It covers operations of `comm` only: a loop over several communicators has the descriptor
+ * of each.
  *
- * Both are calls on `comm`, by one thread at a time. Errors of gyre_comm_fd: UNSUPPORTED for ranks of
- * gyre_cuda_comms_create; NO_MEMORY; SYSTEM: no descriptor left. INVALID: gyre_comm_arm before gyre_comm_fd. */
+ * Both are calls on `comm`, by one thread at a time; another thread may sleep on the descriptor. Errors of
+ * gyre_comm_fd: UNSUPPORTED for ranks of gyre_cuda_comms_create; NO_MEMORY; SYSTEM: no descriptor left.
+ * INVALID: gyre_comm_arm before gyre_comm_fd. */
 GYRE_API gyre_status_t gyre_comm_fd(gyre_comm_t *comm, int *fd);
 GYRE_API gyre_status_t gyre_comm_arm(gyre_comm_t *comm);
 
