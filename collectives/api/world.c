@@ -105,6 +105,11 @@ const coll_tune_t *coll_world_tune(comm_world_t *world)
     return &of(world)->tune;
 }
 
+int coll_world_launched(const comm_world_t *world)
+{
+    return ((const coll_world_t *)(const void *)world)->by_launcher;
+}
+
 double coll_process_timeout(void)
 {
     pthread_mutex_lock(&worlds.lock);

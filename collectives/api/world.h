@@ -21,6 +21,7 @@ struct coll_world {
     coll_tune_t tune; /* the same on all its ranks */
 };
 
+int coll_world_launched(const comm_world_t *world); /* 1: gyre_init made it */
 /* 1: this process is a child of fork of one that is in a job. */
 int coll_world_is_child(void);
 /* A world that is being joined. NULL: no memory (reported). */

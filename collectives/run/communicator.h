@@ -189,8 +189,8 @@ static inline void coll_event_note(gyre_comm_t *comm)
 }
 
 /* --- handles.c --- */
-/* Zeroed. NULL: no memory (reported). */
-gyre_comm_t *coll_handle_new(void);
+/* Zeroed but for its world. NULL: no memory (reported). */
+gyre_comm_t *coll_handle_new(comm_world_t *world);
 /* `comm` is no communicator any more: every call on it is INVALID, with the text `why`. */
 void coll_handle_end(gyre_comm_t *comm, const char *why);
 /* The communicator of `world` that has `index` older ones; NULL: there is none. */

@@ -59,8 +59,8 @@ int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
 /* ---- the ringer's side --------------------------------------------------------------------------------- */
 
 /* One for all that this process rings, while it has bells with sockets. With a network between hosts the
- * others of a group have such bells if this rank has. Where one rank alone has (comm/event.h), the others open
- * a socket for each ring. */
+ * others of a group have such bells if this rank has. Where one rank alone has (comm/event.h), the others
+ * open a socket for each ring. */
 static int sender = -1, bells;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 

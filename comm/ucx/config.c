@@ -155,6 +155,21 @@ static void stripe(ucp_config_t *config, uint32_t piece)
     modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
 }
 
+/* What TCP sends straight from a caller's buffer is completed twice if the connection breaks meanwhile
+ * (uct_tcp_ep_sendv completes it after uct_tcp_ep_handle_send_err has; from 1.10 to 1.22 at least): the
+ * process ends with "Assertion `comp->count > 0' failed", or without assertions a freed request is written
+ * to. So messages are sent through buffers of UCX, which are as long as a piece: that takes no longer. */
+static void copy_out(ucp_config_t *config, uint32_t piece)
+{
+    char value[16];
+
+    modify(config, "ZCOPY_THRESH", "ZCOPY_THRESH", "inf");
+    modify(config, "TCP_PUT_ENABLE", "PUT_ENABLE", "n");
+    snprintf(value, sizeof value, "%u", piece);
+    if (!base_env("UCX_TCP_RX_SEG_SIZE")) /* must not be shorter */
+        modify(config, "TCP_TX_SEG_SIZE", "TX_SEG_SIZE", value);
+}
+
 void ucx_configure(ucp_config_t *config, uint32_t piece)
 {
     /* Options of transports that UCX_TLS rules out would be complained about. */
@@ -170,6 +185,11 @@ void ucx_configure(ucp_config_t *config, uint32_t piece)
         modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");
         modify(config, "TCP_KEEPCNT", "KEEPCNT", "3");
         stripe(config, piece);
+    }
+    if (may_use(tcp)) {
+        /* Else UCX waits in connect(): two minutes if that host was cut off. */
+        modify(config, "TCP_CONN_NB", "CONN_NB", "y");
+        copy_out(config, piece);
     }
     /* Over Soft-RoCE UCX compares an address at the wrong place. It would drop every datagram, also those
      * that connect the other transports, and end the process after 30 s. */

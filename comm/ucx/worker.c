@@ -171,13 +171,21 @@ static ucs_status_t make_worker(void)
     return status;
 }
 
-static void stop_worker(void)
+/* UCX aborts if it is to destroy a worker whose answer to a host that was cut off meanwhile waits for the
+ * connection ("Assertion `(req->send.wireup.type == ..." in ucp_request_send_state_ff). Then it is left as it
+ * is; nobody drives it any more. */
+static void stop_worker(int failed)
 {
+    const int stuck = failed && ucx_sockets_end(ucx.event_fd) > 0;
+
+    if (stuck)
+        log_info("ucx: a connection is being opened to a host that does not answer: UCX's worker and its "
+                 "sockets stay until the process ends");
     if (ucx.address)
         ucp_worker_release_address(ucx.worker, ucx.address);
-    if (ucx.worker)
+    if (ucx.worker && !stuck)
         ucp_worker_destroy(ucx.worker);
-    if (ucx.context)
+    if (ucx.context && !stuck)
         ucp_cleanup(ucx.context);
     ucx_arrivals_end();
     ucx.address = NULL;
@@ -210,7 +218,7 @@ static gyre_status_t start_worker(uint32_t piece)
             status = make_worker();
         if (status != UCS_ERR_NO_DEVICE || tries == 3)
             break;
-        stop_worker();
+        stop_worker(0);
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     ucx_sockets_after(&listening);
@@ -219,7 +227,7 @@ static gyre_status_t start_worker(uint32_t piece)
         ucx.kinds = ask_kinds(ucx.context);
         return GYRE_OK;
     }
-    stop_worker();
+    stop_worker(0);
     return gyre_fail(
         status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
         "UCX could not be started: %s; look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA "
@@ -229,11 +237,22 @@ static gyre_status_t start_worker(uint32_t piece)
 
 /* ---- groups -------------------------------------------------------------------------------------------- */
 
+/* Before UCX closes its end of a connection it says so to the other end, and tries again and again as long as
+ * the socket is full: for minutes if that host is cut off, forever if the process is stopped. A socket that
+ * is shut down refuses at once. Which socket belongs to which peer UCX does not say, so this is done only
+ * where none is needed any more. */
+void ucx_end_connections(const comm_ucx_group_t *ug)
+{
+    if (ucx.users == 1 && comm_group_failed(ug->group))
+        (void)ucx_sockets_end(ucx.event_fd);
+}
+
 static void leave_locked(comm_ucx_group_t *ug)
 {
     comm_ucx_group_t **link = &ucx.groups;
     int failed = comm_group_failed(ug->group);
 
+    ucx_end_connections(ug);
     while (*link && *link != ug)
         link = &(*link)->next;
     if (*link)
@@ -249,7 +268,7 @@ static void leave_locked(comm_ucx_group_t *ug)
     if (--ucx.users == 0) {
         ucx_peers_close(failed);
         ucx_links_reap();
-        stop_worker();
+        stop_worker(failed);
         ucx_links_drop();
     }
 }
@@ -499,7 +518,7 @@ int ucx_try_device(base_device_t device, char *text, size_t bytes)
         status = make_context(64 << 10);
         if (status == UCS_OK)
             kinds = ask_kinds(ucx.context);
-        stop_worker();
+        stop_worker(0);
     }
     works = knows_cuda(kinds, text, bytes);
     ucx_unlock();

@@ -52,9 +52,63 @@ typedef struct {
  * is taken; AUTH: the secret is missing or wrong; TIMEOUT: names the ranks that are missing; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
+/* How a program makes a job by its own means. Initialise it with GYRE_CREATE_INITIALIZER, then change fields;
+ * it is read during the call only. */
+typedef struct {
+    size_t size; /* sizeof(gyre_create_t) */
+    int rank;    /* this process's, 0 .. nranks - 1 */
+    int nranks;
+    /* Passes `bytes` bytes of every rank to every rank: all: [nranks][bytes], in the order of ranks. Called
+     * by the calling thread, on all ranks alike: twice, and never for one rank. What it passes on holds the
+     * job's secret: who reads it can join. Gyre cannot end it when it does not return. */
+    gyre_status_t (*all_gather)(const void *mine, void *all, size_t bytes, void *user);
+    void *user;            /* for all_gather */
+    double init_timeout_s; /* to connect, once all_gather has returned; 0: GYRE_INIT_TIMEOUT */
+    double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
+    const char *name;      /* of the job, in messages; the same on all ranks; NULL: none */
+    int progress_thread;   /* as in gyre_config_t */
+    int reserved;          /* 0 */
+} gyre_create_t;
+#define GYRE_CREATE_INITIALIZER                                          \
+    {                                                                    \
+        sizeof(gyre_create_t), -1, -1, NULL, NULL, 0.0, 0.0, NULL, -1, 0 \
+    }
+
+/* Makes a job of the ranks that call it, and returns the communicator of all of them, the job's;
+ * gyre_finalize frees it, not gyre_comm_destroy. Nothing is taken from a launcher or from variables but
+ * settings such as GYRE_INTERFACE: rank 0 makes the secret and listens; config->all_gather passes that on to
+ * the others. gyre_init need not have been called.
+ *
+ * A process may be in several jobs at once (16 with that of gyre_init), with a rank of its own in each. They
+ * share nothing but memory of gyre_mem_alloc and gyre_mem_register, which serves all of them. Different
+ * threads may make and use different jobs at once. gyre_comm_grow does not work in a job that was made so.
+ *
+ * Errors; this process is then not in the job: INVALID: an argument is wrong; BOOTSTRAP: all_gather failed, a
+ * rank could not go on, or rank 0 cannot be reached; MISMATCH: all_gather gave something else than what the
+ * ranks passed, or they have different nranks or names; TIMEOUT: names ranks that did not come in time;
+ * NO_MEMORY. */
+GYRE_API gyre_status_t gyre_comm_create(const gyre_create_t *config, gyre_comm_t **out);
+
+/* What ranks need to find each other, for programs that have a broadcast and no all-gather. Opaque bytes with
+ * a secret in them: who reads them can join. */
+typedef struct {
+    unsigned char bytes[128];
+} gyre_unique_id_t;
+
+/* Fills *id, in the process that will be rank 0, which listens from here on. An id is for one communicator. A
+ * process keeps the last 64 ids that it made or used. BOOTSTRAP: no address to listen at. */
+GYRE_API gyre_status_t gyre_get_unique_id(gyre_unique_id_t *id);
+/* gyre_comm_create by an id that rank 0 has made and passed to all ranks. config may be NULL; of it
+ * init_timeout_s, timeout_s, name and progress_thread count. Errors as gyre_comm_create; also INVALID: these
+ * are not the bytes of an id, this rank has used it before, or rank 0 is not the process that made it.
+ * BOOTSTRAP also for a second process with the same rank, other numbers of ranks, or an id whose job has
+ * formed. */
+GYRE_API gyre_status_t gyre_comm_create_id(const gyre_unique_id_t *id, int rank, int nranks,
+                                           const gyre_create_t *config, gyre_comm_t **out);
+
 /* Waits until all ranks call it, then leaves the job and frees `world`. It ends all other communicators of
  * the job: to destroy one later, as a destructor or an exit handler may do, is INVALID and has no effect.
- * After an error of `world` it does not wait. INVALID, and nothing happens: `world` is not the job's
+ * After an error of `world` it does not wait. INVALID, and nothing happens: `world` is not a job's
  * communicator, requests of a communicator were not waited for, or a group is open. NULL is allowed. */
 GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
 
@@ -64,8 +118,9 @@ GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
  * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
-/* Collective over `comm`: a communicator of the same ranks in the same order, with the same order of
- * reductions. Traffic of the two is apart, so a library may use its own. Otherwise like gyre_comm_split. */
+/* Collective over `comm`: a communicator of the same ranks in the same order, with the same options
+ * (gyre_comm_set). Traffic of the two is apart, so a library may use its own. Otherwise like
+ * gyre_comm_split. */
 GYRE_API gyre_status_t gyre_comm_dup(gyre_comm_t *comm, gyre_comm_t **out);
 
 /* What the ranks of a new communicator have in common. */
@@ -87,7 +142,7 @@ GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type
  * [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all members.
  * tag: calls of `comm` that may be under way at once and have a member in common need different ones; it may
  * be used again when the call has returned on all members. Several threads may call it at once, with
- * different tags. Order of reductions as `comm`.
+ * different tags. Options as `comm`.
  *
  * Errors, of all members that have called it, within the deadline of an operation; `comm` and its operations
  * are as before, and the tag cannot be used again with it: MISMATCH: members passed different lists, which
@@ -127,11 +182,11 @@ typedef struct {
  * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
  * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
  *
- * GYRE_ORDER_EXACT: products of floating-point numbers are UNSUPPORTED. As much data travels as in
- * canonical order.
+ * GYRE_ORDER_EXACT: products of floating-point numbers and operations of gyre_op_create are UNSUPPORTED. As
+ * much data travels as in canonical order.
  *
  * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
- * gyre_reduce_scatter(v) has that many vectors of this rank, one behind the other: [leaves][count], or
+ * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or
  * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
  * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
  * in-place form; scaled sums and device memory: UNSUPPORTED. */

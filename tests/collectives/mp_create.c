@@ -48,10 +48,12 @@ static void duplicates(void)
     for (int i = 0; i < n; i++)
         all[i] = i;
     MP_OK(gyre_comm_dup(world, &a));
-    MP_CHECK(a->fast_order == world->fast_order, "%d", a->fast_order);
-    MP_OK(coll_comm_set_order(a, !a->fast_order));
+    MP_CHECK(a->options.order == world->options.order, "%d", (int)a->options.order);
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.order = GYRE_ORDER_FAST;
+    MP_OK(gyre_comm_set(a, &options));
     MP_OK(gyre_comm_dup(a, &b));
-    MP_CHECK(b->fast_order == a->fast_order, "%d", b->fast_order);
+    MP_CHECK(b->options.order == GYRE_ORDER_FAST, "%d", (int)b->options.order);
     /* the traffic is apart: operations of the two in different orders */
     if (rank % 2)
         MP_OK(gyre_iall_gather(&mine, theirs, 1, GYRE_INT32, a, &first));

@@ -192,7 +192,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         return 0;
     }
     if (o->persistent &&
-        (o->norders > 0 || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
+        (o->norders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
         snprintf(why, bytes, "--persistent: %s",
                  o->coll->op == COLL_SENDRECV
                      ? "messages have no persistent form"
@@ -214,10 +214,9 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     }
     if (o->cuda && (o->norders || o->cold || o->coll->op == COLL_BARRIER)) {
         snprintf(why, bytes, "--memory cuda: %s",
-                 o->norders
-                     ? "on a device only --algo ring and its like have another order: one at a time"
-                 : o->cold ? "not together with --cold"
-                           : "a barrier has no buffers");
+                 o->norders ? "on a device only --algo ring and its like have another order: one at a time"
+                 : o->cold  ? "not together with --cold"
+                            : "a barrier has no buffers");
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {
