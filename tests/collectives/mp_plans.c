@@ -183,6 +183,28 @@ static void keeps_its_schedule(gyre_comm_t *comm)
     MP_CHECK(comm->held_bytes == 0 && !comm->held, "%zu bytes", comm->held_bytes);
 }
 
+/* Options that are set after it was made change plain calls only. */
+static void keeps_its_options(gyre_comm_t *comm)
+{
+    gyre_plan_t *plan;
+    int32_t x[2] = {1, 10}, y = 0;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.leaves = 2;
+    options.order = GYRE_ORDER_FAST;
+    MP_OK(gyre_plan_all_reduce(x, &y, 1, GYRE_INT32, sum, comm, &plan));
+    MP_OK(gyre_comm_set(comm, &options));
+    MP_OK(gyre_all_reduce(x, &y, 1, GYRE_INT32, sum, comm));
+    MP_CHECK(y == 11 * n, "%d", (int)y);
+    start(plan, 0);
+    MP_CHECK(y == n, "%d", (int)y);
+    MP_OK(gyre_plan_free(&plan));
+    MP_OK(gyre_plan_all_reduce(x, &y, 1, GYRE_INT32, sum, comm, &plan));
+    MP_OK(gyre_comm_set(comm, NULL));
+    start(plan, 1);
+    MP_CHECK(y == 11 * n, "%d", (int)y);
+    MP_OK(gyre_plan_free(&plan));
+}
+
 static void refused(gyre_comm_t *comm)
 {
     gyre_plan_t *plan = NULL;
@@ -293,6 +315,7 @@ int main(void)
     }
     keeps_its_schedule(comm);
     refused(comm);
+    keeps_its_options(comm);
     MP_OK(gyre_comm_destroy(comm));
     mismatch();
     after_the_end();
