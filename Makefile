@@ -139,8 +139,9 @@ ALL_CFLAGS += -fsanitize=thread -O1 -g1
 # starts (openucx/ucx issue 8475). Tests run by hand need the same variable.
 export UCX_MEM_EVENTS := no
 else ifeq ($(SANITIZE),coverage)
-# make coverage; counters of threads must not lose counts
+# make coverage; counters of threads must not lose counts, nor those of processes that a test ends by _exit
 ALL_CFLAGS += --coverage -fprofile-update=atomic -O1
+COUNTED_EXIT := -Wl,--wrap=_exit
 else ifneq ($(SANITIZE),)
 $(error SANITIZE=$(SANITIZE) is not one of address, thread, undefined, coverage)
 endif
@@ -156,10 +157,11 @@ endif
 # files that are built for more than the compiler's baseline: only collectives/kernels/reduce.c calls them, after asking
 # the CPU
 ifneq ($(findstring x86_64,$(MACHINE)),)
-CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c
-CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c -mfma
+CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mfma -mprefer-vector-width=512
 endif
-# model/: selections of a vector loop are blends only where no one watches floating-point exceptions.
+# Selections of a vector loop are blends only where no one watches floating-point exceptions. No bit changes.
+$(foreach set,scalar neon avx2 avx512,$(eval CFLAGS_collectives/kernels/$(set) += -fno-trapping-math))
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math
@@ -193,7 +195,7 @@ MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.
 FUZZ_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/fuzz/fuzz_*.c))
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 F64_SRC     := $(wildcard tests/model/f64/*.c)
-EXAMPLE_SRC := $(wildcard examples/*.c)
+EXAMPLE_SRC := $(filter-out examples/bootstrap_mpi.c,$(wildcard examples/*.c)) # tests/system/examples.sh builds that
 
 # Sources that ask which parts there are. All others are compiled without those macros, and $(SHARE)/no-parts.h sees to it
 # that they do not ask.
@@ -228,7 +230,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A)
 tools: $(TOOL_BINS)
@@ -364,7 +366,7 @@ $(B)/tests/failing/test_failing: private LDFLAGS += $(FAILING_WRAPS)
 F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage test_stage_calls mp_hf)
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
-LINK_TEST = $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
+LINK_TEST = $(CC) $(ALL_CFLAGS) $(COUNTED_EXIT) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
     $(if $(filter model optim pipeline fuzz failing,$(notdir $(@D)))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
@@ -549,12 +551,17 @@ $(B)/lint/cppcheck: $(LINTED) $(LINT_HEADERS) tools/cppcheck.txt | $(SETUP_LINT_
 	    $(filter -D% -I%,$(CPPFLAGS)) $(LINTED)
 	@touch $@
 
-# Runs the tests anew: counters of the last time are removed first. ONLY=WORD: tests whose name contains it.
+# Runs the tests anew: counters of the last time are removed first. The corpora of the fuzz targets run alone, then again with
+# all others. ONLY=WORD: tests whose name contains it, and figures without goals.
 COVERAGE  := $(S)/coverage
+RUN_COVERED = MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests coverage
 coverage: $(SETUP_COVERAGE_STAMP)
-	@mkdir -p $(COVERAGE) && find $(COVERAGE) -name '*.gcda' -delete
-	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests coverage $(if $(ONLY),-k '$(ONLY)'); failed=$$?; \
-	    /usr/bin/python3 tools/coverage $(COVERAGE) $(CORE_ROOMS) $(TRAIN_ROOMS) tools && exit $$failed
+	@mkdir -p $(COVERAGE) && find $(COVERAGE) -name '*.gcda' -delete && rm -f $(COVERAGE)/parsers.json
+ifndef ONLY
+	@$(RUN_COVERED) -k coverage/fuzz/ && /usr/bin/python3 tools/coverage $(COVERAGE) parsers
+endif
+	@$(RUN_COVERED) $(if $(ONLY),-k '$(ONLY)'); failed=$$?; \
+	    /usr/bin/python3 tools/coverage $(COVERAGE) $(if $(ONLY),figures,goals) && exit $$failed
 
 # ---- what people ask for ---------------------------------------------------------------------------------
 help:
@@ -576,13 +583,15 @@ help:
 	@echo "make check-fuzz    each fuzz target for a minute (FUZZ_SECONDS=N ONLY=WORD)"
 	@echo "make check-all     every suite, one after the other, for days; goes on where it ended; build/check-all/index.html (SUITES=)"
 	@echo "make check-oom     every request for memory, a descriptor, a mapping, a thread, a write fails once (also under ASan)"
+	@echo "make check-abi     a program that was built for 0.1 runs with this library, and no symbol is lost"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
 	@echo "make check-fresh   SUITE=bookworm|trixie: the README's two commands, and a user's build, on a fresh Debian in a folder (root)"
 	@echo "make lint          clang-tidy, cppcheck and shellcheck over what changed since they last ran; lint-quick: without"
 	@echo "                   clang-tidy's analyzer, as make check does"
-	@echo "make coverage      build/coverage/html/index.html: lines that unit tests and programs of several ranks run; a line per room"
+	@echo "make coverage      build/coverage/html/index.html: lines that unit tests, programs of several ranks and corpora run; rooms,"
+	@echo "                   parsers and the errors of public calls against their goals (ONLY=WORD: some tests, no goals)"
 	@echo "make compile_commands.json           for clangd and other tools that read C"
 	@echo "make bench         the whole suite of gyre-perf in under five minutes; one page of plots, build/bench/index.html"
 	@echo "                   (RANKS=\"2 4\" ONLY=\"latency init\", a few of its sections; QUICK=1: in seconds)"
@@ -651,6 +660,10 @@ check-oom: $(B)/tests/failing/test_failing
 	+@$(MAKE) SANITIZE=address $(B)/address/tests/failing/test_failing
 	@TEST_LONG=1 $(B)/tests/failing/test_failing
 	@TEST_LONG=1 $(B)/address/tests/failing/test_failing
+
+# A program of an older release with this library: tests/abi.
+check-abi: lib tools
+	@B='$(B)' bash tests/tools/test_abi.sh
 
 check-reshard: all
 	@B='$(B)' TEST_LONG=1 ONLY='$(ONLY)' bash tests/optim/reshard.sh

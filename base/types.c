@@ -6,10 +6,28 @@ static const struct {
     size_t bytes;
     const char *name;
 } types[GYRE_TYPE_COUNT] = {
-    [GYRE_INT8] = {1, "int8"},         [GYRE_UINT8] = {1, "uint8"},   [GYRE_INT16] = {2, "int16"},
-    [GYRE_UINT16] = {2, "uint16"},     [GYRE_INT32] = {4, "int32"},   [GYRE_UINT32] = {4, "uint32"},
-    [GYRE_INT64] = {8, "int64"},       [GYRE_UINT64] = {8, "uint64"}, [GYRE_FLOAT16] = {2, "half"},
-    [GYRE_BFLOAT16] = {2, "bfloat16"}, [GYRE_FLOAT32] = {4, "float"}, [GYRE_FLOAT64] = {8, "double"},
+    [GYRE_INT8] = {1, "int8"},
+    [GYRE_UINT8] = {1, "uint8"},
+    [GYRE_INT16] = {2, "int16"},
+    [GYRE_UINT16] = {2, "uint16"},
+    [GYRE_INT32] = {4, "int32"},
+    [GYRE_UINT32] = {4, "uint32"},
+    [GYRE_INT64] = {8, "int64"},
+    [GYRE_UINT64] = {8, "uint64"},
+    [GYRE_FLOAT16] = {2, "half"},
+    [GYRE_BFLOAT16] = {2, "bfloat16"},
+    [GYRE_FLOAT32] = {4, "float"},
+    [GYRE_FLOAT64] = {8, "double"},
+    [GYRE_BOOL] = {1, "bool"},
+    [GYRE_COMPLEX64] = {8, "complex64"},
+    [GYRE_COMPLEX128] = {16, "complex128"},
+    [GYRE_FLOAT8_E4M3] = {1, "float8_e4m3"},
+    [GYRE_FLOAT8_E5M2] = {1, "float8_e5m2"},
+    [GYRE_FLOAT32_INT32] = {sizeof(gyre_float32_int32_t), "float32_int32"},
+    [GYRE_FLOAT64_INT32] = {sizeof(gyre_float64_int32_t), "float64_int32"},
+    [GYRE_INT32_INT32] = {sizeof(gyre_int32_int32_t), "int32_int32"},
+    [GYRE_INT64_INT32] = {sizeof(gyre_int64_int32_t), "int64_int32"},
+    [GYRE_INT16_INT32] = {sizeof(gyre_int16_int32_t), "int16_int32"},
 };
 
 static const char *const redops[GYRE_REDOP_COUNT] = {

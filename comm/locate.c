@@ -12,15 +12,14 @@
  * Each round is two all-gathers. A rank that meets an error takes part in them to the end and sends its
  * status along. So no other rank waits for it, and all return the same error. */
 #include "comm/link.h"
+#include "comm/launch/identity.h"
 #include "comm/memory/cma.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -40,22 +39,10 @@ typedef struct {
 /* The same for ranks that see the same machine and network, most likely. */
 static uint64_t host_hint(const comm_world_t *world)
 {
-    int64_t every = base_setting_int(SET_HOST_RANKS);
-    char text[256] = "";
-    struct stat net;
-    size_t used = 0;
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    const int64_t every = base_setting_int(SET_HOST_RANKS);
+    const uint64_t words[2] = {comm_host_hint(), every > 0 ? (uint64_t)(world->rank / every) + 1 : 0};
 
-    if (fd >= 0) {
-        ssize_t got = read(fd, text, 64);
-        used = got > 0 ? (size_t)got : 0;
-        close(fd);
-    }
-    if (stat("/proc/self/ns/net", &net) == 0)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%llu", (unsigned long long)net.st_ino);
-    if (every > 0)
-        used += (size_t)snprintf(text + used, sizeof text - used, "/%lld", (long long)(world->rank / every));
-    return base_hash64(text, used, 1);
+    return base_hash64(words, sizeof words, 1);
 }
 
 static void fill_card(comm_group_t *group, comm_card_t *card)

@@ -13,8 +13,8 @@ typedef struct {
     const perf_options_t *o;
     perf_case_t c;
     perf_buffers_t buffers;
-    gyre_comm_t *fast;     /* of --order canonical,fast; else NULL */
-    perf_report_t *report; /* NULL: another rank's */
+    gyre_comm_t *orders[PERF_ORDERS]; /* of --order canonical,fast */
+    perf_report_t *report;            /* NULL: another rank's */
 } job_t;
 
 static gyre_status_t measure_row(void *user, gyre_type_t type, perf_op_t op, int root, size_t size)
@@ -24,8 +24,8 @@ static gyre_status_t measure_row(void *user, gyre_type_t type, perf_op_t op, int
     perf_result_t out_of_place = {0}, in_place = {0};
     gyre_status_t status = GYRE_OK;
     perf_case_set(&j->c, o->coll, type, op, root, size);
-    if (j->fast)
-        return perf_orders_row(o, &j->c, j->fast, &j->buffers, j->report);
+    if (o->norders)
+        return perf_orders_row(o, &j->c, j->orders, &j->buffers, j->report);
     if (o->out_of_place)
         status = perf_measure(o, &j->c, &j->buffers, 0, &out_of_place);
     if (status == GYRE_OK && o->in_place && o->coll->in_place)
@@ -48,7 +48,7 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
     if (!perf_case_open(&j.c, comm))
         return PERF_ERROR;
     if (perf_buffers_create(o, &j.buffers) != GYRE_OK || perf_machine_probe(comm, &machine) != GYRE_OK ||
-        (o->both_orders && perf_orders_open(comm, &j.fast) != GYRE_OK) ||
+        (o->norders && perf_orders_open(o, comm, j.orders) != GYRE_OK) ||
         (o->cold && perf_cold_open(&cold) != GYRE_OK) ||
         (o->streams > 1 && perf_streams_open(comm, o->streams, o->aggregate, &streams) != GYRE_OK)) {
         perf_tell_error(rank, error, sizeof error);
@@ -77,8 +77,9 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
         code = code == PERF_OK ? told : code;
     }
 cleanup:
-    if (j.fast && code != PERF_ERROR && gyre_comm_destroy(j.fast) != GYRE_OK)
-        code = perf_tell_error(rank, error, sizeof error);
+    for (int k = 0; k < o->norders; k++)
+        if (code != PERF_ERROR && gyre_comm_destroy(j.orders[k]) != GYRE_OK)
+            code = perf_tell_error(rank, error, sizeof error);
     if (code != PERF_ERROR && perf_streams_close(&streams) != GYRE_OK)
         code = perf_tell_error(rank, error, sizeof error);
     perf_cold_close(&cold);

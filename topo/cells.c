@@ -37,6 +37,34 @@ static int number_places(int *places, int ranks, int *cells)
     return count;
 }
 
+/* Adds the PUs of a mask, by the system's numbers. */
+static void add_pus(hwloc_bitmap_t set, const uint64_t *mask, int words)
+{
+    for (int pu = 0; pu < words * 64; pu++)
+        if (mask[pu / 64] >> (pu % 64) & 1)
+            hwloc_bitmap_set(set, (unsigned)pu);
+}
+
+gyre_status_t topo_numa_set(const topo_t *topo, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS])
+{
+    const int count = hwloc_get_nbobjs_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE);
+    if (count > TOPO_SETS * 64)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "this machine has %d NUMA nodes; %d are supported", count,
+                         TOPO_SETS * 64);
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (!set)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a set of processors");
+    add_pus(set, mask, words);
+    memset(nodes, 0, TOPO_SETS * sizeof *nodes);
+    for (int i = 0; i < count; i++) {
+        hwloc_obj_t node = hwloc_get_obj_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE, (unsigned)i);
+        if (hwloc_bitmap_intersects(node->cpuset, set))
+            nodes[i / 64] |= (uint64_t)1 << (i % 64);
+    }
+    hwloc_bitmap_free(set);
+    return GYRE_OK;
+}
+
 gyre_status_t topo_cells(const topo_t *topo, int ranks, const uint64_t *const *masks, int words, int *cells,
                          int *count)
 {
@@ -56,9 +84,7 @@ gyre_status_t topo_cells(const topo_t *topo, int ranks, const uint64_t *const *m
         missing = 0;
         for (int r = 0; r < ranks && !missing; r++) {
             hwloc_bitmap_zero(set);
-            for (int pu = 0; pu < words * 64; pu++)
-                if (masks[r][pu / 64] >> (pu % 64) & 1)
-                    hwloc_bitmap_set(set, (unsigned)pu);
+            add_pus(set, masks[r], words);
             places[r] = place_of(topo, types[t], set);
             missing = places[r] < 0;
         }

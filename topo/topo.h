@@ -92,6 +92,12 @@ int topo_nearest_to_device(const topo_t *topo, int device, topo_device_kind_t ki
  * NUMA node, 1 same package, 2 further (also if the process may use several packages), or not known. */
 int topo_rdma_distance(const topo_t *topo, const char *name);
 
+/* The NUMA nodes that the PUs of `mask` are on: bit i of nodes[] is hwloc's node i of the whole machine.
+ * mask: [words] PUs by the system's numbers, as sched_getaffinity gives them. UNSUPPORTED: the machine has
+ * more nodes than bits. */
+enum { TOPO_SETS = 4 };
+gyre_status_t topo_numa_set(const topo_t *topo, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS]);
+
 /* --- binding --- */
 typedef enum { TOPO_BIND_NONE = 0, TOPO_BIND_CORE, TOPO_BIND_L3, TOPO_BIND_NUMA } topo_bind_t;
 /* Where each of `ranks` local ranks should run: cores[r] is the core of rank r (-1: unbound). A pure function

@@ -244,6 +244,12 @@ gyre_status_t base_cuda_name(int index, char *name, size_t bytes)
     return GYRE_OK;
 }
 
+gyre_status_t base_cuda_current(int *index)
+{
+    cudaError_t rc = cudaGetDevice(index);
+    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, 0, "cudaGetDevice");
+}
+
 gyre_status_t base_cuda_identity(int index, unsigned char uuid[16])
 {
     struct cudaDeviceProp properties;

@@ -24,6 +24,7 @@ gyre_status_t base_cuda_alloc(int index, size_t bytes, void **ptr);
 gyre_status_t base_cuda_free(int index, void *ptr);
 gyre_status_t base_cuda_memory(int index, size_t *free_bytes, size_t *total);
 gyre_status_t base_cuda_use(int index);
+gyre_status_t base_cuda_current(int *index); /* the calling thread's */
 gyre_status_t base_cuda_enter(int index, int *before);
 void base_cuda_leave(int index, int before);
 gyre_status_t base_cuda_primary(int index);

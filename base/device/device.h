@@ -23,6 +23,9 @@ int base_device_count(base_device_kind_t kind); /* 1 for the host; 0 where there
 /* Why base_device_count(kind) is 0, in one line; "" if it is not. */
 const char *base_device_why_not(base_device_kind_t kind);
 gyre_status_t base_device_name(base_device_t device, char *name, size_t bytes);
+/* The UUID of the CUDA device that is the calling thread's current one: the same in every process and
+ * container of the host, whatever number it has there. UNSUPPORTED: there is none. */
+gyre_status_t base_device_current(unsigned char uuid[16]);
 
 gyre_status_t base_device_alloc(base_device_t device, size_t bytes,
                                 void **ptr); /* 64-byte aligned or better */

@@ -75,6 +75,15 @@ gyre_status_t base_device_name(base_device_t device, char *name, size_t bytes)
     return GYRE_OK;
 }
 
+gyre_status_t base_device_current(unsigned char uuid[16])
+{
+    int index = 0;
+    gyre_status_t status = check((base_device_t){BASE_CUDA, 0}, "current device");
+    if (status == GYRE_OK)
+        status = base_cuda_current(&index);
+    return status == GYRE_OK ? base_cuda_identity(index, uuid) : status;
+}
+
 gyre_status_t base_device_alloc(base_device_t device, size_t bytes, void **ptr)
 {
     gyre_status_t status = check(device, "device alloc");

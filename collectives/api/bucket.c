@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "collectives/api/sized.h"
+#include "collectives/api/start.h"
 #include "collectives/run/communicator.h"
 #include "comm/memory/memory.h"
 
@@ -115,10 +116,9 @@ static gyre_status_t check_config(gyre_comm_t *comm, const gyre_buckets_config_t
 {
     if (gyre_type_size(c->type) == 0)
         return gyre_fail(GYRE_ERR_TYPE, "gyre_buckets_create: %d is not a type", (int)c->type);
-    if ((int)c->op.kind < 0 || (int)c->op.kind >= GYRE_REDOP_COUNT ||
-        (c->op.scaled && c->op.kind != GYRE_SUM))
-        return gyre_fail(GYRE_ERR_TYPE, "gyre_buckets_create: %d%s is not a reduction", (int)c->op.kind,
-                         c->op.scaled ? " (scaled)" : "");
+    gyre_status_t st = coll_check_redop("gyre_buckets_create", c->op, c->type);
+    if (st != GYRE_OK)
+        return st;
     size_t shards;
     if (!base_add(tensors, 1, &shards) || !base_mul(shards, (size_t)comm->n, &shards) ||
         !base_mul(shards, sizeof(bucket_t), &shards) || shards > PTRDIFF_MAX)

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/calls.c: the public collective calls: arguments turned into a shape.
  *
- * Every check happens before anything is sent, so a refused call leaves the communicator as it was. */
+ * Every check happens before anything is sent, so a refused call leaves the communicator as it was.
+ *
+ * Longer than 600 lines: each collective has four names of some lines (blocking, with a request, on a stream,
+ * persistent), and a reader looks for them in one place. */
 #include "collectives/api/start.h"
 
 #include <stdlib.h>
@@ -13,10 +16,11 @@
 typedef struct {
     gyre_request_t **request; /* NULL: blocking */
     gyre_cuda_stream_t stream;
-    int streamed; /* on `stream` */
+    int streamed;       /* on `stream` */
+    gyre_plan_t **plan; /* not NULL: not now, but whenever it is started */
 } how_t;
 static const how_t blocking;
-#define LATER(request) ((how_t){(request), NULL, 0})
+#define LATER(where) ((how_t){.request = (where)})
 
 static const void *at(const void *buffer, size_t elements, gyre_type_t type)
 {
@@ -36,26 +40,46 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
 {
     CHECK(coll_check_comm(name, comm));
     CHECK(coll_check_type(name, type));
-    *c = (coll_call_t){.name = name,
-                       .comm = comm,
-                       .shape = {.op = op, .type = type, .root = -1, .count = count},
-                       .send = send,
-                       .recv = recv,
-                       .shown = count,
-                       .scale = 1.0,
-                       .request = how.request,
-                       .stream = how.stream,
-                       .streamed = how.streamed};
+    *c = (coll_call_t){
+        .name = name,
+        .comm = comm,
+        .shape = {.op = op, .type = type, .order = comm->options.order, .root = -1, .count = count},
+        .send = send,
+        .recv = recv,
+        .shown = count,
+        .scale = 1.0,
+        .request = how.request,
+        .stream = how.stream,
+        .streamed = how.streamed,
+        .plan = how.plan};
     return GYRE_OK;
 }
 
 static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
-    CHECK(coll_check_redop(c->name, op));
+    CHECK(coll_check_redop(c->name, op, c->shape.type));
     c->shape.redop = op.kind;
+    if (c->shape.order == GYRE_ORDER_EXACT)
+        CHECK(coll_check_exact(c->name, op.kind, c->shape.type));
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
     return GYRE_OK;
+}
+
+/* A rank gives each of its leaves: send has that many vectors, one after the other. Not in place. */
+static gyre_status_t with_leaves(coll_call_t *c)
+{
+    const gyre_comm_t *comm = c->comm;
+    if (!comm->leaves)
+        return GYRE_OK;
+    const size_t mine = (size_t)(comm->leaves[comm->rank + 1] - comm->leaves[comm->rank]);
+    if (c->shape.scaled)
+        return coll_refuse(gyre_fail(GYRE_ERR_UNSUPPORTED,
+                                     "%s: the communicator has leaves (gyre_comm_set), and sums of leaves "
+                                     "cannot be scaled: scale the leaves before",
+                                     c->name));
+    c->shape.in_place = 0;
+    return base_mul(c->send_count, mine, &c->send_count) ? GYRE_OK : coll_refuse_overflow(c->name);
 }
 
 /* n * count, for calls with equal blocks. */
@@ -76,6 +100,7 @@ static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre
     c.shape.in_place = send == recv;
     c.finished = finished;
     c.user = user;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -89,6 +114,7 @@ static gyre_status_t reduce_scatter(const void *send, void *recv, size_t count, 
     c.recv_count = count;
     c.shape.uniform = 1;
     c.shape.in_place = send && recv == at(send, (size_t)comm->rank * count, type);
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -109,6 +135,7 @@ static gyre_status_t reduce_scatterv(const void *send, void *recv, const size_t 
     c.shape.in_place = send && recv == at(send, coll_packed_displ(counts, NULL, comm->rank), type);
     c.finished = finished;
     c.user = user;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -167,6 +194,7 @@ static gyre_status_t reduce(const void *send, void *recv, size_t count, gyre_typ
     c.send_count = count;
     c.recv_count = comm->rank == root ? count : 0;
     c.shape.in_place = comm->rank == root && send == recv;
+    CHECK(with_leaves(&c));
     return coll_call_start(&c);
 }
 
@@ -504,7 +532,7 @@ gyre_status_t gyre_ibarrier(gyre_comm_t *comm, gyre_request_t **request)
 
 static how_t on(gyre_cuda_stream_t stream)
 {
-    return (how_t){NULL, stream, 1};
+    return (how_t){.stream = stream, .streamed = 1};
 }
 
 gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
@@ -594,4 +622,109 @@ gyre_status_t gyre_all_to_allv_stream(const void *send, const size_t *send_count
 gyre_status_t gyre_barrier_stream(gyre_comm_t *comm, gyre_cuda_stream_t stream)
 {
     return barrier(comm, COLL_INSIDE_NONE, on(stream));
+}
+
+/* --- persistent: gyre/plan.h --- */
+
+static how_t held(gyre_plan_t **plan)
+{
+    return (how_t){.plan = plan};
+}
+
+#define HELD(name, call)                           \
+    gyre_status_t check_ = check_plan(name, plan); \
+    return check_ == GYRE_OK ? (call) : check_
+
+static gyre_status_t check_plan(const char *name, gyre_plan_t **plan)
+{
+    if (!plan)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: plan is NULL", name));
+    return GYRE_OK;
+}
+
+gyre_status_t gyre_plan_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
+                                   gyre_redop_t op, gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_all_reduce", all_reduce(send, recv, count, type, op, comm, NULL, NULL, held(plan)));
+}
+
+gyre_status_t gyre_plan_reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
+                                       gyre_redop_t op, gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_reduce_scatter", reduce_scatter(send, recv, count, type, op, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
+                                        gyre_redop_t op, gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_reduce_scatterv", reduce_scatterv(send, recv, counts, type, op, comm, NULL, NULL, held(plan)));
+}
+
+gyre_status_t gyre_plan_all_gather(const void *send, void *recv, size_t count, gyre_type_t type,
+                                   gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_all_gather", all_gather(send, recv, count, type, comm, COLL_INSIDE_NONE, held(plan)));
+}
+
+gyre_status_t gyre_plan_all_gatherv(const void *send, void *recv, const size_t *counts, const size_t *displs,
+                                    gyre_type_t type, gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_all_gatherv", all_gatherv(send, recv, counts, displs, type, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_broadcast(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                  gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_broadcast", broadcast(send, recv, count, type, root, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                               int root, gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_reduce", reduce(send, recv, count, type, op, root, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                               gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_gather", gather(send, recv, count, type, root, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_gatherv(const void *send, size_t send_count, void *recv, const size_t *counts,
+                                const size_t *displs, gyre_type_t type, int root, gyre_comm_t *comm,
+                                gyre_plan_t **plan)
+{
+    HELD("plan_gatherv", gatherv(send, send_count, recv, counts, displs, type, root, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_scatter(const void *send, void *recv, size_t count, gyre_type_t type, int root,
+                                gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_scatter", scatter(send, recv, count, type, root, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_scatterv(const void *send, const size_t *counts, const size_t *displs, void *recv,
+                                 size_t recv_count, gyre_type_t type, int root, gyre_comm_t *comm,
+                                 gyre_plan_t **plan)
+{
+    HELD("plan_scatterv", scatterv(send, counts, displs, recv, recv_count, type, root, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_all_to_all(const void *send, void *recv, size_t count, gyre_type_t type,
+                                   gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_all_to_all", all_to_all(send, recv, count, type, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_all_to_allv(const void *send, const size_t *send_counts, const size_t *send_displs,
+                                    void *recv, const size_t *recv_counts, const size_t *recv_displs,
+                                    gyre_type_t type, gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_all_to_allv",
+         all_to_allv(send, send_counts, send_displs, recv, recv_counts, recv_displs, type, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_barrier(gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_barrier", barrier(comm, COLL_INSIDE_NONE, held(plan)));
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "collectives/api/comm.h"
+#include "collectives/api/persistent.h"
 #include "collectives/api/sized.h"
 #include "collectives/choose/tune.h"
 #include "collectives/gpu/gpu.h"
@@ -47,7 +48,7 @@ static void find_parts(gyre_comm_t *comm)
 }
 
 /* No deadline, or one beyond a century: so far off that nothing adds up to an overflow. */
-static void set_timeout(gyre_comm_t *comm, double seconds)
+void coll_comm_set_timeout(gyre_comm_t *comm, double seconds)
 {
     comm->timeout_s = seconds;
     comm->timeout_ns = seconds > 0 && seconds < 3e9 ? (base_time_t)(seconds * 1e9) : BASE_TIME_NEVER / 4;
@@ -78,9 +79,9 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
     comm->rank = rank;
     comm->n = n;
     comm->id = id;
-    comm->tune = coll_process_tune();
+    comm->tune = coll_world_tune(world);
     comm->troubles = comm_watch_trouble(world->watch);
-    set_timeout(comm, world->timeout_s);
+    coll_comm_set_timeout(comm, world->timeout_s);
     comm->host_of = comm_group_hosts(comm->group, &comm->hosts);
     for (int r = 0; r < n; r++)
         if (comm->host_of[r] == comm->host_of[rank]) {
@@ -116,8 +117,8 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
     comm->host_of = comm->part_of = team->host_of;
     comm->id = atomic_fetch_add(&made, 1) + 1;
     comm->tune = coll_process_tune();
-    comm->fast_order = base_setting_string(SET_ORDER)[0] == 'f';
-    set_timeout(comm, coll_process_timeout());
+    comm->options = coll_options_default();
+    coll_comm_set_timeout(comm, coll_process_timeout());
     atomic_fetch_add(&team->users, 1);
     *out = comm;
     return GYRE_OK;
@@ -125,6 +126,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
 
 void coll_comm_end(gyre_comm_t *comm, const char *why)
 {
+    coll_comm_off_failure(comm);
     coll_registry_remove(comm);
     coll_drive(comm); /* a thread that took it from the registry is done with it now; no other finds it */
     coll_stop_driving(comm);
@@ -134,6 +136,7 @@ void coll_comm_end(gyre_comm_t *comm, const char *why)
         next = r->next;
         free(r);
     }
+    coll_persistent_end(comm);
     coll_plan_cache_free(&comm->plans);
     coll_bounce_free_all(comm);
     /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes,
@@ -148,6 +151,7 @@ void coll_comm_end(gyre_comm_t *comm, const char *why)
         coll_team_leave(comm->team, comm->rank);
     free(comm->world_ranks);
     free(comm->own_count);
+    free(comm->leaves);
     free(comm->p2p);
     coll_handle_end(comm, why);
 }
@@ -209,8 +213,7 @@ gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason)
     return GYRE_OK;
 }
 
-/* Plans were made for other choices. The caller is driving; INVALID while operations are under way. */
-static gyre_status_t forget_choices(gyre_comm_t *comm)
+gyre_status_t coll_comm_forget_plans(gyre_comm_t *comm)
 {
     if (!coll_comm_idle(comm) || comm->open)
         return GYRE_ERR_INVALID;
@@ -220,22 +223,10 @@ static gyre_status_t forget_choices(gyre_comm_t *comm)
     return GYRE_OK;
 }
 
-gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast)
-{
-    coll_drive(comm);
-    gyre_status_t st = comm->fast_order != fast ? forget_choices(comm) : GYRE_OK;
-    if (st == GYRE_OK)
-        comm->fast_order = fast;
-    coll_stop_driving(comm);
-    return st == GYRE_OK
-               ? st
-               : gyre_fail(st, "the order of reductions cannot change while operations are under way");
-}
-
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line)
 {
     coll_drive(comm);
-    gyre_status_t st = forget_choices(comm);
+    gyre_status_t st = coll_comm_forget_plans(comm);
     if (st == GYRE_OK)
         comm->pin = line ? *line : (coll_tune_line_t){0};
     coll_stop_driving(comm);
@@ -293,8 +284,8 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .allocations = comm->allocations,
                            .sleeps = comm->sleeps,
                            .shared_bytes = g.shared_bytes,
-                           .private_bytes =
-                               g.private_bytes + sizeof *comm + comm->scratch.bytes + comm->plans.bytes,
+                           .private_bytes = g.private_bytes + sizeof *comm + comm->scratch.bytes +
+                                            comm->plans.bytes + comm->held_bytes,
                            .connections = g.connections,
                            .wait_seconds = (double)comm->waited * 1e-9};
     coll_stop_driving(driven);

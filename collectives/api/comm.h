@@ -12,7 +12,16 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
                              comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                              gyre_comm_t **out);
 
-/* What chooses algorithms, the same on all ranks of the job; it lives as long as the process. */
+void coll_comm_set_timeout(gyre_comm_t *comm, double seconds);
+
+/* The checks of calls that make a communicator of some of the ranks of `comm`. */
+gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t **out);
+/* gyre_comm_split, for the call `inside`; the arguments are right. Collective over `comm`. */
+gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
+
+/* What chooses algorithms in `world`, the same on all its ranks; it lives as long as the world. */
+const coll_tune_t *coll_world_tune(comm_world_t *world);
+/* The same for communicators that are in no job: gyre_init's, if it was called. */
 const coll_tune_t *coll_process_tune(void);
 /* Seconds that an operation may take: gyre_init's, or before it GYRE_TIMEOUT's. */
 double coll_process_timeout(void);

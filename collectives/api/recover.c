@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "collectives/api/world.h"
 
 /* No operation of `comm` is under way afterwards, here or, in the end, anywhere: it has failed. */
 static void put_out_of_use(gyre_comm_t *comm)
@@ -40,7 +41,7 @@ static gyre_status_t check(const char *name, gyre_comm_t *comm, gyre_comm_t **ou
 /* The job's communicator is another one from here on. */
 static void hand_over(gyre_comm_t *comm, gyre_comm_t *made)
 {
-    made->fast_order = comm->fast_order;
+    coll_options_inherit(made, comm);
     comm->is_world = 0;
 }
 
@@ -71,6 +72,15 @@ gyre_status_t gyre_comm_shrink(gyre_comm_t *comm, gyre_comm_t **newcomm)
     return GYRE_OK;
 }
 
+/* Newcomers get the job's secret and name from the environment. */
+static gyre_status_t check_launched(const char *name, const gyre_comm_t *comm)
+{
+    if (coll_world_launched(comm->world))
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                     "%s: this job was not made by gyre_init: no newcomer can know its secret", name);
+}
+
 gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t bytes)
 {
     gyre_status_t st = coll_check_live("gyre_comm_address", comm);
@@ -81,7 +91,9 @@ gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, size_t byte
     if (comm->team)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "gyre_comm_address: the communicator's ranks are all in this "
                                                "process, which no other process can join");
-    st = comm_watch_ensure(comm->world->watch);
+    st = check_launched("gyre_comm_address", comm);
+    if (st == GYRE_OK)
+        st = comm_watch_ensure(comm->world->watch);
     return st == GYRE_OK ? comm_boot_where(comm->world->boot, text, bytes) : st;
 }
 
@@ -90,6 +102,8 @@ gyre_status_t gyre_comm_grow(gyre_comm_t *comm, int newcomers, gyre_comm_t **new
     gyre_status_t st = check("gyre_comm_grow", comm, newcomm);
     if (st == GYRE_OK)
         st = coll_check_comm("gyre_comm_grow", comm);
+    if (st == GYRE_OK)
+        st = check_launched("gyre_comm_grow", comm);
     if (st == GYRE_OK)
         st = comm_watch_ensure(comm->world->watch);
     if (st != GYRE_OK)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/split.c: communicators of some of a communicator's ranks. */
+/* collectives/api/split.c: communicators of some of a communicator's ranks, or of all of them. All ranks of
+ * the parent take part. */
 #include "collectives/run/communicator.h"
 
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 /* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or
  * none, take part in each round all the same, so that a split is nothing but collectives of the parent. */
 typedef struct {
+    const char *name; /* of the call, for errors */
+    coll_inside_t inside;
     gyre_comm_t *parent;
     const int *members; /* [n] parent ranks */
     int n;
@@ -30,8 +33,8 @@ static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, co
     size_t n = (size_t)s->parent->n, most = 0;
     split_round_t *asks = malloc(n * sizeof *asks);
     char *everything = NULL, *padded = NULL;
-    gyre_status_t st = asks ? coll_inside_all_gather(ask, asks, sizeof *ask, s->parent, COLL_INSIDE_SPLIT)
-                            : gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %zu ranks", n);
+    gyre_status_t st = asks ? coll_inside_all_gather(ask, asks, sizeof *ask, s->parent, s->inside)
+                            : gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %zu ranks", s->name, n);
     *busy = 0;
     *failed = -1;
     for (size_t r = 0; st == GYRE_OK && r < n; r++) {
@@ -44,13 +47,13 @@ static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, co
         everything = malloc(n * most);
         padded = calloc(1, most);
         if (!everything || !padded)
-            st = gyre_fail(GYRE_ERR_NO_MEMORY,
-                           "gyre_comm_split: no memory to exchange %zu bytes with %zu ranks", most, n);
+            st = gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory to exchange %zu bytes with %zu ranks", s->name,
+                           most, n);
     }
     if (st == GYRE_OK && most) {
         if (ask->needs)
             memcpy(padded, mine, ask->bytes);
-        st = coll_inside_all_gather(padded, everything, most, s->parent, COLL_INSIDE_SPLIT);
+        st = coll_inside_all_gather(padded, everything, most, s->parent, s->inside);
     }
     for (int i = 0; st == GYRE_OK && ask->needs && i < s->n; i++)
         memcpy((char *)all + (size_t)i * ask->bytes, everything + (size_t)s->members[i] * most, ask->bytes);
@@ -67,7 +70,7 @@ static gyre_status_t exchange_by_parent(void *user, const void *mine, size_t byt
     int busy, failed;
     gyre_status_t st = split_round(s, &ask, mine, all, &busy, &failed);
     if (st == GYRE_OK && failed >= 0)
-        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d of the new communicator could not go on",
+        st = gyre_fail(GYRE_ERR_ABORTED, "%s: rank %d of the new communicator could not go on", s->name,
                        failed);
     return st;
 }
@@ -85,12 +88,12 @@ static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
     if (mine != GYRE_OK)
         return mine;
     if (st == GYRE_OK && failed >= 0)
-        st = gyre_fail(GYRE_ERR_ABORTED, "gyre_comm_split: rank %d could not make the new communicator",
-                       failed);
+        st = gyre_fail(GYRE_ERR_ABORTED, "%s: rank %d could not make the new communicator", s->name, failed);
     return st;
 }
 
 typedef struct {
+    int32_t call; /* coll_inside_t: two calls that differ must not make one communicator */
     int32_t color, key;
 } split_ask_t;
 
@@ -114,12 +117,14 @@ static int split_members(const split_ask_t *asks, int n, int rank, int *members,
     return count;
 }
 
-static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int *members, int *world_ranks,
+static gyre_status_t split_make(const subset_t *of, const split_ask_t *asks, int *members, int *world_ranks,
                                 gyre_comm_t **out)
 {
+    gyre_comm_t *comm = of->parent;
     split_ask_t mine = asks[comm->rank];
     int rank = 0;
-    subset_t subset = {.parent = comm, .members = members};
+    subset_t subset = *of;
+    subset.members = members;
     if (mine.color < 0)
         return split_finish(&subset, GYRE_OK);
     int n = split_members(asks, comm->n, comm->rank, members, &rank);
@@ -133,7 +138,7 @@ static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int 
     gyre_status_t st =
         coll_comm_make(comm->world, id, world_ranks, n, rank, exchange_by_parent, &subset, deadline, &made);
     if (st == GYRE_OK)
-        made->fast_order = comm->fast_order;
+        coll_options_inherit(made, comm);
     gyre_status_t agreed = split_finish(&subset, st);
     if (agreed != GYRE_OK && st == GYRE_OK)
         coll_comm_free(made);
@@ -142,36 +147,67 @@ static gyre_status_t split_make(gyre_comm_t *comm, const split_ask_t *asks, int 
     return agreed;
 }
 
-gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out)
+/* All ranks see the same, so all of them fail, and the parent is as good as before. */
+static gyre_status_t split_compare(const subset_t *s, const split_ask_t *asks)
 {
-    gyre_status_t st = coll_check_live("gyre_comm_split", comm);
+    for (int r = 1; r < s->parent->n; r++)
+        if (asks[r].call != asks[0].call)
+            return gyre_fail(GYRE_ERR_MISMATCH, "%s: rank 0 called %s and rank %d %s", s->name,
+                             coll_call_name(COLL_ALL_GATHER, 0, (unsigned)asks[0].call), r,
+                             coll_call_name(COLL_ALL_GATHER, 0, (unsigned)asks[r].call));
+    return GYRE_OK;
+}
+
+gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t **out)
+{
+    gyre_status_t st = coll_check_live(name, comm);
     if (st == GYRE_OK && !out)
-        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split: out is NULL");
-    if (st != GYRE_OK)
-        return st;
-    if (coll_group_open())
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_split cannot be part of a group");
-    if (comm->team)
-        return gyre_fail(
-            GYRE_ERR_UNSUPPORTED,
-            "gyre_comm_split: the communicator's ranks are all in this process: make another of some "
-            "of their devices with gyre_cuda_comms_create");
+        st = gyre_fail(GYRE_ERR_INVALID, "%s: out is NULL", name);
+    if (st == GYRE_OK && coll_group_open())
+        st = gyre_fail(GYRE_ERR_INVALID, "%s cannot be part of a group", name);
+    if (st == GYRE_OK && comm->team)
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED,
+                       "%s: the communicator's ranks are all in this process: make another of some of their "
+                       "devices with gyre_cuda_comms_create",
+                       name);
+    return st;
+}
+
+gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int key, gyre_comm_t **out)
+{
+    const subset_t all = {
+        .name = coll_call_name(COLL_ALL_GATHER, 0, inside), .inside = inside, .parent = comm};
+    gyre_status_t st = GYRE_OK;
     size_t n = (size_t)comm->n;
     split_ask_t *asks = malloc(n * sizeof *asks);
     int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
     if (!asks || !members || !world_ranks)
-        st = gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_comm_split: no memory for %d ranks", comm->n);
-    split_ask_t mine = {.color = color < 0 ? -1 : color, .key = key};
+        st = gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", all.name, comm->n);
+    split_ask_t mine = {.call = (int32_t)inside, .color = color < 0 ? -1 : color, .key = key};
     if (st == GYRE_OK)
-        st = coll_inside_all_gather(&mine, asks, sizeof mine, comm, COLL_INSIDE_SPLIT);
+        st = coll_inside_all_gather(&mine, asks, sizeof mine, comm, inside);
     comm->splits++;
+    if (st == GYRE_OK)
+        st = split_compare(&all, asks);
     gyre_comm_t *made = NULL;
     if (st == GYRE_OK)
-        st = split_make(comm, asks, members, world_ranks, &made);
+        st = split_make(&all, asks, members, world_ranks, &made);
     free(asks);
     free(members);
     free(world_ranks);
     if (st == GYRE_OK)
         *out = made;
     return st;
+}
+
+gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out)
+{
+    gyre_status_t st = coll_check_parent("gyre_comm_split", comm, out);
+    return st == GYRE_OK ? coll_split(COLL_INSIDE_SPLIT, comm, color, key, out) : st;
+}
+
+gyre_status_t gyre_comm_dup(gyre_comm_t *comm, gyre_comm_t **out)
+{
+    gyre_status_t st = coll_check_parent("gyre_comm_dup", comm, out);
+    return st == GYRE_OK ? coll_split(COLL_INSIDE_DUP, comm, 0, 0, out) : st;
 }

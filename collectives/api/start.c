@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/start.c: the checks of collective calls, and how a call that passed them starts: with a
- * plan, without a schedule, or on a device. */
+ * plan, without a schedule, or on a device. Or it is kept for later: persistent.c. */
 #include "collectives/api/start.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "collectives/api/persistent.h"
 #include "collectives/gpu/gpu.h"
+#include "collectives/kernels/kernels.h"
 
 gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
 {
@@ -30,14 +35,65 @@ gyre_status_t coll_check_type(const char *name, gyre_type_t type)
     return GYRE_OK;
 }
 
-gyre_status_t coll_check_redop(const char *name, gyre_redop_t op)
+static void append(char *text, size_t bytes, const char *word)
+{
+    const size_t length = strlen(text);
+    snprintf(text + length, bytes - length, " %s", word);
+}
+
+/* Names what the type can be reduced by, and what else can be reduced so. */
+static gyre_status_t refuse_pair(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
+{
+    char kinds[128] = "", types[320] = "";
+    for (int k = 0; k < GYRE_REDOP_COUNT; k++)
+        if (coll_kernel_has((gyre_redop_kind_t)k, type))
+            append(kinds, sizeof kinds, gyre_redop_name((gyre_redop_kind_t)k));
+    for (int t = 0; t < GYRE_TYPE_COUNT; t++)
+        if (coll_kernel_has(kind, (gyre_type_t)t))
+            append(types, sizeof types, gyre_type_name((gyre_type_t)t));
+    return gyre_fail(GYRE_ERR_TYPE, "%s: there is no %s of %s, which has%s; types that have %s:%s", name,
+                     gyre_redop_name(kind), gyre_type_name(type), kinds, gyre_redop_name(kind), types);
+}
+
+gyre_status_t coll_check_redop(const char *name, gyre_redop_t op, gyre_type_t type)
 {
     if ((int)op.kind < 0 || (int)op.kind >= GYRE_REDOP_COUNT)
         return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a reduction (gyre_redop_kind_t)", name, (int)op.kind);
+    if (!coll_kernel_has(op.kind, type))
+        return refuse_pair(name, op.kind, type);
     if (op.scaled && op.kind != GYRE_SUM)
         return gyre_fail(GYRE_ERR_TYPE, "%s: only sums can be scaled, this is %s", name,
                          gyre_redop_name(op.kind));
     return GYRE_OK;
+}
+
+/* Sums and products of it are rounded. */
+static int is_rounded(gyre_type_t type)
+{
+    switch (type) {
+    case GYRE_FLOAT16:
+    case GYRE_BFLOAT16:
+    case GYRE_FLOAT32:
+    case GYRE_FLOAT64:
+    case GYRE_COMPLEX64:
+    case GYRE_COMPLEX128:
+    case GYRE_FLOAT8_E4M3:
+    case GYRE_FLOAT8_E5M2:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
+{
+    const int sums = kind == GYRE_SUM || kind == GYRE_AVG;
+    if (!is_rounded(type) || (sums ? coll_kernel_has_exact(type) : kind != GYRE_PROD))
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                     "%s: the communicator's order is exact, and %s of %s has no exact result: use another "
+                     "communicator in canonical order (gyre_comm_set)",
+                     name, gyre_redop_name(kind), gyre_type_name(type));
 }
 
 gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm)
@@ -75,6 +131,63 @@ static gyre_status_t check_buffers(const coll_call_t *c, size_t esize)
     return GYRE_OK;
 }
 
+int coll_call_on_device(const coll_call_t *c)
+{
+    return c->streamed || c->comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send);
+}
+
+void coll_call_bind(const coll_call_t *c, const coll_plan_t *plan, coll_run_t *run, comm_call_t *call)
+{
+    *run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale};
+    *call = (comm_call_t){.op = (uint8_t)c->shape.op,
+                          .type = (uint8_t)c->shape.type,
+                          .redop = (uint8_t)(c->inside ? (int)c->inside : (int)c->shape.redop),
+                          .flags = (uint8_t)((c->shape.scaled ? COMM_CALL_SCALED : 0) |
+                                             (c->v ? COMM_CALL_V : 0) | (c->inside ? COMM_CALL_INSIDE : 0)),
+                          .root = c->shape.root,
+                          .sig = plan->sig,
+                          .count = c->shown,
+                          .algo = (uint32_t)plan->algo,
+                          .comm = (uint32_t)c->comm->id};
+}
+
+gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan, const coll_run_t *run, comm_call_t *call)
+{
+    gyre_comm_t *comm = c->comm;
+    plan->busy++; /* kept from eviction; given back by coll_request_finish */
+    if (plan->oneshot && !c->request && !coll_group_open() && !comm->head)
+        return coll_run_oneshot(comm, plan, run, call);
+    gyre_request_t *r = coll_request_new_driving(comm);
+    if (!r)
+        plan->busy--;
+    coll_stop_driving(comm);
+    if (!r)
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
+    r->plan = plan;
+    r->run = *run;
+    r->finished = c->finished;
+    r->user = c->user;
+    r->tag.sig = plan->sig;
+    r->call = *call;
+    coll_request_of(r, c->under_way);
+    return coll_request_start(r, c->request);
+}
+
+static gyre_status_t check_order_on_device(const coll_call_t *c)
+{
+    if (coll_shape_is_exact(&c->shape))
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "%s: sums in exact order are made in host memory only: copy the buffers there, or "
+                         "use canonical order (gyre_comm_set)",
+                         c->name);
+    if (c->comm->leaves && coll_op_reduces(c->shape.op))
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "%s: the communicator has leaves (gyre_comm_set), which are added up in host memory "
+                         "only",
+                         c->name);
+    return GYRE_OK;
+}
+
 gyre_status_t coll_call_start(coll_call_t *c)
 {
     gyre_comm_t *comm = c->comm;
@@ -82,44 +195,28 @@ gyre_status_t coll_call_start(coll_call_t *c)
     gyre_status_t st = check_buffers(c, esize);
     if (st != GYRE_OK)
         return coll_refuse(st);
+    const int on_device = coll_call_on_device(c);
+    if (on_device)
+        st = check_order_on_device(c);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    if (c->plan)
+        return coll_persistent_make(c);
     if (comm->fault_at && comm->seq + 1 >= comm->fault_at)
         coll_fault_strike(comm, &c->shape, &c->send, &c->recv);
-    if (c->streamed || comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send))
+    if (on_device)
         return coll_cuda_start(c);
     coll_plan_t *plan;
+    coll_run_t run;
+    comm_call_t call;
     coll_drive(comm);
     st = coll_plan_get(comm, &c->shape, &plan);
     if (st != GYRE_OK) {
         coll_stop_driving(comm);
         return coll_refuse(st);
     }
-    plan->busy++; /* kept from eviction; given back by coll_request_finish */
-    coll_run_t run = {.in = c->send, .out = c->recv, .scale = c->scale};
-    comm_call_t call = {.op = (uint8_t)c->shape.op,
-                        .type = (uint8_t)c->shape.type,
-                        .redop = (uint8_t)(c->inside ? (int)c->inside : (int)c->shape.redop),
-                        .flags = (uint8_t)((c->shape.scaled ? COMM_CALL_SCALED : 0) |
-                                           (c->v ? COMM_CALL_V : 0) | (c->inside ? COMM_CALL_INSIDE : 0)),
-                        .root = c->shape.root,
-                        .sig = plan->sig,
-                        .count = c->shown,
-                        .algo = (uint32_t)plan->algo,
-                        .comm = (uint32_t)comm->id};
-    if (plan->oneshot && !c->request && !coll_group_open() && !comm->head)
-        return coll_run_oneshot(comm, plan, &run, &call);
-    coll_stop_driving(comm);
-    gyre_request_t *r = coll_request_new(comm);
-    if (!r) {
-        plan->busy--;
-        return coll_refuse(GYRE_ERR_NO_MEMORY);
-    }
-    r->plan = plan;
-    r->run = run;
-    r->finished = c->finished;
-    r->user = c->user;
-    r->tag.sig = plan->sig;
-    r->call = call;
-    return coll_request_start(r, c->request);
+    coll_call_bind(c, plan, &run, &call);
+    return coll_call_run(c, plan, &run, &call);
 }
 
 gyre_status_t coll_check_request(const char *name, gyre_request_t **request)

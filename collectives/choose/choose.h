@@ -50,6 +50,8 @@ gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, si
 /* What `setting`, the value of GYRE_ALGO, names for this call; AUTO: nothing. NOT_FOUND, UNSUPPORTED: the
  * setting is wrong. */
 gyre_status_t coll_forced(const char *setting, const coll_args_t *args, coll_algo_t *out);
+/* INVALID: `text` is no list as GYRE_ALGO takes it; errors begin with `name`. */
+gyre_status_t coll_check_algorithms(const char *name, const char *text);
 /* The size by which choices are made: of the larger buffer, as gyre-perf's first column. 0: not all ranks
  * know it. */
 int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes);

@@ -43,6 +43,31 @@ static const char *algos_that_serve(coll_op_t op, const coll_args_t *args, char 
     return text;
 }
 
+gyre_status_t coll_check_algorithms(const char *name, const char *text)
+{
+    for (const char *p = text; *p; p += *p == ',') {
+        char item[64], *algo = item;
+        const size_t len = strcspn(p, ",");
+        snprintf(item, sizeof item, "%.*s", (int)base_min_size(len, sizeof item - 1), p);
+        p += len;
+        char *colon = strchr(item, ':');
+        if (colon) {
+            *colon = 0;
+            algo = colon + 1;
+            int op = COLL_ALL_REDUCE;
+            while (op < COLL_OP_END && strcmp(item, coll_op_name((coll_op_t)op)) != 0)
+                op++;
+            if (op == COLL_OP_END)
+                return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm \"%s\": there is no collective \"%s\"",
+                                 name, text, item);
+        }
+        if (coll_algo_parse(algo) == COLL_ALGO_END)
+            return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm \"%s\": there is no algorithm \"%s\" (%s auto)",
+                             name, text, algo, coll_algo_names + 1);
+    }
+    return GYRE_OK;
+}
+
 /* GYRE_ALGO: "ring" for everything that ring serves, or "all_reduce:ring,broadcast:tree". */
 gyre_status_t coll_forced(const char *setting, const coll_args_t *args, coll_algo_t *out)
 {
@@ -69,8 +94,10 @@ gyre_status_t coll_forced(const char *setting, const coll_args_t *args, coll_alg
             *out = algo;
         } else if (colon) {
             char list[256];
-            return gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_ALGO: %s does not serve this %s; these do: %s", name,
-                             item, algos_that_serve(args->op, args, list, sizeof list));
+            return gyre_fail(
+                GYRE_ERR_UNSUPPORTED,
+                "algorithm %s (GYRE_ALGO, or gyre_comm_set) does not serve this %s; these do: %s", name, item,
+                algos_that_serve(args->op, args, list, sizeof list));
         }
     }
     return GYRE_OK;
@@ -141,7 +168,7 @@ static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args
         return COLL_HIERARCHICAL;
     /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8
      * ranks). */
-    if (args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES)
+    if (args->op == COLL_REDUCE && bytes >= SHARE_REDUCE_BYTES && !args->exact)
         return n == 2 ? COLL_TREE : COLL_BINOMIAL;
     return first_that_serves(args, wish, 5);
 }
@@ -231,9 +258,10 @@ static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t
 {
     const size_t bytes = args->count * esize, n = (size_t)args->n;
     const int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
-    coll_choice_t c = {.one_shot = small && args->op == COLL_ALL_REDUCE};
-    c.algo = facts->hosts > 1 ? choose_between_hosts(facts, args, small)
-                              : choose_inside_host(facts, args, bytes, small, known);
+    coll_choice_t c = {.one_shot = small && args->op == COLL_ALL_REDUCE && !args->leaves};
+    c.algo = args->leaves       ? COLL_LEAVES
+             : facts->hosts > 1 ? choose_between_hosts(facts, args, small)
+                                : choose_inside_host(facts, args, bytes, small, known);
     c.chunk = chunk_count(facts, c.algo, esize);
     return c;
 }

@@ -213,6 +213,8 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *shape, 
                                const char **why);
 /* One rank's part of c->uneven_links: devices[r] is the number, here, of rank r's device; < 0: unknown. */
 int coll_cuda_uneven_links(int device, const int *devices, int n);
+/* 1: device code can do it; 0: a reduction that only the host has. */
+int coll_cuda_adds(const coll_shape_t *shape);
 /* Elements of the vector or of the longest block; 0: no elements, or not every rank knows. */
 size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *shape);
 

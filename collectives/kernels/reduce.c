@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "collectives/kernels/float16.h"
+#include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"
 
 /* ---- which instruction set ---- */
@@ -23,7 +24,8 @@
 static int has_avx2(void)
 {
     unsigned a, b, c, d; /* not every compiler's __builtin_cpu_supports has a name for F16C */
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 static int has_avx512(void)
@@ -94,9 +96,20 @@ static inline const kernel_table_t *kernels(void)
     return __builtin_expect(table != NULL, 1) ? table : choose();
 }
 
+const kernel_table_t *coll_kernel_table(void)
+{
+    return kernels();
+}
+
 const char *coll_kernel_isa(void)
 {
     return kernels()->name;
+}
+
+int coll_kernel_has(gyre_redop_kind_t op, gyre_type_t type)
+{
+    return (unsigned)op < GYRE_REDOP_COUNT && (unsigned)type < GYRE_TYPE_COUNT &&
+           kernels()->reduce[op][type][KERNEL_OF_2] != NULL;
 }
 
 /* ---- reductions over any number of sources ----
@@ -187,16 +200,29 @@ static void reduce_straight(kernel_reduce_fn fn, void *dst, const void *const *s
     fn(to, at, count);
 }
 
+/* Of one source the result is the source, but for results that not every value can be: truth is 0 or 1, and
+ * padding is 0. Those x are what "x or x" or "the first of x and x" gives. */
+static void reduce_one(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *src, size_t count)
+{
+    const void *const twice[2] = {src, src};
+    if (op == GYRE_LAND || op == GYRE_LOR || op == GYRE_LXOR)
+        kernels()->reduce[GYRE_LOR][type][KERNEL_OF_2](dst, twice, count);
+    else if (op == GYRE_MINLOC || op == GYRE_MAXLOC)
+        kernels()->reduce[op][type][KERNEL_OF_2](dst, twice, count);
+    else
+        coll_kernel_copy(dst, src, count * gyre_type_size(type));
+}
+
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,
                         size_t count)
 {
     if (count == 0)
         return;
     const kernel_reduce_fn *fn = kernels()->reduce[op][type];
-    /* NOLINTBEGIN(clang-analyzer-core.NullDereference): each type has its kernels */
+    /* NOLINTBEGIN(clang-analyzer-core.NullDereference): the caller knows that the type has this */
     switch (k) {
     case 1:
-        coll_kernel_copy(dst, srcs[0], count * gyre_type_size(type));
+        reduce_one(op, type, dst, srcs[0], count);
         return;
     case 2:
         reduce_straight(fn[KERNEL_OF_2], dst, srcs, k, count, gyre_type_size(type));
@@ -267,4 +293,24 @@ float coll_bfloat_to_float(unsigned short h)
 unsigned short coll_float_to_bfloat(float f)
 {
     return kernel_to_bfloat(f);
+}
+
+float coll_e4m3_to_float(unsigned char x)
+{
+    return kernel_from_e4m3(x);
+}
+
+unsigned char coll_float_to_e4m3(float f)
+{
+    return kernel_to_e4m3(f);
+}
+
+float coll_e5m2_to_float(unsigned char x)
+{
+    return kernel_from_e5m2(x);
+}
+
+unsigned char coll_float_to_e5m2(float f)
+{
+    return kernel_to_e5m2(f);
 }

@@ -20,7 +20,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "collectives/kernels/accumulate.h"
 #include "collectives/kernels/float16.h"
+#include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"
 
 #if defined(__clang__)
@@ -172,6 +174,8 @@ DEFINE_INTEGER_ORDER(int64_t, kernel_i64)
     {                                                                   \
         return NAME##_nan(a, b, NAME##_key(a) < NAME##_key(b) ? b : a); \
     }
+DEFINE_FLOAT_ORDER(uint8_t, int8_t, kernel_e4m3, 8, 0x7eu)
+DEFINE_FLOAT_ORDER(uint8_t, int8_t, kernel_e5m2, 8, 0x7cu)
 DEFINE_FLOAT_ORDER(uint16_t, int16_t, kernel_half, 16, 0x7c00u)
 DEFINE_FLOAT_ORDER(uint16_t, int16_t, kernel_bfloat, 16, 0x7f80u)
 DEFINE_FLOAT_ORDER(uint32_t, int32_t, kernel_float, 32, 0x7f800000u)
@@ -198,6 +202,171 @@ DEFINE_REDUCE(prod_f16, kernel_u16, KERNEL_HALF_WIDTH, kernel_half_load, kernel_
               FLOAT_PROD)
 DEFINE_REDUCE(prod_b16, kernel_u16, 1, BFLOAT_LOAD, BFLOAT_STORE, BFLOAT_ROUND, FLOAT_PROD)
 
+#define E4M3_LOAD(p)     kernel_from_e4m3(*(p))
+#define E4M3_STORE(p, v) (*(p) = kernel_to_e4m3(v))
+#define E4M3_ROUND(v)    kernel_from_e4m3(kernel_to_e4m3(v))
+#define E5M2_LOAD(p)     kernel_from_e5m2(*(p))
+#define E5M2_STORE(p, v) (*(p) = kernel_to_e5m2(v))
+#define E5M2_ROUND(v)    kernel_from_e5m2(kernel_to_e5m2(v))
+DEFINE_REDUCE(sum_e4m3, kernel_u8, 1, E4M3_LOAD, E4M3_STORE, E4M3_ROUND, FLOAT_SUM)
+DEFINE_REDUCE(sum_e5m2, kernel_u8, 1, E5M2_LOAD, E5M2_STORE, E5M2_ROUND, FLOAT_SUM)
+DEFINE_REDUCE(prod_e4m3, kernel_u8, 1, E4M3_LOAD, E4M3_STORE, E4M3_ROUND, FLOAT_PROD)
+DEFINE_REDUCE(prod_e5m2, kernel_u8, 1, E5M2_LOAD, E5M2_STORE, E5M2_ROUND, FLOAT_PROD)
+
+/* Complex sums are sums of twice as many floats. */
+#define DEFINE_PAIRWISE(NAME, OF)                                      \
+    static void NAME(void *dst, const void *const *srcs, size_t count) \
+    {                                                                  \
+        OF(dst, srcs, 2 * count);                                      \
+    }
+#define DEFINE_COMPLEX_SUM(NAME, OF)  \
+    DEFINE_PAIRWISE(NAME##_2, OF##_2) \
+    DEFINE_PAIRWISE(NAME##_3, OF##_3) \
+    DEFINE_PAIRWISE(NAME##_4, OF##_4) \
+    DEFINE_PAIRWISE(NAME##_8, OF##_8)
+DEFINE_COMPLEX_SUM(sum_c64, sum_f32)
+DEFINE_COMPLEX_SUM(sum_c128, sum_f64)
+
+/* (a + bi)(c + di) = (ac - bd) + (ad + bc)i: four products, each rounded, then a difference and a sum. */
+typedef struct {
+    float re, im;
+} KERNEL_UNALIGNED kernel_c64;
+typedef struct {
+    double re, im;
+} KERNEL_UNALIGNED kernel_c128;
+/* GCC 12 makes fused operations of a difference next to a sum, -ffp-contract=off or not (fmaddsub), unless
+ * the products pass where it cannot look. */
+#if defined(__x86_64__)
+#define KERNEL_ROUNDED(x) __asm__("" : "+x"(x))
+#elif defined(__aarch64__)
+#define KERNEL_ROUNDED(x) __asm__("" : "+w"(x))
+#else
+#define KERNEL_ROUNDED(x) ((void)0)
+#endif
+#define DEFINE_COMPLEX_PROD(NAME, T, PART)                                           \
+    static inline T T##_mul(T a, T b)                                                \
+    {                                                                                \
+        PART ac = a.re * b.re, bd = a.im * b.im, ad = a.re * b.im, bc = a.im * b.re; \
+        KERNEL_ROUNDED(ac);                                                          \
+        KERNEL_ROUNDED(bd);                                                          \
+        KERNEL_ROUNDED(ad);                                                          \
+        KERNEL_ROUNDED(bc);                                                          \
+        return (T){ac - bd, ad + bc};                                                \
+    }                                                                                \
+    DEFINE_PLAIN(NAME, T, T##_mul)
+DEFINE_COMPLEX_PROD(prod_c64, kernel_c64, float)
+DEFINE_COMPLEX_PROD(prod_c128, kernel_c128, double)
+
+/* Bits are the same for signed and unsigned integers, and so is whether a number is 0. */
+#define DEFINE_BITS(NAME, EXPRESSION)                                \
+    static inline uint8_t kernel_u8_##NAME(uint8_t a, uint8_t b)     \
+    {                                                                \
+        return (uint8_t)(EXPRESSION);                                \
+    }                                                                \
+    static inline uint16_t kernel_u16_##NAME(uint16_t a, uint16_t b) \
+    {                                                                \
+        return (uint16_t)(EXPRESSION);                               \
+    }                                                                \
+    static inline uint32_t kernel_u32_##NAME(uint32_t a, uint32_t b) \
+    {                                                                \
+        return (uint32_t)(EXPRESSION);                               \
+    }                                                                \
+    static inline uint64_t kernel_u64_##NAME(uint64_t a, uint64_t b) \
+    {                                                                \
+        return (uint64_t)(EXPRESSION);                               \
+    }                                                                \
+    DEFINE_PLAIN(NAME##_8, kernel_u8, kernel_u8_##NAME)              \
+    DEFINE_PLAIN(NAME##_16, kernel_u16, kernel_u16_##NAME)           \
+    DEFINE_PLAIN(NAME##_32, kernel_u32, kernel_u32_##NAME)           \
+    DEFINE_PLAIN(NAME##_64, kernel_u64, kernel_u64_##NAME)
+DEFINE_BITS(band, (a & b))
+DEFINE_BITS(bor, a | b)
+DEFINE_BITS(bxor, a ^ b)
+DEFINE_BITS(land, (a != 0) & (b != 0))
+DEFINE_BITS(lor, (a | b) != 0)
+DEFINE_BITS(lxor, (a != 0) ^ (b != 0))
+
+/* Pairs, loaded as the bits of the value and an index. KEY makes of the bits a number that orders as min and
+ * max do; a NaN is the first of all, so equal keys are one value or two NaNs. Equal in both: the left one. */
+#define DEFINE_LOCATION(NAME, STRUCT, U, S, KEY)                               \
+    typedef struct {                                                           \
+        U value;                                                               \
+        int32_t index;                                                         \
+    } NAME##_pair;                                                             \
+    static inline NAME##_pair NAME##_load(const unsigned char *p)              \
+    {                                                                          \
+        NAME##_pair x;                                                         \
+        memcpy(&x.value, p, sizeof x.value);                                   \
+        memcpy(&x.index, p + offsetof(STRUCT, index), sizeof x.index);         \
+        return x;                                                              \
+    }                                                                          \
+    static inline void NAME##_store(unsigned char *p, NAME##_pair x)           \
+    {                                                                          \
+        memset(p, 0, sizeof(STRUCT)); /* padding */                            \
+        memcpy(p, &x.value, sizeof x.value);                                   \
+        memcpy(p + offsetof(STRUCT, index), &x.index, sizeof x.index);         \
+    }                                                                          \
+    static inline NAME##_pair minloc_##NAME##_of(NAME##_pair a, NAME##_pair b) \
+    {                                                                          \
+        const S x = KEY(a.value, 0), y = KEY(b.value, 0);                      \
+        return y < x || (y == x && b.index < a.index) ? b : a;                 \
+    }                                                                          \
+    static inline NAME##_pair maxloc_##NAME##_of(NAME##_pair a, NAME##_pair b) \
+    {                                                                          \
+        const S x = KEY(a.value, 1), y = KEY(b.value, 1);                      \
+        return y > x || (y == x && b.index < a.index) ? b : a;                 \
+    }                                                                          \
+    DEFINE_LOCATIONS(minloc_##NAME, NAME, STRUCT, minloc_##NAME##_of)          \
+    DEFINE_LOCATIONS(maxloc_##NAME, NAME, STRUCT, maxloc_##NAME##_of)
+#define LOCATION_AT(NAME, STRUCT, j) NAME##_load(s[j] + i * sizeof(STRUCT))
+#define DEFINE_LOCATION_KERNEL(NAME, K, PAIR, STRUCT, EXPRESSION)      \
+    static void NAME(void *dst, const void *const *srcs, size_t count) \
+    {                                                                  \
+        unsigned char *d = dst;                                        \
+        const unsigned char *s[K];                                     \
+        for (int j = 0; j < (K); j++)                                  \
+            s[j] = srcs[j];                                            \
+        for (size_t i = 0; i < count; i++)                             \
+            PAIR##_store(d + i * sizeof(STRUCT), EXPRESSION);          \
+    }
+#define DEFINE_LOCATIONS(NAME, PAIR, STRUCT, OP)                                                        \
+    static inline PAIR##_pair NAME##_pairs(const unsigned char *const *s, int j, size_t i)              \
+    {                                                                                                   \
+        return OP(LOCATION_AT(PAIR, STRUCT, j), LOCATION_AT(PAIR, STRUCT, j + 1));                      \
+    }                                                                                                   \
+    DEFINE_LOCATION_KERNEL(NAME##_2, 2, PAIR, STRUCT, NAME##_pairs(s, 0, i))                            \
+    DEFINE_LOCATION_KERNEL(NAME##_3, 3, PAIR, STRUCT,                                                   \
+                           OP(NAME##_pairs(s, 0, i), LOCATION_AT(PAIR, STRUCT, 2)))                     \
+    DEFINE_LOCATION_KERNEL(NAME##_4, 4, PAIR, STRUCT, OP(NAME##_pairs(s, 0, i), NAME##_pairs(s, 2, i))) \
+    DEFINE_LOCATION_KERNEL(NAME##_8, 8, PAIR, STRUCT,                                                   \
+                           OP(OP(NAME##_pairs(s, 0, i), NAME##_pairs(s, 2, i)),                         \
+                              OP(NAME##_pairs(s, 4, i), NAME##_pairs(s, 6, i))))
+#define SIGNED_KEY(T)                            \
+    static inline T kernel_key_##T(T x, int max) \
+    {                                            \
+        (void)max;                               \
+        return x;                                \
+    }
+SIGNED_KEY(int16_t)
+SIGNED_KEY(int32_t)
+SIGNED_KEY(int64_t)
+/* Keys of numbers lie strictly between the two ends, which no finite number or infinity has. */
+static inline int32_t kernel_key_float(uint32_t x, int max)
+{
+    const int32_t first = max ? INT32_MAX : INT32_MIN;
+    return (x & 0x7fffffffu) > 0x7f800000u ? first : kernel_float_key(x);
+}
+static inline int64_t kernel_key_double(uint64_t x, int max)
+{
+    const int64_t first = max ? INT64_MAX : INT64_MIN;
+    return (x & 0x7fffffffffffffffu) > 0x7ff0000000000000u ? first : kernel_double_key(x);
+}
+DEFINE_LOCATION(f32, gyre_float32_int32_t, uint32_t, int32_t, kernel_key_float)
+DEFINE_LOCATION(f64, gyre_float64_int32_t, uint64_t, int64_t, kernel_key_double)
+DEFINE_LOCATION(i32, gyre_int32_int32_t, int32_t, int32_t, kernel_key_int32_t)
+DEFINE_LOCATION(i64, gyre_int64_int32_t, int64_t, int64_t, kernel_key_int64_t)
+DEFINE_LOCATION(i16, gyre_int16_int32_t, int16_t, int16_t, kernel_key_int16_t)
+
 #define DEFINE_ORDERED(NAME, T, OPS)        \
     DEFINE_PLAIN(min_##NAME, T, OPS##_less) \
     DEFINE_PLAIN(max_##NAME, T, OPS##_more)
@@ -209,6 +378,8 @@ DEFINE_ORDERED(i32, kernel_i32, kernel_i32)
 DEFINE_ORDERED(u32, kernel_u32, kernel_u32)
 DEFINE_ORDERED(i64, kernel_i64, kernel_i64)
 DEFINE_ORDERED(u64, kernel_u64, kernel_u64)
+DEFINE_ORDERED(e4m3, kernel_u8, kernel_e4m3)
+DEFINE_ORDERED(e5m2, kernel_u8, kernel_e5m2)
 DEFINE_ORDERED(f16, kernel_u16, kernel_half)
 DEFINE_ORDERED(b16, kernel_u16, kernel_bfloat)
 DEFINE_ORDERED(f32, kernel_u32, kernel_float)
@@ -233,6 +404,8 @@ DEFINE_SCALE(64, kernel_u64, kernel_u64_mul(s[i], whole))
 DEFINE_SCALE(b16, kernel_u16, kernel_to_bfloat(kernel_from_bfloat(s[i]) * single))
 DEFINE_SCALE(f32, kernel_f32, s[i] * single)
 DEFINE_SCALE(f64, kernel_f64, s[i] * factor)
+DEFINE_SCALE(e4m3, kernel_u8, kernel_to_e4m3(kernel_from_e4m3(s[i]) * single))
+DEFINE_SCALE(e5m2, kernel_u8, kernel_to_e5m2(kernel_from_e5m2(s[i]) * single))
 
 #define DEFINE_DIVIDE(NAME, T, C, EXPRESSION)                 \
     static void divide_##NAME(void *buf, size_t count, int n) \
@@ -257,6 +430,20 @@ DEFINE_DIVIDE(u64, kernel_u64, uint64_t, d[i] / by)
 DEFINE_DIVIDE(b16, kernel_u16, float, kernel_to_bfloat(kernel_from_bfloat(d[i]) / by))
 DEFINE_DIVIDE(f32, kernel_f32, float, d[i] / by)
 DEFINE_DIVIDE(f64, kernel_f64, double, d[i] / by)
+DEFINE_DIVIDE(e4m3, kernel_u8, float, kernel_to_e4m3(kernel_from_e4m3(d[i]) / by))
+DEFINE_DIVIDE(e5m2, kernel_u8, float, kernel_to_e5m2(kernel_from_e5m2(d[i]) / by))
+
+#define DEFINE_COMPLEX(NAME, OF)                                                                      \
+    static void scale_##NAME(void *dst, const void *src, size_t count, double factor, uint64_t whole) \
+    {                                                                                                 \
+        scale_##OF(dst, src, 2 * count, factor, whole);                                               \
+    }                                                                                                 \
+    static void divide_##NAME(void *buf, size_t count, int n)                                         \
+    {                                                                                                 \
+        divide_##OF(buf, 2 * count, n);                                                               \
+    }
+DEFINE_COMPLEX(c64, f32)
+DEFINE_COMPLEX(c128, f64)
 
 /* Halves: whole vectors, then a padded one. */
 #define DEFINE_HALF_MAP(NAME, OP)                                                     \
@@ -287,28 +474,48 @@ static void divide_f16(void *buf, size_t count, int n)
     kernel_half_over(buf, buf, count, (float)n);
 }
 
+/* ---- exact sums ---- */
+#include "collectives/kernels/exact_loops.h"
+#include "collectives/kernels/accumulate_loops.h"
+
 /* ---- the table ---- */
 #define ROW(NAME)                              \
     {                                          \
         NAME##_2, NAME##_3, NAME##_4, NAME##_8 \
     }
-#define SHARED_ROWS(OP)                                                                                  \
-    {                                                                                                    \
-        [GYRE_INT8] = ROW(OP##_8), [GYRE_UINT8] = ROW(OP##_8), [GYRE_INT16] = ROW(OP##_16),              \
-        [GYRE_UINT16] = ROW(OP##_16), [GYRE_INT32] = ROW(OP##_32), [GYRE_UINT32] = ROW(OP##_32),         \
-        [GYRE_INT64] = ROW(OP##_64), [GYRE_UINT64] = ROW(OP##_64), [GYRE_FLOAT16] = ROW(OP##_f16),       \
-        [GYRE_BFLOAT16] = ROW(OP##_b16), [GYRE_FLOAT32] = ROW(OP##_f32), [GYRE_FLOAT64] = ROW(OP##_f64), \
+#define FLOAT_ROWS(OP)                                                                               \
+    [GYRE_FLOAT16] = ROW(OP##_f16), [GYRE_BFLOAT16] = ROW(OP##_b16), [GYRE_FLOAT32] = ROW(OP##_f32), \
+    [GYRE_FLOAT64] = ROW(OP##_f64), [GYRE_FLOAT8_E4M3] = ROW(OP##_e4m3), [GYRE_FLOAT8_E5M2] = ROW(OP##_e5m2)
+#define WIDTH_ROWS(OP)                                                                       \
+    [GYRE_INT8] = ROW(OP##_8), [GYRE_UINT8] = ROW(OP##_8), [GYRE_INT16] = ROW(OP##_16),      \
+    [GYRE_UINT16] = ROW(OP##_16), [GYRE_INT32] = ROW(OP##_32), [GYRE_UINT32] = ROW(OP##_32), \
+    [GYRE_INT64] = ROW(OP##_64), [GYRE_UINT64] = ROW(OP##_64)
+#define SHARED_ROWS(OP)                                                                                      \
+    {                                                                                                        \
+        WIDTH_ROWS(OP), FLOAT_ROWS(OP), [GYRE_COMPLEX64] = ROW(OP##_c64), [GYRE_COMPLEX128] = ROW(OP##_c128) \
     }
-#define ORDERED_ROWS(OP)                                                                                 \
-    {                                                                                                    \
-        [GYRE_INT8] = ROW(OP##_i8), [GYRE_UINT8] = ROW(OP##_u8), [GYRE_INT16] = ROW(OP##_i16),           \
-        [GYRE_UINT16] = ROW(OP##_u16), [GYRE_INT32] = ROW(OP##_i32), [GYRE_UINT32] = ROW(OP##_u32),      \
-        [GYRE_INT64] = ROW(OP##_i64), [GYRE_UINT64] = ROW(OP##_u64), [GYRE_FLOAT16] = ROW(OP##_f16),     \
-        [GYRE_BFLOAT16] = ROW(OP##_b16), [GYRE_FLOAT32] = ROW(OP##_f32), [GYRE_FLOAT64] = ROW(OP##_f64), \
+#define ORDERED_ROWS(OP)                                                                            \
+    {                                                                                               \
+        [GYRE_INT8] = ROW(OP##_i8), [GYRE_UINT8] = ROW(OP##_u8), [GYRE_INT16] = ROW(OP##_i16),      \
+        [GYRE_UINT16] = ROW(OP##_u16), [GYRE_INT32] = ROW(OP##_i32), [GYRE_UINT32] = ROW(OP##_u32), \
+        [GYRE_INT64] = ROW(OP##_i64), [GYRE_UINT64] = ROW(OP##_u64), FLOAT_ROWS(OP)                 \
+    }
+#define INTEGER_ROWS(OP)                          \
+    {                                             \
+        WIDTH_ROWS(OP), [GYRE_BOOL] = ROW(OP##_8) \
+    }
+#define LOCATION_ROWS(OP)                                                           \
+    {                                                                               \
+        [GYRE_FLOAT32_INT32] = ROW(OP##_f32), [GYRE_FLOAT64_INT32] = ROW(OP##_f64), \
+        [GYRE_INT32_INT32] = ROW(OP##_i32), [GYRE_INT64_INT32] = ROW(OP##_i64),     \
+        [GYRE_INT16_INT32] = ROW(OP##_i16)                                          \
     }
 
+/* A type without a row does not have the reduction. */
 const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
+    .exact = &exact_table,
+    .accumulate = &accumulate_table,
     .reduce =
         {
 #define REDOP(id, name, kernels, device) [GYRE_##id] = kernels,
@@ -316,7 +523,8 @@ const kernel_table_t KERNEL_TABLE = {
 #undef REDOP
         },
     .scale = {scale_8, scale_8, scale_16, scale_16, scale_32, scale_32, scale_64, scale_64, scale_f16,
-              scale_b16, scale_f32, scale_f64},
+              scale_b16, scale_f32, scale_f64, NULL, scale_c64, scale_c128, scale_e4m3, scale_e5m2},
     .divide = {divide_i8, divide_u8, divide_i16, divide_u16, divide_i32, divide_u32, divide_i64, divide_u64,
-               divide_f16, divide_b16, divide_f32, divide_f64},
+               divide_f16, divide_b16, divide_f32, divide_f64, NULL, divide_c64, divide_c128, divide_e4m3,
+               divide_e5m2},
 };

@@ -24,7 +24,9 @@ typedef struct {
     coll_finished_fn finished;
     void *user;
     gyre_cuda_stream_t stream;
-    int streamed; /* gyre_x_stream: on `stream` */
+    int streamed;                /* gyre_x_stream: on `stream` */
+    gyre_plan_t **plan;          /* not NULL: made into a persistent operation, instead of being started */
+    _Atomic uint32_t *under_way; /* of a persistent operation that is started; or NULL */
 } coll_call_t;
 
 #endif

@@ -14,7 +14,7 @@
 
 #include <stdatomic.h>
 
-#include <gyre/collectives.h>
+#include <gyre/plan.h>
 
 #include "base/thread/bias.h"
 #include "base/clock.h"
@@ -47,6 +47,7 @@ struct gyre_request {
     base_time_t started, deadline;
     coll_finished_fn finished;
     void *user;
+    _Atomic uint32_t *under_way; /* of a persistent operation: 1 until this request is freed; or NULL */
     /* collectives */
     coll_plan_t *plan;
     coll_run_t run;
@@ -67,6 +68,14 @@ typedef struct {
     uint32_t send_pass, recv_pass; /* pass of coll_p2p_advance in which the lane was found busy */
     comm_link_t *link;             /* NULL: not used by a message alone so far */
 } coll_p2p_peer_t;
+
+enum { COLL_ALGORITHM_BYTES = 256 };
+
+typedef struct {
+    gyre_order_t order;                   /* not DEFAULT */
+    char algorithm[COLL_ALGORITHM_BYTES]; /* "": GYRE_ALGO */
+    size_t chunk;                         /* bytes; 0: GYRE_CHUNK */
+} coll_options_t;
 
 struct gyre_comm {
     comm_world_t *world;
@@ -91,12 +100,16 @@ struct gyre_comm {
     double timeout_s;
     base_time_t timeout_ns; /* the same */
     base_time_t made_in;    /* what making it took, for gyre-perf init */
-    int fast_order;         /* reductions may take any order; the same on all ranks. GYRE_ORDER, see below */
+    coll_options_t options; /* gyre_comm_set; the same on all ranks */
+    int *leaves;            /* coll_args_t.leaves; NULL: one each */
     /* gyre_status_t that killed this communicator. GYRE_ERR_INVALID: it has ended (handles.c). It and its
      * text are written once, by the thread that has claimed them; a reader that sees the status (acquire)
      * sees the text. */
     _Atomic int error, claimed;
     char error_text[1700];
+    gyre_failure_fn on_failure; /* not called so far; guarded by failure.c */
+    void *on_failure_user;
+    int hears_failure; /* 1: registered with the watcher for that */
 
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;
@@ -110,6 +123,8 @@ struct gyre_comm {
     size_t *own_count;
     gyre_request_t *free_requests;
     coll_plan_cache_t plans;
+    gyre_plan_t *held; /* its persistent operations (collectives/api/persistent.c) */
+    size_t held_bytes; /* of their schedules */
     coll_scratch_t scratch;
     uint32_t exchange_chain;    /* hash of all exchanges so far */
     coll_oneshot_run_t oneshot; /* of the head, if its plan is one; or of a blocking call without request */
@@ -147,11 +162,13 @@ void coll_comm_end(gyre_comm_t *comm, const char *why);
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
 /* INVALID while a group is open or requests of `comm` were not waited for. */
 gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
-/* Sets the order of this communicator's reductions from here on. INVALID, and nothing changes, while
- * operations are under way. All ranks must choose alike, between the same two operations. For programs that
- * compare orders in one process: else gyre_init takes the order from GYRE_ORDER, and a split from its
- * parent. */
-gyre_status_t coll_comm_set_order(gyre_comm_t *comm, int fast);
+/* What a new communicator begins with: the settings. */
+coll_options_t coll_options_default(void);
+/* What one made from `comm` takes over. */
+void coll_options_inherit(gyre_comm_t *made, const gyre_comm_t *comm);
+/* Drops all plans, which were made for other choices. The caller is driving; INVALID (no text), and nothing
+ * changes, while operations are under way. */
+gyre_status_t coll_comm_forget_plans(gyre_comm_t *comm);
 
 /* Fixes the choice for the operation line->op of this communicator, before all choose lines; what the line
  * does not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process;
@@ -177,12 +194,19 @@ int coll_request_reserve(gyre_comm_t *comm);
 /* Puts a filled request in its queue and starts it, or collects it if a group is open. Blocking callers pass
  * request == NULL: then this waits (or leaves the waiting to gyre_group_end). */
 gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request);
-gyre_status_t coll_request_wait(gyre_request_t *r); /* and frees */
+gyre_status_t coll_request_wait(gyre_request_t *r); /* wait.c; and frees */
 /* Appends to the communicator's queue. now: base_now(), or 0 for a call that is waited for at once: most of
  * these are done before it is time to read the clock. */
 void coll_request_enqueue(gyre_request_t *r, base_time_t now);
 /* Back to the communicator's spare ones. The caller is driving. */
 void coll_request_free_driving(gyre_request_t *r);
+/* r belongs to a persistent operation until it is freed: *under_way is 1 meanwhile. NULL: it does not. */
+static inline void coll_request_of(gyre_request_t *r, _Atomic uint32_t *under_way)
+{
+    r->under_way = under_way;
+    if (under_way)
+        atomic_store_explicit(under_way, 1, memory_order_relaxed);
+}
 /* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long
  * as the others are on time. The caller is driving and stops driving here. */
 gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
@@ -190,7 +214,13 @@ gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_
 /* Moves all operations of `comm` a step. The caller is driving. > 0: something moved. Errors end up in the
  * requests; a death or an abort is noticed here, too. */
 int coll_comm_advance_driving(gyre_comm_t *comm);
+/* The same for a caller that is not driving. 0, too: another thread is driving. */
+int coll_comm_advance(gyre_comm_t *comm);
 int coll_comm_idle(const gyre_comm_t *comm); /* no operation under way */
+/* The deadline of r counts from `now`. */
+void coll_request_begin_at(gyre_request_t *r, base_time_t now);
+/* The first rank that r waits for goes into the flight recorder. The caller is driving. */
+void coll_note_blocker(const gyre_request_t *r);
 /* For callers that poll and never sleep, after each look that moved nothing. The caller is driving. After 10
  * ms of such looks, writes the rank for which the first operation waits to the flight recorder, for ranks
  * that wait for us. */
@@ -212,6 +242,8 @@ void coll_comm_claim_abort(gyre_comm_t *comm, const char *text);
 gyre_status_t coll_comm_ask(const gyre_comm_t *comm);
 /* All other ranks hear that it has failed. */
 void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
+/* gyre_comm_on_failure is not called any more after this has returned: the communicator ends. */
+void coll_comm_off_failure(gyre_comm_t *comm);
 /* Takes note of the death of a member, of an abort by one, or of gyre_comm_abort on another thread: two loads
  * while there is no trouble. The caller is driving. */
 void coll_comm_notice(gyre_comm_t *comm);

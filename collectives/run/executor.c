@@ -188,10 +188,10 @@ static gyre_status_t run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_
         const void *from[COLL_MAX_SOURCES];
         for (uint32_t k = 0; k < s->nsrc; k++)
             from[k] = source_pointer(r, g, s->src + k);
-        coll_kernel_reduce(p->shape.redop, p->shape.type, to, from, (int)s->nsrc, s->bytes / p->esize);
+        coll_plan_reduce(p, to, from, (int)s->nsrc, s->bytes / p->esize);
     }
-    if ((s->flags & COLL_FINAL) && p->shape.redop == GYRE_AVG)
-        coll_kernel_divide(p->shape.type, to, s->bytes / p->esize, r->comm->n);
+    if (s->flags & COLL_FINAL)
+        coll_plan_finish(p, to, s->bytes / p->esize);
     if (read_lost_view(g, s))
         return GYRE_IN_PROGRESS;
     for (uint32_t k = 0; k < s->nrelease; k++) {

@@ -3,9 +3,11 @@
  * and ends all operations under way. What the text says: blame.c.
  *
  * Any thread may claim the error (gyre_comm_abort). The operations end on the thread that drives, which
- * first makes sure that no peer touches their buffers any more. */
+ * first makes sure that no peer touches their buffers any more. The program's function (gyre_comm_on_failure)
+ * is called by the thread that learns of the failure first: by that one, or by the watcher's. */
 #include "collectives/run/communicator.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,12 +63,31 @@ static int claim_error(gyre_comm_t *comm)
     return 0;
 }
 
+/* Held while a function of the program runs, so that none runs once it was taken back. */
+static pthread_mutex_t calling = PTHREAD_MUTEX_INITIALIZER;
+
+/* If the communicator has failed, the program hears it, once. */
+static void call_program(gyre_comm_t *comm)
+{
+    pthread_mutex_lock(&calling);
+    if (comm->on_failure) {
+        const gyre_failure_fn function = comm->on_failure;
+        const gyre_status_t status = coll_comm_ask(comm); /* leaves the text in gyre_last_error */
+        if (status != GYRE_OK) {
+            comm->on_failure = NULL;
+            function(comm, status, comm->on_failure_user);
+        }
+    }
+    pthread_mutex_unlock(&calling);
+}
+
 /* The caller has claimed it. */
 static void set_error(gyre_comm_t *comm, gyre_status_t status, const char *text)
 {
     snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
     /* last: another thread that sees it reads the text, and may end the process */
     atomic_store(&comm->error, (int)status);
+    call_program(comm);
 }
 
 void coll_comm_claim_abort(gyre_comm_t *comm, const char *text)
@@ -104,6 +125,40 @@ gyre_status_t coll_comm_ask(const gyre_comm_t *comm)
         return GYRE_OK;
     status = trouble_of(comm, text, sizeof text);
     return status == GYRE_OK ? status : gyre_fail_quiet(at_least_communicator(status), "%s", text);
+}
+
+/* From the watcher's thread: something has died or was aborted. */
+static void hear(void *user)
+{
+    call_program(user);
+}
+
+gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user)
+{
+    gyre_status_t st = coll_check_live("gyre_comm_on_failure", comm);
+    if (st == GYRE_OK && function && !comm->hears_failure && comm->world->watch) {
+        st = comm_watch_on_trouble(comm->world->watch, hear, comm);
+        comm->hears_failure = st == GYRE_OK;
+    }
+    if (st != GYRE_OK)
+        return st;
+    pthread_mutex_lock(&calling);
+    comm->on_failure = function;
+    comm->on_failure_user = user;
+    pthread_mutex_unlock(&calling);
+    if (function)
+        call_program(comm); /* it may have failed before */
+    return GYRE_OK;
+}
+
+void coll_comm_off_failure(gyre_comm_t *comm)
+{
+    if (comm->hears_failure)
+        comm_watch_off_trouble(comm->world->watch, comm);
+    comm->hears_failure = 0;
+    pthread_mutex_lock(&calling);
+    comm->on_failure = NULL;
+    pthread_mutex_unlock(&calling);
 }
 
 /* detail: the text of the failure, where other ranks have sent one; else NULL. */

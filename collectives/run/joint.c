@@ -36,7 +36,8 @@ size_t coll_joint_place(const gyre_comm_t *comm, const coll_shape_t *shape)
 {
     if ((shape->op != COLL_ALL_REDUCE && shape->op != COLL_BROADCAST) || !comm_peer_memory_all(comm->group))
         return 0;
-    return sizeof(announcement_t) / gyre_type_size(shape->type);
+    const size_t esize = gyre_type_size(shape->type);
+    return (sizeof(announcement_t) + esize - 1) / esize;
 }
 
 gyre_status_t coll_joint_prepare(const gyre_comm_t *comm, size_t bytes, coll_segment_t *segment)
@@ -59,7 +60,8 @@ void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *
 /* Where the announcement of `peer` was received: as the generator placed them. */
 static const char *announcement_in(const gyre_request_t *r, const char *tmp, int peer)
 {
-    size_t esize = r->plan->esize, stride = base_round_up(sizeof(announcement_t) / esize, 64) * esize;
+    size_t esize = r->plan->esize, places = (sizeof(announcement_t) + esize - 1) / esize,
+           stride = base_round_up(places, 64) * esize;
     return tmp + (size_t)(peer < r->comm->rank ? peer + 1 : peer) * stride;
 }
 
@@ -125,9 +127,8 @@ static void reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t at, size_t
         char *to = out + at + done;
         for (int k = 0; k < n; k++)
             now[k] = (const char *)from[k] + done;
-        coll_kernel_reduce(p->shape.redop, p->shape.type, to, now, n, part / p->esize);
-        if (p->shape.redop == GYRE_AVG)
-            coll_kernel_divide(p->shape.type, to, part / p->esize, n);
+        coll_plan_reduce(p, to, now, n, part / p->esize);
+        coll_plan_finish(p, to, part / p->esize);
         for (int i = 1; i < n; i++) {
             int peer = rank + i < n ? rank + i : rank + i - n;
             if (g->joint[peer].out)

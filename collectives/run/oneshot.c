@@ -93,7 +93,8 @@ int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *s, size_t e
 {
     comm_outbox_t *x = comm_group_outbox(comm->group);
     size_t most = posted_count(s, comm->n);
-    if (!x || most > COLL_ONESHOT_MOST / esize || most * esize > comm_outbox_most(&x->shape))
+    if (!x || (comm->leaves && coll_op_reduces(s->op)) || most > COLL_ONESHOT_MOST / esize ||
+        most * esize > comm_outbox_most(&x->shape))
         return 0;
     return most > 0 || s->op == COLL_BARRIER;
 }
@@ -150,9 +151,8 @@ static void add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at,
         from[r] = (const char *)e->from[r] + at * p->esize;
     if (!p->shape.scaled)
         from[e->comm->rank] = own;
-    coll_kernel_reduce(p->shape.redop, p->shape.type, dst, from, e->comm->n, count);
-    if (p->shape.redop == GYRE_AVG)
-        coll_kernel_divide(p->shape.type, dst, count, e->comm->n);
+    coll_plan_reduce(p, dst, from, e->comm->n, count);
+    coll_plan_finish(p, dst, count);
 }
 
 static void copy(char *to, const void *from, size_t bytes)

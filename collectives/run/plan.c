@@ -21,8 +21,9 @@
 
 static uint64_t shape_key(const coll_shape_t *s, int n)
 {
-    uint64_t head[8] = {(uint64_t)s->op,   (uint64_t)s->type,     (uint64_t)s->redop,   (uint64_t)s->scaled,
-                        (uint64_t)s->root, (uint64_t)s->in_place, (uint64_t)s->uniform, s->count};
+    uint64_t head[9] = {(uint64_t)s->op,       (uint64_t)s->type,    (uint64_t)s->redop,
+                        (uint64_t)s->order,    (uint64_t)s->scaled,  (uint64_t)s->root,
+                        (uint64_t)s->in_place, (uint64_t)s->uniform, s->count};
     uint64_t key = base_hash64(head, sizeof head, 1);
     const size_t *arrays[4] = {s->counts, s->displs, s->rcounts, s->rdispls};
     for (int i = 0; i < 4; i++)
@@ -34,8 +35,9 @@ static uint64_t shape_key(const coll_shape_t *s, int n)
 static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 {
     const coll_shape_t *a = &p->shape;
-    if (a->op != b->op || a->type != b->type || a->redop != b->redop || a->scaled != b->scaled ||
-        a->root != b->root || a->in_place != b->in_place || a->uniform != b->uniform || a->count != b->count)
+    if (a->op != b->op || a->type != b->type || a->redop != b->redop || a->order != b->order ||
+        a->scaled != b->scaled || a->root != b->root || a->in_place != b->in_place ||
+        a->uniform != b->uniform || a->count != b->count)
         return 0;
     const size_t *mine[4] = {a->counts, a->displs, a->rcounts, a->rdispls};
     const size_t *theirs[4] = {b->counts, b->displs, b->rcounts, b->rdispls};
@@ -50,7 +52,7 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 
 /* What ranks must agree on. Counts that a rank need not know (gather, scatter, all_to_all of uneven sizes)
  * stay out. */
-static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, int fast)
+static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n)
 {
     uint64_t head[10] = {(uint64_t)s->op,
                          (uint64_t)s->type,
@@ -59,7 +61,7 @@ static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n, in
                          (uint64_t)p->algo,
                          (uint64_t)p->one_shot,
                          p->chunk,
-                         (uint64_t)p->oneshot << 1 | (uint64_t)fast,
+                         (uint64_t)p->oneshot << 8 | (uint64_t)s->order,
                          (uint64_t)s->scaled,
                          p->nsegments > 1 ? p->segment_count : 0};
     uint64_t h = base_hash64(head, sizeof head, 2);
@@ -124,8 +126,20 @@ static gyre_status_t own_blocks(coll_plan_t *p, const coll_shape_t *shape, int n
     return GYRE_OK;
 }
 
+/* Elements from one leaf in a rank's input to the next. */
+static size_t leaf_stride(const gyre_comm_t *comm, const coll_shape_t *s)
+{
+    size_t sum = 0;
+    if (coll_op_is_vector(s->op))
+        return s->count;
+    for (int r = 0; r < comm->n; r++)
+        sum += s->uniform ? s->count : s->counts[r];
+    return sum;
+}
+
 coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *s)
 {
+    const int reduces = coll_op_reduces(s->op);
     return (coll_args_t){.op = s->op,
                          .n = comm->n,
                          .rank = comm->rank,
@@ -137,7 +151,10 @@ coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *s)
                          .rdispls = s->rdispls,
                          .uniform = s->uniform,
                          .in_place = s->in_place,
-                         .fast_order = comm->fast_order,
+                         .fast_order = s->order == GYRE_ORDER_FAST,
+                         .exact = coll_shape_is_exact(s),
+                         .leaves = reduces ? comm->leaves : NULL,
+                         .stride = reduces && comm->leaves ? leaf_stride(comm, s) : 0,
                          .chunk = 1,
                          .host = comm->part_of};
 }
@@ -152,13 +169,14 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
 coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
 {
     const int cores = comm_group_cores(comm->group);
-    coll_facts_t facts = {.hosts = comm->hosts,
-                          .parts = comm->parts,
-                          .reach = comm_peer_memory_all(comm->group),
-                          .chunk = (size_t)base_setting_int(SET_CHUNK),
-                          .algo = base_setting_string(SET_ALGO),
-                          .tune = comm->tune,
-                          .pin = comm->pin.op ? &comm->pin : NULL};
+    coll_facts_t facts = {
+        .hosts = comm->hosts,
+        .parts = comm->parts,
+        .reach = comm_peer_memory_all(comm->group),
+        .chunk = comm->options.chunk ? comm->options.chunk : (size_t)base_setting_int(SET_CHUNK),
+        .algo = *comm->options.algorithm ? comm->options.algorithm : base_setting_string(SET_ALGO),
+        .tune = comm->tune,
+        .pin = comm->pin.op ? &comm->pin : NULL};
     if (comm->tune)
         facts.cost = comm->tune->cost;
     else
@@ -278,7 +296,7 @@ static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
     return GYRE_OK;
 }
 
-static void plan_free(coll_plan_t *p)
+void coll_plan_free(coll_plan_t *p)
 {
     for (uint32_t i = 0; i < p->ndistinct; i++)
         coll_segment_free(&p->segments[i]);
@@ -293,6 +311,8 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan");
     p->key = key;
     p->shape = *shape;
+    p->exact = coll_shape_is_exact(shape);
+    p->inputs = comm->leaves ? comm->leaves[comm->n] : comm->n;
     p->esize = shape->op == COLL_BARRIER ? 1 : gyre_type_size(shape->type);
     gyre_status_t st = own_blocks(p, shape, comm->n);
     coll_choice_t choice = {0};
@@ -311,10 +331,10 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         p->oneshot = choice.oneshot;
         if (!p->oneshot)
             st = build_segments(comm, p);
-        p->sig = shape_sig(&p->shape, p, comm->n, comm->fast_order);
+        p->sig = shape_sig(&p->shape, p, comm->n);
     }
     if (st != GYRE_OK) {
-        plan_free(p);
+        coll_plan_free(p);
         return st;
     }
     *out = p;
@@ -345,8 +365,18 @@ static int cache_evict(coll_plan_cache_t *cache)
         cache->last[p->shape.op] = NULL;
     cache->count--;
     cache->bytes -= p->bytes;
-    plan_free(p);
+    coll_plan_free(p);
     return 1;
+}
+
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
+{
+    gyre_status_t st = plan_build(comm, shape, 0, out);
+    if (st != GYRE_OK)
+        return st;
+    (*out)->bytes = plan_bytes(*out);
+    comm->plans.built++;
+    return GYRE_OK;
 }
 
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
@@ -391,7 +421,7 @@ void coll_plan_cache_free(coll_plan_cache_t *cache)
         while (cache->chain[c]) {
             coll_plan_t *p = cache->chain[c];
             cache->chain[c] = p->next;
-            plan_free(p);
+            coll_plan_free(p);
         }
     *cache = (coll_plan_cache_t){0};
 }

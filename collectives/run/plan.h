@@ -12,6 +12,7 @@
 #include <gyre/collectives.h>
 
 #include "collectives/choose/choose.h"
+#include "collectives/kernels/kernels.h"
 #include "collectives/schedules/schedule.h"
 #include "comm/transport.h"
 
@@ -21,6 +22,7 @@ typedef struct {
     coll_op_t op;
     gyre_type_t type;
     gyre_redop_kind_t redop;
+    gyre_order_t order; /* DEFAULT: as CANONICAL */
     int scaled;
     int root;
     int in_place;
@@ -28,6 +30,13 @@ typedef struct {
     size_t count;
     const size_t *counts, *displs, *rcounts, *rdispls; /* [n]; NULL: `uniform` blocks of count, or packed */
 } coll_shape_t;
+
+/* 1: a sum, or an average, that is to be rounded once. Other reductions do not depend on their order. */
+static inline int coll_shape_is_exact(const coll_shape_t *s)
+{
+    return s->order == GYRE_ORDER_EXACT && coll_op_reduces(s->op) &&
+           (s->redop == GYRE_SUM || s->redop == GYRE_AVG) && coll_kernel_has_exact(s->type);
+}
 
 /* Each rank knows its own counts only. */
 static inline int coll_shape_is_uneven(const coll_shape_t *s)
@@ -100,9 +109,28 @@ struct coll_plan {
     uint32_t ndistinct;
     size_t tmp_bytes;    /* largest of all segments, scaled input included */
     size_t scaled_bytes; /* part of it that holds the scaled input (at its start) */
+    int exact;           /* coll_shape_is_exact */
+    int inputs;          /* of a reduction: ranks, or leaves of all ranks */
     int busy;            /* a queued or running request uses it: must not be evicted */
     base_arena_t arena;
 };
+
+/* dst = the k sources combined in the plan's order: coll_kernel_reduce, or _exact. */
+static inline void coll_plan_reduce(const coll_plan_t *p, void *dst, const void *const *srcs, int k,
+                                    size_t count)
+{
+    if (p->exact)
+        coll_kernel_reduce_exact(p->shape.redop, p->shape.type, dst, srcs, k, count);
+    else
+        coll_kernel_reduce(p->shape.redop, p->shape.type, dst, srcs, k, count);
+}
+
+/* Makes an average of a whole reduction; an exact one is an average already. */
+static inline void coll_plan_finish(const coll_plan_t *p, void *dst, size_t count)
+{
+    if (p->shape.redop == GYRE_AVG && !p->exact)
+        coll_kernel_divide(p->shape.type, dst, count, p->inputs);
+}
 
 /* A hash table; a model has as many shapes as it has buckets of different sizes. The least recently used go
  * first once there are too many, or too large ones. */
@@ -151,6 +179,10 @@ coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+/* Builds one that is not in the cache: the caller's, until coll_plan_free. Errors as above. The caller of
+ * both is driving. */
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+void coll_plan_free(coll_plan_t *plan);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
 /* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */

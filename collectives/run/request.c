@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/request.c: the life of an operation: made, queued, driven, waited for, finished. How it
- * fails: failure.c.
+/* collectives/run/request.c: the life of an operation: made, queued, driven, finished. How it is waited for:
+ * wait.c. How it fails: failure.c.
  *
  * Collectives of a communicator run one after the other in call order. Point-to-point messages run
  * concurrently with them. Requests come from a free list, so that a repeated call allocates nothing. */
 #include "collectives/run/communicator.h"
 
-#include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/error.h"
-#include "base/log.h"
 
 gyre_request_t *coll_request_new_driving(gyre_comm_t *comm)
 {
@@ -43,6 +38,8 @@ gyre_request_t *coll_request_new(gyre_comm_t *comm)
 
 void coll_request_free_driving(gyre_request_t *r)
 {
+    if (r->under_way) /* release: pairs with the load in gyre_start */
+        atomic_store_explicit(r->under_way, 0, memory_order_release);
     r->next = r->comm->free_requests;
     r->comm->free_requests = r;
 }
@@ -75,8 +72,7 @@ int coll_comm_idle(const gyre_comm_t *comm)
     return !comm->head && !comm->p2p_head && !comm->device_head;
 }
 
-/* The first rank that r waits for goes into the flight recorder. The caller is driving. */
-static void note_blocker_driving(const gyre_request_t *r)
+void coll_note_blocker(const gyre_request_t *r)
 {
     gyre_comm_t *comm = r->comm;
     int peer = coll_first_blocker(r);
@@ -100,7 +96,7 @@ void coll_note_idle(gyre_comm_t *comm)
     if (now - comm->idle_since < IDLE_NS)
         return;
     comm->idle_since = now;
-    note_blocker_driving(r);
+    coll_note_blocker(r);
     coll_speak_up(r, 1);
 }
 
@@ -144,8 +140,7 @@ int coll_comm_advance_driving(gyre_comm_t *comm)
     return moved;
 }
 
-/* The same for a caller that is not driving. 0, too: another thread is driving. */
-static int advance(gyre_comm_t *comm)
+int coll_comm_advance(gyre_comm_t *comm)
 {
     if (!coll_try_drive(comm))
         return 0;
@@ -154,8 +149,7 @@ static int advance(gyre_comm_t *comm)
     return moved;
 }
 
-/* Its deadline counts from `now`. */
-static void begin_at(gyre_request_t *r, base_time_t now)
+void coll_request_begin_at(gyre_request_t *r, base_time_t now)
 {
     r->started = now;
     r->deadline = now + r->comm->timeout_ns;
@@ -180,7 +174,7 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
     number(r);
     r->started = 0;
     if (now != 0)
-        begin_at(r, now);
+        coll_request_begin_at(r, now);
     gyre_request_t **head = r->kind == COLL_REQ_COLLECTIVE ? &comm->head : &comm->p2p_head;
     gyre_request_t **tail = r->kind == COLL_REQ_COLLECTIVE ? &comm->tail : &comm->p2p_tail;
     r->next = NULL;
@@ -209,7 +203,7 @@ static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan,
     r->run.started = 1;
     r->call = *call;
     r->tag = comm->oneshot.tag;
-    begin_at(r, base_now());
+    coll_request_begin_at(r, base_now());
     comm_recorder_since(comm->world->recorder, r->started);
     comm->head = comm->tail = r;
     return r;
@@ -256,217 +250,7 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     if (!request)
         return coll_request_wait(r);
     coll_registry_add(r->comm);
-    advance(r->comm);
+    (void)coll_comm_advance(r->comm);
     *request = r;
     return GYRE_OK;
-}
-
-enum {
-    SPIN_NOTES = 1 << 16,       /* turns of a spin, some 10 ms */
-    NAP_NS = 1000 * 1000,       /* between looks at what has no doorbell, */
-    DEVICE_NAP_NS = 50 * 1000,  /* and at a device, whose operations are short */
-    LOOK_NS = 10 * 1000 * 1000, /* of looking at a device without a nap, */
-    LOOK_TURNS = 64             /* and of that, before anybody else may have the core */
-};
-
-/* Nothing moves. others: communicators that this thread moves, too. The caller is driving. */
-static gyre_status_t idle_driving(gyre_request_t *r, comm_wait_t *wait, int others)
-{
-    gyre_comm_t *comm = r->comm;
-    if (r->started == 0) {
-        begin_at(r, base_now());
-        comm_recorder_since(comm->world->recorder, r->started);
-    }
-    wait->deadline = r->deadline;
-    if (others > 0 || r->kind == COLL_REQ_DEVICE) {
-        /* communicators need this thread as well, and their doorbells ring elsewhere, or a device rings
-         * none: sleep briefly only */
-        base_time_t soon = base_now() + (r->kind == COLL_REQ_DEVICE ? DEVICE_NAP_NS : NAP_NS);
-        wait->deadline = soon < r->deadline ? soon : r->deadline;
-    }
-    uint32_t armed = wait->armed;
-    gyre_status_t st = comm_wait_idle(wait);
-    if (wait->armed && !armed) { /* going to sleep: leave word for whom, and see whether that makes sense */
-        comm_call_t theirs;
-        note_blocker_driving(r);
-        if (st == GYRE_OK && coll_disagreeing(r, &theirs) >= 0)
-            return gyre_fail_quiet(GYRE_ERR_MISMATCH, "ranks disagree");
-    } else if (wait->turns % SPIN_NOTES == SPIN_NOTES - 1) {
-        note_blocker_driving(r); /* GYRE_SPIN may be longer than the others' patience */
-    }
-    return st;
-}
-
-/* One turn of waiting for r: moves what moves, else waits a little. Returns what went wrong, or GYRE_OK. */
-static gyre_status_t wait_turn(gyre_request_t *r, comm_wait_t *wait)
-{
-    gyre_comm_t *comm = r->comm;
-    gyre_status_t st = GYRE_OK;
-    int others;
-    int moved = coll_registry_advance(comm, &others);
-    if (!coll_try_drive(comm)) {
-        comm_wait_busy(wait);
-        return GYRE_OK;
-    }
-    moved += coll_comm_advance_driving(comm);
-    const int done = atomic_load_explicit(&r->done, memory_order_acquire) != 0;
-    if (!done && !moved)
-        st = idle_driving(r, wait, others);
-    coll_stop_driving(comm);
-    if (done)
-        return GYRE_OK;
-    if (moved) {
-        comm_wait_moved(wait);
-        return GYRE_OK;
-    }
-    if (st == GYRE_OK && wait->armed)
-        coll_speak_up(r, 0);
-    if (st == GYRE_OK)
-        st = comm_wait_rest(wait);
-    if (st == GYRE_ERR_TIMEOUT && base_now() < r->deadline)
-        return GYRE_OK;
-    return st;
-}
-
-/* r is done: its status, and r is free again. */
-static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
-{
-    gyre_comm_t *comm = r->comm;
-    gyre_status_t status = r->status;
-    if (status != GYRE_OK && atomic_load_explicit(&comm->error, memory_order_acquire) != GYRE_OK) {
-        gyre_fail_quiet(status, "%s", comm->error_text);
-    } else if (status != GYRE_OK) {
-        char call[160];
-        coll_call_text(&r->call, call, sizeof call);
-        gyre_fail_quiet(status, "%s was not started: another call of its group was refused", call);
-    }
-    coll_drive(comm);
-    comm->sleeps += wait->sleeps;
-    comm->waited += wait->waited;
-    comm->open--;
-    if (status == GYRE_OK && coll_comm_idle(comm))
-        comm_recorder_end(comm->world->recorder);
-    coll_request_free_driving(r);
-    coll_stop_driving(comm);
-    return status;
-}
-
-/* Waits for r of a team, whose operations are on devices: nobody rings a bell, so it looks, and sleeps in
- * between once that has lasted. OK: it is done; TIMEOUT. */
-static gyre_status_t look_until_done(gyre_request_t *r, comm_wait_t *wait)
-{
-    const struct timespec nap = {.tv_nsec = DEVICE_NAP_NS};
-    gyre_comm_t *comm = r->comm;
-    int others;
-    wait->since = base_now();
-    for (uint32_t turn = 0;; turn++) {
-        (void)advance(comm);
-        (void)coll_registry_advance(comm, &others);
-        const base_time_t now = base_now();
-        wait->waited = now - wait->since;
-        if (atomic_load_explicit(&r->done, memory_order_acquire))
-            return GYRE_OK;
-        if (now >= r->deadline)
-            return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "the deadline passed");
-        if (wait->waited > LOOK_NS) {
-            nanosleep(&nap, NULL);
-            wait->sleeps++;
-        } else if (turn >= LOOK_TURNS) {
-            sched_yield(); /* of a rank that is another thread of this process, perhaps */
-        }
-    }
-}
-
-static gyre_status_t wait_of_team(gyre_request_t *r)
-{
-    gyre_comm_t *comm = r->comm;
-    comm_wait_t wait = {0};
-    gyre_status_t st = look_until_done(r, &wait);
-    coll_drive(comm);
-    coll_comm_notice(comm); /* another rank's story comes before a deadline that passed */
-    if (!atomic_load_explicit(&r->done, memory_order_acquire))
-        coll_comm_fail(comm, r, st, NULL);
-    coll_stop_driving(comm);
-    return finish_wait(r, &wait);
-}
-
-gyre_status_t coll_request_wait(gyre_request_t *r)
-{
-    gyre_comm_t *comm = r->comm;
-    comm_wait_t wait;
-    if (comm->team)
-        return wait_of_team(r);
-    comm_wait_begin(&wait, comm->group, r->deadline);
-    while (!atomic_load_explicit(&r->done, memory_order_acquire)) {
-        gyre_status_t st = wait_turn(r, &wait);
-        if (st == GYRE_OK)
-            continue;
-        coll_drive(comm);
-        /* If the watcher knows of a death or of another rank's error, that is the cause, whatever its status.
-         * Otherwise this rank reports what it sees itself: a deadline that passed, or a disagreement. */
-        coll_comm_notice(comm);
-        if (!atomic_load_explicit(&r->done, memory_order_acquire))
-            coll_comm_fail(comm, r, st, NULL);
-        coll_stop_driving(comm);
-    }
-    comm_wait_end(&wait);
-    return finish_wait(r, &wait);
-}
-
-gyre_status_t gyre_wait(gyre_request_t **request)
-{
-    if (!request)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_wait: request is NULL");
-    gyre_request_t *r = *request;
-    if (!r)
-        return GYRE_OK;
-    if (r->collected)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_wait: the request is part of a group that has not ended");
-    *request = NULL;
-    return coll_request_wait(r);
-}
-
-gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests)
-{
-    if (count && !requests)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_wait_all: requests is NULL but count is %zu", count);
-    gyre_status_t first = GYRE_OK;
-    for (size_t i = 0; i < count; i++) {
-        gyre_status_t st = gyre_wait(&requests[i]);
-        if (first == GYRE_OK)
-            first = st;
-    }
-    return first;
-}
-
-gyre_status_t gyre_test(gyre_request_t **request)
-{
-    if (!request)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_test: request is NULL");
-    gyre_request_t *r = *request;
-    if (!r)
-        return GYRE_OK;
-    if (r->collected)
-        return GYRE_IN_PROGRESS;
-    gyre_status_t st = gyre_progress(r->comm);
-    (void)st; /* a failed communicator has finished its requests: r carries the status */
-    if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
-        return GYRE_IN_PROGRESS;
-    *request = NULL;
-    return coll_request_wait(r);
-}
-
-gyre_status_t gyre_progress(gyre_comm_t *comm)
-{
-    gyre_status_t st = coll_check_live("gyre_progress", comm);
-    if (st != GYRE_OK)
-        return st;
-    int others;
-    if (coll_try_drive(comm)) {
-        if (!coll_comm_advance_driving(comm))
-            coll_note_idle(comm);
-        coll_stop_driving(comm);
-    }
-    coll_registry_advance(comm, &others);
-    return coll_comm_ask(comm);
 }

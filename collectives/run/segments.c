@@ -30,13 +30,22 @@ static int may_cut(const coll_shape_t *s)
 
 static coll_tmp_ask_t tmp_ask(const gyre_comm_t *comm, const coll_plan_t *p)
 {
+    size_t most_nodes = 0, all_nodes = 0;
+    for (int r = 0; comm->leaves && r < comm->n; r++) {
+        const size_t nodes = (size_t)coll_leaf_nodes(comm->leaves, comm->n, r, p->exact, NULL);
+        most_nodes = base_max_size(most_nodes, nodes);
+        all_nodes += nodes;
+    }
     return (coll_tmp_ask_t){.op = p->shape.op,
                             .n = comm->n,
                             .one_shot = p->one_shot,
-                            .fast_order = comm->fast_order,
+                            .fast_order = p->shape.order == GYRE_ORDER_FAST,
                             .scaled = p->shape.scaled,
                             .even_parts = comm->even_parts,
-                            .part_places = comm->part_places};
+                            .part_places = comm->part_places,
+                            .leaves = p->inputs,
+                            .most_nodes = most_nodes,
+                            .all_nodes = all_nodes};
 }
 
 static size_t longest_of(const coll_shape_t *s, int n)

@@ -60,7 +60,8 @@ const char *coll_op_name(coll_op_t op)
 
 const char *coll_call_name(coll_op_t op, int v, unsigned inside)
 {
-    static const char *const whole[] = {NULL, "gyre_finalize", "gyre_comm_split"};
+    static const char *const whole[] = {
+        NULL, "gyre_finalize", "gyre_comm_split", "gyre_comm_dup", "gyre_comm_split_type", "gyre_comm_set"};
     static const char *const each[COLL_OP_END] = {[COLL_REDUCE_SCATTER] = "reduce_scatterv",
                                                   [COLL_ALL_GATHER] = "all_gatherv",
                                                   [COLL_GATHER] = "gatherv",
@@ -78,9 +79,13 @@ int coll_algo_serves(coll_algo_t algo, coll_op_t op, const coll_args_t *args)
     const algorithm_t *a = &algorithms[algo];
     if (!((a->ops | a->uniform) & (1u << op)))
         return 0;
+    if (!(a->traits & COLL_OF_LEAVES) != !(args && args->leaves && coll_op_reduces(op)))
+        return 0;
     if (!args)
         return 1;
     if (!(a->ops & (1u << op)) && !args->uniform)
+        return 0;
+    if (args->exact && args->n > 1 && coll_op_reduces(op) && !(a->traits & COLL_AT_ONCE))
         return 0;
     /* blocks of different sizes cannot be exchanged in one memory: the call has no such in-place form */
     if (op == COLL_ALL_TO_ALL && args->in_place && !args->uniform)
@@ -165,7 +170,7 @@ gyre_status_t coll_schedule_build(coll_algo_t algo, const coll_args_t *args, col
     coll_builder_t *b = coll_builder_new(args);
     if (!b)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a schedule");
-    if (args->n == 1)
+    if (args->n == 1 && !coll_algo_is(algo, COLL_OF_LEAVES))
         generate_alone(b, args);
     else
         algorithms[algo].generate(b, args);

@@ -136,6 +136,10 @@ void coll_extent(const coll_args_t *args, size_t *in, size_t *out)
     default:
         break;
     }
+    if (args->leaves && coll_op_reduces(args->op)) {
+        const size_t mine = (size_t)(args->leaves[args->rank + 1] - args->leaves[args->rank]);
+        *in = mine && *in ? (mine - 1) * args->stride + *in : 0;
+    }
 }
 
 void coll_add_own_copy(coll_builder_t *b, const coll_args_t *args)

@@ -9,8 +9,8 @@
 #include "collectives/schedules/canonical.h"
 #include "collectives/schedules/algorithms.h"
 
-/* One per algorithm. n >= 2; args are valid and served (algorithms.c has checked both). The builder keeps
- * failures of memory. */
+/* One per algorithm. n >= 2 (leaves: n >= 1); args are valid and served (algorithms.c has checked both). The
+ * builder keeps failures of memory. */
 typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 #define ALGORITHM(id, name, ...) coll_generator_t coll_generate_##name;
 #include "collectives/schedules/algorithms.def"
@@ -19,7 +19,7 @@ typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 /* Bounds of TMP that rows of the table name: coll_tmp_factor and coll_tmp_places say what they return. */
 typedef size_t coll_tmp_bound_t(const coll_tmp_ask_t *ask);
 coll_tmp_bound_t coll_ring_factor, coll_direct_factor, coll_hierarchical_factor, coll_shared_factor,
-    coll_bine_factor, coll_swing_factor;
+    coll_bine_factor, coll_swing_factor, coll_leaves_factor;
 coll_tmp_bound_t coll_ring_places, coll_tree_places, coll_hierarchical_places;
 /* That of most algorithms: a block for each level of a tree, and two; all blocks in one shot. */
 coll_tmp_bound_t coll_plain_factor;

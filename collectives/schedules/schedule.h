@@ -57,6 +57,11 @@ static inline int coll_op_is_vector(coll_op_t op)
     return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
 }
 
+static inline int coll_op_reduces(coll_op_t op)
+{
+    return op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE;
+}
+
 typedef enum {
     COLL_ALGO_AUTO = 0,
 #define ALGORITHM(id, name, ...) COLL_##id,
@@ -93,8 +98,13 @@ typedef struct {
     int uniform; /* all counts are equal on all ranks; the places are still those of displs */
     int in_place;
     int fast_order; /* 1: reductions need not follow the canonical tree */
-    size_t chunk;   /* elements per pipelined chunk, > 0 */
-    int one_shot;   /* latency form of the algorithms that have one (direct, butterfly: whole vectors) */
+    int exact;      /* 1: every REDUCE has all inputs, of all n ranks, as its sources */
+    /* [n + 1] a reduction's inputs leaves[r] .. leaves[r + 1] - 1 are those of rank r, one after the other in
+     * IN, each `stride` elements after the one before; never in place. NULL: one of each rank. */
+    const int *leaves;
+    size_t stride;
+    size_t chunk; /* elements per pipelined chunk, > 0 */
+    int one_shot; /* latency form of the algorithms that have one (direct, butterfly: whole vectors) */
     size_t
         /* elements that hold an announcement of buffers; 0: not all ranks can reach each other's memory
          * (shared) */
@@ -156,7 +166,14 @@ coll_algo_t coll_algo_parse(const char *name); /* COLL_ALGO_END if unknown */
 const char *coll_op_name(coll_op_t op);        /* all_reduce ... */
 /* A call that the program made, which this room knows as an operation: all_to_allv, or gyre_finalize for the
  * barrier in it. v: the form with a count per rank. inside: coll_inside_t. */
-typedef enum { COLL_INSIDE_NONE, COLL_INSIDE_FINALIZE, COLL_INSIDE_SPLIT } coll_inside_t;
+typedef enum {
+    COLL_INSIDE_NONE,
+    COLL_INSIDE_FINALIZE,
+    COLL_INSIDE_SPLIT,
+    COLL_INSIDE_DUP,
+    COLL_INSIDE_SPLIT_TYPE,
+    COLL_INSIDE_SET
+} coll_inside_t;
 const char *coll_call_name(coll_op_t op, int v, unsigned inside);
 
 /* One line per step, for hang reports and `explain`. */

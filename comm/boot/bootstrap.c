@@ -577,6 +577,7 @@ void comm_boot_leave(comm_boot_t *boot, int graceful)
     for (int i = 0; i < BOOT_ASKED_MAX; i++)
         boot_buf_free(&boot->asked[i].value);
     boot_buf_free(&boot->view);
+    boot_circles_free(boot);
     free(boot->members);
     free(boot->places);
     free(boot->edges);

@@ -35,8 +35,7 @@ static int next_place(const comm_boot_t *boot, int at, int to)
     return boot_tree_parent(at);
 }
 
-/* The edge towards `rank`; NULL: it is no member, or this rank itself. */
-static boot_edge_t *towards(comm_boot_t *boot, int rank)
+boot_edge_t *boot_edge_towards(comm_boot_t *boot, int rank)
 {
     int place = boot_place(boot, rank);
     if (place < 0 || place == boot->place)
@@ -44,11 +43,22 @@ static boot_edge_t *towards(comm_boot_t *boot, int rank)
     return boot_edge_of(boot, boot_member(boot, next_place(boot, boot->place, place)));
 }
 
-static void pass_on(comm_boot_t *boot, int rank, const boot_message_t *m)
+void boot_pass_on(comm_boot_t *boot, int rank, const boot_message_t *m)
 {
-    boot_edge_t *edge = towards(boot, rank);
+    boot_edge_t *edge = boot_edge_towards(boot, rank);
     if (edge != NULL && boot_edge_send(boot, edge, m->type, m->data, m->bytes) != GYRE_OK)
-        log_warning("bootstrap: no memory to pass a question on to rank %d", rank);
+        log_warning("bootstrap: no memory to pass a message on to rank %d", rank);
+}
+
+const boot_death_t *boot_death_on_way(const comm_boot_t *boot, int rank)
+{
+    const boot_death_t *death = NULL;
+    const int to = boot_place(boot, rank);
+    for (int at = boot->place; to >= 0 && at != to && death == NULL;) {
+        at = next_place(boot, at, to);
+        death = boot_death_of(boot, boot_member(boot, at));
+    }
+    return death;
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
@@ -152,12 +162,12 @@ void boot_take_ask(comm_boot_t *boot, const boot_message_t *m)
         return;
     int origin = (int)boot_get32(m->data + 4), rank = (int)boot_get32(m->data + 8);
     if (rank != boot->rank) {
-        pass_on(boot, rank, m);
+        boot_pass_on(boot, rank, m);
         return;
     }
     size_t bytes = boot_tell_pack(boot, m->data, answer);
     boot_message_t tell = {.type = BOOT_TELL, .data = answer, .bytes = bytes};
-    pass_on(boot, origin, &tell);
+    boot_pass_on(boot, origin, &tell);
 }
 
 void boot_take_tell(comm_boot_t *boot, const boot_message_t *m)
@@ -166,7 +176,7 @@ void boot_take_tell(comm_boot_t *boot, const boot_message_t *m)
         return;
     int origin = (int)boot_get32(m->data + 4);
     if (origin != boot->rank) {
-        pass_on(boot, origin, m);
+        boot_pass_on(boot, origin, m);
         return;
     }
     for (int i = 0; i < BOOT_ASKED_MAX; i++) {
@@ -223,7 +233,7 @@ static question_t put_question(comm_boot_t *boot, int rank, uint64_t about)
 {
     question_t q = {.rank = rank, .epoch = boot->epoch, .since = base_now()};
     unsigned char frame[BOOT_ASK_BYTES];
-    boot_edge_t *edge = towards(boot, rank);
+    boot_edge_t *edge = boot_edge_towards(boot, rank);
     if (edge == NULL || !edge->open || boot_death_of(boot, rank) != NULL)
         return q;
     q.slot = asked_new(boot);

@@ -193,6 +193,9 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
     case BOOT_TELL:
         boot_take_tell(boot, m);
         return;
+    case BOOT_LETTER:
+        boot_take_letter(boot, m);
+        return;
     case BOOT_SPEAKS:
         boot_take_speaks(boot, edge);
         return;

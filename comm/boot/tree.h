@@ -79,6 +79,9 @@ typedef struct {
     unsigned char pid[4];
 } boot_place_t;
 
+typedef struct boot_letter boot_letter_t;
+typedef struct boot_turns boot_turns_t;
+
 struct comm_boot {
     int rank, size; /* size: rank numbers given out so far, to the dead ones, too */
     int place;      /* of this rank among the members */
@@ -124,6 +127,9 @@ struct comm_boot {
     int edges_n;
     uint32_t step;          /* number of the newest collective */
     uint64_t past_messages; /* of handshakes and of connections closed since: for comm_boot_stats */
+
+    boot_letter_t *letters; /* circle.c: oldest first; owned */
+    boot_turns_t *turns;
 
     boot_asked_t asked[BOOT_ASKED_MAX];
     uint32_t asked_last;
@@ -211,7 +217,19 @@ int boot_may_speak(comm_boot_t *boot);
 /* A set of edges for this rank's place in the tree: all closed. NULL: no memory. */
 boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);
 
+/* circle.c */
+void boot_take_letter(comm_boot_t *boot, const boot_message_t *m);
+void boot_circles_free(comm_boot_t *boot);
+void boot_circles_forget(comm_boot_t *boot, uint64_t comm); /* communicator `comm` is gone */
+
 /* query.c */
+/* The edge towards `rank`; NULL: it is no member, or this rank itself. */
+boot_edge_t *boot_edge_towards(comm_boot_t *boot, int rank);
+/* Sends `m` on to `rank`, as far as that is possible. */
+void boot_pass_on(comm_boot_t *boot, int rank, const boot_message_t *m);
+/* The end of a rank that lies on the tree's way from this rank to `rank`, or of that rank; NULL: none
+ * known. */
+const boot_death_t *boot_death_on_way(const comm_boot_t *boot, int rank);
 enum { BOOT_ASK_BYTES = 16, BOOT_TELL_MAX = 640 };
 void boot_take_ask(comm_boot_t *boot, const boot_message_t *m);
 void boot_take_tell(comm_boot_t *boot, const boot_message_t *m);

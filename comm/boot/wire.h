@@ -52,7 +52,8 @@ typedef enum {
     BOOT_ASK = 16,      /* u32 id, u32 origin, u32 rank, u32 about: what is that rank doing? See query.c */
     BOOT_TELL = 17,     /* u32 id, u32 origin, what it is doing; see query.c */
     BOOT_WELCOME = 18,  /* to a newcomer; see grow.c */
-    BOOT_SPEAKS = 19    /* nothing: a rank is about to log who keeps it waiting; see comm_boot_may_speak */
+    BOOT_SPEAKS = 19,   /* nothing: a rank is about to log who keeps it waiting; see comm_boot_may_speak */
+    BOOT_LETTER = 20    /* from one rank to another; see circle.c */
 } boot_type_t;
 
 typedef struct {

@@ -17,6 +17,9 @@
 #ifndef COMM_LAUNCH_IDENTITY_H
 #define COMM_LAUNCH_IDENTITY_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include <gyre/comm.h>
 
 #include "base/clock.h"
@@ -54,6 +57,28 @@ gyre_status_t comm_identity_find(const gyre_config_t *config, comm_identity_t *o
  * launcher's private channel. The process keeps the result: a later call with the same channel returns it
  * again. BOOTSTRAP, TIMEOUT (some rank has not called), INVALID. */
 gyre_status_t comm_identity_meet(comm_identity_t *who, base_time_t deadline);
+
+/* For jobs that a program makes itself. call: its name, for errors; name: the job's, the same on all ranks,
+ * or "". *out->root_fd is the caller's to close when rank 0 has joined, or has failed to. */
+typedef struct {
+    const char *call;
+    gyre_status_t (*gather)(const void *mine, void *all, size_t bytes, void *user);
+    void *user;
+} comm_gather_t;
+/* By the program's own all-gather, which is called twice, or not at all for one rank. BOOTSTRAP: it failed,
+ * here or at another rank; MISMATCH: it gave something else than what the ranks passed; INVALID. */
+gyre_status_t comm_identity_gather(const comm_gather_t *by, const char *name, int rank, int size,
+                                   comm_identity_t *out);
+enum { COMM_ID_BYTES = 128 };
+/* An id by which ranks find this process, which is rank 0. It has a secret in it. */
+gyre_status_t comm_unique_id(unsigned char id[COMM_ID_BYTES]);
+/* Communicates with nobody. INVALID: these are not the bytes of an id, it was used, or rank 0 is another
+ * process than the one that made it. by->gather is not used. */
+gyre_status_t comm_identity_by_id(const comm_gather_t *by, const unsigned char id[COMM_ID_BYTES],
+                                  const char *name, int rank, int size, comm_identity_t *out);
+
+/* The same number for processes that see the same machine and network, most likely. */
+uint64_t comm_host_hint(void);
 
 /* Closes what comm_identity_meet still holds of the launcher's channel, if anything. */
 void comm_identity_leave(void);

@@ -39,8 +39,9 @@ void comm_mem_fetch(void *ptr, size_t bytes);
  * same lock. `gone` is the same function in all calls. */
 int comm_mem_hold(uint64_t id, void (*gone)(uint64_t id),
                   void (*take)(void *user, uint64_t id, void *base, size_t bytes), void *user);
-/* Offers all windows, present and future, through `watch`; NULL: stop. */
+/* Offers all windows, present and future, through `watch`, too; NULL: through none any more. */
 gyre_status_t comm_mem_attach(comm_watch_t *watch);
+void comm_mem_detach(comm_watch_t *watch); /* no longer through this one */
 
 /* A peer's window, mapped here. It stays mapped while it is held, whatever its owner does; it is dropped when
  * the next window is mapped after the owner has freed it and nobody holds it. */

@@ -405,6 +405,20 @@ static void detach_all(void)
     mem.watch_count = 0;
 }
 
+void comm_mem_detach(comm_watch_t *watch)
+{
+    pthread_mutex_lock(&mem.lock);
+    for (int i = 0; i < mem.watch_count; i++) {
+        if (mem.watches[i] != watch)
+            continue;
+        for (window_t *window = mem.windows; window; window = window->next)
+            comm_watch_withdraw(watch, window->id);
+        mem.watches[i] = mem.watches[--mem.watch_count];
+        break;
+    }
+    pthread_mutex_unlock(&mem.lock);
+}
+
 gyre_status_t comm_mem_attach(comm_watch_t *watch)
 {
     gyre_status_t status = GYRE_OK;
@@ -414,7 +428,11 @@ gyre_status_t comm_mem_attach(comm_watch_t *watch)
     if (!watch) {
         detach_all();
     } else if (mem.watch_count == WATCHES) {
-        status = gyre_fail(GYRE_ERR_INTERNAL, "windows are offered through %d watchers already", WATCHES);
+        status =
+            gyre_fail(GYRE_ERR_NO_MEMORY,
+                      "this process is in %d jobs already, between which it shares its memory: no more can "
+                      "be joined at once",
+                      WATCHES);
     } else {
         for (window = mem.windows; window && status == GYRE_OK; window = window->next)
             status = comm_watch_offer(watch, window->id, window->fd);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,8 @@
 
 static comm_recorder_slot_t last_resort; /* when there is not even a page of memory */
 static comm_recorder_t own;              /* this process's, if no launcher made one; slots NULL: not made */
+static comm_recorder_slot_t *given;      /* the launcher's; NULL: not in use */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 /* Held while a thread of this process records. Not in the slot: a process that dies must not leave it taken
  * there. */
@@ -107,9 +110,13 @@ static comm_recorder_slot_t *map_own(const char *job, int rank, int size)
 comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size)
 {
     int fd = (int)base_setting_int(SET_RECORDER_FD);
-    comm_recorder_slot_t *slot = fd >= 0 ? map_shared(fd, base_setting_int(SET_LOCAL_RANK)) : NULL;
+    comm_recorder_slot_t *slot = NULL;
+    pthread_mutex_lock(&opening);
+    if (fd >= 0 && given == NULL)
+        slot = given = map_shared(fd, base_setting_int(SET_LOCAL_RANK));
     if (slot == NULL)
         slot = map_own(job, rank, size);
+    pthread_mutex_unlock(&opening);
     memset(slot->calls, 0, sizeof(slot->calls));
     memset(slot->error, 0, sizeof(slot->error));
     slot->rank = rank;
@@ -131,10 +138,14 @@ void comm_recorder_close(comm_recorder_slot_t *slot)
         atomic_store_explicit(&slot->state, 4, memory_order_release);
     if (slot == &last_resort)
         return;
-    if (slot == own.slots) {
+    pthread_mutex_lock(&opening);
+    const int is_own = slot == own.slots;
+    if (is_own)
         comm_recorder_destroy(&own, !failed);
+    given = slot == given ? NULL : given;
+    pthread_mutex_unlock(&opening);
+    if (is_own)
         return;
-    }
     size_t inside = (size_t)((uintptr_t)slot & (page_size() - 1));
     size_t first;
     munmap((unsigned char *)slot - inside, span(inside, &first));

@@ -85,8 +85,9 @@ typedef struct {
 
 /* Bytes of a recorder for `slots` ranks. */
 size_t comm_recorder_bytes(int slots);
-/* Opens this process's slot: in GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or in a recorder of its own. Never
- * fails: falls back to memory that no other process sees. */
+/* Opens this process's slot: in GYRE_RECORDER_FD (slot GYRE_LOCAL_RANK), or in a recorder of its own. Of
+ * several jobs of a process the first has that slot, the next the recorder. Never fails: falls back to memory
+ * that no other process sees. */
 comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size);
 /* Closes the slot. A file that this process made is removed if the rank left without an error. */
 void comm_recorder_close(comm_recorder_slot_t *slot);

@@ -65,6 +65,14 @@ static const ucp_address_t *address_of(const comm_ucx_group_t *ug, int rank, uin
     return (const ucp_address_t *)(const void *)(record + sizeof length);
 }
 
+uint64_t ucx_address_hash(const comm_ucx_group_t *ug, int rank)
+{
+    uint64_t hash;
+
+    (void)address_of(ug, rank, &hash);
+    return hash;
+}
+
 static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
 {
     ucx_peer_t *peer = calloc(1, sizeof *peer);

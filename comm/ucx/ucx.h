@@ -128,6 +128,8 @@ int ucx_busy_elsewhere(const comm_ucx_group_t *ug, const ucx_peer_t *peer);
 /* 1: another group that has not failed and is not about to end has a rank in the process of this group's
  * `rank`, too. */
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
+/* Of the worker's address of the group's rank: the same for a process in all its groups and jobs. */
+uint64_t ucx_address_hash(const comm_ucx_group_t *ug, int rank);
 comm_ucx_group_t *ucx_group_of(const ucx_header_t *header); /* NULL: the group has ended */
 
 /* comm/ucx/arrivals.c, under the lock. */

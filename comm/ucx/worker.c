@@ -66,11 +66,11 @@ void ucx_breathe(void)
 
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank)
 {
-    const int world_rank = ug->group->world_ranks[rank];
+    const uint64_t process = ucx_address_hash(ug, rank); /* ranks differ from job to job */
 
     for (const comm_ucx_group_t *other = ucx.groups; other; other = other->next) {
-        for (int r = 0; other != ug && other->leave_by == 0 && r < other->group->n; r++) {
-            if (other->group->world_ranks[r] == world_rank && !comm_group_failed(other->group))
+        for (int r = 0; other != ug && other->addresses && other->leave_by == 0 && r < other->group->n; r++) {
+            if (ucx_address_hash(other, r) == process && !comm_group_failed(other->group))
                 return 1;
         }
     }

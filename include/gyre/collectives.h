@@ -8,7 +8,8 @@
  * call returns.
  *
  * Each call `gyre_x(...)` blocks. `gyre_ix(..., &request)` starts the same operation and returns at once;
- * the buffers belong to Gyre until gyre_wait, gyre_wait_all or gyre_test reports that it has finished.
+ * the buffers belong to Gyre until gyre_wait, gyre_test or a sibling of theirs reports that it has
+ * finished.
  * Calls between gyre_group_start and gyre_group_end are collected and started together; the blocking ones
  * have finished when gyre_group_end returns.
  *
@@ -30,7 +31,8 @@
 extern "C" {
 #endif
 
-/* An operation under way. Made by gyre_ix(..., &request); freed by gyre_wait, gyre_wait_all or gyre_test. */
+/* An operation under way. Made by gyre_ix(..., &request); freed by gyre_wait, gyre_test and their
+ * siblings for several requests. */
 typedef struct gyre_request gyre_request_t;
 
 /* send, recv: [count]. recv[i] = reduction over the ranks of send[i]. In place: send == recv. */
@@ -149,6 +151,18 @@ GYRE_API gyre_status_t gyre_wait_all(size_t count, gyre_request_t **requests);
 /* Does not block. IN_PROGRESS: not finished, *request stays. Else the request was freed and *request =
  * NULL; the value is the status of the operation. OK if *request is NULL. */
 GYRE_API gyre_status_t gyre_test(gyre_request_t **request);
+/* The same for a list of requests: [count], of any communicators, each in one place only. An entry that is
+ * NULL has finished and is passed over.
+ *  - test_all: does not block. IN_PROGRESS: not all have finished, and none was freed. Else all were freed;
+ *    the value is the first error, or OK.
+ *  - test_any: does not block. Frees one that has finished, the first in the list. *index: its place, and
+ *    the value is its status. *index -1 and IN_PROGRESS: none has finished. *index -1 and OK: all are NULL.
+ *  - wait_any: blocks until one has finished, and then does the same. It sleeps as gyre_wait does.
+ * *index -1 and INVALID: an argument is NULL; from wait_any also: an entry is part of a group that has not
+ * ended. All requests stay. */
+GYRE_API gyre_status_t gyre_test_all(size_t count, gyre_request_t **requests);
+GYRE_API gyre_status_t gyre_test_any(size_t count, gyre_request_t **requests, ptrdiff_t *index);
+GYRE_API gyre_status_t gyre_wait_any(size_t count, gyre_request_t **requests, ptrdiff_t *index);
 /* Advances the started operations of `comm`, and of other communicators with non-blocking operations, without
  * blocking. Returns the error that killed `comm`, or OK. */
 GYRE_API gyre_status_t gyre_progress(gyre_comm_t *comm);

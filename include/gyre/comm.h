@@ -2,9 +2,9 @@
 /* gyre/comm.h: communicators: a group of ranks that call collectives together.
  *
  * One thread at a time makes calls on a communicator. A second thread may call, at any time, also while the
- * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_comm_rank and
- * gyre_comm_size with their local_ siblings. Different threads may use different communicators at once.
- * Collectives of one communicator run in the order of their calls, which must be the same on all its ranks.
+ * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_progress,
+ * gyre_comm_rank and gyre_comm_size with their local_ siblings. Different threads may use different
+ * communicators at once. docs/threads.md has the whole table. Collectives of one communicator run in the order of their calls, which must be the same on all its ranks.
  *
  * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
  * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may
@@ -36,7 +36,7 @@ typedef struct {
     double init_timeout_s; /* 0: GYRE_INIT_TIMEOUT */
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
-    int reserved;          /* 0 */
+    int reserved;          /* ignored: programs that were built for 0.1 have garbage here */
 } gyre_config_t;
 #define GYRE_CONFIG_INITIALIZER                                    \
     {                                                              \
@@ -51,9 +51,63 @@ typedef struct {
  * is taken; AUTH: the secret is missing or wrong; TIMEOUT: names the ranks that are missing; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
+/* How a program makes a job by its own means. Initialise it with GYRE_CREATE_INITIALIZER, then change fields;
+ * it is read during the call only. */
+typedef struct {
+    size_t size; /* sizeof(gyre_create_t) */
+    int rank;    /* this process's, 0 .. nranks - 1 */
+    int nranks;
+    /* Passes `bytes` bytes of every rank to every rank: all: [nranks][bytes], in the order of ranks. Called
+     * by the calling thread, on all ranks alike: twice, and never for one rank. What it passes on holds the
+     * job's secret: who reads it can join. Gyre cannot end it when it does not return. */
+    gyre_status_t (*all_gather)(const void *mine, void *all, size_t bytes, void *user);
+    void *user;            /* for all_gather */
+    double init_timeout_s; /* to connect, once all_gather has returned; 0: GYRE_INIT_TIMEOUT */
+    double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
+    const char *name;      /* of the job, in messages; the same on all ranks; NULL: none */
+    int progress_thread;   /* as in gyre_config_t */
+    int reserved;          /* 0 */
+} gyre_create_t;
+#define GYRE_CREATE_INITIALIZER                                          \
+    {                                                                    \
+        sizeof(gyre_create_t), -1, -1, NULL, NULL, 0.0, 0.0, NULL, -1, 0 \
+    }
+
+/* Makes a job of the ranks that call it, and returns the communicator of all of them, the job's;
+ * gyre_finalize frees it, not gyre_comm_destroy. Nothing is taken from a launcher or from variables but
+ * settings such as GYRE_INTERFACE: rank 0 makes the secret and listens; config->all_gather passes that on to
+ * the others. gyre_init need not have been called.
+ *
+ * A process may be in several jobs at once (16 with that of gyre_init), with a rank of its own in each. They
+ * share nothing but memory of gyre_mem_alloc and gyre_mem_register, which serves all of them. Different
+ * threads may make and use different jobs at once. gyre_comm_grow does not work in a job that was made so.
+ *
+ * Errors; this process is then not in the job: INVALID: an argument is wrong; BOOTSTRAP: all_gather failed, a
+ * rank could not go on, or rank 0 cannot be reached; MISMATCH: all_gather gave something else than what the
+ * ranks passed, or they have different nranks or names; TIMEOUT: names ranks that did not come in time;
+ * NO_MEMORY. */
+GYRE_API gyre_status_t gyre_comm_create(const gyre_create_t *config, gyre_comm_t **out);
+
+/* What ranks need to find each other, for programs that have a broadcast and no all-gather. Opaque bytes with
+ * a secret in them: who reads them can join. */
+typedef struct {
+    unsigned char bytes[128];
+} gyre_unique_id_t;
+
+/* Fills *id, in the process that will be rank 0, which listens from here on. An id is for one communicator. A
+ * process keeps the last 64 ids that it made or used. BOOTSTRAP: no address to listen at. */
+GYRE_API gyre_status_t gyre_get_unique_id(gyre_unique_id_t *id);
+/* gyre_comm_create by an id that rank 0 has made and passed to all ranks. config may be NULL; of it
+ * init_timeout_s, timeout_s, name and progress_thread count. Errors as gyre_comm_create; also INVALID: these
+ * are not the bytes of an id, this rank has used it before, or rank 0 is not the process that made it.
+ * BOOTSTRAP also for a second process with the same rank, other numbers of ranks, or an id whose job has
+ * formed. */
+GYRE_API gyre_status_t gyre_comm_create_id(const gyre_unique_id_t *id, int rank, int nranks,
+                                           const gyre_create_t *config, gyre_comm_t **out);
+
 /* Waits until all ranks call it, then leaves the job and frees `world`. It ends all other communicators of
  * the job: to destroy one later, as a destructor or an exit handler may do, is INVALID and has no effect.
- * After an error of `world` it does not wait. INVALID, and nothing happens: `world` is not the job's
+ * After an error of `world` it does not wait. INVALID, and nothing happens: `world` is not a job's
  * communicator, requests of a communicator were not waited for, or a group is open. NULL is allowed. */
 GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
 
@@ -63,12 +117,85 @@ GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
  * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
-/* Frees a communicator of gyre_comm_split or gyre_cuda_comms_create, or one that gyre_comm_shrink or
- * gyre_comm_grow replaced. NULL is allowed. Not collective. INVALID, and nothing is freed: it is the job's
- * communicator, it has ended before, requests of it were not waited for, or a group is open. After it
- * returns, no peer reads or writes buffers of failed operations. For a communicator that failed over UCX,
- * this may wait until peers call Gyre again, at most a quarter of an operation's deadline
- * (docs/transports.md). */
+/* Collective over `comm`: a communicator of the same ranks in the same order, with the same order of
+ * reductions. Traffic of the two is apart, so a library may use its own. Otherwise like gyre_comm_split. */
+GYRE_API gyre_status_t gyre_comm_dup(gyre_comm_t *comm, gyre_comm_t **out);
+
+/* What the ranks of a new communicator have in common. */
+typedef enum {
+    GYRE_SPLIT_HOST = 0,  /* a host, as far as shared memory reaches */
+    GYRE_SPLIT_NUMA = 1,  /* a host, and the NUMA nodes that the calling thread may run on */
+    GYRE_SPLIT_DEVICE = 2 /* a host, and the CUDA device that is the calling thread's current one */
+} gyre_split_t;
+
+/* Collective over `comm`: gyre_comm_split by place. Ranks that are in the same place form a new communicator,
+ * ordered by (key, rank); every rank is in one. A rank that is bound to one NUMA node is together with the
+ * ranks that are bound to this node; ranks that may run on several nodes, as ranks that are not bound, are
+ * together if these are the same nodes. Devices are distinguished by UUID. Errors, the same on all ranks, and
+ * `comm` is as before: MISMATCH: the ranks passed different types. UNSUPPORTED: a rank has no CUDA device, or
+ * its build has no CUDA. Else as gyre_comm_split. */
+GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type, int key, gyre_comm_t **out);
+
+/* A communicator of some ranks of `comm`, who alone call it; the others may do anything meanwhile. ranks:
+ * [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all members.
+ * tag: calls of `comm` that may be under way at once and have a member in common need different ones; it may
+ * be used again when the call has returned on all members. Several threads may call it at once, with
+ * different tags. Order of reductions as `comm`.
+ *
+ * Errors, of all members that have called it, within the deadline of an operation; `comm` and its operations
+ * are as before, and the tag cannot be used again with it: MISMATCH: members passed different lists, which
+ * the text shows. TIMEOUT: members did not call it; the text names them. PEER_DEAD: one died, or a rank of
+ * the job that passes on what members say to each other. ABORTED: a member could not make its part. INVALID,
+ * and nothing has happened: an argument is wrong, a rank is in the list twice or this one is not in it. */
+GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
+                                              gyre_comm_t **out);
+
+/* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
+typedef enum {
+    GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
+    GYRE_ORDER_CANONICAL = 1, /* one fixed tree over the ranks: the bits depend on the inputs and n */
+    GYRE_ORDER_FAST = 2,      /* no promise: what moves least data */
+    GYRE_ORDER_EXACT = 3      /* the exact sum, rounded once: the bits depend on the set of inputs only */
+} gyre_order_t;
+
+/* How the operations of a communicator are made; GYRE_OPTIONS_INITIALIZER, then change fields. */
+typedef struct {
+    size_t size;           /* sizeof(gyre_options_t) */
+    gyre_order_t order;    /* the same on all ranks */
+    int leaves;            /* of this rank, 0 to 1024; see below */
+    const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
+    size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
+    double timeout_s;      /* deadline of every operation; 0: that of gyre_init */
+} gyre_options_t;
+#define GYRE_OPTIONS_INITIALIZER                                                  \
+    {                                                                             \
+        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0 \
+    }
+
+/* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
+ * operations must not be under way. Communicators that are made from it later have its order, algorithm,
+ * chunk and timeout, and one leaf per rank.
+ *
+ * INVALID: a field is out of range (said before the others are waited for), a request of `comm` was not
+ * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
+ * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
+ *
+ * GYRE_ORDER_EXACT: products of floating-point numbers are UNSUPPORTED. As much data travels as in
+ * canonical order.
+ *
+ * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
+ * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or
+ * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
+ * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
+ * in-place form; scaled sums and device memory: UNSUPPORTED. */
+GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
+
+/* Frees a communicator that was made of another one (gyre_comm_split and its like) or by
+ * gyre_cuda_comms_create, or one that gyre_comm_shrink or gyre_comm_grow replaced. NULL is allowed. Not
+ * collective. INVALID, and nothing is freed: it is the job's communicator, it has ended before, requests of
+ * it were not waited for, or a group is open. After it returns, no peer reads or writes buffers of failed
+ * operations. For a communicator that failed over UCX, this may wait until peers call Gyre again, at most a
+ * quarter of an operation's deadline (docs/transports.md). */
 GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
 
 /* Ends `comm` on all its ranks. One rank is enough, also while another thread of it waits in a call on
@@ -116,6 +243,20 @@ GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, si
  * thread has heard of other ranks (a death, an abort) before any call met it. gyre_last_error of the
  * calling thread then has the text. Two loads while there is no news. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
+
+/* Calls function(comm, status, user) once when `comm` fails, with the status of gyre_comm_error and its
+ * text in gyre_last_error: also while no thread of the program is in a call of Gyre. If `comm` has failed
+ * before, it is called before this returns. gyre_comm_destroy and gyre_finalize are no failure. A later
+ * call replaces the function; NULL takes it back. Once that call, gyre_comm_destroy or gyre_finalize has
+ * returned, the function does not run any more.
+ *
+ * It runs on the thread that learns of the failure first: one that is in a call of Gyre (gyre_comm_abort,
+ * too), or one of Gyre's own, which serve the whole process. It must return soon. Of Gyre it may call
+ * gyre_comm_error, gyre_comm_rank, gyre_comm_size and their siblings, gyre_last_error and
+ * gyre_status_string; for all else it wakes a thread of the program. For ranks of gyre_cuda_comms_create
+ * it runs when a thread next calls Gyre on `comm`. */
+typedef void (*gyre_failure_fn)(gyre_comm_t *comm, gyre_status_t status, void *user);
+GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user);
 
 /* This rank's number, 0 .. size - 1, and the number of ranks. -1 if `comm` is NULL. */
 GYRE_API int gyre_comm_rank(const gyre_comm_t *comm);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gyre/version.h: which Gyre a program is compiled with, and which one it runs with.
  *
- * The macros are those of the headers; gyre_version() is the library's. docs/abi.md says which of the two may
- * be newer. The Makefile reads the version here. */
+ * The macros are those of the headers; gyre_version() and gyre_api_version() are the library's. docs/abi.md
+ * says which of the two may be newer. The Makefile reads the version here. */
 #ifndef GYRE_VERSION_H
 #define GYRE_VERSION_H
 
@@ -22,6 +22,8 @@ extern "C" {
 
 /* The library's version as "major.minor.patch". Never NULL. */
 GYRE_API const char *gyre_version(void);
+/* The same as a number: GYRE_VERSION_NUMBER of the library. It may be higher than that of the headers. */
+GYRE_API int gyre_api_version(void);
 
 #ifdef __cplusplus
 }

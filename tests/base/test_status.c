@@ -63,10 +63,13 @@ static void words(void **state)
 static void types(void **state)
 {
     (void)state;
-    static const size_t bytes[GYRE_TYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
-    static const char *const names[GYRE_TYPE_COUNT] = {"int8",  "uint8",    "int16", "uint16",
-                                                       "int32", "uint32",   "int64", "uint64",
-                                                       "half",  "bfloat16", "float", "double"};
+    static const size_t bytes[GYRE_TYPE_COUNT] = {1, 1, 2, 2,  4, 4, 8, 8,  2, 2,  4,
+                                                  8, 1, 8, 16, 1, 1, 8, 16, 8, 16, 8};
+    static const char *const names[GYRE_TYPE_COUNT] = {
+        "int8",          "uint8",       "int16",       "uint16",      "int32",       "uint32",
+        "int64",         "uint64",      "half",        "bfloat16",    "float",       "double",
+        "bool",          "complex64",   "complex128",  "float8_e4m3", "float8_e5m2", "float32_int32",
+        "float64_int32", "int32_int32", "int64_int32", "int16_int32"};
     for (int i = 0; i < GYRE_TYPE_COUNT; i++) {
         assert_int_equal(gyre_type_size((gyre_type_t)i), bytes[i]);
         assert_string_equal(gyre_type_name((gyre_type_t)i), names[i]);
@@ -79,7 +82,8 @@ static void types(void **state)
 static void redops(void **state)
 {
     (void)state;
-    static const char *const names[GYRE_REDOP_COUNT] = {"sum", "prod", "min", "max", "avg"};
+    static const char *const names[GYRE_REDOP_COUNT] = {
+        "sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lor", "lxor", "minloc", "maxloc"};
     for (int i = 0; i < GYRE_REDOP_COUNT; i++)
         assert_string_equal(gyre_redop_name((gyre_redop_kind_t)i), names[i]);
     assert_string_equal(gyre_redop_name((gyre_redop_kind_t)GYRE_REDOP_COUNT), "unknown");

@@ -16,6 +16,7 @@ static double in[64], out[64];
 static const size_t counts[64], displs[64];
 static const gyre_redop_t sum = {GYRE_SUM, 0, 1.0};
 static gyre_request_t *request;
+static gyre_plan_t *plan;
 static gyre_comm_t *other;
 
 #define USE(name, call)                          \
@@ -51,6 +52,21 @@ USE(all_to_allv, gyre_all_to_allv(in, counts, displs, out, counts, displs, GYRE_
 USE(iall_to_allv, gyre_iall_to_allv(in, counts, displs, out, counts, displs, GYRE_FLOAT64, comm, &request))
 USE(barrier, gyre_barrier(comm))
 USE(ibarrier, gyre_ibarrier(comm, &request))
+USE(plan_all_reduce, gyre_plan_all_reduce(in, out, 1, GYRE_FLOAT64, sum, comm, &plan))
+USE(plan_reduce_scatter, gyre_plan_reduce_scatter(in, out, 1, GYRE_FLOAT64, sum, comm, &plan))
+USE(plan_reduce_scatterv, gyre_plan_reduce_scatterv(in, out, counts, GYRE_FLOAT64, sum, comm, &plan))
+USE(plan_all_gather, gyre_plan_all_gather(in, out, 1, GYRE_FLOAT64, comm, &plan))
+USE(plan_all_gatherv, gyre_plan_all_gatherv(in, out, counts, displs, GYRE_FLOAT64, comm, &plan))
+USE(plan_broadcast, gyre_plan_broadcast(in, out, 1, GYRE_FLOAT64, 0, comm, &plan))
+USE(plan_reduce, gyre_plan_reduce(in, out, 1, GYRE_FLOAT64, sum, 0, comm, &plan))
+USE(plan_gather, gyre_plan_gather(in, out, 1, GYRE_FLOAT64, 0, comm, &plan))
+USE(plan_gatherv, gyre_plan_gatherv(in, 0, out, counts, displs, GYRE_FLOAT64, 0, comm, &plan))
+USE(plan_scatter, gyre_plan_scatter(in, out, 1, GYRE_FLOAT64, 0, comm, &plan))
+USE(plan_scatterv, gyre_plan_scatterv(in, counts, displs, out, 0, GYRE_FLOAT64, 0, comm, &plan))
+USE(plan_all_to_all, gyre_plan_all_to_all(in, out, 1, GYRE_FLOAT64, comm, &plan))
+USE(plan_all_to_allv,
+    gyre_plan_all_to_allv(in, counts, displs, out, counts, displs, GYRE_FLOAT64, comm, &plan))
+USE(plan_barrier, gyre_plan_barrier(comm, &plan))
 USE(send, gyre_send(in, 1, GYRE_FLOAT64, 0, comm))
 USE(isend, gyre_isend(in, 1, GYRE_FLOAT64, 0, comm, &request))
 USE(recv, gyre_recv(out, 1, GYRE_FLOAT64, 0, comm))
@@ -68,6 +84,7 @@ USE(comm_shrink, gyre_comm_shrink(comm, &other))
 USE(comm_grow, gyre_comm_grow(comm, 1, &other))
 USE(comm_error, gyre_comm_error(comm))
 USE(progress, gyre_progress(comm))
+USE(comm_on_failure, gyre_comm_on_failure(comm, NULL, NULL))
 
 static gyre_status_t comm_address(gyre_comm_t *comm)
 {
@@ -136,6 +153,20 @@ static const struct {
              CALL(iall_to_allv),
              CALL(barrier),
              CALL(ibarrier),
+             CALL(plan_all_reduce),
+             CALL(plan_reduce_scatter),
+             CALL(plan_reduce_scatterv),
+             CALL(plan_all_gather),
+             CALL(plan_all_gatherv),
+             CALL(plan_broadcast),
+             CALL(plan_reduce),
+             CALL(plan_gather),
+             CALL(plan_gatherv),
+             CALL(plan_scatter),
+             CALL(plan_scatterv),
+             CALL(plan_all_to_all),
+             CALL(plan_all_to_allv),
+             CALL(plan_barrier),
              CALL(send),
              CALL(isend),
              CALL(recv),
@@ -153,17 +184,20 @@ static const struct {
              CALL(comm_grow),
              CALL(comm_error),
              CALL(progress),
+             CALL(comm_on_failure),
              CALL(comm_address),
              CALL(comm_stats),
              CALL(buckets_create),
              CALL(comm_register_cuda),
              CALL(comm_deregister_cuda)};
 
-/* "iall_reduce" is refused by what "all_reduce" is, too, and says so by that name. */
+/* "iall_reduce" and "plan_all_reduce" are refused by what "all_reduce" is, too, and say so by that name. */
 static const char *said(const char *name)
 {
-    const char *plain =
-        name[0] == 'i' && strncmp(name, "isend", 5) != 0 && strncmp(name, "irecv", 5) != 0 ? name + 1 : name;
+    const char *plain = name[0] == 'i' && strncmp(name, "isend", 5) != 0 && strncmp(name, "irecv", 5) != 0
+                            ? name + 1
+                        : strncmp(name, "plan_", 5) == 0 ? name + 5
+                                                         : name;
     static char text[64];
     snprintf(text, sizeof text, "%s", plain);
     char *stream = strstr(text, "_stream");

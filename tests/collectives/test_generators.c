@@ -101,14 +101,14 @@ static void sweep_all(coll_algo_t algo)
     }
 }
 
-#define SWEEP_TEST(name, algo)                            \
-    static void name(void **state)                        \
-    {                                                     \
-        (void)state;                                      \
-        proofs = 0;                                       \
-        sweep_all(algo);                                  \
-        assert_true(proofs > 0);                          \
-        print_message("           %lu proofs\n", proofs); \
+#define SWEEP_TEST(name, algo)                                                                               \
+    static void name(void **state)                                                                           \
+    {                                                                                                        \
+        (void)state;                                                                                         \
+        proofs = 0;                                                                                          \
+        sweep_all(algo);                                                                                     \
+        assert_true(proofs > 0 || coll_algo_is(algo, COLL_OF_LEAVES)); /* tests/collectives/test_leaves.c */ \
+        print_message("           %lu proofs\n", proofs);                                                    \
     }
 #define ALGORITHM(id, name, ...) SWEEP_TEST(test_##name, COLL_##id)
 #include "collectives/schedules/algorithms.def"

@@ -13,5 +13,5 @@ for n in 2 3; do
             build/bin/gyre-perf $call -o toy -d all -b 64 -e 64K -f 32 -n 2 -w 1 -c 1
     done
 done
-build/bin/gyre-perf --help | grep 'avg toy mulsum'
+build/bin/gyre-perf --help | tr '\n' ' ' | grep 'maxloc *toy *mulsum'
 bash tests/system/documents.sh

@@ -8,7 +8,9 @@
  *   4  frames, as in 0, of a rank that is not a neighbour: {role, then {type, u16 bytes, payload} ...}
  *   5  what a rank says that it is doing
  *   6  a membership
- *   7  what a newcomer is welcomed with: {u16 bytes, welcome, membership} */
+ *   7  what a newcomer is welcomed with: {u16 bytes, welcome, membership}
+ *   8  frames of a neighbour that knows the key and breaks the rules: {how, type, bytes, payload} ...
+ *   9  two ranks that know the key shake hands, and the input changes what they send: {which, place, bits} */
 #include <fcntl.h>
 #include <sodium.h>
 #include <sys/socket.h>
@@ -223,10 +225,80 @@ static void welcome(fuzz_input_t *in)
     finish(boot, peers);
 }
 
+static void sealed(fuzz_input_t *in)
+{
+    enum { HOW_MORE = 1, HOW_COUNT = 2, HOW_LONG = 4, HOW_MAC = 8, HOW_LARGE = 16 };
+    static const unsigned char key[32];
+    static unsigned char frame[BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC];
+    boot_conn_t peers[2];
+    comm_boot_t *boot = begin(peers);
+    for (uint64_t count = 0; in->left >= 3 && boot->edges[1].open; count++) {
+        const uint8_t how = fuzz_byte(in), type = fuzz_byte(in);
+        size_t bytes = fuzz_byte(in);
+        const uint8_t *payload = fuzz_bytes(in, &bytes);
+        memset(frame, 0, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD);
+        memcpy(frame + BOOT_FRAME_HEAD, payload, bytes);
+        if (how & HOW_LARGE)
+            bytes = BOOT_FRAME_PAYLOAD;
+        boot_put32(frame, (uint32_t)(how & HOW_LONG ? BOOT_FRAME_PAYLOAD + 1 : bytes));
+        frame[4] = type;
+        frame[5] = how & HOW_MORE;
+        boot_put64(frame + 8, count + ((how & HOW_COUNT) != 0));
+        unsigned char *mac = frame + BOOT_FRAME_HEAD + bytes;
+        crypto_generichash(mac, BOOT_FRAME_MAC, frame, BOOT_FRAME_HEAD + bytes, key, sizeof(key));
+        mac[0] ^= how & HOW_MAC;
+        (void)!write(peers[1].fd, frame, BOOT_FRAME_HEAD + bytes + BOOT_FRAME_MAC);
+        handle(boot, &boot->edges[1], bytes);
+        FUZZ_CHECK(!boot->edges[1].open || !(how & (HOW_COUNT | HOW_LONG | HOW_MAC)));
+    }
+    collectives(boot);
+    finish(boot, peers);
+}
+
+static int change(fuzz_input_t *in, unsigned char *data, size_t bytes)
+{
+    const uint8_t place = fuzz_byte(in), bits = fuzz_byte(in);
+    data[place % bytes] ^= bits;
+    return bits != 0;
+}
+
+static void hands(fuzz_input_t *in)
+{
+    static const unsigned char key[32];
+    const boot_hello_t hello = {.role = BOOT_ROLE_JOIN, .rank = 1, .size = 4};
+    unsigned char text[BOOT_HELLO_BYTES], heard[BOOT_HELLO_BYTES];
+    unsigned char challenge[BOOT_CHALLENGE_BYTES], proof[BOOT_PROOF_BYTES];
+    const uint8_t which = fuzz_byte(in);
+    boot_conn_t mine, theirs;
+    boot_message_t message;
+    int fd[2];
+    pair(fd);
+    boot_conn_open(&mine, fd[0]);
+    boot_conn_open(&theirs, fd[1]);
+    boot_hello_make(&hello, text);
+    memcpy(heard, text, sizeof(text));
+    int changed = which == 1 && change(in, heard, sizeof(heard));
+    boot_challenge_make(key, heard, challenge);
+    changed |= which == 2 && change(in, challenge, sizeof(challenge));
+    FUZZ_CHECK(boot_challenge_answer(key, text, challenge, &mine, proof) == !changed);
+    if (!changed) {
+        changed = which == 3 && change(in, proof, sizeof(proof));
+        FUZZ_CHECK(boot_proof_check(key, heard, challenge, proof, &theirs) == !changed);
+    }
+    if (!changed) {
+        FUZZ_CHECK(boot_conn_send(&theirs, BOOT_WELCOME, in->at, in->left) == GYRE_OK);
+        FUZZ_CHECK(boot_conn_receive(&mine, &message, PAST) == GYRE_OK && message.bytes == in->left);
+        FUZZ_CHECK(in->left == 0 || memcmp(message.data, in->at, in->left) == 0);
+    }
+    boot_conn_close(&mine);
+    boot_conn_close(&theirs);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input_t in = {data, size};
-    void (*const modes[])(fuzz_input_t *) = {frames, raw, answer, knock, contact, told, membership, welcome};
-    modes[fuzz_byte(&in) % 8](&in);
+    void (*const modes[])(fuzz_input_t *) = {frames, raw,        answer,  knock,  contact,
+                                             told,   membership, welcome, sealed, hands};
+    modes[fuzz_byte(&in) % 10](&in);
     return 0;
 }

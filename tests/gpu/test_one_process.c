@@ -34,7 +34,7 @@ typedef enum { BY_ONE_THREAD, BY_GROUP, BY_THREADS, BY_GRAPH, MANNERS } manner_t
 typedef struct {
     coll_op_t op;
     gyre_type_t type;
-    int redop; /* GYRE_REDOP_COUNT: a scaled sum */
+    int redop; /* DEVICE_REDOPS: a scaled sum */
     size_t count;
     int root, in_place, uneven;
     size_t shift; /* bytes off alignment */
@@ -139,8 +139,7 @@ static double factor(int rank)
 
 static gyre_redop_t redop_of(const ask_t *a, int rank)
 {
-    return a->redop == GYRE_REDOP_COUNT ? GYRE_SCALED_SUM(factor(rank))
-                                        : GYRE_OP((gyre_redop_kind_t)a->redop);
+    return a->redop == DEVICE_REDOPS ? GYRE_SCALED_SUM(factor(rank)) : GYRE_OP((gyre_redop_kind_t)a->redop);
 }
 
 /* The elements of block r, or from rank s to rank r. */
@@ -212,15 +211,15 @@ static void add_up(size_t count)
     char *scaled[MOST] = {NULL};
     for (int r = 0; r < job.n; r++) {
         from[r] = job.host_in[r];
-        if (a->redop == GYRE_REDOP_COUNT) {
+        if (a->redop == DEVICE_REDOPS) {
             scaled[r] = malloc(ROOM);
             assert_non_null(scaled[r]);
             coll_kernel_scale(a->type, scaled[r], job.host_in[r], count, factor(r));
             from[r] = scaled[r];
         }
     }
-    coll_kernel_reduce(a->redop == GYRE_REDOP_COUNT ? GYRE_SUM : (gyre_redop_kind_t)a->redop, a->type,
-                       job.sum, from, job.n, count);
+    coll_kernel_reduce(a->redop == DEVICE_REDOPS ? GYRE_SUM : (gyre_redop_kind_t)a->redop, a->type, job.sum,
+                       from, job.n, count);
     if (a->redop == GYRE_AVG)
         coll_kernel_divide(a->type, job.sum, count, job.n);
     for (int r = 0; r < job.n; r++)
@@ -451,8 +450,8 @@ static void every_operation(void)
 
 static void every_arithmetic(void)
 {
-    for (int type = 0; type < GYRE_TYPE_COUNT; type++)
-        for (int op = 0; op <= GYRE_REDOP_COUNT; op++) {
+    for (int type = 0; type < DEVICE_TYPES; type++)
+        for (int op = 0; op <= DEVICE_REDOPS; op++) {
             const ask_t a = {.op = COLL_ALL_REDUCE,
                              .type = (gyre_type_t)type,
                              .redop = op,

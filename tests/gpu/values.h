@@ -9,6 +9,9 @@
 
 #include "tests/support/random.h"
 
+/* The kinds of reductions and types that device code computes; the first ones of gyre/types.h. */
+enum { DEVICE_REDOPS = GYRE_AVG + 1, DEVICE_TYPES = GYRE_FLOAT64 + 1 };
+
 /* `count` elements whose sums and products round, but stay finite. */
 static inline void values_fill(char *to, size_t count, gyre_type_t type, uint64_t *state)
 {
@@ -28,7 +31,8 @@ static inline void values_fill(char *to, size_t count, gyre_type_t type, uint64_
             value = word >> 16;
         else if (type == GYRE_FLOAT16) /* exponents from 2^-8 to 2^2 */
             value = (bits & 0x83ff) | (7 + bits % 11) << 10;
-        memcpy(to + i * size, &value, size);
+        for (size_t at = 0; at < size; at += sizeof value)
+            memcpy(to + i * size + at, &value, size - at < sizeof value ? size - at : sizeof value);
     }
 }
 

@@ -91,6 +91,8 @@ static void test_resume(void)
 
     MP_OK(create("", &train)); /* without a break */
     finish(train, 0, loss, 0);
+    MP_CHECK(gyre_train_step(train, NULL) == GYRE_ERR_INVALID, "after the last step");
+    MP_CHECK(strstr(gyre_last_error(), "the last step, 8, is done"), "%s", gyre_last_error());
     MP_OK(gyre_train_evaluate(train, &last));
     MP_CHECK(last < first && loss[STEPS - 1] < loss[0], "%g, then %g", first, last);
     export(train, "whole.safetensors", &whole);
@@ -141,6 +143,12 @@ static void test_harmless(void)
     MP_CHECK(gyre_train_export(train, "/dev/shm/") == GYRE_ERR_INVALID, "a mount point cannot be replaced");
     MP_CHECK(gyre_train_export(train, "/proc/none/") == GYRE_ERR_IO, "a folder that cannot be made");
     MP_CHECK(gyre_train_evaluate(train, NULL) == GYRE_ERR_INVALID, "no loss");
+    MP_CHECK(gyre_train_export(train, NULL) == GYRE_ERR_INVALID, "no path");
+    MP_CHECK(strstr(gyre_last_error(), "path is NULL"), "%s", gyre_last_error());
+    MP_CHECK(gyre_train_resume(train, NULL, NULL) == GYRE_ERR_INVALID, "no folder");
+    MP_CHECK(strstr(gyre_last_error(), "folder is NULL"), "%s", gyre_last_error());
+    MP_CHECK(gyre_train_step(NULL, NULL) == GYRE_ERR_INVALID, "no training");
+    MP_CHECK(strstr(gyre_last_error(), "gyre_train_step: train is NULL"), "%s", gyre_last_error());
     struct {
         gyre_train_stats_t known;
         uint64_t newer;
@@ -162,6 +170,17 @@ static void test_refused(void)
     MP_CHECK(create(",", &train) == GYRE_ERR_FORMAT, "no JSON");
     MP_CHECK(gyre_train_create(world, in("none.json"), &train) == GYRE_ERR_NOT_FOUND, "no file");
     MP_CHECK(gyre_train_create(world, NULL, &train) == GYRE_ERR_INVALID, "no settings");
+    MP_CHECK(gyre_train_create(world, "{\"recipe\": \"/proc/none\"}", &train) == GYRE_ERR_INVALID,
+             "no recipe");
+    MP_CHECK(strstr(gyre_last_error(), rank == 0 ? "the recipe cannot be used" : "recipe"), "%s",
+             gyre_last_error());
+    const gyre_status_t on_device = create(", \"device\": \"cuda\"", &train);
+    if (on_device == GYRE_OK) { /* this machine has one */
+        MP_OK(gyre_train_destroy(train));
+        train = NULL;
+    } else
+        MP_CHECK(on_device == GYRE_ERR_UNSUPPORTED && strstr(gyre_last_error(), "\"device\": \"cuda\": "),
+                 "%s", gyre_last_error());
     if (gyre_comm_size(world) > 1) /* one rank alone has it wrong */
         MP_CHECK(create(rank == 1 ? ", \"lr\": -1" : "", &train) == GYRE_ERR_INVALID, "of one rank");
     MP_CHECK(!train, "nothing was made");
@@ -205,10 +224,14 @@ int main(void)
     test_harmless();
     test_own_folder();
     gyre_train_t *outlives, *used;
+    double loss;
     MP_OK(create("", &outlives));
     MP_OK(create("", &used));
     MP_OK(gyre_finalize(world));
     MP_CHECK(gyre_train_step(used, NULL) == GYRE_ERR_INVALID, "%s", gyre_last_error());
+    MP_CHECK(gyre_train_evaluate(used, &loss) == GYRE_ERR_INVALID, "it has failed before");
+    MP_CHECK(strstr(gyre_last_error(), "gyre_train_evaluate: the training has failed before"), "%s",
+             gyre_last_error());
     MP_OK(gyre_train_destroy(used)); /* its error was returned before */
     MP_CHECK(gyre_train_destroy(outlives) == GYRE_ERR_INVALID, "%s", gyre_last_error());
     test_alone();

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/schedules/algorithms.h"
 #include "tests/support/schedules.h"
 
 unsigned sched_random(unsigned *state)
@@ -93,6 +94,7 @@ static void fill_args(sched_world_t *w, const sched_case_t *c, int rank, const i
                        .uniform = !c->ragged,
                        .in_place = in_place(c, rank),
                        .fast_order = c->fast,
+                       .exact = coll_algo_is(c->algo, COLL_AT_ONCE),
                        .chunk = c->chunk,
                        .one_shot = c->one_shot,
                        .place = 6,

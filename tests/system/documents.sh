@@ -79,8 +79,8 @@ tables = [("collectives/schedules/algorithms.def", r"^ALGORITHM\(\w+, (\w+)", ["
            ["docs/man/gyre-plan.1", "docs/man/gyre-train.1", "docs/pipeline.md", "docs/planning.md"]),
           ("model/network/families.def", r'^FAMILY\(\w+, "(\w+)"',
            ["docs/models.md", "model/network/hf_config.h"]),
-          ("base/redops.def", r"^REDOP\(\w+, (\w+)", ["docs/man/gyre-perf.1"]),
-          ("base/redops.def", r"^REDOP\((\w+)", ["docs/man/gyre_type_size.3"]),
+          ("base/redops.def", r"^REDOP(?:_HOST)?\(\w+, (\w+)", ["docs/man/gyre-perf.1"]),
+          ("base/redops.def", r"^REDOP(?:_HOST)?\((\w+)", ["docs/man/gyre_type_size.3"]),
           ("tools/gyre-perf/report.c", r'^    \{"(\w+)", \w+_of,', ["docs/man/gyre-perf.1"])]
 for table, row, places in tables:
     names = re.findall(row, open(table).read(), flags=re.M)

@@ -27,6 +27,42 @@ kill -9 "$(sed -n 's/^rank 0 is process //p' "$W/out")"
 wait $!
 check "survive: two go on" grep -q '^2 ranks go on from step' "$W/out"
 check "survive: the result without one" grep -q '^total 6\.569930 after 400 steps, 2 ranks$' "$W/out"
+# groups: four ranks in three groups that overlap
+run "$UCX_RUN" -n 4 --timeout 30 "$B/examples/groups"
+want "groups" 0
+check "groups: their sums" [ "$(grep -oE 'group (0, whose sum is 3|1, whose sum is 6|2, whose sum is 5);' "$W/out" | wc -l)" = 9 ]
+check "groups: one host" [ "$(grep -c 'of 4 on its host$' "$W/out")" = 4 ]
+# programs that no launcher has started
+together() { # name, its arguments after rank and ranks: three processes at once
+    local name=$1 r pids=() rc=0
+    shift
+    for r in 0 1 2; do
+        timeout 30 "$B/examples/$name" $r 3 "$@" >"$W/$name.$r" 2>&1 &
+        pids+=($!)
+    done
+    for r in "${pids[@]}"; do wait "$r" || rc=1; done
+    [ $rc = 0 ] || cat "$W/$name".?
+    return $rc
+}
+mkdir "$W/folder"
+check "bootstrap_file" together bootstrap_file "$W/folder"
+check "bootstrap_file: the sums" [ "$(cat "$W"/bootstrap_file.? | grep -c 'of 3: the sum is 6$')" = 3 ]
+port=$((20000 + $$ % 10000))
+check "bootstrap_tcp" together bootstrap_tcp $port
+check "bootstrap_tcp: the sums" [ "$(cat "$W"/bootstrap_tcp.? | grep -c 'of 3: the sum is 6$')" = 3 ]
+for mpi in openmpi mpich; do
+    if ! command -v mpicc.$mpi >/dev/null || ! command -v mpirun.$mpi >/dev/null; then
+        echo "SKIP bootstrap_mpi: there is no mpicc.$mpi with mpirun.$mpi"
+        continue
+    fi
+    run mpicc.$mpi -Iinclude examples/bootstrap_mpi.c -o "$W/bootstrap_mpi" -L"$B/lib" -lgyre -Wl,-rpath,"$(realpath "$B/lib")"
+    want "bootstrap_mpi with $mpi" 0
+    oversubscribe=()
+    [ $mpi = mpich ] || oversubscribe=(--oversubscribe --allow-run-as-root)
+    run timeout 60 mpirun.$mpi "${oversubscribe[@]}" -n 3 "$W/bootstrap_mpi"
+    want "bootstrap_mpi of $mpi runs" 0
+    check "bootstrap_mpi of $mpi: the sums" [ "$(grep -c 'the sums are those of MPI$' "$W/out")" = 3 ]
+done
 for n in 1 3; do
     run "$UCX_RUN" -n $n --timeout 30 /usr/bin/python3 examples/all_reduce.py "$B/lib/libgyre.so.0"
     want "all_reduce.py on $n" 0

@@ -47,7 +47,7 @@ while read -r c _; do
         perf 4 "$c" -b 4 -e 16M -f 4 -n 1 -d all "${ops[@]}"
     else
         perf 4 "$c" -b 4 -e 4M -f 16 -n 1
-        perf 3 "$c" -b 4 -e 16K -f 16 -n 1 -d all "${ops[@]}"
+        perf 2 "$c" -b 4 -e 16K -f 16 -n 1 -d all "${ops[@]}"
         perf 3 "$c" -b 4 -e 256K -f 32 -n 1 --transport ucx
         perf 1 "$c" -b 4 -e 64K -f 64 -n 1 -d bfloat16
         perf 7 "$c" -b 4 -e 64K -f 64 -n 1 -d double

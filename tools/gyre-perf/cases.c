@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/device/device.h"
+#include "collectives/kernels/kernels.h"
 
 const perf_coll_t perf_colls[] = {
     {"all_reduce", "reduction, result on every rank", COLL_ALL_REDUCE, 1, 0, 0, 1},
@@ -53,6 +54,14 @@ const perf_coll_t *perf_coll_find(const char *name)
 const char *perf_op_name(perf_op_t op)
 {
     return op == PERF_MULSUM ? "mulsum" : gyre_redop_name((gyre_redop_kind_t)op);
+}
+
+int perf_has(gyre_type_t type, perf_op_t op, int device)
+{
+    const gyre_redop_kind_t kind = op == PERF_MULSUM ? GYRE_SUM : (gyre_redop_kind_t)op;
+    if (device && (type > GYRE_FLOAT64 || kind > GYRE_AVG))
+        return 0;
+    return coll_kernel_has(kind, type);
 }
 
 /* Block `which` of n: equal shares of param elements, or for v-variants from small (often zero) to nearly

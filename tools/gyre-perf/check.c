@@ -49,10 +49,11 @@ void perf_fill_input(const perf_case_t *c, int rep, int in_place, unsigned char 
     unsigned char *at = base + (in_place ? perf_case_send_offset(c) * c->elem : 0);
     const size_t first = base_min_size(c->send_count, PERF_PERIOD), period = first * c->elem;
     const size_t total = c->send_count * c->elem;
-    for (size_t i = 0; i < first; i++) {
-        uint64_t bits = perf_input(c, c->rank, rep, i);
-        memcpy(at + i * c->elem, &bits, c->elem); /* little-endian: the low bytes */
-    }
+    for (size_t i = 0; i < first; i++)
+        for (size_t byte = 0; byte < c->elem; byte += 8) {
+            uint64_t bits = perf_input_word(c, c->rank, rep, i, byte > 0);
+            memcpy(at + i * c->elem + byte, &bits, base_min_size(c->elem - byte, 8)); /* little-endian */
+        }
     for (size_t done = period; done < total; done += period)
         memcpy(at + done, at, base_min_size(period, total - done));
 }
@@ -83,49 +84,54 @@ static kind_t kind_of(const range_t *r, size_t i, size_t *end)
     return IS_PATTERN;
 }
 
-static uint64_t wanted(const range_t *r, kind_t kind, size_t i)
+/* The bytes of element i. */
+static void wanted(const range_t *r, kind_t kind, size_t i, unsigned char *to)
 {
     const perf_case_t *c = r->c;
-    uint64_t bits = 0;
-    if (kind == IS_RESULT) {
-        (void)perf_expected(c, r->rep, i - r->recv_at, &bits); /* kind_of made sure that there is one */
-    } else if (kind == IS_INPUT) {
-        bits = perf_input(c, c->rank, r->rep, i - r->send_at);
-    } else {
-        unsigned char bytes[8] = {0};
-        for (size_t j = 0; j < c->elem; j++)
-            bytes[j] = pattern(PERF_GUARD_BYTES + i * c->elem + j);
-        memcpy(&bits, bytes, sizeof bits);
+    for (size_t at = 0; at < c->elem; at += 8) {
+        const size_t bytes = base_min_size(c->elem - at, 8);
+        const int word = at > 0;
+        uint64_t bits = 0;
+        if (kind == IS_RESULT)
+            (void)perf_expected_word(c, r->rep, i - r->recv_at, word, &bits); /* kind_of made sure of one */
+        else if (kind == IS_INPUT)
+            bits = perf_input_word(c, c->rank, r->rep, i - r->send_at, word);
+        memcpy(to + at, &bits, bytes); /* little-endian: the low bytes */
+        for (size_t j = at; kind == IS_PATTERN && j < at + bytes; j++)
+            to[j] = pattern(PERF_GUARD_BYTES + i * c->elem + j);
     }
-    return bits;
+}
+
+/* An element in hexadecimal, as a number of its width. */
+static const char *in_hex(const unsigned char *element, size_t bytes, char text[2 * 16 + 1])
+{
+    for (size_t i = 0; i < bytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", element[bytes - 1 - i]);
+    return text;
 }
 
 static void tell(const range_t *r, size_t i, const unsigned char *got, const unsigned char *want)
 {
     const perf_case_t *c = r->c;
-    uint64_t has = 0, should = 0;
-    memcpy(&has, got, c->elem);
-    memcpy(&should, want, c->elem);
+    char has[33], should[33];
     fprintf(stderr,
-            "gyre-perf: rank %d: %s %s %s root %d, %zu bytes, %s: element %zu of the %s buffer is 0x%" PRIx64
-            ", not 0x%" PRIx64 "\n",
+            "gyre-perf: rank %d: %s %s %s root %d, %zu bytes, %s: element %zu of the %s buffer is 0x%s"
+            ", not 0x%s\n",
             c->rank, c->coll->name, gyre_type_name(c->type), c->coll->reduces ? perf_op_name(c->op) : "none",
             c->root, c->bytes, r->in_place ? "in place" : "out of place", i, r->is_send ? "send" : "receive",
-            has, should);
+            in_hex(got, c->elem, has), in_hex(want, c->elem, should));
 }
 
 /* Elements [from, end), all of one kind. */
 static uint64_t check_run(const range_t *r, kind_t kind, const unsigned char *base, size_t from, size_t end,
                           int *told)
 {
-    static unsigned char table[PERF_PERIOD * 8]; /* one period, from `from` on */
+    static unsigned char table[PERF_PERIOD * 16]; /* one period, from `from` on */
     const size_t elem = r->c->elem;
     const size_t period = base_min_size(end - from, kind == IS_PATTERN ? PATTERN_BYTES / elem : PERF_PERIOD);
     uint64_t wrong = 0;
-    for (size_t i = 0; i < period; i++) {
-        uint64_t bits = wanted(r, kind, from + i);
-        memcpy(table + i * elem, &bits, elem);
-    }
+    for (size_t i = 0; i < period; i++)
+        wanted(r, kind, from + i, table + i * elem);
     for (size_t at = from; at < end; at += period) {
         const size_t count = base_min_size(period, end - at);
         const unsigned char *got = base + at * elem;

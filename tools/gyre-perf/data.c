@@ -4,34 +4,35 @@
  * Collectives that only move data get random bits. For reductions:
  *
  * integers    random bits (products: odd numbers, so that a missing factor always shows); arithmetic modulo
- * 2^bits in
- *              uint64.
+ *             2^bits in uint64. Logical: every second number is 0. bool: 0 or 1.
  * float sums  whole numbers, small enough that the sum of all ranks stays below the type's last exact integer
- * `cap`
- *              (2^8 for bfloat16, 2^11 for half, 2^24, 2^53): |v| <= cap / n. Every partial sum in any order
- *              is then exact. If n > cap, only every m-th rank (a different set per element) has a number
- *              other than 0.
- * mulsum      the same with factors 1 and 2 by rank, and room for them. averages    v = h + d, where h is the
- * same on all ranks and the ds of ranks 2j and 2j + 1 cancel: the sum is n h,
- *              the average is h, with no rounding.
- * products    +-1, and on at most 10 ranks per element also 2 or 1/2: exponents stay within half's. min, max
- * whole numbers up to cap, and zeros of both signs (-0 is less than +0).
+ *             `cap` (2^3 for E5M2, 2^4 for E4M3, 2^8 for bfloat16, 2^11 for half, 2^24, 2^53): |v| <= cap /
+ *             n. Every partial sum in any order is then exact. If n > cap, only every m-th rank (a different
+ *             set per element) has a number other than 0.
+ * mulsum      the same with factors 1 and 2 by rank, and room for them.
+ * averages    v = h + d, where h is the same on all ranks and the ds of ranks 2j and 2j + 1 cancel: the sum
+ *             is n h, the average is h, with no rounding.
+ * products    +-1, and on at most 10 ranks per element (E4M3: 6) also 2 or 1/2: exponents stay in range.
+ * min, max    whole numbers up to cap, and zeros of both signs (-0 is less than +0).
+ * complex     two such numbers; products are of powers of i, and on 1 to 10 ranks of 2 + i: neither part of
+ *             the result is 0, whose sign would depend on the order.
+ * pairs       few values, so that many are equal, zeros of both signs, and few indices.
  *
  * All are compared as bits. Inputs repeat after PERF_PERIOD elements: a check need not compute them all. */
 #include "tools/gyre-perf/perf.h"
+
 #include "base/hash.h"
+#include "tools/gyre-perf/data.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What all ranks share about element i of run rep. */
-static uint64_t element_key(int rep, size_t i)
+uint64_t perf_element_key(int rep, size_t i)
 {
     return base_mix64((uint64_t)i + ((uint64_t)rep << 48) + 0x9e3779b97f4a7c15u);
 }
 
-/* A rank's own 64 bits of it: one multiplication, since the expected result needs n of them per element. */
-static uint64_t rank_bits(uint64_t key, int rank)
+uint64_t perf_rank_bits(uint64_t key, int rank)
 {
     uint64_t x = key * (2u * (uint64_t)rank + 0x9e3779b97f4a7c15u);
     return x ^ x >> 32;
@@ -44,12 +45,16 @@ double perf_scale(int rank)
 
 static int is_integer(gyre_type_t type)
 {
-    return type < GYRE_FLOAT16;
+    return type < GYRE_FLOAT16 || type == GYRE_BOOL;
 }
 
 static int64_t exact_limit(gyre_type_t type)
 {
     switch (type) {
+    case GYRE_FLOAT8_E5M2:
+        return 1 << 3;
+    case GYRE_FLOAT8_E4M3:
+        return 1 << 4;
     case GYRE_BFLOAT16:
         return 1 << 8;
     case GYRE_FLOAT16:
@@ -67,11 +72,10 @@ static int64_t whole(uint64_t bits, int64_t limit)
     return (int64_t)(bits % (2 * (uint64_t)limit + 1)) - limit;
 }
 
-/* The rank's number in a float reduction. */
-static double number(const perf_case_t *c, uint64_t key, size_t i, int rank)
+double perf_number(const perf_case_t *c, gyre_type_t type, uint64_t key, size_t i, int rank)
 {
-    const uint64_t bits = rank_bits(key, rank);
-    const int64_t cap = exact_limit(c->type), n = c->n;
+    const uint64_t bits = perf_rank_bits(key, rank);
+    const int64_t cap = exact_limit(type), n = c->n;
     switch (c->op) {
     case PERF_SUM:
     case PERF_MULSUM: {
@@ -86,13 +90,14 @@ static double number(const perf_case_t *c, uint64_t key, size_t i, int rank)
         int64_t room = cap / n;
         double h = (double)whole(key, room - room / 2);
         int64_t apart = room / 2 > 0 ? room / 2 : room == 0;
-        double d = (double)whole(rank_bits(key, rank / 2), apart);
+        double d = (double)whole(perf_rank_bits(key, rank / 2), apart);
         if (rank % 2 == 0 && rank + 1 == n) /* has no partner */
             return h;
         return rank % 2 ? h - d : h + d;
     }
     case PERF_PROD: {
-        size_t stride = (size_t)(n + 9) / 10;
+        const size_t factors = type == GYRE_FLOAT8_E4M3 ? 6 : 10,
+                     stride = ((size_t)n + factors - 1) / factors;
         double v = bits & 1 ? -1.0 : 1.0;
         if (((size_t)rank + i) % stride == 0)
             v *= (bits >> 1) % 3 == 0 ? 0.5 : (bits >> 1) % 3 == 1 ? 2.0 : 1.0;
@@ -103,14 +108,13 @@ static double number(const perf_case_t *c, uint64_t key, size_t i, int rank)
         int64_t v = bits & 7 ? whole(bits >> 4, cap) : 0;
         return v == 0 ? (bits & 8 ? -0.0 : 0.0) : (double)v;
     }
-    case PERF_OPS:
+    default: /* not of floats */
         break;
     }
     return 0.0;
 }
 
-/* v, which the type represents exactly as a normal number or zero, as its bits. */
-static uint64_t encode(gyre_type_t type, double v)
+uint64_t perf_encode(gyre_type_t type, double v)
 {
     uint64_t bits = 0;
     if (type == GYRE_FLOAT64) {
@@ -124,8 +128,10 @@ static uint64_t encode(gyre_type_t type, double v)
         return u;
     if (type == GYRE_BFLOAT16)
         return u >> 16;
-    uint32_t sign = u >> 16 & 0x8000u;
-    return v == 0.0 ? sign : sign | ((u & 0x7fffffffu) - ((127u - 15u) << 23)) >> 13;
+    const int e4m3 = type == GYRE_FLOAT8_E4M3, half = type == GYRE_FLOAT16;
+    const unsigned mantissa = half ? 10 : e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
+    const uint32_t sign = u >> 31 << (half ? 15 : 7);
+    return v == 0.0 ? sign : sign | ((u & 0x7fffffffu) - ((127u - bias) << 23)) >> (23 - mantissa);
 }
 
 static uint64_t low_bits(uint64_t x, size_t bytes)
@@ -133,15 +139,27 @@ static uint64_t low_bits(uint64_t x, size_t bytes)
     return bytes == 8 ? x : x & ((UINT64_C(1) << 8 * bytes) - 1);
 }
 
-uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i)
+/* An element of an integer reduction. */
+static uint64_t integer_input(const perf_case_t *c, uint64_t bits)
+{
+    if (c->type == GYRE_BOOL)
+        return bits & 1;
+    if (c->op == PERF_LAND || c->op == PERF_LOR || c->op == PERF_LXOR)
+        bits = bits >> 40 & 1 ? bits | 1 : 0;
+    return low_bits(bits | (c->op == PERF_PROD), c->elem);
+}
+
+uint64_t perf_input_word(const perf_case_t *c, int rank, int rep, size_t i, int word)
 {
     i %= PERF_PERIOD;
-    const uint64_t key = element_key(rep, i);
+    const uint64_t key = perf_element_key(rep, i), bits = perf_rank_bits(key, rank);
     if (!c->coll->reduces)
-        return low_bits(rank_bits(key, rank), c->elem);
+        return word ? base_mix64(bits) : low_bits(bits, c->elem < 8 ? c->elem : 8);
     if (is_integer(c->type))
-        return low_bits(rank_bits(key, rank) | (c->op == PERF_PROD), c->elem);
-    return encode(c->type, number(c, key, i, rank));
+        return integer_input(c, bits);
+    if (perf_is_wide(c->type))
+        return perf_wide_input(c, key, i, rank, word);
+    return perf_encode(c->type, perf_number(c, c->type, key, i, rank));
 }
 
 /* ---- what must come out ---- */
@@ -182,10 +200,32 @@ static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
         case PERF_AVG:
             acc += x;
             break;
+        case PERF_BAND:
+            acc &= x;
+            break;
+        case PERF_BOR:
+            acc |= x;
+            break;
+        case PERF_BXOR:
+            acc ^= x;
+            break;
+        case PERF_LAND:
+            acc = acc && x;
+            break;
+        case PERF_LOR:
+            acc = acc || x;
+            break;
+        case PERF_LXOR:
+            acc = !acc != !x;
+            break;
+        case PERF_MINLOC: /* of pairs */
+        case PERF_MAXLOC:
         case PERF_OPS:
             break;
         }
     }
+    if (c->op == PERF_LAND || c->op == PERF_LOR || c->op == PERF_LXOR)
+        return acc != 0; /* of one rank, too */
     acc = low_bits(acc, c->elem);
     if (c->op != PERF_AVG)
         return acc;
@@ -194,13 +234,11 @@ static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
     return low_bits((uint64_t)(ordered(c->type, acc, c->elem) / c->n), c->elem);
 }
 
-static uint64_t reduced_float(const perf_case_t *c, int rep, size_t i)
+double perf_reduced_number(const perf_case_t *c, gyre_type_t type, uint64_t key, size_t i)
 {
-    i %= PERF_PERIOD;
-    const uint64_t key = element_key(rep, i);
-    double acc = number(c, key, i, 0) * (c->op == PERF_MULSUM ? perf_scale(0) : 1.0);
+    double acc = perf_number(c, type, key, i, 0) * (c->op == PERF_MULSUM ? perf_scale(0) : 1.0);
     for (int r = 1; r < c->n; r++) {
-        const double x = number(c, key, i, r);
+        const double x = perf_number(c, type, key, i, r);
         switch (c->op) {
         case PERF_PROD:
             acc *= x;
@@ -218,16 +256,22 @@ static uint64_t reduced_float(const perf_case_t *c, int rep, size_t i)
         case PERF_AVG:
             acc += x;
             break;
-        case PERF_OPS:
+        default: /* not of floats */
             break;
         }
     }
-    return encode(c->type, c->op == PERF_AVG ? acc / c->n : acc);
+    return c->op == PERF_AVG ? acc / c->n : acc;
 }
 
-static uint64_t reduced(const perf_case_t *c, int rep, size_t i)
+static uint64_t reduced(const perf_case_t *c, int rep, size_t i, int word)
 {
-    return is_integer(c->type) ? reduced_integer(c, rep, i) : reduced_float(c, rep, i);
+    if (is_integer(c->type))
+        return reduced_integer(c, rep, i);
+    i %= PERF_PERIOD;
+    const uint64_t key = perf_element_key(rep, i);
+    if (perf_is_wide(c->type))
+        return perf_wide_reduced(c, key, i, word);
+    return perf_encode(c->type, perf_reduced_number(c, c->type, key, i));
 }
 
 /* The block that element i lies in: the last that starts at or before it (empty ones start where the next
@@ -242,7 +286,7 @@ static int block_of(const size_t *displs, int n, size_t i)
     return low;
 }
 
-int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
+int perf_expected_word(const perf_case_t *c, int rep, size_t i, int word, uint64_t *bits)
 {
     if (i >= c->recv_count)
         return 0;
@@ -250,24 +294,24 @@ int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
     switch (c->coll->op) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE:
-        *bits = reduced(c, rep, i);
+        *bits = reduced(c, rep, i, word);
         return 1;
     case COLL_REDUCE_SCATTER:
-        *bits = reduced(c, rep, c->displs[c->rank] + i);
+        *bits = reduced(c, rep, c->displs[c->rank] + i, word);
         return 1;
     case COLL_BROADCAST:
-        *bits = perf_input(c, c->root, rep, i);
+        *bits = perf_input_word(c, c->root, rep, i, word);
         return 1;
     case COLL_SCATTER:
-        *bits = perf_input(c, c->root, rep, c->displs[c->rank] + i);
+        *bits = perf_input_word(c, c->root, rep, c->displs[c->rank] + i, word);
         return 1;
     case COLL_SENDRECV:
-        *bits = perf_input(c, (c->rank + c->n - 1) % c->n, rep, i);
+        *bits = perf_input_word(c, (c->rank + c->n - 1) % c->n, rep, i, word);
         return 1;
     case COLL_ALL_GATHER:
     case COLL_GATHER:
         from = block_of(c->displs, c->n, i);
-        *bits = perf_input(c, from, rep, i - c->displs[from]);
+        *bits = perf_input_word(c, from, rep, i - c->displs[from], word);
         return 1;
     case COLL_ALL_TO_ALL: {
         from = block_of(c->rdispls, c->n, i);
@@ -277,7 +321,7 @@ int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
             size_t distance = (p + n - (size_t)from) % n;
             start += c->counts[((size_t)c->rank + distance) % n];
         }
-        *bits = perf_input(c, from, rep, start + i - c->rdispls[from]);
+        *bits = perf_input_word(c, from, rep, start + i - c->rdispls[from], word);
         return 1;
     }
     case COLL_BARRIER:

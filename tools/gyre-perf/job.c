@@ -16,7 +16,7 @@ static gyre_status_t apply_settings(const perf_options_t *o)
     if (status == GYRE_OK && o->transport)
         status = base_settings_set(SET_TRANSPORT, o->transport, "flag --transport");
     if (status == GYRE_OK && o->order)
-        status = base_settings_set(SET_ORDER, o->both_orders ? "canonical" : o->order, "flag --order");
+        status = base_settings_set(SET_ORDER, o->norders ? "canonical" : o->order, "flag --order");
     if (status == GYRE_OK && o->algo) {
         /* for the measured collective only: others carry the results together */
         char value[64] = "";

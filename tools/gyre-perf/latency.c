@@ -371,10 +371,11 @@ static const char help[] =
     "  -c N           0: no check (1)\n"
     "  -u BYTES, -R 0|1   buffers off their alignment; from gyre_mem_alloc (1) or malloc (0)\n"
     "  --memory host|cuda   where the buffers lie (host)\n"
-    "  --algo NAME, --transport auto|shm|ucx|verbs, --order canonical|fast   as in gyre-perf --help\n"
+    "  --algo NAME, --transport auto|shm|ucx|verbs, --order canonical|fast|exact   as in gyre-perf --help\n"
     "  -J, --json FILE; -T, --timeout SECONDS; -h, --help; --version\n"
     "\n"
-    "No -g, -m, -N, -S, --cold, --explain, --register and --streams; -a has no effect: a sample is the "
+    "No -g, -m, -N, -S, --cold, --explain, --register, --persistent and --streams; -a has no effect: a "
+    "sample is the "
     "slowest rank's.\n";
 
 /* What of the collectives' options makes no sense here, or NULL. */
@@ -388,11 +389,11 @@ static const char *unsuitable(const perf_options_t *o)
         return "one type, one reduction and one root, not all";
     if (o->timestamps)
         return "no -S: its rows have no column for the time of day";
-    if (o->cold || o->streams > 1 || o->explain || o->registered)
-        return "--cold, --streams, --explain and --register go with the usual table";
+    if (o->cold || o->streams > 1 || o->explain || o->registered || o->persistent)
+        return "--cold, --streams, --persistent, --explain and --register go with the usual table";
     if (o->gpus > 1)
         return "-g: ranks of one process go with the usual table; here each rank is a process";
-    return o->both_orders ? "one --order at a time" : NULL;
+    return o->norders ? "one --order at a time" : NULL;
 }
 
 /* The options are the collectives', with defaults of their own: defaults go first, so the user's options

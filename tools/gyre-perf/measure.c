@@ -169,11 +169,13 @@ gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggr
     if (c->streams)
         return perf_streams_iterate(c, p, aggregate);
     if (aggregate == 1)
-        return perf_case_run(c, p->send, p->recv);
+        return c->plans ? gyre_start(c->plans[0], NULL) : perf_case_run(c, p->send, p->recv);
     gyre_status_t status = gyre_group_start();
     for (int m = 0; m < aggregate && status == GYRE_OK; m++) {
         size_t shift = (size_t)m * p->stride;
-        status = perf_case_run(c, p->send ? p->send + shift : NULL, p->recv ? p->recv + shift : NULL);
+        status = c->plans
+                     ? gyre_start(c->plans[m], NULL)
+                     : perf_case_run(c, p->send ? p->send + shift : NULL, p->recv ? p->recv + shift : NULL);
     }
     return status == GYRE_OK ? gyre_group_end() : status;
 }
@@ -272,7 +274,9 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
     gyre_status_t status = GYRE_OK;
     for (int cycle = 0; (o->cycles == 0 || cycle < o->cycles) && status == GYRE_OK; cycle++)
         for (int type = o->first_type; type <= (barrier ? o->first_type : o->last_type); type++)
-            for (int op = o->first_op; op <= (o->coll->reduces ? o->last_op : o->first_op); op++)
+            for (int op = o->first_op; op <= (o->coll->reduces ? o->last_op : o->first_op); op++) {
+                if (o->coll->reduces && !perf_has((gyre_type_t)type, (perf_op_t)op, o->cuda != 0))
+                    continue; /* of a range: check_together has seen that some pair is left */
                 for (int root = first_root; root <= last_root; root++) {
                     size_t size = o->min_bytes;
                     do
@@ -280,6 +284,7 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
                                                    : status;
                     while (status == GYRE_OK && perf_next_size(o, &size));
                 }
+            }
     return status;
 }
 
@@ -329,28 +334,25 @@ void perf_result_set(const perf_options_t *o, const perf_case_t *c, const perf_h
     result->stdev = sqrt(fmax(h->squares / samples - h->sum / samples * (h->sum / samples), 0.0)) * us;
 }
 
-gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
-                           int in_place, perf_result_t *result)
+static gyre_status_t measure_at(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
+                                int in_place, perf_result_t *result)
 {
     static perf_histogram_t h; /* 20 KiB, once */
-    const perf_place_t p = perf_place(o, c, b, in_place);
-    gyre_status_t status = GYRE_OK;
-    *result = (perf_result_t){.ran = 1};
     perf_histogram_clear(&h);
-    status = perf_fill_slots(o, c, &p, in_place);
+    gyre_status_t status = perf_fill_slots(o, c, p, in_place);
 
     for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
-        status = perf_iterate(c, &p, o->aggregate);
+        status = perf_iterate(c, p, o->aggregate);
     if (status == GYRE_OK)
         status = gyre_barrier(c->comm);
     base_time_t before = base_now(), timed = 0;
     for (int i = 0; i < o->iters && status == GYRE_OK; i++) {
         if (c->cold) {
-            status = cool_down(o, c, &p);
+            status = cool_down(o, c, p);
             before = base_now();
         }
         if (status == GYRE_OK)
-            status = perf_iterate(c, &p, o->aggregate);
+            status = perf_iterate(c, p, o->aggregate);
         base_time_t now = base_now();
         perf_histogram_add(&h, now - before);
         timed += now - before;
@@ -369,5 +371,18 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
     if (o->check == 0)
         return GYRE_OK;
     result->checked = 1;
-    return perf_check(o, c, &p, in_place, &result->nwrong);
+    return perf_check(o, c, p, in_place, &result->nwrong);
+}
+
+gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
+                           int in_place, perf_result_t *result)
+{
+    const perf_place_t p = perf_place(o, c, b, in_place);
+    perf_case_t here = *c;
+    *result = (perf_result_t){.ran = 1};
+    gyre_status_t status = o->persistent ? perf_plans_open(o, &p, &here) : GYRE_OK;
+    if (status == GYRE_OK)
+        status = measure_at(o, &here, &p, in_place, result);
+    const gyre_status_t closed = perf_plans_close(o, &here);
+    return status == GYRE_OK ? closed : status;
 }

@@ -101,22 +101,44 @@ static int read_root(void *to, const char *text)
     return strcmp(text, "all") == 0 || flags_set(&number, text, why, sizeof why);
 }
 
+/* One order, or a list of different ones. */
 static int read_order(void *to, const char *text)
 {
     perf_options_t *o = to;
     o->order = text;
-    o->both_orders = strcmp(text, "canonical,fast") == 0 || strcmp(text, "fast,canonical") == 0;
-    return o->both_orders || strcmp(text, "canonical") == 0 || strcmp(text, "fast") == 0;
+    o->norders = 0;
+    for (const char *p = text;; p++) {
+        const size_t len = strcspn(p, ",");
+        gyre_order_t order = GYRE_ORDER_CANONICAL;
+        while (order <= GYRE_ORDER_EXACT &&
+               (strncmp(perf_order_name(order), p, len) != 0 || perf_order_name(order)[len] != 0))
+            order++;
+        for (int i = 0; i < o->norders; i++)
+            if (o->orders[i] == order)
+                return 0;
+        if (order > GYRE_ORDER_EXACT)
+            return 0;
+        o->orders[o->norders++] = order;
+        p += len;
+        if (!*p)
+            break;
+    }
+    if (o->norders == 1)
+        o->norders = 0;
+    return 1;
 }
 
-/* The help of a list of names: the list, broken where it gets long, and `rest`. */
+/* The help of a list of names: the list, broken where lines get long, and `rest`. */
 static const char *names_help(const char *names, const char *rest, char *text, size_t bytes)
 {
     enum { LONG = 50 };
     snprintf(text, bytes, "%s%s", names, rest);
-    char *blank = strlen(names) > LONG ? strchr(text + LONG, ' ') : NULL;
-    if (blank)
+    for (char *line = text, *blank; strlen(line) > LONG + 20; line = blank + 1) {
+        blank = strchr(line + LONG, ' ');
+        if (!blank)
+            break;
         *blank = '\n';
+    }
     return text;
 }
 
@@ -127,9 +149,24 @@ static void list_ops(char *text, size_t bytes)
         snprintf(text + strlen(text), bytes - strlen(text), "%s%s", op ? " " : "", perf_op_name(op));
 }
 
+/* 1: -d and -o have a pair that can be computed. */
+static int has_any(const perf_options_t *o)
+{
+    for (int type = o->first_type; type <= o->last_type; type++)
+        for (int op = o->first_op; op <= o->last_op; op++)
+            if (perf_has((gyre_type_t)type, (perf_op_t)op, o->cuda || o->gpus > 1))
+                return 1;
+    return 0;
+}
+
 /* Checks of several options together. */
 static int check_together(const perf_options_t *o, char *why, size_t bytes)
 {
+    if (o->coll->reduces && !has_any(o)) {
+        snprintf(why, bytes, "there is no %s of %s%s", perf_op_name((perf_op_t)o->first_op),
+                 gyre_type_name((gyre_type_t)o->first_type), o->cuda ? " on a device" : "");
+        return 0;
+    }
     if (o->min_bytes > o->max_bytes) {
         snprintf(why, bytes, "the first size (-b %zu) is larger than the last (-e %zu)", o->min_bytes,
                  o->max_bytes);
@@ -139,12 +176,12 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "a step of 0 bytes (-i 0) never reaches the last size; use -f or a larger -i");
         return 0;
     }
-    if (o->both_orders && !o->coll->reduces) {
+    if (o->norders && !o->coll->reduces) {
         snprintf(why, bytes, "--order %s: %s reduces nothing, so there is no order to compare", o->order,
                  o->coll->name);
         return 0;
     }
-    if (o->both_orders && (o->cold || o->streams > 1)) {
+    if (o->norders && (o->cold || o->streams > 1)) {
         snprintf(why, bytes, "--order %s: not together with --cold or --streams", o->order);
         return 0;
     }
@@ -154,9 +191,17 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                          : "not together with --streams");
         return 0;
     }
+    if (o->persistent &&
+        (o->norders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
+        snprintf(why, bytes, "--persistent: %s",
+                 o->coll->op == COLL_SENDRECV
+                     ? "messages have no persistent form"
+                     : "not together with --streams, --ngpus, --explain or two orders");
+        return 0;
+    }
     /* on a device: the path of messages */
     const int chooses = o->coll->op != COLL_SENDRECV || o->cuda;
-    if (o->explain && (o->both_orders || o->streams > 1 || o->aggregate > 1 || !chooses)) {
+    if (o->explain && (o->norders || o->streams > 1 || o->aggregate > 1 || !chooses)) {
         snprintf(why, bytes, "--explain: %s",
                  !chooses ? "sendrecv has no algorithm to choose"
                           : "one operation at a time: no --streams, no -m, one --order");
@@ -167,12 +212,11 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                  o->cuda ? "one communicator at a time: no --streams" : "only with --memory cuda");
         return 0;
     }
-    if (o->cuda && (o->both_orders || o->cold || o->coll->op == COLL_BARRIER)) {
+    if (o->cuda && (o->norders || o->cold || o->coll->op == COLL_BARRIER)) {
         snprintf(why, bytes, "--memory cuda: %s",
-                 o->both_orders
-                     ? "on a device only --algo ring and its like have another order: one at a time"
-                 : o->cold ? "not together with --cold"
-                           : "a barrier has no buffers");
+                 o->norders ? "on a device only --algo ring and its like have another order: one at a time"
+                 : o->cold  ? "not together with --cold"
+                            : "a barrier has no buffers");
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {
@@ -230,9 +274,9 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
         {FLAG('S', "report_timestamps", SWITCH, &o->timestamps, NULL, "add the time of day to each row"),
          .also = "timestamps"},
         {FLAG(0, "algo", TEXT, &o->algo, "NAME", "force an algorithm, see below")},
-        {FLAG(0, "order", READ, o, "canonical|fast|canonical,fast",
-              "order of reductions: reproducible bits, or whatever is fastest;\n"
-              "both: side by side, interleaved, with what the first one costs"),
+        {FLAG(0, "order", READ, o, "canonical|fast|exact",
+              "order of reductions: reproducible bits, whatever is fastest, or exact sums;\n"
+              "a list (canonical,fast): side by side, interleaved, with what each costs"),
          .read = read_order},
         {FLAG(0, "inplace", CHOICE, &place, "0|1|both", "which halves of the table to measure (both)")},
         {FLAG(0, "cold", SWITCH, &o->cold, NULL,
@@ -243,6 +287,8 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
         {FLAG(0, "streams", INT, &o->streams, "K",
               "the operation on K communicators at once; bandwidth of all (1)"),
          .low = 1, .high = 64},
+        {FLAG(0, "persistent", SWITCH, &o->persistent, NULL,
+              "each operation is made once for its buffers, and then started")},
         {FLAG(0, "memory", CHOICE, &memory, "host|cuda",
               "where buffers are: cuda: on the device with the rank's local number (host)")},
         {FLAG(0, "register", SWITCH, &o->registered, NULL,

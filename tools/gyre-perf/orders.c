@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/orders.c: --order canonical,fast: the cost of the contract of docs/contract.md, both orders
- * in one run.
+/* tools/gyre-perf/orders.c: --order canonical,exact,fast: what the promises of docs/contract.md cost, several
+ * orders in one run.
  *
- * There are two communicators of the same ranks, one for each order. Every row is measured in short blocks
- * that take turns, also in which order goes first: other load of the machine hits both alike. The time of an
- * order is the median over its blocks. */
+ * There is a communicator of the same ranks for each order. Every row is measured in short blocks that take
+ * turns, also in which order goes first: other load of the machine hits all alike. The time of an order is
+ * the median over its blocks. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>
@@ -12,14 +12,26 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "collectives/run/communicator.h"
 
 enum { ROUNDS = 21 }; /* blocks of each order; odd, so that the median is one of them */
 
-gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast)
+const char *perf_order_name(gyre_order_t order)
 {
-    gyre_status_t status = gyre_comm_split(comm, 0, gyre_comm_rank(comm), fast);
-    return status == GYRE_OK ? coll_comm_set_order(*fast, 1) : status;
+    static const char *const names[] = {"default", "canonical", "fast", "exact"};
+    return names[order];
+}
+
+gyre_status_t perf_orders_open(const perf_options_t *o, gyre_comm_t *comm, gyre_comm_t **comms)
+{
+    gyre_status_t status = GYRE_OK;
+    for (int k = 0; k < o->norders && status == GYRE_OK; k++) {
+        gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+        options.order = o->orders[k];
+        status = gyre_comm_split(comm, 0, gyre_comm_rank(comm), &comms[k]);
+        if (status == GYRE_OK)
+            status = gyre_comm_set(comms[k], &options);
+    }
+    return status;
 }
 
 /* A block of iterations: seconds of one operation. */
@@ -71,62 +83,103 @@ static void print_half(const perf_result_t *r)
         printf("  %6s", "N/A");
 }
 
-static void report_row(perf_report_t *report, const perf_case_t *c, const perf_result_t *r, int in_place)
+/* What order k takes of the last one's time. */
+static double cost_of(const perf_options_t *o, const perf_result_t *r, int k)
 {
-    const double cost = r[1].time_us > 0.0 ? r[0].time_us / r[1].time_us : 1.0;
-    printf("%12zu  %12zu  %8s  %6s  %6d", c->bytes, c->param, gyre_type_name(c->type), perf_op_name(c->op),
-           c->root);
-    print_half(&r[0]);
-    print_half(&r[1]);
-    printf("  %9.3f\n", cost);
-    fflush(stdout);
-    json_t *row = perf_json_case(c);
-    perf_put(row, "in_place", json_boolean(in_place));
-    perf_put(row, "canonical", perf_json_half(&r[0]));
-    perf_put(row, "fast", perf_json_half(&r[1]));
-    perf_put(row, "contract_cost", json_real(cost));
-    perf_report_add(report, row, r[0].nwrong + r[1].nwrong);
+    const double last = r[o->norders - 1].time_us;
+    return last > 0.0 ? r[k].time_us / last : 1.0;
 }
 
-gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,
+static void report_row(const perf_options_t *o, perf_report_t *report, const perf_case_t *c,
+                       const perf_result_t *r, int in_place)
+{
+    const int last = o->norders - 1;
+    const perf_result_t *canonical = NULL, *fast = NULL;
+    uint64_t nwrong = 0;
+    json_t *row = perf_json_case(c), *costs = json_object();
+    perf_put(row, "in_place", json_boolean(in_place));
+    printf("%12zu  %12zu  %8s  %6s  %6d", c->bytes, c->param, gyre_type_name(c->type), perf_op_name(c->op),
+           c->root);
+    for (int k = 0; k <= last; k++) {
+        print_half(&r[k]);
+        perf_put(row, perf_order_name(o->orders[k]), perf_json_half(&r[k]));
+        nwrong += r[k].nwrong;
+        canonical = o->orders[k] == GYRE_ORDER_CANONICAL ? &r[k] : canonical;
+        fast = o->orders[k] == GYRE_ORDER_FAST ? &r[k] : fast;
+    }
+    for (int k = 0; k < last; k++) {
+        printf("  %9.3f", cost_of(o, r, k));
+        perf_put(costs, perf_order_name(o->orders[k]), json_real(cost_of(o, r, k)));
+    }
+    printf("\n");
+    fflush(stdout);
+    perf_put(row, "costs", costs);
+    if (canonical && fast && fast->time_us > 0.0)
+        perf_put(row, "contract_cost", json_real(canonical->time_us / fast->time_us));
+    perf_report_add(report, row, nwrong);
+}
+
+gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *const *comms,
                               const perf_buffers_t *b, perf_report_t *report)
 {
-    static perf_histogram_t h[2];
-    const int in_place = !o->out_of_place, rounds = o->iters < ROUNDS ? o->iters : ROUNDS;
+    static perf_histogram_t h[PERF_ORDERS];
+    const int in_place = !o->out_of_place, rounds = o->iters < ROUNDS ? o->iters : ROUNDS, n = o->norders;
     const perf_place_t p = perf_place(o, c, b, in_place);
-    perf_case_t both[2] = {*c, *c};
-    perf_result_t result[2];
-    double times[2][ROUNDS];
+    perf_case_t each[PERF_ORDERS];
+    perf_result_t result[PERF_ORDERS];
+    double times[PERF_ORDERS][ROUNDS];
     gyre_status_t status = GYRE_OK;
-    both[1].comm = fast;
     for (int m = 0; m < o->aggregate; m++)
         perf_fill_input(c, 0, in_place, p.send_base + (size_t)m * p.stride);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < n; k++) {
+        each[k] = *c;
+        each[k].comm = comms[k];
         perf_histogram_clear(&h[k]);
         for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
-            status = perf_iterate(&both[k], &p, o->aggregate);
+            status = perf_iterate(&each[k], &p, o->aggregate);
     }
     for (int round = 0; round < rounds; round++) {
-        for (int turn = 0; turn < 2 && status == GYRE_OK; turn++) {
-            const int k = (turn + round) % 2;
+        for (int turn = 0; turn < n && status == GYRE_OK; turn++) {
+            const int k = (turn + round) % n;
             const int iters = o->iters / rounds + (round < o->iters % rounds);
-            status = block(o, &both[k], &p, iters, &h[k], &times[k][round]);
+            status = block(o, &each[k], &p, iters, &h[k], &times[k][round]);
         }
     }
-    for (int k = 0; k < 2 && status == GYRE_OK; k++)
-        status = finish(o, &both[k], &p, in_place, times[k], rounds, &h[k], &result[k]);
+    for (int k = 0; k < n && status == GYRE_OK; k++)
+        status = finish(o, &each[k], &p, in_place, times[k], rounds, &h[k], &result[k]);
     if (status == GYRE_OK && report)
-        report_row(report, c, result, in_place);
+        report_row(o, report, c, result, in_place);
     return status;
 }
 
-void perf_orders_columns(void)
+/* A line of the table's head: the first five columns, four for each order, and one for each cost. */
+static void head(const perf_options_t *o, const char *const *first, const char *const *each)
 {
-    printf("# %10s  %12s  %8s  %6s  %6s  %-38s  %-38s\n", "", "", "", "", "", "          canonical",
-           "          fast");
-    printf("# %10s  %12s  %8s  %6s  %6s  %9s  %8s  %9s  %6s  %9s  %8s  %9s  %6s  %9s\n", "size", "count",
-           "type", "redop", "root", "time", "busbw", "p99", "#wrong", "time", "busbw", "p99", "#wrong",
-           "canonical");
-    printf("# %10s  %12s  %8s  %6s  %6s  %9s  %8s  %9s  %6s  %9s  %8s  %9s  %6s  %9s\n", "(B)", "(elements)",
-           "", "", "", "(us)", "(GB/s)", "(us)", "", "(us)", "(GB/s)", "(us)", "", "/ fast");
+    printf("# %10s  %12s  %8s  %6s  %6s", first[0], first[1], first[2], first[3], first[4]);
+    for (int k = 0; k < o->norders; k++)
+        printf("  %9s  %8s  %9s  %6s", each[0], each[1], each[2], each[3]);
+}
+
+void perf_orders_columns(const perf_options_t *o)
+{
+    static const char *const none[] = {"", "", "", "", ""};
+    static const char *const first[] = {"size", "count", "type", "redop", "root"};
+    static const char *const each[] = {"time", "busbw", "p99", "#wrong"};
+    static const char *const units[] = {"(B)", "(elements)", "", "", ""};
+    static const char *const each_units[] = {"(us)", "(GB/s)", "(us)", ""};
+    const int last = o->norders - 1;
+    char over[16];
+    printf("# %10s  %12s  %8s  %6s  %6s", none[0], none[1], none[2], none[3], none[4]);
+    for (int k = 0; k <= last; k++)
+        printf("  %19s%-19s", "", perf_order_name(o->orders[k]));
+    printf("\n");
+    head(o, first, each);
+    for (int k = 0; k < last; k++)
+        printf("  %9s", perf_order_name(o->orders[k]));
+    printf("\n");
+    head(o, units, each_units);
+    snprintf(over, sizeof over, "/ %s", perf_order_name(o->orders[last]));
+    for (int k = 0; k < last; k++)
+        printf("  %9s", over);
+    printf("\n");
 }

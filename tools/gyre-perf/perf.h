@@ -11,6 +11,7 @@
  *   cold.c     --cold                       streams.c  --streams
  *   memory.c   --memory: buffers of the host or of a device
  *   gpus.c     -g: several ranks in this process
+ *   persistent.c  --persistent
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -56,8 +57,12 @@ typedef enum {
     PERF_OPS
 } perf_op_t;
 const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
+/* 1 if elements of `type` can be reduced so; device: by device code. */
+int perf_has(gyre_type_t type, perf_op_t op, int device);
 
 /* ---- the command line ---- */
+enum { PERF_ORDERS = 3 }; /* canonical, fast, exact */
+
 typedef struct {
     const perf_coll_t *coll;
     size_t min_bytes, max_bytes, step_bytes;
@@ -75,7 +80,8 @@ typedef struct {
     int timestamps;
     int out_of_place, in_place;                  /* which halves run */
     const char *algo, *transport, *order, *json; /* NULL: not given */
-    int both_orders;                             /* --order canonical,fast */
+    gyre_order_t orders[PERF_ORDERS];            /* --order canonical,fast: those that are compared */
+    int norders;                                 /* 0: one order */
     int explain;                                 /* a table of choices instead of the usual one */
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
@@ -85,6 +91,7 @@ typedef struct {
     int host;       /* --memory host was given */
     int registered; /* --register */
     int streams;    /* communicators that run it at once */
+    int persistent; /* operations are made once, and started (gyre/plan.h) */
 } perf_options_t;
 
 /* Returns PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was printed on `out`. */
@@ -127,6 +134,7 @@ typedef struct {
     const perf_streams_t *streams; /* NULL: it runs on `comm` */
     const perf_cold_t *cold;       /* NULL: buffers stay in cache */
     struct base_stream *stream;    /* NULL, or the device's: sendrecv goes on it */
+    gyre_plan_t **plans;           /* [aggregate] of one place; NULL: plain calls */
 } perf_case_t;
 
 /* Fills `c` for `bytes`; the four arrays must have room for n. */
@@ -170,11 +178,20 @@ const perf_command_t *perf_command_find(const char *name);
 
 /* ---- data ---- */
 enum { PERF_PERIOD = 16381 }; /* elements after which inputs repeat; a prime */
-/* Bits of element i of the send buffer of `rank`, in run number `rep`. */
-uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i);
+/* Bits of element i of the send buffer of `rank`, in run number `rep`. word: 1: of bytes 8 to 15 of an
+ * element of 16 bytes. */
+uint64_t perf_input_word(const perf_case_t *c, int rank, int rep, size_t i, int word);
 /* Bits that element i of this rank's receive buffer must have; 0 and no answer in *bits if it must be left
  * alone. */
-int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits);
+int perf_expected_word(const perf_case_t *c, int rep, size_t i, int word, uint64_t *bits);
+static inline uint64_t perf_input(const perf_case_t *c, int rank, int rep, size_t i)
+{
+    return perf_input_word(c, rank, rep, i, 0);
+}
+static inline int perf_expected(const perf_case_t *c, int rep, size_t i, uint64_t *bits)
+{
+    return perf_expected_word(c, rep, i, 0, bits);
+}
 /* From element i of the receive buffer on, so many elements come from one place in one piece: they repeat
  * like inputs. At least 1; i < recv_count. */
 size_t perf_expected_run(const perf_case_t *c, size_t i);
@@ -241,6 +258,9 @@ perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const per
 /* Sets up the communicator by a first operation on a device. The set-up is not part of a measurement and not
  * possible within a group. Does nothing for buffers of the host. Collective. */
 gyre_status_t perf_memory_ready(const perf_buffers_t *b, gyre_comm_t *comm);
+/* --persistent: makes c->plans for these buffers. perf_plans_close also after an error. */
+gyre_status_t perf_plans_open(const perf_options_t *o, const perf_place_t *p, perf_case_t *c);
+gyre_status_t perf_plans_close(const perf_options_t *o, perf_case_t *c);
 /* --register. Collective, after perf_memory_ready; perf_memory_unregister undoes it, before the communicator
  * is destroyed. */
 gyre_status_t perf_memory_register(const perf_options_t *o, perf_buffers_t *b, gyre_comm_t *comm);
@@ -348,13 +368,14 @@ void perf_explain_columns(void);
 int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_result_t *result, int in_place,
                      json_t *row);
 
-/* ---- both orders ---- */
-/* Makes the second communicator, whose reductions may take any order; `comm` keeps the canonical one.
- * Collective. */
-gyre_status_t perf_orders_open(gyre_comm_t *comm, gyre_comm_t **fast);
-/* One row: `c` in the canonical order and again on `fast`, interleaved. report: on rank 0. Collective. */
-gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *fast,
+/* ---- orders side by side ---- */
+/* As users type it. */
+const char *perf_order_name(gyre_order_t order);
+/* Makes a communicator of the ranks of `comm` for each order. comms: [PERF_ORDERS]. Collective. */
+gyre_status_t perf_orders_open(const perf_options_t *o, gyre_comm_t *comm, gyre_comm_t **comms);
+/* One row: `c` on each of the communicators, interleaved. report: on rank 0. Collective. */
+gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *const *comms,
                               const perf_buffers_t *b, perf_report_t *report);
-void perf_orders_columns(void);
+void perf_orders_columns(const perf_options_t *o);
 
 #endif

@@ -94,9 +94,10 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     perf_put(c, "collective", json_string(o->coll->name));
     perf_put(c, "algorithm", json_string(algo_setting(o)));
     perf_config_machine(c, m);
-    if (o->both_orders)
+    if (o->norders)
         perf_put(c, "order", json_string(o->order));
     perf_put(c, "streams", json_integer(o->streams));
+    perf_put(c, "persistent", json_boolean(o->persistent));
     perf_put(c, "cold", o->cold ? json_string(perf_cold_method()) : json_null());
     return c;
 }
@@ -165,7 +166,7 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
     perf_print_ranks(n, m);
     printf("# transport %s, algorithm %s, order %s, kernels %s, buffers from %s\n",
            base_setting_string(SET_TRANSPORT), algo_setting(o),
-           o->both_orders ? o->order : base_setting_string(SET_ORDER), coll_kernel_isa(),
+           o->norders ? o->order : base_setting_string(SET_ORDER), coll_kernel_isa(),
            o->cuda      ? "the devices' memory"
            : o->windows ? "gyre_mem_alloc"
                         : "malloc");
@@ -173,6 +174,8 @@ static void print_header(const perf_options_t *o, int n, const perf_machine_t *m
         printf(
             "# cold buffers: out of every cache before each iteration, by %s; a barrier follows, untimed\n",
             perf_cold_method());
+    if (o->persistent)
+        printf("# persistent operations: made once for their buffers, and started in each iteration\n");
     if (o->streams > 1)
         printf("# %d streams: time is that of one operation on each of %d communicators at once, algbw and "
                "busbw "
@@ -311,8 +314,8 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
 {
     *r = (perf_report_t){.options = o};
     print_header(o, gyre_comm_size(comm), m);
-    if (o->both_orders)
-        perf_orders_columns();
+    if (o->norders)
+        perf_orders_columns(o);
     else if (o->explain)
         perf_explain_columns();
     else if (!o->no_columns)

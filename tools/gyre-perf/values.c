@@ -19,8 +19,10 @@ static const char *const units[] = {
 
 int perf_read_type(void *to, const char *word)
 {
-    static const char *const alias[][2] = {
-        {"fp16", "half"}, {"bf16", "bfloat16"}, {"fp32", "float"}, {"fp64", "double"}};
+    static const char *const alias[][2] = {{"fp16", "half"},          {"bf16", "bfloat16"},
+                                           {"fp32", "float"},         {"fp64", "double"},
+                                           {"f8e4m3", "float8_e4m3"}, /* nccl-tests' names */
+                                           {"f8e5m2", "float8_e5m2"}};
     for (size_t i = 0; i < sizeof alias / sizeof *alias; i++)
         word = strcmp(word, alias[i][0]) == 0 ? alias[i][1] : word;
     for (int t = 0; t < GYRE_TYPE_COUNT; t++) {
@@ -34,7 +36,7 @@ int perf_read_type(void *to, const char *word)
 
 const char *perf_type_names(void)
 {
-    static char names[160];
+    static char names[320];
     names[0] = '\0';
     for (int t = 0; t < GYRE_TYPE_COUNT; t++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", t ? " " : "",

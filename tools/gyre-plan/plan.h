@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan/plan.h: what the parts of gyre-plan share. */
-#ifndef GYRE_PLAN_H
-#define GYRE_PLAN_H
+#ifndef TOOLS_GYRE_PLAN_H
+#define TOOLS_GYRE_PLAN_H
 
 enum { PLAN_OK = 0, PLAN_FAILED = 1, PLAN_USAGE = 2 };
 

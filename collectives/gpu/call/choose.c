@@ -25,6 +25,12 @@ size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *s)
     return most;
 }
 
+int coll_cuda_adds(const coll_shape_t *s)
+{
+    const int reduces = s->op == COLL_ALL_REDUCE || s->op == COLL_REDUCE || s->op == COLL_REDUCE_SCATTER;
+    return !reduces || coll_cuda_has_kernel(s->redop, s->type);
+}
+
 /* The GPUs of a host may be joined in three ways: by a switch of NVLink, which gives every two of them the
  * full rate at once; by NVLink between some; or by PCIe, where all that leaves a GPU shares one link, and
  * reads cost more than writes. The driver reports of two devices whether NVLink joins them (atomics work
@@ -59,7 +65,7 @@ static coll_algo_t for_large(const coll_cuda_t *c, const coll_shape_t *s, size_t
     switch (s->op) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE_SCATTER:
-        return power && !c->comm->fast_order ? COLL_BUTTERFLY : COLL_RING;
+        return power && c->comm->options.order != GYRE_ORDER_FAST ? COLL_BUTTERFLY : COLL_RING;
     case COLL_REDUCE:
         return COLL_TREE;
     case COLL_BROADCAST:
@@ -96,7 +102,7 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
     const size_t longest = coll_cuda_longest(c, s);
     args.place = c->path == COLL_CUDA_PEERS; /* so `shared` may be named: shots are in each other's memory */
     gyre_status_t st =
-        s->op == COLL_BARRIER ? GYRE_OK : coll_forced(base_setting_string(SET_ALGO), &args, algo);
+        s->op == COLL_BARRIER ? GYRE_OK : coll_forced(coll_comm_facts(c->comm).algo, &args, algo);
     why = why ? why : &unasked;
     *why = "GYRE_ALGO names it";
     if (st != GYRE_OK)

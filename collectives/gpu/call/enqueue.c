@@ -216,8 +216,7 @@ static void give_event(coll_cuda_t *c, cudaEvent_t event)
 }
 
 /* A request for what is on the communicator's own stream so far; waited for, or given to the caller. */
-static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, coll_finished_fn finished, void *user,
-                                gyre_request_t **request)
+static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, const coll_call_t *call)
 {
     gyre_comm_t *comm = c->comm;
     cudaEvent_t event;
@@ -235,8 +234,9 @@ static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, coll_fini
     r->kind = COLL_REQ_DEVICE;
     r->call = *as;
     r->event = event;
-    r->finished = finished;
-    r->user = user;
+    r->finished = call->finished;
+    r->user = call->user;
+    coll_request_of(r, call->under_way);
     r->started = base_now();
     r->deadline = r->started + comm->timeout_ns;
     if (comm->device_head)
@@ -246,7 +246,7 @@ static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, coll_fini
     comm->device_tail = r;
     comm_recorder_begin(comm->world->recorder, &r->call, r->started);
     coll_stop_driving(comm);
-    return coll_request_start(r, request);
+    return coll_request_start(r, call->request);
 }
 
 int coll_cuda_advance(gyre_comm_t *comm)
@@ -311,6 +311,11 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
             "%s: the stream is being captured, but operations of this communicator are staged through the "
             "host (%s), which no graph can repeat",
             call->name, c->why);
+    if (st == GYRE_OK && c->path == COLL_CUDA_PEERS && !coll_cuda_adds(&call->shape))
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED,
+                       "%s: device code has no %s of %s: reduce in host memory, or with "
+                       "GYRE_CUDA_PATH=staged, which goes through it",
+                       call->name, gyre_redop_name(call->shape.redop), gyre_type_name(call->shape.type));
     coll_algo_t algo;
     if (st == GYRE_OK) /* an invalid name is reported before others depend on this call */
         st = coll_cuda_choose(c, &call->shape, &algo, NULL);
@@ -335,7 +340,7 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
     st = enqueue(c, call, &as, algo, registered ? &places : NULL, call->streamed ? call->stream : c->stream,
                  capturing);
     if (st == GYRE_OK && !call->streamed)
-        st = as_request(c, &as, call->finished, call->user, call->request);
+        st = as_request(c, &as, call);
     coll_cuda_exit(c, before);
     return st;
 }

@@ -185,6 +185,9 @@ static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, const 
     case GYRE_##id:                            \
         add_range<T, coll_do_##device>(op, m); \
         break;
+#define REDOP_HOST(id, name, rows, of)                     \
+    case GYRE_##id: /* coll_cuda_can_add has refused it */ \
+        break;
 #include "base/redops.def"
 #undef REDOP
     }
@@ -199,6 +202,10 @@ static __device__ void add_up(const coll_cuda_op_t &op, const move_t &m)
         break;
         COLL_CUDA_TYPES(CASE)
 #undef CASE
+#define CASE(TYPE) case TYPE:
+        COLL_CUDA_HOST_TYPES(CASE) /* coll_cuda_can_add has refused them */
+#undef CASE
+        break;
     }
 }
 

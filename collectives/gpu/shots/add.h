@@ -140,6 +140,9 @@ static __device__ __forceinline__ void add_sources(const coll_cuda_op_t &op, cha
     case GYRE_##id:                                                 \
         add_range<T, coll_do_##device>(op, sources, to, at, bytes); \
         break;
+#define REDOP_HOST(id, name, rows, of)                     \
+    case GYRE_##id: /* coll_cuda_can_add has refused it */ \
+        break;
 #include "base/redops.def"
 #undef REDOP
     }

@@ -23,6 +23,10 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
         /* NOLINTNEXTLINE(bugprone-branch-clone): types of one width share an instance */
         COLL_CUDA_TYPES(CASE)
 #undef CASE
+#define CASE(TYPE) case TYPE:
+        COLL_CUDA_HOST_TYPES(CASE)
+#undef CASE
+        return NULL;
     }
     return NULL;
 }
@@ -30,17 +34,26 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
 static int is_redop(gyre_redop_kind_t redop)
 {
     switch (redop) {
-#define REDOP(id, name, kernels, device) case GYRE_##id:
+#define REDOP(id, name, kernels, device) \
+    case GYRE_##id:                      \
+        return 1; /* NOLINT(bugprone-branch-clone) */
+#define REDOP_HOST(id, name, rows, of) \
+    case GYRE_##id:                    \
+        return 0; /* NOLINT(bugprone-branch-clone) */
 #include "base/redops.def"
 #undef REDOP
-        return 1;
     }
     return 0;
 }
 
+int coll_cuda_has_kernel(gyre_redop_kind_t redop, gyre_type_t type)
+{
+    return kernels_of(type) && is_redop(redop);
+}
+
 int coll_cuda_can_add(const coll_cuda_op_t *op)
 {
-    return kernels_of((gyre_type_t)op->type) && is_redop((gyre_redop_kind_t)op->redop);
+    return coll_cuda_has_kernel((gyre_redop_kind_t)op->redop, (gyre_type_t)op->type);
 }
 
 cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)

@@ -341,6 +341,9 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
         out->rounds = wire && !hosts ? coll_cuda_wire_rounds(c, shape) : 0;
         return GYRE_OK;
     }
+    if (!coll_cuda_adds(shape))
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "device code has no %s of %s", gyre_redop_name(shape->redop),
+                         gyre_type_name(shape->type));
     coll_algo_t algo;
     coll_cuda_plan_t *plan = NULL;
     const char *rule;

@@ -25,6 +25,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <gyre/types.h>
+
 enum {
     COLL_CUDA_RANKS = 64,  /* at most, of a communicator: what the arguments of a kernel hold */
     COLL_CUDA_BLOCKS = 64, /* at most, of a kernel */
@@ -118,6 +120,7 @@ extern "C" {
 /* 1: `type` and `redop` are values that device code has kernels for. Where they are not, a launch of a
  * reduction returns cudaErrorInvalidValue. */
 int coll_cuda_can_add(const coll_cuda_op_t *op);
+int coll_cuda_has_kernel(gyre_redop_kind_t redop, gyre_type_t type);
 /* Enqueues the operation on `blocks` blocks. */
 cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream);
 /* Has the driver load the kernels of shots now: later it might wait for a kernel that waits for a peer. */

@@ -25,4 +25,17 @@
     X(GYRE_FLOAT32, f32)   \
     X(GYRE_FLOAT64, f64)
 
+/* X(TYPE): those that only move on devices. Their reductions are staged through the host or refused. */
+#define COLL_CUDA_HOST_TYPES(X) \
+    X(GYRE_BOOL)                \
+    X(GYRE_COMPLEX64)           \
+    X(GYRE_COMPLEX128)          \
+    X(GYRE_FLOAT8_E4M3)         \
+    X(GYRE_FLOAT8_E5M2)         \
+    X(GYRE_FLOAT32_INT32)       \
+    X(GYRE_FLOAT64_INT32)       \
+    X(GYRE_INT32_INT32)         \
+    X(GYRE_INT64_INT32)         \
+    X(GYRE_INT16_INT32)
+
 #endif

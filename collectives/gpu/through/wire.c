@@ -538,7 +538,7 @@ static size_t longest_part(const coll_cuda_t *c, const coll_shape_t *s)
 
 int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *s)
 {
-    if (!c->wire || s->op == COLL_BARRIER)
+    if (!c->wire || s->op == COLL_BARRIER || !coll_cuda_adds(s))
         return 0;
     return coll_shape_is_uneven(s) || longest_part(c, s) > COMM_LEND_LEAST;
 }

@@ -3,7 +3,7 @@
  *
  * Proved for the given arguments:
  *  1. Every output element holds exactly the right contributions, combined in the canonical order (or, with
- *     fast_order, each exactly once).
+ *     fast_order, each exactly once; with exact, all of them in one step).
  *  2. Every element of a reduction passes exactly one FINAL step before it spreads.
  *  3. Messages match in order and length.
  *  4. No step can deadlock. Sends never block and receives are blocking, so one maximal run decides.

@@ -4,15 +4,23 @@
 
 #include "collectives/schedules/algorithms.h"
 
+static int inputs_of(const coll_args_t *a, int rank)
+{
+    return a->leaves ? a->leaves[rank + 1] - a->leaves[rank] : 1;
+}
+
 /* The reduction over all ranks of the elements at `offset` of each IN (counted from each rank's own block
  * start). */
 static uint32_t reduction(check_t *c, const coll_args_t *args, int block, size_t offset)
 {
+    size_t count = 0;
     for (int r = 0; r < c->n; r++) {
-        size_t start = block < 0 ? 0 : args[r].displs[block];
-        c->operands[r] = coll_value_leaf(&c->values, r, start + offset);
+        const size_t start = block < 0 ? 0 : args[r].displs[block];
+        for (int l = 0; l < inputs_of(&args[r], r); l++)
+            c->operands[count++] =
+                coll_value_leaf(&c->values, r, (size_t)l * args[r].stride + start + offset);
     }
-    return coll_value_final(&c->values, coll_value_reduce(&c->values, c->operands, (size_t)c->n));
+    return coll_value_final(&c->values, coll_value_reduce(&c->values, c->operands, count));
 }
 
 static void want_leaves(check_t *c, proc_t *p, size_t at, int rank, size_t offset, size_t count)
@@ -66,9 +74,12 @@ static void fill_in(check_t *c, const coll_args_t *a, proc_t *p)
             in[i].value = coll_value_leaf(&c->values, a->rank, i);
         return;
     }
-    for (int r = 0; p->extent[COLL_IN] && r < c->n; r++)
-        for (size_t i = a->displs[r]; i < a->displs[r] + a->counts[r]; i++)
-            in[i].value = coll_value_leaf(&c->values, a->rank, i);
+    for (int l = 0; p->extent[COLL_IN] && l < inputs_of(a, a->rank); l++)
+        for (int r = 0; r < c->n; r++)
+            for (size_t k = 0; k < a->counts[r]; k++) {
+                const size_t i = (size_t)l * a->stride + a->displs[r] + k;
+                in[i].value = coll_value_leaf(&c->values, a->rank, i);
+            }
 }
 
 int coll_check_expect(check_t *c, const coll_args_t *args)

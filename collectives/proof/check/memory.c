@@ -61,6 +61,8 @@ static int check_local_shape(check_t *c, int rank, uint32_t step)
     }
     if ((s->kind == COLL_STEP_REDUCE && !c->reduces) || ((s->flags & COLL_FINAL) && !c->reduces))
         return coll_check_fail(c, rank, step, "reduces in an operation that does not");
+    if (s->kind == COLL_STEP_REDUCE && c->exact && s->nsrc != c->inputs)
+        return coll_check_fail(c, rank, step, "has %u sources, not all %u inputs", s->nsrc, c->inputs);
     return 1;
 }
 
@@ -212,12 +214,11 @@ static int combine(check_t *c, int rank, uint32_t step, size_t element, uint32_t
     *result = coll_value_reduce(&c->values, c->operands, s->nsrc);
     if (!(s->flags & COLL_FINAL))
         return 1;
-    if (c->values.nodes[*result].leaves != (uint32_t)c->n) {
+    if (c->values.nodes[*result].leaves != c->inputs) {
         char text[200];
         coll_value_print(&c->values, *result, text, sizeof text);
-        return coll_check_fail(c, rank, step,
-                               "is final for element %zu, which holds %s: not one contribution per rank",
-                               element, text);
+        return coll_check_fail(
+            c, rank, step, "is final for element %zu, which holds %s: not one of each input", element, text);
     }
     *result = coll_value_final(&c->values, *result);
     return 1;

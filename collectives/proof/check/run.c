@@ -118,7 +118,8 @@ static int thread_steps(check_t *c, int rank, size_t *most_sources)
 
 static int set_up(check_t *c, const coll_args_t *args, const coll_schedule_t *schedules)
 {
-    size_t messages = 0, sources = (size_t)c->n, lanes = (size_t)c->n * COLL_MAX_CHANNELS;
+    size_t messages = 0, sources = (size_t)(args[0].leaves ? args[0].leaves[c->n] + c->n : c->n),
+           lanes = (size_t)c->n * COLL_MAX_CHANNELS;
     c->proc = coll_check_alloc(c, (size_t)c->n, sizeof *c->proc);
     c->operands = coll_check_alloc(c, sources, sizeof *c->operands);
     c->seen = coll_check_alloc(c, sources, sizeof *c->seen);
@@ -358,7 +359,13 @@ static int check_finished(check_t *c)
 gyre_status_t coll_check(const coll_args_t *args, const coll_schedule_t *schedules, int n, char *why,
                          size_t why_bytes)
 {
-    check_t c = {.n = n, .op = args[0].op, .why = why, .why_bytes = why_bytes, .fast = args[0].fast_order};
+    check_t c = {.n = n,
+                 .op = args[0].op,
+                 .why = why,
+                 .why_bytes = why_bytes,
+                 .fast = args[0].fast_order,
+                 .exact = args[0].exact,
+                 .inputs = (uint32_t)(args[0].leaves ? args[0].leaves[n] : n)};
     c.reduces = c.op == COLL_ALL_REDUCE || c.op == COLL_REDUCE_SCATTER || c.op == COLL_REDUCE;
     if (why_bytes)
         why[0] = '\0';

@@ -41,8 +41,8 @@ static void every_pair_has_its_sum(void **state)
 {
     (void)state;
     uint64_t seed = 7;
-    for (int type = 0; type < GYRE_TYPE_COUNT; type++)
-        for (int redop = 0; redop < GYRE_REDOP_COUNT; redop++) {
+    for (int type = 0; type < DEVICE_TYPES; type++)
+        for (int redop = 0; redop < DEVICE_REDOPS; redop++) {
             char in[RANKS][ROOM] = {{0}}, expected[ROOM] = {0}, got[ROOM];
             const void *from[RANKS];
             coll_cuda_op_t op = describe((gyre_type_t)type, (gyre_redop_kind_t)redop);
@@ -69,7 +69,7 @@ static void every_type_is_scaled(void **state)
 {
     (void)state;
     uint64_t seed = 8;
-    for (int type = 0; type < GYRE_TYPE_COUNT; type++) {
+    for (int type = 0; type < DEVICE_TYPES; type++) {
         char in[ROOM] = {0}, expected[ROOM] = {0}, got[ROOM];
         coll_cuda_op_t op = describe((gyre_type_t)type, GYRE_SUM);
         op.scale = -3.0;
@@ -101,16 +101,22 @@ static void assert_refused(const coll_cuda_op_t *op)
     assert_cuda(cudaDeviceSynchronize());
 }
 
-static void what_is_no_type_or_reduction_is_refused(void **state)
+/* Not only what is no type or reduction, but also those that the host has and device code does not. */
+static void what_has_no_kernel_is_refused(void **state)
 {
     (void)state;
     coll_cuda_op_t op = describe(GYRE_FLOAT32, GYRE_SUM);
     assert_int_equal(coll_cuda_can_add(&op), 1);
-    op.redop = GYRE_REDOP_COUNT;
-    assert_refused(&op);
-    op = describe(GYRE_FLOAT32, GYRE_SUM);
-    op.type = GYRE_TYPE_COUNT;
-    assert_refused(&op);
+    for (int redop = DEVICE_REDOPS; redop <= GYRE_REDOP_COUNT; redop++) {
+        op = describe(GYRE_INT32, GYRE_SUM);
+        op.redop = (uint8_t)redop;
+        assert_refused(&op);
+    }
+    for (int type = DEVICE_TYPES; type <= GYRE_TYPE_COUNT; type++) {
+        op = describe(GYRE_FLOAT32, GYRE_SUM);
+        op.type = (uint8_t)type;
+        assert_refused(&op);
+    }
 }
 
 int main(void)
@@ -118,7 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_has_its_sum),
         cmocka_unit_test(every_type_is_scaled),
-        cmocka_unit_test(what_is_no_type_or_reduction_is_refused),
+        cmocka_unit_test(what_has_no_kernel_is_refused),
     };
     return gpu_here() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
 }

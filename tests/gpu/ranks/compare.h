@@ -270,11 +270,11 @@ static void all_to_all(const ask_t *a, int v)
 /* Every type with every reduction. */
 static void arithmetic(size_t count)
 {
-    for (int type = 0; type < GYRE_TYPE_COUNT; type++)
-        for (int op = 0; op <= GYRE_REDOP_COUNT; op++) {
+    for (int type = 0; type < DEVICE_TYPES; type++)
+        for (int op = 0; op <= DEVICE_REDOPS; op++) {
             const ask_t a = {.type = (gyre_type_t)type,
-                             .op = op == GYRE_REDOP_COUNT ? GYRE_SCALED_SUM(rank % 2 ? 1.7 : -3.0)
-                                                          : GYRE_OP((gyre_redop_kind_t)op),
+                             .op = op == DEVICE_REDOPS ? GYRE_SCALED_SUM(rank % 2 ? 1.7 : -3.0)
+                                                       : GYRE_OP((gyre_redop_kind_t)op),
                              .count = count,
                              .streamed = op % 2};
             all_reduce(&a);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 3 4 8 9 */
+/* ranks: 2 3 4 9, and in check-long: 8 */
 /* tests/gpu/ranks/mp_collectives.c: collectives on device memory have the bits of those on host memory: every
  * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on
  * streams; between ranks that map each other's memory, in one shot and in two, in many rounds through
@@ -72,6 +72,30 @@ static void refusals(void)
     MP_CHECK(gyre_comm_error(comm) == GYRE_OK, "a refusal killed the communicator");
 }
 
+/* What device code does not have goes through the host, or is refused; what only moves it does. */
+static void host_only(int staged)
+{
+    const ask_t asks[] = {
+        {.type = GYRE_INT32, .op = GYRE_OP(GYRE_BXOR), .count = 301},
+        {.type = GYRE_INT64_INT32, .op = GYRE_OP(GYRE_MAXLOC), .count = 101, .streamed = 1},
+        {.type = GYRE_BOOL, .op = GYRE_OP(GYRE_LXOR), .count = 1001},
+    };
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+        const ask_t *a = &asks[i];
+        broadcast(a);
+        if (staged) {
+            all_reduce(a);
+            continue;
+        }
+        MP_CHECK(gyre_all_reduce_stream(there_in, there_out, 4, a->type, a->op, comm, stream) ==
+                     GYRE_ERR_UNSUPPORTED,
+                 "%s of %s was taken", gyre_redop_name(a->op.kind), gyre_type_name(a->type));
+        MP_CHECK(strstr(gyre_last_error(), gyre_redop_name(a->op.kind)) &&
+                     strstr(gyre_last_error(), gyre_type_name(a->type)),
+                 "\"%s\" does not say what is missing", gyre_last_error());
+    }
+}
+
 static void one_path(const char *how, const char *staging, const size_t *sizes, int sizes_n)
 {
     path = how;
@@ -82,6 +106,7 @@ static void one_path(const char *how, const char *staging, const size_t *sizes, 
     operations(sizes, sizes_n);
     in_stream_order();
     refusals();
+    host_only(how[0] == 's');
     MP_OK(gyre_comm_destroy(comm));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
-/* ranks: 2 3 4 6 */
+/* ranks: 2 3 6, and in check-long: 4 */
 /* tests/gpu/ranks/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to
  * device memory have the bits of the host's: every operation and reduction, sampled types and roots, sizes
  * around the limits, odd and misaligned, in place, in one chunk and in many; short ones are staged as ever;
@@ -15,6 +15,7 @@
 #include "collectives/gpu/gpu.h"
 #include "tests/gpu/ranks/mp_gpu.h"
 #include "tests/gpu/ranks/pretend_ucx.h"
+#include "tests/gpu/values.h"
 
 enum { ROOM = 8 << 20, EDGE = 64, LIMIT = 64 << 10 };
 
@@ -240,11 +241,11 @@ static void reductions(int hosts)
 {
     static const gyre_type_t types[] = {GYRE_FLOAT32, GYRE_BFLOAT16, GYRE_INT8, GYRE_UINT16, GYRE_INT64};
     int turn = 0;
-    for (int op = 0; op <= GYRE_REDOP_COUNT; op++) {
+    for (int op = 0; op <= DEVICE_REDOPS; op++) {
         ask_t a = {.op = turn % 2 || hosts ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER,
                    .type = types[turn % 5],
-                   .redop = op == GYRE_REDOP_COUNT ? GYRE_SCALED_SUM(rank % 2 ? 1.7 : -3.0)
-                                                   : GYRE_OP((gyre_redop_kind_t)op)};
+                   .redop = op == DEVICE_REDOPS ? GYRE_SCALED_SUM(rank % 2 ? 1.7 : -3.0)
+                                                : GYRE_OP((gyre_redop_kind_t)op)};
         a.count = (a.op == COLL_ALL_REDUCE ? (size_t)n : 1) * 70000 / gyre_type_size(a.type) + 1;
         turn++;
         check(&a);

@@ -20,10 +20,12 @@ ASAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS") or "detect_leaks=1:abort_
         # Plugins of hwloc (libhwloc-plugins comes with Open MPI) leak; they are unloaded before a suppression could name them.
         "HWLOC_PLUGINS_PATH": "/nonexistent"}
 TSAN = {"TSAN_OPTIONS": os.environ.get("TSAN_OPTIONS") or "halt_on_error=1",
-        # UCX hooks madvise, which a thread calls as it ends, after TSan has put its state away.
-        "UCX_MEM_MMAP_HOOK_MODE": "none",
         # UCX's own thread, which it never joins: a leak in every child that a test forks (UCX 1.18).
         "UCX_VFS_ENABLE": "n"}
+if subprocess.run(["pkg-config", "--max-version=1.17", "ucx"], stderr=subprocess.DEVNULL).returncode == 0:
+    # This UCX hooks madvise, which a thread calls as it ends, after TSan has put its state away. From 1.18 on it does not
+    # matter; without hooks that UCX crashes where a connection with offers is cut (ucs_rcache_region_invalidate).
+    TSAN["UCX_MEM_MMAP_HOOK_MODE"] = "none"
 # Shell tests of these folders have a phase or a command of their own: make check-hosts, check-launch, ...
 NOT_SYSTEM = {"support", "gpu", "hosts", "launch", "layouts", "verbs", "lab", "fuzz", "contributing"}
 
@@ -56,7 +58,7 @@ EMULATED = Flavour("emulated", "emulated", "build/emulated", "emulated/", 1, {})
 ADDRESS = Flavour("address", "address", "build/address", "address/", 4, ASAN)
 THREAD = Flavour("thread", "thread", "build/thread", "thread/", 4, TSAN)
 COVERAGE = Flavour("coverage", "coverage", "build/coverage", "coverage/", 4, {})
-ONE_THREAD = "/* one thread: TSan has nothing to see */"
+NO_TSAN = re.compile(r"/\* (one thread: TSan has nothing to see|no TSan: [^*]+) \*/")
 
 
 class Source:
@@ -120,7 +122,7 @@ class Catalogue:
 
     def units(self, flavour):
         for source in self.unit_sources:
-            if source.on_device != (flavour is EMULATED) or flavour is THREAD and ONE_THREAD in source.text:
+            if source.on_device != (flavour is EMULATED) or flavour is THREAD and NO_TSAN.search(source.head):
                 continue
             self.add_program(source, flavour, source.stem, source.deadline() * flavour.factor)
 
@@ -135,7 +137,8 @@ class Catalogue:
             if source.on_device != (flavour is EMULATED):
                 continue
             deadline = source.deadline() * flavour.factor
-            for n in numbers or source.numbers("ranks") or [2, 4]:
+            more = source.numbers("and in check-long") if LONG else []
+            for n in numbers or (source.numbers("ranks") or [2, 4]) + more:
                 self.add_ranks(source, flavour, n, deadline, "", {})
             for n in [] if numbers else source.numbers("over UCX"):
                 # over loopback: other interfaces may come and go, and take UCX's connections with them
@@ -218,6 +221,7 @@ class Catalogue:
 
     def phase_coverage(self):
         self.units(COVERAGE)
+        self.corpora(COVERAGE)
         self.ranks(COVERAGE)
 
     def phase_fuzz(self):

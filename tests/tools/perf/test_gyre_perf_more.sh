@@ -26,6 +26,18 @@ right "without --cold"
 check "no word of it otherwise" sh -c "! grep -qE 'cold|streams' '$W/out'"
 check "not in the JSON either" json "$W/warm.json" 'd["config"]["cold"] is None'
 
+# --- --persistent ---
+for coll in all_reduce reduce_scatterv all_gatherv gatherv scatterv alltoallv broadcast barrier; do
+    run "$UCX_RUN" -n 3 "$PERF" $coll -b 8 -e 32K -f 64 -n 3 --persistent -m 2 -J "$W/persistent.json"
+    right "$coll --persistent -m 2"
+    check "$coll: persistent in the JSON" json "$W/persistent.json" 'd["config"]["persistent"]'
+done
+check "the output says that operations are persistent" grep -q '^# persistent operations: made once' "$W/out"
+run "$PERF" sendrecv --persistent
+want "persistent messages" 2 '--persistent: messages have no persistent form'
+run "$PERF" all_reduce --persistent --streams 2
+want "persistent operations on streams" 2 'not together with --streams'
+
 # --- --streams ---
 for coll in all_reduce all_to_allv broadcast sendrecv barrier; do
     run "$UCX_RUN" -n 3 "$PERF" $coll -b 8 -e 32K -f 64 -n 3 --streams 4 -m 2 -J "$W/streams.json"

@@ -61,6 +61,12 @@ check "columns" [ "$(rows | awk '{print NF}' | sort -u)" = 14 ]
 check "the ratio is that of the times" [ -z "$(rows | awk '{ r = $6 / $10 / $14; if (r < 0.98 || r > 1.02) print }')" ]
 check "JSON" json "$W/o.json" '[r["size"] for r in d["results"]] == [8, 128, 2048, 32768] and all(r["canonical"]["nwrong"] == r["fast"]["nwrong"] == 0 and abs(r["contract_cost"] - r["canonical"]["time"] / r["fast"]["time"]) < 1e-9 for r in d["results"])'
 check "JSON: configuration" json "$W/o.json" 'd["config"]["order"] == "canonical,fast"'
+run "$UCX_RUN" -n 3 "$PERF" reduce_scatter --order exact,canonical,fast -b 8 -e 128K -f 16 -n 30 --inplace 1 --json "$W/o.json"
+want "three orders" 0
+check "columns" [ "$(rows | awk '{print NF}' | sort -u)" = 19 ]
+check "JSON" json "$W/o.json" 'all(r["exact"]["nwrong"] == 0 and abs(r["costs"]["exact"] - r["exact"]["time"] / r["fast"]["time"]) < 1e-9 for r in d["results"])'
+run "$PERF" all_reduce --order fast,fast
+want "the same order twice" 2 'fast,fast'
 run "$PERF" broadcast --order canonical,fast
 want "nothing is reduced" 2 'broadcast reduces nothing'
 run "$PERF" all_reduce --order canonical,random

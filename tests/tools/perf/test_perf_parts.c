@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/tools/perf/test_perf_parts.c: parts of gyre-perf's subcommands: types, lists of sizes, medians,
  * cold buffers. */
 #include <setjmp.h>
@@ -48,6 +49,7 @@ static void test_types(void **state)
     }
     assert_true(perf_read_type(&type, "bf16") && type == GYRE_BFLOAT16);
     assert_true(perf_read_type(&type, "fp64") && type == GYRE_FLOAT64);
+    assert_true(perf_read_type(&type, "f8e5m2") && type == GYRE_FLOAT8_E5M2);
     static const char *const bad[] = {"", "float8", "Float", "float ", "all", "floa"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (perf_read_type(&type, bad[i]))

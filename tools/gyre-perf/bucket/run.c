@@ -203,12 +203,14 @@ static size_t fill_period(const bench_t *b, size_t i, int run_number, int sum, u
     const size_t count = base_min_size(PERIOD, b->plan->tensors->counts[i]);
     const int rep = (int)(i % 30000) + 30000 * (run_number % 2);
     for (size_t j = 0; j < count; j++) {
-        uint64_t bits = 0;
-        if (sum)
-            (void)perf_expected(&b->c, rep, j, &bits); /* j lies in it */
-        else
-            bits = perf_input(&b->c, b->c.rank, rep, j);
-        memcpy(table + j * b->esize, &bits, b->esize); /* little-endian: the low bytes */
+        for (size_t at = 0; at < b->esize; at += 8) {
+            uint64_t bits = 0;
+            if (sum)
+                (void)perf_expected_word(&b->c, rep, j, at > 0, &bits); /* j lies in it */
+            else
+                bits = perf_input_word(&b->c, b->c.rank, rep, j, at > 0);
+            memcpy(table + j * b->esize + at, &bits, base_min_size(b->esize - at, 8)); /* little-endian */
+        }
     }
     return count;
 }

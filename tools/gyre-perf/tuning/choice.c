@@ -68,6 +68,7 @@ static double model_ns(const gyre_comm_t *comm, const coll_cost_t *cost, const c
     coll_args_t a = {.op = args->op,
                      .n = comm->n,
                      .fast_order = args->fast_order,
+                     .exact = args->exact,
                      .place = args->place,
                      .host = comm->part_of};
     const size_t block =

@@ -18,6 +18,7 @@ static coll_shape_t shape_of(const perf_case_t *c, int in_place)
     const gyre_redop_t redop = c->coll->reduces ? perf_case_redop(c) : (gyre_redop_t){.kind = GYRE_SUM};
     coll_shape_t s = {.op = op,
                       .type = op == COLL_BARRIER ? GYRE_INT8 : c->type,
+                      .order = c->comm->options.order,
                       .root = c->coll->rooted ? c->root : -1,
                       .uniform = !vector && op != COLL_BARRIER && !c->coll->uneven,
                       .count = c->coll->uneven ? 0 : c->param,

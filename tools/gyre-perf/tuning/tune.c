@@ -173,6 +173,7 @@ static coll_shape_t shape_of(const perf_case_t *c)
     const int vector = coll_op_is_vector(c->coll->op);
     return (coll_shape_t){.op = c->coll->op,
                           .type = c->coll->op == COLL_BARRIER ? 0 : c->type,
+                          .order = c->comm->options.order,
                           .root = c->coll->rooted ? c->root : -1,
                           .uniform = !vector && c->coll->op != COLL_BARRIER,
                           .count = c->param};
@@ -190,7 +191,8 @@ static gyre_status_t do_cell(tuner_t *t, const perf_coll_t *coll, size_t bytes, 
                         .rcounts = t->c.rcounts,
                         .rdispls = t->c.rdispls,
                         .uniform = shape.uniform,
-                        .fast_order = t->comm->fast_order,
+                        .fast_order = shape.order == GYRE_ORDER_FAST,
+                        .exact = coll_shape_is_exact(&shape),
                         .chunk = 1,
                         .place = coll_joint_place(t->comm, &shape),
                         .host = t->comm->part_of};

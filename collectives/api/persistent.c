@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/api/persistent.c: persistent operations: a call's checks, its schedule and what the other ranks
+ * see of it are kept, and each start only runs them.
+ *
+ * The schedule is not one of the communicator's cache, so nothing evicts it, and it stays as it was made when
+ * the communicator's choices change. On device memory the kept call takes the way of a plain one. */
+#include "collectives/api/persistent.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "collectives/api/start.h"
+#include "collectives/gpu/gpu.h"
+
+struct gyre_plan {
+    gyre_comm_t *comm;          /* NULL: it has ended */
+    _Atomic uint32_t under_way; /* 1: a request of it was not waited for */
+    coll_plan_t *schedule;      /* NULL: on a device */
+    comm_call_t call;           /* but for its number */
+    coll_run_t run;
+    coll_call_t args; /* its arrays are `arrays` */
+    size_t *arrays;   /* [4 * n] or NULL: the call's counts and displs */
+    gyre_plan_t *next;
+};
+
+/* The caller's arrays may be gone when the operation starts. */
+static gyre_status_t keep_arrays(gyre_plan_t *p)
+{
+    const size_t n = (size_t)p->comm->n;
+    coll_shape_t *s = &p->args.shape;
+    const size_t **array[4] = {&s->counts, &s->displs, &s->rcounts, &s->rdispls};
+    if (!s->counts && !s->displs && !s->rcounts && !s->rdispls)
+        return GYRE_OK;
+    p->arrays = calloc(n, 4 * sizeof *p->arrays);
+    if (!p->arrays)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for a plan of %zu ranks", p->args.name, n);
+    for (size_t i = 0; i < 4; i++)
+        if (*array[i])
+            *array[i] = memcpy(p->arrays + i * n, *array[i], n * sizeof *p->arrays);
+    return GYRE_OK;
+}
+
+static void drop(gyre_plan_t *p)
+{
+    if (p->schedule)
+        coll_plan_free(p->schedule);
+    free(p->arrays);
+    free(p);
+}
+
+/* The schedule of an operation on host memory, and the communicator knows of the plan. */
+static gyre_status_t hold(gyre_plan_t *p)
+{
+    gyre_comm_t *comm = p->comm;
+    gyre_status_t st = GYRE_OK;
+    coll_drive(comm);
+    if (!coll_call_on_device(&p->args))
+        st = coll_plan_make(comm, &p->args.shape, &p->schedule);
+    if (st == GYRE_OK) {
+        p->next = comm->held;
+        comm->held = p;
+        comm->held_bytes += p->schedule ? p->schedule->bytes : 0;
+    }
+    coll_stop_driving(comm);
+    return st;
+}
+
+gyre_status_t coll_persistent_make(const coll_call_t *c)
+{
+    gyre_plan_t *p = calloc(1, sizeof *p);
+    if (!p)
+        return coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for a plan", c->name));
+    p->comm = c->comm;
+    p->args = *c;
+    p->args.plan = NULL;
+    p->args.under_way = &p->under_way;
+    gyre_status_t st = keep_arrays(p);
+    if (st == GYRE_OK)
+        st = hold(p);
+    if (st != GYRE_OK) {
+        drop(p);
+        return coll_refuse(st);
+    }
+    if (p->schedule)
+        coll_call_bind(&p->args, p->schedule, &p->run, &p->call);
+    *c->plan = p;
+    return GYRE_OK;
+}
+
+void coll_persistent_end(gyre_comm_t *comm)
+{
+    for (gyre_plan_t *p = comm->held; p; p = p->next) {
+        p->comm = NULL;
+        if (p->schedule)
+            coll_plan_free(p->schedule);
+        p->schedule = NULL;
+    }
+    comm->held = NULL;
+}
+
+/* What stands in the way of a start; OK: nothing. */
+static gyre_status_t check_start(const gyre_plan_t *p)
+{
+    if (!p)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_start: plan is NULL");
+    if (!p->comm)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_start: the communicator of the %s has ended", p->args.name);
+    gyre_status_t st = coll_check_comm(p->args.name, p->comm);
+    if (st == GYRE_OK && atomic_load_explicit(&p->under_way, memory_order_acquire))
+        st = gyre_fail(GYRE_ERR_INVALID,
+                       "gyre_start: the %s is under way: wait for its request before it is started again",
+                       p->args.name);
+    return st;
+}
+
+/* As a plain call would begin: on a device, or where GYRE_FAULT may change it. */
+static gyre_status_t start_as_call(const gyre_plan_t *p)
+{
+    coll_call_t call = p->args;
+    return coll_call_start(&call);
+}
+
+gyre_status_t gyre_start(gyre_plan_t *plan, gyre_request_t **request)
+{
+    gyre_status_t st = check_start(plan);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    plan->args.request = request;
+    if (!plan->schedule || plan->comm->fault_at)
+        return start_as_call(plan);
+    coll_drive(plan->comm);
+    return coll_call_run(&plan->args, plan->schedule, &plan->run, &plan->call);
+}
+
+static void forget(gyre_plan_t *p)
+{
+    gyre_comm_t *comm = p->comm;
+    /* in a child of fork nobody drives, and the parent's thread that did is not there */
+    const int child = atomic_load(&comm->error) == GYRE_ERR_INVALID;
+    if (!child)
+        coll_drive(comm);
+    gyre_plan_t **at = &comm->held;
+    while (*at && *at != p)
+        at = &(*at)->next;
+    if (*at)
+        *at = p->next;
+    comm->held_bytes -= p->schedule ? p->schedule->bytes : 0;
+    if (!child)
+        coll_stop_driving(comm);
+}
+
+gyre_status_t gyre_plan_free(gyre_plan_t **plan)
+{
+    if (!plan)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_plan_free: plan is NULL");
+    gyre_plan_t *p = *plan;
+    if (!p)
+        return GYRE_OK;
+    if (atomic_load_explicit(&p->under_way, memory_order_acquire))
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_plan_free: the %s is under way: wait for its request first",
+                         p->args.name);
+    if (p->comm)
+        forget(p);
+    drop(p);
+    *plan = NULL;
+    return GYRE_OK;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/boot/members/letters.c: see letters.h. */
+#include "comm/boot/members/letters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+void boot_letters_append(boot_letter_t **list, boot_letter_t *letter)
+{
+    while (*list != NULL)
+        list = &(*list)->next;
+    letter->next = NULL;
+    *list = letter;
+}
+
+void boot_letters_drop(boot_letter_t **list)
+{
+    while (*list != NULL) {
+        boot_letter_t *letter = *list;
+        *list = letter->next;
+        free(letter);
+    }
+}
+
+void boot_take_letter(comm_boot_t *boot, const boot_message_t *m)
+{
+    const unsigned char *d = m->data;
+    if (m->bytes < BOOT_LETTER_HEAD)
+        return;
+    const int to = (int)boot_get32(d + 4);
+    if (to != boot->rank) {
+        boot_pass_on(boot, to, m);
+        return;
+    }
+    const size_t bytes = m->bytes - BOOT_LETTER_HEAD;
+    boot_letter_t *letter = malloc(sizeof(*letter) + bytes);
+    if (letter == NULL) {
+        log_error("bootstrap: no memory for a letter of rank %d", (int)boot_get32(d));
+        return;
+    }
+    *letter = (boot_letter_t){.from = (int)boot_get32(d),
+                              .comm = boot_get64(d + 8),
+                              .tag = boot_get64(d + 16),
+                              .kind = (boot_letter_kind_t)boot_get32(d + 24),
+                              .members = boot_get32(d + 28),
+                              .list = boot_get64(d + 32),
+                              .turn = boot_get32(d + 40),
+                              .round = boot_get32(d + 44),
+                              .status = boot_get32(d + 48),
+                              .member = boot_get32(d + 52),
+                              .bytes = bytes};
+    if (bytes > 0)
+        memcpy(letter->data, d + BOOT_LETTER_HEAD, bytes);
+    boot_letters_append(&boot->letters, letter);
+}
+
+void boot_circles_free(comm_boot_t *boot)
+{
+    boot_letters_drop(&boot->letters);
+    while (boot->turns != NULL) {
+        boot_turns_t *turns = boot->turns;
+        boot->turns = turns->next;
+        free(turns);
+    }
+}
+
+void boot_circles_forget(comm_boot_t *boot, uint64_t comm)
+{
+    for (boot_letter_t **at = &boot->letters; *at != NULL;) {
+        boot_letter_t *letter = *at;
+        if (letter->comm == comm) {
+            *at = letter->next;
+            free(letter);
+        } else {
+            at = &letter->next;
+        }
+    }
+    for (boot_turns_t **at = &boot->turns; *at != NULL;) {
+        boot_turns_t *turns = *at;
+        if (turns->comm == comm && !turns->open) {
+            *at = turns->next;
+            free(turns);
+        } else {
+            at = &turns->next;
+        }
+    }
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm/boot/members/letters.h: letters from one member of the job to another, which the watchers of the ranks
+ * on the tree's way pass on; and what is kept of circles (circle.c). All under the bootstrap's lock.
+ *
+ * BOOT_LETTER is u32 from, u32 to, u64 comm, u64 tag, u32 kind, u32 members, u64 list, u32 turn, u32 round,
+ * u32 status, u32 member; then data. */
+#ifndef COMM_BOOT_MEMBERS_LETTERS_H
+#define COMM_BOOT_MEMBERS_LETTERS_H
+
+#include "comm/boot/tree.h"
+
+enum { BOOT_LETTER_HEAD = 56 };
+typedef enum { HERE = 1, UP = 2, DOWN = 3, ELSE = 4, FAIL = 5 } boot_letter_kind_t;
+
+struct boot_letter {
+    boot_letter_t *next;
+    int from; /* rank of the job */
+    uint64_t comm, tag, list;
+    boot_letter_kind_t kind;
+    uint32_t members, turn, round, status, member;
+    size_t bytes;
+    unsigned char data[];
+};
+
+/* What is known of the circles of a communicator, tag and list. */
+struct boot_turns {
+    boot_turns_t *next;
+    uint64_t comm, tag, list;
+    uint32_t closed;
+    int open, failed;
+};
+
+void boot_letters_append(boot_letter_t **list, boot_letter_t *letter); /* as its last one */
+void boot_letters_drop(boot_letter_t **list);                          /* frees all of it */
+
+#endif
