@@ -13,12 +13,8 @@
 #include "collectives/run/communicator.h"
 #include "comm/link.h"
 
-enum {
-    SLEEPS = 10,
-    FENCES = 2,
-    PAIRS = 61,
-    SLICE_MS = 30
-}; /* for each rank: each rings the others for a barrier */
+enum { SLEEPS = 10, FENCES = 2 }; /* for each rank: each rings the others for a barrier */
+enum { PAIRS = 61, SLICE_MS = 30 };
 
 static int rank, ranks;
 
