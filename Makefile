@@ -141,7 +141,7 @@ export UCX_MEM_EVENTS := no
 else ifeq ($(SANITIZE),coverage)
 # make coverage; counters of threads must not lose counts, nor those of processes that a test ends by _exit
 ALL_CFLAGS += --coverage -fprofile-update=atomic -O1
-COUNTED_EXIT := -Wl,--wrap=_exit
+COUNTED_EXIT := -Wl,--wrap=_exit -Wl,-u,__gcov_dump
 else ifneq ($(SANITIZE),)
 $(error SANITIZE=$(SANITIZE) is not one of address, thread, undefined, coverage)
 endif

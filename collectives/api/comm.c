@@ -59,7 +59,7 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
                              gyre_comm_t **out)
 {
     const base_time_t start = base_now();
-    gyre_comm_t *comm = coll_handle_new();
+    gyre_comm_t *comm = coll_handle_new(world);
     if (!comm)
         return GYRE_ERR_NO_MEMORY;
     gyre_status_t st =
@@ -75,7 +75,6 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", n);
     }
     memcpy(comm->world_ranks, world_ranks, (size_t)n * sizeof *comm->world_ranks);
-    comm->world = world;
     comm->rank = rank;
     comm->n = n;
     comm->id = id;
@@ -100,7 +99,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
     int *ranks = malloc((size_t)team->n * sizeof *ranks);
     if (!ranks)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", team->n);
-    gyre_comm_t *comm = coll_handle_new();
+    gyre_comm_t *comm = coll_handle_new(&team->rank[rank].world);
     if (!comm) {
         free(ranks);
         return GYRE_ERR_NO_MEMORY;
@@ -108,7 +107,6 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
     for (int r = 0; r < team->n; r++)
         ranks[r] = r;
     comm->team = team;
-    comm->world = &team->rank[rank].world;
     comm->world_ranks = ranks;
     comm->troubles = &team->trouble;
     comm->rank = comm->local_rank = rank;

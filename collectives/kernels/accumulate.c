@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/kernels/accumulate.c: exact sums over long arrays.
  *
- * Vectors add a block to lanes of doubles and keep the errors of these additions (two-sum). The errors are added to
- * other lanes, and a clear "inexact" flag proves that no bit was lost there; where it is raised, their errors are
- * kept, too, in a third row of lanes. What a third row cannot take exactly, and blocks with numbers that are not
- * finite, with products that lose bits to underflow, or with sums that overflow, go into a sum in fixed point
- * (wide.h), number by number. Nothing is ever rounded, so the value does not depend on the way that it took.
+ * Vectors add a block to lanes of doubles and keep the errors of these additions (two-sum). The errors are
+ * added to other lanes, and a clear "inexact" flag proves that no bit was lost there; where it is raised,
+ * their errors are kept, too, in a third row of lanes. What a third row cannot take exactly, and blocks
+ * with numbers that are not finite, with products that lose bits to underflow, or with sums that overflow,
+ * go into a sum in fixed point (wide.h), number by number. Nothing is ever rounded, so the value does not
+ * depend on the way that it took.
  *
- * Compare R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015 (the fixed-point sum), and
- * T. Ogita, S. M. Rump, S. Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26, 2005 (cascades of errors,
- * products by fused multiply-add). */
+ * Compare R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015 (the fixed-point
+ * sum), and T. Ogita, S. M. Rump, S. Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26, 2005
+ * (cascades of errors, products by fused multiply-add). */
 #include "collectives/kernels/accumulate.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ enum {
     BLOCK = 1024,
     UNIT = ACCUMULATE_ROWS * COLL_LANES, /* blocks are padded to multiples of it */
     AHEAD = 1024, /* bytes of the next block that are asked for before this one is added */
-    FEW = 16                             /* so many numbers go into the fixed-point sum at once */
+    FEW = 16      /* so many numbers go into the fixed-point sum at once */
 };
 
 /* One block: numbers or products, what the products lack, and errors of two levels. */
@@ -185,8 +186,8 @@ static void add_last_errors(coll_accumulator_t *a, const kernel_accumulate_t *lo
         add_lanes(&a->total, room->error_of_low, rows * COLL_LANES);
 }
 
-/* a += p (+ room->low): rows of lanes, padded with -0 (+0). The flags are those of making them. 0: nothing was
- * added, as something is not finite or lost bits. */
+/* a += p (+ room->low): rows of lanes, padded with -0 (+0). The flags are those of making them. 0: nothing
+ * was added, as something is not finite or lost bits. */
 static int add_rows(coll_accumulator_t *a, const kernel_accumulate_t *loops, room_t *room, const void *p,
                     int have_low, size_t rows)
 {

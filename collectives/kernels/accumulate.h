@@ -22,7 +22,8 @@ typedef enum {
     COLL_SEEN_COUNT
 } coll_seen_t;
 
-/* Totals are added up like integers, word by word, after coll_accumulator_settle. Up to 2^30 of them at once. */
+/* Totals are added up like integers, word by word, after coll_accumulator_settle. Up to 2^30 of them at
+ * once. */
 typedef struct {
     coll_wide_t wide;
     int64_t seen[COLL_SEEN_COUNT];
@@ -46,8 +47,8 @@ void coll_accumulator_add_dot(coll_accumulator_t *a, const void *x, const void *
 void coll_accumulator_merge(coll_accumulator_t *a, const coll_accumulator_t *b);
 /* Moves the lanes into the total. */
 void coll_accumulator_settle(coll_accumulator_t *a);
-/* The double nearest to the value; the rules for NaN, infinities and zeros are those of coll_kernel_reduce_exact;
- * +0 if nothing was added. */
+/* The double nearest to the value; the rules for NaN, infinities and zeros are those of
+ * coll_kernel_reduce_exact; +0 if nothing was added. */
 double coll_accumulator_value(const coll_accumulator_t *a);
 
 #endif

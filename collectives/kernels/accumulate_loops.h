@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/kernels/accumulate_loops.h: the loops of exact sums over long arrays, once for every instruction
- * set; part of template.h, after exact_loops.h. accumulate.c puts the loops together. Rows are COLL_LANES doubles;
- * there are a multiple of ACCUMULATE_ROWS of them. */
+/* collectives/kernels/accumulate_loops.h: the loops of exact sums over long arrays, once for every
+ * instruction set; part of template.h, after exact_loops.h. accumulate.c puts the loops together. Rows are
+ * COLL_LANES doubles; there are a multiple of ACCUMULATE_ROWS of them. */
 
 /* Vectors by hand here: compilers would keep lanes in memory. ACCUMULATE_AT_ONCE of them hide the time of an
  * addition. */

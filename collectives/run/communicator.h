@@ -176,8 +176,8 @@ gyre_status_t coll_comm_forget_plans(gyre_comm_t *comm);
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
 
 /* --- handles.c --- */
-/* Zeroed. NULL: no memory (reported). */
-gyre_comm_t *coll_handle_new(void);
+/* Zeroed but for its world. NULL: no memory (reported). */
+gyre_comm_t *coll_handle_new(comm_world_t *world);
 /* `comm` is no communicator any more: every call on it is INVALID, with the text `why`. */
 void coll_handle_end(gyre_comm_t *comm, const char *why);
 /* The communicator of `world` that has `index` older ones; NULL: there is none. */

@@ -78,7 +78,7 @@ static void end_in_child(void)
     unlock_handles();
 }
 
-gyre_comm_t *coll_handle_new(void)
+gyre_comm_t *coll_handle_new(comm_world_t *world)
 {
     lock_handles();
     if (!handles.watches_fork)
@@ -90,8 +90,10 @@ gyre_comm_t *coll_handle_new(void)
     } else if (handles.watches_fork) {
         comm = calloc(1, sizeof *comm);
     }
-    if (comm)
+    if (comm) {
+        comm->world = world; /* other threads look for those of their worlds */
         append(&handles.live, comm);
+    }
     unlock_handles();
     if (!comm)
         gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator");

@@ -60,7 +60,7 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status)
     gyre_comm_t *comm = r->comm;
     r->status = status;
     if (r->plan)
-        r->plan->busy--;
+        coll_plan_release(r->plan);
     comm->operations += status == GYRE_OK;
     if (r->finished)
         r->finished(r->user, status);
@@ -224,7 +224,7 @@ gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_
     comm_recorder_begin(recorder, call, 0); /* no time for the clock: see exchange_to_request */
     comm_group_post_call(comm->group, call);
     if (coll_oneshot_spin(e) == GYRE_OK) {
-        plan->busy--;
+        coll_plan_release(plan);
         comm->operations++;
         if (!comm->p2p_head)
             comm_recorder_end(recorder);
@@ -233,7 +233,7 @@ gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_
     }
     gyre_request_t *r = exchange_to_request(comm, plan, run, call);
     if (!r) { /* half an operation cannot be taken back */
-        plan->busy--;
+        coll_plan_release(plan);
         coll_comm_fail(comm, NULL, GYRE_ERR_NO_MEMORY, NULL);
     }
     coll_stop_driving(comm);

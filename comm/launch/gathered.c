@@ -260,9 +260,12 @@ gyre_status_t comm_unique_id(unsigned char id[COMM_ID_BYTES])
         randombytes_buf(&made.job, sizeof(made.job));
     for (const char *rest = roots; rest != NULL;) { /* as many as there is room for, the likeliest first */
         rest = boot_root_item(rest, one);
-        const size_t used = strlen(made.root);
-        if (used + strlen(one) + 2 <= sizeof(made.root))
-            snprintf(made.root + used, sizeof(made.root) - used, "%s%s", used > 0 ? "," : "", one);
+        const size_t used = strlen(made.root), bytes = strlen(one);
+        if (used + bytes + 2 > sizeof(made.root))
+            continue;
+        if (used > 0)
+            made.root[used] = ',';
+        memcpy(made.root + used + (used > 0), one, bytes); /* zeros follow */
     }
     if (made.root[0] == '\0') {
         close(fd);

@@ -117,8 +117,9 @@ GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
  * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
-/* Collective over `comm`: a communicator of the same ranks in the same order, with the same order of
- * reductions. Traffic of the two is apart, so a library may use its own. Otherwise like gyre_comm_split. */
+/* Collective over `comm`: a communicator of the same ranks in the same order, with the same options
+ * (gyre_comm_set). Traffic of the two is apart, so a library may use its own. Otherwise like
+ * gyre_comm_split. */
 GYRE_API gyre_status_t gyre_comm_dup(gyre_comm_t *comm, gyre_comm_t **out);
 
 /* What the ranks of a new communicator have in common. */
@@ -140,7 +141,7 @@ GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type
  * [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all members.
  * tag: calls of `comm` that may be under way at once and have a member in common need different ones; it may
  * be used again when the call has returned on all members. Several threads may call it at once, with
- * different tags. Order of reductions as `comm`.
+ * different tags. Options as `comm`.
  *
  * Errors, of all members that have called it, within the deadline of an operation; `comm` and its operations
  * are as before, and the tag cannot be used again with it: MISMATCH: members passed different lists, which
@@ -180,8 +181,8 @@ typedef struct {
  * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,
  * algorithm or chunk; the text shows both. After these errors nothing has changed, and `comm` stays usable.
  *
- * GYRE_ORDER_EXACT: products of floating-point numbers are UNSUPPORTED. As much data travels as in
- * canonical order.
+ * GYRE_ORDER_EXACT: products of floating-point numbers and operations of gyre_op_create are UNSUPPORTED. As
+ * much data travels as in canonical order.
  *
  * Leaves: with another number than 1 on some rank, `send` of gyre_all_reduce, gyre_reduce and
  * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or

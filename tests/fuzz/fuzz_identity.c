@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/fuzz/fuzz_identity.c: what launchers tell: lines of PMI-1, Slurm's lists of hosts, the card of rank
- * 0. The first byte chooses. */
+ * 0, a unique id. The first byte chooses. */
 #include "comm/launch/card.h"
+#include "comm/launch/identity.h"
 #include "comm/launch/nodelist.h"
 #include "comm/launch/pmi1_parse.h"
 #include "tests/fuzz/fuzz.h"
@@ -43,11 +44,26 @@ static void card(const char *text, size_t bytes)
                parsed.have_secret == again.have_secret);
 }
 
+/* An id for rank 1, which communicates with nobody yet. Every input is another job: an id is used once. */
+static void unique_id(const char *text, size_t bytes)
+{
+    static uint64_t jobs;
+    unsigned char id[COMM_ID_BYTES] = {0};
+    const comm_gather_t by = {.call = "fuzz"};
+    comm_identity_t who;
+    memcpy(id, text, bytes < sizeof(id) ? bytes : sizeof(id));
+    jobs++;
+    memcpy(id + 40, &jobs, sizeof(jobs));
+    if (comm_identity_by_id(&by, id, "name", 1, 3, &who) == GYRE_OK)
+        FUZZ_CHECK(who.rank == 1 && who.size == 3 && who.root[0] != '\0' && who.root_fd < 0 &&
+                   memchr(who.job, '\0', sizeof(who.job)) && memchr(who.root, '\0', sizeof(who.root)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input_t in = {data, size};
-    void (*const modes[])(const char *, size_t) = {pmi, nodes, card};
+    void (*const modes[])(const char *, size_t) = {pmi, nodes, card, unique_id};
     uint8_t mode = fuzz_byte(&in);
-    modes[mode % 3]((const char *)in.at, in.left);
+    modes[mode % 4]((const char *)in.at, in.left);
     return 0;
 }

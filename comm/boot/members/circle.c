@@ -505,6 +505,14 @@ uint64_t comm_circle_id(const comm_circle_t *c)
     return base_hash64(words, sizeof(words), 6);
 }
 
+/* What a neighbour waits for. Without a way to it the reason is the better error. */
+static gyre_status_t hand(const comm_circle_t *c, int place, boot_letter_kind_t kind, const void *data,
+                          size_t bytes)
+{
+    const gyre_status_t st = hopeless(c);
+    return st == GYRE_OK ? post_to(c, place, kind, data, bytes) : st;
+}
+
 static gyre_status_t gather(comm_circle_t *c, size_t bytes, unsigned char *all)
 {
     const int end = boot_tree_end(c->rank, c->n);
@@ -521,7 +529,7 @@ static gyre_status_t gather(comm_circle_t *c, size_t bytes, unsigned char *all)
         free(letter);
     }
     if (c->parent >= 0) {
-        st = post_to(c, c->parent, UP, all + (size_t)c->rank * bytes, (size_t)(end - c->rank) * bytes);
+        st = hand(c, c->parent, UP, all + (size_t)c->rank * bytes, (size_t)(end - c->rank) * bytes);
         if (st == GYRE_OK)
             st = await(c, DOWN, c->parent, (size_t)c->n * bytes, &letter);
         if (st != GYRE_OK)
@@ -531,7 +539,7 @@ static gyre_status_t gather(comm_circle_t *c, size_t bytes, unsigned char *all)
         free(letter);
     }
     for (int k = c->children_n - 1; k >= 0 && st == GYRE_OK; k--) /* the largest subtree first */
-        st = post_to(c, c->children[k], DOWN, all, (size_t)c->n * bytes);
+        st = hand(c, c->children[k], DOWN, all, (size_t)c->n * bytes);
     return st;
 }
 
