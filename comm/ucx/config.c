@@ -156,7 +156,7 @@ static void stripe(ucp_config_t *config, uint32_t piece)
 }
 
 /* UCX waits in connect(): with a host that was cut off for two minutes, with this for 7 s. It must not be
- * told to go on meanwhile (CONN_NB): it would abort if the connection is refused, with "Assertion
+ * asked to go on meanwhile (CONN_NB): it would abort if the connection is refused, with "Assertion
  * `(req->send.wireup.type == ..." in ucp_request_send_state_ff. */
 static void limit_connect(ucp_config_t *config)
 {

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "collectives/proof/check/check.h"
+#include "collectives/schedules/algorithms.h"
 #include "tests/support/schedules.h"
 
 /* ---- breaking generated schedules --------------------------------------------------------------------- */
