@@ -81,9 +81,9 @@ static void send_byte(const comm_bell_t *bell)
     struct sockaddr_un name;
     socklen_t bytes = socket_name(bell, &name);
 
-    const int shared = sender;
-    const int own = shared < 0 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
-    (void)sendto(own < 0 ? shared : own, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&name, bytes);
+    const int common = sender;
+    const int own = common < 0 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    (void)sendto(own < 0 ? common : own, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&name, bytes);
     if (own >= 0)
         close(own);
     errno = saved;
