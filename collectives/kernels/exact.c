@@ -109,7 +109,7 @@ static double slow_value(const job_t *job, size_t i)
         return special;
     if (all_minus_zero)
         return -0.0;
-    return coll_wide_round(&wide, (uint32_t)job->divisor, format_of(job->type));
+    return coll_wide_round_few(&wide, (uint32_t)job->divisor, format_of(job->type));
 }
 
 /* ---- the ways of a block ---- */

@@ -66,16 +66,22 @@ void coll_wide_add_product(coll_wide_t *w, double x, double y)
     count_term(w);
 }
 
-void coll_wide_carry(coll_wide_t *w)
+/* Among limbs first to last, of which the last gets the sign. */
+static void carry_among(coll_wide_t *w, int first, int last)
 {
     int64_t carry = 0;
-    for (int i = 0; i < COLL_WIDE_LIMBS - 1; i++) {
+    for (int i = first; i < last; i++) {
         int64_t v = w->limb[i] + carry;
         w->limb[i] = v & (int64_t)LIMB_MASK;
         carry = v >> LIMB_BITS; /* rounds down, also below zero */
     }
-    w->limb[COLL_WIDE_LIMBS - 1] += carry;
+    w->limb[last] += carry;
     w->terms = 1;
+}
+
+void coll_wide_carry(coll_wide_t *w)
+{
+    carry_among(w, 0, COLL_WIDE_LIMBS - 1);
 }
 
 void coll_wide_merge(coll_wide_t *w, coll_wide_t *other)
@@ -87,31 +93,24 @@ void coll_wide_merge(coll_wide_t *w, coll_wide_t *other)
     count_term(w);
 }
 
-/* Bit `at` of the magnitude. */
-static unsigned bit_of(const uint32_t *digit, int at)
+/* 64 bits of the magnitude, from bit `at` on. */
+static uint64_t bits_from(const uint32_t *digit, int at)
 {
-    return digit[at / LIMB_BITS] >> at % LIMB_BITS & 1u;
+    const uint32_t *d = digit + at / LIMB_BITS;
+    const int shift = at % LIMB_BITS;
+    const uint64_t low = (uint64_t)d[0] | (uint64_t)d[1] << LIMB_BITS;
+    return shift == 0 ? low : low >> shift | (uint64_t)d[2] << (2 * LIMB_BITS - shift);
 }
 
-/* Whether a bit below `at` is set. */
-static int any_below(const uint32_t *digit, int at)
+static double round_among(coll_wide_t *w, int first, int last, uint32_t k, const coll_format_t *format)
 {
-    for (int i = 0; i < at / LIMB_BITS; i++) {
-        if (digit[i])
-            return 1;
-    }
-    return (digit[at / LIMB_BITS] & (((uint32_t)1 << at % LIMB_BITS) - 1)) != 0;
-}
-
-double coll_wide_round(coll_wide_t *w, uint32_t k, const coll_format_t *format)
-{
-    uint32_t digit[COLL_WIDE_LIMBS];
-    coll_wide_carry(w);
-    int negative = w->limb[COLL_WIDE_LIMBS - 1] < 0;
+    uint32_t digit[COLL_WIDE_LIMBS + 2];
+    carry_among(w, first, last);
+    const int negative = w->limb[last] < 0;
 
     /* the magnitude: two's complement, digit by digit */
     uint64_t carry = 1;
-    for (int i = 0; i < COLL_WIDE_LIMBS; i++) {
+    for (int i = first; i <= last; i++) {
         uint64_t d = (uint64_t)w->limb[i] & LIMB_MASK;
         if (negative) {
             d = (~d & LIMB_MASK) + carry;
@@ -119,31 +118,47 @@ double coll_wide_round(coll_wide_t *w, uint32_t k, const coll_format_t *format)
         }
         digit[i] = (uint32_t)d;
     }
+    digit[last + 1] = digit[last + 2] = 0;
 
     /* divided as on paper; what is left over lies below every bit that is kept */
     uint64_t rest = 0;
-    for (int i = COLL_WIDE_LIMBS - 1; k > 1 && i >= 0; i--) {
+    for (int i = last; k > 1 && i >= first; i--) {
         rest = rest << LIMB_BITS | digit[i];
         digit[i] = (uint32_t)(rest / k);
         rest %= k;
     }
 
-    int top = COLL_WIDE_LIMBS - 1;
-    while (top >= 0 && digit[top] == 0)
+    int top = last;
+    while (top >= first && digit[top] == 0)
         top--;
-    if (top < 0)
-        return rest == 0 ? 0.0 : negative ? -0.0 : 0.0;
-    int high = top * LIMB_BITS + 31 - __builtin_clz(digit[top]); /* the highest bit that is set */
-    int low = high - format->bits + 1;                           /* the lowest that is kept */
+    if (top < first)
+        return negative ? -0.0 : 0.0;                                  /* negative: rest is not zero */
+    const int high = top * LIMB_BITS + 31 - __builtin_clz(digit[top]); /* the highest bit that is set */
+    int low = high - format->bits + 1;                                 /* the lowest that is kept */
     if (low < format->least + COLL_WIDE_POINT)
         low = format->least + COLL_WIDE_POINT;
-    uint64_t kept = 0;
-    for (int at = high; at >= low; at--)
-        kept = kept << 1 | bit_of(digit, at);
-    if (bit_of(digit, low - 1) && ((kept & 1) || rest != 0 || any_below(digit, low - 1)))
-        kept++;
+    uint64_t kept = high < low ? 0 : bits_from(digit, low);
+    if (bits_from(digit, low - 1) & 1) { /* at least half */
+        int more = (kept & 1) || rest != 0 ||
+                   (digit[(low - 1) / LIMB_BITS] & (((uint32_t)1 << (low - 1) % LIMB_BITS) - 1)) != 0;
+        for (int i = first; !more && i < (low - 1) / LIMB_BITS; i++)
+            more = digit[i] != 0;
+        kept += (uint64_t)more;
+    }
     double value = ldexp((double)kept, low - COLL_WIDE_POINT);
     if (value >= ldexp(1.0, format->limit - 1) * 2.0)
         value = (double)INFINITY;
     return negative ? -value : value;
+}
+
+double coll_wide_round(coll_wide_t *w, uint32_t k, const coll_format_t *format)
+{
+    return round_among(w, 0, COLL_WIDE_LIMBS - 1, k, format);
+}
+
+double coll_wide_round_few(coll_wide_t *w, uint32_t k, const coll_format_t *format)
+{
+    const int first = (format->least + COLL_WIDE_POINT) / LIMB_BITS - 1;
+    const int last = (format->limit + COLL_WIDE_POINT) / LIMB_BITS + 2;
+    return round_among(w, first, last, k, format);
 }

@@ -40,5 +40,7 @@ void coll_wide_carry(coll_wide_t *w);
 /* The value of the format that is nearest to w / k, ties to the even one: rounded once. +0 for an exact zero;
  * a value that rounds to zero keeps its sign. k >= 1. Moves the carries. */
 double coll_wide_round(coll_wide_t *w, uint32_t k, const coll_format_t *format);
+/* The same for a sum of fewer than 2^31 numbers of this very format: looks at the limbs that these reach. */
+double coll_wide_round_few(coll_wide_t *w, uint32_t k, const coll_format_t *format);
 
 #endif
