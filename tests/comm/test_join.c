@@ -304,8 +304,8 @@ static void joined_twice(void **state)
     boot_job_end(&job);
 }
 
-/* Two that prove the secret as rank 1 before either says where it listens. One of them is let in, and rank 0 goes
- * on to wait for rank 2. */
+/* Two that prove the secret as rank 1 before either says where it listens. One of them is let in, and rank 0
+ * goes on to wait for rank 2. */
 static void twins_at_once(void **state)
 {
     (void)state;
