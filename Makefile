@@ -141,7 +141,7 @@ export UCX_MEM_EVENTS := no
 else ifeq ($(SANITIZE),coverage)
 # make coverage; counters of threads must not lose counts, nor those of processes that a test ends by _exit
 ALL_CFLAGS += --coverage -fprofile-update=atomic -O1
-COUNTED_EXIT := -Wl,--wrap=_exit
+COUNTED_EXIT := -Wl,--wrap=_exit -Wl,-u,__gcov_dump
 else ifneq ($(SANITIZE),)
 $(error SANITIZE=$(SANITIZE) is not one of address, thread, undefined, coverage)
 endif
@@ -157,8 +157,8 @@ endif
 # files that are built for more than the compiler's baseline: only collectives/kernels/reduce.c calls them, after asking
 # the CPU
 ifneq ($(findstring x86_64,$(MACHINE)),)
-CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c
-CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mprefer-vector-width=512
+CFLAGS_collectives/kernels/avx2   := -mavx2 -mf16c -mfma
+CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf16c -mfma -mprefer-vector-width=512
 endif
 # Selections of a vector loop are blends only where no one watches floating-point exceptions. No bit changes.
 $(foreach set,scalar neon avx2 avx512,$(eval CFLAGS_collectives/kernels/$(set) += -fno-trapping-math))
@@ -579,7 +579,7 @@ help:
 	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 100 layouts, in all precisions: the same bits (ONLY=WORD: some of them)"
-	@echo "make check-faults  random jobs that lose ranks, hosts and links: hangs, wrong bits, leftovers (root; ROUNDS=N SEED=S ROUND=K FAULTS=)"
+	@echo "make check-faults  random jobs that lose ranks, hosts and links: hangs, wrong bits, leftovers (root; ROUNDS=N SEED=S FIRST=K ROUND=K FAULTS=)"
 	@echo "make check-fuzz    each fuzz target for a minute (FUZZ_SECONDS=N ONLY=WORD)"
 	@echo "make check-all     every suite, one after the other, for days; goes on where it ended; build/check-all/index.html (SUITES=)"
 	@echo "make check-oom     every request for memory, a descriptor, a mapping, a thread, a write fails once (also under ASan)"
@@ -634,9 +634,9 @@ $(B)/tests/hosts/rank $(B)/tests/faults/rank: $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter-out $(LIB_A),$^) $(LIB_A) $(LIBS) -o $@
 
-# Faults at random: tests/faults/check says what ROUNDS, SEED, ROUND, FAULTS and LOGS do.
+# Faults at random: tests/faults/check says what ROUNDS, SEED, ROUND, FIRST, FAULTS and LOGS do.
 check-faults: $(B)/tests/faults/rank $(B)/tests/faults/clock.so $(SETUP_HOSTS_STAMP)
-	@B='$(B)' ROUNDS='$(ROUNDS)' SEED='$(SEED)' ROUND='$(ROUND)' FAULTS='$(FAULTS)' LOGS='$(LOGS)' /usr/bin/python3 tests/faults/check
+	@B='$(B)' ROUNDS='$(ROUNDS)' SEED='$(SEED)' ROUND='$(ROUND)' FIRST='$(FIRST)' FAULTS='$(FAULTS)' LOGS='$(LOGS)' /usr/bin/python3 tests/faults/check
 $(B)/tests/faults/clock.so: tests/faults/clock.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"

@@ -2,6 +2,8 @@
 /* base/types.c: sizes and names of element types and reductions. Names are nccl-tests' where it has one. */
 #include <gyre/types.h>
 
+#include "base/defined.h"
+
 static const struct {
     size_t bytes;
     const char *name;
@@ -49,18 +51,35 @@ _Static_assert(ROWS == GYRE_REDOP_COUNT, "base/redops.def has a row for each kin
 #include "base/redops.def"
 #undef REDOP
 
+/* What the program has defined, by number: userop0 and so on. */
+#define TEN(what, tens)                                                                                      \
+    what tens "0", what tens "1", what tens "2", what tens "3", what tens "4", what tens "5", what tens "6", \
+        what tens "7", what tens "8", what tens "9"
+#define NAMES(what)                                                                                       \
+    TEN(what, ""), TEN(what, "1"), TEN(what, "2"), TEN(what, "3"), TEN(what, "4"), TEN(what, "5"),        \
+        TEN(what, "6"), TEN(what, "7"), TEN(what, "8"), TEN(what, "9"), TEN(what, "10"), TEN(what, "11"), \
+        TEN(what, "12")
+static const char *const user_redops[] = {NAMES("userop")}, *const user_types[] = {NAMES("usertype")};
+
 size_t gyre_type_size(gyre_type_t type)
 {
     /* Through unsigned: a caller in another language may pass anything, negative numbers included. */
-    return (unsigned)type < GYRE_TYPE_COUNT ? types[type].bytes : 0;
+    return (unsigned)type < GYRE_TYPE_COUNT ? types[type].bytes : base_type_bytes(type);
 }
 
 const char *gyre_type_name(gyre_type_t type)
 {
-    return (unsigned)type < GYRE_TYPE_COUNT ? types[type].name : "unknown";
+    if ((unsigned)type < GYRE_TYPE_COUNT)
+        return types[type].name;
+    /* Also where this process has none of that number: it may be another rank's. */
+    const unsigned number = (unsigned)type - GYRE_TYPE_USER;
+    return number < BASE_DEFINED_MOST ? user_types[number] : "unknown";
 }
 
 const char *gyre_redop_name(gyre_redop_kind_t kind)
 {
-    return (unsigned)kind < GYRE_REDOP_COUNT ? redops[kind] : "unknown";
+    if ((unsigned)kind < GYRE_REDOP_COUNT)
+        return redops[kind];
+    const unsigned number = (unsigned)kind - GYRE_REDOP_USER;
+    return number < BASE_DEFINED_MOST ? user_redops[number] : "unknown";
 }

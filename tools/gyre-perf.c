@@ -14,7 +14,7 @@ typedef struct {
     perf_case_t c;
     perf_buffers_t buffers;
     gyre_comm_t *orders[PERF_ORDERS]; /* of --order canonical,fast */
-    perf_report_t *report; /* NULL: another rank's */
+    perf_report_t *report;            /* NULL: another rank's */
 } job_t;
 
 static gyre_status_t measure_row(void *user, gyre_type_t type, perf_op_t op, int root, size_t size)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/error.h"
 
 /* How a call is to be made. */
@@ -61,12 +62,14 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
     c->shape.redop = op.kind;
     if (c->shape.order == GYRE_ORDER_EXACT)
         CHECK(coll_check_exact(c->name, op.kind, c->shape.type));
+    if (op.kind >= GYRE_REDOP_USER && !base_redop_find(op.kind).commutes && c->shape.order == GYRE_ORDER_FAST)
+        c->shape.order = GYRE_ORDER_CANONICAL;
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
     return GYRE_OK;
 }
 
-/* A rank gives each of its leaves: send has that many vectors, one behind the other. Not in place. */
+/* A rank gives each of its leaves: send has that many vectors, one after the other. Not in place. */
 static gyre_status_t with_leaves(coll_call_t *c)
 {
     const gyre_comm_t *comm = c->comm;

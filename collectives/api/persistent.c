@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/defined.h"
 #include "base/error.h"
 #include "collectives/api/start.h"
 #include "collectives/gpu/gpu.h"
@@ -82,6 +83,7 @@ gyre_status_t coll_persistent_make(const coll_call_t *c)
         drop(p);
         return coll_refuse(st);
     }
+    base_redop_hold(p->args.shape.redop);
     if (p->schedule)
         coll_call_bind(&p->args, p->schedule, &p->run, &p->call);
     *c->plan = p;
@@ -162,6 +164,7 @@ gyre_status_t gyre_plan_free(gyre_plan_t **plan)
                          p->args.name);
     if (p->comm)
         forget(p);
+    base_redop_release(p->args.shape.redop);
     drop(p);
     *plan = NULL;
     return GYRE_OK;

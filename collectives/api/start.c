@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/error.h"
 #include "collectives/api/persistent.h"
 #include "collectives/gpu/gpu.h"
@@ -41,10 +42,26 @@ static void append(char *text, size_t bytes, const char *word)
     snprintf(text + length, bytes - length, " %s", word);
 }
 
+/* An operation of the program's own works on every type. */
+static gyre_status_t check_own_redop(const char *name, gyre_redop_t op)
+{
+    if (!base_redop_find(op.kind).function)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a reduction (gyre_redop_kind_t)", name, (int)op.kind);
+    if (op.scaled)
+        return gyre_fail(GYRE_ERR_TYPE, "%s: only sums can be scaled, this is %s", name,
+                         gyre_redop_name(op.kind));
+    return GYRE_OK;
+}
+
 /* Names what the type can be reduced by, and what else can be reduced so. */
 static gyre_status_t refuse_pair(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
 {
     char kinds[128] = "", types[320] = "";
+    if (type >= GYRE_TYPE_USER)
+        return gyre_fail(GYRE_ERR_TYPE,
+                         "%s: there is no %s of %s, a type of gyre_type_create: these have "
+                         "operations of gyre_op_create only",
+                         name, gyre_redop_name(kind), gyre_type_name(type));
     for (int k = 0; k < GYRE_REDOP_COUNT; k++)
         if (coll_kernel_has((gyre_redop_kind_t)k, type))
             append(kinds, sizeof kinds, gyre_redop_name((gyre_redop_kind_t)k));
@@ -58,7 +75,7 @@ static gyre_status_t refuse_pair(const char *name, gyre_redop_kind_t kind, gyre_
 gyre_status_t coll_check_redop(const char *name, gyre_redop_t op, gyre_type_t type)
 {
     if ((int)op.kind < 0 || (int)op.kind >= GYRE_REDOP_COUNT)
-        return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a reduction (gyre_redop_kind_t)", name, (int)op.kind);
+        return check_own_redop(name, op);
     if (!coll_kernel_has(op.kind, type))
         return refuse_pair(name, op.kind, type);
     if (op.scaled && op.kind != GYRE_SUM)
@@ -88,7 +105,9 @@ static int is_rounded(gyre_type_t type)
 gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
 {
     const int sums = kind == GYRE_SUM || kind == GYRE_AVG;
-    if (!is_rounded(type) || (sums ? coll_kernel_has_exact(type) : kind != GYRE_PROD))
+    if (kind < GYRE_REDOP_USER && !is_rounded(type))
+        return GYRE_OK;
+    if (kind < GYRE_REDOP_USER && (sums ? coll_kernel_has_exact(type) : kind != GYRE_PROD))
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_UNSUPPORTED,
                      "%s: the communicator's order is exact, and %s of %s has no exact result: use another "
@@ -154,12 +173,12 @@ void coll_call_bind(const coll_call_t *c, const coll_plan_t *plan, coll_run_t *r
 gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan, const coll_run_t *run, comm_call_t *call)
 {
     gyre_comm_t *comm = c->comm;
-    plan->busy++; /* kept from eviction; given back by coll_request_finish */
+    coll_plan_hold(plan); /* coll_request_finish releases it */
     if (plan->oneshot && !c->request && !coll_group_open() && !comm->head)
         return coll_run_oneshot(comm, plan, run, call);
     gyre_request_t *r = coll_request_new_driving(comm);
     if (!r)
-        plan->busy--;
+        coll_plan_release(plan);
     coll_stop_driving(comm);
     if (!r)
         return coll_refuse(GYRE_ERR_NO_MEMORY);

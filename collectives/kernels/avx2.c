@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/kernels/avx2.c: the kernels for x86 with AVX2 and F16C (Haswell, Zen and later). */
+/* collectives/kernels/avx2.c: the kernels for x86 with AVX2, FMA and F16C (Haswell, Zen and later). */
 #if defined(__x86_64__)
 
 #include <immintrin.h>

@@ -18,7 +18,8 @@
 typedef unsigned fpmode_t;
 enum {
     FPMODE_DEFAULT = 0x1f80, /* to nearest even, no flushing, all exceptions masked, no flag raised */
-    FPMODE_INEXACT = 0x20
+    FPMODE_INEXACT = 0x20,
+    FPMODE_RANGE = 0x19 /* overflow, invalid, and underflow: a subnormal result that was rounded */
 };
 
 /* Default modes, all flags clear; returns what was there. */
@@ -42,7 +43,7 @@ static inline unsigned fpmode_raised(unsigned flags)
 }
 #else
 typedef fenv_t fpmode_t;
-enum { FPMODE_INEXACT = FE_INEXACT };
+enum { FPMODE_INEXACT = FE_INEXACT, FPMODE_RANGE = FE_OVERFLOW | FE_INVALID | FE_UNDERFLOW };
 
 static inline fpmode_t fpmode_enter(void)
 {

@@ -45,9 +45,19 @@ typedef struct {
     void (*add[4])(void *dst, const void *const *srcs, size_t count);
 } kernel_exact_t;
 
+/* The loops of exact sums over long arrays (accumulate_loops.h, accumulate.c). */
+enum { ACCUMULATE_ROWS = 4 };
+typedef struct {
+    void (*level)(double *lanes, double *errors, const void *x, size_t rows);
+    void (*flat)(double *lanes, const double *x, size_t rows);
+    void (*products_f32)(double *p, const void *x, const void *y, size_t count);
+    void (*products_f64)(double *p, double *low, const void *x, const void *y, size_t count);
+} kernel_accumulate_t;
+
 typedef struct {
     const char *name;
     const kernel_exact_t *exact;
+    const kernel_accumulate_t *accumulate;
     kernel_reduce_fn reduce[GYRE_REDOP_COUNT][GYRE_TYPE_COUNT][KERNEL_ARITIES];
     kernel_scale_fn scale[GYRE_TYPE_COUNT];
     kernel_divide_fn divide[GYRE_TYPE_COUNT];

@@ -20,6 +20,13 @@ int coll_kernel_has(gyre_redop_kind_t op, gyre_type_t type);
  * nearest even, so that partial results that travel have the same bits as those that do not. */
 void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs, int k,
                         size_t count);
+/* The same for every kind of reduction, operations of gyre_op_create included (of 2048 sources at most): what
+ * is not OK is what such a function returned, which may be anything. */
+gyre_status_t coll_kernel_combine(gyre_redop_kind_t op, gyre_type_t type, void *dst, const void *const *srcs,
+                                  int k, size_t count);
+/* The error of a call whose function returned that: the same status, or ABORTED if that is no error that may
+ * kill a communicator. Quiet. */
+gyre_status_t coll_kernel_failed(gyre_redop_kind_t op, gyre_status_t returned);
 /* dst[i] = the sum of srcs[0..k-1][i], op AVG: divided by k: the exact value, rounded once, to nearest even.
  * So the order of the sources does not matter, and AVG needs no coll_kernel_divide. op: SUM or AVG. type:
  * FLOAT16, BFLOAT16, FLOAT32 or FLOAT64. k >= 1; dst and alignment as above.

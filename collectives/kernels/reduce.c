@@ -24,7 +24,8 @@
 static int has_avx2(void)
 {
     unsigned a, b, c, d; /* not every compiler's __builtin_cpu_supports has a name for F16C */
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 static int has_avx512(void)
@@ -105,10 +106,27 @@ const char *coll_kernel_isa(void)
     return kernels()->name;
 }
 
+/* The table in use, or the only one that has the type. */
+static const kernel_table_t *kernels_of(gyre_type_t type)
+{
+    switch (type) {
+    case GYRE_FLOAT8_E4M3:
+    case GYRE_FLOAT8_E5M2:
+    case GYRE_FLOAT32_INT32:
+    case GYRE_FLOAT64_INT32:
+    case GYRE_INT32_INT32:
+    case GYRE_INT64_INT32:
+    case GYRE_INT16_INT32:
+        return &coll_kernels_scalar;
+    default:
+        return kernels();
+    }
+}
+
 int coll_kernel_has(gyre_redop_kind_t op, gyre_type_t type)
 {
     return (unsigned)op < GYRE_REDOP_COUNT && (unsigned)type < GYRE_TYPE_COUNT &&
-           kernels()->reduce[op][type][KERNEL_OF_2] != NULL;
+           kernels_of(type)->reduce[op][type][KERNEL_OF_2] != NULL;
 }
 
 /* ---- reductions over any number of sources ----
@@ -205,9 +223,9 @@ static void reduce_one(gyre_redop_kind_t op, gyre_type_t type, void *dst, const 
 {
     const void *const twice[2] = {src, src};
     if (op == GYRE_LAND || op == GYRE_LOR || op == GYRE_LXOR)
-        kernels()->reduce[GYRE_LOR][type][KERNEL_OF_2](dst, twice, count);
+        kernels_of(type)->reduce[GYRE_LOR][type][KERNEL_OF_2](dst, twice, count);
     else if (op == GYRE_MINLOC || op == GYRE_MAXLOC)
-        kernels()->reduce[op][type][KERNEL_OF_2](dst, twice, count);
+        kernels_of(type)->reduce[op][type][KERNEL_OF_2](dst, twice, count);
     else
         coll_kernel_copy(dst, src, count * gyre_type_size(type));
 }
@@ -217,7 +235,7 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
 {
     if (count == 0)
         return;
-    const kernel_reduce_fn *fn = kernels()->reduce[op][type];
+    const kernel_reduce_fn *fn = kernels_of(type)->reduce[op][type];
     /* NOLINTBEGIN(clang-analyzer-core.NullDereference): the caller knows that the type has this */
     switch (k) {
     case 1:
@@ -259,13 +277,13 @@ uint64_t coll_kernel_whole(double factor)
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor)
 {
     if (count > 0)
-        kernels()->scale[type](dst, src, count, factor, coll_kernel_whole(factor));
+        kernels_of(type)->scale[type](dst, src, count, factor, coll_kernel_whole(factor));
 }
 
 void coll_kernel_divide(gyre_type_t type, void *buf, size_t count, int n)
 {
     if (count > 0)
-        kernels()->divide[type](buf, count, n);
+        kernels_of(type)->divide[type](buf, count, n);
 }
 
 void coll_kernel_copy(void *dst, const void *src, size_t bytes)

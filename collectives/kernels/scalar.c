@@ -3,4 +3,5 @@
  * baseline. */
 #define KERNEL_TABLE coll_kernels_scalar
 #define KERNEL_NAME  "scalar"
+#define KERNEL_ALL_TYPES
 #include "collectives/kernels/template.h"

@@ -9,6 +9,9 @@
  *   even
  *   kernel_half_round(v)         as if stored and loaded        kernel_half_splat(f)      f in every lane
  *
+ * Only with KERNEL_ALL_TYPES (scalar.c) the table has the 8-bit floats and the pairs: they take long to
+ * compile, and are served by that table whatever the set (reduce.c).
+ *
  * All else is plain loops over elements, which the compiler turns into vectors of the file's -m flags: types
  * of alignment 1 give unaligned loads; KERNEL_LOOP says that iterations are independent (dst may be exactly
  * one of the sources, never a shifted one).
@@ -20,6 +23,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "collectives/kernels/accumulate.h"
 #include "collectives/kernels/float16.h"
 #include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"
@@ -173,8 +177,10 @@ DEFINE_INTEGER_ORDER(int64_t, kernel_i64)
     {                                                                   \
         return NAME##_nan(a, b, NAME##_key(a) < NAME##_key(b) ? b : a); \
     }
+#ifdef KERNEL_ALL_TYPES
 DEFINE_FLOAT_ORDER(uint8_t, int8_t, kernel_e4m3, 8, 0x7eu)
 DEFINE_FLOAT_ORDER(uint8_t, int8_t, kernel_e5m2, 8, 0x7cu)
+#endif
 DEFINE_FLOAT_ORDER(uint16_t, int16_t, kernel_half, 16, 0x7c00u)
 DEFINE_FLOAT_ORDER(uint16_t, int16_t, kernel_bfloat, 16, 0x7f80u)
 DEFINE_FLOAT_ORDER(uint32_t, int32_t, kernel_float, 32, 0x7f800000u)
@@ -201,6 +207,7 @@ DEFINE_REDUCE(prod_f16, kernel_u16, KERNEL_HALF_WIDTH, kernel_half_load, kernel_
               FLOAT_PROD)
 DEFINE_REDUCE(prod_b16, kernel_u16, 1, BFLOAT_LOAD, BFLOAT_STORE, BFLOAT_ROUND, FLOAT_PROD)
 
+#ifdef KERNEL_ALL_TYPES
 #define E4M3_LOAD(p)     kernel_from_e4m3(*(p))
 #define E4M3_STORE(p, v) (*(p) = kernel_to_e4m3(v))
 #define E4M3_ROUND(v)    kernel_from_e4m3(kernel_to_e4m3(v))
@@ -211,6 +218,7 @@ DEFINE_REDUCE(sum_e4m3, kernel_u8, 1, E4M3_LOAD, E4M3_STORE, E4M3_ROUND, FLOAT_S
 DEFINE_REDUCE(sum_e5m2, kernel_u8, 1, E5M2_LOAD, E5M2_STORE, E5M2_ROUND, FLOAT_SUM)
 DEFINE_REDUCE(prod_e4m3, kernel_u8, 1, E4M3_LOAD, E4M3_STORE, E4M3_ROUND, FLOAT_PROD)
 DEFINE_REDUCE(prod_e5m2, kernel_u8, 1, E5M2_LOAD, E5M2_STORE, E5M2_ROUND, FLOAT_PROD)
+#endif
 
 /* Complex sums are sums of twice as many floats. */
 #define DEFINE_PAIRWISE(NAME, OF)                                      \
@@ -285,6 +293,7 @@ DEFINE_BITS(land, (a != 0) & (b != 0))
 DEFINE_BITS(lor, (a | b) != 0)
 DEFINE_BITS(lxor, (a != 0) ^ (b != 0))
 
+#ifdef KERNEL_ALL_TYPES
 /* Pairs, loaded as the bits of the value and an index. KEY makes of the bits a number that orders as min and
  * max do; a NaN is the first of all, so equal keys are one value or two NaNs. Equal in both: the left one. */
 #define DEFINE_LOCATION(NAME, STRUCT, U, S, KEY)                               \
@@ -365,6 +374,7 @@ DEFINE_LOCATION(f64, gyre_float64_int32_t, uint64_t, int64_t, kernel_key_double)
 DEFINE_LOCATION(i32, gyre_int32_int32_t, int32_t, int32_t, kernel_key_int32_t)
 DEFINE_LOCATION(i64, gyre_int64_int32_t, int64_t, int64_t, kernel_key_int64_t)
 DEFINE_LOCATION(i16, gyre_int16_int32_t, int16_t, int16_t, kernel_key_int16_t)
+#endif
 
 #define DEFINE_ORDERED(NAME, T, OPS)        \
     DEFINE_PLAIN(min_##NAME, T, OPS##_less) \
@@ -377,8 +387,10 @@ DEFINE_ORDERED(i32, kernel_i32, kernel_i32)
 DEFINE_ORDERED(u32, kernel_u32, kernel_u32)
 DEFINE_ORDERED(i64, kernel_i64, kernel_i64)
 DEFINE_ORDERED(u64, kernel_u64, kernel_u64)
+#ifdef KERNEL_ALL_TYPES
 DEFINE_ORDERED(e4m3, kernel_u8, kernel_e4m3)
 DEFINE_ORDERED(e5m2, kernel_u8, kernel_e5m2)
+#endif
 DEFINE_ORDERED(f16, kernel_u16, kernel_half)
 DEFINE_ORDERED(b16, kernel_u16, kernel_bfloat)
 DEFINE_ORDERED(f32, kernel_u32, kernel_float)
@@ -403,8 +415,10 @@ DEFINE_SCALE(64, kernel_u64, kernel_u64_mul(s[i], whole))
 DEFINE_SCALE(b16, kernel_u16, kernel_to_bfloat(kernel_from_bfloat(s[i]) * single))
 DEFINE_SCALE(f32, kernel_f32, s[i] * single)
 DEFINE_SCALE(f64, kernel_f64, s[i] * factor)
+#ifdef KERNEL_ALL_TYPES
 DEFINE_SCALE(e4m3, kernel_u8, kernel_to_e4m3(kernel_from_e4m3(s[i]) * single))
 DEFINE_SCALE(e5m2, kernel_u8, kernel_to_e5m2(kernel_from_e5m2(s[i]) * single))
+#endif
 
 #define DEFINE_DIVIDE(NAME, T, C, EXPRESSION)                 \
     static void divide_##NAME(void *buf, size_t count, int n) \
@@ -429,8 +443,10 @@ DEFINE_DIVIDE(u64, kernel_u64, uint64_t, d[i] / by)
 DEFINE_DIVIDE(b16, kernel_u16, float, kernel_to_bfloat(kernel_from_bfloat(d[i]) / by))
 DEFINE_DIVIDE(f32, kernel_f32, float, d[i] / by)
 DEFINE_DIVIDE(f64, kernel_f64, double, d[i] / by)
+#ifdef KERNEL_ALL_TYPES
 DEFINE_DIVIDE(e4m3, kernel_u8, float, kernel_to_e4m3(kernel_from_e4m3(d[i]) / by))
 DEFINE_DIVIDE(e5m2, kernel_u8, float, kernel_to_e5m2(kernel_from_e5m2(d[i]) / by))
+#endif
 
 #define DEFINE_COMPLEX(NAME, OF)                                                                      \
     static void scale_##NAME(void *dst, const void *src, size_t count, double factor, uint64_t whole) \
@@ -475,15 +491,23 @@ static void divide_f16(void *buf, size_t count, int n)
 
 /* ---- exact sums ---- */
 #include "collectives/kernels/exact_loops.h"
+#include "collectives/kernels/accumulate_loops.h"
 
 /* ---- the table ---- */
 #define ROW(NAME)                              \
     {                                          \
         NAME##_2, NAME##_3, NAME##_4, NAME##_8 \
     }
+#ifdef KERNEL_ALL_TYPES
+#define FLOAT8_ROWS(OP) , [GYRE_FLOAT8_E4M3] = ROW(OP##_e4m3), [GYRE_FLOAT8_E5M2] = ROW(OP##_e5m2)
+#define FLOAT8_MAPS(OP) , OP##_e4m3, OP##_e5m2
+#else
+#define FLOAT8_ROWS(OP)
+#define FLOAT8_MAPS(OP)
+#endif
 #define FLOAT_ROWS(OP)                                                                               \
     [GYRE_FLOAT16] = ROW(OP##_f16), [GYRE_BFLOAT16] = ROW(OP##_b16), [GYRE_FLOAT32] = ROW(OP##_f32), \
-    [GYRE_FLOAT64] = ROW(OP##_f64), [GYRE_FLOAT8_E4M3] = ROW(OP##_e4m3), [GYRE_FLOAT8_E5M2] = ROW(OP##_e5m2)
+    [GYRE_FLOAT64] = ROW(OP##_f64) FLOAT8_ROWS(OP)
 #define WIDTH_ROWS(OP)                                                                       \
     [GYRE_INT8] = ROW(OP##_8), [GYRE_UINT8] = ROW(OP##_8), [GYRE_INT16] = ROW(OP##_16),      \
     [GYRE_UINT16] = ROW(OP##_16), [GYRE_INT32] = ROW(OP##_32), [GYRE_UINT32] = ROW(OP##_32), \
@@ -502,17 +526,27 @@ static void divide_f16(void *buf, size_t count, int n)
     {                                             \
         WIDTH_ROWS(OP), [GYRE_BOOL] = ROW(OP##_8) \
     }
+#ifdef KERNEL_ALL_TYPES
 #define LOCATION_ROWS(OP)                                                           \
     {                                                                               \
         [GYRE_FLOAT32_INT32] = ROW(OP##_f32), [GYRE_FLOAT64_INT32] = ROW(OP##_f64), \
         [GYRE_INT32_INT32] = ROW(OP##_i32), [GYRE_INT64_INT32] = ROW(OP##_i64),     \
         [GYRE_INT16_INT32] = ROW(OP##_i16)                                          \
     }
+#else
+#define LOCATION_ROWS(OP) \
+    {                     \
+        {                 \
+            NULL          \
+        }                 \
+    }
+#endif
 
 /* A type without a row does not have the reduction. */
 const kernel_table_t KERNEL_TABLE = {
     .name = KERNEL_NAME,
     .exact = &exact_table,
+    .accumulate = &accumulate_table,
     .reduce =
         {
 #define REDOP(id, name, kernels, device) [GYRE_##id] = kernels,
@@ -520,8 +554,8 @@ const kernel_table_t KERNEL_TABLE = {
 #undef REDOP
         },
     .scale = {scale_8, scale_8, scale_16, scale_16, scale_32, scale_32, scale_64, scale_64, scale_f16,
-              scale_b16, scale_f32, scale_f64, NULL, scale_c64, scale_c128, scale_e4m3, scale_e5m2},
+              scale_b16, scale_f32, scale_f64, NULL, scale_c64, scale_c128 FLOAT8_MAPS(scale)},
     .divide = {divide_i8, divide_u8, divide_i16, divide_u16, divide_i32, divide_u32, divide_i64, divide_u64,
-               divide_f16, divide_b16, divide_f32, divide_f64, NULL, divide_c64, divide_c128, divide_e4m3,
-               divide_e5m2},
+               divide_f16, divide_b16, divide_f32, divide_f64, NULL, divide_c64,
+               divide_c128 FLOAT8_MAPS(divide)},
 };

@@ -174,8 +174,8 @@ static int read_lost_view(const coll_segment_t *g, const coll_pstep_t *s)
     return 0;
 }
 
-/* IN_PROGRESS: a peer has failed, which will be reported. Its views stay open, and what the step has written
- * is neither sent on nor returned. */
+/* An error: of the program's own operation. IN_PROGRESS: a peer has failed, which will be reported. Its views
+ * stay open, and what the step has written is neither sent on nor returned. */
 static gyre_status_t run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
 {
     const coll_plan_t *p = r->plan;
@@ -188,7 +188,9 @@ static gyre_status_t run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_
         const void *from[COLL_MAX_SOURCES];
         for (uint32_t k = 0; k < s->nsrc; k++)
             from[k] = source_pointer(r, g, s->src + k);
-        coll_plan_reduce(p, to, from, (int)s->nsrc, s->bytes / p->esize);
+        gyre_status_t st = coll_plan_reduce(p, to, from, (int)s->nsrc, s->bytes / p->esize);
+        if (st != GYRE_OK)
+            return coll_kernel_failed(p->shape.redop, st);
     }
     if (s->flags & COLL_FINAL)
         coll_plan_finish(p, to, s->bytes / p->esize);

@@ -19,6 +19,8 @@ enum {
     HOT = 4096         /* a result goes to all destinations while it is in the first-level cache */
 };
 
+_Static_assert((int)HOT >= (int)GYRE_TYPE_BYTES_MOST, "a piece has one element at least");
+
 /* What travels. */
 typedef struct {
     comm_place_t in, out;
@@ -116,18 +118,21 @@ static gyre_status_t gather_sources(gyre_request_t *r, coll_segment_t *g, size_t
 }
 
 /* Reduces into OUT here and in all mapped OUTs. */
-static void reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t at, size_t bytes,
-                         const void *const *from, char *out)
+static gyre_status_t reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t at, size_t bytes,
+                                  const void *const *from, char *out)
 {
     const coll_plan_t *p = r->plan;
     const int n = r->comm->n, rank = r->comm->rank;
     const void *now[COLL_MAX_SOURCES];
+    const size_t hot = HOT / p->esize * p->esize;
     for (size_t done = 0, part; done < bytes; done += part) {
-        part = base_min_size(bytes - done, HOT);
+        part = base_min_size(bytes - done, hot);
         char *to = out + at + done;
         for (int k = 0; k < n; k++)
             now[k] = (const char *)from[k] + done;
-        coll_plan_reduce(p, to, now, n, part / p->esize);
+        gyre_status_t st = coll_plan_reduce(p, to, now, n, part / p->esize);
+        if (st != GYRE_OK)
+            return coll_kernel_failed(p->shape.redop, st);
         coll_plan_finish(p, to, part / p->esize);
         for (int i = 1; i < n; i++) {
             int peer = rank + i < n ? rank + i : rank + i - n;
@@ -135,6 +140,7 @@ static void reduce_piece(gyre_request_t *r, coll_segment_t *g, size_t at, size_t
                 memcpy(g->joint[peer].out + at + done, to, part);
         }
     }
+    return GYRE_OK;
 }
 
 static gyre_status_t write_piece(gyre_request_t *r, coll_segment_t *g, size_t at, size_t bytes,
@@ -168,7 +174,9 @@ static gyre_status_t reduce(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *
             status = gather_sources(r, g, at, bytes, tmp + first, stride, in, from);
             if (status != GYRE_OK)
                 return status;
-            reduce_piece(r, g, at, bytes, from, out);
+            status = reduce_piece(r, g, at, bytes, from, out);
+            if (status != GYRE_OK)
+                return status;
             s->msg.phase = PIECE_ADDED;
         }
         status = write_piece(r, g, at, bytes, out);

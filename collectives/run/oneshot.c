@@ -143,7 +143,7 @@ static void write_post(const coll_oneshot_run_t *e, char *to)
 
 /* dst = all ranks' elements [at, at + count) of what they posted, added up. Own input is taken from where it
  * lies, unless it was scaled on the way. */
-static void add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at, size_t count)
+static gyre_status_t add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at, size_t count)
 {
     const coll_plan_t *p = e->plan;
     const void *from[COMM_OUTBOX_RANKS];
@@ -151,8 +151,10 @@ static void add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at,
         from[r] = (const char *)e->from[r] + at * p->esize;
     if (!p->shape.scaled)
         from[e->comm->rank] = own;
-    coll_plan_reduce(p, dst, from, e->comm->n, count);
-    coll_plan_finish(p, dst, count);
+    gyre_status_t st = coll_plan_reduce(p, dst, from, e->comm->n, count);
+    if (st == GYRE_OK)
+        coll_plan_finish(p, dst, count);
+    return st;
 }
 
 static void copy(char *to, const void *from, size_t bytes)
@@ -169,8 +171,8 @@ static size_t before(const size_t *counts, int rank)
     return sum;
 }
 
-/* Everything that is needed has come: makes the result. */
-static void make_result(coll_oneshot_run_t *e)
+/* Everything that is needed has come: makes the result. Not OK: what the program's own operation returned. */
+static gyre_status_t make_result(coll_oneshot_run_t *e)
 {
     const coll_plan_t *p = e->plan;
     const coll_shape_t *s = &p->shape;
@@ -178,15 +180,13 @@ static void make_result(coll_oneshot_run_t *e)
     size_t es = p->esize, mine = s->counts ? s->counts[me] : 0;
     switch (s->op) {
     case COLL_ALL_REDUCE:
-        add_up(e, e->out, e->in, 0, s->count);
-        break;
+        return add_up(e, e->out, e->in, 0, s->count);
     case COLL_REDUCE:
         if (me == s->root)
-            add_up(e, e->out, e->in, 0, s->count);
+            return add_up(e, e->out, e->in, 0, s->count);
         break;
     case COLL_REDUCE_SCATTER:
-        add_up(e, e->out, e->in + s->displs[me] * es, before(s->counts, me), mine);
-        break;
+        return add_up(e, e->out, e->in + s->displs[me] * es, before(s->counts, me), mine);
     case COLL_BROADCAST:
         copy(e->out, me == s->root ? e->in : e->from[s->root], s->count * es);
         break;
@@ -210,6 +210,7 @@ static void make_result(coll_oneshot_run_t *e)
     default:
         break;
     }
+    return GYRE_OK;
 }
 
 /* Posts, if this rank has something to say and there is room. */
@@ -243,6 +244,7 @@ void coll_oneshot_begin(coll_oneshot_run_t *e)
         comm_group_outbox_populate(e->comm->group);
     e->state = COLL_ONESHOT_POSTS;
     e->next = 0;
+    e->failed = GYRE_OK;
     e->posted = post_count(e->plan, e->comm->rank, e->comm->n);
     /* A post stands for all calls so far: a disagreement between ranks none of which read what the other
      * posted (two roots of a broadcast) is found by the next call in which they do. */
@@ -268,7 +270,10 @@ gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
             return st;
         e->comm->traffic.bytes_received += bytes;
     }
-    make_result(e);
+    if (e->failed == GYRE_OK) /* what is in place is spoilt else: it is not tried again */
+        e->failed = make_result(e);
+    if (e->failed != GYRE_OK)
+        return coll_kernel_failed(p->shape.redop, e->failed);
     comm_outbox_finish(e->x);
     if (e->x->stream) /* who is ahead may sleep until there is room again */
         comm_group_ring(e->comm->group);

@@ -22,8 +22,9 @@ typedef struct {
 
     comm_outbox_t *x;
     coll_oneshot_state_t state;
-    int next;      /* everything that ranks below this posted has come */
-    size_t posted; /* elements that this rank posts */
+    int next;             /* everything that ranks below this posted has come */
+    size_t posted;        /* elements that this rank posts */
+    gyre_status_t failed; /* what the program's own operation returned */
     const void *from[COMM_OUTBOX_RANKS];
 } coll_oneshot_run_t;
 
@@ -32,8 +33,8 @@ typedef struct {
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
 /* Begins the communicator's next exchange; no other may be under way. The caller is driving. */
 void coll_oneshot_begin(coll_oneshot_run_t *e);
-/* A step further. OK: finished. IN_PROGRESS: call again; this call does not wait. MISMATCH. The caller is
- * driving. */
+/* A step further. OK: finished. IN_PROGRESS: call again; this call does not wait. MISMATCH; an error of
+ * the program's own operation, again and again. The caller is driving. */
 gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e);
 /* Advances again and again, for a short and bounded while. */
 gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/settings/settings.h"
@@ -32,12 +33,18 @@ static uint64_t shape_key(const coll_shape_t *s, int n)
     return key;
 }
 
+/* A number of the program's own may have come to stand for another type since. */
+static int same_size(const coll_plan_t *p)
+{
+    return p->shape.type < GYRE_TYPE_USER || p->esize == gyre_type_size(p->shape.type);
+}
+
 static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 {
     const coll_shape_t *a = &p->shape;
     if (a->op != b->op || a->type != b->type || a->redop != b->redop || a->order != b->order ||
         a->scaled != b->scaled || a->root != b->root || a->in_place != b->in_place ||
-        a->uniform != b->uniform || a->count != b->count)
+        a->uniform != b->uniform || a->count != b->count || !same_size(p))
         return 0;
     const size_t *mine[4] = {a->counts, a->displs, a->rcounts, a->rdispls};
     const size_t *theirs[4] = {b->counts, b->displs, b->rcounts, b->rdispls};
@@ -54,8 +61,9 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
  * stay out. */
 static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n)
 {
+    const size_t own_bytes = s->type < GYRE_TYPE_USER ? 0 : p->esize;
     uint64_t head[10] = {(uint64_t)s->op,
-                         (uint64_t)s->type,
+                         (uint64_t)s->type | (uint64_t)own_bytes << 8,
                          (uint64_t)s->redop,
                          (uint64_t)s->root,
                          (uint64_t)p->algo,
@@ -413,6 +421,18 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
     cache->built++;
     *out = cache->last[shape->op] = p;
     return GYRE_OK;
+}
+
+void coll_plan_hold(coll_plan_t *plan)
+{
+    plan->busy++;
+    base_redop_hold(plan->shape.redop);
+}
+
+void coll_plan_release(coll_plan_t *plan)
+{
+    plan->busy--;
+    base_redop_release(plan->shape.redop);
 }
 
 void coll_plan_cache_free(coll_plan_cache_t *cache)

@@ -115,14 +115,15 @@ struct coll_plan {
     base_arena_t arena;
 };
 
-/* dst = the k sources combined in the plan's order: coll_kernel_reduce, or _exact. */
-static inline void coll_plan_reduce(const coll_plan_t *p, void *dst, const void *const *srcs, int k,
-                                    size_t count)
+/* dst = the k sources combined in the plan's order: coll_kernel_combine, or _reduce_exact. Not OK: what the
+ * program's own operation returned (coll_kernel_failed). */
+static inline gyre_status_t coll_plan_reduce(const coll_plan_t *p, void *dst, const void *const *srcs, int k,
+                                             size_t count)
 {
-    if (p->exact)
-        coll_kernel_reduce_exact(p->shape.redop, p->shape.type, dst, srcs, k, count);
-    else
-        coll_kernel_reduce(p->shape.redop, p->shape.type, dst, srcs, k, count);
+    if (!p->exact)
+        return coll_kernel_combine(p->shape.redop, p->shape.type, dst, srcs, k, count);
+    coll_kernel_reduce_exact(p->shape.redop, p->shape.type, dst, srcs, k, count);
+    return GYRE_OK;
 }
 
 /* Makes an average of a whole reduction; an exact one is an average already. */
@@ -184,6 +185,10 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
 gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_free(coll_plan_t *plan);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
+/* A request, or a call without one, uses the plan from here on, or no longer: it is not evicted, and its
+ * operation not freed. The caller is driving. */
+void coll_plan_hold(coll_plan_t *plan);
+void coll_plan_release(coll_plan_t *plan);
 
 /* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */
 coll_facts_t coll_comm_facts(const gyre_comm_t *comm);

@@ -60,11 +60,12 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status)
     gyre_comm_t *comm = r->comm;
     r->status = status;
     if (r->plan)
-        r->plan->busy--;
+        coll_plan_release(r->plan);
     comm->operations += status == GYRE_OK;
     if (r->finished)
         r->finished(r->user, status);
     atomic_store_explicit(&r->done, 1, memory_order_release); /* its waiter may free it from here on */
+    coll_event_note(comm);
 }
 
 int coll_comm_idle(const gyre_comm_t *comm)
@@ -224,7 +225,7 @@ gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_
     comm_recorder_begin(recorder, call, 0); /* no time for the clock: see exchange_to_request */
     comm_group_post_call(comm->group, call);
     if (coll_oneshot_spin(e) == GYRE_OK) {
-        plan->busy--;
+        coll_plan_release(plan);
         comm->operations++;
         if (!comm->p2p_head)
             comm_recorder_end(recorder);
@@ -233,7 +234,7 @@ gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_
     }
     gyre_request_t *r = exchange_to_request(comm, plan, run, call);
     if (!r) { /* half an operation cannot be taken back */
-        plan->busy--;
+        coll_plan_release(plan);
         coll_comm_fail(comm, NULL, GYRE_ERR_NO_MEMORY, NULL);
     }
     coll_stop_driving(comm);

@@ -9,8 +9,8 @@
 #include "collectives/schedules/canonical.h"
 #include "collectives/schedules/algorithms.h"
 
-/* One per algorithm. n >= 2 (leaves: n >= 1); args are valid and served (algorithms.c has checked both). The builder keeps
- * failures of memory. */
+/* One per algorithm. n >= 2 (leaves: n >= 1); args are valid and served (algorithms.c has checked both). The
+ * builder keeps failures of memory. */
 typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 #define ALGORITHM(id, name, ...) coll_generator_t coll_generate_##name;
 #include "collectives/schedules/algorithms.def"

@@ -119,8 +119,8 @@ static int is_regular(const coll_node_t *nodes, int count)
     return count <= SOURCES && coll_is_power(size);
 }
 
-/* Adds up nodes [from, to), which make up `node`; -> where it lies. free: the first place for sums that is not
- * in use. */
+/* Adds up nodes [from, to), which make up `node`; -> where it lies. free: the first place for sums that is
+ * not in use. */
 static coll_ref_t add_up(leaves_t *t, coll_node_t node, int from, int to, int free, size_t count)
 {
     const coll_ref_t place = coll_ref_add(t->merged, (size_t)free * t->stride);

@@ -99,7 +99,7 @@ typedef struct {
     int in_place;
     int fast_order; /* 1: reductions need not follow the canonical tree */
     int exact;      /* 1: every REDUCE has all inputs, of all n ranks, as its sources */
-    /* [n + 1] a reduction's inputs leaves[r] .. leaves[r + 1] - 1 are those of rank r, one behind the other in
+    /* [n + 1] a reduction's inputs leaves[r] .. leaves[r + 1] - 1 are those of rank r, one after the other in
      * IN, each `stride` elements after the one before; never in place. NULL: one of each rank. */
     const int *leaves;
     size_t stride;

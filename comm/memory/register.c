@@ -287,7 +287,8 @@ gyre_status_t comm_mem_register(void *ptr, size_t bytes)
     if (!ptr || bytes == 0)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_register: the range is empty: %zu bytes at %p", bytes,
                          ptr);
-    if ((uintptr_t)ptr + bytes + mem_page() < (uintptr_t)ptr)
+    size_t end;
+    if (!base_add((uintptr_t)ptr, bytes, &end) || !base_add(end, mem_page(), &end))
         return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_register: %zu bytes at %p exceed the address space",
                          bytes, ptr);
     reg = calloc(1, sizeof *reg);

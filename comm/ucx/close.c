@@ -164,6 +164,7 @@ void ucx_link_close(comm_link_t *base)
                         "can be freed",
                         base->peer, (double)(base_now() - ug->leave_begun) / 1e9);
         base_time_t until = base_now() + LEAVE_MS * MS;
+        ucx_end_connections(ug);
         ucx_peer_cut(link->peer);
         while (under_way(link) && base_now() < until)
             turn();

@@ -155,6 +155,33 @@ static void stripe(ucp_config_t *config, uint32_t piece)
     modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
 }
 
+/* UCX waits in connect(): with a host that was cut off for two minutes, with this for 7 s. It must not be
+ * told to go on meanwhile (CONN_NB): it would abort if the connection is refused, with "Assertion
+ * `(req->send.wireup.type == ..." in ucp_request_send_state_ff. */
+static void limit_connect(ucp_config_t *config)
+{
+    if (base_env("UCX_TCP_TX_MAX_BUFS"))
+        return;
+    modify(config, "TCP_SYN_CNT", "SYN_CNT", "2");
+    /* 1.13 stores 8 bytes in the 4 of SYN_CNT, also over this option; this is what it is by itself. */
+    modify(config, "TCP_TX_MAX_BUFS", "TX_MAX_BUFS", "-1");
+}
+
+/* What TCP sends straight from a caller's buffer is completed twice if the connection breaks meanwhile
+ * (uct_tcp_ep_sendv completes it after uct_tcp_ep_handle_send_err has; from 1.10 to 1.22 at least): the
+ * process ends with "Assertion `comp->count > 0' failed", or without assertions a freed request is written
+ * to. So messages are sent through buffers of UCX, which are as long as a piece: that takes no longer. */
+static void copy_out(ucp_config_t *config, uint32_t piece)
+{
+    char value[16];
+
+    modify(config, "ZCOPY_THRESH", "ZCOPY_THRESH", "inf");
+    modify(config, "TCP_PUT_ENABLE", "PUT_ENABLE", "n");
+    snprintf(value, sizeof value, "%u", piece);
+    if (!base_env("UCX_TCP_RX_SEG_SIZE")) /* must not be shorter */
+        modify(config, "TCP_TX_SEG_SIZE", "TX_SEG_SIZE", value);
+}
+
 void ucx_configure(ucp_config_t *config, uint32_t piece)
 {
     /* Options of transports that UCX_TLS rules out would be complained about. */
@@ -170,6 +197,10 @@ void ucx_configure(ucp_config_t *config, uint32_t piece)
         modify(config, "TCP_KEEPINTVL", "KEEPINTVL", "1s");
         modify(config, "TCP_KEEPCNT", "KEEPCNT", "3");
         stripe(config, piece);
+    }
+    if (may_use(tcp)) {
+        limit_connect(config);
+        copy_out(config, piece);
     }
     /* Over Soft-RoCE UCX compares an address at the wrong place. It would drop every datagram, also those
      * that connect the other transports, and end the process after 30 s. */

@@ -195,8 +195,14 @@ static void name_end(int fd, int (*ask)(int, struct sockaddr *, socklen_t *), ch
     inet_ntop(at.any.sa_family, address, text, INET6_ADDRSTRLEN);
 }
 
-static void look_at(ucx_silences_t *silences, int fd, unsigned most_ms)
+typedef struct {
+    ucx_silences_t *silences;
+    unsigned most_ms;
+} look_t;
+
+static void look_at(int fd, void *user)
 {
+    const look_t *look = user;
     struct tcp_info info = {0};
     socklen_t bytes = sizeof info;
     char here[INET6_ADDRSTRLEN], there[INET6_ADDRSTRLEN];
@@ -204,8 +210,8 @@ static void look_at(ucx_silences_t *silences, int fd, unsigned most_ms)
 
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
         return;
-    silent_ms = ucx_socket_silent_ms(silences, fd, &info, base_now());
-    if (silent_ms < most_ms)
+    silent_ms = ucx_socket_silent_ms(look->silences, fd, &info, base_now());
+    if (silent_ms < look->most_ms)
         return;
     name_end(fd, getsockname, here);
     name_end(fd, getpeername, there);
@@ -217,8 +223,9 @@ static void look_at(ucx_silences_t *silences, int fd, unsigned most_ms)
                 there, here, silent_ms / 1000.0);
 }
 
-/* The sockets among what an epoll descriptor waits for, and among what such descriptors in it wait for. */
-static int look_below(ucx_silences_t *silences, int epoll_fd, unsigned most_ms, int depth)
+/* Visits the TCP sockets among what an epoll descriptor waits for, and among what such descriptors in it wait
+ * for. Returns how many. */
+static int each_below(int epoll_fd, int depth, void (*visit)(int fd, void *user), void *user)
 {
     char path[64], line[256];
     FILE *file;
@@ -230,10 +237,10 @@ static int look_below(ucx_silences_t *silences, int epoll_fd, unsigned most_ms, 
         if (sscanf(line, "tfd: %d", &fd) != 1)
             continue;
         if (is_tcp(fd)) {
-            look_at(silences, fd, most_ms);
+            visit(fd, user);
             found++;
         } else if (depth > 0) {
-            found += look_below(silences, fd, most_ms, depth - 1);
+            found += each_below(fd, depth - 1, visit, user);
         }
     }
     if (file)
@@ -249,10 +256,24 @@ int ucx_sockets_look(ucx_silences_t *silences, int event_fd)
     if (most_s <= 0)
         return 0;
     silences->look++;
-    found = look_below(silences, event_fd, (unsigned)(most_s * 1000), 1);
+    look_t look = {silences, (unsigned)(most_s * 1000)};
+    found = each_below(event_fd, 1, look_at, &look);
     for (int i = 0; i < UCX_SILENCES; i++) {
         if (silences->of[i].seen != silences->look)
             silences->of[i].since = 0; /* it is closed, and its number may be another's next time */
     }
     return found;
+}
+
+static void end_connection(int fd, void *unused)
+{
+    (void)unused;
+    if (!listens(fd))
+        shutdown(fd, SHUT_RDWR);
+}
+
+void ucx_sockets_end(int event_fd)
+{
+    if (event_fd >= 0)
+        (void)each_below(event_fd, 1, end_connection, NULL);
 }

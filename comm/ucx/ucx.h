@@ -120,6 +120,9 @@ ucp_worker_h ucx_worker(void);
 int ucx_poll(const comm_group_t *mine);
 /* Ends TCP connections that get no answers; looks at most twice a second. For waits that have time. */
 void ucx_look_at_sockets(void);
+/* Before connections are cut or the worker goes: ends all TCP connections if `ug`, which has failed, is the
+ * only group. Otherwise nothing. */
+void ucx_end_connections(const comm_ucx_group_t *ug);
 /* 1: UCX still uses a buffer of another group's message on this connection. */
 int ucx_busy_elsewhere(const comm_ucx_group_t *ug, const ucx_peer_t *peer);
 /* 1: another group that has not failed and is not about to end has a rank in the process of this group's
@@ -191,6 +194,8 @@ typedef struct {
  * event descriptor. UCX reports them as failed soon. A warning names both ends. Returns how many connections
  * it found, whatever their state. Under the lock. */
 int ucx_sockets_look(ucx_silences_t *silences, int event_fd);
+/* Ends all of the worker's connections. */
+void ucx_sockets_end(int event_fd);
 /* How long the peer of fd has not answered, by the kernel's account at the looks so far; 0: it answers. No
  * system call. */
 unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp_info *info, base_time_t now);

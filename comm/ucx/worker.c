@@ -229,11 +229,22 @@ static gyre_status_t start_worker(uint32_t piece)
 
 /* ---- groups -------------------------------------------------------------------------------------------- */
 
+/* Before UCX closes its end of a connection it says so to the other end, and tries again and again as long as
+ * the socket is full: for minutes if that host is cut off, forever if the process is stopped. A socket that
+ * is shut down refuses at once. Which socket belongs to which peer UCX does not say, so this is done only
+ * where none is needed any more. */
+void ucx_end_connections(const comm_ucx_group_t *ug)
+{
+    if (ucx.users == 1 && comm_group_failed(ug->group))
+        ucx_sockets_end(ucx.event_fd);
+}
+
 static void leave_locked(comm_ucx_group_t *ug)
 {
     comm_ucx_group_t **link = &ucx.groups;
     int failed = comm_group_failed(ug->group);
 
+    ucx_end_connections(ug);
     while (*link && *link != ug)
         link = &(*link)->next;
     if (*link)

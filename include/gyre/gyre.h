@@ -7,6 +7,7 @@
 #include <gyre/collectives.h>
 #include <gyre/comm.h>
 #include <gyre/cuda.h>
+#include <gyre/exact.h>
 #include <gyre/plan.h>
 #include <gyre/status.h>
 #include <gyre/types.h>

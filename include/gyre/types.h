@@ -36,9 +36,12 @@ typedef enum {
     GYRE_FLOAT64_INT32 = 18,
     GYRE_INT32_INT32 = 19,
     GYRE_INT64_INT32 = 20,
-    GYRE_INT16_INT32 = 21
+    GYRE_INT16_INT32 = 21,
+    /* From here on: types of gyre_type_create. */
+    GYRE_TYPE_USER = 128,
+    GYRE_TYPE_NONE = 255 /* never a type */
 } gyre_type_t;
-#define GYRE_TYPE_COUNT 22
+#define GYRE_TYPE_COUNT 22 /* below GYRE_TYPE_USER */
 
 typedef struct {
     float value;
@@ -85,9 +88,12 @@ typedef enum {
     GYRE_LOR = 9,
     GYRE_LXOR = 10,
     GYRE_MINLOC = 11,
-    GYRE_MAXLOC = 12
+    GYRE_MAXLOC = 12,
+    /* From here on: operations of gyre_op_create. */
+    GYRE_REDOP_USER = 128,
+    GYRE_REDOP_NONE = 255 /* never a reduction */
 } gyre_redop_kind_t;
-#define GYRE_REDOP_COUNT 13
+#define GYRE_REDOP_COUNT 13 /* below GYRE_REDOP_USER */
 
 /* A reduction: a kind, and for scaled sums a factor that multiplies this rank's input before it is added.
  * The ranks' factors may differ. Make one with the macros below. */
@@ -106,11 +112,52 @@ typedef struct {
 #define GYRE_SCALED_SUM(factor) ((gyre_redop_t){GYRE_SUM, 1, (factor)})
 #endif
 
+/* An operation of the program's own: right[i] = left[i] op right[i] for count elements of `type`. The arrays
+ * do not overlap; `left` must not be written, it may be another rank's memory. GYRE_OK, or an error: then the
+ * call fails on this rank, with a text that has the status, and on all others with this text; the
+ * communicator is dead. The function is called on any thread that waits for or moves a collective, in as many
+ * pieces as Gyre likes. It must be associative (up to rounding), and may call nothing of Gyre but
+ * gyre_reduce_local, the functions of this header and gyre_last_error. An exception or longjmp that leaves it
+ * is undefined behaviour. */
+typedef gyre_status_t (*gyre_op_function_t)(const void *left, void *right, size_t count, gyre_type_t type,
+                                            void *user);
+/* flags of gyre_op_create: left op right and right op left are the same. Without it the order of the operands
+ * is that of the ranks in every algorithm, with GYRE_ORDER=fast, too. */
+#define GYRE_OP_COMMUTATIVE 1u
+
+/* *op: an operation for any type, those of gyre_type_create included, in every collective that reduces. It
+ * follows the canonical tree (docs/contract.md). `user` is passed to the function, and borrowed until
+ * gyre_op_free. Ranks compare operations by number: all ranks that share a communicator create and free their
+ * operations in the same order. At most 127 at a time: NO_MEMORY. INVALID: an argument is NULL, or a flag is
+ * unknown. Any thread. */
+GYRE_API gyre_status_t gyre_op_create(gyre_op_function_t function, void *user, unsigned flags,
+                                      gyre_redop_t *op);
+/* *op becomes GYRE_REDOP_NONE; its number may serve another operation. INVALID, and nothing changes: it is
+ * not one of gyre_op_create, a call that uses it has not finished, or a plan with it was not freed. NULL, or
+ * GYRE_REDOP_NONE: nothing to do. */
+GYRE_API gyre_status_t gyre_op_free(gyre_redop_t *op);
+
+enum { GYRE_TYPE_BYTES_MOST = 4096 };
+/* *type: elements of `bytes` bytes (1 to GYRE_TYPE_BYTES_MOST), for calls that move and for operations of
+ * gyre_op_create. Ranks compare types by number and size: as above, and as many. INVALID; NO_MEMORY. */
+GYRE_API gyre_status_t gyre_type_create(size_t bytes, gyre_type_t *type);
+/* *type becomes GYRE_TYPE_NONE. No call may be under way that uses the type. INVALID: it is not one of
+ * gyre_type_create. NULL, or GYRE_TYPE_NONE: nothing to do. */
+GYRE_API gyre_status_t gyre_type_free(gyre_type_t *type);
+
+/* left, right, result: [count] in host memory. result[i] = left[i] op right[i], as one combination of a
+ * collective: GYRE_AVG adds and does not divide. result may be left or right; no other overlap (OVERLAP).
+ * TYPE: not a reduction of this type, or a scaled one, which scales inputs. INVALID: a buffer is NULL.
+ * OVERFLOW. An error of the program's own operation is returned; `result` is undefined then. Any thread;
+ * before gyre_init, too. */
+GYRE_API gyre_status_t gyre_reduce_local(const void *left, const void *right, void *result, size_t count,
+                                         gyre_type_t type, gyre_redop_t op);
+
 /* Bytes of one element; 0 for an unknown type. */
 GYRE_API size_t gyre_type_size(gyre_type_t type);
 /* The names of nccl-tests: int8 uint8 ... half bfloat16 float double; sum prod min max avg. What nccl-tests
- * does not have is named likewise: complex64, float32_int32; band, minloc. "unknown" for any other value.
- * Static storage. */
+ * does not have is named likewise: complex64, float32_int32; band, minloc. usertype0, userop0, ...: those of
+ * gyre_type_create and gyre_op_create. "unknown" for any other value. Static storage. */
 GYRE_API const char *gyre_type_name(gyre_type_t type);
 GYRE_API const char *gyre_redop_name(gyre_redop_kind_t kind);
 

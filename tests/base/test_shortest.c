@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* Numbers for people: short, and the same when read back. */
 #include <math.h>
 #include <setjmp.h>

@@ -37,7 +37,7 @@ static uint64_t bits(int who, size_t i)
         return (own & infinity) == infinity ? own & sign : own & mask;
     case 1: /* cancels where n is even */
         return (who % 2 ? sign : 0) ^ ((x & infinity) == infinity ? one : x & mask & ~sign);
-    case 2: /* a tie, or just beside it */
+    case 2: /* a tie, or next to one */
         return who == 0 ? one : who == 1 ? one / 2 + (own & low) / 3 : own & 3;
     case 3: /* subnormal */
         return own & (low | sign);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3 5 8, over UCX: 3 */
-/* tests/collectives/mp_leaves.c: 16 leaves give the same bits on any number of ranks, however they are dealt out,
- * in canonical and in exact order; and gyre_comm_set refuses what makes no sense. */
+/* tests/collectives/mp_leaves.c: 16 leaves give the same bits on any number of ranks, however they are dealt
+ * out, in canonical and in exact order; and gyre_comm_set refuses what makes no sense. */
 #include "tests/support/mp.h"
 
 #include <string.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 */
-/* tests/collectives/mp_refused.c: the refusals of all public calls that mp_errors does not come by: status, the
- * words that name the culprit, and that nothing else happened: the same communicator, buckets, requests and
- * memory work afterwards. */
-#include "tests/support/mp.h"
-
+/* tests/collectives/mp_refused.c: the refusals of all public calls that mp_errors does not come by: status,
+ * the words that name the culprit, and that nothing else happened: the same communicator, buckets, requests
+ * and memory work afterwards. */
 #include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "collectives/run/communicator.h"
+#include "tests/support/mp.h"
 
 static gyre_comm_t *world;
 static int n, rank;
@@ -125,6 +126,13 @@ static void requests(void)
     MP_OK(gyre_group_end());
     MP_OK(gyre_wait(&grouped));
     refused(gyre_progress(NULL), GYRE_ERR_INVALID, "comm is NULL");
+    refused(gyre_comm_error(NULL), GYRE_ERR_INVALID, "gyre_comm_error: comm is NULL");
+    /* what plans were made for stays as it is while they are in use */
+    MP_OK(gyre_ibarrier(world, &grouped));
+    refused(coll_comm_pin(world, NULL), GYRE_ERR_INVALID, "the choice of algorithms cannot change");
+    MP_OK(gyre_wait(&grouped));
+    MP_OK(coll_comm_pin(world, NULL));
+    works(world);
 }
 
 static void communicators(void)
@@ -158,6 +166,7 @@ static void communicators(void)
     MP_CHECK(later.known.operations > 0 && later.newer == 0, "what is newer than the library is zero");
     MP_CHECK(!made, "nothing was made");
     works(part);
+    MP_OK(gyre_barrier(world)); /* an abort does not wait for those who are still at work */
     MP_OK(gyre_comm_abort(part, NULL));
     MP_CHECK(gyre_barrier(part) == GYRE_ERR_ABORTED && strstr(gyre_last_error(), "no reason given"), "%s",
              gyre_last_error());
@@ -185,7 +194,7 @@ static void buckets(void)
     refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_TYPE, "77 is not a type");
     c.type = GYRE_FLOAT32;
     c.op = (gyre_redop_t){GYRE_MAX, 1, 2.0};
-    refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_TYPE, "(scaled) is not a reduction");
+    refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_TYPE, "only sums can be scaled");
     c.op = sum;
     c.mode = (gyre_bucket_mode_t)9;
     refused(gyre_buckets_create(world, &c, 2, of, &made), GYRE_ERR_INVALID, "9 is not a mode");
@@ -231,6 +240,8 @@ static void memory(void)
     refused(gyre_mem_free(plain), GYRE_ERR_INVALID, "was not given by gyre_mem_alloc");
     refused(gyre_mem_register(plain, 0), GYRE_ERR_INVALID, "the range is empty");
     refused(gyre_mem_register(plain, SIZE_MAX - 5), GYRE_ERR_OVERFLOW, "exceed the address space");
+    refused(gyre_mem_register(plain, SIZE_MAX - (uintptr_t)plain - 5), GYRE_ERR_OVERFLOW,
+            "exceed the address");
     refused(gyre_mem_deregister(plain), GYRE_ERR_INVALID, "is not registered");
     MP_OK(gyre_mem_register(plain, 1 << 20));
     refused(gyre_mem_register(plain + 4096, 1 << 16), GYRE_ERR_INVALID, "overlap");
@@ -260,11 +271,11 @@ int main(void)
 {
     setenv("GYRE_LOG", "none", 1); /* the refusals are wanted */
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
-    config.reserved = 3;
+    config.size = 3;
     MP_CHECK(gyre_init(&config, &world) == GYRE_ERR_INVALID &&
-                 strstr(gyre_last_error(), "config.reserved is 3"),
+                 strstr(gyre_last_error(), "gyre_init: the struct's size is 3"),
              "%s", gyre_last_error());
-    config.reserved = 0;
+    config.size = sizeof config;
     MP_OK(gyre_init(&config, &world));
     n = gyre_comm_size(world);
     rank = gyre_comm_rank(world);

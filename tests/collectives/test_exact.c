@@ -18,6 +18,9 @@
 #include "collectives/kernels/kernels.h"
 #include "tests/support/random.h"
 
+enum { BIG_POINT = 1074, BIG_WORDS = 75 };
+#include "tests/support/big.h"
+
 enum { MAX_K = 33, MAX_COUNT = 1100, SLACK = 64 };
 
 static const char *const isas[] = {"scalar", "avx2", "avx512", "neon"};
@@ -28,94 +31,25 @@ static uint64_t next_random(void)
     return random_next(&seed);
 }
 
-/* ---- formats ---- */
-typedef struct {
-    gyre_type_t type;
-    int size, fraction, exponent; /* bytes; bits of the two fields */
-} format_t;
 static const format_t formats[] = {
     {GYRE_FLOAT16, 2, 10, 5}, {GYRE_BFLOAT16, 2, 7, 8}, {GYRE_FLOAT32, 4, 23, 8}, {GYRE_FLOAT64, 8, 52, 11}};
 enum { FORMATS = sizeof formats / sizeof *formats };
-
-static uint64_t infinity_of(const format_t *f)
-{
-    return ((UINT64_C(1) << f->exponent) - 1) << f->fraction;
-}
-static uint64_t sign_of(const format_t *f)
-{
-    return UINT64_C(1) << (f->fraction + f->exponent);
-}
-static uint64_t nan_of(const format_t *f)
-{
-    return infinity_of(f) | UINT64_C(1) << (f->fraction - 1);
-}
-
-/* ---- integers of many bits, in units of 2^-1074 ---- */
-enum { WORDS = 75 };
-typedef struct {
-    uint32_t word[WORDS];
-} big_t;
-
-/* a += m * 2^shift */
-static void big_add(big_t *a, uint64_t m, int shift)
-{
-    uint64_t carry = 0;
-    for (int i = 0; i < WORDS; i++) {
-        int from = 32 * i - shift; /* the lowest bit of m that this word takes */
-        uint64_t part = from <= -32 || from >= 64 ? 0 : from < 0 ? m << -from : m >> from;
-        carry += (uint64_t)a->word[i] + (uint32_t)part;
-        a->word[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
-}
-
-static int big_compare(const big_t *a, const big_t *b)
-{
-    for (int i = WORDS - 1; i >= 0; i--) {
-        if (a->word[i] != b->word[i])
-            return a->word[i] < b->word[i] ? -1 : 1;
-    }
-    return 0;
-}
-
-/* a -= b, which is not larger */
-static void big_subtract(big_t *a, const big_t *b)
-{
-    uint64_t borrow = 0;
-    for (int i = 0; i < WORDS; i++) {
-        uint64_t d = (uint64_t)a->word[i] - b->word[i] - borrow;
-        a->word[i] = (uint32_t)d;
-        borrow = d >> 63;
-    }
-}
-
-/* a += times * the value of these bits; of infinity's: the value that would come next */
-static void big_add_bits(big_t *a, const format_t *f, uint64_t bits, uint32_t times)
-{
-    int field = (int)(bits >> f->fraction) & ((1 << f->exponent) - 1);
-    uint64_t m = bits & ((UINT64_C(1) << f->fraction) - 1);
-    int bias = (1 << (f->exponent - 1)) - 1;
-    int shift = (field ? field : 1) - bias - f->fraction + 1074;
-    if (field)
-        m |= UINT64_C(1) << f->fraction;
-    big_add(a, (m & 0xffffffffu) * times, shift);
-    big_add(a, (m >> 32) * times, shift + 32);
-}
 
 /* ---- the reference ---- */
 static uint64_t expected_of(const format_t *f, const uint64_t *x, int k, uint32_t divisor)
 {
     uint64_t infinity = infinity_of(f), sign = sign_of(f);
     big_t plus = {{0}}, minus = {{0}};
-    int nan = 0, up = 0, down = 0, all_minus_zero = 1;
+    int nan = 0, up = 0, down = 0, all_minus_zero = 1, power;
     for (int j = 0; j < k; j++) {
         uint64_t size = x[j] & ~sign;
         nan |= size > infinity;
         up |= x[j] == infinity;
         down |= x[j] == (infinity | sign);
         all_minus_zero &= x[j] == sign;
+        const uint64_t m = significand_of(f, size, &power);
         if (size < infinity)
-            big_add_bits(x[j] & sign ? &minus : &plus, f, size, 1);
+            big_add(x[j] & sign ? &minus : &plus, m, power);
     }
     if (nan || (up && down))
         return nan_of(f);
@@ -123,26 +57,7 @@ static uint64_t expected_of(const format_t *f, const uint64_t *x, int k, uint32_
         return infinity | (down ? sign : 0);
     if (all_minus_zero)
         return sign;
-    int negative = big_compare(&plus, &minus) < 0;
-    big_t total = negative ? minus : plus;
-    big_subtract(&total, negative ? &plus : &minus);
-
-    uint64_t
-        low = 0,
-        high = infinity; /* value(low) <= total / divisor, which is below value(high), or that is infinity */
-    while (high - low > 1) {
-        uint64_t middle = (low + high) / 2;
-        big_t there = {{0}};
-        big_add_bits(&there, f, middle, divisor);
-        *(big_compare(&there, &total) <= 0 ? &low : &high) = middle;
-    }
-    big_t tie = {{0}}, twice = total; /* twice the value that is half-way, times the divisor */
-    big_add_bits(&tie, f, low, divisor);
-    big_add_bits(&tie, f, high, divisor);
-    for (int i = WORDS - 1; i >= 0; i--)
-        twice.word[i] = twice.word[i] << 1 | (i > 0 ? twice.word[i - 1] >> 31 : 0);
-    int side = big_compare(&twice, &tie);
-    return (side > 0 || (side == 0 && (low & 1)) ? high : low) | (negative ? sign : 0);
+    return big_nearest(f, &plus, &minus, divisor);
 }
 
 /* ---- inputs ---- */

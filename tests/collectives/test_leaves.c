@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/collectives/test_leaves.c: schedules over leaves are proved by the checker for any number of ranks with
- * any number of leaves each, and take no more TMP than their row promises. */
+/* tests/collectives/test_leaves.c: schedules over leaves are proved by the checker for any number of ranks
+ * with any number of leaves each, and take no more TMP than their row promises. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

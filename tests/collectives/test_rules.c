@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/collectives/test_rules.c: the rules inside a host (collectives/choose/select.c) on machines that are
  * not here: what they weigh, and whether the simulator agrees with what they choose. */
 #include <setjmp.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/collectives/test_tune.c: the tuning file: reading with errors that name the line, writing, the cache
  * and when it is stale; the source of each choice. */
 #include <setjmp.h>

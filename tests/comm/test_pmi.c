@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/comm/test_pmi.c: PMI-1's wire protocol: its lines, the card that rank 0 publishes, and whole jobs
  * under a launcher that we play ourselves, good and bad. */
 /* takes: 3 */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/comm/test_verbs_planes.c: which ranks try which, and which rails are used after that. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/comm/test_verbs_ring.c: credits of the verbs transport: no message ever lies on another that was not
  * consumed, and no rank waits for a report that no rank owes. */
 #include <setjmp.h>

@@ -11,9 +11,11 @@
  * one newcomer (GYRE_JOIN), HUP: exit without gyre_finalize.
  * One line to stdout for each event, with the time of CLOCK_MONOTONIC in seconds:
  *
+ *     NAME t name          a newcomer: it is in the job
  *     READY t n            in the job, some calls are done
  *     ERROR t status text  of an operation, of gyre_init or of gyre_comm_shrink
- *     GOOD t n sum         after a shrink: n ranks, the sum of their names, and some calls that were right
+ *     GOOD t n sum         after a shrink, or when no newcomer came: n ranks, the sum of their names, and
+ *                          some calls that were right
  *     ADDRESS t host:port  where the newcomer is to come
  *     GROWN t n sum        with the newcomer
  *     WRONG t text         a result or an old buffer that is not as it should be
@@ -282,6 +284,10 @@ static gyre_status_t grow(job_t *job)
     gyre_comm_t *next;
     gyre_status_t status = gyre_comm_grow(job->comm, 1, &next);
     job->grows = 0;
+    if (status == GYRE_ERR_TIMEOUT) { /* nobody came: nothing has changed */
+        failed(status);
+        return begin(job, "GOOD");
+    }
     if (status != GYRE_OK)
         return status;
     replace(job, next);
@@ -331,6 +337,8 @@ int main(int argc, char **argv)
         return 1;
     }
     job.name = gyre_comm_rank(job.comm) + 1;
+    if (join != NULL)
+        printf("NAME %.6f %lld\n", now(), (long long)job.name);
     status = begin(&job, join != NULL ? "GROWN" : "READY");
     for (int out = 0;;) {
         if (status == GYRE_OK)

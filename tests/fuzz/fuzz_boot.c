@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/fuzz/fuzz_boot.c: what other processes send to a rank's bootstrap. The first byte chooses:
+/* tests/fuzz/fuzz_boot.c: what other processes send to a rank's bootstrap. The first byte modulo 10 chooses:
  *   0  frames of neighbours that know the key: {edge, type, u16 bytes, payload} ...; then collectives read
- *      what waits
+ *      what waits. An edge's bit 1 closes that neighbour's end instead
  *   1  a raw stream on an authenticated connection
  *   2  what answers our handshake
  *   3  hello and proof of somebody who knocks
  *   4  frames, as in 0, of a rank that is not a neighbour: {role, then {type, u16 bytes, payload} ...}
  *   5  what a rank says that it is doing
- *   6  a membership
+ *   6  a membership; from 16 on, of a rank that others rally with
  *   7  what a newcomer is welcomed with: {u16 bytes, welcome, membership}
  *   8  frames of a neighbour that knows the key and breaks the rules: {how, type, bytes, payload} ...
  *   9  two ranks that know the key shake hands, and the input changes what they send: {which, place, bits} */
@@ -100,11 +100,19 @@ static void frames(fuzz_input_t *in)
     boot_conn_t peers[2];
     comm_boot_t *boot = begin(peers);
     while (in->left >= 4) {
-        int e = fuzz_byte(in) & 1;
+        const uint8_t where = fuzz_byte(in);
+        int e = where & 1;
+        if (where & 2) {
+            boot_conn_close(&peers[e]);
+            handle(boot, &boot->edges[e], 0);
+            continue;
+        }
         boot_type_t type = (boot_type_t)fuzz_byte(in);
         size_t bytes = fuzz_byte(in);
         bytes |= (size_t)fuzz_byte(in) << 8;
         const uint8_t *payload = fuzz_bytes(in, &bytes);
+        if (peers[e].fd < 0)
+            continue;
         FUZZ_CHECK(boot_conn_send(&peers[e], type, payload, bytes) == GYRE_OK);
         handle(boot, &boot->edges[e], bytes);
     }
@@ -216,10 +224,20 @@ static void take_up(comm_boot_t *boot, const uint8_t *data, size_t bytes)
     pthread_mutex_unlock(&boot->lock);
 }
 
+static int rallied; /* the first byte's other half */
+
 static void membership(fuzz_input_t *in)
 {
     boot_conn_t peers[2];
     comm_boot_t *boot = begin(peers);
+    pthread_mutex_lock(&boot->lock);
+    for (int i = 0; i < 2 && rallied; i++) {
+        boot_contact_t *v = boot_contact_of_edge(boot, &boot->edges[i]);
+        FUZZ_CHECK(v != NULL);
+        v->hello.role = BOOT_ROLE_RALLY;
+        v->ours = i;
+    }
+    pthread_mutex_unlock(&boot->lock);
     take_up(boot, in->at, in->left);
     finish(boot, peers);
 }
@@ -315,6 +333,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input_t in = {data, size};
     void (*const modes[])(fuzz_input_t *) = {frames, raw,        answer,  knock,  contact,
                                              told,   membership, welcome, sealed, hands};
-    modes[fuzz_byte(&in) % 10](&in);
+    const uint8_t first = fuzz_byte(&in);
+    rallied = first / 10 & 1;
+    modes[first % 10](&in);
     return 0;
 }

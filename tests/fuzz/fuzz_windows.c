@@ -2,7 +2,7 @@
 /* tests/fuzz/fuzz_windows.c: packets at the socket that hands out memory windows. The first byte chooses:
  *   0  strangers at the socket: {u8 bytes, packet} ...
  *   1  what answers a fetch, in the same form
- *   2  both sides are honest, and the input changes their packets on the way: {window, how, place} ... */
+ *   2  both sides are honest, and the input changes their packets on the way: {which, how, place} ... */
 #include <sodium.h>
 #include <sys/socket.h>
 
@@ -11,7 +11,7 @@
 #include "tests/fuzz/fuzz.h"
 
 enum { WINDOW = 3 };
-enum { CHANGE_BYTE = 1, CHANGE_SHORT = 2, CHANGE_NO_FD = 4, CHANGE_LOSE = 8 };
+enum { CHANGE_BYTE = 1, CHANGE_SHORT = 2, CHANGE_NO_FD = 4, CHANGE_LOSE = 8, ADD_FD = 16 };
 static watch_fds_t fds;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -62,9 +62,10 @@ static void server(fuzz_input_t *in, int mine, int theirs)
         while (recv(theirs, answer, sizeof(answer), MSG_DONTWAIT) > 0)
             ;
     }
+    shutdown(theirs, SHUT_WR); /* and leaves */
     if (client->fd >= 0)
-        close(client->fd);
-    client->fd = -1;
+        serve(client, mine);
+    FUZZ_CHECK(client->fd < 0);
 }
 
 static void client(fuzz_input_t *in, int mine, int theirs)
@@ -107,6 +108,14 @@ static int carry(fuzz_input_t *in, int from, int to)
     part.iov_len = (size_t)n - ((how & CHANGE_SHORT) != 0);
     if ((how & CHANGE_NO_FD) && passed >= 0)
         message.msg_controllen = 0;
+    const int added = (how & ADD_FD) && passed < 0; /* one that nobody asked for is closed */
+    if (added) {
+        message.msg_controllen = sizeof(control);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        *c = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+        memcpy(CMSG_DATA(c), &from, sizeof(int));
+    }
     changed |= (how & (CHANGE_SHORT | CHANGE_LOSE)) || ((how & CHANGE_NO_FD) && passed >= 0);
     if (!(how & CHANGE_LOSE))
         (void)!sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -118,9 +127,21 @@ static int carry(fuzz_input_t *in, int from, int to)
 /* What was changed on the way is noticed, and what was not arrives. */
 static void both(fuzz_input_t *in, int mine, int theirs)
 {
-    const unsigned char address[32] = {1};
-    const uint64_t window = fuzz_byte(in) & 1 ? WINDOW : WINDOW + 1;
+    enum { OFFERED = 1, OWN = 2, ELSEWHERE = 4 };
+    const uint8_t which = fuzz_byte(in);
+    const unsigned char address[32] = {!(which & OWN), [16] = (which & ELSEWHERE) != 0};
+    const uint64_t window = which & OFFERED ? WINDOW : WINDOW + 1;
     int fd[2], got = -1, changed = 0;
+    if (which & (OWN | ELSEWHERE)) {
+        comm_watch_fetch_t none = {0};
+        const int mine_alone = !(which & ELSEWHERE) && window == WINDOW;
+        FUZZ_CHECK((watch_fds_fetch(&fds, address, window, &none, &got, 1) == GYRE_OK) == mine_alone);
+        FUZZ_CHECK((got >= 0) == mine_alone);
+        close(mine);
+        if (got >= 0)
+            close(got);
+        return;
+    }
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd) == 0);
     comm_watch_fetch_t fetch = {.step = 1, .fd = fd[0], .lost = 1 << 20, .since = base_now()};
     watch_client_t *client = connected(mine);

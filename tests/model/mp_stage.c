@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_train runs the same threads */
 /* ranks: 1 2 4 */
 /* tests/model/mp_stage.c: a stage's bits do not depend on its layout. All ranks (or the power of two below
  * them) are one tensor-parallel group; each cut of the layers into stages, with and without sequence

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/model/test_checkpoint.c: weights of every architecture as safetensors and back, in any number of
  * leaves; rows that come one by one. */
 #include <setjmp.h>

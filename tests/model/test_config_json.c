@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/model/test_config_json.c: Hugging Face's config.json: published ones of each family, what is refused
  * and with which text, and the way back. */
 #include <math.h>

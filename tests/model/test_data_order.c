@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* Epochs are permutations, blends keep their proportions at every moment. */
 #include <setjmp.h>
 #include <stdarg.h>

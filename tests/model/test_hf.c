@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* Hugging Face's files: every family there and back, whole, in shards, in slices and in 16 bits; where q, k,
  * v, gates, heads and experts lie in a file; files that are wrong. */
 #include <dirent.h>

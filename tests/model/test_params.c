@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* The parameter table, initial values, safetensors, sampling. */
 #include <math.h>
 #include <setjmp.h>

@@ -58,7 +58,7 @@ static struct {
     uint32_t changes[RANKS]; /* calls that changed a file */
     uint32_t told[RANKS];    /* shards' entries, or reasons for having none */
     uint32_t learned[RANKS]; /* hash of what the calls have returned */
-    uint32_t seen;           /* by rank 0: sum of `told` when it looked */
+    uint32_t seen;           /* how many of these, when rank 0 looked */
     uint32_t late;           /* rank 0's time is up */
 } shared;
 
@@ -507,7 +507,7 @@ static void kill_victim(void)
     explore_exchange(&shared.dead[scene->victim], 1);
 }
 
-/* ---- what is right -------------------------------------------------------------------------------------- */
+/* ---- what is right ------------------------------------------------------------------------------------- */
 
 /* The generation of what has this name; 0: it is not whole. */
 static int generation_of(uint64_t at)

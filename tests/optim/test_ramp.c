@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* A batch that grows: the sizes are those that Megatron-LM's rule gives when it is followed step by step. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* Layouts: which are legal, what the message offers instead, and that places and layers add up to the
  * whole. */
 #include <setjmp.h>

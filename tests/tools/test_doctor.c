@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/tools/test_doctor.c: the rank that gyre-doctor --job blames, in made-up pictures of jobs. */
 #include <setjmp.h>
 #include <stdarg.h>

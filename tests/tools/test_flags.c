@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/tools/test_flags.c: the tools' parser of command lines: each kind of value, each way to write an
  * option, help from the table, and what is said of mistakes. */
 #include <setjmp.h>

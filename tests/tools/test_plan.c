@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/tools/test_plan.c: gyre-plan's estimates against formulas to the byte, and against published
  * measurements. */
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/tools/test_run_parts.c: parts of ucx-run: host lists, places of ranks, words, frames between launcher
  * and agents, and an agent whose launcher falls silent. */
 #include <poll.h>

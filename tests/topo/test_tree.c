@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/topo/test_tree.c: the double tree for every n to 1025, the butterfly, and groups of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -44,10 +44,10 @@ typedef struct {
         FLAG(0, "transport", READ, &(c)->transport, perf_transports(), "how ranks reach each other"), \
             .read = perf_read_transport                                                               \
     }
-#define PERF_COMMON_ROWS(c)                                                    \
-    PERF_RUN_ROWS(c),                                                          \
-    {                                                                          \
-        FLAG(0, "order", WORD, &(c)->order, "canonical|fast|exact",            \
+#define PERF_COMMON_ROWS(c)                                                                \
+    PERF_RUN_ROWS(c),                                                                      \
+    {                                                                                      \
+        FLAG(0, "order", WORD, &(c)->order, "canonical|fast|exact",                        \
              "order of reductions: reproducible bits, whatever is fastest, or exact sums") \
     }
 #define PERF_TYPE_ROW(to)                                                                                   \

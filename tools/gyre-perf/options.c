@@ -196,7 +196,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "--persistent: %s",
                  o->coll->op == COLL_SENDRECV
                      ? "messages have no persistent form"
-                     : "not together with --streams, --ngpus, --explain or two orders");
+                     : "not together with --streams, --ngpus, --explain or orders side by side");
         return 0;
     }
     /* on a device: the path of messages */
@@ -214,10 +214,9 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     }
     if (o->cuda && (o->norders || o->cold || o->coll->op == COLL_BARRIER)) {
         snprintf(why, bytes, "--memory cuda: %s",
-                 o->norders
-                     ? "on a device only --algo ring and its like have another order: one at a time"
-                 : o->cold ? "not together with --cold"
-                           : "a barrier has no buffers");
+                 o->norders ? "on a device only --algo ring and its like have another order: one at a time"
+                 : o->cold  ? "not together with --cold"
+                            : "a barrier has no buffers");
         return 0;
     }
     if (!o->coll->in_place && !o->out_of_place) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/persistent.c: --persistent: each operation of an iteration is made once for its buffers, and
- * then started (gyre/plan.h). */
+/* tools/gyre-perf/persistent.c: --persistent: each operation of an iteration is made once for its buffers,
+ * and then started (gyre/plan.h). */
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>

@@ -190,6 +190,9 @@ static __device__ __forceinline__ void add_type(const coll_cuda_op_t &op, const 
         break;
 #include "base/redops.def"
 #undef REDOP
+    case GYRE_REDOP_USER:
+    case GYRE_REDOP_NONE:
+        break;
     }
 }
 
@@ -205,6 +208,8 @@ static __device__ void add_up(const coll_cuda_op_t &op, const move_t &m)
 #define CASE(TYPE) case TYPE:
         COLL_CUDA_HOST_TYPES(CASE) /* coll_cuda_can_add has refused them */
 #undef CASE
+    case GYRE_TYPE_USER:
+    case GYRE_TYPE_NONE:
         break;
     }
 }

@@ -145,6 +145,9 @@ static __device__ __forceinline__ void add_sources(const coll_cuda_op_t &op, cha
         break;
 #include "base/redops.def"
 #undef REDOP
+    case GYRE_REDOP_USER:
+    case GYRE_REDOP_NONE:
+        break;
     }
     if (!T::is_float && op.average)
         divide_range<T>(op, to, bytes);

@@ -26,6 +26,8 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
 #define CASE(TYPE) case TYPE:
         COLL_CUDA_HOST_TYPES(CASE)
 #undef CASE
+    case GYRE_TYPE_USER:
+    case GYRE_TYPE_NONE:
         return NULL;
     }
     return NULL;
@@ -42,6 +44,9 @@ static int is_redop(gyre_redop_kind_t redop)
         return 0; /* NOLINT(bugprone-branch-clone) */
 #include "base/redops.def"
 #undef REDOP
+    case GYRE_REDOP_USER:
+    case GYRE_REDOP_NONE:
+        return 0;
     }
     return 0;
 }

@@ -217,9 +217,8 @@ static int combine(check_t *c, int rank, uint32_t step, size_t element, uint32_t
     if (c->values.nodes[*result].leaves != c->inputs) {
         char text[200];
         coll_value_print(&c->values, *result, text, sizeof text);
-        return coll_check_fail(c, rank, step,
-                               "is final for element %zu, which holds %s: not one of each input",
-                               element, text);
+        return coll_check_fail(
+            c, rank, step, "is final for element %zu, which holds %s: not one of each input", element, text);
     }
     *result = coll_value_final(&c->values, *result);
     return 1;

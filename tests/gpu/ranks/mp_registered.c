@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 3 4 */
+/* ranks: 2 4, and in check-long: 3 */
 /* tests/gpu/ranks/mp_registered.c: operations on buffers that the ranks have registered have the bits of
  * those on host memory, and really go without arenas. Covers every operation that does, types and reductions,
  * lengths around the blocks, other places in other registrations on every rank, misaligned, in place, in

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guard: 0, since UCX reads and writes the pretend device's memory as a network card would */
-/* ranks: 2 3 4 6 */
+/* ranks: 2 3 6, and in check-long: 4 */
 /* tests/gpu/ranks/mp_wire.c: collectives between hosts (each rank passes for one) from device memory to
  * device memory have the bits of the host's: every operation and reduction, sampled types and roots, sizes
  * around the limits, odd and misaligned, in place, in one chunk and in many; short ones are staged as ever;

@@ -137,7 +137,8 @@ class Catalogue:
             if source.on_device != (flavour is EMULATED):
                 continue
             deadline = source.deadline() * flavour.factor
-            for n in numbers or source.numbers("ranks") or [2, 4]:
+            more = source.numbers("and in check-long") if LONG else []
+            for n in numbers or (source.numbers("ranks") or [2, 4]) + more:
                 self.add_ranks(source, flavour, n, deadline, "", {})
             for n in [] if numbers else source.numbers("over UCX"):
                 # over loopback: other interfaces may come and go, and take UCX's connections with them

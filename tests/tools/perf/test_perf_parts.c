@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/tools/perf/test_perf_parts.c: parts of gyre-perf's subcommands: types, lists of sizes, medians,
  * cold buffers. */
 #include <setjmp.h>

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/defined.h: the operations and types that the program has defined (gyre_op_create, gyre_type_create),
+ * by number. Looking one up takes no lock. */
+#ifndef BASE_DEFINED_H
+#define BASE_DEFINED_H
+
+#include <gyre/types.h>
+
+enum { BASE_DEFINED_MOST = 127 }; /* of each, below GYRE_REDOP_NONE and GYRE_TYPE_NONE */
+
+typedef struct {
+    gyre_op_function_t function; /* NULL: not defined */
+    void *user;
+    int commutes;
+} base_redop_t;
+
+/* NO_MEMORY: all numbers are taken. */
+gyre_status_t base_redop_define(const base_redop_t *redop, gyre_redop_kind_t *kind);
+/* INVALID: it is not defined, or it is held. */
+gyre_status_t base_redop_end(gyre_redop_kind_t kind);
+base_redop_t base_redop_find(gyre_redop_kind_t kind);
+/* While an operation under way uses it. No other kind is held: nothing happens. */
+void base_redop_hold(gyre_redop_kind_t kind);
+void base_redop_release(gyre_redop_kind_t kind);
+
+gyre_status_t base_type_define(size_t bytes, gyre_type_t *type);
+gyre_status_t base_type_end(gyre_type_t type);
+/* 0: not defined. */
+size_t base_type_bytes(gyre_type_t type);
+
+#endif
