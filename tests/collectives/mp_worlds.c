@@ -336,8 +336,45 @@ static void in_child(void)
     MP_CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
 }
 
+/* A process of a job in which rank 2 dies: the others hear it, and go on without it. */
+static int survive(const gyre_unique_id_t *id, int as)
+{
+    gyre_comm_t *comm, *left;
+    MP_OK(gyre_comm_create_id(id, as, 3, NULL, &comm));
+    works(comm, as, 3);
+    if (as == 2)
+        _exit(7);
+    gyre_status_t st = gyre_barrier(comm);
+    MP_CHECK(st == GYRE_ERR_PEER_DEAD, "%s", gyre_status_string(st));
+    MP_OK(gyre_comm_shrink(comm, &left));
+    works(left, as, 2);
+    MP_OK(gyre_finalize(left));
+    return 0;
+}
+
+/* Before this process is in a job: three children are one. */
+static void children(void)
+{
+    gyre_unique_id_t id;
+    pid_t child[3];
+    int status;
+    MP_OK(gyre_get_unique_id(&id));
+    for (int i = 0; i < 3; i++) {
+        child[i] = fork();
+        MP_CHECK(child[i] >= 0, "no child");
+        if (child[i] == 0)
+            _exit(survive(&id, i));
+    }
+    for (int i = 0; i < 3; i++) {
+        MP_CHECK(waitpid(child[i], &status, 0) == child[i], "no end");
+        MP_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == (i == 2 ? 7 : 0), "rank %d: status %d", i,
+                 status);
+    }
+}
+
 int main(void)
 {
+    children();
     MP_OK(gyre_init(NULL, &launched));
     rank = gyre_comm_rank(launched);
     n = gyre_comm_size(launched);
