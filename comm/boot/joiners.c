@@ -53,6 +53,18 @@ static void joiner_reject(boot_joiners_t *joiners, boot_joiner_t *joiner, const 
     joiner->deadline = base_deadline(1.0);
 }
 
+static void twin_text(int rank, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "rank %d joined twice: each rank number may be given to one process only", rank);
+}
+
+static void reject_twin(boot_joiners_t *joiners, boot_joiner_t *joiner)
+{
+    char text[BOOT_TEXT];
+    twin_text(joiner->hello.rank, text, sizeof(text));
+    joiner_reject(joiners, joiner, text);
+}
+
 /* Sends a joiner the address of its parent. A parent on rank 0's own host may know only a loopback address of
  * itself (the host's name means 127.0.1.1 there). A joiner from another host then gets the address at which
  * it reached this host. */
@@ -122,6 +134,10 @@ static void joiner_register(boot_joiners_t *joiners, boot_joiner_t *joiner, cons
     int rank = joiner->hello.rank;
     if (m->type != BOOT_JOIN || m->bytes != BOOT_ADDR_BYTES || !boot_addr_unpack(m->data, &addr)) {
         joiner_refuse(joiners, joiner, BOOT_REFUSED_GARBLED, "its address is malformed");
+        return;
+    }
+    if (joiners->places[rank].sa.sa_family != 0) { /* another was let in with this rank, and was faster */
+        reject_twin(joiners, joiner);
         return;
     }
     joiners->places[rank] = addr;
@@ -200,8 +216,7 @@ static void no_place(void *user, boot_stranger_t *peer)
 static void joined_twice(boot_joiners_t *joiners, boot_stranger_t *peer)
 {
     char text[BOOT_TEXT];
-    snprintf(text, sizeof(text), "rank %d joined twice: each rank number may be given to one process only",
-             peer->hello.rank);
+    twin_text(peer->hello.rank, text, sizeof(text));
     reject(joiners, peer, text);
 }
 

@@ -235,7 +235,8 @@ static void lists_differ(void)
     }
     expect(gyre_comm_create_group(world, rotated, n, 20, &comm), GYRE_ERR_MISMATCH,
            "gyre_comm_create_group (tag 20): called by rank");
-    MP_CHECK(strstr(gyre_last_error(), "0, 1") && strstr(gyre_last_error(), "1, 2"), "%s", gyre_last_error());
+    MP_CHECK(strstr(gyre_last_error(), "0, 1") && strstr(gyre_last_error(), n > 2 ? "1, 2" : "1, 0"), "%s",
+             gyre_last_error());
     expect(gyre_comm_create_group(world, all, n, 20, &comm), GYRE_ERR_INVALID, "take another tag");
     /* the others have done without rank 0, which waits for them all the same */
     if (n > 2 && rank > 0) {

@@ -80,6 +80,9 @@ USE(comm_prepare_cuda, gyre_comm_prepare_cuda(comm))
 USE(comm_destroy, gyre_comm_destroy(comm))
 USE(finalize, gyre_finalize(comm))
 USE(comm_split, gyre_comm_split(comm, 0, 0, &other))
+USE(comm_dup, gyre_comm_dup(comm, &other))
+USE(comm_split_type, gyre_comm_split_type(comm, GYRE_SPLIT_HOST, 0, &other))
+USE(comm_create_group, gyre_comm_create_group(comm, &rank, 1, 0, &other))
 USE(comm_abort, gyre_comm_abort(comm, "no reason"))
 USE(comm_shrink, gyre_comm_shrink(comm, &other))
 USE(comm_grow, gyre_comm_grow(comm, 1, &other))
@@ -182,6 +185,9 @@ static const struct {
              CALL(comm_destroy),
              CALL(finalize),
              CALL(comm_split),
+             CALL(comm_dup),
+             CALL(comm_split_type),
+             CALL(comm_create_group),
              CALL(comm_abort),
              CALL(comm_shrink),
              CALL(comm_grow),

@@ -213,7 +213,10 @@ static void by_wrong_id(void)
     MP_OK(gyre_barrier(launched));
     id = id_of_rank_0();
     st = gyre_comm_create_id(&id, rank > 0, n, &config, &none); /* too many ranks 1, or one that is missing */
-    if (n > 2) {
+    if (n > 2 && rank == 0) {
+        expect(st, GYRE_ERR_TIMEOUT,
+               "for rank(s) 2 to join"); /* two that say that they are rank 1 are not two */
+    } else if (n > 2) {
         MP_CHECK(st == GYRE_ERR_TIMEOUT || st == GYRE_ERR_BOOTSTRAP, "%s", gyre_status_string(st));
     } else {
         MP_OK(st);
@@ -333,8 +336,45 @@ static void in_child(void)
     MP_CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
 }
 
+/* A process of a job in which rank 2 dies: the others hear it, and go on without it. */
+static int survive(const gyre_unique_id_t *id, int as)
+{
+    gyre_comm_t *comm, *left;
+    MP_OK(gyre_comm_create_id(id, as, 3, NULL, &comm));
+    works(comm, as, 3);
+    if (as == 2)
+        _exit(7);
+    gyre_status_t st = gyre_barrier(comm);
+    MP_CHECK(st == GYRE_ERR_PEER_DEAD, "%s", gyre_status_string(st));
+    MP_OK(gyre_comm_shrink(comm, &left));
+    works(left, as, 2);
+    MP_OK(gyre_finalize(left));
+    return 0;
+}
+
+/* Before this process is in a job: three children are one. */
+static void children(void)
+{
+    gyre_unique_id_t id;
+    pid_t child[3];
+    int status;
+    MP_OK(gyre_get_unique_id(&id));
+    for (int i = 0; i < 3; i++) {
+        child[i] = fork();
+        MP_CHECK(child[i] >= 0, "no child");
+        if (child[i] == 0)
+            _exit(survive(&id, i));
+    }
+    for (int i = 0; i < 3; i++) {
+        MP_CHECK(waitpid(child[i], &status, 0) == child[i], "no end");
+        MP_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == (i == 2 ? 7 : 0), "rank %d: status %d", i,
+                 status);
+    }
+}
+
 int main(void)
 {
+    children();
     MP_OK(gyre_init(NULL, &launched));
     rank = gyre_comm_rank(launched);
     n = gyre_comm_size(launched);

@@ -304,6 +304,50 @@ static void joined_twice(void **state)
     boot_job_end(&job);
 }
 
+/* Two that prove the secret as rank 1 before either says where it listens. One of them is let in, and rank 0
+ * goes on to wait for rank 2. */
+static void twins_at_once(void **state)
+{
+    (void)state;
+    boot_job_t job;
+    attempt_t root;
+    comm_boot_t fake;
+    comm_identity_t who;
+    boot_conn_t twin[2];
+    boot_message_t m;
+    boot_addr_t addr = {.v4 = {.sin_family = AF_INET, .sin_port = 99}};
+    unsigned char key[32], packed[BOOT_ADDR_BYTES];
+    const boot_hello_t hello = {BOOT_ROLE_JOIN, 1, 3, 0, 0};
+    int let_in = 0, rejected = 0;
+    boot_job_begin(&job, 3);
+    attempt_start(&root, &job, 0, 0.5);
+    boot_job_identity(&job, 1, &who);
+    memset(&fake, 0, sizeof(fake));
+    memcpy(fake.secret, who.secret, 32);
+    strcpy(fake.job, who.job);
+    comm_boot_key(&fake, "auth", key);
+    addr.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    boot_addr_pack(&addr, packed);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(boot_reach_root(who.root, key, &hello, SOON, &twin[i]), GYRE_OK);
+    nap(100); /* both proofs are read */
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(boot_conn_send(&twin[i], BOOT_JOIN, packed, sizeof(packed)), GYRE_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(boot_conn_receive(&twin[i], &m, SOON), GYRE_OK);
+        let_in += m.type == BOOT_PARENT;
+        rejected += m.type == BOOT_REJECT;
+    }
+    attempt_end(&root);
+    for (int i = 0; i < 2; i++)
+        boot_conn_close(&twin[i]);
+    assert_int_equal(let_in, 1);
+    assert_int_equal(rejected, 1);
+    assert_int_equal(root.status, GYRE_ERR_TIMEOUT);
+    assert_non_null(strstr(root.error, "for rank(s) 2 to join"));
+    boot_job_end(&job);
+}
+
 static void wrong_size(void **state)
 {
     (void)state;
@@ -358,6 +402,7 @@ int main(void)
         cmocka_unit_test(missing_ranks),
         cmocka_unit_test(missing_rank_is_named_by_all),
         cmocka_unit_test(joined_twice),
+        cmocka_unit_test(twins_at_once),
         cmocka_unit_test(wrong_size),
         cmocka_unit_test(died_while_joining),
     };
