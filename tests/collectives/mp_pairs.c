@@ -130,6 +130,13 @@ static void memory(work_t *w)
     MP_OK(gyre_mem_free(at));
 }
 
+static gyre_status_t first_of(const void *left, void *right, size_t count, gyre_type_t type, void *user)
+{
+    (void)user;
+    memcpy(right, left, count * gyre_type_size(type));
+    return GYRE_OK;
+}
+
 static void names(work_t *w)
 {
     (void)w;
@@ -137,6 +144,15 @@ static void names(work_t *w)
              gyre_last_error());
     MP_CHECK(gyre_type_size(GYRE_INT64) == 8 && *gyre_type_name(GYRE_INT64) && *gyre_redop_name(GYRE_SUM),
              "names");
+    gyre_redop_t own;
+    gyre_type_t type;
+    int32_t a = 1, b = 2, both = 0;
+    MP_OK(gyre_op_create(first_of, NULL, 0, &own));
+    MP_OK(gyre_type_create(12, &type));
+    MP_OK(gyre_reduce_local(&a, &b, &both, 1, GYRE_INT32, own));
+    MP_CHECK(both == 1 && gyre_type_size(type) == 12, "%d", (int)both);
+    MP_OK(gyre_type_free(&type));
+    MP_OK(gyre_op_free(&own));
     MP_CHECK(*gyre_version() && gyre_api_version() > 0 && *gyre_status_string(GYRE_OK), "version");
 }
 

@@ -222,7 +222,7 @@ static gyre_status_t add(const void *left, void *right, size_t elements, gyre_ty
     return GYRE_OK;
 }
 
-/* An operation of the program's own lasts as long as a plan with it, or the plan's communicator. */
+/* An operation of the program's own lasts as long as a plan with it. */
 static void keeps_its_operation(void)
 {
     gyre_plan_t *plan[2];
@@ -238,8 +238,9 @@ static void keeps_its_operation(void)
     MP_CHECK(gyre_op_free(&own) == GYRE_ERR_INVALID, "a plan has it");
     start(plan[1], 1);
     MP_OK(gyre_comm_destroy(comm));
-    MP_OK(gyre_op_free(&own));
+    MP_CHECK(gyre_op_free(&own) == GYRE_ERR_INVALID, "a plan has it");
     MP_OK(gyre_plan_free(&plan[1]));
+    MP_OK(gyre_op_free(&own));
 }
 
 static void refused(gyre_comm_t *comm)
