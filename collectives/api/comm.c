@@ -139,6 +139,7 @@ void coll_comm_end(gyre_comm_t *comm, const char *why)
     coll_bounce_free_all(comm);
     /* Before the watcher forgets, so that the group is known to have failed; before the scratch memory goes,
      * in which messages may be under way after an error. */
+    comm_event_close(comm->event);
     if (comm->group)
         comm_group_destroy(comm->group);
     if (comm->scratch.base)

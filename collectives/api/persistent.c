@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/defined.h"
+#include "base/defined.h"
 #include "base/error.h"
 #include "collectives/api/start.h"
 #include "collectives/gpu/gpu.h"
@@ -61,6 +62,7 @@ static gyre_status_t hold(gyre_plan_t *p)
     if (st == GYRE_OK) {
         p->next = comm->held;
         comm->held = p;
+        base_redop_hold(p->args.shape.redop);
         comm->held_bytes += p->schedule ? p->schedule->bytes : 0;
     }
     coll_stop_driving(comm);
@@ -94,6 +96,7 @@ void coll_persistent_end(gyre_comm_t *comm)
 {
     for (gyre_plan_t *p = comm->held; p; p = p->next) {
         p->comm = NULL;
+        base_redop_release(p->args.shape.redop);
         if (p->schedule)
             coll_plan_free(p->schedule);
         p->schedule = NULL;
@@ -148,6 +151,7 @@ static void forget(gyre_plan_t *p)
     if (*at)
         *at = p->next;
     comm->held_bytes -= p->schedule ? p->schedule->bytes : 0;
+    base_redop_release(p->args.shape.redop);
     if (!child)
         coll_stop_driving(comm);
 }

@@ -23,6 +23,7 @@
 #include "collectives/run/plan.h"
 #include "collectives/run/team.h"
 #include "collectives/choose/tune.h"
+#include "comm/event.h"
 #include "comm/transport.h"
 #include "comm/wait.h"
 
@@ -129,6 +130,9 @@ struct gyre_comm {
     uint32_t exchange_chain;    /* hash of all exchanges so far */
     coll_oneshot_run_t oneshot; /* of the head, if its plan is one; or of a blocking call without request */
 
+    comm_event_t *event; /* gyre_comm_fd; NULL: not asked for so far */
+    /* 1: there is one; what finishes rings; something has finished since gyre_comm_arm was called last */
+    _Atomic int has_event, event_armed, event_news;
     base_bias_t driving; /* see above */
     /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
     uint64_t visited;
@@ -174,6 +178,15 @@ gyre_status_t coll_comm_forget_plans(gyre_comm_t *comm);
  * does not say is chosen by the rules. NULL: no longer. For programs that compare algorithms in one process;
  * conditions and errors as above. */
 gyre_status_t coll_comm_pin(gyre_comm_t *comm, const coll_tune_line_t *line);
+
+/* --- event.c --- */
+void coll_event_ring(gyre_comm_t *comm);
+/* An operation has finished, or the communicator has failed: an event loop must look. Any thread. */
+static inline void coll_event_note(gyre_comm_t *comm)
+{
+    if (atomic_load_explicit(&comm->has_event, memory_order_acquire))
+        coll_event_ring(comm);
+}
 
 /* --- handles.c --- */
 /* Zeroed but for its world. NULL: no memory (reported). */

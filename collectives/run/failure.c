@@ -87,6 +87,7 @@ static void set_error(gyre_comm_t *comm, gyre_status_t status, const char *text)
     snprintf(comm->error_text, sizeof comm->error_text, "%s", text);
     /* last: another thread that sees it reads the text, and may end the process */
     atomic_store(&comm->error, (int)status);
+    coll_event_note(comm);
     call_program(comm);
 }
 

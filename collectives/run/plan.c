@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/defined.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/settings/settings.h"
@@ -421,18 +420,6 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
     cache->built++;
     *out = cache->last[shape->op] = p;
     return GYRE_OK;
-}
-
-void coll_plan_hold(coll_plan_t *plan)
-{
-    plan->busy++;
-    base_redop_hold(plan->shape.redop);
-}
-
-void coll_plan_release(coll_plan_t *plan)
-{
-    plan->busy--;
-    base_redop_release(plan->shape.redop);
 }
 
 void coll_plan_cache_free(coll_plan_cache_t *cache)

@@ -11,6 +11,7 @@
 
 #include <gyre/collectives.h>
 
+#include "base/defined.h"
 #include "collectives/choose/choose.h"
 #include "collectives/kernels/kernels.h"
 #include "collectives/schedules/schedule.h"
@@ -120,10 +121,29 @@ struct coll_plan {
 static inline gyre_status_t coll_plan_reduce(const coll_plan_t *p, void *dst, const void *const *srcs, int k,
                                              size_t count)
 {
-    if (!p->exact)
+    if (p->shape.redop >= GYRE_REDOP_USER)
         return coll_kernel_combine(p->shape.redop, p->shape.type, dst, srcs, k, count);
-    coll_kernel_reduce_exact(p->shape.redop, p->shape.type, dst, srcs, k, count);
+    if (p->exact)
+        coll_kernel_reduce_exact(p->shape.redop, p->shape.type, dst, srcs, k, count);
+    else
+        coll_kernel_reduce(p->shape.redop, p->shape.type, dst, srcs, k, count);
     return GYRE_OK;
+}
+
+/* A request, or a call without one, uses the plan from here on, or no longer: it is not evicted, and its
+ * operation not freed. The caller is driving. */
+static inline void coll_plan_hold(coll_plan_t *plan)
+{
+    plan->busy++;
+    if (plan->shape.redop >= GYRE_REDOP_USER)
+        base_redop_hold(plan->shape.redop);
+}
+
+static inline void coll_plan_release(coll_plan_t *plan)
+{
+    plan->busy--;
+    if (plan->shape.redop >= GYRE_REDOP_USER)
+        base_redop_release(plan->shape.redop);
 }
 
 /* Makes an average of a whole reduction; an exact one is an average already. */
@@ -185,10 +205,6 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
 gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 void coll_plan_free(coll_plan_t *plan);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
-/* A request, or a call without one, uses the plan from here on, or no longer: it is not evicted, and its
- * operation not freed. The caller is driving. */
-void coll_plan_hold(coll_plan_t *plan);
-void coll_plan_release(coll_plan_t *plan);
 
 /* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */
 coll_facts_t coll_comm_facts(const gyre_comm_t *comm);

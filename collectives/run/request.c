@@ -65,6 +65,7 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status)
     if (r->finished)
         r->finished(r->user, status);
     atomic_store_explicit(&r->done, 1, memory_order_release); /* its waiter may free it from here on */
+    coll_event_note(comm);
 }
 
 int coll_comm_idle(const gyre_comm_t *comm)

@@ -26,7 +26,8 @@ static const algorithm_t algorithms[COLL_ALGO_END] = {
 #undef ALGORITHM
 };
 
-#define ALGORITHM(id, text, ...) " " #text
+#define ALGORITHM(id, text, ...)         " " #text
+#define ALGORITHM_UNNAMED(id, text, ...)
 const char coll_algo_names[] =
 #include "collectives/schedules/algorithms.def"
     ;

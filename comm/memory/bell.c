@@ -58,8 +58,9 @@ int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
 
 /* ---- the ringer's side --------------------------------------------------------------------------------- */
 
-/* One for all that this process rings, while it has bells with sockets: the others of a group have one, too,
- * if this rank has. */
+/* One for all that this process rings, while it has bells with sockets. With a network between hosts the
+ * others of a group have such bells if this rank has. Where one rank alone has (comm/event.h), the others
+ * open a socket for each ring. */
 static int sender = -1, bells;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -80,7 +81,11 @@ static void send_byte(const comm_bell_t *bell)
     struct sockaddr_un name;
     socklen_t bytes = socket_name(bell, &name);
 
-    (void)sendto(sender, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&name, bytes);
+    const int shared = sender;
+    const int own = shared < 0 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    (void)sendto(own < 0 ? shared : own, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&name, bytes);
+    if (own >= 0)
+        close(own);
     errno = saved;
 }
 
@@ -103,7 +108,7 @@ void comm_bell_wake(comm_bell_t *bell)
 {
     atomic_fetch_add_explicit(&bell->bell, 1, memory_order_release);
     base_futex_wake(&bell->bell, INT32_MAX);
-    if (bell->has_socket)
+    if (atomic_load_explicit(&bell->has_socket, memory_order_acquire))
         send_byte(bell);
 }
 
@@ -123,7 +128,8 @@ int comm_bell_open(comm_bell_t *bell)
         if (bells++ == 0)
             sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         pthread_mutex_unlock(&lock);
-        bell->has_socket = 1;
+        /* release: a thread that sees it may read the name */
+        atomic_store_explicit(&bell->has_socket, 1, memory_order_release);
         return fd;
     }
     saved = errno;

@@ -21,11 +21,11 @@
 typedef enum { COMM_BELL_AWAKE = 0, COMM_BELL_FUTEX = 1, COMM_BELL_SOCKET = 2 } comm_bell_how_t;
 
 typedef struct {
-    _Atomic uint32_t bell;     /* futex word; changes with every ring */
-    _Atomic uint32_t sleeping; /* comm_bell_how_t: its owner is about to sleep or sleeps */
-    _Atomic uint32_t heavy;    /* 1: its owner makes ringers' fences unnecessary; see comm_bell_ring */
-    uint32_t has_socket;       /* written with `socket` before the owner announces that it sleeps there */
-    unsigned char socket[16];  /* random: names it */
+    _Atomic uint32_t bell;       /* futex word; changes with every ring */
+    _Atomic uint32_t sleeping;   /* comm_bell_how_t: its owner is about to sleep or sleeps */
+    _Atomic uint32_t heavy;      /* 1: its owner makes ringers' fences unnecessary; see comm_bell_ring */
+    _Atomic uint32_t has_socket; /* written with `socket` before the owner announces that it sleeps there */
+    unsigned char socket[16];    /* random: names it */
     uint32_t pad[8];
 } __attribute__((aligned(64))) comm_bell_t;
 
@@ -34,7 +34,7 @@ void comm_bell_promise(comm_bell_t *bell);
 /* 1: this process takes part in the fences that sleepers have the kernel make; set by comm_bell_promise. */
 extern _Atomic int comm_bell_registered;
 
-/* By the owner: a descriptor that becomes readable when the bell is rung while it sleeps as
+/* By the owner, at any time: a descriptor that becomes readable when the bell is rung while it sleeps as
  * COMM_BELL_SOCKET. -1: there is none, errno says why. */
 int comm_bell_open(comm_bell_t *bell);
 /* -1 is allowed. */

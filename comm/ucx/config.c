@@ -155,6 +155,18 @@ static void stripe(ucp_config_t *config, uint32_t piece)
     modify(config, "MAX_EAGER_RAILS", "MAX_EAGER_RAILS", value);
 }
 
+/* UCX waits in connect(): with a host that was cut off for two minutes, with this for 7 s. It must not be
+ * told to go on meanwhile (CONN_NB): it would abort if the connection is refused, with "Assertion
+ * `(req->send.wireup.type == ..." in ucp_request_send_state_ff. */
+static void limit_connect(ucp_config_t *config)
+{
+    if (base_env("UCX_TCP_TX_MAX_BUFS"))
+        return;
+    modify(config, "TCP_SYN_CNT", "SYN_CNT", "2");
+    /* 1.13 stores 8 bytes in the 4 of SYN_CNT, also over this option; this is what it is by itself. */
+    modify(config, "TCP_TX_MAX_BUFS", "TX_MAX_BUFS", "-1");
+}
+
 /* What TCP sends straight from a caller's buffer is completed twice if the connection breaks meanwhile
  * (uct_tcp_ep_sendv completes it after uct_tcp_ep_handle_send_err has; from 1.10 to 1.22 at least): the
  * process ends with "Assertion `comp->count > 0' failed", or without assertions a freed request is written
@@ -187,8 +199,7 @@ void ucx_configure(ucp_config_t *config, uint32_t piece)
         stripe(config, piece);
     }
     if (may_use(tcp)) {
-        /* Else UCX waits in connect(): two minutes if that host was cut off. */
-        modify(config, "TCP_CONN_NB", "CONN_NB", "y");
+        limit_connect(config);
         copy_out(config, piece);
     }
     /* Over Soft-RoCE UCX compares an address at the wrong place. It would drop every datagram, also those

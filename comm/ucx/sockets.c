@@ -265,25 +265,15 @@ int ucx_sockets_look(ucx_silences_t *silences, int event_fd)
     return found;
 }
 
-/* connecting: counts those that are not connections yet. */
-static void end_connection(int fd, void *connecting)
+static void end_connection(int fd, void *unused)
 {
-    struct tcp_info info = {0};
-    socklen_t bytes = sizeof info;
-
-    if (listens(fd) || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
-        return;
-    if (info.tcpi_state == TCP_SYN_SENT)
-        ++*(int *)connecting;
-    else
+    (void)unused;
+    if (!listens(fd))
         shutdown(fd, SHUT_RDWR);
 }
 
-int ucx_sockets_end(int event_fd)
+void ucx_sockets_end(int event_fd)
 {
-    int connecting = 0;
-
     if (event_fd >= 0)
-        (void)each_below(event_fd, 1, end_connection, &connecting);
-    return connecting;
+        (void)each_below(event_fd, 1, end_connection, NULL);
 }

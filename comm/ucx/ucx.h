@@ -194,8 +194,8 @@ typedef struct {
  * event descriptor. UCX reports them as failed soon. A warning names both ends. Returns how many connections
  * it found, whatever their state. Under the lock. */
 int ucx_sockets_look(ucx_silences_t *silences, int event_fd);
-/* Ends all of the worker's connections. Returns how many wait for the other end's first answer; these stay. */
-int ucx_sockets_end(int event_fd);
+/* Ends all of the worker's connections. */
+void ucx_sockets_end(int event_fd);
 /* How long the peer of fd has not answered, by the kernel's account at the looks so far; 0: it answers. No
  * system call. */
 unsigned ucx_socket_silent_ms(ucx_silences_t *silences, int fd, const struct tcp_info *info, base_time_t now);

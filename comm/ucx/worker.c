@@ -171,21 +171,13 @@ static ucs_status_t make_worker(void)
     return status;
 }
 
-/* UCX aborts if it is to destroy a worker whose answer to a host that was cut off meanwhile waits for the
- * connection ("Assertion `(req->send.wireup.type == ..." in ucp_request_send_state_ff). Then it is left as it
- * is; nobody drives it any more. */
-static void stop_worker(int failed)
+static void stop_worker(void)
 {
-    const int stuck = failed && ucx_sockets_end(ucx.event_fd) > 0;
-
-    if (stuck)
-        log_info("ucx: a connection is being opened to a host that does not answer: UCX's worker and its "
-                 "sockets stay until the process ends");
     if (ucx.address)
         ucp_worker_release_address(ucx.worker, ucx.address);
-    if (ucx.worker && !stuck)
+    if (ucx.worker)
         ucp_worker_destroy(ucx.worker);
-    if (ucx.context && !stuck)
+    if (ucx.context)
         ucp_cleanup(ucx.context);
     ucx_arrivals_end();
     ucx.address = NULL;
@@ -218,7 +210,7 @@ static gyre_status_t start_worker(uint32_t piece)
             status = make_worker();
         if (status != UCS_ERR_NO_DEVICE || tries == 3)
             break;
-        stop_worker(0);
+        stop_worker();
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     ucx_sockets_after(&listening);
@@ -227,7 +219,7 @@ static gyre_status_t start_worker(uint32_t piece)
         ucx.kinds = ask_kinds(ucx.context);
         return GYRE_OK;
     }
-    stop_worker(0);
+    stop_worker();
     return gyre_fail(
         status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
         "UCX could not be started: %s; look at UCX_TLS and UCX_NET_DEVICES, at ulimit -l (memory that RDMA "
@@ -244,7 +236,7 @@ static gyre_status_t start_worker(uint32_t piece)
 void ucx_end_connections(const comm_ucx_group_t *ug)
 {
     if (ucx.users == 1 && comm_group_failed(ug->group))
-        (void)ucx_sockets_end(ucx.event_fd);
+        ucx_sockets_end(ucx.event_fd);
 }
 
 static void leave_locked(comm_ucx_group_t *ug)
@@ -268,7 +260,7 @@ static void leave_locked(comm_ucx_group_t *ug)
     if (--ucx.users == 0) {
         ucx_peers_close(failed);
         ucx_links_reap();
-        stop_worker(failed);
+        stop_worker();
         ucx_links_drop();
     }
 }
@@ -518,7 +510,7 @@ int ucx_try_device(base_device_t device, char *text, size_t bytes)
         status = make_context(64 << 10);
         if (status == UCS_OK)
             kinds = ask_kinds(ucx.context);
-        stop_worker(0);
+        stop_worker();
     }
     works = knows_cuda(kinds, text, bytes);
     ucx_unlock();

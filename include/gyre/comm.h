@@ -4,7 +4,8 @@
  * One thread at a time makes calls on a communicator. A second thread may call, at any time, also while the
  * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_progress,
  * gyre_comm_rank and gyre_comm_size with their local_ siblings. Different threads may use different
- * communicators at once. docs/threads.md has the whole table. Collectives of one communicator run in the order of their calls, which must be the same on all its ranks.
+ * communicators at once. docs/threads.md has the whole table. Collectives of one communicator run in the
+ * order of their calls, which must be the same on all its ranks.
  *
  * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
  * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may
@@ -258,6 +259,28 @@ GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
  * it runs when a thread next calls Gyre on `comm`. */
 typedef void (*gyre_failure_fn)(gyre_comm_t *comm, gyre_status_t status, void *user);
 GYRE_API gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, void *user);
+
+/* For event loops: a descriptor that poll(2), select(2) or epoll(7) report as readable when gyre_progress or
+ * gyre_test is worth a call. It is made by the first call, the same in later ones, and belongs to Gyre: it is
+ * not read, written or closed, and ends with `comm`.
+ *
+ *     while (gyre_test(&request) == GYRE_IN_PROGRESS) {
+ *         if (gyre_comm_arm(comm) == GYRE_OK) // before each poll
+ *             poll(fds, nfds, -1);            // fd among them
+ *     }
+ *
+ * gyre_comm_arm prepares the descriptor. OK: the program may sleep until it is readable: something came for
+ * an operation under way, one has finished on another thread, `comm` has failed, or some milliseconds have
+ * passed (5 with a network, 50 without, none if no operation is under way); now and then for nothing.
+ * IN_PROGRESS: do not sleep, an operation has moved; test the requests, then arm again. Else the error that
+ * killed `comm`. It covers operations of `comm` only: a loop over several communicators has the descriptor
+ * of each.
+ *
+ * Both are calls on `comm`, by one thread at a time; another thread may sleep on the descriptor. Errors of
+ * gyre_comm_fd: UNSUPPORTED for ranks of gyre_cuda_comms_create; NO_MEMORY; SYSTEM: no descriptor left.
+ * INVALID: gyre_comm_arm before gyre_comm_fd. */
+GYRE_API gyre_status_t gyre_comm_fd(gyre_comm_t *comm, int *fd);
+GYRE_API gyre_status_t gyre_comm_arm(gyre_comm_t *comm);
 
 /* This rank's number, 0 .. size - 1, and the number of ranks. -1 if `comm` is NULL. */
 GYRE_API int gyre_comm_rank(const gyre_comm_t *comm);

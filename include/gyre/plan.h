@@ -19,6 +19,9 @@
  * other calls on `comm`. The other ranks may call gyre_x itself there. The bits of the result are those of
  * gyre_x.
  *
+ * A plan keeps the options that `comm` has when it is made (gyre_comm_set), but for the deadline, which is
+ * that of the start. All ranks must have set the same then.
+ *
  * Errors of gyre_plan_x: those with which gyre_x is refused; *plan is not set. */
 #ifndef GYRE_PLAN_H
 #define GYRE_PLAN_H

@@ -17,6 +17,7 @@ static const size_t counts[64], displs[64];
 static const gyre_redop_t sum = {GYRE_SUM, 0, 1.0};
 static gyre_request_t *request;
 static gyre_plan_t *plan;
+static int descriptor;
 static gyre_comm_t *other;
 
 #define USE(name, call)                          \
@@ -85,6 +86,8 @@ USE(comm_grow, gyre_comm_grow(comm, 1, &other))
 USE(comm_error, gyre_comm_error(comm))
 USE(progress, gyre_progress(comm))
 USE(comm_on_failure, gyre_comm_on_failure(comm, NULL, NULL))
+USE(comm_fd, gyre_comm_fd(comm, &descriptor))
+USE(comm_arm, gyre_comm_arm(comm))
 
 static gyre_status_t comm_address(gyre_comm_t *comm)
 {
@@ -185,6 +188,8 @@ static const struct {
              CALL(comm_error),
              CALL(progress),
              CALL(comm_on_failure),
+             CALL(comm_fd),
+             CALL(comm_arm),
              CALL(comm_address),
              CALL(comm_stats),
              CALL(buckets_create),

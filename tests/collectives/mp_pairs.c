@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2, over UCX: 2 */
-/* tests/collectives/mp_pairs.c: the table of docs/threads.md: each call that may run next to another one does,
- * on two threads, and both get what they would get alone. Meant for ThreadSanitizer, too. */
+/* tests/collectives/mp_pairs.c: the table of docs/threads.md: each call that may run next to another one
+ * does, on two threads, and both get what they would get alone. Meant for ThreadSanitizer, too. */
 #include "tests/support/mp.h"
 
 #include <pthread.h>

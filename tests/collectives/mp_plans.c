@@ -148,6 +148,13 @@ static void same_bytes(gyre_comm_t *comm)
     }
 }
 
+static gyre_comm_t *split(void)
+{
+    gyre_comm_t *comm;
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    return comm;
+}
+
 /* Two plans alternate; many other shapes are called in between, more than are remembered. */
 static void keeps_its_schedule(gyre_comm_t *comm)
 {
@@ -181,6 +188,58 @@ static void keeps_its_schedule(gyre_comm_t *comm)
     start(a, 0);
     MP_OK(gyre_plan_free(&a));
     MP_CHECK(comm->held_bytes == 0 && !comm->held, "%zu bytes", comm->held_bytes);
+}
+
+/* Options that are set after it was made change plain calls only. */
+static void keeps_its_options(gyre_comm_t *comm)
+{
+    gyre_plan_t *plan;
+    int32_t x[2] = {1, 10}, y = 0;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.leaves = 2;
+    options.order = GYRE_ORDER_FAST;
+    MP_OK(gyre_plan_all_reduce(x, &y, 1, GYRE_INT32, sum, comm, &plan));
+    MP_OK(gyre_comm_set(comm, &options));
+    MP_OK(gyre_all_reduce(x, &y, 1, GYRE_INT32, sum, comm));
+    MP_CHECK(y == 11 * n, "%d", (int)y);
+    start(plan, 0);
+    MP_CHECK(y == n, "%d", (int)y);
+    MP_OK(gyre_plan_free(&plan));
+    MP_OK(gyre_plan_all_reduce(x, &y, 1, GYRE_INT32, sum, comm, &plan));
+    MP_OK(gyre_comm_set(comm, NULL));
+    start(plan, 1);
+    MP_CHECK(y == 11 * n, "%d", (int)y);
+    MP_OK(gyre_plan_free(&plan));
+}
+
+static gyre_status_t add(const void *left, void *right, size_t elements, gyre_type_t type, void *user)
+{
+    const int32_t *a = left;
+    int32_t *b = right;
+    (void)type, (void)user;
+    for (size_t i = 0; i < elements; i++)
+        b[i] += a[i];
+    return GYRE_OK;
+}
+
+/* An operation of the program's own lasts as long as a plan with it, or the plan's communicator. */
+static void keeps_its_operation(void)
+{
+    gyre_plan_t *plan[2];
+    gyre_redop_t own;
+    int32_t x = rank, y = 0;
+    gyre_comm_t *comm = split();
+    MP_OK(gyre_op_create(add, NULL, GYRE_OP_COMMUTATIVE, &own));
+    for (int i = 0; i < 2; i++)
+        MP_OK(gyre_plan_all_reduce(&x, &y, 1, GYRE_INT32, own, comm, &plan[i]));
+    start(plan[0], 0);
+    MP_CHECK(y == n * (n - 1) / 2, "%d", (int)y);
+    MP_OK(gyre_plan_free(&plan[0]));
+    MP_CHECK(gyre_op_free(&own) == GYRE_ERR_INVALID, "a plan has it");
+    start(plan[1], 1);
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_op_free(&own));
+    MP_OK(gyre_plan_free(&plan[1]));
 }
 
 static void refused(gyre_comm_t *comm)
@@ -223,13 +282,6 @@ static void refused(gyre_comm_t *comm)
     start(plan, 0);
     MP_CHECK(y == 2 * n, "%d", (int)y);
     MP_OK(gyre_plan_free(&plan));
-}
-
-static gyre_comm_t *split(void)
-{
-    gyre_comm_t *comm;
-    MP_OK(gyre_comm_split(world, 0, rank, &comm));
-    return comm;
 }
 
 static void mismatch(void)
@@ -293,8 +345,10 @@ int main(void)
     }
     keeps_its_schedule(comm);
     refused(comm);
+    keeps_its_options(comm);
     MP_OK(gyre_comm_destroy(comm));
     mismatch();
+    keeps_its_operation();
     after_the_end();
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -131,6 +132,8 @@ FAILS(DESCRIPTOR, DIR *, opendir, (const char *path), (path), NULL, EMFILE)
 FAILS(DESCRIPTOR, int, socket, (int domain, int type, int protocol), (domain, type, protocol), -1, EMFILE)
 FAILS(DESCRIPTOR, int, accept4, (int fd, __SOCKADDR_ARG to, socklen_t *n, int flags), (fd, to, n, flags), -1,
       EMFILE)
+FAILS(DESCRIPTOR, int, epoll_create1, (int flags), (flags), -1, EMFILE)
+FAILS(DESCRIPTOR, int, timerfd_create, (int clock, int flags), (clock, flags), -1, EMFILE)
 FAILS(DESCRIPTOR, int, eventfd, (unsigned value, int flags), (value, flags), -1, EMFILE)
 FAILS(DESCRIPTOR, int, memfd_create, (const char *name, unsigned flags), (name, flags), -1, EMFILE)
 

@@ -27,6 +27,17 @@ kill -9 "$(sed -n 's/^rank 0 is process //p' "$W/out")"
 wait $!
 check "survive: two go on" grep -q '^2 ranks go on from step' "$W/out"
 check "survive: the result without one" grep -q '^total 6\.569930 after 400 steps, 2 ranks$' "$W/out"
+# reproducible_cg: the residuals are the same text on any number of ranks, with exact dot products
+for n in 1 2 3 4 6 8; do
+    for way in exact fast; do
+        run "$UCX_RUN" -n $n --timeout 30 "$B/examples/reproducible_cg" $way 48 60
+        want "reproducible_cg $way on $n" 0
+        cp "$W/out" "$W/$way.$n"
+    done
+    check "reproducible_cg on $n: the same residuals" cmp "$W/exact.1" "$W/exact.$n"
+done
+check "reproducible_cg: 60 of them" [ "$(wc -l <"$W/exact.1")" = 60 ]
+check "reproducible_cg: others with fast" bash -c '! cmp -s "$1.1" "$1.3" || ! cmp -s "$1.1" "$1.8"' sh "$W/fast"
 # groups: four ranks in three groups that overlap
 run "$UCX_RUN" -n 4 --timeout 30 "$B/examples/groups"
 want "groups" 0

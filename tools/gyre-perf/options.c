@@ -196,7 +196,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
         snprintf(why, bytes, "--persistent: %s",
                  o->coll->op == COLL_SENDRECV
                      ? "messages have no persistent form"
-                     : "not together with --streams, --ngpus, --explain or two orders");
+                     : "not together with --streams, --ngpus, --explain or orders side by side");
         return 0;
     }
     /* on a device: the path of messages */
