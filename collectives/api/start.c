@@ -212,9 +212,7 @@ gyre_status_t coll_call_start(coll_call_t *c)
     gyre_comm_t *comm = c->comm;
     size_t esize = c->shape.op == COLL_BARRIER ? 1 : gyre_type_size(c->shape.type);
     gyre_status_t st = check_buffers(c, esize);
-    if (st != GYRE_OK)
-        return coll_refuse(st);
-    const int on_device = coll_call_on_device(c);
+    const int on_device = st == GYRE_OK && coll_call_on_device(c);
     if (on_device)
         st = check_order_on_device(c);
     if (st != GYRE_OK)

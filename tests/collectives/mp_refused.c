@@ -178,6 +178,28 @@ static void communicators(void)
     works(world);
 }
 
+static void options(void)
+{
+    gyre_comm_t *comm;
+    char algorithm[600];
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    memset(algorithm, 'a', sizeof algorithm - 1);
+    algorithm[sizeof algorithm - 1] = '\0';
+    refused(gyre_get_unique_id(NULL), GYRE_ERR_INVALID, "gyre_get_unique_id: id is NULL");
+    refused(gyre_exact_all_reduce(NULL, world), GYRE_ERR_INVALID, "exact is NULL");
+    MP_OK(gyre_comm_dup(world, &comm));
+    options.algorithm = algorithm;
+    refused(gyre_comm_set(comm, &options), GYRE_ERR_INVALID, "algorithm has 599 characters");
+    options.algorithm = NULL;
+    options.leaves = 2;
+    MP_OK(gyre_comm_set(comm, &options));
+    refused(gyre_all_reduce(a, b, most, GYRE_INT8, sum, comm), GYRE_ERR_OVERFLOW, "all_reduce: counts");
+    a[0] = a[1] = 3;
+    MP_OK(gyre_all_reduce(a, b, 1, GYRE_FLOAT32, sum, comm));
+    MP_CHECK(b[0] == 6 * (float)n, "%g", (double)b[0]);
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 static void buckets(void)
 {
     const size_t of[2] = {3, 40};
@@ -284,6 +306,7 @@ int main(void)
     messages();
     requests();
     communicators();
+    options();
     buckets();
     memory();
     child();
