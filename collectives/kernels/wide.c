@@ -106,11 +106,11 @@ static double round_among(coll_wide_t *w, int first, int last, uint32_t k, const
 {
     uint32_t digit[COLL_WIDE_LIMBS + 2];
     carry_among(w, first, last);
-    const int negative = w->limb[last] < 0;
+    const int negative = w->limb[last] < 0, count = last - first + 1;
 
     /* the magnitude: two's complement, digit by digit */
     uint64_t carry = 1;
-    for (int i = first; i <= last; i++) {
+    for (int i = first; i < first + count; i++) {
         uint64_t d = (uint64_t)w->limb[i] & LIMB_MASK;
         if (negative) {
             d = (~d & LIMB_MASK) + carry;

@@ -33,22 +33,16 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
     return NULL;
 }
 
+/* A kind that has no row has no kernel. */
 static int is_redop(gyre_redop_kind_t redop)
 {
-    switch (redop) {
-#define REDOP(id, name, kernels, device) \
-    case GYRE_##id:                      \
-        return 1; /* NOLINT(bugprone-branch-clone) */
-#define REDOP_HOST(id, name, rows, of) \
-    case GYRE_##id:                    \
-        return 0; /* NOLINT(bugprone-branch-clone) */
+    static const unsigned char has[GYRE_REDOP_COUNT] = {
+#define REDOP(id, name, kernels, device) [GYRE_##id] = 1,
+#define REDOP_HOST(id, name, rows, of)   [GYRE_##id] = 0,
 #include "base/redops.def"
 #undef REDOP
-    case GYRE_REDOP_USER:
-    case GYRE_REDOP_NONE:
-        return 0;
-    }
-    return 0;
+    };
+    return redop >= 0 && redop < GYRE_REDOP_COUNT && has[redop];
 }
 
 int coll_cuda_has_kernel(gyre_redop_kind_t redop, gyre_type_t type)
