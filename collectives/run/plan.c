@@ -173,17 +173,22 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
     return args;
 }
 
+const char *coll_comm_algorithm(const gyre_comm_t *comm)
+{
+    return *comm->options.algorithm ? comm->options.algorithm : base_setting_string(SET_ALGO);
+}
+
 coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
 {
     const int cores = comm_group_cores(comm->group);
-    coll_facts_t facts = {
-        .hosts = comm->hosts,
-        .parts = comm->parts,
-        .reach = comm_peer_memory_all(comm->group),
-        .chunk = comm->options.chunk ? comm->options.chunk : (size_t)base_setting_int(SET_CHUNK),
-        .algo = *comm->options.algorithm ? comm->options.algorithm : base_setting_string(SET_ALGO),
-        .tune = comm->tune,
-        .pin = comm->pin.op ? &comm->pin : NULL};
+    coll_facts_t facts = {.hosts = comm->hosts,
+                          .parts = comm->parts,
+                          .reach = comm_peer_memory_all(comm->group),
+                          .chunk =
+                              comm->options.chunk ? comm->options.chunk : (size_t)base_setting_int(SET_CHUNK),
+                          .algo = coll_comm_algorithm(comm),
+                          .tune = comm->tune,
+                          .pin = comm->pin.op ? &comm->pin : NULL};
     if (comm->tune)
         facts.cost = comm->tune->cost;
     else

@@ -206,6 +206,8 @@ gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_
 void coll_plan_free(coll_plan_t *plan);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 
+/* As GYRE_ALGO: of the communicator's options, or the setting. */
+const char *coll_comm_algorithm(const gyre_comm_t *comm);
 /* What a choice for this communicator depends on, in addition to the call. Points into `comm`. */
 coll_facts_t coll_comm_facts(const gyre_comm_t *comm);
 

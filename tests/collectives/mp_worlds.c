@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/mp_worlds.c: jobs that a program makes by its own means, and several of them at once: by
  * an all-gather over another job, by unique ids, with ranks of different numbers, in two threads; what goes
- * wrong with each, within its deadline. The job of ucx-run is only what the ranks tell each other by. ranks:
- * 1 2 3 over UCX: 2 */
+ * wrong with each, within its deadline. The job of ucx-run is only what the ranks tell each other by. */
+/* ranks: 1 2 3, over UCX: 2 */
 #include <dirent.h>
 #include <pthread.h>
 #include <string.h>

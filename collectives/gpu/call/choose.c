@@ -102,7 +102,7 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
     const size_t longest = coll_cuda_longest(c, s);
     args.place = c->path == COLL_CUDA_PEERS; /* so `shared` may be named: shots are in each other's memory */
     gyre_status_t st =
-        s->op == COLL_BARRIER ? GYRE_OK : coll_forced(coll_comm_facts(c->comm).algo, &args, algo);
+        s->op == COLL_BARRIER ? GYRE_OK : coll_forced(coll_comm_algorithm(c->comm), &args, algo);
     why = why ? why : &unasked;
     *why = "GYRE_ALGO names it";
     if (st != GYRE_OK)
