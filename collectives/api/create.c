@@ -20,7 +20,7 @@ static gyre_status_t read_config(const char *call, const gyre_create_t *config, 
     if (!out)
         return gyre_fail(GYRE_ERR_INVALID, "%s: out is NULL", call);
     if (config)
-        st = coll_sized_read(own, sizeof *own, sizeof *own, config, call);
+        st = coll_sized_read(own, sizeof *own, sizeof(gyre_create_t), config, call);
     if (st == GYRE_OK && own->reserved != 0)
         st = gyre_fail(GYRE_ERR_INVALID, "%s: config.reserved is %d; start from GYRE_CREATE_INITIALIZER",
                        call, own->reserved);

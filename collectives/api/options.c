@@ -113,7 +113,7 @@ gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options)
     gyre_options_t o = GYRE_OPTIONS_INITIALIZER;
     gyre_status_t st = coll_check_live(NAME, comm);
     if (st == GYRE_OK && options)
-        st = coll_sized_read(&o, sizeof o, sizeof o, options, NAME);
+        st = coll_sized_read(&o, sizeof o, sizeof(gyre_options_t), options, NAME);
     if (st == GYRE_OK)
         st = check(&o);
     if (st == GYRE_OK && comm->team)

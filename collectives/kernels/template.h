@@ -235,12 +235,12 @@ DEFINE_COMPLEX_SUM(sum_c64, sum_f32)
 DEFINE_COMPLEX_SUM(sum_c128, sum_f64)
 
 /* (a + bi)(c + di) = (ac - bd) + (ad + bc)i: four products, each rounded, then a difference and a sum. */
-typedef struct {
+typedef struct __attribute__((packed, may_alias)) {
     float re, im;
-} KERNEL_UNALIGNED kernel_c64;
-typedef struct {
+} kernel_c64;
+typedef struct __attribute__((packed, may_alias)) {
     double re, im;
-} KERNEL_UNALIGNED kernel_c128;
+} kernel_c128;
 /* GCC 12 makes fused operations of a difference next to a sum, -ffp-contract=off or not (fmaddsub), unless
  * the products pass where it cannot look. */
 #if defined(__x86_64__)

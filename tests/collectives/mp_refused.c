@@ -15,7 +15,7 @@ static gyre_comm_t *world;
 static int n, rank;
 static float a[64], b[64];
 static const gyre_redop_t sum = {GYRE_SUM, 0, 1.0};
-static const size_t few[2] = {1, 1}, huge[2] = {SIZE_MAX - 1, 3}, most = SIZE_MAX / 2 + 1;
+static const size_t few[4] = {1, 1, 1, 1}, huge[4] = {SIZE_MAX - 1, 3}, most = SIZE_MAX / 2 + 1;
 
 static void refused(gyre_status_t got, gyre_status_t want, const char *word)
 {
@@ -49,7 +49,7 @@ static void counts(void)
         refused(gyre_all_to_allv(a, huge, NULL, b, huge, NULL, type, world), GYRE_ERR_OVERFLOW,
                 "all_to_allv: counts");
     }
-    const size_t far[2] = {SIZE_MAX, SIZE_MAX};
+    const size_t far[4] = {SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};
     refused(gyre_scatterv(a, few, far, b, 1, type, rank, world), GYRE_ERR_OVERFLOW, "scatterv: counts");
     refused(gyre_all_to_allv(a, few, NULL, b, few, far, type, world), GYRE_ERR_OVERFLOW,
             "all_to_allv: counts");
@@ -65,7 +65,7 @@ static void counts(void)
             "send_counts is NULL");
     refused(gyre_all_to_allv(a, few, NULL, b, NULL, NULL, type, world), GYRE_ERR_INVALID,
             "recv_counts is NULL");
-    const size_t more[2] = {2, 2};
+    const size_t more[4] = {2, 2, 2, 2};
     refused(gyre_all_to_allv(a, few, NULL, b, more, NULL, type, world), GYRE_ERR_INVALID,
             "sends 1 elements to itself but receives 2");
     works(world);

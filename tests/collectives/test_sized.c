@@ -162,6 +162,28 @@ static void calls(void **state)
     stats.known.size = 3;
     assert_int_equal(gyre_comm_stats(world, &stats.known), GYRE_ERR_INVALID);
 
+    struct {
+        gyre_options_t known;
+        uint64_t newer;
+    } options = {.known = GYRE_OPTIONS_INITIALIZER, .newer = 5};
+    options.known.size = sizeof options;
+    assert_int_equal(gyre_comm_set(world, &options.known), GYRE_ERR_INVALID);
+    options.newer = 0;
+    assert_int_equal(gyre_comm_set(world, &options.known), GYRE_OK);
+
+    gyre_unique_id_t id;
+    gyre_comm_t *made = NULL;
+    struct {
+        gyre_create_t known;
+        uint64_t newer;
+    } create = {.known = GYRE_CREATE_INITIALIZER, .newer = 5};
+    create.known.size = sizeof create;
+    assert_int_equal(gyre_get_unique_id(&id), GYRE_OK);
+    assert_int_equal(gyre_comm_create_id(&id, 0, 1, &create.known, &made), GYRE_ERR_INVALID);
+    create.newer = 0;
+    assert_int_equal(gyre_comm_create_id(&id, 0, 1, &create.known, &made), GYRE_OK);
+    assert_int_equal(gyre_finalize(made), GYRE_OK);
+
     const size_t counts[] = {100, 200};
     gyre_buckets_t *buckets = NULL;
     struct {
