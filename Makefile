@@ -112,6 +112,8 @@ endif
 
 # ---- flags --------------------------------------------------------------------------------------------
 OPT      ?= -O3 -g
+# of tests/: they are many, and so take two thirds of the time
+TEST_OPT ?= -O1 -g1
 # Warnings are errors with the compilers that we have seen; a newer one knows warnings that we have not.
 WERROR   ?= $(if $(filter gcc-9 gcc-10 gcc-11 gcc-12,$(COMPILER)),1,0)
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(if $(filter 1,$(WERROR)),-Werror)
@@ -262,7 +264,7 @@ define COMPILE
 	$(Q)$(CC) $(call FLAGS_OF,$<) -MMD -MP -c $< -o $@
 endef
 FLAGS_OF = $(if $(filter $(1),$(PARTED)),$(CPPFLAGS) -include $(B)/without.h,$(PLAIN_CPPFLAGS) -include $(SHARE)/no-parts.h) \
-    $(if $(filter $(1),$(CORE_SRC)),,$(TOOLS_CFLAGS)) $(ALL_CFLAGS) $(CFLAGS_$(1:.c=))
+    $(if $(filter $(1),$(CORE_SRC)),,$(TOOLS_CFLAGS)) $(ALL_CFLAGS) $(if $(filter tests/%,$(filter-out tests/model/f64/%,$(1))),$(TEST_OPT)) $(CFLAGS_$(1:.c=))
 $(B)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_LIB_STAMP)
 	$(COMPILE)
 ifneq ($(SHARE),$(B))

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_train runs the same threads */
 /* ranks: 1 2 */
 /* tests/model/mp_hf.c: ranks read their slices of a model in Hugging Face's form, and together have the loss
  * that one rank has.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_train runs the same threads */
 /* ranks: 1 2 3 4 */
 /* tests/optim/mp_zero.c: ZeRO stages 0 to 3 over data, tensor and pipeline parallelism: weights and norms
  * are, to the bit, those of one process; memory and traffic are what the formulas say. What goes wrong:

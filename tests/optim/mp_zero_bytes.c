@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_train runs the same threads */
 /* ranks: 2 3 4 */
 /* tests/optim/mp_zero_bytes.c: what ZeRO says that it has sent is what the library sent: the bytes of each
  * group's communicator (gyre_comm_stats) are those of optim_zero_step_t.sent, in every stage, with uneven

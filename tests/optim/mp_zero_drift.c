@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_train runs the same threads */
 /* ranks: 1 2 3 4 */
 /* tests/optim/mp_zero_drift.c: errors in ZeRO: a replica whose weights drift is named, all ranks report a
  * file that cannot be read, and calls out of order are refused. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_train runs the same threads */
 /* ranks: 2, over UCX: 2 3 */
 /* tests/pipeline/mp_train_fails.c: a rank gives up in the middle of a step, while others have offered it
  * buckets, gathered weights and boundary tensors that are large enough for a rendezvous. Every rank gets

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 4 */
+/* ranks: 2, and in check-long: 4 */
 /* tests/gpu/ranks/mp_pipe_cuda.c: boundary tensors between ranks in stream order: every schedule, few
  * micro-batches and many, tensors longer than all that can be on its way. Each stage makes tensors that
  * contain their origin, and keeps what it got; nothing is waited for before the end of a step. Then a stage

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 3 8, and in check-long: 4 */
+/* ranks: 2 3, and in check-long: 4 8 */
 /* tests/gpu/ranks/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the
  * operations that it serves, and the bits of the host's; every type and reduction; long vectors in many
  * segments through little staging; in graphs; after and before operations of the other kernel; and a rank

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 4, guard: 2 */
+/* ranks: 2, and in check-long: 4, guard: 2 */
 /* tests/gpu/ranks/mp_train_cuda.c: training steps on the GPU: losses are those of the CPU to 1e-5, and those,
  * norms, validation and the final weights are in every layout, with CUDA graphs, too, the same bits as those
  * of rank 0 alone without them. The ranks share the GPU.

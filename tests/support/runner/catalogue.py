@@ -134,7 +134,7 @@ class Catalogue:
 
     def ranks(self, flavour, numbers=None):
         for source in self.mp_sources:
-            if source.on_device != (flavour is EMULATED):
+            if source.on_device != (flavour is EMULATED) or flavour is THREAD and NO_TSAN.search(source.head):
                 continue
             deadline = source.deadline() * flavour.factor
             more = source.numbers("and in check-long") if LONG else []
@@ -210,7 +210,8 @@ class Catalogue:
     def phase_address(self):
         self.units(ADDRESS)
         self.corpora(ADDRESS)
-        self.ranks(ADDRESS, [3])
+        if LONG:
+            self.ranks(ADDRESS, [3])
         source = Source(Path("tests/tools/test_ucx_run.sh"))
         self.add("address/tools/test_ucx_run.sh", "address", ["bash", str(source.path)], variant="address",
                  deadline=480, environment={**ASAN, "B": str(BUILD / "address")}, **source.markers())
