@@ -48,12 +48,12 @@ together() { # name, its arguments after rank and ranks: three processes at once
     local name=$1 r pids=() rc=0
     shift
     for r in 0 1 2; do
-        timeout 30 "$B/examples/$name" $r 3 "$@" >"$W/$name.$r" 2>&1 &
+        timeout 30 "$B/examples/$name" "$r" 3 "$@" >"$W/$name.$r" 2>&1 &
         pids+=($!)
     done
     for r in "${pids[@]}"; do wait "$r" || rc=1; done
-    [ $rc = 0 ] || cat "$W/$name".?
-    return $rc
+    [ "$rc" = 0 ] || cat "$W/$name".?
+    return "$rc"
 }
 mkdir "$W/folder"
 check "bootstrap_file" together bootstrap_file "$W/folder"
