@@ -96,16 +96,17 @@ base_time_t boot_beat(comm_boot_t *boot)
         boot_edge_t *edge = &boot->edges[i];
         if (!edge->open || edge->left)
             continue;
-        if (now - edge->heard >= boot->silence && !is_held(boot, edge)) {
-            silent(boot, edge, now);
-            continue;
-        }
         if (now - edge->heard >= boot->silence) {
+            const int held = is_held(boot, edge);
+            if (!held && !edge->held) {
+                silent(boot, edge, now);
+                continue;
+            }
             if (!edge->held)
                 log_warning("rank %d is silent, held by a debugger: the job waits for it, and operations end "
                             "at their deadline (GYRE_TIMEOUT)",
                             edge->rank);
-            edge->held = 1;
+            edge->held = held; /* let go of, it has the same time again to be heard of */
             edge->heard = now;
         }
         if (now - edge->spoke >= every(boot)) {

@@ -43,7 +43,7 @@ typedef struct {
     int rank, place;
     int open;
     int traced;               /* its last beat said that a debugger traces it */
-    int held;                 /* it is silent, and a debugger is why: that was logged */
+    int held;                 /* it was silent for too long, and a debugger was why: that was logged */
     int left;                 /* it said goodbye: its closing is no death */
     base_time_t heard, spoke; /* when something last came from it, and when a beat last went to it */
     boot_conn_t conn;

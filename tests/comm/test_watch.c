@@ -278,7 +278,10 @@ static int held_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
             nap(600);
         RANK_CHECK(each_task(pids[2], PTRACE_INTERRUPT, 1) >= 2);
         nap(1500);
+        RANK_CHECK(kill(pids[2], SIGSTOP) == 0);
         RANK_CHECK(each_task(pids[2], PTRACE_DETACH, 0) >= 2);
+        nap(350); /* it is let go of, and does not come to run yet */
+        RANK_CHECK(kill(pids[2], SIGCONT) == 0);
     }
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
     RANK_CHECK(atomic_load(comm_watch_trouble(watch)) == 0);

@@ -157,6 +157,8 @@ int boot_job_processes(int n, int watched, boot_body_t body, void *arg, int *cod
             kill(pids[r], SIGKILL);
             waitpid(pids[r], &status, 0);
         }
+        if (WIFSIGNALED(status) && codes == NULL)
+            fprintf(stderr, "rank %d: %s\n", r, strsignal(WTERMSIG(status)));
         failed += status != 0;
         if (codes != NULL)
             codes[r] = status;

@@ -9,12 +9,13 @@
 
 /* In a rank's body: gives the line back that failed (0 is success). cmocka's asserts work on the main
  * thread only. */
-#define RANK_CHECK(condition)                                                                  \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            fprintf(stderr, "%s:%d: rank check failed: %s\n", __FILE__, __LINE__, #condition); \
-            return __LINE__;                                                                   \
-        }                                                                                      \
+#define RANK_CHECK(condition)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: rank check failed: %s (last error: %s)\n", __FILE__, __LINE__, \
+                    #condition, gyre_last_error());                                                \
+            return __LINE__;                                                                       \
+        }                                                                                          \
     } while (0)
 
 typedef struct {
