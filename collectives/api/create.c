@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/settings/settings.h"
-#include "base/thread/fence.h"
 #include "collectives/api/sized.h"
 #include "collectives/api/world.h"
 
@@ -24,10 +23,8 @@ static gyre_status_t read_config(const char *call, const gyre_create_t *config, 
     if (st == GYRE_OK && own->reserved != 0)
         st = gyre_fail(GYRE_ERR_INVALID, "%s: config.reserved is %d; start from GYRE_CREATE_INITIALIZER",
                        call, own->reserved);
-    if (st == GYRE_OK && coll_world_is_child())
-        st = gyre_fail(
-            GYRE_ERR_INVALID,
-            "%s: this process is a child of fork of one that is in a job: it can only exec or exit", call);
+    if (st == GYRE_OK)
+        st = coll_world_refuse_child(call);
     if (st == GYRE_OK)
         st = base_settings_load();
     base_file_fill_standard();
@@ -41,14 +38,9 @@ static gyre_status_t begin(const gyre_create_t *c, comm_identity_t *who, gyre_co
 {
     const double seconds = c->init_timeout_s > 0 ? c->init_timeout_s : base_setting_seconds(SET_INIT_TIMEOUT);
     gyre_status_t st = GYRE_ERR_NO_MEMORY;
-    coll_world_t *world = coll_world_new(0);
-    if (world) {
-        world->comm.timeout_s = c->timeout_s > 0 ? c->timeout_s : base_setting_seconds(SET_TIMEOUT);
-        world->threaded =
-            c->progress_thread >= 0 ? c->progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
-        (void)base_fence_processes_ready(); /* see gyre_init */
+    coll_world_t *world = coll_world_new(0, c->timeout_s, c->progress_thread);
+    if (world)
         st = coll_world_begin(world, who, base_deadline(seconds), out);
-    }
     if (who->root_fd >= 0)
         close(who->root_fd);
     sodium_memzero(who, sizeof *who);

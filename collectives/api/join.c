@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/settings/settings.h"
-#include "base/thread/fence.h"
 #include "collectives/api/sized.h"
 #include "collectives/api/world.h"
 
@@ -33,15 +32,10 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
         return st;
     const base_time_t deadline =
         base_deadline(c.init_timeout_s > 0 ? c.init_timeout_s : base_setting_seconds(SET_INIT_TIMEOUT));
-    coll_world_t *world = coll_world_new(1);
-    if (!world)
-        return GYRE_ERR_NO_MEMORY;
-    world->comm.timeout_s = c.timeout_s > 0 ? c.timeout_s : base_setting_seconds(SET_TIMEOUT);
-    world->threaded = c.progress_thread >= 0 ? c.progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
-    /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits
-     * for all processors before it registers, 10 ms and more each time. */
-    (void)base_fence_processes_ready();
-    if (newcomer) {
+    coll_world_t *world = coll_world_new(1, c.timeout_s, c.progress_thread);
+    if (!world) {
+        st = GYRE_ERR_NO_MEMORY;
+    } else if (newcomer) {
         st = coll_world_enter(world, deadline, out);
     } else {
         coll_world_name(world, who.meet == COMM_MEET_KNOWN && who.size == 1 ? -1 : who.rank);
@@ -61,13 +55,11 @@ gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world)
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* the launcher's channel is one */
     if (!world)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_init: world is NULL");
-    if (coll_world_is_child())
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "gyre_init: this process is a child of fork of one that is in a job: it can only exec "
-            "or exit");
+    gyre_status_t st = coll_world_refuse_child("gyre_init");
+    if (st != GYRE_OK)
+        return st;
     pthread_mutex_lock(&turn);
-    gyre_status_t st = init_locked(config, world);
+    st = init_locked(config, world);
     pthread_mutex_unlock(&turn);
     return st;
 }

@@ -30,7 +30,7 @@ void coll_options_inherit(gyre_comm_t *made, const gyre_comm_t *comm)
     coll_comm_set_timeout(made, comm->timeout_s);
 }
 
-static const char *order_name(gyre_order_t order)
+const char *coll_order_name(gyre_order_t order)
 {
     static const char *const names[] = {"default", "canonical", "fast", "exact"};
     return names[order];
@@ -63,8 +63,8 @@ static gyre_status_t compare(const gyre_comm_t *comm, const asked_t *all)
             return gyre_fail(GYRE_ERR_MISMATCH,
                              NAME ": this rank %d set order %s, algorithm \"%s\", chunk %zu, but rank %d set "
                                   "order %s, algorithm \"%s\", chunk %zu: nothing is set",
-                             comm->rank, order_name(mine->order), mine->algorithm, mine->chunk, r,
-                             order_name(theirs->order), theirs->algorithm, theirs->chunk);
+                             comm->rank, coll_order_name(mine->order), mine->algorithm, mine->chunk, r,
+                             coll_order_name(theirs->order), theirs->algorithm, theirs->chunk);
     }
     if (leaves < 1 || (mine->order == GYRE_ORDER_EXACT && leaves > COLL_LEAVES_MOST))
         return gyre_fail(GYRE_ERR_INVALID,

@@ -36,7 +36,7 @@ static coll_world_t *of(comm_world_t *world)
     return (coll_world_t *)(void *)world;
 }
 
-coll_world_t *coll_world_new(int by_launcher)
+coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thread)
 {
     coll_world_t *world = calloc(1, sizeof *world);
     if (!world) {
@@ -45,6 +45,11 @@ coll_world_t *coll_world_new(int by_launcher)
     }
     world->by_launcher = by_launcher;
     world->pid = getpid();
+    world->comm.timeout_s = timeout_s > 0 ? timeout_s : base_setting_seconds(SET_TIMEOUT);
+    world->threaded = progress_thread >= 0 ? progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
+    /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits
+     * for all processors before it registers, 10 ms and more each time. */
+    (void)base_fence_processes_ready();
     pthread_mutex_lock(&worlds.lock);
     world->next = worlds.list;
     worlds.list = world;
@@ -120,12 +125,16 @@ double coll_process_timeout(void)
     return seconds;
 }
 
-int coll_world_is_child(void)
+gyre_status_t coll_world_refuse_child(const char *call)
 {
     pthread_mutex_lock(&worlds.lock);
     const int is = worlds.list && worlds.list->pid != getpid();
     pthread_mutex_unlock(&worlds.lock);
-    return is;
+    if (!is)
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s: this process is a child of fork of one that is in a job: it can only exec or exit",
+                     call);
 }
 
 void coll_world_name(const coll_world_t *world, int rank)

@@ -22,10 +22,11 @@ struct coll_world {
 };
 
 int coll_world_launched(const comm_world_t *world); /* 1: gyre_init made it */
-/* 1: this process is a child of fork of one that is in a job. */
-int coll_world_is_child(void);
-/* A world that is being joined. NULL: no memory (reported). */
-coll_world_t *coll_world_new(int by_launcher);
+/* INVALID: this process is a child of fork of one that is in a job. */
+gyre_status_t coll_world_refuse_child(const char *call);
+/* A world that is being joined. timeout_s, progress_thread: as in gyre_config_t; where they say nothing, the
+ * settings do. NULL: no memory (reported). */
+coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thread);
 /* The one of gyre_init, also while it is being joined; NULL: none. */
 coll_world_t *coll_world_of_launcher(void);
 /* The rank that log lines begin with, -1: none. They say that of one world, the first. */

@@ -41,7 +41,7 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
                  number);
     if (op == COLL_BARRIER || inside || at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
         return;
-    int reduces = op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE;
+    int reduces = coll_op_reduces(op);
     int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
     char root[24] = "";
     if (rooted)

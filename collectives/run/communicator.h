@@ -166,6 +166,8 @@ void coll_comm_end(gyre_comm_t *comm, const char *why);
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out);
 /* INVALID while a group is open or requests of `comm` were not waited for. */
 gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm);
+/* As users type it: "canonical", ...; DEFAULT: "default". */
+const char *coll_order_name(gyre_order_t order);
 /* What a new communicator begins with: the settings. */
 coll_options_t coll_options_default(void);
 /* What one made from `comm` takes over. */

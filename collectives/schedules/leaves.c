@@ -119,16 +119,27 @@ static int is_regular(const coll_node_t *nodes, int count)
     return count <= SOURCES && coll_is_power(size);
 }
 
-/* Adds up nodes [from, to), which make up `node`; -> where it lies. free: the first place for sums that is
- * not in use. */
+static void combine(leaves_t *t, coll_node_t node, int from, int to, int free, coll_ref_t at, size_t count,
+                    int flags);
+
+/* Where `node` lies, which nodes [from, to) make up: in the first free place, unless it is one of these. */
 static coll_ref_t add_up(leaves_t *t, coll_node_t node, int from, int to, int free, size_t count)
 {
     const coll_ref_t place = coll_ref_add(t->merged, (size_t)free * t->stride);
     if (to - from == 1)
         return t->at[from];
-    if (is_regular(t->nodes + from, to - from)) {
-        coll_add_reduce(t->b, 0, place, t->at + from, (uint32_t)(to - from), count, 0);
-        return place;
+    combine(t, node, from, to, free, place, count, 0);
+    return place;
+}
+
+/* Adds up nodes [from, to), which make up `node`, at `at`. free: the first place for sums that is not in use;
+ * `at` may be that one. */
+static void combine(leaves_t *t, coll_node_t node, int from, int to, int free, coll_ref_t at, size_t count,
+                    int flags)
+{
+    if (t->a->exact || to - from == 1 || is_regular(t->nodes + from, to - from)) {
+        coll_add_reduce(t->b, 0, at, t->at + from, (uint32_t)(to - from), count, flags);
+        return;
     }
     const int split = coll_node_split(node);
     int middle = from;
@@ -138,25 +149,14 @@ static coll_ref_t add_up(leaves_t *t, coll_node_t node, int from, int to, int fr
         add_up(t, (coll_node_t){node.lo, split}, from, middle, free, count),
         add_up(t, (coll_node_t){split, node.hi}, middle, to, free + 1, count),
     };
-    coll_add_reduce(t->b, 0, place, both, 2, count, 0);
-    return place;
+    coll_add_reduce(t->b, 0, at, both, 2, count, flags);
 }
 
 /* The whole tree, at `to`. */
 static void add_up_all(leaves_t *t, coll_ref_t to, size_t count)
 {
-    const int total = t->first[t->a->n], leaves = t->a->leaves[t->a->n];
-    if (t->a->exact || total == 1 || is_regular(t->nodes, total)) {
-        coll_add_reduce(t->b, 0, to, t->at, (uint32_t)total, count, COLL_FINAL);
-        return;
-    }
-    const int split = coll_node_split((coll_node_t){0, leaves});
-    int middle = 0;
-    while (t->nodes[middle].lo < split)
-        middle++;
-    const coll_ref_t both[2] = {add_up(t, (coll_node_t){0, split}, 0, middle, 0, count),
-                                add_up(t, (coll_node_t){split, leaves}, middle, total, 1, count)};
-    coll_add_reduce(t->b, 0, to, both, 2, count, COLL_FINAL);
+    const coll_node_t all = {0, t->a->leaves[t->a->n]};
+    combine(t, all, 0, t->first[t->a->n], 0, to, count, COLL_FINAL);
 }
 
 static void reduce(leaves_t *t)

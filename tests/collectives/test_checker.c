@@ -150,7 +150,7 @@ static int overwrite_result(coll_schedule_t *s, const coll_args_t *a)
 static int mutate(coll_schedule_t *s, const coll_args_t *a, mutation_t kind, uint32_t at)
 {
     coll_step_t *step = &s->steps[at];
-    int reduces = a->op == COLL_ALL_REDUCE || a->op == COLL_REDUCE || a->op == COLL_REDUCE_SCATTER;
+    int reduces = coll_op_reduces(a->op);
     switch (kind) {
     case DROP_STEP:
         drop_step(s, at);

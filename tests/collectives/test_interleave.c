@@ -369,7 +369,7 @@ static void test_random_orders(void **state)
                  i++) {
                 int n = sizes[i % (sizeof sizes / sizeof *sizes)];
                 unsigned mix_in = sched_random(&random);
-                int vector = op == COLL_ALL_REDUCE || op == COLL_REDUCE || op == COLL_BROADCAST;
+                int vector = coll_op_is_vector(op);
                 sched_case_t c = {
                     .algo = algo, .op = op, .n = n, .seed = mix_in, .root = (int)(mix_in % (unsigned)n)};
                 for (unsigned form = 0; form < 12; form++) {

@@ -464,8 +464,7 @@ static void shortcuts(void **state)
     for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_BARRIER; op++)
         for (coll_algo_t algo = COLL_ALGO_AUTO + 1; algo < COLL_ALGO_END; algo++)
             for (int n = 2; n <= 4; n++) {
-                int host[4] = {0},
-                    vector = op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
+                int host[4] = {0}, vector = coll_op_is_vector(op);
                 size_t count = (vector ? (size_t)n : 1) * 40 * 4096;
                 for (size_t i = 0; i < 4; i++) {
                     counts[i] = count;

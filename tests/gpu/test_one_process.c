@@ -232,7 +232,7 @@ static void expect(int rank)
     const lengths_t *l = &job.lengths[rank];
     const size_t size = gyre_type_size(a->type);
     char *to = job.want[rank];
-    if (a->op == COLL_ALL_REDUCE || a->op == COLL_REDUCE || a->op == COLL_REDUCE_SCATTER) {
+    if (coll_op_reduces(a->op)) {
         const size_t at = a->op == COLL_REDUCE_SCATTER ? before(l->send, rank) : 0;
         memcpy(to, job.sum + at * size, l->recv_all * size);
     } else if (a->op == COLL_BROADCAST || a->op == COLL_SCATTER) {
@@ -398,7 +398,7 @@ static void check(const ask_t *ask, manner_t manner)
         assert_cuda(cudaMemcpy(from, job.host_in[r], job.lengths[r].send_all * size, cudaMemcpyHostToDevice));
         assert_cuda(cudaStreamSynchronize(cudaStreamLegacy));
     }
-    if (ask->op == COLL_ALL_REDUCE || ask->op == COLL_REDUCE || ask->op == COLL_REDUCE_SCATTER)
+    if (coll_op_reduces(ask->op))
         add_up(most);
     call_all(manner);
     for (int r = 0; r < job.n; r++) {

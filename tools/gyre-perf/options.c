@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "collectives/run/communicator.h"
 #include "collectives/schedules/algorithms.h"
 
 enum { GPUS_MOST = 64 }; /* ranks on devices of one process: gyre_cuda_comms_create takes no more */
@@ -111,7 +112,7 @@ static int read_order(void *to, const char *text)
         const size_t len = strcspn(p, ",");
         gyre_order_t order = GYRE_ORDER_CANONICAL;
         while (order <= GYRE_ORDER_EXACT &&
-               (strncmp(perf_order_name(order), p, len) != 0 || perf_order_name(order)[len] != 0))
+               (strncmp(coll_order_name(order), p, len) != 0 || coll_order_name(order)[len] != 0))
             order++;
         for (int i = 0; i < o->norders; i++)
             if (o->orders[i] == order)

@@ -12,14 +12,9 @@
 
 #include "base/clock.h"
 #include "base/order.h"
+#include "collectives/run/communicator.h"
 
 enum { ROUNDS = 21 }; /* blocks of each order; odd, so that the median is one of them */
-
-const char *perf_order_name(gyre_order_t order)
-{
-    static const char *const names[] = {"default", "canonical", "fast", "exact"};
-    return names[order];
-}
 
 gyre_status_t perf_orders_open(const perf_options_t *o, gyre_comm_t *comm, gyre_comm_t **comms)
 {
@@ -102,14 +97,14 @@ static void report_row(const perf_options_t *o, perf_report_t *report, const per
            c->root);
     for (int k = 0; k <= last; k++) {
         print_half(&r[k]);
-        perf_put(row, perf_order_name(o->orders[k]), perf_json_half(&r[k]));
+        perf_put(row, coll_order_name(o->orders[k]), perf_json_half(&r[k]));
         nwrong += r[k].nwrong;
         canonical = o->orders[k] == GYRE_ORDER_CANONICAL ? &r[k] : canonical;
         fast = o->orders[k] == GYRE_ORDER_FAST ? &r[k] : fast;
     }
     for (int k = 0; k < last; k++) {
         printf("  %9.3f", cost_of(o, r, k));
-        perf_put(costs, perf_order_name(o->orders[k]), json_real(cost_of(o, r, k)));
+        perf_put(costs, coll_order_name(o->orders[k]), json_real(cost_of(o, r, k)));
     }
     printf("\n");
     fflush(stdout);
@@ -171,14 +166,14 @@ void perf_orders_columns(const perf_options_t *o)
     char over[16];
     printf("# %10s  %12s  %8s  %6s  %6s", none[0], none[1], none[2], none[3], none[4]);
     for (int k = 0; k <= last; k++)
-        printf("  %19s%-19s", "", perf_order_name(o->orders[k]));
+        printf("  %19s%-19s", "", coll_order_name(o->orders[k]));
     printf("\n");
     head(o, first, each);
     for (int k = 0; k < last; k++)
-        printf("  %9s", perf_order_name(o->orders[k]));
+        printf("  %9s", coll_order_name(o->orders[k]));
     printf("\n");
     head(o, units, each_units);
-    snprintf(over, sizeof over, "/ %s", perf_order_name(o->orders[last]));
+    snprintf(over, sizeof over, "/ %s", coll_order_name(o->orders[last]));
     for (int k = 0; k < last; k++)
         printf("  %9s", over);
     printf("\n");

@@ -369,8 +369,6 @@ int perf_explain_row(const perf_options_t *o, const perf_case_t *c, const perf_r
                      json_t *row);
 
 /* ---- orders side by side ---- */
-/* As users type it. */
-const char *perf_order_name(gyre_order_t order);
 /* Makes a communicator of the ranks of `comm` for each order. comms: [PERF_ORDERS]. Collective. */
 gyre_status_t perf_orders_open(const perf_options_t *o, gyre_comm_t *comm, gyre_comm_t **comms);
 /* One row: `c` on each of the communicators, interleaved. report: on rank 0. Collective. */

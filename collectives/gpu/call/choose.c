@@ -27,8 +27,7 @@ size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *s)
 
 int coll_cuda_adds(const coll_shape_t *s)
 {
-    const int reduces = s->op == COLL_ALL_REDUCE || s->op == COLL_REDUCE || s->op == COLL_REDUCE_SCATTER;
-    return !reduces || coll_cuda_has_kernel(s->redop, s->type);
+    return !coll_op_reduces(s->op) || coll_cuda_has_kernel(s->redop, s->type);
 }
 
 /* The GPUs of a host may be joined in three ways: by a switch of NVLink, which gives every two of them the

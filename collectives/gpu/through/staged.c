@@ -193,7 +193,7 @@ static void cut(const coll_cuda_proxy_t *p, coll_cuda_operation_t *o, size_t esi
 {
     const coll_shape_t *s = &o->shape;
     const int n = p->c->comm->n;
-    const int vector = s->op == COLL_ALL_REDUCE || s->op == COLL_REDUCE || s->op == COLL_BROADCAST;
+    const int vector = coll_op_is_vector(s->op);
     size_t longest = vector ? s->count : 0;
     for (int r = 0; !vector && r < n; r++)
         longest = base_max_size(longest, base_max_size(o->counts[r], o->rcounts[r]));

@@ -75,11 +75,6 @@ struct coll_cuda_wire {
 
 /* ---- what each rank sends to each other --------------------------------------------------------------- */
 
-static int is_reduction(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_REDUCE || op == COLL_REDUCE_SCATTER;
-}
-
 static size_t element(const coll_cuda_operation_t *o)
 {
     return gyre_type_size(o->shape.type);
@@ -378,7 +373,7 @@ static gyre_status_t pack(const coll_cuda_t *c, const coll_cuda_operation_t *o, 
         char *place = packed_for(c, o, set, to);
         /* the own part where it is added up, or sent on as the root's shard of a broadcast */
         if (bytes == 0 || place == last ||
-            (to == me && !coll_op_is_vector(o->shape.op) && !is_reduction(o->shape.op)))
+            (to == me && !coll_op_is_vector(o->shape.op) && !coll_op_reduces(o->shape.op)))
             continue;
         const char *from = send + send_at(c, o, to) + at;
         st = o->shape.scaled ? scale(c, op, place, from, bytes, stream)
@@ -507,7 +502,7 @@ gyre_status_t coll_cuda_enqueue_wire(coll_cuda_t *c, const coll_call_t *call, ui
         if (k >= 1 && k - 1 < o->chunks && st == GYRE_OK) {
             const uint32_t i = k - 1;
             st = coll_cuda_proxy_await(p, &p->words->done, parts[i % SETS], stream);
-            if (st == GYRE_OK && is_reduction(kind))
+            if (st == GYRE_OK && coll_op_reduces(kind))
                 st = add_up(c, o, &op, i, set[i % SETS], call->recv, stream);
             else if (st == GYRE_OK && !twice)
                 st = unpack(c, o, PARTS, i, set[i % SETS], call->recv, stream);

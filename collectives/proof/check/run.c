@@ -366,7 +366,7 @@ gyre_status_t coll_check(const coll_args_t *args, const coll_schedule_t *schedul
                  .fast = args[0].fast_order,
                  .exact = args[0].exact,
                  .inputs = (uint32_t)(args[0].leaves ? args[0].leaves[n] : n)};
-    c.reduces = c.op == COLL_ALL_REDUCE || c.op == COLL_REDUCE_SCATTER || c.op == COLL_REDUCE;
+    c.reduces = coll_op_reduces(c.op);
     if (why_bytes)
         why[0] = '\0';
     int proved = set_up(&c, args, schedules) && run(&c) && check_finished(&c) && coll_check_results(&c);

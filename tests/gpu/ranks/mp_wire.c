@@ -206,11 +206,6 @@ static void check(ask_t *a)
     }
 }
 
-static int is_reduction(coll_op_t op)
-{
-    return op == COLL_ALL_REDUCE || op == COLL_REDUCE || op == COLL_REDUCE_SCATTER;
-}
-
 static const coll_op_t ops[] = {COLL_ALL_REDUCE, COLL_REDUCE, COLL_BROADCAST, COLL_REDUCE_SCATTER,
                                 COLL_ALL_GATHER, COLL_GATHER, COLL_SCATTER,   COLL_ALL_TO_ALL};
 enum { OPS = sizeof ops / sizeof *ops };
@@ -221,7 +216,7 @@ static void operations(size_t bytes, int turn)
     static const gyre_type_t types[] = {GYRE_FLOAT32, GYRE_BFLOAT16, GYRE_INT8};
     for (int i = 0; i < OPS; i++)
         for (int v = 0; v < 2; v++) {
-            const int vector = ops[i] == COLL_ALL_REDUCE || ops[i] == COLL_REDUCE || ops[i] == COLL_BROADCAST;
+            const int vector = coll_op_is_vector(ops[i]);
             ask_t a = {.op = ops[i], .type = types[turn % 3], .redop = GYRE_OP(GYRE_SUM), .v = v && !vector};
             if (v && vector)
                 continue;
@@ -229,7 +224,7 @@ static void operations(size_t bytes, int turn)
             a.root = turn % n;
             a.in_place = turn % 2 && !(a.v && a.op == COLL_ALL_TO_ALL);
             a.shift = turn % 5 == 0 ? gyre_type_size(a.type) : 0;
-            if (is_reduction(a.op) && turn % 7 == 0)
+            if (coll_op_reduces(a.op) && turn % 7 == 0)
                 a.redop = GYRE_OP(GYRE_AVG);
             a.count = (vector ? (size_t)n : 1) * bytes / gyre_type_size(a.type) + (size_t)(turn % 3);
             check(&a);

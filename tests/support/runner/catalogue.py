@@ -22,10 +22,6 @@ ASAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS") or "detect_leaks=1:abort_
 TSAN = {"TSAN_OPTIONS": os.environ.get("TSAN_OPTIONS") or "halt_on_error=1",
         # UCX's own thread, which it never joins: a leak in every child that a test forks (UCX 1.18).
         "UCX_VFS_ENABLE": "n"}
-if subprocess.run(["pkg-config", "--max-version=1.17", "ucx"], stderr=subprocess.DEVNULL).returncode == 0:
-    # This UCX hooks madvise, which a thread calls as it ends, after TSan has put its state away. From 1.18 on it does not
-    # matter; without hooks that UCX crashes where a connection with offers is cut (ucs_rcache_region_invalidate).
-    TSAN["UCX_MEM_MMAP_HOOK_MODE"] = "none"
 # Shell tests of these folders have a phase or a command of their own: make check-hosts, check-launch, ...
 NOT_SYSTEM = {"support", "gpu", "hosts", "launch", "layouts", "verbs", "lab", "fuzz", "contributing"}
 
@@ -217,6 +213,11 @@ class Catalogue:
                  deadline=480, environment={**ASAN, "B": str(BUILD / "address")}, **source.markers())
 
     def phase_thread(self):
+        if subprocess.run(["pkg-config", "--max-version=1.17", "ucx"], stderr=subprocess.DEVNULL).returncode == 0:
+            # This UCX hooks madvise, which a thread calls as it ends, after TSan has put its state away. From 1.18 on it
+            # does not matter; without hooks that UCX crashes where a connection with offers is cut
+            # (ucs_rcache_region_invalidate).
+            TSAN["UCX_MEM_MMAP_HOOK_MODE"] = "none"
         self.units(THREAD)
         self.ranks(THREAD, [2])
 
