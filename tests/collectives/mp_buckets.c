@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3 */
+/* TSan in check-long: its calls are those of mp_pairs and mp_events, many times */
 /* tests/collectives/mp_buckets.c: what gyre_buckets_times counts: communication that the caller spends its
  * time on is exposed, also where a bucket's reduction starts inside gyre_buckets_ready, and only what goes
  * on while it computes is hidden. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3 4 */
+/* TSan in check-long: mp_train_api runs the same threads */
 /* tests/pipeline/mp_train.c: ten training steps on every number of ranks: loss, gradient norm and weights
  * are, to the bit, what one process computes without any of it: a stage for one sequence after another (or
  * for those that have one gradient), the tree over the batch written out, AdamW row by row.
