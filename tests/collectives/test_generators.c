@@ -2,7 +2,8 @@
 /* tests/collectives/test_generators.c: the checker proves every generator: each (algorithm, operation) that
  * is served, all roots, counts that do not divide, several chunks, in place, out of place and mixed, blocks
  * of different sizes, host maps, both orders. Which numbers of ranks:
- *   plain                 all of 1 to 24; 32, 33, 48, 63 and 64 with four roots each; samples of 65, 100 and 129
+ *   plain                 all of 1 to 24; 32, 33, 48, 63 and 64 with four roots each; samples of 65, 100
+ *                         and 129
  *   under a sanitizer     all of 1 to 9, for the memory that generators and checker touch
  *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long)
  * test_generators [TEST [RANKS]]: one of them; all of 1 to RANKS.
