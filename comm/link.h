@@ -8,6 +8,7 @@
 #include "comm/memory/segment.h"
 #include "comm/transport.h"
 #include "comm/wait.h"
+#include "comm/yields.h"
 
 /* Which pairs of ranks a transport joins. */
 typedef enum { COMM_TO_ITSELF, COMM_ON_HOST, COMM_BETWEEN_HOSTS } comm_scope_t;
@@ -124,8 +125,8 @@ struct comm_group {
     uint64_t probe;        /* the word that peers read to try CMA */
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
     uint32_t waits;        /* that took more than a turn */
-    int lateness;       /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
-    int no_yields;      /* waits for which yielding is not worth it; see comm/wait.c */
+    int lateness; /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
+    comm_yields_t yields;
     long switches;      /* involuntary ones of the waiting thread, at the last look */
     _Atomic int failed; /* 1: a wait in it ended by a death or an abort; other threads may ask */
     int on_trouble;     /* 1: registered with the watcher */

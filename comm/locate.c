@@ -271,6 +271,7 @@ static void count_crowd(comm_group_t *group)
         ranks += group->host_of[r] == group->host_of[group->rank];
     group->cores = cores > 0 ? cores : 1;
     group->oversubscribed = ranks > cores;
+    comm_yields_begin(&group->yields, ranks, group->cores);
 }
 
 static gyre_status_t check_cards(const comm_group_t *group)

@@ -3,8 +3,8 @@
  *
  *              peers are on time              more ranks than cores, or peers often late
  *     first    spin for GYRE_SPIN (10 ms)     spin for 6 turns (or GYRE_SPIN)
- *     then     -                              200 times sched_yield, unless yields have cost a time slice
- *              lately
+ *     then     -                              200 times sched_yield, unless sleeps are the
+ *                                              cheaper ones (yields.h)
  *     then     sleep on the doorbell (futex), or on the network's event descriptors, a bounded time; again
  *
  * While peers are on time nothing here makes a system call. "Often late" is for machines whose cores are busy
@@ -44,10 +44,6 @@ enum {
 #define LATE_NS (1 * MS)
 #define MS      ((base_time_t)1000000)
 #define SPIN_NS (10 * MS)
-/* A yield that took so long gave the core to somebody who computes, not to a rank that waits as we do. Who
- * sleeps instead is run as soon as it is woken. */
-#define YIELD_NS (1 * MS)
-enum { NO_YIELDS = 32 /* waits that sleep without yielding, after such a yield */ };
 enum { BUSY_SPINS = 64, BUSY_YIELDS = 64, BUSY_NAP_NS = 50 * 1000 }; /* while another thread drives */
 
 void comm_wait_begin(comm_wait_t *wait, comm_group_t *group, base_time_t deadline)
@@ -161,28 +157,20 @@ int comm_wait_patient(const comm_group_t *group)
     return group->spin_ns == 0 && !cores_are_scarce(group);
 }
 
-/* 1: a yield has not cost a time slice lately. */
-static int may_yield(comm_group_t *group)
-{
-    if (group->no_yields == 0)
-        return 1;
-    group->no_yields--;
-    return 0;
-}
-
 static void yield(comm_group_t *group)
 {
     base_time_t before = base_now();
 
     sched_yield();
-    if (base_now() - before > YIELD_NS)
-        group->no_yields = NO_YIELDS;
+    comm_yields_took(&group->yields, before, base_now());
 }
 
-int comm_wait_yield(comm_group_t *group)
+int comm_wait_yield(comm_group_t *group, int first)
 {
-    if (!may_yield(group))
+    if (!comm_yields_pay(&group->yields))
         return 0;
+    if (first)
+        comm_yields_wait(&group->yields);
     yield(group);
     return 1;
 }
@@ -200,8 +188,10 @@ static int patience_is_over(comm_wait_t *wait, base_time_t *now)
         wait->since = *now;
     if (*now - wait->since < spin_ns(wait->group, scarce))
         return 0;
-    if (!scarce || wait->yields >= YIELD_TURNS || !may_yield(wait->group))
+    if (!scarce || wait->yields >= YIELD_TURNS || !comm_yields_pay(&wait->group->yields))
         return 1;
+    if (wait->yields == 0)
+        comm_yields_wait(&wait->group->yields);
     wait->yields++;
     wait->rest = COMM_REST_YIELD;
     return 0;
@@ -265,6 +255,7 @@ static void announce(comm_wait_t *wait)
         group->fences += (uint64_t)comm_bell_announce(group->bell, COMM_BELL_SOCKET, &wait->bell);
     if (group->network_state && group->network->arm)
         group->network->arm(group);
+    comm_yields_slept(&group->yields);
     wait->armed = 1;
 }
 

@@ -69,8 +69,8 @@ int comm_wait_scarce(const comm_group_t *group);
 int comm_wait_patient(const comm_group_t *group);
 /* A wait ended in such a spin, without comm_wait_begin: teaches what other short waits teach. */
 void comm_wait_was_short(comm_group_t *group);
-/* Hands the core to another thread that wants it. 0: did not, since that has cost a time slice lately: sleep
- * instead. */
-int comm_wait_yield(comm_group_t *group);
+/* Hands the core to another thread that wants it. first: 1 for the first call in a wait. 0: did not, since
+ * sleeps are the cheaper ones (yields.h). */
+int comm_wait_yield(comm_group_t *group, int first);
 
 #endif

@@ -284,15 +284,15 @@ gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e)
 {
     comm_group_t *group = e->comm->group;
     int scarce = comm_wait_scarce(group);
-    int looks = scarce ? LOOKS_BEFORE_YIELD : LOOKS, yields = scarce ? YIELDS : 0;
-    for (;;) {
+    int looks = scarce ? LOOKS_BEFORE_YIELD : LOOKS, most = scarce ? YIELDS : 0;
+    for (int yields = 0;; yields++) {
         for (int i = 0; i < looks; i++) {
             gyre_status_t st = coll_oneshot_advance(e);
             if (st != GYRE_IN_PROGRESS)
                 return st;
             base_relax();
         }
-        if (yields-- <= 0 || !comm_wait_yield(group))
+        if (yields == most || !comm_wait_yield(group, yields == 0))
             return GYRE_IN_PROGRESS;
     }
 }

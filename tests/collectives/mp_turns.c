@@ -64,7 +64,7 @@ static void use_network(gyre_comm_t *comm, const comm_transport_ops_t *ops, fake
     coll_drive(comm);
     comm->group->network = ops;
     comm->group->network_state = fake;
-    comm->group->no_yields = 1 << 30; /* more ranks than cores, perhaps: it sleeps at once all the same */
+    comm->group->yields.sleeps = INT32_MAX; /* it sleeps at once, even with more ranks than cores */
     coll_stop_driving(comm);
 }
 

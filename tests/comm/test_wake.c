@@ -421,8 +421,8 @@ static void begin_scene(void)
     messages = scene->messages;
     clock_now = 1000;
     announced_once = armed_once = 0;
-    group = (comm_group_t){
-        .world = &world, .n = 2, .oversubscribed = 1, .no_yields = 1 << 30, .bell = bell, .bell_fd = -1};
+    group = (comm_group_t){.world = &world, .n = 2, .oversubscribed = 1, .bell = bell, .bell_fd = -1};
+    group.yields.sleeps = INT32_MAX;
     if (scene->with_network) {
         group.network = &network;
         group.network_state = &shared;
