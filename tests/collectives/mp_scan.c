@@ -13,7 +13,7 @@ enum { MOST_N = 5, MOST = 9000, ELEM = 16, GUARD = 64, BYTES = MOST * ELEM };
 
 static int n, rank;
 static gyre_comm_t *world;
-static gyre_comm_t *first[MOST_N + 1]; /* ranks 0 .. p - 1; NULL where this rank is none of them */
+static gyre_comm_t *first[MOST_N + 1]; /* ranks 0 .. p - 1; NULL: this rank is not in it */
 static unsigned char in[BYTES], want[MOST_N + 1][BYTES], memory[2][BYTES + 2 * GUARD];
 static unsigned char *const out = memory[0] + GUARD, *const more = memory[1] + GUARD;
 
