@@ -26,7 +26,7 @@ perf() {
     check "-n $n $c $*: a verdict of 0 wrong" grep -qE '^# Out of bounds values *: *0 OK' "$W/out"
     [ -z "$LONG" ] || echo "$n $c $*: code $rc, $ms ms"
 }
-reduces() { case $1 in all_reduce | reduce_scatter | reduce) return 0 ;; *) return 1 ;; esac; }
+reduces() { case $1 in all_reduce | reduce_scatter | reduce | scan | exscan) return 0 ;; *) return 1 ;; esac; }
 algos_of() { awk -v c="$1" '$1 == c { for (i = 2; i <= NF; i++) if ($i != "none" && $i != "to" && $i != "choose" && $i != "from") print $i }' "$W/table"; }
 
 while read -r c _; do

@@ -272,12 +272,11 @@ static void test_mutations(void **state)
                 for (unsigned form = 0; form < 8; form++) {
                     sched_case_t c = {
                         .algo = algo, .op = op, .n = sizes[i], .root = sizes[i] - 2, .chunk = 3};
-                    c.count = op == COLL_BARRIER ? 0 : op == COLL_ALL_REDUCE || op == COLL_REDUCE ? 19 : 4;
+                    c.count = op == COLL_BARRIER ? 0 : op != COLL_BROADCAST && coll_op_is_vector(op) ? 19 : 4;
                     c.place = form & 1 ? PLACE_IN : PLACE_OUT;
                     c.one_shot = form & 2 && op == COLL_ALL_REDUCE;
                     c.fast = form >> 2 && op != COLL_BARRIER;
-                    c.ragged =
-                        form >> 2 && op != COLL_ALL_REDUCE && op != COLL_REDUCE && op != COLL_BROADCAST;
+                    c.ragged = form >> 2 && !coll_op_is_vector(op);
                     c.seed = form + 1;
                     c.hosts = HOSTS_ROUND_ROBIN;
                     if ((form & 2 && !c.one_shot) || (form && op == COLL_BARRIER))

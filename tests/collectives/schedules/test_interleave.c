@@ -285,12 +285,13 @@ static void play(stage_t *s)
     assert_null(s->first);
 }
 
-static uint64_t reduced(const stage_t *s, int block, size_t i)
+/* Over ranks 0 .. ranks - 1. */
+static uint64_t reduced(const stage_t *s, int ranks, int block, size_t i)
 {
     uint64_t x[128];
-    for (int r = 0; r < s->c->n; r++)
+    for (int r = 0; r < ranks; r++)
         x[r] = contribution(r, i + (block < 0 ? 0 : s->world.args[r].displs[block]));
-    return finish(tree(s, x, (size_t)s->c->n));
+    return finish(tree(s, x, (size_t)ranks));
 }
 
 /* What OUT element i of a rank must be; 0: it must not have been touched. */
@@ -301,9 +302,12 @@ static uint64_t expected(const stage_t *s, int rank, size_t i)
     switch (s->c->op) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE:
-        return reduced(s, -1, i);
+        return reduced(s, s->c->n, -1, i);
     case COLL_REDUCE_SCATTER:
-        return reduced(s, rank, i);
+        return reduced(s, s->c->n, rank, i);
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+        return reduced(s, coll_op_inputs(s->c->op, s->c->n, rank), -1, i);
     case COLL_BROADCAST:
         return contribution(root, i);
     case COLL_SCATTER:

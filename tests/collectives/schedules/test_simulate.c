@@ -480,9 +480,9 @@ static void shortcuts(void **state)
                 a.chunk = 4096;
                 a.host = host;
                 coll_simulation_t r;
-                int calls =
-                    op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER ? 3
-                                                                                                         : 1;
+                int ahead = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER ||
+                            op == COLL_SCATTER || coll_op_scans(op);
+                int calls = ahead ? 3 : 1;
                 if (!coll_algo_serves(algo, op, &a) ||
                     sim_run_host(&cost, &a, algo, ES, COLL_MEMORY_WINDOW, sim_cached_part(&cost, &a, ES),
                                  calls, &r) == GYRE_ERR_UNSUPPORTED)
