@@ -129,7 +129,7 @@ static int rounds_of(int n)
 /* 1: log n rounds of messages, which wait for each other, take less than n - 1 messages that do not. That
  * is so for short messages of many ranks. Every rank has a core: where ranks take turns on the cores, the
  * number of turns decides, and those are fewest with a flat schedule. bytes: of the vector, or of a block.
- * tests/collectives/test_rules.c compares this with the simulator. */
+ * tests/collectives/schedules/test_rules.c compares this with the simulator. */
 static int few_rounds_pay(const coll_facts_t *facts, const coll_args_t *args, double bytes, int small)
 {
     const coll_cost_t *cost = &facts->cost;

@@ -52,7 +52,7 @@ while read -r c _; do
         perf 1 "$c" -b 4 -e 64K -f 64 -n 1 -d bfloat16
         perf 7 "$c" -b 4 -e 64K -f 64 -n 1 -d double
         for algo in $(algos_of "$c"); do
-            perf 5 "$c" -b 4 -e 256K -f 64 -n 1 --algo "$algo"
+            perf 3 "$c" -b 4 -e 256K -f 64 -n 1 --algo "$algo"
         done
     fi
 done <"$W/table"

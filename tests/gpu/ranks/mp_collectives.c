@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 3 9, and in check-long: 4 8 */
+/* ranks: 2 3, and in check-long: 4 8 9 */
 /* tests/gpu/ranks/mp_collectives.c: collectives on device memory have the bits of those on host memory: every
  * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on
  * streams; between ranks that map each other's memory, in one shot and in two, in many rounds through
