@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 4, over UCX: 2 */
+/* one thread: TSan has nothing to see */
 /* tests/collectives/mp_shared.c: gyre_mem_alloc_shared and gyre_mem_peer: loads and stores in other ranks'
  * memory, sizes, orders of freeing, errors, use as buffers of collectives, the death of a rank, and what is
  * left open at the end. */
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 enum { LARGE = 300000 /* words: more than an arena's limit */, MANY = 200, ROUNDS = 3 };
+
+#define HUGE ((size_t)5 << 30)
 
 static gyre_comm_t *world;
 static int rank, n;
@@ -232,13 +235,11 @@ static void errors(void)
     MP_OK(gyre_mem_free(plain));
 }
 
-/* A rank without a free descriptor, at its own window or at those of others. */
+/* Rank 1 has no descriptor for its own window, or none to pass it on. */
 static void no_descriptors(void)
 {
     struct rlimit full, limit;
     void *base, *extra = NULL;
-    if (n == 1)
-        return;
     const int before = descriptors();
     for (int spare = 0; spare < 2; spare++) {
         MP_OK(gyre_barrier(world));
@@ -260,6 +261,30 @@ static void no_descriptors(void)
     MP_OK(gyre_mem_free(extra));
 }
 
+/* Rank 1 has no room for the part of rank 0, which all others can map. */
+static void no_room(void)
+{
+    struct rlimit full, limit;
+    unsigned long pages = 0;
+    void *base = &base;
+    FILE *file = fopen("/proc/self/statm", "r");
+    MP_CHECK(file && fscanf(file, "%lu", &pages) == 1, "no /proc");
+    fclose(file);
+    MP_CHECK(getrlimit(RLIMIT_AS, &full) == 0, "no limit");
+    limit = full;
+    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)1 << 30);
+    const int before = descriptors();
+    MP_OK(gyre_barrier(world));
+    if (rank == 1)
+        MP_CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "cannot limit");
+    gyre_status_t st = gyre_mem_alloc_shared(world, rank == 0 ? HUGE : 5000, &base);
+    MP_CHECK(setrlimit(RLIMIT_AS, &full) == 0, "cannot unlimit");
+    refused(st, GYRE_ERR_NO_MEMORY,
+            rank == 1 ? "bytes of rank 0 cannot be mapped here" : "rank 1 could not take part");
+    MP_CHECK(base == &base, "ptr was set");
+    settles(before);
+}
+
 /* Many at once, of two communicators with other ranks' numbers; one larger than 4 GiB, of which little is
  * touched. */
 static void many(void)
@@ -267,7 +292,6 @@ static void many(void)
     static void *base[MANY];
     gyre_comm_t *turned;
     void *at;
-    const size_t huge = (size_t)5 << 30;
     MP_OK(gyre_comm_split(world, 0, -rank, &turned));
     const int before = descriptors();
     for (int i = 0; i < MANY; i++) {
@@ -285,11 +309,11 @@ static void many(void)
     for (int i = 0; i < MANY; i++)
         MP_OK(gyre_mem_free(base[i]));
     settles(before);
-    MP_OK(gyre_mem_alloc_shared(world, huge, &base[0]));
-    ((char *)base[0])[huge - 1] = (char)(rank + 1);
+    MP_OK(gyre_mem_alloc_shared(world, HUGE, &base[0]));
+    ((char *)base[0])[HUGE - 1] = (char)(rank + 1);
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_mem_peer(base[0], n - 1, &at, NULL));
-    MP_CHECK(((char *)at)[huge - 1] == n, "the last byte is %d", ((char *)at)[huge - 1]);
+    MP_CHECK(((char *)at)[HUGE - 1] == n, "the last byte is %d", ((char *)at)[HUGE - 1]);
     MP_OK(gyre_mem_free(base[0]));
 }
 
@@ -329,6 +353,8 @@ static void death(void)
         MP_CHECK(words[i] == (i < n - 1 ? 1 : 0x0707070707070707), "word %d is gone", i);
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_mem_free(base));
+    MP_CHECK(windows_kib() < 7 * LARGE / 1024, "%zu KiB are in memory",
+             windows_kib());                    /* not the dead one's */
     MP_OK(gyre_comm_split(world, 0, 0, &left)); /* on the survivors all is as before */
     n--;
     for (int round = 0; round < ROUNDS; round++)
@@ -402,7 +428,10 @@ int main(void)
     free_orders();
     buffers();
     errors();
-    no_descriptors();
+    if (n > 1) {
+        no_descriptors();
+        no_room();
+    }
     many();
     MP_OK(gyre_mem_alloc_shared(world, 8, &base));
     *(int64_t *)base = rank;
