@@ -59,7 +59,7 @@ gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], u
                            comm_mapping_t **held);
 /* Once more, by a thread for which it is held already. */
 void comm_mapping_hold(comm_mapping_t *mapping);
-void comm_mapping_release(comm_mapping_t *mapping);    /* NULL: nothing */
+void comm_mapping_release(comm_mapping_t *mapping); /* NULL: nothing */
 /* The same, by a process that was a user of this window (comm_mem_alloc_shared). */
 void comm_mapping_leave(comm_mapping_t *mapping);
 int comm_mapping_freed(const comm_mapping_t *mapping); /* 1: the owner has freed the window */
