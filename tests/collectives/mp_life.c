@@ -104,6 +104,12 @@ static gyre_status_t comm_stats(gyre_comm_t *comm)
     return gyre_comm_stats(comm, &stats);
 }
 
+static gyre_status_t comm_place(gyre_comm_t *comm)
+{
+    gyre_place_t place = {.size = sizeof place};
+    return gyre_comm_place(comm, 0, &place);
+}
+
 static gyre_status_t buckets_create(gyre_comm_t *comm)
 {
     const gyre_buckets_config_t config = {
@@ -198,6 +204,7 @@ static const struct {
              CALL(comm_arm),
              CALL(comm_address),
              CALL(comm_stats),
+             CALL(comm_place),
              CALL(buckets_create),
              CALL(comm_register_cuda),
              CALL(comm_deregister_cuda)};
