@@ -670,6 +670,8 @@ static void what_cannot_be(void **state)
     refused(gyre_send(job.in[0], 4, GYRE_FLOAT32, 1, comm), GYRE_ERR_UNSUPPORTED, "gyre_send_stream");
     refused(gyre_irecv(job.in[0], 4, GYRE_FLOAT32, 1, comm, &request), GYRE_ERR_UNSUPPORTED,
             "gyre_recv_stream");
+    refused(gyre_neighbor_exchange(NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, NULL, GYRE_FLOAT32, comm),
+            GYRE_ERR_UNSUPPORTED, "neighbor_exchange");
     refused(gyre_send_stream(job.in[0], 4, GYRE_FLOAT32, 1, comm, NULL), GYRE_ERR_INVALID, "default stream");
     refused(gyre_send_stream(host, 4, GYRE_FLOAT32, 1, comm, job.streams[0]), GYRE_ERR_UNSUPPORTED,
             "host memory");
