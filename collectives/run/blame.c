@@ -459,7 +459,8 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
                   "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER, GYRE_CUDA_ALGO, "
                   "GYRE_CUDA_ONE_SHOT, GYRE_CUDA_ENGINES must be the same everywhere)"
                 : "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
-                  "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER must be the same everywhere)";
+                  "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER, and what gyre_plan_set was "
+                  "given, must be the same everywhere)";
     snprintf(text, bytes, "rank %d called %s, but rank %d %s %s%s: %s", comm->rank, mine, peer,
              then[0] ? "sent for" : "called", other, then, why);
 }

@@ -79,14 +79,6 @@ typedef struct {
     comm_link_t *link;             /* NULL: not used by a message alone so far */
 } coll_p2p_peer_t;
 
-enum { COLL_ALGORITHM_BYTES = 256 };
-
-typedef struct {
-    gyre_order_t order;                   /* not DEFAULT */
-    char algorithm[COLL_ALGORITHM_BYTES]; /* "": GYRE_ALGO */
-    size_t chunk;                         /* bytes; 0: GYRE_CHUNK */
-} coll_options_t;
-
 struct gyre_comm {
     comm_world_t *world;
     comm_group_t *group; /* NULL: its ranks are threads' or one thread's in this process, a team */

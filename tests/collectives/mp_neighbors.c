@@ -25,8 +25,8 @@ static void ring(void)
 {
     const int around[2] = {(rank + n - 1) % n, (rank + 1) % n};
     const size_t one[2] = {1, 1}, inner[2] = {1, 2}, outer[2] = {3, 0};
-    /* what goes back comes from ahead; with two ranks, or one, both neighbours are the same: then the order of
-     * the lists says which block is which */
+    /* What goes back comes from ahead. With two ranks, or one, both neighbours are the same: then the order
+     * of the lists says which block is which. */
     const int from[2] = {around[1], around[0]};
     int32_t field[4] = {-1, 10 * rank, 10 * rank + 1, -1};
     MP_OK(

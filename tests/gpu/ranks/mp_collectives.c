@@ -79,6 +79,10 @@ static void refusals(void)
              "host memory was taken on a stream");
     MP_CHECK(gyre_send_stream(there_in, 4, GYRE_FLOAT32, rank, comm, stream) == GYRE_ERR_INVALID,
              "a message to oneself was taken");
+    gyre_plan_t *plan;
+    MP_OK(gyre_plan_all_reduce(there_in, there_out, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &plan));
+    MP_CHECK(gyre_plan_set(plan, NULL) == GYRE_ERR_UNSUPPORTED, "a plan on a device has options");
+    MP_OK(gyre_plan_free(&plan));
     MP_CHECK(gyre_comm_error(comm) == GYRE_OK, "a refusal killed the communicator");
 }
 
