@@ -209,8 +209,11 @@ gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan, const coll_
     return coll_request_start(r, c->request);
 }
 
-static gyre_status_t check_order_on_device(const coll_call_t *c)
+static gyre_status_t check_on_device(const coll_call_t *c)
 {
+    if (coll_op_scans(c->shape.op))
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "%s: prefixes are made in host memory only: copy the buffers there", c->name);
     if (coll_shape_is_exact(&c->shape))
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "%s: sums in exact order are made in host memory only: copy the buffers there, or "
@@ -231,7 +234,7 @@ gyre_status_t coll_call_start(coll_call_t *c)
     gyre_status_t st = check_buffers(c, esize);
     const int on_device = st == GYRE_OK && coll_call_on_device(c);
     if (on_device)
-        st = check_order_on_device(c);
+        st = check_on_device(c);
     if (st != GYRE_OK)
         return coll_refuse(st);
     if (c->plan)

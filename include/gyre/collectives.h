@@ -81,6 +81,19 @@ GYRE_API gyre_status_t gyre_reduce(const void *send, void *recv, size_t count, g
 GYRE_API gyre_status_t gyre_ireduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                     gyre_redop_t op, int root, gyre_comm_t *comm, gyre_request_t **request);
 
+/* Prefixes. send, recv: [count]. scan: recv[i] of rank r = reduction over ranks 0..r of send[i]. exscan: over
+ * ranks 0..r - 1; rank 0 receives nothing: its recv is not touched, and may be NULL. In place: send == recv.
+ * The bits are those of an all_reduce over just these ranks. Host memory only; communicators without leaves
+ * (gyre_comm_set): else UNSUPPORTED. INVALID: op is an average. */
+GYRE_API gyre_status_t gyre_scan(const void *send, void *recv, size_t count, gyre_type_t type,
+                                 gyre_redop_t op, gyre_comm_t *comm);
+GYRE_API gyre_status_t gyre_iscan(const void *send, void *recv, size_t count, gyre_type_t type,
+                                  gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request);
+GYRE_API gyre_status_t gyre_exscan(const void *send, void *recv, size_t count, gyre_type_t type,
+                                   gyre_redop_t op, gyre_comm_t *comm);
+GYRE_API gyre_status_t gyre_iexscan(const void *send, void *recv, size_t count, gyre_type_t type,
+                                    gyre_redop_t op, gyre_comm_t *comm, gyre_request_t **request);
+
 /* send: [count]; recv (root only): [n * count]. In place at root: send == recv + root * count. */
 GYRE_API gyre_status_t gyre_gather(const void *send, void *recv, size_t count, gyre_type_t type, int root,
                                    gyre_comm_t *comm);

@@ -189,7 +189,7 @@ typedef struct {
  * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or
  * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
  * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
- * in-place form; scaled sums and device memory: UNSUPPORTED. */
+ * in-place form; scaled sums, scans and device memory: UNSUPPORTED. */
 GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
 
 /* Frees a communicator that was made of another one (gyre_comm_split and its like) or by

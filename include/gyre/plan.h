@@ -51,6 +51,10 @@ GYRE_API gyre_status_t gyre_plan_broadcast(const void *send, void *recv, size_t 
                                            int root, gyre_comm_t *comm, gyre_plan_t **plan);
 GYRE_API gyre_status_t gyre_plan_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                         gyre_redop_t op, int root, gyre_comm_t *comm, gyre_plan_t **plan);
+GYRE_API gyre_status_t gyre_plan_scan(const void *send, void *recv, size_t count, gyre_type_t type,
+                                      gyre_redop_t op, gyre_comm_t *comm, gyre_plan_t **plan);
+GYRE_API gyre_status_t gyre_plan_exscan(const void *send, void *recv, size_t count, gyre_type_t type,
+                                        gyre_redop_t op, gyre_comm_t *comm, gyre_plan_t **plan);
 GYRE_API gyre_status_t gyre_plan_gather(const void *send, void *recv, size_t count, gyre_type_t type,
                                         int root, gyre_comm_t *comm, gyre_plan_t **plan);
 GYRE_API gyre_status_t gyre_plan_gatherv(const void *send, size_t send_count, void *recv,
