@@ -1,4 +1,5 @@
-# Gyre's one Makefile. `make help` lists what can be asked of it.
+# `make help` lists what can be asked of it. Rules of the emulator, the GPU bundle, fuzzing, linters, benchmarks and
+# `make install` are in the .mk files that it includes.
 #
 #   make [CUDA=0|1] [VERBS=0|1] [SANITIZE=address|thread|undefined] [WERROR=0|1] [V=1]
 #
@@ -181,7 +182,7 @@ PROOF_ROOMS := topo/orders topo/drawing topo/network collectives/proof
 TEXT_ROOMS  := base/text
 TRAIN_ROOMS := model optim pipeline
 # comm/verbs/ and its tests are part of a build with verbs only
-WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/test_verbs%.c tests/fuzz/fuzz_hello.c)
+WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/verbs/% tests/fuzz/fuzz_hello.c)
 # tests/gpu/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
 # what it links with the emulator (below) runs anywhere; not instrumented
 WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/%)
@@ -352,7 +353,7 @@ $(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c))
 $(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c)) $(SHARED_OBJ)
-$(B)/tests/tools/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c)) $(SHARED_OBJ)
+$(B)/tests/tools/train/test_gyre_train: $(call obj,$(call sources,tools/gyre-train,c)) $(SHARED_OBJ)
 # fuzz targets with a main that runs them on files; some look into a tool
 FUZZ_PARTS_config   := $(call sources,tools/gyre-train tools/shared,c)
 FUZZ_PARTS_tensors  := $(call sources,tools/gyre-perf tools/shared,c)
@@ -371,7 +372,7 @@ F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math 
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 LINK_TEST = $(CC) $(ALL_CFLAGS) $(COUNTED_EXIT) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
-    $(if $(filter model optim pipeline fuzz failing,$(notdir $(@D)))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
+    $(if $(filter model optim pipeline fuzz failing,$(firstword $(subst /, ,$(@:$(B)/tests/%=%))))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
@@ -388,184 +389,10 @@ $(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
 
-# ---- kernels on the CPU: the same objects of C, with kernels that g++ built for the emulator (tests/emulated) -----------
-E            := $(B)/emulated
-E_FLAGS      := -std=gnu++17 -O2 -g -Wall -Wextra -Wshadow -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) \
-    -fno-math-errno -ffp-contract=off -pthread
-e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
-E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
-E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
-E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
-E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,kernels/gpu_kernels ranks/gpu_peers)
-E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
-E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
-.PHONY: emulated
-ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
-emulated: $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS)
-else
-emulated:
-	@echo "the emulator needs the CUDA toolkit's headers (CUDA=1), an x86-64, and no SANITIZE"; exit 1
-endif
-$(E)/flags: FORCE
-	@mkdir -p $(@D)
-	@echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS)' | cmp -s - $@ || echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS)' > $@
-$(E)/obj/%.cu.o: %.cu $(E)/flags | $(SETUP_STAMP)
-	@mkdir -p $(@D)
-	@echo "  EMUL  $<"
-	$(Q)$(CUDA_HOST) -x c++ -DGYRE_EMULATED=1 -Itests/emulated $(CPPFLAGS) $(E_FLAGS) -MMD -MP -c $< -o $@
-$(E)/obj/%.o: %.cc $(E)/flags | $(SETUP_STAMP)
-	@mkdir -p $(@D)
-	@echo "  CXX   $<"
-	$(Q)$(CUDA_HOST) -Itests/emulated $(CPPFLAGS) $(E_FLAGS) -MMD -MP -c $< -o $@
-$(E)/libgyre.a: $(call obj,$(CORE_SRC)) $(call e_obj,$(CORE_CU))
-$(E)/libgyre-train.a: $(call obj,$(TRAIN_SRC)) $(call e_obj,$(TRAIN_CU))
-$(E)/libemulated.a: $(E_RUNTIME)
-$(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
-	@mkdir -p $(@D)
-	@echo "  AR    $@"
-	$(Q)rm -f $@ && ar rcs $@ $^
-define E_TOOL_RULE
-$(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(E_ARCHIVES)
-	@mkdir -p $$(@D)
-	@echo "  LD    $$@"
-	$(Q)$$(E_LINK) -o $$@
-endef
-$(foreach t,$(E_TOOLS),$(eval $(call E_TOOL_RULE,$(t))))
-$(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) $(E_ARCHIVES)
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(E_LINK) -lcmocka -o $@
-# a stand-in for cuBLASLt
-$(E)/tests/gpu/kernels/test_matmul: | $(if $(wildcard $(CUDA_HOME)/include/cublasLt.h),$(E)/tests/gpu/kernels/fake_cublaslt.so)
-$(E)/tests/gpu/kernels/fake_cublaslt.so: $(call obj,tests/gpu/kernels/fake_cublaslt.c)
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(CC) -shared $(ALL_CFLAGS) $(LDFLAGS) $< -lm -o $@
-# the same tests with nvcc's kernels, for a GPU
-$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
-
-# ---- for a machine with a GPU and nothing of ours: docs/gpu.md --------------------------------------------------------
-# All tests of device code in one program: each alone would bring the libraries and all kernels again. But for those that stand
-# between Gyre and a library with functions of the same names: they are not in the bundle, whose UCX knows no CUDA memory anyway.
-GPU_ALONE    := ranks/mp_direct ranks/mp_unable ranks/mp_wire
-GPU_TESTS    := $(filter-out $(GPU_ALONE),$(patsubst $(B)/tests/gpu/%,%,$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
-GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/gpu/many
-$(B)/obj/tests/gpu/many/%.o: $(B)/obj/tests/gpu/%.o
-	@mkdir -p $(@D)
-	@more=$$(nm -g --defined-only $< | awk '$$3 != "main" { print $$3 }'); [ -z "$$more" ] || \
-	    { echo "$*: other programs in tests/gpu/many would call its" $$more ": one for GPU_ALONE"; exit 1; }
-	$(Q)objcopy --redefine-sym main=$(notdir $*)_main $< $@
-$(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(TEST_CU)) $(call obj,$(SUPPORT_SRC)) \
-    $(ARCHIVES) tests/gpu/many.c
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(notdir $(GPU_TESTS)),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
-	    $(ARCHIVES) $(LIBS_TRAIN) $(TOOL_LIBS) -lcmocka -o $@
-.PHONY: gpu-bundle gpu-check
-ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
-tests: $(B)/tests/gpu/many
-gpu-bundle: $(GPU_PROGRAMS) $(SETUP_BUNDLE_STAMP)
-	@bash tools/gpu-bundle '$(B)'
-gpu-check: gpu-bundle
-	@'$(B)'/gpu-bundle/gpu-check --out '$(B)' $(if $(ONLY),$(addprefix --only ,$(ONLY)))
-else
-gpu-bundle gpu-check:
-	@echo "the bundle needs the CUDA toolkit (CUDA=1), an x86-64, and no SANITIZE"; exit 1
-endif
-
-# ---- fuzzing: the targets again, with clang's libFuzzer, below build/fuzz (docs/security.md) ------------------------------
-# Without CUDA, wherever: no parser is in a kernel, and nvcc's objects are not instrumented.
-FUZZ_CC     ?= clang
-FUZZ_DIR    := $(S)/fuzz
-FUZZ_PARTS  := $(PLAIN_CPPFLAGS) $(TOOLS_CFLAGS) $(if $(filter 1,$(VERBS)),-DGYRE_VERBS=1)
-FUZZ_LIBS    = $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
-FUZZ_CFLAGS := -std=c17 -O1 -g -fPIC -pthread -fno-omit-frame-pointer -fno-math-errno -ffp-contract=off \
-    -fsanitize=address,undefined -fno-sanitize-recover=undefined
-fuzz_obj = $(patsubst %.c,$(FUZZ_DIR)/obj/%.o,$(1))
-FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(FUZZ_DIR)/%,$(FUZZ_SRC))
-
-$(FUZZ_DIR)/flags: FORCE
-	@mkdir -p $(@D)
-	@echo '$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS)' | cmp -s - $@ || echo '$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS)' > $@
-$(FUZZ_DIR)/obj/%.o: %.c $(FUZZ_DIR)/flags | $(SETUP_STAMP)
-	@mkdir -p $(@D)
-	@echo "  FUZZ  $<"
-	$(Q)$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
-
-$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC))
-	@echo "  AR    $@"
-	$(Q)rm -f $@ && ar rcs $@ $^
-
-$(foreach t,$(FUZZ_WITH_PARTS),$(eval $(FUZZ_DIR)/fuzz_$(t): $(call fuzz_obj,$(FUZZ_PARTS_$(t)))))
-$(FUZZ_BINS): $(FUZZ_DIR)/%: $(FUZZ_DIR)/obj/tests/fuzz/%.o $(FUZZ_DIR)/libgyre.a
-	@echo "  LD    $@"
-	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer $(filter %.o,$^) $(FUZZ_DIR)/libgyre.a $(LIBS_TRAIN) $(FUZZ_LIBS) -o $@
-
-fuzz: $(FUZZ_BINS)
-$(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(FUZZ_SRC)): | $(SETUP_FUZZ_STAMP)
-
-# ---- for readers and their tools: compile_commands.json, make lint, make coverage, make check-fresh ------------------------
-.PHONY: lint lint-quick coverage check-fresh
-SETUP_LINT_STAMP := $(S)/setup-lint.done
-SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
-# Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
-COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
-    $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c tests/faults/rank.c tests/faults/clock.c \
-    $(call sources,tools,c) $(wildcard bench/*.c)))
-
-# A whole Debian in a folder: tools/check-fresh says what it does and which variables it takes.
-check-fresh:
-	@bash tools/check-fresh '$(SUITE)'
-
-# What clangd asks for. Written anew at each request, since the sources are what the wildcards find.
-compile_commands.json: $(SHARE)/flags FORCE
-	@$(file >$@,[)$(foreach s,$(COMPILED),$(file >>$@,{"directory": "$(CURDIR)"$(,) "file": "$(s)"$(,) "command": \
-	    "$(subst ",\",$(CC) $(call FLAGS_OF,$(s))) -c $(s)"}$(if $(filter $(s),$(lastword $(COMPILED))),,$(,))))$(file >>$@,])
-	@echo "  JSON  $@"
-
-# Each file once per change of it, of a header (its object is then newer) or of the rules.
-LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples),$(COMPILED))
-LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
-SCRIPTS    = $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh')
-LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything
-lint: lint-quick $(LINTED:%.c=$(B)/lint/%.tidy)
-lint-quick: $(B)/lint/cppcheck $(B)/lint/tidy | $(SETUP_LINT_STAMP)
-	@echo "  SHELLCHECK"
-	$(Q)shellcheck $(SCRIPTS)
-# clang-tidy twice: what it sees in the text of all files at once, in seconds; and, in `make lint` alone, its analyzer, which
-# walks the paths through one file at a time.
-LINT_PLAIN = $(filter-out -Werror -mprefer-vector-width=512,$(CPPFLAGS) -std=c17) -Wno-everything
-$(B)/lint/tidy: $(LINTED) $(LINT_HEADERS) .clang-tidy | $(SETUP_LINT_STAMP)
-	@mkdir -p $(@D)
-	@echo "  TIDY  without analyzer"
-	$(Q)printf '%s\n' $(LINTED) | xargs -P "$$(nproc)" -n 16 sh -c 'clang-tidy --quiet "--checks=-clang-analyzer-*" "$$@" -- \
-	    $(subst ','\'',$(LINT_PLAIN)) 2>$@.$$$$; failed=$$?; \
-	    grep -v " generated[.]" $@.$$$$; rm -f $@.$$$$; exit $$failed' tidy
-	@touch $@
-$(B)/lint/%.tidy: $(B)/obj/%.o .clang-tidy tools/lint.h | $(SETUP_LINT_STAMP)
-	@mkdir -p $(@D)
-	@echo "  TIDY  $*.c"
-	$(Q)clang-tidy --quiet $*.c -- $(if $(filter base/error,$*),,-include tools/lint.h) $(call LINT_CC,$*.c) >$@.new 2>$@.err || { cat $@.new $@.err; exit 1; }
-	$(Q)mv $@.new $@
-$(B)/lint/cppcheck: $(LINTED) $(LINT_HEADERS) tools/cppcheck.txt | $(SETUP_LINT_STAMP)
-	@mkdir -p $(B)/lint/cppcheck.cache
-	@echo "  CPPCHECK"
-	$(Q)cppcheck -q -j2 --cppcheck-build-dir=$(B)/lint/cppcheck.cache --std=c11 --language=c --enable=warning,performance,portability \
-	    --error-exitcode=1 --inline-suppr --suppressions-list=tools/cppcheck.txt -D__linux__ -D__x86_64__ \
-	    $(filter -D% -I%,$(CPPFLAGS)) $(LINTED)
-	@touch $@
-
-# Runs the tests anew: counters of the last time are removed first. The corpora of the fuzz targets run alone, then again with
-# all others. ONLY=WORD: tests whose name contains it, and figures without goals.
-COVERAGE  := $(S)/coverage
-RUN_COVERED = MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests coverage
-coverage: $(SETUP_COVERAGE_STAMP)
-	@mkdir -p $(COVERAGE) && find $(COVERAGE) -name '*.gcda' -delete && rm -f $(COVERAGE)/parsers.json
-ifndef ONLY
-	@$(RUN_COVERED) -k coverage/fuzz/ && /usr/bin/python3 tools/coverage $(COVERAGE) parsers
-endif
-	@$(RUN_COVERED) $(if $(ONLY),-k '$(ONLY)'); failed=$$?; \
-	    /usr/bin/python3 tools/coverage $(COVERAGE) $(if $(ONLY),figures,goals) && exit $$failed
+include tests/emulated/rules.mk
+include tests/gpu/rules.mk
+include tests/fuzz/rules.mk
+include tools/lint.mk
 
 # ---- what people ask for ---------------------------------------------------------------------------------
 help:
@@ -692,133 +519,8 @@ demo: all
 	@B='$(B)' OUT='$(B)/demo' DATA='$(DATA)' bash tools/demo
 endif
 
-# The whole suite in under five minutes, and a page of it; QUICK=1: in seconds, to see that it works.
-bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
-	@/usr/bin/python3 bench/bench.py --bin $(B)/bin --out $(B)/bench $(if $(filter-out 0,$(QUICK)),--quick) \
-	    $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') $(if $(ONLY),--only '$(ONLY)')
-
-# A training step beside plain loops and PyTorch.
-bench-train: all $(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math $(SETUP_PYTHON_STAMP)
-	@/usr/bin/python3 bench/train.py --build '$(B)' --json '$(B)/bench/train.json' $(if $(ROUNDS),--rounds $(ROUNDS))
-PLAIN_LOOPS = -std=gnu17 -O3 -march=native -fopenmp -Wall -Wextra
-$(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math: bench/plain_gpt.c
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(PLAIN_LOOPS) $(if $(findstring fast-math,$@),-ffast-math) $< -lm -o $@
-
-# ---- Gyre beside its peers: bench/ -----------------------------------------------------------------------
-# One loop, linked once with each library. A peer that tools/setup could not install is left out, and the orchestrator
-# says so; its program is then not made and is asked for again the next time.
-BENCH_DIR  := $(B)/bench
-BENCH_LOOP := $(call obj,bench/peers_loop.c)
-PEER_PROGRAMS := $(addprefix $(BENCH_DIR)/peers-,openmpi mpich gloo)
-SETUP_PEERS_STAMP := $(S)/setup-peers.done
-
-$(BENCH_DIR)/peers-gyre: $(BENCH_LOOP) $(call obj,bench/backend_gyre.c) $(LIB_A)
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LIB_A) $(LIBS) -o $@
-
-$(BENCH_DIR)/limits: $(call obj,bench/limits.c)
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< -pthread -o $@
-
-$(BENCH_DIR)/peers-openmpi $(BENCH_DIR)/peers-mpich: $(BENCH_DIR)/peers-%: $(BENCH_LOOP) bench/backend_mpi.c \
-    bench/peers.h $(SETUP_PEERS_STAMP)
-	@mkdir -p $(@D)
-	$(Q)if command -v mpicc.$* >/dev/null; then echo "  MPICC $@"; \
-	    mpicc.$* -std=c17 -O2 -I. bench/backend_mpi.c $(BENCH_LOOP) -lm -o $@; fi
-
-$(BENCH_DIR)/peers-gloo: $(BENCH_LOOP) bench/backend_gloo.cc bench/peers.h $(SETUP_PEERS_STAMP)
-	@mkdir -p $(@D)
-	$(Q)if [ -e /usr/include/gloo/allreduce.h ]; then echo "  CXX   $@"; \
-	    g++ -std=c++17 -O2 -I. bench/backend_gloo.cc $(BENCH_LOOP) -lgloo -pthread -o $@; fi
-
-BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') \
-    $(if $(COLLECTIVES),--collectives '$(COLLECTIVES)') $(if $(SIZES),--sizes '$(SIZES)') \
-    $(if $(BUFFERS),--buffers '$(BUFFERS)') $(if $(CONTENDERS),--contenders '$(CONTENDERS)') \
-    $(if $(ROUNDS),--rounds '$(ROUNDS)') $(if $(TIME),--time '$(TIME)') \
-    $(if $(DEADLINE),--deadline '$(DEADLINE)') $(if $(GIVE_UP),--give-up '$(GIVE_UP)') \
-    $(if $(filter 0,$(LIMITS)),--no-limits)
-bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
-	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
-
-# The README's plot and table; RESULTS: a folder of bench/results, or else the one that it names.
-.PHONY: readme-results
-readme-results: $(SETUP_PYTHON_STAMP)
-	@/usr/bin/python3 bench/readme.py $(RESULTS)
-
-FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' -o -name '*.cu' \
-    -o -path 'tests/emulated/*.cc' 2>/dev/null)
-format:
-	$(call needs,$(CLANG_FORMAT),clang-format)
-	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
-
-words:
-	$(Q)sh tools/check-words
-
-# ---- install ---------------------------------------------------------------------------------------------
-HEADERS  := $(wildcard include/gyre/*.h)
-MAN_PAGES := $(wildcard docs/man/*.[137])
-# of these, what goes with libgyre-train
-TRAIN_HEADERS := include/gyre/train.h
-TRAIN_PAGES   := docs/man/gyre_train_create.3
-man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
-# NAME.3=PAGE.3 for each further name of a page; asked for only where it is used
-MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
-alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
-# The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
-DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
-    tutorials,docs/$(d)/*)) $(wildcard examples/*.c examples/*.py examples/kubernetes/*)
-RECIPES   := $(wildcard examples/recipes/*.json)
-INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
-INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
-    lib/libgyre-train.a lib/pkgconfig/gyre-train.pc \
-    $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
-    $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
-TO := $(DESTDIR)$(PREFIX)
-
-install-lib: $(LIB_SO) $(LIB_A)
-	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig share/man/man3)
-	$(Q)install -m 644 $(filter-out $(TRAIN_HEADERS),$(HEADERS)) '$(TO)'/include/gyre/
-	$(Q)install -m 755 $(LIB_SO) '$(TO)'/lib/
-	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
-	$(Q)install -m 644 $(LIB_A) '$(TO)'/lib/
-	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre' \
-	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \
-	    'Requires.private: $(PKGS_CORE)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgyre' \
-	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre.pc
-	$(Q)install -m 644 $(filter-out $(TRAIN_PAGES),$(filter %.3,$(MAN_PAGES))) '$(TO)'/share/man/man3/
-	$(Q)$(foreach a,$(filter-out %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
-	@echo "libgyre, its headers and manual are installed under $(TO)"
-
-install-train: install-lib $(LIB_TRAIN)
-	$(Q)install -m 644 $(TRAIN_HEADERS) '$(TO)'/include/gyre/
-	$(Q)install -m 644 $(LIB_TRAIN) '$(TO)'/lib/
-	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre-train' \
-	    'Description: training of GPT models over many ranks' 'Version: $(VERSION)' \
-	    'Requires: $(PKGS_CORE) $(PKGS_JSON) $(PKGS_TRAIN)' 'Cflags: -I$${includedir}' \
-	    'Libs: -L$${libdir} -l:libgyre-train.a -l:libgyre.a $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' \
-	    > '$(TO)'/lib/pkgconfig/gyre-train.pc
-	$(Q)install -m 644 $(TRAIN_PAGES) '$(TO)'/share/man/man3/
-	$(Q)$(foreach a,$(filter %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
-
-install: install-train $(TOOL_BINS)
-	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
-	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
-	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
-	$(Q)$(foreach m,$(filter-out %.3,$(MAN_PAGES)),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
-	$(Q)$(foreach f,$(DOCUMENTS),install -D -m 644 $(f) '$(TO)'/share/doc/gyre/$(f);)
-	$(Q)install -d '$(TO)'/share/gyre/recipes && install -m 644 $(RECIPES) '$(TO)'/share/gyre/recipes/
-	$(Q)ln -sfn ../../../gyre/recipes '$(TO)'/share/doc/gyre/examples/recipes
-	@echo "installed under $(TO)"
-
-uninstall:
-	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
-	$(Q)for d in include/gyre share/gyre share/doc/gyre; do \
-	    [ ! -d '$(TO)'/$$d ] || find '$(TO)'/$$d -depth -type d -empty -delete; done
-	@echo "removed from $(TO)"
+include bench/rules.mk
+include tools/install.mk
 
 # ---- set-up --------------------------------------------------------------------------------------------
 $(SETUP_STAMP): tools/setup

@@ -60,10 +60,7 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
     CHECK(coll_check_redop(c->name, op, c->shape.type));
     c->shape.redop = op.kind;
-    if (c->shape.order == GYRE_ORDER_EXACT)
-        CHECK(coll_check_exact(c->name, op.kind, c->shape.type));
-    if (op.kind >= GYRE_REDOP_USER && !base_redop_find(op.kind).commutes && c->shape.order == GYRE_ORDER_FAST)
-        c->shape.order = GYRE_ORDER_CANONICAL;
+    CHECK(coll_call_order(c, c->shape.order));
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
     return GYRE_OK;
@@ -230,6 +227,30 @@ static gyre_status_t scatter(const void *send, void *recv, size_t count, gyre_ty
         CHECK(blocks(&c, count, &c.send_count));
         c.shape.in_place = send && recv == at(send, (size_t)root * count, type);
     }
+    return coll_call_start(&c);
+}
+
+/* scan and exscan: rank r gets the reduction of ranks 0..r, or of 0..r - 1; rank 0 of an exscan nothing. */
+static gyre_status_t scan(coll_op_t kind, const void *send, void *recv, size_t count, gyre_type_t type,
+                          gyre_redop_t op, gyre_comm_t *comm, how_t how)
+{
+    coll_call_t c;
+    const char *name = coll_op_name(kind);
+    CHECK(begin(&c, name, kind, send, recv, count, type, comm, how));
+    CHECK(with_redop(&c, op));
+    if (op.kind == GYRE_AVG)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID,
+                                     "%s: there is no avg of a prefix, which has another number of inputs on "
+                                     "each rank: use sum, and divide",
+                                     name));
+    if (comm->leaves)
+        return coll_refuse(gyre_fail(GYRE_ERR_UNSUPPORTED,
+                                     "%s: the communicator has leaves (gyre_comm_set), of which there are no "
+                                     "prefixes: use another communicator",
+                                     name));
+    c.send_count = count;
+    c.recv_count = kind == COLL_EXSCAN && comm->rank == 0 ? 0 : count;
+    c.shape.in_place = send == recv;
     return coll_call_start(&c);
 }
 
@@ -495,6 +516,30 @@ gyre_status_t gyre_iscatterv(const void *send, const size_t *counts, const size_
     ASYNC("iscatterv", scatterv(send, counts, displs, recv, recv_count, type, root, comm, LATER(request)));
 }
 
+gyre_status_t gyre_scan(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                        gyre_comm_t *comm)
+{
+    return scan(COLL_SCAN, send, recv, count, type, op, comm, blocking);
+}
+
+gyre_status_t gyre_iscan(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                         gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iscan", scan(COLL_SCAN, send, recv, count, type, op, comm, LATER(request)));
+}
+
+gyre_status_t gyre_exscan(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                          gyre_comm_t *comm)
+{
+    return scan(COLL_EXSCAN, send, recv, count, type, op, comm, blocking);
+}
+
+gyre_status_t gyre_iexscan(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                           gyre_comm_t *comm, gyre_request_t **request)
+{
+    ASYNC("iexscan", scan(COLL_EXSCAN, send, recv, count, type, op, comm, LATER(request)));
+}
+
 gyre_status_t gyre_all_to_all(const void *send, void *recv, size_t count, gyre_type_t type, gyre_comm_t *comm)
 {
     return all_to_all(send, recv, count, type, comm, blocking);
@@ -711,6 +756,18 @@ gyre_status_t gyre_plan_scatterv(const void *send, const size_t *counts, const s
                                  gyre_plan_t **plan)
 {
     HELD("plan_scatterv", scatterv(send, counts, displs, recv, recv_count, type, root, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_scan(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                             gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_scan", scan(COLL_SCAN, send, recv, count, type, op, comm, held(plan)));
+}
+
+gyre_status_t gyre_plan_exscan(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
+                               gyre_comm_t *comm, gyre_plan_t **plan)
+{
+    HELD("plan_exscan", scan(COLL_EXSCAN, send, recv, count, type, op, comm, held(plan)));
 }
 
 gyre_status_t gyre_plan_all_to_all(const void *send, void *recv, size_t count, gyre_type_t type,

@@ -21,6 +21,7 @@ enum {
     SHARE_REDUCE_BYTES = 1 << 20,
     DIRECT_RANKS = 32,       /* flat schedules open n connections and take n messages: fine up to here */
     SHORT_MESSAGE = 4096,    /* a longer one may be fetched by a system call */
+    SCAN_RANKS = 16,         /* see choose_scan */
     CELL_RANKS = 16,         /* see choose_inside_host: a reduction by cells, for as many ranks, */
     CELL_PART = 4096,        /* if each rank adds up so many bytes */
     CHUNK_BYTES = 256 << 10, /* fits a second-level cache with its sources */
@@ -128,7 +129,7 @@ static int rounds_of(int n)
 /* 1: log n rounds of messages, which wait for each other, take less than n - 1 messages that do not. That
  * is so for short messages of many ranks. Every rank has a core: where ranks take turns on the cores, the
  * number of turns decides, and those are fewest with a flat schedule. bytes: of the vector, or of a block.
- * tests/collectives/test_rules.c compares this with the simulator. */
+ * tests/collectives/schedules/test_rules.c compares this with the simulator. */
 static int few_rounds_pay(const coll_facts_t *facts, const coll_args_t *args, double bytes, int small)
 {
     const coll_cost_t *cost = &facts->cost;
@@ -144,6 +145,17 @@ static int few_rounds_pay(const coll_facts_t *facts, const coll_args_t *args, do
     for (double message = longest; message > SHORT_MESSAGE; message /= 2) /* of one round each */
         few += cost->cma_call;
     return few < SURELY * flat;
+}
+
+/* The last rank adds n vectors at once, or log2 n vectors one after the other, most of which it has to write,
+ * and the others work as much. So adding all at once takes less up to 16 ranks (simulator: gyre-plan schedule
+ * --collective scan --topology host). Between hosts the volume counts. */
+static coll_algo_t choose_scan(const coll_facts_t *facts, const coll_args_t *args, size_t bytes, int small)
+{
+    const int flat =
+        facts->hosts < 2 && args->n <= SCAN_RANKS && !few_rounds_pay(facts, args, (double)bytes, small);
+    const coll_algo_t wish[] = {flat ? COLL_DIRECT : COLL_BUTTERFLY, COLL_DIRECT};
+    return first_that_serves(args, wish, 2);
 }
 
 /* bytes: of the vector or of the longest block. known: all ranks know them. */
@@ -259,9 +271,10 @@ static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t
     const size_t bytes = args->count * esize, n = (size_t)args->n;
     const int small = bytes <= ONE_SHOT_BYTES && bytes * n <= ONE_SHOT_TOTAL;
     coll_choice_t c = {.one_shot = small && args->op == COLL_ALL_REDUCE && !args->leaves};
-    c.algo = args->leaves       ? COLL_LEAVES
-             : facts->hosts > 1 ? choose_between_hosts(facts, args, small)
-                                : choose_inside_host(facts, args, bytes, small, known);
+    c.algo = args->leaves              ? COLL_LEAVES
+             : coll_op_scans(args->op) ? choose_scan(facts, args, bytes, small)
+             : facts->hosts > 1        ? choose_between_hosts(facts, args, small)
+                                       : choose_inside_host(facts, args, bytes, small, known);
     c.chunk = chunk_count(facts, c.algo, esize);
     return c;
 }

@@ -34,11 +34,18 @@ const char coll_algo_names[] =
 #undef ALGORITHM
 
 static const char *const op_names[COLL_OP_END + 1] = {
-    [COLL_ALL_REDUCE] = "all_reduce", [COLL_REDUCE_SCATTER] = "reduce_scatter",
-    [COLL_ALL_GATHER] = "all_gather", [COLL_BROADCAST] = "broadcast",
-    [COLL_REDUCE] = "reduce",         [COLL_GATHER] = "gather",
-    [COLL_SCATTER] = "scatter",       [COLL_ALL_TO_ALL] = "all_to_all",
-    [COLL_BARRIER] = "barrier",       [COLL_SENDRECV] = "send/recv",
+    [COLL_ALL_REDUCE] = "all_reduce",
+    [COLL_REDUCE_SCATTER] = "reduce_scatter",
+    [COLL_ALL_GATHER] = "all_gather",
+    [COLL_BROADCAST] = "broadcast",
+    [COLL_REDUCE] = "reduce",
+    [COLL_GATHER] = "gather",
+    [COLL_SCATTER] = "scatter",
+    [COLL_ALL_TO_ALL] = "all_to_all",
+    [COLL_SCAN] = "scan",
+    [COLL_EXSCAN] = "exscan",
+    [COLL_BARRIER] = "barrier",
+    [COLL_SENDRECV] = "send/recv",
 };
 
 const char *coll_algo_name(coll_algo_t algo)
@@ -61,8 +68,13 @@ const char *coll_op_name(coll_op_t op)
 
 const char *coll_call_name(coll_op_t op, int v, unsigned inside)
 {
-    static const char *const whole[] = {
-        NULL, "gyre_finalize", "gyre_comm_split", "gyre_comm_dup", "gyre_comm_split_type", "gyre_comm_set"};
+    static const char *const whole[] = {NULL,
+                                        "gyre_finalize",
+                                        "gyre_comm_split",
+                                        "gyre_comm_dup",
+                                        "gyre_comm_split_type",
+                                        "gyre_comm_set",
+                                        "gyre_mem_alloc_shared"};
     static const char *const each[COLL_OP_END] = {[COLL_REDUCE_SCATTER] = "reduce_scatterv",
                                                   [COLL_ALL_GATHER] = "all_gatherv",
                                                   [COLL_GATHER] = "gatherv",
@@ -148,7 +160,10 @@ static void generate_alone(coll_builder_t *b, const coll_args_t *args)
     switch (args->op) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE:
+    case COLL_SCAN:
         coll_add_reduce(b, 0, coll_out(0), &in, 1, args->count, COLL_FINAL);
+        break;
+    case COLL_EXSCAN:
         break;
     case COLL_REDUCE_SCATTER:
         in = coll_in(args->displs[0]);

@@ -63,6 +63,8 @@ int coll_aliased(const coll_args_t *args, size_t *in_shift, size_t *out_shift)
     switch (args->op) {
     case COLL_ALL_REDUCE:
     case COLL_ALL_TO_ALL:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
         return 1;
     case COLL_BROADCAST:
     case COLL_REDUCE:
@@ -103,7 +105,12 @@ void coll_extent(const coll_args_t *args, size_t *in, size_t *out)
     *in = *out = 0;
     switch (args->op) {
     case COLL_ALL_REDUCE:
+    case COLL_SCAN:
         *in = *out = args->count;
+        break;
+    case COLL_EXSCAN:
+        *in = args->count;
+        *out = args->rank > 0 ? args->count : 0;
         break;
     case COLL_BROADCAST:
         *in = root ? args->count : 0;

@@ -19,6 +19,7 @@
  *                       one peer travel as one message, packed in TMP. TMP: at most 3 times the vector.
  * all_gather           Recursive doubling, blocks of ranks instead of partial vectors. TMP only where
  *                       displacements have gaps.
+ * scan, exscan         Recursive doubling with partial prefixes: scan.c.
  * barrier              all_gather of nothing. */
 #include <stdlib.h>
 
@@ -396,8 +397,22 @@ void coll_generate_butterfly(coll_builder_t *b, const coll_args_t *args)
     case COLL_ALL_GATHER:
         all_gather(b, args);
         break;
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+        coll_scan_doubling(b, args);
+        break;
     default:
         barrier(b, args);
         break;
     }
+}
+
+size_t coll_butterfly_factor(const coll_tmp_ask_t *ask)
+{
+    return coll_op_scans(ask->op) ? coll_scan_places(ask->n) : coll_plain_factor(ask);
+}
+
+size_t coll_butterfly_places(const coll_tmp_ask_t *ask)
+{
+    return coll_op_scans(ask->op) ? coll_scan_places(ask->n) : 0;
 }

@@ -7,6 +7,7 @@
  *                  chunks: while the sums of chunk k travel, chunk k + 1 is added. one_shot: every rank sends
  *                  its whole vector to every other and adds all.
  * reduce_scatter  the first half of that. the others      one message per pair that has data to exchange.
+ * scan, exscan    one message from each rank to every higher one: scan.c.
  * Peers are visited from rank + 1 on, so no rank is hit by all at once.
  *
  * TMP: (n - 1) * chunk for the reductions (one_shot in place: n * chunk); all_to_all in place: all of the
@@ -233,6 +234,10 @@ void coll_generate_direct(coll_builder_t *b, const coll_args_t *args)
     case COLL_ALL_TO_ALL:
         all_to_all(b, args);
         break;
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+        coll_scan_at_once(b, args);
+        break;
     default:
         barrier(b, args);
         break;
@@ -241,5 +246,5 @@ void coll_generate_direct(coll_builder_t *b, const coll_args_t *args)
 
 size_t coll_direct_factor(const coll_tmp_ask_t *ask)
 {
-    return ask->op == COLL_REDUCE ? (size_t)ask->n + 1 : coll_plain_factor(ask);
+    return ask->op == COLL_REDUCE || coll_op_scans(ask->op) ? (size_t)ask->n + 1 : coll_plain_factor(ask);
 }

@@ -18,9 +18,9 @@ typedef void coll_generator_t(coll_builder_t *b, const coll_args_t *args);
 
 /* Bounds of TMP that rows of the table name: coll_tmp_factor and coll_tmp_places say what they return. */
 typedef size_t coll_tmp_bound_t(const coll_tmp_ask_t *ask);
-coll_tmp_bound_t coll_ring_factor, coll_direct_factor, coll_hierarchical_factor, coll_shared_factor,
-    coll_bine_factor, coll_swing_factor, coll_leaves_factor;
-coll_tmp_bound_t coll_ring_places, coll_tree_places, coll_hierarchical_places;
+coll_tmp_bound_t coll_ring_factor, coll_butterfly_factor, coll_direct_factor, coll_hierarchical_factor,
+    coll_shared_factor, coll_bine_factor, coll_swing_factor, coll_leaves_factor;
+coll_tmp_bound_t coll_ring_places, coll_tree_places, coll_butterfly_places, coll_hierarchical_places;
 /* That of most algorithms: a block for each level of a tree, and two; all blocks in one shot. */
 coll_tmp_bound_t coll_plain_factor;
 
@@ -29,6 +29,11 @@ coll_tmp_bound_t coll_plain_factor;
 size_t coll_joint_room(const coll_args_t *args);
 /* shared: the offset in TMP of the announcement of `rank`. */
 size_t coll_announcement_at(const coll_args_t *args, int rank);
+
+/* scan.c: the scans of direct and of butterfly; n >= 2. */
+coll_generator_t coll_scan_at_once, coll_scan_doubling;
+/* TMP of coll_scan_doubling in chunks. */
+size_t coll_scan_places(int n);
 
 /* Zeroed memory that lives until coll_builder_finish; NULL (kept in the builder) if there is none. */
 void *coll_scratch(coll_builder_t *b, size_t count, size_t size);

@@ -17,8 +17,9 @@
  *    in_place.
  *  - REDUCE combines its sources, given in rank order, in the canonical tree over k sources (balanced, split
  *    at the largest power of two below k). dst may be exactly one of the sources.
- *  - A REDUCE or COPY flagged COLL_FINAL produces fully reduced elements: each element of the result passes
- *    exactly one such step on the rank that first has it (an average is divided there).
+ *  - A REDUCE or COPY flagged COLL_FINAL produces fully reduced elements (of a scan: the rank's own prefix):
+ *    each element of the result passes exactly one such step on the rank that first has it (an average is
+ *    divided there).
  *  - JOINT works in other ranks' buffers, at the same range everywhere. Towards COLL_FROM_ALL: OUT of every
  *    rank becomes the reduction of all ranks' IN (FINAL, as above). Towards rank p: OUT of p becomes IN of
  *    the root. Every rank announces its buffers to the ranks that access them, in a message of args.place
@@ -46,6 +47,8 @@ typedef enum {
     COLL_GATHER,
     COLL_SCATTER,
     COLL_ALL_TO_ALL,
+    COLL_SCAN,
+    COLL_EXSCAN,
     COLL_BARRIER,
     COLL_OP_END,                /* one past the last that has schedules */
     COLL_SENDRECV = COLL_OP_END /* point to point: not scheduled, but recorded and compared like the others */
@@ -54,12 +57,25 @@ typedef enum {
 /* One vector of count elements, not a block for each rank. */
 static inline int coll_op_is_vector(coll_op_t op)
 {
-    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE;
+    return op == COLL_ALL_REDUCE || op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_SCAN ||
+           op == COLL_EXSCAN;
+}
+
+/* Rank r gets a reduction of its own, over the ranks up to r. */
+static inline int coll_op_scans(coll_op_t op)
+{
+    return op == COLL_SCAN || op == COLL_EXSCAN;
 }
 
 static inline int coll_op_reduces(coll_op_t op)
 {
-    return op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE;
+    return op == COLL_ALL_REDUCE || op == COLL_REDUCE_SCATTER || op == COLL_REDUCE || coll_op_scans(op);
+}
+
+/* The ranks whose inputs a reduction at `rank` combines: 0 .. the result - 1. */
+static inline int coll_op_inputs(coll_op_t op, int n, int rank)
+{
+    return op == COLL_SCAN ? rank + 1 : op == COLL_EXSCAN ? rank : n;
 }
 
 typedef enum {
@@ -84,9 +100,11 @@ enum { COLL_MAX_CHANNELS = 2 };
  *  scatter         IN at root: blocks; OUT [counts[rank]]. Same remark.
  *  all_to_all      IN: block p is [displs[p], + counts[p]); OUT: block p is [rdispls[p], + rcounts[p]).
  *                  Unless `uniform`, a rank knows only its own counts.
+ *  scan            IN [count], OUT [count]
+ *  exscan          IN [count]; OUT [count], at rank 0: none
  *  barrier         no buffers
  * in_place: IN and OUT share memory in the form that include/gyre/collectives.h gives for the call:
- *  all_reduce, broadcast (root), reduce (root), all_to_all: OUT == IN
+ *  all_reduce, broadcast (root), reduce (root), all_to_all, scan, exscan: OUT == IN
  *  reduce_scatter: OUT == IN + displs[rank]     all_gather: IN == OUT + displs[rank]
  *  gather (root): IN == OUT + displs[root]      scatter (root): OUT == IN + displs[root] */
 typedef struct {
@@ -98,7 +116,7 @@ typedef struct {
     int uniform; /* all counts are equal on all ranks; the places are still those of displs */
     int in_place;
     int fast_order; /* 1: reductions need not follow the canonical tree */
-    int exact;      /* 1: every REDUCE has all inputs, of all n ranks, as its sources */
+    int exact;      /* 1: every REDUCE has all inputs of its result (coll_op_inputs) as its sources */
     /* [n + 1] a reduction's inputs leaves[r] .. leaves[r + 1] - 1 are those of rank r, one after the other in
      * IN, each `stride` elements after the one before; never in place. NULL: one of each rank. */
     const int *leaves;
@@ -172,7 +190,8 @@ typedef enum {
     COLL_INSIDE_SPLIT,
     COLL_INSIDE_DUP,
     COLL_INSIDE_SPLIT_TYPE,
-    COLL_INSIDE_SET
+    COLL_INSIDE_SET,
+    COLL_INSIDE_MEM_SHARED
 } coll_inside_t;
 const char *coll_call_name(coll_op_t op, int v, unsigned inside);
 

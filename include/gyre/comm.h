@@ -2,10 +2,10 @@
 /* gyre/comm.h: communicators: a group of ranks that call collectives together.
  *
  * One thread at a time makes calls on a communicator. A second thread may call, at any time, also while the
- * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_progress,
- * gyre_comm_rank and gyre_comm_size with their local_ siblings. Different threads may use different
- * communicators at once. docs/threads.md has the whole table. Collectives of one communicator run in the
- * order of their calls, which must be the same on all its ranks.
+ * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_comm_place,
+ * gyre_comm_hosts, gyre_progress, gyre_comm_rank and gyre_comm_size with their local_ siblings. Different
+ * threads may use different communicators at once. docs/threads.md has the whole table. Collectives of one
+ * communicator run in the order of their calls, which must be the same on all its ranks.
  *
  * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
  * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may
@@ -189,7 +189,7 @@ typedef struct {
  * gyre_reduce_scatter(v) has that many vectors of this rank, one after the other: [leaves][count], or
  * [leaves][n * count]. The result is the reduction of all ranks' leaves in rank order, by one canonical tree
  * over them (an average is divided by their number). So 8 leaves on 8, 3 or 1 ranks give the same bits. No
- * in-place form; scaled sums and device memory: UNSUPPORTED. */
+ * in-place form; scaled sums, scans and device memory: UNSUPPORTED. */
 GYRE_API gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options);
 
 /* Frees a communicator that was made of another one (gyre_comm_split and its like) or by
@@ -288,6 +288,29 @@ GYRE_API int gyre_comm_size(const gyre_comm_t *comm);
 /* The same among the ranks of `comm` on this rank's host. */
 GYRE_API int gyre_comm_local_rank(const gyre_comm_t *comm);
 GYRE_API int gyre_comm_local_size(const gyre_comm_t *comm);
+/* The number of hosts that the ranks of `comm` are on. -1 if `comm` is NULL. */
+GYRE_API int gyre_comm_hosts(const gyre_comm_t *comm);
+
+/* Where a rank of a communicator is. Ranks are on one host as far as shared memory reaches. */
+typedef struct {
+    size_t size;   /* in: sizeof(gyre_place_t) */
+    int host;      /* 0 .. gyre_comm_hosts - 1, in the order of the hosts' first ranks */
+    int host_rank; /* its number among the ranks of the communicator on its host, */
+    int host_size; /* and how many these are */
+    /* NUMA node, as its system counts, on which alone its thread could run when it made the communicator; -1:
+     * it could run on several, or the node is not known */
+    int numa;
+    /* CUDA device on which it works in this communicator, as its process counts (gyre/cuda.h); -1: none
+     * before gyre_comm_prepare_cuda or the first operation on device memory */
+    int device;
+    int job_rank;        /* of its process in its job: the same in all communicators, as long as it lives */
+    char device_bus[24]; /* PCI address of that device, such as "0000:17:00.0"; "": none */
+    char host_name[64]; /* what its host calls itself, cut to 35 characters; several hosts may use one name */
+} gyre_place_t;
+/* Fills *place, of rank `rank` of `comm`, up to the size that the caller set in place->size. Nothing is sent:
+ * the ranks exchanged it when they made `comm`. Also when `comm` has failed, and of dead ranks. INVALID: an
+ * argument is NULL, `rank` is not in 0 .. size - 1, or place->size is too small. */
+GYRE_API gyre_status_t gyre_comm_place(const gyre_comm_t *comm, int rank, gyre_place_t *place);
 
 typedef struct {
     size_t size;         /* in: sizeof(gyre_comm_stats_t) */
@@ -312,6 +335,29 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
  * non-blocking operation uses the memory, and nothing is freed; OVERFLOW, NO_MEMORY. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
+/* Memory of the ranks of one host in which all of them load and store. Collective over `comm`; each rank
+ * gives the number of its own bytes, any one, also 0. *ptr: this rank's part, as memory of gyre_mem_alloc in
+ * all respects: aligned to a page and zeroed. A page lies on the NUMA node of the rank that touches it first.
+ * gyre_mem_peer gives the parts of the others. Each part takes two descriptors of its owner.
+ *
+ * The program orders loads and stores: what a rank stores is seen by another one after a gyre_barrier of
+ * both, after a message or a collective by which the second waits for the first, or by C11 atomics
+ * (docs/threads.md).
+ *
+ * gyre_mem_free(ptr) is a call of this rank alone: it ends this rank's part and its view of all others. They
+ * keep their view of this part, with its contents, until they have called gyre_mem_free. The same holds if a
+ * rank dies. The memory outlives `comm` and the job.
+ *
+ * Errors, the same on all ranks, and nothing is allocated: UNSUPPORTED: two ranks, which the text names, do
+ * not share a host (gyre_comm_split_type), or `comm` is of gyre_cuda_comms_create. OVERFLOW, NO_MEMORY: on
+ * some rank. Else as gyre_all_gather: MISMATCH: the ranks made different calls. On this rank alone, and
+ * nothing has happened: INVALID, also in a group; NO_MEMORY for the list of ranks. */
+GYRE_API gyre_status_t gyre_mem_alloc_shared(gyre_comm_t *comm, size_t bytes, void **ptr);
+/* Where this process sees the part of `rank`, by its number in the communicator of gyre_mem_alloc_shared, and
+ * how many bytes that rank gave. ptr: what that call has given here, not a place inside. bytes may be NULL.
+ * Local; the answer is the same until gyre_mem_free(ptr), and for this rank ptr itself. INVALID: an argument
+ * is not right. */
+GYRE_API gyre_status_t gyre_mem_peer(const void *ptr, int rank, void **peer, size_t *bytes);
 /* Makes [ptr, ptr + bytes) of malloc or mmap as good as memory of gyre_mem_alloc, until
  * gyre_mem_deregister(ptr). It replaces the pages that lie in the range as a whole, if they are 64 KiB or
  * more, by shared pages with the same contents at the same addresses. What the range has of its first and

@@ -2,8 +2,8 @@
 /* ranks: 1 2 3 5 8, over UCX: 3 */
 /* takes: 2 */
 /* tests/collectives/mp_exact.c: in exact order each reduction gives the bits of coll_kernel_reduce_exact over
- * the inputs of all ranks (tests/collectives/test_exact.c proves that one), whichever rank has which input,
- * for all types, sizes, forms and algorithms that serve it. */
+ * the inputs of all ranks (tests/collectives/kernels/test_exact.c proves that one), whichever rank has which
+ * input, for all types, sizes, forms and algorithms that serve it. */
 #include "tests/support/mp.h"
 
 #include <string.h>

@@ -3,9 +3,9 @@
 # tests/contributing/reduction.sh: the toy reduction has the right bits in the kernels of every instruction
 # set, and in collectives. gyre/types.h changes almost every object; those of training are not needed here,
 # and stay (-o).
-$MAKE -o build/lib/libgyre-train.a build/tests/collectives/test_kernels build/tests/tools/perf/test_perf \
+$MAKE -o build/lib/libgyre-train.a build/tests/collectives/kernels/test_kernels build/tests/tools/perf/test_perf \
     build/bin/ucx-run build/bin/gyre-perf build/bin/gyre-doctor
-build/tests/collectives/test_kernels
+build/tests/collectives/kernels/test_kernels
 build/tests/tools/perf/test_perf
 for n in 2 3; do
     for call in all_reduce reduce_scatter reduce; do

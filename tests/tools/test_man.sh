@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/tools/test_man.sh: manual pages have the prototypes of the headers, defaults and names of the tables, one
 # footer, and examples that compile and run. An example without main() is compiled only: it needs a GPU.
-# So is that of gyre_train_create(3), whose library is not libgyre: tests/tools/test_train_example.sh runs one.
+# So is that of gyre_train_create(3), whose library is not libgyre: tests/tools/train/test_example.sh runs one.
 # SPDX-License-Identifier: Apache-2.0
 # deadline: 120
 . "$(dirname "$0")/../support/lib.sh"

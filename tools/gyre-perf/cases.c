@@ -21,6 +21,8 @@ const perf_coll_t perf_colls[] = {
     {"gather", "everyone's block on the root", COLL_GATHER, 0, 1, 0, 1},
     {"scatter", "one block of the root's per rank", COLL_SCATTER, 0, 1, 0, 1},
     {"all_to_all", "one block from each to each", COLL_ALL_TO_ALL, 0, 0, 0, 1},
+    {"scan", "reduction of ranks 0 to r on rank r", COLL_SCAN, 1, 0, 0, 1},
+    {"exscan", "reduction of the ranks below r on rank r", COLL_EXSCAN, 1, 0, 0, 1},
     {"reduce_scatterv", "reduce_scatter, blocks of unequal size", COLL_REDUCE_SCATTER, 1, 0, 1, 1},
     {"all_gatherv", "all_gather, blocks of unequal size", COLL_ALL_GATHER, 0, 0, 1, 1},
     {"gatherv", "gather, blocks of unequal size", COLL_GATHER, 0, 1, 1, 1},
@@ -56,9 +58,11 @@ const char *perf_op_name(perf_op_t op)
     return op == PERF_MULSUM ? "mulsum" : gyre_redop_name((gyre_redop_kind_t)op);
 }
 
-int perf_has(gyre_type_t type, perf_op_t op, int device)
+int perf_has(const perf_coll_t *coll, gyre_type_t type, perf_op_t op, int device)
 {
     const gyre_redop_kind_t kind = op == PERF_MULSUM ? GYRE_SUM : (gyre_redop_kind_t)op;
+    if (coll_op_scans(coll->op) && (device || op == PERF_AVG))
+        return 0;
     if (device && (type > GYRE_FLOAT64 || kind > GYRE_AVG))
         return 0;
     return coll_kernel_has(kind, type);
@@ -130,9 +134,12 @@ void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, pe
     case COLL_ALL_REDUCE:
     case COLL_BROADCAST:
     case COLL_REDUCE:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
     case COLL_SENDRECV:
         c->param = c->send_count = count;
-        c->recv_count = coll->op == COLL_REDUCE && !at_root ? 0 : count;
+        c->recv_count =
+            (coll->op == COLL_REDUCE && !at_root) || (coll->op == COLL_EXSCAN && rank == 0) ? 0 : count;
         c->bytes = count * c->elem;
         break;
     }
@@ -197,6 +204,10 @@ gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv)
         return gyre_broadcast(send, recv, c->param, c->type, c->root, c->comm);
     case COLL_REDUCE:
         return gyre_reduce(send, recv, c->param, c->type, perf_case_redop(c), c->root, c->comm);
+    case COLL_SCAN:
+        return gyre_scan(send, recv, c->param, c->type, perf_case_redop(c), c->comm);
+    case COLL_EXSCAN:
+        return gyre_exscan(send, recv, c->param, c->type, perf_case_redop(c), c->comm);
     case COLL_GATHER:
         return uneven ? gyre_gatherv(send, c->send_count, recv, c->counts, NULL, c->type, c->root, c->comm)
                       : gyre_gather(send, recv, c->param, c->type, c->root, c->comm);
@@ -232,6 +243,8 @@ void perf_case_bandwidth(const perf_case_t *c, double seconds, double *algbw, do
         break;
     case COLL_BROADCAST:
     case COLL_REDUCE:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
     case COLL_SENDRECV:
     case COLL_BARRIER:
         break;

@@ -15,7 +15,8 @@
  * products    +-1, and on at most 10 ranks per element (E4M3: 6) also 2 or 1/2: exponents stay in range.
  * min, max    whole numbers up to cap, and zeros of both signs (-0 is less than +0).
  * complex     two such numbers; products are of powers of i, and on 1 to 10 ranks of 2 + i: neither part of
- *             the result is 0, whose sign would depend on the order.
+ *             the result is 0, whose sign would depend on the order. Of a scan, rank 0 has such a factor:
+ *             each prefix of two ranks or more has one.
  * pairs       few values, so that many are equal, zeros of both signs, and few indices.
  *
  * All are compared as bits. Inputs repeat after PERF_PERIOD elements: a check need not compute them all. */
@@ -180,7 +181,7 @@ static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
     uint64_t acc = perf_input(c, 0, rep, i);
     if (c->op == PERF_MULSUM)
         acc *= (uint64_t)perf_scale(0);
-    for (int r = 1; r < c->n; r++) {
+    for (int r = 1; r < perf_inputs(c); r++) {
         const uint64_t x = perf_input(c, r, rep, i);
         const int64_t order = ordered(c->type, x, c->elem);
         switch (c->op) {
@@ -237,7 +238,7 @@ static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
 double perf_reduced_number(const perf_case_t *c, gyre_type_t type, uint64_t key, size_t i)
 {
     double acc = perf_number(c, type, key, i, 0) * (c->op == PERF_MULSUM ? perf_scale(0) : 1.0);
-    for (int r = 1; r < c->n; r++) {
+    for (int r = 1; r < perf_inputs(c); r++) {
         const double x = perf_number(c, type, key, i, r);
         switch (c->op) {
         case PERF_PROD:
@@ -294,6 +295,8 @@ int perf_expected_word(const perf_case_t *c, int rep, size_t i, int word, uint64
     switch (c->coll->op) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
         *bits = reduced(c, rep, i, word);
         return 1;
     case COLL_REDUCE_SCATTER:

@@ -275,7 +275,7 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
     for (int cycle = 0; (o->cycles == 0 || cycle < o->cycles) && status == GYRE_OK; cycle++)
         for (int type = o->first_type; type <= (barrier ? o->first_type : o->last_type); type++)
             for (int op = o->first_op; op <= (o->coll->reduces ? o->last_op : o->first_op); op++) {
-                if (o->coll->reduces && !perf_has((gyre_type_t)type, (perf_op_t)op, o->cuda != 0))
+                if (o->coll->reduces && !perf_has(o->coll, (gyre_type_t)type, (perf_op_t)op, o->cuda != 0))
                     continue; /* of a range: check_together has seen that some pair is left */
                 for (int root = first_root; root <= last_root; root++) {
                     size_t size = o->min_bytes;

@@ -155,7 +155,7 @@ static int has_any(const perf_options_t *o)
 {
     for (int type = o->first_type; type <= o->last_type; type++)
         for (int op = o->first_op; op <= o->last_op; op++)
-            if (perf_has((gyre_type_t)type, (perf_op_t)op, o->cuda || o->gpus > 1))
+            if (perf_has(o->coll, (gyre_type_t)type, (perf_op_t)op, o->cuda || o->gpus > 1))
                 return 1;
     return 0;
 }
@@ -164,8 +164,9 @@ static int has_any(const perf_options_t *o)
 static int check_together(const perf_options_t *o, char *why, size_t bytes)
 {
     if (o->coll->reduces && !has_any(o)) {
-        snprintf(why, bytes, "there is no %s of %s%s", perf_op_name((perf_op_t)o->first_op),
-                 gyre_type_name((gyre_type_t)o->first_type), o->cuda ? " on a device" : "");
+        snprintf(why, bytes, "%s: there is no %s of %s%s", o->coll->name,
+                 perf_op_name((perf_op_t)o->first_op), gyre_type_name((gyre_type_t)o->first_type),
+                 o->cuda || o->gpus > 1 ? " on a device" : "");
         return 0;
     }
     if (o->min_bytes > o->max_bytes) {

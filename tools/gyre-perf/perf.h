@@ -57,8 +57,8 @@ typedef enum {
     PERF_OPS
 } perf_op_t;
 const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
-/* 1 if elements of `type` can be reduced so; device: by device code. */
-int perf_has(gyre_type_t type, perf_op_t op, int device);
+/* 1 if `coll` can reduce elements of `type` so; device: by device code. */
+int perf_has(const perf_coll_t *coll, gyre_type_t type, perf_op_t op, int device);
 
 /* ---- the command line ---- */
 enum { PERF_ORDERS = 3 }; /* canonical, fast, exact */

@@ -42,6 +42,10 @@ static gyre_status_t make(const perf_case_t *c, const void *send, void *recv, gy
         return gyre_plan_broadcast(send, recv, c->param, c->type, c->root, c->comm, plan);
     case COLL_REDUCE:
         return gyre_plan_reduce(send, recv, c->param, c->type, perf_case_redop(c), c->root, c->comm, plan);
+    case COLL_SCAN:
+        return gyre_plan_scan(send, recv, c->param, c->type, perf_case_redop(c), c->comm, plan);
+    case COLL_EXSCAN:
+        return gyre_plan_exscan(send, recv, c->param, c->type, perf_case_redop(c), c->comm, plan);
     case COLL_GATHER:
         return gyre_plan_gather(send, recv, c->param, c->type, c->root, c->comm, plan);
     case COLL_SCATTER:

@@ -39,6 +39,10 @@ gyre_status_t perf_case_start(const perf_case_t *c, const void *send, void *recv
         return gyre_ibroadcast(send, recv, c->param, c->type, c->root, c->comm, r);
     case COLL_REDUCE:
         return gyre_ireduce(send, recv, c->param, c->type, perf_case_redop(c), c->root, c->comm, r);
+    case COLL_SCAN:
+        return gyre_iscan(send, recv, c->param, c->type, perf_case_redop(c), c->comm, r);
+    case COLL_EXSCAN:
+        return gyre_iexscan(send, recv, c->param, c->type, perf_case_redop(c), c->comm, r);
     case COLL_GATHER:
         return gyre_igather(send, recv, c->param, c->type, c->root, c->comm, r);
     case COLL_SCATTER:

@@ -31,7 +31,8 @@ static whole_t factor(const perf_case_t *c, uint64_t key, size_t i, int rank)
     static const whole_t units[] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
     const size_t stride = ((size_t)c->n + FACTORS - 1) / FACTORS;
     const whole_t unit = units[perf_rank_bits(key, rank) & 3], prime = {2, 1};
-    return ((size_t)rank + i) % stride == 0 ? times(unit, prime) : unit;
+    const int has_prime = ((size_t)rank + i) % stride == 0 || (coll_op_scans(c->coll->op) && rank == 0);
+    return has_prime ? times(unit, prime) : unit;
 }
 
 static gyre_type_t part_of(gyre_type_t type)
@@ -46,7 +47,7 @@ static uint64_t complex_word(const perf_case_t *c, uint64_t key, size_t i, int r
     double parts[2];
     if (c->op == PERF_PROD) {
         whole_t z = factor(c, key, i, rank < 0 ? 0 : rank);
-        for (int r = 1; rank < 0 && r < c->n; r++)
+        for (int r = 1; rank < 0 && r < perf_inputs(c); r++)
             z = times(z, factor(c, key, i, r));
         parts[0] = (double)z.re;
         parts[1] = (double)z.im;
@@ -111,7 +112,7 @@ uint64_t perf_wide_reduced(const perf_case_t *c, uint64_t key, size_t i, int wor
     if (c->type == GYRE_COMPLEX64 || c->type == GYRE_COMPLEX128)
         return complex_word(c, key, i, -1, word);
     pair_t best = pair_of(c, key, 0);
-    for (int r = 1; r < c->n; r++) {
+    for (int r = 1; r < perf_inputs(c); r++) {
         const pair_t p = pair_of(c, key, r);
         best = comes_before(c, best, p) ? p : best;
     }

@@ -104,10 +104,10 @@ static int read_options(int argc, char **argv, options_t *o)
     const flag_t rows[] = {
         {FLAG('c', "collective", READ, o, "NAME",
               "all_reduce (default) reduce_scatter all_gather broadcast reduce gather scatter\n"
-              "all_to_all barrier"),
+              "all_to_all scan exscan barrier"),
          .read = read_collective,
-         .wants = "all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all or "
-                  "barrier"},
+         .wants = "all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all, "
+                  "scan, exscan or barrier"},
         {FLAG('a', "algo", READ, o, "NAME",
               "an algorithm, or all (default): each that serves the collective, the fastest\nfirst"),
          .read = read_algo, .wants = algos},

@@ -9,12 +9,12 @@ static int inputs_of(const coll_args_t *a, int rank)
     return a->leaves ? a->leaves[rank + 1] - a->leaves[rank] : 1;
 }
 
-/* The reduction over all ranks of the elements at `offset` of each IN (counted from each rank's own block
- * start). */
-static uint32_t reduction(check_t *c, const coll_args_t *args, int block, size_t offset)
+/* The reduction over ranks 0 .. ranks - 1 of the elements at `offset` of each IN (counted from each rank's
+ * own block start). */
+static uint32_t reduction(check_t *c, const coll_args_t *args, int ranks, int block, size_t offset)
 {
     size_t count = 0;
-    for (int r = 0; r < c->n; r++) {
+    for (int r = 0; r < ranks; r++) {
         const size_t start = block < 0 ? 0 : args[r].displs[block];
         for (int l = 0; l < inputs_of(&args[r], r); l++)
             c->operands[count++] =
@@ -42,7 +42,12 @@ static void expect_rank(check_t *c, const coll_args_t *args, int rank, const uin
         break;
     case COLL_REDUCE_SCATTER:
         for (size_t i = 0; i < p->extent[COLL_OUT]; i++)
-            p->want[i] = reduction(c, args, rank, i);
+            p->want[i] = reduction(c, args, c->n, rank, i);
+        break;
+    case COLL_SCAN:
+    case COLL_EXSCAN:
+        for (size_t i = 0; i < p->extent[COLL_OUT]; i++)
+            p->want[i] = reduction(c, args, coll_op_inputs(c->op, c->n, rank), -1, i);
         break;
     case COLL_ALL_GATHER:
     case COLL_GATHER:
@@ -88,7 +93,7 @@ int coll_check_expect(check_t *c, const coll_args_t *args)
     if (c->op == COLL_ALL_REDUCE || c->op == COLL_REDUCE) {
         reduced = coll_check_alloc(c, args[0].count, sizeof *reduced);
         for (size_t i = 0; reduced && i < args[0].count; i++)
-            reduced[i] = reduction(c, args, -1, i);
+            reduced[i] = reduction(c, args, c->n, -1, i);
     }
     for (int r = 0; r < c->n && !c->out_of_memory; r++) {
         expect_rank(c, args, r, reduced);

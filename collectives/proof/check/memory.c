@@ -19,6 +19,12 @@ static int in_bounds(const proc_t *p, coll_ref_t ref, size_t count)
            count <= p->extent[ref.buf] - ref.offset;
 }
 
+/* Of a reduction that ends at `rank`. */
+static uint32_t inputs_at(const check_t *c, int rank)
+{
+    return coll_op_scans(c->op) ? (uint32_t)coll_op_inputs(c->op, c->n, rank) : c->inputs;
+}
+
 /* Ranges of one rank's memory, aliasing counted: 0 apart, 1 the same start, 2 overlapping otherwise. */
 static int overlap(const proc_t *p, coll_ref_t x, coll_ref_t y, size_t count)
 {
@@ -61,8 +67,9 @@ static int check_local_shape(check_t *c, int rank, uint32_t step)
     }
     if ((s->kind == COLL_STEP_REDUCE && !c->reduces) || ((s->flags & COLL_FINAL) && !c->reduces))
         return coll_check_fail(c, rank, step, "reduces in an operation that does not");
-    if (s->kind == COLL_STEP_REDUCE && c->exact && s->nsrc != c->inputs)
-        return coll_check_fail(c, rank, step, "has %u sources, not all %u inputs", s->nsrc, c->inputs);
+    if (s->kind == COLL_STEP_REDUCE && c->exact && s->nsrc != inputs_at(c, rank))
+        return coll_check_fail(c, rank, step, "has %u sources, not all %u inputs", s->nsrc,
+                               inputs_at(c, rank));
     return 1;
 }
 
@@ -214,7 +221,7 @@ static int combine(check_t *c, int rank, uint32_t step, size_t element, uint32_t
     *result = coll_value_reduce(&c->values, c->operands, s->nsrc);
     if (!(s->flags & COLL_FINAL))
         return 1;
-    if (c->values.nodes[*result].leaves != c->inputs) {
+    if (c->values.nodes[*result].leaves != inputs_at(c, rank)) {
         char text[200];
         coll_value_print(&c->values, *result, text, sizeof text);
         return coll_check_fail(

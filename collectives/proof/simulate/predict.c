@@ -2,8 +2,8 @@
 /* collectives/proof/simulate/predict.c: how long a collective will take on this host, in a loop of such
  * calls: the simulator, quickly.
  *
- * Where nobody waits for everybody (rooted operations) one call begins before the other ends: the root of
- * a broadcast is two messages ahead. Then several calls are simulated, and what each further one takes is
+ * Where nobody waits for everybody (rooted operations, scans) one call begins before the other ends: the root
+ * of a broadcast is two messages ahead. Then several calls are simulated, and what each further one takes is
  * the answer.
  *
  * A long vector is a long pipeline, and its chunks are all alike: two short ones of the same kind are
@@ -48,9 +48,9 @@ gyre_status_t coll_predict(const coll_cost_t *cost, const coll_args_t *args, col
 {
     coll_simulation_t first, second;
     double in_cache = sim_cached_part(cost, args, esize);
-    int rooted = args->op == COLL_BROADCAST || args->op == COLL_REDUCE || args->op == COLL_GATHER ||
-                 args->op == COLL_SCATTER;
-    int calls = rooted ? CALLS : 1;
+    int ahead = args->op == COLL_BROADCAST || args->op == COLL_REDUCE || args->op == COLL_GATHER ||
+                args->op == COLL_SCATTER || coll_op_scans(args->op);
+    int calls = ahead ? CALLS : 1;
     size_t parts, count = length_of(args, &parts), unit;
     if (!base_mul(parts, args->chunk, &unit) || count / unit < WORTH) {
         gyre_status_t st = sim_run_host(cost, args, algo, esize, memory, in_cache, calls, &first);

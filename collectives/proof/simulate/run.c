@@ -436,7 +436,8 @@ gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, col
                          cost->cores);
     sim_t s = {.cost = cost, .esize = esize, .memory = memory, .in_cache = in_cache, .calls = calls};
     s.crowded = args->n > cost->cores;
-    s.fresh_input = args->in_place && (args->op == COLL_ALL_REDUCE || args->op == COLL_ALL_TO_ALL);
+    s.fresh_input = args->in_place &&
+                    (args->op == COLL_ALL_REDUCE || args->op == COLL_ALL_TO_ALL || coll_op_scans(args->op));
     return simulate(&s, args, algo, out);
 }
 

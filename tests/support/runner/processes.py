@@ -36,7 +36,6 @@ class Runner:
         self.failures, self.finished = [], []
         self.known = read_times()
         self.busy = 0
-        self.room = options.jobs + options.jobs // 2  # many tests sleep half of their time
         self.number = 0
         self.scratch = Path(tempfile.mkdtemp(prefix="gyre-check-"))
         self.waiting = sorted(tests, key=self.rank)
@@ -109,6 +108,8 @@ class Runner:
                 self.start_build(build)
         tests = [t for t in self.running.values() if isinstance(t, Test)]
         alone = any(t.alone for t in tests)
+        # many tests sleep half of their time
+        room = self.options.jobs * (3 if self.building else 4) // 2
         for test in list(self.waiting):
             if alone:
                 break
@@ -127,7 +128,7 @@ class Runner:
                     self.start_if_built(test)
                     alone = bool(test.process)
                 continue
-            if self.busy + self.share(test) > self.room:
+            if self.busy + self.share(test) > room:
                 break  # none overtakes: programs of many ranks would wait for the end
             self.waiting.remove(test)
             self.start_if_built(test)

@@ -67,7 +67,7 @@ check "overlap is what its definition says" json "$W/overlap.json" \
     'all(abs(x["overlap"] - 100 * min(max(1 - (x["overall"] - x["compute"]) / x["pure"], 0), 1)) < 1e-6 for x in r)'
 run "$UCX_RUN" -n 3 "$PERF" overlap all -b 4K -e 4K -n 2 --progress none --compute 0.05 -J "$W/overlap.json"
 right "overlap all"
-check "every collective" [ "$(rows | awk '{print $5}' | sort -u | wc -l)" = 15 ]
+check "every collective" [ "$(rows | awk '{print $5}' | sort -u | wc -l)" = 17 ]
 check "computes as long as it was told, or longer" json "$W/overlap.json" 'all(x["compute"] > 25 for x in r)'
 run "$PERF" overlap nonesuch
 want "an unknown collective" 2 '"nonesuch" is no collective'

@@ -151,6 +151,8 @@ static void test_bad_options(void **state)
         {"gyre-perf sendrecv --algo ring", "none to choose from"},
         {"gyre-perf all_reduce -d bool -o sum", "there is no sum of bool"},
         {"gyre-perf reduce -d float -o minloc", "there is no minloc of float"},
+        {"gyre-perf scan -o avg", "scan: there is no avg of float"},
+        {"gyre-perf exscan --ngpus 2", "exscan: there is no sum of float on a device"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(parse(bad[i][0]), PERF_USAGE);
@@ -209,13 +211,16 @@ static void test_counts(void **state)
 
 /* What the library's arithmetic makes of the inputs must be what the tool expects: this is where a scheme
  * that is not exact would show. */
-static void check_reduction(gyre_type_t type, perf_op_t op, int n)
+static void check_reduction(const char *coll, gyre_type_t type, perf_op_t op, int n)
 {
     enum { COUNT = 24 };
     static uint64_t rows[MAX_N][2 * COUNT];
     const void *srcs[MAX_N];
     unsigned char result[COUNT * 16];
-    perf_case_t c = case_of("all_reduce", type, op, -1, n / 2, n, COUNT * gyre_type_size(type));
+    perf_case_t c = case_of(coll, type, op, -1, n / 2, n, COUNT * gyre_type_size(type));
+    const int inputs = coll_op_inputs(c.coll->op, n, n / 2);
+    if (!inputs || !perf_has(c.coll, type, op, 0))
+        return;
     for (int r = 0; r < n; r++) {
         unsigned char *row = (unsigned char *)rows[r];
         for (size_t i = 0; i < COUNT; i++)
@@ -227,7 +232,8 @@ static void check_reduction(gyre_type_t type, perf_op_t op, int n)
             coll_kernel_scale(type, row, row, COUNT, perf_scale(r));
         srcs[r] = row;
     }
-    coll_kernel_reduce(op == PERF_MULSUM ? GYRE_SUM : (gyre_redop_kind_t)op, type, result, srcs, n, COUNT);
+    coll_kernel_reduce(op == PERF_MULSUM ? GYRE_SUM : (gyre_redop_kind_t)op, type, result, srcs, inputs,
+                       COUNT);
     if (op == PERF_AVG)
         coll_kernel_divide(type, result, COUNT, n);
     for (size_t at = 0; at < COUNT * c.elem; at += c.elem < 8 ? c.elem : 8) {
@@ -236,7 +242,7 @@ static void check_reduction(gyre_type_t type, perf_op_t op, int n)
         memcpy(&got, result + at, c.elem < 8 ? c.elem : 8);
         assert_true(perf_expected_word(&c, 5, i, at % c.elem > 0, &want));
         if (got != want)
-            fail_msg("%s %s n %d element %zu: kernels %llx, expected %llx", perf_op_name(op),
+            fail_msg("%s %s %s n %d element %zu: kernels %llx, expected %llx", coll, perf_op_name(op),
                      gyre_type_name(type), n, i, (unsigned long long)got, (unsigned long long)want);
     }
 }
@@ -246,13 +252,15 @@ static void test_reductions(void **state)
     (void)state;
     for (gyre_type_t type = 0; type < GYRE_TYPE_COUNT; type++) {
         for (perf_op_t op = 0; op < PERF_OPS; op++) {
-            if (!perf_has(type, op, 0))
-                continue;
-            for (int n = 1; n <= 17; n++)
-                check_reduction(type, op, n);
-            check_reduction(type, op, 64);
-            check_reduction(type, op, 129);
-            check_reduction(type, op, MAX_N);
+            for (int n = 1; n <= 17; n++) {
+                check_reduction("all_reduce", type, op, n);
+                check_reduction("scan", type, op, n);
+                check_reduction("exscan", type, op, n);
+            }
+            check_reduction("scan", type, op, 64);
+            check_reduction("all_reduce", type, op, 64);
+            check_reduction("all_reduce", type, op, 129);
+            check_reduction("all_reduce", type, op, MAX_N);
         }
     }
 }

@@ -38,6 +38,8 @@ static void describe_call(const comm_call_t *call, char *text, size_t bytes)
     switch (call->op) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE_SCATTER:
+    case COLL_SCAN:
+    case COLL_EXSCAN:
         snprintf(text, bytes, " (count %llu, %s, %s)", count, type, redop);
         break;
     case COLL_REDUCE:

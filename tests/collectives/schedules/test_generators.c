@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/collectives/schedules/test_generators.c: the checker proves every generator: each (algorithm,
+ * operation) that is served, all roots, counts that do not divide, several chunks, in place, out of place
+ * and mixed, blocks of different sizes, host maps, both orders. Which numbers of ranks:
+ *   plain                 all of 1 to 24; 32, 33, 48, 63 and 64 with four roots each; samples of 65, 100
+ *                         and 129
+ *   under a sanitizer     all of 1 to 8, for the memory that generators and checker touch
+ *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long)
+ * test_generators [TEST [RANKS]]: one of them; all of 1 to RANKS.
+ * deadline: 300 (a busy machine of two cores) */
+/* takes: 20 */
+/* one thread: TSan has nothing to see */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "collectives/proof/check/check.h"
+#include "collectives/schedules/algorithms.h"
+#include "tests/support/schedules.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+enum { ALL_SANITIZED = 8, ALL_PLAIN = 24, ALL_LONG = 64 };
+
+static int all_ranks; /* up to so many, all numbers of ranks with all roots */
+static unsigned long proofs;
+
+static void prove(const sched_case_t *c)
+{
+    if (!sched_case_served(c))
+        return;
+    sched_world_t w;
+    gyre_status_t status;
+    char text[200], why[600] = "";
+    int built = sched_world_build(&w, c, &status);
+    if (built)
+        status = coll_check(w.args, w.schedules, w.n, why, sizeof why);
+    if (status != GYRE_OK) {
+        sched_case_print(c, text, sizeof text);
+        fail_msg("%s: %s: %s", text, gyre_status_string(status), why);
+    }
+    sched_world_free(&w);
+    proofs++;
+}
+
+/* Per (algorithm, operation, n, root): a few counts, the rest of the variants spread over them so that each
+ * meets each in the course of the sweep. */
+static void sweep(coll_algo_t algo, coll_op_t op, int n)
+{
+    int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
+    int blocks = op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER ||
+                 op == COLL_SCATTER || op == COLL_ALL_TO_ALL;
+    size_t un = (size_t)n;
+    const size_t vectors[] = {1, un - 1, un, un + 1, 37, 2 * un + 3, 0};
+    const size_t each[] = {1, 5, 3, 0};
+    unsigned state = (unsigned)n * 131u + (unsigned)algo * 17u + (unsigned)op;
+    int step = rooted && n > all_ranks ? (n + 3) / 4 : 1;
+    for (int root = 0; root < (rooted ? n : 1); root += step) {
+        size_t ncounts = op == COLL_BARRIER ? 1 : rooted ? 2 : blocks ? 4 : 7;
+        for (size_t k = 0; k < ncounts; k++) {
+            unsigned mix = sched_random(&state);
+            sched_case_t c = {
+                .algo = algo, .op = op, .n = n, .root = root, .seed = mix, .place = (place_t)(mix % 3)};
+            size_t pick = rooted && n > 4 ? mix / 3 % (blocks ? 4 : 7) : k;
+            c.count = op == COLL_BARRIER ? 0 : blocks ? each[pick % 4] : vectors[pick];
+            c.chunk = mix / 64 % 3 == 0 ? 1000 : mix / 64 % 3 == 1 ? 2 : 7;
+            c.hosts = (hosts_t)(mix / 256 % HOSTS_END);
+            for (int form = 0; form < 4; form++) {
+                c.ragged = form & 1 && blocks;
+                c.fast = form & 1 && !blocks;
+                if (op == COLL_REDUCE_SCATTER)
+                    c.fast = mix / 1024 & 1;
+                c.one_shot = form >> 1;
+                if ((form & 1 && !c.ragged && !c.fast) || (c.one_shot && op != COLL_ALL_REDUCE))
+                    continue;
+                prove(&c);
+                c.place = (place_t)((c.place + 1) % PLACE_END);
+            }
+        }
+    }
+}
+
+static void sweep_all(coll_algo_t algo)
+{
+    static const int beyond[] = {32, 33, 48, 63, 64};
+    for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++) {
+        if (!coll_algo_serves(algo, op, NULL))
+            continue;
+        for (int n = 1; n <= all_ranks; n++)
+            sweep(algo, op, n);
+        for (size_t i = 0; all_ranks == ALL_PLAIN && i < sizeof beyond / sizeof beyond[0]; i++)
+            sweep(algo, op, beyond[i]);
+    }
+}
+
+#define SWEEP_TEST(name, algo)                                                                           \
+    static void name(void **state)                                                                       \
+    {                                                                                                    \
+        (void)state;                                                                                     \
+        proofs = 0;                                                                                      \
+        sweep_all(algo);                                                                                 \
+        assert_true(proofs > 0 ||                                                                        \
+                    coll_algo_is(algo, COLL_OF_LEAVES)); /* tests/collectives/schedules/test_leaves.c */ \
+        print_message("           %lu proofs\n", proofs);                                                \
+    }
+#define ALGORITHM(id, name, ...) SWEEP_TEST(test_##name, COLL_##id)
+#include "collectives/schedules/algorithms.def"
+#undef ALGORITHM
+
+/* Vectors that are long enough for shards to be rounded up, and more ranks than the sweep has. */
+static void test_samples(void **state)
+{
+    (void)state;
+    for (coll_algo_t algo = COLL_RING; algo < COLL_ALGO_END; algo++) {
+        for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++) {
+            for (unsigned i = 0; coll_algo_serves(algo, op, NULL) && i < (SANITIZED ? 6u : 18u); i++) {
+                const int few[] = {1, 2, 3, 5, 7, 8}, many[] = {65, 100, 129};
+                int beyond = i % 6 == 5 && !SANITIZED;
+                sched_case_t c = {
+                    .algo = algo, .op = op, .seed = i, .place = (place_t)(i % 3), .fast = i % 5 == 4};
+                c.n = beyond ? many[i / 6] : few[i % 6];
+                c.root = c.n - 1 - (int)i % c.n;
+                c.count = op == COLL_BARRIER ? 0 : beyond ? 3 + i : 2000 + 119 * i;
+                c.chunk = i % 2 ? 300 : 1001;
+                c.one_shot = i % 3 == 2 && op == COLL_ALL_REDUCE;
+                c.hosts = (hosts_t)(i % HOSTS_END);
+                prove(&c);
+            }
+        }
+    }
+}
+
+/* TMP of long vectors and blocks stays below what the algorithm's row promises, which is what segments are
+ * cut by. */
+static void test_tmp(void **state)
+{
+    (void)state;
+    enum { LONG = 6000, CHUNK = 64, SLACK = 64 /* each block, chunk or announcement is rounded up */ };
+    static const int ranks[] = {2, 3, 4, 5, 7, 8, 13, 16};
+    unsigned long bounded = 0;
+    for (coll_algo_t algo = COLL_ALGO_AUTO + 1; algo < COLL_ALGO_END; algo++)
+        for (unsigned i = 0; i < 4 * COLL_OP_END * sizeof ranks / sizeof *ranks; i++) {
+            const coll_op_t op = (coll_op_t)(i / 4 % COLL_OP_END);
+            sched_case_t c = {.algo = algo,
+                              .op = op,
+                              .n = ranks[i / 4 / COLL_OP_END],
+                              .count = LONG,
+                              .chunk = CHUNK,
+                              .fast = i & 1,
+                              .one_shot = i & 2 && op == COLL_ALL_REDUCE,
+                              .hosts = (hosts_t)(HOSTS_BLOCKS + i % 3)};
+            if (op < COLL_ALL_REDUCE || op == COLL_BARRIER || !sched_case_served(&c))
+                continue;
+            sched_world_t w;
+            gyre_status_t status;
+            assert_true(sched_world_build(&w, &c, &status));
+            coll_tmp_ask_t ask = {.op = op, .n = c.n, .one_shot = c.one_shot, .fast_order = c.fast};
+            int hosts = 0;
+            for (int r = 0; w.args[0].host && r < c.n; r++)
+                hosts = w.args[0].host[r] >= hosts ? w.args[0].host[r] + 1 : hosts;
+            ask.part_places = hosts ? coll_places_by_parts(w.args[0].host, c.n, hosts) : 0;
+            const size_t blocks = coll_op_is_vector(op) ? 1 : (size_t)c.n;
+            const size_t places = coll_tmp_places(algo, &ask), factor = coll_tmp_factor(algo, &ask);
+            const size_t slack = (places + factor + (size_t)c.n) * 4 * SLACK;
+            const size_t most = places ? places * CHUNK : factor * blocks * LONG;
+            for (int r = 0; r < c.n; r++, bounded++)
+                if (w.schedules[r].tmp_count > most + slack) {
+                    char text[200];
+                    sched_case_print(&c, text, sizeof text);
+                    fail_msg("%s: rank %d has %zu elements of TMP; its row in algorithms.def promises %zu",
+                             text, r, w.schedules[r].tmp_count, most + slack);
+                }
+            sched_world_free(&w);
+        }
+    assert_true(bounded > 1000);
+}
+
+int main(int argc, char **argv)
+{
+    all_ranks = getenv("TEST_LONG") ? ALL_LONG : SANITIZED ? ALL_SANITIZED : ALL_PLAIN;
+    if (argc > 2)
+        all_ranks = atoi(argv[2]);
+    print_message("all of 1 to %d ranks\n", all_ranks);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+#define ALGORITHM(id, name, ...) cmocka_unit_test(test_##name),
+#include "collectives/schedules/algorithms.def"
+#undef ALGORITHM
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_tmp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
