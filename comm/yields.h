@@ -21,8 +21,8 @@
 
 #include "base/clock.h"
 
-/* All zeros: always yield. Threads that wait in one group share it without a lock: a change that gets lost does
- * no harm. */
+/* All zeros: always yield. Threads that wait in one group share it without a lock. A change that gets lost
+ * does no harm. */
 typedef struct {
     base_time_t turns;       /* nanoseconds that a yield may take because of other ranks */
     int32_t worth;           /* sleeps that a slice pays for, at least 1 */
