@@ -68,8 +68,13 @@ const char *coll_op_name(coll_op_t op)
 
 const char *coll_call_name(coll_op_t op, int v, unsigned inside)
 {
-    static const char *const whole[] = {
-        NULL, "gyre_finalize", "gyre_comm_split", "gyre_comm_dup", "gyre_comm_split_type", "gyre_comm_set"};
+    static const char *const whole[] = {NULL,
+                                        "gyre_finalize",
+                                        "gyre_comm_split",
+                                        "gyre_comm_dup",
+                                        "gyre_comm_split_type",
+                                        "gyre_comm_set",
+                                        "gyre_mem_alloc_shared"};
     static const char *const each[COLL_OP_END] = {[COLL_REDUCE_SCATTER] = "reduce_scatterv",
                                                   [COLL_ALL_GATHER] = "all_gatherv",
                                                   [COLL_GATHER] = "gatherv",

@@ -25,6 +25,7 @@ struct comm_mapping {
     uint64_t id;
     const unsigned char *base;
     size_t bytes; /* of data; the control page follows */
+    int left;     /* 1: comm_mapping_leave: it is dropped even if the owner has not freed it, or has died */
     /* By how many it is held. From 0 it rises under the lock only. Release and acquire: the accesses of the
      * one that let go come before the munmap. */
     _Atomic unsigned holds;
@@ -55,10 +56,14 @@ static void unmap(comm_mapping_t *map)
     free(map);
 }
 
+static mem_control_t *control_of(const comm_mapping_t *map)
+{
+    return (mem_control_t *)(uintptr_t)(map->base + map->bytes); /* NOLINT: a page */
+}
+
 int comm_mapping_freed(const comm_mapping_t *map)
 {
-    const mem_control_t *control = (const mem_control_t *)(const void *)(map->base + map->bytes);
-    return (int)atomic_load_explicit(&control->closed, memory_order_acquire);
+    return (int)atomic_load_explicit(&control_of(map)->closed, memory_order_acquire);
 }
 
 void comm_mapping_hold(comm_mapping_t *map)
@@ -72,7 +77,8 @@ void comm_mapping_release(comm_mapping_t *map)
         atomic_fetch_sub_explicit(&map->holds, 1, memory_order_release);
 }
 
-/* Drops the mappings that nobody holds: of windows that their owners have freed, or all. */
+/* Drops the mappings that nobody holds: of windows that their owners have freed or this process has left, or
+ * all. */
 static void sweep(int all)
 {
     comm_mapping_t **link = &maps.mappings;
@@ -80,13 +86,26 @@ static void sweep(int all)
     while (*link) {
         comm_mapping_t *map = *link;
         if (atomic_load_explicit(&map->holds, memory_order_acquire) == 0 &&
-            (all || comm_mapping_freed(map))) {
+            (all || map->left || comm_mapping_freed(map))) {
             *link = map->next;
             unmap(map);
         } else {
             link = &map->next;
         }
     }
+}
+
+void comm_mapping_leave(comm_mapping_t *map)
+{
+    if (mem_control_leave(control_of(map)) &&
+        madvise((void *)(uintptr_t)map->base, map->bytes, MADV_REMOVE) != 0)
+        log_debug("window %llu of a peer: its memory goes back only when it is unmapped",
+                  (unsigned long long)map->id);
+    pthread_mutex_lock(&maps.lock);
+    map->left = 1;
+    comm_mapping_release(map);
+    sweep(0);
+    pthread_mutex_unlock(&maps.lock);
 }
 
 /* Maps what `fd` stands for; NULL on failure. */

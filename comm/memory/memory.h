@@ -16,6 +16,9 @@
 #include "comm/watch/watch.h"
 
 gyre_status_t comm_mem_alloc(size_t bytes, void **ptr);
+/* The same for memory in which `users` processes, this one among them, work by load and store. Its contents
+ * live until all of them have let go: this one by comm_mem_free, the others by comm_mapping_leave. */
+gyre_status_t comm_mem_alloc_shared(size_t bytes, uint32_t users, void **ptr);
 gyre_status_t comm_mem_free(void *ptr);
 size_t comm_mem_allocated(const void *ptr); /* bytes of the allocation that begins there; 0: none does */
 /* See gyre_mem_register. */
@@ -56,7 +59,9 @@ gyre_status_t comm_mem_map(comm_watch_t *watch, const unsigned char owner[32], u
                            comm_mapping_t **held);
 /* Once more, by a thread for which it is held already. */
 void comm_mapping_hold(comm_mapping_t *mapping);
-void comm_mapping_release(comm_mapping_t *mapping);    /* NULL: nothing */
+void comm_mapping_release(comm_mapping_t *mapping); /* NULL: nothing */
+/* The same, by a process that was a user of this window (comm_mem_alloc_shared). */
+void comm_mapping_leave(comm_mapping_t *mapping);
 int comm_mapping_freed(const comm_mapping_t *mapping); /* 1: the owner has freed the window */
 void comm_mem_unmap_all(void);                         /* at finalize: those that nobody holds */
 

@@ -5,9 +5,10 @@
  * arenas of 1024 pages, so that many small ones cost few descriptors. Every window ends with a control page
  * that peers map too. The control page says whether the owner has freed the window, so that peers drop their
  * mapping (comm/memory/map.c). Freed memory is given back to the system at once, even while peers still map
- * it.
+ * it. Memory that ranks allocated together has a window of its own, and is given back once all of them have
+ * freed it.
  *
- *     | data: whole pages                     | control page: `closed` |
+ *     | data: whole pages                     | control page: `closed`, `users` |
  *
  * All changes happen under one mutex. comm_mem_find takes no lock (comm/memory/ranges.h). */
 #include "comm/memory/memory.h"
@@ -96,8 +97,8 @@ __attribute__((noinline)) static window_t *window_new(int arena)
     return calloc(1, arena ? sizeof(window_t) : offsetof(window_t, runs));
 }
 
-/* bytes: whole pages. Under the lock. */
-static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
+/* bytes: whole pages; users: see mem_control_t. Under the lock. */
+static gyre_status_t window_create(size_t bytes, int arena, uint32_t users, window_t **out)
 {
     window_t *window = window_new(arena);
     gyre_status_t status = mem_ranges_reserve();
@@ -127,6 +128,7 @@ static gyre_status_t window_create(size_t bytes, int arena, window_t **out)
         goto close_fd;
     }
     window->control = (mem_control_t *)(void *)(window->base + bytes);
+    atomic_init(&window->control->users, users);
     window->span.start = window->span.mapped = (uintptr_t)window->base;
     window->span.end = window->span.mapped_end = (uintptr_t)window->base + bytes;
     status = offer_everywhere(window);
@@ -173,7 +175,7 @@ static void window_destroy(window_t *window)
     if (mine)
         atomic_store_explicit(&control->closed, 1, memory_order_release);
     /* Peers may map it until they look at `closed`; the memory itself goes back now. */
-    if (mine &&
+    if (mine && mem_control_leave(control) &&
         fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
         log_debug("window %llu: its memory goes back only when peers unmap it",
                   (unsigned long long)window->id);
@@ -223,7 +225,7 @@ static gyre_status_t arena_alloc(size_t pages, void **ptr)
             break;
     }
     if (!arena) {
-        status = window_create(ARENA_PAGES * mem_page(), 1, &arena);
+        status = window_create(ARENA_PAGES * mem_page(), 1, 1, &arena);
         if (status != GYRE_OK)
             return status;
         page = 0;
@@ -265,26 +267,37 @@ static gyre_status_t arena_free(window_t *arena, const void *ptr)
 
 /* ---- the calls ----------------------------------------------------------------------------------------- */
 
-gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
+/* users: 0: those of gyre_mem_alloc. */
+static gyre_status_t allocate(const char *name, size_t bytes, uint32_t users, void **ptr)
 {
     window_t *window;
     gyre_status_t status;
 
     if (!ptr)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_mem_alloc: ptr is NULL");
+        return gyre_fail(GYRE_ERR_INVALID, "%s: ptr is NULL", name);
     if (bytes > (size_t)INT64_MAX - 2 * mem_page())
-        return gyre_fail(GYRE_ERR_OVERFLOW, "gyre_mem_alloc: %zu bytes is more than any machine has", bytes);
+        return gyre_fail(GYRE_ERR_OVERFLOW, "%s: %zu bytes is more than any machine has", name, bytes);
     bytes = base_round_up(base_max_size(bytes, 1), mem_page());
     pthread_mutex_lock(&mem.lock);
-    if (bytes < ARENA_LIMIT) {
+    if (users == 0 && bytes < ARENA_LIMIT) {
         status = arena_alloc(bytes / mem_page(), ptr);
     } else {
-        status = window_create(bytes, 0, &window);
+        status = window_create(bytes, 0, users == 0 ? 1 : users, &window);
         if (status == GYRE_OK)
             *ptr = window->base;
     }
     pthread_mutex_unlock(&mem.lock);
     return status;
+}
+
+gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
+{
+    return allocate("gyre_mem_alloc", bytes, 0, ptr);
+}
+
+gyre_status_t comm_mem_alloc_shared(size_t bytes, uint32_t users, void **ptr)
+{
+    return allocate("gyre_mem_alloc_shared", bytes, users, ptr);
 }
 
 size_t comm_mem_allocated(const void *ptr)
@@ -336,6 +349,7 @@ gyre_status_t comm_window_adopt(const mem_span_t *span, int fd, uint64_t *id)
     window->span = *span;
     window->fd = fd;
     window->control = (mem_control_t *)(void *)(span->copy + window->bytes);
+    atomic_init(&window->control->users, 1);
     window->adopted = 1;
     window->maker = getpid();
     pthread_mutex_lock(&mem.lock);

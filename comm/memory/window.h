@@ -20,7 +20,16 @@ static inline size_t mem_page(void)
 
 typedef struct {
     _Atomic uint32_t closed; /* 1: the owner has freed the window */
+    /* Processes for which its contents live: its owner, and those with which it was allocated together
+     * (comm_mem_alloc_shared). The last one to let go gives its memory back. */
+    _Atomic uint32_t users;
 } mem_control_t;
+
+/* One user less; 1: it was the last. Acquire and release: the others' accesses come before what follows. */
+static inline int mem_control_leave(mem_control_t *control)
+{
+    return atomic_fetch_sub_explicit(&control->users, 1, memory_order_acq_rel) == 1;
+}
 
 /* Where a window lies in its owner's address space. Only of memory that came from elsewhere are the ends not
  * those of pages:

@@ -335,6 +335,29 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
  * non-blocking operation uses the memory, and nothing is freed; OVERFLOW, NO_MEMORY. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
+/* Memory of the ranks of one host in which all of them load and store. Collective over `comm`; each rank
+ * gives the number of its own bytes, any one, also 0. *ptr: this rank's part, as memory of gyre_mem_alloc in
+ * all respects: aligned to a page and zeroed. A page lies on the NUMA node of the rank that touches it first.
+ * gyre_mem_peer gives the parts of the others. Each part takes two descriptors of its owner.
+ *
+ * The program orders loads and stores: what a rank stores is seen by another one after a gyre_barrier of
+ * both, after a message or a collective by which the second waits for the first, or by C11 atomics
+ * (docs/threads.md).
+ *
+ * gyre_mem_free(ptr) is a call of this rank alone: it ends this rank's part and its view of all others. They
+ * keep their view of this part, with its contents, until they have called gyre_mem_free. The same holds if a
+ * rank dies. The memory outlives `comm` and the job.
+ *
+ * Errors, the same on all ranks, and nothing is allocated: UNSUPPORTED: two ranks, which the text names, do
+ * not share a host (gyre_comm_split_type), or `comm` is of gyre_cuda_comms_create. OVERFLOW, NO_MEMORY: on
+ * some rank. Else as gyre_all_gather: MISMATCH: the ranks made different calls. On this rank alone, and
+ * nothing has happened: INVALID, also in a group; NO_MEMORY for the list of ranks. */
+GYRE_API gyre_status_t gyre_mem_alloc_shared(gyre_comm_t *comm, size_t bytes, void **ptr);
+/* Where this process sees the part of `rank`, by its number in the communicator of gyre_mem_alloc_shared, and
+ * how many bytes that rank gave. ptr: what that call has given here, not a place inside. bytes may be NULL.
+ * Local; the answer is the same until gyre_mem_free(ptr), and for this rank ptr itself. INVALID: an argument
+ * is not right. */
+GYRE_API gyre_status_t gyre_mem_peer(const void *ptr, int rank, void **peer, size_t *bytes);
 /* Makes [ptr, ptr + bytes) of malloc or mmap as good as memory of gyre_mem_alloc, until
  * gyre_mem_deregister(ptr). It replaces the pages that lie in the range as a whole, if they are 64 KiB or
  * more, by shared pages with the same contents at the same addresses. What the range has of its first and

@@ -12,6 +12,7 @@
 enum { TIMES = 6, LONG = 5000 };
 
 static int n, rank;
+static void *shared; /* of gyre_mem_alloc_shared, on the world */
 static const gyre_redop_t sum = {GYRE_SUM, 0, 1.0};
 
 /* What a thread works with. */
@@ -100,6 +101,13 @@ static void made(work_t *w)
     MP_OK(gyre_comm_on_failure(w->comm, quiet, NULL));
     MP_OK(gyre_comm_split(w->comm, 0, rank, &comm));
     MP_OK(gyre_all_reduce(w->in, w->out, 2, GYRE_INT64, sum, comm));
+    void *mine, *theirs;
+    MP_OK(gyre_mem_alloc_shared(comm, 8, &mine));
+    MP_OK(gyre_mem_peer(mine, (rank + 1) % n, &theirs, NULL));
+    *(int64_t *)theirs = rank;
+    MP_OK(gyre_barrier(comm));
+    MP_CHECK(*(int64_t *)mine == (rank + n - 1) % n, "%lld", (long long)*(int64_t *)mine);
+    MP_OK(gyre_mem_free(mine));
     MP_OK(gyre_comm_destroy(comm));
     MP_OK(gyre_comm_on_failure(w->comm, NULL, NULL));
     check(w, 2);
@@ -126,8 +134,11 @@ static void look(work_t *w)
 
 static void memory(work_t *w)
 {
-    void *at;
+    void *at, *theirs;
+    size_t bytes;
     (void)w;
+    MP_OK(gyre_mem_peer(shared, (rank + 1) % n, &theirs, &bytes));
+    MP_CHECK(bytes == 100 && theirs != shared, "%zu bytes", bytes);
     MP_OK(gyre_mem_alloc(100000, &at));
     memset(at, 1, 100000);
     MP_OK(gyre_mem_free(at));
@@ -211,6 +222,7 @@ int main(void)
     rank = gyre_comm_rank(world);
     MP_OK(gyre_comm_split(world, 0, rank, &one.comm));
     MP_OK(gyre_comm_split(world, 0, rank, &two.comm));
+    MP_OK(gyre_mem_alloc_shared(world, 100, &shared));
     looks.comm = one.comm;
     set(&one);
     set(&two);
@@ -232,6 +244,7 @@ int main(void)
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_comm_destroy(two.comm));
     MP_OK(gyre_comm_destroy(one.comm));
+    MP_OK(gyre_mem_free(shared));
     MP_OK(gyre_finalize(world));
     return 0;
 }

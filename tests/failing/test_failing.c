@@ -47,7 +47,7 @@ typedef struct {
     int rank, n;
     gyre_comm_t *world, *part;
     gyre_buckets_t *buckets;
-    double *window, *own;
+    double *window, *own, *shared;
     int registered;
     gyre_train_t *train;
     const char *step;
@@ -140,6 +140,19 @@ static gyre_status_t large(job_t *job)
     return GYRE_OK;
 }
 
+static gyre_status_t use_shared(job_t *job)
+{
+    void *theirs;
+    if (gyre_comm_local_size(job->world) < job->n)
+        return GYRE_OK; /* what failed has kept them from finding that they share a host */
+    STEP("mem_alloc_shared", gyre_mem_alloc_shared(job->world, 8, (void **)&job->shared));
+    STEP("mem_peer", gyre_mem_peer(job->shared, (job->rank + 1) % job->n, &theirs, NULL));
+    *(double *)theirs = job->rank;
+    STEP("barrier after a store", gyre_barrier(job->world));
+    job->wrong |= *job->shared != (job->rank + job->n - 1) % job->n;
+    return GYRE_OK;
+}
+
 static gyre_status_t use_buckets(job_t *job)
 {
     const gyre_buckets_config_t config = {
@@ -178,6 +191,8 @@ static gyre_status_t work(job_t *job, double patience)
     STEP("mem_register", gyre_mem_register(job->own, LARGE * sizeof(double)));
     job->registered = 1;
     st = large(job);
+    if (st == GYRE_OK)
+        st = use_shared(job);
     if (st == GYRE_OK)
         st = use_buckets(job);
     if (st != GYRE_OK)
@@ -268,6 +283,7 @@ static gyre_status_t run_job(int rank, int n, work_t body, double patience, repo
         job->registered = st == GYRE_ERR_NO_MEMORY;
     }
     note(gyre_mem_free(job->window), "mem_free", &status, report);
+    note(gyre_mem_free(job->shared), "mem_free of shared memory", &status, report);
     if (job->part)
         note(gyre_comm_destroy(job->part), "comm_destroy", &status, report);
     if (job->world)

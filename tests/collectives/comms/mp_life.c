@@ -18,6 +18,7 @@ static const gyre_redop_t sum = {GYRE_SUM, 0, 1.0};
 static gyre_request_t *request;
 static gyre_plan_t *plan;
 static int descriptor;
+static void *shared;
 static gyre_comm_t *other;
 
 #define USE(name, call)                          \
@@ -86,6 +87,7 @@ USE(finalize, gyre_finalize(comm))
 USE(comm_split, gyre_comm_split(comm, 0, 0, &other))
 USE(comm_dup, gyre_comm_dup(comm, &other))
 USE(comm_split_type, gyre_comm_split_type(comm, GYRE_SPLIT_HOST, 0, &other))
+USE(mem_alloc_shared, gyre_mem_alloc_shared(comm, 8, &shared))
 USE(comm_create_group, gyre_comm_create_group(comm, &rank, 1, 0, &other))
 USE(comm_abort, gyre_comm_abort(comm, "no reason"))
 USE(comm_shrink, gyre_comm_shrink(comm, &other))
@@ -199,6 +201,7 @@ static const struct {
              CALL(comm_split),
              CALL(comm_dup),
              CALL(comm_split_type),
+             CALL(mem_alloc_shared),
              CALL(comm_create_group),
              CALL(comm_abort),
              CALL(comm_shrink),
