@@ -418,7 +418,7 @@ static void mismatch(void)
     gyre_plan_t *plan;
     const size_t mine = rank == 0 ? 4 : 5;
     MP_OK(gyre_plan_all_reduce(in, out, mine, GYRE_INT32, sum, comm, &plan));
-    MP_OK(gyre_barrier(world)); /* a failure in the start of one is a failure of all later calls */
+    MP_OK(gyre_barrier(world)); /* none may start before all have a plan: it ends the communicator */
     gyre_status_t st = gyre_start(plan, NULL);
     MP_CHECK(n == 1 ? st == GYRE_OK : st == GYRE_ERR_MISMATCH, "%s", gyre_status_string(st));
     if (n > 1) {
