@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 4, over UCX: 2 */
 /* one thread: TSan has nothing to see */
-/* tests/collectives/mp_shared.c: gyre_mem_alloc_shared and gyre_mem_peer: loads and stores in other ranks'
- * memory, sizes, orders of freeing, errors, use as buffers of collectives, the death of a rank, and what is
- * left open at the end. */
+/* tests/collectives/comms/mp_shared.c: gyre_mem_alloc_shared and gyre_mem_peer: loads and stores in other
+ * ranks' memory, sizes, orders of freeing, errors, use as buffers of collectives, the death of a rank, and
+ * what is left open at the end. */
 #include "tests/support/mp.h"
 
 #include <dirent.h>
