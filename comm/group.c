@@ -29,17 +29,18 @@ static gyre_status_t allocate(comm_group_t *group, const int *world_ranks)
 
     group->world_ranks = calloc(n, sizeof *group->world_ranks);
     group->host_of = calloc(n, sizeof *group->host_of);
+    group->node_of = calloc(n, sizeof *group->node_of);
     group->cell_of = calloc(n, sizeof *group->cell_of);
     group->local_of = calloc(n, sizeof *group->local_of);
     group->links = calloc(n * COMM_LANES, sizeof *group->links);
     group->peer_memory = calloc(n, sizeof(void *));
-    group->private_bytes = sizeof *group + n * (4 * sizeof(int) + (COMM_LANES + 1) * sizeof(void *));
+    group->private_bytes = sizeof *group + n * (5 * sizeof(int) + (COMM_LANES + 1) * sizeof(void *));
     if (group->n > 1) {
         group->cards = calloc(n, sizeof *group->cards);
         group->private_bytes += n * sizeof *group->cards;
     }
-    if (!group->world_ranks || !group->host_of || !group->cell_of || !group->local_of || !group->links ||
-        !group->peer_memory || (n > 1 && !group->cards))
+    if (!group->world_ranks || !group->host_of || !group->node_of || !group->cell_of || !group->local_of ||
+        !group->links || !group->peer_memory || (n > 1 && !group->cards))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", group->n);
     memcpy(group->world_ranks, world_ranks, n * sizeof *world_ranks);
     return GYRE_OK;
@@ -158,6 +159,8 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->forced = forced_transport();
     group->spin_ns = base_setting_int(SET_SPIN) * 1000; /* microseconds there */
     status = allocate(group, world_ranks);
+    if (status == GYRE_OK && n == 1)
+        group->node_of[0] = comm_own_node();
     if (status == GYRE_OK && n > 1)
         status = join(group, all_gather, user, deadline);
     if (status == GYRE_OK && n > 1) {
@@ -214,6 +217,7 @@ void comm_group_destroy(comm_group_t *group)
     free(group->cards);
     free(group->local_of);
     free(group->cell_of);
+    free(group->node_of);
     free(group->host_of);
     free(group->world_ranks);
     free(group);
@@ -247,6 +251,11 @@ const int *comm_group_hosts(const comm_group_t *group, int *hosts)
     if (hosts)
         *hosts = group->hosts;
     return group->host_of;
+}
+
+const int *comm_group_nodes(const comm_group_t *group)
+{
+    return group->node_of;
 }
 
 const int *comm_group_cells(const comm_group_t *group, int *cells)

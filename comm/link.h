@@ -95,6 +95,8 @@ typedef struct {
     /* By each transport's introduce; 0s: GYRE_TRANSPORT rules it out. */
     uint32_t said[COMM_TRANSPORTS][COMM_SAID_WORDS];
     uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
+    int32_t node;                    /* the NUMA node that they are on, and 1; 0: several, or not known */
+    int32_t pad;
 } comm_card_t;
 
 struct comm_group {
@@ -104,6 +106,7 @@ struct comm_group {
     int *world_ranks; /* [n] */
     int *host_of;     /* [n] */
     int hosts;
+    int *node_of; /* [n] NUMA node, -1: several, or not known */
     int *cell_of; /* [n] who is near whom; all 0 if hosts > 1 */
     int cells;
     int *local_of;       /* [n] number in the segment, -1: on another host */
@@ -142,6 +145,8 @@ static inline int comm_group_shuns_memory(const comm_group_t *group)
     return group->forced && group->forced->scope == COMM_BETWEEN_HOSTS;
 }
 
+/* The NUMA node that the calling thread is bound to; -1: several, or not known (comm/locate.c). */
+int comm_own_node(void);
 /* Finds the ranks that share this host and makes the segment (comm/locate.c). Collective. */
 gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline);

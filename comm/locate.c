@@ -26,6 +26,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "topo/topo.h"
 
 enum { CARD_MAGIC = 0x47594331 /* "GYC1" */ };
 
@@ -43,6 +44,18 @@ static uint64_t host_hint(const comm_world_t *world)
     const uint64_t words[2] = {comm_host_hint(), every > 0 ? (uint64_t)(world->rank / every) + 1 : 0};
 
     return base_hash64(words, sizeof words, 1);
+}
+
+int comm_own_node(void)
+{
+    uint64_t mask[sizeof(cpu_set_t) / sizeof(uint64_t)];
+    cpu_set_t mine;
+
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
+        return -1;
+    memcpy(mask, &mine, sizeof mask);
+    return topo_numa_node(NULL, mask, (int)(sizeof mask / sizeof mask[0]));
 }
 
 static void fill_card(comm_group_t *group, comm_card_t *card)
@@ -74,6 +87,7 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     if (sched_getaffinity(0, sizeof mine, &mine) != 0)
         CPU_SET(0, &mine);
     memcpy(set, &mine, sizeof card->cores);
+    card->node = comm_own_node() + 1;
 }
 
 /* ---- one round ----------------------------------------------------------------------------------------- */
@@ -327,6 +341,8 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gath
         status = round_once(group, all_gather, user, deadline, said, places, &left);
     if (status == GYRE_OK) {
         number_hosts(group);
+        for (int r = 0; r < group->n; r++)
+            group->node_of[r] = group->cards[r].node - 1;
         count_crowd(group);
         comm_cells_take(group);
     }

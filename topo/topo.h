@@ -97,6 +97,10 @@ int topo_rdma_distance(const topo_t *topo, const char *name);
  * more nodes than bits. */
 enum { TOPO_SETS = 4 };
 gyre_status_t topo_numa_set(const topo_t *topo, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS]);
+/* The one NUMA node that the PUs of `mask` are on, by the system's number (as numactl has it), asked of the
+ * system and without a topo_t. -1: they are on several, or it is not known. nodes: the folder in which the
+ * system describes its nodes; NULL: this machine's. A system that describes none has one: 0. */
+int topo_numa_node(const char *nodes, const uint64_t *mask, int words);
 
 /* --- binding --- */
 typedef enum { TOPO_BIND_NONE = 0, TOPO_BIND_CORE, TOPO_BIND_L3, TOPO_BIND_NUMA } topo_bind_t;

@@ -60,10 +60,7 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
     CHECK(coll_check_redop(c->name, op, c->shape.type));
     c->shape.redop = op.kind;
-    if (c->shape.order == GYRE_ORDER_EXACT)
-        CHECK(coll_check_exact(c->name, op.kind, c->shape.type));
-    if (op.kind >= GYRE_REDOP_USER && !base_redop_find(op.kind).commutes && c->shape.order == GYRE_ORDER_FAST)
-        c->shape.order = GYRE_ORDER_CANONICAL;
+    CHECK(coll_call_order(c, c->shape.order));
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
     return GYRE_OK;

@@ -262,6 +262,35 @@ int gyre_comm_local_size(const gyre_comm_t *comm)
     return comm ? comm->local_size : -1;
 }
 
+int gyre_comm_hosts(const gyre_comm_t *comm)
+{
+    return comm ? comm->hosts : -1;
+}
+
+gyre_status_t gyre_comm_place(const gyre_comm_t *comm, int rank, gyre_place_t *place)
+{
+    gyre_status_t st = coll_check_live("gyre_comm_place", comm);
+    if (st == GYRE_OK && !place)
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_place: place is NULL");
+    if (st == GYRE_OK && (rank < 0 || rank >= comm->n))
+        st = gyre_fail(GYRE_ERR_INVALID, "gyre_comm_place: rank %d is not in 0..%d", rank, comm->n - 1);
+    if (st != GYRE_OK)
+        return st;
+    gyre_comm_t *driven = (gyre_comm_t *)(uintptr_t)comm; /* the driver changes what is known of devices */
+    gyre_place_t p = {.host = comm->host_of[rank],
+                      .numa = comm->group ? comm_group_nodes(comm->group)[rank] : -1,
+                      .job_rank = comm->world_ranks[rank]};
+    for (int r = 0; r < comm->n; r++) {
+        p.host_rank += r < rank && comm->host_of[r] == p.host;
+        p.host_size += comm->host_of[r] == p.host;
+    }
+    comm_boot_host(comm->world->boot, p.job_rank, p.host_name, sizeof p.host_name);
+    coll_drive(driven);
+    p.device = coll_cuda_where(comm, rank, p.device_bus);
+    coll_stop_driving(driven);
+    return coll_sized_write(place, sizeof p, &p, sizeof p, "gyre_comm_place");
+}
+
 gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
 {
     gyre_status_t st = coll_check_live("gyre_comm_stats", comm);

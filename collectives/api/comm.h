@@ -14,6 +14,11 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
 
 void coll_comm_set_timeout(gyre_comm_t *comm, double seconds);
 
+/* Checks a caller's options (NULL: the defaults) for the call `name`, whole in *own, and what schedules are
+ * made by in *out. INVALID. */
+gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, gyre_options_t *own,
+                                coll_options_t *out);
+
 /* The checks of calls that make a communicator of some of the ranks of `comm`. */
 gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t **out);
 /* gyre_comm_split, for the call `inside`; the arguments are right. Collective over `comm`. */

@@ -36,18 +36,38 @@ const char *coll_order_name(gyre_order_t order)
     return names[order];
 }
 
-static gyre_status_t check(const gyre_options_t *o)
+static gyre_status_t check(const char *name, const gyre_options_t *o)
 {
     if ((int)o->order < GYRE_ORDER_DEFAULT || o->order > GYRE_ORDER_EXACT)
-        return gyre_fail(GYRE_ERR_INVALID, NAME ": order %d is not a gyre_order_t", (int)o->order);
+        return gyre_fail(GYRE_ERR_INVALID, "%s: order %d is not a gyre_order_t", name, (int)o->order);
     if (o->leaves < 0 || o->leaves > COLL_LEAVES_MOST)
-        return gyre_fail(GYRE_ERR_INVALID, NAME ": leaves is %d; 0 to %d", o->leaves, COLL_LEAVES_MOST);
+        return gyre_fail(GYRE_ERR_INVALID, "%s: leaves is %d; 0 to %d", name, o->leaves, COLL_LEAVES_MOST);
     if (!(o->timeout_s >= 0))
-        return gyre_fail(GYRE_ERR_INVALID, NAME ": timeout_s is %g; 0 or a number of seconds", o->timeout_s);
+        return gyre_fail(GYRE_ERR_INVALID, "%s: timeout_s is %g; 0 or a number of seconds", name,
+                         o->timeout_s);
     if (o->algorithm && strlen(o->algorithm) >= COLL_ALGORITHM_BYTES)
-        return gyre_fail(GYRE_ERR_INVALID, NAME ": algorithm has %zu characters; at most %d",
+        return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm has %zu characters; at most %d", name,
                          strlen(o->algorithm), COLL_ALGORITHM_BYTES - 1);
-    return o->algorithm ? coll_check_algorithms(NAME, o->algorithm) : GYRE_OK;
+    return o->algorithm ? coll_check_algorithms(name, o->algorithm) : GYRE_OK;
+}
+
+gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, gyre_options_t *own,
+                                coll_options_t *out)
+{
+    *own = (gyre_options_t)GYRE_OPTIONS_INITIALIZER;
+    gyre_status_t st =
+        given ? coll_sized_read(own, sizeof *own, sizeof(gyre_options_t), given, name) : GYRE_OK;
+    if (st == GYRE_OK)
+        st = check(name, own);
+    if (st != GYRE_OK)
+        return st;
+    *out = coll_options_default();
+    if (own->order != GYRE_ORDER_DEFAULT)
+        out->order = own->order;
+    out->chunk = own->chunk;
+    if (own->algorithm)
+        strcpy(out->algorithm, own->algorithm);
+    return GYRE_OK;
 }
 
 /* OK: all ranks ask for the same. */
@@ -110,12 +130,11 @@ static void take(gyre_comm_t *comm, const coll_options_t *options, int *leaves)
 
 gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options)
 {
-    gyre_options_t o = GYRE_OPTIONS_INITIALIZER;
+    gyre_options_t o;
+    asked_t mine = {0};
     gyre_status_t st = coll_check_live(NAME, comm);
-    if (st == GYRE_OK && options)
-        st = coll_sized_read(&o, sizeof o, sizeof(gyre_options_t), options, NAME);
     if (st == GYRE_OK)
-        st = check(&o);
+        st = coll_options_read(NAME, options, &o, &mine.options);
     if (st == GYRE_OK && comm->team)
         st = gyre_fail(GYRE_ERR_UNSUPPORTED, NAME ": the ranks of a communicator of gyre_cuda_comms_create "
                                                   "have the settings' options");
@@ -126,12 +145,7 @@ gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options)
     int *leaves = calloc((size_t)comm->n + 1, sizeof *leaves);
     if (!leaves)
         return gyre_fail(GYRE_ERR_NO_MEMORY, NAME ": no memory for %d ranks", comm->n);
-    asked_t mine = {coll_options_default(), o.leaves};
-    if (o.order != GYRE_ORDER_DEFAULT)
-        mine.options.order = o.order;
-    mine.options.chunk = o.chunk;
-    if (o.algorithm)
-        strcpy(mine.options.algorithm, o.algorithm);
+    mine.leaves = o.leaves;
     st = agree(comm, &mine, leaves);
     if (st != GYRE_OK) {
         free(leaves);

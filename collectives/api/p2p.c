@@ -254,17 +254,23 @@ gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, g
     return start_message(kind, buffer, NULL, count, type, peer, comm, request);
 }
 
-static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type,
-                         int peer, gyre_comm_t *comm, gyre_request_t **request)
+gyre_status_t coll_p2p_check(const char *name, const gyre_comm_t *comm)
+{
+    if (!comm->team)
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                     "%s: the communicator's ranks are all in this process (gyre_cuda_comms_create), whose "
+                     "messages go on streams: gyre_send_stream and gyre_recv_stream",
+                     name);
+}
+
+gyre_status_t coll_p2p_call(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                            gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request)
 {
     size_t bytes = 0;
     gyre_status_t st = check_message(name, buffer, count, type, peer, comm, &bytes);
-    if (st == GYRE_OK && comm->team)
-        st = gyre_fail(GYRE_ERR_UNSUPPORTED,
-                       "%s: the communicator's ranks are all in this process (gyre_cuda_comms_create), whose "
-                       "messages go on "
-                       "streams: gyre_send_stream and gyre_recv_stream",
-                       name);
+    if (st == GYRE_OK)
+        st = coll_p2p_check(name, comm);
     if (st != GYRE_OK)
         return coll_refuse(st);
     if (peer == comm->rank && !request && !coll_group_open())
@@ -283,28 +289,29 @@ static gyre_status_t p2p(const char *name, coll_req_kind_t kind, void *buffer, s
 
 gyre_status_t gyre_send(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
 {
-    return p2p("send", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, NULL);
+    return coll_p2p_call("send", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, NULL);
 }
 
 gyre_status_t gyre_isend(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
                          gyre_request_t **request)
 {
     gyre_status_t st = coll_check_request("isend", request);
-    return st != GYRE_OK
-               ? st
-               : p2p("isend", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, request);
+    return st != GYRE_OK ? st
+                         : coll_p2p_call("isend", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer,
+                                         comm, request);
 }
 
 gyre_status_t gyre_recv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
 {
-    return p2p("recv", COLL_REQ_RECV, buffer, count, type, peer, comm, NULL);
+    return coll_p2p_call("recv", COLL_REQ_RECV, buffer, count, type, peer, comm, NULL);
 }
 
 gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
                          gyre_request_t **request)
 {
     gyre_status_t st = coll_check_request("irecv", request);
-    return st != GYRE_OK ? st : p2p("irecv", COLL_REQ_RECV, buffer, count, type, peer, comm, request);
+    return st != GYRE_OK ? st
+                         : coll_p2p_call("irecv", COLL_REQ_RECV, buffer, count, type, peer, comm, request);
 }
 
 gyre_status_t gyre_send_stream(const void *buffer, size_t count, gyre_type_t type, int peer,

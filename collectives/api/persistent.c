@@ -3,7 +3,8 @@
  * see of it are kept, and each start only runs them.
  *
  * The schedule is not one of the communicator's cache, so nothing evicts it, and it stays as it was made when
- * the communicator's choices change. On device memory the kept call takes the way of a plain one. */
+ * the communicator's choices change; gyre_plan_set exchanges it. On device memory the kept call takes the way
+ * of a plain one. */
 #include "collectives/api/persistent.h"
 
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #include "base/defined.h"
 #include "base/error.h"
+#include "collectives/api/comm.h"
 #include "collectives/api/start.h"
 #include "collectives/gpu/gpu.h"
 
@@ -57,7 +59,7 @@ static gyre_status_t hold(gyre_plan_t *p)
     gyre_status_t st = GYRE_OK;
     coll_drive(comm);
     if (!coll_call_on_device(&p->args))
-        st = coll_plan_make(comm, &p->args.shape, &p->schedule);
+        st = coll_plan_make(comm, &comm->options, &p->args.shape, &p->schedule);
     if (st == GYRE_OK) {
         p->next = comm->held;
         comm->held = p;
@@ -101,17 +103,16 @@ void coll_persistent_end(gyre_comm_t *comm)
     comm->held = NULL;
 }
 
-/* What stands in the way of a start; OK: nothing. */
-static gyre_status_t check_start(const gyre_plan_t *p)
+/* What stands in the way of the call `name`; OK: nothing. */
+static gyre_status_t check_idle(const char *name, const gyre_plan_t *p)
 {
     if (!p)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_start: plan is NULL");
+        return gyre_fail(GYRE_ERR_INVALID, "%s: plan is NULL", name);
     if (!p->comm)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_start: the communicator of the %s has ended", p->args.name);
+        return gyre_fail(GYRE_ERR_INVALID, "%s: the communicator of the %s has ended", name, p->args.name);
     gyre_status_t st = coll_check_comm(p->args.name, p->comm);
     if (st == GYRE_OK && atomic_load_explicit(&p->under_way, memory_order_acquire))
-        st = gyre_fail(GYRE_ERR_INVALID,
-                       "gyre_start: the %s is under way: wait for its request before it is started again",
+        st = gyre_fail(GYRE_ERR_INVALID, "%s: the %s is under way: wait for its request first", name,
                        p->args.name);
     return st;
 }
@@ -125,7 +126,7 @@ static gyre_status_t start_as_call(const gyre_plan_t *p)
 
 gyre_status_t gyre_start(gyre_plan_t *plan, gyre_request_t **request)
 {
-    gyre_status_t st = check_start(plan);
+    gyre_status_t st = check_idle("gyre_start", plan);
     if (st != GYRE_OK)
         return coll_refuse(st);
     plan->args.request = request;
@@ -133,6 +134,57 @@ gyre_status_t gyre_start(gyre_plan_t *plan, gyre_request_t **request)
         return start_as_call(plan);
     coll_drive(plan->comm);
     return coll_call_run(&plan->args, plan->schedule, &plan->run, &plan->call);
+}
+
+static const char SET[] = "gyre_plan_set";
+
+/* Leaves are the communicator's, whose numbers of all ranks a plan does not know; so is the deadline. */
+static gyre_status_t check_set(const gyre_plan_t *p, const gyre_options_t *o)
+{
+    if (o->leaves != 1 || o->timeout_s > 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s: leaves is %d and timeout_s %g: a plan has those of its communicator "
+                         "(gyre_comm_set); leave them at 1 and 0",
+                         SET, o->leaves, o->timeout_s);
+    if (!p->schedule)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: the buffers of the %s are in device memory", SET,
+                         p->args.name);
+    if (coll_op_reduces(p->args.shape.op) && (p->comm->leaves || p->schedule->algo == COLL_LEAVES))
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: the communicator of the %s has leaves, or had them", SET,
+                         p->args.name);
+    return GYRE_OK;
+}
+
+gyre_status_t gyre_plan_set(gyre_plan_t *plan, const gyre_options_t *options)
+{
+    gyre_options_t o;
+    coll_options_t with;
+    gyre_status_t st = check_idle(SET, plan);
+    if (st == GYRE_OK)
+        st = coll_options_read(SET, options, &o, &with);
+    if (st == GYRE_OK)
+        st = check_set(plan, &o);
+    if (st != GYRE_OK)
+        return st;
+    gyre_comm_t *comm = plan->comm;
+    coll_call_t args = plan->args;
+    coll_plan_t *schedule;
+    if (!options)
+        with = comm->options;
+    st = coll_call_order(&args, with.order);
+    if (st != GYRE_OK)
+        return st;
+    coll_drive(comm);
+    st = coll_plan_make(comm, &with, &args.shape, &schedule);
+    if (st == GYRE_OK) {
+        comm->held_bytes += schedule->bytes - plan->schedule->bytes;
+        coll_plan_free(plan->schedule);
+        plan->schedule = schedule;
+        plan->args = args;
+        coll_call_bind(&plan->args, schedule, &plan->run, &plan->call);
+    }
+    coll_stop_driving(comm);
+    return st;
 }
 
 static void forget(gyre_plan_t *p)

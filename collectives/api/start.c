@@ -110,9 +110,26 @@ gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_ty
     if (kind < GYRE_REDOP_USER && (sums ? coll_kernel_has_exact(type) : kind != GYRE_PROD))
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                     "%s: the communicator's order is exact, and %s of %s has no exact result: use another "
-                     "communicator in canonical order (gyre_comm_set)",
+                     "%s: the order is exact, and %s of %s has no exact result: use canonical order, on "
+                     "another communicator or in a plan (gyre_comm_set, gyre_plan_set)",
                      name, gyre_redop_name(kind), gyre_type_name(type));
+}
+
+gyre_status_t coll_call_order(coll_call_t *c, gyre_order_t order)
+{
+    const gyre_redop_kind_t kind = c->shape.redop;
+    gyre_status_t st = GYRE_OK;
+    if (!coll_op_reduces(c->shape.op)) {
+        c->shape.order = order;
+        return GYRE_OK;
+    }
+    if (order == GYRE_ORDER_EXACT)
+        st = coll_check_exact(c->name, kind, c->shape.type);
+    if (order == GYRE_ORDER_FAST && kind >= GYRE_REDOP_USER && !base_redop_find(kind).commutes)
+        order = GYRE_ORDER_CANONICAL;
+    if (st == GYRE_OK)
+        c->shape.order = order;
+    return st;
 }
 
 gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm)

@@ -9,6 +9,8 @@
 gyre_status_t coll_check_redop(const char *name, gyre_redop_t op, gyre_type_t type);
 /* UNSUPPORTED: this reduction has no exact result. */
 gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type);
+/* The call, whose reduction is set if it has one, is made in this order. UNSUPPORTED as above. */
+gyre_status_t coll_call_order(coll_call_t *c, gyre_order_t order);
 gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm);
 
 /* Sums counts[n] (and displs[n], or NULL: packed) into an extent in elements; -> 1, or 0 on overflow. */

@@ -11,6 +11,8 @@
 #include "collectives/run/call.h"
 #include "collectives/run/communicator.h"
 
+enum { COLL_CUDA_BUS = 24 }; /* bytes of a PCI address, as text */
+
 /* 1 if `buffer` (may be NULL) lies in the memory of a CUDA device. */
 static inline int coll_cuda_holds(const void *buffer)
 {
@@ -34,6 +36,10 @@ coll_cuda_capture_t coll_cuda_captures(const gyre_comm_t *comm, const char **why
 /* Called when a graph with captured operations of `comm` was launched on `stream`: other operations, and the
  * communicator's end, are ordered after it. */
 gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream);
+
+/* The CUDA device on which `rank` works, as its process counts, and its PCI address; -1 and "": on none so
+ * far. The caller is driving. */
+int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS]);
 
 /* Does nothing for a communicator that has no part on a device. See stop in collectives/run/device_ops.h. */
 void coll_cuda_stop(gyre_comm_t *comm);

@@ -42,6 +42,13 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
     return none(name);
 }
 
+int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS])
+{
+    (void)comm, (void)rank;
+    bus[0] = '\0';
+    return -1;
+}
+
 void coll_cuda_stop(gyre_comm_t *comm)
 {
     (void)comm;

@@ -28,12 +28,19 @@ typedef int (*coll_cuda_wait_fn)(cudaStream_t stream, unsigned long long address
 
 typedef struct coll_cuda_plan coll_cuda_plan_t; /* collectives/gpu/plans/cut.h */
 
+/* Where a rank works: its CUDA ordinal, in its process, and the device's PCI address. */
+typedef struct {
+    int32_t device;
+    char bus[COLL_CUDA_BUS];
+} coll_cuda_place_t;
+
 typedef struct coll_cuda coll_cuda_t;
 struct coll_cuda {
     gyre_comm_t *comm;
     gyre_comm_t *shadow; /* the same ranks, for the proxy thread's work on the host; owned */
     coll_cuda_t *next;   /* in the guard's list */
     int device;
+    coll_cuda_place_t *places; /* [n]; NULL: of a team, which knows its devices */
     coll_cuda_path_t path;
     char why[400];       /* this path */
     cudaStream_t stream; /* of ordinary calls */

@@ -83,10 +83,23 @@ static void add_blocker(blocker_t *list, int *n, int peer, const char *how)
         list[(*n)++] = (blocker_t){peer, how};
 }
 
+const gyre_request_t *coll_request_named(const gyre_request_t *r)
+{
+    if (r->kind != COLL_REQ_MESSAGES)
+        return r;
+    const gyre_request_t *part = r->comm->p2p_head;
+    while (part && part->whole != r)
+        part = part->next;
+    return part;
+}
+
 /* The ranks that r waits for, those first that have sent nothing. Returns how many. */
 static int find_blockers(const gyre_request_t *r, blocker_t list[BLOCKERS])
 {
     int n = 0;
+    r = coll_request_named(r);
+    if (!r)
+        return 0;
     if (r->kind == COLL_REQ_DEVICE) {
         add_blocker(list, &n, r->comm->device_ops->late(r->comm), "nothing came from");
         return n;
@@ -352,7 +365,8 @@ void coll_speak_up(gyre_request_t *r, int driving)
     if (is_long(comm, now))
         n = find_blockers(r, list);
     const double waited = (double)(now - comm->still_since) * 1e-9;
-    coll_call_text(&r->call, mine, sizeof mine);
+    if (n > 0)
+        coll_call_text(&coll_request_named(r)->call, mine, sizeof mine);
     if (!driving)
         coll_stop_driving(comm);
     if (n == 0 || !comm_boot_may_speak(boot) || late_text(comm, list, n, late, sizeof late) != GYRE_OK)
@@ -445,7 +459,8 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
                   "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER, GYRE_CUDA_ALGO, "
                   "GYRE_CUDA_ONE_SHOT, GYRE_CUDA_ENGINES must be the same everywhere)"
                 : "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
-                  "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER must be the same everywhere)";
+                  "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER, and what gyre_plan_set was "
+                  "given, must be the same everywhere)";
     snprintf(text, bytes, "rank %d called %s, but rank %d %s %s%s: %s", comm->rank, mine, peer,
              then[0] ? "sent for" : "called", other, then, why);
 }

@@ -27,8 +27,15 @@
 #include "comm/transport.h"
 #include "comm/wait.h"
 
-/* COLL_REQ_DEVICE: on device memory (collectives/gpu/gpu.h), enqueued already. */
-typedef enum { COLL_REQ_COLLECTIVE = 0, COLL_REQ_SEND, COLL_REQ_RECV, COLL_REQ_DEVICE } coll_req_kind_t;
+/* COLL_REQ_DEVICE: on device memory (collectives/gpu/gpu.h), enqueued already. COLL_REQ_MESSAGES: several
+ * messages that are waited for as one, its parts. */
+typedef enum {
+    COLL_REQ_COLLECTIVE = 0,
+    COLL_REQ_SEND,
+    COLL_REQ_RECV,
+    COLL_REQ_DEVICE,
+    COLL_REQ_MESSAGES
+} coll_req_kind_t;
 
 enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
 
@@ -58,6 +65,8 @@ struct gyre_request {
     int peer;
     comm_link_t *link;
     comm_msg_t msg;
+    gyre_request_t *whole; /* it is a part of that one, and nobody waits for itself; or NULL */
+    uint32_t parts;        /* of COLL_REQ_MESSAGES: parts that have not finished, and 1 until it is started */
     /* on a device */
     gyre_request_t *device_next; /* in the communicator's queue of those */
     void *event;                 /* cudaEvent_t after it; from and back to the communicator's spare ones */
@@ -69,14 +78,6 @@ typedef struct {
     uint32_t send_pass, recv_pass; /* pass of coll_p2p_advance in which the lane was found busy */
     comm_link_t *link;             /* NULL: not used by a message alone so far */
 } coll_p2p_peer_t;
-
-enum { COLL_ALGORITHM_BYTES = 256 };
-
-typedef struct {
-    gyre_order_t order;                   /* not DEFAULT */
-    char algorithm[COLL_ALGORITHM_BYTES]; /* "": GYRE_ALGO */
-    size_t chunk;                         /* bytes; 0: GYRE_CHUNK */
-} coll_options_t;
 
 struct gyre_comm {
     comm_world_t *world;
@@ -240,6 +241,8 @@ void coll_note_blocker(const gyre_request_t *r);
  * ms of such looks, writes the rank for which the first operation waits to the flight recorder, for ranks
  * that wait for us. */
 void coll_note_idle(gyre_comm_t *comm);
+/* r has finished; of COLL_REQ_MESSAGES: a part, or its start. It may be gone when this returns: a part is
+ * freed, and a request belongs to its waiter. The caller is driving. */
 void coll_request_finish(gyre_request_t *r, gyre_status_t status);
 
 /* --- failure.c --- */
@@ -274,6 +277,9 @@ void coll_post_call(gyre_comm_t *comm, const comm_call_t *call);
 int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call);
 /* A rank of the communicator that r waits for; -1: none that is known. The caller is driving. */
 int coll_first_blocker(const gyre_request_t *r);
+/* The operation that errors about r name: r, or the first of its parts that has not finished; NULL: there is
+ * none. The caller is driving. */
+const gyre_request_t *coll_request_named(const gyre_request_t *r);
 /* A rank of this host whose call of r's number, or of a number shortly before, differs from this rank's call.
  * -1: none. Only calls that are still on both boards are compared. Ranks that disagree may wait for each
  * other in different places (one for a post, one at a link), so only this comparison finds the
@@ -331,6 +337,11 @@ void coll_fault_strike(gyre_comm_t *comm, coll_shape_t *shape, const void **send
  * buffer lies; request: NULL: blocking. */
 gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
                              gyre_comm_t *comm, gyre_request_t **request);
+/* gyre_send and its like for the call `name`: the checks, and buffers on a device. */
+gyre_status_t coll_p2p_call(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                            gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request);
+/* UNSUPPORTED: ranks of a team send on streams only. */
+gyre_status_t coll_p2p_check(const char *name, const gyre_comm_t *comm);
 int coll_p2p_advance(gyre_comm_t *comm);
 
 /* --- progress.c --- */

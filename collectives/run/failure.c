@@ -202,7 +202,7 @@ static void note_failure(gyre_comm_t *comm, const gyre_request_t *r, gyre_status
 void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, const char *detail)
 {
     if (atomic_load(&comm->error) == GYRE_OK)
-        note_failure(comm, r, status, detail);
+        note_failure(comm, r ? coll_request_named(r) : NULL, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     if (comm->group)
         comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */

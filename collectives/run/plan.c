@@ -173,20 +173,24 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
     return args;
 }
 
-const char *coll_comm_algorithm(const gyre_comm_t *comm)
+static const char *algorithm_of(const coll_options_t *options)
 {
-    return *comm->options.algorithm ? comm->options.algorithm : base_setting_string(SET_ALGO);
+    return *options->algorithm ? options->algorithm : base_setting_string(SET_ALGO);
 }
 
-coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
+const char *coll_comm_algorithm(const gyre_comm_t *comm)
+{
+    return algorithm_of(&comm->options);
+}
+
+static coll_facts_t facts_with(const gyre_comm_t *comm, const coll_options_t *options)
 {
     const int cores = comm_group_cores(comm->group);
     coll_facts_t facts = {.hosts = comm->hosts,
                           .parts = comm->parts,
                           .reach = comm_peer_memory_all(comm->group),
-                          .chunk =
-                              comm->options.chunk ? comm->options.chunk : (size_t)base_setting_int(SET_CHUNK),
-                          .algo = coll_comm_algorithm(comm),
+                          .chunk = options->chunk ? options->chunk : (size_t)base_setting_int(SET_CHUNK),
+                          .algo = algorithm_of(options),
                           .tune = comm->tune,
                           .pin = comm->pin.op ? &comm->pin : NULL};
     if (comm->tune)
@@ -195,6 +199,11 @@ coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
         coll_cost_builtin(&facts.cost);
     facts.cost.cores = cores < facts.cost.cores ? cores : facts.cost.cores;
     return facts;
+}
+
+coll_facts_t coll_comm_facts(const gyre_comm_t *comm)
+{
+    return facts_with(comm, &comm->options);
 }
 
 /* Arguments of the segment that starts `from` elements into every block and takes at most `len` of each. */
@@ -316,7 +325,8 @@ void coll_plan_free(coll_plan_t *p)
     free(p);
 }
 
-static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, uint64_t key, coll_plan_t **out)
+static gyre_status_t plan_build(gyre_comm_t *comm, const coll_options_t *options, const coll_shape_t *shape,
+                                uint64_t key, coll_plan_t **out)
 {
     coll_plan_t *p = calloc(1, sizeof *p);
     if (!p)
@@ -332,7 +342,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_shape_t *shape, ui
         coll_args_t args = coll_plan_args(comm, &p->shape);
         if (!coll_op_is_vector(shape->op)) /* what the choice may look at must be the same on all ranks */
             args.count = coll_longest_block(&p->shape, comm->n);
-        const coll_facts_t facts = coll_comm_facts(comm);
+        const coll_facts_t facts = facts_with(comm, options);
         st = coll_select(&facts, &args, p->esize, coll_oneshot_serves(comm, &p->shape, p->esize), &choice);
     }
     if (st == GYRE_OK) {
@@ -381,9 +391,10 @@ static int cache_evict(coll_plan_cache_t *cache)
     return 1;
 }
 
-gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_options_t *options, const coll_shape_t *shape,
+                             coll_plan_t **out)
 {
-    gyre_status_t st = plan_build(comm, shape, 0, out);
+    gyre_status_t st = plan_build(comm, options, shape, 0, out);
     if (st != GYRE_OK)
         return st;
     (*out)->bytes = plan_bytes(*out);
@@ -410,7 +421,7 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
             return GYRE_OK;
         }
     coll_plan_t *p = NULL;
-    gyre_status_t st = plan_build(comm, shape, key, &p);
+    gyre_status_t st = plan_build(comm, &comm->options, shape, key, &p);
     if (st != GYRE_OK)
         return st;
     p->bytes = plan_bytes(p);

@@ -198,11 +198,20 @@ void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *plan);
 coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* The same where a rank may access another rank's buffers. */
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
+/* How operations are made: gyre_options_t, checked. */
+enum { COLL_ALGORITHM_BYTES = 256 };
+typedef struct {
+    gyre_order_t order;                   /* not DEFAULT */
+    char algorithm[COLL_ALGORITHM_BYTES]; /* "": GYRE_ALGO */
+    size_t chunk;                         /* bytes; 0: GYRE_CHUNK */
+} coll_options_t;
+
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
 gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
-/* Builds one that is not in the cache: the caller's, until coll_plan_free. Errors as above. The caller of
- * both is driving. */
-gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+/* Builds one that is not in the cache: the caller's, until coll_plan_free. options: instead of the
+ * communicator's; shape->order is theirs. Errors as above. The caller of both is driving. */
+gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_options_t *options, const coll_shape_t *shape,
+                             coll_plan_t **out);
 void coll_plan_free(coll_plan_t *plan);
 void coll_plan_cache_free(coll_plan_cache_t *cache);
 

@@ -54,16 +54,32 @@ int coll_request_reserve(gyre_comm_t *comm)
     return comm->free_requests != NULL;
 }
 
-/* The caller is driving. */
+/* A part has no waiter of its own. */
+static void finish_part(gyre_request_t *r)
+{
+    gyre_request_t *whole = r->whole;
+    const gyre_status_t status = r->status;
+    r->comm->open--;
+    coll_request_free_driving(r);
+    coll_request_finish(whole, status);
+}
+
 void coll_request_finish(gyre_request_t *r, gyre_status_t status)
 {
     gyre_comm_t *comm = r->comm;
-    r->status = status;
+    if (r->kind != COLL_REQ_MESSAGES || r->status == GYRE_OK)
+        r->status = status;
+    if (r->kind == COLL_REQ_MESSAGES && --r->parts > 0)
+        return;
     if (r->plan)
         coll_plan_release(r->plan);
-    comm->operations += status == GYRE_OK;
+    comm->operations += status == GYRE_OK && r->kind != COLL_REQ_MESSAGES; /* its parts count */
     if (r->finished)
         r->finished(r->user, status);
+    if (r->whole) {
+        finish_part(r);
+        return;
+    }
     atomic_store_explicit(&r->done, 1, memory_order_release); /* its waiter may free it from here on */
     coll_event_note(comm);
 }
@@ -171,6 +187,12 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
     if (r->kind == COLL_REQ_DEVICE) /* is on its way */
         return;
     coll_drive(comm);
+    if (r->kind == COLL_REQ_MESSAGES) { /* its parts are in the queue */
+        coll_request_begin_at(r, now);
+        coll_request_finish(r, GYRE_OK);
+        coll_stop_driving(comm);
+        return;
+    }
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     number(r);
     r->started = 0;

@@ -45,12 +45,33 @@ int boot_where(const comm_boot_t *boot, int rank, boot_addr_t *addr)
 
 /* ---- opening and closing ------------------------------------------------------------------------------- */
 
+static void own_host(char host[BOOT_HOST_BYTES])
+{
+    memset(host, 0, BOOT_HOST_BYTES);
+    if (gethostname(host, BOOT_HOST_BYTES - 1) != 0 && errno != ENAMETOOLONG)
+        log_info("gethostname: %s", strerror(errno));
+}
+
+void comm_boot_host(const comm_boot_t *boot, int rank, char *name, size_t bytes)
+{
+    comm_boot_t *b = (comm_boot_t *)boot; /* only to lock */
+    char host[BOOT_HOST_BYTES] = "";
+    if (b != NULL)
+        boot_lock(b);
+    if (b == NULL || (b->places == NULL && rank == b->rank))
+        own_host(host);
+    else if (b->places != NULL && rank >= 0 && rank < b->places_n)
+        memcpy(host, b->places[rank].host, sizeof(host));
+    if (b != NULL)
+        boot_unlock(b);
+    snprintf(name, bytes, "%s", host);
+}
+
 gyre_status_t boot_listener_open(comm_boot_t *boot, boot_place_t *place)
 {
     boot_addr_t mine = boot->own_addr;
     memset(place, 0, sizeof(*place));
-    if (gethostname(place->host, sizeof(place->host) - 1) != 0 && errno != ENAMETOOLONG)
-        log_info("gethostname: %s", strerror(errno));
+    own_host(place->host);
     if (boot->listener.fd < 0) {
         if (mine.sa.sa_family == 0) { /* rank 0: the others know where its host is */
             boot_addr_t near;

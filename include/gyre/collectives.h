@@ -154,6 +154,25 @@ GYRE_API gyre_status_t gyre_recv(void *buffer, size_t count, gyre_type_t type, i
 GYRE_API gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
                                   gyre_request_t **request);
 
+/* Exchange with neighbours, whom each rank lists for itself. Block i of send has send_counts[i] elements at
+ * send + send_displs[i] and goes to rank to[i]: arrays of [nto]. Block i of recv has recv_counts[i] elements,
+ * comes from rank from[i] and lands at recv + recv_displs[i]: arrays of [nfrom]. displs NULL: the blocks lie
+ * back to back. It is a group of a gyre_send for each block of send and a gyre_recv for each block of recv,
+ * in the order of the lists. So it is not collective, and is matched like them, together with other messages
+ * between the same two ranks: the first block to a rank with that rank's first block from here, and so on.
+ * Matched blocks have the same count and type: else MISMATCH. A rank may be in a list several times, and may
+ * be the calling one. A block of count 0 is a message, too. send and recv may be one array, as long as no
+ * received block overlaps another block, which is not checked. */
+GYRE_API gyre_status_t gyre_neighbor_exchange(const void *send, const size_t *send_counts,
+                                              const size_t *send_displs, int nto, const int *to, void *recv,
+                                              const size_t *recv_counts, const size_t *recv_displs, int nfrom,
+                                              const int *from, gyre_type_t type, gyre_comm_t *comm);
+GYRE_API gyre_status_t gyre_ineighbor_exchange(const void *send, const size_t *send_counts,
+                                               const size_t *send_displs, int nto, const int *to, void *recv,
+                                               const size_t *recv_counts, const size_t *recv_displs,
+                                               int nfrom, const int *from, gyre_type_t type,
+                                               gyre_comm_t *comm, gyre_request_t **request);
+
 /* Blocks until *request has finished, frees it and sets *request = NULL. Returns the status of the
  * operation; OK if *request is NULL. INVALID, and the request stays: it is part of a group that has not
  * ended. */

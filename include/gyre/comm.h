@@ -2,10 +2,10 @@
 /* gyre/comm.h: communicators: a group of ranks that call collectives together.
  *
  * One thread at a time makes calls on a communicator. A second thread may call, at any time, also while the
- * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_progress,
- * gyre_comm_rank and gyre_comm_size with their local_ siblings. Different threads may use different
- * communicators at once. docs/threads.md has the whole table. Collectives of one communicator run in the
- * order of their calls, which must be the same on all its ranks.
+ * first one waits in a call: gyre_comm_abort, gyre_comm_error, gyre_comm_stats, gyre_comm_place,
+ * gyre_comm_hosts, gyre_progress, gyre_comm_rank and gyre_comm_size with their local_ siblings. Different
+ * threads may use different communicators at once. docs/threads.md has the whole table. Collectives of one
+ * communicator run in the order of their calls, which must be the same on all its ranks.
  *
  * A communicator that was destroyed or ended by gyre_finalize is INVALID in every call, and so is every
  * communicator in a child of fork. This holds for the last 64 that ended; the handle of an older one may
@@ -288,6 +288,29 @@ GYRE_API int gyre_comm_size(const gyre_comm_t *comm);
 /* The same among the ranks of `comm` on this rank's host. */
 GYRE_API int gyre_comm_local_rank(const gyre_comm_t *comm);
 GYRE_API int gyre_comm_local_size(const gyre_comm_t *comm);
+/* The number of hosts that the ranks of `comm` are on. -1 if `comm` is NULL. */
+GYRE_API int gyre_comm_hosts(const gyre_comm_t *comm);
+
+/* Where a rank of a communicator is. Ranks are on one host as far as shared memory reaches. */
+typedef struct {
+    size_t size;   /* in: sizeof(gyre_place_t) */
+    int host;      /* 0 .. gyre_comm_hosts - 1, in the order of the hosts' first ranks */
+    int host_rank; /* its number among the ranks of the communicator on its host, */
+    int host_size; /* and how many these are */
+    /* NUMA node, as its system counts, on which alone its thread could run when it made the communicator; -1:
+     * it could run on several, or the node is not known */
+    int numa;
+    /* CUDA device on which it works in this communicator, as its process counts (gyre/cuda.h); -1: none
+     * before gyre_comm_prepare_cuda or the first operation on device memory */
+    int device;
+    int job_rank;        /* of its process in its job: the same in all communicators, as long as it lives */
+    char device_bus[24]; /* PCI address of that device, such as "0000:17:00.0"; "": none */
+    char host_name[64]; /* what its host calls itself, cut to 35 characters; several hosts may use one name */
+} gyre_place_t;
+/* Fills *place, of rank `rank` of `comm`, up to the size that the caller set in place->size. Nothing is sent:
+ * the ranks exchanged it when they made `comm`. Also when `comm` has failed, and of dead ranks. INVALID: an
+ * argument is NULL, `rank` is not in 0 .. size - 1, or place->size is too small. */
+GYRE_API gyre_status_t gyre_comm_place(const gyre_comm_t *comm, int rank, gyre_place_t *place);
 
 typedef struct {
     size_t size;         /* in: sizeof(gyre_comm_stats_t) */

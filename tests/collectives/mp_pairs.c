@@ -127,6 +127,9 @@ static void look(work_t *w)
     MP_OK(gyre_comm_stats(w->comm, &stats));
     MP_CHECK(gyre_comm_rank(w->comm) == rank && gyre_comm_size(w->comm) == n, "rank");
     MP_CHECK(gyre_comm_local_rank(w->comm) <= rank && gyre_comm_local_size(w->comm) <= n, "local rank");
+    gyre_place_t place = {.size = sizeof place};
+    MP_OK(gyre_comm_place(w->comm, n - 1, &place));
+    MP_CHECK(place.job_rank == n - 1 && gyre_comm_hosts(w->comm) <= n, "place");
 }
 
 static void memory(work_t *w)

@@ -212,6 +212,133 @@ static void keeps_its_options(gyre_comm_t *comm)
     MP_OK(gyre_plan_free(&plan));
 }
 
+enum { FLOATS = 1000 };
+
+/* What cancels to the last bit, so that each order has its own sums. */
+static void hostile(float *x)
+{
+    for (int i = 0; i < FLOATS; i++)
+        x[i] = (rank % 2 ? -1.0f : 1.0f) * 1e8f + (float)((rank * 37 + i * 11) % 101) / 7.0f;
+}
+
+static uint64_t messages(const gyre_comm_t *comm)
+{
+    gyre_comm_stats_t stats = {.size = sizeof stats};
+    MP_OK(gyre_comm_stats(comm, &stats));
+    return stats.messages_sent;
+}
+
+static gyre_options_t with(gyre_order_t order, const char *algorithm, size_t chunk)
+{
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.order = order;
+    options.algorithm = algorithm;
+    options.chunk = chunk;
+    return options;
+}
+
+/* A plan of `comm` with options of its own is as a call on a communicator that has these. */
+static void has_its_own_options(gyre_comm_t *comm)
+{
+    static float x[FLOATS], planned[FLOATS], plain[FLOATS], before[FLOATS];
+    const gyre_options_t all[] = {with(GYRE_ORDER_EXACT, NULL, 0), with(GYRE_ORDER_FAST, "ring", 0),
+                                  with(GYRE_ORDER_FAST, "ring", 256), with(GYRE_ORDER_CANONICAL, "tree", 0),
+                                  with(GYRE_ORDER_DEFAULT, "all_reduce:direct", 0)};
+    gyre_plan_t *plan;
+    int differs = 0;
+    hostile(x);
+    MP_OK(gyre_all_reduce(x, before, FLOATS, GYRE_FLOAT32, sum, comm));
+    MP_OK(gyre_plan_all_reduce(x, planned, FLOATS, GYRE_FLOAT32, sum, comm, &plan));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        gyre_comm_t *other = split();
+        MP_OK(gyre_comm_set(other, &all[i]));
+        uint64_t from = messages(other);
+        MP_OK(gyre_all_reduce(x, plain, FLOATS, GYRE_FLOAT32, sum, other));
+        const uint64_t wanted = messages(other) - from;
+        MP_OK(gyre_plan_set(plan, &all[i]));
+        from = messages(comm);
+        start(plan, (int)i % 4);
+        MP_CHECK(messages(comm) - from == wanted, "options %zu: %llu messages, not %llu", i,
+                 (unsigned long long)(messages(comm) - from), (unsigned long long)wanted);
+        MP_CHECK(!memcmp(planned, plain, sizeof plain), "options %zu: other bits", i);
+        differs |= memcmp(planned, before, sizeof before) != 0;
+        MP_OK(gyre_comm_destroy(other));
+    }
+    MP_CHECK(differs == (n > 2), "no order shows in the bits");
+    MP_OK(gyre_plan_set(plan, NULL)); /* as its communicator, and as plain calls of other ranks there */
+    if (rank % 2)
+        MP_OK(gyre_all_reduce(x, planned, FLOATS, GYRE_FLOAT32, sum, comm));
+    else
+        start(plan, 0);
+    MP_CHECK(!memcmp(planned, before, sizeof before), "other bits than its communicator's");
+    MP_OK(gyre_plan_free(&plan));
+    MP_CHECK(comm->held_bytes == 0, "%zu bytes", comm->held_bytes);
+}
+
+static void refuses(gyre_plan_t *plan, const gyre_options_t *options, gyre_status_t wanted, const char *text)
+{
+    gyre_status_t st = gyre_plan_set(plan, options);
+    MP_CHECK(st == wanted && strstr(gyre_last_error(), text), "%s: \"%s\", not \"%s\"",
+             gyre_status_string(st), gyre_last_error(), text);
+}
+
+static void refused_options(gyre_comm_t *comm)
+{
+    static float x[FLOATS], y[FLOATS];
+    gyre_plan_t *plan, *product;
+    gyre_request_t *r = NULL;
+    gyre_options_t options = with(GYRE_ORDER_FAST, NULL, 0), bad = options;
+    MP_OK(gyre_plan_all_reduce(x, y, FLOATS, GYRE_FLOAT32, sum, comm, &plan));
+    MP_OK(gyre_plan_all_reduce(x, y, FLOATS, GYRE_FLOAT32, GYRE_OP(GYRE_PROD), comm, &product));
+    refuses(NULL, &options, GYRE_ERR_INVALID, "gyre_plan_set: plan is NULL");
+    bad.order = (gyre_order_t)9;
+    refuses(plan, &bad, GYRE_ERR_INVALID, "gyre_plan_set: order 9");
+    bad = options;
+    bad.leaves = 2;
+    refuses(plan, &bad, GYRE_ERR_INVALID, "leaves is 2");
+    bad = options;
+    bad.timeout_s = 1;
+    refuses(plan, &bad, GYRE_ERR_INVALID, "timeout_s 1");
+    bad = with(GYRE_ORDER_FAST, "nonsense", 0);
+    refuses(plan, &bad, GYRE_ERR_INVALID, "gyre_plan_set");
+    bad = with(GYRE_ORDER_EXACT, NULL, 0);
+    refuses(product, &bad, GYRE_ERR_UNSUPPORTED, "no exact result");
+    MP_OK(gyre_start(plan, &r));
+    refuses(plan, &options, GYRE_ERR_INVALID, "under way");
+    MP_OK(gyre_wait(&r));
+    options.leaves = 2; /* a plan that was made before does not know them */
+    MP_OK(gyre_comm_set(comm, &options));
+    options.leaves = 1;
+    refuses(plan, &options, GYRE_ERR_UNSUPPORTED, "has leaves");
+    MP_OK(gyre_plan_free(&plan));
+    static float twice[2 * FLOATS];
+    MP_OK(gyre_plan_all_reduce(twice, y, FLOATS, GYRE_FLOAT32, sum, comm, &plan));
+    MP_OK(gyre_comm_set(comm, NULL));
+    refuses(plan, &options, GYRE_ERR_UNSUPPORTED, "or had them");
+    start(plan, 0);
+    start(product, 0);
+    MP_OK(gyre_plan_free(&plan));
+    MP_OK(gyre_plan_free(&product));
+}
+
+/* Ranks that set different options learn that at the start. */
+static void options_differ(const gyre_options_t *mine)
+{
+    gyre_comm_t *comm = split();
+    gyre_plan_t *plan;
+    MP_OK(gyre_plan_all_reduce(in, out, 4000, GYRE_INT32, sum, comm, &plan));
+    MP_OK(gyre_plan_set(plan, mine));
+    MP_OK(gyre_barrier(world)); /* a failure in the start of one is a failure of all later calls */
+    gyre_status_t st = gyre_start(plan, NULL);
+    MP_CHECK(n == 1 ? st == GYRE_OK : st == GYRE_ERR_MISMATCH, "%s: %s", gyre_status_string(st),
+             gyre_last_error());
+    MP_CHECK(n == 1 || strstr(gyre_last_error(), "gyre_plan_set"), "%s", gyre_last_error());
+    MP_OK(gyre_barrier(world));
+    MP_OK(gyre_comm_destroy(comm));
+    refuses(plan, NULL, GYRE_ERR_INVALID, "has ended");
+    MP_OK(gyre_plan_free(&plan));
+}
+
 static gyre_status_t add(const void *left, void *right, size_t elements, gyre_type_t type, void *user)
 {
     const int32_t *a = left;
@@ -291,6 +418,7 @@ static void mismatch(void)
     gyre_plan_t *plan;
     const size_t mine = rank == 0 ? 4 : 5;
     MP_OK(gyre_plan_all_reduce(in, out, mine, GYRE_INT32, sum, comm, &plan));
+    MP_OK(gyre_barrier(world)); /* none may start before all have a plan: it ends the communicator */
     gyre_status_t st = gyre_start(plan, NULL);
     MP_CHECK(n == 1 ? st == GYRE_OK : st == GYRE_ERR_MISMATCH, "%s", gyre_status_string(st));
     if (n > 1) {
@@ -347,8 +475,14 @@ int main(void)
     keeps_its_schedule(comm);
     refused(comm);
     keeps_its_options(comm);
+    has_its_own_options(comm);
+    refused_options(comm);
     MP_OK(gyre_comm_destroy(comm));
     mismatch();
+    const gyre_options_t chunk = with(GYRE_ORDER_FAST, "ring", rank == 0 ? 512 : 1024),
+                         order = with(rank == 0 ? GYRE_ORDER_CANONICAL : GYRE_ORDER_EXACT, NULL, 0);
+    options_differ(&chunk);
+    options_differ(&order);
     keeps_its_operation();
     after_the_end();
     return 0;

@@ -104,6 +104,7 @@ static void results_for_older_and_newer_programs(void **state)
 ENDS_WITH(gyre_config_t, reserved);
 ENDS_WITH(gyre_create_t, reserved);
 ENDS_WITH(gyre_comm_stats_t, wait_seconds);
+ENDS_WITH(gyre_place_t, host_name);
 ENDS_WITH(gyre_buckets_config_t, user);
 
 /* What a program of 0.2 holds of each struct: these offsets stay. */
@@ -118,6 +119,7 @@ static void layout(void **state)
     assert_int_equal(offsetof(gyre_create_t, all_gather), 16);
     assert_int_equal(sizeof(gyre_unique_id_t), 128);
     assert_int_equal(offsetof(gyre_comm_stats_t, wait_seconds), 88);
+    assert_int_equal(offsetof(gyre_place_t, host_name), 56);
     assert_int_equal(offsetof(gyre_buckets_config_t, bucket_bytes), 40);
     assert_int_equal(offsetof(gyre_buckets_config_t, user), 56);
     assert_int_equal(sizeof(gyre_redop_t), 16);

@@ -83,6 +83,15 @@ static void open_job(int n, const int *devices)
         assert_int_equal(gyre_comm_rank(job.comms[r]), r);
         assert_int_equal(gyre_comm_size(job.comms[r]), n);
         assert_int_equal(gyre_comm_local_size(job.comms[r]), n);
+        char bus[24];
+        gyre_place_t place = {.size = sizeof place};
+        assert_gyre(gyre_comm_place(job.comms[0], r, &place));
+        assert_cuda(cudaDeviceGetPCIBusId(bus, sizeof bus, job.device[r]));
+        assert_int_equal(place.device, job.device[r]);
+        assert_string_equal(place.device_bus, bus);
+        assert_int_equal(place.job_rank, r);
+        assert_int_equal(place.host_size, n);
+        assert_true(place.host_name[0] != '\0');
         assert_cuda(cudaSetDevice(job.device[r]));
         assert_cuda(cudaStreamCreateWithFlags(&job.streams[r], cudaStreamNonBlocking));
         assert_cuda(cudaMalloc((void **)&job.in[r], ROOM + 2 * GUARD));
@@ -661,6 +670,8 @@ static void what_cannot_be(void **state)
     refused(gyre_send(job.in[0], 4, GYRE_FLOAT32, 1, comm), GYRE_ERR_UNSUPPORTED, "gyre_send_stream");
     refused(gyre_irecv(job.in[0], 4, GYRE_FLOAT32, 1, comm, &request), GYRE_ERR_UNSUPPORTED,
             "gyre_recv_stream");
+    refused(gyre_neighbor_exchange(NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, NULL, GYRE_FLOAT32, comm),
+            GYRE_ERR_UNSUPPORTED, "neighbor_exchange");
     refused(gyre_send_stream(job.in[0], 4, GYRE_FLOAT32, 1, comm, NULL), GYRE_ERR_INVALID, "default stream");
     refused(gyre_send_stream(host, 4, GYRE_FLOAT32, 1, comm, job.streams[0]), GYRE_ERR_UNSUPPORTED,
             "host memory");

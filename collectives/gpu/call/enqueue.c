@@ -421,6 +421,21 @@ void coll_cuda_stop(gyre_comm_t *comm)
     (void)cudaGetLastError();
 }
 
+int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS])
+{
+    bus[0] = '\0';
+    if (!comm->cuda)
+        return -1;
+    if (comm->cuda->places) {
+        snprintf(bus, COLL_CUDA_BUS, "%s", comm->cuda->places[rank].bus);
+        return comm->cuda->places[rank].device;
+    }
+    const int device = comm->team->rank[rank].device;
+    if (cudaDeviceGetPCIBusId(bus, COLL_CUDA_BUS, device) != cudaSuccess)
+        snprintf(bus, COLL_CUDA_BUS, "?");
+    return device;
+}
+
 void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part)
 {
     static const coll_device_ops_t ops = {.advance = coll_cuda_advance,

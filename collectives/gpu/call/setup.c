@@ -51,7 +51,7 @@ typedef struct {
     base_device_handle_t handle; /* of the arena, */
     int32_t shareable;           /* if it is valid; else why not: */
     char obstacle[160];
-    char bus[24]; /* PCI bus id of the device */
+    coll_cuda_place_t place;
     uint64_t region;
     int32_t blocks, want;
     int32_t wait; /* GYRE_CUDA_WAIT */
@@ -161,6 +161,9 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
 {
     const int rank = c->comm->rank, n = c->comm->n;
     memset(card, 0, sizeof *card);
+    card->place.device = c->device;
+    if (cudaDeviceGetPCIBusId(card->place.bus, sizeof card->place.bus, c->device) != cudaSuccess)
+        snprintf(card->place.bus, sizeof card->place.bus, "?");
     card->want = (int32_t)base_setting_int(SET_CUDA_PATH);
     card->wait = (int32_t)base_setting_int(SET_CUDA_WAIT);
     card->blocks = (int32_t)base_setting_int(SET_CUDA_BLOCKS);
@@ -198,8 +201,6 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
         card->shareable = base_device_export(c->arena[rank], &card->handle) == GYRE_OK || n == 1;
         if (!card->shareable)
             snprintf(card->obstacle, sizeof card->obstacle, "%s", gyre_last_error());
-        if (cudaDeviceGetPCIBusId(card->bus, sizeof card->bus, c->device) != cudaSuccess)
-            snprintf(card->bus, sizeof card->bus, "?");
     }
     return st;
 }
@@ -250,7 +251,7 @@ static void map_peers(coll_cuda_t *c, const card_t *cards, answer_t *answer)
         else
             snprintf(answer->trouble, sizeof answer->trouble,
                      "rank %d (%s) cannot map memory of rank %d (%s): %s", c->comm->rank,
-                     cards[c->comm->rank].bus, r, cards[r].bus, gyre_last_error());
+                     cards[c->comm->rank].place.bus, r, cards[r].place.bus, gyre_last_error());
     }
 }
 
@@ -289,7 +290,7 @@ static int sees_uneven_links(const coll_cuda_t *c, const card_t *cards)
 {
     int devices[COLL_CUDA_RANKS];
     for (int r = 0; r < c->comm->n; r++)
-        if (cudaDeviceGetByPCIBusId(&devices[r], cards[r].bus) != cudaSuccess) {
+        if (cudaDeviceGetByPCIBusId(&devices[r], cards[r].place.bus) != cudaSuccess) {
             (void)cudaGetLastError(); /* hidden from this process (CUDA_VISIBLE_DEVICES) */
             devices[r] = -1;
         }
@@ -305,7 +306,7 @@ static int blocks_at_once(const coll_cuda_t *c, const card_t *cards)
     for (int r = 0; r < n; r++) {
         int beside = 1; /* the rank itself */
         for (int other = 0; other < n; other++)
-            beside += other != r && strcmp(cards[r].bus, cards[other].bus) == 0;
+            beside += other != r && strcmp(cards[r].place.bus, cards[other].place.bus) == 0;
         const int room = coll_cuda_room(cards[r].processors, cards[r].held, beside);
         least = room < least ? room : least;
     }
@@ -341,9 +342,9 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
         able = cards[0].can_wait; /* some ranks share a device, all do, all streams can wait */
     for (int r = 1; r < n; r++) {
         able = able && cards[r].can_wait;
-        same = same && strcmp(cards[r].bus, cards[0].bus) == 0;
+        same = same && strcmp(cards[r].place.bus, cards[0].place.bus) == 0;
         for (int other = 0; other < r; other++)
-            shared = shared || strcmp(cards[r].bus, cards[other].bus) == 0;
+            shared = shared || strcmp(cards[r].place.bus, cards[other].place.bus) == 0;
     }
     c->stream_waits = n > 1 && able && (cards[0].wait == WAIT_STREAM || shared);
     snprintf(c->why, sizeof c->why, "%s; %s wait",
@@ -380,7 +381,8 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     memset(&mine, 0, sizeof mine);
     told->cards = calloc((size_t)comm->n, sizeof *told->cards);
     told->answers = calloc((size_t)comm->n, sizeof *told->answers);
-    gyre_status_t st = told->cards && told->answers
+    c->places = calloc((size_t)comm->n, sizeof *c->places);
+    gyre_status_t st = told->cards && told->answers && c->places
                            ? fill_card(c, &mine)
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
     st = coll_cuda_agree(c, st);
@@ -390,6 +392,8 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
         st = check_cards(c, told->cards);
     if (st != GYRE_OK)
         return st;
+    for (int r = 0; r < comm->n; r++)
+        c->places[r] = told->cards[r].place;
     c->region = (size_t)mine.region;
     c->blocks = mine.blocks;
     c->resident = blocks_at_once(c, told->cards);
@@ -439,6 +443,7 @@ static void dismantle(coll_cuda_t *c)
     for (int i = 0; i < c->spare_events; i++)
         (void)cudaEventDestroy(c->events[i]);
     free(c->events);
+    free(c->places);
     if (c->newest)
         (void)cudaEventDestroy(c->newest);
     if (c->stream)
@@ -478,10 +483,13 @@ gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device)
         st = coll_cuda_agree(
             &none, gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator's part on a device"));
     }
-    if (st == GYRE_OK)
+    if (st == GYRE_OK) {
+        coll_drive(comm); /* gyre_comm_place looks, on any thread */
         coll_cuda_attach(comm, c);
-    else if (c)
+        coll_stop_driving(comm);
+    } else if (c) {
         dismantle(c);
+    }
     coll_cuda_exit(&none, before);
     return st;
 }

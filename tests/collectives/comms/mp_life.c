@@ -73,6 +73,10 @@ USE(send, gyre_send(in, 1, GYRE_FLOAT64, 0, comm))
 USE(isend, gyre_isend(in, 1, GYRE_FLOAT64, 0, comm, &request))
 USE(recv, gyre_recv(out, 1, GYRE_FLOAT64, 0, comm))
 USE(irecv, gyre_irecv(out, 1, GYRE_FLOAT64, 0, comm, &request))
+USE(neighbor_exchange,
+    gyre_neighbor_exchange(in, counts, displs, 0, NULL, out, counts, displs, 0, NULL, GYRE_FLOAT64, comm))
+USE(ineighbor_exchange, gyre_ineighbor_exchange(in, counts, displs, 0, NULL, out, counts, displs, 0, NULL,
+                                                GYRE_FLOAT64, comm, &request))
 USE(all_reduce_stream, gyre_all_reduce_stream(in, out, 1, GYRE_FLOAT64, sum, comm, NULL))
 USE(send_stream, gyre_send_stream(in, 1, GYRE_FLOAT64, 0, comm, NULL))
 USE(recv_stream, gyre_recv_stream(out, 1, GYRE_FLOAT64, 0, comm, NULL))
@@ -104,6 +108,12 @@ static gyre_status_t comm_stats(gyre_comm_t *comm)
 {
     gyre_comm_stats_t stats = {.size = sizeof stats};
     return gyre_comm_stats(comm, &stats);
+}
+
+static gyre_status_t comm_place(gyre_comm_t *comm)
+{
+    gyre_place_t place = {.size = sizeof place};
+    return gyre_comm_place(comm, 0, &place);
 }
 
 static gyre_status_t buckets_create(gyre_comm_t *comm)
@@ -179,6 +189,8 @@ static const struct {
              CALL(isend),
              CALL(recv),
              CALL(irecv),
+             CALL(neighbor_exchange),
+             CALL(ineighbor_exchange),
              CALL(all_reduce_stream),
              CALL(send_stream),
              CALL(recv_stream),
@@ -201,6 +213,7 @@ static const struct {
              CALL(comm_arm),
              CALL(comm_address),
              CALL(comm_stats),
+             CALL(comm_place),
              CALL(buckets_create),
              CALL(comm_register_cuda),
              CALL(comm_deregister_cuda)};

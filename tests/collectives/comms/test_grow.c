@@ -98,6 +98,15 @@ static void works(const start_t *start, gyre_comm_t *comm, int size)
         MUST(all[r] == r);
 }
 
+/* `rank` is the process that got this number when it joined, and its host is known. */
+static void is_process(const start_t *start, const gyre_comm_t *comm, int rank, int number)
+{
+    gyre_place_t place = {.size = sizeof place}, mine = {.size = sizeof mine};
+    MUST(gyre_comm_place(comm, rank, &place) == GYRE_OK && place.job_rank == number);
+    MUST(gyre_comm_place(comm, gyre_comm_rank(comm), &mine) == GYRE_OK);
+    MUST(place.host_name[0] && strcmp(place.host_name, mine.host_name) == 0);
+}
+
 static gyre_comm_t *grow(const start_t *start, gyre_comm_t *comm, int newcomers, int size)
 {
     gyre_comm_t *more = NULL;
@@ -154,6 +163,8 @@ static void after_a_death(const start_t *start)
         comm = grow(start, comm, 2, 5);
     }
     works(start, comm, 5);
+    for (int r = 0; r < 5; r++)
+        is_process(start, comm, r, r + 1);
     MUST(gyre_finalize(comm) == GYRE_OK);
 }
 

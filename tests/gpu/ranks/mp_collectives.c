@@ -30,11 +30,13 @@ static void in_stream_order(void)
     const size_t many = (MOST - 4 * GUARD) / sizeof(float);
     float *all = malloc(many * sizeof *all);
     MP_CHECK(all, "no memory");
-    for (int form = 0; form < 3; form++) {
+    for (int form = 0; form < 4; form++) {
         gyre_request_t *requests[2];
         for (size_t i = 0; i < many; i++)
             all[i] = (float)(rank * 7 + (int)i % 1000);
         CUDA(cudaMemcpy(a, all, many * sizeof *all, cudaMemcpyHostToDevice));
+        CUDA(cudaMemset(b, 0, many * sizeof *b));
+        CUDA(cudaDeviceSynchronize());
         MP_OK(gyre_group_start());
         if (form == 0) {
             MP_OK(gyre_send_stream(a, many, GYRE_FLOAT32, (rank + 1) % n, comm, second));
@@ -48,6 +50,14 @@ static void in_stream_order(void)
             MP_OK(gyre_irecv(b, many, GYRE_FLOAT32, (rank + n - 1) % n, comm, &requests[0]));
             MP_OK(gyre_isend(a, many, GYRE_FLOAT32, (rank + 1) % n, comm, &requests[1]));
             MP_OK(gyre_wait_all(2, requests));
+        }
+        if (form == 3) { /* in two blocks */
+            const int to[2] = {(rank + 1) % n, (rank + 1) % n},
+                      from[2] = {(rank + n - 1) % n, (rank + n - 1) % n};
+            const size_t halves[2] = {many / 2, many - many / 2};
+            MP_OK(gyre_ineighbor_exchange(a, halves, NULL, 2, to, b, halves, NULL, 2, from, GYRE_FLOAT32,
+                                          comm, &requests[0]));
+            MP_OK(gyre_wait(&requests[0]));
         }
         CUDA(cudaStreamSynchronize(second));
         CUDA(cudaMemcpy(all, b, many * sizeof *all, cudaMemcpyDeviceToHost));
@@ -69,6 +79,10 @@ static void refusals(void)
              "host memory was taken on a stream");
     MP_CHECK(gyre_send_stream(there_in, 4, GYRE_FLOAT32, rank, comm, stream) == GYRE_ERR_INVALID,
              "a message to oneself was taken");
+    gyre_plan_t *plan;
+    MP_OK(gyre_plan_all_reduce(there_in, there_out, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &plan));
+    MP_CHECK(gyre_plan_set(plan, NULL) == GYRE_ERR_UNSUPPORTED, "a plan on a device has options");
+    MP_OK(gyre_plan_free(&plan));
     MP_CHECK(gyre_comm_error(comm) == GYRE_OK, "a refusal killed the communicator");
 }
 

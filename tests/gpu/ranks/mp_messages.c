@@ -50,6 +50,17 @@ static void clear(void)
     CUDA(cudaDeviceSynchronize());
 }
 
+/* Every rank knows the device of every rank, which all have the same here. */
+static void is_on(int device, const char *bus)
+{
+    for (int r = 0; r < n; r++) {
+        gyre_place_t place = {.size = sizeof place};
+        MP_OK(gyre_comm_place(comm, r, &place));
+        MP_CHECK(place.device == device && strcmp(place.device_bus, bus) == 0, "%s: rank %d: %d (%s)", how, r,
+                 place.device, place.device_bus);
+    }
+}
+
 static void open_comm(const char *path, const char *staging, const char *wait)
 {
     how = path;
@@ -57,7 +68,13 @@ static void open_comm(const char *path, const char *staging, const char *wait)
     MP_OK(base_settings_set(SET_CUDA_STAGING, staging, "test"));
     MP_OK(base_settings_set(SET_CUDA_WAIT, wait, "test"));
     MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    is_on(-1, "");
     MP_OK(gyre_comm_prepare_cuda(comm));
+    char bus[24];
+    int device;
+    CUDA(cudaGetDevice(&device));
+    CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, device));
+    is_on(device, bus);
 }
 
 /* To the next rank, from the one before. Up to `room` bytes are sent before anything is received; longer
