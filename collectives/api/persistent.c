@@ -117,7 +117,7 @@ static gyre_status_t check_idle(const char *name, const gyre_plan_t *p)
     return st;
 }
 
-/* As a plain call would begin: on a device, or where GYRE_FAULT may change it. */
+/* As a plain call would begin: on a device, or where GYRE_FAULT strikes. */
 static gyre_status_t start_as_call(const gyre_plan_t *p)
 {
     coll_call_t call = p->args;
@@ -129,8 +129,9 @@ gyre_status_t gyre_start(gyre_plan_t *plan, gyre_request_t **request)
     gyre_status_t st = check_idle("gyre_start", plan);
     if (st != GYRE_OK)
         return coll_refuse(st);
+    const uint32_t fault_at = plan->comm->fault_at;
     plan->args.request = request;
-    if (!plan->schedule || plan->comm->fault_at)
+    if (!plan->schedule || (fault_at && plan->comm->seq + 1 >= fault_at))
         return start_as_call(plan);
     coll_drive(plan->comm);
     return coll_call_run(&plan->args, plan->schedule, &plan->run, &plan->call);

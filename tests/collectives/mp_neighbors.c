@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_pairs runs grouped messages on the same threads */
 /* tests/collectives/mp_neighbors.c: gyre_neighbor_exchange: rings, a torus, random lists with repeated
  * neighbours, the own rank and empty blocks; as requests, in groups, among other messages; its errors.
  * ranks: 1 2 3 4 5

@@ -104,6 +104,31 @@ static gyre_status_t collectives(job_t *job, gyre_comm_t *comm)
     return GYRE_OK;
 }
 
+/* Several messages with one request, and a plan whose schedule is made twice. */
+static gyre_status_t requests_and_plans(job_t *job, gyre_comm_t *comm)
+{
+    double in[3] = {1, 1, 1}, out[3] = {0};
+    const int peer = (job->rank + 1) % job->n, peers[3] = {peer, peer, job->rank};
+    const size_t ones[3] = {1, 1, 1};
+    gyre_request_t *request;
+    gyre_plan_t *plan;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    STEP("ineighbor_exchange", gyre_ineighbor_exchange(in, ones, NULL, 3, peers, out, ones, NULL, 3, peers,
+                                                       GYRE_FLOAT64, comm, &request));
+    STEP("wait for neighbours", gyre_wait(&request));
+    job->wrong |= out[0] != 1 || out[1] != 1 || out[2] != 1;
+    STEP("plan_all_reduce", gyre_plan_all_reduce(in, out, 3, GYRE_FLOAT64, sum, comm, &plan));
+    options.order = GYRE_ORDER_EXACT;
+    gyre_status_t set = gyre_plan_set(plan, &options);
+    gyre_status_t started = set == GYRE_OK ? gyre_start(plan, NULL) : set;
+    gyre_status_t freed = gyre_plan_free(&plan);
+    STEP("plan_set", set);
+    STEP("start", started);
+    STEP("plan_free", freed);
+    job->wrong |= out[2] != job->n;
+    return GYRE_OK;
+}
+
 static gyre_status_t large(job_t *job)
 {
     for (int i = 0; i < LARGE; i++)
@@ -153,6 +178,8 @@ static gyre_status_t work(job_t *job, double patience)
     config.init_timeout_s = config.timeout_s = patience;
     STEP("init", gyre_init(&config, &job->world));
     gyre_status_t st = collectives(job, job->world);
+    if (st == GYRE_OK)
+        st = requests_and_plans(job, job->world);
     if (st != GYRE_OK)
         return st;
     STEP("comm_split", gyre_comm_split(job->world, 0, 0, &job->part));

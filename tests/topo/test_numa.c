@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* one thread: TSan has nothing to see */
 /* tests/topo/test_numa.c: the NUMA node of some processors, in folders as the system has them. */
 #include <setjmp.h>
 #include <stdarg.h>

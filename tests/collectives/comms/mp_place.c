@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* no TSan: mp_pairs asks for places from two threads */
 /* tests/collectives/comms/mp_place.c: where the ranks of a communicator are: gyre_comm_hosts and
  * gyre_comm_place, on one host and on several (GYRE_HOST_RANKS), of communicators that were split, duplicated
  * and shrunk.

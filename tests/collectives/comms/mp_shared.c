@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 4, over UCX: 2 */
 /* one thread: TSan has nothing to see */
-/* tests/collectives/mp_shared.c: gyre_mem_alloc_shared and gyre_mem_peer: loads and stores in other ranks'
- * memory, sizes, orders of freeing, errors, use as buffers of collectives, the death of a rank, and what is
- * left open at the end. */
+/* tests/collectives/comms/mp_shared.c: gyre_mem_alloc_shared and gyre_mem_peer: loads and stores in other
+ * ranks' memory, sizes, orders of freeing, errors, use as buffers of collectives, the death of a rank, and
+ * what is left open at the end. */
 #include "tests/support/mp.h"
 
 #include <dirent.h>
@@ -92,9 +92,11 @@ static void exchange(gyre_comm_t *comm, int round)
         MP_CHECK(((uint64_t *)base)[i] == 0, "word %zu is not zero", i);
     MP_OK(gyre_barrier(comm));
     for (int turn = 1; turn < 4; turn++) {
-        for (int r = 0; r < n; r++)
+        for (int r = 0; r < n; r++) {
+            uint64_t *theirs = part(base, r, words_of(r, round));
             for (size_t i = (size_t)rank; i < words_of(r, round); i += (size_t)n)
-                part(base, r, words_of(r, round))[i] = (uint64_t)(1000 * turn + 10 * r + rank);
+                theirs[i] = (uint64_t)(1000 * turn + 10 * r + rank);
+        }
         MP_OK(gyre_barrier(comm));
         for (int r = 0; r < n; r++) {
             const uint64_t *theirs = part(base, r, words_of(r, round));
@@ -184,9 +186,11 @@ static void buffers(void)
         MP_CHECK(got[i] == (uint64_t)(n * (n - 1) / 2 * i), "element %d: %llu", i,
                  (unsigned long long)got[i]);
     free(got);
-    for (int r = 0; r < n; r++)
+    for (int r = 0; r < n; r++) {
+        theirs = part(base, r, LARGE);
         for (int i = 0; i < LARGE; i++)
-            MP_CHECK(part(base, r, LARGE)[i] == (uint64_t)(r * i), "word %d of rank %d", i, r);
+            MP_CHECK(theirs[i] == (uint64_t)(r * i), "word %d of rank %d", i, r);
+    }
     /* Once all have freed it, the memory is the system's, although the communicator may have it mapped. */
     const size_t kib = windows_kib();
     MP_CHECK(kib > 7 * LARGE / 1024 * (size_t)n, "%zu KiB are in memory", kib);
@@ -406,8 +410,8 @@ int main(void)
 {
     void *base, *at;
     setenv("GYRE_LOG", "none", 1); /* the refusals are wanted */
-    const char *first = getenv("GYRE_RANK");
-    if (!first || strcmp(first, "0") == 0) {
+    const char *size = getenv("GYRE_SIZE");
+    if (!size || strcmp(size, "1") == 0) {
         int status;
         const pid_t apart = fork(); /* settings are read once */
         MP_CHECK(apart >= 0, "no child");
