@@ -288,7 +288,7 @@ gyre_status_t gyre_comm_place(const gyre_comm_t *comm, int rank, gyre_place_t *p
     coll_drive(driven);
     p.device = coll_cuda_where(comm, rank, p.device_bus);
     coll_stop_driving(driven);
-    return coll_sized_write(place, sizeof p, &p, sizeof p, "gyre_comm_place");
+    return coll_sized_write(place, sizeof(gyre_place_t), &p, sizeof p, "gyre_comm_place");
 }
 
 gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)

@@ -165,6 +165,16 @@ static void calls(void **state)
     assert_int_equal(gyre_comm_stats(world, &stats.known), GYRE_ERR_INVALID);
 
     struct {
+        gyre_place_t known;
+        uint64_t newer;
+    } place = {.known = {.size = sizeof place}, .newer = 5};
+    assert_int_equal(gyre_comm_place(world, 0, &place.known), GYRE_OK);
+    assert_int_equal(place.newer, 0);
+    assert_int_equal(place.known.host_size, 1);
+    place.known.size = sizeof place.known - 1;
+    assert_int_equal(gyre_comm_place(world, 0, &place.known), GYRE_ERR_INVALID);
+
+    struct {
         gyre_options_t known;
         uint64_t newer;
     } options = {.known = GYRE_OPTIONS_INITIALIZER, .newer = 5};

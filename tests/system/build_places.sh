@@ -93,7 +93,8 @@ lacks "no cppcheck" 'sudo apt-get install -y .* cppcheck' lint-quick
 lacks "another compiler that is not there" "clang-77 is missing; to install it: sudo apt-get install clang-77" CC=clang-77 report
 # Each goal that `make help` lists has a rule.
 for goal in $(make -s help | grep -oE '^make [a-z_-]+' | sed 's/^make //' | sort -u); do
-    check "make help: $goal" grep -qE "^([a-z.-]+ )*$goal(\.json)?( [a-z-]+)*:([^=]|\$)" Makefile
+    check "make help: $goal" grep -qE "^([a-z.-]+ )*$goal(\.json)?( [a-z-]+)*:([^=]|\$)" \
+        Makefile bench/*.mk tests/*/*.mk tools/*.mk
 done
 lacks "no CUDA toolkit" 'CUDA=1: no toolkit in .*/nowhere.*apt-get install' CUDA=1 CUDA_HOME=/nowhere report
 finish
