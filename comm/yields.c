@@ -8,13 +8,15 @@
 #define US ((base_time_t)1000)
 /* Of a program that computes. */
 #define SLICE (4000 * US)
+/* A yield that takes less is no slice, whatever else it is. */
+#define LEAST_SLICE (1000 * US)
 /* What a rank does in its turn, in addition to ringing others. */
 #define WORK (50 * US)
 /* Ringing a rank that sleeps: a system call, an interrupt of its core and a switch. */
 #define RING (2 * US)
 /* A wake-up takes so long even if there is only one. */
 #define LEAST_PRICE (20 * US)
-enum { DOUBLED_MOST = 8 };
+enum { FIRST_PART = 8, WORTH_MOST = 256 };
 
 static int32_t get(const _Atomic int32_t *value)
 {
@@ -34,7 +36,10 @@ void comm_yields_begin(comm_yields_t *yields, int ranks, int cores)
     if (price < LEAST_PRICE)
         price = LEAST_PRICE;
     yields->turns = per_core * WORK + 2 * price; /* ringing may take twice as long as expected */
+    if (yields->turns < LEAST_SLICE)
+        yields->turns = LEAST_SLICE;
     yields->worth = price < SLICE ? (int32_t)(SLICE / price) : 1;
+    yields->first = (yields->worth + FIRST_PART - 1) / FIRST_PART;
     put(&yields->doubled, 0);
     put(&yields->sleeps, 0);
     put(&yields->waits, 0);
@@ -62,8 +67,8 @@ void comm_yields_took(comm_yields_t *yields, base_time_t before, base_time_t aft
         return;
     put(&yields->lost, 1);
     put(&yields->waits, 0);
-    put(&yields->sleeps, yields->worth << doubled);
-    if (doubled < DOUBLED_MOST)
+    put(&yields->sleeps, yields->first << doubled);
+    if (yields->first << doubled < yields->worth * WORTH_MOST)
         put(&yields->doubled, doubled + 1);
 }
 

@@ -6,12 +6,14 @@
  * since the scheduler runs a rank as soon as it is woken. But a sleep has a price: a system call of each peer
  * that rings. So:
  *
- *  1. A slice is lost if a yield takes longer than turns of the ranks explain. Of a wait, one slice counts.
- *  2. A rank that has lost a slice sleeps as many times as the slice pays for, then yields again.
+ *  1. A slice is lost if a yield takes longer than turns of the ranks explain, and than a millisecond. Of a
+ *     wait, one slice counts.
+ *  2. A rank that has lost a slice sleeps an eighth as many times as the slice pays for, then yields again:
+ *     one slice may be an accident, or a peer that was late once.
  *  3. Each further slice doubles that number, up to a largest one.
  *  4. Each time that so many waits in a row yielded as one slice pays for sleeps, the number is halved.
  *
- * By 2, a slice that is lost by accident is paid for twice, no more. By 3 and 4, the number grows while a
+ * By 2, a slice that is lost by accident costs little more than itself. By 3 and 4, the number grows while a
  * slice is lost more often than it pays for, that is while sleeps are cheaper than yields, and only then. */
 #ifndef COMM_YIELDS_H
 #define COMM_YIELDS_H
@@ -26,6 +28,7 @@
 typedef struct {
     base_time_t turns;       /* nanoseconds that a yield may take because of other ranks */
     int32_t worth;           /* sleeps that a slice pays for, at least 1 */
+    int32_t first;           /* sleeps after the first slice, at least 1 */
     _Atomic int32_t doubled; /* how often */
     _Atomic int32_t sleeps;  /* left, before this rank yields again */
     _Atomic int32_t waits;   /* that began to yield since a slice was lost or the number was halved */
