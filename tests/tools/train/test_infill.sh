@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/tools/train/test_infill.sh: --objective infill: the same bits in every layout, behind a resume, from a blend in epochs;
-# who takes it without being asked; what it needs is told. What an example is: tests/model/data/test_infill.c; that it is learned
+# tests/tools/train/test_infill.sh: --objective infill: the same bits in every layout, after a resume, from a blend in epochs;
+# who takes it without being asked; what it lacks is an error. What an example is: tests/model/data/test_infill.c; that it is learned
 # as PyTorch learns it: tests/model/torch_arch_compare.py.
 # deadline: 60
 # SPDX-License-Identifier: Apache-2.0

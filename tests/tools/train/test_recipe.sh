@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/tools/train/test_recipe.sh: what --recipe says is what is trained, flags win, contradictions are told. That the
+# tests/tools/train/test_recipe.sh: what --recipe says is what is trained, flags win, contradictions are errors. That the
 # recipes train, and to which bits: tests/layouts/recipes.
 # deadline: 60
 # SPDX-License-Identifier: Apache-2.0
