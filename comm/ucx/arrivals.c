@@ -128,6 +128,12 @@ ucs_status_t ucx_on_message(void *arg, const void *head, size_t head_bytes, void
     int rndv;
 
     (void)arg;
+    if (head_bytes == sizeof(ucx_hello_t)) {
+        ucx_hello_t hello;
+        memcpy(&hello, head, sizeof hello);
+        ucx_on_hello(&hello);
+        return UCS_OK;
+    }
     if (head_bytes != sizeof header) {
         log_warning("ucx: dropped a message whose header has %zu bytes", head_bytes);
         return UCS_OK;

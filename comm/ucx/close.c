@@ -97,7 +97,7 @@ static void withdraw(ucx_link_t *link)
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
     ucs_status_ptr_t request;
 
-    if (!link->peer || link->peer->failed != UCS_OK)
+    if (!link->peer || link->peer->failed != UCS_OK || !link->peer->ready)
         return;
     link->withdrawing.header = ucx_header_of(link);
     link->withdrawing.header.number = UCX_WITHDRAWN;

@@ -95,7 +95,7 @@ static gyre_status_t tell_taken(ucx_link_t *link)
         if (status != GYRE_OK)
             return status;
     }
-    if (link->peer->failed != UCS_OK)
+    if (link->peer->failed != UCS_OK || !link->peer->ready)
         return GYRE_OK; /* a send or a receive on it returns the error */
     link->telling.header = ucx_header_of(link);
     link->telling.header.number = UCX_NO_NUMBER;
@@ -172,8 +172,12 @@ static gyre_status_t send_start(ucx_link_t *link, const void *buf, size_t bytes,
         if (status != GYRE_OK)
             return status;
     }
+    if (link->peer->failed == UCS_OK && !link->peer->ready)
+        ucx_poll(group);
     if (link->peer->failed != UCS_OK)
         return ucx_broken(link, link->peer->failed);
+    if (!link->peer->ready)
+        return GYRE_IN_PROGRESS;
     if (is_lent(link, buf)) {
         param.flags = UCP_AM_SEND_FLAG_RNDV;
         say_cuda(&param);

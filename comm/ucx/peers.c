@@ -14,6 +14,11 @@ enum { CLOSE_MS = 1000 };
 
 static ucx_peer_t *peers; /* of the process, the newest first */
 
+ucx_peer_t *ucx_peers(void)
+{
+    return peers;
+}
+
 int ucx_peers_over_tcp(void)
 {
     int tcp = 0;
@@ -73,13 +78,13 @@ uint64_t ucx_address_hash(const comm_ucx_group_t *ug, int rank)
     return hash;
 }
 
-static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+static ucs_status_t connect_to(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
 {
     ucx_peer_t *peer = calloc(1, sizeof *peer);
     ucs_status_t status;
 
     if (!peer)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a connection to rank %d", rank);
+        return UCS_ERR_NO_MEMORY;
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                             UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                             UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -89,17 +94,27 @@ static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     status = ucp_ep_create(ucx_worker(), &params, &peer->ep);
     if (status != UCS_OK) {
         free(peer);
-        return gyre_fail(
-            GYRE_ERR_TRANSPORT,
-            "UCX cannot connect to rank %d (world rank %d): %s; look at UCX_TLS and UCX_NET_DEVICES on both "
-            "hosts",
-            rank, ug->group->world_ranks[rank], ucs_status_string(status));
+        return status;
     }
     peer->tcp = goes_over_tcp(peer->ep);
+    peer->ready = !peer->tcp;
+    ucx_greetings_begin();
     peer->next = peers;
     peers = peer;
     *out = peer;
-    return GYRE_OK;
+    return UCS_OK;
+}
+
+static gyre_status_t peer_new(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
+{
+    ucs_status_t status = connect_to(ug, rank, out);
+
+    if (status == UCS_OK)
+        return GYRE_OK;
+    return gyre_fail(status == UCS_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_TRANSPORT,
+                     "UCX cannot connect to rank %d (world rank %d): %s; look at UCX_TLS and UCX_NET_DEVICES "
+                     "on both hosts",
+                     rank, ug->group->world_ranks[rank], ucs_status_string(status));
 }
 
 /* Did it fail before this group was made? Then it does not concern the group. */
@@ -132,6 +147,25 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
         return peer_new(ug, rank, out);
     *out = found;
     return GYRE_OK;
+}
+
+int ucx_peer_meet(uint64_t address_hash, ucx_peer_t **out)
+{
+    int rank;
+    comm_ucx_group_t *ug = ucx_group_with(address_hash, &rank);
+    ucs_status_t status;
+
+    if (!ug)
+        return 0;
+    *out = find_peer(ug, address_hash);
+    if (*out && (*out)->failed != UCS_OK)
+        return 0; /* the group has failed with it */
+    status = *out ? UCS_OK : connect_to(ug, rank, out);
+    if (status != UCS_OK) {
+        *out = NULL;
+        log_debug("ucx: a peer that has connected cannot be reached: %s", ucs_status_string(status));
+    }
+    return 1;
 }
 
 /* Waits for one of Gyre's requests, a short time. breathe: other threads may have the lock meanwhile. */
@@ -186,7 +220,7 @@ void ucx_peers_flush(const comm_ucx_group_t *ug)
         uint64_t hash;
         (void)address_of(ug, r, &hash);
         ucx_peer_t *peer = r != ug->group->rank ? find_peer(ug, hash) : NULL;
-        if (!peer || peer->failed != UCS_OK || !peer->ep)
+        if (!peer || peer->failed != UCS_OK || !peer->ep || !peer->ready)
             continue;
         if (ucx_busy_elsewhere(ug, peer))
             ucx_poll(NULL);
@@ -235,6 +269,8 @@ static gyre_status_t peer_forget(comm_ucx_group_t *ug, int rank)
     peer->failed_at = ug->made_at;
     if (made)
         ucx_peer_cut(peer);
+    ucx_greet_unknown(
+        hash); /* it may have said hello over its new connection, and this one was thought to be that */
     return GYRE_OK;
 }
 
@@ -264,5 +300,6 @@ gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed
         for (uint32_t ours = count_failed_before(ug, hash); ours < theirs && status == GYRE_OK; ours++)
             status = peer_forget(ug, r);
     }
+    ucx_greetings_begin();
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/ucx/ucx.h: what these files share: comm/ucx/worker.c (the process's one worker and its groups),
- * arrivals.c (messages that arrived), peers.c (connections) and link.c (links over connections).
+ * arrivals.c (messages that arrived), peers.c (connections), greet.c (how they begin) and link.c (links over
+ * connections).
  *
  * The worker's lock protects everything here: several threads may use several communicators. */
 #ifndef COMM_UCX_UCX_H
@@ -37,6 +38,12 @@ typedef struct {
     uint32_t lane, cost;
 } ucx_header_t;
 
+/* The header of a hello, which has no payload and belongs to no group; see greet.c. */
+typedef struct {
+    uint64_t address_hash; /* of the sender's worker */
+    uint32_t wants_answer, unused;
+} ucx_hello_t;
+
 /* A connection to another process's worker, shared by all groups that have a rank there. A connection that
  * has failed stays listed, for the groups that it has failed for: they may have lost messages with it. Groups
  * that are made later get another one. */
@@ -45,6 +52,9 @@ typedef struct ucx_peer {
     uint64_t address_hash;
     ucp_ep_h ep;
     int tcp;             /* 1: it goes over TCP */
+    int told, heard;     /* 1: hello was said, and one has come; see greet.c */
+    int owes;            /* 1: a hello has come that is not answered yet */
+    int ready;           /* 1: messages may be sent */
     ucs_status_t failed; /* UCS_OK as long as it works */
     base_time_t failed_at;
 } ucx_peer_t;
@@ -130,6 +140,9 @@ int ucx_busy_elsewhere(const comm_ucx_group_t *ug, const ucx_peer_t *peer);
 int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
 /* Of the worker's address of the group's rank: the same for a process in all its groups and jobs. */
 uint64_t ucx_address_hash(const comm_ucx_group_t *ug, int rank);
+uint64_t ucx_own_hash(void); /* of this process's worker */
+/* A group that lives and has a rank in the process with that worker, and the rank; NULL: none. */
+comm_ucx_group_t *ucx_group_with(uint64_t address_hash, int *rank);
 comm_ucx_group_t *ucx_group_of(const ucx_header_t *header); /* NULL: the group has ended */
 
 /* comm/ucx/arrivals.c, under the lock. */
@@ -145,6 +158,10 @@ void ucx_arrivals_end(void); /* with the worker: frees the memory of all arrival
 
 /* comm/ucx/peers.c, under the lock. */
 gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
+ucx_peer_t *ucx_peers(void); /* all of them, the newest first */
+/* Connects to the process with that worker. 0: no group that works knows its address yet. 1: done; *out is
+ * NULL if it cannot be reached. */
+int ucx_peer_meet(uint64_t address_hash, ucx_peer_t **out);
 void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
 /* ends what is still under way on it; lets other threads have the lock */
 void ucx_peer_cut(ucx_peer_t *peer);
@@ -162,6 +179,14 @@ gyre_status_t ucx_peers_list_failed(comm_ucx_group_t *ug);
  * failed; mine: the hash of this worker's address. After that no end of such a connection is used any
  * more. */
 gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed_at, uint32_t most_failed);
+
+/* comm/ucx/greet.c, under the lock. A peer's `ready` is 0 until both ends have said hello. */
+void ucx_greetings_begin(void); /* with a new connection, or a new group's addresses */
+void ucx_greetings_end(void);   /* with the worker */
+void ucx_greet(void);           /* goes on with all greetings that can */
+void ucx_on_hello(const ucx_hello_t *hello);
+/* A connection is to be made for a peer that may wait for a hello. */
+void ucx_greet_unknown(uint64_t address_hash);
 
 /* comm/ucx/close.c, under the lock: frees links that are closed and that UCX does not use any more. Once the
  * worker is gone: all closed links. */

@@ -95,6 +95,24 @@ comm_ucx_group_t *ucx_group_of(const ucx_header_t *header)
     return NULL;
 }
 
+comm_ucx_group_t *ucx_group_with(uint64_t address_hash, int *rank)
+{
+    for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
+        for (int r = 0; ug->addresses && ug->leave_by == 0 && r < ug->group->n; r++) {
+            if (r != ug->group->rank && ucx_address_hash(ug, r) == address_hash) {
+                *rank = r;
+                return ug;
+            }
+        }
+    }
+    return NULL;
+}
+
+uint64_t ucx_own_hash(void)
+{
+    return base_hash64(ucx.address, ucx.address_bytes, UCX_ADDRESS_SEED);
+}
+
 ucp_worker_h ucx_worker(void)
 {
     return ucx.worker;
@@ -117,6 +135,7 @@ int ucx_poll(const comm_group_t *mine)
 
     while (ucp_worker_progress(ucx.worker) != 0)
         moved = 1;
+    ucx_greet();
     if (moved && ucx.groups && (ucx.groups->next || ucx.groups->group != mine))
         wake_others(mine);
     return moved;
@@ -180,6 +199,7 @@ static void stop_worker(void)
     if (ucx.context)
         ucp_cleanup(ucx.context);
     ucx_arrivals_end();
+    ucx_greetings_end();
     ucx.address = NULL;
     ucx.worker = NULL;
     ucx.context = NULL;
@@ -408,8 +428,7 @@ gyre_status_t ucx_prepare(comm_group_t *group, int quiet, comm_all_gather_fn all
     group->private_bytes += (size_t)group->n * (ug->record_bytes + COMM_LANES * sizeof(void *) + 1);
     ucx_lock();
     if (status == GYRE_OK)
-        status = ucx_peers_agree(ug, base_hash64(ucx.address, ucx.address_bytes, UCX_ADDRESS_SEED), most,
-                                 most_failed);
+        status = ucx_peers_agree(ug, ucx_own_hash(), most, most_failed);
     ucx_unlock();
     return status;
 }

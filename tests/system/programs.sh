@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 END
 for transport in shm ucx; do
     for how in finalize work; do
-        for us in 0 20 100 500 2000 5000; do
+        for us in 0 20 100 200 300 500 800 1000 1500 2000 3000 5000; do
             run env GYRE_TRANSPORT=$transport GYRE_LOG=none GYRE_TIMEOUT=10 "$UCX_RUN" -n 2 --no-kill-on-bad-exit --timeout 20 "$W/exits" $how $us
             want "exit beside $how after $us us, $transport" 0
         done

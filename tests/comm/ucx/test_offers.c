@@ -50,6 +50,19 @@ static int until_offered(ranks_t *self, int offered)
     return 0;
 }
 
+/* Offers the other rank, which drives the group meanwhile, a message that goes by rendezvous. */
+static int offer(ranks_t *self, const unsigned char *buf)
+{
+    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
+    comm_msg_t msg = {0};
+
+    RANKS_CHECK(self, link);
+    for (base_time_t end = base_deadline(20); msg.phase == 0 && base_now() < end;)
+        RANKS_CHECK(self, comm_send(link, buf, HUGE, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
+    RANKS_CHECK(self, msg.phase != 0);
+    return 0;
+}
+
 /* A rank that only receives gives up in the middle of a rendezvous: its buffer is its own again, and no
  * warning is logged. */
 static int unreceived(ranks_t *self)
@@ -62,7 +75,7 @@ static int unreceived(ranks_t *self)
 
     RANKS_CHECK(self, link && buf && log >= 0);
     if (self->rank == 0)
-        RANKS_CHECK(self, comm_send(link, buf, HUGE, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
+        RANKS_CHECK(self, offer(self, buf) == 0);
     RANKS_CHECK(self, until_offered(self, 2) == 0);
     if (self->rank == 1) {
         for (base_time_t end = base_deadline(0.3); base_now() < end;)
@@ -97,16 +110,6 @@ static gyre_status_t another_group(ranks_t *self, uint64_t id, comm_group_t **ou
 
     return comm_group_create(&self->world, id, world_ranks, 2, self->rank, ranks_all_gather, self,
                              base_deadline(20), out);
-}
-
-/* Offers the other rank a message that goes by rendezvous. */
-static int offer(ranks_t *self, const unsigned char *buf)
-{
-    comm_link_t *link = ranks_link(self, 1 - self->rank, 0);
-    comm_msg_t msg = {0};
-
-    RANKS_CHECK(self, link && comm_send(link, buf, HUGE, (comm_tag_t){1, 0}, &msg) == GYRE_IN_PROGRESS);
-    return 0;
 }
 
 static int beside(ranks_t *self)
