@@ -14,10 +14,19 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
 
 void coll_comm_set_timeout(gyre_comm_t *comm, double seconds);
 
-/* Checks a caller's options (NULL: the defaults) for the call `name`, whole in *own, and what schedules are
- * made by in *out. INVALID. */
-gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, gyre_options_t *own,
-                                coll_options_t *out);
+/* A caller's options, checked. */
+typedef struct {
+    coll_options_t options; /* what schedules are made by */
+    int leaves;             /* of this rank */
+    double timeout_s;       /* 0: that of the job */
+} coll_asked_t;
+
+/* Reads a caller's options (NULL: the defaults) for the call `name`. INVALID. */
+gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, coll_asked_t *out);
+/* Sets them for `comm`, which nobody uses. Collective over its ranks, by all_gather(user, ...): MISMATCH if
+ * they differ, INVALID if they are no leaves together. Nothing is set on an error. */
+gyre_status_t coll_options_agree(const char *name, const coll_asked_t *mine, gyre_comm_t *comm,
+                                 comm_all_gather_fn all_gather, void *user);
 
 /* The checks of calls that make a communicator of some of the ranks of `comm`. */
 gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t **out);

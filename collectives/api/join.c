@@ -23,16 +23,24 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     if (st == GYRE_OK)
         st = base_settings_load();
     base_file_fill_standard();
+    coll_asked_t asked;
+    if (st == GYRE_OK)
+        st = coll_options_read("gyre_init", c.options, &asked);
     if (st != GYRE_OK)
         return st;
     const int newcomer = *base_setting_string(SET_JOIN) != '\0';
+    if (newcomer && asked.leaves != 1)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "gyre_init: options.leaves is %d: a newcomer (GYRE_JOIN) has 1, as the others have "
+                         "after gyre_comm_grow",
+                         asked.leaves);
     comm_identity_t who = {0};
     st = newcomer ? GYRE_OK : comm_identity_find(config ? &c : NULL, &who);
     if (st != GYRE_OK)
         return st;
     const base_time_t deadline =
         base_deadline(c.init_timeout_s > 0 ? c.init_timeout_s : base_setting_seconds(SET_INIT_TIMEOUT));
-    coll_world_t *world = coll_world_new(1, c.timeout_s, c.progress_thread);
+    coll_world_t *world = coll_world_new(1, c.timeout_s, c.progress_thread, &asked);
     if (!world) {
         st = GYRE_ERR_NO_MEMORY;
     } else if (newcomer) {

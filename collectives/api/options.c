@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/options.c: how a communicator makes its operations: gyre_comm_set. */
+/* collectives/api/options.c: how a communicator makes its operations: what it is made with, and
+ * gyre_comm_set. */
 #include "collectives/api/comm.h"
 
 #include <stdlib.h>
@@ -9,15 +10,7 @@
 #include "base/settings/settings.h"
 #include "collectives/api/sized.h"
 
-#define NAME "gyre_comm_set"
-
 enum { COLL_LEAVES_MOST = COLL_MAX_SOURCES }; /* of a rank; in exact order of all ranks */
-
-/* What a rank asks for, as the others see it. */
-typedef struct {
-    coll_options_t options;
-    int leaves;
-} asked_t;
 
 coll_options_t coll_options_default(void)
 {
@@ -51,27 +44,28 @@ static gyre_status_t check(const char *name, const gyre_options_t *o)
     return o->algorithm ? coll_check_algorithms(name, o->algorithm) : GYRE_OK;
 }
 
-gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, gyre_options_t *own,
-                                coll_options_t *out)
+gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, coll_asked_t *out)
 {
-    *own = (gyre_options_t)GYRE_OPTIONS_INITIALIZER;
-    gyre_status_t st =
-        given ? coll_sized_read(own, sizeof *own, sizeof(gyre_options_t), given, name) : GYRE_OK;
+    gyre_options_t o = GYRE_OPTIONS_INITIALIZER;
+    gyre_status_t st = given ? coll_sized_read(&o, sizeof o, sizeof o, given, name) : GYRE_OK;
     if (st == GYRE_OK)
-        st = check(name, own);
+        st = check(name, &o);
     if (st != GYRE_OK)
         return st;
-    *out = coll_options_default();
-    if (own->order != GYRE_ORDER_DEFAULT)
-        out->order = own->order;
-    out->chunk = own->chunk;
-    if (own->algorithm)
-        strcpy(out->algorithm, own->algorithm);
+    memset(out, 0, sizeof *out); /* others get its bytes */
+    out->options = coll_options_default();
+    if (o.order != GYRE_ORDER_DEFAULT)
+        out->options.order = o.order;
+    out->options.chunk = o.chunk;
+    if (o.algorithm)
+        strcpy(out->options.algorithm, o.algorithm);
+    out->leaves = o.leaves;
+    out->timeout_s = o.timeout_s;
     return GYRE_OK;
 }
 
 /* OK: all ranks ask for the same. */
-static gyre_status_t compare(const gyre_comm_t *comm, const asked_t *all)
+static gyre_status_t compare(const char *name, const gyre_comm_t *comm, const coll_asked_t *all)
 {
     const coll_options_t *mine = &all[comm->rank].options;
     int leaves = 0;
@@ -81,31 +75,16 @@ static gyre_status_t compare(const gyre_comm_t *comm, const asked_t *all)
         if (mine->order != theirs->order || mine->chunk != theirs->chunk ||
             strcmp(mine->algorithm, theirs->algorithm) != 0)
             return gyre_fail(GYRE_ERR_MISMATCH,
-                             NAME ": this rank %d set order %s, algorithm \"%s\", chunk %zu, but rank %d set "
-                                  "order %s, algorithm \"%s\", chunk %zu: nothing is set",
-                             comm->rank, coll_order_name(mine->order), mine->algorithm, mine->chunk, r,
+                             "%s: this rank %d set order %s, algorithm \"%s\", chunk %zu, but rank %d set "
+                             "order %s, algorithm \"%s\", chunk %zu: nothing is set",
+                             name, comm->rank, coll_order_name(mine->order), mine->algorithm, mine->chunk, r,
                              coll_order_name(theirs->order), theirs->algorithm, theirs->chunk);
     }
     if (leaves < 1 || (mine->order == GYRE_ORDER_EXACT && leaves > COLL_LEAVES_MOST))
         return gyre_fail(GYRE_ERR_INVALID,
-                         NAME ": the ranks have %d leaves together; 1 or more%s: nothing is set", leaves,
+                         "%s: the ranks have %d leaves together; 1 or more%s: nothing is set", name, leaves,
                          leaves < 1 ? "" : ", and 1024 at most in exact order");
     return GYRE_OK;
-}
-
-/* leaves: [n + 1], set to where each rank's begin. */
-static gyre_status_t agree(gyre_comm_t *comm, const asked_t *mine, int *leaves)
-{
-    asked_t *all = malloc((size_t)comm->n * sizeof *all);
-    if (!all)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, NAME ": no memory for %d ranks", comm->n);
-    gyre_status_t st = coll_inside_all_gather(mine, all, sizeof *mine, comm, COLL_INSIDE_SET);
-    if (st == GYRE_OK)
-        st = compare(comm, all);
-    for (int r = 0; st == GYRE_OK && r < comm->n; r++)
-        leaves[r + 1] = leaves[r] + all[r].leaves;
-    free(all);
-    return st;
 }
 
 static int one_each(const int *leaves, int n)
@@ -116,50 +95,62 @@ static int one_each(const int *leaves, int n)
     return 1;
 }
 
-/* Takes `leaves` over. The caller is driving. */
-static void take(gyre_comm_t *comm, const coll_options_t *options, int *leaves)
+/* Takes `leaves` over. INVALID (no text): operations are under way. */
+static gyre_status_t take(gyre_comm_t *comm, const coll_asked_t *mine, int *leaves)
 {
-    comm->options = *options;
-    free(comm->leaves);
-    comm->leaves = leaves;
-    if (one_each(leaves, comm->n)) {
-        free(leaves);
-        comm->leaves = NULL;
+    coll_drive(comm);
+    gyre_status_t st = coll_comm_forget_plans(comm);
+    if (st == GYRE_OK) {
+        comm->options = mine->options;
+        free(comm->leaves);
+        comm->leaves = one_each(leaves, comm->n) ? NULL : leaves;
+        coll_comm_set_timeout(comm, mine->timeout_s > 0 ? mine->timeout_s : comm->world->timeout_s);
     }
+    const int taken = comm->leaves == leaves;
+    coll_stop_driving(comm);
+    if (!taken)
+        free(leaves);
+    return st;
+}
+
+gyre_status_t coll_options_agree(const char *name, const coll_asked_t *mine, gyre_comm_t *comm,
+                                 comm_all_gather_fn all_gather, void *user)
+{
+    const size_t n = (size_t)comm->n;
+    coll_asked_t *all = malloc(n * sizeof *all);
+    int *leaves = calloc(n + 1, sizeof *leaves); /* where each rank's begin */
+    gyre_status_t st = all && leaves ? all_gather(user, mine, sizeof *mine, all)
+                                     : gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %zu ranks", name, n);
+    if (st == GYRE_OK)
+        st = compare(name, comm, all);
+    for (size_t r = 0; st == GYRE_OK && r < n; r++)
+        leaves[r + 1] = leaves[r] + all[r].leaves;
+    free(all);
+    if (st != GYRE_OK) {
+        free(leaves);
+        return st;
+    }
+    st = take(comm, mine, leaves);
+    return st == GYRE_OK ? st : gyre_fail(st, "%s: operations of the communicator are under way", name);
+}
+
+static gyre_status_t gather_inside(void *comm, const void *mine, size_t bytes, void *all)
+{
+    return coll_inside_all_gather(mine, all, bytes, comm, COLL_INSIDE_SET);
 }
 
 gyre_status_t gyre_comm_set(gyre_comm_t *comm, const gyre_options_t *options)
 {
-    gyre_options_t o;
-    asked_t mine = {0};
-    gyre_status_t st = coll_check_live(NAME, comm);
+    static const char name[] = "gyre_comm_set";
+    coll_asked_t mine;
+    gyre_status_t st = coll_check_live(name, comm);
     if (st == GYRE_OK)
-        st = coll_options_read(NAME, options, &o, &mine.options);
+        st = coll_options_read(name, options, &mine);
     if (st == GYRE_OK && comm->team)
-        st = gyre_fail(GYRE_ERR_UNSUPPORTED, NAME ": the ranks of a communicator of gyre_cuda_comms_create "
-                                                  "have the settings' options");
+        st = gyre_fail(GYRE_ERR_UNSUPPORTED,
+                       "%s: the ranks of a communicator of gyre_cuda_comms_create have the settings' options",
+                       name);
     if (st == GYRE_OK)
-        st = coll_check_unused(NAME, comm);
-    if (st != GYRE_OK)
-        return st;
-    int *leaves = calloc((size_t)comm->n + 1, sizeof *leaves);
-    if (!leaves)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, NAME ": no memory for %d ranks", comm->n);
-    mine.leaves = o.leaves;
-    st = agree(comm, &mine, leaves);
-    if (st != GYRE_OK) {
-        free(leaves);
-        return st;
-    }
-    coll_drive(comm);
-    st = coll_comm_forget_plans(comm);
-    if (st == GYRE_OK)
-        take(comm, &mine.options, leaves);
-    coll_stop_driving(comm);
-    if (st != GYRE_OK) {
-        free(leaves);
-        return gyre_fail(st, NAME ": operations of the communicator are under way");
-    }
-    coll_comm_set_timeout(comm, o.timeout_s > 0 ? o.timeout_s : comm->world->timeout_s);
-    return GYRE_OK;
+        st = coll_check_unused(name, comm);
+    return st == GYRE_OK ? coll_options_agree(name, &mine, comm, gather_inside, comm) : st;
 }

@@ -140,7 +140,7 @@ gyre_status_t gyre_start(gyre_plan_t *plan, gyre_request_t **request)
 static const char SET[] = "gyre_plan_set";
 
 /* Leaves are the communicator's, whose numbers of all ranks a plan does not know; so is the deadline. */
-static gyre_status_t check_set(const gyre_plan_t *p, const gyre_options_t *o)
+static gyre_status_t check_set(const gyre_plan_t *p, const coll_asked_t *o)
 {
     if (o->leaves != 1 || o->timeout_s > 0)
         return gyre_fail(GYRE_ERR_INVALID,
@@ -158,11 +158,10 @@ static gyre_status_t check_set(const gyre_plan_t *p, const gyre_options_t *o)
 
 gyre_status_t gyre_plan_set(gyre_plan_t *plan, const gyre_options_t *options)
 {
-    gyre_options_t o;
-    coll_options_t with;
+    coll_asked_t o;
     gyre_status_t st = check_idle(SET, plan);
     if (st == GYRE_OK)
-        st = coll_options_read(SET, options, &o, &with);
+        st = coll_options_read(SET, options, &o);
     if (st == GYRE_OK)
         st = check_set(plan, &o);
     if (st != GYRE_OK)
@@ -170,8 +169,7 @@ gyre_status_t gyre_plan_set(gyre_plan_t *plan, const gyre_options_t *options)
     gyre_comm_t *comm = plan->comm;
     coll_call_t args = plan->args;
     coll_plan_t *schedule;
-    if (!options)
-        with = comm->options;
+    const coll_options_t with = options ? o.options : comm->options;
     st = coll_call_order(&args, with.order);
     if (st != GYRE_OK)
         return st;

@@ -36,7 +36,8 @@ static coll_world_t *of(comm_world_t *world)
     return (coll_world_t *)(void *)world;
 }
 
-coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thread)
+coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thread,
+                             const coll_asked_t *asked)
 {
     coll_world_t *world = calloc(1, sizeof *world);
     if (!world) {
@@ -44,6 +45,7 @@ coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thr
         return NULL;
     }
     world->by_launcher = by_launcher;
+    world->asked = *asked;
     world->pid = getpid();
     world->comm.timeout_s = timeout_s > 0 ? timeout_s : base_setting_seconds(SET_TIMEOUT);
     world->threaded = progress_thread >= 0 ? progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
@@ -312,12 +314,26 @@ static void give_back(coll_world_t *world)
     gyre_fail_quiet(GYRE_ERR_BOOTSTRAP, "%s", text);
 }
 
+/* A newcomer cannot ask the others, who are in gyre_comm_grow and have theirs. */
+static gyre_status_t gather_nobody(void *comm, const void *mine, size_t bytes, void *all)
+{
+    for (int r = 0; r < ((const gyre_comm_t *)comm)->n; r++)
+        memcpy((char *)all + (size_t)r * bytes, mine, bytes);
+    return GYRE_OK;
+}
+
 /* The ranks are connected. */
-static gyre_status_t make_comm(coll_world_t *world, gyre_status_t st, base_time_t deadline, gyre_comm_t **out)
+static gyre_status_t make_comm(coll_world_t *world, int newcomer, gyre_status_t st, base_time_t deadline,
+                               gyre_comm_t **out)
 {
     gyre_comm_t *comm = NULL;
+    joining_t joining = {.world = &world->comm, .deadline = deadline};
     if (st == GYRE_OK)
         st = coll_world_make(&world->comm, deadline, &comm);
+    if (st == GYRE_OK)
+        st = coll_options_agree("options of a job", &world->asked, comm,
+                                newcomer ? gather_nobody : exchange_by_bootstrap,
+                                newcomer ? (void *)comm : &joining);
     if (st == GYRE_OK)
         st = coll_fault_arm(comm);
     if (st == GYRE_OK && world->threaded)
@@ -328,7 +344,6 @@ static gyre_status_t make_comm(coll_world_t *world, gyre_status_t st, base_time_
         give_back(world);
         return st;
     }
-    comm->options = coll_options_default();
     pthread_mutex_lock(&worlds.lock);
     if (world->by_launcher)
         worlds.tune = world->tune;
@@ -344,7 +359,7 @@ gyre_status_t coll_world_begin(coll_world_t *world, const comm_identity_t *who, 
     gyre_status_t st = world_join(world, who, deadline);
     if (st == GYRE_OK)
         st = world_tune(&world->comm, deadline, &world->tune);
-    return make_comm(world, st, deadline, out);
+    return make_comm(world, 0, st, deadline, out);
 }
 
 gyre_status_t coll_world_enter(coll_world_t *world, base_time_t deadline, gyre_comm_t **out)
@@ -352,7 +367,7 @@ gyre_status_t coll_world_enter(coll_world_t *world, base_time_t deadline, gyre_c
     gyre_status_t st = world_enter(world, deadline);
     if (st == GYRE_OK)
         st = coll_world_retune(&world->comm, deadline);
-    return make_comm(world, st, deadline, out);
+    return make_comm(world, 1, st, deadline, out);
 }
 
 gyre_status_t gyre_finalize(gyre_comm_t *comm)

@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-#include "collectives/run/communicator.h"
+#include "collectives/api/comm.h"
 
 typedef enum { COLL_WORLD_JOINING = 0, COLL_WORLD_READY, COLL_WORLD_LEAVING } coll_world_state_t;
 
@@ -16,17 +16,19 @@ struct coll_world {
     coll_world_t *next;
     pid_t pid; /* that joined: a child of fork has not */
     coll_world_state_t state;
-    int by_launcher;  /* gyre_init made it, with what the launcher gave; there is one at most */
-    int threaded;     /* uses the progress thread */
-    coll_tune_t tune; /* the same on all its ranks */
+    int by_launcher;    /* gyre_init made it, with what the launcher gave; there is one at most */
+    int threaded;       /* uses the progress thread */
+    coll_tune_t tune;   /* the same on all its ranks */
+    coll_asked_t asked; /* of its communicator, which begins with it */
 };
 
 int coll_world_launched(const comm_world_t *world); /* 1: gyre_init made it */
 /* INVALID: this process is a child of fork of one that is in a job. */
 gyre_status_t coll_world_refuse_child(const char *call);
 /* A world that is being joined. timeout_s, progress_thread: as in gyre_config_t; where they say nothing, the
- * settings do. NULL: no memory (reported). */
-coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thread);
+ * settings do. asked: copied. NULL: no memory (reported). */
+coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thread,
+                             const coll_asked_t *asked);
 /* The one of gyre_init, also while it is being joined; NULL: none. */
 coll_world_t *coll_world_of_launcher(void);
 /* The rank that log lines begin with, -1: none. They say that of one world, the first. */

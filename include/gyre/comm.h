@@ -25,6 +25,30 @@ extern "C" {
 
 typedef struct gyre_comm gyre_comm_t;
 
+/* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
+typedef enum {
+    GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
+    GYRE_ORDER_CANONICAL = 1, /* one fixed tree over the ranks: the bits depend on the inputs and n */
+    GYRE_ORDER_FAST = 2,      /* no promise: what moves least data */
+    GYRE_ORDER_EXACT = 3      /* the exact sum, rounded once: the bits depend on the set of inputs only */
+} gyre_order_t;
+
+/* How the operations of a communicator are made; GYRE_OPTIONS_INITIALIZER, then change fields. A job's
+ * communicator gets them when it is made (gyre_config_t, gyre_create_t), one that is made of another has
+ * that one's, and gyre_comm_set changes them later. */
+typedef struct {
+    size_t size;           /* sizeof(gyre_options_t) */
+    gyre_order_t order;    /* the same on all ranks */
+    int leaves;            /* of this rank, 0 to 1024; see gyre_comm_set */
+    const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
+    size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
+    double timeout_s;      /* deadline of every operation; 0: that of the job */
+} gyre_options_t;
+#define GYRE_OPTIONS_INITIALIZER                                                  \
+    {                                                                             \
+        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0 \
+    }
+
 /* Options of gyre_init. Initialise it with GYRE_CONFIG_INITIALIZER, then change fields. `size` lets the
  * struct grow without breaking programs that were built with an older header (docs/abi.md). The strings are
  * read during gyre_init only. */
@@ -38,10 +62,13 @@ typedef struct {
     double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
     int progress_thread;   /* 1: a thread drives non-blocking operations; 0: no; -1: GYRE_PROGRESS_THREAD */
     int reserved;          /* ignored: programs that were built for 0.1 have garbage here */
+    /* Of the job's communicator, as of gyre_comm_set: the same on all ranks but for leaves and timeout_s.
+     * NULL: defaults. A newcomer (GYRE_JOIN) gives those that the others have set; it has one leaf. */
+    const gyre_options_t *options;
 } gyre_config_t;
-#define GYRE_CONFIG_INITIALIZER                                    \
-    {                                                              \
-        sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1, 0 \
+#define GYRE_CONFIG_INITIALIZER                                          \
+    {                                                                    \
+        sizeof(gyre_config_t), -1, -1, NULL, NULL, 0.0, 0.0, -1, 0, NULL \
     }
 
 /* Joins the job and returns the communicator of all its ranks, which gyre_finalize frees. `config` may be
@@ -49,7 +76,8 @@ typedef struct {
  * `config`; GYRE_RANK, GYRE_SIZE and GYRE_ROOT; the launcher (PMIx, PMI-1, the variables of Open MPI,
  * Slurm, torchrun or a Kubernetes Indexed Job; docs/launching.md). With none of these the process is rank
  * 0 of 1. Errors; the process is then in no job: INVALID; BOOTSTRAP: rank 0 cannot be reached, or its port
- * is taken; AUTH: the secret is missing or wrong; TIMEOUT: names the ranks that are missing; NO_MEMORY. */
+ * is taken; AUTH: the secret is missing or wrong; TIMEOUT: names the ranks that are missing; MISMATCH: ranks
+ * differ in options, GYRE_ORDER included, and the text shows both; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_init(const gyre_config_t *config, gyre_comm_t **world);
 
 /* How a program makes a job by its own means. Initialise it with GYRE_CREATE_INITIALIZER, then change fields;
@@ -62,16 +90,17 @@ typedef struct {
      * by the calling thread, on all ranks alike: twice, and never for one rank. What it passes on holds the
      * job's secret: who reads it can join. Gyre cannot end it when it does not return. */
     gyre_status_t (*all_gather)(const void *mine, void *all, size_t bytes, void *user);
-    void *user;            /* for all_gather */
-    double init_timeout_s; /* to connect, once all_gather has returned; 0: GYRE_INIT_TIMEOUT */
-    double timeout_s;      /* deadline of every operation; 0: GYRE_TIMEOUT */
-    const char *name;      /* of the job, in messages; the same on all ranks; NULL: none */
-    int progress_thread;   /* as in gyre_config_t */
-    int reserved;          /* 0 */
+    void *user;                    /* for all_gather */
+    double init_timeout_s;         /* to connect, once all_gather has returned; 0: GYRE_INIT_TIMEOUT */
+    double timeout_s;              /* deadline of every operation; 0: GYRE_TIMEOUT */
+    const char *name;              /* of the job, in messages; the same on all ranks; NULL: none */
+    int progress_thread;           /* as in gyre_config_t */
+    int reserved;                  /* 0 */
+    const gyre_options_t *options; /* as in gyre_config_t */
 } gyre_create_t;
-#define GYRE_CREATE_INITIALIZER                                          \
-    {                                                                    \
-        sizeof(gyre_create_t), -1, -1, NULL, NULL, 0.0, 0.0, NULL, -1, 0 \
+#define GYRE_CREATE_INITIALIZER                                                \
+    {                                                                          \
+        sizeof(gyre_create_t), -1, -1, NULL, NULL, 0.0, 0.0, NULL, -1, 0, NULL \
     }
 
 /* Makes a job of the ranks that call it, and returns the communicator of all of them, the job's;
@@ -85,8 +114,8 @@ typedef struct {
  *
  * Errors; this process is then not in the job: INVALID: an argument is wrong; BOOTSTRAP: all_gather failed, a
  * rank could not go on, or rank 0 cannot be reached; MISMATCH: all_gather gave something else than what the
- * ranks passed, or they have different nranks or names; TIMEOUT: names ranks that did not come in time;
- * NO_MEMORY. */
+ * ranks passed, or they have different nranks, names or options; TIMEOUT: names ranks that did not come in
+ * time; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_comm_create(const gyre_create_t *config, gyre_comm_t **out);
 
 /* What ranks need to find each other, for programs that have a broadcast and no all-gather. Opaque bytes with
@@ -99,8 +128,9 @@ typedef struct {
  * process keeps the last 64 ids that it made or used. BOOTSTRAP: no address to listen at. */
 GYRE_API gyre_status_t gyre_get_unique_id(gyre_unique_id_t *id);
 /* gyre_comm_create by an id that rank 0 has made and passed to all ranks. config may be NULL; of it
- * init_timeout_s, timeout_s, name and progress_thread count. Errors as gyre_comm_create; also INVALID: these
- * are not the bytes of an id, this rank has used it before, or rank 0 is not the process that made it.
+ * init_timeout_s, timeout_s, name, progress_thread and options count. Errors as gyre_comm_create; also
+ * INVALID: these are not the bytes of an id, this rank has used it before, or rank 0 is not the process that
+ * made it.
  * BOOTSTRAP also for a second process with the same rank, other numbers of ranks, or an id whose job has
  * formed. */
 GYRE_API gyre_status_t gyre_comm_create_id(const gyre_unique_id_t *id, int rank, int nranks,
@@ -151,28 +181,6 @@ GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type
  * and nothing has happened: an argument is wrong, a rank is in the list twice or this one is not in it. */
 GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
                                               gyre_comm_t **out);
-
-/* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
-typedef enum {
-    GYRE_ORDER_DEFAULT = 0,   /* what the setting GYRE_ORDER says */
-    GYRE_ORDER_CANONICAL = 1, /* one fixed tree over the ranks: the bits depend on the inputs and n */
-    GYRE_ORDER_FAST = 2,      /* no promise: what moves least data */
-    GYRE_ORDER_EXACT = 3      /* the exact sum, rounded once: the bits depend on the set of inputs only */
-} gyre_order_t;
-
-/* How the operations of a communicator are made; GYRE_OPTIONS_INITIALIZER, then change fields. */
-typedef struct {
-    size_t size;           /* sizeof(gyre_options_t) */
-    gyre_order_t order;    /* the same on all ranks */
-    int leaves;            /* of this rank, 0 to 1024; see below */
-    const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
-    size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
-    double timeout_s;      /* deadline of every operation; 0: that of gyre_init */
-} gyre_options_t;
-#define GYRE_OPTIONS_INITIALIZER                                                  \
-    {                                                                             \
-        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0 \
-    }
 
 /* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
  * operations must not be under way. Communicators that are made from it later have its order, algorithm,

@@ -101,8 +101,8 @@ static void results_for_older_and_newer_programs(void **state)
 #define ENDS_WITH(type, field)                                                         \
     _Static_assert(offsetof(type, field) + sizeof(((type *)0)->field) == sizeof(type), \
                    #type " ends in padding")
-ENDS_WITH(gyre_config_t, reserved);
-ENDS_WITH(gyre_create_t, reserved);
+ENDS_WITH(gyre_config_t, options);
+ENDS_WITH(gyre_create_t, options);
 ENDS_WITH(gyre_comm_stats_t, wait_seconds);
 ENDS_WITH(gyre_place_t, host_name);
 ENDS_WITH(gyre_buckets_config_t, user);
@@ -115,7 +115,9 @@ static void layout(void **state)
         skip();
     assert_int_equal(offsetof(gyre_config_t, reserved), 52);
     assert_int_equal(offsetof(gyre_config_t, init_timeout_s), 32);
+    assert_int_equal(offsetof(gyre_config_t, options), 56);
     assert_int_equal(offsetof(gyre_create_t, reserved), 60);
+    assert_int_equal(offsetof(gyre_create_t, options), 64);
     assert_int_equal(offsetof(gyre_create_t, all_gather), 16);
     assert_int_equal(sizeof(gyre_unique_id_t), 128);
     assert_int_equal(offsetof(gyre_comm_stats_t, wait_seconds), 88);

@@ -324,6 +324,62 @@ static void by_wrong_config(void)
     MP_CHECK(!none, "out was set");
 }
 
+/* A sum that is 1 in exact order, and 0 from left to right. */
+static double cancelling(gyre_comm_t *comm)
+{
+    const double all[] = {1e16, 1.0, -1e16};
+    double mine[3] = {0}, sum[3];
+    for (int i = rank; i < 3; i += n)
+        mine[i] = all[i];
+    const double one = mine[0] + mine[1] + mine[2];
+    MP_OK(gyre_all_reduce(&one, sum, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), comm));
+    return sum[0];
+}
+
+/* A job takes options when it is made, and what is made of its communicator has them, too. */
+static void with_options(void)
+{
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    gyre_create_t config = config_of(rank, n);
+    gyre_comm_t *made = NULL, *copy;
+    config.options = &options;
+    options.order = GYRE_ORDER_EXACT;
+    MP_OK(gyre_comm_create(&config, &made));
+    MP_OK(gyre_comm_dup(made, &copy));
+    if (n >= 3)
+        MP_CHECK(cancelling(made) == 1.0 && cancelling(copy) == 1.0, "%g, %g", cancelling(made),
+                 cancelling(copy));
+    MP_OK(gyre_comm_destroy(copy));
+    MP_OK(gyre_finalize(made));
+
+    const float leaves[] = {rank == 0 ? 1.0f : (float)rank + 2, 2}; /* of the others the first */
+    float sum;
+    options = (gyre_options_t)GYRE_OPTIONS_INITIALIZER;
+    options.leaves = rank == 0 ? 2 : 1;
+    gyre_unique_id_t id = id_of_rank_0();
+    MP_OK(gyre_comm_create_id(&id, rank, n, &config, &made));
+    MP_OK(gyre_all_reduce(leaves, &sum, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), made));
+    MP_CHECK(sum == (float)((n + 1) * (n + 2) / 2), "%g", (double)sum);
+    MP_OK(gyre_finalize(made));
+    made = NULL;
+
+    options.leaves = 0;
+    expect(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "0 leaves together");
+    options.leaves = -1;
+    expect(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "gyre_comm_create: leaves is -1");
+    options.leaves = 1;
+    options.algorithm = "rink";
+    expect(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "there is no algorithm \"rink\"");
+    options.algorithm = NULL;
+    if (n > 1) { /* rank 0 passes none at all */
+        options.order = GYRE_ORDER_FAST;
+        config.options = rank == 0 ? NULL : &options;
+        expect(gyre_comm_create(&config, &made), GYRE_ERR_MISMATCH, "order canonical");
+        MP_CHECK(strstr(gyre_last_error(), "order fast"), "%s", gyre_last_error());
+    }
+    MP_CHECK(!made, "out was set");
+}
+
 static void in_child(void)
 {
     int status;
@@ -394,6 +450,7 @@ int main(void)
     by_wrong_id();
     by_wrong_gather();
     by_wrong_config();
+    with_options();
     in_child();
     works(launched, rank, n);
     MP_CHECK(open_files() <= files + 2, "%d descriptors, %d before", open_files(), files);

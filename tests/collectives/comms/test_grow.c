@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/comms/test_grow.c: newcomers join a running job, at the beginning of which there may be
  * one rank only, and after a death. */
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -56,8 +57,11 @@ static gyre_comm_t *begin(const start_t *start, int time, double timeout_s)
 {
     char text[32];
     gyre_comm_t *comm = NULL;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
     config.timeout_s = timeout_s;
+    config.options = &options;
+    options.order = GYRE_ORDER_EXACT; /* newcomers give what the others have */
     if (start->number < start->began) {
         snprintf(text, sizeof text, "127.0.0.1:%d", start->port);
         config.rank = start->number;
@@ -72,6 +76,9 @@ static gyre_comm_t *begin(const start_t *start, int time, double timeout_s)
         while (atomic_load(&start->shared->told) < time)
             nap_ms(1);
         setenv("GYRE_JOIN", start->shared->address[time - 1], 1);
+        options.leaves = 2;
+        MUST(gyre_init(&config, &comm) == GYRE_ERR_INVALID && strstr(gyre_last_error(), "leaves is 2"));
+        options.leaves = 1;
     }
     MUST(gyre_init(&config, &comm) == GYRE_OK);
     return comm;
@@ -90,9 +97,12 @@ static void tell_address(const start_t *start, gyre_comm_t *comm, int time)
 static void works(const start_t *start, gyre_comm_t *comm, int size)
 {
     int rank = gyre_comm_rank(comm), sum = 0, one = 1, all[PROCESSES];
+    double third = 1.0 / 3, thirds = 0; /* in the order that all have agreed on */
     MUST(gyre_comm_size(comm) == size);
     for (int i = 0; i < 20; i++)
         MUST(gyre_all_reduce(&one, &sum, 1, GYRE_INT32, GYRE_OP(GYRE_SUM), comm) == GYRE_OK && sum == size);
+    MUST(gyre_all_reduce(&third, &thirds, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), comm) == GYRE_OK);
+    MUST(fabs(thirds - third * size) < 1e-12);
     MUST(gyre_all_gather(&rank, all, 1, GYRE_INT32, comm) == GYRE_OK);
     for (int r = 0; r < size; r++)
         MUST(all[r] == r);
