@@ -414,7 +414,8 @@ static const char help[] =
     "  --algo NAME, --transport auto|shm|ucx|verbs, --order canonical|fast|exact   as in gyre-perf --help\n"
     "  -J, --json FILE; -T, --timeout SECONDS; -h, --help; --version\n"
     "\n"
-    "No -g, -m, -N, -S, --cold, --explain, --register, --persistent and --streams; -a has no effect: a "
+    "No -g, -m, -F, -I, -M, -N, -S, -z 3, --cold, --explain, --register, --persistent and --streams; -a has "
+    "no effect: a "
     "sample is the "
     "slowest rank's.\n";
 
@@ -427,6 +428,8 @@ static const char *unsuitable(const perf_options_t *o)
         return "-N: one histogram per size";
     if (o->first_type != o->last_type || o->first_op != o->last_op || o->root < 0)
         return "one type, one reduction and one root, not all";
+    if (o->iterations || o->blocking == 3 || o->memory || o->csv)
+        return "-I, -z 3, -M and -F go with the usual table";
     if (o->timestamps)
         return "no -S: its rows have no column for the time of day";
     if (o->cold || o->streams > 1 || o->explain || o->registered || o->persistent)

@@ -47,7 +47,7 @@ want "no such collective" 2 'all_redduce'
 run "$PERF" latency --help
 want "help" 0
 check "help says what it does" grep -q 'p99.9' "$W/out"
-check "and what does not go" grep -q '^No -g, -m, -N, -S, --cold' "$W/out"
+check "and what does not go" grep -q '^No -g, -m, -F, -I, -M, -N, -S, -z 3, --cold' "$W/out"
 cp "$W/out" "$W/help"
 run "$UCX_RUN" -n 2 "$PERF" latency all_reduce -b 8 -e 16 -i 8 -n 20 -w 1 --inplace both -d int32 -o max -c 1 -u 4 -R 0 \
     --algo ring --transport ucx --order fast -J "$W/all.json" -T 30
