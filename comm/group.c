@@ -308,6 +308,9 @@ void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
     out->private_bytes = group->private_bytes;
     out->connections = group->connections;
     out->fences = group->fences;
+    out->yields = (uint64_t)atomic_load_explicit(&group->yields.count, memory_order_relaxed);
+    out->yield_ns = atomic_load_explicit(&group->yields.ns, memory_order_relaxed);
+    out->sleep_ns = atomic_load_explicit(&group->yields.sleep_ns, memory_order_relaxed);
 }
 
 comm_outbox_t *comm_group_outbox(comm_group_t *group)

@@ -186,6 +186,8 @@ typedef struct {
     size_t shared_bytes, private_bytes;
     uint64_t connections;
     uint64_t fences; /* each interrupts every rank of the host that computes */
+    uint64_t yields; /* of waits, and the nanoseconds that these and sleeps took */
+    base_time_t yield_ns, sleep_ns;
 } comm_group_stats_t;
 void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out);
 

@@ -228,11 +228,13 @@ static void sleep_on_polls(comm_wait_t *wait, int ms)
         comm_bell_drain(group->bell_fd);
 }
 
-static void sleep_a_bit(comm_wait_t *wait)
+/* Returns what the clock shows when it wakes. */
+static base_time_t sleep_a_bit(comm_wait_t *wait)
 {
     comm_group_t *group = wait->group;
     int ms = wait->npolls == 0 ? SLEEP_MS : is_deaf(group) ? DEAF_SLEEP_MS : NETWORK_SLEEP_MS;
-    base_time_t until = base_now() + ms * MS;
+    const base_time_t before = base_now();
+    base_time_t until = before + ms * MS, after;
 
     if (until > wait->deadline)
         until = wait->deadline;
@@ -241,6 +243,9 @@ static void sleep_a_bit(comm_wait_t *wait)
     else
         base_futex_wait(&group->bell->bell, wait->bell, until);
     wait->sleeps++;
+    after = base_now();
+    comm_yields_woke(&group->yields, before, after);
+    return after;
 }
 
 /* The first of the two steps into sleep (see wait.h). */
@@ -289,8 +294,7 @@ gyre_status_t comm_wait_rest(comm_wait_t *wait)
 {
     switch (wait->rest) {
     case COMM_REST_SLEEP:
-        sleep_a_bit(wait);
-        return in_time(wait, base_now());
+        return in_time(wait, sleep_a_bit(wait));
     case COMM_REST_YIELD:
         yield(wait->group);
         return GYRE_OK;

@@ -59,10 +59,17 @@ void comm_yields_wait(comm_yields_t *yields)
     put(&yields->waits, waits + 1);
 }
 
+static void add(_Atomic int64_t *sum, int64_t more)
+{
+    atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
 void comm_yields_took(comm_yields_t *yields, base_time_t before, base_time_t after)
 {
     int32_t doubled = get(&yields->doubled);
 
+    add(&yields->count, 1);
+    add(&yields->ns, after - before);
     if (after - before <= yields->turns || get(&yields->lost))
         return;
     put(&yields->lost, 1);
@@ -83,4 +90,9 @@ void comm_yields_slept(comm_yields_t *yields)
 
     if (left > 0)
         put(&yields->sleeps, left - 1);
+}
+
+void comm_yields_woke(comm_yields_t *yields, base_time_t before, base_time_t after)
+{
+    add(&yields->sleep_ns, after - before);
 }

@@ -33,6 +33,8 @@ typedef struct {
     _Atomic int32_t sleeps;  /* left, before this rank yields again */
     _Atomic int32_t waits;   /* that began to yield since a slice was lost or the number was halved */
     _Atomic int32_t lost;    /* 1: this wait has lost a slice */
+    /* For gyre_comm_stats: yields, and the nanoseconds that they and sleeps took. */
+    _Atomic int64_t count, ns, sleep_ns;
 } comm_yields_t;
 
 /* For `ranks` ranks of this host that may use `cores` cores, both at least 1. */
@@ -44,7 +46,9 @@ void comm_yields_took(comm_yields_t *yields, base_time_t before, base_time_t aft
 
 /* 1: yield; 0: sleep. */
 int comm_yields_pay(const comm_yields_t *yields);
-/* A sleep begins. */
+/* A sleep is announced. */
 void comm_yields_slept(comm_yields_t *yields);
+/* A sleep began and ended. */
+void comm_yields_woke(comm_yields_t *yields, base_time_t before, base_time_t after);
 
 #endif

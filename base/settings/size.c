@@ -6,9 +6,26 @@
 #include <string.h>
 #include <strings.h>
 
+enum { FRACTION_MOST = 6 }; /* digits after the point: shifted by 40 bits they fit into 64 */
+
+/* Reads the digits after a point: *digits / *scale. 0: there are none, or too many. */
+static int parse_fraction(const char **p, uint64_t *digits, uint64_t *scale)
+{
+    const char *from = *p;
+    *digits = 0;
+    *scale = 1;
+    for (; **p >= '0' && **p <= '9'; (*p)++) {
+        if (*p - from == FRACTION_MOST)
+            return 0;
+        *digits = *digits * 10 + (uint64_t)(**p - '0');
+        *scale *= 10;
+    }
+    return *p != from;
+}
+
 int base_size_parse(const char *text, uint64_t *bytes)
 {
-    uint64_t value = 0;
+    uint64_t value = 0, digits = 0, scale = 1;
     const char *p = text;
     for (; *p >= '0' && *p <= '9'; p++) {
         if (__builtin_mul_overflow(value, 10u, &value) ||
@@ -17,6 +34,8 @@ int base_size_parse(const char *text, uint64_t *bytes)
     }
     if (p == text)
         return 0;
+    if (*p == '.' && (p++, !parse_fraction(&p, &digits, &scale) || *p == '\0'))
+        return 0;
     if (*p != '\0') {
         const char *units = "kKmMgGtT", *unit = strchr(units, *p);
         if (unit == NULL)
@@ -24,7 +43,10 @@ int base_size_parse(const char *text, uint64_t *bytes)
         int shift = 10 * (1 + (int)(unit - units) / 2);
         if (value > UINT64_MAX >> shift)
             return 0;
-        value <<= shift;
+        const uint64_t part = digits << shift;
+        if (part % scale != 0)
+            return 0;
+        value = (value << shift) + part / scale; /* less than 1 << shift: fits */
         p++;
         if (*p != '\0' && strcasecmp(p, "B") != 0 && strcasecmp(p, "iB") != 0)
             return 0;

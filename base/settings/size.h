@@ -10,7 +10,8 @@
 enum { BASE_SIZE_TEXT = 24 }; /* bytes of the longest text that these functions write, its 0 included */
 
 /* Reads digits, then nothing, or one of K, M, G, T (powers of 1024), then nothing, B or iB; upper and
- * lower case are the same: 8, 512k, 64M, 4KiB, 1g. The whole text must be a size. 1, and *bytes is set; 0:
+ * lower case are the same: 8, 512k, 64M, 4KiB, 1g. Before a unit there may be a point and up to 6 digits,
+ * if that makes whole bytes: 1.5M. The whole text must be a size. 1, and *bytes is set; 0:
  * malformed, or above UINT64_MAX. */
 int base_size_parse(const char *text, uint64_t *bytes);
 

@@ -315,7 +315,10 @@ gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats)
                            .private_bytes = g.private_bytes + sizeof *comm + comm->scratch.bytes +
                                             comm->plans.bytes + comm->held_bytes,
                            .connections = g.connections,
-                           .wait_seconds = (double)comm->waited * 1e-9};
+                           .wait_seconds = (double)comm->waited * 1e-9,
+                           .yields = g.yields,
+                           .yield_seconds = (double)g.yield_ns * 1e-9,
+                           .sleep_seconds = (double)g.sleep_ns * 1e-9};
     coll_stop_driving(driven);
     return coll_sized_write(stats, offsetof(gyre_comm_stats_t, bytes_sent), &s, sizeof s, "gyre_comm_stats");
 }

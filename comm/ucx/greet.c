@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/ucx/greet.c: the first messages on a TCP connection: nothing else is sent before both ends have said hello.
+/* comm/ucx/greet.c: the first messages on a TCP connection: nothing else is sent before both ends have said
+ * hello.
  *
- * UCX answers the first real message with messages of its own ("wireup"), and ends the process if one of these still
- * waits for its connection when the peer goes: 1.13 in ucp_wireup_ep_pending_purge (`pending_count == 0`), where the
- * asking one waits, and in ucp_request_send_state_ff (`req->send.wireup.type == ...`), where the answer does. So both
- * ends first send an active message that UCX either writes to an open connection at once or refuses
- * (UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL); such a message asks for no wireup. An end that has said hello and has heard one
- * knows that both directions are open. It then makes UCX exchange its own messages, which wait for nothing, and is
- * ready when that is done.
+ * UCX answers the first real message with messages of its own ("wireup"), and ends the process if one of
+ * these still waits for its connection when the peer goes: 1.13 in ucp_wireup_ep_pending_purge
+ * (`pending_count == 0`), where the asking one waits, and in ucp_request_send_state_ff
+ * (`req->send.wireup.type == ...`), where the answer does. So both ends first send an active message that
+ * UCX either writes to an open connection at once or refuses (UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL); such a
+ * message asks for no wireup. An end that has said hello and has heard one knows that both directions are
+ * open. It then makes UCX exchange its own messages, which wait for nothing, and is ready when that is done.
  *
- * A hello is answered with another one: the end that gets it may have been ready long since, if only the other end's
- * connection has failed and was made anew. */
+ * A hello is answered with another one: the end that gets it may have been ready long since, if only the
+ * other end's connection has failed and was made anew. */
 #include <stdlib.h>
 
 #include "base/log.h"

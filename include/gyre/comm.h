@@ -333,6 +333,11 @@ typedef struct {
     uint64_t private_bytes; /* other memory held by this communicator */
     uint64_t connections;   /* links to peers made so far */
     double wait_seconds;    /* time spent waiting for peers */
+    /* What a rank did in waits: it yielded its core, so often and for so long, slept, or spun the rest. Short
+     * waits, which spin, are not in wait_seconds. */
+    uint64_t yields;
+    double yield_seconds;
+    double sleep_seconds;
 } gyre_comm_stats_t;
 /* Fills *stats up to the size that the caller set in stats->size. INVALID if that is too small. */
 GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_t *stats);

@@ -80,7 +80,7 @@ static void sizes(void **state)
                 {"9223372036854775807", INT64_MAX},
                 {"8388607T", 8388607LL << 40}};
     static const char *const bad[] = {"",         "K",   "-1",  "+1",
-                                      "1.5M",     " 4M", "4 M", "4M ",
+                                      "1.55K",    " 4M", "4 M", "4M ",
                                       "4X",       "4MM", "0x4", "9223372036854775808",
                                       "8388608T", "4iB", "4Mi", "18446744073709551617"};
     base_setting_value_t value;

@@ -103,7 +103,7 @@ static void results_for_older_and_newer_programs(void **state)
                    #type " ends in padding")
 ENDS_WITH(gyre_config_t, options);
 ENDS_WITH(gyre_create_t, options);
-ENDS_WITH(gyre_comm_stats_t, wait_seconds);
+ENDS_WITH(gyre_comm_stats_t, sleep_seconds);
 ENDS_WITH(gyre_place_t, host_name);
 ENDS_WITH(gyre_buckets_config_t, user);
 

@@ -187,7 +187,7 @@ def main():
             lambda v: told('exit(0) too early', 'exit', DEAD, PEER_DEAD, 'rank %d died: it ended', v),
             lambda v: told('stuck in computing', 'stuck', DEADLINE, TIMEOUT, stuck, v, env={'GYRE_TIMEOUT': '%g' % DEADLINE}),
             lambda v: told('ranks disagree', 'disagree', AT_ONCE, MISMATCH, differ, v, survivors=list(range(SIZE))),
-            lambda v: told('gyre_comm_abort', 'abort', AT_ONCE, ABORTED, r'rank %d\b.*told to abort', v),
+            lambda v: told('gyre_comm_abort', 'abort', AT_ONCE, ABORTED, r'rank %d\b.*asked to abort', v),
             missing):
         checks += [(check, (v,)) for v in victims()]
     checks.append((missing, tuple(ranks_on(chance.randrange(1, HOSTS)))))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-perf/job.c: from a command line to a communicator, and out again. */
-#include "tools/gyre-perf/perf.h"
+#include "tools/gyre-perf/command.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +51,11 @@ int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world,
         snprintf(why, sizeof why, "--memory cuda: %s", base_device_why_not(BASE_CUDA));
         code = PERF_USAGE;
     }
+    if (code == PERF_OK && comm_identity_rank_hint() == 0 && /* before all is measured in vain */
+        (!perf_can_write(o->json, why, sizeof why) || !perf_can_write(o->csv, why, sizeof why)))
+        code = PERF_USAGE;
+    if (code == PERF_OK && perf_groups_asked(0, why, sizeof why) == -1)
+        code = PERF_USAGE;
     if (code != PERF_OK) {
         if (comm_identity_rank_hint() == 0)
             fprintf(stderr, "gyre-perf: %s\n", why);

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -86,10 +87,15 @@ static ticker_t ticker(void)
 }
 
 /* ---- one row ---- */
+/* What ranks did while they waited, summed over the ranks. Preemptions are a lower bound: the kernel counts
+ * a yield that let another thread run as one, too, and all yields are subtracted. */
+enum { WAIT_YIELDS, WAIT_YIELD_S, WAIT_SLEEPS, WAIT_SLEEP_S, WAIT_PREEMPTED, WAIT_FIGURES };
+
 typedef struct {
     double *ns; /* [calls], ascending */
     int calls;
     double mean, stdev;
+    double waits[WAIT_FIGURES];
     uint64_t nwrong;
 } samples_t;
 
@@ -119,6 +125,22 @@ static gyre_status_t choose_calls(const perf_options_t *o, const perf_case_t *c,
     return status;
 }
 
+/* Adds `sign` times what the communicator and the kernel have counted for this thread. */
+static gyre_status_t count_waits(gyre_comm_t *comm, double sign, double waits[WAIT_FIGURES])
+{
+    gyre_comm_stats_t stats = {.size = sizeof stats};
+    struct rusage use = {0};
+    gyre_status_t status = gyre_comm_stats(comm, &stats);
+
+    getrusage(RUSAGE_THREAD, &use);
+    waits[WAIT_YIELDS] += sign * (double)stats.yields;
+    waits[WAIT_YIELD_S] += sign * stats.yield_seconds;
+    waits[WAIT_SLEEPS] += sign * (double)stats.sleeps;
+    waits[WAIT_SLEEP_S] += sign * stats.sleep_seconds;
+    waits[WAIT_PREEMPTED] += sign * (double)use.ru_nivcsw;
+    return status;
+}
+
 static gyre_status_t sample(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
                             const ticker_t *t, samples_t *s)
 {
@@ -134,13 +156,20 @@ static gyre_status_t sample(const perf_options_t *o, const perf_case_t *c, const
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d samples; a smaller -n helps", s->calls);
     memset(s->ns, 1, (size_t)s->calls * sizeof *s->ns);
     status = gyre_barrier(c->comm);
+    if (status == GYRE_OK)
+        status = count_waits(c->comm, -1, s->waits);
     for (int i = 0; i < s->calls && status == GYRE_OK; i++) {
         const int64_t before = ticks(t);
         status = perf_case_run(c, p->send, p->recv);
         s->ns[i] = (double)(ticks(t) - before) * t->ns_per_tick;
     }
     if (status == GYRE_OK)
+        status = count_waits(c->comm, 1, s->waits);
+    s->waits[WAIT_PREEMPTED] = fmax(s->waits[WAIT_PREEMPTED] - s->waits[WAIT_YIELDS], 0.0);
+    if (status == GYRE_OK)
         status = gyre_all_reduce(s->ns, s->ns, (size_t)s->calls, GYRE_FLOAT64, GYRE_OP(GYRE_MAX), c->comm);
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(s->waits, s->waits, WAIT_FIGURES, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), c->comm);
     return status;
 }
 
@@ -258,8 +287,18 @@ static void report_row(perf_report_t *report, const perf_options_t *o, const per
         printf("  %7.2f  %6" PRIu64 "\n", jitter, s->nwrong);
     else
         printf("  %7.2f  %6s\n", jitter, "N/A");
+    const double *w = s->waits, each = (double)s->calls * gyre_comm_size(c->comm);
+    printf(
+        "#   a rank in a call: %.2f yields (%.2f us), %.4f sleeps (%.2f us); ranks were preempted at least "
+        "%.0f times\n",
+        w[WAIT_YIELDS] / each, w[WAIT_YIELD_S] / each * 1e6, w[WAIT_SLEEPS] / each,
+        w[WAIT_SLEEP_S] / each * 1e6, w[WAIT_PREEMPTED]);
     print_histogram(s);
     fflush(stdout);
+    perf_put(row, "waits",
+             json_pack("{s:f, s:f, s:f, s:f, s:f}", "yields", w[WAIT_YIELDS] / each, "yield_us",
+                       w[WAIT_YIELD_S] / each * 1e6, "sleeps", w[WAIT_SLEEPS] / each, "sleep_us",
+                       w[WAIT_SLEEP_S] / each * 1e6, "preempted", w[WAIT_PREEMPTED]));
     perf_put(row, "jitter", json_real(jitter));
     perf_put(row, "nwrong", o->check ? json_integer((json_int_t)s->nwrong) : json_null());
     perf_put(row, "histogram", json_histogram(s));
@@ -359,8 +398,9 @@ static const char help[] =
     "Times every call singly (all_reduce unless another collective is named) and prints, of the slowest "
     "rank's time\n"
     "of each call, the least, p50, p90, p99, p99.9, the most, mean, standard deviation and jitter (p99 / "
-    "p50), and a\n"
-    "histogram.\n"
+    "p50), a\n"
+    "histogram, and what a rank did on average while it waited: yields, sleeps and their time; the rest it "
+    "spun.\n"
     "\n"
     "  -b, -e SIZE    first and last size (8)\n"
     "  -f N, -i SIZE  from size to size (-f 8)\n"
@@ -374,7 +414,8 @@ static const char help[] =
     "  --algo NAME, --transport auto|shm|ucx|verbs, --order canonical|fast|exact   as in gyre-perf --help\n"
     "  -J, --json FILE; -T, --timeout SECONDS; -h, --help; --version\n"
     "\n"
-    "No -g, -m, -N, -S, --cold, --explain, --register, --persistent and --streams; -a has no effect: a "
+    "No -g, -m, -F, -I, -M, -N, -S, -z 3, --cold, --explain, --register, --persistent and --streams; -a has "
+    "no effect: a "
     "sample is the "
     "slowest rank's.\n";
 
@@ -387,6 +428,8 @@ static const char *unsuitable(const perf_options_t *o)
         return "-N: one histogram per size";
     if (o->first_type != o->last_type || o->first_op != o->last_op || o->root < 0)
         return "one type, one reduction and one root, not all";
+    if (o->iterations || o->blocking == 3 || o->memory || o->csv)
+        return "-I, -z 3, -M and -F go with the usual table";
     if (o->timestamps)
         return "no -S: its rows have no column for the time of day";
     if (o->cold || o->streams > 1 || o->explain || o->registered || o->persistent)

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -90,4 +91,18 @@ void perf_machine_free(perf_machine_t *m)
 {
     free(m->ranks);
     m->ranks = NULL;
+}
+
+gyre_status_t perf_memory_use(gyre_comm_t *world, const gyre_comm_t *comm, perf_memory_use_t *use)
+{
+    gyre_comm_stats_t stats = {.size = sizeof stats};
+    struct rusage process = {0};
+    gyre_status_t status = gyre_comm_stats(comm, &stats);
+
+    getrusage(RUSAGE_SELF, &process);
+    uint64_t figures[] = {stats.shared_bytes, stats.private_bytes, (uint64_t)process.ru_maxrss * 1024};
+    if (status == GYRE_OK)
+        status = gyre_all_reduce(figures, figures, 3, GYRE_UINT64, GYRE_OP(GYRE_MAX), world);
+    *use = (perf_memory_use_t){figures[0], figures[1], figures[2]};
+    return status;
 }

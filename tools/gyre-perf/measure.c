@@ -13,6 +13,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/order.h"
 
 /* ---- percentiles ---- */
 
@@ -120,6 +121,11 @@ gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b)
         if (status == GYRE_OK)
             status = allocate(o->windows, total, &b->recv);
     }
+    for (int half = 0; half < 2 && o->iterations && status == GYRE_OK; half++) {
+        b->times[half] = calloc((size_t)o->iters, sizeof *b->times[half]);
+        if (!b->times[half])
+            status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the times of %d iterations", o->iters);
+    }
     if (status != GYRE_OK)
         perf_buffers_destroy(b);
     return status;
@@ -139,6 +145,10 @@ void perf_buffers_destroy(perf_buffers_t *b)
         free(b->recv);
     }
     b->send = b->recv = NULL;
+    for (int half = 0; half < 2; half++) {
+        free(b->times[half]);
+        b->times[half] = NULL;
+    }
 }
 
 perf_place_t perf_place(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b, int in_place)
@@ -288,12 +298,12 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
     return status;
 }
 
-gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds)
+gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *times, size_t count)
 {
     static const gyre_redop_kind_t kinds[] = {GYRE_SUM, GYRE_AVG, GYRE_MIN, GYRE_MAX};
     if (o->average == 0)
-        return gyre_broadcast(seconds, seconds, 1, GYRE_FLOAT64, 0, comm);
-    return gyre_all_reduce(seconds, seconds, 1, GYRE_FLOAT64, GYRE_OP(kinds[o->average]), comm);
+        return gyre_broadcast(times, times, count, GYRE_FLOAT64, 0, comm);
+    return gyre_all_reduce(times, times, count, GYRE_FLOAT64, GYRE_OP(kinds[o->average]), comm);
 }
 
 /* --cold: this rank's buffers leave the caches, and all ranks start together again. */
@@ -334,13 +344,42 @@ void perf_result_set(const perf_options_t *o, const perf_case_t *c, const perf_h
     result->stdev = sqrt(fmax(h->squares / samples - h->sum / samples * (h->sum / samples), 0.0)) * us;
 }
 
+/* -I: the figures of iterations, from their times at this rank. Collective. */
+static gyre_status_t set_iterations(const perf_options_t *o, const perf_case_t *c, double *times,
+                                    perf_result_t *result)
+{
+    const size_t n = (size_t)(o->iters - o->skipped);
+    double *sorted = malloc(n * sizeof *sorted), sum = 0.0, squares = 0.0;
+    gyre_status_t status =
+        sorted ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the times of %zu iterations", n);
+    if (status == GYRE_OK)
+        status = perf_across_ranks(o, c->comm, times, (size_t)o->iters);
+    if (status == GYRE_OK) {
+        memcpy(sorted, times + o->skipped, n * sizeof *sorted);
+        qsort(sorted, n, sizeof *sorted, base_order_double);
+        for (size_t i = 0; i < n; i++)
+            sum += sorted[i];
+        for (size_t i = 0; i < n; i++)
+            squares += (sorted[i] - sum / (double)n) * (sorted[i] - sum / (double)n);
+        result->times = times;
+        result->i_min = sorted[0];
+        result->i_max = sorted[n - 1];
+        result->i_p99 = sorted[(size_t)ceil((double)n * 0.99) - 1];
+        result->i_cv = sum > 0.0 ? 100.0 * sqrt(squares / (double)n) / (sum / (double)n) : 0.0;
+    }
+    free(sorted);
+    return status;
+}
+
 static gyre_status_t measure_at(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
-                                int in_place, perf_result_t *result)
+                                int in_place, double *times, perf_result_t *result)
 {
     static perf_histogram_t h; /* 20 KiB, once */
     perf_histogram_clear(&h);
     gyre_status_t status = perf_fill_slots(o, c, p, in_place);
 
+    if (times)
+        memset(times, 1, (size_t)o->iters * sizeof *times); /* page faults belong to no iteration */
     for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
         status = perf_iterate(c, p, o->aggregate);
     if (status == GYRE_OK)
@@ -355,16 +394,24 @@ static gyre_status_t measure_at(const perf_options_t *o, const perf_case_t *c, c
             status = perf_iterate(c, p, o->aggregate);
         base_time_t now = base_now();
         perf_histogram_add(&h, now - before);
+        if (times)
+            times[i] = (double)(now - before) * 1e-3 / o->aggregate;
         timed += now - before;
+        if (o->blocking == 3 && status == GYRE_OK) {
+            status = gyre_barrier(c->comm);
+            now = base_now();
+        }
         before = now;
     }
     if (status != GYRE_OK)
         return status;
 
     double seconds = (double)timed * 1e-9 / o->iters / o->aggregate;
-    status = perf_across_ranks(o, c->comm, &seconds);
+    status = perf_across_ranks(o, c->comm, &seconds, 1);
     if (status == GYRE_OK)
         status = perf_histogram_merge(&h, c->comm);
+    if (status == GYRE_OK && times)
+        status = set_iterations(o, c, times, result);
     if (status != GYRE_OK)
         return status;
     perf_result_set(o, c, &h, seconds, result);
@@ -382,7 +429,7 @@ gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const 
     *result = (perf_result_t){.ran = 1};
     gyre_status_t status = o->persistent ? perf_plans_open(o, &p, &here) : GYRE_OK;
     if (status == GYRE_OK)
-        status = measure_at(o, &here, &p, in_place, result);
+        status = measure_at(o, &here, &p, in_place, b->times[in_place], result);
     const gyre_status_t closed = perf_plans_close(o, &here);
     return status == GYRE_OK ? closed : status;
 }

@@ -37,9 +37,11 @@ static const char usage[] =
     "Measures a collective over a range of sizes and checks every element of its results.\n";
 
 static const char notes[] =
-    "  -t 1, -p 0|1, -z 0, -G 0, -C 0, -y 0, -x 0, -M 0\n"
+    "  -t 1, -p 0|1, -G 0, -C 0, -y 0, -x 0\n"
     "                           accepted for scripts written for nccl-tests, without effect: no threads,\n"
     "                           streams or graphs are to choose\n"
+    "  NCCL_TESTS_SPLIT=\"MOD 8\" (AND, OR, MOD, DIV) in the environment, or NCCL_TESTS_SPLIT_MASK=7\n"
+    "                           (hexadecimal): the ranks of each result are a group; all groups run at once\n"
     "\n"
     "Exit status: 0 all right, 1 wrong results, 2 wrong usage or no such device, 3 an error of Gyre or the\n"
     "system.\n"
@@ -183,6 +185,22 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                  o->coll->name);
         return 0;
     }
+    if (o->skipped > 0 && (!o->iterations || o->skipped >= o->iters)) {
+        snprintf(why, bytes, "-K %d: %s", o->skipped,
+                 o->iterations ? "fewer than the iterations (-n)" : "only with -I 1");
+        return 0;
+    }
+    if ((o->iterations || o->blocking == 3 || o->csv) && (o->norders || o->explain)) {
+        snprintf(why, bytes, "%s: goes with the usual table",
+                 o->iterations ? "-I 1"
+                 : o->csv      ? "-F"
+                               : "-z 3");
+        return 0;
+    }
+    if (o->gpus > 1 && (o->iterations || o->blocking == 3 || o->csv || o->memory)) {
+        snprintf(why, bytes, "--ngpus %d: not together with -F, -I 1, -M 1 or -z 3", o->gpus);
+        return 0;
+    }
     if (o->norders && (o->cold || o->streams > 1)) {
         snprintf(why, bytes, "--order %s: not together with --cold or --streams", o->order);
         return 0;
@@ -275,6 +293,14 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
               "1: buffers from gyre_mem_alloc, zero-copy between local ranks (1)\n0: from malloc")},
         {FLAG('S', "report_timestamps", SWITCH, &o->timestamps, NULL, "add the time of day to each row"),
          .also = "timestamps"},
+        {FLAG('I', "iter_timing", CHOICE, &o->iterations, "0|1",
+              "1: columns of single iterations: least, most, p99 and spread; JSON has each (0)")},
+        {FLAG('K', "iter_skip", INT, &o->skipped, "N", "with -I: leaves the first N iterations out (0)")},
+        {FLAG('z', "blocking", CHOICE, &o->blocking, "0|1|2|3",
+              "3: a barrier after each iteration, not timed; the others: as calls are, which\n"
+              "return when they are done (0)")},
+        {FLAG('M', "memory_report", CHOICE, &o->memory, "0|1", "1: memory of a rank, after the table (0)")},
+        {FLAG('F', "output_file", TEXT, &o->csv, "FILE", "also write the rows there, as CSV")},
         {FLAG(0, "algo", TEXT, &o->algo, "NAME", "force an algorithm, see below")},
         {FLAG(0, "order", READ, o, "canonical|fast|exact",
               "order of reductions: reproducible bits, whatever is fastest, or exact sums;\n"
@@ -302,12 +328,10 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
         {FLAG('t', "nthreads", WORD, NULL, "1", NULL)},
         {FLAG('p', "parallel_init", WORD, NULL, "0|1",
               NULL)}, /* each rank is a process that starts by itself, either way */
-        {FLAG('z', "blocking", WORD, NULL, "0", NULL)},
         {FLAG('G', "cudagraph", WORD, NULL, "0", NULL)},
         {FLAG('C', "report_cputime", WORD, NULL, "0", NULL)},
         {FLAG('y', "stream_null", WORD, NULL, "0", NULL)},
         {FLAG('x', "cta_policy", WORD, NULL, "0", NULL)},
-        {FLAG('M', "memory_report", WORD, NULL, "0", NULL)},
     };
     const flags_t flags = {.program = "gyre-perf", .usage = usage, .notes = notes, FLAG_ROWS(rows)};
     flags_result_t result = flags_parse(&flags, argc, argv, words, out, why, why_bytes);

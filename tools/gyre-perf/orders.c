@@ -52,7 +52,7 @@ static gyre_status_t finish(const perf_options_t *o, const perf_case_t *c, const
 {
     qsort(times, (size_t)rounds, sizeof *times, base_order_double);
     double seconds = times[rounds / 2];
-    gyre_status_t status = perf_across_ranks(o, c->comm, &seconds);
+    gyre_status_t status = perf_across_ranks(o, c->comm, &seconds, 1);
     if (status == GYRE_OK)
         status = perf_histogram_merge(h, c->comm);
     if (status != GYRE_OK)

@@ -11,7 +11,7 @@
  *   cold.c     --cold                       streams.c  --streams
  *   memory.c   --memory: buffers of the host or of a device
  *   gpus.c     -g: several ranks in this process
- *   persistent.c  --persistent
+ *   persistent.c  --persistent            groups.c   NCCL_TESTS_SPLIT
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
@@ -92,6 +92,11 @@ typedef struct {
     int registered; /* --register */
     int streams;    /* communicators that run it at once */
     int persistent; /* operations are made once, and started (gyre/plan.h) */
+    int iterations; /* -I: figures of single iterations, the first `skipped` left out */
+    int skipped;
+    int blocking;    /* -z; 3: a barrier after each iteration, not timed */
+    int memory;      /* -M */
+    const char *csv; /* NULL: not given */
 } perf_options_t;
 
 /* Returns PERF_OK; PERF_USAGE with the reason in `why`; or -1: --help or --version was printed on `out`. */
@@ -230,6 +235,9 @@ typedef struct {
     double time_us, algbw, busbw;
     uint64_t nwrong;
     double p50, p95, p99, avg, min, max, stdev; /* us, one iteration, over all ranks */
+    /* -I: of the iterations' times, each by -a over the ranks: us, and per cent */
+    double i_min, i_max, i_p99, i_cv;
+    const double *times; /* [iters] us, all of them; the buffers' */
 } perf_result_t;
 
 typedef struct {
@@ -243,6 +251,7 @@ typedef struct {
     gyre_cuda_registration_t *registered[2];
     /* host memory of one slot, to fill and to check it in; NULL: buffers are on the host */
     unsigned char *mirror;
+    double *times[2]; /* [iters] each, for -I; else NULL */
 } perf_buffers_t;
 gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b);
 void perf_buffers_destroy(perf_buffers_t *b);
@@ -291,8 +300,8 @@ void perf_result_set(const perf_options_t *o, const perf_case_t *c, const perf_h
                      perf_result_t *result);
 /* -g: measures, checks and reports with o->gpus ranks in this process. The exit status. */
 int perf_gpus_measure(gyre_comm_t *world, const perf_options_t *o, int argc, char **argv);
-/* The one time that is reported for all ranks, by -a. Collective. */
-gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *seconds);
+/* What is reported for all ranks, by -a, of each of `count` times. Collective. */
+gyre_status_t perf_across_ranks(const perf_options_t *o, gyre_comm_t *comm, double *times, size_t count);
 /* Warm-up, timing, check of one half. Collective. */
 gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,
                            int in_place, perf_result_t *result);
@@ -315,6 +324,7 @@ typedef struct {
     char host[64];
     char cores[56]; /* which the process may run on, "0-3,8" */
     int32_t device; /* of ranks of one process: 1 + its number; else 0 */
+    int32_t group;  /* see groups.c */
     char device_name[64];
 } perf_rank_info_t;
 typedef struct {
@@ -327,10 +337,43 @@ typedef struct {
 gyre_status_t perf_machine_probe(gyre_comm_t *comm, perf_machine_t *m);
 void perf_machine_free(perf_machine_t *m);
 
+/* ---- groups ---- */
+enum { PERF_ONE_GROUP = -2 };
+typedef struct {
+    gyre_comm_t *world, *part; /* part: this rank's group; NULL: not split */
+    int n;                     /* of the world */
+    int group;
+    int64_t *of;   /* [n] */
+    double *busbw; /* [n] at rank 0: sums over rows */
+    void *row;     /* [n] */
+    int rows;
+    uint64_t nwrong; /* in groups other than rank 0's */
+} perf_groups_t;
+/* The group that the environment puts a rank in; PERF_ONE_GROUP: it says nothing; -1: it is wrong, see
+ * `why`. */
+int perf_groups_asked(int rank, char *why, size_t bytes);
+/* Collective; close also after an error. */
+gyre_status_t perf_groups_open(gyre_comm_t *world, int group, perf_groups_t *g);
+gyre_status_t perf_groups_close(perf_groups_t *g, int failed);
+/* After a row of every group. Collective over the world. */
+gyre_status_t perf_groups_row(perf_groups_t *g, const perf_result_t *out_of_place,
+                              const perf_result_t *in_place);
+/* On rank 0. json may be NULL. */
+void perf_groups_print(const perf_groups_t *g, const perf_machine_t *m, json_t *json);
+
+/* -M: most of any rank. */
+typedef struct {
+    uint64_t shared_bytes, private_bytes; /* of the communicator */
+    uint64_t peak_bytes;                  /* of the process */
+} perf_memory_use_t;
+/* Collective over `world`. */
+gyre_status_t perf_memory_use(gyre_comm_t *world, const gyre_comm_t *comm, perf_memory_use_t *use);
+
 /* ---- the report: on rank 0 only ---- */
 typedef struct {
     const perf_options_t *options;
     json_t *json; /* NULL unless asked for */
+    FILE *csv;    /* likewise */
     uint64_t nwrong;
     double busbw_sum;
     int busbw_rows;

@@ -6,6 +6,7 @@
  * halves follow them. In the JSON, each half has nccl-tests' four figures and more. */
 #include "tools/gyre-perf/perf.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -121,10 +122,10 @@ json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, js
     perf_put(json, "config", config);
     for (int i = 0; i < n; i++) {
         const perf_rank_info_t *info = &m->ranks[i];
-        (void)json_array_append_new(devices, json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group",
-                                                       0, "pid", (int)info->pid, "hostname", info->host,
-                                                       "device", (int)info->device - 1, "device_info",
-                                                       info->device ? info->device_name : info->cores));
+        (void)json_array_append_new(
+            devices, json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group", (int)info->group, "pid",
+                               (int)info->pid, "hostname", info->host, "device", (int)info->device - 1,
+                               "device_info", info->device ? info->device_name : info->cores));
     }
     perf_put(json, "devices", devices);
     perf_put(json, "results", json_array());
@@ -136,11 +137,12 @@ void perf_print_ranks(int n, const perf_machine_t *m)
     printf("# Using %d rank%s\n", n, n == 1 ? "" : "s");
     for (int i = 0; i < n; i++)
         if (m->ranks[i].device)
-            printf("#  Rank %2d Group  0 Pid %6d on %10s device %2d %s\n", i, (int)m->ranks[i].pid,
-                   m->ranks[i].host, (int)m->ranks[i].device - 1, m->ranks[i].device_name);
+            printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d %s\n", i, (int)m->ranks[i].group,
+                   (int)m->ranks[i].pid, m->ranks[i].host, (int)m->ranks[i].device - 1,
+                   m->ranks[i].device_name);
         else
-            printf("#  Rank %2d Group  0 Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].pid,
-                   m->ranks[i].host, m->ranks[i].cores);
+            printf("#  Rank %2d Group %2d Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].group,
+                   (int)m->ranks[i].pid, m->ranks[i].host, m->ranks[i].cores);
     printf("#\n");
 }
 
@@ -201,6 +203,10 @@ FIELD(avg)
 FIELD(min)
 FIELD(max)
 FIELD(stdev)
+FIELD(i_min)
+FIELD(i_max)
+FIELD(i_p99)
+FIELD(i_cv)
 
 static double nwrong_of(const perf_result_t *h)
 {
@@ -215,6 +221,7 @@ static double cv_of(const perf_result_t *h)
 typedef enum {
     FIRST,  /* printed for out of place and in place, before */
     LAST,   /* these, for both */
+    EACH,   /* these, with -I */
     HIDDEN, /* in the JSON file only */
 } place_t;
 
@@ -240,8 +247,18 @@ static const struct {
     {"max", max_of, HIDDEN, 0, NULL, NULL, 0},
     {"stdev", stdev_of, HIDDEN, 0, NULL, NULL, 0},
     {"cv", cv_of, HIDDEN, 0, NULL, NULL, 0},
+    {"i_min", i_min_of, EACH, 7, "i_min", "(us)", 0},
+    {"i_max", i_max_of, EACH, 7, "i_max", "(us)", 0},
+    {"i_p99", i_p99_of, EACH, 7, "i_p99", "(us)", 0},
+    {"i_cv", i_cv_of, EACH, 6, "i_cv", "(%)", 0},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* The last columns that are printed. */
+static place_t last_place(const perf_options_t *o)
+{
+    return o->iterations ? EACH : LAST;
+}
 
 /* "out-of-place" or "in-place", in the middle above its columns. */
 static void print_title(place_t place, const char *title)
@@ -263,7 +280,7 @@ static void print_heads(place_t place, int units)
 static void print_columns(const perf_options_t *o)
 {
     printf("# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");
-    for (place_t place = FIRST; place <= LAST; place++) {
+    for (place_t place = FIRST; place <= last_place(o); place++) {
         print_title(place, "out-of-place");
         print_title(place, "in-place");
     }
@@ -273,8 +290,8 @@ static void print_columns(const perf_options_t *o)
             printf("# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
         else
             printf("# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
-        for (int column = 0; column < 4; column++)
-            print_heads(column < 2 ? FIRST : LAST, units);
+        for (int column = 0; column < 2 * ((int)last_place(o) + 1); column++)
+            print_heads((place_t)(column / 2), units);
         printf("%s\n", o->timestamps && !units ? "  timestamp" : "");
     }
 }
@@ -300,6 +317,8 @@ json_t *perf_json_half(const perf_result_t *h)
         return json_null();
     json_t *j = json_object();
     for (int i = 0; i < COLUMNS; i++) {
+        if (columns[i].place == EACH && !h->times)
+            continue;
         const double value = columns[i].of(h);
         perf_put(j, columns[i].key,
                  isnan(value)       ? json_null()
@@ -307,6 +326,38 @@ json_t *perf_json_half(const perf_result_t *h)
                                     : json_real(value));
     }
     return j;
+}
+
+/* A line for each half that ran. */
+static void write_csv(FILE *csv, const perf_case_t *c, const perf_result_t *h, int in_place)
+{
+    fprintf(csv, "%zu,%zu,%s,%s,%d,%s", c->bytes, c->param,
+            c->coll->op == COLL_BARRIER ? "none" : gyre_type_name(c->type),
+            c->coll->reduces ? perf_op_name(c->op) : "none", c->root, in_place ? "in" : "out");
+    for (int i = 0; i < COLUMNS; i++) {
+        const double value = columns[i].of(h);
+        if (columns[i].place == EACH && !h->times)
+            continue;
+        if (isnan(value))
+            fprintf(csv, ",");
+        else
+            fprintf(csv, ",%.*g", columns[i].whole ? 20 : 7, value);
+    }
+    fprintf(csv, "\n");
+}
+
+static void open_csv(perf_report_t *r)
+{
+    r->csv = fopen(r->options->csv, "w");
+    if (!r->csv) {
+        fprintf(stderr, "gyre-perf: -F %s: %s\n", r->options->csv, strerror(errno));
+        return; /* perf_report_close sees it */
+    }
+    fprintf(r->csv, "size,count,type,redop,root,place");
+    for (int i = 0; i < COLUMNS; i++)
+        if (columns[i].place != EACH || r->options->iterations)
+            fprintf(r->csv, ",%s", columns[i].key);
+    fprintf(r->csv, "\n");
 }
 
 void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char **argv,
@@ -322,6 +373,8 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
         print_columns(o);
     if (o->json)
         r->json = perf_json_open(argc, argv, gyre_comm_size(comm), m, json_config(o, m));
+    if (o->csv)
+        open_csv(r);
     fflush(stdout);
 }
 
@@ -363,7 +416,7 @@ static void print_row(const perf_report_t *r, const perf_case_t *c, const perf_r
     const char *type = c->coll->op == COLL_BARRIER ? "none" : gyre_type_name(c->type);
     const char *op = c->coll->reduces ? perf_op_name(c->op) : "none";
     printf("%12zu  %12zu  %8s  %6s  %6d", c->bytes, c->param, type, op, c->root);
-    for (place_t place = FIRST; place <= LAST; place++) {
+    for (place_t place = FIRST; place <= last_place(r->options); place++) {
         print_figures(place, out_of_place);
         print_figures(place, in_place);
     }
@@ -394,11 +447,21 @@ void perf_report_row(perf_report_t *r, const perf_case_t *c, const perf_result_t
         r->nwrong += h->nwrong;
         r->busbw_sum += h->busbw;
         r->busbw_rows++;
+        if (r->csv)
+            write_csv(r->csv, c, h, half);
     }
     if (!row)
         return;
-    perf_put(row, "out_of_place", perf_json_half(out_of_place));
-    perf_put(row, "in_place", perf_json_half(in_place));
+    for (int half = 0; half < 2; half++) {
+        json_t *j = perf_json_half(halves[half]);
+        perf_put(row, half ? "in_place" : "out_of_place", j); /* which has it now */
+        if (!halves[half]->times)
+            continue;
+        json_t *times = json_array();
+        for (int i = 0; i < r->options->iters; i++)
+            (void)json_array_append_new(times, json_real(halves[half]->times[i]));
+        perf_put(j, "times_us", times);
+    }
     perf_put(row, "actual_iterations", json_integer(r->options->iters));
     perf_put(row, "experiment_name", json_string(c->coll->name));
     (void)json_array_append_new(json_object_get(r->json, "results"), row);
@@ -439,6 +502,14 @@ int perf_report_close(perf_report_t *r, const char *error)
                  json_pack("{s:f, s:s}", "bandwidth", bandwidth, "okay", "unchecked"));
         result = perf_json_close(r->json, r->options->json, r->nwrong, error, result);
         r->json = NULL;
+    }
+    if (r->options->csv) {
+        const int opened = r->csv != NULL, spoilt = opened && ferror(r->csv);
+        const int closed = opened && fclose(r->csv) == 0 && !spoilt;
+        if (opened && !closed)
+            fprintf(stderr, "gyre-perf: -F %s: not all of it could be written\n", r->options->csv);
+        result = closed ? result : PERF_ERROR;
+        r->csv = NULL;
     }
     fflush(stdout);
     return result;

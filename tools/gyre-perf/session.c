@@ -46,6 +46,8 @@ int perf_session_open(perf_session_t *s, const perf_common_t *common, const char
                       char **typed)
 {
     *s = (perf_session_t){.common = common};
+    if (comm_identity_rank_hint() == 0 && !perf_can_write(common->json, s->error, sizeof s->error))
+        return perf_usage(s->error);
     gyre_status_t status = base_settings_load();
     if (status == GYRE_OK && common->transport)
         status = base_settings_set(SET_TRANSPORT, common->transport, "flag --transport");

@@ -3,7 +3,10 @@
  * transports, lists of sizes. */
 #include "tools/gyre-perf/command.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/settings/parse.h"
 #include "base/settings/settings.h"
@@ -16,6 +19,22 @@ static const char *const units[] = {
 #include "base/settings/table.def"
 #undef SETTING
 };
+
+int perf_can_write(const char *path, char *why, size_t bytes)
+{
+    if (!path)
+        return 1;
+    const int there = access(path, F_OK) == 0;
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        snprintf(why, bytes, "%s cannot be written: %s", path, strerror(errno));
+        return 0;
+    }
+    close(fd);
+    if (!there)
+        (void)unlink(path);
+    return 1;
+}
 
 int perf_read_type(void *to, const char *word)
 {

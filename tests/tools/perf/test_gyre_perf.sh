@@ -78,10 +78,10 @@ run "$PERF" all_reduce --algo bruck
 want "an algorithm of other collectives" 2 'does not serve this collective; all_reduce has: '
 run "$UCX_RUN" -n 2 "$PERF" broadcast -r 2 -b 8 -e 8
 want "a root that does not exist" 2 'the ranks are 0..1'
-run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -z 1
-want "a flag of nccl-tests that means nothing here" 2 '--blocking 1: wants 0'
+run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -G 1
+want "a flag of nccl-tests that means nothing here" 2 '--cudagraph 1: wants 0'
 run "$PERF" all_reduce -b 8 -e 8 -J "$W/none/perf.json"
-want "no place for the JSON" 3 'none/perf.json'
+want "no place for the JSON" 2 'none/perf.json'
 
 # --- ranks that disagree: an error that says so, not a hang ---
 run "$UCX_RUN" -n 2 sh -c "exec '$PERF' all_reduce -n 2 -T 20 -b \$((64 << GYRE_RANK)) -e \$((64 << GYRE_RANK))"

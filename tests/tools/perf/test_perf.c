@@ -74,7 +74,7 @@ static void test_options(void **state)
     assert_true(parsed.gpus == 1 && !parsed.cuda);
     assert_int_equal(parse("gyre-perf all_reduce --gpus 8"), PERF_OK);
     assert_true(parsed.gpus == 8 && parsed.cuda);
-    assert_int_equal(parse("gyre-perf all_reduce -p 1 -z 0 -G 0 -C 0 -y 0 -x 0 -M 0 -n 9"), PERF_OK);
+    assert_int_equal(parse("gyre-perf all_reduce -p 1 -z 0 -G 0 -C 0 -y 0 -x 0 -M 0 -I 0 -n 9"), PERF_OK);
     assert_int_equal(parsed.iters, 9);
     assert_int_equal(parse("gyre-perf all_reduce --parallel_init 0 --blocking 0 --cudagraph 0"), PERF_OK);
     assert_int_equal(parse("gyre-perf all_reduce --inplace 1"), PERF_OK);
@@ -114,7 +114,7 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce -b 8 -e 64 -i 0", "step of 0"},
         {"gyre-perf all_reduce -b x", "--minbytes x: wants a size such as"},
         {"gyre-perf all_reduce -b 16777216T", "--minbytes 16777216T"},
-        {"gyre-perf all_reduce --iter_s 3", "unknown option --iter_s (did you mean --iters?)"},
+        {"gyre-perf all_reduce --itres 3", "unknown option --itres (did you mean --iters?)"},
         {"gyre-perf all_reduce --st 3", "--st is the beginning of --stepbytes and --stepfactor"},
         {"gyre-perf all_reduce --tune", "--tune comes first"},
         {"gyre-perf all_reduce --order none", "--order none: wants canonical|fast|exact"},
@@ -132,12 +132,12 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce -g 2 --streams 2", "not together with --streams"},
         {"gyre-perf barrier -g 2", "no buffers"},
         {"gyre-perf all_reduce -p 2", "--parallel_init 2"},
-        {"gyre-perf all_reduce -z 1", "--blocking 1"},
+        {"gyre-perf all_reduce -z 4", "--blocking 4"},
         {"gyre-perf all_reduce -G 20", "--cudagraph 20"},
         {"gyre-perf all_reduce -C 1", "--report_cputime 1"},
         {"gyre-perf all_reduce -y 1", "--stream_null 1"},
         {"gyre-perf all_reduce -x 1", "--cta_policy 1"},
-        {"gyre-perf all_reduce -M 1", "--memory_report 1"},
+        {"gyre-perf all_reduce -M 2", "--memory_report 2"},
         {"gyre-perf all_reduce -T nan", "--timeout"},
         {"gyre-perf all_reduce --transport tcp", "--transport tcp"},
         {"gyre-perf all_reduce --inplace 2", "--inplace 2"},

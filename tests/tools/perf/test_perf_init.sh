@@ -49,7 +49,7 @@ check "said once" [ "$(grep -c 'without a launcher' "$W/err")" = 1 ]
 rc=$?
 want "too few descriptors" 2 'ulimit -n'
 run "$PERF" init --max 2 --starts 1 --json "$W/none/i.json"
-want "no place for the JSON" 3 'none/i.json'
+want "no place for the JSON" 2 'none/i.json'
 run "$PERF" init --version
 want "--version" 0
 check "a version" grep -qE '^gyre-perf [0-9]' "$W/out"

@@ -22,6 +22,8 @@ check "histograms add up" [ "$(sed -nE 's/^# .* us +([0-9]+) .*/\1/p' "$W/out" |
 check "JSON: histogram" json "$W/l.json" 'all(sum(r["histogram"]["counts"]) == r["calls"] == 300 and len(r["histogram"]["edges_us"]) == len(r["histogram"]["counts"]) + 1 for r in d["results"])'
 check "JSON: edges hold all" json "$W/l.json" 'all(r["histogram"]["edges_us"][0] <= r["min"] and r["max"] <= r["histogram"]["edges_us"][-1] * 1.0001 for r in d["results"])'
 check "JSON: figures" json "$W/l.json" 'all(0 < r["min"] <= r["p50"] <= r["p90"] <= r["p99"] <= r["p999"] <= r["max"] and r["stdev"] >= 0 and abs(r["jitter"] - r["p99"] / r["p50"]) < 1e-6 and r["nwrong"] == 0 for r in d["results"])'
+check "what ranks did while they waited" [ "$(grep -cE '^#   a rank in a call: [0-9.]+ yields \([0-9.]+ us\), [0-9.]+ sleeps \([0-9.]+ us\); ranks were preempted at least [0-9]+ times$' "$W/out")" = 3 ]
+check "JSON: the same" json "$W/l.json" 'all(min(r["waits"].values()) >= 0 and (r["waits"]["yield_us"] > 0) == (r["waits"]["yields"] > 0) for r in d["results"])'
 check "JSON: the clock" json "$W/l.json" 'd["clock"]["source"] in ("tsc", "monotonic") and 0 <= d["clock"]["overhead_ns"] < 10000'
 
 run "$UCX_RUN" -n 2 "$PERF" latency broadcast -b 1K -e 1K -n 50 --inplace both -d double
@@ -45,7 +47,7 @@ want "no such collective" 2 'all_redduce'
 run "$PERF" latency --help
 want "help" 0
 check "help says what it does" grep -q 'p99.9' "$W/out"
-check "and what does not go" grep -q '^No -g, -m, -N, -S, --cold' "$W/out"
+check "and what does not go" grep -q '^No -g, -m, -F, -I, -M, -N, -S, -z 3, --cold' "$W/out"
 cp "$W/out" "$W/help"
 run "$UCX_RUN" -n 2 "$PERF" latency all_reduce -b 8 -e 16 -i 8 -n 20 -w 1 --inplace both -d int32 -o max -c 1 -u 4 -R 0 \
     --algo ring --transport ucx --order fast -J "$W/all.json" -T 30

@@ -71,9 +71,13 @@ static void test_sizes(void **state)
         assert_true(options.bucket_bytes == good[i].bytes);
         train_config_free(&options);
     }
-    char *bad[] = {
-        "--bucket-bytes=5q", "--bucket-bytes=-1", "--bucket-bytes=1000T", "--bucket-bytes=1.5M", "--steps=5k",
-        "--steps=",          "--steps=-1"};
+    char *bad[] = {"--bucket-bytes=5q",
+                   "--bucket-bytes=-1",
+                   "--bucket-bytes=1000T",
+                   "--bucket-bytes=1.55K",
+                   "--steps=5k",
+                   "--steps=",
+                   "--steps=-1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char *argv[] = {"gyre-train", bad[i], NULL};
         if (train_options_parse(2, argv, &options, 0) != TRAIN_USAGE)

@@ -16,6 +16,7 @@ steps() { (cd "$CK" 2>/dev/null && echo step-*) | sed 's/step-0*//g'; }
 logged() { grep -cs '"step"' "$W/log"; }
 fresh() { rm -rf "$CK" "$W/log"; }
 begin() { # COMMAND...: in the background, as $pid, with default signals (a shell's & leaves SIGINT ignored)
+    rm -f "$W/out" "$W/err" # what the last command said is not this one's
     python3 -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])' "$@" >"$W/out" 2>"$W/err" &

@@ -138,6 +138,8 @@ int perf_init_main(int argc, char **argv, int typed_count, char **typed)
         snprintf(why, sizeof why, "%s", gyre_last_error());
         code = PERF_USAGE;
     }
+    if (code == PERF_OK && who.rank == 0 && !perf_can_write(o.json, why, sizeof why))
+        code = PERF_USAGE;
     if (code != PERF_OK) {
         if (comm_identity_rank_hint() == 0)
             fprintf(stderr, "gyre-perf: init: %s\n", why);

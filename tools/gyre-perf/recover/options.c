@@ -167,6 +167,8 @@ int perf_recover_main(int argc, char **argv, int typed_count, char **typed)
     int code = perf_flags_read(&flags, argc, argv, NULL, stdout, why, sizeof why);
     if (code < 0)
         return PERF_OK;
+    if (code == PERF_OK && comm_identity_rank_hint() == 0 && !perf_can_write(o.common.json, why, sizeof why))
+        code = PERF_USAGE;
     if (code == PERF_OK && (apply(&o) != GYRE_OK || comm_identity_find(NULL, &who) != GYRE_OK)) {
         snprintf(why, sizeof why, "%s", gyre_last_error());
         code = PERF_USAGE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/gpus.c: -g N: N ranks in this one process (gyre_cuda_comms_create), on a GPU each, or in
- * turns on the present ones.
+/* tools/gyre-perf/modes/gpus.c: -g N: N ranks in this one process (gyre_cuda_comms_create), on a GPU each,
+ * or in turns on the present ones.
  *
  * As nccl-tests do it: one thread makes the call of every rank within a group, and an iteration lasts until
  * all ranks have their result. A time is thus that of the whole process, and includes the launches of all

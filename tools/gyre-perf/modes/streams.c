@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/streams.c: --streams K: the same collective on K communicators of the same ranks at once.
- * All are started with their non-blocking calls before the first is waited for, each with buffers of its
- * own. */
+/* tools/gyre-perf/modes/streams.c: --streams K: the same collective on K communicators of the same ranks at
+ * once. All are started with their non-blocking calls before the first is waited for, each with buffers of
+ * its own. */
 #include "tools/gyre-perf/perf.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/cold.c: --cold: buffers that are in no cache when an operation starts.
+/* tools/gyre-perf/modes/cold.c: --cold: buffers that are in no cache when an operation starts.
  *
  * Caches are emptied line by line if the processor lets a program do so: clflushopt or clflush on x86, dc
  * civac on Arm. That also removes the lines from the caches of other cores, and from a last-level cache that
