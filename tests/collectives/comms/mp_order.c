@@ -134,7 +134,13 @@ int main(void)
     gyre_comm_t *world;
     MP_OK(base_settings_load());
     MP_OK(base_settings_set(SET_ALGO, "all_reduce:ring", "test"));
-    MP_OK(gyre_init(NULL, &world));
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    config.timeout_s = 99;
+    config.options = &options;
+    options.timeout_s = 77;
+    MP_OK(gyre_init(&config, &world));
+    MP_CHECK(world->timeout_s == 77, "a deadline of %g s", world->timeout_s);
     n = gyre_comm_size(world);
     rank = gyre_comm_rank(world);
     uint64_t seed = (uint64_t)rank + 1;
@@ -144,6 +150,7 @@ int main(void)
     not_while_under_way(world);
     ranks_that_disagree(world);
     wrong_options(world);
+    MP_CHECK(world->timeout_s == 99, "%g s instead of the job's deadline", world->timeout_s);
     without_exact_result(world);
     MP_OK(gyre_finalize(world));
     return 0;
