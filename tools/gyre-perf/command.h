@@ -16,9 +16,9 @@
 int perf_flags_read(const flags_t *flags, int argc, char **argv, int *words, FILE *out, char *why,
                     size_t bytes);
 
-/* FLAG_READ: a gyre_type_t, by its name or as fp16, bf16, fp32, fp64. */
 /* 1: `path` can be written, or is NULL. 0: not, and `why` says so. Nothing is there that was not. */
 int perf_can_write(const char *path, char *why, size_t bytes);
+/* FLAG_READ: a gyre_type_t, by its name or as fp16, bf16, fp32, fp64. */
 int perf_read_type(void *to, const char *word);
 /* Their names, separated by blanks. */
 const char *perf_type_names(void);

@@ -7,6 +7,7 @@
 
 int perf_init_main(int argc, char **argv, int typed_count, char **typed);
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed);
+int perf_messages_main(int argc, char **argv, int typed_count, char **typed);
 int perf_bucket_main(int argc, char **argv, int typed_count, char **typed);
 int perf_tune_main(int argc, char **argv, int typed_count, char **typed);
 int perf_overlap_main(int argc, char **argv, int typed_count, char **typed);
@@ -15,6 +16,7 @@ int perf_recover_main(int argc, char **argv, int typed_count, char **typed);
 const perf_command_t perf_commands[] = {
     {"init", "time to the first collective, connections and memory per rank; mock ranks", perf_init_main},
     {"latency", "every call timed singly: histogram, tail, jitter", perf_latency_main},
+    {"messages", "pairs of ranks: latency, bandwidth, both directions, rate", perf_messages_main},
     {"bucket", "a model's tensors through buckets: against one all_reduce, one each, and computing",
      perf_bucket_main},
     {"overlap", "how much of a non-blocking collective is hidden by computing", perf_overlap_main},

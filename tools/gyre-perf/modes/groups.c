@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/modes/groups.c: NCCL_TESTS_SPLIT: the ranks are split into groups, which all run the same at the same time, so
- * that a slow group shows. The table is that of world rank 0's group; the others' figures follow it. */
+/* tools/gyre-perf/modes/groups.c: NCCL_TESTS_SPLIT: the ranks are split into groups, which all run the same
+ * at the same time, so that a slow group shows. The table is that of world rank 0's group; the others'
+ * figures follow it. */
 #include "tools/gyre-perf/perf.h"
 
 #include <inttypes.h>
