@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/messages.c: `gyre-perf messages`: latency and bandwidth of messages between pairs of ranks, as OSU's
- * osu_latency, osu_bw, osu_bibw and osu_mbw_mr define them.
+/* tools/gyre-perf/messages.c: `gyre-perf messages`: latency and bandwidth of messages between pairs of
+ * ranks, as OSU's osu_latency, osu_bw, osu_bibw and osu_mbw_mr define them.
  *
- * Rank r sends to rank r + n / 2, all pairs at once. Latency is half of a round trip. Bandwidth: a window of messages is
- * started one after the other, and the receiver answers with 4 bytes when all have come; both: the two ranks send a window
- * to each other. Messages of a window have buffers of their own up to 64 MiB in all, then they share them. */
+ * Rank r sends to rank r + n / 2, all pairs at once. Latency is half of a round trip. Bandwidth: a window of
+ * messages is started one after the other, and the receiver answers with 4 bytes when all have come; both:
+ * the two ranks send a window to each other. Messages of a window have buffers of their own up to 64 MiB in
+ * all, then they share them. */
 #include "tools/gyre-perf/command.h"
 
 #include <stdlib.h>
