@@ -139,7 +139,8 @@ static int measure_groups(gyre_comm_t *world, const perf_options_t *o, int argc,
         snprintf(why, sizeof why, "-r %d: the smallest group has the ranks 0..%d", o->root, least - 1);
         code = PERF_USAGE;
     } else if (status == GYRE_OK && o->norders) {
-        snprintf(why, sizeof why, "--order %s: one order at a time with NCCL_TESTS_SPLIT", o->order);
+        snprintf(why, sizeof why, "--order %s: one order at a time, and no leaves, with NCCL_TESTS_SPLIT",
+                 o->order);
         code = PERF_USAGE;
     } else if (status == GYRE_OK) {
         code = measure(world, groups.part, least, &groups, o, argc, argv);

@@ -96,6 +96,7 @@ void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, pe
     c->elem = gyre_type_size(type);
     c->op = op;
     c->root = root;
+    c->leaves = 1;
     const size_t count = bytes / c->elem, n = (size_t)c->n, rank = (size_t)c->rank;
     const int at_root = c->rank == root;
     c->param = count / n;

@@ -49,20 +49,23 @@ void perf_fill_input(const perf_case_t *c, int rep, int in_place, unsigned char 
     unsigned char *at = base + (in_place ? perf_case_send_offset(c) * c->elem : 0);
     const size_t first = base_min_size(c->send_count, PERF_PERIOD), period = first * c->elem;
     const size_t total = c->send_count * c->elem;
-    for (size_t i = 0; i < first; i++)
-        for (size_t byte = 0; byte < c->elem; byte += 8) {
-            uint64_t bits = perf_input_word(c, c->rank, rep, i, byte > 0);
-            memcpy(at + i * c->elem + byte, &bits, base_min_size(c->elem - byte, 8)); /* little-endian */
-        }
-    for (size_t done = period; done < total; done += period)
-        memcpy(at + done, at, base_min_size(period, total - done));
+    for (int leaf = 0; leaf < c->leaves; leaf++, at += total) {
+        for (size_t i = 0; i < first; i++)
+            for (size_t byte = 0; byte < c->elem; byte += 8) {
+                uint64_t bits = perf_input_word(c, c->rank * c->leaves + leaf, rep, i, byte > 0);
+                memcpy(at + i * c->elem + byte, &bits, base_min_size(c->elem - byte, 8)); /* little-endian */
+            }
+        for (size_t done = period; done < total; done += period)
+            memcpy(at + done, at, base_min_size(period, total - done));
+    }
 }
 
 /* What kind element i is, and up to where the elements are of that kind and in one piece. */
 static kind_t kind_of(const range_t *r, size_t i, size_t *end)
 {
     const perf_case_t *c = r->c;
-    const size_t all = c->bytes / c->elem, send_end = r->send_at + c->send_count,
+    const size_t all = perf_case_range(c, r->is_send) / c->elem,
+                 send_end = r->send_at + c->send_count * (size_t)c->leaves,
                  recv_end = r->recv_at + c->recv_count;
     *end = all;
     if (!r->is_send && i >= r->recv_at && i < recv_end) {
@@ -75,7 +78,8 @@ static kind_t kind_of(const range_t *r, size_t i, size_t *end)
         return IS_ANYTHING; /* the other blocks are the library's to use */
     if ((r->is_send || r->in_place) && c->send_count > 0) {
         if (i >= r->send_at && i < send_end) {
-            *end = base_min_size(*end, send_end);
+            const size_t leaf = (i - r->send_at) / c->send_count;
+            *end = base_min_size(*end, r->send_at + (leaf + 1) * c->send_count);
             return IS_INPUT;
         }
         if (i < r->send_at)
@@ -95,7 +99,8 @@ static void wanted(const range_t *r, kind_t kind, size_t i, unsigned char *to)
         if (kind == IS_RESULT)
             (void)perf_expected_word(c, r->rep, i - r->recv_at, word, &bits); /* kind_of made sure of one */
         else if (kind == IS_INPUT)
-            bits = perf_input_word(c, c->rank, r->rep, i - r->send_at, word);
+            bits = perf_input_word(c, c->rank * c->leaves + (int)((i - r->send_at) / c->send_count), r->rep,
+                                   (i - r->send_at) % c->send_count, word);
         memcpy(to + at, &bits, bytes); /* little-endian: the low bytes */
         for (size_t j = at; kind == IS_PATTERN && j < at + bytes; j++)
             to[j] = pattern(PERF_GUARD_BYTES + i * c->elem + j);
@@ -167,13 +172,14 @@ uint64_t perf_check_range(const perf_case_t *c, int rep, int in_place, int is_se
                        .is_send = is_send,
                        .send_at = in_place ? perf_case_send_offset(c) : 0,
                        .recv_at = in_place ? perf_case_recv_offset(c) : 0};
-    uint64_t wrong = guard_errors(base, c->bytes);
+    const size_t bytes = perf_case_range(c, is_send);
+    uint64_t wrong = guard_errors(base, bytes);
     if (wrong)
-        fprintf(
-            stderr,
-            "gyre-perf: rank %d: %s %s: %" PRIu64 " bytes next to the %s buffer of %zu bytes were changed\n",
-            c->rank, c->coll->name, gyre_type_name(c->type), wrong, is_send ? "send" : "receive", c->bytes);
-    for (size_t i = 0, end = 0; i < c->bytes / c->elem; i = end) {
+        fprintf(stderr,
+                "gyre-perf: rank %d: %s %s: %" PRIu64
+                " bytes next to the %s buffer of %zu bytes were changed\n",
+                c->rank, c->coll->name, gyre_type_name(c->type), wrong, is_send ? "send" : "receive", bytes);
+    for (size_t i = 0, end = 0; i < bytes / c->elem; i = end) {
         kind_t kind = kind_of(&r, i, &end);
         if (kind != IS_ANYTHING)
             wrong += check_run(&r, kind, base, i, end, told);

@@ -76,7 +76,7 @@ static int64_t whole(uint64_t bits, int64_t limit)
 double perf_number(const perf_case_t *c, gyre_type_t type, uint64_t key, size_t i, int rank)
 {
     const uint64_t bits = perf_rank_bits(key, rank);
-    const int64_t cap = exact_limit(type), n = c->n;
+    const int64_t cap = exact_limit(type), n = perf_all_inputs(c);
     switch (c->op) {
     case PERF_SUM:
     case PERF_MULSUM: {
@@ -231,8 +231,8 @@ static uint64_t reduced_integer(const perf_case_t *c, int rep, size_t i)
     if (c->op != PERF_AVG)
         return acc;
     if (c->type == GYRE_UINT64)
-        return acc / (uint64_t)c->n;
-    return low_bits((uint64_t)(ordered(c->type, acc, c->elem) / c->n), c->elem);
+        return acc / (uint64_t)perf_inputs(c);
+    return low_bits((uint64_t)(ordered(c->type, acc, c->elem) / perf_inputs(c)), c->elem);
 }
 
 double perf_reduced_number(const perf_case_t *c, gyre_type_t type, uint64_t key, size_t i)
@@ -261,7 +261,7 @@ double perf_reduced_number(const perf_case_t *c, gyre_type_t type, uint64_t key,
             break;
         }
     }
-    return c->op == PERF_AVG ? acc / c->n : acc;
+    return c->op == PERF_AVG ? acc / perf_inputs(c) : acc;
 }
 
 static uint64_t reduced(const perf_case_t *c, int rep, size_t i, int word)

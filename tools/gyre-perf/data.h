@@ -9,10 +9,15 @@
 uint64_t perf_element_key(int rep, size_t i);
 /* A rank's own 64 bits of it: one multiplication, since the expected result needs n of them per element. */
 uint64_t perf_rank_bits(uint64_t key, int rank);
-/* The ranks whose inputs make this rank's result: 0 .. the value - 1. */
+/* Inputs of all ranks. Leaf k of rank r has the input of number r * leaves + k. */
+static inline int perf_all_inputs(const perf_case_t *c)
+{
+    return c->n * c->leaves;
+}
+/* The inputs that make this rank's result: 0 .. the value - 1. */
 static inline int perf_inputs(const perf_case_t *c)
 {
-    return coll_op_inputs(c->coll->op, c->n, c->rank);
+    return coll_op_inputs(c->coll->op, perf_all_inputs(c), c->rank);
 }
 /* The rank's number in a float reduction of c->op over elements of `type`, and what all of them come to. */
 double perf_number(const perf_case_t *c, gyre_type_t type, uint64_t key, size_t i, int rank);

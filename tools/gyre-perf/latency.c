@@ -313,7 +313,7 @@ static gyre_status_t row(const perf_options_t *o, const perf_case_t *c, const pe
     perf_fill_input(c, 0, in_place, p.send_base);
     gyre_status_t status = sample(o, c, &p, t, &s);
     if (status == GYRE_OK && o->check)
-        status = perf_check(o, c, &p, in_place, &s.nwrong);
+        status = perf_check(o, c, c->comm, &p, in_place, &s.nwrong);
     if (status == GYRE_OK && report) {
         summarize(&s);
         report_row(report, o, c, in_place, &s);
@@ -436,7 +436,7 @@ static const char *unsuitable(const perf_options_t *o)
         return "--cold, --streams, --persistent, --explain and --register go with the usual table";
     if (o->gpus > 1)
         return "-g: ranks of one process go with the usual table; here each rank is a process";
-    return o->norders ? "one --order at a time" : NULL;
+    return o->norders ? "one --order at a time, and no leaves" : NULL;
 }
 
 /* The options are the collectives', with defaults of their own: defaults go first, so the user's options

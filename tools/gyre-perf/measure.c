@@ -106,7 +106,8 @@ gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b)
 {
     size_t slot = 0, total = 0;
     *b = (perf_buffers_t){.windows = o->windows};
-    if (!base_add(o->max_bytes, 2 * PERF_GUARD_BYTES + o->misalign + 63, &slot) ||
+    if (!base_mul(o->max_bytes, o->leaves > 1 ? (size_t)o->leaves : 1, &slot) ||
+        !base_add(slot, 2 * PERF_GUARD_BYTES + o->misalign + 63, &slot) ||
         !base_mul(slot & ~(size_t)63, (size_t)perf_slots(o), &total))
         return gyre_fail(GYRE_ERR_OVERFLOW, "-e %zu with -m %d and --streams %d does not fit in memory",
                          o->max_bytes, o->aggregate, o->streams);
@@ -199,7 +200,7 @@ static gyre_status_t put(const perf_case_t *c, const perf_place_t *p, unsigned c
 {
     unsigned char *at = perf_memory_on_host(p, base);
     if (poison)
-        perf_fill_poison(at, c->bytes);
+        perf_fill_poison(at, perf_case_range(c, rep >= 0));
     if (rep >= 0)
         perf_fill_input(c, rep, in_place, at);
     return perf_memory_upload(c, p, base);
@@ -248,8 +249,8 @@ gyre_status_t perf_check_look(const perf_options_t *o, const perf_case_t *c, con
     return status;
 }
 
-gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
-                         uint64_t *nwrong)
+gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *comm,
+                         const perf_place_t *p, int in_place, uint64_t *nwrong)
 {
     uint64_t wrong = 0;
     int told = 0;
@@ -263,7 +264,7 @@ gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const pe
             return status;
     }
     *nwrong = wrong;
-    return gyre_all_reduce(nwrong, nwrong, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), c->comm);
+    return gyre_all_reduce(nwrong, nwrong, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), comm);
 }
 
 /* ---- timing ---- */
@@ -418,7 +419,7 @@ static gyre_status_t measure_at(const perf_options_t *o, const perf_case_t *c, c
     if (o->check == 0)
         return GYRE_OK;
     result->checked = 1;
-    return perf_check(o, c, p, in_place, &result->nwrong);
+    return perf_check(o, c, c->comm, p, in_place, &result->nwrong);
 }
 
 gyre_status_t perf_measure(const perf_options_t *o, const perf_case_t *c, const perf_buffers_t *b,

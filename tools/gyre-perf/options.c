@@ -112,21 +112,21 @@ static int read_order(void *to, const char *text)
     o->norders = 0;
     for (const char *p = text;; p++) {
         const size_t len = strcspn(p, ",");
-        gyre_order_t order = GYRE_ORDER_CANONICAL;
-        while (order <= GYRE_ORDER_EXACT &&
-               (strncmp(coll_order_name(order), p, len) != 0 || coll_order_name(order)[len] != 0))
+        int order = GYRE_ORDER_CANONICAL;
+        while (order <= PERF_LEAVES &&
+               (strncmp(perf_order_name(order), p, len) != 0 || perf_order_name(order)[len] != 0))
             order++;
         for (int i = 0; i < o->norders; i++)
             if (o->orders[i] == order)
                 return 0;
-        if (order > GYRE_ORDER_EXACT)
+        if (order > PERF_LEAVES)
             return 0;
         o->orders[o->norders++] = order;
         p += len;
         if (!*p)
             break;
     }
-    if (o->norders == 1)
+    if (o->norders == 1 && o->orders[0] != PERF_LEAVES)
         o->norders = 0;
     return 1;
 }
@@ -162,6 +162,14 @@ static int has_any(const perf_options_t *o)
     return 0;
 }
 
+static int has_leaves(const perf_options_t *o)
+{
+    for (int k = 0; k < o->norders; k++)
+        if (o->orders[k] == PERF_LEAVES)
+            return 1;
+    return 0;
+}
+
 /* Checks of several options together. */
 static int check_together(const perf_options_t *o, char *why, size_t bytes)
 {
@@ -183,6 +191,15 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
     if (o->norders && !o->coll->reduces) {
         snprintf(why, bytes, "--order %s: %s reduces nothing, so there is no order to compare", o->order,
                  o->coll->name);
+        return 0;
+    }
+    if (o->leaves && !has_leaves(o)) {
+        snprintf(why, bytes, "--leaves %d: only with --order leaves", o->leaves);
+        return 0;
+    }
+    if (o->leaves && (coll_op_scans(o->coll->op) || o->last_op == PERF_MULSUM || !o->out_of_place)) {
+        snprintf(why, bytes,
+                 "--order %s: there are no leaves of scans and scaled sums (mulsum), nor in place", o->order);
         return 0;
     }
     if (o->skipped > 0 && (!o->iterations || o->skipped >= o->iters)) {
@@ -302,10 +319,13 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
         {FLAG('M', "memory_report", CHOICE, &o->memory, "0|1", "1: memory of a rank, after the table (0)")},
         {FLAG('F', "output_file", TEXT, &o->csv, "FILE", "also write the rows there, as CSV")},
         {FLAG(0, "algo", TEXT, &o->algo, "NAME", "force an algorithm, see below")},
-        {FLAG(0, "order", READ, o, "canonical|fast|exact",
-              "order of reductions: reproducible bits, whatever is fastest, or exact sums;\n"
-              "a list (canonical,fast): side by side, interleaved, with what each costs"),
+        {FLAG(0, "order", READ, o, "canonical|fast|exact|leaves",
+              "order of reductions: reproducible bits, whatever is fastest, exact sums, or the\n"
+              "canonical order over several vectors of each rank; a list (canonical,fast):\n"
+              "side by side, interleaved, with what each costs"),
          .read = read_order},
+        {FLAG(0, "leaves", INT, &o->leaves, "K", "vectors that each rank has with --order leaves (2)"),
+         .low = 1, .high = 1024},
         {FLAG(0, "inplace", CHOICE, &place, "0|1|both", "which halves of the table to measure (both)")},
         {FLAG(0, "cold", SWITCH, &o->cold, NULL,
               "buffers are flushed from every cache before each iteration")},
@@ -378,6 +398,8 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
             snprintf(why, why_bytes, "\"%s\" is no collective; --help lists them", word);
         return PERF_USAGE;
     }
+    if (has_leaves(o) && o->leaves == 0)
+        o->leaves = 2;
     o->cuda = o->cuda || (o->gpus > 1 && !o->host);
     return check_together(o, why, why_bytes) ? PERF_OK : PERF_USAGE;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/orders.c: --order canonical,exact,fast: what the promises of docs/contract.md cost, several
- * orders in one run.
+/* tools/gyre-perf/orders.c: --order canonical,exact,leaves,fast: what the promises of docs/contract.md cost,
+ * several orders in one run.
  *
  * There is a communicator of the same ranks for each order. Every row is measured in short blocks that take
  * turns, also in which order goes first: other load of the machine hits all alike. The time of an order is
@@ -16,12 +16,18 @@
 
 enum { ROUNDS = 21 }; /* blocks of each order; odd, so that the median is one of them */
 
+const char *perf_order_name(int order)
+{
+    return order == PERF_LEAVES ? "leaves" : coll_order_name((gyre_order_t)order);
+}
+
 gyre_status_t perf_orders_open(const perf_options_t *o, gyre_comm_t *comm, gyre_comm_t **comms)
 {
     gyre_status_t status = GYRE_OK;
     for (int k = 0; k < o->norders && status == GYRE_OK; k++) {
         gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-        options.order = o->orders[k];
+        options.order = o->orders[k] == PERF_LEAVES ? GYRE_ORDER_CANONICAL : (gyre_order_t)o->orders[k];
+        options.leaves = o->orders[k] == PERF_LEAVES ? o->leaves : 1;
         status = gyre_comm_split(comm, 0, gyre_comm_rank(comm), &comms[k]);
         if (status == GYRE_OK)
             status = gyre_comm_set(comms[k], &options);
@@ -46,15 +52,16 @@ static gyre_status_t block(const perf_options_t *o, const perf_case_t *c, const 
     return status;
 }
 
-static gyre_status_t finish(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,
-                            int in_place, double *times, int rounds, perf_histogram_t *h,
-                            perf_result_t *result)
+/* comm: of the same ranks, with one leaf each. */
+static gyre_status_t finish(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *comm,
+                            const perf_place_t *p, int in_place, double *times, int rounds,
+                            perf_histogram_t *h, perf_result_t *result)
 {
     qsort(times, (size_t)rounds, sizeof *times, base_order_double);
     double seconds = times[rounds / 2];
-    gyre_status_t status = perf_across_ranks(o, c->comm, &seconds, 1);
+    gyre_status_t status = perf_across_ranks(o, comm, &seconds, 1);
     if (status == GYRE_OK)
-        status = perf_histogram_merge(h, c->comm);
+        status = perf_histogram_merge(h, comm);
     if (status != GYRE_OK)
         return status;
     const double us = 1e-3 / o->aggregate;
@@ -66,7 +73,7 @@ static gyre_status_t finish(const perf_options_t *o, const perf_case_t *c, const
     result->avg = h->sum / (double)h->samples * us;
     result->min = (double)h->min * us;
     result->max = (double)h->max * us;
-    return o->check ? perf_check(o, c, p, in_place, &result->nwrong) : GYRE_OK;
+    return o->check ? perf_check(o, c, comm, p, in_place, &result->nwrong) : GYRE_OK;
 }
 
 static void print_half(const perf_result_t *r)
@@ -97,14 +104,14 @@ static void report_row(const perf_options_t *o, perf_report_t *report, const per
            c->root);
     for (int k = 0; k <= last; k++) {
         print_half(&r[k]);
-        perf_put(row, coll_order_name(o->orders[k]), perf_json_half(&r[k]));
+        perf_put(row, perf_order_name(o->orders[k]), perf_json_half(&r[k]));
         nwrong += r[k].nwrong;
         canonical = o->orders[k] == GYRE_ORDER_CANONICAL ? &r[k] : canonical;
         fast = o->orders[k] == GYRE_ORDER_FAST ? &r[k] : fast;
     }
     for (int k = 0; k < last; k++) {
         printf("  %9.3f", cost_of(o, r, k));
-        perf_put(costs, coll_order_name(o->orders[k]), json_real(cost_of(o, r, k)));
+        perf_put(costs, perf_order_name(o->orders[k]), json_real(cost_of(o, r, k)));
     }
     printf("\n");
     fflush(stdout);
@@ -124,11 +131,12 @@ gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyr
     perf_result_t result[PERF_ORDERS];
     double times[PERF_ORDERS][ROUNDS];
     gyre_status_t status = GYRE_OK;
-    for (int m = 0; m < o->aggregate; m++)
-        perf_fill_input(c, 0, in_place, p.send_base + (size_t)m * p.stride);
     for (int k = 0; k < n; k++) {
         each[k] = *c;
         each[k].comm = comms[k];
+        each[k].leaves = o->orders[k] == PERF_LEAVES ? o->leaves : 1;
+        for (int m = 0; m < o->aggregate; m++)
+            perf_fill_input(&each[k], 0, in_place, p.send_base + (size_t)m * p.stride);
         perf_histogram_clear(&h[k]);
         for (int i = 0; i < o->warmup && status == GYRE_OK; i++)
             status = perf_iterate(&each[k], &p, o->aggregate);
@@ -141,7 +149,7 @@ gyre_status_t perf_orders_row(const perf_options_t *o, const perf_case_t *c, gyr
         }
     }
     for (int k = 0; k < n && status == GYRE_OK; k++)
-        status = finish(o, &each[k], &p, in_place, times[k], rounds, &h[k], &result[k]);
+        status = finish(o, &each[k], c->comm, &p, in_place, times[k], rounds, &h[k], &result[k]);
     if (status == GYRE_OK && report)
         report_row(o, report, c, result, in_place);
     return status;
@@ -166,14 +174,14 @@ void perf_orders_columns(const perf_options_t *o)
     char over[16];
     printf("# %10s  %12s  %8s  %6s  %6s", none[0], none[1], none[2], none[3], none[4]);
     for (int k = 0; k <= last; k++)
-        printf("  %19s%-19s", "", coll_order_name(o->orders[k]));
+        printf("  %19s%-19s", "", perf_order_name(o->orders[k]));
     printf("\n");
     head(o, first, each);
     for (int k = 0; k < last; k++)
-        printf("  %9s", coll_order_name(o->orders[k]));
+        printf("  %9s", perf_order_name(o->orders[k]));
     printf("\n");
     head(o, units, each_units);
-    snprintf(over, sizeof over, "/ %s", coll_order_name(o->orders[last]));
+    snprintf(over, sizeof over, "/ %s", perf_order_name(o->orders[last]));
     for (int k = 0; k < last; k++)
         printf("  %9s", over);
     printf("\n");

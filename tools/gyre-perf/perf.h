@@ -61,7 +61,9 @@ const char *perf_op_name(perf_op_t op); /* nccl-tests' names */
 int perf_has(const perf_coll_t *coll, gyre_type_t type, perf_op_t op, int device);
 
 /* ---- the command line ---- */
-enum { PERF_ORDERS = 3 }; /* canonical, fast, exact */
+/* What --order lists: the orders of the library, and canonical order with several leaves on each rank. */
+enum { PERF_LEAVES = GYRE_ORDER_EXACT + 1, PERF_ORDERS = 4 };
+const char *perf_order_name(int order); /* as typed */
 
 typedef struct {
     const perf_coll_t *coll;
@@ -80,8 +82,9 @@ typedef struct {
     int timestamps;
     int out_of_place, in_place;                  /* which halves run */
     const char *algo, *transport, *order, *json; /* NULL: not given */
-    gyre_order_t orders[PERF_ORDERS];            /* --order canonical,fast: those that are compared */
-    int norders;                                 /* 0: one order */
+    int orders[PERF_ORDERS];                     /* --order canonical,fast: those that are compared */
+    int norders;                                 /* 0: one order of the library */
+    int leaves;                                  /* of a rank with PERF_LEAVES; 0: not compared */
     int explain;                                 /* a table of choices instead of the usual one */
     int no_columns;                              /* a subcommand prints a table of its own */
     int cold;                                    /* buffers are in no cache when an iteration starts */
@@ -134,6 +137,7 @@ typedef struct {
     size_t param;                  /* count that the call gets; for v-variants the average block */
     size_t bytes;                  /* the size column: bytes of the larger of the two buffers */
     size_t send_count, recv_count; /* elements of this rank's buffers; what it lacks is 0 */
+    int leaves;                    /* vectors of send_count elements in the send buffer; 1: no leaves */
     size_t *counts, *displs;       /* [n] blocks of this rank's send (all_to_all) or of the whole */
     size_t *rcounts, *rdispls;     /* [n] all_to_all only */
     const perf_streams_t *streams; /* NULL: it runs on `comm` */
@@ -148,6 +152,11 @@ void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, pe
 /* Elements before this rank's part in the in-place buffer. */
 size_t perf_case_send_offset(const perf_case_t *c);
 size_t perf_case_recv_offset(const perf_case_t *c);
+/* Bytes that are filled and checked of the send buffer, or of the receive or in-place buffer. */
+static inline size_t perf_case_range(const perf_case_t *c, int is_send)
+{
+    return is_send ? c->bytes * (size_t)c->leaves : c->bytes;
+}
 gyre_redop_t perf_case_redop(const perf_case_t *c);
 gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv);
 /* The same, non-blocking: sendrecv has two requests, all others one and NULL. After an error, what was
@@ -285,9 +294,10 @@ gyre_status_t perf_memory_download(const perf_case_t *c, const perf_place_t *p, 
 int perf_slots(const perf_options_t *o);
 /* One iteration: `aggregate` operations, as a group if there are several; with streams, on each of them. */
 gyre_status_t perf_iterate(const perf_case_t *c, const perf_place_t *p, int aggregate);
-/* The checked runs of one half; *nwrong: of all ranks. Collective. */
-gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p, int in_place,
-                         uint64_t *nwrong);
+/* The checked runs of one half; *nwrong: of all ranks of `comm`, which has one leaf
+ * on each. Collective. */
+gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, gyre_comm_t *comm,
+                         const perf_place_t *p, int in_place, uint64_t *nwrong);
 /* Parts of these two, of one rank, for a caller that drives several ranks: the inputs of a checked run; its
  * result, added to *wrong; inputs to be timed with; the figures of a half. */
 gyre_status_t perf_check_fill(const perf_options_t *o, const perf_case_t *c, const perf_place_t *p,

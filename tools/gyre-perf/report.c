@@ -97,6 +97,8 @@ static json_t *json_config(const perf_options_t *o, const perf_machine_t *m)
     perf_config_machine(c, m);
     if (o->norders)
         perf_put(c, "order", json_string(o->order));
+    if (o->leaves)
+        perf_put(c, "leaves", json_integer(o->leaves));
     perf_put(c, "streams", json_integer(o->streams));
     perf_put(c, "persistent", json_boolean(o->persistent));
     perf_put(c, "cold", o->cold ? json_string(perf_cold_method()) : json_null());

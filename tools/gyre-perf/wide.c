@@ -29,7 +29,7 @@ static whole_t times(whole_t a, whole_t b)
 static whole_t factor(const perf_case_t *c, uint64_t key, size_t i, int rank)
 {
     static const whole_t units[] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
-    const size_t stride = ((size_t)c->n + FACTORS - 1) / FACTORS;
+    const size_t stride = ((size_t)perf_all_inputs(c) + FACTORS - 1) / FACTORS;
     const whole_t unit = units[perf_rank_bits(key, rank) & 3], prime = {2, 1};
     const int has_prime = ((size_t)rank + i) % stride == 0 || (coll_op_scans(c->coll->op) && rank == 0);
     return has_prime ? times(unit, prime) : unit;

@@ -67,6 +67,16 @@ run "$UCX_RUN" -n 3 "$PERF" reduce_scatter --order exact,canonical,fast -b 8 -e 
 want "three orders" 0
 check "columns" [ "$(rows | awk '{print NF}' | sort -u)" = 19 ]
 check "JSON" json "$W/o.json" 'all(r["exact"]["nwrong"] == 0 and abs(r["costs"]["exact"] - r["exact"]["time"] / r["fast"]["time"]) < 1e-9 for r in d["results"])'
+run "$UCX_RUN" -n 3 "$PERF" all_reduce --order canonical,exact,leaves,fast -b 8 -e 128K -f 16 -n 30 --leaves 3 --json "$W/o.json"
+want "four orders" 0
+check "columns" [ "$(rows | awk '{print NF}' | sort -u)" = 24 ]
+check "JSON" json "$W/o.json" 'd["config"]["leaves"] == 3 and all(r["leaves"]["nwrong"] == 0 and abs(r["costs"]["leaves"] - r["leaves"]["time"] / r["fast"]["time"]) < 1e-9 for r in d["results"])'
+for coll in reduce reduce_scatterv; do
+    run "$UCX_RUN" -n 3 "$PERF" $coll --order leaves -b 64 -e 64K -f 1024 -n 1 -w 0 -m 2 -d all -o avg
+    want "leaves of $coll, averages of all types" 0
+done
+run "$PERF" all_reduce --order leaves,canonical -b 8 -e 64K -f 8 -n 3 -d all -o prod
+want "leaves of one rank" 0
 run "$PERF" all_reduce --order fast,fast
 want "the same order twice" 2 'fast,fast'
 run "$PERF" broadcast --order canonical,fast
