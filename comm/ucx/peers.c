@@ -78,6 +78,7 @@ uint64_t ucx_address_hash(const comm_ucx_group_t *ug, int rank)
     return hash;
 }
 
+/* *out stays as it is if that fails. */
 static ucs_status_t connect_to(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
 {
     ucx_peer_t *peer = calloc(1, sizeof *peer);
@@ -98,6 +99,7 @@ static ucs_status_t connect_to(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     }
     peer->tcp = goes_over_tcp(peer->ep);
     peer->ready = !peer->tcp;
+    peer->made_at = base_now();
     ucx_greetings_begin();
     peer->next = peers;
     peers = peer;
@@ -149,23 +151,18 @@ gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out)
     return GYRE_OK;
 }
 
-int ucx_peer_meet(uint64_t address_hash, ucx_peer_t **out)
+ucx_peer_t *ucx_peer_meet(uint64_t address_hash)
 {
     int rank;
     comm_ucx_group_t *ug = ucx_group_with(address_hash, &rank);
-    ucs_status_t status;
+    ucx_peer_t *peer = ug ? find_peer(ug, address_hash) : NULL;
+    ucs_status_t status = UCS_OK;
 
-    if (!ug)
-        return 0;
-    *out = find_peer(ug, address_hash);
-    if (*out && (*out)->failed != UCS_OK)
-        return 0; /* the group has failed with it */
-    status = *out ? UCS_OK : connect_to(ug, rank, out);
-    if (status != UCS_OK) {
-        *out = NULL;
+    if (ug && !peer)
+        status = connect_to(ug, rank, &peer);
+    if (status != UCS_OK)
         log_debug("ucx: a peer that has connected cannot be reached: %s", ucs_status_string(status));
-    }
-    return 1;
+    return peer && peer->failed == UCS_OK ? peer : NULL; /* the group has failed with it */
 }
 
 /* Waits for one of Gyre's requests, a short time. breathe: other threads may have the lock meanwhile. */
@@ -203,8 +200,11 @@ void ucx_peers_close(int force)
     while (peers) {
         ucx_peer_t *peer = peers;
         peers = peer->next;
-        close_ep(peer, force || peer->failed != UCS_OK || base_now() >= until ? UCP_EP_CLOSE_FLAG_FORCE : 0,
-                 until, 0);
+        /* Where UCX is still exchanging its own messages, nothing of Gyre's is held back. */
+        const int now = force || peer->failed != UCS_OK || !peer->ready || base_now() >= until;
+        close_ep(peer, now ? UCP_EP_CLOSE_FLAG_FORCE : 0, until, 0);
+        if (peer->opening)
+            ucp_request_free(peer->opening);
         free(peer);
     }
 }
@@ -300,6 +300,7 @@ gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed
         for (uint32_t ours = count_failed_before(ug, hash); ours < theirs && status == GYRE_OK; ours++)
             status = peer_forget(ug, r);
     }
+    ug->agreed = status == GYRE_OK;
     ucx_greetings_begin();
     return status;
 }

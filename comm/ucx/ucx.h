@@ -51,10 +51,12 @@ typedef struct ucx_peer {
     struct ucx_peer *next;
     uint64_t address_hash;
     ucp_ep_h ep;
-    int tcp;             /* 1: it goes over TCP */
-    int told, heard;     /* 1: hello was said, and one has come; see greet.c */
-    int owes;            /* 1: a hello has come that is not answered yet */
-    int ready;           /* 1: messages may be sent */
+    int tcp;                  /* 1: it goes over TCP */
+    int told, heard;          /* 1: hello was said, and one has come; see greet.c */
+    int owes;                 /* 1: a hello has come that is not answered yet */
+    int ready;                /* 1: messages may be sent */
+    ucs_status_ptr_t opening; /* the message before that, while it is under way; or NULL */
+    base_time_t made_at;
     ucs_status_t failed; /* UCS_OK as long as it works */
     base_time_t failed_at;
 } ucx_peer_t;
@@ -91,6 +93,7 @@ struct comm_ucx_group {
     unsigned char *lent; /* [lent_bytes] device memory that it may use (comm/lend.h); NULL: not lent */
     size_t lent_bytes;
     struct ucx_link *links; /* that are not closed */
+    int agreed;             /* 1: the ranks know each other's addresses and failed connections */
     int slept;              /* 1: a thread has waited in it */
     int lost;               /* 1: a message for it was lost because there was no memory for it */
     base_time_t leave_begun;
@@ -141,7 +144,10 @@ int ucx_needed_elsewhere(const comm_ucx_group_t *ug, int rank);
 /* Of the worker's address of the group's rank: the same for a process in all its groups and jobs. */
 uint64_t ucx_address_hash(const comm_ucx_group_t *ug, int rank);
 uint64_t ucx_own_hash(void); /* of this process's worker */
-/* A group that lives and has a rank in the process with that worker, and the rank; NULL: none. */
+/* 1: UCX can send small messages at once, or refuse them. 0: perhaps not, since it knows device memory. */
+int ucx_sends_at_once(void);
+/* A group that lives, whose ranks have agreed, and has a rank in the process with that worker, and the rank;
+ * NULL: none. */
 comm_ucx_group_t *ucx_group_with(uint64_t address_hash, int *rank);
 comm_ucx_group_t *ucx_group_of(const ucx_header_t *header); /* NULL: the group has ended */
 
@@ -159,9 +165,9 @@ void ucx_arrivals_end(void); /* with the worker: frees the memory of all arrival
 /* comm/ucx/peers.c, under the lock. */
 gyre_status_t ucx_peer_get(comm_ucx_group_t *ug, int rank, ucx_peer_t **out);
 ucx_peer_t *ucx_peers(void); /* all of them, the newest first */
-/* Connects to the process with that worker. 0: no group that works knows its address yet. 1: done; *out is
- * NULL if it cannot be reached. */
-int ucx_peer_meet(uint64_t address_hash, ucx_peer_t **out);
+/* The connection to the process with that worker; NULL: no group that works knows its address yet, or it
+ * cannot be reached now. */
+ucx_peer_t *ucx_peer_meet(uint64_t address_hash);
 void ucx_peer_fail(ucx_peer_t *peer, ucs_status_t status);
 /* ends what is still under way on it; lets other threads have the lock */
 void ucx_peer_cut(ucx_peer_t *peer);
@@ -183,7 +189,7 @@ gyre_status_t ucx_peers_agree(comm_ucx_group_t *ug, uint64_t mine, size_t failed
 /* comm/ucx/greet.c, under the lock. A peer's `ready` is 0 until both ends have said hello. */
 void ucx_greetings_begin(void); /* with a new connection, or a new group's addresses */
 void ucx_greetings_end(void);   /* with the worker */
-void ucx_greet(void);           /* goes on with all greetings that can */
+int ucx_greet(void);            /* goes on with all greetings that can; 1: a peer got ready, or has failed */
 void ucx_on_hello(const ucx_hello_t *hello);
 /* A connection is to be made for a peer that may wait for a hello. */
 void ucx_greet_unknown(uint64_t address_hash);

@@ -98,7 +98,7 @@ comm_ucx_group_t *ucx_group_of(const ucx_header_t *header)
 comm_ucx_group_t *ucx_group_with(uint64_t address_hash, int *rank)
 {
     for (comm_ucx_group_t *ug = ucx.groups; ug; ug = ug->next) {
-        for (int r = 0; ug->addresses && ug->leave_by == 0 && r < ug->group->n; r++) {
+        for (int r = 0; ug->agreed && ug->leave_by == 0 && r < ug->group->n; r++) {
             if (r != ug->group->rank && ucx_address_hash(ug, r) == address_hash) {
                 *rank = r;
                 return ug;
@@ -106,6 +106,11 @@ comm_ucx_group_t *ucx_group_with(uint64_t address_hash, int *rank)
         }
     }
     return NULL;
+}
+
+int ucx_sends_at_once(void)
+{
+    return (ucx.kinds & ~UCS_BIT(UCS_MEMORY_TYPE_HOST)) == 0;
 }
 
 uint64_t ucx_own_hash(void)
@@ -135,7 +140,7 @@ int ucx_poll(const comm_group_t *mine)
 
     while (ucp_worker_progress(ucx.worker) != 0)
         moved = 1;
-    ucx_greet();
+    moved |= ucx_greet();
     if (moved && ucx.groups && (ucx.groups->next || ucx.groups->group != mine))
         wake_others(mine);
     return moved;

@@ -334,7 +334,8 @@ typedef struct {
     uint64_t connections;   /* links to peers made so far */
     double wait_seconds;    /* time spent waiting for peers */
     /* What a rank did in waits: it yielded its core, so often and for so long, slept, or spun the rest. Short
-     * waits, which spin, are not in wait_seconds. */
+     * waits, which spin, are not in wait_seconds. Rests while another thread drives the communicator, and
+     * waits for devices, are not counted here. */
     uint64_t yields;
     double yield_seconds;
     double sleep_seconds;

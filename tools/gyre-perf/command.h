@@ -16,7 +16,8 @@
 int perf_flags_read(const flags_t *flags, int argc, char **argv, int *words, FILE *out, char *why,
                     size_t bytes);
 
-/* 1: `path` can be written, or is NULL. 0: not, and `why` says so. Nothing is there that was not. */
+/* 1: the file `path` can be written, as far as one sees, or it is NULL. 0: not, and `why` says so. Nothing is
+ * changed. */
 int perf_can_write(const char *path, char *why, size_t bytes);
 /* FLAG_READ: a gyre_type_t, by its name or as fp16, bf16, fp32, fp64. */
 int perf_read_type(void *to, const char *word);

@@ -87,8 +87,8 @@ static ticker_t ticker(void)
 }
 
 /* ---- one row ---- */
-/* What ranks did while they waited, summed over the ranks. Preemptions are a lower bound: the kernel counts
- * a yield that let another thread run as one, too, and all yields are subtracted. */
+/* What ranks did while they waited, summed over the ranks. Preemptions are an estimate: the
+ * kernel counts a yield that let another thread run as one, too, so yields are subtracted. */
 enum { WAIT_YIELDS, WAIT_YIELD_S, WAIT_SLEEPS, WAIT_SLEEP_S, WAIT_PREEMPTED, WAIT_FIGURES };
 
 typedef struct {
@@ -288,11 +288,10 @@ static void report_row(perf_report_t *report, const perf_options_t *o, const per
     else
         printf("  %7.2f  %6s\n", jitter, "N/A");
     const double *w = s->waits, each = (double)s->calls * gyre_comm_size(c->comm);
-    printf(
-        "#   a rank in a call: %.2f yields (%.2f us), %.4f sleeps (%.2f us); ranks were preempted at least "
-        "%.0f times\n",
-        w[WAIT_YIELDS] / each, w[WAIT_YIELD_S] / each * 1e6, w[WAIT_SLEEPS] / each,
-        w[WAIT_SLEEP_S] / each * 1e6, w[WAIT_PREEMPTED]);
+    printf("#   a rank in a call: %.2f yields (%.2f us), %.4f sleeps (%.2f us); ranks were preempted about "
+           "%.0f times\n",
+           w[WAIT_YIELDS] / each, w[WAIT_YIELD_S] / each * 1e6, w[WAIT_SLEEPS] / each,
+           w[WAIT_SLEEP_S] / each * 1e6, w[WAIT_PREEMPTED]);
     print_histogram(s);
     fflush(stdout);
     perf_put(row, "waits",

@@ -214,6 +214,10 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                                : "-z 3");
         return 0;
     }
+    if (o->csv && o->json && strcmp(o->csv, o->json) == 0) {
+        snprintf(why, bytes, "%s: one file for -F and -J", o->csv);
+        return 0;
+    }
     if (o->gpus > 1 && (o->iterations || o->blocking == 3 || o->csv || o->memory)) {
         snprintf(why, bytes, "--ngpus %d: not together with -F, -I 1, -M 1 or -z 3", o->gpus);
         return 0;

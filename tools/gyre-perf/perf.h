@@ -8,10 +8,10 @@
  *   job.c      joining and leaving          commands.c the subcommands; each has a file of its own
  *   explain.c  --explain                tune.c     --tune
  *   start.c    the calls, non-blocking      command.h  what subcommands with flags of their own share
- *   cold.c     --cold                       streams.c  --streams
+ *   modes/cold.c     --cold                 modes/streams.c  --streams
  *   memory.c   --memory: buffers of the host or of a device
- *   gpus.c     -g: several ranks in this process
- *   persistent.c  --persistent            groups.c   NCCL_TESTS_SPLIT
+ *   modes/gpus.c     -g: several ranks in this process
+ *   modes/groups.c   NCCL_TESTS_SPLIT       persistent.c  --persistent
  */
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H

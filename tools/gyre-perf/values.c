@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/settings/parse.h"
@@ -24,7 +25,10 @@ int perf_can_write(const char *path, char *why, size_t bytes)
 {
     if (!path)
         return 1;
-    const int there = access(path, F_OK) == 0;
+    struct stat found;
+    const int there = lstat(path, &found) == 0;
+    if (there && !S_ISREG(found.st_mode))
+        return 1; /* a pipe, a terminal, a link: not to be disturbed */
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) {
         snprintf(why, bytes, "%s cannot be written: %s", path, strerror(errno));

@@ -38,7 +38,8 @@ static int group_of(const char *text, int rank)
                            : *text == *how[i].sign                   ? text + 1
                                                                      : NULL;
         long value;
-        if (!rest || !read_number(rest, 0, &value) || (i >= 2 && value == 0))
+        const int hexadecimal = rest && strncasecmp(rest + strspn(rest, " "), "0x", 2) == 0;
+        if (!rest || !read_number(rest, hexadecimal ? 16 : 10, &value) || (i >= 2 && value == 0))
             continue;
         return (int)(i == 0 ? rank & value : i == 1 ? rank | value : i == 2 ? rank % value : rank / value);
     }
@@ -86,6 +87,23 @@ gyre_status_t perf_groups_close(perf_groups_t *g, int failed)
     return status;
 }
 
+/* The first rank of r's group, and the group's size. */
+static int first_of(const perf_groups_t *g, int r)
+{
+    int first = 0;
+    while (g->of[first] != g->of[r])
+        first++;
+    return first;
+}
+
+static int size_of(const perf_groups_t *g, int r)
+{
+    int size = 0;
+    for (int i = 0; i < g->n; i++)
+        size += g->of[i] == g->of[r];
+    return size;
+}
+
 gyre_status_t perf_groups_row(perf_groups_t *g, const perf_result_t *out_of_place,
                               const perf_result_t *in_place)
 {
@@ -102,11 +120,8 @@ gyre_status_t perf_groups_row(perf_groups_t *g, const perf_result_t *out_of_plac
     if (status != GYRE_OK || gyre_comm_rank(g->world) != 0)
         return status;
     for (int r = 0; r < g->n; r++) {
-        int first = 0; /* of its group */
-        while (g->of[first] != g->of[r])
-            first++;
         g->busbw[r] += row[r].busbw;
-        if (first == r && g->of[r] != g->of[0])
+        if (first_of(g, r) == r && g->of[r] != g->of[0])
             g->nwrong += row[r].nwrong; /* group 0's are in the table */
     }
     g->rows++;
@@ -117,20 +132,19 @@ void perf_groups_print(const perf_groups_t *g, const perf_machine_t *m, json_t *
 {
     json_t *list = json_array();
     double best = 0.0;
-    for (int r = 0; r < g->n; r++)
-        best = g->busbw[r] > best ? g->busbw[r] : best;
+    int equal = 1; /* other numbers of ranks have other bandwidths */
     for (int r = 0; r < g->n; r++) {
-        int first = 0, size = 0;
-        while (g->of[first] != g->of[r])
-            first++;
-        if (first != r)
+        best = g->busbw[r] > best ? g->busbw[r] : best;
+        equal = equal && size_of(g, r) == size_of(g, 0);
+    }
+    for (int r = 0; r < g->n; r++) {
+        if (first_of(g, r) != r)
             continue;
-        for (int i = r; i < g->n; i++)
-            size += g->of[i] == g->of[r];
+        const int size = size_of(g, r);
         const double busbw = g->rows ? g->busbw[r] / g->rows : 0.0;
         printf("# Group %2" PRId64 ", %d rank%s from rank %d on %s : average bus bandwidth %g", g->of[r],
                size, size == 1 ? "" : "s", r, m->ranks[r].host, busbw);
-        if (best > 0.0)
+        if (equal && best > 0.0)
             printf(", %.0f %% of the best group's", 100.0 * g->busbw[r] / best);
         printf("\n");
         (void)json_array_append_new(list, json_pack("{s:I, s:i, s:i, s:f}", "group", (json_int_t)g->of[r],
