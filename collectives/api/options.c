@@ -47,7 +47,7 @@ static gyre_status_t check(const char *name, const gyre_options_t *o)
 gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, coll_asked_t *out)
 {
     gyre_options_t o = GYRE_OPTIONS_INITIALIZER;
-    gyre_status_t st = given ? coll_sized_read(&o, sizeof o, sizeof o, given, name) : GYRE_OK;
+    gyre_status_t st = given ? coll_sized_read(&o, sizeof o, sizeof(gyre_options_t), given, name) : GYRE_OK;
     if (st == GYRE_OK)
         st = check(name, &o);
     if (st != GYRE_OK)
