@@ -60,7 +60,8 @@ static gyre_status_t with_redop(coll_call_t *c, gyre_redop_t op)
 {
     CHECK(coll_check_redop(c->name, op, c->shape.type));
     c->shape.redop = op.kind;
-    CHECK(coll_call_order(c, c->shape.order));
+    if (c->shape.order != GYRE_ORDER_CANONICAL && c->shape.order != GYRE_ORDER_DEFAULT)
+        CHECK(coll_call_order(c, c->shape.order));
     c->shape.scaled = op.scaled != 0;
     c->scale = op.scale;
     return GYRE_OK;

@@ -123,10 +123,11 @@ static const kernel_table_t *kernels_of(gyre_type_t type)
     }
 }
 
+/* The scalar kernels have all that others have. */
 int coll_kernel_has(gyre_redop_kind_t op, gyre_type_t type)
 {
     return (unsigned)op < GYRE_REDOP_COUNT && (unsigned)type < GYRE_TYPE_COUNT &&
-           kernels_of(type)->reduce[op][type][KERNEL_OF_2] != NULL;
+           coll_kernels_scalar.reduce[op][type][KERNEL_OF_2] != NULL;
 }
 
 /* ---- reductions over any number of sources ----

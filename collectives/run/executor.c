@@ -300,9 +300,9 @@ static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
         r->run.started = 1;
     }
     coll_oneshot_state_t state = e->state;
-    int next = e->next;
+    const uint64_t left = e->left;
     gyre_status_t st = coll_oneshot_advance(e);
-    *moved |= st == GYRE_OK || e->state != state || e->next != next;
+    *moved |= st == GYRE_OK || e->state != state || e->left != left;
     return st;
 }
 

@@ -29,38 +29,6 @@ enum {
     YIELDS = 64
 };
 
-/* Which ranks post, and which need what others posted. */
-static int posts(const coll_plan_t *p, int rank)
-{
-    int root = p->shape.root;
-    switch (p->shape.op) {
-    case COLL_BROADCAST:
-    case COLL_SCATTER:
-        return rank == root;
-    case COLL_REDUCE: /* a scaled input is scaled on its way into the outbox, also the root's own */
-        return rank != root || p->shape.scaled;
-    case COLL_GATHER:
-        return rank != root;
-    default:
-        return 1;
-    }
-}
-
-static int needs(const coll_plan_t *p, int rank)
-{
-    int root = p->shape.root;
-    switch (p->shape.op) {
-    case COLL_BROADCAST:
-    case COLL_SCATTER:
-        return rank != root;
-    case COLL_REDUCE:
-    case COLL_GATHER:
-        return rank == root;
-    default:
-        return 1;
-    }
-}
-
 /* What every rank can work out: the largest post of the call in elements; SIZE_MAX if not everyone knows. */
 static size_t posted_count(const coll_shape_t *s, int n)
 {
@@ -99,28 +67,56 @@ int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *s, size_t e
     return most > 0 || s->op == COLL_BARRIER;
 }
 
-/* Elements that `rank` posts. */
-static size_t post_count(const coll_plan_t *p, int rank, int n)
+/* Which ranks post: bit r, rank r. */
+static uint64_t posters(const coll_shape_t *s, int n)
+{
+    const uint64_t all = ~UINT64_C(0) >> (COMM_OUTBOX_RANKS - n), root = UINT64_C(1) << (s->root & 63);
+    switch (s->op) {
+    case COLL_BROADCAST:
+    case COLL_SCATTER:
+        return root;
+    case COLL_REDUCE: /* a scaled input is scaled on its way into the outbox, also the root's own */
+        return s->scaled ? all : all & ~root;
+    case COLL_GATHER:
+        return all & ~root;
+    default:
+        return all;
+    }
+}
+
+/* 1: `rank` needs what others post. */
+static int needs(const coll_shape_t *s, int rank)
+{
+    switch (s->op) {
+    case COLL_BROADCAST:
+    case COLL_SCATTER:
+        return rank != s->root;
+    case COLL_REDUCE:
+    case COLL_GATHER:
+        return rank == s->root;
+    default:
+        return 1;
+    }
+}
+
+void coll_oneshot_prepare(coll_plan_t *p, int rank, int n)
 {
     const coll_shape_t *s = &p->shape;
-    size_t sum = 0;
-    switch (s->op) {
-    case COLL_ALL_REDUCE:
-    case COLL_REDUCE:
-    case COLL_BROADCAST:
-        return s->count;
-    case COLL_ALL_GATHER:
-    case COLL_GATHER:
-        return s->counts[rank];
-    case COLL_REDUCE_SCATTER:
-    case COLL_SCATTER:
-    case COLL_ALL_TO_ALL:
+    const uint64_t post = posters(s, n), mine = UINT64_C(1) << rank;
+    coll_oneshot_part_t *part = &p->part;
+    part->posts = (post & mine) != 0;
+    part->from = needs(s, rank) ? post & ~mine : 0;
+    part->count = coll_op_is_vector(s->op) ? s->count : 0;
+    if (s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL)
         for (int r = 0; r < n; r++)
-            sum += s->counts[r];
-        return sum;
-    default:
-        return 0;
-    }
+            part->count += s->counts[r];
+}
+
+/* Elements that `rank` posts. */
+static inline size_t post_count(const coll_plan_t *p, int rank)
+{
+    const coll_shape_t *s = &p->shape;
+    return s->op == COLL_ALL_GATHER || s->op == COLL_GATHER ? s->counts[rank] : p->part.count;
 }
 
 /* Copies the blocks of IN back to back, or scaled. */
@@ -198,7 +194,7 @@ static gyre_status_t make_result(coll_oneshot_run_t *e)
         break;
     case COLL_GATHER:
     case COLL_ALL_GATHER:
-        for (int r = 0; r < n && needs(p, me); r++)
+        for (int r = 0; r < n && needs(s, me); r++)
             copy(e->out + s->displs[r] * es, r == me ? e->in : e->from[r], s->counts[r] * es);
         break;
     case COLL_ALL_TO_ALL:
@@ -218,7 +214,7 @@ static int try_post(coll_oneshot_run_t *e)
 {
     comm_outbox_t *x = e->x;
     size_t bytes = e->posted * e->plan->esize;
-    if (!posts(e->plan, e->comm->rank)) {
+    if (!e->plan->part.posts) {
         e->state = COLL_ONESHOT_WAITS;
         return 1;
     }
@@ -243,9 +239,9 @@ void coll_oneshot_begin(coll_oneshot_run_t *e)
     if (e->x->number == 0)
         comm_group_outbox_populate(e->comm->group);
     e->state = COLL_ONESHOT_POSTS;
-    e->next = 0;
+    e->left = e->plan->part.from;
     e->failed = GYRE_OK;
-    e->posted = post_count(e->plan, e->comm->rank, e->comm->n);
+    e->posted = post_count(e->plan, e->comm->rank);
     /* A post stands for all calls so far: a disagreement between ranks none of which read what the other
      * posted (two roots of a broadcast) is found by the next call in which they do. */
     e->comm->exchange_chain = (e->comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
@@ -255,20 +251,25 @@ void coll_oneshot_begin(coll_oneshot_run_t *e)
                       op == COLL_BROADCAST || op == COLL_SCATTER || op == COLL_REDUCE || op == COLL_GATHER);
 }
 
+/* The lowest rank whose post is needed and has not come. */
+static inline int next_of(const coll_oneshot_run_t *e)
+{
+    return __builtin_ctzll(e->left);
+}
+
 gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
 {
     const coll_plan_t *p = e->plan;
-    int n = e->comm->n, me = e->comm->rank;
     if (e->state == COLL_ONESHOT_POSTS && !try_post(e))
         return GYRE_IN_PROGRESS;
-    for (; e->next < n && needs(p, me); e->next++) {
-        if (e->next == me || !posts(p, e->next))
-            continue;
-        size_t bytes = post_count(p, e->next, n) * p->esize;
-        gyre_status_t st = comm_outbox_look(e->x, e->next, bytes, e->tag, &e->from[e->next]);
+    while (e->left) {
+        const int from = next_of(e);
+        const size_t bytes = post_count(p, from) * p->esize;
+        gyre_status_t st = comm_outbox_look(e->x, from, bytes, e->tag, &e->from[from]);
         if (st != GYRE_OK)
             return st;
         e->comm->traffic.bytes_received += bytes;
+        e->left &= e->left - 1;
     }
     if (e->failed == GYRE_OK) /* what is in place is spoilt else: it is not tried again */
         e->failed = make_result(e);
@@ -301,8 +302,5 @@ int coll_oneshot_late(const coll_oneshot_run_t *e)
 {
     if (e->state == COLL_ONESHOT_POSTS)
         return comm_outbox_laggard(e->x);
-    for (int r = e->next; r < e->comm->n && needs(e->plan, e->comm->rank); r++)
-        if (r != e->comm->rank && posts(e->plan, r))
-            return r;
-    return -1;
+    return e->left ? next_of(e) : -1;
 }

@@ -22,7 +22,7 @@ typedef struct {
 
     comm_outbox_t *x;
     coll_oneshot_state_t state;
-    int next;             /* everything that ranks below this posted has come */
+    uint64_t left;        /* bit r: the post of rank r is needed and has not come */
     size_t posted;        /* elements that this rank posts */
     gyre_status_t failed; /* what the program's own operation returned */
     const void *from[COMM_OUTBOX_RANKS];
@@ -31,6 +31,8 @@ typedef struct {
 /* 1 if a call of this shape can go this way: all ranks on one host, and the posts, which every rank must know
  * the size of, short enough. The same on all ranks. */
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
+/* Sets plan->part, for a plan that goes this way and whose shape is spelled out. */
+void coll_oneshot_prepare(coll_plan_t *plan, int rank, int n);
 /* Begins the communicator's next exchange; no other may be under way. The caller is driving. */
 void coll_oneshot_begin(coll_oneshot_run_t *e);
 /* A step further. OK: finished. IN_PROGRESS: call again; this call does not wait. MISMATCH; an error of

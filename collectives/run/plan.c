@@ -351,7 +351,9 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_options_t *options
         p->chunk = choice.chunk;
         p->choice = choice;
         p->oneshot = choice.oneshot;
-        if (!p->oneshot)
+        if (p->oneshot)
+            coll_oneshot_prepare(p, comm->rank, comm->n);
+        else
             st = build_segments(comm, p);
         p->sig = shape_sig(&p->shape, p, comm->n);
     }

@@ -88,6 +88,13 @@ typedef struct {
     base_arena_t arena;
 } coll_segment_t;
 
+/* A rank's part in an exchange: collectives/run/oneshot.c. */
+typedef struct {
+    int posts;     /* 1: this rank posts */
+    uint64_t from; /* bit r: this rank needs the post of rank r */
+    size_t count;  /* elements of each post; gather, all_gather: counts[rank] instead */
+} coll_oneshot_part_t;
+
 typedef struct coll_plan coll_plan_t;
 struct coll_plan {
     coll_plan_t *next; /* in its chain of the cache */
@@ -98,7 +105,8 @@ struct coll_plan {
     unsigned given;     /* bit i: the caller passed array i of counts, displs, rcounts, rdispls */
     coll_algo_t algo;
     int one_shot;
-    int oneshot;          /* 1: no schedule, but collectives/run/oneshot.h; then there are no segments */
+    int oneshot; /* 1: no schedule, but collectives/run/oneshot.h; then there are no segments */
+    coll_oneshot_part_t part;
     size_t chunk;         /* elements */
     coll_choice_t choice; /* how these came about */
     uint32_t sig;         /* what ranks must agree on */
