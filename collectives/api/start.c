@@ -211,14 +211,6 @@ gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan, const coll_
 
 static gyre_status_t check_on_device(const coll_call_t *c)
 {
-    if (coll_op_scans(c->shape.op))
-        return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "%s: prefixes are made in host memory only: copy the buffers there", c->name);
-    if (coll_shape_is_exact(&c->shape))
-        return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "%s: sums in exact order are made in host memory only: copy the buffers there, or "
-                         "use canonical order (gyre_comm_set)",
-                         c->name);
     if (c->comm->leaves && coll_op_reduces(c->shape.op))
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "%s: the communicator has leaves (gyre_comm_set), which are added up in host memory "

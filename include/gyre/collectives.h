@@ -83,8 +83,8 @@ GYRE_API gyre_status_t gyre_ireduce(const void *send, void *recv, size_t count, 
 
 /* Prefixes. send, recv: [count]. scan: recv[i] of rank r = reduction over ranks 0..r of send[i]. exscan: over
  * ranks 0..r - 1; rank 0 receives nothing: its recv is not touched, and may be NULL. In place: send == recv.
- * The bits are those of an all_reduce over just these ranks. Host memory only; communicators without leaves
- * (gyre_comm_set): else UNSUPPORTED. INVALID: op is an average. */
+ * The bits are those of an all_reduce over just these ranks. Communicators without leaves (gyre_comm_set),
+ * and device memory only where it is staged (docs/gpu.md): else UNSUPPORTED. INVALID: op is an average. */
 GYRE_API gyre_status_t gyre_scan(const void *send, void *recv, size_t count, gyre_type_t type,
                                  gyre_redop_t op, gyre_comm_t *comm);
 GYRE_API gyre_status_t gyre_iscan(const void *send, void *recv, size_t count, gyre_type_t type,

@@ -27,7 +27,9 @@ size_t coll_cuda_longest(const coll_cuda_t *c, const coll_shape_t *s)
 
 int coll_cuda_adds(const coll_shape_t *s)
 {
-    return !coll_op_reduces(s->op) || coll_cuda_has_kernel(s->redop, s->type);
+    if (!coll_op_reduces(s->op))
+        return 1;
+    return coll_cuda_has_kernel(s->redop, s->type) && !coll_op_scans(s->op) && !coll_shape_is_exact(s);
 }
 
 /* The GPUs of a host may be joined in three ways: by a switch of NVLink, which gives every two of them the

@@ -313,9 +313,13 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
             call->name, c->why);
     if (st == GYRE_OK && c->path == COLL_CUDA_PEERS && !coll_cuda_adds(&call->shape))
         st = gyre_fail(GYRE_ERR_UNSUPPORTED,
-                       "%s: device code has no %s of %s: reduce in host memory, or with "
+                       "%s: device code has no %s%s of %s: reduce in host memory, or with "
                        "GYRE_CUDA_PATH=staged, which goes through it",
-                       call->name, gyre_redop_name(call->shape.redop), gyre_type_name(call->shape.type));
+                       call->name,
+                       coll_op_scans(call->shape.op)       ? "prefix by "
+                       : coll_shape_is_exact(&call->shape) ? "exact "
+                                                           : "",
+                       gyre_redop_name(call->shape.redop), gyre_type_name(call->shape.type));
     coll_algo_t algo;
     if (st == GYRE_OK) /* an invalid name is reported before others depend on this call */
         st = coll_cuda_choose(c, &call->shape, &algo, NULL);

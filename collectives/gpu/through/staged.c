@@ -60,11 +60,16 @@ static gyre_status_t run_chunk(const coll_cuda_proxy_t *p, const coll_cuda_opera
     const coll_shape_t *s = &o->shape;
     const gyre_redop_t redop = {s->redop, s->scaled, o->scale};
     const size_t count = in_chunk(o, s->count, job->chunk);
+    comm->options.order = s->order;
     switch (s->op) {
     case COLL_ALL_REDUCE:
         return gyre_all_reduce(job->in, job->out, count, s->type, redop, comm);
     case COLL_REDUCE:
         return gyre_reduce(job->in, job->out, count, s->type, redop, s->root, comm);
+    case COLL_SCAN:
+        return gyre_scan(job->in, job->out, count, s->type, redop, comm);
+    case COLL_EXSCAN:
+        return gyre_exscan(job->in, job->out, count, s->type, redop, comm);
     case COLL_BROADCAST:
         return gyre_broadcast(job->out, job->out, count, s->type, s->root, comm);
     case COLL_BARRIER:
@@ -111,7 +116,10 @@ static layout_t layout_of(const coll_shape_t *s, const size_t *counts, int me)
     const int root = s->root == me;
     switch (s->op) {
     case COLL_ALL_REDUCE:
+    case COLL_SCAN:
         return (layout_t){1, 1, 0, 0, s->count};
+    case COLL_EXSCAN:
+        return (layout_t){1, me > 0, 0, 0, s->count};
     case COLL_REDUCE:
         return (layout_t){1, root, 0, 0, s->count};
     case COLL_BROADCAST:

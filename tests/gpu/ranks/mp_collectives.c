@@ -86,6 +86,32 @@ static void refusals(void)
     MP_CHECK(gyre_comm_error(comm) == GYRE_OK, "a refusal killed the communicator");
 }
 
+static void refused(gyre_status_t status, const char *why)
+{
+    MP_CHECK(status == GYRE_ERR_UNSUPPORTED && strstr(gyre_last_error(), why) &&
+                 strstr(gyre_last_error(), "GYRE_CUDA_PATH=staged"),
+             "not refused for \"%s\", but %s: %s", why, gyre_status_string(status), gyre_last_error());
+}
+
+/* scan or, `before`, exscan, which leaves the result of rank 0 alone. */
+static void prefix(const ask_t *a, int before)
+{
+    const size_t bytes = a->count * gyre_type_size(a->type);
+    char *from = begin(a, a->count, 0), *to = there_out + GUARD + a->shift;
+    if (before) {
+        memset(want, 0x5a, bytes);
+        if (a->in_place)
+            memcpy(want, in, bytes);
+        MP_OK(gyre_exscan(in, want, a->count, a->type, a->op, world));
+        MP_OK(gyre_exscan(from, to, a->count, a->type, a->op, comm));
+    } else {
+        MP_OK(gyre_scan(in, want, a->count, a->type, a->op, world));
+        MP_OK(gyre_scan(from, to, a->count, a->type, a->op, comm));
+    }
+    compare(before ? "exscan" : "scan", a, bytes, to);
+    guards(before ? "exscan" : "scan", a, bytes);
+}
+
 /* What device code does not have goes through the host, or is refused; what only moves it does. */
 static void host_only(int staged)
 {
@@ -93,6 +119,15 @@ static void host_only(int staged)
         {.type = GYRE_INT32, .op = GYRE_OP(GYRE_BXOR), .count = 301},
         {.type = GYRE_INT64_INT32, .op = GYRE_OP(GYRE_MAXLOC), .count = 101, .streamed = 1},
         {.type = GYRE_BOOL, .op = GYRE_OP(GYRE_LXOR), .count = 1001},
+    };
+    const ask_t prefixes[] = {
+        {.type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM), .count = 20011},
+        {.type = GYRE_INT64_INT32, .op = GYRE_OP(GYRE_MINLOC), .count = 77, .in_place = 1},
+    };
+    const ask_t sums[] = {
+        {.type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM), .count = 20011, .shift = 4},
+        {.type = GYRE_FLOAT64, .op = GYRE_OP(GYRE_AVG), .count = 4001, .in_place = 1, .streamed = 1},
+        {.type = GYRE_BFLOAT16, .op = GYRE_OP(GYRE_SUM), .count = 333},
     };
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         const ask_t *a = &asks[i];
@@ -108,10 +143,34 @@ static void host_only(int staged)
                      strstr(gyre_last_error(), gyre_type_name(a->type)),
                  "\"%s\" does not say what is missing", gyre_last_error());
     }
-    MP_CHECK(gyre_scan(there_in, there_out, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm) ==
-                     GYRE_ERR_UNSUPPORTED &&
-                 strstr(gyre_last_error(), "scan: prefixes are made in host memory only"),
-             "a scan on device memory: %s", gyre_last_error());
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (staged) {
+            prefix(&prefixes[i], 0);
+            prefix(&prefixes[i], 1);
+        } else {
+            refused(gyre_scan(there_in, there_out, 4, prefixes[i].type, prefixes[i].op, comm),
+                    "no prefix by ");
+        }
+    }
+    gyre_comm_t *const plain = comm, *const everyone = world;
+    MP_OK(gyre_comm_dup(everyone, &world)); /* the host's results */
+    MP_OK(gyre_comm_split(everyone, 0, rank, &comm));
+    gyre_options_t exact = GYRE_OPTIONS_INITIALIZER;
+    exact.order = GYRE_ORDER_EXACT;
+    MP_OK(gyre_comm_set(world, &exact));
+    MP_OK(gyre_comm_set(comm, &exact));
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        if (staged) {
+            all_reduce(&sums[i]);
+            reduce_scatter(&sums[i], 0);
+        } else {
+            refused(gyre_all_reduce(there_in, there_out, 4, sums[i].type, sums[i].op, comm), "no exact ");
+        }
+    }
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_comm_destroy(world));
+    comm = plain;
+    world = everyone;
 }
 
 static void one_path(const char *how, const char *staging, const size_t *sizes, int sizes_n)
