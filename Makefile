@@ -231,13 +231,15 @@ EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
 LIB_TRAIN := $(B)/lib/libgyre-train.a
+# sanitizers have a malloc of their own
+LIB_MALLOC := $(if $(SANITIZE),,$(B)/lib/libgyre-malloc.so)
 LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
 .PHONY: all lib tools tests examples report clean help check check-abi check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
-lib: $(LIB_SO) $(LIB_A)
+lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
 tests: $(TESTS) $(MP_TESTS) $(FUZZ_RUNS) $(LAB_PROGRAMS)
 examples: $(EXAMPLES)
@@ -313,6 +315,13 @@ $(LIB_SO): $(CORE_OBJ) libgyre.map
 	    $(ALL_CFLAGS) $(LDFLAGS) $(CORE_OBJ) $(LIBS) -o $@
 	$(Q)ln -sf libgyre.so.$(SOVERSION) $(B)/lib/libgyre.so
 
+# The compiler must not make calls of malloc's relatives out of others.
+CFLAGS_bindings/malloc/malloc := -fno-builtin
+$(B)/lib/libgyre-malloc.so: $(call obj,bindings/malloc/malloc.c)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) -shared -Wl,-soname,libgyre-malloc.so -Wl,-z,nodelete -Wl,-z,defs $(ALL_CFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
+
 $(LIB_A): $(CORE_OBJ)
 	@mkdir -p $(@D)
 	@echo "  AR    $@"
@@ -331,10 +340,10 @@ $(LIB_PROOF): $(PROOF_OBJ)
 # what tools share: tools/shared/
 SHARED_OBJ := $(call obj,$(call sources,tools/shared,c))
 define TOOL_RULE
-$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(ARCHIVES)
+$(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(ARCHIVES) bindings/malloc/used.list
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$(filter %.o,$$^) $(ARCHIVES) \
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,--dynamic-list=bindings/malloc/used.list $$(filter %.o,$$^) $(ARCHIVES) \
 	    $$(if $$(filter gyre-train gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(TOOL_LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))

@@ -57,7 +57,7 @@ bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER
 readme-results: $(SETUP_PYTHON_STAMP)
 	@/usr/bin/python3 bench/readme.py $(RESULTS)
 
-FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench include -name '*.[ch]' -o -name '*.cu' \
+FORMATTED = $(shell find $(CORE_ROOMS) $(TRAIN_ROOMS) tools tests examples bench bindings include -name '*.[ch]' -o -name '*.cu' \
     -o -path 'tests/emulated/*.cc' 2>/dev/null)
 format:
 	$(call needs,$(CLANG_FORMAT),clang-format)

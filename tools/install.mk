@@ -15,15 +15,15 @@ DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildca
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
 INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
-    lib/libgyre-train.a lib/pkgconfig/gyre-train.pc \
+    lib/libgyre-malloc.so lib/libgyre-train.a lib/pkgconfig/gyre-train.pc \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
-install-lib: $(LIB_SO) $(LIB_A)
+install-lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig share/man/man3)
 	$(Q)install -m 644 $(filter-out $(TRAIN_HEADERS),$(HEADERS)) '$(TO)'/include/gyre/
-	$(Q)install -m 755 $(LIB_SO) '$(TO)'/lib/
+	$(Q)install -m 755 $(LIB_SO) $(LIB_MALLOC) '$(TO)'/lib/
 	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
 	$(Q)install -m 644 $(LIB_A) '$(TO)'/lib/
 	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre' \

@@ -6,7 +6,7 @@ SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
 COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
     $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c tests/faults/rank.c tests/faults/clock.c \
-    $(call sources,tools,c) $(wildcard bench/*.c)))
+    $(call sources,tools,c) $(wildcard bench/*.c bindings/*/*.c)))
 
 # A whole Debian in a folder: tools/check-fresh says what it does and which variables it takes.
 check-fresh:
@@ -19,7 +19,7 @@ compile_commands.json: $(SHARE)/flags FORCE
 	@echo "  JSON  $@"
 
 # Each file once per change of it, of a header (its object is then newer) or of the rules.
-LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples),$(COMPILED))
+LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples bindings),$(COMPILED))
 LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
 SCRIPTS    = $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh')
 LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything

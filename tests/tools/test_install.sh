@@ -10,7 +10,7 @@ DEADLINE=240
 run $MAKE install PREFIX=/opt/gyre DESTDIR="$D"
 want "make install" 0
 at=$D/opt/gyre
-for file in include/gyre/gyre.h include/gyre/train.h lib/libgyre.so.0 lib/libgyre.so lib/libgyre.a lib/libgyre-train.a \
+for file in include/gyre/gyre.h include/gyre/train.h lib/libgyre.so.0 lib/libgyre.so lib/libgyre.a lib/libgyre-malloc.so lib/libgyre-train.a \
     lib/pkgconfig/gyre.pc lib/pkgconfig/gyre-train.pc bin/ucx-run share/man/man1/ucx-run.1 \
     share/man/man7/gyre.7; do
     check "$file is installed" [ -e "$at/$file" ]
@@ -148,10 +148,10 @@ run env -u PKG_CONFIG_PATH PKG_CONFIG_LIBDIR="$W/pc" $MAKE -n B="$W/alone" lib
 want "make lib without jansson, OpenBLAS and PCRE2" 0
 check "it asks for no more" test ! -e "$W/alone/config-tools.mk"
 check "it links libgyre" grep -q -- '-o .*/libgyre\.so' "$W/out"
-check "and with nothing else" bash -c '! grep -qE "jansson|openblas|pcre2|libgyre-" "$0"' "$W/out"
+check "and with nothing else" bash -c '! grep -qE "jansson|openblas|pcre2|libgyre-(train|proof)" "$0"' "$W/out"
 run $MAKE install-lib PREFIX=/opt/gyre DESTDIR="$D"
 want "make install-lib" 0
-for file in include/gyre/gyre.h lib/libgyre.so lib/libgyre.a share/man/man3/gyre_all_reduce.3; do
+for file in include/gyre/gyre.h lib/libgyre.so lib/libgyre.a lib/libgyre-malloc.so share/man/man3/gyre_all_reduce.3; do
     check "$file is installed with libgyre" [ -e "$at/$file" ]
 done
 check "nothing of libgyre-train is installed" test -z "$(find "$at" -name '*train*')"

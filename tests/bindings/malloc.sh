@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/bindings/malloc.sh: libgyre-malloc.so: a program's malloc keeps its promises, with threads and forks, whether the
+# program has libgyre or not; large allocations are windows; collectives on them need no copy by the kernel.
+. "$(dirname "$0")/../support/lib.sh"
+pre=$B/lib/libgyre-malloc.so
+[ -e "$pre" ] || skip "a build with a sanitizer, whose malloc is its own"
+gcc=${CC:-gcc}
+run $gcc -std=c17 -O1 -fno-builtin -D_GNU_SOURCE -pthread -o "$W/alone" tests/bindings/preloaded.c
+check "the program compiles" [ "$rc" = 0 ]
+run $gcc -std=c17 -O1 -fno-builtin -D_GNU_SOURCE -pthread -o "$W/with" tests/bindings/preloaded.c -Wl,--no-as-needed -L"$B/lib" -lgyre \
+    -Wl,-rpath,"$B/lib"
+check "and with libgyre" [ "$rc" = 0 ]
+for program in alone with; do
+    for part in calls threads fork; do
+        run timeout 60 env LD_PRELOAD="$pre" "$W/$program" "$part"
+        check "$part, $program: $(head -c 300 "$W/err")" [ "$rc" = 0 ]
+    done
+done
+check "a program of the system runs" [ "$(LD_PRELOAD=$pre sh -c 'echo well')" = well ]
+check "and does not load libgyre" [ "$(LD_PRELOAD=$pre grep -c libgyre.so /proc/self/maps)" = 0 ]
+
+run env LD_PRELOAD="$pre" "$W/with" windows
+check "large allocations are windows: $(cat "$W/err")" [ "$rc" = 0 ]
+run env "$W/with" windows
+check "which they are not without the library" [ "$rc" = 1 ]
+run env LD_PRELOAD="$pre" "$W/with" twice
+check "a second free ends the program" [ "$rc" = 134 ]
+check "and says why" grep -q 'libgyre-malloc: free: this memory is free already' "$W/err"
+run bash -c "ulimit -n 64; LD_PRELOAD='$pre' '$W/with' files"
+check "half of the descriptors are left to the program: $(cat "$W/err")" [ "$rc" = 0 ]
+check "and no error is logged" [ ! -s "$W/err" ]
+run bash -c "LD_PRELOAD='$pre' '$W/with' fewer"
+check "a limit that falls later is no failure" [ "$rc" = 0 ]
+check "one error is logged" [ "$(grep -c 'cannot allocate a window' "$W/err")" = 1 ]
+
+# Ranks: results are right, and no rank reads another one's memory by the kernel.
+perf() { # LIBRARY
+    LD_PRELOAD=$1 run timeout 120 "$UCX_RUN" -n 3 "$PERF" all_reduce -b 1M -e 4M -f 4 -n 3 -w 1 -R 0
+    check "all_reduce with '$1'" [ "$rc" = 0 ]
+    check "its results with '$1'" grep -q 'Out of bounds values : 0 OK' "$W/out"
+}
+perf ''
+perf "$pre"
+if strace -o /dev/null true 2>/dev/null; then
+    reads() { # LIBRARY
+        strace -f -qq -e trace=process_vm_readv -o "$W/trace" env LD_PRELOAD="$1" "$UCX_RUN" -n 2 "$PERF" all_gather -b 4M -e 4M -n 3 -w 1 -R 0 \
+            >/dev/null 2>&1
+        grep -c process_vm_readv "$W/trace"
+    }
+    plain=$(reads '')
+    blocks=$(reads "$pre")
+    check "the kernel copies plain memory ($plain calls) more often than blocks ($blocks)" [ "$blocks" -lt "$((plain / 2))" ]
+else
+    leave_out "calls of process_vm_readv: no strace here"
+fi
+finish
