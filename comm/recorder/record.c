@@ -23,6 +23,8 @@
 static comm_recorder_slot_t last_resort; /* when there is not even a page of memory */
 static comm_recorder_t own;              /* this process's, if no launcher made one; slots NULL: not made */
 static comm_recorder_slot_t *given;      /* the launcher's; NULL: not in use */
+static comm_recorder_slot_t *kept;       /* the same after it was closed, while holds > 0; else NULL */
+static uint32_t holds;                   /* writes of this process that must be finished */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 /* Held while a thread of this process records. Not in the slot: a process that dies must not leave it taken
@@ -107,6 +109,33 @@ static comm_recorder_slot_t *map_own(const char *job, int rank, int size)
     return at != MAP_FAILED ? at : &last_resort;
 }
 
+static void unmap(comm_recorder_slot_t *slot)
+{
+    size_t inside = (size_t)((uintptr_t)slot & (page_size() - 1));
+    size_t first;
+    munmap((unsigned char *)slot - inside, span(inside, &first));
+}
+
+/* `kept` is not needed any more; holds `opening`. */
+static void drop_kept(void)
+{
+    if (kept != NULL)
+        unmap(kept);
+    kept = NULL;
+}
+
+void comm_recorder_hold(int begins)
+{
+    pthread_mutex_lock(&opening);
+    holds = begins ? holds + 1 : holds - (holds > 0);
+    comm_recorder_slot_t *slot = given != NULL ? given : kept;
+    if (slot != NULL)
+        atomic_store_explicit(&slot->finishing, holds, memory_order_release); /* after what was written */
+    if (holds == 0)
+        drop_kept();
+    pthread_mutex_unlock(&opening);
+}
+
 comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size)
 {
     int fd = (int)base_setting_int(SET_RECORDER_FD);
@@ -114,8 +143,13 @@ comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size)
     pthread_mutex_lock(&opening);
     if (fd >= 0 && given == NULL)
         slot = given = map_shared(fd, base_setting_int(SET_LOCAL_RANK));
-    if (slot == NULL)
+    if (slot != NULL) {
+        drop_kept();
+        /* not what a process before this one has left */
+        atomic_store_explicit(&slot->finishing, holds, memory_order_relaxed);
+    } else {
         slot = map_own(job, rank, size);
+    }
     pthread_mutex_unlock(&opening);
     memset(slot->calls, 0, sizeof(slot->calls));
     memset(slot->error, 0, sizeof(slot->error));
@@ -139,16 +173,16 @@ void comm_recorder_close(comm_recorder_slot_t *slot)
     if (slot == &last_resort)
         return;
     pthread_mutex_lock(&opening);
-    const int is_own = slot == own.slots;
-    if (is_own)
+    if (slot == own.slots) {
         comm_recorder_destroy(&own, !failed);
-    given = slot == given ? NULL : given;
+    } else if (slot == given && holds > 0) {
+        kept = slot; /* the launcher still looks at it */
+        given = NULL;
+    } else {
+        given = slot == given ? NULL : given;
+        unmap(slot);
+    }
     pthread_mutex_unlock(&opening);
-    if (is_own)
-        return;
-    size_t inside = (size_t)((uintptr_t)slot & (page_size() - 1));
-    size_t first;
-    munmap((unsigned char *)slot - inside, span(inside, &first));
 }
 
 void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now)

@@ -60,7 +60,8 @@ typedef struct {
     _Atomic uint32_t head;       /* calls recorded so far; call k lies in calls[k % COMM_RECORDER_CALLS] */
     _Atomic int64_t started_ns;  /* base_now() at the start of the newest call */
     _Atomic int32_t waiting_for; /* rank that the newest call waits for; -1: no rank */
-    uint32_t pad;
+    /* writes under way that must be finished: the launcher puts SIGKILL off until there are none */
+    _Atomic uint32_t finishing;
     comm_call_t calls[COMM_RECORDER_CALLS];
     char error[512]; /* last-error text once state is 3 */
     /* written by the launcher: */
@@ -91,6 +92,9 @@ size_t comm_recorder_bytes(int slots);
 comm_recorder_slot_t *comm_recorder_open(const char *job, int rank, int size);
 /* Closes the slot. A file that this process made is removed if the rank left without an error. */
 void comm_recorder_close(comm_recorder_slot_t *slot);
+/* A write that must be finished begins (1) or has ended (0). From any thread, also before the slot is opened
+ * and after it is closed: the launcher sees the number of the process, as long as it has had a slot. */
+void comm_recorder_hold(int begins);
 /* Hot path: begin and end of a call. Threads of one process take turns. `now`: base_now(), which the caller
  * has read already. */
 void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now);

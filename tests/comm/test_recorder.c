@@ -35,6 +35,8 @@ static void layout(void **state)
     (void)state;
     assert_int_equal(sizeof(comm_call_t), 40);
     assert_int_equal(sizeof(comm_recorder_slot_t) % 64, 0);
+    assert_int_equal(offsetof(comm_recorder_slot_t, finishing), 28); /* tests/support/launch.sh writes it */
+    assert_int_equal(offsetof(comm_recorder_head_t, slot_bytes), 12);
     assert_true(comm_recorder_bytes(7) >= 7 * sizeof(comm_recorder_slot_t));
     assert_true(comm_recorder_bytes(0) > 0);
 }
@@ -130,6 +132,55 @@ static void outlives_its_process(void **state)
     assert_int_equal(atomic_load(&all[4].head), 1);
     assert_int_equal(all[4].calls[0].seq, 9);
     assert_string_equal(all[4].error, "");
+    comm_recorder_destroy(&made, 1);
+}
+
+/* Writes that must be finished, as the launcher sees them in `seen`. */
+static int hold(const comm_recorder_slot_t *seen)
+{
+    comm_recorder_hold(1); /* there is no slot yet */
+    if (atomic_load(&seen->finishing) != 7)
+        return 1;
+    comm_recorder_slot_t *slot = comm_recorder_open("test", 1, 2);
+    /* what a process before this one has left does not count */
+    if (atomic_load(&seen->finishing) != 1)
+        return 2;
+    comm_recorder_hold(1);
+    if (atomic_load(&seen->finishing) != 2)
+        return 3;
+    comm_recorder_close(slot);
+    comm_recorder_hold(0); /* it can be closed meanwhile */
+    if (atomic_load(&seen->finishing) != 1 || atomic_load(&seen->state) != 4)
+        return 4;
+    slot = comm_recorder_open("test", 1, 2); /* and another job of this process can take it */
+    if (atomic_load(&seen->finishing) != 1)
+        return 5;
+    comm_recorder_close(slot);
+    comm_recorder_hold(0);
+    if (atomic_load(&seen->finishing) != 0)
+        return 6;
+    slot = comm_recorder_open("test", 1, 2);
+    comm_recorder_hold(0); /* one too many */
+    comm_recorder_hold(1);
+    return atomic_load(&seen->finishing) == 1 ? 0 : 7;
+}
+
+static void unfinished_writes(void **state)
+{
+    (void)state;
+    comm_recorder_t made;
+    assert_int_equal(comm_recorder_create("", "test", "", 2, 2, &made), GYRE_OK);
+    atomic_store(&made.slots[1].finishing, 7);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(10);
+        settings(made.fd, 1);
+        _exit(hold(&made.slots[1]));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(atomic_load(&made.slots[0].finishing), 0);
     comm_recorder_destroy(&made, 1);
 }
 
@@ -240,6 +291,7 @@ int main(void)
         cmocka_unit_test(layout),
         cmocka_unit_test(private_slot),
         cmocka_unit_test(outlives_its_process),
+        cmocka_unit_test(unfinished_writes),
         cmocka_unit_test(in_a_file),
         cmocka_unit_test(wrong_descriptor),
     };
