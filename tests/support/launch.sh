@@ -32,3 +32,10 @@ interrupted_twice() {
     kill -INT "$launcher"
     finished
 }
+# Text for a rank's script: from here on the rank has an unfinished write, as comm_recorder_hold would note it in the rank's slot of
+# the flight recorder (comm/recorder/recorder.h; test_recorder has the place), until $W/go exists; then $W/over comes.
+HOLD='unfinished() {
+    local slot=$(od -An -t u4 -j 12 -N 4 /proc/self/fd/$GYRE_RECORDER_FD)
+    printf "\\$1\\0\\0\\0" | dd of=/proc/self/fd/$GYRE_RECORDER_FD bs=1 seek=$((4096 + GYRE_LOCAL_RANK * slot + 28)) conv=notrunc status=none
+}
+unfinished 1; { until [ -e '$W'/go ]; do sleep 0.05; done; unfinished 0; : >'$W'/over; } &'

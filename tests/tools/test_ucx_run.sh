@@ -338,6 +338,44 @@ kill -KILL "$(cat "$W/up.1")"
 noticed "the death" 'rank 1 .* killed by signal 9'
 interrupted_twice
 want "a second INT kills those that went on" 137 'interrupted again: killing 1 rank$'
+
+# --- what must be finished: KILL waits for it ---
+WAITS='rank 0 on .* must finish what it writes \(a checkpoint\): SIGKILL waits'
+hold_rank_0() { # [OPTIONS]: both ignore TERM and INT, and rank 0 has something to finish
+    rm -f "$W/go" "$W/over"
+    launch "trap '' TERM INT; if [ \$RANK = 0 ]; then $HOLD fi" "$@"
+}
+hold_rank_0
+kill -KILL "$(cat "$W/up.1")"
+noticed "an unfinished write" "$WAITS"
+check "an unfinished write: its rank lives" kill -0 "$(cat "$W/up.0")"
+touch "$W/go"
+finished
+want "an unfinished write: then KILL" 137 'rank 1 .* killed by signal 9'
+check "an unfinished write: is said once" [ "$(grep -cE "$WAITS" "$W/err")" = 1 ]
+hold_rank_0
+kill -KILL "$(cat "$W/up.1")"
+noticed "an unfinished write, interrupted" "$WAITS"
+interrupted_twice
+want "a second INT does not wait for an unfinished write" 137 'interrupted again: killing 1 rank$'
+hold_rank_0 --kill-grace 0.3
+kill -TERM "$launcher"
+noticed "an unfinished write after TERM" "$WAITS"
+touch "$W/go"
+finished
+want "an unfinished write after TERM, then KILL" 143 'did not end within the grace'
+hold_rank_0 --kill-grace 0
+kill -KILL "$(cat "$W/up.1")"
+finished
+want "--kill-grace 0 does not wait for an unfinished write" 137
+check "--kill-grace 0 does not wait: none is said" [ "$(grep -cE "$WAITS" "$W/err")" = 0 ]
+hold_rank_0
+touch "$W/go"
+check "a write that is finished: is noted" until_true 10 [ -e "$W/over" ]
+kill -KILL "$(cat "$W/up.1")"
+finished
+want "a write that is finished" 137
+check "a write that is finished is not waited for" [ "$(grep -cE "$WAITS" "$W/err")" = 0 ]
 launch "trap 'echo continued' CONT"
 kill -TSTP "$launcher"
 stopped() { grep -q '^State:.T' "/proc/$launcher/status" && grep -q '^State:.T' "/proc/$(cat "$W/up.0")/status"; }

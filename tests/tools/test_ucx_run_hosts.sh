@@ -198,6 +198,35 @@ interrupted_twice
 want "a second INT kills" 130 'interrupted again'
 check "everywhere" until_true 10 all_gone
 
+# --- what must be finished: each agent's KILL waits for it ---
+hold_rank_0() { # [OPTIONS]: all ignore TERM and INT, and rank 0, on the first host, has something to finish
+    rm -f "$W/go" "$W/over"
+    launch "trap '' TERM INT; if [ \$RANK = 0 ]; then $HOLD fi" "$@"
+}
+for how in go INT launcher; do
+    hold_rank_0
+    kill -KILL "$(cat "$W/up.3")"
+    noticed "an unfinished write ($how)" 'rank 0 on .* must finish what it writes \(a checkpoint\): SIGKILL waits'
+    check "an unfinished write ($how): the other host's ranks do not wait" until_true 10 gone "$(cat "$W/up.2")"
+    check "an unfinished write ($how): its rank lives" kill -0 "$(cat "$W/up.0")"
+    case $how in
+    go) touch "$W/go" ;;
+    INT) interrupted_twice ;;
+    launcher)
+        kill -9 "$launcher"
+        wait "$launcher" 2>/dev/null
+        sleep 1 # more than TERM and KILL take
+        check "an unfinished write: its rank lives without ucx-run" kill -0 "$(cat "$W/up.0")"
+        touch "$W/go"
+        ;;
+    esac
+    [ $how = launcher ] || finished
+    check "an unfinished write ($how): in the end all are gone" until_true 10 all_gone
+    [ $how = launcher ] || want "an unfinished write ($how): the exit code" 137 'rank 3 .* killed by signal 9'
+    [ $how != INT ] || want "an unfinished write: a second INT" 137 'interrupted again: killing'
+done
+rm -f "$W/go"
+
 # --- nobody is left behind ---
 launch "trap '' TERM"
 kill -9 "$launcher"

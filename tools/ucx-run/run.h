@@ -286,6 +286,15 @@ int run_signals_fd(void);
 void run_supervise(run_job_t *job, run_result_t *result);
 void run_kill_all(run_job_t *job, int signal);
 
+/* --- unfinished --- */
+typedef struct {
+    base_time_t until; /* when KILL comes whatever ranks write; 0: it has not waited yet */
+    base_time_t end;   /* the same when they have finished; 0: they have not */
+} run_unfinished_t;
+/* KILL is due for the ranks of this host. 1: not yet, since some write what must be finished (the first time,
+ * a line says so): asks to be called again at *due. Begin with *u zero. */
+int run_kill_waits(run_unfinished_t *u, const run_job_t *job, base_time_t *due);
+
 /* --- sweep --- */
 /* Notes the children that exist before the first start: run_sweep leaves them alone. 0, or an exit code. */
 int run_sweep_spare(void);

@@ -5,8 +5,9 @@
  *
  * wire.h has the messages between the two, over the agent's standard input and output. The end of its input,
  * a signal or too long a silence means that the launcher is gone. The agent then sends TERM to the ranks'
- * process groups, KILL after a grace, and exits. If the agent itself is killed, PR_SET_PDEATHSIG and the
- * leash process (tools/ucx-run/ranks/parent_death.c) do the same at once. */
+ * process groups, KILL after a grace and after checkpoints under way (tools/ucx-run/ranks/unfinished.c), and
+ * exits. If the agent itself is killed, PR_SET_PDEATHSIG and the leash process
+ * (tools/ucx-run/ranks/parent_death.c) kill the ranks at once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -44,6 +45,8 @@ static struct {
     base_time_t silent; /* the launcher counts as gone then */
     double patience;    /* which is so many seconds after its last word */
     life_t life;
+    int kill_asked; /* by the launcher */
+    run_unfinished_t unfinished;
     base_time_t next; /* when the present stage of life ends */
     int holding;      /* the last line is kept back: it may be the reason of a refusal */
     char held[1200];
@@ -261,6 +264,13 @@ static const char *on_signal(const run_frame_t *frame)
     int number, alone;
     if (!run_wire_signal(frame, &number, &alone))
         return "a malformed SIGNAL";
+    /* As when the launcher is gone it waits for a checkpoint; the second one does not. */
+    if (number == SIGKILL && !a.kill_asked && a.life < LIFE_KILL && a.wire.grace_ms > 0) {
+        a.kill_asked = 1;
+        a.life = LIFE_TERM; /* the launcher has sent TERM, if it wanted any */
+        a.next = base_now();
+        return NULL;
+    }
     for (int i = 0; i < a.job.ranks; i++)
         if (a.job.rank[i].alive)
             kill(alone ? a.job.rank[i].pid : -a.job.rank[i].pid, number);
@@ -485,7 +495,7 @@ static void turn(struct pollfd *fds)
                 run_hostname(), a.patience, a.job.alive, a.job.alive == 1 ? "" : "s");
         launcher_gone();
     }
-    if (now >= a.next)
+    if (now >= a.next && !run_kill_waits(&a.unfinished, &a.job, &a.next))
         enter(LIFE_KILL);
 }
 

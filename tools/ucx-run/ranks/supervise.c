@@ -7,6 +7,8 @@
  *     running --timeout-------------------------> TERM sent ...
  *     running --second INT---------------------------------------------> KILL sent ...
  *
+ * KILL after TERM waits for ranks that write a checkpoint (unfinished.c), but not after a second INT.
+ *
  * With --no-kill-on-bad-exit a rank that fails is reported and the phase stays what it is. */
 #include <errno.h>
 #include <poll.h>
@@ -38,6 +40,7 @@ typedef struct {
     base_time_t next;    /* when the present phase ends */
     base_time_t timeout; /* --timeout */
     int interrupts;
+    run_unfinished_t unfinished;
     /* the signal from outside that ends the ranks; 0: no such signal */
     int ended_by;
     base_time_t stop;    /* time to kill those that ignored it */
@@ -273,6 +276,8 @@ static void forward(watch_t *w, int signal)
                 w->result->rc = 128 + SIGINT;
             run_output_give_up();
             enter(w, PHASE_KILL);
+            if (job->remote) /* agents put only the first one off */
+                run_kill_all(job, SIGKILL);
             return;
         }
         run_say("ucx-run: %s: passed on to %d rank%s%s", run_signal_name(signal, name), job->alive,
@@ -308,6 +313,13 @@ static void on_signals(watch_t *w)
     }
 }
 
+/* 1: KILL is put off to *due. A grace of 0 asks for KILL at once. */
+static int kill_waits(watch_t *w, base_time_t *due)
+{
+    return w->phase < PHASE_KILL && w->job->options->kill_grace_s > 0 &&
+           run_kill_waits(&w->unfinished, w->job, due);
+}
+
 static void on_deadlines(watch_t *w)
 {
     base_time_t now = base_now();
@@ -341,7 +353,7 @@ static void on_deadlines(watch_t *w)
             base_deadline(VERDICT_MS / 1e3); /* perhaps its loss is what the suspect has suffered from */
     else if (now >= w->verdict)
         decide(w);
-    if (now >= w->stop) {
+    if (now >= w->stop && !kill_waits(w, &w->stop)) {
         w->stop = BASE_TIME_NEVER;
         if (w->phase < PHASE_KILL) {
             run_say("ucx-run: %d rank%s did not end within the grace: killing", w->job->alive,
@@ -353,8 +365,10 @@ static void on_deadlines(watch_t *w)
     }
     if (w->suspect >= 0 && now >= w->spare)
         enter(w, PHASE_FAILED);
-    if (now >= w->next)
-        enter(w, w->phase == PHASE_FAILED ? PHASE_TERM : PHASE_KILL);
+    if (now >= w->next && w->phase == PHASE_FAILED)
+        enter(w, PHASE_TERM);
+    else if (now >= w->next && !kill_waits(w, &w->next))
+        enter(w, PHASE_KILL);
 }
 
 /* The agents' answers, or their absence. */
