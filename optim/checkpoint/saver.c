@@ -38,6 +38,7 @@ struct optim_saver {
     json_t **entry;        /* [ranks] of the shards that are there; the thread's */
     double patience;
     size_t elements; /* room in `copy` */
+    void (*writing)(int begins);
 
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -283,6 +284,8 @@ static void *saver_main(void *argument)
         saver->status = status;
         snprintf(saver->told, sizeof saver->told, "%s", status == GYRE_OK ? "" : gyre_last_error());
         saver->busy = 0;
+        if (saver->writing)
+            saver->writing(0);
         pthread_cond_broadcast(&saver->changed);
     }
     saver->running = 0;
@@ -364,6 +367,7 @@ static int fill_in(optim_saver_t *saver, const optim_saver_config_t *config, siz
     saver->ranks = config->ranks;
     saver->keep = config->keep;
     saver->patience = config->patience;
+    saver->writing = config->writing;
     saver->elements = elements;
     saver->newest = UINT64_MAX;
     if (!(saver->folder = strdup(config->folder)) || !(saver->id = strdup(config->id)) ||
@@ -487,6 +491,8 @@ gyre_status_t optim_saver_save(optim_saver_t *saver, uint64_t step, json_t *run,
         saver->run = run;
         saver->first_sync = first_sync;
         saver->busy = 1;
+        if (saver->writing)
+            saver->writing(1);
         pthread_cond_broadcast(&saver->changed);
         run = NULL;
     }
@@ -528,11 +534,11 @@ gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *
         if (newest)
             *newest = saver->newest;
     } else {
-        status = gyre_fail(GYRE_ERR_TIMEOUT,
-                           "the checkpoint of step %llu is still being written to %s after %.0f s: the file "
-                           "system does not answer",
-                           (unsigned long long)saver->step, saver->folder,
-                           (double)(base_now() - saver->begun) * 1e-9);
+        status = gyre_fail(
+            GYRE_ERR_TIMEOUT,
+            "the checkpoint of step %llu is not finished in %s after %.0f s: the file system is "
+            "slow, or does not answer",
+            (unsigned long long)saver->step, saver->folder, (double)(base_now() - saver->begun) * 1e-9);
     }
     pthread_mutex_unlock(&saver->mutex);
     return status;

@@ -26,6 +26,9 @@ typedef struct {
     size_t rank, ranks;
     const unsigned char *writes; /* rank 0: [ranks], 1: that rank has ranges to write; copied */
     double patience;             /* rank 0: seconds that it waits for the shards of the others */
+    /* NULL: nobody wants to know. Called with 1 when a checkpoint is handed to the thread, and with 0 when
+     * the thread has ended it, well or not. Called from both threads; it must not wait for them. */
+    void (*writing)(int begins);
 } optim_saver_config_t;
 
 /* `whole` must outlive it; memory for `elements`, the sum of counts of this rank's ranges, is taken now. A

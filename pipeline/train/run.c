@@ -304,12 +304,23 @@ gyre_status_t train_conclude(train_run_t *run)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-/* The others are lost, but what rank 0 holds may be whole: the state after the last step that is in the
- * record. It becomes a checkpoint, so that no step is made twice. Weights that differ between ranks
- * (MISMATCH) do not, nor does a run that ends by its own fault. */
-static void save_what_is_left(train_run_t *run, gyre_status_t status)
+/* Waits for the checkpoint under way, and says where a run goes on. */
+static void name_newest(train_run_t *run, double patience)
 {
     uint64_t newest = UINT64_MAX;
+    if (optim_saver_wait(run->saver, patience, &newest) == GYRE_OK && newest != UINT64_MAX)
+        log_warning(
+            "the newest checkpoint in %s is of step %llu: the same command with --resume goes on after it",
+            run->options->checkpoint, (unsigned long long)newest);
+}
+
+/* The others are lost, but what rank 0 holds may be whole: the state after the last step that is in the
+ * record. It becomes a checkpoint, so that no step is made twice. Weights that differ between ranks
+ * (MISMATCH) do not, nor does a run that ends by its own fault. What takes longer than a moment is waited for
+ * when this rank has left the job: train_free. */
+static void save_what_is_left(train_run_t *run, gyre_status_t status)
+{
+    uint64_t step = run->begun;
     const base_time_t until = base_deadline(SAVE_PATIENCE_S);
     if (run->saver && status == GYRE_ERR_PEER_DEAD)
         optim_saver_lost(run->saver, SAVE_LOST_S);
@@ -319,13 +330,16 @@ static void save_what_is_left(train_run_t *run, gyre_status_t status)
     if (run->next > 0 && run->record.done == run->next && run->saved_step != run->next) {
         const train_parts_t parts = train_parts_of(run);
         const train_state_t state = state_of(run);
-        (void)train_save_alone(&parts, run->saver, &state, log_file(run), SAVE_PATIENCE_S / 3);
+        if (train_save_alone(&parts, run->saver, &state, log_file(run), SAVE_PATIENCE_S / 3))
+            step = run->next;
     }
-    if (optim_saver_wait(run->saver, (double)(until - base_now()) * 1e-9, &newest) == GYRE_OK &&
-        newest != UINT64_MAX)
+    run->unnamed = !optim_saver_ready(run->saver, (double)(until - base_now()) * 1e-9);
+    if (run->unnamed)
         log_warning(
-            "the newest checkpoint in %s is of step %llu: the same command with --resume goes on after it",
-            run->options->checkpoint, (unsigned long long)newest);
+            "the checkpoint of step %llu is still being written to %s: this rank ends when it is done",
+            (unsigned long long)step, run->options->checkpoint);
+    else
+        name_newest(run, 0.0);
 }
 
 void train_abort(train_run_t *run)
@@ -374,7 +388,9 @@ gyre_status_t train_leave(train_run_t *run, gyre_status_t status)
 
 void train_free(train_run_t *run)
 {
-    int ended = optim_saver_destroy(run->saver, run->hung ? 0.0 : SAVE_END_S);
+    if (run->unnamed)
+        name_newest(run, run->hung ? 0.0 : SAVE_END_S);
+    int ended = optim_saver_destroy(run->saver, run->hung || run->unnamed ? 0.0 : SAVE_END_S);
     train_timeline_destroy(run->timeline);
     train_record_free(&run->record);
     if (ended && !run->stuck) /* else its thread may still look at the table */

@@ -73,7 +73,9 @@ typedef struct {
     char id[OPTIM_SNAPSHOT_ID]; /* under which rank 0 writes checkpoints; "": none was begun */
     double longest_step;        /* seconds of the last one: what the clock must leave for the next */
     uint64_t unsound;           /* steps in a row whose loss was not finite */
-    int hung;   /* a checkpoint was not written within SAVE_END_S: nobody waits for it again */
+    int hung; /* a checkpoint was not written within SAVE_END_S: nobody waits for it again */
+    /* rank 0, after an error: what becomes of the checkpoint under way is not logged yet */
+    int unnamed;
     int stuck;  /* the file system keeps the thread of a saver: the table stays */
     int agreed; /* an error is that of every rank: nobody waits for one that fails alone */
     train_record_t record;

@@ -63,6 +63,13 @@ DIR *opendir(const char *path)
     return next(path);
 }
 
+static atomic_int under_way; /* as the savers said */
+
+static void count_writing(int begins)
+{
+    atomic_fetch_add(&under_way, begins ? 1 : -1);
+}
+
 static int begin(void **unused)
 {
     (void)unused;
@@ -171,7 +178,8 @@ static optim_saver_t *make_rank(size_t keep, uint64_t resumed, size_t rank, size
                                          .rank = rank,
                                          .ranks = ranks,
                                          .writes = writes,
-                                         .patience = patience};
+                                         .patience = patience,
+                                         .writing = count_writing};
     optim_saver_t *saver = NULL;
     assert_true(ranks <= sizeof writes);
     /* too few for all: more is taken as it is needed */
@@ -258,6 +266,7 @@ static void fails(void **unused)
     assert_int_equal(rename(folder, away), 0);
     assert_int_equal(save(saver, 2, PATIENT), GYRE_OK);
     assert_int_equal(optim_saver_wait(saver, PATIENT, &newest), GYRE_ERR_IO);
+    assert_int_equal(under_way, 0);
     assert_int_equal(newest, 1);
     assert_int_equal(rename(away, folder), 0);
     assert_int_equal(save(saver, 3, PATIENT), GYRE_OK);
@@ -393,7 +402,9 @@ static void given_up(void **unused)
     assert_int_equal(optim_saver_wait(saver, 0.05, NULL), GYRE_ERR_TIMEOUT);
     assert_int_equal(optim_saver_ready(saver, 0.0), 0);
     assert_int_equal(optim_saver_save(saver, 2, json_object(), -1), GYRE_IN_PROGRESS);
+    assert_int_equal(under_way, 1);
     assert_int_equal(optim_saver_destroy(saver, 0.0), 1);
+    assert_int_equal(under_way, 0);
     assert_int_equal(hidden_entries(), 0);
 
     saver = make_rank(2, 0, 0, 2, 1000.0); /* one that is dead, after a while */

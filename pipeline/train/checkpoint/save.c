@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/recorder/recorder.h"
 #include "pipeline/train/checkpoint/checkpoint.h"
 
 /* What rank 0's thread waits for the shards of the others, which began at the same time. */
@@ -100,7 +101,8 @@ gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, char id
                                          .rank = (size_t)rank,
                                          .ranks = (size_t)ranks,
                                          .writes = writes,
-                                         .patience = SHARDS_S};
+                                         .patience = SHARDS_S,
+                                         .writing = comm_recorder_hold};
     if (status == GYRE_OK && (rank == 0 || elements > 0))
         status = optim_saver_create(parts->params, &config, elements, saver);
     free(writes);
