@@ -163,11 +163,14 @@ static gyre_status_t look(optim_saver_t *saver, const char *made, size_t *missin
     return status;
 }
 
-/* Waits for the shards of all ranks. */
+/* Waits for the shards of all ranks. Once ranks are lost, only as long as the files of missing shards grow:
+ * nobody knows here whose death it was. */
 static gyre_status_t collect(optim_saver_t *saver, const char *made)
 {
-    base_time_t until = base_deadline(saver->patience);
+    const base_time_t until = base_deadline(saver->patience);
+    base_time_t last = until;
     double pause = LOOK_FIRST_S;
+    uint64_t signs = 0;
     memset(saver->came, 0, saver->ranks);
     for (int goes_on = 1, lost = 0;;) {
         size_t missing;
@@ -176,7 +179,7 @@ static gyre_status_t collect(optim_saver_t *saver, const char *made)
             return status;
         char text[200];
         print_missing(saver, text, sizeof text);
-        if (!goes_on || (lost && base_now() >= until))
+        if (!goes_on || (lost && base_now() >= last))
             return gyre_fail(GYRE_ERR_IO,
                              "the checkpoint of step %llu is given up: the shards of ranks %s are not there",
                              (unsigned long long)saver->step, text);
@@ -189,8 +192,10 @@ static gyre_status_t collect(optim_saver_t *saver, const char *made)
         int before = lost;
         goes_on = pause_thread(saver, pause, &lost);
         pause = 2.0 * pause < LOOK_LAST_S ? 2.0 * pause : LOOK_LAST_S;
-        if (lost && !before && base_deadline(saver->lost_patience) < until)
-            until = base_deadline(saver->lost_patience);
+        const uint64_t seen = lost ? model_shards_signs(made, saver->came, saver->ranks) : 0;
+        if (lost && (!before || seen != signs))
+            last = base_deadline(saver->lost_patience);
+        signs = seen;
     }
 }
 

@@ -19,8 +19,7 @@
 
 /* What a checkpoint may hold training up for, should the one before still be under way. */
 #define SAVE_PATIENCE_S 5.0
-/* What rank 0 waits for shards, when some ranks are dead. Less than the above: it then says what became of
- * the checkpoint. */
+/* What rank 0 waits for shards that do not grow, when some ranks are dead. */
 #define SAVE_LOST_S 3.0
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0

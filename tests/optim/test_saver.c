@@ -415,6 +415,47 @@ static void given_up(void **unused)
     assert_int_equal(hidden_entries(), 0);
 }
 
+/* The folder that the one checkpoint under way is written in. */
+static void find_hidden(char path[PATH_MAX])
+{
+    *path = 0;
+    DIR *all = opendir(folder);
+    assert_non_null(all);
+    for (struct dirent *entry; (entry = readdir(all));)
+        if (strncmp(entry->d_name, ".step-", 6) == 0)
+            snprintf(path, PATH_MAX, "%s/%s", folder, entry->d_name);
+    closedir(all);
+}
+
+/* Some rank is dead, but the one whose shard is missing lives and writes: rank 0 waits as long as that file
+ * grows. */
+static void slow_shard(void **unused)
+{
+    (void)unused;
+    char made[PATH_MAX] = "", path[PATH_MAX + 64];
+    optim_saver_t *saver = make_rank(2, 0, 0, 2, 1000.0), *other = make_rank(2, 0, 1, 2, 1000.0);
+    assert_int_equal(save_piece(saver, 1, 0, 2, PATIENT), GYRE_OK);
+    while (!*made)
+        find_hidden(made);
+    snprintf(path, sizeof path, "%s/shard-00001.safetensors.tmp-1", made);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    optim_saver_lost(saver, 2.0);
+    for (int i = 0; i < 250; i++) { /* 5 s at least */
+        assert_true(fputc('x', out) == 'x' && fflush(out) == 0);
+        usleep(20000);
+        assert_int_equal(under_way, 1);
+    }
+    fclose(out);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(save_piece(other, 1, 1, 2, PATIENT), GYRE_OK);
+    assert_int_equal(optim_saver_wait(saver, PATIENT, NULL), GYRE_OK);
+    assert_int_equal(optim_saver_destroy(saver, PATIENT), 1);
+    assert_int_equal(optim_saver_destroy(other, PATIENT), 1);
+    HOLDS(1);
+    assert_int_equal(optim_snapshot_remove(folder, 1), GYRE_OK);
+}
+
 /* A shared file system is asked ever more rarely for shards that do not come: once a second in the end,
  * however many ranks are missing. */
 static void asks_rarely(void **unused)
@@ -435,6 +476,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(asks_rarely), cmocka_unit_test(keeps),
                                        cmocka_unit_test(busy),        cmocka_unit_test(fails),
                                        cmocka_unit_test(together),    cmocka_unit_test(unreadable),
-                                       cmocka_unit_test(given_up)};
+                                       cmocka_unit_test(given_up),    cmocka_unit_test(slow_shard)};
     return cmocka_run_group_tests(tests, begin, end);
 }
