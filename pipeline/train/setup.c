@@ -72,6 +72,9 @@ static gyre_status_t shape_of_file(const train_config_t *options, const model_da
 static gyre_status_t find_shape(const train_config_t *options, const model_data_t *data,
                                 model_config_t *shape)
 {
+    gyre_status_t status = options->load ? train_resume_not_loaded(options->load) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
     if (options->recipe || options->model || train_is_folder(options->load))
         return shape_of_file(options, data, shape);
     *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
@@ -82,7 +85,7 @@ static gyre_status_t find_shape(const train_config_t *options, const model_data_
                               .leaves = options->leaves};
     if (options->load) {
         model_config_t found;
-        gyre_status_t status = model_checkpoint_config(options->load, &found);
+        status = model_checkpoint_config(options->load, &found);
         if (status != GYRE_OK)
             return status;
         if (found.heads == 0 && !train_config_given(options, "heads"))
