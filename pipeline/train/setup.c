@@ -486,7 +486,7 @@ static gyre_status_t begin_weights(train_run_t *run)
 
 gyre_status_t train_gather_memory(train_run_t *run)
 {
-    enum { KINDS = OPTIM_MEMORY_KINDS + 1 };
+    enum { ACTIVATIONS = OPTIM_MEMORY_KINDS, CHECKPOINT, KINDS };
     train_memory_t *memory = &run->record.memory;
     size_t ranks = (size_t)gyre_comm_size(run->comm), bytes[OPTIM_MEMORY_KINDS];
     uint64_t mine[KINDS], *all = calloc(ranks, sizeof mine);
@@ -498,8 +498,10 @@ gyre_status_t train_gather_memory(train_run_t *run)
         mine[k] = bytes[k];
         memory->kind[k] = optim_memory_name((optim_memory_t)k);
     }
-    mine[OPTIM_MEMORY_KINDS] = pipe_train_activation_bytes(run->train);
-    memory->kind[OPTIM_MEMORY_KINDS] = "activations";
+    mine[ACTIVATIONS] = pipe_train_activation_bytes(run->train);
+    mine[CHECKPOINT] = optim_saver_bytes(run->saver);
+    memory->kind[ACTIVATIONS] = "activations";
+    memory->kind[CHECKPOINT] = "checkpoint";
     gyre_status_t status = gyre_all_gather(mine, all, KINDS, GYRE_UINT64, run->comm);
     if (status != GYRE_OK) {
         free(all);
