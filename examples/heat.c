@@ -136,6 +136,8 @@ static int simulate(gyre_comm_t *world, size_t plate, size_t columns, size_t ste
     double *field = rank == 0 ? calloc(plate * columns, sizeof *field) : NULL;
     if (!counts || (rank == 0 && !field)) {
         fprintf(stderr, "heat: out of memory\n");
+        free(counts);
+        free(field);
         return 1;
     }
     for (size_t r = 0; r < n; r++)
