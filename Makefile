@@ -52,6 +52,7 @@ SETUP_FUZZ_STAMP := $(S)/setup-fuzz.done
 SETUP_PYTHON_STAMP := $(S)/setup-python.done
 SETUP_LAUNCH_STAMP := $(S)/setup-launch.done
 SETUP_VERBS_STAMP := $(S)/setup-verbs.done
+SETUP_ARM_STAMP := $(S)/setup-arm.done
 SETUP_HOSTS_STAMP := $(S)/setup-hosts.done
 SETUP_BUNDLE_STAMP := $(S)/setup-bundle.done
 # Goals that need neither packages nor a compiler.
@@ -237,7 +238,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-abi check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
@@ -424,6 +425,7 @@ help:
 	@echo "make check-all     every suite, one after the other, for days; goes on where it ended; build/check-all/index.html (SUITES=)"
 	@echo "make check-oom     every request for memory, a descriptor, a mapping, a thread, a write fails once (also under ASan)"
 	@echo "make check-abi     a program that was built for 0.1 runs with this library, and no symbol is lost"
+	@echo "make check-arm     the reduction kernels for 64-bit Arm, on a processor that qemu emulates"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
@@ -487,6 +489,9 @@ check-all:
 
 check-fuzz: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests fuzz $(if $(ONLY),-k '$(ONLY)')
+
+check-arm: $(SETUP_ARM_STAMP)
+	@B='$(B)' bash tests/arm/check
 
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
@@ -554,7 +559,7 @@ $(SETUP_CHECK_STAMP): tools/setup
 	@touch $@ $(SETUP_STAMP)
 
 # The other modes of tools/setup: each has its stamp build/setup-MODE.done.
-$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP) $(SETUP_BUNDLE_STAMP) $(SETUP_LINT_STAMP) $(SETUP_COVERAGE_STAMP): \
+$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP) $(SETUP_BUNDLE_STAMP) $(SETUP_LINT_STAMP) $(SETUP_COVERAGE_STAMP) $(SETUP_ARM_STAMP): \
 $(S)/setup-%.done: tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup $* '$(S)'

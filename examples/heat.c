@@ -114,6 +114,19 @@ static int verify(const double *field, size_t plate, size_t columns, size_t step
     return !same || off > 1e-12 || off < -1e-12;
 }
 
+/* Rank 0 gets all bands in field [plate, columns], and compares; counts: [ranks]. */
+static int collect(const band_t *band, size_t columns, size_t plate, size_t steps, double change,
+                   double *field, size_t *counts, gyre_comm_t *world)
+{
+    size_t rank = (size_t)gyre_comm_rank(world), n = (size_t)gyre_comm_size(world);
+    for (size_t r = 0; r < n; r++)
+        counts[r] = (first_row(plate, r + 1, n) - first_row(plate, r, n)) * columns;
+    TRY(gyre_gatherv(band->now + columns, counts[rank], field, counts, NULL, GYRE_FLOAT64, 0, world));
+    int wrong = rank == 0 ? verify(field, plate, columns, steps, change) : 0;
+    TRY(gyre_broadcast(&wrong, &wrong, 1, GYRE_INT32, 0, world));
+    return wrong;
+}
+
 static int simulate(gyre_comm_t *world, size_t plate, size_t columns, size_t steps)
 {
     size_t rank = (size_t)gyre_comm_rank(world), n = (size_t)gyre_comm_size(world);
@@ -134,15 +147,11 @@ static int simulate(gyre_comm_t *world, size_t plate, size_t columns, size_t ste
 
     size_t *counts = calloc(n, sizeof *counts);
     double *field = rank == 0 ? calloc(plate * columns, sizeof *field) : NULL;
-    if (!counts || (rank == 0 && !field)) {
+    int wrong = 1;
+    if (!counts || (rank == 0 && !field))
         fprintf(stderr, "heat: out of memory\n");
-        return 1;
-    }
-    for (size_t r = 0; r < n; r++)
-        counts[r] = (first_row(plate, r + 1, n) - first_row(plate, r, n)) * columns;
-    TRY(gyre_gatherv(band.now + columns, rows * columns, field, counts, NULL, GYRE_FLOAT64, 0, world));
-    int wrong = rank == 0 ? verify(field, plate, columns, steps, change) : 0;
-    TRY(gyre_broadcast(&wrong, &wrong, 1, GYRE_INT32, 0, world));
+    else
+        wrong = collect(&band, columns, plate, steps, change, field, counts, world);
     free(field);
     free(counts);
     band_free(&band);

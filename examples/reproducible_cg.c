@@ -80,14 +80,11 @@ static int multiply(double *p, double *y)
     return 0;
 }
 
-static int solve(int iterations)
+/* x, r, y: this rank's rows; p: with a row of each neighbour around them; x and p are zero. */
+static int iterate(double *x, double *r, double *y, double *p, int iterations)
 {
     const size_t mine = rows * side;
-    double *x = calloc(mine + 1, sizeof *x), *r = calloc(mine + 1, sizeof *r),
-           *y = calloc(mine + 1, sizeof *y);
-    double *p = calloc((rows + 2) * side, sizeof *p), old, product, new;
-    if (!x || !r || !y || !p)
-        return 1;
+    double old, product, new;
     for (size_t i = 0; i < mine; i++) { /* the right-hand side, by the place in the whole grid */
         const size_t row = side * (size_t)rank / (size_t)n + i / side, column = i % side;
         r[i] = 1.0 / (1.0 + (double)((row * 37 + column * 11) % 101));
@@ -111,8 +108,17 @@ static int solve(int iterations)
         if (rank == 0)
             printf("%4d %a\n", k + 1, sqrt(new));
     }
-    free(x), free(r), free(y), free(p);
     return 0;
+}
+
+static int solve(int iterations)
+{
+    const size_t mine = rows * side;
+    double *x = calloc(mine + 1, sizeof *x), *r = calloc(mine + 1, sizeof *r),
+           *y = calloc(mine + 1, sizeof *y), *p = calloc((rows + 2) * side, sizeof *p);
+    const int failed = !x || !r || !y || !p || iterate(x, r, y, p, iterations);
+    free(x), free(r), free(y), free(p);
+    return failed;
 }
 
 int main(int argc, char **argv)

@@ -142,8 +142,11 @@ static int few_rounds_pay(const coll_facts_t *facts, const coll_args_t *args, do
         return 0;
     const double flat = (n - 1) * (2 * cost->step + cost->line + block / cost->peer_cache);
     double few = rounds * (2 * cost->step + cost->message) + moved / cost->peer_cache;
-    for (double message = longest; message > SHORT_MESSAGE; message /= 2) /* of one round each */
+    double message = longest; /* of one round each */
+    while (message > SHORT_MESSAGE) {
         few += cost->cma_call;
+        message /= 2;
+    }
     return few < SURELY * flat;
 }
 

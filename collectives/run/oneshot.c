@@ -173,7 +173,8 @@ static gyre_status_t make_result(coll_oneshot_run_t *e)
     const coll_plan_t *p = e->plan;
     const coll_shape_t *s = &p->shape;
     int me = e->comm->rank, n = e->comm->n;
-    size_t es = p->esize, mine = s->counts ? s->counts[me] : 0;
+    const int blocks = !coll_op_is_vector(s->op) && s->op != COLL_BARRIER;
+    size_t es = p->esize, mine = blocks ? s->counts[me] : 0;
     switch (s->op) {
     case COLL_ALL_REDUCE:
         return add_up(e, e->out, e->in, 0, s->count);

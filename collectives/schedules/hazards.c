@@ -143,7 +143,7 @@ static void list_spans(hazards_t *h)
     const coll_builder_t *b = h->b;
     size_t n = 0;
     for (uint32_t i = 0; i < b->nsteps; i++)
-        if (b->steps[i].kind == COLL_STEP_SEND && b->steps[i].count)
+        if (n < h->n && b->steps[i].kind == COLL_STEP_SEND && b->steps[i].count)
             h->spans[n++] = span_of(h, &b->steps[i], i);
     for (n = 1; n < h->n && span_order(&h->spans[n - 1], &h->spans[n]) < 0;)
         n++;

@@ -122,14 +122,15 @@ void tokens_unmap(model_tokens_t *tokens)
 gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned char *at, uint64_t count)
 {
     size_t width = model_tokens_width(tokens->file[file].type);
-    model_tokens_part_t *last = tokens->parts > 0 ? &tokens->part[tokens->parts - 1] : NULL;
+    model_tokens_part_t *part = tokens->part;
+    const size_t parts = tokens->parts;
     if (count == 0)
         return GYRE_OK;
-    if (last && last->file == file && last->at + last->count * width == at)
-        last->count += count;
+    if (parts > 0 && part[parts - 1].file == file && part[parts - 1].at + part[parts - 1].count * width == at)
+        part[parts - 1].count += count;
     else {
-        if ((tokens->parts & (tokens->parts - 1)) == 0) { /* doubles at powers of two */
-            size_t room = tokens->parts ? 2 * tokens->parts : 1;
+        if ((parts & (parts - 1)) == 0) { /* doubles at powers of two */
+            size_t room = parts > 0 ? 2 * parts : 1;
             model_tokens_part_t *grown = realloc(tokens->part, room * sizeof *grown);
             if (!grown)
                 return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu pieces of %s", room,
@@ -321,7 +322,8 @@ static gyre_status_t open_files(model_tokens_t *tokens, const model_files_t *fil
     for (size_t i = 0; status == GYRE_OK && i < files->count; i++)
         status = reader[tokens->format](tokens, files->path[i]);
     if (status == GYRE_OK && tokens->count == 0)
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s holds no tokens", tokens->file[0].path);
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s holds no tokens",
+                           tokens->file ? tokens->file[0].path : "what was read");
     return status;
 }
 

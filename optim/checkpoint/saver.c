@@ -409,6 +409,11 @@ gyre_status_t optim_saver_create(const model_params_t *whole, const optim_saver_
     return GYRE_OK;
 }
 
+size_t optim_saver_bytes(const optim_saver_t *saver)
+{
+    return saver ? OPTIM_RANGE_PARTS * saver->elements * sizeof *saver->copy : 0;
+}
+
 int optim_saver_ready(optim_saver_t *saver, double patience)
 {
     pthread_mutex_lock(&saver->mutex);

@@ -36,6 +36,9 @@ typedef struct {
 gyre_status_t optim_saver_create(const model_params_t *whole, const optim_saver_config_t *config,
                                  size_t elements, optim_saver_t **out);
 
+/* Bytes of its copy of this rank's part. saver NULL: 0. */
+size_t optim_saver_bytes(const optim_saver_t *saver);
+
 /* 1: the checkpoint before is written, which is waited for at most `patience` seconds. */
 int optim_saver_ready(optim_saver_t *saver, double patience);
 /* Copies one of the ranges that this rank writes, all parts; the saver is ready. NO_MEMORY: the checkpoint

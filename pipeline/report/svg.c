@@ -33,15 +33,19 @@ void svg_axes(FILE *out, const svg_frame_t *f, const char *x_name, const char *y
     dy = f->whole && dy < 1.0 ? 1.0 : dy;
     double dx = base_svg_tick(f->x1 - f->x0, (f->width - f->left - f->right) / 85);
     dx = dx < 1.0 ? 1.0 : dx; /* there are no halves of a step */
-    for (double y = ceil(f->y0 / dy - 1e-9) * dy; y <= f->y1 + 1e-9 * dy; y += dy) {
+    const double low = ceil(f->y0 / dy - 1e-9) * dy, left = ceil(f->x0 / dx - 1e-9) * dx;
+    for (size_t i = 0; low + (double)i * dy <= f->y1 + 1e-9 * dy; i++) {
+        const double y = low + (double)i * dy;
         fprintf(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", f->left,
                 f->width - f->right, svg_y(f, y), svg_y(f, y), GRID);
         fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">%.6g</text>\n", f->left - 8,
                 svg_y(f, y) + 4, MUTED, fabs(y) < 1e-12 * unit ? 0.0 : y / unit);
     }
-    for (double x = ceil(f->x0 / dx - 1e-9) * dx; x <= f->x1 + 1e-9 * dx; x += dx)
+    for (size_t i = 0; left + (double)i * dx <= f->x1 + 1e-9 * dx; i++) {
+        const double x = left + (double)i * dx;
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" fill=\"%s\">%.7g</text>\n",
                 svg_x(f, x), f->height - f->bottom + 18, MUTED, fabs(x) < 1e-12 ? 0.0 : x);
+    }
     if (*x_name)
         fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" fill=\"%s\">%s</text>\n",
                 f->width - f->right, f->height - 6, MUTED, x_name);

@@ -133,7 +133,8 @@ static void axis_of_time(const timeline_t *t, size_t rows)
 {
     double ms = (double)(t->step->end - t->step->start) * 1e-6, tick = base_svg_tick(fmax(ms, 1e-6), 8);
     double bottom = t->head + t->row * (double)rows;
-    for (double x = 0; x <= ms * (1 + 1e-9); x += tick) {
+    for (size_t i = 0; (double)i * tick <= ms * (1 + 1e-9); i++) {
+        const double x = (double)i * tick;
         double at = LEFT + x / ms * (WIDTH - LEFT - RIGHT);
         fprintf(t->out,
                 "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n"

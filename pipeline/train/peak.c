@@ -102,7 +102,7 @@ gyre_status_t train_peak_measure(gyre_comm_t *comm, double *flops)
         for (size_t c = 0; c < 64 * WORDS && c < CPU_SETSIZE; c++)
             if (CPU_ISSET(c, &allowed))
                 mine.cpus[c / 64] |= UINT64_C(1) << c % 64;
-    if (status == GYRE_OK && gyre_comm_rank(comm) == 0 && !(all = calloc(ranks, sizeof mine)))
+    if (status == GYRE_OK && gyre_comm_rank(comm) == 0 && !(all = calloc(ranks, words * sizeof *all)))
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the rates of %zu ranks", ranks);
     if (status == GYRE_OK)
         status = gyre_gather(&mine, all, words, GYRE_UINT64, 0, comm);

@@ -72,6 +72,9 @@ static gyre_status_t shape_of_file(const train_config_t *options, const model_da
 static gyre_status_t find_shape(const train_config_t *options, const model_data_t *data,
                                 model_config_t *shape)
 {
+    gyre_status_t status = options->load ? train_resume_not_loaded(options->load) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
     if (options->recipe || options->model || train_is_folder(options->load))
         return shape_of_file(options, data, shape);
     *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
@@ -82,7 +85,7 @@ static gyre_status_t find_shape(const train_config_t *options, const model_data_
                               .leaves = options->leaves};
     if (options->load) {
         model_config_t found;
-        gyre_status_t status = model_checkpoint_config(options->load, &found);
+        status = model_checkpoint_config(options->load, &found);
         if (status != GYRE_OK)
             return status;
         if (found.heads == 0 && !train_config_given(options, "heads"))
@@ -483,7 +486,7 @@ static gyre_status_t begin_weights(train_run_t *run)
 
 gyre_status_t train_gather_memory(train_run_t *run)
 {
-    enum { KINDS = OPTIM_MEMORY_KINDS + 1 };
+    enum { ACTIVATIONS = OPTIM_MEMORY_KINDS, CHECKPOINT, KINDS };
     train_memory_t *memory = &run->record.memory;
     size_t ranks = (size_t)gyre_comm_size(run->comm), bytes[OPTIM_MEMORY_KINDS];
     uint64_t mine[KINDS], *all = calloc(ranks, sizeof mine);
@@ -495,8 +498,10 @@ gyre_status_t train_gather_memory(train_run_t *run)
         mine[k] = bytes[k];
         memory->kind[k] = optim_memory_name((optim_memory_t)k);
     }
-    mine[OPTIM_MEMORY_KINDS] = pipe_train_activation_bytes(run->train);
-    memory->kind[OPTIM_MEMORY_KINDS] = "activations";
+    mine[ACTIVATIONS] = pipe_train_activation_bytes(run->train);
+    mine[CHECKPOINT] = optim_saver_bytes(run->saver);
+    memory->kind[ACTIVATIONS] = "activations";
+    memory->kind[CHECKPOINT] = "checkpoint";
     gyre_status_t status = gyre_all_gather(mine, all, KINDS, GYRE_UINT64, run->comm);
     if (status != GYRE_OK) {
         free(all);

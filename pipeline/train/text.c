@@ -80,16 +80,62 @@ static int same_ids(const model_tokenizer_t *a, const model_tokenizer_t *b)
     return 1;
 }
 
-static gyre_status_t check_text(const train_config_t *options, const char *path, size_t vocab)
+/* Bytes, of text or in a token file, for a model that has learned other ids. */
+static gyre_status_t check_bytes(const train_config_t *options, const model_data_t *data, const char *path,
+                                 size_t vocab)
 {
-    if (options->tokenizer || (!path && vocab <= BYTES_MOST)) /* it is "bytes" (train_text_open) */
+    if (options->tokenizer || vocab == 256) /* it is "bytes" (train_text_open) */
         return GYRE_OK;
+    if (!path && vocab <= BYTES_MOST) {
+        log_warning("the ids of %s are bytes, 0 to 255, but the model in %s has %zu ids: if those are bytes "
+                    "and a few more, say so with --tokenizer bytes",
+                    options->data, options->load, vocab);
+        return GYRE_OK;
+    }
     return gyre_fail(
         GYRE_ERR_INVALID,
-        "%s is text, which is trained on as bytes, but the %zu ids of the model in %s are not bytes: "
+        "%s is %s, but the %zu ids of the model in %s are not bytes: "
         "write a token file first, gyre-tokenize --tokenizer %s --out FILE.gyt %s, and give it with "
         "--data; --tokenizer bytes trains on bytes all the same",
-        options->data, vocab, options->load, path ? path : "TOKENIZER", options->data);
+        options->data, data->is_text ? "text, which is trained on as bytes" : "a file of bytes as tokens",
+        vocab, options->load, path ? path : "TOKENIZER", data->is_text ? options->data : "TEXT");
+}
+
+/* The data's ids are not known to be the model's: an error, where --tokenizer does not name what they are. */
+static gyre_status_t not_compared(const train_config_t *options, int refuse, const char *why)
+{
+    if (refuse && !options->tokenizer)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "whether the ids of %s are those of the model in %s is not known: %s: if they are, name "
+            "the tokenizer of the data with --tokenizer",
+            options->data, options->load, why);
+    log_warning("whether the ids of %s are those of the model in %s is not known: %s", options->data,
+                options->load, why);
+    return GYRE_OK;
+}
+
+/* What the ids of the data stand for is known by its hash, or by `own`, which --tokenizer names. */
+static gyre_status_t compare(const train_config_t *options, const model_data_t *data, const char *path,
+                             const model_tokenizer_t *own, const model_tokenizer_t *model)
+{
+    const uint64_t learned = model_tokenizer_hash(model);
+    if (data->tokenizer_hash == learned || (own && same_ids(own, model)))
+        return GYRE_OK;
+    if (data->tokenizer_hash)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "the data was written with tokenizer '%s' (%016" PRIx64
+                         "), but the model's is %s (%016" PRIx64
+                         "): write the data again with gyre-tokenize --tokenizer %s; if only the kind of "
+                         "file differs, and the ids are the same, give the data's with --tokenizer",
+                         data->tokenizer, data->tokenizer_hash, path, learned, path);
+    if (own)
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "--tokenizer %s, of the data, has other ids than the model's, which is %s: write the "
+            "data again with gyre-tokenize --tokenizer %s",
+            options->tokenizer, path, path);
+    return not_compared(options, 0, "the data does not say its tokenizer, which --tokenizer names");
 }
 
 gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
@@ -100,26 +146,18 @@ gyre_status_t train_text_check(const train_config_t *options, const model_data_t
     if (!options->load)
         return GYRE_OK;
     int there = find_tokenizer(options->load, path);
-    if (data->is_text)
-        return check_text(options, there ? path : NULL, vocab);
-    if (!there || !data->tokenizer_hash)
-        return GYRE_OK;
+    if (data->is_text || (!there && strcmp(data->tokenizer, "bytes") == 0))
+        return check_bytes(options, data, there ? path : NULL, vocab);
+    if (!there)
+        return not_compared(options, 0, "the model has no tokenizer there");
     int muted = base_log_mute(1); /* of a kind that Gyre does not have, perhaps */
     gyre_status_t status = model_tokenizer_open(path, &model);
     base_log_mute(muted);
     if (status != GYRE_OK) {
         snprintf(why, sizeof why, "%s", gyre_last_error());
-        log_warning("the data cannot be compared with the tokenizer of %s: %s", options->load, why);
-        return GYRE_OK;
+        return not_compared(options, 1, why);
     }
-    if (data->tokenizer_hash != model_tokenizer_hash(model) && !(own && same_ids(own, model)))
-        status = gyre_fail(GYRE_ERR_INVALID,
-                           "the data was written with tokenizer '%s' (%016" PRIx64
-                           "), but the model's is %s (%016" PRIx64
-                           "): write the data again with gyre-tokenize --tokenizer %s; if only the kind of "
-                           "file differs, and "
-                           "the ids are the same, give the data's with --tokenizer",
-                           data->tokenizer, data->tokenizer_hash, path, model_tokenizer_hash(model), path);
+    status = compare(options, data, path, own, model);
     model_tokenizer_destroy(model);
     return status;
 }

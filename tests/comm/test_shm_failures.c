@@ -48,12 +48,15 @@ static int stopped(ranks_t *self)
         while (status == GYRE_IN_PROGRESS);
         RANKS_CHECK(self, status == GYRE_OK);
     } else {
+        int late = 0;
         usleep(200000);
         for (int i = 0; i < 20; i++) {
             base_time_t start = base_now();
             RANKS_CHECK(self, comm_recv(link, buf, WINDOW_BYTES, tag, &msg) == GYRE_IN_PROGRESS);
-            RANKS_CHECK(self, base_now() - start < 500000000); /* 2 ms, and what a busy machine adds */
+            late +=
+                base_now() - start > 500000000; /* they take 2 ms; a busy machine may add more now and then */
         }
+        RANKS_CHECK(self, late < 10);
         RANKS_CHECK(self, kill((pid_t)self->group->cards[1].pid, SIGCONT) == 0);
         do
             status = comm_recv(link, buf, WINDOW_BYTES, tag, &msg);

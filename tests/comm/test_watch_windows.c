@@ -83,7 +83,7 @@ static int fetch_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     mine[31] ^= 1;
     mine[0] ^= 1; /* no process of this host */
     RANK_CHECK(comm_watch_fetch(watch, mine, 12, &fd, SOON) == GYRE_ERR_UNSUPPORTED);
-    RANK_CHECK(base_now() - start < 1000000000);
+    RANK_CHECK(base_now() - start < 5000000000);
     return comm_boot_barrier(boot, SOON) == GYRE_OK ? 0 : __LINE__;
 }
 

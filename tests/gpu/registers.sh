@@ -9,6 +9,14 @@ release=$("${nvcc[@]}" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 [ "$release" = 13.0 ] || skip "the figures are those of nvcc 13.0, and here is $release"
 check "figures of registers" /usr/bin/python3 tests/gpu/registers.py "$B"
 
+# Machine code for every GPU that the toolkit knows of those that docs/gpu.md names: without it the driver compiles for a minute.
+names=$(! grep -q compute_80 "$B/cuflags" || echo 80 90 100 120) # none where CUDA_ARCHES was given
+for n in $names; do
+    "${nvcc[@]}" --list-gpu-code | grep -qx "sm_$n" || continue
+    lacking=$(find "$B/obj" -name '*.usage' -exec grep -L "for 'sm_$n'" {} + | head -1)
+    check "machine code for sm_$n${lacking:+, which $lacking lacks}" [ -z "$lacking" ]
+done
+
 # A figure that no longer holds is found.
 mkdir "$W/build"
 (cd "$B" && find obj -name '*.usage' -exec cp --parents {} "$W/build" \;)

@@ -935,8 +935,19 @@ static void failures(void **state)
     set(SET_TIMEOUT, NULL);
 }
 
-int main(void)
+/* `test_one_process queues`: a program that gives its streams no queues of their own, for jobs.sh. */
+static int without_queues(void)
 {
+    static const int devices[2] = {0};
+    gyre_comm_t *comms[2] = {NULL};
+    return gyre_cuda_comms_create(2, devices, comms) != GYRE_OK || gyre_comm_destroy(comms[0]) != GYRE_OK ||
+           gyre_comm_destroy(comms[1]) != GYRE_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "queues") == 0)
+        return without_queues();
     (void)setenv("EMULATED_DEVICES", "4", 0);
     base_device_prepare_process();
     if (!gpu_here())

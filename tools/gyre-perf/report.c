@@ -383,8 +383,11 @@ void perf_report_open(perf_report_t *r, const perf_options_t *o, int argc, char 
 void perf_print_figure(double value, int width)
 {
     int digits = 1;
-    for (double limit = 10.0; value >= limit; limit *= 10.0)
+    double limit = 10.0;
+    while (value >= limit) {
+        limit *= 10.0;
         digits++;
+    }
     int decimals = digits < width - 2 ? 2 : digits < width - 1 ? 1 : 0;
     if (digits <= width)
         printf("  %*.*f", width, decimals, value);

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "tools/gyre-train/results.h"
 
+enum { BYTES = 256 }; /* ids of text */
+
 /* What ZeRO 3 gathers, and what its micro-batches hold. */
 static void print_gathers(const train_run_t *run)
 {
@@ -53,6 +55,8 @@ void train_print_start(const train_run_t *run)
     printf("%llu %s in %zu file%s from %s, ", (unsigned long long)run->data->tokens,
            run->data->is_text ? "bytes of text" : "tokens", run->data->files,
            run->data->files == 1 ? "" : "s", run->options->data);
+    if (run->data->is_text && run->shape.vocab > BYTES)
+        printf("as the first %d of %zu ids, ", BYTES, run->shape.vocab);
     printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
            run->options->valid_data);
     print_gathers(run);

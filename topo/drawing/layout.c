@@ -299,21 +299,20 @@ static void place(box_t *box, double x, double y)
     int at = 0;
     double left = x + style.indent + (box->width - style.indent - box->content_width) / 2;
     double cx = left, cy = y + style.head;
+    const box_t *first = box->child; /* of the row */
     box->x = x;
     box->y = y;
     for (box_t *child = box->child; child; child = child->next, at++) {
         int column = at % box->columns;
-        if (column == 0 && at > 0)
+        if (column == 0) {
             cx = left;
+            first = child;
+        }
         double width = column_width(box, column);
         place(child, cx + (width - child->width) / 2, cy);
         cx += width + style.gap;
-        if (column == box->columns - 1 || !child->next) {
-            const box_t *first = box->child;
-            for (int skip = at - column; skip > 0; skip--)
-                first = first->next;
+        if (column == box->columns - 1 || !child->next)
             cy += row_height(first, box->columns) + style.gap;
-        }
     }
 }
 

@@ -386,8 +386,9 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
                            ? fill_card(c, &mine)
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
     st = coll_cuda_agree(c, st);
-    if (st == GYRE_OK)
-        st = gyre_all_gather(&mine, told->cards, sizeof mine, GYRE_UINT8, comm);
+    if (st != GYRE_OK || !told->cards || !told->answers || !c->places) /* without those it is not OK */
+        return st;
+    st = gyre_all_gather(&mine, told->cards, sizeof mine, GYRE_UINT8, comm);
     if (st == GYRE_OK)
         st = check_cards(c, told->cards);
     if (st != GYRE_OK)

@@ -145,7 +145,7 @@ static gyre_status_t place(coll_cuda_t *c, const void *image, size_t bytes, int 
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaThreadExchangeStreamCaptureMode");
     gyre_status_t st = take_slab(c, base_round_up(bytes, 256), kept, &slab);
-    if (st == GYRE_OK) {
+    if (st == GYRE_OK && slab) {
         *there = slab->base + slab->used;
         slab->used += base_round_up(bytes, 256);
         c->plans->in_use += kept ? 0 : base_round_up(bytes, 256);

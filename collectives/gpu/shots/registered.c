@@ -316,6 +316,10 @@ static gyre_status_t register_here(coll_cuda_t *c, void *buffer, size_t bytes, g
     gyre_cuda_registration_t *r = NULL;
     base_device_handle_t *handles = NULL; /* [n], after them the own */
     gyre_status_t st = coll_cuda_agree(c, describe_here(c, buffer, bytes, out ? &r : NULL, &handles));
+    if (!r) { /* refused, or no memory */
+        free(handles);
+        return st;
+    }
     if (st == GYRE_OK)
         st = gyre_all_gather(handles + c->comm->n, handles, sizeof *handles, GYRE_UINT8, c->comm);
     if (st == GYRE_OK)

@@ -125,7 +125,7 @@ gyre_status_t coll_cuda_lent_start(coll_cuda_t *c, size_t bytes)
     gyre_status_t st = coll_cuda_agree(
         c,
         offers && c->direct ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what %d ranks tell", n));
-    if (st != GYRE_OK) {
+    if (st != GYRE_OK || !offers || !c->direct) { /* without those it is not OK */
         free(offers);
         return st;
     }

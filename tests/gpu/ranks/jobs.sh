@@ -44,6 +44,12 @@ run env CUDA_LAUNCH_BLOCKING=1 "$P" "${few[@]}" -g 2
 want "a launch that waits for its kernel, ranks of one process" 3 'CUDA_LAUNCH_BLOCKING=1 has each launch wait'
 check "one rank waits for nobody" env CUDA_LAUNCH_BLOCKING=1 "$P" "${few[@]}" -g 1 --memory cuda
 check "0 is none" env CUDA_LAUNCH_BLOCKING=0 "$P" "${few[@]}" -g 2
+O=$B/emulated/tests/gpu/test_one_process
+run env -u CUDA_DEVICE_MAX_CONNECTIONS "$O" queues
+want "ranks of one process that share queues" 0 '2 ranks share CUDA device 0, .*set CUDA_DEVICE_MAX_CONNECTIONS=32'
+run env CUDA_DEVICE_MAX_CONNECTIONS=32 "$O" queues
+want "queues of their own" 0
+check "queues of their own: no warning" [ ! -s "$W/err" ]
 run env EMULATED_WAITS=0 GYRE_LOG=info "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda
 want "a driver whose streams do not wait" 0 'cuStreamWaitValue32 on CUDA device 0: error 801: kernels wait instead' 'one device; kernels wait'
 run env EMULATED_WAITS=0 GYRE_CUDA_WAIT=stream "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda

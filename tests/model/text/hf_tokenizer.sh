@@ -61,12 +61,36 @@ refused "give the data's with --tokenizer" --load model --data model-tiktoken.gy
 train --load model --data model-tiktoken.gyt --tokenizer model.cl100k.tiktoken
 refused "but the model's is opt/merges.txt" --load opt --data merges-txt.gyt # GPT-2's ids
 train --load opt --data opt-txt.gyt
-echo '{"model": {"type": "Unigram"}}' >model/tokenizer.json
-train --load model --data other-json.gyt
-grep -q "cannot be compared with the tokenizer of model: .*Unigram" out.log
 
-# without a tokenizer: as many ids as a model of bytes may have, and more
+# data that does not say its tokenizer: one line, or what --tokenizer says of it is compared
+python3 -c 'import struct; open("ids.bin", "wb").write(struct.pack("<4000H", *(i * 7 % 257 for i in range(4000))))'
+plain=(--load model --data ids.bin --data-format nanogpt)
+unknown="whether the ids of .* are those of the model in .* is not known"
+train "${plain[@]}"
+grep -q "$unknown: the data does not say its tokenizer" out.log
+train "${plain[@]}" --tokenizer model/tokenizer.json
+grep -q "$unknown" out.log && exit 1
+refused "--tokenizer other.json, of the data, has other ids than the model's" "${plain[@]}" --tokenizer other.json
+
+# a model whose tokenizer cannot be read: refused, unless --tokenizer says what the data's ids are
+echo '{"model": {"type": "Unigram"}}' >model/tokenizer.json
+refused "name the tokenizer of the data with --tokenizer" --load model --data other-json.gyt
+grep -q "$unknown: .*Unigram" out.log
+refused "name the tokenizer of the data with --tokenizer" "${plain[@]}"
+train --load model --data other-json.gyt --tokenizer other.json
+grep -q "$unknown: .*Unigram" out.log
+
+# without a tokenizer: as many ids as a model of bytes may have, and more; tokens
 train --load new --data text
+grep -q "warning: .*are bytes, 0 to 255, but the model in new has 300 ids" out.log
+train --load new --data text --tokenizer bytes
+grep -q "0 to 255, but" out.log && exit 1
+train --load new --data model-json.gyt
+grep -q "$unknown: the model has no tokenizer there" out.log
 train --model large.json --data text --save large/
+grep -q "bytes of text .*, as the first 256 of 1024 ids" out.log
 refused "the 1024 ids of the model in large are not bytes" --load large --data text
+"$B/bin/gyre-tokenize" --tokenizer bytes --out bytes.gyt text >out.log 2>&1
+refused "bytes.gyt is a file of bytes as tokens, but the 1024 ids" --load large --data bytes.gyt
+train --load large --data bytes.gyt --tokenizer bytes
 echo "a loaded model gets ids of its own tokenizer"

@@ -107,6 +107,11 @@ check "its page is whole" python3 tests/tools/page.py "$W/made/report.html" "Ste
     "MFU" "learning rate" "gradient norm" "stage 1" "1f1b" "3 updates were left out" "tp 1"
 check "its trace is one" python3 tests/tools/trace.py "$W/made/trace.json" 8 10 10 forward backward "tensor parallel" "in flight" gather
 check "the page of a run is whole" python3 tests/tools/page.py "$W/run.html" "on every rank" "MFU" "tokens per second" "Layout"
+check "its memory has rank 0's copy for checkpoints" python3 - "$W/run.html" <<'PY'
+import re, sys
+held = {kind: [int(n) for n in re.findall(rf"<title>{kind}: (\d+) bytes", open(sys.argv[1]).read())] for kind in ("weights", "checkpoint")}
+assert len(held["weights"]) == 2 and held["checkpoint"] == [3 * held["weights"][0]], held
+PY
 run "$UCX_RUN" -n 3 "$TRAIN" "${SMALL[@]}" --steps 9 --report none --trace "$W/trace.json" --trace-steps 4:6
 want "a trace" 0
 check "says where it is" grep -q "^trace  *$W/trace.json$" "$W/out"

@@ -207,16 +207,15 @@ int perf_gpus_measure(gyre_comm_t *world, const perf_options_t *o, int argc, cha
 {
     char error[1024];
     perf_machine_t machine = {0};
-    gpus_t g = {.o = o, .n = o->gpus, .gpu = calloc((size_t)o->gpus, sizeof *g.gpu)};
+    gpu_t *gpu = calloc((size_t)o->gpus, sizeof *gpu);
+    gpus_t g = {.o = o, .n = gpu ? o->gpus : 0, .gpu = gpu};
     gyre_status_t status =
-        g.gpu ? open_gpus(&g) : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", o->gpus);
+        gpu ? open_gpus(&g) : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", o->gpus);
     int code = PERF_ERROR;
-    if (!g.gpu)
-        g.n = 0;
     if (status == GYRE_OK)
         status = probe(world, g.n, &machine);
     if (status == GYRE_OK) {
-        perf_report_open(&g.report, o, argc, argv, g.gpu[0].comm, &machine);
+        perf_report_open(&g.report, o, argc, argv, gpu[0].comm, &machine);
         status = perf_each_row(o, g.n, measure_row, &g);
         if (status != GYRE_OK)
             perf_tell_error(0, error, sizeof error);

@@ -75,7 +75,7 @@ static int expected(gyre_status_t st)
 static gyre_status_t recover(gyre_comm_t **comm, int doomed, told_t *told)
 {
     gyre_status_t st;
-    base_time_t began = base_now(), made = began;
+    base_time_t began = base_now(), made;
     do {
         gyre_comm_t *old = *comm;
         double ones = 1;

@@ -527,7 +527,7 @@ int run_agent(void)
     sent(run_buffer_add(&a.out, RUN_WIRE_MAGIC, sizeof RUN_WIRE_MAGIC - 1) &&
          run_wire_put_numbers(&a.out, RUN_WIRE_HELLO, numbers, 2, run_hostname()));
     while (a.input_open || a.job.alive > 0) {
-        if (room != a.job.ranks) { /* once at the beginning and once when the job has come */
+        if (!fds || room != a.job.ranks) { /* once at the beginning and once when the job has come */
             free(fds);
             room = a.job.ranks;
             fds = calloc(4 + 3 * (size_t)room, sizeof *fds);
