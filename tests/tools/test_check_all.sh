@@ -6,6 +6,13 @@
 # takes: 12
 . "$(dirname "$0")/../support/lib.sh"
 unset ROUNDS VERBS_ROUNDS FUZZ_SECONDS
+# The page for developers has two rows for each suite: what it is, and its last known run.
+tools/check-all --list >"$W/list"
+check "--list has suites" [ "$(wc -l <"$W/list")" -ge 15 ]
+while read -r name _; do
+    rows=$(grep -cE '^\| (`[a-z-]+`, )?`'"$name"'`(, `[a-z-]+`)? \| .* \| .* \| ' docs/testing.md)
+    check "docs/testing.md has rows of $name" [ "$rows" = 2 ]
+done <"$W/list"
 T=$W/tree
 PAGE=$T/build/check-all/index.html
 mkdir -p "$T/tools"
