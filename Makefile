@@ -520,7 +520,9 @@ check-layouts: all $(SETUP_PYTHON_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/layouts/check $(if $(ONLY),-k '$(ONLY)')
 
 # RDMA in virtual machines: docs/labs.md. PARTS="unit one two ..." runs some of it.
-check-verbs: tools tests $(SETUP_VERBS_STAMP)
+# Device memory is the emulator's.
+check-verbs: tools tests $(B)/tests/faults/rank $(B)/tests/faults/clock.so $(SETUP_VERBS_STAMP) \
+    $(if $(filter 1x86_64,$(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE))),$(E)/tests/gpu/ranks/mp_direct)
 	@B='$(B)' bash tests/verbs/check $(PARTS)
 
 # Without a GPU it compiles no CUDA, unless asked to; what it compiles is that of the whole build.

@@ -24,6 +24,7 @@ LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
 SCRIPTS    = $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh')
 LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything
 lint: lint-quick $(LINTED:%.c=$(B)/lint/%.tidy)
+	@echo "$(words $(LINTED) $(SCRIPTS)) passed, 0 failed"
 lint-quick: $(B)/lint/cppcheck $(B)/lint/tidy | $(SETUP_LINT_STAMP)
 	@echo "  SHELLCHECK"
 	$(Q)shellcheck $(SCRIPTS)
