@@ -69,6 +69,8 @@ USE(plan_all_to_all, gyre_plan_all_to_all(in, out, 1, GYRE_FLOAT64, comm, &plan)
 USE(plan_all_to_allv,
     gyre_plan_all_to_allv(in, counts, displs, out, counts, displs, GYRE_FLOAT64, comm, &plan))
 USE(plan_barrier, gyre_plan_barrier(comm, &plan))
+USE(plan_neighbor_exchange, gyre_plan_neighbor_exchange(in, counts, displs, 0, NULL, out, counts, displs, 0,
+                                                        NULL, GYRE_FLOAT64, comm, &plan))
 USE(send, gyre_send(in, 1, GYRE_FLOAT64, 0, comm))
 USE(isend, gyre_isend(in, 1, GYRE_FLOAT64, 0, comm, &request))
 USE(recv, gyre_recv(out, 1, GYRE_FLOAT64, 0, comm))
@@ -185,6 +187,7 @@ static const struct {
              CALL(plan_all_to_all),
              CALL(plan_all_to_allv),
              CALL(plan_barrier),
+             CALL(plan_neighbor_exchange),
              CALL(send),
              CALL(isend),
              CALL(recv),
