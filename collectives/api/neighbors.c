@@ -84,12 +84,12 @@ static gyre_status_t check_side(side_t *s, gyre_type_t type, const gyre_comm_t *
     return GYRE_OK;
 }
 
-static gyre_status_t check(coll_neighbors_t *x)
+static gyre_status_t check(coll_neighbors_t *x, int streamed)
 {
     gyre_status_t st = coll_check_comm(NAME, x->comm);
     if (st == GYRE_OK)
         st = coll_check_type(NAME, x->type);
-    if (st == GYRE_OK)
+    if (st == GYRE_OK && !streamed)
         st = coll_p2p_check(NAME, x->comm);
     for (int k = 0; k < 2 && st == GYRE_OK; k++)
         st = check_side(&x->side[k], x->type, x->comm);
@@ -138,7 +138,7 @@ gyre_status_t coll_neighbors_start(const coll_neighbors_t *x, _Atomic uint32_t *
 
 static gyre_status_t exchange(coll_neighbors_t x, gyre_request_t **request)
 {
-    gyre_status_t st = check(&x);
+    gyre_status_t st = check(&x, 0);
     return st == GYRE_OK ? coll_neighbors_start(&x, NULL, request) : st;
 }
 
@@ -204,10 +204,95 @@ gyre_status_t gyre_plan_neighbor_exchange(const void *send, const size_t *send_c
                             of_recvs(recv, recv_counts, recv_displs, nfrom, from), type, comm);
     gyre_status_t st = coll_check_plan("plan_neighbor_exchange", plan);
     if (st == GYRE_OK)
-        st = check(&x);
+        st = check(&x, 0);
     if (st != GYRE_OK)
         return st;
     coll_neighbors_t *kept = keep(&x);
     return kept ? coll_persistent_make_neighbors(NAME, comm, kept, plan)
                 : coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for a plan", NAME));
+}
+
+/* --- on a stream --- */
+
+/* An entry of a side, and where its block begins if blocks are back to back. */
+typedef struct {
+    int i;
+    size_t packed;
+} entry_t;
+
+/* The first entry from `e` on that is this rank itself; i is s->n: there is none. */
+static entry_t own_entry(const side_t *s, entry_t e, int rank)
+{
+    for (; e.i < s->n && s->ranks[e.i] != rank; e.i++)
+        e.packed += s->counts[e.i];
+    return e;
+}
+
+/* Blocks to this rank itself are copied to those from it. copies 0: only checks that they match. */
+static gyre_status_t copy_own(const coll_neighbors_t *x, int copies, gyre_cuda_stream_t stream)
+{
+    const side_t *out = &x->side[0], *in = &x->side[1];
+    const int rank = x->comm->rank;
+    entry_t to = {0}, from = {0};
+    gyre_status_t st = GYRE_OK;
+    while (st == GYRE_OK) {
+        to = own_entry(out, to, rank);
+        from = own_entry(in, from, rank);
+        if (to.i == out->n && from.i == in->n)
+            break;
+        if (to.i == out->n || from.i == in->n)
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "%s_stream: rank %d has %s itself: on a stream blocks are copied within the call", NAME, rank,
+                to.i == out->n ? "more blocks from itself than to" : "more blocks to itself than from");
+        const size_t count = out->counts[to.i];
+        if (count != in->counts[from.i])
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "%s_stream: rank %d sends itself %zu elements (to[%d]) and receives %zu (from[%d])", NAME,
+                rank, count, to.i, in->counts[from.i], from.i);
+        if (copies && count)
+            st = coll_cuda_copy(NAME, block_of(out, to.i, to.packed, x->type),
+                                block_of(in, from.i, from.packed, x->type), count, x->type, x->comm, stream);
+        to = (entry_t){to.i + 1, to.packed + count};
+        from = (entry_t){from.i + 1, from.packed + count};
+    }
+    return st;
+}
+
+/* A message for each block but the own ones. They are collected by the open group. */
+static gyre_status_t enqueue_side(const side_t *s, const coll_neighbors_t *x, gyre_cuda_stream_t stream)
+{
+    gyre_status_t st = GYRE_OK;
+    size_t packed = 0;
+    for (int i = 0; i < s->n && st == GYRE_OK; i++) {
+        if (s->ranks[i] != x->comm->rank)
+            st = coll_cuda_message(NAME, s->kind, block_of(s, i, packed, x->type), s->counts[i], x->type,
+                                   s->ranks[i], x->comm, stream);
+        packed += s->counts[i];
+    }
+    return st;
+}
+
+gyre_status_t gyre_neighbor_exchange_stream(const void *send, const size_t *send_counts,
+                                            const size_t *send_displs, int nto, const int *to, void *recv,
+                                            const size_t *recv_counts, const size_t *recv_displs, int nfrom,
+                                            const int *from, gyre_type_t type, gyre_comm_t *comm,
+                                            gyre_cuda_stream_t stream)
+{
+    coll_neighbors_t x = of(of_sends(send, send_counts, send_displs, nto, to),
+                            of_recvs(recv, recv_counts, recv_displs, nfrom, from), type, comm);
+    gyre_status_t st = check(&x, 1);
+    if (st != GYRE_OK)
+        return st;
+    st = copy_own(&x, 0, stream);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    gyre_group_start();
+    for (int k = 0; k < 2 && st == GYRE_OK; k++)
+        st = enqueue_side(&x.side[k], &x, stream);
+    if (st == GYRE_OK) /* last: a copy is on its way at once */
+        st = copy_own(&x, 1, stream);
+    gyre_status_t end = gyre_group_end();
+    return st == GYRE_OK ? end : st;
 }

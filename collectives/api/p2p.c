@@ -260,7 +260,8 @@ gyre_status_t coll_p2p_check(const char *name, const gyre_comm_t *comm)
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_UNSUPPORTED,
                      "%s: the communicator's ranks are all in this process (gyre_cuda_comms_create), whose "
-                     "messages go on streams: gyre_send_stream and gyre_recv_stream",
+                     "messages go on streams: gyre_send_stream, gyre_recv_stream, "
+                     "gyre_neighbor_exchange_stream",
                      name);
 }
 
