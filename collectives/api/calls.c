@@ -50,6 +50,7 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
         .recv = recv,
         .shown = count,
         .scale = 1.0,
+        .tag = comm->options.tag,
         .request = how.request,
         .stream = how.stream,
         .streamed = how.streamed,

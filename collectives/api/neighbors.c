@@ -97,7 +97,7 @@ static gyre_status_t check(coll_neighbors_t *x, int streamed)
 }
 
 /* A message for each block, as a part of `whole`. */
-static gyre_status_t start_side(const side_t *s, gyre_type_t type, gyre_request_t *whole)
+static gyre_status_t start_side(const side_t *s, gyre_type_t type, uint32_t tag, gyre_request_t *whole)
 {
     size_t packed = 0;
     for (int i = 0; i < s->n; i++) {
@@ -107,13 +107,14 @@ static gyre_status_t start_side(const side_t *s, gyre_type_t type, gyre_request_
         if (st != GYRE_OK)
             return st;
         part->whole = whole;
+        part->call.user_tag = tag;
         whole->parts++;
         packed += s->counts[i];
     }
     return GYRE_OK;
 }
 
-gyre_status_t coll_neighbors_start(const coll_neighbors_t *x, _Atomic uint32_t *under_way,
+gyre_status_t coll_neighbors_start(const coll_neighbors_t *x, uint32_t tag, _Atomic uint32_t *under_way,
                                    gyre_request_t **request)
 {
     gyre_request_t *whole = coll_request_new(x->comm);
@@ -125,12 +126,13 @@ gyre_status_t coll_neighbors_start(const coll_neighbors_t *x, _Atomic uint32_t *
                                 .type = (uint8_t)x->type,
                                 .flags = COMM_CALL_P2P,
                                 .root = x->comm->rank,
-                                .comm = (uint32_t)x->comm->id};
+                                .comm = (uint32_t)x->comm->id,
+                                .user_tag = tag};
     coll_request_of(whole, under_way);
     gyre_group_start();
-    gyre_status_t st = start_side(&x->side[0], x->type, whole);
+    gyre_status_t st = start_side(&x->side[0], x->type, tag, whole);
     if (st == GYRE_OK)
-        st = start_side(&x->side[1], x->type, whole);
+        st = start_side(&x->side[1], x->type, tag, whole);
     coll_group_collect(whole, st == GYRE_OK ? request : NULL); /* of a refused call nobody has the request */
     gyre_status_t end = gyre_group_end();
     return st == GYRE_OK ? end : st;
@@ -139,7 +141,7 @@ gyre_status_t coll_neighbors_start(const coll_neighbors_t *x, _Atomic uint32_t *
 static gyre_status_t exchange(coll_neighbors_t x, gyre_request_t **request)
 {
     gyre_status_t st = check(&x, 0);
-    return st == GYRE_OK ? coll_neighbors_start(&x, NULL, request) : st;
+    return st == GYRE_OK ? coll_neighbors_start(&x, x.comm->options.tag, NULL, request) : st;
 }
 
 gyre_status_t gyre_neighbor_exchange(const void *send, const size_t *send_counts, const size_t *send_displs,

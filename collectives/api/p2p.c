@@ -224,7 +224,8 @@ static gyre_status_t start_message(coll_req_kind_t kind, void *buffer, coll_boun
                             .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
                             .root = peer,
                             .count = count,
-                            .comm = (uint32_t)comm->id}};
+                            .comm = (uint32_t)comm->id,
+                            .user_tag = comm->options.tag}};
     coll_drive(comm);
     gyre_status_t st = prepare(comm);
     int alone = !request && !bounce && bytes <= ALONE_MOST && !comm->head && !comm->p2p_head &&

@@ -110,7 +110,7 @@ gyre_status_t coll_persistent_make_neighbors(const char *name, gyre_comm_t *comm
         return coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for a plan", name));
     }
     p->comm = comm;
-    p->args = (coll_call_t){.name = name, .comm = comm, .shape.op = COLL_SENDRECV};
+    p->args = (coll_call_t){.name = name, .comm = comm, .shape.op = COLL_SENDRECV, .tag = comm->options.tag};
     p->messages = exchange;
     (void)hold(p); /* it has no schedule, whose making could fail */
     *plan = p;
@@ -146,7 +146,7 @@ static gyre_status_t check_idle(const char *name, const gyre_plan_t *p)
 static gyre_status_t start_as_call(gyre_plan_t *p)
 {
     if (p->messages)
-        return coll_neighbors_start(p->messages, &p->under_way, p->args.request);
+        return coll_neighbors_start(p->messages, p->args.tag, &p->under_way, p->args.request);
     coll_call_t call = p->args;
     return coll_call_start(&call);
 }
@@ -174,12 +174,11 @@ static gyre_status_t check_set(const gyre_plan_t *p, const coll_asked_t *o)
                          "%s: leaves is %d and timeout_s %g: a plan has those of its communicator "
                          "(gyre_comm_set); leave them at 1 and 0",
                          SET, o->leaves, o->timeout_s);
-    if (p->messages)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: messages of a %s have no order, algorithm or chunk", SET,
-                         p->args.name);
     if (!p->schedule)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: the buffers of the %s are in device memory", SET,
-                         p->args.name);
+        return o->chooses
+                   ? gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: %s %s has no order, algorithm or chunk, only a tag",
+                               SET, p->messages ? "a" : "on device memory", p->args.name)
+                   : GYRE_OK;
     if (coll_op_reduces(p->args.shape.op) && (p->comm->leaves || p->schedule->algo == COLL_LEAVES))
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: the communicator of the %s has leaves, or had them", SET,
                          p->args.name);
@@ -192,15 +191,22 @@ gyre_status_t gyre_plan_set(gyre_plan_t *plan, const gyre_options_t *options)
     gyre_status_t st = check_idle(SET, plan);
     if (st == GYRE_OK)
         st = coll_options_read(SET, options, &o);
+    if (st == GYRE_OK && !options)
+        o.chooses = 1; /* those of the communicator */
     if (st == GYRE_OK)
         st = check_set(plan, &o);
     if (st != GYRE_OK)
         return st;
+    if (!plan->schedule) {
+        plan->args.tag = o.options.tag;
+        return GYRE_OK;
+    }
     gyre_comm_t *comm = plan->comm;
     coll_call_t args = plan->args;
     coll_plan_t *schedule;
     const coll_options_t with = options ? o.options : comm->options;
     st = coll_call_order(&args, with.order);
+    args.tag = with.tag;
     if (st != GYRE_OK)
         return st;
     coll_drive(comm);

@@ -10,8 +10,8 @@ gyre_status_t coll_check_plan(const char *name, gyre_plan_t **plan);
 /* An exchange with neighbours whose arguments were checked. */
 typedef struct coll_neighbors coll_neighbors_t;
 /* Starts its messages. under_way: as for coll_request_of; request: NULL: blocking. neighbors.c. */
-gyre_status_t coll_neighbors_start(const coll_neighbors_t *exchange, _Atomic uint32_t *under_way,
-                                   gyre_request_t **request);
+gyre_status_t coll_neighbors_start(const coll_neighbors_t *exchange, uint32_t tag,
+                                   _Atomic uint32_t *under_way, gyre_request_t **request);
 
 /* Makes a persistent operation of a call whose arguments were checked: *c->plan. */
 gyre_status_t coll_persistent_make(const coll_call_t *c);

@@ -291,6 +291,7 @@ static void refused_plan(void)
     MP_CHECK(!plan, "a plan without arguments");
     MP_OK(gyre_comm_dup(world, &comm));
     plan = plan_around(comm, mine, theirs);
+    options.chunk = 512;
     expect(gyre_plan_set(plan, &options), GYRE_ERR_UNSUPPORTED, "neighbor_exchange");
     MP_OK(gyre_start(plan, &request));
     expect(gyre_start(plan, NULL), GYRE_ERR_INVALID, "neighbor_exchange is under way");

@@ -336,7 +336,8 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
                       .sig = coll_cuda_sig(c, &call->shape, algo) ^ (registered ? REGISTERED_SIG : 0) ^
                              (alone ? CAPTURED_SIG : 0),
                       .count = call->shown,
-                      .comm = (uint32_t)comm->id};
+                      .comm = (uint32_t)comm->id,
+                      .user_tag = call->tag};
     st = enqueue(c, call, &as, algo, registered ? &places : NULL, call->streamed ? call->stream : c->stream,
                  capturing);
     if (st == GYRE_OK && !call->streamed)
@@ -417,7 +418,8 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
                                                        (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
                                     .root = peer,
                                     .count = count,
-                                    .comm = (uint32_t)comm->id},
+                                    .comm = (uint32_t)comm->id,
+                                    .user_tag = comm->options.tag},
                              .stream = stream};
     st = coll_cuda_enqueue_message(&m);
     return st == GYRE_OK ? st : coll_refuse(st);
