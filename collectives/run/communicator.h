@@ -86,6 +86,7 @@ struct gyre_comm {
     const _Atomic uint32_t *troubles; /* changes with every death or abort that is noted */
     int rank, n, local_rank, local_size, hosts;
     int is_world;
+    int is_part;           /* 1: another communicator keeps it, waits for its requests and ends it */
     int *world_ranks;      /* [n] */
     const int *host_of;    /* [n] */
     const int *part_of;    /* [n] what hierarchical works on: hosts, or the cells of one (comm_group_cells) */
