@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/defined.h"
 #include "base/error.h"
+#include "collectives/api/persistent.h"
 
 /* How a call is to be made. */
 typedef struct {
@@ -49,6 +50,7 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
         .recv = recv,
         .shown = count,
         .scale = 1.0,
+        .tag = comm->options.tag,
         .request = how.request,
         .stream = how.stream,
         .streamed = how.streamed,
@@ -680,16 +682,9 @@ static how_t held(gyre_plan_t **plan)
     return (how_t){.plan = plan};
 }
 
-#define HELD(name, call)                           \
-    gyre_status_t check_ = check_plan(name, plan); \
+#define HELD(name, call)                                \
+    gyre_status_t check_ = coll_check_plan(name, plan); \
     return check_ == GYRE_OK ? (call) : check_
-
-static gyre_status_t check_plan(const char *name, gyre_plan_t **plan)
-{
-    if (!plan)
-        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: plan is NULL", name));
-    return GYRE_OK;
-}
 
 gyre_status_t gyre_plan_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                    gyre_redop_t op, gyre_comm_t *comm, gyre_plan_t **plan)

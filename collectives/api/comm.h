@@ -19,6 +19,7 @@ typedef struct {
     coll_options_t options; /* what schedules are made by */
     int leaves;             /* of this rank */
     double timeout_s;       /* 0: that of the job */
+    int chooses;            /* 1: an order, an algorithm or a chunk is named */
 } coll_asked_t;
 
 /* Reads a caller's options (NULL: the defaults) for the call `name`. INVALID. */

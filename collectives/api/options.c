@@ -3,6 +3,7 @@
  * gyre_comm_set. */
 #include "collectives/api/comm.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,9 @@ static gyre_status_t check(const char *name, const gyre_options_t *o)
     if (!(o->timeout_s >= 0))
         return gyre_fail(GYRE_ERR_INVALID, "%s: timeout_s is %g; 0 or a number of seconds", name,
                          o->timeout_s);
+    if (o->tag > UINT32_MAX)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: tag is %llu; at most %lu", name, (unsigned long long)o->tag,
+                         (unsigned long)UINT32_MAX);
     if (o->algorithm && strlen(o->algorithm) >= COLL_ALGORITHM_BYTES)
         return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm has %zu characters; at most %d", name,
                          strlen(o->algorithm), COLL_ALGORITHM_BYTES - 1);
@@ -47,7 +51,8 @@ static gyre_status_t check(const char *name, const gyre_options_t *o)
 gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, coll_asked_t *out)
 {
     gyre_options_t o = GYRE_OPTIONS_INITIALIZER;
-    gyre_status_t st = given ? coll_sized_read(&o, sizeof o, sizeof(gyre_options_t), given, name) : GYRE_OK;
+    gyre_status_t st =
+        given ? coll_sized_read(&o, sizeof o, offsetof(gyre_options_t, tag), given, name) : GYRE_OK;
     if (st == GYRE_OK)
         st = check(name, &o);
     if (st != GYRE_OK)
@@ -57,10 +62,12 @@ gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, c
     if (o.order != GYRE_ORDER_DEFAULT)
         out->options.order = o.order;
     out->options.chunk = o.chunk;
+    out->options.tag = (uint32_t)o.tag;
     if (o.algorithm)
         strcpy(out->options.algorithm, o.algorithm);
     out->leaves = o.leaves;
     out->timeout_s = o.timeout_s;
+    out->chooses = o.order != GYRE_ORDER_DEFAULT || o.algorithm || o.chunk;
     return GYRE_OK;
 }
 

@@ -224,7 +224,8 @@ static gyre_status_t start_message(coll_req_kind_t kind, void *buffer, coll_boun
                             .flags = COMM_CALL_P2P | (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0),
                             .root = peer,
                             .count = count,
-                            .comm = (uint32_t)comm->id}};
+                            .comm = (uint32_t)comm->id,
+                            .user_tag = comm->options.tag}};
     coll_drive(comm);
     gyre_status_t st = prepare(comm);
     int alone = !request && !bounce && bytes <= ALONE_MOST && !comm->head && !comm->p2p_head &&
@@ -260,12 +261,27 @@ gyre_status_t coll_p2p_check(const char *name, const gyre_comm_t *comm)
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_UNSUPPORTED,
                      "%s: the communicator's ranks are all in this process (gyre_cuda_comms_create), whose "
-                     "messages go on streams: gyre_send_stream and gyre_recv_stream",
+                     "messages go on streams: gyre_send_stream, gyre_recv_stream, "
+                     "gyre_neighbor_exchange_stream",
                      name);
 }
 
-gyre_status_t coll_p2p_call(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
-                            gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request)
+gyre_status_t coll_p2p_begin(coll_req_kind_t kind, void *buffer, int on_device, size_t count,
+                             gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request)
+{
+    if (!on_device || count == 0)
+        return coll_p2p_start(kind, buffer, count, type, peer, comm, request);
+    coll_drive(comm);
+    coll_bounce_t *bounce = coll_bounce_take(comm, kind, buffer, count * gyre_type_size(type));
+    coll_stop_driving(comm);
+    if (!bounce)
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
+    return start_message(kind, coll_bounce_memory(bounce), bounce, count, type, peer, comm, request);
+}
+
+/* gyre_send and its like: the checks, and where the buffer is. */
+static gyre_status_t call(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                          gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request)
 {
     size_t bytes = 0;
     gyre_status_t st = check_message(name, buffer, count, type, peer, comm, &bytes);
@@ -277,41 +293,34 @@ gyre_status_t coll_p2p_call(const char *name, coll_req_kind_t kind, void *buffer
         return coll_refuse(gyre_fail(
             GYRE_ERR_INVALID,
             "%s: a blocking message to oneself never ends; use the non-blocking call or a group", name));
-    if (bytes == 0 || !coll_cuda_holds(buffer))
-        return coll_p2p_start(kind, buffer, count, type, peer, comm, request);
-    coll_drive(comm);
-    coll_bounce_t *bounce = coll_bounce_take(comm, kind, buffer, bytes);
-    coll_stop_driving(comm);
-    if (!bounce)
-        return coll_refuse(GYRE_ERR_NO_MEMORY);
-    return start_message(kind, coll_bounce_memory(bounce), bounce, count, type, peer, comm, request);
+    return coll_p2p_begin(kind, buffer, bytes > 0 && coll_cuda_holds(buffer), count, type, peer, comm,
+                          request);
 }
 
 gyre_status_t gyre_send(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
 {
-    return coll_p2p_call("send", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, NULL);
+    return call("send", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, NULL);
 }
 
 gyre_status_t gyre_isend(const void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
                          gyre_request_t **request)
 {
     gyre_status_t st = coll_check_request("isend", request);
-    return st != GYRE_OK ? st
-                         : coll_p2p_call("isend", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer,
-                                         comm, request);
+    return st != GYRE_OK
+               ? st
+               : call("isend", COLL_REQ_SEND, (void *)(uintptr_t)buffer, count, type, peer, comm, request);
 }
 
 gyre_status_t gyre_recv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm)
 {
-    return coll_p2p_call("recv", COLL_REQ_RECV, buffer, count, type, peer, comm, NULL);
+    return call("recv", COLL_REQ_RECV, buffer, count, type, peer, comm, NULL);
 }
 
 gyre_status_t gyre_irecv(void *buffer, size_t count, gyre_type_t type, int peer, gyre_comm_t *comm,
                          gyre_request_t **request)
 {
     gyre_status_t st = coll_check_request("irecv", request);
-    return st != GYRE_OK ? st
-                         : coll_p2p_call("irecv", COLL_REQ_RECV, buffer, count, type, peer, comm, request);
+    return st != GYRE_OK ? st : call("irecv", COLL_REQ_RECV, buffer, count, type, peer, comm, request);
 }
 
 gyre_status_t gyre_send_stream(const void *buffer, size_t count, gyre_type_t type, int peer,

@@ -4,7 +4,7 @@
  *
  * The schedule is not one of the communicator's cache, so nothing evicts it, and it stays as it was made when
  * the communicator's choices change; gyre_plan_set exchanges it. On device memory the kept call takes the way
- * of a plain one. */
+ * of a plain one. An exchange with neighbours has no schedule, either: its messages are kept. */
 #include "collectives/api/persistent.h"
 
 #include <stdlib.h>
@@ -19,13 +19,21 @@
 struct gyre_plan {
     gyre_comm_t *comm;          /* NULL: it has ended */
     _Atomic uint32_t under_way; /* 1: a request of it was not waited for */
-    coll_plan_t *schedule;      /* NULL: on a device */
+    coll_plan_t *schedule;      /* NULL: on a device, or messages */
+    coll_neighbors_t *messages; /* NULL: a collective */
     comm_call_t call;           /* but for its number */
     coll_run_t run;
     coll_call_t args; /* its arrays are `arrays` */
     size_t *arrays;   /* [4 * n] or NULL: the call's counts and displs */
     gyre_plan_t *next;
 };
+
+gyre_status_t coll_check_plan(const char *name, gyre_plan_t **plan)
+{
+    if (!plan)
+        return coll_refuse(gyre_fail(GYRE_ERR_INVALID, "%s: plan is NULL", name));
+    return GYRE_OK;
+}
 
 /* The caller's arrays may be gone when the operation starts. */
 static gyre_status_t keep_arrays(gyre_plan_t *p)
@@ -48,6 +56,7 @@ static void drop(gyre_plan_t *p)
 {
     if (p->schedule)
         coll_plan_free(p->schedule);
+    free(p->messages);
     free(p->arrays);
     free(p);
 }
@@ -58,7 +67,7 @@ static gyre_status_t hold(gyre_plan_t *p)
     gyre_comm_t *comm = p->comm;
     gyre_status_t st = GYRE_OK;
     coll_drive(comm);
-    if (!coll_call_on_device(&p->args))
+    if (!p->messages && !coll_call_on_device(&p->args))
         st = coll_plan_make(comm, &comm->options, &p->args.shape, &p->schedule);
     if (st == GYRE_OK) {
         p->next = comm->held;
@@ -92,6 +101,22 @@ gyre_status_t coll_persistent_make(const coll_call_t *c)
     return GYRE_OK;
 }
 
+gyre_status_t coll_persistent_make_neighbors(const char *name, gyre_comm_t *comm, coll_neighbors_t *exchange,
+                                             gyre_plan_t **plan)
+{
+    gyre_plan_t *p = calloc(1, sizeof *p);
+    if (!p) {
+        free(exchange);
+        return coll_refuse(gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for a plan", name));
+    }
+    p->comm = comm;
+    p->args = (coll_call_t){.name = name, .comm = comm, .shape.op = COLL_SENDRECV, .tag = comm->options.tag};
+    p->messages = exchange;
+    (void)hold(p); /* it has no schedule, whose making could fail */
+    *plan = p;
+    return GYRE_OK;
+}
+
 void coll_persistent_end(gyre_comm_t *comm)
 {
     for (gyre_plan_t *p = comm->held; p; p = p->next) {
@@ -117,9 +142,11 @@ static gyre_status_t check_idle(const char *name, const gyre_plan_t *p)
     return st;
 }
 
-/* As a plain call would begin: on a device, or where GYRE_FAULT strikes. */
-static gyre_status_t start_as_call(const gyre_plan_t *p)
+/* As a plain call would begin: of messages, on a device, or where GYRE_FAULT strikes. */
+static gyre_status_t start_as_call(gyre_plan_t *p)
 {
+    if (p->messages)
+        return coll_neighbors_start(p->messages, p->args.tag, &p->under_way, p->args.request);
     coll_call_t call = p->args;
     return coll_call_start(&call);
 }
@@ -148,8 +175,10 @@ static gyre_status_t check_set(const gyre_plan_t *p, const coll_asked_t *o)
                          "(gyre_comm_set); leave them at 1 and 0",
                          SET, o->leaves, o->timeout_s);
     if (!p->schedule)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: the buffers of the %s are in device memory", SET,
-                         p->args.name);
+        return o->chooses
+                   ? gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: %s %s has no order, algorithm or chunk, only a tag",
+                               SET, p->messages ? "a" : "on device memory", p->args.name)
+                   : GYRE_OK;
     if (coll_op_reduces(p->args.shape.op) && (p->comm->leaves || p->schedule->algo == COLL_LEAVES))
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: the communicator of the %s has leaves, or had them", SET,
                          p->args.name);
@@ -162,15 +191,22 @@ gyre_status_t gyre_plan_set(gyre_plan_t *plan, const gyre_options_t *options)
     gyre_status_t st = check_idle(SET, plan);
     if (st == GYRE_OK)
         st = coll_options_read(SET, options, &o);
+    if (st == GYRE_OK && !options)
+        o.chooses = 1; /* those of the communicator */
     if (st == GYRE_OK)
         st = check_set(plan, &o);
     if (st != GYRE_OK)
         return st;
+    if (!plan->schedule) {
+        plan->args.tag = o.options.tag;
+        return GYRE_OK;
+    }
     gyre_comm_t *comm = plan->comm;
     coll_call_t args = plan->args;
     coll_plan_t *schedule;
     const coll_options_t with = options ? o.options : comm->options;
     st = coll_call_order(&args, with.order);
+    args.tag = with.tag;
     if (st != GYRE_OK)
         return st;
     coll_drive(comm);

@@ -184,7 +184,8 @@ void coll_call_bind(const coll_call_t *c, const coll_plan_t *plan, coll_run_t *r
                           .sig = plan->sig,
                           .count = c->shown,
                           .algo = (uint32_t)plan->algo,
-                          .comm = (uint32_t)c->comm->id};
+                          .comm = (uint32_t)c->comm->id,
+                          .user_tag = c->inside ? 0 : c->tag};
 }
 
 gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan, const coll_run_t *run, comm_call_t *call)

@@ -24,6 +24,10 @@ gyre_status_t coll_cuda_start(const coll_call_t *call);
 gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
                                 gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream);
 
+/* A message to oneself: a copy on the stream, in order with the communicator's calls. */
+gyre_status_t coll_cuda_copy(const char *name, const void *from, void *to, size_t count, gyre_type_t type,
+                             gyre_comm_t *comm, gyre_cuda_stream_t stream);
+
 /* Whether operations of `comm` on streams can be captured into CUDA graphs, the same on all its ranks. *why:
  * the reason if not, or not freely. */
 typedef enum {

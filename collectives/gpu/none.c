@@ -42,6 +42,13 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
     return none(name);
 }
 
+gyre_status_t coll_cuda_copy(const char *name, const void *from, void *to, size_t count, gyre_type_t type,
+                             gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    (void)from, (void)to, (void)count, (void)type, (void)comm, (void)stream;
+    return none(name);
+}
+
 int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS])
 {
     (void)comm, (void)rank;

@@ -19,16 +19,18 @@
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
 {
     gyre_type_t type = (gyre_type_t)call->type;
-    char number[16] = ""; /* none before it is started */
+    char number[16] = "", tag[20] = ""; /* no number before it is started */
     if (call->seq)
         snprintf(number, sizeof number, " #%u", call->seq);
+    if (call->user_tag)
+        snprintf(tag, sizeof tag, ", tag %u", call->user_tag);
     const char *where = call->flags & COMM_CALL_REGISTERED ? ", on registered device memory"
                         : call->flags & COMM_CALL_DEVICE   ? ", on device memory"
                                                            : "";
     if (call->op == COLL_SENDRECV) {
-        snprintf(text, bytes, "%s rank %d%s (count %llu, %s%s)",
+        snprintf(text, bytes, "%s rank %d%s (count %llu, %s%s%s)",
                  call->flags & COMM_CALL_RECV ? "recv from" : "send to", call->root, number,
-                 (unsigned long long)call->count, gyre_type_name(type), where);
+                 (unsigned long long)call->count, gyre_type_name(type), where, tag);
         return;
     }
     const char *captured = call->flags & COMM_CALL_CAPTURED ? ", captured" : "";
@@ -39,17 +41,22 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
                  op > 0 && op < COLL_OP_END ? coll_call_name(op, v, inside ? call->redop : COLL_INSIDE_NONE)
                                             : "no call",
                  number);
-    if (op == COLL_BARRIER || inside || at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
+    if (at < 0 || (size_t)at >= bytes || inside || op <= 0 || op >= COLL_OP_END)
         return;
+    if (op == COLL_BARRIER) {
+        if (tag[0])
+            snprintf(text + at, bytes - (size_t)at, " (%s)", tag + 2);
+        return;
+    }
     int reduces = coll_op_reduces(op);
     int rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_GATHER || op == COLL_SCATTER;
     char root[24] = "";
     if (rooted)
         snprintf(root, sizeof root, ", root %d", call->root);
-    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s%s%s)", (unsigned long long)call->count,
-             gyre_type_name(type), reduces ? ", " : "",
+    snprintf(text + at, bytes - (size_t)at, " (count %llu, %s%s%s%s%s%s%s%s)",
+             (unsigned long long)call->count, gyre_type_name(type), reduces ? ", " : "",
              reduces && (call->flags & COMM_CALL_SCALED) ? "scaled " : "",
-             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root, where, captured);
+             reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root, where, captured, tag);
 }
 
 void coll_post_call(gyre_comm_t *comm, const comm_call_t *call)
@@ -180,7 +187,7 @@ static void add_rank(text_t *t, const gyre_comm_t *comm, int world_rank)
     add(t, "world rank %d, not of this communicator,", world_rank);
 }
 
-/* Do they agree in all that is shown? */
+/* Do they agree in all that is shown but the tag? */
 static int same_call(const comm_call_t *a, const comm_call_t *b)
 {
     return a->op == b->op && a->count == b->count && a->type == b->type && a->redop == b->redop &&
@@ -196,7 +203,8 @@ static void add_calls(text_t *t, const comm_doing_t *doing)
         const comm_call_t *c = &doing->calls[i], *before = i > 0 ? c - 1 : NULL;
         char what[160];
         coll_call_text(c, what, sizeof what);
-        if (before && before->comm == c->comm && same_call(before, c) && !(c->flags & COMM_CALL_P2P))
+        if (before && before->comm == c->comm && before->user_tag == c->user_tag && same_call(before, c) &&
+            !(c->flags & COMM_CALL_P2P))
             add(t, ", #%u", c->seq);
         else
             add(t, "%s%s", i > 0 ? ", " : "", what);

@@ -20,6 +20,7 @@ typedef struct {
     int v;        /* the form with a count per rank */
     coll_inside_t inside;
     double scale;
+    uint32_t tag;             /* comm_call_t.user_tag */
     gyre_request_t **request; /* NULL: blocking, or streamed */
     coll_finished_fn finished;
     void *user;

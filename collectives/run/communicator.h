@@ -86,6 +86,7 @@ struct gyre_comm {
     const _Atomic uint32_t *troubles; /* changes with every death or abort that is noted */
     int rank, n, local_rank, local_size, hosts;
     int is_world;
+    int is_part;           /* 1: another communicator keeps it, waits for its requests and ends it */
     int *world_ranks;      /* [n] */
     const int *host_of;    /* [n] */
     const int *part_of;    /* [n] what hierarchical works on: hosts, or the cells of one (comm_group_cells) */
@@ -337,9 +338,9 @@ void coll_fault_strike(gyre_comm_t *comm, coll_shape_t *shape, const void **send
  * buffer lies; request: NULL: blocking. */
 gyre_status_t coll_p2p_start(coll_req_kind_t kind, void *buffer, size_t count, gyre_type_t type, int peer,
                              gyre_comm_t *comm, gyre_request_t **request);
-/* gyre_send and its like for the call `name`: the checks, and buffers on a device. */
-gyre_status_t coll_p2p_call(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
-                            gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request);
+/* The same with a buffer on a device, which goes through memory of the host. */
+gyre_status_t coll_p2p_begin(coll_req_kind_t kind, void *buffer, int on_device, size_t count,
+                             gyre_type_t type, int peer, gyre_comm_t *comm, gyre_request_t **request);
 /* UNSUPPORTED: ranks of a team send on streams only. */
 gyre_status_t coll_p2p_check(const char *name, const gyre_comm_t *comm);
 int coll_p2p_advance(gyre_comm_t *comm);

@@ -212,6 +212,7 @@ typedef struct {
     gyre_order_t order;                   /* not DEFAULT */
     char algorithm[COLL_ALGORITHM_BYTES]; /* "": GYRE_ALGO */
     size_t chunk;                         /* bytes; 0: GYRE_CHUNK */
+    uint32_t tag;                         /* no schedule depends on it, and ranks may differ; 0: none */
 } coll_options_t;
 
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */

@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "comm/boot/tree.h"
 
-enum { TELL_HEAD = 16, CALLS_HEAD = 8, CALL_BYTES = 28 };
+enum { TELL_HEAD = 16, CALLS_HEAD = 8, CALL_BYTES = 32 };
 #define ANSWER_NS ((base_time_t)400000000) /* for a rank to answer, or to pass a question on */
 #define SLOW_NS   (ANSWER_NS / 2)          /* without an answer: time to ask those on the way, too */
 
@@ -80,6 +80,7 @@ static size_t pack_calls(const comm_doing_t *doing, unsigned char *out)
         boot_put32(at + 12, c->sig);
         boot_put64(at + 16, c->count);
         boot_put32(at + 24, c->comm);
+        boot_put32(at + 28, c->user_tag);
     }
     return (size_t)(at - out);
 }
@@ -100,7 +101,8 @@ static void unpack_calls(const unsigned char *data, size_t bytes, comm_doing_t *
                                                        .root = (int32_t)boot_get32(at + 8),
                                                        .sig = boot_get32(at + 12),
                                                        .count = boot_get64(at + 16),
-                                                       .comm = boot_get32(at + 24)};
+                                                       .comm = boot_get32(at + 24),
+                                                       .user_tag = boot_get32(at + 28)};
     }
 }
 

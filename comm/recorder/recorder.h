@@ -38,17 +38,18 @@ typedef enum {
 /* One call with its arguments: enough to report it and to compare ranks. 40 bytes, no pointers, since it
  * travels in messages and lies in shared memory. */
 typedef struct {
-    uint32_t seq;   /* number of the call on its communicator, from 1 */
-    uint8_t op;     /* coll_op_t; 0: no call */
-    uint8_t type;   /* gyre_type_t */
-    uint8_t redop;  /* gyre_redop_kind_t */
-    uint8_t flags;  /* comm_call_flags_t */
-    int32_t root;   /* or peer; -1: no root */
-    uint32_t sig;   /* hash of all that must agree */
-    uint64_t count; /* elements as the caller gave them */
-    uint32_t algo;  /* coll_algo_t */
-    uint32_t comm;  /* low bits of the communicator id */
-    uint64_t reserved;
+    uint32_t seq;      /* number of the call on its communicator, from 1 */
+    uint8_t op;        /* coll_op_t; 0: no call */
+    uint8_t type;      /* gyre_type_t */
+    uint8_t redop;     /* gyre_redop_kind_t */
+    uint8_t flags;     /* comm_call_flags_t */
+    int32_t root;      /* or peer; -1: no root */
+    uint32_t sig;      /* hash of all that must agree */
+    uint64_t count;    /* elements as the caller gave them */
+    uint32_t algo;     /* coll_algo_t */
+    uint32_t comm;     /* low bits of the communicator id */
+    uint32_t user_tag; /* gyre_options_t.tag; 0: none. Ranks need not agree on it */
+    uint32_t reserved; /* 0 */
 } comm_call_t;
 
 enum { COMM_RECORDER_CALLS = 16 };

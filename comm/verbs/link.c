@@ -73,7 +73,7 @@ static verbs_header_t header_for(verbs_link_t *link, verbs_kind_t kind, size_t b
                             .flags = call->flags,
                             .root = call->root,
                             .count = call->count,
-                            .algo = call->algo,
+                            .user_tag = call->user_tag,
                             .part = (uint32_t)kind << 24 | (uint32_t)part};
 }
 

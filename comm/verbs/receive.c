@@ -82,7 +82,7 @@ static void remember_their_call(verbs_link_t *link, const verbs_header_t *header
                                      .root = header->root,
                                      .sig = header->tag.sig,
                                      .count = header->count,
-                                     .algo = header->algo,
+                                     .user_tag = header->user_tag,
                                      .comm = (uint32_t)link->base.group->id};
 }
 

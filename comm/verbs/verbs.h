@@ -137,7 +137,7 @@ typedef struct {
     uint8_t op, type, redop, flags; /* of the sender's call, for errors; op 0: unknown */
     int32_t root;
     uint64_t count;
-    uint32_t algo;
+    uint32_t user_tag;
     uint32_t part; /* verbs_kind_t << 24 | bytes of payload that follow */
 } verbs_header_t;
 

@@ -43,10 +43,14 @@ typedef struct {
     const char *algorithm; /* as GYRE_ALGO: "ring", "all_reduce:ring,broadcast:tree"; NULL: GYRE_ALGO */
     size_t chunk;          /* bytes of a pipeline's pieces; 0: GYRE_CHUNK */
     double timeout_s;      /* deadline of every operation; 0: that of the job */
+    /* A number of the program's own, at most 2^32 - 1, for people and profilers: errors, warnings and
+     * gyre-doctor show it with each call ("all_reduce #12 (count 4, float, sum, tag 7)"). It changes nothing
+     * else, and ranks may have different ones. 0: none. */
+    uint64_t tag;
 } gyre_options_t;
-#define GYRE_OPTIONS_INITIALIZER                                                  \
-    {                                                                             \
-        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0 \
+#define GYRE_OPTIONS_INITIALIZER                                                               \
+    {                                                                                          \
+        sizeof(gyre_options_t), GYRE_ORDER_DEFAULT, 1, NULL, (size_t)0, (double)0, (uint64_t)0 \
     }
 
 /* Options of gyre_init. Initialise it with GYRE_CONFIG_INITIALIZER, then change fields. `size` lets the
@@ -184,7 +188,7 @@ GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *rank
 
 /* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
  * operations must not be under way. Communicators that are made from it later have its order, algorithm,
- * chunk and timeout, and one leaf per rank.
+ * chunk, timeout and tag, and one leaf per rank.
  *
  * INVALID: a field is out of range (said before the others are waited for), a request of `comm` was not
  * waited for, the ranks' leaves add up to 0 (exact: to more than 1024). MISMATCH: ranks differ in order,

@@ -65,7 +65,8 @@ GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
  *    gyre_group_end.
  *
  * Messages go on streams (gyre_send_stream, gyre_recv_stream). UNSUPPORTED: buffers in host memory,
- * gyre_send, gyre_recv, gyre_comm_split, gyre_comm_address. INVALID: gyre_comm_shrink, gyre_comm_grow.
+ * gyre_send, gyre_recv, gyre_neighbor_exchange, gyre_comm_split, gyre_comm_address. INVALID:
+ * gyre_comm_shrink, gyre_comm_grow.
  *
  * Kernels of the ranks wait for each other. Therefore:
  *  - Each rank of a device needs a stream of its own, made with cudaStreamNonBlocking. The default stream
@@ -157,6 +158,16 @@ GYRE_API gyre_status_t gyre_send_stream(const void *buffer, size_t count, gyre_t
                                         gyre_comm_t *comm, gyre_cuda_stream_t stream);
 GYRE_API gyre_status_t gyre_recv_stream(void *buffer, size_t count, gyre_type_t type, int peer,
                                         gyre_comm_t *comm, gyre_cuda_stream_t stream);
+
+/* gyre_neighbor_exchange (gyre/collectives.h) on a stream: a group of those two calls. Blocks to the calling
+ * rank are copied: the first of them is the first from it, and so on; INVALID if they differ in number or
+ * counts. */
+GYRE_API gyre_status_t gyre_neighbor_exchange_stream(const void *send, const size_t *send_counts,
+                                                     const size_t *send_displs, int nto, const int *to,
+                                                     void *recv, const size_t *recv_counts,
+                                                     const size_t *recv_displs, int nfrom, const int *from,
+                                                     gyre_type_t type, gyre_comm_t *comm,
+                                                     gyre_cuda_stream_t stream);
 
 #ifdef __cplusplus
 }

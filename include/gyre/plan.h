@@ -72,21 +72,31 @@ GYRE_API gyre_status_t gyre_plan_all_to_allv(const void *send, const size_t *sen
                                              const size_t *recv_displs, gyre_type_t type, gyre_comm_t *comm,
                                              gyre_plan_t **plan);
 GYRE_API gyre_status_t gyre_plan_barrier(gyre_comm_t *comm, gyre_plan_t **plan);
+/* The lists to and from are copied as the counts are. A start is a group of messages: it is matched by those
+ * of the other ranks, and not collective. */
+GYRE_API gyre_status_t gyre_plan_neighbor_exchange(const void *send, const size_t *send_counts,
+                                                   const size_t *send_displs, int nto, const int *to,
+                                                   void *recv, const size_t *recv_counts,
+                                                   const size_t *recv_displs, int nfrom, const int *from,
+                                                   gyre_type_t type, gyre_comm_t *comm, gyre_plan_t **plan);
 
 /* Starts the operation. request NULL: blocks until it has finished. Else it returns at once, and *request is
  * ended by gyre_wait, gyre_test or their siblings. Within a group the operation starts at gyre_group_end.
  * Errors: those of gyre_x. INVALID, and nothing happens: the plan is under way, that is, a request of it was
  * not ended, or it stands in a group that has not ended; or `comm` has ended. */
 GYRE_API gyre_status_t gyre_start(gyre_plan_t *plan, gyre_request_t **request);
-/* Sets order, algorithm and chunk of this plan, as gyre_comm_set does for a communicator; options NULL: those
- * that its communicator has now. leaves and timeout_s stay the communicator's: INVALID if they are not 1 and
- * 0. It is not collective: nothing is sent. All ranks must set the same before the next start, where ranks
- * that differ get MISMATCH, as for arguments.
+/* Sets order, algorithm, chunk and tag of this plan, as gyre_comm_set does for a communicator; options NULL:
+ * those that its communicator has now. leaves and timeout_s stay the communicator's: INVALID if they are not
+ * 1 and 0. It is not collective: nothing is sent. All ranks must set the same, but for the tag, before the
+ * next start, where ranks that differ get MISMATCH, as for arguments.
+ *
+ * A plan on device memory, or of gyre_plan_neighbor_exchange, has a tag only: options with anything else, or
+ * NULL, are UNSUPPORTED.
  *
  * After an error the plan is as before. INVALID: a field is out of range, the plan is under way, or `comm`
- * has ended. UNSUPPORTED: the algorithm does not serve the call, there is no exact result (gyre_comm_set),
- * the buffers are in device memory, or it is a reduction and `comm` has leaves or had them when the plan was
- * made. NO_MEMORY. */
+ * has ended. UNSUPPORTED: see above; the algorithm does not serve the call, there is no exact result
+ * (gyre_comm_set), or it is a reduction and `comm` has leaves or had them when the plan was made. NO_MEMORY.
+ */
 GYRE_API gyre_status_t gyre_plan_set(gyre_plan_t *plan, const gyre_options_t *options);
 /* Frees *plan and sets it to NULL. It may be NULL, and its communicator may have failed or ended. INVALID,
  * and nothing is freed: the plan is under way. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* no TSan: mp_pairs runs grouped messages on the same threads */
 /* tests/collectives/mp_neighbors.c: gyre_neighbor_exchange: rings, a torus, random lists with repeated
- * neighbours, the own rank and empty blocks; as requests, in groups, among other messages; its errors.
+ * neighbours, the own rank and empty blocks; as requests, persistent, in groups, among other messages; its
+ * errors.
  * ranks: 1 2 3 4 5
  * over UCX: 3 */
 #include "tests/support/mp.h"
@@ -192,6 +193,128 @@ static void among_others(void)
         MP_CHECK(theirs[i] == before + 100 * i, "message %d: %d", i, theirs[i]);
 }
 
+/* Blocking, as a request, and in a group, blocking or not. */
+static gyre_status_t start(gyre_plan_t *plan, int form)
+{
+    gyre_request_t *request = NULL;
+    if (form > 1)
+        MP_OK(gyre_group_start());
+    gyre_status_t st = gyre_start(plan, form % 2 ? &request : NULL);
+    if (form > 1)
+        st = gyre_group_end();
+    return form % 2 && st == GYRE_OK ? gyre_wait(&request) : st;
+}
+
+/* Plans of random lists, whose arrays are gone when they start; every second rank makes plain calls. */
+static void planned(void)
+{
+    uint64_t seed = 20261123;
+    for (int round = 0; round < 20; round++) {
+        const graph_t g = random_graph(&seed);
+        const list_t to = part_of(&g, g.from, g.to), from = part_of(&g, g.to, g.from);
+        list_t gone_to = to, gone_from = from;
+        gyre_plan_t *plan;
+        MP_OK(gyre_plan_neighbor_exchange(out, gone_to.counts, gone_to.displs, to.n, gone_to.ranks, in,
+                                          gone_from.counts, gone_from.displs, from.n, gone_from.ranks,
+                                          GYRE_INT32, world, &plan));
+        memset(&gone_to, 0xff, sizeof gone_to);
+        memset(&gone_from, 0xff, sizeof gone_from);
+        for (int again = 0; again < 4; again++) {
+            fill(&to, out);
+            for (int i = 0; i < ROOM; i++)
+                in[i] = -7;
+            if ((rank + again) % 2)
+                MP_OK(start(plan, (again + round) % 4));
+            else
+                MP_OK(gyre_neighbor_exchange(out, to.counts, to.displs, to.n, to.ranks, in, from.counts,
+                                             from.displs, from.n, from.ranks, GYRE_INT32, world));
+            compare(&from, in);
+        }
+        MP_OK(gyre_plan_free(&plan));
+        MP_CHECK(!plan, "not NULL");
+    }
+}
+
+/* To the next rank, from the one before, back to back. */
+static gyre_plan_t *plan_around(gyre_comm_t *comm, int32_t *mine, int32_t *theirs)
+{
+    const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+    const int to[2] = {next, next}, from[2] = {before, before};
+    const size_t counts[2] = {1, 2};
+    gyre_plan_t *plan;
+    MP_OK(gyre_plan_neighbor_exchange(mine, counts, NULL, 2, to, theirs, counts, NULL, 2, from, GYRE_INT32,
+                                      comm, &plan));
+    return plan;
+}
+
+/* A start allocates nothing, and waits for no collective. */
+static void steady_plan(void)
+{
+    gyre_comm_stats_t first = {.size = sizeof first}, last = {.size = sizeof last};
+    int32_t mine[3], theirs[3];
+    gyre_plan_t *plan = plan_around(world, mine, theirs);
+    for (int round = 0; round < 20; round++) {
+        if (round == 10)
+            MP_OK(gyre_comm_stats(world, &first));
+        for (int i = 0; i < 3; i++)
+            mine[i] = 100 * round + 10 * i + rank;
+        MP_OK(start(plan, round % 4));
+        for (int i = 0; i < 3; i++)
+            MP_CHECK(theirs[i] == 100 * round + 10 * i + (rank + n - 1) % n, "start %d: %d", round,
+                     theirs[i]);
+    }
+    MP_OK(gyre_comm_stats(world, &last));
+    MP_CHECK(last.allocations == first.allocations && last.operations == first.operations + 40,
+             "%llu allocations, %llu operations", (unsigned long long)(last.allocations - first.allocations),
+             (unsigned long long)(last.operations - first.operations));
+    MP_OK(gyre_plan_free(&plan));
+}
+
+/* What a plan of messages refuses, and what refuses one. */
+static void refused_plan(void)
+{
+    const int self = rank, beyond = n;
+    const size_t one = 1;
+    int32_t mine[3] = {rank, rank, rank}, theirs[3];
+    gyre_plan_t *plan = NULL;
+    gyre_request_t *request = NULL;
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    gyre_comm_t *comm;
+#define PLAN(nto, to, into, on, made) \
+    gyre_plan_neighbor_exchange(out, &one, NULL, nto, to, into, &one, NULL, 1, &self, GYRE_INT32, on, made)
+    expect(PLAN(1, &beyond, in, world, &plan), GYRE_ERR_INVALID, "to[0] is");
+    expect(PLAN(1, &self, NULL, world, &plan), GYRE_ERR_INVALID, "recv is NULL");
+    expect(PLAN(-1, &self, in, world, &plan), GYRE_ERR_INVALID, "nto is -1");
+    expect(PLAN(1, &self, in, NULL, &plan), GYRE_ERR_INVALID, "comm is NULL");
+    expect(PLAN(1, &self, in, world, NULL), GYRE_ERR_INVALID, "plan is NULL");
+#undef PLAN
+    MP_CHECK(!plan, "a plan without arguments");
+    MP_OK(gyre_comm_dup(world, &comm));
+    plan = plan_around(comm, mine, theirs);
+    options.chunk = 512;
+    expect(gyre_plan_set(plan, &options), GYRE_ERR_UNSUPPORTED, "neighbor_exchange");
+    MP_OK(gyre_start(plan, &request));
+    expect(gyre_start(plan, NULL), GYRE_ERR_INVALID, "neighbor_exchange is under way");
+    expect(gyre_plan_free(&plan), GYRE_ERR_INVALID, "neighbor_exchange is under way");
+    MP_OK(gyre_wait(&request));
+    MP_OK(gyre_group_start()); /* nothing of a group with a refused call is started */
+    MP_OK(gyre_start(plan, NULL));
+    expect(gyre_start(plan, NULL), GYRE_ERR_INVALID, "under way");
+    MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "a call was refused");
+    MP_OK(start(plan, 0));
+    MP_CHECK(theirs[2] == (rank + n - 1) % n, "%d", theirs[2]);
+    MP_OK(gyre_barrier(world));
+    if (rank == n - 1)
+        MP_OK(gyre_comm_abort(comm, "enough"));
+    while (gyre_comm_error(comm) == GYRE_OK)
+        ;
+    expect(gyre_start(plan, &request), GYRE_ERR_ABORTED, "enough");
+    MP_OK(gyre_barrier(world));
+    MP_OK(gyre_comm_destroy(comm));
+    expect(gyre_start(plan, NULL), GYRE_ERR_INVALID, "has ended");
+    MP_OK(gyre_plan_free(&plan));
+}
+
 /* A repeated exchange makes no allocation, and counts as its messages. */
 static void steady(void)
 {
@@ -325,7 +448,10 @@ int main(void)
     nobody();
     among_others();
     steady();
+    planned();
+    steady_plan();
     refused();
+    refused_plan();
     mismatch();
     too_late();
     aborted();

@@ -103,6 +103,7 @@ static void results_for_older_and_newer_programs(void **state)
                    #type " ends in padding")
 ENDS_WITH(gyre_config_t, options);
 ENDS_WITH(gyre_create_t, options);
+ENDS_WITH(gyre_options_t, tag);
 ENDS_WITH(gyre_comm_stats_t, sleep_seconds);
 ENDS_WITH(gyre_place_t, host_name);
 ENDS_WITH(gyre_buckets_config_t, user);
@@ -119,6 +120,8 @@ static void layout(void **state)
     assert_int_equal(offsetof(gyre_create_t, reserved), 60);
     assert_int_equal(offsetof(gyre_create_t, options), 64);
     assert_int_equal(offsetof(gyre_create_t, all_gather), 16);
+    assert_int_equal(offsetof(gyre_options_t, timeout_s), 32);
+    assert_int_equal(offsetof(gyre_options_t, tag), 40);
     assert_int_equal(sizeof(gyre_unique_id_t), 128);
     assert_int_equal(offsetof(gyre_comm_stats_t, wait_seconds), 88);
     assert_int_equal(offsetof(gyre_place_t, host_name), 56);
@@ -184,6 +187,11 @@ static void calls(void **state)
     assert_int_equal(gyre_comm_set(world, &options.known), GYRE_ERR_INVALID);
     options.newer = 0;
     assert_int_equal(gyre_comm_set(world, &options.known), GYRE_OK);
+    options.known.tag = UINT64_MAX; /* not an older program's */
+    options.known.size = offsetof(gyre_options_t, tag);
+    assert_int_equal(gyre_comm_set(world, &options.known), GYRE_OK);
+    options.known.size = offsetof(gyre_options_t, timeout_s);
+    assert_int_equal(gyre_comm_set(world, &options.known), GYRE_ERR_INVALID);
 
     gyre_unique_id_t id;
     gyre_comm_t *made = NULL;

@@ -72,8 +72,13 @@ static int ask_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     const blame_case_t *c = arg;
     static comm_recorder_slot_t slot; /* of this process */
     int rank = comm_boot_rank(boot), waits = c->waits[rank];
-    comm_call_t call = {
-        .seq = 20, .op = 1, .count = 1000u + (unsigned)rank, .root = -1, .sig = 5, .comm = ABOUT};
+    comm_call_t call = {.seq = 20,
+                        .op = 1,
+                        .count = 1000u + (unsigned)rank,
+                        .root = -1,
+                        .sig = 5,
+                        .comm = ABOUT,
+                        .user_tag = UINT32_MAX - (unsigned)rank};
     for (uint32_t k = 17; k <= 20; k++) {
         call.seq = k;
         comm_recorder_begin(&slot, &call, base_now());
@@ -107,6 +112,7 @@ static int ask_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
             RANK_CHECK(blame.doing.at == COMM_AT_CALLS && doing->calls_n == COMM_DOING_CALLS);
             RANK_CHECK(doing->calls[0].seq == 20 && doing->calls[2].seq == 18 && doing->calls[0].sig == 5);
             RANK_CHECK(doing->calls[1].count == 1000u + (unsigned)blame.rank && doing->calls[1].root == -1);
+            RANK_CHECK(doing->calls[1].user_tag == UINT32_MAX - (unsigned)blame.rank);
             RANK_CHECK(doing->seconds >= 0 && doing->seconds < 20);
         }
         /* another rank has found out */

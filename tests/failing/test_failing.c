@@ -104,10 +104,10 @@ static gyre_status_t collectives(job_t *job, gyre_comm_t *comm)
     return GYRE_OK;
 }
 
-/* Several messages with one request, and a plan whose schedule is made twice. */
+/* Several messages with one request and as a plan, and a plan whose schedule is made twice. */
 static gyre_status_t requests_and_plans(job_t *job, gyre_comm_t *comm)
 {
-    double in[3] = {1, 1, 1}, out[3] = {0};
+    double in[3] = {1, 1, 1}, out[6] = {0};
     const int peer = (job->rank + 1) % job->n, peers[3] = {peer, peer, job->rank};
     const size_t ones[3] = {1, 1, 1};
     gyre_request_t *request;
@@ -117,6 +117,13 @@ static gyre_status_t requests_and_plans(job_t *job, gyre_comm_t *comm)
                                                        GYRE_FLOAT64, comm, &request));
     STEP("wait for neighbours", gyre_wait(&request));
     job->wrong |= out[0] != 1 || out[1] != 1 || out[2] != 1;
+    STEP("plan_neighbor_exchange", gyre_plan_neighbor_exchange(in, ones, NULL, 3, peers, out + 3, ones, NULL,
+                                                               3, peers, GYRE_FLOAT64, comm, &plan));
+    gyre_status_t exchanged = gyre_start(plan, NULL);
+    gyre_status_t dropped = gyre_plan_free(&plan);
+    STEP("start of messages", exchanged);
+    STEP("plan_free of messages", dropped);
+    job->wrong |= out[3] != 1 || out[5] != 1;
     STEP("plan_all_reduce", gyre_plan_all_reduce(in, out, 3, GYRE_FLOAT64, sum, comm, &plan));
     options.order = GYRE_ORDER_EXACT;
     gyre_status_t set = gyre_plan_set(plan, &options);

@@ -528,10 +528,17 @@ static void messages(void **state)
             if (grouped)
                 assert_gyre(gyre_group_start());
             for (int r = 0; r < job.n; r++) {
-                assert_gyre(gyre_send_stream(job.in[r], sizes[i], GYRE_FLOAT32, (r + 1) % job.n, job.comms[r],
+                const int next = (r + 1) % job.n, before = (r + job.n - 1) % job.n;
+                if (i % 3 == 0) {
+                    assert_gyre(gyre_neighbor_exchange_stream(job.in[r], &sizes[i], NULL, 1, &next,
+                                                              job.out[r], &sizes[i], NULL, 1, &before,
+                                                              GYRE_FLOAT32, job.comms[r], job.streams[r]));
+                    continue;
+                }
+                assert_gyre(
+                    gyre_send_stream(job.in[r], sizes[i], GYRE_FLOAT32, next, job.comms[r], job.streams[r]));
+                assert_gyre(gyre_recv_stream(job.out[r], sizes[i], GYRE_FLOAT32, before, job.comms[r],
                                              job.streams[r]));
-                assert_gyre(gyre_recv_stream(job.out[r], sizes[i], GYRE_FLOAT32, (r + job.n - 1) % job.n,
-                                             job.comms[r], job.streams[r]));
             }
             if (grouped)
                 assert_gyre(gyre_group_end());
@@ -671,7 +678,7 @@ static void what_cannot_be(void **state)
     refused(gyre_irecv(job.in[0], 4, GYRE_FLOAT32, 1, comm, &request), GYRE_ERR_UNSUPPORTED,
             "gyre_recv_stream");
     refused(gyre_neighbor_exchange(NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, NULL, GYRE_FLOAT32, comm),
-            GYRE_ERR_UNSUPPORTED, "neighbor_exchange");
+            GYRE_ERR_UNSUPPORTED, "gyre_neighbor_exchange_stream");
     refused(gyre_send_stream(job.in[0], 4, GYRE_FLOAT32, 1, comm, NULL), GYRE_ERR_INVALID, "default stream");
     refused(gyre_send_stream(host, 4, GYRE_FLOAT32, 1, comm, job.streams[0]), GYRE_ERR_UNSUPPORTED,
             "host memory");

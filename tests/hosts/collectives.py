@@ -9,7 +9,8 @@ import subprocess
 
 HOSTS, PER_HOST = 4, 2
 ALL = ['all_reduce', 'reduce_scatter', 'all_gather', 'broadcast', 'reduce', 'gather', 'scatter', 'all_to_all',
-       'reduce_scatterv', 'all_gatherv', 'gatherv', 'scatterv', 'all_to_allv', 'barrier', 'sendrecv']
+       'reduce_scatterv', 'all_gatherv', 'gatherv', 'scatterv', 'all_to_allv', 'barrier', 'sendrecv',
+       'neighbor_exchange']
 FORCED = [name for name, operations, traits in algorithms.rows() if 'all_reduce' in operations and 'COLL_REACHES' not in traits]
 
 

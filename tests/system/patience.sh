@@ -15,7 +15,7 @@ stuck() { # RANK SETTING...
     local rank=$1
     shift
     run env GYRE_TIMEOUT=2 GYRE_PATIENCE=0.5 "$@" "$UCX_RUN" -n 5 --timeout 30 "$W/stuck" sleep "$rank"
-    long=$(lines "^gyre\[.\] warning: [a-z_]+ #2[12] \(.*\) on rank . has waited for .* s: rank $rank on host .* keeps it waiting: it is in no call.*; gyre-doctor --job [0-9a-f]+ shows all ranks of a host; the deadline is 2 s")
+    long=$(lines "^gyre\[.\] warning: [a-z_]+ #2[12] \(.*, tag 10.\) on rank . has waited for .* s: rank $rank on host .* keeps it waiting: it is in no call; its last calls: all_reduce #20 \(count 1, double, sum, tag 10$rank\), #19, #18; .*gyre-doctor --job [0-9a-f]+ shows all ranks of a host; the deadline is 2 s")
 }
 spoke() { # WHAT
     checks=$((checks + 1))

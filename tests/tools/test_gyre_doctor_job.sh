@@ -46,10 +46,10 @@ says "the job is listed" "^$id +4 +4 .*$W/rec/"
 run "$DOCTOR" --job "${id:0:8}"
 want "a rank that computes" 0
 says "who is there" "^job $id: 4 ranks, 4 alive; .*by ucx-run \(pid $launcher\)"
-says "what a rank does" ' 0 .* in all_reduce #22 \(count 1, double, sum\) for [0-9.]+ s'
-says "what it did" 'before: broadcast #21 \(count 1, double, root 0\); all_reduce #20 .* and 13 like it before'
+says "what a rank does" ' 0 .* in all_reduce #22 \(count 1, double, sum, tag 100\) for [0-9.]+ s'
+says "what it did" 'before: broadcast #21 \(count 1, double, root 0, tag 100\); all_reduce #20 .* and 13 like it before'
 says "who waits" '^  0-1, 3 -> 2$'
-says "culprit" 'culprit: rank 2 on .* has not entered all_reduce #22 .* 3 others wait for .* computing .* last call was all_reduce #20'
+says "culprit" 'culprit: rank 2 on .* has not entered all_reduce #22 .* 3 others wait for .* computing .* last call was all_reduce #20 \(count 1, double, sum, tag 102\)'
 pid=$(awk '$1 == 2 {print $2}' "$W/out")
 kill -STOP "$pid"
 run "$DOCTOR" --job "$id"
@@ -59,6 +59,7 @@ check "JSON" python3 -c '
 import json, sys
 job = json.load(open(sys.argv[1]))
 assert job["culprit"] == 2 and job["size"] == 4 and len(job["ranks"]) == 4, job
+assert [call["tag"] for call in job["ranks"][3]["calls"]] == [103] * 16, job
 assert job["ranks"][2]["process"] == "stopped" and job["ranks"][0]["waits_for"] == [2], job' "$W/out"
 # everybody dies, ucx-run first; the file is what is left
 end_job
@@ -80,6 +81,7 @@ says "a rank that sleeps" 'culprit: rank 2 .* sleeps, in the program'
 kill -9 "$(awk '$1 == 1 {print $2}' "$W/out")"
 wait "$launcher" 2>/dev/null
 check "the recorder is kept, and said" grep -q "the flight recorder is kept: gyre-doctor --job $file" "$W/job.out"
+check "ucx-run says in which call it was" grep -qE "^ucx-run: rank 1 .* killed by signal 9 .* while in all_reduce #22 \(count 1, double, sum, tag 101\)" "$W/job.out"
 run "$DOCTOR" --job "$file"
 says "a killed rank" 'culprit: rank 1 on .*: it was killed by signal 9 .*, in all_reduce #22'
 

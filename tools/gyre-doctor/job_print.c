@@ -65,7 +65,8 @@ static void earlier_text(const member_t *m, char *text, size_t bytes)
         while (k > oldest) {
             const comm_call_t *before = &m->slot->calls[(k - 1) % COMM_RECORDER_CALLS];
             if (before->comm != first->comm || before->sig != first->sig || before->seq != first->seq - 1 ||
-                before->flags != first->flags || before->root != first->root)
+                before->flags != first->flags || before->root != first->root ||
+                before->user_tag != first->user_tag)
                 break;
             first = before;
             k--;
@@ -171,7 +172,8 @@ static json_t *call_json(const comm_call_t *call)
 {
     char text[JOB_CALL_TEXT];
     coll_call_text(call, text, sizeof(text));
-    return json_pack("{s:s, s:i, s:i}", "text", text, "seq", (int)call->seq, "communicator", (int)call->comm);
+    return json_pack("{s:s, s:i, s:i, s:I}", "text", text, "seq", (int)call->seq, "communicator",
+                     (int)call->comm, "tag", (json_int_t)call->user_tag);
 }
 
 static json_t *member_json(const job_t *job, int r, int *list)

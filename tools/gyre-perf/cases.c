@@ -13,23 +13,24 @@
 #include "collectives/kernels/kernels.h"
 
 const perf_coll_t perf_colls[] = {
-    {"all_reduce", "reduction, result on every rank", COLL_ALL_REDUCE, 1, 0, 0, 1},
-    {"reduce_scatter", "reduction, one block per rank", COLL_REDUCE_SCATTER, 1, 0, 0, 1},
-    {"all_gather", "everyone's block on every rank", COLL_ALL_GATHER, 0, 0, 0, 1},
-    {"broadcast", "the root's buffer on every rank", COLL_BROADCAST, 0, 1, 0, 1},
-    {"reduce", "reduction, result on the root", COLL_REDUCE, 1, 1, 0, 1},
-    {"gather", "everyone's block on the root", COLL_GATHER, 0, 1, 0, 1},
-    {"scatter", "one block of the root's per rank", COLL_SCATTER, 0, 1, 0, 1},
-    {"all_to_all", "one block from each to each", COLL_ALL_TO_ALL, 0, 0, 0, 1},
-    {"scan", "reduction of ranks 0 to r on rank r", COLL_SCAN, 1, 0, 0, 1},
-    {"exscan", "reduction of the ranks below r on rank r", COLL_EXSCAN, 1, 0, 0, 1},
-    {"reduce_scatterv", "reduce_scatter, blocks of unequal size", COLL_REDUCE_SCATTER, 1, 0, 1, 1},
-    {"all_gatherv", "all_gather, blocks of unequal size", COLL_ALL_GATHER, 0, 0, 1, 1},
-    {"gatherv", "gather, blocks of unequal size", COLL_GATHER, 0, 1, 1, 1},
-    {"scatterv", "scatter, blocks of unequal size", COLL_SCATTER, 0, 1, 1, 1},
-    {"all_to_allv", "all_to_all, blocks of unequal size", COLL_ALL_TO_ALL, 0, 0, 1, 0},
-    {"barrier", "no data; one row", COLL_BARRIER, 0, 0, 0, 0},
-    {"sendrecv", "to the next rank, from the one before", COLL_SENDRECV, 0, 0, 0, 0},
+    {"all_reduce", "reduction, result on every rank", COLL_ALL_REDUCE, 1, 0, 0, 1, 0},
+    {"reduce_scatter", "reduction, one block per rank", COLL_REDUCE_SCATTER, 1, 0, 0, 1, 0},
+    {"all_gather", "everyone's block on every rank", COLL_ALL_GATHER, 0, 0, 0, 1, 0},
+    {"broadcast", "the root's buffer on every rank", COLL_BROADCAST, 0, 1, 0, 1, 0},
+    {"reduce", "reduction, result on the root", COLL_REDUCE, 1, 1, 0, 1, 0},
+    {"gather", "everyone's block on the root", COLL_GATHER, 0, 1, 0, 1, 0},
+    {"scatter", "one block of the root's per rank", COLL_SCATTER, 0, 1, 0, 1, 0},
+    {"all_to_all", "one block from each to each", COLL_ALL_TO_ALL, 0, 0, 0, 1, 0},
+    {"scan", "reduction of ranks 0 to r on rank r", COLL_SCAN, 1, 0, 0, 1, 0},
+    {"exscan", "reduction of the ranks below r on rank r", COLL_EXSCAN, 1, 0, 0, 1, 0},
+    {"reduce_scatterv", "reduce_scatter, blocks of unequal size", COLL_REDUCE_SCATTER, 1, 0, 1, 1, 0},
+    {"all_gatherv", "all_gather, blocks of unequal size", COLL_ALL_GATHER, 0, 0, 1, 1, 0},
+    {"gatherv", "gather, blocks of unequal size", COLL_GATHER, 0, 1, 1, 1, 0},
+    {"scatterv", "scatter, blocks of unequal size", COLL_SCATTER, 0, 1, 1, 1, 0},
+    {"all_to_allv", "all_to_all, blocks of unequal size", COLL_ALL_TO_ALL, 0, 0, 1, 0, 0},
+    {"barrier", "no data; one row", COLL_BARRIER, 0, 0, 0, 0, 0},
+    {"sendrecv", "to the next rank, from the one before", COLL_SENDRECV, 0, 0, 0, 0, 0},
+    {"neighbor_exchange", "half to each neighbour in a ring, by lists", COLL_SENDRECV, 0, 0, 0, 0, 1},
 };
 const int perf_coll_count = sizeof perf_colls / sizeof *perf_colls;
 
@@ -132,12 +133,17 @@ void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, pe
     case COLL_BARRIER:
         c->param = c->send_count = c->recv_count = c->bytes = 0;
         break;
+    case COLL_SENDRECV:
+        c->counts[0] = count / 2, c->counts[1] = count - count / 2;
+        c->displs[0] = 0, c->displs[1] = count / 2;
+        c->param = c->send_count = c->recv_count = count;
+        c->bytes = count * c->elem;
+        break;
     case COLL_ALL_REDUCE:
     case COLL_BROADCAST:
     case COLL_REDUCE:
     case COLL_SCAN:
     case COLL_EXSCAN:
-    case COLL_SENDRECV:
         c->param = c->send_count = count;
         c->recv_count =
             (coll->op == COLL_REDUCE && !at_root) || (coll->op == COLL_EXSCAN && rank == 0) ? 0 : count;
@@ -163,15 +169,29 @@ gyre_redop_t perf_case_redop(const perf_case_t *c)
     return c->op == PERF_MULSUM ? GYRE_SCALED_SUM(perf_scale(c->rank)) : GYRE_OP((gyre_redop_kind_t)c->op);
 }
 
-/* On a device: as programs exchange messages there, in stream order; then the stream is waited for. */
-static gyre_status_t run_sendrecv_stream(const perf_case_t *c, const void *send, void *recv)
+perf_neighbors_t perf_neighbors(const perf_case_t *c)
 {
-    const gyre_cuda_stream_t stream = base_stream_native(c->stream);
+    const int next = (c->rank + 1) % c->n, before = (c->rank + c->n - 1) % c->n;
+    return (perf_neighbors_t){.to = {before, next}, .from = {next, before}};
+}
+
+gyre_status_t perf_case_enqueue(const perf_case_t *c, const void *send, void *recv, gyre_cuda_stream_t stream)
+{
+    const perf_neighbors_t by = perf_neighbors(c);
+    if (c->coll->neighbors)
+        return gyre_neighbor_exchange_stream(send, c->counts, NULL, 2, by.to, recv, c->counts, NULL, 2,
+                                             by.from, c->type, c->comm, stream);
+    gyre_status_t status = gyre_send_stream(send, c->param, c->type, by.to[1], c->comm, stream);
+    return status == GYRE_OK ? gyre_recv_stream(recv, c->param, c->type, by.from[1], c->comm, stream)
+                             : status;
+}
+
+/* On a device: as programs exchange messages there, in stream order; then the stream is waited for. */
+static gyre_status_t run_on_stream(const perf_case_t *c, const void *send, void *recv)
+{
     gyre_status_t status = gyre_group_start();
     if (status == GYRE_OK)
-        status = gyre_send_stream(send, c->param, c->type, (c->rank + 1) % c->n, c->comm, stream);
-    if (status == GYRE_OK)
-        status = gyre_recv_stream(recv, c->param, c->type, (c->rank + c->n - 1) % c->n, c->comm, stream);
+        status = perf_case_enqueue(c, send, recv, base_stream_native(c->stream));
     if (status == GYRE_OK)
         status = gyre_group_end();
     if (status == GYRE_OK)
@@ -179,13 +199,17 @@ static gyre_status_t run_sendrecv_stream(const perf_case_t *c, const void *send,
     return status == GYRE_OK ? gyre_comm_error(c->comm) : status;
 }
 
-static gyre_status_t run_sendrecv(const perf_case_t *c, const void *send, void *recv)
+static gyre_status_t run_messages(const perf_case_t *c, const void *send, void *recv)
 {
+    const perf_neighbors_t by = perf_neighbors(c);
+    if (c->coll->neighbors)
+        return gyre_neighbor_exchange(send, c->counts, NULL, 2, by.to, recv, c->counts, NULL, 2, by.from,
+                                      c->type, c->comm);
     gyre_status_t status = gyre_group_start();
     if (status == GYRE_OK)
-        status = gyre_send(send, c->param, c->type, (c->rank + 1) % c->n, c->comm);
+        status = gyre_send(send, c->param, c->type, by.to[1], c->comm);
     if (status == GYRE_OK)
-        status = gyre_recv(recv, c->param, c->type, (c->rank + c->n - 1) % c->n, c->comm);
+        status = gyre_recv(recv, c->param, c->type, by.from[1], c->comm);
     return status == GYRE_OK ? gyre_group_end() : status;
 }
 
@@ -222,7 +246,7 @@ gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv)
     case COLL_BARRIER:
         return gyre_barrier(c->comm);
     case COLL_SENDRECV:
-        return c->stream ? run_sendrecv_stream(c, send, recv) : run_sendrecv(c, send, recv);
+        return c->stream ? run_on_stream(c, send, recv) : run_messages(c, send, recv);
     }
     return GYRE_ERR_INTERNAL;
 }

@@ -309,7 +309,8 @@ int perf_expected_word(const perf_case_t *c, int rep, size_t i, int word, uint64
         *bits = perf_input_word(c, c->root, rep, c->displs[c->rank] + i, word);
         return 1;
     case COLL_SENDRECV:
-        *bits = perf_input_word(c, (c->rank + c->n - 1) % c->n, rep, i, word);
+        *bits = perf_input_word(c, perf_neighbors(c).from[!c->coll->neighbors || i >= c->counts[0]], rep, i,
+                                word); /* blocks lie in the same places on both sides */
         return 1;
     case COLL_ALL_GATHER:
     case COLL_GATHER:
@@ -345,7 +346,7 @@ size_t perf_expected_run(const perf_case_t *c, size_t i)
         counts = c->rcounts, displs = c->rdispls;
         break;
     default:
-        return c->recv_count - i;
+        return (c->coll->neighbors && i < c->counts[0] ? c->counts[0] : c->recv_count) - i;
     }
     int from = block_of(displs, c->n, i);
     return displs[from] + counts[from] - i;

@@ -102,17 +102,17 @@ int perf_job_close(gyre_comm_t *world, int code)
 
 int perf_case_open(perf_case_t *c, gyre_comm_t *comm)
 {
-    const int n = gyre_comm_size(comm);
+    const int n = gyre_comm_size(comm), room = n < 2 ? 2 : n;
     *c = (perf_case_t){.comm = comm, .rank = gyre_comm_rank(comm), .n = n};
-    size_t *arrays = calloc((size_t)n * 4, sizeof *arrays);
+    size_t *arrays = calloc((size_t)room * 4, sizeof *arrays);
     if (!arrays) {
         fprintf(stderr, "gyre-perf: rank %d: no memory for the counts of %d ranks\n", c->rank, n);
         return 0;
     }
     c->counts = arrays;
-    c->displs = arrays + n;
-    c->rcounts = arrays + 2 * n;
-    c->rdispls = arrays + 3 * n;
+    c->displs = arrays + room;
+    c->rcounts = arrays + 2 * room;
+    c->rdispls = arrays + 3 * room;
     return 1;
 }
 

@@ -232,19 +232,20 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                          : "not together with --streams");
         return 0;
     }
-    if (o->persistent &&
-        (o->norders || o->streams > 1 || o->gpus > 1 || o->explain || o->coll->op == COLL_SENDRECV)) {
-        snprintf(why, bytes, "--persistent: %s",
-                 o->coll->op == COLL_SENDRECV
-                     ? "messages have no persistent form"
-                     : "not together with --streams, --ngpus, --explain or orders side by side");
+    if (o->persistent && o->coll->op == COLL_SENDRECV && !o->coll->neighbors) {
+        snprintf(why, bytes, "--persistent: %s has no persistent form; neighbor_exchange has", o->coll->name);
+        return 0;
+    }
+    if (o->persistent && (o->norders || o->streams > 1 || o->gpus > 1 || o->explain)) {
+        snprintf(why, bytes,
+                 "--persistent: not together with --streams, --ngpus, --explain or orders side by side");
         return 0;
     }
     /* on a device: the path of messages */
     const int chooses = o->coll->op != COLL_SENDRECV || o->cuda;
     if (o->explain && (o->norders || o->streams > 1 || o->aggregate > 1 || !chooses)) {
-        snprintf(why, bytes, "--explain: %s",
-                 !chooses ? "sendrecv has no algorithm to choose"
+        snprintf(why, bytes, "--explain: %s%s", chooses ? "" : o->coll->name,
+                 !chooses ? " has no algorithm to choose"
                           : "one operation at a time: no --streams, no -m, one --order");
         return 0;
     }

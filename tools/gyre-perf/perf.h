@@ -40,6 +40,7 @@ typedef struct {
     coll_op_t op;
     int reduces, rooted, uneven; /* uneven: the v-variant */
     int in_place;                /* has an in-place form */
+    int neighbors;               /* of COLL_SENDRECV: one call with lists of neighbours */
 } perf_coll_t;
 
 extern const perf_coll_t perf_colls[];
@@ -138,15 +139,16 @@ typedef struct {
     size_t bytes;                  /* the size column: bytes of the larger of the two buffers */
     size_t send_count, recv_count; /* elements of this rank's buffers; what it lacks is 0 */
     int leaves;                    /* vectors of send_count elements in the send buffer; 1: no leaves */
-    size_t *counts, *displs;       /* [n] blocks of this rank's send (all_to_all) or of the whole */
+    /* [n] blocks of this rank's send (all_to_all) or of the whole; neighbor_exchange: two of its send */
+    size_t *counts, *displs;
     size_t *rcounts, *rdispls;     /* [n] all_to_all only */
     const perf_streams_t *streams; /* NULL: it runs on `comm` */
     const perf_cold_t *cold;       /* NULL: buffers stay in cache */
-    struct base_stream *stream;    /* NULL, or the device's: sendrecv goes on it */
+    struct base_stream *stream;    /* NULL, or the device's: messages go on it */
     gyre_plan_t **plans;           /* [aggregate] of one place; NULL: plain calls */
 } perf_case_t;
 
-/* Fills `c` for `bytes`; the four arrays must have room for n. */
+/* Fills `c` for `bytes`; the four arrays must have room for n, and for 2. */
 void perf_case_set(perf_case_t *c, const perf_coll_t *coll, gyre_type_t type, perf_op_t op, int root,
                    size_t bytes);
 /* Elements before this rank's part in the in-place buffer. */
@@ -158,6 +160,15 @@ static inline size_t perf_case_range(const perf_case_t *c, int is_send)
     return is_send ? c->bytes * (size_t)c->leaves : c->bytes;
 }
 gyre_redop_t perf_case_redop(const perf_case_t *c);
+/* neighbor_exchange: a ring in both directions. Block 0 goes to the rank before and block 1 to the next, so
+ * block 0 comes from the next. */
+typedef struct {
+    int to[2], from[2];
+} perf_neighbors_t;
+perf_neighbors_t perf_neighbors(const perf_case_t *c);
+/* The messages of COLL_SENDRECV on a stream; the caller has opened a group. */
+gyre_status_t perf_case_enqueue(const perf_case_t *c, const void *send, void *recv,
+                                gyre_cuda_stream_t stream);
 gyre_status_t perf_case_run(const perf_case_t *c, const void *send, void *recv);
 /* The same, non-blocking: sendrecv has two requests, all others one and NULL. After an error, what was
  * started is in `requests` and must be waited for. */

@@ -29,6 +29,7 @@ static gyre_status_t make_uneven(const perf_case_t *c, const void *send, void *r
 
 static gyre_status_t make(const perf_case_t *c, const void *send, void *recv, gyre_plan_t **plan)
 {
+    const perf_neighbors_t by = perf_neighbors(c);
     if (c->coll->uneven)
         return make_uneven(c, send, recv, plan);
     switch (c->coll->op) {
@@ -55,6 +56,9 @@ static gyre_status_t make(const perf_case_t *c, const void *send, void *recv, gy
     case COLL_BARRIER:
         return gyre_plan_barrier(c->comm, plan);
     case COLL_SENDRECV:
+        if (c->coll->neighbors)
+            return gyre_plan_neighbor_exchange(send, c->counts, NULL, 2, by.to, recv, c->counts, NULL, 2,
+                                               by.from, c->type, c->comm, plan);
         break;
     }
     return gyre_fail(GYRE_ERR_INTERNAL, "%s has no persistent form", c->coll->name);

@@ -22,6 +22,18 @@ static gyre_status_t start_uneven(const perf_case_t *c, const void *send, void *
     }
 }
 
+static gyre_status_t start_messages(const perf_case_t *c, const void *send, void *recv,
+                                    gyre_request_t *requests[2])
+{
+    const perf_neighbors_t by = perf_neighbors(c);
+    if (c->coll->neighbors)
+        return gyre_ineighbor_exchange(send, c->counts, NULL, 2, by.to, recv, c->counts, NULL, 2, by.from,
+                                       c->type, c->comm, &requests[0]);
+    gyre_status_t status = gyre_isend(send, c->param, c->type, by.to[1], c->comm, &requests[0]);
+    return status == GYRE_OK ? gyre_irecv(recv, c->param, c->type, by.from[1], c->comm, &requests[1])
+                             : status;
+}
+
 gyre_status_t perf_case_start(const perf_case_t *c, const void *send, void *recv, gyre_request_t *requests[2])
 {
     gyre_request_t **r = &requests[0];
@@ -51,12 +63,8 @@ gyre_status_t perf_case_start(const perf_case_t *c, const void *send, void *recv
         return gyre_iall_to_all(send, recv, c->param, c->type, c->comm, r);
     case COLL_BARRIER:
         return gyre_ibarrier(c->comm, r);
-    case COLL_SENDRECV: {
-        gyre_status_t status = gyre_isend(send, c->param, c->type, (c->rank + 1) % c->n, c->comm, r);
-        if (status != GYRE_OK)
-            return status;
-        return gyre_irecv(recv, c->param, c->type, (c->rank + c->n - 1) % c->n, c->comm, &requests[1]);
-    }
+    case COLL_SENDRECV:
+        return start_messages(c, send, recv, requests);
     }
     return gyre_fail(GYRE_ERR_INTERNAL, "%s has no non-blocking call", c->coll->name);
 }

@@ -340,7 +340,8 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
                       .sig = coll_cuda_sig(c, &call->shape, algo) ^ (registered ? REGISTERED_SIG : 0) ^
                              (alone ? CAPTURED_SIG : 0),
                       .count = call->shown,
-                      .comm = (uint32_t)comm->id};
+                      .comm = (uint32_t)comm->id,
+                      .user_tag = call->tag};
     st = enqueue(c, call, &as, algo, registered ? &places : NULL, call->streamed ? call->stream : c->stream,
                  capturing);
     if (st == GYRE_OK && !call->streamed)
@@ -351,21 +352,15 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
-                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+/* A message of these buffers can go on the stream. */
+static gyre_status_t check_message(const coll_call_t *call, gyre_cuda_stream_t stream)
 {
+    const char *name = call->name;
+    gyre_comm_t *comm = call->comm;
     int device, capturing = 0;
-    const coll_call_t call = {.name = name,
-                              .comm = comm,
-                              .send = kind == COLL_REQ_SEND ? buffer : NULL,
-                              .recv = kind == COLL_REQ_SEND ? NULL : buffer,
-                              .send_count = count,
-                              .recv_count = count};
-    gyre_status_t st = find_device(&call, &device);
+    gyre_status_t st = find_device(call, &device);
     if (st == GYRE_OK && comm->team)
         st = coll_cuda_team_default(name, comm, stream);
-    if (st == GYRE_OK && peer == comm->rank)
-        st = gyre_fail(GYRE_ERR_INVALID, "%s: a message on device memory to oneself: use a copy", name);
     if (st == GYRE_OK)
         st = is_capturing(comm, stream, &capturing);
     if (st == GYRE_OK && capturing)
@@ -377,8 +372,44 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
                        "%s: all ranks of the communicator must have prepared it for device memory: call "
                        "gyre_comm_prepare_cuda (or a collective on device memory) first",
                        name);
+    return st == GYRE_OK ? check_device(name, comm, device, 0) : st;
+}
+
+gyre_status_t coll_cuda_copy(const char *name, const void *from, void *to, size_t count, gyre_type_t type,
+                             gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    int before;
+    const coll_call_t call = {
+        .name = name, .comm = comm, .send = from, .recv = to, .send_count = count, .recv_count = count};
+    gyre_status_t st = check_message(&call, stream);
     if (st == GYRE_OK)
-        st = check_device(name, comm, device, 0);
+        st = coll_cuda_enter(comm->cuda, &before);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    st = coll_cuda_follow(comm->cuda, stream, 0);
+    if (st == GYRE_OK) {
+        cudaError_t rc =
+            cudaMemcpyAsync(to, from, count * gyre_type_size(type), cudaMemcpyDeviceToDevice, stream);
+        if (rc != cudaSuccess)
+            st = coll_cuda_failed(rc, "cudaMemcpyAsync on stream %p", (void *)stream);
+        st = coll_cuda_note_call(comm->cuda, stream, 0, st);
+    }
+    coll_cuda_exit(comm->cuda, before);
+    return st == GYRE_OK ? st : coll_refuse(st);
+}
+
+gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *buffer, size_t count,
+                                gyre_type_t type, int peer, gyre_comm_t *comm, gyre_cuda_stream_t stream)
+{
+    const coll_call_t call = {.name = name,
+                              .comm = comm,
+                              .send = kind == COLL_REQ_SEND ? buffer : NULL,
+                              .recv = kind == COLL_REQ_SEND ? NULL : buffer,
+                              .send_count = count,
+                              .recv_count = count};
+    gyre_status_t st = check_message(&call, stream);
+    if (st == GYRE_OK && peer == comm->rank)
+        st = gyre_fail(GYRE_ERR_INVALID, "%s: a message on device memory to oneself: use a copy", name);
     if (st != GYRE_OK)
         return coll_refuse(st);
     coll_cuda_message_t m = {.c = comm->cuda,
@@ -391,7 +422,8 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
                                                        (kind == COLL_REQ_RECV ? COMM_CALL_RECV : 0)),
                                     .root = peer,
                                     .count = count,
-                                    .comm = (uint32_t)comm->id},
+                                    .comm = (uint32_t)comm->id,
+                                    .user_tag = comm->options.tag},
                              .stream = stream};
     st = coll_cuda_enqueue_message(&m);
     return st == GYRE_OK ? st : coll_refuse(st);

@@ -412,6 +412,8 @@ static gyre_status_t prepare_here(coll_cuda_t *c)
     if (st == GYRE_OK)
         st = gyre_comm_split(comm, 0, comm->rank, &c->shadow);
     if (st == GYRE_OK)
+        c->shadow->is_part = 1;
+    if (st == GYRE_OK)
         st = coll_cuda_agree(c, make_here(c));
     if (st == GYRE_OK && c->path == COLL_CUDA_STAGED)
         st = coll_cuda_lent_start(c, coll_cuda_proxy_slots(c));

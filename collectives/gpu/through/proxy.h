@@ -34,6 +34,7 @@ typedef struct {
     double scale;
     size_t chunk; /* elements of each block, or of the vector; staged only */
     uint32_t chunks;
+    uint64_t most_chunks; /* of the rank with most; 0: not exchanged */
     comm_call_t call;
     size_t *counts, *rcounts; /* [n] of the whole operation; spelled out */
     size_t *displs, *rdispls; /* [n] in the program's buffers */

@@ -88,13 +88,13 @@ gyre_status_t coll_cuda_run_chunk(coll_cuda_proxy_t *p, const coll_cuda_job_t *j
     gyre_status_t st = GYRE_OK;
     if (job->chunk == 0 && coll_shape_is_uneven(&o->shape)) {
         st = gyre_all_reduce(&most, &most, 1, GYRE_UINT64, GYRE_OP(GYRE_MAX), p->c->shadow);
-        o->call.reserved = most;
+        o->most_chunks = most;
     }
     if (st == GYRE_OK)
         st = run_chunk(p, o, job);
     if (job->chunk + 1 < o->chunks)
         return st;
-    for (uint32_t k = o->chunks; st == GYRE_OK && k < o->call.reserved; k++) {
+    for (uint32_t k = o->chunks; st == GYRE_OK && k < o->most_chunks; k++) {
         const coll_cuda_job_t more = {.operation = o, .chunk = k, .in = job->in, .out = job->out};
         st = run_chunk(p, o, &more);
     }
@@ -184,6 +184,7 @@ gyre_status_t coll_cuda_make_operation(coll_cuda_proxy_t *p, const coll_call_t *
     coll_cuda_operation_t *o = &p->operations[p->operations_made++ % COLL_CUDA_OPERATIONS];
     o->shape = *s;
     o->scale = call->scale;
+    o->most_chunks = 0;
     spell_out(o, s, p->c->comm->n);
     o->call = (comm_call_t){.op = (uint8_t)s->op,
                             .type = (uint8_t)s->type,

@@ -69,6 +69,8 @@ USE(plan_all_to_all, gyre_plan_all_to_all(in, out, 1, GYRE_FLOAT64, comm, &plan)
 USE(plan_all_to_allv,
     gyre_plan_all_to_allv(in, counts, displs, out, counts, displs, GYRE_FLOAT64, comm, &plan))
 USE(plan_barrier, gyre_plan_barrier(comm, &plan))
+USE(plan_neighbor_exchange, gyre_plan_neighbor_exchange(in, counts, displs, 0, NULL, out, counts, displs, 0,
+                                                        NULL, GYRE_FLOAT64, comm, &plan))
 USE(send, gyre_send(in, 1, GYRE_FLOAT64, 0, comm))
 USE(isend, gyre_isend(in, 1, GYRE_FLOAT64, 0, comm, &request))
 USE(recv, gyre_recv(out, 1, GYRE_FLOAT64, 0, comm))
@@ -80,6 +82,8 @@ USE(ineighbor_exchange, gyre_ineighbor_exchange(in, counts, displs, 0, NULL, out
 USE(all_reduce_stream, gyre_all_reduce_stream(in, out, 1, GYRE_FLOAT64, sum, comm, NULL))
 USE(send_stream, gyre_send_stream(in, 1, GYRE_FLOAT64, 0, comm, NULL))
 USE(recv_stream, gyre_recv_stream(out, 1, GYRE_FLOAT64, 0, comm, NULL))
+USE(neighbor_exchange_stream, gyre_neighbor_exchange_stream(in, counts, displs, 0, NULL, out, counts, displs,
+                                                            0, NULL, GYRE_FLOAT64, comm, NULL))
 USE(barrier_stream, gyre_barrier_stream(comm, NULL))
 USE(comm_prepare_cuda, gyre_comm_prepare_cuda(comm))
 USE(comm_destroy, gyre_comm_destroy(comm))
@@ -185,6 +189,7 @@ static const struct {
              CALL(plan_all_to_all),
              CALL(plan_all_to_allv),
              CALL(plan_barrier),
+             CALL(plan_neighbor_exchange),
              CALL(send),
              CALL(isend),
              CALL(recv),
@@ -194,6 +199,7 @@ static const struct {
              CALL(all_reduce_stream),
              CALL(send_stream),
              CALL(recv_stream),
+             CALL(neighbor_exchange_stream),
              CALL(barrier_stream),
              CALL(comm_prepare_cuda),
              CALL(comm_destroy),

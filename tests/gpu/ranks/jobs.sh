@@ -82,7 +82,7 @@ perf() { # OPTIONS...
     check "$*: no wrong element" grep -q 'Out of bounds values : 0 OK' "$W/out"
     check "$*: the memory is in the JSON" grep -q '"memory": *"cuda"' "$W/json"
 }
-for collective in all_reduce reduce_scatterv all_gather broadcast reduce gatherv scatter alltoallv sendrecv; do
+for collective in all_reduce reduce_scatterv all_gather broadcast reduce gatherv scatter alltoallv sendrecv neighbor_exchange; do
     perf $collective -b 1 -e 32K -f 32 -d half
 done
 perf all_reduce -b 4K -e 4K -o all -d bfloat16 -m 2
@@ -97,7 +97,7 @@ one() { # OPTIONS...
     want "gyre-perf $*" 0
     check "$*: no wrong element" grep -q 'Out of bounds values : 0 OK' "$W/out"
 }
-for collective in all_reduce reduce_scatter all_gatherv broadcast gather scatterv alltoall sendrecv; do
+for collective in all_reduce reduce_scatter all_gatherv broadcast gather scatterv alltoall sendrecv neighbor_exchange; do
     one $collective -g 4 -b 1 -e 32K -f 32 -r all
 done
 check "the number of ranks is in the JSON" grep -q '"ngpus": *4' "$W/json"
@@ -148,4 +148,7 @@ check "messages go from device to device" grep -q ' peers .*from device memory t
 check "long ones by copy engines" grep -q ' engines .* peers ' "$W/out"
 GYRE_HOST_RANKS=2 UCX_NET_DEVICES=lo perf alltoallv -b 4K -e 64K -f 16
 GYRE_HOST_RANKS=2 UCX_NET_DEVICES=lo perf sendrecv -b 64K -e 64K
+perf neighbor_exchange -b 128K -e 256K -f 2 --explain
+check "a neighbour's block is half the size" [ "$(grep -c ' kernel .* peers ' "$W/out") $(grep -c ' engines .* peers ' "$W/out")" = "1 1" ]
+perf neighbor_exchange -b 4K -e 4K --persistent
 finish

@@ -4,6 +4,7 @@
  * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on
  * streams; between ranks that map each other's memory, in one shot and in two, in many rounds through
  * little staging; and staged through the host. */
+#include "collectives/run/communicator.h"
 #include "tests/gpu/ranks/compare.h"
 
 /* Several on streams at once, with and without waiting in between, and messages around the ring. */
@@ -82,6 +83,14 @@ static void refusals(void)
     gyre_plan_t *plan;
     MP_OK(gyre_plan_all_reduce(there_in, there_out, 4, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &plan));
     MP_CHECK(gyre_plan_set(plan, NULL) == GYRE_ERR_UNSUPPORTED, "a plan on a device has options");
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.tag = 7;
+    MP_OK(gyre_plan_set(plan, &options));
+    CUDA(cudaMemset(there_in, 0, 4 * sizeof(float)));
+    CUDA(cudaDeviceSynchronize());
+    MP_OK(gyre_start(plan, NULL));
+    comm_call_t call;
+    MP_CHECK(coll_find_call(comm, rank, comm->seq, &call) && call.user_tag == 7, "a plan has no tag");
     MP_OK(gyre_plan_free(&plan));
     MP_CHECK(gyre_comm_error(comm) == GYRE_OK, "a refusal killed the communicator");
 }

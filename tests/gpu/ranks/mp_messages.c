@@ -3,7 +3,7 @@
 /* tests/gpu/ranks/mp_messages.c: messages on streams between ranks of a host, from device memory to device
  * memory and staged: every length around the limits, ranks that send first all at once as far as there is
  * room, groups that go both ways between all, messages of which one end is a group and the other is not,
- * order with collectives; and what goes wrong. */
+ * exchanges with neighbours, order with collectives; and what goes wrong. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include "base/settings/settings.h"
 #include "collectives/gpu/gpu.h"
 #include "collectives/gpu/mail/ring.h"
+#include "collectives/gpu/state.h"
 #include "tests/gpu/ranks/mp_gpu.h"
 
 enum { MOST = 1 << 20, SIDE = 4 };
@@ -148,6 +149,94 @@ static void half_a_group(size_t most)
         compare((size_t)k * slot, most >> k, 0, k);
 }
 
+enum { BLOCKS = 4 };
+
+/* Blocks to the next rank, to this one itself, to the one before, and an empty one, in one call; grouped:
+ * with a message in either direction in the same group. */
+static void neighbours(size_t most, int grouped)
+{
+    const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+    const int to[BLOCKS] = {next, rank, before, next}, from[BLOCKS] = {before, rank, next, before};
+    const size_t slot = MOST / 8, counts[BLOCKS] = {most, most / 2 + 1, most / 3 + 2, 0};
+    const size_t displs[BLOCKS] = {0, slot, 2 * slot, 3 * slot};
+    MP_CHECK(most < slot, "no room for %zu bytes", most);
+    clear();
+    for (int k = 0; k < BLOCKS; k++)
+        give(displs[k], counts[k], k);
+    give(4 * slot, 300, 4);
+    if (grouped) {
+        MP_OK(gyre_group_start());
+        MP_OK(gyre_send_stream(there + 4 * slot, 300, GYRE_UINT8, next, comm, stream));
+        MP_OK(gyre_recv_stream(there + MOST + 4 * slot, 300, GYRE_UINT8, before, comm, stream));
+    }
+    MP_OK(gyre_neighbor_exchange_stream(there, counts, displs, BLOCKS, to, there + MOST, counts, displs,
+                                        BLOCKS, from, GYRE_UINT8, comm, stream));
+    if (grouped)
+        MP_OK(gyre_group_end());
+    CUDA(cudaStreamSynchronize(stream));
+    for (int k = 0; k < BLOCKS; k++)
+        compare(displs[k], counts[k], from[k], k);
+    if (grouped)
+        compare(4 * slot, 300, before, 4);
+}
+
+/* A block to this rank itself is copied after the communicator's earlier calls, on whatever stream. */
+static void own_block_follows(void)
+{
+    const int self = rank;
+    const size_t count = 1000, bytes = count * sizeof(int32_t);
+    cudaStream_t second;
+    CUDA(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    for (size_t i = 0; i < count; i++)
+        ((int32_t *)(void *)host)[i] = rank + (int32_t)i;
+    CUDA(cudaMemcpy(there, host, bytes, cudaMemcpyHostToDevice));
+    clear();
+    MP_OK(gyre_all_reduce_stream(there, there, count, GYRE_INT32, GYRE_OP(GYRE_SUM), comm, stream));
+    MP_OK(gyre_neighbor_exchange_stream(there, &count, NULL, 1, &self, there + MOST, &count, NULL, 1, &self,
+                                        GYRE_INT32, comm, second));
+    CUDA(cudaStreamSynchronize(second));
+    CUDA(cudaMemcpy(back, there + MOST, bytes, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < count; i++)
+        MP_CHECK(((int32_t *)(void *)back)[i] == n * (n - 1) / 2 + n * (int32_t)i,
+                 "%s: element %zu was copied before it was there", how, i);
+    CUDA(cudaStreamDestroy(second));
+}
+
+static void refuses(gyre_status_t got, gyre_status_t wanted, const char *text)
+{
+    MP_CHECK(got == wanted && strstr(gyre_last_error(), text), "%s: %s: \"%s\" does not say \"%s\"", how,
+             gyre_status_string(got), gyre_last_error(), text);
+}
+
+/* Nothing of a refused exchange is enqueued, so the others need not know of it. */
+static void refused_neighbours(void)
+{
+    const int next = (rank + 1) % n, around[2] = {next, rank}, beyond = n;
+    const size_t two[2] = {8, 8}, other[2] = {8, 9};
+    cudaGraph_t graph;
+#define EXCHANGE(send, counts, nto, to, recv, nfrom, from)                                               \
+    gyre_neighbor_exchange_stream(send, two, NULL, nto, to, recv, counts, NULL, nfrom, from, GYRE_UINT8, \
+                                  comm, stream)
+    clear();
+    refuses(EXCHANGE(there, two, 1, &beyond, there + MOST, 0, NULL), GYRE_ERR_INVALID, "to[0] is");
+    refuses(EXCHANGE(there, other, 2, around, there + MOST, 2, around), GYRE_ERR_INVALID, "9");
+    refuses(EXCHANGE(there, two, 2, around, there + MOST, 1, around), GYRE_ERR_INVALID, "itself");
+    refuses(EXCHANGE(host, two, 1, around, there + MOST, 0, NULL), GYRE_ERR_INVALID, "host memory");
+    refuses(EXCHANGE(there, two, 1, around, host, 1, around), GYRE_ERR_INVALID, "host memory");
+    refuses(EXCHANGE(there, two, 2, around, host, 1, around + 1), GYRE_ERR_INVALID, "one kind");
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    refuses(EXCHANGE(there, two, 2, around, there + MOST, 2, around), GYRE_ERR_UNSUPPORTED, "no graph");
+    refuses(EXCHANGE(there, two, 1, around + 1, there + MOST, 1, around + 1), GYRE_ERR_UNSUPPORTED,
+            "no graph");
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphDestroy(graph));
+#undef EXCHANGE
+    CUDA(cudaMemcpy(back, there + MOST, 16, cudaMemcpyDeviceToHost));
+    MP_CHECK(back[0] == 0x5a && back[15] == 0x5a, "%s: a refused exchange copied", how);
+    MP_OK(gyre_neighbor_exchange_stream(NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, NULL, GYRE_UINT8,
+                                        comm, stream));
+}
+
 /* Many on their way in both directions before any is received. */
 static void many(int count)
 {
@@ -202,6 +291,10 @@ static void direct(const char *staging, size_t bytes, const char *wait)
             around(sizes[i], 3 * piece, i % 3);
     between_all(MOST / SIDE - 3000);
     half_a_group(MOST / SIDE - 1000);
+    neighbours(bytes < MOST ? piece : 1000, 1);
+    neighbours(MOST / 8 - 100, 0);
+    own_block_follows();
+    refused_neighbours();
     many(3 * piece / COLL_MAIL_ALIGN < 60 ? (int)(3 * piece / COLL_MAIL_ALIGN) : 60);
     captured();
     explained("peers", 100, "kernel");
@@ -217,9 +310,24 @@ static void staged(void)
     around(MOST / 3, 4096, 0);
     between_all(MOST / SIDE / 2);
     half_a_group(MOST / SIDE / 2);
+    neighbours(100, 1);
+    neighbours(MOST / 8 - 100, 0);
+    own_block_follows();
+    refused_neighbours();
     captured();
     explained("staged", 100, "message");
     MP_OK(gyre_comm_destroy(comm));
+}
+
+/* The program leaves the job while messages that the library itself has started are not waited for: so it is
+ * for a moment after each staged message. They are no reason to refuse gyre_finalize. */
+static void at_the_end(void)
+{
+    gyre_request_t *of_proxy[2];
+    open_comm("staged", "256K", "auto");
+    around(100, 4096, 0);
+    MP_OK(gyre_isend(host, 1, GYRE_UINT8, (rank + 1) % n, comm->cuda->shadow, &of_proxy[0]));
+    MP_OK(gyre_irecv(back, 1, GYRE_UINT8, (rank + n - 1) % n, comm->cuda->shadow, &of_proxy[1]));
 }
 
 /* The stream ends, and the communicator has failed with one of two errors. */
@@ -342,6 +450,7 @@ int main(int argc, char **argv)
     beyond_memory("direct", "2M", "auto");
     beyond_memory("direct", "2M", "kernel");
     beyond_memory("staged", "256K", "auto");
+    at_the_end();
     MP_OK(gyre_finalize(world));
     return 0;
 }

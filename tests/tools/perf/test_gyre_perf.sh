@@ -29,7 +29,7 @@ check "kernels" grep -qE 'kernels (scalar|avx2|avx512|neon)' "$W/out"
 # --- every collective ---
 help=$("$PERF" --help)
 colls=$(sed -n '/^Collectives/,$p' <<<"$help" | sed -n 's/^  \([a-z_]*\) .*/\1/p')
-check "17 collectives" [ "$(wc -w <<<"$colls")" = 17 ]
+check "18 collectives" [ "$(wc -w <<<"$colls")" = 18 ]
 # with every root; other numbers of ranks, and every algorithm that the help names: system/perf_matrix.sh
 for coll in $colls; do
     run "$UCX_RUN" -n 3 "$PERF" "$coll" -b 4 -e 16K -f 16 -n 2 -w 1 -d all -o all -r all

@@ -27,19 +27,19 @@ check "no word of it otherwise" sh -c "! grep -qE 'cold|streams' '$W/out'"
 check "not in the JSON either" json "$W/warm.json" 'd["config"]["cold"] is None'
 
 # --- --persistent ---
-for coll in all_reduce reduce_scatterv all_gatherv gatherv scatterv alltoallv broadcast barrier; do
+for coll in all_reduce reduce_scatterv all_gatherv gatherv scatterv alltoallv broadcast barrier neighbor_exchange; do
     run "$UCX_RUN" -n 3 "$PERF" $coll -b 8 -e 32K -f 64 -n 3 --persistent -m 2 -J "$W/persistent.json"
     right "$coll --persistent -m 2"
     check "$coll: persistent in the JSON" json "$W/persistent.json" 'd["config"]["persistent"]'
 done
 check "the output says that operations are persistent" grep -q '^# persistent operations: made once' "$W/out"
 run "$PERF" sendrecv --persistent
-want "persistent messages" 2 '--persistent: messages have no persistent form'
+want "persistent messages" 2 '--persistent: sendrecv has no persistent form'
 run "$PERF" all_reduce --persistent --streams 2
 want "persistent operations on streams" 2 'not together with --streams'
 
 # --- --streams ---
-for coll in all_reduce all_to_allv broadcast sendrecv barrier; do
+for coll in all_reduce all_to_allv broadcast sendrecv neighbor_exchange barrier; do
     run "$UCX_RUN" -n 3 "$PERF" $coll -b 8 -e 32K -f 64 -n 3 --streams 4 -m 2 -J "$W/streams.json"
     right "$coll --streams 4 -m 2"
 done
@@ -67,7 +67,7 @@ check "overlap is what its definition says" json "$W/overlap.json" \
     'all(abs(x["overlap"] - 100 * min(max(1 - (x["overall"] - x["compute"]) / x["pure"], 0), 1)) < 1e-6 for x in r)'
 run "$UCX_RUN" -n 3 "$PERF" overlap all -b 4K -e 4K -n 2 --progress none --compute 0.05 -J "$W/overlap.json"
 right "overlap all"
-check "every collective" [ "$(rows | awk '{print $5}' | sort -u | wc -l)" = 17 ]
+check "every collective" [ "$(rows | awk '{print $5}' | sort -u | wc -l)" = 18 ]
 check "computes as long as it was told, or longer" json "$W/overlap.json" 'all(x["compute"] > 25 for x in r)'
 run "$PERF" overlap nonesuch
 want "an unknown collective" 2 '"nonesuch" is no collective'

@@ -154,6 +154,9 @@ static void test_bad_options(void **state)
         {"gyre-perf all_reduce --algo bruck", "does not serve this collective; all_reduce has: "},
         {"gyre-perf all_to_allv --algo bruck", "does not serve"}, /* it needs equal blocks */
         {"gyre-perf sendrecv --algo ring", "none to choose from"},
+        {"gyre-perf neighbor_exchange --algo ring", "none to choose from"},
+        {"gyre-perf neighbor_exchange --inplace 1", "no in-place form"},
+        {"gyre-perf neighbor_exchange --explain", "neighbor_exchange has no algorithm"},
         {"gyre-perf all_reduce -d bool -o sum", "there is no sum of bool"},
         {"gyre-perf reduce -d float -o minloc", "there is no minloc of float"},
         {"gyre-perf scan -o avg", "scan: there is no avg of float"},
@@ -339,6 +342,35 @@ static void test_all_to_all_expected(void **state)
     }
 }
 
+/* Plays the messages of all ranks: the first block from a rank to another is the first there, and so on. */
+static void test_neighbors_expected(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        for (int rank = 0; rank < n; rank++) {
+            perf_case_t c = case_of("neighbor_exchange", GYRE_UINT64, PERF_SUM, -1, rank, n, 1000);
+            const perf_neighbors_t here = perf_neighbors(&c);
+            assert_true(c.bytes == 1000 && c.send_count == 125 && c.recv_count == 125);
+            assert_true(c.counts[0] == 62 && c.counts[1] == 63);
+            for (int k = 0, at = 0; k < 2; at += (int)c.counts[k++]) {
+                perf_case_t peer =
+                    case_of("neighbor_exchange", GYRE_UINT64, PERF_SUM, -1, here.from[k], n, 1000);
+                const perf_neighbors_t there = perf_neighbors(&peer);
+                const int earlier = k == 1 && here.from[0] == here.from[1];
+                int block = there.to[0] == rank && !earlier ? 0 : 1;
+                assert_true(there.to[block] == rank);
+                c = case_of("neighbor_exchange", GYRE_UINT64, PERF_SUM, -1, rank, n, 1000);
+                for (size_t i = 0; i < c.counts[k]; i++) {
+                    uint64_t bits;
+                    assert_true(perf_expected(&c, 1, (size_t)at + i, &bits));
+                    assert_true(bits == perf_input(&c, here.from[k], 1, c.displs[block] + i));
+                    assert_true(perf_expected_run(&c, (size_t)at + i) == c.counts[k] - i);
+                }
+            }
+        }
+    }
+}
+
 /* Plays the collective by hand at one rank, then spoils one thing at a time: each must be counted. */
 static void test_check(void **state)
 {
@@ -422,11 +454,17 @@ static void test_histogram(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bad_options), cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_reductions),  cmocka_unit_test(test_inputs_differ),
-        cmocka_unit_test(test_movements),   cmocka_unit_test(test_all_to_all_expected),
-        cmocka_unit_test(test_check),       cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_inputs_differ),
+        cmocka_unit_test(test_movements),
+        cmocka_unit_test(test_all_to_all_expected),
+        cmocka_unit_test(test_neighbors_expected),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_histogram),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,11 +83,7 @@ static gyre_status_t call(const gpu_t *gpu, int m)
     unsigned char *send = p->send ? p->send + shift : NULL, *recv = p->recv ? p->recv + shift : NULL;
     if (c->coll->op != COLL_SENDRECV)
         return perf_case_run(c, send, recv);
-    const gyre_cuda_stream_t stream = base_stream_native(gpu->buffers.stream);
-    gyre_status_t status = gyre_send_stream(send, c->param, c->type, (c->rank + 1) % c->n, c->comm, stream);
-    if (status == GYRE_OK)
-        status = gyre_recv_stream(recv, c->param, c->type, (c->rank + c->n - 1) % c->n, c->comm, stream);
-    return status;
+    return perf_case_enqueue(c, send, recv, base_stream_native(gpu->buffers.stream));
 }
 
 /* Collectives have ended with their group, messages with their streams. */

@@ -21,7 +21,9 @@ static coll_shape_t shape_of(const perf_case_t *c, int in_place)
                       .order = c->comm->options.order,
                       .root = c->coll->rooted ? c->root : -1,
                       .uniform = !vector && op != COLL_BARRIER && !c->coll->uneven,
-                      .count = c->coll->uneven ? 0 : c->param,
+                      .count = c->coll->uneven      ? 0
+                               : c->coll->neighbors ? c->counts[1] /* of a message */
+                                                    : c->param,
                       .in_place = in_place && (!c->coll->rooted || c->rank == c->root)};
     if (c->coll->reduces) {
         s.redop = redop.kind;

@@ -27,34 +27,41 @@ static void describe_call(const comm_call_t *call, char *text, size_t bytes)
     const char *redop = gyre_redop_name((gyre_redop_kind_t)call->redop);
     unsigned long long count = (unsigned long long)call->count;
     const int inside = call->flags & COMM_CALL_INSIDE;
+    char tag[20] = "";
+    if (call->user_tag)
+        snprintf(tag, sizeof tag, ", tag %u", call->user_tag);
     int n = snprintf(text, bytes, "%s #%u",
                      coll_call_name((coll_op_t)call->op, call->flags & COMM_CALL_V,
                                     inside ? call->redop : COLL_INSIDE_NONE),
                      call->seq);
-    if (n < 0 || (size_t)n >= bytes || call->op == COLL_BARRIER || inside)
+    if (n < 0 || (size_t)n >= bytes || inside)
         return;
     text += n;
     bytes -= (size_t)n;
     switch (call->op) {
+    case COLL_BARRIER:
+        if (tag[0])
+            snprintf(text, bytes, " (%s)", tag + 2);
+        break;
     case COLL_ALL_REDUCE:
     case COLL_REDUCE_SCATTER:
     case COLL_SCAN:
     case COLL_EXSCAN:
-        snprintf(text, bytes, " (count %llu, %s, %s)", count, type, redop);
+        snprintf(text, bytes, " (count %llu, %s, %s%s)", count, type, redop, tag);
         break;
     case COLL_REDUCE:
-        snprintf(text, bytes, " (count %llu, %s, %s, root %d)", count, type, redop, call->root);
+        snprintf(text, bytes, " (count %llu, %s, %s, root %d%s)", count, type, redop, call->root, tag);
         break;
     case COLL_BROADCAST:
     case COLL_GATHER:
     case COLL_SCATTER:
-        snprintf(text, bytes, " (count %llu, %s, root %d)", count, type, call->root);
+        snprintf(text, bytes, " (count %llu, %s, root %d%s)", count, type, call->root, tag);
         break;
     case COLL_SENDRECV:
-        snprintf(text, bytes, " (count %llu, %s, peer %d)", count, type, call->root);
+        snprintf(text, bytes, " (count %llu, %s, peer %d%s)", count, type, call->root, tag);
         break;
     default:
-        snprintf(text, bytes, " (count %llu, %s)", count, type);
+        snprintf(text, bytes, " (count %llu, %s%s)", count, type, tag);
     }
 }
 
