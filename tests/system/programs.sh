@@ -202,6 +202,51 @@ done
 run "$W/forks"
 want "fork, alone" 0
 
+# ---- fork while another thread is in a call: its locks stay taken in the child
+program forks_midway "${LINK[@]}" <<'END'
+#include <gyre/gyre.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static gyre_comm_t *world;
+static _Atomic int stop;
+static void *call(void *arg)
+{
+    gyre_comm_t *other;
+    while (!stop)
+        if (gyre_init(NULL, &other) == GYRE_OK) /* it was called before */
+            _exit(20);
+    return arg;
+}
+int main(void)
+{
+    gyre_comm_t *other;
+    pthread_t threads[2];
+    if (gyre_init(NULL, &world) != GYRE_OK)
+        return 10;
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&threads[i], NULL, call, NULL) != 0)
+            return 11;
+    for (int i = 0; i < 1000; i++) {
+        int status = -1;
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(10); /* ends a child that waits */
+            _exit(gyre_init(NULL, &other) == GYRE_ERR_INVALID && gyre_barrier(world) == GYRE_ERR_INVALID ? 0 : 30);
+        }
+        if (waitpid(pid, &status, 0) != pid || status != 0)
+            return 12;
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    return gyre_finalize(world) != GYRE_OK;
+}
+END
+run env GYRE_LOG=none "$W/forks_midway"
+want "fork while another thread is in a call" 0
+
 # ---- signals: handlers run on top of every call
 program signals "${LINK[@]}" <<'END'
 #include <gyre/gyre.h>
