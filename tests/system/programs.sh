@@ -423,7 +423,7 @@ for transport in auto ucx; do
         done
     done
 done
-# an operation that gets no memory is one line on each rank
+# an operation that gets no memory on rank 0 is one line there
 program scratch "${LINK[@]}" <<'END'
 #include <gyre/gyre.h>
 #include <stdio.h>
@@ -439,8 +439,16 @@ int main(void)
     double *data = calloc(COUNT, sizeof *data);
     FILE *file = fopen("/proc/self/statm", "r");
     gyre_status_t st = gyre_init(NULL, &world);
-    if (st != GYRE_OK || gyre_barrier(world) != GYRE_OK || !data || !file || fscanf(file, "%lu", &pages) != 1)
+    if (st != GYRE_OK || !data || !file || fscanf(file, "%lu", &pages) != 1)
         return 10;
+    st = gyre_barrier(world);
+    if (gyre_comm_rank(world) != 0) { /* it may hear of rank 0's error in the barrier */
+        gyre_all_reduce(data, data, COUNT, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world);
+        gyre_finalize(world);
+        return 0;
+    }
+    if (st != GYRE_OK)
+        return 12;
     limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1 << 20);
     setrlimit(RLIMIT_AS, &limit);
     st = gyre_all_reduce(data, data, COUNT, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world);
@@ -450,8 +458,6 @@ int main(void)
 END
 run env GYRE_ALGO=ring GYRE_TRANSPORT=shm GYRE_TIMEOUT=10 "$UCX_RUN" -n 2 --no-kill-on-bad-exit --timeout 25 "$W/scratch"
 want "no memory for scratch" 0
-for rank in 0 1; do
-    check "rank $rank says so once" [ "$(grep -c "^gyre\[$rank\] error: all_reduce #2 .*window of .*ulimit -v" "$W/err"):$(grep -c "^gyre\[$rank\] error" "$W/err")" = 1:1 ]
-done
+check "rank 0 says so once" [ "$(grep -c "^gyre\[0\] error: all_reduce #2 .*window of .*ulimit -v" "$W/err"):$(grep -c "^gyre\[0\] error" "$W/err")" = 1:1 ]
 check "it works with enough" [ "$worked" -ge 12 ]
 finish
