@@ -60,8 +60,8 @@ static void with_errno(void **state)
 static void names_the_address_space(void **state)
 {
     (void)state;
-    const char *limit = "; ulimit -v allows this process 67108864 MiB of address space";
-    struct rlimit before, large = {.rlim_cur = (rlim_t)1 << 46};
+    const char *limit = "; ulimit -v allows this process 1073741824 MiB of address space";
+    struct rlimit before, large = {.rlim_cur = (rlim_t)1 << 50};
     char text[512], expected[512];
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
     if (before.rlim_max < large.rlim_cur)
