@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/log.h"
 
@@ -21,8 +22,27 @@ const char *gyre_last_error(void)
     return last_error;
 }
 
+/* 1: the process could not get memory. A thread that gets no room for its stack is EAGAIN. */
+static int lacks_memory(gyre_status_t status, int err)
+{
+    return err == ENOMEM || err == EAGAIN || (err == 0 && status == GYRE_ERR_NO_MEMORY);
+}
+
+/* Appends the limit of the address space, if the process has one: machines with memory to spare refuse for
+ * it. Once, and not where the text names another limit. Returns the length. */
+static size_t name_limit(char *text, size_t bytes, size_t used)
+{
+    struct rlimit space;
+    if (used >= bytes || getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY ||
+        strstr(text, "ulimit") != NULL)
+        return used;
+    int n = snprintf(text + used, bytes - used, "; ulimit -v allows this process %llu MiB of address space",
+                     (unsigned long long)(space.rlim_cur >> 20));
+    return used + (n < 0 ? 0 : (size_t)n);
+}
+
 /* err: an errno value whose words are appended; 0: none. */
-static void record(int err, const char *format, va_list args)
+static void record(gyre_status_t status, int err, const char *format, va_list args)
 {
     char text[TEXT_BYTES];
     int n = vsnprintf(text, sizeof(text), format, args);
@@ -33,6 +53,8 @@ static void record(int err, const char *format, va_list args)
         n = snprintf(text + used, sizeof(text) - used, ": %s", strerror_r(err, words, sizeof(words)));
         used += n < 0 ? 0 : (size_t)n;
     }
+    if (lacks_memory(status, err))
+        used = name_limit(text, sizeof(text), used);
     if (used >= sizeof(text))
         memcpy(text + sizeof(text) - 4, "...", 4);
     memcpy(last_error, text, sizeof(text) < used + 1 ? sizeof(text) : used + 1);
@@ -43,7 +65,7 @@ gyre_status_t gyre_fail(gyre_status_t status, const char *format, ...)
     int saved = errno;
     va_list args;
     va_start(args, format);
-    record(0, format, args);
+    record(status, 0, format, args);
     va_end(args);
     log_error("%s", last_error);
     errno = saved;
@@ -55,7 +77,7 @@ gyre_status_t gyre_fail_errno(gyre_status_t status, int err, const char *format,
     int saved = errno;
     va_list args;
     va_start(args, format);
-    record(err, format, args);
+    record(status, err, format, args);
     va_end(args);
     log_error("%s", last_error);
     errno = saved;
@@ -67,7 +89,7 @@ gyre_status_t gyre_fail_quiet(gyre_status_t status, const char *format, ...)
     int saved = errno;
     va_list args;
     va_start(args, format);
-    record(0, format, args);
+    record(status, 0, format, args);
     va_end(args);
     errno = saved;
     return status;

@@ -3,7 +3,10 @@
  *
  * gyre_fail() records the text as this thread's last error, logs it, and returns `status`, so the usual form
  * is `return gyre_fail(GYRE_ERR_INVALID, "root %d is not in 0..%d", root, n - 1);`. Callers that merely pass
- * an error on return its status and say nothing. */
+ * an error on return its status and say nothing.
+ *
+ * Where memory is missing (NO_MEMORY, ENOMEM, EAGAIN of a thread) the text ends with the limit of the address
+ * space (ulimit -v), if the process has one. */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 

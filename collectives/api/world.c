@@ -5,6 +5,7 @@
 #include "collectives/api/world.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,9 @@ static struct {
     coll_world_t *list;
     const coll_world_t *named; /* whose rank the log says */
     int shared;                /* memory is offered to peers, and theirs is mapped */
+    /* The process that is in jobs; 0: none is. A child of fork has its parent's. Read without the lock, which
+     * another thread may have held at the fork, or at exit(). */
+    _Atomic pid_t pid;
     int left_badly;   /* one was left after an error: peers may still write to its memory on devices */
     coll_tune_t tune; /* of gyre_init's, kept for communicators that are in no job */
 } worlds = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -46,7 +50,6 @@ coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thr
     }
     world->by_launcher = by_launcher;
     world->asked = *asked;
-    world->pid = getpid();
     world->comm.timeout_s = timeout_s > 0 ? timeout_s : base_setting_seconds(SET_TIMEOUT);
     world->threaded = progress_thread >= 0 ? progress_thread : (int)base_setting_int(SET_PROGRESS_THREAD);
     /* Asked first while this process has one thread, as a rule: with more (the watcher's), the kernel waits
@@ -55,6 +58,7 @@ coll_world_t *coll_world_new(int by_launcher, double timeout_s, int progress_thr
     pthread_mutex_lock(&worlds.lock);
     world->next = worlds.list;
     worlds.list = world;
+    atomic_store(&worlds.pid, getpid());
     pthread_mutex_unlock(&worlds.lock);
     return world;
 }
@@ -87,6 +91,8 @@ static void forget(coll_world_t *world)
         base_log_set_rank(-1);
         worlds.named = NULL;
     }
+    if (!worlds.list)
+        atomic_store(&worlds.pid, 0);
     if (!worlds.list && worlds.shared) {
         comm_mem_unmap_all();
         comm_cma_forbid();
@@ -129,10 +135,8 @@ double coll_process_timeout(void)
 
 gyre_status_t coll_world_refuse_child(const char *call)
 {
-    pthread_mutex_lock(&worlds.lock);
-    const int is = worlds.list && worlds.list->pid != getpid();
-    pthread_mutex_unlock(&worlds.lock);
-    if (!is)
+    const pid_t pid = atomic_load(&worlds.pid);
+    if (pid == 0 || pid == getpid())
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_INVALID,
                      "%s: this process is a child of fork of one that is in a job: it can only exec or exit",
@@ -199,7 +203,7 @@ __attribute__((destructor(101))) static void at_exit(void)
 {
     static const struct timespec moment = {.tv_nsec = 5000000};
     int leaving = 1;
-    if (!worlds.list || worlds.list->pid != getpid())
+    if (atomic_load(&worlds.pid) != getpid())
         return;
     for (int patience = 200; leaving && patience > 0; patience--) {
         if (pthread_mutex_trylock(&worlds.lock) == 0) {

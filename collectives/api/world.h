@@ -14,7 +14,6 @@ typedef struct coll_world coll_world_t;
 struct coll_world {
     comm_world_t comm; /* first: the world of a communicator's is this */
     coll_world_t *next;
-    pid_t pid; /* that joined: a child of fork has not */
     coll_world_state_t state;
     int by_launcher;    /* gyre_init made it, with what the launcher gave; there is one at most */
     int threaded;       /* uses the progress thread */

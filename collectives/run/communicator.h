@@ -257,7 +257,8 @@ void coll_comm_abort(gyre_comm_t *comm, const char *text);
  * under way end here when a thread next drives them. Any thread, driving or not. */
 void coll_comm_claim_abort(gyre_comm_t *comm, const char *text);
 /* The error of `comm`, or what the watcher knows of it and no call has met yet; then gyre_last_error has the
- * text. Any thread, driving or not. */
+ * text. Any thread, driving or not; in a signal handler that came in the middle of a look at the watcher's
+ * news it knows only what calls have met. */
 gyre_status_t coll_comm_ask(const gyre_comm_t *comm);
 /* All other ranks hear that it has failed. */
 void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);

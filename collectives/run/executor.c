@@ -7,6 +7,7 @@
 #include "collectives/run/communicator.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "collectives/run/joint.h"
 #include "collectives/kernels/kernels.h"
 #include "comm/memory/memory.h"
@@ -55,7 +56,9 @@ static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
     if (bytes <= comm->scratch.bytes)
         return GYRE_OK;
     void *base;
+    int muted = base_log_mute(1); /* the operation's error has the text */
     gyre_status_t st = comm_mem_alloc(bytes, &base);
+    base_log_mute(muted);
     if (st != GYRE_OK)
         return st;
     comm->allocations++;

@@ -4,6 +4,8 @@
 #include "comm/boot/tree.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,13 @@
 #include "base/error.h"
 #include "base/log.h"
 
+/* How many of the locks this thread holds, or is about to take. */
+static _Thread_local volatile sig_atomic_t locking;
+
 void boot_lock(comm_boot_t *boot)
 {
+    locking++;
+    atomic_signal_fence(memory_order_seq_cst);
     pthread_mutex_lock(&boot->lock);
     base_log_hurry(1);
 }
@@ -23,6 +30,13 @@ void boot_unlock(comm_boot_t *boot)
 {
     base_log_hurry(-1);
     pthread_mutex_unlock(&boot->lock);
+    atomic_signal_fence(memory_order_seq_cst);
+    locking--;
+}
+
+int boot_locking(void)
+{
+    return locking != 0;
 }
 
 int boot_tree_parent(int place)

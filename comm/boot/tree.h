@@ -145,6 +145,8 @@ struct comm_boot {
  * a death must not wait for somebody to read stderr. */
 void boot_lock(comm_boot_t *boot);
 void boot_unlock(comm_boot_t *boot);
+/* 1: this thread holds such a lock, or is about to take or to give it back. For signal handlers. */
+int boot_locking(void);
 
 int boot_tree_parent(int place);                         /* -1 for place 0 */
 int boot_tree_end(int place, int n);                     /* one past the last place of the subtree */

@@ -8,9 +8,12 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -18,6 +21,9 @@
 #include "base/settings/settings.h"
 
 enum { LOOK_MS = 500 };
+/* Of address space, next to the stack of its thread. UCX 1.13 takes some 20 MiB for ranks of one host, and
+ * malloc 64 MiB for each thread, twice that for a moment. */
+enum { ROOM_MIB = 192, STACK_MIB = 8 /* where no limit says so */ };
 #define MS ((base_time_t)1000000)
 
 static struct {
@@ -212,6 +218,35 @@ static void stop_worker(void)
     ucx.piece = 0;
 }
 
+/* UCX aborts the process if it gets no address space for its thread, and waits forever if it gets none for a
+ * message. So it is not started where the process's limit leaves it too little. */
+static gyre_status_t check_room(void)
+{
+    struct rlimit space, stack;
+    unsigned long long pages = 0;
+    FILE *file;
+
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+        return GYRE_OK;
+    file = fopen("/proc/self/statm", "re");
+    if (!file || fscanf(file, "%llu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur == RLIM_INFINITY)
+        stack.rlim_cur = (rlim_t)STACK_MIB << 20;
+    const unsigned long long limit = space.rlim_cur >> 20, need = ROOM_MIB + (stack.rlim_cur >> 20),
+                             used = pages * (unsigned long long)sysconf(_SC_PAGESIZE) >> 20;
+    if (need <= limit && used <= limit - need)
+        return GYRE_OK;
+    return gyre_fail(
+        GYRE_ERR_NO_MEMORY,
+        "UCX is not started: it needs %llu MiB of address space, and this process uses %llu of the "
+        "%llu MiB that ulimit -v allows: raise that limit, or set GYRE_TRANSPORT=shm if all ranks "
+        "are on one host",
+        need, used, limit);
+}
+
 static gyre_status_t start_worker(uint32_t piece)
 {
     ucs_status_t status;
@@ -225,6 +260,9 @@ static gyre_status_t start_worker(uint32_t piece)
             ucx.piece, piece);
     if (ucx.worker)
         return GYRE_OK;
+    gyre_status_t room = check_room();
+    if (room != GYRE_OK)
+        return room;
     ucx_sockets_t listening;
     ucx_sockets_before(&listening);
     /* An interface that goes away while UCX opens what it has listed spoils the whole start; the next look

@@ -502,15 +502,23 @@ void verbs_try_forget(comm_world_t *world)
     pthread_mutex_unlock(&memory_lock);
 }
 
+void verbs_try_keep(comm_world_t *world, uint64_t name, int rails, const uint8_t rail[VERBS_RAILS])
+{
+    known_t known = {.name = name, .rails = (uint8_t)rails};
+
+    memcpy(known.rail, rail, sizeof known.rail);
+    pthread_mutex_lock(&memory_lock);
+    set_known(world, known);
+    pthread_mutex_unlock(&memory_lock);
+}
+
 static void remember(const comm_group_t *group, const uint8_t *rail_of, int planes)
 {
-    known_t known = {.name = base_hash64(&group->id, sizeof group->id, 6) | 1, .rails = (uint8_t)planes};
+    uint8_t rail[VERBS_RAILS] = {0};
 
     for (int k = 0; k < planes && k < VERBS_RAILS; k++)
-        known.rail[k] = rail_of[(size_t)k * (size_t)group->n + (size_t)group->rank];
-    pthread_mutex_lock(&memory_lock);
-    set_known(group->world, known);
-    pthread_mutex_unlock(&memory_lock);
+        rail[k] = rail_of[(size_t)k * (size_t)group->n + (size_t)group->rank];
+    verbs_try_keep(group->world, base_hash64(&group->id, sizeof group->id, 6) | 1, planes, rail);
 }
 
 static void gap_text(const verbs_gap_t *gap, const verbs_intro_t *intros, base_time_t patience, char *text,

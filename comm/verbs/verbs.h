@@ -366,6 +366,9 @@ void verbs_try_close(verbs_try_t *try);
  * planes. 0: nothing was tried. */
 int verbs_try_known(const comm_world_t *world, uint64_t *name, int *rails, uint8_t rail[VERBS_RAILS]);
 void verbs_try_forget(comm_world_t *world);
+/* Keeps such a result instead of an earlier one. Threads may make communicators of one world at once: each of
+ * the three calls is atomic. name: not 0. */
+void verbs_try_keep(comm_world_t *world, uint64_t name, int rails, const uint8_t rail[VERBS_RAILS]);
 
 /* hello.c */
 /* The path from one of this process's ports to one of a peer's. */

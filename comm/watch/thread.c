@@ -358,6 +358,11 @@ static int names_rank(const char *text, int rank)
            (text[length - 4] == ' ' || text[length - 4] == ':');
 }
 
+int comm_watch_interrupted(void)
+{
+    return boot_locking();
+}
+
 void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text)
 {
     char why[BOOT_TEXT];

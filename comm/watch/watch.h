@@ -49,6 +49,10 @@ int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *ho
  * them anew. */
 int comm_watch_lost_member(const comm_watch_t *watch);
 
+/* 1: this thread was interrupted in one of these calls: a signal handler must not make another one, which
+ * would wait for the first. */
+int comm_watch_interrupted(void);
+
 /* Declares communicator `id` dead on all ranks of the job, which see it through comm_watch_aborted. */
 void comm_watch_abort(comm_watch_t *watch, uint64_t id, gyre_status_t status, const char *text);
 /* Returns GYRE_OK, or the status with which communicator `id` was aborted (text: the reason, with the rank

@@ -255,7 +255,8 @@ GYRE_API gyre_status_t gyre_comm_address(const gyre_comm_t *comm, char *text, si
 
 /* The error that killed `comm`, or OK, for any thread: what a call on `comm` has met, and what Gyre's own
  * thread has heard of other ranks (a death, an abort) before any call met it. gyre_last_error of the
- * calling thread then has the text. Two loads while there is no news. */
+ * calling thread then has the text. Two loads while there is no news. In a signal handler it may be OK until
+ * the next signal: it never waits for the thread that the signal interrupts. */
 GYRE_API gyre_status_t gyre_comm_error(const gyre_comm_t *comm);
 
 /* Calls function(comm, status, user) once when `comm` fails, with the status of gyre_comm_error and its

@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -52,6 +54,37 @@ static void with_errno(void **state)
     capture_end(capture, text, sizeof(text));
     assert_string_equal(gyre_last_error(), "cannot open x: No such file or directory");
     assert_string_equal(text, "gyre: error: cannot open x: No such file or directory\n");
+}
+
+/* A process that has run out of memory is reminded of the limit that it was given, once. */
+static void names_the_address_space(void **state)
+{
+    (void)state;
+    const char *limit = "; ulimit -v allows this process 1073741824 MiB of address space";
+    struct rlimit before, large = {.rlim_cur = (rlim_t)1 << 50};
+    char text[512], expected[512];
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    if (before.rlim_max < large.rlim_cur)
+        skip();
+    large.rlim_max = before.rlim_max;
+    capture_t capture = capture_begin();
+    gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a job");
+    assert_null(strstr(gyre_last_error(), "ulimit"));
+    assert_int_equal(setrlimit(RLIMIT_AS, &large), 0);
+    gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a job");
+    snprintf(expected, sizeof expected, "no memory for a job%s", limit);
+    assert_string_equal(gyre_last_error(), expected);
+    gyre_fail(GYRE_ERR_NO_MEMORY, "split: %s", gyre_last_error());
+    snprintf(expected, sizeof expected, "split: no memory for a job%s", limit);
+    assert_string_equal(gyre_last_error(), expected);
+    gyre_fail_errno(GYRE_ERR_SYSTEM, EAGAIN, "cannot start a thread");
+    assert_non_null(strstr(gyre_last_error(), limit)); /* it has no room for the thread's stack */
+    gyre_fail_errno(GYRE_ERR_NO_MEMORY, EMFILE, "cannot open a file");
+    assert_null(strstr(gyre_last_error(), limit));
+    gyre_fail(GYRE_ERR_INVALID, "root 9 is not in 0..3");
+    assert_null(strstr(gyre_last_error(), limit));
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    capture_end(capture, text, sizeof(text));
 }
 
 /* An error reported again with more around it. */
@@ -214,6 +247,7 @@ int main(void)
         cmocka_unit_test(records_and_logs),
         cmocka_unit_test(quiet),
         cmocka_unit_test(with_errno),
+        cmocka_unit_test(names_the_address_space),
         cmocka_unit_test(quotes_itself),
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(one_line_without_control_characters),

@@ -2,15 +2,17 @@
 /* ranks: 2 3 */
 /* takes: 2 */
 /* tests/collectives/mp_asks.c: threads that do not drive a communicator: one that only asks sees what the
- * watcher knows, with the text; one that aborts waits for nobody. And no rank stays inside its peers' memory
- * between two calls. */
+ * watcher knows, with the text, and a signal handler may ask; one that aborts waits for nobody. And no rank
+ * stays inside its peers' memory between two calls. */
 #include "tests/support/mp.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "collectives/run/communicator.h"
+#include "comm/boot/tree.h"
 #include "comm/link.h"
 
 static gyre_comm_t *world;
@@ -63,6 +65,36 @@ static void only_asked(void)
     MP_OK(gyre_comm_destroy(comm));
     MP_OK(gyre_barrier(world));
     MP_CHECK(gyre_comm_error(world) == GYRE_OK, "%s", gyre_last_error());
+}
+
+static gyre_comm_t *asked;
+static volatile sig_atomic_t answer;
+
+static void handler(int number)
+{
+    (void)number;
+    answer = (sig_atomic_t)gyre_comm_error(asked);
+}
+
+/* A signal comes while this thread looks at the watcher's news: its handler does not wait for this thread. */
+static void asked_by_a_handler(void)
+{
+    const base_time_t until = base_deadline(20.0);
+    asked = split();
+    if (rank == 0) {
+        MP_OK(gyre_comm_abort(asked, "enough of it"));
+    } else {
+        while (gyre_comm_error(asked) == GYRE_OK && base_now() < until)
+            usleep(1000);
+        MP_CHECK(signal(SIGUSR1, handler) != SIG_ERR, "no handler");
+        answer = -1;
+        boot_lock(asked->world->boot); /* as all that look do */
+        MP_CHECK(raise(SIGUSR1) == 0 && answer == GYRE_OK, "the handler got %d", (int)answer);
+        boot_unlock(asked->world->boot);
+        MP_CHECK(raise(SIGUSR1) == 0 && answer == GYRE_ERR_ABORTED, "then it got %d", (int)answer);
+        signal(SIGUSR1, SIG_DFL);
+    }
+    MP_OK(gyre_comm_destroy(asked));
 }
 
 typedef struct {
@@ -152,6 +184,7 @@ int main(void)
     MP_OK(gyre_init(NULL, &world));
     rank = gyre_comm_rank(world);
     only_asked();
+    asked_by_a_handler();
     aborted_while_driven();
     aborted_while_blocked(1);
     aborted_while_blocked(1 << 20);

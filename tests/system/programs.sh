@@ -202,6 +202,51 @@ done
 run "$W/forks"
 want "fork, alone" 0
 
+# ---- fork while another thread is in a call: its locks stay taken in the child
+program forks_midway "${LINK[@]}" <<'END'
+#include <gyre/gyre.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static gyre_comm_t *world;
+static _Atomic int stop;
+static void *call(void *arg)
+{
+    gyre_comm_t *other;
+    while (!stop)
+        if (gyre_init(NULL, &other) == GYRE_OK) /* it was called before */
+            _exit(20);
+    return arg;
+}
+int main(void)
+{
+    gyre_comm_t *other;
+    pthread_t threads[2];
+    if (gyre_init(NULL, &world) != GYRE_OK)
+        return 10;
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&threads[i], NULL, call, NULL) != 0)
+            return 11;
+    for (int i = 0; i < 1000; i++) {
+        int status = -1;
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(10); /* ends a child that waits */
+            _exit(gyre_init(NULL, &other) == GYRE_ERR_INVALID && gyre_barrier(world) == GYRE_ERR_INVALID ? 0 : 30);
+        }
+        if (waitpid(pid, &status, 0) != pid || status != 0)
+            return 12;
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    return gyre_finalize(world) != GYRE_OK;
+}
+END
+run env GYRE_LOG=none "$W/forks_midway"
+want "fork while another thread is in a call" 0
+
 # ---- signals: handlers run on top of every call
 program signals "${LINK[@]}" <<'END'
 #include <gyre/gyre.h>
@@ -359,16 +404,60 @@ int main(int argc, char **argv)
 }
 END
 worked=0
-for mib in 1 20 60 80 100 120 140 160 200 250 300 400 600 1000 4000; do
-    for n in 1 2; do
-        run env GYRE_TIMEOUT=5 GYRE_INIT_TIMEOUT=10 "$UCX_RUN" -n $n --timeout 25 "$W/small" $mib
-        checks=$((checks + 1))
-        [ "$rc" = 0 ] || [ "$rc" = 3 ] || {
-            bad "$mib MiB of address space, $n ranks: code $rc"
-            sed 's/^/    err: /' "$W/err" | head -20
-        }
-        worked=$((worked + (rc == 0)))
+for transport in auto ucx; do
+    for mib in 1 8 12 16 20 24 26 28 32 40 60 80 100 120 140 160 200 250 300 400 600 1000 4000; do
+        for n in 1 2; do
+            [ $transport$n != ucx1 ] || continue
+            run env GYRE_TRANSPORT=$transport GYRE_TIMEOUT=5 GYRE_INIT_TIMEOUT=10 "$UCX_RUN" -n $n --timeout 25 "$W/small" $mib
+            checks=$((checks + 1))
+            [ "$rc" = 0 ] || { [ "$rc" = 3 ] && grep -q "error: .*ulimit -v" "$W/err"; } || {
+                bad "$mib MiB of address space, $n ranks, $transport: code $rc"
+                sed 's/^/    err: /' "$W/err" | head -20
+            }
+            checks=$((checks + 1))
+            [ "$(sort "$W/err" | grep -c 'flight recorder')" -le "$n" ] || bad "$mib MiB, $n ranks: more than a line on the recorder"
+            # UCX itself has nothing to say of it
+            checks=$((checks + 1))
+            ! grep -q "UCX  ERROR" "$W/err" || bad "$mib MiB, $n ranks, $transport: UCX ran out of memory"
+            worked=$((worked + (rc == 0)))
+        done
     done
 done
-check "it works with enough" [ "$worked" -ge 2 ]
+# an operation that gets no memory on rank 0 is one line there
+program scratch "${LINK[@]}" <<'END'
+#include <gyre/gyre.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+int main(void)
+{
+    enum { COUNT = 1 << 20 };
+    struct rlimit limit = {.rlim_max = RLIM_INFINITY};
+    unsigned long pages = 0;
+    gyre_comm_t *world;
+    double *data = calloc(COUNT, sizeof *data);
+    FILE *file = fopen("/proc/self/statm", "r");
+    gyre_status_t st = gyre_init(NULL, &world);
+    if (st != GYRE_OK || !data || !file || fscanf(file, "%lu", &pages) != 1)
+        return 10;
+    st = gyre_barrier(world);
+    if (gyre_comm_rank(world) != 0) { /* it may hear of rank 0's error in the barrier */
+        gyre_all_reduce(data, data, COUNT, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world);
+        gyre_finalize(world);
+        return 0;
+    }
+    if (st != GYRE_OK)
+        return 12;
+    limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1 << 20);
+    setrlimit(RLIMIT_AS, &limit);
+    st = gyre_all_reduce(data, data, COUNT, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world);
+    gyre_finalize(world);
+    return st == GYRE_OK ? 11 : 0;
+}
+END
+run env GYRE_ALGO=ring GYRE_TRANSPORT=shm GYRE_TIMEOUT=10 "$UCX_RUN" -n 2 --no-kill-on-bad-exit --timeout 25 "$W/scratch"
+want "no memory for scratch" 0
+check "rank 0 says so once" [ "$(grep -c "^gyre\[0\] error: all_reduce #2 .*window of .*ulimit -v" "$W/err"):$(grep -c "^gyre\[0\] error" "$W/err")" = 1:1 ]
+check "it works with enough" [ "$worked" -ge 12 ]
 finish

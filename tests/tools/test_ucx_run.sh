@@ -95,6 +95,10 @@ run "$R" -n=2 true
 want "-n=2 is no option" 2 "no option"
 run "$UCX_RUN" --time-out=3 true
 want "a slip in an option" 2 "'--time-out=3' is no option of ucx-run .did you mean --timeout"
+run "$UCX_RUN" --oversubscribe -n 1 true
+want "an option of mpirun" 2 "'--oversubscribe' is no option of ucx-run: leave it out, ranks may outnumber cores"
+run "$UCX_RUN" --allow-run-as-root -n 1 true
+want "another one" 2 "'--allow-run-as-root' is no option of ucx-run: leave it out, any user may start ranks"
 run "$UCX_RUN" --nonsense true
 want "an option that is near none" 2 "'--nonsense' is no option of ucx-run; see"
 run "$R" --np=2 --kill_grace=1 echo x

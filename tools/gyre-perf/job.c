@@ -48,7 +48,11 @@ int perf_job_open(int argc, char **argv, perf_options_t *o, gyre_comm_t **world,
     }
     const int devices = code == PERF_OK && o->cuda ? base_device_count(BASE_CUDA) : 0;
     if (code == PERF_OK && o->cuda && devices == 0) {
-        snprintf(why, sizeof why, "--memory cuda: %s", base_device_why_not(BASE_CUDA));
+        if (o->gpus > 1)
+            snprintf(why, sizeof why, "--ngpus %d: %s; ucx-run -n %d starts %d ranks on the host", o->gpus,
+                     base_device_why_not(BASE_CUDA), o->gpus, o->gpus);
+        else
+            snprintf(why, sizeof why, "--memory cuda: %s", base_device_why_not(BASE_CUDA));
         code = PERF_USAGE;
     }
     if (code == PERF_OK && comm_identity_rank_hint() == 0 && /* before all is measured in vain */

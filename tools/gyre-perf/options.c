@@ -350,7 +350,7 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
               "N ranks in this one process, each on a GPU, round robin over the GPUs (1)"),
          .also = "gpus", .low = 1, .high = GPUS_MOST},
         /* of nccl-tests, without effect; the notes have them together */
-        {FLAG('t', "nthreads", WORD, NULL, "1", NULL)},
+        {FLAG('t', "nthreads", WORD, NULL, "1", NULL), .wants = "1; ucx-run -n N starts N ranks"},
         {FLAG('p', "parallel_init", WORD, NULL, "0|1",
               NULL)}, /* each rank is a process that starts by itself, either way */
         {FLAG('G', "cudagraph", WORD, NULL, "0", NULL)},

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -134,6 +135,18 @@ json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, js
     return json;
 }
 
+/* Where the ranks of this host outnumber its cores, times include the wait for a core. */
+static void print_crowd(int n, const perf_machine_t *m)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int here = 0;
+    for (int i = 0; i < n; i++)
+        here += !m->ranks[i].device && strcmp(m->ranks[i].host, m->ranks[0].host) == 0;
+    if (cores > 0 && here > cores)
+        printf("# %d ranks on %ld cores of %s: times include the wait for a core\n", here, cores,
+               m->ranks[0].host);
+}
+
 void perf_print_ranks(int n, const perf_machine_t *m)
 {
     printf("# Using %d rank%s\n", n, n == 1 ? "" : "s");
@@ -145,6 +158,7 @@ void perf_print_ranks(int n, const perf_machine_t *m)
         else
             printf("#  Rank %2d Group %2d Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].group,
                    (int)m->ranks[i].pid, m->ranks[i].host, m->ranks[i].cores);
+    print_crowd(n, m);
     printf("#\n");
 }
 

@@ -235,6 +235,10 @@ static void wanted(const flag_t *flag, char *text, size_t bytes)
         break;
     case FLAG_WORD:
     case FLAG_CHOICE:
+        if (flag->wants) {
+            snprintf(text, bytes, "%s", flag->wants);
+            break;
+        }
         snprintf(text, bytes, "%s%s", strchr(flag->argument, '|') ? "one of " : "", flag->argument);
         break;
     default:

@@ -36,7 +36,7 @@ typedef struct {
     int optional;         /* TEXT: may come without a value, which leaves *to as it is */
     int *given;           /* set to 1 if the option is there; NULL: not needed */
     int (*read)(void *to, const char *text); /* READ: 1; 0: refused */
-    const char *wants;                       /* READ: what is allowed, for the message; NULL: `argument` */
+    const char *wants;                       /* READ, WORD: what is allowed, for messages; NULL: `argument` */
 } flag_t;
 
 /* What most rows say; others add fields after it: {FLAG('n', "iters", INT, &o->iters, "N", "iterations

@@ -313,6 +313,13 @@ static int apply(run_options_t *options, int id, const char *name, const char *v
 
 static int refuse_unknown(const flags_walk_t *walk)
 {
+    static const struct {
+        const char *option, *why;
+    } needless[] = {{"oversubscribe", "ranks may outnumber cores"},
+                    {"allow-run-as-root", "any user may start ranks"}}; /* mpirun's */
+    for (size_t i = 0; i < sizeof needless / sizeof needless[0]; i++)
+        if (strcmp(walk->typed + strspn(walk->typed, "-"), needless[i].option) == 0)
+            return run_usage("'%s' is no option of ucx-run: leave it out, %s", walk->typed, needless[i].why);
     const char *near = flags_nearest(walk->flags, walk->typed);
     return run_usage("'%s' is no option of ucx-run%s%s%s", walk->typed, near ? " (did you mean --" : "",
                      near ? near : "", near ? "?)" : "");

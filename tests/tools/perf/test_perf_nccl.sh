@@ -64,6 +64,21 @@ done
 run env NCCL_TESTS_SPLIT="MOD 2" "$UCX_RUN" -n 3 "$PERF" broadcast -r 1 -b 8 -e 8
 want "a root that one group lacks" 2 '-r 1: the smallest group has the ranks 0..0'
 
+# ---- ranks are processes: what asks for threads or GPUs is referred to ucx-run
+run "$PERF" all_reduce -t 2
+want "-t 2" 2 '^gyre-perf: --nthreads 2: wants 1; ucx-run -n N starts N ranks$'
+if ! "$PERF" all_reduce --memory cuda -b 8 -e 8 >/dev/null 2>&1; then
+    run "$PERF" all_reduce -g 8
+    want "-g 8 without a GPU" 2 '^gyre-perf: --ngpus 8: .*; ucx-run -n 8 starts 8 ranks on the host$'
+fi
+cores=$(getconf _NPROCESSORS_ONLN)
+for n in 1 $((cores + 1)); do
+    [ "$n" -le 64 ] || continue
+    run "$UCX_RUN" -n "$n" --timeout 60 "$PERF" all_reduce -b 8 -e 8 -n 2 -w 1
+    want "$n ranks" 0
+    check "$n ranks on $cores cores" [ "$(grep -c "^# $n ranks on $cores cores of " "$W/out")" = $((n > cores)) ]
+done
+
 # ---- output that cannot be written is known before anything is measured, and what is there stays
 echo kept >"$W/kept"
 for command in all_reduce latency overlap bucket init recover; do
