@@ -5,6 +5,7 @@
 # goes on where the last one ended.
 # takes: 12
 . "$(dirname "$0")/../support/lib.sh"
+command -v git >/dev/null || skip "there is no git"
 unset ROUNDS VERBS_ROUNDS FUZZ_SECONDS
 # The page for developers has two rows for each suite: what it is, and its last known run.
 tools/check-all --list >"$W/list"
