@@ -199,9 +199,9 @@ want "a second INT kills" 130 'interrupted again'
 check "everywhere" until_true 10 all_gone
 
 # --- what must be finished: each agent's KILL waits for it ---
-hold_rank_0() { # [OPTIONS]: all ignore TERM and INT, and rank 0, on the first host, has something to finish
+hold_rank_0() { # all ignore TERM and INT, and rank 0, on the first host, has something to finish
     rm -f "$W/go" "$W/over"
-    launch "trap '' TERM INT; if [ \$RANK = 0 ]; then $HOLD fi" "$@"
+    launch "trap '' TERM INT; if [ \$RANK = 0 ]; then $HOLD fi"
 }
 for how in go INT launcher; do
     hold_rank_0
