@@ -28,13 +28,15 @@
 #include "comm/wait.h"
 
 /* COLL_REQ_DEVICE: on device memory (collectives/gpu/gpu.h), enqueued already. COLL_REQ_MESSAGES: several
- * messages that are waited for as one, its parts. */
+ * messages that are waited for as one, its parts. COLL_REQ_TASK: made by a thread of its own
+ * (task.c), in no queue. */
 typedef enum {
     COLL_REQ_COLLECTIVE = 0,
     COLL_REQ_SEND,
     COLL_REQ_RECV,
     COLL_REQ_DEVICE,
-    COLL_REQ_MESSAGES
+    COLL_REQ_MESSAGES,
+    COLL_REQ_TASK
 } coll_req_kind_t;
 
 enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
@@ -70,6 +72,7 @@ struct gyre_request {
     /* on a device */
     gyre_request_t *device_next; /* in the communicator's queue of those */
     void *event;                 /* cudaEvent_t after it; from and back to the communicator's spare ones */
+    struct coll_task *task;      /* of COLL_REQ_TASK */
 };
 
 /* Counters of one direction of point-to-point traffic with one peer. */
@@ -97,8 +100,9 @@ struct gyre_comm {
     uint32_t seq;      /* collectives called so far */
     uint32_t fault_at; /* call at which GYRE_FAULT strikes; 0: never */
     int fault;
-    uint32_t open;   /* requests that somebody still has to wait for */
-    uint32_t splits; /* splits called so far; part of the children's ids */
+    uint32_t open;    /* requests that somebody still has to wait for */
+    uint32_t splits;  /* splits called so far; part of the children's ids */
+    uint32_t isplits; /* the same of those that do not block */
     double timeout_s;
     base_time_t timeout_ns; /* the same */
     base_time_t made_in;    /* what making it took, for gyre-perf init */
@@ -244,6 +248,30 @@ void coll_note_idle(gyre_comm_t *comm);
 /* r has finished; of COLL_REQ_MESSAGES: a part, or its start. It may be gone when this returns: a part is
  * freed, and a request belongs to its waiter. The caller is driving. */
 void coll_request_finish(gyre_request_t *r, gyre_status_t status);
+
+/* --- task.c --- */
+/* A call of many steps as a request: a thread of its own makes the call, and ends with it. The thread may
+ * run as long as the call may block, so it has a deadline of its own: nothing here ends it. */
+typedef struct {
+    gyre_status_t (*run)(void *user); /* on the thread */
+    /* Once, on the thread of the program that ends the request: hands over what `run` has made, and frees
+     * `user`. */
+    void (*end)(void *user, gyre_status_t status);
+} coll_task_ops_t;
+
+/* comm: of which it is a request; NULL: of none. SYSTEM: no thread; NO_MEMORY. After an error `end` is not
+ * called. */
+gyre_status_t coll_task_start(const char *name, gyre_comm_t *comm, const coll_task_ops_t *ops, void *user,
+                              gyre_request_t **request);
+/* r is done: its status, and r is free. */
+gyre_status_t coll_task_finish(gyre_request_t *r);
+/* 1: r is a task whose thread is not in this process, a child of fork. r is done then, with INVALID. */
+int coll_task_orphaned(gyre_request_t *r);
+
+/* How many have ended in this process. */
+uint32_t coll_tasks_ended(void);
+/* Sleeps as long as no more than `ended` have, at most until `until`. */
+void coll_tasks_sleep(uint32_t ended, base_time_t until);
 
 /* --- failure.c --- */
 /* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole

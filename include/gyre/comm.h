@@ -24,6 +24,9 @@ extern "C" {
 #endif
 
 typedef struct gyre_comm gyre_comm_t;
+/* An operation under way. Made by gyre_ix(..., &request) and gyre_comm_ix(..., &request); freed by
+ * gyre_wait, gyre_test and their siblings for several requests (gyre/collectives.h). */
+typedef struct gyre_request gyre_request_t;
 
 /* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
 typedef enum {
@@ -181,6 +184,37 @@ GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type
  * and nothing has happened: an argument is wrong, a rank is in the list twice or this one is not in it. */
 GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
                                               gyre_comm_t **out);
+
+/* The calls above that make a communicator, without blocking. *out is set by the gyre_wait or gyre_test
+ * that ends the request, and until then belongs to Gyre; a rank with a negative color gets NULL there.
+ * Lists and configs are read during the call only. Ranks call gyre_comm_idup, gyre_comm_isplit and
+ * gyre_comm_isplit_type of one communicator in the same order. Else nothing is ordered with them:
+ * meanwhile the program may make any calls on `comm`, but gyre_comm_set and what ends `comm` are INVALID
+ * until the request has ended.
+ *
+ * * They need no progress of the program: for each, Gyre makes the blocking steps on a thread of its own,
+ * which is there until the request has ended. The deadline is that of an operation of `comm` at the call
+ * (gyre_comm_set), or init_timeout_s of `config`, and a wait returns when it has passed.
+ *
+ * * Errors of the call, and there is no request: INVALID, also in a group; UNSUPPORTED as above;
+ * NO_MEMORY; SYSTEM: no thread. Errors of the request, and nothing is made: those of
+ * gyre_comm_create_group; for all but gyre_comm_icreate_group also MISMATCH: ranks made different ones of
+ * these calls. `comm` and its operations are as before. gyre_comm_abort of `comm` ends the request, too.
+ *
+ * * gyre_comm_icreate calls config->all_gather on that thread. Its request, and that of
+ * gyre_comm_icreate_id, is of no communicator, and has the errors of the calls that block. */
+GYRE_API gyre_status_t gyre_comm_idup(gyre_comm_t *comm, gyre_comm_t **out, gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_isplit(gyre_comm_t *comm, int color, int key, gyre_comm_t **out,
+                                        gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_isplit_type(gyre_comm_t *comm, gyre_split_t type, int key, gyre_comm_t **out,
+                                             gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_icreate_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
+                                               gyre_comm_t **out, gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_icreate(const gyre_create_t *config, gyre_comm_t **out,
+                                         gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_icreate_id(const gyre_unique_id_t *id, int rank, int nranks,
+                                            const gyre_create_t *config, gyre_comm_t **out,
+                                            gyre_request_t **request);
 
 /* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
  * operations must not be under way. Communicators that are made from it later have its order, algorithm,

@@ -113,6 +113,20 @@ static void made(work_t *w)
     check(w, 2);
 }
 
+static void made_later(work_t *w)
+{
+    gyre_comm_t *comm = NULL;
+    gyre_request_t *r[2];
+    MP_OK(gyre_comm_isplit(w->comm, 0, rank, &comm, &r[0]));
+    MP_OK(gyre_iall_reduce(w->in, w->out, LONG, GYRE_INT64, sum, w->comm, &r[1]));
+    MP_OK(gyre_barrier(w->comm));
+    MP_OK(gyre_wait_all(2, r));
+    check(w, LONG);
+    MP_OK(gyre_all_reduce(w->in, w->out, 2, GYRE_INT64, sum, comm));
+    MP_OK(gyre_comm_destroy(comm));
+    check(w, 2);
+}
+
 /* ---- calls from any thread ---- */
 
 static void progress(work_t *w)
@@ -172,7 +186,7 @@ static void names(work_t *w)
 
 /* ---- pairs ---- */
 
-static const use_t own[] = {blocking, request, persistent, group, made},
+static const use_t own[] = {blocking, request, persistent, group, made, made_later},
                    any[] = {progress, look, memory, names};
 enum { OWN = sizeof own / sizeof *own, ANY = sizeof any / sizeof *any };
 
@@ -186,7 +200,7 @@ typedef struct {
 static void *run(void *arg)
 {
     side_t *side = arg;
-    const int times = side->use == made ? 1 : TIMES;
+    const int times = side->use == made || side->use == made_later ? 1 : TIMES;
     for (int i = 0; i < times || (side->until && !atomic_load(side->until)); i++) {
         side->use(side->work);
         sched_yield();
