@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/members/icreate.c: communicators made of another one without blocking.
  *
- * * To make one takes several agreements, and three transports wait inside theirs. So a thread of its own
+ * To make one takes several agreements, and three transports wait inside theirs. So a thread of its own
  * makes the blocking steps (collectives/run/task.c). What ranks say to each other for that goes over the
  * bootstrap (comm/boot/members/circle.h), which the watchers pass on: no collective of the parent is
  * used, so the program may call any meanwhile. One thread for each creation: two that wait for each
  * other's ranks in different orders must both go on.
  *
- * * A creation that only some ranks begin ends after the deadline of an operation, which was the parent's
+ * A creation that only some ranks begin ends after the deadline of an operation, which was the parent's
  * at the call; one of a parent that is aborted, or of which a rank dies, ends then. */
 #include "collectives/run/communicator.h"
 
