@@ -142,6 +142,7 @@ struct gyre_comm {
     /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
     uint64_t visited;
     _Atomic int registered; /* in the registry; changes under the registry's mutex */
+    _Atomic int kept;       /* stays there without an operation: coll_registry_keep */
     gyre_comm_t *next_registered;
     gyre_comm_t *next_handle; /* handles.c */
     _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
@@ -375,6 +376,9 @@ int coll_p2p_advance(gyre_comm_t *comm);
 /* --- progress.c --- */
 void coll_registry_add(gyre_comm_t *comm);
 void coll_registry_remove(gyre_comm_t *comm);
+/* on: other hosts work in memory of this rank, so the progress thread, if there is one, moves the network
+ * also while no operation is under way; else no longer. As often off as on. */
+void coll_registry_keep(gyre_comm_t *comm, int on);
 /* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
 int coll_registry_advance(gyre_comm_t *except, int *others);
 /* 1: another communicator than `comm` is registered, so a thread that waits must move it. Costs two loads. */

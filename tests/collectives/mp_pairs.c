@@ -102,10 +102,17 @@ static void made(work_t *w)
     MP_OK(gyre_comm_split(w->comm, 0, rank, &comm));
     MP_OK(gyre_all_reduce(w->in, w->out, 2, GYRE_INT64, sum, comm));
     void *mine, *theirs;
-    MP_OK(gyre_mem_alloc_shared(comm, 8, &mine));
+    MP_OK(gyre_mem_alloc_shared(comm, 16, &mine));
     MP_OK(gyre_mem_peer(mine, (rank + 1) % n, &theirs, NULL));
     *(int64_t *)theirs = rank;
+    const int64_t one = 1;
+    int64_t got = 0;
+    MP_OK(gyre_put(&one, 8, mine, (rank + 1) % n, 8));
+    MP_OK(gyre_flush(mine, -1));
     MP_OK(gyre_barrier(comm));
+    MP_OK(gyre_get(&got, 8, mine, (rank + 1) % n, 8));
+    MP_OK(gyre_flush(mine, (rank + 1) % n));
+    MP_CHECK(got == 1, "%lld", (long long)got);
     MP_CHECK(*(int64_t *)mine == (rank + n - 1) % n, "%lld", (long long)*(int64_t *)mine);
     MP_OK(gyre_mem_free(mine));
     MP_OK(gyre_comm_destroy(comm));
