@@ -6,6 +6,7 @@
 
 #include "comm/lend.h"
 #include "comm/memory/segment.h"
+#include "comm/remote.h"
 #include "comm/transport.h"
 #include "comm/wait.h"
 #include "comm/yields.h"
@@ -61,6 +62,16 @@ typedef struct {
     gyre_status_t (*lend)(comm_group_t *group, base_device_t device, void *base, size_t bytes,
                           comm_lent_t *out);
     void (*reclaim)(comm_group_t *group);
+
+    /* As comm_remote_expose and its siblings (comm/remote.h); NULL: it cannot. All that is exposed ends with
+     * leave. */
+    gyre_status_t (*expose)(comm_group_t *group, void *base, size_t bytes, comm_remote_key_t *key,
+                            comm_remote_t **out);
+    gyre_status_t (*know)(comm_group_t *group, comm_remote_t *remote, const comm_remote_key_t *keys);
+    void (*conceal)(comm_group_t *group, comm_remote_t *remote);
+    gyre_status_t (*move)(comm_group_t *group, comm_remote_t *remote, int peer, int writes, size_t offset,
+                          void *local, size_t bytes);
+    gyre_status_t (*flush)(comm_group_t *group, int peer);
 
     /* ---- for gyre-doctor: as comm_transport_describe and comm_transport_try_device; NULL: nothing to
      * say. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/comm.h: what comm.c, join.c and split.c ask of each other. */
+/* collectives/api/comm.h: what comm.c, world.c and members/ ask of each other. */
 #ifndef COLLECTIVES_API_COMM_H
 #define COLLECTIVES_API_COMM_H
 
@@ -28,11 +28,6 @@ gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, c
  * they differ, INVALID if they are no leaves together. Nothing is set on an error. */
 gyre_status_t coll_options_agree(const char *name, const coll_asked_t *mine, gyre_comm_t *comm,
                                  comm_all_gather_fn all_gather, void *user);
-
-/* The checks of calls that make a communicator of some of the ranks of `comm`. */
-gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t **out);
-/* gyre_comm_split, for the call `inside`; the arguments are right. Collective over `comm`. */
-gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
 /* What chooses algorithms in `world`, the same on all its ranks; it lives as long as the world. */
 const coll_tune_t *coll_world_tune(comm_world_t *world);

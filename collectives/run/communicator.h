@@ -28,13 +28,15 @@
 #include "comm/wait.h"
 
 /* COLL_REQ_DEVICE: on device memory (collectives/gpu/gpu.h), enqueued already. COLL_REQ_MESSAGES: several
- * messages that are waited for as one, its parts. */
+ * messages that are waited for as one, its parts. COLL_REQ_TASK: made by a thread of its own
+ * (task.c), in no queue. */
 typedef enum {
     COLL_REQ_COLLECTIVE = 0,
     COLL_REQ_SEND,
     COLL_REQ_RECV,
     COLL_REQ_DEVICE,
-    COLL_REQ_MESSAGES
+    COLL_REQ_MESSAGES,
+    COLL_REQ_TASK
 } coll_req_kind_t;
 
 enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
@@ -70,6 +72,7 @@ struct gyre_request {
     /* on a device */
     gyre_request_t *device_next; /* in the communicator's queue of those */
     void *event;                 /* cudaEvent_t after it; from and back to the communicator's spare ones */
+    struct coll_task *task;      /* of COLL_REQ_TASK */
 };
 
 /* Counters of one direction of point-to-point traffic with one peer. */
@@ -98,8 +101,9 @@ struct gyre_comm {
     uint32_t seq;      /* collectives called so far */
     uint32_t fault_at; /* call at which GYRE_FAULT strikes; 0: never */
     int fault;
-    uint32_t open;   /* requests that somebody still has to wait for */
-    uint32_t splits; /* splits called so far; part of the children's ids */
+    uint32_t open;    /* requests that somebody still has to wait for */
+    uint32_t splits;  /* splits called so far; part of the children's ids */
+    uint32_t isplits; /* the same of those that do not block */
     double timeout_s;
     base_time_t timeout_ns; /* the same */
     base_time_t made_in;    /* what making it took, for gyre-perf init */
@@ -139,6 +143,7 @@ struct gyre_comm {
     /* pass of coll_registry_advance that took it up last; guarded by the registry's mutex */
     uint64_t visited;
     _Atomic int registered; /* in the registry; changes under the registry's mutex */
+    _Atomic int kept;       /* stays there without an operation: coll_registry_keep */
     gyre_comm_t *next_registered;
     gyre_comm_t *next_handle; /* handles.c */
     _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
@@ -246,6 +251,30 @@ void coll_note_idle(gyre_comm_t *comm);
  * freed, and a request belongs to its waiter. The caller is driving. */
 void coll_request_finish(gyre_request_t *r, gyre_status_t status);
 
+/* --- task.c --- */
+/* A call of many steps as a request: a thread of its own makes the call, and ends with it. The thread may
+ * run as long as the call may block, so it has a deadline of its own: nothing here ends it. */
+typedef struct {
+    gyre_status_t (*run)(void *user); /* on the thread */
+    /* Once, on the thread of the program that ends the request: hands over what `run` has made, and frees
+     * `user`. */
+    void (*end)(void *user, gyre_status_t status);
+} coll_task_ops_t;
+
+/* comm: of which it is a request; NULL: of none. SYSTEM: no thread; NO_MEMORY. After an error `end` is not
+ * called. */
+gyre_status_t coll_task_start(const char *name, gyre_comm_t *comm, const coll_task_ops_t *ops, void *user,
+                              gyre_request_t **request);
+/* r is done: its status, and r is free. */
+gyre_status_t coll_task_finish(gyre_request_t *r);
+/* 1: r is a task whose thread is not in this process, a child of fork. r is done then, with INVALID. */
+int coll_task_orphaned(gyre_request_t *r);
+
+/* How many have ended in this process. */
+uint32_t coll_tasks_ended(void);
+/* Sleeps as long as no more than `ended` have, at most until `until`. */
+void coll_tasks_sleep(uint32_t ended, base_time_t until);
+
 /* --- failure.c --- */
 /* Ends all operations of `comm` with its error. r: the operation that failed, or NULL. detail: the whole
  * story where it is known from elsewhere (and others know it, too), or NULL. The caller is driving. */
@@ -349,6 +378,9 @@ int coll_p2p_advance(gyre_comm_t *comm);
 /* --- progress.c --- */
 void coll_registry_add(gyre_comm_t *comm);
 void coll_registry_remove(gyre_comm_t *comm);
+/* on: other hosts work in memory of this rank, so the progress thread, if there is one, moves the network
+ * also while no operation is under way; else no longer. As often off as on. */
+void coll_registry_keep(gyre_comm_t *comm, int on);
 /* Moves all registered communicators but `except`; > 0 something moved. *others: how many there are. */
 int coll_registry_advance(gyre_comm_t *except, int *others);
 /* 1: another communicator than `comm` is registered, so a thread that waits must move it. Costs two loads. */

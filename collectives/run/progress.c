@@ -61,6 +61,13 @@ static void unlink_locked(gyre_comm_t *comm)
         }
 }
 
+void coll_registry_keep(gyre_comm_t *comm, int on)
+{
+    atomic_fetch_add(&comm->kept, on ? 1 : -1);
+    if (on && atomic_load_explicit(&registry.running, memory_order_acquire))
+        coll_registry_add(comm);
+}
+
 void coll_registry_remove(gyre_comm_t *comm)
 {
     pthread_mutex_lock(&registry.lock);
@@ -94,10 +101,11 @@ int coll_registry_advance(gyre_comm_t *except, int *others)
     if (atomic_load_explicit(&registry.count, memory_order_acquire) == 0)
         return 0;
     uint64_t pass = atomic_fetch_add(&registry.pass, 1) + 1;
+    const int kept = atomic_load_explicit(&registry.running, memory_order_acquire);
     for (gyre_comm_t *comm; (comm = take_next(except, pass, others));) {
         int here = coll_comm_advance_driving(comm);
         moved += here;
-        if (coll_comm_idle(comm))
+        if (coll_comm_idle(comm) && !(kept && atomic_load(&comm->kept)))
             coll_registry_remove(comm);
         else if (!here)
             coll_note_idle(comm);

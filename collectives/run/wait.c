@@ -23,6 +23,7 @@ typedef struct {
     gyre_request_t *first; /* of the unfinished ones, the one with the earliest deadline; NULL: none */
     int looks;             /* 1: some are on a device, which rings no bell */
     int team;              /* 1: some are of a team, which has none */
+    int tasks;             /* 1: some are a task's, whose end rings elsewhere (task.c) */
 } wanted_t;
 
 enum { NOT_YET = -1 };
@@ -46,7 +47,7 @@ static gyre_status_t idle_driving(const wanted_t *w, comm_wait_t *wait, int othe
         comm_recorder_since(comm->world->recorder, r->started);
     }
     wait->deadline = r->deadline;
-    if (others > 0 || w->looks) {
+    if (others > 0 || w->looks || w->tasks) {
         /* communicators need this thread as well, and their doorbells ring elsewhere, or a device rings
          * none: sleep briefly only */
         base_time_t soon = base_now() + (w->looks ? DEVICE_NAP_NS : NAP_NS);
@@ -101,6 +102,8 @@ static gyre_status_t wait_turn(const wanted_t *w, comm_wait_t *wait)
 /* r is done: its status, and r is free again. */
 static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
 {
+    if (r->kind == COLL_REQ_TASK)
+        return coll_task_finish(r);
     gyre_comm_t *comm = r->comm;
     gyre_status_t status = r->status;
     if (status != GYRE_OK && atomic_load_explicit(&comm->error, memory_order_acquire) != GYRE_OK) {
@@ -160,10 +163,31 @@ static void look_until_done(const wanted_t *w, comm_wait_t *wait)
     }
 }
 
+/* All that is left are tasks, in which this thread cannot help: it moves what other operations there are. */
+static void sleep_until_done(const wanted_t *w)
+{
+    for (;;) {
+        const uint32_t ended = coll_tasks_ended();
+        int others;
+        for (size_t i = 0; i < w->count; i++)
+            if (w->list[i])
+                (void)coll_task_orphaned(w->list[i]);
+        if (find_done(w) != NOT_YET)
+            return;
+        if (coll_registry_advance(NULL, &others) == 0)
+            coll_tasks_sleep(ended, others > 0 ? base_now() + NAP_NS : BASE_TIME_NEVER);
+    }
+}
+
 /* Waits until one has finished, and ends it. *at: its place. Returns its status. */
 static gyre_status_t wait_for_one(const wanted_t *w, ptrdiff_t *at)
 {
     comm_wait_t wait = {0};
+    if (w->first->kind == COLL_REQ_TASK) {
+        sleep_until_done(w);
+        *at = find_done(w);
+        return finish_wait(w->list[*at], &wait);
+    }
     if (w->team) {
         look_until_done(w, &wait);
         *at = find_done(w);
@@ -227,6 +251,7 @@ gyre_status_t gyre_test(gyre_request_t **request)
         return GYRE_IN_PROGRESS;
     gyre_status_t st = gyre_progress(r->comm);
     (void)st; /* a failed communicator has finished its requests: r carries the status */
+    (void)coll_task_orphaned(r);
     if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
         return GYRE_IN_PROGRESS;
     *request = NULL;
@@ -250,6 +275,8 @@ static gyre_status_t want(const char *name, size_t count, gyre_request_t **reque
         }
         w->looks |= r->kind == COLL_REQ_DEVICE;
         w->team |= r->comm->team != NULL;
+        w->tasks |= r->kind == COLL_REQ_TASK;
+        (void)coll_task_orphaned(r);
         if (!atomic_load_explicit(&r->done, memory_order_acquire) &&
             (!w->first || r->deadline < w->first->deadline))
             w->first = r;

@@ -445,5 +445,10 @@ const comm_transport_ops_t comm_ucx = {
     .sleep_on = ucx_sleep_on,
     .lend = ucx_lend,
     .reclaim = ucx_reclaim,
+    .expose = ucx_expose,
+    .know = ucx_know,
+    .conceal = ucx_conceal,
+    .move = ucx_move,
+    .flush = ucx_flush,
     .try_device = ucx_try_device,
 };

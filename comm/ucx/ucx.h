@@ -79,6 +79,7 @@ typedef struct {
 } ucx_inbox_t;
 
 typedef struct comm_ucx_group comm_ucx_group_t;
+typedef struct ucx_traffic ucx_traffic_t;
 struct ucx_link;
 struct comm_ucx_group {
     comm_ucx_group_t *next;
@@ -93,9 +94,11 @@ struct comm_ucx_group {
     unsigned char *lent; /* [lent_bytes] device memory that it may use (comm/lend.h); NULL: not lent */
     size_t lent_bytes;
     struct ucx_link *links; /* that are not closed */
-    int agreed;             /* 1: the ranks know each other's addresses and failed connections */
-    int slept;              /* 1: a thread has waited in it */
-    int lost;               /* 1: a message for it was lost because there was no memory for it */
+    ucx_traffic_t *traffic; /* [n] comm/ucx/remote.c; NULL: nothing was exposed */
+    comm_remote_t *exposed;
+    int agreed; /* 1: the ranks know each other's addresses and failed connections */
+    int slept;  /* 1: a thread has waited in it */
+    int lost;   /* 1: a message for it was lost because there was no memory for it */
     base_time_t leave_begun;
     base_time_t leave_by; /* 0: not leaving; else the deadline of unfinished messages */
 };
@@ -126,8 +129,20 @@ int ucx_try_device(base_device_t device, char *text, size_t bytes);
 void ucx_lock(void);
 void ucx_unlock(void);
 void ucx_breathe(void); /* lets other threads have the lock for a moment; for long waits */
+/* comm/ucx/remote.c. leave: under the lock, before the group ends: waits for what is under way, a second or
+ * two at most. */
+gyre_status_t ucx_expose(comm_group_t *group, void *base, size_t bytes, comm_remote_key_t *key,
+                         comm_remote_t **out);
+gyre_status_t ucx_know(comm_group_t *group, comm_remote_t *remote, const comm_remote_key_t *keys);
+void ucx_conceal(comm_group_t *group, comm_remote_t *remote);
+gyre_status_t ucx_move(comm_group_t *group, comm_remote_t *remote, int peer, int writes, size_t offset,
+                       void *local, size_t bytes);
+gyre_status_t ucx_flush(comm_group_t *group, int peer);
+void ucx_remote_leave(comm_ucx_group_t *ug);
+
 /* All under the lock. */
 ucp_worker_h ucx_worker(void);
+ucp_context_h ucx_context(void);
 /* Takes what has come, for all groups, and wakes threads that sleep in another group than `mine`.
  * 1: something moved. */
 int ucx_poll(const comm_group_t *mine);

@@ -129,6 +129,11 @@ ucp_worker_h ucx_worker(void)
     return ucx.worker;
 }
 
+ucp_context_h ucx_context(void)
+{
+    return ucx.context;
+}
+
 /* What has moved is perhaps for a group in which another thread sleeps on the descriptor. The descriptor may
  * not show it any more, so that thread's bell is rung. */
 static void wake_others(const comm_group_t *mine)
@@ -157,7 +162,7 @@ int ucx_poll(const comm_group_t *mine)
 static ucs_status_t make_context(uint32_t piece)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
-                           .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+                           .features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP,
                            .name = "gyre"};
     ucp_config_t *config;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
@@ -333,6 +338,7 @@ void ucx_leave(comm_group_t *group)
     ucx_lock();
     if (!comm_group_failed(group))
         ucx_peers_flush(ucx_of(group));
+    ucx_remote_leave(ucx_of(group));
     leave_locked(ucx_of(group));
     group->network_state = NULL;
     ucx_unlock();

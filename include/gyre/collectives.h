@@ -31,10 +31,6 @@
 extern "C" {
 #endif
 
-/* An operation under way. Made by gyre_ix(..., &request); freed by gyre_wait, gyre_test and their
- * siblings for several requests. */
-typedef struct gyre_request gyre_request_t;
-
 /* send, recv: [count]. recv[i] = reduction over the ranks of send[i]. In place: send == recv. */
 GYRE_API gyre_status_t gyre_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                        gyre_redop_t op, gyre_comm_t *comm);

@@ -24,6 +24,9 @@ extern "C" {
 #endif
 
 typedef struct gyre_comm gyre_comm_t;
+/* An operation under way. Made by gyre_ix(..., &request) and gyre_comm_ix(..., &request); freed by
+ * gyre_wait, gyre_test and their siblings for several requests (gyre/collectives.h). */
+typedef struct gyre_request gyre_request_t;
 
 /* How the ranks' inputs are combined by sums and averages of floating-point numbers. docs/contract.md. */
 typedef enum {
@@ -185,6 +188,37 @@ GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type
  * and nothing has happened: an argument is wrong, a rank is in the list twice or this one is not in it. */
 GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
                                               gyre_comm_t **out);
+
+/* The calls above that make a communicator, without blocking. *out is set by the gyre_wait or gyre_test
+ * that ends the request, and until then belongs to Gyre; a rank with a negative color gets NULL there.
+ * Lists and configs are read during the call only. Ranks call gyre_comm_idup, gyre_comm_isplit and
+ * gyre_comm_isplit_type of one communicator in the same order. Else nothing is ordered with them:
+ * meanwhile the program may make any calls on `comm`, but gyre_comm_set and what ends `comm` are INVALID
+ * until the request has ended.
+ *
+ * They need no progress of the program: for each, Gyre makes the blocking steps on a thread of its own,
+ * which is there until the request has ended. The deadline is that of an operation of `comm` at the call
+ * (gyre_comm_set), or init_timeout_s of `config`, and a wait returns when it has passed.
+ *
+ * Errors of the call, and there is no request: INVALID, also in a group; UNSUPPORTED as above;
+ * NO_MEMORY; SYSTEM: no thread. Errors of the request, and nothing is made: those of
+ * gyre_comm_create_group; for all but gyre_comm_icreate_group also MISMATCH: ranks made different ones of
+ * these calls. `comm` and its operations are as before. gyre_comm_abort of `comm` ends the request, too.
+ *
+ * gyre_comm_icreate calls config->all_gather on that thread. Its request, and that of
+ * gyre_comm_icreate_id, is of no communicator, and has the errors of the calls that block. */
+GYRE_API gyre_status_t gyre_comm_idup(gyre_comm_t *comm, gyre_comm_t **out, gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_isplit(gyre_comm_t *comm, int color, int key, gyre_comm_t **out,
+                                        gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_isplit_type(gyre_comm_t *comm, gyre_split_t type, int key, gyre_comm_t **out,
+                                             gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_icreate_group(gyre_comm_t *comm, const int *ranks, int nranks, uint64_t tag,
+                                               gyre_comm_t **out, gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_icreate(const gyre_create_t *config, gyre_comm_t **out,
+                                         gyre_request_t **request);
+GYRE_API gyre_status_t gyre_comm_icreate_id(const gyre_unique_id_t *id, int rank, int nranks,
+                                            const gyre_create_t *config, gyre_comm_t **out,
+                                            gyre_request_t **request);
 
 /* Sets how `comm` makes its operations from here on; options NULL: all defaults. Collective over `comm`, and
  * operations must not be under way. Communicators that are made from it later have its order, algorithm,
@@ -354,29 +388,51 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
  * non-blocking operation uses the memory, and nothing is freed; OVERFLOW, NO_MEMORY. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
-/* Memory of the ranks of one host in which all of them load and store. Collective over `comm`; each rank
- * gives the number of its own bytes, any one, also 0. *ptr: this rank's part, as memory of gyre_mem_alloc in
- * all respects: aligned to a page and zeroed. A page lies on the NUMA node of the rank that touches it first.
- * gyre_mem_peer gives the parts of the others. Each part takes two descriptors of its owner.
+/* Memory of the ranks of `comm` in which the ranks of a host load and store, and which ranks of other hosts
+ * reach by gyre_put and gyre_get. Collective over `comm`; each rank gives the number of its own bytes, any
+ * one, also 0. *ptr: this rank's part, as memory of gyre_mem_alloc in all respects: aligned to a page and
+ * zeroed. A page lies on the NUMA node of the rank that touches it first. gyre_mem_peer gives the parts of
+ * the others. Each part takes two descriptors of its owner.
  *
  * The program orders loads and stores: what a rank stores is seen by another one after a gyre_barrier of
  * both, after a message or a collective by which the second waits for the first, or by C11 atomics
  * (docs/threads.md).
  *
- * gyre_mem_free(ptr) is a call of this rank alone: it ends this rank's part and its view of all others. They
- * keep their view of this part, with its contents, until they have called gyre_mem_free. The same holds if a
- * rank dies. The memory outlives `comm` and the job.
+ * gyre_mem_free(ptr) is a call of this rank alone: it ends this rank's part and its view of all others.
+ * They keep their view of this part, with its contents, until they have called gyre_mem_free. The same holds
+ * if a rank dies. The memory outlives `comm` and the job. Ranks of other hosts have no such view: a part
+ * that they use must not be freed, and `comm` not be destroyed, before they have flushed (gyre_barrier).
  *
- * Errors, the same on all ranks, and nothing is allocated: UNSUPPORTED: two ranks, which the text names, do
- * not share a host (gyre_comm_split_type), or `comm` is of gyre_cuda_comms_create. OVERFLOW, NO_MEMORY: on
- * some rank. Else as gyre_all_gather: MISMATCH: the ranks made different calls. On this rank alone, and
- * nothing has happened: INVALID, also in a group; NO_MEMORY for the list of ranks. */
+ * Errors, the same on all ranks, and nothing is allocated: UNSUPPORTED: two ranks, which the text names,
+ * do not share a host, and what joins the hosts is not UCX; or `comm` is of gyre_cuda_comms_create.
+ * OVERFLOW, NO_MEMORY: on some rank. Else as gyre_all_gather: MISMATCH: the ranks made different calls. On
+ * this rank alone, and nothing has happened: INVALID, also in a group; NO_MEMORY for the list of ranks. */
 GYRE_API gyre_status_t gyre_mem_alloc_shared(gyre_comm_t *comm, size_t bytes, void **ptr);
 /* Where this process sees the part of `rank`, by its number in the communicator of gyre_mem_alloc_shared, and
  * how many bytes that rank gave. ptr: what that call has given here, not a place inside. bytes may be NULL.
  * Local; the answer is the same until gyre_mem_free(ptr), and for this rank ptr itself. INVALID: an argument
- * is not right. */
+ * is not right. UNSUPPORTED: the rank is on another host. */
 GYRE_API gyre_status_t gyre_mem_peer(const void *ptr, int rank, void **peer, size_t *bytes);
+/* Copy `bytes` bytes to, or from, the part of `rank`, at `offset` bytes from its begin. ptr: of
+ * gyre_mem_alloc_shared, as for gyre_mem_peer. The rank makes no call for it; but where TCP joins the
+ * hosts, its process must be in a call of Gyre on a communicator of several hosts, or have
+ * GYRE_PROGRESS_THREAD=1.
+ *
+ * From here to gyre_flush `from` must not change, and what is in `to`, and in the part, is not defined.
+ * Two of them in the same bytes of a part without a flush between them have no order.
+ *
+ * INVALID, and nothing happens: an argument is wrong, the bytes are not all in the part, or `comm` has
+ * ended and the rank is on another host. Else as gyre_flush. */
+GYRE_API gyre_status_t gyre_put(const void *from, size_t bytes, void *ptr, int rank, size_t offset);
+GYRE_API gyre_status_t gyre_get(void *to, size_t bytes, void *ptr, int rank, size_t offset);
+/* Waits until all that this rank has put to `rank`, or gotten from there, on the communicator of `ptr`, is
+ * there; rank -1: all ranks. Then `from` and `to` are the caller's again. What was put is in the memory of
+ * `rank`: a rank that hears from this rank after the flush, by a message or a barrier, sees it there.
+ *
+ * A call on the communicator of `ptr`, as gyre_put and gyre_get: by one thread at a time. TIMEOUT: not
+ * within the deadline of an operation. PEER_DEAD, TRANSPORT: and as TIMEOUT they end that communicator.
+ * Buffers are the caller's again once it is destroyed. INVALID: an argument is wrong. */
+GYRE_API gyre_status_t gyre_flush(void *ptr, int rank);
 /* Makes [ptr, ptr + bytes) of malloc or mmap as good as memory of gyre_mem_alloc, until
  * gyre_mem_deregister(ptr). It replaces the pages that lie in the range as a whole, if they are 64 KiB or
  * more, by shared pages with the same contents at the same addresses. What the range has of its first and

@@ -102,14 +102,35 @@ static void made(work_t *w)
     MP_OK(gyre_comm_split(w->comm, 0, rank, &comm));
     MP_OK(gyre_all_reduce(w->in, w->out, 2, GYRE_INT64, sum, comm));
     void *mine, *theirs;
-    MP_OK(gyre_mem_alloc_shared(comm, 8, &mine));
+    MP_OK(gyre_mem_alloc_shared(comm, 16, &mine));
     MP_OK(gyre_mem_peer(mine, (rank + 1) % n, &theirs, NULL));
     *(int64_t *)theirs = rank;
+    const int64_t one = 1;
+    int64_t got = 0;
+    MP_OK(gyre_put(&one, 8, mine, (rank + 1) % n, 8));
+    MP_OK(gyre_flush(mine, -1));
     MP_OK(gyre_barrier(comm));
+    MP_OK(gyre_get(&got, 8, mine, (rank + 1) % n, 8));
+    MP_OK(gyre_flush(mine, (rank + 1) % n));
+    MP_CHECK(got == 1, "%lld", (long long)got);
     MP_CHECK(*(int64_t *)mine == (rank + n - 1) % n, "%lld", (long long)*(int64_t *)mine);
     MP_OK(gyre_mem_free(mine));
     MP_OK(gyre_comm_destroy(comm));
     MP_OK(gyre_comm_on_failure(w->comm, NULL, NULL));
+    check(w, 2);
+}
+
+static void made_later(work_t *w)
+{
+    gyre_comm_t *comm = NULL;
+    gyre_request_t *r[2];
+    MP_OK(gyre_comm_isplit(w->comm, 0, rank, &comm, &r[0]));
+    MP_OK(gyre_iall_reduce(w->in, w->out, LONG, GYRE_INT64, sum, w->comm, &r[1]));
+    MP_OK(gyre_barrier(w->comm));
+    MP_OK(gyre_wait_all(2, r));
+    check(w, LONG);
+    MP_OK(gyre_all_reduce(w->in, w->out, 2, GYRE_INT64, sum, comm));
+    MP_OK(gyre_comm_destroy(comm));
     check(w, 2);
 }
 
@@ -172,7 +193,7 @@ static void names(work_t *w)
 
 /* ---- pairs ---- */
 
-static const use_t own[] = {blocking, request, persistent, group, made},
+static const use_t own[] = {blocking, request, persistent, group, made, made_later},
                    any[] = {progress, look, memory, names};
 enum { OWN = sizeof own / sizeof *own, ANY = sizeof any / sizeof *any };
 
@@ -186,7 +207,7 @@ typedef struct {
 static void *run(void *arg)
 {
     side_t *side = arg;
-    const int times = side->use == made ? 1 : TIMES;
+    const int times = side->use == made || side->use == made_later ? 1 : TIMES;
     for (int i = 0; i < times || (side->until && !atomic_load(side->until)); i++) {
         side->use(side->work);
         sched_yield();

@@ -45,7 +45,7 @@ typedef struct {
 
 typedef struct {
     int rank, n;
-    gyre_comm_t *world, *part;
+    gyre_comm_t *world, *part, *later;
     gyre_buckets_t *buckets;
     double *window, *own, *shared;
     int registered;
@@ -191,6 +191,10 @@ static gyre_status_t work(job_t *job, double patience)
         return st;
     STEP("comm_split", gyre_comm_split(job->world, 0, 0, &job->part));
     STEP("all_reduce of a split", gyre_all_reduce(job->own, job->own, 1, GYRE_FLOAT64, sum, job->part));
+    gyre_request_t *made;
+    STEP("comm_idup", gyre_comm_idup(job->world, &job->later, &made));
+    STEP("wait for comm_idup", gyre_wait(&made));
+    STEP("all_reduce of it", gyre_all_reduce(job->own, job->own, 1, GYRE_FLOAT64, sum, job->later));
     STEP("mem_alloc", gyre_mem_alloc(LARGE * sizeof(double), (void **)&job->window));
     st = large(job);
     if (st != GYRE_OK)
@@ -293,6 +297,8 @@ static gyre_status_t run_job(int rank, int n, work_t body, double patience, repo
     note(gyre_mem_free(job->shared), "mem_free of shared memory", &status, report);
     if (job->part)
         note(gyre_comm_destroy(job->part), "comm_destroy", &status, report);
+    if (job->later)
+        note(gyre_comm_destroy(job->later), "comm_destroy", &status, report);
     if (job->world)
         note(gyre_finalize(job->world), "finalize", &status, report);
     free(job->own);

@@ -76,8 +76,7 @@ static gyre_status_t post(const comm_circle_t *c, int to, const say_t *say)
     boot_put32(head + 52, say->member);
     boot_edge_t *edge = boot_edge_towards(boot, to);
     if (edge == NULL || !edge->open)
-        return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "%s (tag %llu): there is no way to rank %d of the job",
-                               c->call, (unsigned long long)c->tag, to);
+        return gyre_fail_quiet(GYRE_ERR_PEER_DEAD, "%s: there is no way to rank %d of the job", c->call, to);
     gyre_status_t st = GYRE_ERR_NO_MEMORY;
     if (boot_buf_add(&frame, head, sizeof(head)) &&
         (say->bytes == 0 || boot_buf_add(&frame, say->data, say->bytes)))
@@ -161,8 +160,8 @@ static void give_up(comm_circle_t *c, gyre_status_t status, int but)
     if (known)
         snprintf(story, sizeof(story), "%.*s", (int)sizeof(story) - 1, text);
     else
-        snprintf(story, sizeof(story), "%s (tag %llu): rank %d could not go on: %.400s", c->call,
-                 (unsigned long long)c->tag, c->ranks[c->rank], text);
+        snprintf(story, sizeof(story), "%s: rank %d could not go on: %.400s", c->call, c->ranks[c->rank],
+                 text);
     const say_t say = {.kind = FAIL,
                        .list = c->list,
                        .turn = c->turn,
@@ -184,9 +183,9 @@ static gyre_status_t mismatch(comm_circle_t *c, const boot_letter_t *letter)
     char mine[200], theirs[200], text[BOOT_TEXT];
     list_text(list, pack_list(c, list), (uint32_t)c->n, mine, sizeof(mine));
     list_text(letter->data, letter->bytes, letter->members, theirs, sizeof(theirs));
-    gyre_status_t st = gyre_fail(GYRE_ERR_MISMATCH,
-                                 "%s (tag %llu): called by %s, by %s: all members must give the same list",
-                                 c->call, (unsigned long long)c->tag, mine, theirs);
+    gyre_status_t st =
+        gyre_fail(GYRE_ERR_MISMATCH, "%s: called by %s, by %s: all members must give the same list", c->call,
+                  mine, theirs);
     snprintf(text, sizeof(text), "%s", gyre_last_error());
     const say_t say = {.kind = FAIL,
                        .list = letter->list,
@@ -263,8 +262,8 @@ static gyre_status_t spent(comm_circle_t *c, boot_letter_t *letter)
             return mismatch(c, l);
         }
     boot_copy_text(text, letter->data, letter->bytes);
-    st = gyre_fail(GYRE_ERR_ABORTED, "%s (tag %llu): rank %d has failed in a call with this tag: %.400s",
-                   c->call, (unsigned long long)c->tag, c->ranks[place_in(c, letter->from)], text);
+    st = gyre_fail(GYRE_ERR_ABORTED, "%s: rank %d has failed in a call with this tag: %.400s", c->call,
+                   c->ranks[place_in(c, letter->from)], text);
     give_up(c, st, -1);
     free(letter);
     return st;
@@ -324,29 +323,27 @@ static gyre_status_t take_all(comm_circle_t *c)
 static gyre_status_t hopeless(const comm_circle_t *c)
 {
     const comm_boot_t *boot = c->boot;
-    const unsigned long long tag = c->tag;
     char how[BOOT_TEXT + 16];
     const boot_abort_t *abort = boot_abort_of(boot, c->comm);
     if (abort != NULL)
-        return gyre_fail(abort->status, "%s (tag %llu): %s", c->call, tag, abort->text);
+        return gyre_fail(abort->status, "%s: %s", c->call, abort->text);
     if (boot->deaths_n == 0)
         return GYRE_OK;
     const boot_death_t *death = boot_first_death(boot, c->world, c->n);
     if (death != NULL) {
         boot_death_text(death, how, sizeof(how));
-        return gyre_fail(GYRE_ERR_PEER_DEAD, "%s (tag %llu): rank %d %s", c->call, tag,
-                         c->ranks[place_in(c, death->rank)], how);
+        return gyre_fail(GYRE_ERR_PEER_DEAD, "%s: rank %d %s", c->call, c->ranks[place_in(c, death->rank)],
+                         how);
     }
     for (int i = 0; i < c->n; i++) {
         death = i == c->rank ? NULL : boot_death_on_way(boot, c->world[i]);
         if (death == NULL)
             continue;
         boot_death_text(death, how, sizeof(how));
-        return gyre_fail(
-            GYRE_ERR_PEER_DEAD,
-            "%s (tag %llu): rank %d cannot be reached, since rank %d of the job, which passes on "
-            "what they say, %s: call gyre_comm_shrink first",
-            c->call, tag, c->ranks[i], death->rank, how);
+        return gyre_fail(GYRE_ERR_PEER_DEAD,
+                         "%s: rank %d cannot be reached, since rank %d of the job, which passes on "
+                         "what they say, %s: call gyre_comm_shrink first",
+                         c->call, c->ranks[i], death->rank, how);
     }
     return GYRE_OK;
 }
@@ -355,16 +352,14 @@ static gyre_status_t too_late(const comm_circle_t *c, int place)
 {
     unsigned char list[LIST_BYTES];
     char missing[200], mine[200];
-    const unsigned long long tag = c->tag;
     if (c->elsewhere >= 0 && !c->heard[c->elsewhere]) {
         list_text(list, pack_list(c, list), (uint32_t)c->n, mine, sizeof(mine));
-        return gyre_fail(GYRE_ERR_MISMATCH,
-                         "%s (tag %llu): called by %s, by %s: all members must give the same list", c->call,
-                         tag, mine, c->elsewhere_text);
+        return gyre_fail(GYRE_ERR_MISMATCH, "%s: called by %s, by %s: all members must give the same list",
+                         c->call, mine, c->elsewhere_text);
     }
     missing_text(c, missing, sizeof(missing));
-    return gyre_fail(GYRE_ERR_TIMEOUT, "%s (tag %llu): rank %d waited for %.1f s in vain for rank %s",
-                     c->call, tag, c->ranks[c->rank], (double)(base_now() - c->began) * 1e-9,
+    return gyre_fail(GYRE_ERR_TIMEOUT, "%s: rank %d waited for %.1f s in vain for rank %s", c->call,
+                     c->ranks[c->rank], (double)(base_now() - c->began) * 1e-9,
                      missing[0] != '\0' ? missing
                                         : (snprintf(mine, sizeof(mine), "%d", c->ranks[place]), mine));
 }
@@ -387,11 +382,10 @@ static gyre_status_t await(comm_circle_t *c, boot_letter_kind_t kind, int place,
                 continue;
             *at = letter->next;
             if (letter->bytes != bytes) {
-                st = gyre_fail(
-                    GYRE_ERR_MISMATCH,
-                    "%s (tag %llu): rank %d sent %zu bytes instead of %zu; use the same build on all "
-                    "ranks",
-                    c->call, (unsigned long long)c->tag, c->ranks[place], letter->bytes, bytes);
+                st = gyre_fail(GYRE_ERR_MISMATCH,
+                               "%s: rank %d sent %zu bytes instead of %zu; use the same build on all "
+                               "ranks",
+                               c->call, c->ranks[place], letter->bytes, bytes);
                 free(letter);
                 return st;
             }
@@ -404,9 +398,8 @@ static gyre_status_t await(comm_circle_t *c, boot_letter_kind_t kind, int place,
         st = boot_wait(c->boot, patience.at < c->deadline ? patience.at : c->deadline);
         if (boot_patience_over(&patience)) {
             missing_text(c, missing, sizeof(missing));
-            log_warning("%s (tag %llu): rank %d has waited for %s for rank %s", c->call,
-                        (unsigned long long)c->tag, c->ranks[0], boot_patience_text(&patience, waited),
-                        missing);
+            log_warning("%s: rank %d has waited for %s for rank %s", c->call, c->ranks[0],
+                        boot_patience_text(&patience, waited), missing);
         } else if (st == GYRE_ERR_TIMEOUT && base_poll_ms(c->deadline) == 0) {
             return too_late(c, place);
         } else if (st != GYRE_OK && st != GYRE_ERR_TIMEOUT) {
@@ -424,12 +417,10 @@ static gyre_status_t open_turn(comm_circle_t *c)
         if (t->comm != c->comm || t->tag != c->tag)
             continue;
         if (t->open)
-            return gyre_fail(GYRE_ERR_INVALID, "%s (tag %llu): another thread of this rank is in such a call",
-                             c->call, (unsigned long long)c->tag);
+            return gyre_fail(GYRE_ERR_INVALID, "%s: another thread of this rank is in such a call", c->call);
         if (t->failed)
             return gyre_fail(GYRE_ERR_INVALID,
-                             "%s (tag %llu): an earlier call with this tag has failed; take another tag",
-                             c->call, (unsigned long long)c->tag);
+                             "%s: an earlier call with this tag has failed; take another tag", c->call);
         if (t->list == c->list)
             mine = t;
     }

@@ -12,9 +12,10 @@
 
 typedef struct comm_circle comm_circle_t;
 
-/* call: its name, for errors. ranks: [n], the members by their numbers in communicator `comm`; world: the
- * same by their ranks in the job. rank: which of them this process is. All are borrowed. INVALID: this
- * process is in a circle of the same communicator and tag, or one has failed. Waits for nobody. */
+/* call: its name, for errors, with what distinguishes it from others under way ("... (tag 7)"). ranks:
+ * [n], the members by their numbers in communicator `comm`; world: the same by their ranks in the job.
+ * rank: which of them this process is. All are borrowed. INVALID: this process is in a circle of the same
+ * communicator and tag, or one has failed. Waits for nobody. */
 gyre_status_t comm_circle_open(comm_boot_t *boot, const char *call, uint64_t comm, uint64_t tag,
                                const int *ranks, const int *world, int n, int rank, base_time_t deadline,
                                comm_circle_t **out);

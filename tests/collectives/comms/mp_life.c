@@ -93,6 +93,10 @@ USE(comm_dup, gyre_comm_dup(comm, &other))
 USE(comm_split_type, gyre_comm_split_type(comm, GYRE_SPLIT_HOST, 0, &other))
 USE(mem_alloc_shared, gyre_mem_alloc_shared(comm, 8, &shared))
 USE(comm_create_group, gyre_comm_create_group(comm, &rank, 1, 0, &other))
+USE(comm_idup, gyre_comm_idup(comm, &other, &request))
+USE(comm_isplit, gyre_comm_isplit(comm, 0, 0, &other, &request))
+USE(comm_isplit_type, gyre_comm_isplit_type(comm, GYRE_SPLIT_HOST, 0, &other, &request))
+USE(comm_icreate_group, gyre_comm_icreate_group(comm, &rank, 1, 0, &other, &request))
 USE(comm_abort, gyre_comm_abort(comm, "no reason"))
 USE(comm_shrink, gyre_comm_shrink(comm, &other))
 USE(comm_grow, gyre_comm_grow(comm, 1, &other))
@@ -209,6 +213,10 @@ static const struct {
              CALL(comm_split_type),
              CALL(mem_alloc_shared),
              CALL(comm_create_group),
+             CALL(comm_idup),
+             CALL(comm_isplit),
+             CALL(comm_isplit_type),
+             CALL(comm_icreate_group),
              CALL(comm_abort),
              CALL(comm_shrink),
              CALL(comm_grow),

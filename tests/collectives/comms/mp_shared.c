@@ -371,9 +371,17 @@ static void hosts(void)
 {
     void *base = NULL;
     gyre_comm_t *host;
-    refused(gyre_mem_alloc_shared(world, 8, &base), GYRE_ERR_UNSUPPORTED,
-            "ranks 0 and 2 are on different hosts");
-    MP_CHECK(!base, "ptr was set");
+    void *at = &at;
+    MP_OK(gyre_mem_alloc_shared(world, 8, &base));
+    for (int r = 0; r < n; r++) {
+        if ((r == 2) == (rank == 2))
+            MP_CHECK(part(base, r, 1), "no address");
+        else
+            refused(gyre_mem_peer(base, r, &at, NULL), GYRE_ERR_UNSUPPORTED, "is on another host");
+    }
+    MP_CHECK(at == &at, "peer was set");
+    MP_OK(gyre_barrier(world));
+    MP_OK(gyre_mem_free(base));
     MP_OK(gyre_comm_split_type(world, GYRE_SPLIT_HOST, 0, &host));
     n = gyre_comm_size(host);
     rank = gyre_comm_rank(host);

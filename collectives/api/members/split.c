@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/api/split.c: communicators of some of a communicator's ranks, or of all of them. All ranks of
- * the parent take part. */
+/* collectives/api/members/split.c: communicators of some of a communicator's ranks, or of all of them.
+ * All ranks of the parent take part. */
 #include "collectives/run/communicator.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "collectives/api/comm.h"
+#include "collectives/api/members/asks.h"
 
 /* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or
  * none, take part in each round all the same, so that a split is nothing but collectives of the parent. */
@@ -92,13 +92,7 @@ static gyre_status_t split_finish(const subset_t *s, gyre_status_t mine)
     return st;
 }
 
-typedef struct {
-    int32_t call; /* coll_inside_t: two calls that differ must not make one communicator */
-    int32_t color, key;
-} split_ask_t;
-
-/* Fills members (parent ranks of `color`, by key then rank); -> how many, *mine: this rank's place. */
-static int split_members(const split_ask_t *asks, int n, int rank, int *members, int *mine)
+int coll_split_members(const coll_split_ask_t *asks, int n, int rank, int *members, int *mine)
 {
     int count = 0;
     for (int r = 0; r < n; r++) {
@@ -117,17 +111,17 @@ static int split_members(const split_ask_t *asks, int n, int rank, int *members,
     return count;
 }
 
-static gyre_status_t split_make(const subset_t *of, const split_ask_t *asks, int *members, int *world_ranks,
-                                gyre_comm_t **out)
+static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks, int *members,
+                                int *world_ranks, gyre_comm_t **out)
 {
     gyre_comm_t *comm = of->parent;
-    split_ask_t mine = asks[comm->rank];
+    coll_split_ask_t mine = asks[comm->rank];
     int rank = 0;
     subset_t subset = *of;
     subset.members = members;
     if (mine.color < 0)
         return split_finish(&subset, GYRE_OK);
-    int n = split_members(asks, comm->n, comm->rank, members, &rank);
+    int n = coll_split_members(asks, comm->n, comm->rank, members, &rank);
     for (int i = 0; i < n; i++)
         world_ranks[i] = comm_group_world_rank(comm->group, members[i]);
     uint64_t words[3] = {comm->id, comm->splits, (uint64_t)(uint32_t)mine.color};
@@ -148,7 +142,7 @@ static gyre_status_t split_make(const subset_t *of, const split_ask_t *asks, int
 }
 
 /* All ranks see the same, so all of them fail, and the parent is as good as before. */
-static gyre_status_t split_compare(const subset_t *s, const split_ask_t *asks)
+static gyre_status_t split_compare(const subset_t *s, const coll_split_ask_t *asks)
 {
     for (int r = 1; r < s->parent->n; r++)
         if (asks[r].call != asks[0].call)
@@ -179,11 +173,11 @@ gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int
         .name = coll_call_name(COLL_ALL_GATHER, 0, inside), .inside = inside, .parent = comm};
     gyre_status_t st = GYRE_OK;
     size_t n = (size_t)comm->n;
-    split_ask_t *asks = malloc(n * sizeof *asks);
+    coll_split_ask_t *asks = malloc(n * sizeof *asks);
     int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
     if (!asks || !members || !world_ranks)
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", all.name, comm->n);
-    split_ask_t mine = {.call = (int32_t)inside, .color = color < 0 ? -1 : color, .key = key};
+    coll_split_ask_t mine = {.call = (int32_t)inside, .color = color < 0 ? -1 : color, .key = key};
     if (st == GYRE_OK)
         st = coll_inside_all_gather(&mine, asks, sizeof mine, comm, inside);
     comm->splits++;
