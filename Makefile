@@ -375,7 +375,7 @@ $(FUZZ_RUNS): $(call obj,tests/fuzz/driver.c)
 $(foreach t,$(FUZZ_WITH_PARTS),$(eval $(B)/tests/fuzz/fuzz_$(t): $(call obj,$(FUZZ_PARTS_$(t)))))
 # requests that fail: the linker sends the calls of Gyre's objects to tests/failing/inject.c
 FAILING_WRAPS := $(patsubst %,-Wl$(,)--wrap=%,$(shell grep ^FAILS tests/failing/inject.c | cut -d, -f3))
-$(B)/tests/failing/test_failing: $(call obj,tests/failing/inject.c)
+$(B)/tests/failing/test_failing: $(call obj,$(filter-out %/test_failing.c,$(call sources,tests/failing,c)))
 $(B)/tests/failing/test_failing: private LDFLAGS += $(FAILING_WRAPS)
 # gradient checks run the model in double
 F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage test_stage_calls mp_hf)

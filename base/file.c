@@ -93,8 +93,8 @@ gyre_status_t base_file_begin(const char *path, base_file_t *file)
     }
     if (why != 0) {
         forget(&made);
-        return gyre_fail_errno(why == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, why, "cannot write %s",
-                               path);
+        return gyre_fail_errno(base_file_status(why) == GYRE_ERR_NO_MEMORY ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO,
+                               why, "cannot write %s", path);
     }
     *file = made;
     return GYRE_OK;

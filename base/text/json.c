@@ -4,30 +4,124 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
 
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* jansson 2.14 reports a lack of memory as damaged text, or not at all. A byte that its buffer cannot grow
+ * for is missing in the string, or trips an assertion; json_dumps leaves out keys. So the requests of the
+ * thread that is at work are watched. After the first that fails the text ends, and what jansson asks for
+ * until it has noticed comes from a reserve. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static json_malloc_t memory_of;
+static json_free_t free_of;
+static _Thread_local int at_work, lacked;
+static _Alignas(max_align_t) char reserve[64 << 10]; /* jansson reads 1 KiB ahead */
+static size_t reserved;                              /* bytes of it */
+
+static void *watched_malloc(size_t bytes)
+{
+    void *memory = memory_of(bytes);
+    const size_t room = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+    if (memory || !at_work)
+        return memory;
+    lacked = 1;
+    if (room < bytes || room > sizeof reserve - reserved)
+        return NULL;
+    memory = reserve + reserved;
+    reserved += room;
+    return memory;
+}
+
+static void watched_free(void *memory)
+{
+    if ((uintptr_t)memory - (uintptr_t)reserve >= sizeof reserve)
+        free_of(memory);
+}
+
+static void watch(void)
+{
+    pthread_mutex_lock(&lock);
+    json_get_alloc_funcs(&memory_of, &free_of);
+    json_set_alloc_funcs(watched_malloc, watched_free);
+    at_work = 1;
+    lacked = 0;
+    reserved = 0;
+}
+
+static void unwatch(void)
+{
+    at_work = 0;
+    json_set_alloc_funcs(memory_of, free_of);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    FILE *file; /* or text [left] */
+    const char *text;
+    size_t left;
+} source_t;
+
+static size_t give(void *to, size_t room, void *from)
+{
+    source_t *source = from;
+    if (lacked)
+        return 0;
+    if (source->file)
+        return fread(to, 1, room, source->file);
+    const size_t n = room < source->left ? room : source->left;
+    memcpy(to, source->text, n);
+    source->text += n;
+    source->left -= n;
+    return n;
+}
+
+static json_t *load(source_t *source, json_error_t *error, int *lacks)
+{
+    watch();
+    json_t *value = json_load_callback(give, source, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, error);
+    *lacks = lacked;
+    if (lacked) { /* it is not what the text says, and some of it lies in the reserve */
+        json_decref(value);
+        value = NULL;
+    }
+    unwatch();
+    return value;
+}
+
+json_t *base_json_text(const char *text, size_t bytes, json_error_t *error, int *lacks)
+{
+    source_t source = {.text = text, .left = bytes};
+    return load(&source, error, lacks);
+}
+
 gyre_status_t base_json_read(const char *path, json_t **out)
 {
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
-                               path);
+    source_t source = {.file = fopen(path, "re")};
+    if (source.file == NULL)
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
 
     json_error_t error;
+    int lacks;
     errno = 0;
-    json_t *value = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    json_t *value = load(&source, &error, &lacks);
     int err = errno;
-    int unread = ferror(file); /* to jansson an unreadable file (a directory, a bad disk) merely ends early */
-    fclose(file);
+    int unread = ferror(source.file); /* to jansson an unreadable file (a directory, a bad disk) ends early */
+    fclose(source.file);
     if (unread) {
         json_decref(value);
         return gyre_fail_errno(GYRE_ERR_IO, err, "cannot read %s", path);
     }
     if (value == NULL) {
-        if (json_error_code(&error) == json_error_out_of_memory)
+        if (lacks)
             return gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory left to read it", path);
         return gyre_fail(GYRE_ERR_FORMAT, "%s:%d:%d: not valid JSON: %s", path, error.line, error.column,
                          error.text);
@@ -36,16 +130,31 @@ gyre_status_t base_json_read(const char *path, json_t **out)
     return GYRE_OK;
 }
 
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+char *base_json_dump(const json_t *value, size_t flags)
+{
+    watch();
+    char *text = json_dumps(value, flags);
+    if (lacked && text) {
+        watched_free(text);
+        text = NULL;
+    }
+    unwatch();
+    return text;
+}
+
 gyre_status_t base_json_write(const char *path, const json_t *value)
 {
     base_file_t file;
+    if (value == NULL)
+        return gyre_fail(GYRE_ERR_INVALID, "cannot write %s: the value is not JSON", path);
     gyre_status_t status = base_file_begin(path, &file);
     if (status != GYRE_OK)
         return status;
     if (json_dumpf(value, file.out, JSON_INDENT(2) | JSON_ENCODE_ANY) != 0 && !ferror(file.out)) {
-        /* nothing failed but jansson: it was asked to write what JSON has no text for */
-        base_file_abandon(&file);
-        return gyre_fail(GYRE_ERR_INVALID, "cannot write %s: the value is not JSON", path);
+        base_file_abandon(&file); /* nothing failed but jansson */
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", path);
     }
     fputc('\n', file.out);
     return base_file_commit(&file);

@@ -9,9 +9,14 @@
 
 #include <gyre/status.h>
 
-/* Reads a whole JSON file; *out is a new reference. NOT_FOUND, IO or FORMAT. */
+/* Reads a whole JSON file; *out is a new reference. NOT_FOUND, IO, FORMAT or NO_MEMORY. */
 gyre_status_t base_json_read(const char *path, json_t **out);
-/* Writes as base/file.h does: a reader never sees half a file. IO, INVALID: `value` is not JSON. */
+/* The value that text [bytes] spells, of any kind: a new reference. NULL: *lacks is 1: there is no memory; 0:
+ * `error` says what is wrong with the text. */
+json_t *base_json_text(const char *text, size_t bytes, json_error_t *error, int *lacks);
+/* json_dumps. NULL: no memory; json_dumps itself may then leave out a key. The caller frees. */
+char *base_json_dump(const json_t *value, size_t flags);
+/* Writes as base/file.h does: a reader never sees half a file. IO, NO_MEMORY, INVALID: `value` is NULL. */
 gyre_status_t base_json_write(const char *path, const json_t *value);
 /* A new string of 16 hexadecimal digits: 64 bits that a double would round. NULL: no memory. */
 json_t *base_json_hex(uint64_t value);

@@ -74,6 +74,15 @@ static int newcomers(comm_boot_t *boot)
     return n;
 }
 
+static gyre_status_t few_have_come(comm_boot_t *boot, int wanted)
+{
+    char refused[256];
+    boot_refusals_text(&boot->listener.refused, refused, sizeof(refused));
+    return gyre_fail(
+        GYRE_ERR_TIMEOUT, "gyre_comm_grow: %d of %d newcomers have come; nothing has changed%s%s%s",
+        newcomers(boot), wanted, *refused ? " (refused connections: " : "", refused, *refused ? ")" : "");
+}
+
 /* The leader: waits for them; news: the membership, then where each newcomer listens. */
 static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base_time_t deadline)
 {
@@ -86,9 +95,7 @@ static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base
     while (newcomers(boot) < wanted) {
         base_time_t look = base_now() + LOOK_MS * MS;
         if (base_now() >= deadline)
-            return gyre_fail(GYRE_ERR_TIMEOUT,
-                             "gyre_comm_grow: %d of %d newcomers have come; nothing has changed",
-                             newcomers(boot), wanted);
+            return few_have_come(boot, wanted);
         gyre_status_t st = boot_wait(boot, look < deadline ? look : deadline);
         if (st != GYRE_OK && st != GYRE_ERR_TIMEOUT)
             return st;
@@ -259,11 +266,15 @@ static gyre_status_t wait_for_welcome(comm_boot_t *boot, boot_conn_t *conn, base
         else if (st == GYRE_OK && m.type == BOOT_WELCOME) {
             st = boot_grow_take_welcome(boot, &m);
             welcomed = st == GYRE_OK;
-        } else if (st == GYRE_OK && m.type == BOOT_VIEW && welcomed)
-            return boot_shrink_keep_sane(boot, m.data, m.bytes)
-                       ? GYRE_OK
-                       : gyre_fail(GYRE_ERR_FORMAT, "the membership that came from %s is malformed",
-                                   conn->where);
+        } else if (st == GYRE_OK && m.type == BOOT_VIEW && welcomed) {
+            const int kept = boot_shrink_keep_sane(boot, m.data, m.bytes);
+            if (kept < 0)
+                return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the membership that came from %s",
+                                 conn->where);
+            return kept ? GYRE_OK
+                        : gyre_fail(GYRE_ERR_FORMAT, "the membership that came from %s is malformed",
+                                    conn->where);
+        }
         if (st != GYRE_OK)
             return st;
     }

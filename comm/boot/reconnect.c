@@ -339,8 +339,10 @@ static int dialled_step(comm_boot_t *boot, boot_contact_t *contact)
 static void admit(comm_boot_t *boot, boot_stranger_t *peer, void (*meet)(comm_boot_t *, boot_contact_t *))
 {
     boot_contact_t *contact = contact_new(boot);
-    if (contact == NULL)
+    if (contact == NULL) {
+        boot_refuse(&boot->listener.refused, BOOT_REFUSED_MEMORY, "bootstrap", peer->conn.where, "no memory");
         return;
+    }
     boot_conn_move(&contact->conn, &peer->conn);
     contact->hello = peer->hello;
     contact->since = peer->since;
@@ -376,13 +378,23 @@ void boot_listener_init(comm_boot_t *boot)
 
 /* ---- receiving ----------------------------------------------------------------------------------------- */
 
+/* There is no memory for what it says. Newcomers are counted: gyre_comm_grow then waits for one in vain. */
+static void contact_unheard(comm_boot_t *boot, boot_contact_t *contact)
+{
+    char how[BOOT_TEXT];
+    if (contact->hello.role == BOOT_ROLE_NEW)
+        boot_refuse(&boot->listener.refused, BOOT_REFUSED_MEMORY, "bootstrap", contact->conn.where,
+                    "no memory");
+    boot_unheard_text(boot, how, sizeof(how));
+    contact_lost(boot, contact, how, 0);
+}
+
 /* One message of a contact, of whatever state; 0: more bytes are needed. */
 static int contact_step(comm_boot_t *boot, boot_contact_t *contact)
 {
     boot_message_t m;
     const char *why = "";
     int next;
-    char how[BOOT_TEXT];
     switch (contact->state) {
     case CONTACT_ASKED:
         return dialled_step(boot, contact);
@@ -390,8 +402,7 @@ static int contact_step(comm_boot_t *boot, boot_contact_t *contact)
     case CONTACT_RETIRED:
         next = boot_conn_next(&contact->conn, &m, &why);
         if (next == -2) {
-            boot_unheard_text(boot, how, sizeof(how));
-            contact_lost(boot, contact, how, 0);
+            contact_unheard(boot, contact);
         } else if (next < 0) {
             boot_refuse(&boot->listener.refused, BOOT_REFUSED_GARBLED, "bootstrap", contact->conn.where, why);
             contact_lost(boot, contact, "its bootstrap connection is garbled", 0);
@@ -415,10 +426,10 @@ static void contact_closed(comm_boot_t *boot, boot_contact_t *contact, boot_read
         dial_again(boot, contact, got == BOOT_READ_EOF ? ECONNRESET : err);
     } else if (contact->state == CONTACT_OPEN && got == BOOT_READ_EOF) {
         contact_lost(boot, contact, "its connection closed", 0);
+    } else if (contact->state == CONTACT_OPEN && err == ENOMEM) {
+        contact_unheard(boot, contact);
     } else if (contact->state == CONTACT_OPEN) {
         snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(err));
-        if (err == ENOMEM)
-            boot_unheard_text(boot, how, sizeof(how));
         contact_lost(boot, contact, how, err == ETIMEDOUT || err == EHOSTUNREACH);
     } else if (contact->state == CONTACT_RETIRED) {
         contact_end(contact);

@@ -135,7 +135,7 @@ int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes)
 
 int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes)
 {
-    return view_is_sane(data, bytes) && boot_shrink_keep(boot, data, bytes);
+    return !view_is_sane(data, bytes) ? 0 : boot_shrink_keep(boot, data, bytes) ? 1 : -1;
 }
 
 static void take_view(comm_boot_t *boot, const boot_contact_t *contact, const boot_message_t *m)

@@ -30,8 +30,9 @@ void boot_shrink_newcomer(comm_boot_t *boot, boot_contact_t *contact);
 void boot_shrink_no_place(comm_boot_t *boot, boot_contact_t *contact);
 void boot_shrink_said(comm_boot_t *boot, boot_contact_t *contact, const boot_message_t *m);
 
-/* Under the lock, for grow.c, too. The first two keep a membership to be taken up (sane: after checking it);
- * 0: no memory. The third makes the kept membership the present one. The last connects the tree over it. */
+/* Under the lock, for grow.c, too. The first two keep a membership to be taken up; 0: no memory. The second
+ * checks it before; 0: it is malformed; -1: no memory. The third makes the kept membership the present one.
+ * The last connects the tree over it. */
 int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes);
 int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes);
 gyre_status_t boot_shrink_take_up(comm_boot_t *boot);

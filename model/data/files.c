@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "model/data/files.h"
 
 #define MAX_DEPTH 64
@@ -44,7 +45,8 @@ static gyre_status_t collect(const char *folder, model_files_t *paths, int depth
                          folder, MAX_DEPTH);
     DIR *dir = opendir(folder);
     if (!dir)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot open the folder %s: name another", folder);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open the folder %s: name another",
+                               folder);
     gyre_status_t status = GYRE_OK;
     struct dirent *entry;
     while (status == GYRE_OK && (errno = 0, entry = readdir(dir)) != NULL) {

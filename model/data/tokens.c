@@ -90,8 +90,7 @@ gyre_status_t tokens_map(model_tokens_t *tokens, const char *path, size_t small)
     if (!file->path)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    gyre_status_t status = fd < 0 ? gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
-                                                    "cannot open %s", path)
+    gyre_status_t status = fd < 0 ? gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path)
                                   : map(fd, path, small, file);
     if (fd >= 0)
         close(fd);
@@ -147,15 +146,21 @@ gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned 
 
 /* ---- what a path means --------------------------------------------------------------------------------- */
 
-/* AUTO: nothing identifies it. */
-static model_tokens_format_t sniff_file(const char *path)
+/* AUTO: nothing identifies it, or it is not there. Errors: it is there, and cannot be opened: it must not be
+ * taken for text, or be left out. */
+static gyre_status_t sniff_file(const char *path, model_tokens_format_t *out)
 {
     unsigned char head[TOKENS_SNIFF];
+    *out = MODEL_TOKENS_AUTO;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && base_file_status(errno) != GYRE_ERR_NOT_FOUND && errno != ENXIO) /* a socket */
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
     ssize_t got = fd < 0 ? 0 : read(fd, head, sizeof head);
     if (fd >= 0)
         close(fd);
-    return got > 0 ? tokens_sniff(head, (size_t)got) : MODEL_TOKENS_AUTO;
+    if (got > 0)
+        *out = tokens_sniff(head, (size_t)got);
+    return GYRE_OK;
 }
 
 static int ends(const char *path, const char *ending)
@@ -164,19 +169,28 @@ static int ends(const char *path, const char *ending)
     return length >= tail && strcmp(path + length - tail, ending) == 0;
 }
 
-/* Looks for the index next to NAME.bin or NAME; 0: there is no index of Megatron's. */
-static int has_index(const char *path)
+/* Looks for the index next to NAME.bin or NAME; *has 0: there is no index of Megatron's. */
+static gyre_status_t has_index(const char *path, int *has)
 {
     char beside[4096];
+    model_tokens_format_t found = MODEL_TOKENS_AUTO;
     int stem = (int)strlen(path) - (ends(path, ".bin") ? 4 : 0);
     int n = snprintf(beside, sizeof beside, "%.*s.idx", stem, path);
-    return n > 0 && (size_t)n < sizeof beside && sniff_file(beside) == MODEL_TOKENS_MEGATRON;
+    gyre_status_t status = n > 0 && (size_t)n < sizeof beside ? sniff_file(beside, &found) : GYRE_OK;
+    *has = found == MODEL_TOKENS_MEGATRON;
+    return status;
 }
 
-static model_tokens_format_t format_of(const char *path)
+/* Of one file; *format stays AUTO if nothing identifies it. */
+static gyre_status_t find_format(const char *path, model_tokens_format_t *format)
 {
-    model_tokens_format_t found = sniff_file(path);
-    return found == MODEL_TOKENS_AUTO && has_index(path) ? MODEL_TOKENS_MEGATRON : found;
+    int has = 0;
+    gyre_status_t status = sniff_file(path, format);
+    if (status == GYRE_OK && *format == MODEL_TOKENS_AUTO)
+        status = has_index(path, &has);
+    if (has)
+        *format = MODEL_TOKENS_MEGATRON;
+    return status;
 }
 
 static const char *base_name(const char *path)
@@ -213,9 +227,13 @@ static gyre_status_t choose(const char *folder, model_files_t *files, model_toke
     size_t kept = 0;
     for (size_t i = 0; i < files->count; i++) {
         char *path = files->path[i];
-        model_tokens_format_t this = sniff_file(path);
-        int twin =
-            this == MODEL_TOKENS_AUTO && ends(path, ".bin") && has_index(path); /* comes with its .idx */
+        model_tokens_format_t this;
+        int twin = 0; /* it comes with its .idx */
+        gyre_status_t status = sniff_file(path, &this);
+        if (status == GYRE_OK && this == MODEL_TOKENS_AUTO && ends(path, ".bin"))
+            status = has_index(path, &twin);
+        if (status != GYRE_OK)
+            return status;
         int take = *format == MODEL_TOKENS_AUTO      ? this != MODEL_TOKENS_AUTO
                    : *format == MODEL_TOKENS_NANOGPT ? ends(path, ".bin")
                                                      : this == *format;
@@ -294,8 +312,11 @@ static gyre_status_t resolve(const char *path, model_tokens_format_t *format, mo
         gyre_status_t status = model_files_find(path, files);
         return status == GYRE_OK ? choose(path, files, format) : status;
     }
-    gyre_status_t status;
-    if (there || has_index(path))
+    int index = 0;
+    gyre_status_t status = there ? GYRE_OK : has_index(path, &index);
+    if (status != GYRE_OK)
+        return status;
+    if (there || index)
         status = model_files_add(files, path);
     else if (strpbrk(path, "*?["))
         status = match(path, files);
@@ -303,9 +324,11 @@ static gyre_status_t resolve(const char *path, model_tokens_format_t *format, mo
         return gyre_fail_errno(
             err == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, err,
             "cannot open %s: name a text file or folder, or token files, with --data or --valid-data", path);
+    if (status == GYRE_OK && *format == MODEL_TOKENS_AUTO)
+        status = find_format(files->path[0], format);
     if (status != GYRE_OK)
         return status;
-    if (*format == MODEL_TOKENS_AUTO && (*format = format_of(files->path[0])) == MODEL_TOKENS_AUTO)
+    if (*format == MODEL_TOKENS_AUTO)
         *format = MODEL_TOKENS_TEXT;
     if (*format == MODEL_TOKENS_MEGATRON)
         drop_twins(files);

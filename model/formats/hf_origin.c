@@ -60,7 +60,8 @@ static gyre_status_t read_file(const char *path, char **bytes, size_t *count)
     struct stat info;
     FILE *in = fopen(path, "re");
     if (!in)
-        return errno == ENOENT ? GYRE_OK : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot open %s", path);
+        return errno == ENOENT ? GYRE_OK
+                               : gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
     gyre_status_t status = GYRE_OK;
     char *text = NULL;
     if (fstat(fileno(in), &info) != 0)

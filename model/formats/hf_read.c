@@ -190,6 +190,19 @@ static gyre_status_t open_shards(model_hf_t *hf, const char *index_path)
     return status;
 }
 
+/* `alone`, or the files that the index names. */
+static gyre_status_t open_files(model_hf_t *hf, const char *alone, const char *index)
+{
+    if (access(alone, F_OK) == 0)
+        return add_file(hf, alone);
+    if (access(index, F_OK) == 0)
+        return open_shards(hf, index);
+    return gyre_fail(GYRE_ERR_NOT_FOUND,
+                     "%s holds neither " SINGLE " nor " INDEX
+                     ": other formats are not read; `transformers` writes these with save_pretrained",
+                     hf->path);
+}
+
 gyre_status_t model_hf_open(const char *path, const model_params_t *params, model_hf_t **out)
 {
     struct stat info;
@@ -205,19 +218,9 @@ gyre_status_t model_hf_open(const char *path, const model_params_t *params, mode
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     }
     hf->params = params;
-    hf->family = model_config_family(&params->config);
-    gyre_status_t status;
-    if (!S_ISDIR(info.st_mode))
-        status = add_file(hf, path);
-    else if (access(single, F_OK) == 0)
-        status = add_file(hf, single);
-    else if (access(index, F_OK) == 0)
-        status = open_shards(hf, index);
-    else
-        status = gyre_fail(GYRE_ERR_NOT_FOUND,
-                           "%s holds neither " SINGLE " nor " INDEX
-                           ": other formats are not read; `transformers` writes these with save_pretrained",
-                           path);
+    gyre_status_t status = model_config_family(&params->config, &hf->family);
+    if (status == GYRE_OK)
+        status = open_files(hf, S_ISDIR(info.st_mode) ? single : path, index);
     free(single);
     free(index);
     if (status != GYRE_OK) {

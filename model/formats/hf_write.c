@@ -160,10 +160,11 @@ gyre_status_t model_hf_create(const char *folder, const model_params_t *params, 
     if (!w)
         return no_memory(folder);
     w->params = params;
-    w->family = model_config_family(&params->config);
     w->type = type;
     w->origin = origin;
-    gyre_status_t status = base_folder_begin(folder, &w->output);
+    gyre_status_t status = model_config_family(&params->config, &w->family);
+    if (status == GYRE_OK)
+        status = base_folder_begin(folder, &w->output);
     if (status == GYRE_OK) {
         w->folder = w->output.made;
         status = plan(w, shard_bytes);

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/text/json.h"
 #include "model/formats/safetensors.h"
 
 #define HEADER_LIMIT 100000000u /* bytes, the format's own limit */
@@ -45,7 +46,7 @@ void model_safetensors_tensor(model_safetensors_t *to, const char *name, const c
 /* The header with the length in front of it; caller frees. NULL: no memory. */
 static char *header_text(const model_safetensors_t *to, size_t *bytes)
 {
-    char *text = to->bad ? NULL : json_dumps(to->header, JSON_COMPACT), *whole = NULL;
+    char *text = to->bad ? NULL : base_json_dump(to->header, JSON_COMPACT), *whole = NULL;
     size_t length = text ? strlen(text) : 0;
     uint64_t padded = base_round_up(length, 8);
     *bytes = sizeof padded + padded;
@@ -124,9 +125,12 @@ static gyre_status_t read_header(model_safetensors_file_t *file)
     if (status == GYRE_OK)
         status = base_file_read(file->fd, file->path, text, length, sizeof length);
     json_error_t error = {.text = ""};
+    int lacks = 0;
     if (status == GYRE_OK)
-        file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+        file->header = base_json_text(text, length, &error, &lacks);
     free(text);
+    if (lacks)
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
     if (status == GYRE_OK && !json_is_object(file->header))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s is not a safetensors file: %s", file->path,
                            file->header ? "the header is not an object" : error.text);
@@ -139,8 +143,7 @@ gyre_status_t model_safetensors_open(const char *path, model_safetensors_file_t 
     struct stat info;
     *out = (model_safetensors_file_t){.fd = open(path, O_RDONLY | O_CLOEXEC)};
     if (out->fd < 0)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
-                               path);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
     gyre_status_t status = GYRE_OK;
     if (!(out->path = strdup(path)))
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);

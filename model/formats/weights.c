@@ -54,6 +54,9 @@ static void list_tensors(writer_t *writer)
 static gyre_status_t writer_open(writer_t *writer)
 {
     size_t room = largest_row(writer->params);
+    gyre_status_t status = model_config_family(&writer->params->config, &writer->family);
+    if (status != GYRE_OK)
+        return status;
     writer->canonical = malloc(3 * room * sizeof(float));
     if (!writer->canonical)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", writer->path);
@@ -80,7 +83,7 @@ static gyre_status_t write_row(writer_t *writer, const model_param_t *row)
 gyre_status_t model_checkpoint_stream(const char *path, const model_params_t *params, model_row_fn get,
                                       void *user)
 {
-    writer_t writer = {.path = path, .params = params, .family = model_config_family(&params->config)};
+    writer_t writer = {.path = path, .params = params};
     gyre_status_t written = path ? writer_open(&writer) : GYRE_OK, status = GYRE_OK;
     int open = path && written == GYRE_OK;
     for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {

@@ -148,21 +148,6 @@ static gyre_status_t read_key(model_config_t *c, const family_t *family, const k
     return GYRE_OK;
 }
 
-static gyre_status_t check_only(const only_t *only, const json_t *object, const char *where)
-{
-    const json_t *value = json_object_get(object, only->key);
-    if (!value)
-        return GYRE_OK;
-    json_t *want = json_loads(only->value, JSON_DECODE_ANY, NULL);
-    int same = json_is_number(want) && json_is_number(value)
-                   ? json_number_value(want) == json_number_value(value)
-                   : json_equal(want, value);
-    json_decref(want);
-    char what[80];
-    snprintf(what, sizeof what, "Gyre has %s only", only->value);
-    return same ? GYRE_OK : model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, only->key, value, what);
-}
-
 /* The share of a head that rotates. `transformers` 5 has it in an object, together with the base. */
 static gyre_status_t read_rotary(model_config_t *c, const family_t *family, const json_t *object,
                                  const char *where)
@@ -404,7 +389,7 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
     }
     for (size_t i = 0;
          status == GYRE_OK && i < sizeof family->only / sizeof family->only[0] && family->only[i].key; i++)
-        status = check_only(&family->only[i], object, where);
+        status = model_hf_only(object, family->only[i].key, where, family->only[i].value);
     if (status == GYRE_OK && c->pos == MODEL_POS_ROPE && c->heads > 0)
         status = read_rotary(c, family, object, where);
     if (status == GYRE_OK)
@@ -528,24 +513,28 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
     return object;
 }
 
-/* Reads `object` back; 0: it is not a valid configuration. */
-static int read_back(model_family_t family, const json_t *object, model_config_t *out)
+/* Reads `object` back; not OK: it is not a valid configuration, or NO_MEMORY. */
+static gyre_status_t read_back(model_family_t family, const json_t *object, model_config_t *out)
 {
     gyre_status_t status = read_family(out, family, object, model_hf_unheard);
     *out = model_config_complete(out);
-    return status == GYRE_OK;
+    return status;
 }
 
-/* 1: the family's own keys express all fields of `c` that files of weights depend on. */
-static int can_say(model_family_t family, const model_config_t *c)
+/* *can 1: the family's own keys express all fields of `c` that files of weights depend on. */
+static gyre_status_t can_say(model_family_t family, const model_config_t *c, int *can)
 {
     model_config_t back = {0};
     json_t *object = family_json(family, c);
-    int ok = object && read_back(family, object, &back);
+    gyre_status_t status = object ? read_back(family, object, &back) : GYRE_ERR_NO_MEMORY;
     json_decref(object);
-    for (size_t i = 0; ok && i < FIELDS; i++)
-        ok = fields[i].free || same_field(&fields[i], c, &back);
-    return ok;
+    if (status == GYRE_ERR_NO_MEMORY)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to compare a model with those of type %s",
+                         families[family].name);
+    *can = status == GYRE_OK;
+    for (size_t i = 0; *can && i < FIELDS; i++)
+        *can = fields[i].free || same_field(&fields[i], c, &back);
+    return GYRE_OK;
 }
 
 /* Gives fields that mean nothing without others their defaults, so they make no difference. */
@@ -564,24 +553,30 @@ static model_config_t plain(const model_config_t *config)
     return model_config_complete(&c);
 }
 
-model_family_t model_config_family(const model_config_t *config)
+gyre_status_t model_config_family(const model_config_t *config, model_family_t *family)
 {
     const model_config_t c = plain(config);
-    for (int f = 0; f < MODEL_FAMILY_GYRE; f++)
-        if (can_say((model_family_t)f, &c))
-            return (model_family_t)f;
-    return MODEL_FAMILY_GYRE;
+    gyre_status_t status = GYRE_OK;
+    int f = 0;
+    for (int can = 0; f < MODEL_FAMILY_GYRE; f++)
+        if ((status = can_say((model_family_t)f, &c, &can)) != GYRE_OK || can)
+            break;
+    *family = (model_family_t)f;
+    return status;
 }
 
 gyre_status_t model_config_to_json(const model_config_t *config, json_t **out)
 {
     const model_config_t c = plain(config);
-    model_family_t family = model_config_family(&c);
+    model_family_t family;
+    gyre_status_t status = model_config_family(&c, &family);
+    if (status != GYRE_OK)
+        return status;
     json_t *object = family_json(family, &c), *own = json_object();
     model_config_t back = {0};
     int bad = !object || !own;
     if (family != MODEL_FAMILY_GYRE && !bad)
-        (void)read_back(family, object, &back);
+        bad = read_back(family, object, &back) == GYRE_ERR_NO_MEMORY;
     for (size_t i = 0; !bad && i < FIELDS; i++) {
         if (family == MODEL_FAMILY_GYRE)
             bad |= json_object_set_new(object, fields[i].name, field_json(&c, &fields[i], 0));

@@ -40,8 +40,8 @@ typedef enum {
 /* Its "model_type". Static storage. */
 const char *model_family_name(model_family_t family);
 /* The first family, in the order above, whose files can express `config`. If several can (a GPT-2 without
- * biases has no other name than "gyre"), the choice depends on `config` alone. */
-model_family_t model_config_family(const model_config_t *config);
+ * biases has no other name than "gyre"), the choice depends on `config` alone. NO_MEMORY. */
+gyre_status_t model_config_family(const model_config_t *config, model_family_t *family);
 
 /* `object`: the content of config.json; `where` names it in errors. seq: the tokens of a sequence, at most
  * the model's positions; 0: as many as those. *out is complete, has passed model_config_check and has that

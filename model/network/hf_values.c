@@ -4,7 +4,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/text/json.h"
 #include "base/text/shortest.h"
 
 const char model_hf_unheard[] = "";
@@ -48,4 +50,23 @@ gyre_status_t model_hf_flag(const json_t *object, const char *key, const char *w
         return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
     *out = value ? json_is_true(value) : *out;
     return GYRE_OK;
+}
+
+gyre_status_t model_hf_only(const json_t *object, const char *key, const char *where, const char *only)
+{
+    const json_t *value = json_object_get(object, key);
+    json_error_t error;
+    int lacks = 0;
+    if (!value)
+        return GYRE_OK;
+    json_t *want = base_json_text(only, strlen(only), &error, &lacks);
+    if (lacks)
+        return MODEL_HF_COMPLAIN(where, GYRE_ERR_NO_MEMORY, "%s: no memory to check %s", where, key);
+    int same = json_is_number(want) && json_is_number(value)
+                   ? json_number_value(want) == json_number_value(value)
+                   : json_equal(want, value);
+    json_decref(want);
+    char what[80];
+    snprintf(what, sizeof what, "Gyre has %s only", only);
+    return same ? GYRE_OK : model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, key, value, what);
 }

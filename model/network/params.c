@@ -220,7 +220,8 @@ gyre_status_t model_params_create(const model_config_t *given, model_params_t **
         return GYRE_ERR_NO_MEMORY;
     static const model_kind_t first[] = {MODEL_HEAD, MODEL_LNF_W, MODEL_LNF_B};
     static const model_kind_t last[] = {MODEL_EMB_LN_W, MODEL_EMB_LN_B, MODEL_WPE, MODEL_WTE};
-    const model_family_t family = model_config_family(&config);
+    model_family_t family;
+    status = model_config_family(&config, &family);
     for (size_t i = 0; status == GYRE_OK && i < sizeof first / sizeof first[0]; i++)
         status = add_row(params, family, first[i], 0);
     for (size_t layer = config.layers; status == GYRE_OK && layer-- > 0;) {

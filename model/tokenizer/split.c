@@ -74,6 +74,8 @@ static const char *refuse_outside(const char *p)
     return NULL;
 }
 
+static const char no_memory[] = "no memory";
+
 /* The pattern in PCRE2's syntax; caller frees. Patterns of tokenizer.json are Oniguruma's: \s and \S are
  * spelt out, sets within sets, which are their union, are joined, and constructs with another meaning in
  * PCRE2 are refused. NULL: *why. */
@@ -82,7 +84,7 @@ static char *spell_out(const char *pattern, const char **why)
     size_t room = strlen(pattern) * (sizeof SPACES + 4) + 1, used = 0;
     char *out = malloc(room);
     int depth = 0; /* of sets */
-    *why = out ? NULL : "no memory";
+    *why = out ? NULL : no_memory;
     for (const char *p = pattern; !*why && *p; p++) {
         if (*p == '\\' && !(*why = refuse_escape(p[1], depth))) {
             p++;
@@ -131,6 +133,8 @@ gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, c
     if (!spelled || !copy) {
         free(copy);
         free(spelled);
+        if (!why || why == no_memory)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the pattern of %s", path);
         return gyre_fail(GYRE_ERR_INVALID, "%s: its pattern '%.200s': %s", path, pattern, why);
     }
     int error;
@@ -142,6 +146,8 @@ gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, c
         unsigned char text[200] = "";
         pcre2_get_error_message(error, text, sizeof text);
         free(copy);
+        if (error == PCRE2_ERROR_HEAP_FAILED)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the pattern of %s", path);
         return gyre_fail(GYRE_ERR_FORMAT, "%s: its pattern '%.200s' is invalid: %s", path, pattern,
                          (char *)text);
     }

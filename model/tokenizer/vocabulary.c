@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "model/tokenizer/internal.h"
 
@@ -195,8 +196,7 @@ static gyre_status_t read_file(const char *path, char **text, size_t *bytes)
     struct stat info;
     FILE *in = fopen(path, "rbe");
     if (!in)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno,
-                               "cannot open the tokenizer %s", path);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open the tokenizer %s", path);
     gyre_status_t status = GYRE_OK;
     char *all = NULL;
     size_t got = 0;

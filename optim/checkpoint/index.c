@@ -11,40 +11,46 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/text/json.h"
 #include "optim/checkpoint/path.h"
 #include "optim/checkpoint/snapshot.h"
 
 #define INDEX_LIMIT (256u << 20) /* bytes; a range takes about 20 */
 
-uint64_t checkpoint_index_hash(const json_t *index)
+int checkpoint_index_hash(const json_t *index, uint64_t *hash)
 {
-    json_t *rest = json_copy((json_t *)index); /* shallow */
-    if (!rest)
-        return 0;
-    json_object_del(rest, "xxh3");
-    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS);
-    uint64_t hash = text ? base_hash64(text, strlen(text), 0) : 0;
-    free(text);
+    json_t *rest = json_copy((json_t *)index); /* shallow; it leaves out what it has no memory for */
+    char *text = NULL;
+    if (json_object_size(rest) == json_object_size(index)) {
+        json_object_del(rest, "xxh3");
+        text = base_json_dump(rest, JSON_COMPACT | JSON_SORT_KEYS);
+    }
+    if (text)
+        *hash = base_hash64(text, strlen(text), 0);
     json_decref(rest);
-    return hash;
+    free(text);
+    return text != NULL;
 }
 
-/* A list, an element a line: it may have thousands. */
-static void put_list(FILE *out, const char *name, const json_t *list)
+/* A list, an element a line: it may have thousands. 0: no memory, or the stream has an error. */
+static int put_list(FILE *out, const char *name, const json_t *list)
 {
+    int good = 1;
     fprintf(out, " \"%s\": [", name);
     for (size_t i = 0; i < json_array_size(list); i++) {
         fputs(i > 0 ? ",\n  " : "\n  ", out);
-        json_dumpf(json_array_get(list, i), out, JSON_COMPACT);
+        good &= json_dumpf(json_array_get(list, i), out, JSON_COMPACT) == 0;
     }
     fputs("],\n", out);
+    return good;
 }
 
-static void put_member(FILE *out, const char *name, const json_t *value, const char *ending)
+static int put_member(FILE *out, const char *name, const json_t *value, const char *ending)
 {
     fprintf(out, " \"%s\": ", name);
-    json_dumpf(value, out, JSON_ENCODE_ANY | (json_is_object(value) ? JSON_INDENT(2) : 0));
+    int good = json_dumpf(value, out, JSON_ENCODE_ANY | (json_is_object(value) ? JSON_INDENT(2) : 0)) == 0;
     fputs(ending, out);
+    return good;
 }
 
 gyre_status_t checkpoint_write_index(const char *path, const json_t *index)
@@ -54,13 +60,17 @@ gyre_status_t checkpoint_write_index(const char *path, const json_t *index)
     gyre_status_t status = base_file_begin(path, &file);
     if (status != GYRE_OK)
         return status;
+    int good = 1;
     fputs("{\n", file.out);
     for (size_t i = 0; i < sizeof member / sizeof *member; i++)
-        put_member(file.out, member[i], json_object_get(index, member[i]), ",\n");
-    put_list(file.out, "rows", json_object_get(index, "rows"));
-    put_list(file.out, "files", json_object_get(index, "files"));
-    put_member(file.out, "xxh3", json_object_get(index, "xxh3"), "\n}\n");
-    return base_file_commit(&file);
+        good &= put_member(file.out, member[i], json_object_get(index, member[i]), ",\n");
+    good &= put_list(file.out, "rows", json_object_get(index, "rows"));
+    good &= put_list(file.out, "files", json_object_get(index, "files"));
+    good &= put_member(file.out, "xxh3", json_object_get(index, "xxh3"), "\n}\n");
+    if (good || ferror(file.out))
+        return base_file_commit(&file);
+    base_file_abandon(&file);
+    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", path);
 }
 
 static int is_hex(const json_t *value)
@@ -72,13 +82,14 @@ static int is_hex(const json_t *value)
 gyre_status_t optim_snapshot_parse(const char *text, size_t length, const char *path, json_t **out)
 {
     json_error_t error;
-    json_t *index = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    int lacks;
+    json_t *index = base_json_text(text, length, &error, &lacks);
     const char *what = NULL;
     char found[48];
+    uint64_t hash = 0;
     if (!index)
-        return json_error_code(&error) == json_error_out_of_memory
-                   ? gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path)
-                   : gyre_fail(GYRE_ERR_FORMAT, "%s:%d: is damaged: %s", path, error.line, error.text);
+        return lacks ? gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path)
+                     : gyre_fail(GYRE_ERR_FORMAT, "%s:%d: is damaged: %s", path, error.line, error.text);
     const char *format = json_string_value(json_object_get(index, "format"));
     const json_t *step = json_object_get(index, "step");
     json_int_t version = json_integer_value(json_object_get(index, "version"));
@@ -92,9 +103,11 @@ gyre_status_t optim_snapshot_parse(const char *text, size_t length, const char *
         snprintf(found, sizeof found, "has version %lld; this program reads %d", (long long)version,
                  CHECKPOINT_VERSION);
         what = found;
+    } else if (is_hex(json_object_get(index, "xxh3")) && !checkpoint_index_hash(index, &hash)) {
+        json_decref(index);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to check %s", path);
     } else if (!is_hex(json_object_get(index, "xxh3")) ||
-               strtoull(json_string_value(json_object_get(index, "xxh3")), NULL, 16) !=
-                   checkpoint_index_hash(index))
+               strtoull(json_string_value(json_object_get(index, "xxh3")), NULL, 16) != hash)
         what = "is damaged: its checksum does not fit";
     else if (!json_is_integer(step) || json_integer_value(step) < 0 ||
              json_integer_value(step) >= (json_int_t)OPTIM_SNAPSHOT_STEPS ||

@@ -12,9 +12,9 @@
 #define CHECKPOINT_VERSION 2
 #define CHECKPOINT_INDEX   "index.json"
 
-/* The hash of everything but the hash. 0: no memory. */
-uint64_t checkpoint_index_hash(const json_t *index);
-/* Writes the file whole or not at all. IO. */
+/* The hash of everything but the hash. 1, or 0: no memory. */
+int checkpoint_index_hash(const json_t *index, uint64_t *hash);
+/* Writes the file whole or not at all. IO, NO_MEMORY. */
 gyre_status_t checkpoint_write_index(const char *path, const json_t *index);
 /* The index in the folder `at`, which is to be of `step`; a new reference. NOT_FOUND, FORMAT, NO_MEMORY. */
 gyre_status_t checkpoint_open_index(const char *at, uint64_t step, json_t **out);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/folder.h"
 #include "base/log.h"
 #include "optim/checkpoint/folder.h"
@@ -20,13 +21,14 @@
 
 #define ABANDONED_S 3600 /* nothing was written in there for so long: nobody writes there any more */
 
-/* The newest change of the folder or of a file in it; 0: it is not there any more. */
+/* The newest change of the folder or of a file in it; 0: it is not there any more. What cannot be looked at
+ * may have changed just now. */
 static time_t last_change(const char *path)
 {
     char file[PATH_MAX];
     struct stat info;
     DIR *folder = opendir(path);
-    time_t newest = 0;
+    time_t newest = !folder && base_file_status(errno) != GYRE_ERR_NOT_FOUND ? time(NULL) : 0;
     for (struct dirent *entry; folder && (entry = readdir(folder));) /* "." among them */
         if (checkpoint_path_join(file, path, entry->d_name) && strcmp(entry->d_name, "..") != 0 &&
             stat(file, &info) == 0 && info.st_mtime > newest)
@@ -70,24 +72,40 @@ static int is_abandoned(const char *path, const char *name)
 }
 
 /* Where checkpoints cannot be exchanged, a writer that is killed between two renames leaves a step without
- * its name: the old and the new one are whole, and hidden. 1: this one has the name now. */
-static int restore(const char *folder, const char *path, const char *name)
+ * its name: the old and the new one are whole, and hidden. OK: this one has the name now. FORMAT: it is not
+ * to have it. NO_MEMORY, IO: it may be whole. */
+static gyre_status_t restore(const char *folder, const char *path, const char *name)
 {
     const char *digits = name + sizeof CHECKPOINT_HIDDEN - 1;
     char place[PATH_MAX];
     struct stat info;
     optim_snapshot_t *snapshot = NULL;
     if (strspn(digits, "0123456789") != 12 || digits[12] != '.')
-        return 0;
+        return GYRE_ERR_FORMAT;
     uint64_t step = strtoull(digits, NULL, 10);
     if (!optim_snapshot_path(folder, step, place, sizeof place) || lstat(place, &info) == 0)
-        return 0;
+        return GYRE_ERR_FORMAT;
     int muted = base_log_mute(1); /* most are half-written: not an error */
-    int whole = checkpoint_open_folder(path, step, &snapshot) == GYRE_OK &&
-                optim_snapshot_verify(snapshot, 0, 1) == GYRE_OK;
+    gyre_status_t status = checkpoint_open_folder(path, step, &snapshot);
+    if (status == GYRE_OK)
+        status = optim_snapshot_verify(snapshot, 0, 1);
     base_log_mute(muted);
     optim_snapshot_close(snapshot);
-    return whole && rename(path, place) == 0;
+    if (status == GYRE_ERR_NO_MEMORY)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to look at what a writer has left in %s", path);
+    if (status == GYRE_OK && rename(path, place) != 0)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", path, place);
+    return status == GYRE_OK || status == GYRE_ERR_IO ? status : GYRE_ERR_FORMAT;
+}
+
+/* Gives what was abandoned its name back, or removes it; NO_MEMORY, IO: it is as it was. */
+static gyre_status_t clear(const char *folder, const char *path, const char *name)
+{
+    gyre_status_t status = restore(folder, path, name);
+    if (status != GYRE_ERR_FORMAT)
+        return status;
+    (void)base_folder_remove(path); /* what cannot be removed harms nobody */
+    return GYRE_OK;
 }
 
 /* 1: the name of something that the writer `id` has hidden. */
@@ -149,13 +167,16 @@ gyre_status_t optim_snapshot_prepare(const char *folder)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the checkpoint folder %s", folder);
     DIR *all = opendir(folder);
     if (!all)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the checkpoint folder %s", folder);
-    for (struct dirent *entry; (entry = readdir(all));)
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot read the checkpoint folder %s",
+                               folder);
+    gyre_status_t status = GYRE_OK;
+    for (struct dirent *entry; status == GYRE_OK && (entry = readdir(all));)
         if (strncmp(entry->d_name, CHECKPOINT_HIDDEN, sizeof CHECKPOINT_HIDDEN - 1) == 0 &&
-            checkpoint_path_join(path, folder, entry->d_name) && is_abandoned(path, entry->d_name) &&
-            !restore(folder, path, entry->d_name))
-            (void)base_folder_remove(path); /* what cannot be removed harms nobody */
+            checkpoint_path_join(path, folder, entry->d_name) && is_abandoned(path, entry->d_name))
+            status = clear(folder, path, entry->d_name);
     closedir(all);
+    if (status != GYRE_OK)
+        return status;
     if (!checkpoint_own_hidden_path(folder, 0, "try", path))
         return checkpoint_path_too_long(folder);
     if (mkdir(path, 0777) != 0)

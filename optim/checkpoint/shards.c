@@ -391,8 +391,7 @@ static gyre_status_t read_file(const char *folder, const file_t *file, const pie
         return checkpoint_path_too_long(folder);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
-                               path);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
     gyre_status_t status = GYRE_OK;
     for (size_t i = 0; i < pieces; i++)
         for (size_t p = 0; status == GYRE_OK && p < OPTIM_RANGE_PARTS; p++)

@@ -131,8 +131,9 @@ static gyre_status_t make_index(const char *path, uint64_t step, const model_par
                                      CHECKPOINT_VERSION, "step", (json_int_t)step, "rows", rows, "files",
                                      files, "run", (json_t *)run)
                          : NULL;
-    uint64_t hash = index ? checkpoint_index_hash(index) : 0;
-    gyre_status_t status = hash != 0 && json_object_set_new(index, "xxh3", base_json_hex(hash)) == 0
+    uint64_t hash = 0;
+    gyre_status_t status = index && checkpoint_index_hash(index, &hash) &&
+                                   json_object_set_new(index, "xxh3", base_json_hex(hash)) == 0
                                ? GYRE_OK
                                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", path);
     if (status == GYRE_OK)

@@ -38,7 +38,8 @@ int optim_snapshot_has(const char *folder, uint64_t step);
 gyre_status_t optim_snapshot_remove(const char *folder, uint64_t step);
 /* Makes the folder if it is not there, finds out whether it can be written to, and removes what a writer that
  * was killed has left: a process of this host that is no more, or of any where nothing has changed for an
- * hour. What it left whole, but without its name, gets that back. A writer that lives is left alone. IO. */
+ * hour. What it left whole, but without its name, gets that back. A writer that lives is left alone. IO;
+ * NO_MEMORY: what could not be looked at is as it was. */
 gyre_status_t optim_snapshot_prepare(const char *folder);
 
 /* ---- writing: every rank begins and writes its shard; the one whose id it is publishes ----------------- */

@@ -101,13 +101,13 @@ void train_config_free(train_config_t *options);
 /* Bytes of the reason why settings are refused. */
 enum { TRAIN_WHY = 768 };
 /* Takes the values of a JSON object. Its keys are names of rows, with - or _; its values are strings,
- * numbers, true and false. A value that is given already stays. 1, or 0 and `why` names the key and what
- * it wants. */
-int train_config_read(train_config_t *options, const json_t *object, char why[TRAIN_WHY]);
+ * numbers, true and false. A value that is given already stays. INVALID: `why` names the key and what it
+ * wants; NO_MEMORY: `why` names the key. Neither is logged. */
+gyre_status_t train_config_read(train_config_t *options, const json_t *object, char why[TRAIN_WHY]);
 /* Call it after all values are given. It takes the recipe's values, checks what goes together, and replaces
- * "none" by NULL. 1, or 0 and `why` has the reason; `why` is empty if the reason is logged (an error of the
- * recipe). */
-int train_config_complete(train_config_t *options, char why[TRAIN_WHY]);
+ * "none" by NULL. INVALID: `why` has the reason. With an error of the recipe (train_recipe_apply), which is
+ * logged, `why` is empty. */
+gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]);
 
 /* The batch that the settings describe. */
 optim_batch_t train_config_batch(const train_config_t *options);

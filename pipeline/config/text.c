@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "base/text/shortest.h"
+#include "base/utf8.h"
 #include "pipeline/config/table.h"
 
 static const void *field(const train_config_t *options, const train_row_t *row)
@@ -175,6 +177,15 @@ static int is_implied(const train_config_t *o, const train_row_t *row)
     return 0;
 }
 
+static int is_utf8(const char *text)
+{
+    uint32_t letter;
+    for (size_t step, n = strlen(text); n > 0; text += step, n -= step)
+        if ((step = base_utf8_decode((const unsigned char *)text, n, &letter)) == 0)
+            return 0;
+    return 1;
+}
+
 /* The value as JSON, in new memory. NULL: there is none to give (*none), or no memory. */
 static char *row_json(const train_config_t *o, const train_row_t *row, int *none)
 {
@@ -190,9 +201,9 @@ static char *row_json(const train_config_t *o, const train_row_t *row, int *none
             (row->at == offsetof(train_config_t, report) ||
              (row->at == offsetof(train_config_t, batch_rampup) && train_config_given(o, row->name))))
             text = "none";
-        string = text ? json_string(text) : NULL; /* of what is not UTF-8: NULL */
-        *none = !string;
-        char *json = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+        *none = !text || !is_utf8(text); /* JSON has no text for it */
+        string = *none ? NULL : json_string(text);
+        char *json = string ? base_json_dump(string, JSON_ENCODE_ANY) : NULL;
         json_decref(string);
         return json;
     case TRAIN_COUNT:

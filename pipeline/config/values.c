@@ -180,8 +180,9 @@ static int number_text(const json_t *value, char *text, size_t bytes)
     return 0;
 }
 
-/* One key of the object. 1, or 0 and `why` has the reason. */
-static int read_key(train_config_t *options, const char *name, const json_t *value, char why[TRAIN_WHY])
+/* One key of the object; with an error `why` has the reason. */
+static gyre_status_t read_key(train_config_t *options, const char *name, const json_t *value,
+                              char why[TRAIN_WHY])
 {
     char text[64];
     const train_row_t *row = train_config_find(name);
@@ -190,36 +191,41 @@ static int read_key(train_config_t *options, const char *name, const json_t *val
         n += snprintf(why + n, TRAIN_WHY - (size_t)n, ": there is no such option");
         if (!row)
             train_config_hint(name, why + n, TRAIN_WHY - (size_t)n);
-        return 0;
+        return GYRE_ERR_INVALID;
     }
     if (train_config_has(options, row)) /* by flag */
-        return 1;
+        return GYRE_OK;
     const char *as = json_is_string(value)                   ? json_string_value(value)
                      : number_text(value, text, sizeof text) ? text
                                                              : NULL;
     if (!as || !train_config_set(options, row, as)) {
         why[n++] = ' ';
+        if (as && *as && row->kind == TRAIN_TEXT) {
+            snprintf(why + n, TRAIN_WHY - (size_t)n, "has a value that there is no memory for");
+            return GYRE_ERR_NO_MEMORY;
+        }
         train_row_wanted(row, why + n, TRAIN_WHY - (size_t)n);
-        return 0;
+        return GYRE_ERR_INVALID;
     }
     train_config_mark(options, row);
-    return 1;
+    return GYRE_OK;
 }
 
-int train_config_read(train_config_t *options, const json_t *object, char why[TRAIN_WHY])
+gyre_status_t train_config_read(train_config_t *options, const json_t *object, char why[TRAIN_WHY])
 {
     const char *name;
     json_t *value;
+    gyre_status_t status = GYRE_OK;
     if (!json_is_object(object)) {
         snprintf(why, TRAIN_WHY, "is not a JSON object of options");
-        return 0;
+        return GYRE_ERR_INVALID;
     }
     json_object_foreach((json_t *)object, name, value)
     {
-        if (!read_key(options, name, value, why))
-            return 0;
+        if ((status = read_key(options, name, value, why)) != GYRE_OK)
+            break;
     }
-    return 1;
+    return status;
 }
 
 /* ---- what goes together -------------------------------------------------------------------------------- */
@@ -291,17 +297,19 @@ static int check_save_type(const train_config_t *options, char why[TRAIN_WHY])
     return 0;
 }
 
-int train_config_complete(train_config_t *options, char why[TRAIN_WHY])
+gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY])
 {
     uint64_t from = 0, to;
     *why = 0;
-    if (train_recipe_apply(options) != GYRE_OK || !check_checkpoint(options, why) ||
-        !check_save_type(options, why))
-        return 0;
+    gyre_status_t status = train_recipe_apply(options);
+    if (status != GYRE_OK)
+        return status;
+    if (!check_checkpoint(options, why) || !check_save_type(options, why))
+        return GYRE_ERR_INVALID;
     if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to)) {
         snprintf(why, TRAIN_WHY, "--trace-steps %.300s: wants FROM:TO, such as 10:12, 64 steps at most",
                  options->trace_steps);
-        return 0;
+        return GYRE_ERR_INVALID;
     }
     if (options->load && !train_config_given(options, "lr"))
         options->lr = LOADED_LR;
@@ -311,11 +319,11 @@ int train_config_complete(train_config_t *options, char why[TRAIN_WHY])
         snprintf(why, TRAIN_WHY,
                  "--trace-steps %.300s: the run ends with step %llu, so none of them is made: see --steps",
                  options->trace_steps, (unsigned long long)options->steps);
-        return 0;
+        return GYRE_ERR_INVALID;
     }
     forget_none(&options->report);
     forget_none(&options->batch_rampup);
-    return 1;
+    return GYRE_OK;
 }
 
 void train_config_free(train_config_t *options)

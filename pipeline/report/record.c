@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "model/network/hf_config.h"
@@ -94,9 +95,11 @@ static gyre_status_t write_model(train_record_t *record)
     if (status != GYRE_OK)
         return status;
     fputs(",\"model\":", record->log);
-    (void)json_dumpf(model, record->log, JSON_COMPACT); /* `written` sees what goes wrong */
+    int good = json_dumpf(model, record->log, JSON_COMPACT) == 0;
     json_decref(model);
-    return GYRE_OK;
+    if (good || ferror(record->log)) /* the latter is what `written` sees */
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the model in the log");
 }
 
 static gyre_status_t write_first_line(train_record_t *record, const train_config_t *options,
@@ -204,11 +207,16 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
     off_t end = 0;
     uint64_t before = 0;
     gyre_status_t status = GYRE_OK;
-    for (ssize_t n; status == GYRE_OK && (n = getline(&text, &room, in)) > 0; lines++) {
+    ssize_t ended = 0;
+    for (ssize_t n; status == GYRE_OK && (ended = n = getline(&text, &room, in)) > 0; lines++) {
         train_step_t step;
-        json_t *line = json_loadb(text, (size_t)n, 0, NULL);
+        json_error_t error;
+        int lacks;
+        json_t *line = base_json_text(text, (size_t)n, &error, &lacks);
         end += n;
-        if (lines == 0)
+        if (lacks) /* what follows must not be cut off */
+            status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read the log %s", path);
+        else if (lines == 0)
             status = check_first_line(record, line, path);
         int whole = json_is_object(line) && text[n - 1] == '\n';
         int is_step = whole && read_step(record, line, &step);
@@ -222,8 +230,9 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
         if (is_step || lines == 0)
             *keep = end;
     }
-    if (status == GYRE_OK && ferror(in))
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
+    if (status == GYRE_OK && ended < 0 && !feof(in))
+        status = gyre_fail_errno(errno == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, errno,
+                                 "cannot read the log %s", path);
     if (status == GYRE_OK && lines > 0 && record->steps < last)
         log_warning("the log %s lacks %llu of the %llu steps up to the checkpoint", path,
                     (unsigned long long)(last - record->steps), (unsigned long long)last);

@@ -26,9 +26,12 @@ struct gyre_train {
 static gyre_status_t read_object(const char *config, json_t **object)
 {
     json_error_t error;
+    int lacks;
     if (config[strspn(config, " \t\r\n")] != '{')
         return base_json_read(config, object);
-    *object = json_loads(config, JSON_REJECT_DUPLICATES, &error);
+    *object = base_json_text(config, strlen(config), &error, &lacks);
+    if (lacks)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "gyre_train_create: no memory to read config");
     return *object
                ? GYRE_OK
                : gyre_fail(GYRE_ERR_FORMAT, "gyre_train_create: config, line %d: %s", error.line, error.text);
@@ -54,12 +57,16 @@ static gyre_status_t read_settings(train_config_t *settings, const char *config)
     gyre_status_t status = read_object(config, &object);
     if (status != GYRE_OK)
         return status;
-    int good = train_config_read(settings, object, why) && train_config_complete(settings, why);
+    status = train_config_read(settings, object, why);
+    if (status == GYRE_OK)
+        status = train_config_complete(settings, why);
     json_decref(object);
-    if (!good && !*why) /* the recipe, which has logged why */
+    if (status != GYRE_OK && *why) /* else it is the recipe, which has said why */
+        return gyre_fail(status, "gyre_train_create: config: %s", why);
+    if (status == GYRE_ERR_NO_MEMORY)
+        return status;
+    if (status != GYRE_OK)
         return gyre_fail_quiet(GYRE_ERR_INVALID, "gyre_train_create: the recipe cannot be used");
-    if (!good)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_train_create: config: %s", why);
     drop_defaults(settings);
     if (settings->device)
         base_device_prepare_process();
@@ -78,14 +85,6 @@ static void release(gyre_train_t *train)
     free(train);
 }
 
-/* The ranks agree on `mine`. A rank that is well has an error text, too. */
-static gyre_status_t agree(gyre_train_t *train, gyre_status_t mine)
-{
-    gyre_status_t status = train_agree(&train->run, mine);
-    return mine == GYRE_OK && status != GYRE_OK ? gyre_fail_quiet(status, "another rank failed: see its log")
-                                                : status;
-}
-
 gyre_status_t gyre_train_create(gyre_comm_t *comm, const char *config, gyre_train_t **out)
 {
     if (!config || !out)
@@ -102,7 +101,7 @@ gyre_status_t gyre_train_create(gyre_comm_t *comm, const char *config, gyre_trai
     base_log_mute(muted);
     gyre_status_t status = train_join(run, comm);
     if (status == GYRE_OK)
-        status = agree(train, mine);
+        status = train_agree(&train->run, mine);
     if (status == GYRE_OK)
         status = train_set_up(run);
     if (status != GYRE_OK) {
@@ -155,7 +154,7 @@ static gyre_status_t ended(gyre_train_t *train, gyre_status_t status)
  * communicator failed. */
 static gyre_status_t survived(gyre_train_t *train, gyre_status_t mine)
 {
-    gyre_status_t status = agree(train, mine);
+    gyre_status_t status = train_agree(&train->run, mine);
     if (gyre_comm_error(train->run.comm) != GYRE_OK)
         return ended(train, status);
     train->run.agreed = 0; /* of errors to come nothing is known */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "base/hash.h"
 #include "model/network/hf_config.h"
 #include "pipeline/config/table.h"
@@ -48,7 +49,7 @@ static gyre_status_t hash_model(const train_run_t *run, uint64_t *hash)
     gyre_status_t status = model_config_to_json(&run->shape, &object);
     if (status != GYRE_OK)
         return status;
-    char *text = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
+    char *text = base_json_dump(object, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(object);
     if (!text)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the model as text");
@@ -125,24 +126,30 @@ static void print_value(const train_run_t *run, size_t i, uint64_t hash, char *t
 gyre_status_t train_compare_ranks(train_run_t *run)
 {
     uint64_t mine[FACTS], first[FACTS];
+    char why[512];
     gyre_status_t looked = look(run, mine);
     size_t i = 0;
+    snprintf(why, sizeof why, "%s", gyre_last_error()); /* the calls below may change it */
     memcpy(first, mine, sizeof first);
     gyre_status_t status = gyre_broadcast(first, first, FACTS, GYRE_UINT64, 0, run->comm);
     if (status != GYRE_OK)
         return status;
     while (looked == GYRE_OK && i < FACTS && mine[i] == first[i])
         i++;
-    /* the first option, of it the lowest rank; a rank that could not look has logged why and is first */
-    int64_t word = looked != GYRE_OK ? -(int64_t)looked
+    /* the first option, of it the lowest rank; the lowest that could not look and has logged why is first */
+    const int64_t blind = INT64_MIN / 2;
+    int64_t word = looked != GYRE_OK ? blind + ((int64_t)run->rank << 16 | (int64_t)looked)
                    : i == FACTS      ? INT64_MAX
                                      : (int64_t)i << 32 | run->rank;
     status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), run->comm);
+    if (status != GYRE_OK && looked != GYRE_OK)
+        return gyre_fail_quiet(looked, "%s", why); /* what failed here came first */
     if (status != GYRE_OK || word == INT64_MAX)
         return status;
-    run->agreed = 1;
     if (word < 0)
-        return (gyre_status_t)-word;
+        return train_failed(run, (int)((word - blind) >> 16), (gyre_status_t)((word - blind) & 0xffff),
+                            looked, why);
+    run->agreed = 1;
     size_t which = (size_t)(word >> 32);
     int other = (int)(word & 0xffffffff);
     char here[VALUE], there[VALUE] = "";

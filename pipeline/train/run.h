@@ -119,8 +119,13 @@ gyre_status_t train_leave(train_run_t *run, gyre_status_t status);
 void train_free(train_run_t *run);
 
 /* `mine` of all ranks become one: the status of the lowest rank that failed. Only rank 0 logs; an error of
- * other ranks alone is logged by the lowest of them. Collective. */
+ * other ranks alone is logged by the lowest of them. The error text of all others names the lowest, too.
+ * Collective. */
 gyre_status_t train_agree(train_run_t *run, gyre_status_t mine);
+/* The end of it, or of another agreement, on one rank: rank `first` failed with `what`. mine, text: what this
+ * rank has met. Returns `what`. */
+gyre_status_t train_failed(train_run_t *run, int first, gyre_status_t what, gyre_status_t mine,
+                           const char *text);
 /* What `step` does on each rank for itself, and train_agree. Collective. */
 gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
 

@@ -359,12 +359,26 @@ gyre_status_t train_agree(train_run_t *run, gyre_status_t mine)
     snprintf(text, sizeof text, "%s", gyre_last_error()); /* the call below may change it */
     int64_t word = mine == GYRE_OK ? INT64_MAX : (int64_t)run->rank << 16 | (int64_t)mine;
     gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), run->comm);
+    if (status != GYRE_OK && mine != GYRE_OK)
+        return gyre_fail_quiet(mine, "%s", text); /* what failed here came first */
     if (status != GYRE_OK || word == INT64_MAX)
         return status;
-    run->agreed = 1;
-    if (run->rank > 0 && word >> 16 == run->rank)
+    const int first = (int)(word >> 16);
+    const gyre_status_t what = (gyre_status_t)(word & 0xffff);
+    if (run->rank > 0 && first == run->rank)
         log_error("%s", text);
-    return (gyre_status_t)(word & 0xffff);
+    return train_failed(run, first, what, mine, text);
+}
+
+gyre_status_t train_failed(train_run_t *run, int first, gyre_status_t what, gyre_status_t mine,
+                           const char *text)
+{
+    run->agreed = 1;
+    if (first == run->rank)
+        return gyre_fail_quiet(what, "%s", text);
+    if (mine != GYRE_OK)
+        return gyre_fail_quiet(what, "%s (rank %d failed, too: %s)", text, first, gyre_status_string(what));
+    return gyre_fail_quiet(what, "rank %d failed: %s: see its log", first, gyre_status_string(what));
 }
 
 gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run))

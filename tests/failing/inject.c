@@ -5,8 +5,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <ifaddrs.h>
+#include <jansson.h>
 #include <netdb.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -16,10 +20,13 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <ucp/api/ucp.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map", "thread", "write", "ucx"};
+const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map", "thread",
+                                                "write",  "ucx",        "json"};
 
 static _Atomic int armed = INJECT_KINDS; /* INJECT_KINDS: nothing */
 static _Atomic long left, count;
@@ -65,6 +72,21 @@ static int fails(inject_kind_t kind, const char *name, const void *from)
     return 1;
 }
 
+void *__real_malloc(size_t n);
+static void *json_memory(size_t n)
+{
+    if (fails(INJECT_JSON, "jansson", __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return __real_malloc(n);
+}
+
+void inject_json(void)
+{
+    json_set_alloc_funcs(json_memory, free);
+}
+
 #define PASTE(a, b) a##b
 /* A function that fails by returning `value` with errno `err`. */
 #define FAILS(kind, type, name, parameters, arguments, value, err)      \
@@ -106,6 +128,7 @@ FAILS(MEMORY, FILE *, open_memstream, (char **to, size_t *n), (to, n), NULL, ENO
 FAILS(MEMORY, int, getaddrinfo,
       (const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **to),
       (node, service, hints, to), EAI_MEMORY, ENOMEM)
+FAILS(MEMORY, XXH3_state_t *, XXH3_createState, (void), (), NULL, ENOMEM)
 FAILS(MEMORY, int, getifaddrs, (struct ifaddrs * *to), (to), -1, ENOMEM)
 
 /* Written out: for the Makefile. */
@@ -125,6 +148,27 @@ int __wrap_asprintf(char **to, const char *format, ...)
     return n;
 }
 
+FAILS(MEMORY, ssize_t, __getdelim, (char **to, size_t *room, int end, FILE *from), (to, room, end, from), -1,
+      ENOMEM)
+FAILS(MEMORY, int, glob, (const char *pattern, int flags, int (*error)(const char *, int), glob_t *to),
+      (pattern, flags, error, to), GLOB_NOSPACE, ENOMEM)
+FAILS(MEMORY, pcre2_match_data_8 *, pcre2_match_data_create_8, (uint32_t n, pcre2_general_context_8 *context),
+      (n, context), NULL, ENOMEM)
+FAILS_OWN(MEMORY, pcre2_code_8 *, pcre2_compile_8, )
+pcre2_code_8 *__real_pcre2_compile_8(PCRE2_SPTR8 pattern, PCRE2_SIZE n, uint32_t options, int *error,
+                                     PCRE2_SIZE *at, pcre2_compile_context_8 *context);
+pcre2_code_8 *__wrap_pcre2_compile_8(PCRE2_SPTR8 pattern, PCRE2_SIZE n, uint32_t options, int *error,
+                                     PCRE2_SIZE *at, pcre2_compile_context_8 *context);
+pcre2_code_8 *__wrap_pcre2_compile_8(PCRE2_SPTR8 pattern, PCRE2_SIZE n, uint32_t options, int *error,
+                                     PCRE2_SIZE *at, pcre2_compile_context_8 *context)
+{
+    if (!fails(INJECT_MEMORY, "pcre2_compile_8", __builtin_return_address(0)))
+        return __real_pcre2_compile_8(pattern, n, options, error, at, context);
+    *error = PCRE2_ERROR_HEAP_FAILED;
+    *at = 0;
+    return NULL;
+}
+
 FAILS_VA(DESCRIPTOR, int, open, (const char *path, int flags, ...), (path, flags, mode), -1, EMFILE)
 FAILS(DESCRIPTOR, FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
 FAILS(DESCRIPTOR, FILE *, fdopen, (int fd, const char *mode), (fd, mode), NULL, ENOMEM)
@@ -135,6 +179,7 @@ FAILS(DESCRIPTOR, int, accept4, (int fd, __SOCKADDR_ARG to, socklen_t *n, int fl
 FAILS(DESCRIPTOR, int, epoll_create1, (int flags), (flags), -1, EMFILE)
 FAILS(DESCRIPTOR, int, timerfd_create, (int clock, int flags), (clock, flags), -1, EMFILE)
 FAILS(DESCRIPTOR, int, eventfd, (unsigned value, int flags), (value, flags), -1, EMFILE)
+FAILS(DESCRIPTOR, int, mkostemp, (char *path, int flags), (path, flags), -1, EMFILE)
 FAILS(DESCRIPTOR, int, memfd_create, (const char *name, unsigned flags), (name, flags), -1, EMFILE)
 
 FAILS(MAP, void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t offset),
@@ -163,6 +208,7 @@ size_t __wrap_fwrite(const void *from, size_t size, size_t n, FILE *to)
 FAILS(WRITE, int, fflush, (FILE * to), (to), EOF, ENOSPC)
 FAILS(WRITE, int, fsync, (int fd), (fd), -1, EIO)
 FAILS(WRITE, int, fdatasync, (int fd), (fd), -1, EIO)
+FAILS(WRITE, int, mkdir, (const char *path, mode_t mode), (path, mode), -1, ENOSPC)
 FAILS(WRITE, int, rename, (const char *from, const char *to), (from, to), -1, ENOSPC)
 FAILS(WRITE, int, renameat2, (int at, const char *from, int to_at, const char *to, unsigned flags),
       (at, from, to_at, to, flags), -1, ENOSPC)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/failing/inject.h: makes the k-th request of a kind fail: for memory, a descriptor, a mapping, a
- * thread, a write, or a service of UCX. Only requests of Gyre's own objects count, not those inside
- * libraries: the linker sends them here (--wrap). */
+ * thread, a write, a service of UCX, or memory inside jansson. Otherwise only requests of Gyre's own objects
+ * count, not those inside libraries: the linker sends them here (--wrap). */
 #ifndef TESTS_FAILING_INJECT_H
 #define TESTS_FAILING_INJECT_H
 
@@ -12,6 +12,7 @@ typedef enum {
     INJECT_THREAD,
     INJECT_WRITE,
     INJECT_UCX,
+    INJECT_JSON,
     INJECT_KINDS
 } inject_kind_t;
 
@@ -20,6 +21,8 @@ extern const char *const inject_names[INJECT_KINDS];
 /* From now on the k-th request of the kind fails, once; k counts from 1, over all threads. */
 void inject_arm(inject_kind_t kind, long k);
 void inject_disarm(void);
+/* From now on jansson asks for memory here. */
+void inject_json(void);
 /* Requests of the kind since it was armed. */
 long inject_count(void);
 /* The function that failed, or NULL, and the offset of the call in the program, for addr2line. */

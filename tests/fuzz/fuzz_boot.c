@@ -212,7 +212,7 @@ static void told(fuzz_input_t *in)
 static void take_up(comm_boot_t *boot, const uint8_t *data, size_t bytes)
 {
     pthread_mutex_lock(&boot->lock);
-    if (boot_shrink_keep_sane(boot, data, bytes) && boot_shrink_take_up(boot) == GYRE_OK) {
+    if (boot_shrink_keep_sane(boot, data, bytes) > 0 && boot_shrink_take_up(boot) == GYRE_OK) {
         FUZZ_CHECK(boot->members_n >= 1 && boot->members_n <= boot->size);
         FUZZ_CHECK(boot_member(boot, boot->place) == boot->rank);
         for (int p = 1; p < boot->members_n; p++)

@@ -137,8 +137,10 @@ static void for_pytorch(const char *folder)
     MP_OK(model_hf_load(folder, params, weights));
     snprintf(path, sizeof path, "%s/export", folder);
     MP_OK(save_hf(path, params, weights, MODEL_HF_F32, 20000));
-    printf("{\"family\": \"%s\", \"loss\": %.17g, \"balance\": %.17g}\n",
-           model_family_name(model_config_family(&config)), loss, balance);
+    model_family_t family;
+    MP_OK(model_config_family(&config, &family));
+    printf("{\"family\": \"%s\", \"loss\": %.17g, \"balance\": %.17g}\n", model_family_name(family), loss,
+           balance);
     json_decref(list);
     free(sum);
     free(weights);

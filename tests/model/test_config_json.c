@@ -30,11 +30,13 @@ static gyre_status_t parse(const char *text, model_config_t *out)
 static model_config_t accept(const char *text, model_family_t family)
 {
     model_config_t c = {0}, again = {0};
+    model_family_t found;
     gyre_status_t status = parse(text, &c);
     if (status != GYRE_OK)
         print_message("%s\n", gyre_last_error());
     assert_int_equal(status, GYRE_OK);
-    assert_string_equal(model_family_name(model_config_family(&c)), model_family_name(family));
+    assert_int_equal(model_config_family(&c, &found), GYRE_OK);
+    assert_string_equal(model_family_name(found), model_family_name(family));
     json_t *object = NULL;
     assert_int_equal(model_config_to_json(&c, &object), GYRE_OK);
     assert_int_equal(model_config_from_json(object, "again", 0, &again), GYRE_OK);

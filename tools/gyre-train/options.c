@@ -23,7 +23,7 @@ static int read_config(train_config_t *options, int speak)
     if (base_json_read(options->config, &object) != GYRE_OK)
         return TRAIN_USAGE; /* it has said why */
     snprintf(where, sizeof where, "%.4000s: ", options->config);
-    int status = train_config_read(options, object, why) ? -1 : complain(speak, where, why, "");
+    int status = train_config_read(options, object, why) == GYRE_OK ? -1 : complain(speak, where, why, "");
     json_decref(object);
     return status;
 }
@@ -142,7 +142,7 @@ int train_options_parse(int argc, char **argv, train_config_t *options, int spea
         if (status >= 0)
             return status;
     }
-    if (!train_config_complete(options, why))
+    if (train_config_complete(options, why) != GYRE_OK)
         return *why ? complain(speak, "", why, "") : TRAIN_USAGE; /* a recipe's error is logged */
     return -1;
 }

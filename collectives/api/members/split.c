@@ -26,6 +26,25 @@ typedef struct {
     int32_t failed;
 } split_round_t;
 
+/* Whether all have the memory to exchange `most` bytes. If one has not, nobody begins: those that need the
+ * round fail, and the others go on helping. */
+static gyre_status_t split_can(const subset_t *s, const split_round_t *ask, int can, size_t most,
+                               split_round_t *asks, int *all_can)
+{
+    const split_round_t mine = {.failed = !can};
+    int lacks = s->parent->n;
+    gyre_status_t st = coll_inside_all_gather(&mine, asks, sizeof mine, s->parent, s->inside);
+    while (st == GYRE_OK && lacks > 0 && !asks[lacks - 1].failed)
+        lacks--;
+    *all_can = st == GYRE_OK && lacks == 0;
+    if (st != GYRE_OK || *all_can || !ask->needs)
+        return st;
+    return can ? gyre_fail(GYRE_ERR_ABORTED, "%s: rank %d has no memory to make a communicator", s->name,
+                           lacks - 1)
+               : gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory to exchange %zu bytes with %d ranks", s->name,
+                           most, s->parent->n);
+}
+
 /* One round. *busy: somebody still needed one; *failed: the lowest member that has given up, or -1. */
 static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, const void *mine, void *all,
                                  int *busy, int *failed)
@@ -43,19 +62,18 @@ static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, co
     }
     for (int i = s->n; st == GYRE_OK && i-- > 0;)
         *failed = asks[s->members[i]].failed ? i : *failed;
+    int all_can = 0;
     if (st == GYRE_OK && most) {
         everything = malloc(n * most);
         padded = calloc(1, most);
-        if (!everything || !padded)
-            st = gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory to exchange %zu bytes with %zu ranks", s->name,
-                           most, n);
+        st = split_can(s, ask, everything && padded, most, asks, &all_can);
     }
-    if (st == GYRE_OK && most) {
+    if (all_can) {
         if (ask->needs)
             memcpy(padded, mine, ask->bytes);
         st = coll_inside_all_gather(padded, everything, most, s->parent, s->inside);
     }
-    for (int i = 0; st == GYRE_OK && ask->needs && i < s->n; i++)
+    for (int i = 0; st == GYRE_OK && all_can && ask->needs && i < s->n; i++)
         memcpy((char *)all + (size_t)i * ask->bytes, everything + (size_t)s->members[i] * most, ask->bytes);
     free(padded);
     free(everything);

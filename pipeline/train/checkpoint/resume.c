@@ -228,19 +228,18 @@ static uint64_t newest(const char *folder, uint64_t below, candidate_t *looks)
  * An error where a rank could not look: what the others see may be too old. */
 static gyre_status_t choose(const train_parts_t *parts, uint64_t below, candidate_t *found)
 {
-    const int64_t mask = ((int64_t)1 << OWNER_BITS) - 1, could_not = INT64_MAX;
+    const int64_t mask = ((int64_t)1 << OWNER_BITS) - 1, could_not = INT64_MAX - mask;
     uint64_t mine = newest(parts->folder, below, found);
-    int64_t word = *found->shortage ? could_not
+    int64_t word = *found->shortage ? INT64_MAX - gyre_comm_rank(parts->comm)
                    : mine > 0       ? (int64_t)(mine << OWNER_BITS) | (mask - gyre_comm_rank(parts->comm))
                                     : 0;
     gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MAX), parts->comm);
     if (status == GYRE_OK && *found->shortage)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "the checkpoints in %s could not be looked at: %s",
                            parts->folder, found->shortage);
-    else if (status == GYRE_OK && word == could_not)
-        status =
-            gyre_fail(GYRE_ERR_ABORTED, "another rank could not look at the checkpoints in %s: see its log",
-                      parts->folder);
+    else if (status == GYRE_OK && word >= could_not)
+        status = gyre_fail(GYRE_ERR_ABORTED, "rank %d could not look at the checkpoints in %s: see its log",
+                           (int)(INT64_MAX - word), parts->folder);
     found->owner = word > 0 ? (int)(mask - (word & mask)) : -1;
     found->step = word > 0 ? (uint64_t)(word >> OWNER_BITS) - 1 : 0;
     return status;
@@ -260,9 +259,13 @@ static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, ui
                               gyre_status_t *kept)
 {
     char piece[4096];
+    json_error_t error;
+    int lacks;
     int mine = gyre_comm_rank(parts->comm) == found->owner;
     char *text =
-        mine && found->snapshot ? json_dumps(optim_snapshot_run(found->snapshot), JSON_COMPACT) : NULL;
+        mine && found->snapshot ? base_json_dump(optim_snapshot_run(found->snapshot), JSON_COMPACT) : NULL;
+    if (mine && found->snapshot && !text)
+        *kept = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to pass on what %s says of its run", found->at);
     uint64_t word[2] = {mine && found->snapshot ? optim_snapshot_hash(found->snapshot) : 0,
                         text ? strlen(text) + 1 : 0};
     gyre_status_t status = gyre_broadcast(word, word, 2, GYRE_UINT64, found->owner, parts->comm);
@@ -276,7 +279,8 @@ static gyre_status_t pass_run(const train_parts_t *parts, candidate_t *found, ui
         if (text && !mine)
             memcpy(text + at, piece, n);
     }
-    if (status == GYRE_OK && word[1] > 0 && (!text || !(found->run = json_loads(text, 0, NULL))))
+    if (status == GYRE_OK && word[1] > 0 &&
+        (!text || !(found->run = base_json_text(text, strlen(text), &error, &lacks))))
         *kept =
             gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for what the checkpoint %s says of its run", found->at);
     *hash = word[0];

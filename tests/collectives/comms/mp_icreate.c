@@ -187,10 +187,12 @@ static void mismatch(void)
 {
     gyre_comm_t *comm = world;
     gyre_request_t *r;
+    char text[80];
     if (n == 1)
         return;
+    snprintf(text, sizeof text, "rank 0 called gyre_comm_idup and rank %d gyre_comm_isplit", n - 1);
     MP_OK(rank == n - 1 ? gyre_comm_isplit(world, 0, 0, &comm, &r) : gyre_comm_idup(world, &comm, &r));
-    expect(gyre_wait(&r), GYRE_ERR_MISMATCH, "rank 0 called gyre_comm_idup and rank");
+    expect(gyre_wait(&r), GYRE_ERR_MISMATCH, text);
     MP_OK(gyre_comm_isplit_type(world, rank ? GYRE_SPLIT_NUMA : GYRE_SPLIT_HOST, 0, &comm, &r));
     expect(gyre_wait(&r), GYRE_ERR_MISMATCH, "called it with GYRE_SPLIT_HOST and rank 1 with");
     MP_CHECK(comm == world, "out was set");
