@@ -113,7 +113,7 @@ gyre_status_t ucx_know(comm_group_t *group, comm_remote_t *remote, const comm_re
     const size_t n = (size_t)group->n;
 
     remote->keys = malloc(n * sizeof *keys);
-    remote->far = calloc(n, sizeof(void *));
+    remote->far = calloc(n, sizeof(ucp_rkey_h));
     if (!remote->keys || !remote->far)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu ranks", n);
     memcpy(remote->keys, keys, n * sizeof *keys);

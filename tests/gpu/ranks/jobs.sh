@@ -11,7 +11,7 @@ if ! [ -e /dev/nvidiactl ]; then
     want "no device" 2 '^gyre-perf: --memory cuda: '
     check "one line" [ "$(grep -c '^gyre-perf' "$W/err")" = 1 ]
     run "$PERF" all_reduce -g 2
-    want "no device for ranks of one process" 2 '^gyre-perf: --memory cuda: '
+    want "no device for ranks of one process" 2 '^gyre-perf: --ngpus 2: .*; ucx-run -n 2 starts 2 ranks on the host'
 fi
 run "$PERF" barrier --memory cuda
 want "a barrier has no buffers" 2 'a barrier has no buffers'
