@@ -72,6 +72,8 @@ typedef struct {
     gyre_status_t (*move)(comm_group_t *group, comm_remote_t *remote, int peer, int writes, size_t offset,
                           void *local, size_t bytes);
     gyre_status_t (*flush)(comm_group_t *group, int peer);
+    /* 1: taken, to be freed when it stops; 0: it does not run. */
+    int (*retire)(comm_retired_t *retired);
 
     /* ---- for gyre-doctor: as comm_transport_describe and comm_transport_try_device; NULL: nothing to
      * say. */

@@ -2,8 +2,11 @@
 /* comm/remote.c: see the header. */
 #include "comm/remote.h"
 
+#include <stdlib.h>
+
 #include "base/error.h"
 #include "comm/link.h"
+#include "comm/memory/memory.h"
 
 gyre_status_t comm_remote_check(const comm_group_t *group)
 {
@@ -28,6 +31,16 @@ void comm_remote_conceal(comm_group_t *group, comm_remote_t *remote)
 {
     if (group->network_state) /* else it has ended with that */
         group->network->conceal(group, remote);
+}
+
+gyre_status_t comm_remote_retire(comm_retired_t *retired)
+{
+    for (int t = 0; t < COMM_TRANSPORTS; t++)
+        if (comm_transports[t]->retire && comm_transports[t]->retire(retired))
+            return GYRE_OK;
+    const gyre_status_t status = comm_mem_free(retired->base);
+    free(retired);
+    return status;
 }
 
 gyre_status_t comm_remote_move(comm_group_t *group, comm_remote_t *remote, int peer, int writes,

@@ -35,6 +35,15 @@ void comm_remote_conceal(comm_group_t *group, comm_remote_t *remote);
  * TRANSPORT, or a death. */
 gyre_status_t comm_remote_move(comm_group_t *group, comm_remote_t *remote, int peer, int writes,
                                size_t offset, void *local, size_t bytes);
+/* Memory that was exposed, and that its owner frees though others may still be moving bytes: UCX's emulation
+ * over TCP copies to and from addresses without asking whose they are. */
+typedef struct comm_retired {
+    struct comm_retired *next; /* a transport's */
+    void *base;                /* of comm_mem_alloc_shared */
+} comm_retired_t;
+/* comm_mem_free(retired->base), once no network of this process can reach it. Takes `retired`, from malloc,
+ * over. Any thread. */
+gyre_status_t comm_remote_retire(comm_retired_t *retired);
 /* OK: all that this rank has moved to and from `peer` in this group is there. IN_PROGRESS: call again. */
 gyre_status_t comm_remote_flush(comm_group_t *group, int peer);
 

@@ -45,7 +45,8 @@ typedef struct shared {
     pid_t maker;       /* a child of fork only forgets it */
     gyre_comm_t *comm; /* borrowed: it may have ended, and then has another id */
     uint64_t comm_id;
-    comm_remote_t *remote; /* for ranks on other hosts, as long as `comm` is there; NULL: there are none */
+    comm_remote_t *remote;   /* for ranks on other hosts, as long as `comm` is there; NULL: there are none */
+    comm_retired_t *retired; /* for let_go */
     int n;
     part_t parts[];
 } shared_t;
@@ -184,14 +185,21 @@ static int has_comm(const shared_t *s)
            s->comm->id == s->comm_id;
 }
 
+/* Ranks of other hosts flush before a part is freed, but they cannot do so once the communicator has failed:
+ * what they have begun may still come, or be answered with what was there. */
 static gyre_status_t let_go(shared_t *s)
 {
-    if (s->remote && s->maker == getpid() && has_comm(s))
+    const int reached = s->remote && s->maker == getpid();
+    const int late = reached && (!has_comm(s) || gyre_comm_error(s->comm) != GYRE_OK);
+    if (reached && has_comm(s))
         comm_remote_conceal(s->comm->group, s->remote);
     for (int r = 0; r < s->n && s->maker == getpid(); r++)
         if (s->parts[r].held)
             comm_mapping_leave(s->parts[r].held);
-    gyre_status_t st = comm_mem_free(s->own);
+    s->retired->base = s->own;
+    gyre_status_t st = late ? comm_remote_retire(s->retired) : comm_mem_free(s->own);
+    if (!late)
+        free(s->retired);
     free(s);
     return st;
 }
@@ -236,7 +244,11 @@ gyre_status_t gyre_mem_alloc_shared(gyre_comm_t *comm, size_t bytes, void **ptr)
     const size_t n = (size_t)comm->n;
     shared_t *s = calloc(1, sizeof *s + n * sizeof s->parts[0]);
     said_t *all = calloc(n, sizeof *all);
-    if (!s || !all) {
+    if (s)
+        s->retired = calloc(1, sizeof *s->retired);
+    if (!s || !s->retired || !all) {
+        if (s)
+            free(s->retired);
         free(s);
         free(all);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %zu ranks", SHARED, n);

@@ -450,5 +450,6 @@ const comm_transport_ops_t comm_ucx = {
     .conceal = ucx_conceal,
     .move = ucx_move,
     .flush = ucx_flush,
+    .retire = ucx_retire,
     .try_device = ucx_try_device,
 };

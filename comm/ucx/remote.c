@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/memory/memory.h"
 #include "comm/remote.h"
 #include "comm/ucx/ucx.h"
 
@@ -286,4 +287,38 @@ void ucx_remote_leave(comm_ucx_group_t *ug)
     else
         free(ug->traffic);
     ug->traffic = NULL;
+}
+
+/* ---- memory that may still be reached ------------------------------------------------------------------ */
+
+static comm_retired_t *all_retired; /* under the lock */
+
+int ucx_retire(comm_retired_t *retired)
+{
+    ucx_lock();
+    const int runs = ucx_context() != NULL;
+    if (runs) {
+        retired->next = all_retired;
+        all_retired = retired;
+    }
+    ucx_unlock();
+    return runs;
+}
+
+void ucx_free_retired(void)
+{
+    comm_retired_t *list = NULL;
+
+    ucx_lock();
+    if (!ucx_context()) {
+        list = all_retired;
+        all_retired = NULL;
+    }
+    ucx_unlock();
+    while (list) { /* without the lock: this asks the watchers */
+        comm_retired_t *next = list->next;
+        (void)comm_mem_free(list->base); /* it was allocated */
+        free(list);
+        list = next;
+    }
 }

@@ -135,6 +135,9 @@ gyre_status_t ucx_expose(comm_group_t *group, void *base, size_t bytes, comm_rem
                          comm_remote_t **out);
 gyre_status_t ucx_know(comm_group_t *group, comm_remote_t *remote, const comm_remote_key_t *keys);
 void ucx_conceal(comm_group_t *group, comm_remote_t *remote);
+int ucx_retire(comm_retired_t *retired);
+/* What was retired, if the worker has stopped. Not under the lock. */
+void ucx_free_retired(void);
 gyre_status_t ucx_move(comm_group_t *group, comm_remote_t *remote, int peer, int writes, size_t offset,
                        void *local, size_t bytes);
 gyre_status_t ucx_flush(comm_group_t *group, int peer);

@@ -342,6 +342,7 @@ void ucx_leave(comm_group_t *group)
     leave_locked(ucx_of(group));
     group->network_state = NULL;
     ucx_unlock();
+    ucx_free_retired();
 }
 
 enum { SAYS_LINKS, SAYS_PIECE }; /* words of a card; piece 0: this process has not started UCX */

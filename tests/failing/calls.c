@@ -90,16 +90,29 @@ static gyre_status_t large(job_t *job)
     return GYRE_OK;
 }
 
+/* Ranks of one host load and store, others put and get. */
 static gyre_status_t use_shared(job_t *job)
 {
     void *theirs;
-    if (gyre_comm_local_size(job->world) < job->n)
+    const int next = (job->rank + 1) % job->n, last = (job->rank + job->n - 1) % job->n;
+    double *mine = &job->moved[0], *got = &job->moved[1]; /* not on this stack: a flush may fail */
+    *mine = job->rank;
+    if (!job->hosts && gyre_comm_local_size(job->world) < job->n)
         return GYRE_OK; /* what failed has kept them from finding that they share a host */
     STEP("mem_alloc_shared", gyre_mem_alloc_shared(job->world, 8, (void **)&job->shared));
-    STEP("mem_peer", gyre_mem_peer(job->shared, (job->rank + 1) % job->n, &theirs, NULL));
-    *(double *)theirs = job->rank;
-    STEP("barrier after a store", gyre_barrier(job->world));
-    job->wrong |= *job->shared != (job->rank + job->n - 1) % job->n;
+    if (job->hosts) {
+        STEP("put", gyre_put(mine, 8, job->shared, next, 0));
+        STEP("flush", gyre_flush(job->shared, -1));
+        STEP("barrier after a put", gyre_barrier(job->world));
+        STEP("get", gyre_get(got, 8, job->shared, next, 0));
+        STEP("flush of a get", gyre_flush(job->shared, next));
+        job->wrong |= *got != *mine;
+    } else {
+        STEP("mem_peer", gyre_mem_peer(job->shared, next, &theirs, NULL));
+        *(double *)theirs = *mine;
+        STEP("barrier after a store", gyre_barrier(job->world));
+    }
+    job->wrong |= *job->shared != last;
     return GYRE_OK;
 }
 

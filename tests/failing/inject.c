@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -30,12 +31,13 @@ const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map", "
 
 static _Atomic int armed = INJECT_KINDS; /* INJECT_KINDS: nothing */
 static _Atomic long left, count;
-static _Atomic(const char *) struck;
+static _Atomic(const char *) only, struck; /* only: NULL, or the function that is counted */
 static _Atomic(const void *) where;
 extern const char __executable_start[];
 
 void inject_arm(inject_kind_t kind, long k)
 {
+    only = getenv("FAILING_ONLY");
     struck = NULL;
     where = NULL;
     count = 0;
@@ -62,7 +64,8 @@ const char *inject_struck(long *offset)
 
 static int fails(inject_kind_t kind, const char *name, const void *from)
 {
-    if (armed != (int)kind)
+    const char *counted = only;
+    if (armed != (int)kind || (counted && strcmp(counted, name) != 0))
         return 0;
     count++;
     if (atomic_fetch_sub(&left, 1) != 1)
@@ -170,6 +173,8 @@ pcre2_code_8 *__wrap_pcre2_compile_8(PCRE2_SPTR8 pattern, PCRE2_SIZE n, uint32_t
 }
 
 FAILS_VA(DESCRIPTOR, int, open, (const char *path, int flags, ...), (path, flags, mode), -1, EMFILE)
+/* without a mode: nothing makes a file by it */
+FAILS(DESCRIPTOR, int, openat, (int at, const char *path, int flags), (at, path, flags), -1, EMFILE)
 FAILS(DESCRIPTOR, FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL, EMFILE)
 FAILS(DESCRIPTOR, FILE *, fdopen, (int fd, const char *mode), (fd, mode), NULL, ENOMEM)
 FAILS(DESCRIPTOR, DIR *, opendir, (const char *path), (path), NULL, EMFILE)
@@ -243,3 +248,17 @@ FAILS(UCX, ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h ep, const ucp_request_p
       UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
 FAILS(UCX, ucs_status_ptr_t, ucp_ep_close_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param),
       UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+FAILS(UCX, ucs_status_ptr_t, ucp_put_nbx,
+      (ucp_ep_h ep, const void *from, size_t n, uint64_t to, ucp_rkey_h key,
+       const ucp_request_param_t *param),
+      (ep, from, n, to, key, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+FAILS(UCX, ucs_status_ptr_t, ucp_get_nbx,
+      (ucp_ep_h ep, void *to, size_t n, uint64_t from, ucp_rkey_h key, const ucp_request_param_t *param),
+      (ep, to, n, from, key, param), UCS_STATUS_PTR(UCS_ERR_NO_MEMORY), ENOMEM)
+FAILS(UCX, ucs_status_t, ucp_mem_map,
+      (ucp_context_h context, const ucp_mem_map_params_t *params, ucp_mem_h *to), (context, params, to),
+      UCS_ERR_NO_MEMORY, ENOMEM)
+FAILS(UCX, ucs_status_t, ucp_rkey_pack, (ucp_context_h context, ucp_mem_h memory, void **to, size_t *n),
+      (context, memory, to, n), UCS_ERR_NO_MEMORY, ENOMEM)
+FAILS(UCX, ucs_status_t, ucp_ep_rkey_unpack, (ucp_ep_h ep, const void *from, ucp_rkey_h *to), (ep, from, to),
+      UCS_ERR_NO_MEMORY, ENOMEM)

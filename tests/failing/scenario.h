@@ -21,9 +21,10 @@ typedef struct {
 /* A job as a rank sees it. The runner frees what is left in it. */
 typedef struct {
     int rank, n; /* the newcomer, if there is one, has the last number */
+    int hosts;   /* 1: each rank counts as one of another host */
     gyre_comm_t *world, *part, *later;
     gyre_buckets_t *buckets;
-    double *window, *own, *shared;
+    double *window, *own, *shared, moved[2];
     int registered;
     gyre_train_t *train;
     meeting_t *meeting;

@@ -11,7 +11,9 @@
  *
  *     test_failing                          a sample of k; with TEST_LONG=1 all
  *     test_failing SCENARIO RANK KIND K     one run, with its messages
- *     test_failing SCENARIO RANK KIND /N    every N-th k */
+ *     test_failing SCENARIO RANK KIND /N    every N-th k
+ *
+ * With FAILING_ONLY=FUNCTION, such as ucp_put_nbx, only its requests count. */
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
@@ -79,11 +81,18 @@ static void note(gyre_status_t st, const char *step, gyre_status_t *status, repo
     snprintf(report->text, sizeof report->text, "%s", gyre_last_error());
 }
 
+/* Over UCX each rank counts as a host, so that puts and gets go over it, too. */
+static int spans_hosts(const scenario_t *s)
+{
+    return strcmp(s->transport, "ucx") == 0;
+}
+
 /* One job, from gyre_init to gyre_finalize, as a program does it that gives up at the first error. */
 static gyre_status_t run_job(int rank, const scenario_t *s, int number, double patience, report_t *report)
 {
     char own_folder[72];
     job_t whole = {.rank = rank, .n = s->n, .meeting = &shared->meeting[number], .folder = own_folder};
+    whole.hosts = spans_hosts(s);
     job_t *job = &whole;
     snprintf(own_folder, sizeof own_folder, "%s/run", folder);
     gyre_status_t status = GYRE_OK;
@@ -231,6 +240,8 @@ static void run(const scenario_t *s, int victim, inject_kind_t kind, long k, cha
                 set("GYRE_ROOT_FD", fd);
         }
         setenv("GYRE_TRANSPORT", s->transport, 1);
+        if (spans_hosts(s))
+            set("GYRE_HOST_RANKS", 1);
         setenv("GYRE_TUNE", "none", 1);
         if (!verbose)
             setenv("GYRE_LOG", "none", 1);
@@ -347,7 +358,7 @@ static long per_kind(inject_kind_t kind)
 static int is_left_out(const scenario_t *s, int victim, inject_kind_t kind)
 {
     return s->every == 0 || (s->in_turn && (int)kind % s->n != victim) ||
-           (kind == INJECT_UCX && strcmp(s->transport, "ucx") != 0);
+           (kind == INJECT_UCX && !spans_hosts(s));
 }
 
 int main(int argc, char **argv)
