@@ -5,7 +5,7 @@
  * gyre_mem_alloc_shared, all ranks together:
  *
  *  1. Each allocates a window of its own. An all-gather passes on where it is, or why there is none.
- * 2. Each maps the windows of all others. A second all-gather passes on whether that worked.
+ *  2. Each maps the windows of all others. A second all-gather passes on whether that worked.
  *
  * After an error on any rank all of them give up. What a rank has mapped it holds until gyre_mem_free,
  * whatever becomes of the communicator, of the job or of the owner. */

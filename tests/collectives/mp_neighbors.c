@@ -15,13 +15,6 @@ static gyre_comm_t *world;
 static int rank, n;
 static int32_t out[ROOM], in[ROOM];
 
-static void expect(gyre_status_t got, gyre_status_t wanted, const char *text)
-{
-    MP_CHECK(got == wanted, "%s instead of %s: %s", gyre_status_string(got), gyre_status_string(wanted),
-             gyre_last_error());
-    MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text);
-}
-
 /* To the next rank, from the one before; the halo of an array: elements 0 and 3 are the neighbours'. */
 static void ring(void)
 {
@@ -282,24 +275,24 @@ static void refused_plan(void)
     gyre_comm_t *comm;
 #define PLAN(nto, to, into, on, made) \
     gyre_plan_neighbor_exchange(out, &one, NULL, nto, to, into, &one, NULL, 1, &self, GYRE_INT32, on, made)
-    expect(PLAN(1, &beyond, in, world, &plan), GYRE_ERR_INVALID, "to[0] is");
-    expect(PLAN(1, &self, NULL, world, &plan), GYRE_ERR_INVALID, "recv is NULL");
-    expect(PLAN(-1, &self, in, world, &plan), GYRE_ERR_INVALID, "nto is -1");
-    expect(PLAN(1, &self, in, NULL, &plan), GYRE_ERR_INVALID, "comm is NULL");
-    expect(PLAN(1, &self, in, world, NULL), GYRE_ERR_INVALID, "plan is NULL");
+    MP_EXPECT(PLAN(1, &beyond, in, world, &plan), GYRE_ERR_INVALID, "to[0] is");
+    MP_EXPECT(PLAN(1, &self, NULL, world, &plan), GYRE_ERR_INVALID, "recv is NULL");
+    MP_EXPECT(PLAN(-1, &self, in, world, &plan), GYRE_ERR_INVALID, "nto is -1");
+    MP_EXPECT(PLAN(1, &self, in, NULL, &plan), GYRE_ERR_INVALID, "comm is NULL");
+    MP_EXPECT(PLAN(1, &self, in, world, NULL), GYRE_ERR_INVALID, "plan is NULL");
 #undef PLAN
     MP_CHECK(!plan, "a plan without arguments");
     MP_OK(gyre_comm_dup(world, &comm));
     plan = plan_around(comm, mine, theirs);
     options.chunk = 512;
-    expect(gyre_plan_set(plan, &options), GYRE_ERR_UNSUPPORTED, "neighbor_exchange");
+    MP_EXPECT(gyre_plan_set(plan, &options), GYRE_ERR_UNSUPPORTED, "neighbor_exchange");
     MP_OK(gyre_start(plan, &request));
-    expect(gyre_start(plan, NULL), GYRE_ERR_INVALID, "neighbor_exchange is under way");
-    expect(gyre_plan_free(&plan), GYRE_ERR_INVALID, "neighbor_exchange is under way");
+    MP_EXPECT(gyre_start(plan, NULL), GYRE_ERR_INVALID, "neighbor_exchange is under way");
+    MP_EXPECT(gyre_plan_free(&plan), GYRE_ERR_INVALID, "neighbor_exchange is under way");
     MP_OK(gyre_wait(&request));
     MP_OK(gyre_group_start()); /* nothing of a group with a refused call is started */
     MP_OK(gyre_start(plan, NULL));
-    expect(gyre_start(plan, NULL), GYRE_ERR_INVALID, "under way");
+    MP_EXPECT(gyre_start(plan, NULL), GYRE_ERR_INVALID, "under way");
     MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "a call was refused");
     MP_OK(start(plan, 0));
     MP_CHECK(theirs[2] == (rank + n - 1) % n, "%d", theirs[2]);
@@ -308,10 +301,10 @@ static void refused_plan(void)
         MP_OK(gyre_comm_abort(comm, "enough"));
     while (gyre_comm_error(comm) == GYRE_OK)
         ;
-    expect(gyre_start(plan, &request), GYRE_ERR_ABORTED, "enough");
+    MP_EXPECT(gyre_start(plan, &request), GYRE_ERR_ABORTED, "enough");
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_comm_destroy(comm));
-    expect(gyre_start(plan, NULL), GYRE_ERR_INVALID, "has ended");
+    MP_EXPECT(gyre_start(plan, NULL), GYRE_ERR_INVALID, "has ended");
     MP_OK(gyre_plan_free(&plan));
 }
 
@@ -339,23 +332,23 @@ static void refused(void)
     gyre_neighbor_exchange(buffer, counts, displs, nto, to, in, one, NULL, 1, &self, type, world)
 #define RECV(nfrom, from, counts, displs, buffer) \
     gyre_neighbor_exchange(out, one, NULL, 1, &self, buffer, counts, displs, nfrom, from, GYRE_INT32, world)
-    expect(SEND(-1, &self, one, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "nto is -1");
-    expect(SEND(1, NULL, one, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "nto is 1, and to is NULL");
-    expect(SEND(1, &self, NULL, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "send_counts is NULL");
-    expect(SEND(2, beyond, one, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "to[1] is");
-    expect(SEND(1, &self, one, NULL, NULL, GYRE_INT32), GYRE_ERR_INVALID, "send is NULL");
-    expect(SEND(1, &self, &huge, NULL, out, GYRE_INT32), GYRE_ERR_OVERFLOW, "send_counts");
-    expect(SEND(1, &self, one, &far, out, GYRE_INT32), GYRE_ERR_OVERFLOW, "send_displs");
-    expect(SEND(1, &self, one, NULL, out, (gyre_type_t)-1), GYRE_ERR_TYPE, "is not a type");
-    expect(RECV(-2, &self, one, NULL, in), GYRE_ERR_INVALID, "nfrom is -2");
-    expect(RECV(1, &below, one, NULL, in), GYRE_ERR_INVALID, "from[0] is -1");
-    expect(RECV(1, &self, one, NULL, NULL), GYRE_ERR_INVALID, "recv is NULL");
-    expect(RECV(1, &self, one, &far, in), GYRE_ERR_OVERFLOW, "recv_displs");
+    MP_EXPECT(SEND(-1, &self, one, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "nto is -1");
+    MP_EXPECT(SEND(1, NULL, one, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "nto is 1, and to is NULL");
+    MP_EXPECT(SEND(1, &self, NULL, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "send_counts is NULL");
+    MP_EXPECT(SEND(2, beyond, one, NULL, out, GYRE_INT32), GYRE_ERR_INVALID, "to[1] is");
+    MP_EXPECT(SEND(1, &self, one, NULL, NULL, GYRE_INT32), GYRE_ERR_INVALID, "send is NULL");
+    MP_EXPECT(SEND(1, &self, &huge, NULL, out, GYRE_INT32), GYRE_ERR_OVERFLOW, "send_counts");
+    MP_EXPECT(SEND(1, &self, one, &far, out, GYRE_INT32), GYRE_ERR_OVERFLOW, "send_displs");
+    MP_EXPECT(SEND(1, &self, one, NULL, out, (gyre_type_t)-1), GYRE_ERR_TYPE, "is not a type");
+    MP_EXPECT(RECV(-2, &self, one, NULL, in), GYRE_ERR_INVALID, "nfrom is -2");
+    MP_EXPECT(RECV(1, &below, one, NULL, in), GYRE_ERR_INVALID, "from[0] is -1");
+    MP_EXPECT(RECV(1, &self, one, NULL, NULL), GYRE_ERR_INVALID, "recv is NULL");
+    MP_EXPECT(RECV(1, &self, one, &far, in), GYRE_ERR_OVERFLOW, "recv_displs");
 #undef SEND
 #undef RECV
-    expect(gyre_neighbor_exchange(out, one, NULL, 1, &self, in, one, NULL, 1, &self, GYRE_INT32, NULL),
-           GYRE_ERR_INVALID, "neighbor_exchange: comm is NULL");
-    expect(
+    MP_EXPECT(gyre_neighbor_exchange(out, one, NULL, 1, &self, in, one, NULL, 1, &self, GYRE_INT32, NULL),
+              GYRE_ERR_INVALID, "neighbor_exchange: comm is NULL");
+    MP_EXPECT(
         gyre_ineighbor_exchange(out, one, NULL, 1, &self, in, one, NULL, 1, &self, GYRE_INT32, world, NULL),
         GYRE_ERR_INVALID, "request is NULL");
     /* a group with a refused call starts nothing, and the requests that it had end with that */
@@ -363,9 +356,9 @@ static void refused(void)
     MP_OK(gyre_ineighbor_exchange(out, one, NULL, 1, &self, in, one, NULL, 1, &self, GYRE_INT32, world,
                                   &request));
     MP_OK(gyre_neighbor_exchange(out, one, NULL, 1, &self, in, one, NULL, 1, &self, GYRE_INT32, world));
-    expect(gyre_send(out, 1, GYRE_INT32, n, world), GYRE_ERR_INVALID, "is not in");
+    MP_EXPECT(gyre_send(out, 1, GYRE_INT32, n, world), GYRE_ERR_INVALID, "is not in");
     MP_CHECK(gyre_group_end() == GYRE_ERR_INVALID, "the group was started");
-    expect(gyre_wait(&request), GYRE_ERR_INVALID, "was not started");
+    MP_EXPECT(gyre_wait(&request), GYRE_ERR_INVALID, "was not started");
 }
 
 /* Counts that do not match end the communicator, and the text shows both calls. */
@@ -380,9 +373,9 @@ static void mismatch(void)
                                               2, from, GYRE_INT32, comm);
     if (rank == 0) {
         char text[96];
-        expect(st, GYRE_ERR_MISMATCH, "count 4, int32");
+        MP_EXPECT(st, GYRE_ERR_MISMATCH, "count 4, int32");
         snprintf(text, sizeof text, "recv from rank %d #2", before);
-        expect(st, GYRE_ERR_MISMATCH, text);
+        MP_EXPECT(st, GYRE_ERR_MISMATCH, text);
     } else {
         MP_CHECK(st == GYRE_OK || st == GYRE_ERR_MISMATCH, "%s", gyre_last_error());
     }
@@ -407,10 +400,10 @@ static void too_late(void)
         char text[96];
         gyre_status_t st = gyre_wait(&request);
         snprintf(text, sizeof text, "recv from rank %d #1 (count 1, int32) on rank 0 did not finish", n - 1);
-        expect(st, GYRE_ERR_TIMEOUT, text);
-        expect(gyre_neighbor_exchange(out, one, NULL, 1, self_and_last, in, one, NULL, 1, self_and_last,
-                                      GYRE_INT32, comm),
-               GYRE_ERR_TIMEOUT, "failed before");
+        MP_EXPECT(st, GYRE_ERR_TIMEOUT, text);
+        MP_EXPECT(gyre_neighbor_exchange(out, one, NULL, 1, self_and_last, in, one, NULL, 1, self_and_last,
+                                         GYRE_INT32, comm),
+                  GYRE_ERR_TIMEOUT, "failed before");
     }
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_comm_destroy(comm));
@@ -432,7 +425,7 @@ static void aborted(void)
     if (rank == n - 1)
         MP_OK(gyre_comm_abort(comm, "enough"));
     for (int i = 0; rank == 0 && n > 1 && i < 2; i++)
-        expect(gyre_wait(&requests[i]), GYRE_ERR_ABORTED, "enough");
+        MP_EXPECT(gyre_wait(&requests[i]), GYRE_ERR_ABORTED, "enough");
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_comm_destroy(comm));
 }

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <gyre/gyre.h>
 
@@ -27,6 +28,15 @@
     do {                                                                                              \
         gyre_status_t mp_status_ = (call);                                                            \
         MP_CHECK(mp_status_ == GYRE_OK, "%s: %s", gyre_status_string(mp_status_), gyre_last_error()); \
+    } while (0)
+
+/* The call ends with the error `wanted`, and its text has `text` in it. */
+#define MP_EXPECT(call, wanted, text)                                                                     \
+    do {                                                                                                  \
+        const gyre_status_t mp_status_ = (call), mp_wanted_ = (wanted);                                   \
+        MP_CHECK(mp_status_ == mp_wanted_, "%s instead of %s: %s", gyre_status_string(mp_status_),        \
+                 gyre_status_string(mp_wanted_), gyre_last_error());                                      \
+        MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text); \
     } while (0)
 
 #endif

@@ -33,13 +33,6 @@ static void world_works(void)
     is_of(world, all, n);
 }
 
-static void expect(gyre_status_t got, gyre_status_t wanted, const char *text)
-{
-    MP_CHECK(got == wanted, "%s instead of %s: %s", gyre_status_string(got), gyre_status_string(wanted),
-             gyre_last_error());
-    MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text);
-}
-
 static void duplicates(void)
 {
     int all[64], mine = rank, theirs[64];
@@ -66,15 +59,15 @@ static void duplicates(void)
     MP_OK(gyre_comm_destroy(a));
     is_of(b, all, n);
     MP_OK(gyre_comm_destroy(b));
-    expect(gyre_comm_dup(world, NULL), GYRE_ERR_INVALID, "gyre_comm_dup: out is NULL");
-    expect(gyre_comm_dup(NULL, &a), GYRE_ERR_INVALID, "gyre_comm_dup: comm is NULL");
+    MP_EXPECT(gyre_comm_dup(world, NULL), GYRE_ERR_INVALID, "gyre_comm_dup: out is NULL");
+    MP_EXPECT(gyre_comm_dup(NULL, &a), GYRE_ERR_INVALID, "gyre_comm_dup: comm is NULL");
     MP_OK(gyre_group_start());
-    expect(gyre_comm_dup(world, &a), GYRE_ERR_INVALID, "gyre_comm_dup cannot be part of a group");
+    MP_EXPECT(gyre_comm_dup(world, &a), GYRE_ERR_INVALID, "gyre_comm_dup cannot be part of a group");
     MP_OK(gyre_group_end());
     if (n > 1) {
         a = world;
         gyre_status_t st = rank == n - 1 ? gyre_comm_split(world, 0, 0, &a) : gyre_comm_dup(world, &a);
-        expect(st, GYRE_ERR_MISMATCH, "rank 0 called gyre_comm_dup and rank");
+        MP_EXPECT(st, GYRE_ERR_MISMATCH, "rank 0 called gyre_comm_dup and rank");
         MP_CHECK(a == world, "out was set");
     }
     world_works();
@@ -89,11 +82,11 @@ static void by_host(void)
     MP_OK(gyre_comm_split_type(world, GYRE_SPLIT_HOST, -rank, &comm));
     is_of(comm, all, n);
     MP_OK(gyre_comm_destroy(comm));
-    expect(gyre_comm_split_type(world, (gyre_split_t)3, 0, &comm), GYRE_ERR_INVALID,
-           "3 is not a kind of place");
+    MP_EXPECT(gyre_comm_split_type(world, (gyre_split_t)3, 0, &comm), GYRE_ERR_INVALID,
+              "3 is not a kind of place");
     if (n > 1)
-        expect(gyre_comm_split_type(world, rank ? GYRE_SPLIT_NUMA : GYRE_SPLIT_HOST, 0, &comm),
-               GYRE_ERR_MISMATCH, "rank 0 called it with GYRE_SPLIT_HOST and rank 1 with GYRE_SPLIT_NUMA");
+        MP_EXPECT(gyre_comm_split_type(world, rank ? GYRE_SPLIT_NUMA : GYRE_SPLIT_HOST, 0, &comm),
+                  GYRE_ERR_MISMATCH, "rank 0 called it with GYRE_SPLIT_HOST and rank 1 with GYRE_SPLIT_NUMA");
     world_works();
 }
 
@@ -138,8 +131,8 @@ static void by_device(void)
     gyre_comm_t *comm = NULL;
     gyre_status_t st = gyre_comm_split_type(world, GYRE_SPLIT_DEVICE, 0, &comm);
     if (st != GYRE_OK) {
-        expect(st, GYRE_ERR_UNSUPPORTED,
-               "gyre_comm_split_type(GYRE_SPLIT_DEVICE): current device: no CUDA device");
+        MP_EXPECT(st, GYRE_ERR_UNSUPPORTED,
+                  "gyre_comm_split_type(GYRE_SPLIT_DEVICE): current device: no CUDA device");
     } else { /* all have the same current device here, the first */
         MP_CHECK(gyre_comm_size(comm) == n, "%d", gyre_comm_size(comm));
         MP_OK(gyre_comm_destroy(comm));
@@ -210,15 +203,15 @@ static void refused(void)
 {
     const int twice[2] = {0, 0}, outside[1] = {n}, other[1] = {(rank + 1) % n};
     gyre_comm_t *comm = world;
-    expect(gyre_comm_create_group(world, NULL, 1, 0, &comm), GYRE_ERR_INVALID, "ranks is NULL");
-    expect(gyre_comm_create_group(world, &rank, 0, 0, &comm), GYRE_ERR_INVALID, "nranks is 0");
-    expect(gyre_comm_create_group(world, &rank, n + 1, 0, &comm), GYRE_ERR_INVALID, "nranks is");
-    expect(gyre_comm_create_group(world, outside, 1, 0, &comm), GYRE_ERR_INVALID, "ranks[0] is");
-    expect(gyre_comm_create_group(world, &rank, 1, 0, NULL), GYRE_ERR_INVALID, "out is NULL");
+    MP_EXPECT(gyre_comm_create_group(world, NULL, 1, 0, &comm), GYRE_ERR_INVALID, "ranks is NULL");
+    MP_EXPECT(gyre_comm_create_group(world, &rank, 0, 0, &comm), GYRE_ERR_INVALID, "nranks is 0");
+    MP_EXPECT(gyre_comm_create_group(world, &rank, n + 1, 0, &comm), GYRE_ERR_INVALID, "nranks is");
+    MP_EXPECT(gyre_comm_create_group(world, outside, 1, 0, &comm), GYRE_ERR_INVALID, "ranks[0] is");
+    MP_EXPECT(gyre_comm_create_group(world, &rank, 1, 0, NULL), GYRE_ERR_INVALID, "out is NULL");
     if (n > 1) {
-        expect(gyre_comm_create_group(world, twice, 2, 0, &comm), GYRE_ERR_INVALID,
-               "rank 0 is in the list twice");
-        expect(gyre_comm_create_group(world, other, 1, 0, &comm), GYRE_ERR_INVALID, "not in the list");
+        MP_EXPECT(gyre_comm_create_group(world, twice, 2, 0, &comm), GYRE_ERR_INVALID,
+                  "rank 0 is in the list twice");
+        MP_EXPECT(gyre_comm_create_group(world, other, 1, 0, &comm), GYRE_ERR_INVALID, "not in the list");
     }
     MP_CHECK(comm == world, "out was set");
 }
@@ -233,11 +226,11 @@ static void lists_differ(void)
         rotated[i] = (i + rank) % n;
         all[i] = i;
     }
-    expect(gyre_comm_create_group(world, rotated, n, 20, &comm), GYRE_ERR_MISMATCH,
-           "gyre_comm_create_group (tag 20): called by rank");
+    MP_EXPECT(gyre_comm_create_group(world, rotated, n, 20, &comm), GYRE_ERR_MISMATCH,
+              "gyre_comm_create_group (tag 20): called by rank");
     MP_CHECK(strstr(gyre_last_error(), "0, 1") && strstr(gyre_last_error(), n > 2 ? "1, 2" : "1, 0"), "%s",
              gyre_last_error());
-    expect(gyre_comm_create_group(world, all, n, 20, &comm), GYRE_ERR_INVALID, "take another tag");
+    MP_EXPECT(gyre_comm_create_group(world, all, n, 20, &comm), GYRE_ERR_INVALID, "take another tag");
     /* the others have done without rank 0, which waits for them all the same */
     if (n > 2 && rank > 0) {
         MP_OK(gyre_comm_create_group(world, all + 1, n - 1, 21, &comm));
@@ -248,7 +241,8 @@ static void lists_differ(void)
     if (n > 2 && rank == 0) {
         const double before = world->timeout_s;
         world->timeout_s = 0.3;
-        expect(gyre_comm_create_group(world, all, n, 21, &comm), GYRE_ERR_TIMEOUT, "in vain for rank 1, 2");
+        MP_EXPECT(gyre_comm_create_group(world, all, n, 21, &comm), GYRE_ERR_TIMEOUT,
+                  "in vain for rank 1, 2");
         world->timeout_s = before;
     }
     MP_CHECK(rank > 0 || comm == world, "out was set");
@@ -276,12 +270,12 @@ static void parent_fails(void)
     MP_OK(gyre_comm_dup(world, &parent));
     if (rank == 0 && n > 1) {
         MP_CHECK(pthread_create(&thread, NULL, abort_soon, parent) == 0, "no thread");
-        expect(gyre_comm_create_group(parent, all, n, 1, &comm), GYRE_ERR_ABORTED, "enough");
+        MP_EXPECT(gyre_comm_create_group(parent, all, n, 1, &comm), GYRE_ERR_ABORTED, "enough");
         MP_CHECK(pthread_join(thread, NULL) == 0, "no end");
     }
     MP_OK(gyre_barrier(world));
     if (n > 1)
-        expect(gyre_comm_create_group(parent, all, n, 2, &comm), GYRE_ERR_ABORTED, "enough");
+        MP_EXPECT(gyre_comm_create_group(parent, all, n, 2, &comm), GYRE_ERR_ABORTED, "enough");
     MP_OK(gyre_comm_destroy(parent));
     world_works();
 }

@@ -32,13 +32,6 @@ static void world_works(void)
     is_of(world, all, n);
 }
 
-static void expect(gyre_status_t got, gyre_status_t wanted, const char *text)
-{
-    MP_CHECK(got == wanted, "%s instead of %s: %s", gyre_status_string(got), gyre_status_string(wanted),
-             gyre_last_error());
-    MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text);
-}
-
 /* The last rank calls it only after a collective of all, which nobody could pass if the others waited. */
 static void does_not_block(void)
 {
@@ -54,7 +47,7 @@ static void does_not_block(void)
     if (rank < n - 1) {
         MP_CHECK(r && comm == world, "out was set before the request has ended");
         MP_CHECK(gyre_test(&r) == GYRE_IN_PROGRESS && r, "a rank is missing");
-        expect(gyre_comm_set(world, &options), GYRE_ERR_INVALID, "not waited for");
+        MP_EXPECT(gyre_comm_set(world, &options), GYRE_ERR_INVALID, "not waited for");
     }
     MP_OK(gyre_barrier(world));
     if (rank == n - 1)
@@ -90,7 +83,7 @@ static void splits(void)
     MP_OK(gyre_comm_isplit_type(parent, GYRE_SPLIT_HOST, -rank, &made[2], &r[2]));
     MP_OK(gyre_comm_isplit(parent, rank == 0 ? -1 : 0, 0, &made[3], &r[3]));
     MP_OK(gyre_iall_reduce(&one, &sum, 1, GYRE_INT64, GYRE_OP(GYRE_SUM), parent, &r[4]));
-    expect(gyre_comm_destroy(parent), GYRE_ERR_INVALID, "5 requests");
+    MP_EXPECT(gyre_comm_destroy(parent), GYRE_ERR_INVALID, "5 requests");
     for (int left = 5; left > 3; left--) {
         MP_OK(gyre_wait_any(5, r, &at));
         MP_CHECK(at >= 0 && !r[at], "%td", at);
@@ -166,17 +159,17 @@ static void refused(void)
     gyre_comm_t *comm = world;
     gyre_request_t *r = NULL;
     const int outside[1] = {n};
-    expect(gyre_comm_idup(NULL, &comm, &r), GYRE_ERR_INVALID, "gyre_comm_idup: comm is NULL");
-    expect(gyre_comm_idup(world, NULL, &r), GYRE_ERR_INVALID, "gyre_comm_idup: out is NULL");
-    expect(gyre_comm_idup(world, &comm, NULL), GYRE_ERR_INVALID, "gyre_comm_idup: request is NULL");
-    expect(gyre_comm_isplit(world, 0, 0, &comm, NULL), GYRE_ERR_INVALID, "request is NULL");
-    expect(gyre_comm_isplit_type(world, (gyre_split_t)3, 0, &comm, &r), GYRE_ERR_INVALID,
-           "gyre_comm_isplit_type: 3 is not a kind of place");
-    expect(gyre_comm_icreate_group(world, outside, 1, 0, &comm, &r), GYRE_ERR_INVALID, "ranks[0] is");
-    expect(gyre_comm_icreate_group(world, NULL, 1, 0, &comm, &r), GYRE_ERR_INVALID, "ranks is NULL");
-    expect(gyre_comm_icreate_group(world, &rank, 0, 0, &comm, &r), GYRE_ERR_INVALID, "nranks is 0");
+    MP_EXPECT(gyre_comm_idup(NULL, &comm, &r), GYRE_ERR_INVALID, "gyre_comm_idup: comm is NULL");
+    MP_EXPECT(gyre_comm_idup(world, NULL, &r), GYRE_ERR_INVALID, "gyre_comm_idup: out is NULL");
+    MP_EXPECT(gyre_comm_idup(world, &comm, NULL), GYRE_ERR_INVALID, "gyre_comm_idup: request is NULL");
+    MP_EXPECT(gyre_comm_isplit(world, 0, 0, &comm, NULL), GYRE_ERR_INVALID, "request is NULL");
+    MP_EXPECT(gyre_comm_isplit_type(world, (gyre_split_t)3, 0, &comm, &r), GYRE_ERR_INVALID,
+              "gyre_comm_isplit_type: 3 is not a kind of place");
+    MP_EXPECT(gyre_comm_icreate_group(world, outside, 1, 0, &comm, &r), GYRE_ERR_INVALID, "ranks[0] is");
+    MP_EXPECT(gyre_comm_icreate_group(world, NULL, 1, 0, &comm, &r), GYRE_ERR_INVALID, "ranks is NULL");
+    MP_EXPECT(gyre_comm_icreate_group(world, &rank, 0, 0, &comm, &r), GYRE_ERR_INVALID, "nranks is 0");
     MP_OK(gyre_group_start());
-    expect(gyre_comm_isplit(world, 0, 0, &comm, &r), GYRE_ERR_INVALID, "cannot be part of a group");
+    MP_EXPECT(gyre_comm_isplit(world, 0, 0, &comm, &r), GYRE_ERR_INVALID, "cannot be part of a group");
     MP_OK(gyre_group_end());
     MP_CHECK(comm == world && !r, "out or request was set");
     world_works();
@@ -192,9 +185,9 @@ static void mismatch(void)
         return;
     snprintf(text, sizeof text, "rank 0 called gyre_comm_idup and rank %d gyre_comm_isplit", n - 1);
     MP_OK(rank == n - 1 ? gyre_comm_isplit(world, 0, 0, &comm, &r) : gyre_comm_idup(world, &comm, &r));
-    expect(gyre_wait(&r), GYRE_ERR_MISMATCH, text);
+    MP_EXPECT(gyre_wait(&r), GYRE_ERR_MISMATCH, text);
     MP_OK(gyre_comm_isplit_type(world, rank ? GYRE_SPLIT_NUMA : GYRE_SPLIT_HOST, 0, &comm, &r));
-    expect(gyre_wait(&r), GYRE_ERR_MISMATCH, "called it with GYRE_SPLIT_HOST and rank 1 with");
+    MP_EXPECT(gyre_wait(&r), GYRE_ERR_MISMATCH, "called it with GYRE_SPLIT_HOST and rank 1 with");
     MP_CHECK(comm == world, "out was set");
     MP_OK(gyre_comm_idup(world, &comm, &r));
     MP_OK(gyre_wait(&r));
@@ -221,8 +214,9 @@ static void deadline(void)
     if (rank == 0) {
         MP_OK(gyre_comm_idup(parent, &comm, &r[0]));
         MP_OK(gyre_comm_icreate_group(parent, all, n, 3, &comm, &r[1]));
-        expect(gyre_wait(&r[0]), GYRE_ERR_TIMEOUT, "gyre_comm_idup (call 1): rank 0 waited for 0.");
-        expect(gyre_wait(&r[1]), GYRE_ERR_TIMEOUT, "gyre_comm_icreate_group (tag 3): rank 0 waited for 0.");
+        MP_EXPECT(gyre_wait(&r[0]), GYRE_ERR_TIMEOUT, "gyre_comm_idup (call 1): rank 0 waited for 0.");
+        MP_EXPECT(gyre_wait(&r[1]), GYRE_ERR_TIMEOUT,
+                  "gyre_comm_icreate_group (tag 3): rank 0 waited for 0.");
         MP_CHECK(strstr(gyre_last_error(), late) || n > 2, "%s", gyre_last_error());
         MP_CHECK(comm == world, "out was set");
     }
@@ -246,10 +240,10 @@ static void aborted(void)
     if (rank == 0)
         MP_OK(gyre_comm_abort(parent, "enough"));
     if (rank < n - 1)
-        expect(gyre_wait(&r), GYRE_ERR_ABORTED, "enough");
+        MP_EXPECT(gyre_wait(&r), GYRE_ERR_ABORTED, "enough");
     MP_OK(gyre_barrier(world));
     gyre_status_t st = gyre_comm_idup(parent, &comm, &r); /* the last rank may not have heard of it yet */
-    expect(st == GYRE_OK ? gyre_wait(&r) : st, GYRE_ERR_ABORTED, "enough");
+    MP_EXPECT(st == GYRE_OK ? gyre_wait(&r) : st, GYRE_ERR_ABORTED, "enough");
     MP_CHECK(comm == world, "out was set");
     MP_OK(gyre_comm_destroy(parent));
     world_works();
@@ -304,10 +298,10 @@ static void jobs(void)
     gyre_create_t config = GYRE_CREATE_INITIALIZER;
     config.rank = rank;
     config.nranks = n;
-    expect(gyre_comm_icreate(NULL, &made[0], &end), GYRE_ERR_INVALID, "gyre_comm_icreate: config is NULL");
-    expect(gyre_comm_icreate_id(NULL, 0, 1, NULL, &made[0], &end), GYRE_ERR_INVALID, "id is NULL");
+    MP_EXPECT(gyre_comm_icreate(NULL, &made[0], &end), GYRE_ERR_INVALID, "gyre_comm_icreate: config is NULL");
+    MP_EXPECT(gyre_comm_icreate_id(NULL, 0, 1, NULL, &made[0], &end), GYRE_ERR_INVALID, "id is NULL");
     config.all_gather = fails;
-    expect(gyre_comm_icreate(&config, &made[0], NULL), GYRE_ERR_INVALID, "request is NULL");
+    MP_EXPECT(gyre_comm_icreate(&config, &made[0], NULL), GYRE_ERR_INVALID, "request is NULL");
     if (n > 1) {
         MP_OK(gyre_comm_icreate(&config, &made[0], &end));
         while (gyre_test(&end) == GYRE_IN_PROGRESS)
@@ -351,7 +345,7 @@ static void death(void)
     }
     MP_OK(gyre_comm_idup(world, &comm, &r));
     MP_OK(gyre_send(NULL, 0, GYRE_UINT8, n - 1, world));
-    expect(gyre_wait(&r), GYRE_ERR_PEER_DEAD, "gyre_comm_idup");
+    MP_EXPECT(gyre_wait(&r), GYRE_ERR_PEER_DEAD, "gyre_comm_idup");
     MP_CHECK(comm == world, "out was set");
     MP_OK(gyre_comm_shrink(world, &comm));
     gyre_comm_t *old = world;

@@ -16,13 +16,6 @@ enum { PART = 3000000, CHILDREN = 3 };
 static gyre_comm_t *world;
 static int rank, n;
 
-static void expect(gyre_status_t got, gyre_status_t wanted, const char *text)
-{
-    MP_CHECK(got == wanted, "%s instead of %s: %s", gyre_status_string(got), gyre_status_string(wanted),
-             gyre_last_error());
-    MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text);
-}
-
 static unsigned char byte_of(int from, int to, size_t i)
 {
     return (unsigned char)((size_t)(17 * from + 5 * to) + i + i / 251 + 1);
@@ -92,23 +85,23 @@ static void errors(void)
     void *plain;
     MP_OK(gyre_mem_alloc_shared(world, 100, (void **)&base));
     MP_OK(gyre_mem_alloc(100, &plain));
-    expect(gyre_put(&byte, 1, plain, 0, 0), GYRE_ERR_INVALID, "gyre_put: ");
-    expect(gyre_get(&byte, 1, NULL, 0, 0), GYRE_ERR_INVALID, "was not given by gyre_mem_alloc_shared");
-    expect(gyre_flush(plain, 0), GYRE_ERR_INVALID, "gyre_flush: ");
-    expect(gyre_put(&byte, 1, base, n, 0), GYRE_ERR_INVALID, "is out of range 0..");
-    expect(gyre_get(&byte, 1, base, -1, 0), GYRE_ERR_INVALID, "gyre_get: rank -1 is out of range 0..");
-    expect(gyre_flush(base, -2), GYRE_ERR_INVALID, "rank -2 is out of range");
-    expect(gyre_put(NULL, 1, base, 0, 0), GYRE_ERR_INVALID, "from is NULL");
-    expect(gyre_get(NULL, 1, base, 0, 0), GYRE_ERR_INVALID, "to is NULL");
-    expect(gyre_put(&byte, 2, base, n - 1, 99), GYRE_ERR_INVALID, "2 bytes from offset 99");
-    expect(gyre_get(&byte, 1, base, n - 1, SIZE_MAX), GYRE_ERR_INVALID, "100 bytes");
+    MP_EXPECT(gyre_put(&byte, 1, plain, 0, 0), GYRE_ERR_INVALID, "gyre_put: ");
+    MP_EXPECT(gyre_get(&byte, 1, NULL, 0, 0), GYRE_ERR_INVALID, "was not given by gyre_mem_alloc_shared");
+    MP_EXPECT(gyre_flush(plain, 0), GYRE_ERR_INVALID, "gyre_flush: ");
+    MP_EXPECT(gyre_put(&byte, 1, base, n, 0), GYRE_ERR_INVALID, "is out of range 0..");
+    MP_EXPECT(gyre_get(&byte, 1, base, -1, 0), GYRE_ERR_INVALID, "gyre_get: rank -1 is out of range 0..");
+    MP_EXPECT(gyre_flush(base, -2), GYRE_ERR_INVALID, "rank -2 is out of range");
+    MP_EXPECT(gyre_put(NULL, 1, base, 0, 0), GYRE_ERR_INVALID, "from is NULL");
+    MP_EXPECT(gyre_get(NULL, 1, base, 0, 0), GYRE_ERR_INVALID, "to is NULL");
+    MP_EXPECT(gyre_put(&byte, 2, base, n - 1, 99), GYRE_ERR_INVALID, "2 bytes from offset 99");
+    MP_EXPECT(gyre_get(&byte, 1, base, n - 1, SIZE_MAX), GYRE_ERR_INVALID, "100 bytes");
     MP_OK(gyre_put(NULL, 0, base, n - 1, 100));
     MP_OK(gyre_put(&byte, 1, base, n - 1, 99));
     MP_OK(gyre_flush(base, -1));
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_mem_free(base));
     MP_OK(gyre_mem_free(plain));
-    expect(gyre_put(&byte, 1, base, 0, 0), GYRE_ERR_INVALID, "is free already");
+    MP_EXPECT(gyre_put(&byte, 1, base, 0, 0), GYRE_ERR_INVALID, "is free already");
 }
 
 /* The memory lives on, but other hosts cannot be reached any more. */
@@ -123,7 +116,7 @@ static void ended(void)
     MP_OK(gyre_barrier(comm));
     MP_OK(gyre_comm_destroy(comm));
     if (gyre_comm_hosts(world) > 1)
-        expect(gyre_put(&byte, 1, base, n - 1, 0), GYRE_ERR_INVALID, "has ended");
+        MP_EXPECT(gyre_put(&byte, 1, base, n - 1, 0), GYRE_ERR_INVALID, "has ended");
     MP_CHECK(rank < n - 1 || (base[0] == 7 && base[rank] == 7), "%d", base[0]);
     MP_OK(gyre_mem_free(base));
 }
@@ -181,9 +174,9 @@ static void no_answer(void)
     } else if (rank == 0) {
         MP_CHECK(read(out_pipe[0], &byte, 1) == 1, "no byte");
         MP_OK(gyre_put(&byte, 1, base, n - 1, 1));
-        expect(gyre_flush(base, n - 1), GYRE_ERR_TIMEOUT, "rank 2 on another host has not answered");
-        expect(gyre_comm_error(comm), GYRE_ERR_TIMEOUT, "gyre_flush");
-        expect(gyre_put(&byte, 1, base, 1, 1), GYRE_ERR_TIMEOUT, "gyre_flush");
+        MP_EXPECT(gyre_flush(base, n - 1), GYRE_ERR_TIMEOUT, "rank 2 on another host has not answered");
+        MP_EXPECT(gyre_comm_error(comm), GYRE_ERR_TIMEOUT, "gyre_flush");
+        MP_EXPECT(gyre_put(&byte, 1, base, 1, 1), GYRE_ERR_TIMEOUT, "gyre_flush");
         MP_CHECK(write(in_pipe[1], &byte, 1) == 1, "no byte");
     }
     MP_OK(gyre_barrier(world));
@@ -216,7 +209,7 @@ static void death(void)
         if (st == GYRE_OK)
             st = gyre_put(data, PART, base, n - 1, 0);
     }
-    expect(st, GYRE_ERR_PEER_DEAD, "rank 2 died");
+    MP_EXPECT(st, GYRE_ERR_PEER_DEAD, "rank 2 died");
     MP_OK(gyre_comm_shrink(world, &left));
     if (rank == 0)
         MP_OK(gyre_mem_free(base));

@@ -45,13 +45,6 @@ static void works(gyre_comm_t *comm, int as, int of)
     MP_CHECK(sum == of * (of - 1) / 2, "%d", (int)sum);
 }
 
-static void expect(gyre_status_t got, gyre_status_t wanted, const char *text)
-{
-    MP_CHECK(got == wanted, "%s instead of %s: %s", gyre_status_string(got), gyre_status_string(wanted),
-             gyre_last_error());
-    MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text);
-}
-
 static double now(void)
 {
     struct timespec t;
@@ -114,9 +107,9 @@ static void several(void)
     }
     MP_OK(gyre_comm_split(turned, 0, 0, &part));
     works(part, n - 1 - rank, n);
-    expect(gyre_comm_destroy(turned), GYRE_ERR_INVALID, "gyre_finalize");
-    expect(gyre_comm_grow(turned, 1, &part), GYRE_ERR_UNSUPPORTED,
-           "gyre_comm_grow: this job was not made by");
+    MP_EXPECT(gyre_comm_destroy(turned), GYRE_ERR_INVALID, "gyre_finalize");
+    MP_EXPECT(gyre_comm_grow(turned, 1, &part), GYRE_ERR_UNSUPPORTED,
+              "gyre_comm_grow: this job was not made by");
     MP_OK(gyre_finalize(turned));
     MP_CHECK(gyre_barrier(part) == GYRE_ERR_INVALID, "a communicator outlived its job");
     works(some, rank > 0 ? rank - 1 : 0, rank > 0 ? n - 1 : 1);
@@ -179,14 +172,14 @@ static void by_id(void)
     gyre_comm_t *made, *none = NULL;
     MP_OK(gyre_comm_create_id(&id, rank, n, NULL, &made));
     works(made, rank, n);
-    expect(gyre_comm_create_id(&id, rank, n, NULL, &none), GYRE_ERR_INVALID, "has used the id before");
-    expect(gyre_comm_create_id(&wrong, rank, n, NULL, &none), GYRE_ERR_INVALID, "these are not the bytes");
-    expect(gyre_comm_create_id(&id, n, n, NULL, &none), GYRE_ERR_INVALID, "rank is");
-    expect(gyre_comm_create_id(&id, 0, 0, NULL, &none), GYRE_ERR_INVALID, "nranks is 0");
-    expect(gyre_comm_create_id(NULL, rank, n, NULL, &none), GYRE_ERR_INVALID, "id is NULL");
-    expect(gyre_comm_create_id(&id, rank, n, NULL, NULL), GYRE_ERR_INVALID, "out is NULL");
+    MP_EXPECT(gyre_comm_create_id(&id, rank, n, NULL, &none), GYRE_ERR_INVALID, "has used the id before");
+    MP_EXPECT(gyre_comm_create_id(&wrong, rank, n, NULL, &none), GYRE_ERR_INVALID, "these are not the bytes");
+    MP_EXPECT(gyre_comm_create_id(&id, n, n, NULL, &none), GYRE_ERR_INVALID, "rank is");
+    MP_EXPECT(gyre_comm_create_id(&id, 0, 0, NULL, &none), GYRE_ERR_INVALID, "nranks is 0");
+    MP_EXPECT(gyre_comm_create_id(NULL, rank, n, NULL, &none), GYRE_ERR_INVALID, "id is NULL");
+    MP_EXPECT(gyre_comm_create_id(&id, rank, n, NULL, NULL), GYRE_ERR_INVALID, "out is NULL");
     config.reserved = 1;
-    expect(gyre_comm_create_id(&id, rank, n, &config, &none), GYRE_ERR_INVALID, "reserved");
+    MP_EXPECT(gyre_comm_create_id(&id, rank, n, &config, &none), GYRE_ERR_INVALID, "reserved");
     MP_CHECK(!none, "out was set");
     works(made, rank, n);
     MP_OK(gyre_finalize(made));
@@ -204,9 +197,9 @@ static void by_wrong_id(void)
     gyre_unique_id_t id = id_of_rank_0();
     gyre_status_t st = gyre_comm_create_id(&id, 0, n, &config, &none); /* all say that they are rank 0 */
     if (rank == 0)
-        expect(st, GYRE_ERR_TIMEOUT, "rank");
+        MP_EXPECT(st, GYRE_ERR_TIMEOUT, "rank");
     else
-        expect(st, GYRE_ERR_INVALID, "rank 0 must be the process that called gyre_get_unique_id");
+        MP_EXPECT(st, GYRE_ERR_INVALID, "rank 0 must be the process that called gyre_get_unique_id");
     MP_OK(gyre_barrier(launched));
     id = id_of_rank_0();
     st = gyre_comm_create_id(&id, rank, n + rank, &config, &none); /* each another number of ranks */
@@ -217,8 +210,8 @@ static void by_wrong_id(void)
         config.init_timeout_s = 20; /* this one is to succeed, on a machine that is busy, too */
     st = gyre_comm_create_id(&id, rank > 0, n, &config, &none); /* too many ranks 1, or one that is missing */
     if (n > 2 && rank == 0) {
-        expect(st, GYRE_ERR_TIMEOUT,
-               "for rank(s) 2 to join"); /* two that say that they are rank 1 are not two */
+        MP_EXPECT(st, GYRE_ERR_TIMEOUT,
+                  "for rank(s) 2 to join"); /* two that say that they are rank 1 are not two */
     } else if (n > 2) {
         MP_CHECK(st == GYRE_ERR_TIMEOUT || st == GYRE_ERR_BOOTSTRAP, "%s", gyre_status_string(st));
     } else {
@@ -293,7 +286,7 @@ static void by_wrong_gather(void)
         config.user = by;
         gyre_status_t st = gyre_comm_create(&config, &none);
         if (rank == n - 1)
-            expect(st, wanted[mistake].status, wanted[mistake].text);
+            MP_EXPECT(st, wanted[mistake].status, wanted[mistake].text);
         if (rank == n - 1 &&
             mistake == FAILS) /* else the others would wait for it in their second all-gather */
             MP_OK(gyre_comm_abort(by, "the program's means have failed"));
@@ -309,20 +302,20 @@ static void by_wrong_config(void)
 {
     gyre_create_t config = config_of(rank, n);
     gyre_comm_t *none = NULL;
-    expect(gyre_comm_create(NULL, &none), GYRE_ERR_INVALID, "config is NULL");
-    expect(gyre_comm_create(&config, NULL), GYRE_ERR_INVALID, "out is NULL");
+    MP_EXPECT(gyre_comm_create(NULL, &none), GYRE_ERR_INVALID, "config is NULL");
+    MP_EXPECT(gyre_comm_create(&config, NULL), GYRE_ERR_INVALID, "out is NULL");
     config.size = 8;
-    expect(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "size is 8");
+    MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "size is 8");
     config = config_of(n, n);
-    expect(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "rank is");
+    MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "rank is");
     config = config_of(0, 2);
     config.all_gather = NULL;
-    expect(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "all_gather is NULL");
+    MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "all_gather is NULL");
     if (n > 1) {
         config = config_of(rank, rank == 0 ? n : n + 1); /* all_gather has the real number */
         config.nranks = n;
         config.name = rank == 0 ? "one" : "another";
-        expect(gyre_comm_create(&config, &none), GYRE_ERR_MISMATCH, "it has another name");
+        MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_MISMATCH, "it has another name");
     }
     MP_CHECK(!none, "out was set");
 }
@@ -367,17 +360,17 @@ static void with_options(void)
     made = NULL;
 
     options.leaves = 0;
-    expect(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "0 leaves together");
+    MP_EXPECT(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "0 leaves together");
     options.leaves = -1;
-    expect(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "gyre_comm_create: leaves is -1");
+    MP_EXPECT(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "gyre_comm_create: leaves is -1");
     options.leaves = 1;
     options.algorithm = "rink";
-    expect(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "there is no algorithm \"rink\"");
+    MP_EXPECT(gyre_comm_create(&config, &made), GYRE_ERR_INVALID, "there is no algorithm \"rink\"");
     options.algorithm = NULL;
     if (n > 1) { /* rank 0 passes none at all */
         options.order = GYRE_ORDER_FAST;
         config.options = rank == 0 ? NULL : &options;
-        expect(gyre_comm_create(&config, &made), GYRE_ERR_MISMATCH, "order canonical");
+        MP_EXPECT(gyre_comm_create(&config, &made), GYRE_ERR_MISMATCH, "order canonical");
         MP_CHECK(strstr(gyre_last_error(), "order fast"), "%s", gyre_last_error());
     }
     MP_CHECK(!made, "out was set");
