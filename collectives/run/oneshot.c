@@ -250,6 +250,7 @@ void coll_oneshot_begin(coll_oneshot_run_t *e)
     coll_op_t op = e->plan->shape.op;
     comm_outbox_begin(e->x,
                       op == COLL_BROADCAST || op == COLL_SCATTER || op == COLL_REDUCE || op == COLL_GATHER);
+    (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 
 /* The lowest rank whose post is needed and has not come. */

@@ -33,7 +33,8 @@ typedef struct {
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
 /* Sets plan->part, for a plan that goes this way and whose shape is spelled out. */
 void coll_oneshot_prepare(coll_plan_t *plan, int rank, int n);
-/* Begins the communicator's next exchange; no other may be under way. The caller is driving. */
+/* Begins the communicator's next exchange, and posts if there is room; no other may be under way. The caller
+ * is driving. */
 void coll_oneshot_begin(coll_oneshot_run_t *e);
 /* A step further. OK: finished. IN_PROGRESS: call again; this call does not wait. MISMATCH; an error of
  * the program's own operation, again and again. The caller is driving. */

@@ -243,9 +243,9 @@ gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_
     e->out = run->out;
     e->scale = run->scale;
     e->tag = (comm_tag_t){.seq = call->seq, .sig = plan->sig};
+    comm_group_post_call(comm->group, call); /* before the data: who finds a mismatch reads it */
     coll_oneshot_begin(e);
     comm_recorder_begin(recorder, call, 0); /* no time for the clock: see exchange_to_request */
-    comm_group_post_call(comm->group, call);
     if (coll_oneshot_spin(e) == GYRE_OK) {
         coll_plan_release(plan);
         comm->operations++;
