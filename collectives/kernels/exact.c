@@ -262,7 +262,7 @@ void coll_kernel_reduce_exact(gyre_redop_kind_t op, gyre_type_t type, void *dst,
         return;
     const kernel_exact_t *loops = coll_kernel_table()->exact;
     const fpmode_t before = fpmode_enter();
-    if (op == GYRE_SUM && k == 2 && loops->add[type - GYRE_FLOAT16]) {
+    if (op == GYRE_SUM && k == 2) {
         loops->add[type - GYRE_FLOAT16](dst, srcs, count);
         fpmode_leave(before);
         return;

@@ -4,35 +4,7 @@
  *
  * Every loop works on one block of at most EXACT_BLOCK elements, those with errors on at most EXACT_ROW.
  * s[], e[] and so on are a block's doubles in the first-level cache; sources and results are elements at
- * any alignment. */
-
-static inline uint64_t exact_bits(double d)
-{
-    uint64_t u;
-    memcpy(&u, &d, sizeof u);
-    return u;
-}
-
-static inline double exact_double(uint64_t u)
-{
-    double d;
-    memcpy(&d, &u, sizeof d);
-    return d;
-}
-
-#define EXACT_SIGN     0x8000000000000000u
-#define EXACT_INFINITY 0x7ff0000000000000u
-#define EXACT_NAN      0x7ff8000000000000u
-/* All ones where the condition holds: selections by masks, which become vectors everywhere. */
-#define EXACT_IF(c)      (0 - (uint64_t)(c))
-#define EXACT_FINITE(u)  (((u)&EXACT_INFINITY) != EXACT_INFINITY)
-#define EXACT_NONZERO(u) (((u) & ~EXACT_SIGN) != 0)
-
-/* a + b = sum + error (D. Knuth, TAOCP 2, 4.2.2). */
-#define EXACT_TWO_SUM(a, b, sum, error) \
-    const double sum = (a) + (b);       \
-    const double sum##_b = sum - (a);   \
-    const double error = ((a) - (sum - sum##_b)) + ((b)-sum##_b)
+ * any alignment. What a loop does with one element is in exact_steps.h. */
 
 /* ---- plain sums in double, for sums that a flag proves exact ---- */
 #define EXACT_WIDE_LOAD(p)   ((double)*(p))
@@ -76,13 +48,6 @@ EXACT_DEFINE_SUM(exact_f64_8_more, 8, kernel_f64, s[i] + EXACT_OF_8(PLAIN_LOAD))
 EXACT_DEFINE_SUM(exact_f64_3, 3, kernel_f64, EXACT_OF_3(PLAIN_LOAD))
 EXACT_DEFINE_SUM(exact_f64_7, 7, kernel_f64, EXACT_OF_7(PLAIN_LOAD))
 
-/* dst[i] = a NaN of fixed bits for any NaN, else f */
-static inline float exact_quiet(float f)
-{
-    uint32_t u = kernel_bits(f);
-    return kernel_float((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : u);
-}
-
 /* ---- sums of doubles and their errors ----
  *
  * s = x[0] + ... (+ the old s); one row of errors for each addition. */
@@ -124,46 +89,16 @@ EXACT_DEFINE_SPLIT(exact_split_8_more, 8, EXACT_SPLIT_8; EXACT_SPLIT(sum, s[i], 
 static void exact_pair(double *s, double *e, uint64_t *bad, const double *x, size_t count)
 {
     KERNEL_LOOP
-    for (size_t i = 0; i < count; i++) {
-        EXACT_TWO_SUM(s[i], x[i], sum, error);
-        EXACT_TWO_SUM(e[i], error, errors, lost);
-        s[i] = sum;
-        e[i] = errors;
-        bad[i] |= exact_bits(lost) & ~EXACT_SIGN;
-    }
-}
-
-/* ---- rounding to odd: a value that is not a double becomes the neighbour with the odd significand ---- */
-
-/* The neighbour of `near`, the nearest double, on the side that `rest` points to; if the value is near +
- * rest. */
-static inline double exact_odd(double near, double rest)
-{
-    uint64_t u = exact_bits(near), r = exact_bits(rest);
-    uint64_t move = EXACT_IF(EXACT_NONZERO(r)) & EXACT_IF(EXACT_FINITE(u)) & (~u & 1);
-    uint64_t down = EXACT_IF((int64_t)(u ^ r) < 0); /* towards zero */
-    return exact_double(u + ((move ^ down) - down));
+    for (size_t i = 0; i < count; i++)
+        exact_pair_step(s + i, e + i, bad + i, x[i]);
 }
 
 /* s = s + e, rounded to odd */
 static void exact_join(double *s, const double *e, size_t count)
 {
     KERNEL_LOOP
-    for (size_t i = 0; i < count; i++) {
-        EXACT_TWO_SUM(s[i], e[i], sum, error);
-        uint64_t some = EXACT_IF(EXACT_NONZERO(exact_bits(e[i]))); /* -0 + 0 would be 0 */
-        s[i] = exact_double((exact_bits(exact_odd(sum, error)) & some) | (exact_bits(s[i]) & ~some));
-    }
-}
-
-/* a = q k + *rest without an error, where q is the double nearest to a / k: halves of q have so few bits
- * that their products with k are doubles (k is less than 2^15), and so is the rest. */
-static inline double exact_quotient(double a, double k, double *rest)
-{
-    double q = a / k;
-    double high = exact_double(exact_bits(q) & ~(uint64_t)0x7ffffff);
-    *rest = (a - high * k) - (q - high) * k;
-    return q;
+    for (size_t i = 0; i < count; i++)
+        s[i] = exact_join_step(s[i], e[i]);
 }
 
 /* s = s / k, rounded to odd */
@@ -171,20 +106,11 @@ static void exact_divide(double *s, size_t count, int k)
 {
     const double by = k;
     KERNEL_LOOP
-    for (size_t i = 0; i < count; i++) {
-        double rest, q = exact_quotient(s[i], by, &rest);
-        s[i] = exact_odd(q, rest);
-    }
+    for (size_t i = 0; i < count; i++)
+        s[i] = exact_divide_step(s[i], by);
 }
 
 /* ---- results ---- */
-
-/* The significand cut to 24 bits, rounded to odd: the float of it rounds to a shorter format as d does. */
-static inline uint64_t exact_shorten(uint64_t u)
-{
-    const uint64_t below = 0x1fffffff;
-    return (u & ~below) | (((u & below) + below) & (below + 1));
-}
 
 static void exact_to_f32(void *dst, const double *s, size_t count, double scale)
 {
@@ -192,14 +118,6 @@ static void exact_to_f32(void *dst, const double *s, size_t count, double scale)
     KERNEL_LOOP
     for (size_t i = 0; i < count; i++)
         d[i] = exact_quiet((float)(s[i] * scale));
-}
-
-/* A bfloat of a float, rounded to nearest even; any NaN becomes the same one. */
-static inline kernel_u16 exact_bfloat(float f)
-{
-    uint32_t u = kernel_bits(f);
-    uint32_t rounded = u + 0x7fffu + (u >> 16 & 1u);
-    return (kernel_u16)((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded >> 16);
 }
 
 /* Through a float: of a sum, that is exact below 2^-126. An average n / k there, in units of the last place
@@ -248,40 +166,20 @@ static uint64_t exact_finish_sum(double *s, const double *e, uint64_t *bad, size
     uint64_t any = 0;
     KERNEL_LOOP
     for (size_t i = 0; i < count; i++) {
-        uint64_t some = EXACT_IF(EXACT_NONZERO(exact_bits(e[i]))); /* -0 + 0 would be 0 */
-        uint64_t u = (exact_bits(s[i] + e[i]) & some) | (exact_bits(s[i]) & ~some);
-        bad[i] |= EXACT_IF(!EXACT_FINITE(u));
-        s[i] = exact_double(u);
+        s[i] = exact_sum_step(s[i], e[i], bad + i);
         any |= bad[i];
     }
     return any;
 }
 
-/* s = (s + e) / k, rounded once. With the sum as `sum` + `error`, the value is q + (rest + error) / k.
- * Where that second term is a double, as for every tie, one addition rounds the value. Otherwise it is
- * known but for a few roundings, 2^-52 of it: where it gives the same result when it is changed by 2^-50
- * both ways, that is the right one (A. Ziv, ACM TOMS 17, 1991). Where not, and where a small number could
- * have lost bits, bad[i] becomes non-zero. */
+/* s = (s + e) / k, rounded once; as exact_finish_sum */
 static uint64_t exact_finish_average(double *s, const double *e, uint64_t *bad, size_t count, int k)
 {
     const double by = k;
     uint64_t any = 0;
     KERNEL_LOOP
     for (size_t i = 0; i < count; i++) {
-        EXACT_TWO_SUM(s[i], e[i], sum, error);
-        double rest, q = exact_quotient(sum, by, &rest);
-        EXACT_TWO_SUM(rest, error, over, lost);
-        double left, more = exact_quotient(over, by, &left);
-        uint64_t rounded = EXACT_IF(EXACT_NONZERO(exact_bits(lost) | exact_bits(left)));
-        double doubt = more * exact_double(exact_bits(0x1p-50) & rounded);
-        double low = q + (more - doubt), high = q + (more + doubt);
-        uint64_t size = exact_bits(low) & ~EXACT_SIGN;
-        uint64_t zero = EXACT_IF(!EXACT_NONZERO(exact_bits(sum)));
-        uint64_t some =
-            EXACT_IF(EXACT_NONZERO(exact_bits(e[i]))); /* without one, zero is s: -0 + 0 would be 0 */
-        bad[i] |= ~zero & (EXACT_IF(exact_bits(low) != exact_bits(high)) | EXACT_IF(!EXACT_FINITE(size)) |
-                           EXACT_IF((int64_t)size < (int64_t)(1023 - 900) << 52));
-        s[i] = exact_double((exact_bits(low) & ~zero) | (exact_bits(s[i]) & zero & ~some));
+        s[i] = exact_average_step(s[i], e[i], bad + i, by);
         any |= bad[i];
     }
     return any;
@@ -297,21 +195,34 @@ static void exact_add_f32(void *dst, const void *const *srcs, size_t count)
         d[i] = exact_quiet(a[i] + b[i]);
 }
 
-/* Added in float, rounded to odd (exact_odd does it for doubles), then to a bfloat. */
+/* Added in float. That is as good as exact: a float has at least 2 p + 2 bits for p of the short format, so
+ * rounding its sum again gives what rounding once does (S. A. Figueroa, "When is double rounding
+ * innocuous?", ACM SIGNUM Newsletter 30, 1995). */
 static void exact_add_b16(void *dst, const void *const *srcs, size_t count)
 {
     const kernel_u16 *x = srcs[0], *y = srcs[1];
     kernel_u16 *d = dst;
     KERNEL_LOOP
-    for (size_t i = 0; i < count; i++) {
-        const float a = kernel_from_bfloat(x[i]), b = kernel_from_bfloat(y[i]);
-        const float sum = a + b, sum_b = sum - a;
-        uint32_t u = kernel_bits(sum), r = kernel_bits((a - (sum - sum_b)) + (b - sum_b));
-        uint32_t finite = (u & 0x7f800000u) != 0x7f800000u, inexact = (r & 0x7fffffffu) != 0;
-        uint32_t move = (0 - (finite & inexact)) & ~u & 1;
-        uint32_t down = 0 - ((u ^ r) >> 31);
-        d[i] = exact_bfloat(kernel_float(u + ((move ^ down) - down)));
+    for (size_t i = 0; i < count; i++)
+        d[i] = exact_bfloat(kernel_from_bfloat(x[i]) + kernel_from_bfloat(y[i]));
+}
+
+static void exact_add_f16(void *dst, const void *const *srcs, size_t count)
+{
+    const kernel_u16 *x = srcs[0], *y = srcs[1];
+    kernel_u16 *d = dst;
+    size_t i = 0;
+    for (; i + KERNEL_HALF_WIDTH <= count; i += KERNEL_HALF_WIDTH) {
+        float f[KERNEL_HALF_WIDTH];
+        kernel_half_v sum = kernel_half_load(x + i) + kernel_half_load(y + i);
+        memcpy(f, &sum, sizeof f);
+        for (int j = 0; j < KERNEL_HALF_WIDTH; j++)
+            f[j] = exact_quiet(f[j]);
+        memcpy(&sum, f, sizeof sum);
+        kernel_half_store(d + i, sum);
     }
+    for (; i < count; i++)
+        d[i] = kernel_to_half(exact_quiet(kernel_from_half(x[i]) + kernel_from_half(y[i])));
 }
 
 static void exact_add_f64(void *dst, const void *const *srcs, size_t count)
@@ -343,5 +254,5 @@ static const kernel_exact_t exact_table = {
     .to = {exact_to_f16, exact_to_b16, exact_to_f32},
 
     .widen_f16 = exact_widen_f16,
-    .add = {NULL, exact_add_b16, exact_add_f32, exact_add_f64},
+    .add = {exact_add_f16, exact_add_b16, exact_add_f32, exact_add_f64},
 };

@@ -41,7 +41,7 @@ typedef struct {
     /* dst = s * scale, rounded once; scale is a power of two. To halves, bfloats, floats. */
     void (*to[3])(void *dst, const double *s, size_t count, double scale);
     void (*widen_f16)(float *to, const void *src, size_t count);
-    /* the sum of two bfloats, floats, doubles; of halves: NULL */
+    /* the sum of two halves, bfloats, floats, doubles */
     void (*add[4])(void *dst, const void *const *srcs, size_t count);
 } kernel_exact_t;
 

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "collectives/kernels/accumulate.h"
+#include "collectives/kernels/exact_steps.h"
 #include "collectives/kernels/float16.h"
 #include "collectives/kernels/float8.h"
 #include "collectives/kernels/isa.h"

@@ -93,62 +93,16 @@ void coll_wide_merge(coll_wide_t *w, coll_wide_t *other)
     count_term(w);
 }
 
-/* 64 bits of the magnitude, from bit `at` on. */
-static uint64_t bits_from(const uint32_t *digit, int at)
-{
-    const uint32_t *d = digit + at / LIMB_BITS;
-    const int shift = at % LIMB_BITS;
-    const uint64_t low = (uint64_t)d[0] | (uint64_t)d[1] << LIMB_BITS;
-    return shift == 0 ? low : low >> shift | (uint64_t)d[2] << (2 * LIMB_BITS - shift);
-}
-
 static double round_among(coll_wide_t *w, int first, int last, uint32_t k, const coll_format_t *format)
 {
     uint32_t digit[COLL_WIDE_LIMBS + 2];
+    const int count = last - first + 1;
     carry_among(w, first, last);
-    const int negative = w->limb[last] < 0, count = last - first + 1;
-
-    /* the magnitude: two's complement, digit by digit */
-    uint64_t carry = 1;
-    for (int i = first; i < first + count; i++) {
-        uint64_t d = (uint64_t)w->limb[i] & LIMB_MASK;
-        if (negative) {
-            d = (~d & LIMB_MASK) + carry;
-            carry = d >> LIMB_BITS;
-        }
-        digit[i] = (uint32_t)d;
-    }
-    digit[last + 1] = digit[last + 2] = 0;
-
-    /* divided as on paper; what is left over lies below every bit that is kept */
-    uint64_t rest = 0;
-    for (int i = last; k > 1 && i >= first; i--) {
-        rest = rest << LIMB_BITS | digit[i];
-        digit[i] = (uint32_t)(rest / k);
-        rest %= k;
-    }
-
-    int top = last;
-    while (top >= first && digit[top] == 0)
-        top--;
-    if (top < first)
-        return negative ? -0.0 : 0.0;                                  /* negative: rest is not zero */
-    const int high = top * LIMB_BITS + 31 - __builtin_clz(digit[top]); /* the highest bit that is set */
-    int low = high - format->bits + 1;                                 /* the lowest that is kept */
-    if (low < format->least + COLL_WIDE_POINT)
-        low = format->least + COLL_WIDE_POINT;
-    uint64_t kept = high < low ? 0 : bits_from(digit, low);
-    if (bits_from(digit, low - 1) & 1) { /* at least half */
-        int more = (kept & 1) || rest != 0 ||
-                   (digit[(low - 1) / LIMB_BITS] & (((uint32_t)1 << (low - 1) % LIMB_BITS) - 1)) != 0;
-        for (int i = first; !more && i < (low - 1) / LIMB_BITS; i++)
-            more = digit[i] != 0;
-        kept += (uint64_t)more;
-    }
-    double value = ldexp((double)kept, low - COLL_WIDE_POINT);
-    if (value >= ldexp(1.0, format->limit - 1) * 2.0)
-        value = (double)INFINITY;
-    return negative ? -value : value;
+    for (int i = 0; i < count; i++)
+        digit[i] = (uint32_t)((uint64_t)w->limb[first + i] & LIMB_MASK);
+    digit[count] = digit[count + 1] = 0;
+    const int negative = digits_magnitude(digit, count);
+    return digits_round(digit, count, COLL_WIDE_POINT - first * LIMB_BITS, negative, k, format);
 }
 
 double coll_wide_round(coll_wide_t *w, uint32_t k, const coll_format_t *format)

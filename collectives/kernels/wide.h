@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "collectives/kernels/digits.h"
+
 enum {
     COLL_WIDE_LIMBS = 136, /* the smallest product of two doubles is 2^-2148, the largest below 2^2048 */
     COLL_WIDE_POINT = 2176 /* limb 0 counts units of 2^-2176 */
@@ -20,11 +22,6 @@ typedef struct {
     int64_t terms;
 } coll_wide_t;
 
-/* A binary floating-point format: `bits` of significand, the hidden one included; its smallest positive value
- * is 2^least; values of 2^limit and above are infinite. */
-typedef struct {
-    int bits, least, limit;
-} coll_format_t;
 extern const coll_format_t coll_format_double, coll_format_float, coll_format_bfloat, coll_format_half;
 
 void coll_wide_clear(coll_wide_t *w);

@@ -56,13 +56,16 @@ def main():
     row("attention, fp32: forward, dk and dv, dq", kernels(ATTENTION + "f32", r"forward") +
         kernels(ATTENTION + "f32", r"backward<1>") + kernels(ATTENTION + "f32", r"backward<0>"))
 
-    adding = [k for file in sorted(Path("collectives/gpu/shots").glob("sum_*.cu"))
-              for k in kernels(str(file.with_suffix("")), r"rounds_kernel<.*>")]
+    adding, exact = ([k for file in sorted(Path("collectives/gpu/sums").glob(name))
+                      for k in kernels(str(file.with_suffix("")), r"rounds_kernel<.*>")]
+                     for name in ("sum_*.cu", "exact_*.cu"))
     span = f"{min(adding)[0]} to {max(adding)[0]}"
     says("docs/gpu.md", f"a kernel that adds has {span} per thread")
     says("collectives/gpu/shots/rounds.h", f"a kernel that adds has {span} a thread")
     says("docs/gpu.md", f"(`nvcc --resource-usage`, nvcc 13.0, sm_90; {spills(adding)} spilled)")
-    moving = kernels("collectives/gpu/shots/moves", r"rounds_kernel<only_moves>")
+    says("docs/gpu.md", f"A kernel that rounds sums once has {min(exact)[0]} to {max(exact)[0]}.")
+    says("docs/gpu.md", f"{spills(adding + exact)} spilled")
+    moving = kernels("collectives/gpu/sums/moves", r"rounds_kernel<only_moves>")
     says("docs/gpu.md", f"The kernel that only moves has {moving[0][0]}.")
     schedule = kernels("collectives/gpu/plans/schedule", r"schedule_kernel")
     says("collectives/gpu/plans/schedule.cu",

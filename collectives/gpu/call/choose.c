@@ -29,7 +29,7 @@ int coll_cuda_adds(const coll_shape_t *s)
 {
     if (!coll_op_reduces(s->op))
         return 1;
-    return coll_cuda_has_kernel(s->redop, s->type) && !coll_op_scans(s->op) && !coll_shape_is_exact(s);
+    return coll_cuda_has_kernel(s->redop, s->type) && !coll_op_scans(s->op);
 }
 
 /* The GPUs of a host may be joined in three ways: by a switch of NVLink, which gives every two of them the
@@ -111,6 +111,11 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
     if (c->path != COLL_CUDA_PEERS || c->comm->n < 2 || longest == 0) {
         *algo = COLL_ALGO_AUTO;
         *why = "";
+        return GYRE_OK;
+    }
+    if (coll_shape_is_exact(s)) { /* one thread sees what all ranks give */
+        *algo = COLL_ALGO_AUTO;
+        *why = "the order is exact";
         return GYRE_OK;
     }
     if (*algo == COLL_ALGO_AUTO && c->comm->pin.op == s->op)

@@ -315,10 +315,7 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
         st = gyre_fail(GYRE_ERR_UNSUPPORTED,
                        "%s: device code has no %s%s of %s: reduce in host memory, or with "
                        "GYRE_CUDA_PATH=staged, which goes through it",
-                       call->name,
-                       coll_op_scans(call->shape.op)       ? "prefix by "
-                       : coll_shape_is_exact(&call->shape) ? "exact "
-                                                           : "",
+                       call->name, coll_op_scans(call->shape.op) ? "prefix by " : "",
                        gyre_redop_name(call->shape.redop), gyre_type_name(call->shape.type));
     coll_algo_t algo;
     if (st == GYRE_OK) /* an invalid name is reported before others depend on this call */

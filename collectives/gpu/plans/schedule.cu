@@ -18,9 +18,9 @@
  * 94 registers for sm_90 (nvcc 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
 #include "collectives/gpu/plans/schedule.h"
 
-#include "collectives/gpu/shots/arithmetic.h"
+#include "collectives/gpu/sums/arithmetic.h"
 #include "collectives/gpu/shots/meeting.h"
-#include "collectives/gpu/shots/types.h"
+#include "collectives/gpu/sums/types.h"
 #include "collectives/gpu/shots/vectors.h"
 
 enum { ACTIONS = 16 /* read from memory at a time */ };

@@ -206,6 +206,7 @@ void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *s, 
     op->type = (uint8_t)s->type;
     op->redop = (uint8_t)s->redop;
     op->average = s->redop == GYRE_AVG;
+    op->exact = (uint8_t)coll_shape_is_exact(s);
     op->divisor = (uint16_t)(c->divisor ? c->divisor : c->comm->n);
     op->scaled = (uint8_t)s->scaled;
     op->region = c->region;

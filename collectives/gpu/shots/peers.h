@@ -102,6 +102,7 @@ typedef struct {
     uint16_t take_slot; /* part of every rank that is copied to `out` */
     uint8_t reduces; /* 0: nobody reduces; 1: the sum is this rank's result; 2: it is published, then taken */
     uint8_t type, redop, average, scaled;
+    uint8_t exact; /* a sum or average that is rounded once */
     /* Nothing is published: all read the others' buffers, whose places come with the flags. Phases:
      * 0: signal; 1: add up, or take, from inputs; 2: take the sums from outputs (two shots); last: meet. */
     uint8_t registered;

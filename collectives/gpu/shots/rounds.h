@@ -26,7 +26,7 @@
  * written as read; 24 blocks have 1.6 MB (an SM draws no more than 64 bytes a clock, 110 GB/s; 24 of them
  * 2.7 TB/s).
  *
- * The loads take registers: a kernel that adds has 104 to 124 a thread (nvcc 13.0, sm_90), so an
+ * The loads take registers: a kernel that adds has 104 to 125 a thread (nvcc 13.0, sm_90), so an
  * SM holds one block of it; one that only moves has 64, two blocks. None spills.
  *
  * There is no fence but the release and acquire of the flags, which one thread per peer does. Peers'

@@ -190,6 +190,8 @@ int coll_cuda_hosts_take(const coll_cuda_t *c, const coll_shape_t *s)
 {
     const gyre_comm_t *within = atomic_load(&c->within), *between = atomic_load(&c->between);
     size_t most = 0;
+    if (coll_shape_is_exact(s)) /* two parts would be rounded twice */
+        return 0;
     if (!within || (s->op != COLL_ALL_REDUCE && s->op != COLL_BROADCAST && s->op != COLL_ALL_GATHER))
         return 0;
     if (s->op != COLL_ALL_GATHER) {

@@ -1,5 +1,5 @@
 /* tests/gpu/kernels/test_kernel_choice.c: the host picks a kernel by element type and reduction
- * (collectives/gpu/shots/launch.c): every pair has the sums of the host's kernels, and a value that is no
+ * (collectives/gpu/sums/launch.c): every pair has the sums of the host's kernels, and a value that is no
  * type or no reduction is refused.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <setjmp.h>

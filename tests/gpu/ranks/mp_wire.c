@@ -350,6 +350,42 @@ static void last_shards(void)
     }
 }
 
+/* Sums that are rounded once. Ranks alone on their hosts add all parts at once. Sums of a host's ranks, which
+ * other calls go on with between hosts, would be rounded twice, so these calls go through the host. */
+static void exact_sums(const char *path)
+{
+    gyre_comm_t *const plain = comm, *const everyone = world;
+    gyre_options_t exact = GYRE_OPTIONS_INITIALIZER;
+    exact.order = GYRE_ORDER_EXACT;
+    MP_OK(gyre_comm_dup(everyone, &world)); /* the host's results */
+    MP_OK(gyre_comm_split(everyone, 0, rank, &comm));
+    MP_OK(gyre_comm_prepare_cuda(comm));
+    MP_OK(gyre_comm_set(world, &exact));
+    MP_OK(gyre_comm_set(comm, &exact));
+    for (int turn = 0; turn < 4; turn++) {
+        ask_t a = {.op = turn % 2 ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE,
+                   .type = turn < 2 ? GYRE_FLOAT32 : GYRE_BFLOAT16,
+                   .redop = GYRE_OP(turn == 1 ? GYRE_AVG : GYRE_SUM)};
+        a.count = (turn % 2 ? 1 : (size_t)n) * 100000 / gyre_type_size(a.type) + 3;
+        coll_cuda_explanation_t told;
+        const coll_shape_t shape = {.op = COLL_ALL_REDUCE,
+                                    .type = a.type,
+                                    .redop = a.redop.kind,
+                                    .order = GYRE_ORDER_EXACT,
+                                    .uniform = 1,
+                                    .count = a.count};
+        if (pretend && turn == 0) {
+            MP_OK(coll_cuda_explain(comm, &shape, 0, &told));
+            MP_CHECK(strcmp(told.path, path) == 0, "exact sums go %s: %s", told.path, told.why);
+        }
+        check(&a);
+    }
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_comm_destroy(world));
+    comm = plain;
+    world = everyone;
+}
+
 /* Two ranks on each host: all_reduce, broadcast and all_gather within hosts and between. */
 static void shared_hosts(void)
 {
@@ -362,6 +398,7 @@ static void shared_hosts(void)
     operations(3 * LIMIT + 5, 2);
     reductions(1);
     last_shards();
+    exact_sums("staged");
     message_across();
     close_comm(1);
     aborted();
@@ -429,6 +466,7 @@ int main(int argc, char **argv)
     operations(3 * LIMIT + 5, 2); /* chunks: 2 or so, */
     operations(500000, 3);        /* and more than there are sets */
     reductions(0);
+    exact_sums("wire");
     message_across();
     close_comm(1);
 

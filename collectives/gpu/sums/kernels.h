@@ -1,14 +1,15 @@
-/* collectives/gpu/shots/kernels.h: the kernels that are compiled once per element type, as the host sees
+/* collectives/gpu/sums/kernels.h: the kernels that are compiled once per element type, as the host sees
  * them.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Each kernel of rounds.h is compiled for one thing that it adds, in a file of its own: sum_NAME.cu for an
- * element type, moves.cu for operations that add nothing. launch.c picks one by the operation. */
+ * element type, exact_NAME.cu for sums of it that are rounded once, moves.cu for operations that add
+ * nothing. launch.c picks one by the operation. */
 #ifndef COLLECTIVES_GPU_SHOTS_KERNELS_H
 #define COLLECTIVES_GPU_SHOTS_KERNELS_H
 
 #include "collectives/gpu/shots/peers.h"
-#include "collectives/gpu/shots/types.h"
+#include "collectives/gpu/sums/types.h"
 
 typedef struct {
     /* Has the driver load them. */
@@ -28,6 +29,9 @@ extern "C" {
 #define COLL_CUDA_DECLARE(TYPE, name) extern const coll_cuda_kernels_t coll_cuda_sum_##name;
 COLL_CUDA_TYPES(COLL_CUDA_DECLARE)
 #undef COLL_CUDA_DECLARE
+/* `scale` is NULL: it is that of the sum. */
+extern const coll_cuda_kernels_t coll_cuda_exact_f16, coll_cuda_exact_bf16, coll_cuda_exact_f32,
+    coll_cuda_exact_f64;
 /* `add` and `scale` are NULL. */
 extern const coll_cuda_kernels_t coll_cuda_moves;
 

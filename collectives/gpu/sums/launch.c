@@ -1,4 +1,4 @@
-/* collectives/gpu/shots/launch.c: which kernel an operation runs: by its element type if it reduces, else
+/* collectives/gpu/sums/launch.c: which kernel an operation runs: by its element type if it reduces, else
  * the one that only moves.
  * SPDX-License-Identifier: Apache-2.0
  *
@@ -6,10 +6,12 @@
  * default that would compute something else. */
 #ifdef GYRE_CUDA
 
-#include "collectives/gpu/shots/kernels.h"
+#include "collectives/gpu/sums/kernels.h"
 
 #define ROW(TYPE, name) , &coll_cuda_sum_##name
-static const coll_cuda_kernels_t *const all_kernels[] = {&coll_cuda_moves COLL_CUDA_TYPES(ROW)};
+static const coll_cuda_kernels_t *const all_kernels[] = {&coll_cuda_moves, &coll_cuda_exact_f16,
+                                                         &coll_cuda_exact_bf16, &coll_cuda_exact_f32,
+                                                         &coll_cuda_exact_f64 COLL_CUDA_TYPES(ROW)};
 #undef ROW
 enum { KERNELS = sizeof all_kernels / sizeof all_kernels[0] };
 
@@ -33,6 +35,23 @@ static const coll_cuda_kernels_t *kernels_of(gyre_type_t type)
     return NULL;
 }
 
+/* Of sums that are rounded once. NULL: the type has none. */
+static const coll_cuda_kernels_t *exact_kernels_of(gyre_type_t type)
+{
+    switch ((int)type) {
+    case GYRE_FLOAT16:
+        return &coll_cuda_exact_f16;
+    case GYRE_BFLOAT16:
+        return &coll_cuda_exact_bf16;
+    case GYRE_FLOAT32:
+        return &coll_cuda_exact_f32;
+    case GYRE_FLOAT64:
+        return &coll_cuda_exact_f64;
+    default:
+        return NULL;
+    }
+}
+
 /* A kind that has no row has no kernel. */
 static int is_redop(gyre_redop_kind_t redop)
 {
@@ -50,23 +69,34 @@ int coll_cuda_has_kernel(gyre_redop_kind_t redop, gyre_type_t type)
     return kernels_of(type) && is_redop(redop);
 }
 
+static const coll_cuda_kernels_t *kernels_for(const coll_cuda_op_t *op)
+{
+    const gyre_type_t type = (gyre_type_t)op->type;
+    const gyre_redop_kind_t redop = (gyre_redop_kind_t)op->redop;
+    if (!coll_cuda_has_kernel(redop, type))
+        return NULL;
+    if (op->exact)
+        return redop == GYRE_SUM || redop == GYRE_AVG ? exact_kernels_of(type) : NULL;
+    return kernels_of(type);
+}
+
 int coll_cuda_can_add(const coll_cuda_op_t *op)
 {
-    return coll_cuda_has_kernel((gyre_redop_kind_t)op->redop, (gyre_type_t)op->type);
+    return kernels_for(op) != NULL;
 }
 
 cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
 {
     if (!op->reduces)
         return coll_cuda_moves.rounds(op, blocks, stream);
-    return coll_cuda_can_add(op) ? kernels_of((gyre_type_t)op->type)->rounds(op, blocks, stream)
-                                 : cudaErrorInvalidValue;
+    const coll_cuda_kernels_t *kernels = kernels_for(op);
+    return kernels ? kernels->rounds(op, blocks, stream) : cudaErrorInvalidValue;
 }
 
 cudaError_t coll_cuda_launch_add(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
 {
-    return coll_cuda_can_add(op) ? kernels_of((gyre_type_t)op->type)->add(op, blocks, stream)
-                                 : cudaErrorInvalidValue;
+    const coll_cuda_kernels_t *kernels = kernels_for(op);
+    return kernels ? kernels->add(op, blocks, stream) : cudaErrorInvalidValue;
 }
 
 cudaError_t coll_cuda_launch_scale(const coll_cuda_op_t *op, size_t bytes, int blocks, cudaStream_t stream)

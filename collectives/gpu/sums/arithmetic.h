@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/gpu/shots/arithmetic.h: what reductions do with two values, for device code: the bits of
+/* collectives/gpu/sums/arithmetic.h: what reductions do with two values, for device code: the bits of
  * collectives/kernels/kernels.h.
  *
  * A type is a struct with

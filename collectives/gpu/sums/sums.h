@@ -1,11 +1,11 @@
-/* collectives/gpu/shots/sums.h: the kernels that add elements of one type; for .cu files of one line each
+/* collectives/gpu/sums/sums.h: the kernels that add elements of one type; for .cu files of one line each
  * (sum_NAME.cu), so that they are compiled apart.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLLECTIVES_GPU_SHOTS_SUMS_H
 #define COLLECTIVES_GPU_SHOTS_SUMS_H
 
-#include "collectives/gpu/shots/add.h"
-#include "collectives/gpu/shots/kernels.h"
+#include "collectives/gpu/sums/add.h"
+#include "collectives/gpu/sums/kernels.h"
 #include "collectives/gpu/shots/rounds.h"
 
 /* What the kernel of rounds.h adds. */
@@ -31,8 +31,9 @@ static __device__ __forceinline__ size_t share(size_t bytes, size_t *from)
     return least_of(bytes - *from, each);
 }
 
-/* Adds up slots that came over a network. Grid: as many blocks of THREADS as the host chooses. */
-template <typename T>
+/* Adds up slots that came over a network; rounds.h says what A is. Grid: as many blocks of THREADS as the
+ * host chooses. */
+template <typename A>
 static __global__ void __launch_bounds__(THREADS) add_kernel(const __grid_constant__ coll_cuda_op_t given)
 {
     __shared__ coll_cuda_op_t op;
@@ -42,7 +43,7 @@ static __global__ void __launch_bounds__(THREADS) add_kernel(const __grid_consta
     __syncthreads();
     const size_t bytes = share(op.sum_bytes, &from);
     if (bytes)
-        add_sources<T>(op, op.arena, op.sum_to + from, from, bytes);
+        A::add_up(op, op.arena, op.sum_to + from, from, bytes);
 }
 
 template <typename T>
@@ -59,13 +60,13 @@ template <typename T> static cudaError_t load_sums(void)
 {
     cudaError_t rc = gyre_load(rounds_kernel<coll_sums<T>>);
     if (rc == cudaSuccess)
-        rc = gyre_load(add_kernel<T>);
+        rc = gyre_load(add_kernel<coll_sums<T>>);
     return rc == cudaSuccess ? gyre_load(scale_kernel<T>) : rc;
 }
 
-template <typename T> static cudaError_t launch_add(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
+template <typename A> static cudaError_t launch_add(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
 {
-    return GYRE_LAUNCH(add_kernel<T>, dim3((unsigned)blocks), dim3(THREADS), 0, stream, *op);
+    return GYRE_LAUNCH(add_kernel<A>, dim3((unsigned)blocks), dim3(THREADS), 0, stream, *op);
 }
 
 template <typename T>
@@ -78,6 +79,6 @@ static cudaError_t launch_scale(const coll_cuda_op_t *op, size_t bytes, int bloc
 #define COLL_CUDA_SUMS(name)                                                                                \
     const coll_cuda_kernels_t coll_cuda_sum_##name = {                                                      \
         load_sums<coll_##name>, held_rounds<coll_sums<coll_##name>>, launch_rounds<coll_sums<coll_##name>>, \
-        launch_add<coll_##name>, launch_scale<coll_##name>};
+        launch_add<coll_sums<coll_##name>>, launch_scale<coll_##name>};
 
 #endif

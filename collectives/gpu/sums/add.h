@@ -1,4 +1,4 @@
-/* collectives/gpu/shots/add.h: how a block of threads adds up one part of every rank in the canonical tree
+/* collectives/gpu/sums/add.h: how a block of threads adds up one part of every rank in the canonical tree
  * (collectives/schedules/canonical.h), and how it scales one part; for .cu files.
  * SPDX-License-Identifier: Apache-2.0
  *
@@ -7,9 +7,9 @@
 #ifndef COLLECTIVES_GPU_SHOTS_ADD_H
 #define COLLECTIVES_GPU_SHOTS_ADD_H
 
-#include "collectives/gpu/shots/arithmetic.h"
+#include "collectives/gpu/sums/arithmetic.h"
 #include "collectives/gpu/shots/peers.h"
-#include "collectives/gpu/shots/types.h"
+#include "collectives/gpu/sums/types.h"
 #include "collectives/gpu/shots/vectors.h"
 
 /* to[0..bytes) = from times the operation's factor; `to` is a slot. */
@@ -88,7 +88,21 @@ static __device__ APART void divide_range(const coll_cuda_op_t &op, char *to, si
             store_any<V>(to + at, T::divide(load_any<V>(to + at), op.sign, op.divisor));
 }
 
-/* Vector i of a sum of `bytes` goes to its place, which may have any alignment. */
+/* Vector i of a result of `bytes` goes to its place, which may have any alignment. */
+template <typename T>
+static __device__ __forceinline__ void store_vector(char *to, size_t i, size_t bytes, coll_vector<T> v)
+{
+    typedef typename T::value V;
+    const size_t rest = bytes - 16 * i;
+    if ((size_t)to % 16 == 0 && rest >= 16) {
+        gyre_store16(to + 16 * i, v.whole);
+    } else {
+        for (unsigned j = 0; j < 16 / sizeof(V) && j * sizeof(V) < rest; j++)
+            store_any<V>(to + 16 * i + j * sizeof(V), v.each[j]);
+    }
+}
+
+/* The same of a sum, which may be that of an average. */
 template <typename T>
 static __device__ __forceinline__ void store_sum(const coll_cuda_op_t &op, char *to, size_t i, size_t bytes,
                                                  uint4 sum)
@@ -100,13 +114,7 @@ static __device__ __forceinline__ void store_sum(const coll_cuda_op_t &op, char 
 #pragma unroll
         for (unsigned j = 0; j < 16 / sizeof(V); j++)
             v.each[j] = T::divide(v.each[j], op.sign, op.divisor);
-    const size_t rest = bytes - 16 * i;
-    if ((size_t)to % 16 == 0 && rest >= 16) {
-        gyre_store16(to + 16 * i, v.whole);
-    } else {
-        for (unsigned j = 0; j < 16 / sizeof(V) && j * sizeof(V) < rest; j++)
-            store_any<V>(to + 16 * i + j * sizeof(V), v.each[j]);
-    }
+    store_vector<T>(to, i, bytes, v);
 }
 
 /* to[0..bytes) = the sum of what lies at sources[rank] + at. Sources are aligned, and vectors may be

@@ -1,4 +1,4 @@
-/* collectives/gpu/shots/types.h: the element types that device code has kernels for, a row for each.
+/* collectives/gpu/sums/types.h: the element types that device code has kernels for, a row for each.
  * Reductions have theirs in base/redops.def.
  * SPDX-License-Identifier: Apache-2.0
  *

@@ -1,7 +1,7 @@
-/* collectives/gpu/shots/moves.cu: the collectives' kernel for operations that add nothing: broadcast,
+/* collectives/gpu/sums/moves.cu: the collectives' kernel for operations that add nothing: broadcast,
  * gather, scatter, all_gather, all_to_all, barrier.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "collectives/gpu/shots/kernels.h"
+#include "collectives/gpu/sums/kernels.h"
 #include "collectives/gpu/shots/rounds.h"
 
 struct only_moves {

@@ -1,5 +1,0 @@
-/* collectives/gpu/shots/sum_f16.cu: the collectives' kernels that add IEEE binary16.
- * SPDX-License-Identifier: Apache-2.0 */
-#include "collectives/gpu/shots/sums.h"
-
-COLL_CUDA_SUMS(f16)

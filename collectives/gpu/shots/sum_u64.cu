@@ -1,5 +1,0 @@
-/* collectives/gpu/shots/sum_u64.cu: the collectives' kernels that add 64-bit integers, signed and unsigned.
- * SPDX-License-Identifier: Apache-2.0 */
-#include "collectives/gpu/shots/sums.h"
-
-COLL_CUDA_SUMS(u64)

@@ -1,0 +1,5 @@
+/* collectives/gpu/sums/exact_f64.cu: the collectives' kernels that round sums of IEEE binary64 once.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "collectives/gpu/sums/exact.h"
+
+COLL_CUDA_EXACT(f64)

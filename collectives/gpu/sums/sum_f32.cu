@@ -1,0 +1,5 @@
+/* collectives/gpu/sums/sum_f32.cu: the collectives' kernels that add IEEE binary32.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "collectives/gpu/sums/sums.h"
+
+COLL_CUDA_SUMS(f32)

@@ -1,0 +1,5 @@
+/* collectives/gpu/sums/sum_u64.cu: the collectives' kernels that add 64-bit integers, signed and unsigned.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "collectives/gpu/sums/sums.h"
+
+COLL_CUDA_SUMS(u64)
