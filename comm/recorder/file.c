@@ -99,8 +99,8 @@ gyre_status_t comm_recorder_create(const char *dir, const char *job, const char 
     if (r.fd < 0)
         r.fd = make_memory(r.bytes);
     if (r.fd < 0)
-        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "no memory for the flight recorder (%zu bytes)",
-                               r.bytes);
+        return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the flight recorder (%zu bytes): %s",
+                               r.bytes, strerror(errno));
     void *at = mmap(NULL, r.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, 0);
     if (at == MAP_FAILED) {
         int err = errno;
@@ -108,8 +108,8 @@ gyre_status_t comm_recorder_create(const char *dir, const char *job, const char 
         if (r.path != NULL)
             unlink(r.path);
         free(r.path);
-        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, err, "cannot map the flight recorder (%zu bytes)",
-                               r.bytes);
+        return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "cannot map the flight recorder (%zu bytes): %s", r.bytes,
+                               strerror(err));
     }
     struct timespec wall = {0, 0};
     clock_gettime(CLOCK_REALTIME, &wall);

@@ -99,9 +99,7 @@ static comm_recorder_slot_t *map_own(const char *job, int rank, int size)
     snprintf(part, sizeof(part), "rank%d.%d", rank, (int)getpid());
     size_t first;
     if (own.slots == NULL) {
-        int muted = base_log_mute(1); /* one can do without */
         gyre_status_t st = comm_recorder_create(base_setting_string(SET_RECORD), job, part, size, 1, &own);
-        base_log_mute(muted);
         if (st == GYRE_OK) {
             own.head->launcher = 0;
             return own.slots;

@@ -4,8 +4,8 @@
  *
  * A thread loads IN_FLIGHT vectors of 16 bytes before it uses the first, as many of few ranks as of one
  * vector of many ranks. A type is one of the structs of arithmetic.h. */
-#ifndef COLLECTIVES_GPU_SHOTS_ADD_H
-#define COLLECTIVES_GPU_SHOTS_ADD_H
+#ifndef COLLECTIVES_GPU_SUMS_ADD_H
+#define COLLECTIVES_GPU_SUMS_ADD_H
 
 #include "collectives/gpu/sums/arithmetic.h"
 #include "collectives/gpu/shots/peers.h"

@@ -10,8 +10,8 @@
  * 16-bit floats are combined in fp32 and rounded once; integers wrap; minima and maxima compare bits, so
  * that -0 is below +0 and a NaN wins. Compiled without contraction (--fmad=false), so that a sum of
  * products would not fuse. */
-#ifndef COLLECTIVES_GPU_SHOTS_ARITHMETIC_H
-#define COLLECTIVES_GPU_SHOTS_ARITHMETIC_H
+#ifndef COLLECTIVES_GPU_SUMS_ARITHMETIC_H
+#define COLLECTIVES_GPU_SUMS_ARITHMETIC_H
 
 #include <stdint.h>
 #include <string.h>

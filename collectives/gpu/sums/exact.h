@@ -5,8 +5,8 @@
  * A thread adds the elements of one vector of 16 bytes as sums and errors in double (exact_steps.h). An
  * element whose errors do not fit, or that is not finite, is added again in fixed point, digit by digit:
  * rare, slow, and without room for more than the digits. */
-#ifndef COLLECTIVES_GPU_SHOTS_EXACT_H
-#define COLLECTIVES_GPU_SHOTS_EXACT_H
+#ifndef COLLECTIVES_GPU_SUMS_EXACT_H
+#define COLLECTIVES_GPU_SUMS_EXACT_H
 
 #include "collectives/gpu/sums/add.h"
 #include "collectives/gpu/sums/kernels.h"

@@ -5,8 +5,8 @@
  * Each kernel of rounds.h is compiled for one thing that it adds, in a file of its own: sum_NAME.cu for an
  * element type, exact_NAME.cu for sums of it that are rounded once, moves.cu for operations that add
  * nothing. launch.c picks one by the operation. */
-#ifndef COLLECTIVES_GPU_SHOTS_KERNELS_H
-#define COLLECTIVES_GPU_SHOTS_KERNELS_H
+#ifndef COLLECTIVES_GPU_SUMS_KERNELS_H
+#define COLLECTIVES_GPU_SUMS_KERNELS_H
 
 #include "collectives/gpu/shots/peers.h"
 #include "collectives/gpu/sums/types.h"

@@ -1,8 +1,8 @@
 /* collectives/gpu/sums/sums.h: the kernels that add elements of one type; for .cu files of one line each
  * (sum_NAME.cu), so that they are compiled apart.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef COLLECTIVES_GPU_SHOTS_SUMS_H
-#define COLLECTIVES_GPU_SHOTS_SUMS_H
+#ifndef COLLECTIVES_GPU_SUMS_SUMS_H
+#define COLLECTIVES_GPU_SUMS_SUMS_H
 
 #include "collectives/gpu/sums/add.h"
 #include "collectives/gpu/sums/kernels.h"

@@ -4,8 +4,8 @@
  *
  * Switches are made of these rows and have no default: a type or reduction without a row is a warning
  * (-Wswitch), and for any other value the host launches nothing (launch.c). */
-#ifndef COLLECTIVES_GPU_SHOTS_TYPES_H
-#define COLLECTIVES_GPU_SHOTS_TYPES_H
+#ifndef COLLECTIVES_GPU_SUMS_TYPES_H
+#define COLLECTIVES_GPU_SUMS_TYPES_H
 
 #include <gyre/types.h>
 
