@@ -85,18 +85,21 @@ static __device__ __forceinline__ void put_warp(unsigned long long *limb, unsign
     }
 }
 
-/* Squares of 48 bits times 4^exponent, added up as integers, so in any order (optim/exact.c). Each thread has
- * a number of 128 bits for 32 exponents around those of the first values that its warp sees; the few values
- * beyond go to a bin by exponent in shared memory. A bin holds 2^16 squares, so a block stops for deposits
- * before it has seen more; a thread's number has room for 2^18. grid: (any, spans), block: 256, dynamic
- * shared memory: [256 + OPTIM_EXACT_LIMBS] uint64. */
+enum { EXACT_BINS = 256 /* one per exponent of a float */ };
+
+/* Squares of 48 bits times 4^exponent, added up as integers, so in any order (R. M. Neal, "Fast exact
+ * summation using small and large superaccumulators", 2015). Each thread has a number of 128 bits for 32
+ * exponents around those of the first values that its warp sees; the few values beyond go to a bin by
+ * exponent in shared memory. A bin holds 2^16 squares, so a block stops for deposits before it has seen more;
+ * a thread's number has room for 2^18. grid: (any, spans), block: 256, dynamic shared memory:
+ * [EXACT_BINS + OPTIM_EXACT_LIMBS] uint64. */
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
     exact(const optim_cuda_values_t *list, int type, uint64_t *word)
 {
     enum { ROUNDS = 65536 / 256, BELOW = 20 }; /* exponents below the largest of the first values */
     GYRE_DYNAMIC_SHARED(unsigned long long, bins);
-    unsigned long long *const limb = bins + OPTIM_EXACT_BINS;
+    unsigned long long *const limb = bins + EXACT_BINS;
     const optim_cuda_values_t span = list[blockIdx.y];
     const size_t stride = (size_t)gridDim.x * THREADS;
     unsigned special = 0;
@@ -234,7 +237,7 @@ cudaError_t optim_cuda_adamw(const optim_cuda_span_t *span, size_t spans, size_t
 cudaError_t optim_cuda_exact(const optim_cuda_values_t *list, size_t spans, size_t longest,
                              optim_cuda_type_t type, uint64_t *word, cudaStream_t stream)
 {
-    const size_t bytes = (OPTIM_EXACT_BINS + OPTIM_EXACT_LIMBS) * sizeof(uint64_t);
+    const size_t bytes = (EXACT_BINS + OPTIM_EXACT_LIMBS) * sizeof(uint64_t);
     if (spans == 0)
         return cudaSuccess;
     const dim3 grid = grid_for(longest, 64 * THREADS, spans);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/gpu/kernels.h: the optimiser's loops on a CUDA device, with the bits of the host's: optim/adamw.c,
- * convert.c, exact.c, tree.c. What goes over many rows of different lengths goes over a list of spans in
- * device memory, in one launch.
+ * convert.c, tree.c, and exact squares. What goes over many rows of different lengths goes over a list of
+ * spans in device memory, in one launch.
  *
  * All pointers are device memory but where said, all calls enqueue on `stream` and return; an error is one
  * of the launch. */
@@ -13,8 +13,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <gyre/exact.h>
+
 #include "optim/adamw.h"
-#include "optim/exact.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,10 +41,16 @@ typedef struct {
     const void *data;
     uint64_t n;
 } optim_cuda_values_t;
-/* word [OPTIM_EXACT_WORDS] += squares of all values: as optim_exact_t's words before they are closed, the
- * sums of integers whose order does not count; word[OPTIM_EXACT_LIMBS] counts what is not finite. */
+/* word [OPTIM_EXACT_WORDS] += squares of all values: sums of integers, whose order does not count. The sum is
+ * that of word[k] * 2^(32 k - 298) for k below OPTIM_EXACT_LIMBS; 2^40 floats fit. word[OPTIM_EXACT_LIMBS]
+ * counts what is not finite. */
+#define OPTIM_EXACT_LIMBS 20
+#define OPTIM_EXACT_WORDS (OPTIM_EXACT_LIMBS + 1)
 cudaError_t optim_cuda_exact(const optim_cuda_values_t *list, size_t spans, size_t longest,
                              optim_cuda_type_t type, uint64_t *word, cudaStream_t stream);
+
+/* Adds what the words, in host memory, stand for. */
+gyre_status_t optim_cuda_exact_add(gyre_exact_t *sum, const uint64_t word[OPTIM_EXACT_WORDS]);
 
 typedef struct {
     const void *data;

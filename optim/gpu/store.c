@@ -22,6 +22,7 @@ gyre_status_t zero_cuda_begin(optim_zero_t *zero)
 #else
 
 #include <gyre/cuda.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -281,11 +282,22 @@ static gyre_status_t prepare(optim_zero_t *zero)
     return status;
 }
 
+gyre_status_t optim_cuda_exact_add(gyre_exact_t *sum, const uint64_t word[OPTIM_EXACT_WORDS])
+{
+    double part[2 * OPTIM_EXACT_LIMBS + 1];
+    for (int k = 0; k < OPTIM_EXACT_LIMBS; k++) { /* halves of a word are doubles */
+        part[2 * k] = ldexp((double)(uint32_t)word[k], 32 * k - 298);
+        part[2 * k + 1] = ldexp((double)(word[k] >> 32), 32 * k - 298 + 32);
+    }
+    part[2 * OPTIM_EXACT_LIMBS] = word[OPTIM_EXACT_LIMBS] > 0 ? (double)NAN : 0.0;
+    return gyre_exact_add(sum, part, 2 * OPTIM_EXACT_LIMBS + 1, GYRE_FLOAT64);
+}
+
 static gyre_status_t squares(optim_zero_t *zero)
 {
     struct zero_device *d = zero->device;
     gyre_status_t status = prepare(zero);
-    optim_exact_begin(&zero->exact);
+    uint64_t word[OPTIM_EXACT_WORDS];
     if (status == GYRE_OK)
         status = base_stream_zero(d->compute, d->word, OPTIM_EXACT_WORDS * sizeof(uint64_t));
     if (status == GYRE_OK)
@@ -293,9 +305,8 @@ static gyre_status_t squares(optim_zero_t *zero)
                                            d->word, native(d->compute)),
                           "the gradients' norm");
     if (status == GYRE_OK)
-        status = copy_and_wait(zero, zero->exact.word, d->word, sizeof zero->exact.word);
-    optim_exact_close(&zero->exact);
-    return status;
+        status = copy_and_wait(zero, word, d->word, sizeof word);
+    return status == GYRE_OK ? optim_cuda_exact_add(zero->squares, word) : status;
 }
 
 static gyre_status_t update(optim_zero_t *zero, size_t b, const optim_adamw_factors_t *factors,

@@ -91,24 +91,21 @@ static gyre_status_t add_squares(optim_zero_t *zero, void *user, const char *gra
     float block[ZERO_BLOCK];
     (void)user;
     if (!zero->plan.config.grad16) {
-        optim_exact_add(&zero->exact, (const float *)(const void *)grad, n);
-        return GYRE_OK;
+        return gyre_exact_add_norm2(zero->squares, grad, n, GYRE_FLOAT32);
     }
     const uint16_t *from = (const uint16_t *)(const void *)grad;
-    for (size_t at = 0; at < n; at += ZERO_BLOCK) {
+    gyre_status_t status = GYRE_OK;
+    for (size_t at = 0; status == GYRE_OK && at < n; at += ZERO_BLOCK) {
         size_t len = n - at < ZERO_BLOCK ? n - at : ZERO_BLOCK;
         optim_expand(zero->plan.config.precision, from + at, block, len);
-        optim_exact_add(&zero->exact, block, len);
+        status = gyre_exact_add_norm2(zero->squares, block, len, GYRE_FLOAT32);
     }
-    return GYRE_OK;
+    return status;
 }
 
 static gyre_status_t squares(optim_zero_t *zero)
 {
-    optim_exact_begin(&zero->exact);
-    gyre_status_t status = zero_squares(zero, add_squares, NULL);
-    optim_exact_close(&zero->exact);
-    return status;
+    return zero_squares(zero, add_squares, NULL);
 }
 
 static void update_row(const optim_zero_t *zero, const optim_adamw_factors_t *f, int decay,

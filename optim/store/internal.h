@@ -5,9 +5,10 @@
 #ifndef OPTIM_STORE_INTERNAL_H
 #define OPTIM_STORE_INTERNAL_H
 
+#include <gyre/exact.h>
+
 #include "base/clock.h"
 #include "base/device/device.h"
-#include "optim/exact.h"
 #include "optim/tree.h"
 #include "optim/store/plan.h"
 
@@ -81,7 +82,7 @@ typedef struct {
     gyre_status_t (*no_grads)(optim_zero_t *zero, char *data,
                               size_t n); /* what adds nothing, not even a zero's sign */
     gyre_status_t (*round_weights)(optim_zero_t *zero, const float *from, char *to, size_t n);
-    /* The words of the exact sum of the squares of zero_squares, closed, in zero->exact. */
+    /* zero->squares, a sum of nothing, becomes the sum of what zero_squares visits. */
     gyre_status_t (*squares)(optim_zero_t *zero);
     /* AdamW on this rank's part of bucket b, whose state is where it lies. *rounded 1: it has made 16-bit
      * weights, too. */
@@ -154,8 +155,8 @@ struct optim_zero {
     base_time_t under_way, exposed;
     model_spans_t *spans; /* what goes there, too; NULL: nobody asks */
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
-    optim_exact_t exact;
-    char drift[512]; /* what zero_verify_part found */
+    gyre_exact_t *squares; /* of the gradients, for their norm */
+    char drift[512];       /* what zero_verify_part found */
 };
 
 /* Memory that collectives reach without a copy if `shared`, zeroed; counted as `kind`. NO_MEMORY. */

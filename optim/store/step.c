@@ -6,9 +6,6 @@
 #include "base/error.h"
 #include "optim/store/internal.h"
 
-/* With the words of the exact sum: ranks that found replicas apart. */
-enum { WORD_DRIFTED = OPTIM_EXACT_WORDS, WORDS };
-
 static gyre_status_t check_complete(const optim_zero_t *zero)
 {
     const model_params_t *params = zero->plan.params;
@@ -67,13 +64,22 @@ gyre_status_t zero_squares(optim_zero_t *zero,
     return status;
 }
 
-static gyre_status_t agree(optim_zero_t *zero, int drifted, uint64_t word[WORDS])
+/* *norm: that of all ranks' gradients, as they lie. *drifted: whether this rank found replicas apart; becomes
+ * how many did. They say so by a sum that is not a number, and are counted where there is one. */
+static gyre_status_t agree(optim_zero_t *zero, uint64_t *drifted, double *norm)
 {
-    memcpy(word, zero->exact.word, sizeof zero->exact.word);
-    word[WORD_DRIFTED] = drifted != 0;
-    if (!zero->groups.world)
-        return GYRE_OK;
-    return gyre_all_reduce(word, word, WORDS, GYRE_UINT64, GYRE_OP(GYRE_SUM), zero->groups.world);
+    gyre_comm_t *world = zero->groups.world;
+    const double apart = (double)NAN;
+    double squares = 0;
+    gyre_status_t status = gyre_exact_add(zero->squares, &apart, *drifted, GYRE_FLOAT64);
+    if (status == GYRE_OK && world)
+        status = gyre_exact_all_reduce(zero->squares, world);
+    if (status == GYRE_OK)
+        status = gyre_exact_value(zero->squares, &squares);
+    if (status == GYRE_OK && world && isnan(squares))
+        status = gyre_all_reduce(drifted, drifted, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), world);
+    *norm = sqrt(squares);
+    return status;
 }
 
 /* From the embeddings up, the order in which the next forward pass wants the weights. */
@@ -104,7 +110,8 @@ static gyre_status_t update(optim_zero_t *zero, float scale, double rate)
 static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
 {
     const optim_zero_config_t *config = &zero->plan.config;
-    uint64_t word[WORDS];
+    uint64_t ranks_drifted = 0;
+    double norm = 0;
     int drifted = 0;
     gyre_status_t status = check_complete(zero);
     if (status == GYRE_OK && config->share == 0)
@@ -122,23 +129,25 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     if (status != GYRE_OK)
         return status;
     base_time_t begin = model_spans_now(zero->spans);
-    if ((status = zero->on->squares(zero)) != GYRE_OK)
+    if ((status = gyre_exact_reset(zero->squares)) != GYRE_OK ||
+        (status = zero->on->squares(zero)) != GYRE_OK)
         return status;
     base_time_t middle = base_now();
     model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, middle, -1, -1);
-    if ((status = agree(zero, drifted, word)) != GYRE_OK)
+    ranks_drifted = drifted != 0;
+    if ((status = agree(zero, &ranks_drifted, &norm)) != GYRE_OK)
         return status;
     zero_exposed(zero, MODEL_SPAN_REDUCE, middle);
     begin = model_spans_now(zero->spans);
-    if (word[WORD_DRIFTED] && drifted)
+    if (ranks_drifted && drifted)
         return gyre_fail(GYRE_ERR_MISMATCH, "%s", zero->drift);
-    if (word[WORD_DRIFTED])
+    if (ranks_drifted)
         return gyre_fail(GYRE_ERR_MISMATCH,
                          "replicas of weights have drifted apart; the error texts of the %llu ranks that "
                          "hold them name them",
-                         (unsigned long long)word[WORD_DRIFTED]);
+                         (unsigned long long)ranks_drifted);
     scale /= optim_zero_loss_scale(zero);
-    step->norm = sqrt(optim_exact_value(word)) * scale;
+    step->norm = norm * scale;
     step->skipped = !isfinite(step->norm);
     if (!step->skipped)
         status = update(zero, (float)(scale * optim_clip_factor(step->norm, config->clip)), rate);

@@ -218,6 +218,8 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
     gyre_status_t status = zero_plan_make(local, config, ranks,
                                           groups->dp ? (size_t)gyre_comm_rank(groups->dp) : 0, &zero->plan);
     if (status == GYRE_OK)
+        status = gyre_exact_create(&zero->squares);
+    if (status == GYRE_OK)
         status = check_groups(zero);
     if (status == GYRE_OK && config->on_device)
         status = zero_cuda_begin(zero);
@@ -312,6 +314,7 @@ void optim_zero_destroy(optim_zero_t *zero)
     free(zero->idle);
     free(zero->seen);
     free(zero->placed);
+    gyre_exact_destroy(zero->squares);
     free(zero->entry);
     free(zero->requests);
     zero_plan_free(&zero->plan);

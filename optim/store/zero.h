@@ -20,7 +20,7 @@
  *             3 (one)
  *
  * Bits do not depend on the stage, nor on the ranks: gradients are joined in the tree of optim/tree.h over
- * the sequences of the batch, their norm is exact (optim/exact.h), AdamW goes element by element.
+ * the sequences of the batch, their norm is exact (gyre/exact.h), AdamW goes element by element.
  *
  * All calls but the pure ones are collective over the groups that they name. One thread at a time. */
 #ifndef OPTIM_STORE_ZERO_H

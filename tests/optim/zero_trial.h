@@ -10,7 +10,6 @@
 
 #include "optim/batch.h"
 #include "optim/convert.h"
-#include "optim/exact.h"
 #include "optim/tree.h"
 #include "optim/store/internal.h"
 #include "tests/support/mp.h"
@@ -129,13 +128,16 @@ static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *
         grad[e->grad + i] = grad[h->grad + i] + grad[e->grad + i];
     if (t->zero.grad16)
         round_all(t->zero.precision, grad, total);
-    optim_exact_t exact;
-    optim_exact_begin(&exact);
+    gyre_exact_t *exact = NULL;
+    double squares = 0;
+    MP_OK(gyre_exact_create(&exact));
     for (size_t r = 0; r < job->whole->rows; r++)
         if (job->whole->row[r].alias == MODEL_NONE)
-            optim_exact_add(&exact, grad + job->whole->row[r].grad, job->whole->row[r].count);
-    optim_exact_close(&exact);
-    double factor = 1.0 / (double)t->batch / scale, norm = sqrt(optim_exact_value(exact.word)) * factor;
+            MP_OK(gyre_exact_add_norm2(exact, grad + job->whole->row[r].grad, job->whole->row[r].count,
+                                       GYRE_FLOAT32));
+    MP_OK(gyre_exact_value(exact, &squares));
+    MP_OK(gyre_exact_destroy(exact));
+    double factor = 1.0 / (double)t->batch / scale, norm = sqrt(squares) * factor;
     job->norm[job->step] = norm;
     job->scale[job->step] = scale;
     job->skipped[job->step] = !isfinite(norm);

@@ -20,7 +20,6 @@
 #include "model/formats/weights.h"
 #include "model/network/stage/plain_store.h"
 #include "model/random.h"
-#include "optim/exact.h"
 #include "optim/schedule.h"
 #include "optim/tree.h"
 #include "pipeline/train/train.h"
@@ -165,13 +164,16 @@ static void join_tied(job_t *job)
 
 static double norm_of(const job_t *job)
 {
-    static optim_exact_t exact;
-    optim_exact_begin(&exact);
+    gyre_exact_t *exact = NULL;
+    double squares = 0;
+    MP_OK(gyre_exact_create(&exact));
     for (size_t r = 0; r < job->params->rows; r++)
         if (job->params->row[r].alias == MODEL_NONE)
-            optim_exact_add(&exact, job->grad + job->params->row[r].grad, job->params->row[r].count);
-    optim_exact_close(&exact);
-    return sqrt(optim_exact_value(exact.word)) * (1.0 / (double)job->batch.batch);
+            MP_OK(gyre_exact_add_norm2(exact, job->grad + job->params->row[r].grad, job->params->row[r].count,
+                                       GYRE_FLOAT32));
+    MP_OK(gyre_exact_value(exact, &squares));
+    MP_OK(gyre_exact_destroy(exact));
+    return sqrt(squares) * (1.0 / (double)job->batch.batch);
 }
 
 static void update(job_t *job, double norm, double rate)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,7 +99,8 @@ static void an_exact_norm(void **state)
     for (int kind = 0; kind < 3; kind++) {
         const int special = kind == 1;
         uint64_t words[OPTIM_EXACT_WORDS] = {0};
-        optim_exact_t want;
+        gyre_exact_t *got, *want;
+        double value[2];
         if (kind < 2) {
             fill(11, x, LONG, special);
         } else { /* what gradients are: nothing at first, then near each other, with few that are far away */
@@ -115,16 +117,29 @@ static void an_exact_norm(void **state)
         assert_cuda(
             optim_cuda_exact(list, 2, kind < 2 ? 150000 : 1 /* one block */, OPTIM_CUDA_FLOAT32, dw, stream));
         from_device(words, dw, sizeof(words), stream);
-        optim_exact_begin(&want);
-        optim_exact_add(&want, x, LONG);
-        optim_exact_close(&want);
-        assert_int_equal(words[OPTIM_EXACT_LIMBS], want.word[OPTIM_EXACT_LIMBS]);
-        assert_true((words[OPTIM_EXACT_LIMBS] > 0) == special);
-        optim_exact_t got;
-        optim_exact_begin(&got);
-        memcpy(got.word, words, sizeof(words));
-        optim_exact_close(&got);
-        assert_memory_equal(got.word, want.word, sizeof(want.word));
+        int infinite = 0;
+        for (int i = 0; i < LONG; i++)
+            infinite += !isfinite(x[i]);
+        assert_int_equal(words[OPTIM_EXACT_LIMBS], infinite);
+        assert_true((infinite > 0) == special);
+        assert_int_equal(gyre_exact_create(&got), GYRE_OK);
+        assert_int_equal(gyre_exact_create(&want), GYRE_OK);
+        for (int i = 0; i < LONG; i++)
+            if (isfinite(x[i]))
+                assert_int_equal(gyre_exact_add_norm2(want, x + i, 1, GYRE_FLOAT32), GYRE_OK);
+        assert_int_equal(gyre_exact_value(want, &value[0]), GYRE_OK);
+        if (special) {
+            assert_int_equal(optim_cuda_exact_add(got, words), GYRE_OK);
+            assert_int_equal(gyre_exact_value(got, &value[1]), GYRE_OK);
+            assert_true(isnan(value[1]));
+            words[OPTIM_EXACT_LIMBS] = 0;
+            assert_int_equal(gyre_exact_reset(got), GYRE_OK);
+        }
+        assert_int_equal(optim_cuda_exact_add(got, words), GYRE_OK);
+        assert_int_equal(gyre_exact_value(got, &value[1]), GYRE_OK);
+        assert_memory_equal(&value[0], &value[1], sizeof(double));
+        gyre_exact_destroy(got);
+        gyre_exact_destroy(want);
         assert_cuda(cudaFree(dx));
         assert_cuda(cudaFree(list));
     }
