@@ -313,6 +313,11 @@ void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
     out->sleep_ns = atomic_load_explicit(&group->yields.sleep_ns, memory_order_relaxed);
 }
 
+double comm_group_cma_call(const comm_group_t *group)
+{
+    return group->cma_call_ns;
+}
+
 comm_outbox_t *comm_group_outbox(comm_group_t *group)
 {
     return group->outbox.base ? &group->outbox : NULL;

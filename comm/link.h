@@ -131,6 +131,7 @@ struct comm_group {
     const comm_transport_ops_t *forced; /* by GYRE_TRANSPORT; NULL: auto */
     base_time_t spin_ns;                /* GYRE_SPIN; 0: chosen by comm/wait.c */
     comm_segment_t seg;                 /* seg.base NULL: no peers on this host */
+    double cma_call_ns;                 /* comm_group_cma_call */
     comm_outbox_t outbox;               /* base NULL: none */
     comm_bell_t own_bell;               /* used when there is no segment */
     comm_bell_t *bell;                  /* this rank's: in the segment or own_bell */

@@ -32,9 +32,10 @@ enum { CARD_MAGIC = 0x47594331 /* "GYC1" */ };
 
 /* What leaders say in the first all-gather of a round, and members in the second. */
 typedef struct {
-    int32_t status;  /* of this rank so far */
-    int32_t host;    /* second all-gather: the leader whose segment this rank has; -1: none */
-    uint64_t cookie; /* first all-gather: of the segment that this rank offers; 0: none */
+    int32_t status;     /* of this rank so far */
+    int32_t host;       /* second all-gather: the leader whose segment this rank has; -1: none */
+    uint64_t cookie;    /* first all-gather: of the segment that this rank offers; 0: none */
+    double cma_call_ns; /* comm_world_t's */
 } round_t;
 
 /* The same for ranks that see the same machine and network, most likely. */
@@ -203,6 +204,20 @@ static void number_locals(comm_group_t *group, const int *places, int leader)
         group->local_of[r] = group->host_of[r] == leader ? places[r] : -1;
 }
 
+/* The same number on all of the host's ranks, which choose by it. */
+static double mean_call(const comm_group_t *group, const round_t *said, int host)
+{
+    double sum = 0;
+    int known = 0;
+
+    for (int r = 0; r < group->n; r++)
+        if (said[r].host == host && said[r].cma_call_ns > 0) {
+            sum += said[r].cma_call_ns;
+            known++;
+        }
+    return known ? sum / known : 0;
+}
+
 static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline, round_t *said, int *places, int *left)
 {
@@ -236,19 +251,25 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn all_gath
         for (int r = 0; r < group->n; r++) {
             if (r == me || group->host_of[r] >= 0 || group->cards[r].hint != group->cards[leader].hint)
                 continue;
-            if (comm_cma_works(group->cards[r].pid, group->cards[r].probe_address,
-                               group->cards[r].probe_value))
-                atomic_store_explicit(comm_segment_cma(&group->seg, place, places[r]), 1,
-                                      memory_order_release);
+            if (!comm_cma_works(group->cards[r].pid, group->cards[r].probe_address,
+                                group->cards[r].probe_value))
+                continue;
+            atomic_store_explicit(comm_segment_cma(&group->seg, place, places[r]), 1, memory_order_release);
+            if (group->world->cma_call_ns <= 0)
+                group->world->cma_call_ns =
+                    comm_cma_call_ns(group->cards[r].pid, group->cards[r].probe_address);
         }
     }
+    say.cma_call_ns = group->world->cma_call_ns;
     status = all_gather(user, &say, sizeof say, said);
     if (status == GYRE_OK)
         status = worst(group, said);
     if (status == GYRE_OK) {
         *left = assign(group, said);
-        if (say.host >= 0)
+        if (say.host >= 0) {
             number_locals(group, places, leader);
+            group->cma_call_ns = mean_call(group, said, say.host);
+        }
     }
 withdraw:
     if (say.cookie != 0)

@@ -6,8 +6,8 @@
  *     read, write   by the kernel (process_vm_readv, process_vm_writev), if it does not
  *
  * There is one object for each peer of a group, for all links with the peer and for collectives
- * (collectives/run/joint.h). The object belongs to the thread that drives the group. Messages or a schedule
- * decide which rank may touch which bytes at which time.
+ * (collectives/run/reach/joint.h). The object belongs to the thread that drives the group. Messages or a
+ * schedule decide which rank may touch which bytes at which time.
  *
  * After a rank has given up, no peer may write to its memory. So a rank that works in others' memory without
  * messages announces that (enter). A rank whose group failed closes its memory and waits for the ranks that

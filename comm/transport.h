@@ -99,6 +99,9 @@ typedef struct {
     /* Set by comm_group_create once a group of this process was found to have more ranks on the host than
      * cores; later groups of the process then wait politely too. Starts as 0. */
     _Atomic int crowded;
+    /* ns of a call of the kernel that reads a peer's memory; measured by the first group that has a peer on
+     * this host. 0: not yet. */
+    double cma_call_ns;
     /* What each transport remembers from group to group, by its number in the table; its own. Starts as
      * 0s. */
     struct {
@@ -134,6 +137,10 @@ void comm_group_progress(comm_group_t *group);
 /* How many links still wait for their peers' first answer, for the error text of an operation that is late.
  * text: the state of one of these links; unchanged if there is none. */
 int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
+
+/* ns of a call of the kernel that reads the memory of another rank of this host, as its ranks have measured
+ * it and agreed on. 0: not known. */
+double comm_group_cma_call(const comm_group_t *group);
 
 /* The outbox of a group whose members all share this host, or NULL. */
 comm_outbox_t *comm_group_outbox(comm_group_t *group);

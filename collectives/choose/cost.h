@@ -22,7 +22,8 @@ typedef struct {
         copy_memory; /* one thread's memcpy within its second-level cache, and beyond all caches */
     double reduce_cache, reduce_memory; /* bytes of *input* that one thread adds up, likewise */
     double peer_cache,
-        peer_memory; /* loading what another core has just written: from its cache, and beyond */
+        peer_memory;   /* loading what another core has just written: from its cache, and beyond */
+    double peer_write; /* storing where another core has just loaded, within the cache */
     /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
     double total_memory;
     double cma_call, cma_rate; /* process_vm_readv: per call, and bytes per nanosecond */

@@ -44,6 +44,7 @@ void coll_cost_builtin(coll_cost_t *out)
                          .reduce_memory = 14,
                          .peer_cache = 12,
                          .peer_memory = 9,
+                         .peer_write = 10,
                          .total_memory = 32,
                          .cma_call = 600,
                          .cma_rate = 9,
@@ -121,7 +122,7 @@ static void measure_alone(const bench_t *b, coll_cost_t *out)
 
 /* ---- what takes two ------------------------------------------------------------------------------------ */
 
-typedef enum { JOB_PONG, JOB_FILL, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
+typedef enum { JOB_PONG, JOB_FILL, JOB_LOAD, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
 
 /* Each word on a line of its own: a line's flight is what is measured. */
 typedef struct {
@@ -188,6 +189,8 @@ static void *second(void *arg)
             return NULL;
         if (job == JOB_FILL) {
             memset(p->memory, (int)order, p->bytes);
+        } else if (job == JOB_LOAD) {
+            coll_kernel_copy(p->memory + REGION / 4, p->memory, p->bytes);
         } else {
             if (job == JOB_YIELD)
                 bind_to(p->home);
@@ -223,7 +226,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-enum { BATCHES = 32 };
+enum { BATCHES = 32, ROUNDS_MOST = 1000 };
 
 /* ns from one thread to the other: of batches of `rounds` there and back, the one at `part` (0: best, 0.5:
  * median). 0: no answer. */
@@ -257,25 +260,31 @@ static double ping_pong(const bench_t *b, pair_t *p, job_t how, uint32_t rounds,
     return took[(int)(part * (batches - 1))];
 }
 
-/* Rate of copying what the other core has just written. */
-static double peer_rate(const bench_t *b, pair_t *p, size_t bytes)
+/* Rate of copying what the other core has just written (JOB_FILL), or to where it has just read (JOB_LOAD).
+ * part: 1: best, 0.5: median. */
+static double peer_rate(const bench_t *b, pair_t *p, job_t job, size_t bytes, double part)
 {
-    double best = 0;
+    double rate[ROUNDS_MOST];
+    int rounds = 0;
+    unsigned char *from = b->memory, *to = b->memory + REGION / 2;
     const base_time_t begun = base_now();
     p->memory = b->memory;
     p->bytes = bytes;
-    for (int round = 0; round < 3 || ((double)(base_now() - begun) < b->share && round < 1000); round++) {
-        give_order(p, JOB_FILL);
+    while (rounds < ROUNDS_MOST && (rounds < 3 || (double)(base_now() - begun) < b->share)) {
+        give_order(p, job);
         await_done(p);
-        base_time_t from = base_now();
-        coll_kernel_copy(b->memory + REGION / 2, b->memory, bytes);
+        const base_time_t since = base_now();
+        if (job == JOB_FILL)
+            coll_kernel_copy(to, from, bytes);
+        else
+            coll_kernel_copy(from, to, bytes);
         __asm__ volatile("" ::: "memory");
-        double rate = (double)bytes / (double)(base_now() - from + 1);
-        best = rate > best ? rate : best;
+        rate[rounds++] = (double)bytes / (double)(base_now() - since + 1);
         if (base_now() - begun > GIVE_UP_NS)
             break;
     }
-    return best;
+    qsort(rate, (size_t)rounds, sizeof *rate, compare);
+    return rate[(int)(part * (rounds - 1))];
 }
 
 static void measure_pair(const bench_t *b, coll_cost_t *out)
@@ -293,8 +302,9 @@ static void measure_pair(const bench_t *b, coll_cost_t *out)
         out->line = line > 0 ? line : out->line;
         out->wake = wake > 0 ? wake : out->wake;
         out->yield = yield > 0 ? yield : out->yield;
-        out->peer_cache = peer_rate(b, p, SMALL);
-        out->peer_memory = peer_rate(b, p, REGION / 2);
+        out->peer_cache = peer_rate(b, p, JOB_FILL, SMALL, 1);
+        out->peer_write = peer_rate(b, p, JOB_LOAD, SMALL, 0.5);
+        out->peer_memory = peer_rate(b, p, JOB_FILL, REGION / 2, 1);
         give_order(p, JOB_END);
         pthread_join(thread, NULL);
     }
@@ -409,7 +419,7 @@ static void find_cpus(bench_t *b)
 void coll_measure(double seconds, coll_cost_t *out)
 {
     coll_cost_t cost;
-    bench_t b = {.share = seconds * 1e9 / 14}; /* 12 measurements, and the memory to prepare */
+    bench_t b = {.share = seconds * 1e9 / 15}; /* 13 measurements, and the memory to prepare */
     coll_cost_builtin(&cost);
     *out = cost;
     b.memory = mmap(NULL, REGION + SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -424,7 +434,7 @@ void coll_measure(double seconds, coll_cost_t *out)
     if (b.ncpus > 1)
         measure_pair(&b, &cost);
     else
-        cost.peer_cache = cost.copy_cache, cost.peer_memory = cost.copy_memory;
+        cost.peer_cache = cost.peer_write = cost.copy_cache, cost.peer_memory = cost.copy_memory;
     if (b.ncpus > 1)
         measure_all(&b, &cost);
     else

@@ -6,9 +6,11 @@
  * business of collectives/run/request.c. */
 #include "collectives/run/communicator.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "collectives/run/joint.h"
+#include "collectives/run/reach/joint.h"
+#include "collectives/run/reach/stage.h"
 #include "collectives/kernels/kernels.h"
 #include "comm/memory/memory.h"
 
@@ -70,9 +72,13 @@ static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
 
 static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
 {
-    gyre_status_t st = need_scratch(r->comm, r->plan->tmp_bytes);
+    const size_t own = base_round_up(r->plan->tmp_bytes, 64);
+    const size_t staged = r->plan->staging.in || r->plan->staging.out ? coll_stage_bytes(r) : 0;
+    gyre_status_t st = need_scratch(r->comm, own + staged);
     if (st != GYRE_OK)
         return st;
+    if (staged)
+        coll_stage_begin(r, (char *)r->comm->scratch.base + own);
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
         coll_pstep_t *s = &g->steps[i];
         s->done = 0;
@@ -334,5 +340,7 @@ gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
         r->run.segment++;
         r->run.started = 0;
     }
+    if (r->run.user_out)
+        coll_stage_end(r);
     return GYRE_OK;
 }

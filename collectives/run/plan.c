@@ -16,7 +16,8 @@
 #include "collectives/run/oneshot.h"
 #include "collectives/schedules/algorithms.h"
 #include "collectives/schedules/generator.h"
-#include "collectives/run/joint.h"
+#include "collectives/run/reach/joint.h"
+#include "collectives/run/reach/stage.h"
 #include "comm/peer_memory.h"
 
 static uint64_t shape_key(const coll_shape_t *s, int n)
@@ -314,6 +315,7 @@ static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
         p->segment_of[k] = p->ndistinct - 1;
     }
     p->tmp_bytes += p->scaled_bytes;
+    coll_stage_plan(comm, p);
     return GYRE_OK;
 }
 

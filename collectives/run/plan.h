@@ -82,7 +82,7 @@ typedef struct {
     uint32_t *order;                                            /* steps sorted by channel, list order kept */
     size_t tmp_bytes, scaled_count;
     size_t *counts;                 /* [n] of blocks, for scaling; NULL for element-wise operations */
-    struct coll_joint_peer *joint;  /* [n] JOINT steps: collectives/run/joint.c; NULL: there are none */
+    struct coll_joint_peer *joint;  /* [n] JOINT steps: collectives/run/reach/joint.c; NULL: there are none */
     size_t joint_bytes, joint_room; /* of the vector; of each of the n - 1 places at the end of TMP */
     int joint_window;               /* state: OUT lies in a window */
     base_arena_t arena;
@@ -94,6 +94,12 @@ typedef struct {
     uint64_t from; /* bit r: this rank needs the post of rank r */
     size_t count;  /* elements of each post; gather, all_gather: counts[rank] instead */
 } coll_oneshot_part_t;
+
+/* Bytes of this rank's buffers that are brought to a window (collectives/run/reach/stage.h); 0: not. */
+typedef struct {
+    size_t in, out;
+    size_t given; /* of the input, wherever it lies */
+} coll_staging_t;
 
 typedef struct coll_plan coll_plan_t;
 struct coll_plan {
@@ -118,9 +124,10 @@ struct coll_plan {
     uint32_t ndistinct;
     size_t tmp_bytes;    /* largest of all segments, scaled input included */
     size_t scaled_bytes; /* part of it that holds the scaled input (at its start) */
-    int exact;           /* coll_shape_is_exact */
-    int inputs;          /* of a reduction: ranks, or leaves of all ranks */
-    int busy;            /* a queued or running request uses it: must not be evicted */
+    coll_staging_t staging;
+    int exact;  /* coll_shape_is_exact */
+    int inputs; /* of a reduction: ranks, or leaves of all ranks */
+    int busy;   /* a queued or running request uses it: must not be evicted */
     base_arena_t arena;
 };
 
@@ -186,6 +193,8 @@ typedef struct {
 typedef struct {
     const char *in;
     char *out;
+    const char *user_in; /* the program's buffers, where in and out are others; else NULL */
+    char *user_out;
     double scale;
     uint32_t segment; /* running one */
     int started;      /* state of the running segment is set up */

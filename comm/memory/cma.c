@@ -6,11 +6,13 @@
 #include "comm/memory/cma.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 
@@ -55,6 +57,27 @@ int comm_cma_works(int pid, uint64_t address, uint64_t expected)
 
     return comm_cma_read(pid, address, &value, sizeof value) == 0 && value == expected &&
            comm_cma_write(pid, address, &value, sizeof value) == 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double comm_cma_call_ns(int pid, uint64_t address)
+{
+    enum { CALLS = 9 };
+    double took[CALLS];
+    uint64_t value;
+
+    for (int i = 0; i < CALLS; i++) {
+        base_time_t since = base_now();
+        (void)comm_cma_read(pid, address, &value, sizeof value);
+        took[i] = (double)(base_now() - since);
+    }
+    qsort(took, CALLS, sizeof *took, compare);
+    return took[CALLS / 2];
 }
 
 /* Yama lets a process reach its descendants and those that have called this; ranks are brothers. Nothing else

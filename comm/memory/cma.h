@@ -10,6 +10,9 @@
 /* Tries to read and write (what it holds) a word of process `pid`. 0: not allowed or not the expected
  * value. */
 int comm_cma_works(int pid, uint64_t address, uint64_t expected);
+/* ns of reading a word there: the median of some calls, between processes, which takes longer than one's own
+ * memory. */
+double comm_cma_call_ns(int pid, uint64_t address);
 /* Reads `bytes` at `address` of process `pid`. 0 or an errno value. */
 int comm_cma_read(int pid, uint64_t address, void *to, size_t bytes);
 int comm_cma_write(int pid, uint64_t address, const void *from, size_t bytes);

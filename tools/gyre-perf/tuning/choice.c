@@ -186,7 +186,8 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
         x.choice = plan->choice;
         x.segments = plan->nsegments;
         x.oneshot = plan->oneshot;
-        x.path = plan->oneshot ? "oneshot" : "links";
+        const int staged = memory == COLL_MEMORY_PLAIN && (plan->staging.in || plan->staging.out);
+        x.path = plan->oneshot ? "oneshot" : staged ? "staged" : "links";
         x.chunk = (uint64_t)plan->chunk * plan->esize;
         for (uint32_t i = 0; i < plan->ndistinct; i++)
             for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++)
@@ -201,7 +202,9 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
         if (known)
             x.predicted = x.oneshot ? model_exchange_ns(&cost, comm->n, s->op, x.bytes)
                                     : model_ns(comm, &cost, &args, x.bytes, plan->algo, plan->one_shot,
-                                               x.chunk, memory);
+                                               x.chunk, staged ? COLL_MEMORY_WINDOW : memory);
+        if (staged && x.predicted > 0)
+            x.predicted += (double)(plan->staging.in + plan->staging.out) / cost.peer_write;
         if (known && comm->n > 1)
             find_second(comm, &cost, &args, memory, &x);
         x.transport = transport_of(comm);

@@ -42,8 +42,8 @@ static coll_shape_t shape_of(const perf_case_t *c, int in_place)
 
 void perf_explain_columns(void)
 {
-    printf("# path: oneshot (outboxes, no schedule) or links (a schedule over the transport); measured: the "
-           "median call\n"
+    printf("# path: oneshot (outboxes, no schedule), links (a schedule over the transport) or staged (the "
+           "same, from copies that peers can map); measured: the median call\n"
            "# on a device: peers (each other's memory), staged (through the host), wire (between hosts)\n"
            "#   ch: blocks; chunk: rounds\n"
            "# why: who chose the algorithm; next: the best other one by the model, which knows one host only "

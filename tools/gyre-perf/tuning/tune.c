@@ -19,7 +19,7 @@
 #include "base/settings/settings.h"
 #include "base/settings/size.h"
 #include "collectives/run/communicator.h"
-#include "collectives/run/joint.h"
+#include "collectives/run/reach/joint.h"
 #include "comm/boot/bootstrap.h"
 #include "tools/gyre-perf/tuning/choice.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/joint.h: JOINT steps (collectives/schedules/schedule.h) for real: announcements, and
+/* collectives/run/reach/joint.h: JOINT steps (collectives/schedules/schedule.h) for real: announcements, and
  * work in other ranks' memory. */
-#ifndef COLLECTIVES_RUN_JOINT_H
-#define COLLECTIVES_RUN_JOINT_H
+#ifndef COLLECTIVES_RUN_REACH_JOINT_H
+#define COLLECTIVES_RUN_REACH_JOINT_H
 
 #include "collectives/run/communicator.h"
 

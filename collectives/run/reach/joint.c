@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collectives/run/joint.c: see the header.
+/* collectives/run/reach/joint.c: see the header.
  *
  * Memory in windows is read and written where it lies. Other memory is fetched into TMP in pieces that stay
  * in the second-level cache, and results are written to it from there (process_vm_readv,
  * process_vm_writev). */
-#include "collectives/run/joint.h"
+#include "collectives/run/reach/joint.h"
 
 #include <string.h>
 

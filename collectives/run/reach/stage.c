@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/run/reach/stage.c: see the header. */
+#include "collectives/run/reach/stage.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/settings/settings.h"
+#include "comm/memory/memory.h"
+#include "comm/peer_memory.h"
+
+static const double SURELY = 0.75; /* of the other's predicted time: what makes a choice worth while */
+
+/* Bytes that this rank gives and gets; 0 where its buffer is not used. */
+static void extents(const coll_plan_t *p, int rank, size_t n, size_t *in, size_t *out)
+{
+    const coll_shape_t *s = &p->shape;
+    const size_t block = s->counts ? s->counts[0] : 0; /* none: a barrier */
+    const size_t one = (coll_op_is_vector(s->op) ? s->count : block) * p->esize, all = n * one;
+    const int root = s->root == rank;
+    switch (s->op) {
+    case COLL_REDUCE:
+        *in = one, *out = root ? one : 0;
+        break;
+    case COLL_BROADCAST:
+        *in = root ? one : 0, *out = one;
+        break;
+    case COLL_REDUCE_SCATTER:
+        *in = all, *out = one;
+        break;
+    case COLL_ALL_GATHER:
+        *in = one, *out = all;
+        break;
+    case COLL_GATHER:
+        *in = one, *out = root ? all : 0;
+        break;
+    case COLL_SCATTER:
+        *in = root ? all : 0, *out = one;
+        break;
+    case COLL_ALL_TO_ALL:
+        *in = *out = all;
+        break;
+    default:
+        *in = *out = one;
+        break;
+    }
+}
+
+/* What the plan has peers do with this rank's buffers, and this rank with theirs, beyond what goes through
+ * rings. */
+typedef struct {
+    int in, out;            /* peers read there, or write */
+    double sent, got;       /* bytes */
+    double sends, receives; /* messages */
+} reach_t;
+
+static reach_t reach_of(const coll_plan_t *p, int n)
+{
+    const coll_segment_t *g = &p->segments[0];
+    reach_t reach = {0};
+    for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
+        const coll_pstep_t *s = &g->steps[i];
+        const int every = s->peer == COLL_FROM_ALL;
+        if (s->kind == COLL_STEP_JOINT) {
+            reach.in = reach.out = 1;
+            reach.got += (double)s->bytes * (every ? 2 * (n - 1) : 1);
+            reach.receives += every ? 2 * (n - 1) : 1;
+        } else if (s->kind == COLL_STEP_SEND && s->bytes > COMM_SHM_EAGER_MOST) {
+            reach.in |= s->buf == COLL_IN;
+            reach.out |= s->buf == COLL_OUT;
+            reach.sent += (double)s->bytes;
+            reach.sends++;
+        } else if (s->kind == COLL_STEP_RECV && s->bytes > COMM_SHM_EAGER_MOST) {
+            reach.got += (double)s->bytes;
+            reach.receives++;
+        }
+    }
+    return reach;
+}
+
+void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
+{
+    const coll_shape_t *s = &p->shape;
+    const coll_cost_t *cost = &comm->tune->cost;
+    size_t in, out;
+    p->staging = (coll_staging_t){0};
+    if (p->nsegments != 1 || comm->leaves || !comm_peer_memory_all(comm->group) ||
+        strcmp(base_setting_string(SET_SHM_COPY), "auto") != 0)
+        return;
+    if (!coll_op_is_vector(s->op) && (p->given || s->in_place)) /* gaps between blocks, blocks among others */
+        return;
+    const reach_t reach = reach_of(p, comm->n);
+    extents(p, comm->rank, (size_t)comm->n, &in, &out);
+    p->staging.given = in;
+    in = reach.in && !s->scaled ? in : 0; /* a scaled input lies in a window already */
+    out = reach.out || (in && s->in_place) ? out : 0;
+    const double volume = reach.got > reach.sent ? reach.got : reach.sent;
+    const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
+    /* What is copied lies where a peer has read, or wrote, the time before; peers fetch it in both cases. */
+    const double staged = (double)(in + out) / cost->peer_write;
+    if ((double)(in + out) > (double)cost->cache_bytes)
+        return;
+    const double measured = comm_group_cma_call(comm->group);
+    const double call = comm->tune->source == COLL_TUNE_FILE || measured <= 0 ? cost->cma_call : measured;
+    if (staged < SURELY * (calls * call + volume / cost->cma_rate))
+        p->staging.in = in, p->staging.out = out;
+}
+
+static int in_window(const void *buffer, size_t bytes)
+{
+    uint64_t window;
+    size_t offset;
+    return comm_mem_find(buffer, bytes, &window, &offset);
+}
+
+size_t coll_stage_bytes(const gyre_request_t *r)
+{
+    const coll_staging_t *staging = &r->plan->staging;
+    size_t bytes = 0;
+    if (staging->in && !in_window(r->run.in, staging->in))
+        bytes += base_round_up(staging->in, 64);
+    if (staging->out && !in_window(r->run.out, staging->out))
+        bytes += base_round_up(staging->out, 64);
+    return bytes;
+}
+
+void coll_stage_begin(gyre_request_t *r, char *at)
+{
+    const coll_staging_t *staging = &r->plan->staging;
+    const char *in = r->run.in;
+    const int same = r->plan->shape.in_place && staging->out; /* one place serves both */
+    char *to = NULL;
+    if (staging->out && !in_window(r->run.out, staging->out)) {
+        r->run.user_out = r->run.out;
+        r->run.out = at;
+        at += base_round_up(staging->out, 64);
+        to = same ? r->run.out : NULL;
+    }
+    if (!same && staging->in && !in_window(in, staging->in))
+        to = at;
+    if (!to)
+        return;
+    if (staging->given)
+        memcpy(to, in, staging->given);
+    r->run.user_in = in;
+    r->run.in = to;
+}
+
+void coll_stage_end(gyre_request_t *r)
+{
+    if (r->run.user_out)
+        memcpy(r->run.user_out, r->run.out, r->plan->staging.out);
+    r->run.user_in = r->run.user_out = NULL;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collectives/run/reach/stage.h: buffers that peers cannot map, brought to memory that they can.
+ *
+ * Peers read a window where it lies. Any other memory costs them a call of the kernel for each message, which
+ * looks up every page, and reductions a copy of what was read. So a rank may copy its input into its scratch
+ * memory, a window, work there, and copy the result out. Both copies stay in the cache if the buffers are
+ * small. Each rank decides for itself: peers do not see a difference but in time. */
+#ifndef COLLECTIVES_RUN_REACH_STAGE_H
+#define COLLECTIVES_RUN_REACH_STAGE_H
+
+#include "collectives/run/communicator.h"
+
+/* Sets plan->staging: what of this rank's buffers is worth it, by the machine's costs. After the plan's
+ * segments are built. */
+void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *plan);
+/* Bytes of scratch memory that this run takes after the plan's own: 0 if its buffers lie in windows. */
+size_t coll_stage_bytes(const gyre_request_t *r);
+/* Before the first step: copies the input to `at`, of coll_stage_bytes, and has the run work there. */
+void coll_stage_begin(gyre_request_t *r, char *at);
+/* After the last step: copies the result out. */
+void coll_stage_end(gyre_request_t *r);
+
+#endif

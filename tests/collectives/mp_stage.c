@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/collectives/mp_stage.c: memory that peers cannot map is staged through windows where the kernel's
+ * way costs more (GYRE_TUNE: a dear call), and is not where it costs nothing. Every operation has the bits
+ * that it has in registered memory, at sizes around the limits, at odd addresses and in place; what lies
+ * around the result, and inputs, stay.
+ *
+ * ranks: 2 3 4 8 */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/settings/settings.h"
+#include "collectives/run/communicator.h"
+#include "comm/peer_memory.h"
+#include "tests/support/mp.h"
+#include "tests/support/random.h"
+
+enum { MOST = 300 * 1024, EDGE = 64, KINDS = 2 };
+
+static gyre_comm_t *world;
+static int n, rank;
+
+/* Tunes the process before gyre_init: what a call of the kernel that reads a peer's memory costs. */
+static void tune(const char *call)
+{
+    char path[64];
+    snprintf(path, sizeof path, "build/mp_stage.%ld", (long)getpid());
+    FILE *file = fopen(path, "w");
+    MP_CHECK(file, "%s", path);
+    fprintf(file, "gyre-tune 1\ncost cma_call %s\ncost cma_rate 1000\ncost cache_bytes 8388608\n", call);
+    MP_CHECK(fclose(file) == 0, "%s", path);
+    MP_CHECK(setenv("GYRE_TUNE", path, 1) == 0, "setenv");
+    MP_OK(base_settings_reload());
+    MP_OK(gyre_init(NULL, &world));
+    unlink(path);
+    n = gyre_comm_size(world);
+    rank = gyre_comm_rank(world);
+}
+
+static gyre_status_t call(coll_op_t op, const void *in, void *out, size_t count, int root, int scaled)
+{
+    const gyre_redop_t sum = scaled ? GYRE_SCALED_SUM(0.5) : GYRE_OP(GYRE_SUM);
+    switch (op) {
+    case COLL_ALL_REDUCE:
+        return gyre_all_reduce(in, out, count, GYRE_FLOAT32, sum, world);
+    case COLL_REDUCE:
+        return gyre_reduce(in, out, count, GYRE_FLOAT32, sum, root, world);
+    case COLL_BROADCAST:
+        return gyre_broadcast(in, out, count, GYRE_FLOAT32, root, world);
+    case COLL_REDUCE_SCATTER:
+        return gyre_reduce_scatter(in, out, count, GYRE_FLOAT32, sum, world);
+    case COLL_ALL_GATHER:
+        return gyre_all_gather(in, out, count, GYRE_FLOAT32, world);
+    case COLL_GATHER:
+        return gyre_gather(in, out, count, GYRE_FLOAT32, root, world);
+    case COLL_SCATTER:
+        return gyre_scatter(in, out, count, GYRE_FLOAT32, root, world);
+    case COLL_ALL_TO_ALL:
+        return gyre_all_to_all(in, out, count, GYRE_FLOAT32, world);
+    default:
+        return gyre_scan(in, out, count, GYRE_FLOAT32, sum, world);
+    }
+}
+
+static const coll_op_t ops[] = {COLL_ALL_REDUCE,     COLL_REDUCE,     COLL_BROADCAST,
+                                COLL_REDUCE_SCATTER, COLL_ALL_GATHER, COLL_GATHER,
+                                COLL_SCATTER,        COLL_ALL_TO_ALL, COLL_SCAN};
+
+static int is_blocks(coll_op_t op)
+{
+    return op == COLL_REDUCE_SCATTER || op == COLL_ALL_GATHER || op == COLL_GATHER || op == COLL_SCATTER ||
+           op == COLL_ALL_TO_ALL;
+}
+
+static int staged_now(coll_op_t op)
+{
+    const coll_plan_t *plan = world->plans.last[op];
+    return plan && (plan->staging.in || plan->staging.out);
+}
+
+/* One call in memory of malloc and in registered memory. Returns 1 if the first was staged. */
+static int compare(coll_op_t op, size_t bytes, int in_place, unsigned char *plain[KINDS],
+                   unsigned char *windows[KINDS], uint64_t *seed)
+{
+    const size_t count = bytes / sizeof(float) / (is_blocks(op) ? (size_t)n : 1), shift = 4 * (bytes % 5);
+    const int root = (int)(bytes % (size_t)n), scaled = op == COLL_ALL_REDUCE && bytes % 3 == 0;
+    uint64_t mine = *seed + (uint64_t)rank;
+    unsigned char *kept = malloc(MOST);
+    MP_CHECK(kept, "no memory");
+    for (size_t i = 0; i + sizeof(float) <= MOST; i += sizeof(float)) {
+        const float x = (float)(random_next(&mine) >> 40) / (1 << 20) - 7;
+        memcpy(kept + i, &x, sizeof x);
+    }
+    *seed += 1000;
+    int staged = 0;
+    for (int k = 0; k < KINDS; k++) {
+        unsigned char **at = k == 0 ? plain : windows;
+        unsigned char *in = at[0] + EDGE + shift, *out = in_place ? in : at[1] + EDGE + shift;
+        memset(at[1], 0x5a, MOST + 2 * EDGE);
+        memset(at[0], 0x5a, MOST + 2 * EDGE);
+        memcpy(in, kept, bytes);
+        MP_OK(call(op, in, out, count, root, scaled));
+        if (k == 0)
+            staged = staged_now(op);
+        MP_CHECK(in_place || memcmp(in, kept, bytes) == 0, "%s changed its input", coll_op_name(op));
+    }
+    MP_CHECK(memcmp(plain[0], windows[0], MOST + 2 * EDGE) == 0 &&
+                 memcmp(plain[1], windows[1], MOST + 2 * EDGE) == 0,
+             "%s of %zu bytes%s, %s: other bytes than in registered memory", coll_op_name(op), bytes,
+             in_place ? " in place" : "", staged ? "staged" : "not staged");
+    free(kept);
+    return staged;
+}
+
+static void compare_all(int dear)
+{
+    static const size_t sizes[] = {4096, 4100, 5000, 8192, 16388, 40000, 65536, 131072, 262144};
+    enum { SIZES = sizeof sizes / sizeof *sizes, OPS = sizeof ops / sizeof *ops };
+    unsigned char *plain[KINDS], *windows[KINDS];
+    uint64_t seed = 1;
+    for (int k = 0; k < KINDS; k++) {
+        MP_CHECK(plain[k] = malloc(MOST + 2 * EDGE), "no memory");
+        MP_OK(gyre_mem_alloc(MOST + 2 * EDGE, (void **)&windows[k]));
+    }
+    for (size_t o = 0; o < OPS; o++) {
+        int32_t staged = 0, some = 0;
+        for (size_t s = 0; s < SIZES; s++)
+            for (int in_place = 0; in_place < (is_blocks(ops[o]) ? 1 : 2); in_place++)
+                staged += compare(ops[o], sizes[s] / 4 / (size_t)n * 4 * (size_t)n, in_place, plain, windows,
+                                  &seed);
+        MP_OK(gyre_all_reduce(&staged, &some, 1, GYRE_INT32, GYRE_OP(GYRE_MAX), world));
+        MP_CHECK((some > 0) == dear, "%s: %d calls were staged", coll_op_name(ops[o]), (int)some);
+    }
+    for (int k = 0; k < KINDS; k++) {
+        free(plain[k]);
+        MP_OK(gyre_mem_free(windows[k]));
+    }
+}
+
+int main(void)
+{
+    for (int dear = 1; dear >= 0; dear--) {
+        tune(dear ? "1000000" : "0.001");
+        compare_all(dear && comm_peer_memory_all(world->group));
+        MP_OK(gyre_finalize(world));
+    }
+    return 0;
+}
