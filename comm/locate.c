@@ -255,12 +255,13 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn all_gath
                                 group->cards[r].probe_value))
                 continue;
             atomic_store_explicit(comm_segment_cma(&group->seg, place, places[r]), 1, memory_order_release);
-            if (group->world->cma_call_ns <= 0)
-                group->world->cma_call_ns =
-                    comm_cma_call_ns(group->cards[r].pid, group->cards[r].probe_address);
+            if (atomic_load_explicit(&group->world->cma_call_ns, memory_order_relaxed) <= 0)
+                atomic_store_explicit(&group->world->cma_call_ns,
+                                      comm_cma_call_ns(group->cards[r].pid, group->cards[r].probe_address),
+                                      memory_order_relaxed);
         }
     }
-    say.cma_call_ns = group->world->cma_call_ns;
+    say.cma_call_ns = atomic_load_explicit(&group->world->cma_call_ns, memory_order_relaxed);
     status = all_gather(user, &say, sizeof say, said);
     if (status == GYRE_OK)
         status = worst(group, said);

@@ -101,7 +101,7 @@ typedef struct {
     _Atomic int crowded;
     /* ns of a call of the kernel that reads a peer's memory; measured by the first group that has a peer on
      * this host. 0: not yet. */
-    double cma_call_ns;
+    _Atomic double cma_call_ns;
     /* What each transport remembers from group to group, by its number in the table; its own. Starts as
      * 0s. */
     struct {

@@ -70,15 +70,26 @@ static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
     return st;
 }
 
+/* Without memory for it, peers read the program's buffers by the kernel. */
+static void stage(gyre_request_t *r)
+{
+    const coll_staging_t needs = coll_stage_needs(r);
+    const size_t own = base_round_up(r->plan->tmp_bytes, 64);
+    const size_t all = own + base_round_up(needs.in, 64) + base_round_up(needs.out, 64);
+    if (all == own)
+        return;
+    (void)need_scratch(r->comm, all);
+    if (r->comm->scratch.bytes >= all)
+        coll_stage_begin(r, &needs, (char *)r->comm->scratch.base + own);
+}
+
 static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
 {
-    const size_t own = base_round_up(r->plan->tmp_bytes, 64);
-    const size_t staged = r->plan->staging.in || r->plan->staging.out ? coll_stage_bytes(r) : 0;
-    gyre_status_t st = need_scratch(r->comm, own + staged);
+    gyre_status_t st = need_scratch(r->comm, r->plan->tmp_bytes);
     if (st != GYRE_OK)
         return st;
-    if (staged)
-        coll_stage_begin(r, (char *)r->comm->scratch.base + own);
+    if (r->plan->staging.in || r->plan->staging.out)
+        stage(r);
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
         coll_pstep_t *s = &g->steps[i];
         s->done = 0;

@@ -113,35 +113,34 @@ static int in_window(const void *buffer, size_t bytes)
     return comm_mem_find(buffer, bytes, &window, &offset);
 }
 
-size_t coll_stage_bytes(const gyre_request_t *r)
+coll_staging_t coll_stage_needs(const gyre_request_t *r)
 {
-    const coll_staging_t *staging = &r->plan->staging;
-    size_t bytes = 0;
-    if (staging->in && !in_window(r->run.in, staging->in))
-        bytes += base_round_up(staging->in, 64);
-    if (staging->out && !in_window(r->run.out, staging->out))
-        bytes += base_round_up(staging->out, 64);
-    return bytes;
+    coll_staging_t needs = r->plan->staging;
+    if (needs.out && in_window(r->run.out, needs.out))
+        needs.out = 0;
+    if (r->plan->shape.in_place && r->plan->staging.out) /* one place serves both */
+        needs.in = 0;
+    else if (needs.in && in_window(r->run.in, needs.in))
+        needs.in = 0;
+    return needs;
 }
 
-void coll_stage_begin(gyre_request_t *r, char *at)
+void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at)
 {
-    const coll_staging_t *staging = &r->plan->staging;
     const char *in = r->run.in;
-    const int same = r->plan->shape.in_place && staging->out; /* one place serves both */
     char *to = NULL;
-    if (staging->out && !in_window(r->run.out, staging->out)) {
+    if (needs->out) {
         r->run.user_out = r->run.out;
         r->run.out = at;
-        at += base_round_up(staging->out, 64);
-        to = same ? r->run.out : NULL;
+        to = r->plan->shape.in_place ? at : NULL;
+        at += base_round_up(needs->out, 64);
     }
-    if (!same && staging->in && !in_window(in, staging->in))
+    if (needs->in)
         to = at;
     if (!to)
         return;
-    if (staging->given)
-        memcpy(to, in, staging->given);
+    if (needs->given)
+        memcpy(to, in, needs->given);
     r->run.user_in = in;
     r->run.in = to;
 }

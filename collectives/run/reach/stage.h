@@ -13,10 +13,11 @@
 /* Sets plan->staging: what of this rank's buffers is worth it, by the machine's costs. After the plan's
  * segments are built. */
 void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *plan);
-/* Bytes of scratch memory that this run takes after the plan's own: 0 if its buffers lie in windows. */
-size_t coll_stage_bytes(const gyre_request_t *r);
-/* Before the first step: copies the input to `at`, of coll_stage_bytes, and has the run work there. */
-void coll_stage_begin(gyre_request_t *r, char *at);
+/* What of it lies in no window, in this run: so many bytes of scratch memory are needed, each rounded up to
+ * 64. */
+coll_staging_t coll_stage_needs(const gyre_request_t *r);
+/* Before the first step: copies the input to `at`, and has the run work there. */
+void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at);
 /* After the last step: copies the result out. */
 void coll_stage_end(gyre_request_t *r);
 
