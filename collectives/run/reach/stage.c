@@ -118,9 +118,8 @@ coll_staging_t coll_stage_needs(const gyre_request_t *r)
     coll_staging_t needs = r->plan->staging;
     if (needs.out && in_window(r->run.out, needs.out))
         needs.out = 0;
-    if (r->plan->shape.in_place && r->plan->staging.out) /* one place serves both */
-        needs.in = 0;
-    else if (needs.in && in_window(r->run.in, needs.in))
+    const int one_place = r->plan->shape.in_place && r->plan->staging.out; /* the result's serves both */
+    if (one_place || (needs.in && in_window(r->run.in, needs.in)))
         needs.in = 0;
     return needs;
 }
