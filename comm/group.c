@@ -323,9 +323,16 @@ comm_outbox_t *comm_group_outbox(comm_group_t *group)
     return group->outbox.base ? &group->outbox : NULL;
 }
 
-void comm_group_outbox_populate(comm_group_t *group)
+void comm_group_outbox_populate(comm_group_t *group, size_t bytes, int stream)
 {
-    comm_segment_populate(group->outbox.base, (size_t)group->outbox.ranks * group->outbox.stride);
+    const comm_outbox_t *x = &group->outbox;
+    const size_t reach = comm_outbox_reach(x, bytes, stream);
+
+    if (reach <= group->populated)
+        return;
+    for (int r = 0; r < x->ranks; r++)
+        comm_segment_populate(x->base + (size_t)r * x->stride + group->populated, reach - group->populated);
+    group->populated = reach;
 }
 
 void comm_group_ring(comm_group_t *group)

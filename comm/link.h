@@ -103,6 +103,7 @@ typedef struct {
     unsigned char address[32]; /* of its watcher */
     uint64_t hint; /* equal for ranks that are probably on one host; only saves attempts, decides nothing */
     uint64_t probe_address, probe_value; /* a word of its memory and what is in it: for trying CMA */
+    uint64_t backing;                    /* name of its backing file; 0: it has none to offer */
     int32_t pid;
     int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; number in the table, -1: auto */
     uint32_t reaches; /* 1: its settings let it read and write peers' memory, by process_vm_* where need be */
@@ -110,7 +111,7 @@ typedef struct {
     uint32_t said[COMM_TRANSPORTS][COMM_SAID_WORDS];
     uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
     int32_t node;                    /* the NUMA node that they are on, and 1; 0: several, or not known */
-    int32_t pad;
+    int32_t place;                   /* this rank's in its backing file */
 } comm_card_t;
 
 struct comm_group {
@@ -133,6 +134,7 @@ struct comm_group {
     comm_segment_t seg;                 /* seg.base NULL: no peers on this host */
     double cma_call_ns;                 /* comm_group_cma_call */
     comm_outbox_t outbox;               /* base NULL: none */
+    size_t populated;                   /* bytes at the beginning of each outbox whose pages are mapped */
     comm_bell_t own_bell;               /* used when there is no segment */
     comm_bell_t *bell;                  /* this rank's: in the segment or own_bell */
     int bell_fd;     /* readable once it is rung in a sleep on descriptors; -1: there is none */

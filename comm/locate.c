@@ -4,8 +4,10 @@
  * Every rank sends every other its watcher's address and a hint. The hint is a hash of what ranks of one host
  * normally have in common (boot id, network namespace). Then there are rounds, normally one:
  *
- *  1. Among the ranks that have no host yet, the lowest rank of each hint makes a segment and offers it.
- *  2. The other ranks of that hint fetch the segment and compare a random cookie in it.
+ *  1. Among the ranks that have no host yet, the lowest rank of each hint makes a segment and offers it: in a
+ *     file of its own, or in a backing file, if all of these ranks have one in common
+ *     (comm/memory/backing.h).
+ *  2. The other ranks of that hint fetch the file and compare a random cookie in it.
  *  3. Ranks that succeed share the host of the lowest rank. Ranks that fail try again among themselves. A
  *     wrong hint costs rounds, never correctness.
  *
@@ -35,28 +37,42 @@ typedef struct {
     int32_t status;     /* of this rank so far */
     int32_t host;       /* second all-gather: the leader whose segment this rank has; -1: none */
     uint64_t cookie;    /* first all-gather: of the segment that this rank offers; 0: none */
+    uint64_t at;        /* its offset in the backing file; 0: it has a file of its own */
     double cma_call_ns; /* comm_world_t's */
 } round_t;
 
 /* The same for ranks that see the same machine and network, most likely. */
-static uint64_t host_hint(const comm_world_t *world)
+static uint64_t host_hint(comm_world_t *world)
 {
     const int64_t every = base_setting_int(SET_HOST_RANKS);
-    const uint64_t words[2] = {comm_host_hint(), every > 0 ? (uint64_t)(world->rank / every) + 1 : 0};
+    uint64_t host = atomic_load_explicit(&world->host_hint, memory_order_relaxed);
 
+    if (host == 0) {
+        host = comm_host_hint();
+        atomic_store_explicit(&world->host_hint, host, memory_order_relaxed);
+    }
+    const uint64_t words[2] = {host, every > 0 ? (uint64_t)(world->rank / every) + 1 : 0};
     return base_hash64(words, sizeof words, 1);
 }
 
 int comm_own_node(void)
 {
+    static _Thread_local struct {
+        int node_and_1; /* 0: not yet asked */
+        cpu_set_t set;
+    } last; /* asking reads files */
     uint64_t mask[sizeof(cpu_set_t) / sizeof(uint64_t)];
     cpu_set_t mine;
 
     CPU_ZERO(&mine);
     if (sched_getaffinity(0, sizeof mine, &mine) != 0)
         return -1;
-    memcpy(mask, &mine, sizeof mask);
-    return topo_numa_node(NULL, mask, (int)(sizeof mask / sizeof mask[0]));
+    if (last.node_and_1 == 0 || !CPU_EQUAL(&mine, &last.set)) {
+        memcpy(mask, &mine, sizeof mask);
+        last.node_and_1 = topo_numa_node(NULL, mask, (int)(sizeof mask / sizeof mask[0])) + 1;
+        last.set = mine;
+    }
+    return last.node_and_1 - 1;
 }
 
 static void fill_card(comm_group_t *group, comm_card_t *card)
@@ -77,6 +93,11 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     card->reaches = strcmp(base_setting_string(SET_SHM_COPY), "auto") == 0 ||
                     strcmp(base_setting_string(SET_SHM_COPY), "cma") == 0;
     card->hint = host_hint(group->world);
+    /* After a death or an abort each group has a file of its own, whose memory needs nobody who is gone. */
+    const comm_backing_t *backing = atomic_load_explicit(&group->world->backing, memory_order_acquire);
+    if (group->world->watch && atomic_load(comm_watch_trouble(group->world->watch)) == 0)
+        card->backing = comm_backing_name(backing);
+    card->place = comm_backing_place(backing);
     group->probe = base_random64() | 1; /* never 0 */
     card->probe_address = (uint64_t)(uintptr_t)&group->probe;
     card->probe_value = group->probe;
@@ -126,45 +147,85 @@ static uint64_t segment_key(const comm_group_t *group, int leader)
            1ull << 63; /* windows have numbers below that (comm/memory/window.c) */
 }
 
-static gyre_status_t make_segment(comm_group_t *group, int count, round_t *say)
+/* The backing file that all candidates of `leader` have, or NULL; the same answer for all of them. */
+static comm_backing_t *common_backing(const comm_group_t *group, int leader)
+{
+    const uint64_t name = group->cards[leader].backing;
+
+    for (int r = 0; r < group->n; r++)
+        if (group->host_of[r] < 0 && group->cards[r].hint == group->cards[leader].hint &&
+            group->cards[r].backing != name)
+            return NULL;
+    return name ? atomic_load_explicit(&group->world->backing, memory_order_acquire) : NULL;
+}
+
+/* *fd: the segment's file, owned by the caller; -1: it lies in the backing file. */
+static gyre_status_t make_segment(comm_group_t *group, int count, comm_backing_t *backing, round_t *say,
+                                  int *fd)
 {
     size_t budget = (size_t)base_setting_int(SET_SHM_BUDGET);
     gyre_status_t status;
-    int fd;
 
     say->cookie = base_random64() | 1; /* 0: none */
-    status = comm_segment_create(budget, count, say->cookie, &group->seg, &fd);
+    status = comm_segment_create(budget, count, say->cookie, backing, &group->seg, fd);
     if (status != GYRE_OK)
         return status;
+    say->at = group->seg.at;
     if (count == group->n)
         comm_cells_divide(group);
-    status = comm_watch_offer(group->world->watch, segment_key(group, group->rank), fd);
-    close(fd);
+    if (*fd >= 0)
+        status = comm_watch_offer(group->world->watch, segment_key(group, group->rank), *fd);
     if (status != GYRE_OK)
         comm_segment_close(&group->seg);
     return status;
 }
 
-/* 1: has it. 0: that rank is not on this host. An error only for what is wrong here. */
-static gyre_status_t fetch_segment(comm_group_t *group, int leader, int count, uint64_t cookie,
-                                   base_time_t deadline, int *have)
+/* 1: has it. 0: that rank is not on this host. An error only for what is wrong here. *fd as above. */
+static gyre_status_t fetch_segment(comm_group_t *group, int leader, int count, comm_backing_t *backing,
+                                   const round_t *said, base_time_t deadline, int *fd, int *have)
 {
     gyre_status_t status;
-    int fd;
 
     *have = 0;
-    status = comm_watch_fetch(group->world->watch, group->cards[leader].address, segment_key(group, leader),
-                              &fd, deadline);
-    if (status == GYRE_ERR_UNSUPPORTED)
+    if (said->at && !backing)
         return GYRE_OK;
-    if (status != GYRE_OK)
-        return status;
-    status = comm_segment_open(fd, count, cookie, &group->seg);
-    close(fd);
+    if (said->at) {
+        status = comm_segment_open_in(backing, said->at, count, said->cookie, &group->seg);
+    } else {
+        status = comm_watch_fetch(group->world->watch, group->cards[leader].address,
+                                  segment_key(group, leader), fd, deadline);
+        if (status == GYRE_OK)
+            status = comm_segment_open(*fd, count, said->cookie, &group->seg);
+        else
+            *fd = -1;
+    }
     if (status == GYRE_ERR_UNSUPPORTED)
         return GYRE_OK;
     *have = status == GYRE_OK;
     return status;
+}
+
+/* Whether this process is able to read and write the memory of `rank`: tried, or known since the backing
+ * file was made. */
+static int reads(const comm_group_t *group, int rank)
+{
+    const comm_card_t *card = &group->cards[rank];
+
+    if (group->seg.backing)
+        return comm_backing_reads(group->seg.backing, card->place);
+    return comm_cma_works(card->pid, card->probe_address, card->probe_value);
+}
+
+/* Later groups lie in this one's file. */
+static void keep_backing(const comm_group_t *group, int fd, uint64_t cookie)
+{
+    const unsigned char *row = (const unsigned char *)comm_segment_cma(&group->seg, group->seg.local, 0);
+    comm_backing_t *none = NULL, *backing = NULL;
+
+    if (!atomic_load_explicit(&group->world->backing, memory_order_relaxed))
+        backing = comm_backing_open(fd, group->seg.bytes, cookie, group->seg.locals, group->seg.local, row);
+    if (backing && !atomic_compare_exchange_strong(&group->world->backing, &none, backing))
+        comm_backing_close(backing); /* another thread's was first */
 }
 
 /* The first rank's error, if any: the same answer everywhere. */
@@ -222,20 +283,22 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn all_gath
                                 base_time_t deadline, round_t *said, int *places, int *left)
 {
     int me = group->rank, searching = group->host_of[me] < 0, place = 0, have = 0;
-    int leader = searching ? leader_of(group, me) : -1;
+    int leader = searching ? leader_of(group, me) : -1, fd = -1;
     int count = searching ? candidates(group, leader, me, &place) : 0;
+    comm_backing_t *backing = searching ? common_backing(group, leader) : NULL;
     round_t say = {.status = GYRE_OK, .host = -1};
     gyre_status_t status;
 
     if (leader == me && count > 1)
-        say.status = (int32_t)make_segment(group, count, &say);
+        say.status = (int32_t)make_segment(group, count, backing, &say, &fd);
     status = all_gather(user, &say, sizeof say, said);
     if (status == GYRE_OK)
         status = worst(group, said);
     if (status != GYRE_OK)
         goto withdraw;
     if (searching && leader != me)
-        say.status = (int32_t)fetch_segment(group, leader, count, said[leader].cookie, deadline, &have);
+        say.status =
+            (int32_t)fetch_segment(group, leader, count, backing, &said[leader], deadline, &fd, &have);
     if (searching) {
         say.host = leader == me || have ? leader : -1;
         for (int r = 0, at = 0; r < group->n; r++) {
@@ -251,8 +314,7 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn all_gath
         for (int r = 0; r < group->n; r++) {
             if (r == me || group->host_of[r] >= 0 || group->cards[r].hint != group->cards[leader].hint)
                 continue;
-            if (!comm_cma_works(group->cards[r].pid, group->cards[r].probe_address,
-                                group->cards[r].probe_value))
+            if (!reads(group, r))
                 continue;
             atomic_store_explicit(comm_segment_cma(&group->seg, place, places[r]), 1, memory_order_release);
             if (atomic_load_explicit(&group->world->cma_call_ns, memory_order_relaxed) <= 0)
@@ -271,10 +333,14 @@ static gyre_status_t round_once(comm_group_t *group, comm_all_gather_fn all_gath
             number_locals(group, places, leader);
             group->cma_call_ns = mean_call(group, said, say.host);
         }
+        if (say.host >= 0 && fd >= 0)
+            keep_backing(group, fd, said[leader].cookie);
     }
 withdraw:
-    if (say.cookie != 0)
+    if (say.cookie != 0 && fd >= 0)
         comm_watch_withdraw(group->world->watch, segment_key(group, me));
+    if (fd >= 0)
+        close(fd);
     return status;
 }
 

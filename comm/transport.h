@@ -20,6 +20,7 @@
 #include <gyre/comm.h>
 
 #include "base/device/device.h"
+#include "comm/memory/backing.h"
 #include "comm/memory/message.h"
 #include "comm/memory/outbox.h"
 #include "comm/recorder/recorder.h"
@@ -102,6 +103,11 @@ typedef struct {
     /* ns of a call of the kernel that reads a peer's memory; measured by the first group that has a peer on
      * this host. 0: not yet. */
     _Atomic double cma_call_ns;
+    /* comm_host_hint, which reads files; 0: not yet asked. */
+    _Atomic uint64_t host_hint;
+    /* Where the segments of its later groups lie; left by the first that has a peer on this host and must
+     * make a file. Set once; NULL: none. The world's owner closes it after the last group. */
+    _Atomic(comm_backing_t *) backing;
     /* What each transport remembers from group to group, by its number in the table; its own. Starts as
      * 0s. */
     struct {
@@ -144,8 +150,9 @@ double comm_group_cma_call(const comm_group_t *group);
 
 /* The outbox of a group whose members all share this host, or NULL. */
 comm_outbox_t *comm_group_outbox(comm_group_t *group);
-/* Has its pages mapped; before the first operation, so that a communicator that has none costs no memory. */
-void comm_group_outbox_populate(comm_group_t *group);
+/* Has the pages mapped that posts of up to `bytes` use (stream: see comm_outbox_begin), before the first of
+ * them. A communicator costs the memory of what it is used for. Cheap when they are mapped. */
+void comm_group_outbox_populate(comm_group_t *group, size_t bytes, int stream);
 /* Rings the ranks of the group that sleep. Call after a post, and after the end of an operation: a rank that
  * is ahead may wait for that end. */
 void comm_group_ring(comm_group_t *group);

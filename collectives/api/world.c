@@ -177,6 +177,7 @@ static void world_leave(comm_world_t *world, int graceful)
     }
     if (world->boot)
         comm_boot_leave(world->boot, graceful);
+    comm_backing_close(atomic_load(&world->backing));
     if (world->recorder)
         comm_recorder_close(world->recorder);
 }

@@ -99,8 +99,15 @@ static int needs(const coll_shape_t *s, int rank)
     }
 }
 
-void coll_oneshot_prepare(coll_plan_t *p, int rank, int n)
+/* 1: no rank both posts and reads. */
+static int streams(coll_op_t op)
 {
+    return op == COLL_BROADCAST || op == COLL_SCATTER || op == COLL_REDUCE || op == COLL_GATHER;
+}
+
+void coll_oneshot_prepare(const gyre_comm_t *comm, coll_plan_t *p)
+{
+    const int rank = comm->rank, n = comm->n;
     const coll_shape_t *s = &p->shape;
     const uint64_t post = posters(s, n), mine = UINT64_C(1) << rank;
     coll_oneshot_part_t *part = &p->part;
@@ -110,6 +117,7 @@ void coll_oneshot_prepare(coll_plan_t *p, int rank, int n)
     if (s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL)
         for (int r = 0; r < n; r++)
             part->count += s->counts[r];
+    comm_group_outbox_populate(comm->group, posted_count(s, n) * p->esize, streams(s->op));
 }
 
 /* Elements that `rank` posts. */
@@ -237,8 +245,6 @@ static int try_post(coll_oneshot_run_t *e)
 void coll_oneshot_begin(coll_oneshot_run_t *e)
 {
     e->x = comm_group_outbox(e->comm->group);
-    if (e->x->number == 0)
-        comm_group_outbox_populate(e->comm->group);
     e->state = COLL_ONESHOT_POSTS;
     e->left = e->plan->part.from;
     e->failed = GYRE_OK;
@@ -247,9 +253,7 @@ void coll_oneshot_begin(coll_oneshot_run_t *e)
      * posted (two roots of a broadcast) is found by the next call in which they do. */
     e->comm->exchange_chain = (e->comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
     e->tag.sig = e->comm->exchange_chain;
-    coll_op_t op = e->plan->shape.op;
-    comm_outbox_begin(e->x,
-                      op == COLL_BROADCAST || op == COLL_SCATTER || op == COLL_REDUCE || op == COLL_GATHER);
+    comm_outbox_begin(e->x, streams(e->plan->shape.op));
     (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 

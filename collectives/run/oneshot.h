@@ -31,8 +31,9 @@ typedef struct {
 /* 1 if a call of this shape can go this way: all ranks on one host, and the posts, which every rank must know
  * the size of, short enough. The same on all ranks. */
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
-/* Sets plan->part, for a plan that goes this way and whose shape is spelled out. */
-void coll_oneshot_prepare(coll_plan_t *plan, int rank, int n);
+/* Sets plan->part, for a plan that goes this way and whose shape is spelled out, and has the memory mapped
+ * that its posts use. */
+void coll_oneshot_prepare(const gyre_comm_t *comm, coll_plan_t *plan);
 /* Begins the communicator's next exchange, and posts if there is room; no other may be under way. The caller
  * is driving. */
 void coll_oneshot_begin(coll_oneshot_run_t *e);

@@ -354,7 +354,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_options_t *options
         p->choice = choice;
         p->oneshot = choice.oneshot;
         if (p->oneshot)
-            coll_oneshot_prepare(p, comm->rank, comm->n);
+            coll_oneshot_prepare(comm, p);
         else
             st = build_segments(comm, p);
         p->sig = shape_sig(&p->shape, p, comm->n);

@@ -62,6 +62,29 @@ static line_t *line_of(const comm_outbox_t *x, int rank, uint64_t number)
     return &lines[number & (x->shape.lines - 1)];
 }
 
+/* The class whose slots take payloads of `bytes`. In a stream, what was posted should have left the
+ * first-level cache before it is asked for: the class that is too large for it. */
+static int class_of(const comm_outbox_shape_t *s, size_t bytes, int stream)
+{
+    size_t room = stream && bytes > STREAM_SHORT && s->slot_bytes[1] > 0
+                      ? base_max_size(bytes, s->slot_bytes[1])
+                      : bytes;
+    int c = 0;
+    while (room > s->slot_bytes[c])
+        c++;
+    return c;
+}
+
+size_t comm_outbox_reach(const comm_outbox_t *x, size_t bytes, int stream)
+{
+    if (bytes <= COMM_OUTBOX_INLINE)
+        return 0;
+    size_t reach = sizeof(progress_t) + x->shape.lines * sizeof(line_t);
+    for (int c = 0; c <= class_of(&x->shape, bytes, stream); c++)
+        reach += (size_t)x->shape.slots[c] * x->shape.slot_bytes[c];
+    return reach;
+}
+
 /* Where a payload of `bytes` of operation `number` lies. *places: how many operations later that place is
  * used again. */
 static unsigned char *place_of(const comm_outbox_t *x, int rank, uint64_t number, size_t bytes,
@@ -69,18 +92,13 @@ static unsigned char *place_of(const comm_outbox_t *x, int rank, uint64_t number
 {
     const comm_outbox_shape_t *s = &x->shape;
     unsigned char *at = (unsigned char *)line_of(x, rank, 0) + s->lines * sizeof(line_t);
-    int c = 0;
     if (bytes <= COMM_OUTBOX_INLINE) {
         *places = s->lines;
         return line_of(x, rank, number)->payload;
     }
-    /* In a stream, what was posted should have left the first-level cache before it is asked for: take the
-     * class that is too large for it. */
-    size_t room = x->stream && bytes > STREAM_SHORT && s->slot_bytes[1] > 0
-                      ? base_max_size(bytes, s->slot_bytes[1])
-                      : bytes;
-    for (; room > s->slot_bytes[c]; c++)
-        at += (size_t)s->slots[c] * s->slot_bytes[c];
+    const int c = class_of(s, bytes, x->stream);
+    for (int i = 0; i < c; i++)
+        at += (size_t)s->slots[i] * s->slot_bytes[i];
     *places = s->slots[c];
     return at + (number & (s->slots[c] - 1)) * s->slot_bytes[c];
 }

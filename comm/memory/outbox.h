@@ -58,6 +58,9 @@ typedef struct {
 size_t comm_outbox_most(const comm_outbox_shape_t *shape);
 /* Bytes of one outbox: a multiple of 64. */
 size_t comm_outbox_bytes(const comm_outbox_shape_t *shape);
+/* Bytes at the beginning of an outbox to map before posts of up to `bytes`. 0 where they go into lines: those
+ * are one page or two, which come at less cost when they are touched. stream: as for comm_outbox_begin. */
+size_t comm_outbox_reach(const comm_outbox_t *x, size_t bytes, int stream);
 /* memory: [ranks * comm_outbox_bytes], shared, zeroed before anyone uses it, 64-byte aligned; borrowed. */
 void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, int ranks, int mine);
 

@@ -44,6 +44,7 @@ static int known_outbox(const comm_outbox_shape_t *shape, int locals)
 
 typedef struct {
     _Atomic uint64_t cookie; /* random; proves that a fetched descriptor is this segment */
+    _Atomic int32_t left;    /* ranks that have closed it */
     uint32_t magic;
     int32_t locals;
     uint32_t slots[COMM_LANES];
@@ -116,35 +117,60 @@ static void share_out(comm_segment_t *seg, size_t budget)
     layout(seg);
 }
 
-gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, comm_segment_t *seg,
-                                  int *out_fd)
+/* A file for a segment and, if it may be so long, for those of later groups. -1 and the error in *status. */
+static int make_file(const comm_segment_t *seg, gyre_status_t *status)
+{
+    const uint64_t backing = comm_backing_length(seg->bytes, seg->locals);
+    const int fd = memfd_create("gyre-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0) {
+        *status = gyre_fail_errno(
+            errno == EMFILE || errno == ENFILE || errno == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
+            errno, "cannot create the shared segment of %d ranks (memfd_create; see ulimit -n)", seg->locals);
+        return -1;
+    }
+    if ((backing == 0 || ftruncate(fd, (off_t)backing) != 0) && ftruncate(fd, (off_t)seg->bytes) != 0)
+        *status = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot size the shared segment to %zu bytes",
+                                  seg->bytes);
+    /* Sealed, so that no peer can shrink it and turn our loads into SIGBUS. */
+    else if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        *status = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot seal the shared segment");
+    else
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static gyre_status_t map(comm_segment_t *seg, int fd)
+{
+    void *base = mmap(NULL, seg->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)seg->at);
+
+    if (base == MAP_FAILED)
+        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot map the shared segment of %zu bytes",
+                               seg->bytes);
+    seg->base = base;
+    return GYRE_OK;
+}
+
+gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, comm_backing_t *backing,
+                                  comm_segment_t *seg, int *out_fd)
 {
     comm_segment_t made = {.locals = locals};
     segment_header_t *header;
-    gyre_status_t status;
-    int fd;
+    gyre_status_t status = GYRE_OK;
+    int fd = -1;
 
     share_out(&made, budget);
-    fd = memfd_create("gyre-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return gyre_fail_errno(
-            errno == EMFILE || errno == ENFILE || errno == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
-            errno, "cannot create the shared segment of %d ranks (memfd_create; see ulimit -n)", locals);
-    if (ftruncate(fd, (off_t)made.bytes) != 0) {
-        status = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot size the shared segment to %zu bytes",
-                                 made.bytes);
-        goto close_fd;
-    }
-    /* Sealed, so that no peer can shrink it and turn our loads into SIGBUS. */
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        status = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot seal the shared segment");
-        goto close_fd;
-    }
-    made.base = mmap(NULL, made.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (made.base == MAP_FAILED) {
-        status = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot map the shared segment of %zu bytes",
-                                 made.bytes);
-        goto close_fd;
+    made.at = backing ? comm_backing_take(backing, made.bytes) : 0;
+    made.backing = made.at ? backing : NULL;
+    if (!made.backing)
+        fd = make_file(&made, &status);
+    if (status == GYRE_OK)
+        status = map(&made, made.backing ? comm_backing_fd(backing) : fd);
+    if (status != GYRE_OK) {
+        if (fd >= 0)
+            close(fd);
+        return status;
     }
     header = (segment_header_t *)made.base;
     header->magic = SEGMENT_MAGIC;
@@ -155,51 +181,71 @@ gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, co
     *seg = made;
     *out_fd = fd;
     return GYRE_OK;
-close_fd:
-    close(fd);
+}
+
+/* Fills in what the header at seg->at of the file says. */
+static gyre_status_t read_header(int fd, uint64_t cookie, comm_segment_t *seg)
+{
+    segment_header_t header;
+    struct stat file;
+
+    if (fstat(fd, &file) != 0 || file.st_size < 4096 ||
+        pread(fd, &header, sizeof header, (off_t)seg->at) != (ssize_t)sizeof header)
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "what was fetched is not a segment");
+    if (atomic_load_explicit(&header.cookie, memory_order_relaxed) != cookie ||
+        header.magic != SEGMENT_MAGIC || header.locals != seg->locals)
+        goto wrong;
+    for (int lane = 0; lane < COMM_LANES; lane++) {
+        seg->slots[lane] = header.slots[lane];
+        if (seg->slots[lane] < SLOTS_MIN || seg->slots[lane] > SLOTS_MAX ||
+            (seg->slots[lane] & (seg->slots[lane] - 1)) != 0)
+            goto wrong;
+    }
+    seg->outbox = header.outbox;
+    if (!known_outbox(&seg->outbox, seg->locals))
+        goto wrong;
+    layout(seg);
+    if ((uint64_t)file.st_size >= seg->at && (uint64_t)file.st_size - seg->at >= seg->bytes)
+        return GYRE_OK;
+wrong:
+    return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "the fetched segment is not this group's");
+}
+
+static gyre_status_t open_at(int fd, comm_segment_t made, uint64_t cookie, comm_segment_t *seg)
+{
+    gyre_status_t status = read_header(fd, cookie, &made);
+
+    if (status == GYRE_OK)
+        status = map(&made, fd);
+    if (status == GYRE_OK)
+        *seg = made;
     return status;
 }
 
 gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segment_t *seg)
 {
-    comm_segment_t made = {.locals = locals};
-    segment_header_t *header;
-    struct stat stat_buf;
+    return open_at(fd, (comm_segment_t){.locals = locals}, cookie, seg);
+}
 
-    if (fstat(fd, &stat_buf) != 0 || stat_buf.st_size < 4096)
-        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "what was fetched is not a segment");
-    made.bytes = (size_t)stat_buf.st_size;
-    made.base = mmap(NULL, made.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (made.base == MAP_FAILED)
-        return gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot map the shared segment of %zu bytes",
-                               made.bytes);
-    header = (segment_header_t *)made.base;
-    if (atomic_load_explicit(&header->cookie, memory_order_acquire) != cookie ||
-        header->magic != SEGMENT_MAGIC || header->locals != locals)
-        goto wrong;
-    for (int lane = 0; lane < COMM_LANES; lane++) {
-        made.slots[lane] = header->slots[lane];
-        if (made.slots[lane] < SLOTS_MIN || made.slots[lane] > SLOTS_MAX ||
-            (made.slots[lane] & (made.slots[lane] - 1)) != 0)
-            goto wrong;
-    }
-    made.outbox = header->outbox;
-    if (!known_outbox(&made.outbox, locals))
-        goto wrong;
-    layout(&made);
-    if (made.bytes != (size_t)stat_buf.st_size)
-        goto wrong;
-    *seg = made;
-    return GYRE_OK;
-wrong:
-    munmap(made.base, (size_t)stat_buf.st_size);
-    return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "the fetched segment is not this group's");
+gyre_status_t comm_segment_open_in(comm_backing_t *backing, uint64_t at, int locals, uint64_t cookie,
+                                   comm_segment_t *seg)
+{
+    const comm_segment_t made = {.backing = backing, .at = at, .locals = locals};
+
+    return open_at(comm_backing_fd(backing), made, cookie, seg);
 }
 
 void comm_segment_close(comm_segment_t *seg)
 {
+    int last = 0;
+
+    if (seg->backing) /* acq_rel: what the others did here comes before the last one gives it back */
+        last = atomic_fetch_add_explicit(&((segment_header_t *)seg->base)->left, 1, memory_order_acq_rel) ==
+               seg->locals - 1;
     if (seg->base)
         munmap(seg->base, seg->bytes);
+    if (last)
+        comm_backing_give_back(seg->backing, seg->at, seg->bytes);
     memset(seg, 0, sizeof *seg);
 }
 

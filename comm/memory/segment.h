@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/segment.h: the shared memory of one group on one host: who writes what, and where it lies.
  *
- * One memfd per group and host, made by the lowest rank there, sized by GYRE_SHM_BUDGET. Only pages that are
- * used become memory.
+ * One per group and host, made by the lowest rank there, sized by GYRE_SHM_BUDGET: a memfd of its own, or a
+ * place in that of the job's first group (backing.h). Only pages that are used become memory.
  *
  *     +------------------+ 0
  *     | header           |  written once by the maker, before it is offered
@@ -31,6 +31,7 @@
 
 #include <gyre/status.h>
 
+#include "comm/memory/backing.h"
 #include "comm/memory/bell.h"
 #include "comm/memory/outbox.h"
 #include "comm/recorder/recorder.h"
@@ -67,6 +68,8 @@ typedef struct {
 typedef struct {
     unsigned char *base; /* NULL: none */
     size_t bytes;
+    comm_backing_t *backing;    /* the file in which it lies, borrowed; NULL: one of its own */
+    uint64_t at;                /* its offset there */
     int locals;                 /* places for ranks; some may be empty */
     int local;                  /* ours */
     uint32_t slots[COMM_LANES]; /* per ring; powers of two */
@@ -74,10 +77,16 @@ typedef struct {
     size_t cells_at, locals_at, local_stride, outbox_at, pairs_at, pair_stride;
 } comm_segment_t;
 
-/* Makes a segment for `locals` ranks. *fd: close-on-exec, sealed against shrinking, owned by the caller. */
-gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, comm_segment_t *seg, int *fd);
+/* Makes a segment for `locals` ranks: in the backing file, then *fd is -1, or, if there is none or it is
+ * full, in a file of its own, that can back later ones if the process may make it so long. *fd:
+ * close-on-exec, sealed against shrinking, owned by the caller. */
+gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, comm_backing_t *backing,
+                                  comm_segment_t *seg, int *fd);
 /* Maps one that was fetched. UNSUPPORTED (quiet) if it is not the one with `cookie` for `locals` ranks. */
 gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segment_t *seg);
+/* Maps one that lies in the backing file. at: its offset there, as its maker says. Errors as above. */
+gyre_status_t comm_segment_open_in(comm_backing_t *backing, uint64_t at, int locals, uint64_t cookie,
+                                   comm_segment_t *seg);
 void comm_segment_close(comm_segment_t *seg);
 
 /* Has the pages of [at, at + bytes) mapped now, so that no message meets a page fault (25 us of it were seen

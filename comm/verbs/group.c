@@ -524,9 +524,16 @@ gyre_status_t verbs_prepare(comm_group_t *group, int quiet, comm_all_gather_fn a
     return status;
 }
 
-/* Asked of every process that starts, so it does not wake libibverbs, which looks for drivers first. */
+/* Asked of every process that starts, so it does not wake libibverbs, which looks for drivers first. Looked
+ * up once: an adapter that appears later is not for this job. */
 void verbs_introduce(uint32_t word[COMM_SAID_WORDS])
 {
+    enum { UNKNOWN, NONE, SOME };
+    static _Atomic int adapters;
+    if (atomic_load_explicit(&adapters, memory_order_relaxed) != UNKNOWN) {
+        word[0] = atomic_load_explicit(&adapters, memory_order_relaxed) == SOME;
+        return;
+    }
     DIR *dir = opendir("/sys/class/infiniband");
     const struct dirent *entry = NULL;
 
@@ -535,4 +542,5 @@ void verbs_introduce(uint32_t word[COMM_SAID_WORDS])
     if (dir)
         closedir(dir);
     word[0] = entry != NULL;
+    atomic_store_explicit(&adapters, entry ? SOME : NONE, memory_order_relaxed);
 }

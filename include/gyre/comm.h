@@ -150,7 +150,7 @@ GYRE_API gyre_status_t gyre_comm_create_id(const gyre_unique_id_t *id, int rank,
 GYRE_API gyre_status_t gyre_finalize(gyre_comm_t *world);
 
 /* Collective over `comm`. Ranks with the same `color` form a new communicator, ordered by (key, rank); a
- * rank with a negative color gets *out = NULL. The new communicator shares no resources with `comm`; the
+ * rank with a negative color gets *out = NULL. The new communicator works and fails apart from `comm`; the
  * caller frees it with gyre_comm_destroy. Errors: those of gyre_all_gather. ABORTED: another rank could
  * not make its part. */
 GYRE_API gyre_status_t gyre_comm_split(gyre_comm_t *comm, int color, int key, gyre_comm_t **out);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_watch_windows.c: windows are handed over by watchers, and to no other process. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include "base/settings/settings.h"
 #include "comm/boot/tree.h"
 #include "tests/support/boot_job.h"
+#include "tests/support/descriptors.h"
 
 #define SOON base_deadline(10.0)
 
@@ -93,17 +93,6 @@ static void fetch(void **state)
     assert_int_equal(boot_job_threads(1, 1, fetch_body, NULL), 0);
     assert_int_equal(boot_job_threads(2, 1, fetch_body, NULL), 0);
     assert_int_equal(boot_job_processes(4, 1, fetch_body, NULL, NULL, 20.0), 0);
-}
-
-static int descriptors(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir != NULL && readdir(dir) != NULL)
-        n++;
-    if (dir != NULL)
-        closedir(dir);
-    return n;
 }
 
 static void alone(comm_identity_t *who, unsigned char fill)

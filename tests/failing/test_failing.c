@@ -14,7 +14,6 @@
  *     test_failing SCENARIO RANK KIND /N    every N-th k
  *
  * With FAILING_ONLY=FUNCTION, such as ucp_put_nbx, only its requests count. */
-#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <limits.h>
@@ -32,6 +31,7 @@
 
 #include "tests/failing/inject.h"
 #include "tests/failing/scenario.h"
+#include "tests/support/descriptors.h"
 
 enum { SECONDS = 20, KEPT = 1 /* descriptors that a process may keep: a window for small buffers */ };
 
@@ -127,17 +127,6 @@ static gyre_status_t run_job(int rank, const scenario_t *s, int number, double p
         note(gyre_finalize(job->world), "finalize", &status, report);
     free(job->own);
     return status;
-}
-
-static int descriptors(void)
-{
-    int count = 0;
-    DIR *all = opendir("/proc/self/fd");
-    for (struct dirent *e; all && (e = readdir(all));)
-        count += e->d_name[0] != '.';
-    if (all)
-        closedir(all);
-    return count;
 }
 
 static int listening(int *port)

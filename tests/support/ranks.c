@@ -102,6 +102,7 @@ static void leave(ranks_t *self)
     ranks_barrier(self);
     comm_watch_stop(self->world.watch);
     comm_boot_leave(self->world.boot, 1);
+    comm_backing_close(self->world.backing);
 }
 
 static int run(start_t *start)
@@ -231,6 +232,7 @@ int ranks_threads(int n, double seconds, ranks_body_t body, void *arg)
             comm_watch_stop(starts[r].self.world.watch);
         if (starts[r].self.world.boot)
             comm_boot_leave(starts[r].self.world.boot, failed == 0);
+        comm_backing_close(starts[r].self.world.backing);
     }
     munmap(shared, sizeof *shared);
     return failed;

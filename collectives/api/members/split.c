@@ -10,31 +10,35 @@
 #include "base/hash.h"
 #include "collectives/api/members/asks.h"
 
+enum { FEW = 512 /* bytes that travel with a round itself: a rank's card, a transport's addresses */ };
+
+typedef struct {
+    uint64_t bytes; /* that this rank wants to exchange in this round */
+    int32_t needs;  /* 0: it has all it needs and only helps the others */
+    int32_t failed;
+    unsigned char few[FEW]; /* these bytes, if no rank has more of them */
+} split_round_t;
+
 /* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or
  * none, take part in each round all the same, so that a split is nothing but collectives of the parent. */
 typedef struct {
     const char *name; /* of the call, for errors */
     coll_inside_t inside;
     gyre_comm_t *parent;
-    const int *members; /* [n] parent ranks */
+    split_round_t *said; /* [ranks of the parent] */
+    const int *members;  /* [n] parent ranks */
     int n;
 } subset_t;
-
-typedef struct {
-    uint64_t bytes; /* that this rank wants to exchange in this round */
-    int32_t needs;  /* 0: it has all it needs and only helps the others */
-    int32_t failed;
-} split_round_t;
 
 /* Whether all have the memory to exchange `most` bytes. If one has not, nobody begins: those that need the
  * round fail, and the others go on helping. */
 static gyre_status_t split_can(const subset_t *s, const split_round_t *ask, int can, size_t most,
-                               split_round_t *asks, int *all_can)
+                               int *all_can)
 {
     const split_round_t mine = {.failed = !can};
     int lacks = s->parent->n;
-    gyre_status_t st = coll_inside_all_gather(&mine, asks, sizeof mine, s->parent, s->inside);
-    while (st == GYRE_OK && lacks > 0 && !asks[lacks - 1].failed)
+    gyre_status_t st = coll_inside_all_gather(&mine, s->said, sizeof mine, s->parent, s->inside);
+    while (st == GYRE_OK && lacks > 0 && !s->said[lacks - 1].failed)
         lacks--;
     *all_can = st == GYRE_OK && lacks == 0;
     if (st != GYRE_OK || *all_can || !ask->needs)
@@ -45,29 +49,13 @@ static gyre_status_t split_can(const subset_t *s, const split_round_t *ask, int 
                            most, s->parent->n);
 }
 
-/* One round. *busy: somebody still needed one; *failed: the lowest member that has given up, or -1. */
-static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, const void *mine, void *all,
-                                 int *busy, int *failed)
+/* What does not travel with the round itself: `most` bytes of each rank. */
+static gyre_status_t split_long(const subset_t *s, const split_round_t *ask, const void *mine, size_t most,
+                                void *all)
 {
-    size_t n = (size_t)s->parent->n, most = 0;
-    split_round_t *asks = malloc(n * sizeof *asks);
-    char *everything = NULL, *padded = NULL;
-    gyre_status_t st = asks ? coll_inside_all_gather(ask, asks, sizeof *ask, s->parent, s->inside)
-                            : gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %zu ranks", s->name, n);
-    *busy = 0;
-    *failed = -1;
-    for (size_t r = 0; st == GYRE_OK && r < n; r++) {
-        *busy |= asks[r].needs;
-        most = asks[r].needs && asks[r].bytes > most ? asks[r].bytes : most;
-    }
-    for (int i = s->n; st == GYRE_OK && i-- > 0;)
-        *failed = asks[s->members[i]].failed ? i : *failed;
+    char *everything = malloc((size_t)s->parent->n * most), *padded = calloc(1, most);
     int all_can = 0;
-    if (st == GYRE_OK && most) {
-        everything = malloc(n * most);
-        padded = calloc(1, most);
-        st = split_can(s, ask, everything && padded, most, asks, &all_can);
-    }
+    gyre_status_t st = split_can(s, ask, everything && padded, most, &all_can);
     if (all_can) {
         if (ask->needs)
             memcpy(padded, mine, ask->bytes);
@@ -77,7 +65,29 @@ static gyre_status_t split_round(const subset_t *s, const split_round_t *ask, co
         memcpy((char *)all + (size_t)i * ask->bytes, everything + (size_t)s->members[i] * most, ask->bytes);
     free(padded);
     free(everything);
-    free(asks);
+    return st;
+}
+
+/* One round. *busy: somebody still needed one; *failed: the lowest member that has given up, or -1. */
+static gyre_status_t split_round(const subset_t *s, split_round_t *ask, const void *mine, void *all,
+                                 int *busy, int *failed)
+{
+    size_t most = 0;
+    if (ask->needs && ask->bytes <= FEW)
+        memcpy(ask->few, mine, ask->bytes);
+    gyre_status_t st = coll_inside_all_gather(ask, s->said, sizeof *ask, s->parent, s->inside);
+    *busy = 0;
+    *failed = -1;
+    for (int r = 0; st == GYRE_OK && r < s->parent->n; r++) {
+        *busy |= s->said[r].needs;
+        most = s->said[r].needs && s->said[r].bytes > most ? s->said[r].bytes : most;
+    }
+    for (int i = s->n; st == GYRE_OK && i-- > 0;)
+        *failed = s->said[s->members[i]].failed ? i : *failed;
+    if (st == GYRE_OK && most > FEW)
+        return split_long(s, ask, mine, most, all);
+    for (int i = 0; st == GYRE_OK && ask->needs && i < s->n; i++)
+        memcpy((char *)all + (size_t)i * ask->bytes, s->said[s->members[i]].few, ask->bytes);
     return st;
 }
 
@@ -187,13 +197,15 @@ gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t
 
 gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int key, gyre_comm_t **out)
 {
-    const subset_t all = {
-        .name = coll_call_name(COLL_ALL_GATHER, 0, inside), .inside = inside, .parent = comm};
     gyre_status_t st = GYRE_OK;
     size_t n = (size_t)comm->n;
+    const subset_t all = {.name = coll_call_name(COLL_ALL_GATHER, 0, inside),
+                          .inside = inside,
+                          .parent = comm,
+                          .said = malloc(n * sizeof *all.said)};
     coll_split_ask_t *asks = malloc(n * sizeof *asks);
     int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
-    if (!asks || !members || !world_ranks)
+    if (!all.said || !asks || !members || !world_ranks)
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", all.name, comm->n);
     coll_split_ask_t mine = {.call = (int32_t)inside, .color = color < 0 ? -1 : color, .key = key};
     if (st == GYRE_OK)
@@ -204,6 +216,7 @@ gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int
     gyre_comm_t *made = NULL;
     if (st == GYRE_OK)
         st = split_make(&all, asks, members, world_ranks, &made);
+    free(all.said);
     free(asks);
     free(members);
     free(world_ranks);

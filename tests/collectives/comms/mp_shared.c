@@ -4,9 +4,9 @@
 /* tests/collectives/comms/mp_shared.c: gyre_mem_alloc_shared and gyre_mem_peer: loads and stores in other
  * ranks' memory, sizes, orders of freeing, errors, use as buffers of collectives, the death of a rank, and
  * what is left open at the end. */
+#include "tests/support/descriptors.h"
 #include "tests/support/mp.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -30,17 +30,6 @@ static uint64_t *part(void *base, int of, size_t words)
     MP_CHECK((uintptr_t)at % 4096 == 0, "%p", at);
     MP_CHECK((of == rank) == (at == base), "part %d is at %p, ours at %p", of, at, base);
     return at;
-}
-
-static int descriptors(void)
-{
-    int count = 0;
-    DIR *all = opendir("/proc/self/fd");
-    MP_CHECK(all, "no /proc");
-    for (struct dirent *e; (e = readdir(all));)
-        count += e->d_name[0] != '.';
-    closedir(all);
-    return count;
 }
 
 /* No more than before, once the watcher has closed what peers have fetched from. */

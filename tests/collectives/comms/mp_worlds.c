@@ -4,13 +4,13 @@
  * what goes wrong with each, within its deadline. The job of ucx-run is only what the ranks tell each other
  * by. */
 /* ranks: 1 2 3, over UCX: 2 */
-#include <dirent.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/support/descriptors.h"
 #include "tests/support/mp.h"
 
 static gyre_comm_t *launched;
@@ -50,17 +50,6 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static int open_files(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    MP_CHECK(folder, "no /proc");
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
 }
 
 /* A second job whose ranks are numbered the other way round, and one of some of the ranks. Memory of one
@@ -439,7 +428,7 @@ int main(void)
     works(launched, rank, n);
     by_id();
     several();
-    const int files = open_files();
+    const int files = descriptors();
     several();
     two_threads();
     by_id();
@@ -449,7 +438,7 @@ int main(void)
     with_options();
     in_child();
     works(launched, rank, n);
-    MP_CHECK(open_files() <= files + 2, "%d descriptors, %d before", open_files(), files);
+    MP_CHECK(descriptors() <= files + 2, "%d descriptors, %d before", descriptors(), files);
     MP_OK(gyre_finalize(launched));
     return 0;
 }

@@ -13,14 +13,14 @@ rows() { grep -v '^#' "$W/out"; }
 # --- jobs of its own ---
 run "$PERF" init --max 5 --starts 2 --json "$W/i.json"
 want "starts jobs" 0
-check "2, 4 and 5 ranks" [ "$(rows | awk '{print $1, $2, NF}' | paste -sd,)" = "2 2 15,4 2 15,5 2 15" ]
-check "JSON: parts" json "$W/i.json" 'd["command"] == "init" and not d["mock"] and all(0 < r[k] <= r["total_ms"] for r in d["results"] for k in ("launch_ms", "join_ms", "create_ms", "barrier_ms", "all_reduce_ms")) and all(r["again_ms"] > 0 and r["large_ms"] > 0 for r in d["results"])'
+check "2, 4 and 5 ranks" [ "$(rows | awk '{print $1, $2, NF}' | paste -sd,)" = "2 2 17,4 2 17,5 2 17" ]
+check "JSON: parts" json "$W/i.json" 'd["command"] == "init" and not d["mock"] and all(0 < r[k] <= r["total_ms"] for r in d["results"] for k in ("launch_ms", "join_ms", "create_ms", "barrier_ms", "all_reduce_ms")) and all(r["again_ms"] > 0 and r["large_ms"] > 0 and r["split_ms"] > 0 and r["first_ms"] > 0 for r in d["results"])'
 check "JSON: per rank" json "$W/i.json" 'all(1 <= r["connections"] < r["ranks"] and 1 <= r["boot_connections"] <= math.ceil(math.log2(r["ranks"])) and r["private_bytes"] > 0 and r["resident_bytes"] > 100000 for r in d["results"])'
 
 # --- one start, as a rank ---
 run "$UCX_RUN" -n 3 "$PERF" init --json "$W/s.json"
 want "one start" 0
-check "one row" [ "$(rows | awk '{print $1, $2, NF}')" = "3 1 15" ]
+check "one row" [ "$(rows | awk '{print $1, $2, NF}')" = "3 1 17" ]
 check "JSON" json "$W/s.json" '[r["ranks"] for r in d["results"]] == [3]'
 
 # --- mock ranks: what grows with log n, and how ---

@@ -32,6 +32,8 @@ typedef enum {
     INIT_AGAIN,  /* the all_reduce after it */
     /* the first all_reduce of INIT_LARGE_BYTES: connects what small ones do not need */
     INIT_LARGE,
+    INIT_SPLIT,  /* gyre_comm_split of all ranks, once the job is under way: the median of some */
+    INIT_FIRST,  /* the first all_reduce on such a communicator, of one float */
     INIT_LINKS,  /* gyre_comm_stats: connections */
     INIT_BOOT,   /* connections of the bootstrap */
     INIT_SHARED, /* gyre_comm_stats: bytes */

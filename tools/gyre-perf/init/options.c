@@ -18,9 +18,9 @@
 int perf_init_main(int argc, char **argv, int typed_count, char **typed);
 
 static const char *const init_keys[INIT_FIGURES] = {
-    "launch_ms",    "join_ms",       "create_ms",     "barrier_ms",  "all_reduce_ms",
-    "total_ms",     "again_ms",      "large_ms",      "connections", "boot_connections",
-    "shared_bytes", "private_bytes", "resident_bytes"};
+    "launch_ms",   "join_ms",          "create_ms",    "barrier_ms",    "all_reduce_ms",
+    "total_ms",    "again_ms",         "large_ms",     "split_ms",      "first_ms",
+    "connections", "boot_connections", "shared_bytes", "private_bytes", "resident_bytes"};
 
 static const char usage[] =
     "usage: gyre-perf init [--max N] [--starts K]     starts jobs of 2, 4, 8, ... N ranks here\n"
@@ -53,29 +53,33 @@ static int parse(int argc, char **argv, init_options_t *o, char *why, size_t byt
 
 void init_columns(void)
 {
-    printf("# ms, of the slowest rank: launch (launcher to main), join (bootstrap: the first rank waits for "
-           "the last),\n"
-           "# create (communicator), the first barrier, the first all_reduce (4 B); total (launcher to its "
-           "end); again (one\n"
-           "# more); large (the first of 1 MiB, which connects). links, memory: the most of any rank; boot: "
-           "connections\n"
-           "# of the bootstrap\n"
-           "# %5s  %6s  %9s  %9s  %9s  %9s  %10s  %9s  %8s  %8s  %5s  %4s  %9s  %9s  %9s\n",
-           "ranks", "starts", "launch", "join", "create", "barrier", "all_reduce", "total", "again", "large",
-           "links", "boot", "shared", "private", "resident");
-    printf("# %5s  %6s  %9s  %9s  %9s  %9s  %10s  %9s  %8s  %8s  %5s  %4s  %9s  %9s  %9s\n", "", "", "(ms)",
-           "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "", "", "(KiB)", "(KiB)", "(KiB)");
+    printf(
+        "# ms, of the slowest rank: launch (launcher to main), join (bootstrap: the first rank waits for "
+        "the last),\n"
+        "# create (communicator), the first barrier, the first all_reduce (4 B); total (launcher to its "
+        "end); again (one\n"
+        "# more); large (the first of 1 MiB, which connects); split (another communicator of all ranks), "
+        "first "
+        "(its\n"
+        "# first all_reduce, 4 B). links, memory: the most of any rank; boot: connections of the bootstrap\n"
+        "# %5s  %6s  %9s  %9s  %9s  %9s  %10s  %9s  %8s  %8s  %7s  %7s  %5s  %4s  %9s  %9s  %9s\n",
+        "ranks", "starts", "launch", "join", "create", "barrier", "all_reduce", "total", "again", "large",
+        "split", "first", "links", "boot", "shared", "private", "resident");
+    printf("# %5s  %6s  %9s  %9s  %9s  %9s  %10s  %9s  %8s  %8s  %7s  %7s  %5s  %4s  %9s  %9s  %9s\n", "", "",
+           "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "", "", "(KiB)",
+           "(KiB)", "(KiB)");
     fflush(stdout);
 }
 
 void init_print(const init_row_t *row)
 {
     const double *f = row->figure;
-    printf("%7d  %6d  %9.2f  %9.2f  %9.2f  %9.3f  %10.3f  %9.2f  %8.4f  %8.2f  %5.0f  %4.0f  %9.0f  %9.0f  "
-           "%9.0f\n",
+    printf("%7d  %6d  %9.2f  %9.2f  %9.2f  %9.3f  %10.3f  %9.2f  %8.4f  %8.2f  %7.3f  %7.3f  %5.0f  "
+           "%4.0f  %9.0f  %9.0f  %9.0f\n",
            row->ranks, row->starts, f[INIT_LAUNCH], f[INIT_JOIN], f[INIT_CREATE], f[INIT_BARRIER],
-           f[INIT_REDUCE], f[INIT_TOTAL], f[INIT_AGAIN], f[INIT_LARGE], f[INIT_LINKS], f[INIT_BOOT],
-           f[INIT_SHARED] / 1024, f[INIT_PRIVATE] / 1024, f[INIT_RESIDENT] / 1024);
+           f[INIT_REDUCE], f[INIT_TOTAL], f[INIT_AGAIN], f[INIT_LARGE], f[INIT_SPLIT], f[INIT_FIRST],
+           f[INIT_LINKS], f[INIT_BOOT], f[INIT_SHARED] / 1024, f[INIT_PRIVATE] / 1024,
+           f[INIT_RESIDENT] / 1024);
     fflush(stdout);
 }
 

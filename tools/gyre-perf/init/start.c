@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/gyre-perf/init/start.c: one start of a job, from the launcher to the third all_reduce, measured by
- * every rank. */
+/* tools/gyre-perf/init/start.c: one start of a job, from the launcher to the third all_reduce, and further
+ * communicators, measured by every rank. */
 #include "tools/gyre-perf/init/init.h"
 
 #include <stdlib.h>
@@ -56,6 +56,33 @@ static double lap(base_time_t *before)
     return ms;
 }
 
+/* Of one communicator after the other. */
+static gyre_status_t measure_split(gyre_comm_t *world, double *f)
+{
+    enum { ROUNDS = 21 };
+    double split[ROUNDS], first[ROUNDS];
+    gyre_status_t status = GYRE_OK;
+    float value = 1.0f;
+    for (int i = 0; i < ROUNDS && status == GYRE_OK; i++) {
+        gyre_comm_t *comm = NULL;
+        status = gyre_barrier(world);
+        base_time_t before = base_now();
+        if (status == GYRE_OK)
+            status = gyre_comm_split(world, 0, 0, &comm);
+        split[i] = lap(&before);
+        if (status == GYRE_OK)
+            status = gyre_all_reduce(&value, &value, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+        first[i] = lap(&before);
+        if (status == GYRE_OK)
+            status = gyre_comm_destroy(comm);
+    }
+    if (status != GYRE_OK)
+        return status;
+    f[INIT_SPLIT] = init_median(split, ROUNDS);
+    f[INIT_FIRST] = init_median(first, ROUNDS);
+    return GYRE_OK;
+}
+
 static gyre_status_t measure(const init_options_t *o, gyre_comm_t **world, double *f)
 {
     static float large[INIT_LARGE_BYTES / sizeof(float)];
@@ -92,7 +119,7 @@ static gyre_status_t measure(const init_options_t *o, gyre_comm_t **world, doubl
     f[INIT_SHARED] = (double)stats.shared_bytes;
     f[INIT_PRIVATE] = (double)stats.private_bytes;
     f[INIT_RESIDENT] = resident_bytes();
-    return status;
+    return status == GYRE_OK ? measure_split(*world, f) : status;
 }
 
 static int report(const init_options_t *o, const init_row_t *row)

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/support/descriptors.h: how many descriptors this process has open, for tests of what is left. */
+#ifndef TESTS_DESCRIPTORS_H
+#define TESTS_DESCRIPTORS_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The one that counts is among them. Ends the process where /proc does not say. */
+static inline int descriptors(void)
+{
+    int count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    if (!all) {
+        perror("/proc/self/fd");
+        exit(1);
+    }
+    for (const struct dirent *e; (e = readdir(all));)
+        count += e->d_name[0] != '.';
+    closedir(all);
+    return count;
+}
+
+#endif
