@@ -35,6 +35,7 @@ enum {
     BOOT_HOST_BYTES = 36,   /* of a host's name, cut to that */
     BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
     BOOT_ASKED_MAX = 64,    /* questions under way at once in one process */
+    BOOT_LOST_MAX = 8,      /* lost letters that are known */
     BOOT_HANDSHAKE_MESSAGES = 3
 };
 #define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join, or was expelled */
@@ -65,6 +66,13 @@ typedef struct {
     gyre_status_t status;
     char text[BOOT_TEXT];
 } boot_abort_t;
+
+/* For which circle a letter was that is not there, and whose. */
+typedef struct {
+    uint64_t comm, tag, list;
+    uint32_t turn;
+    int from; /* rank of the job */
+} boot_lost_t;
 
 typedef struct {
     uint32_t id; /* 0: free */
@@ -130,6 +138,8 @@ struct comm_boot {
 
     boot_letter_t *letters; /* circle.c: oldest first; owned */
     boot_turns_t *turns;
+    boot_lost_t lost[BOOT_LOST_MAX]; /* letters for which there was no memory, the newest */
+    uint32_t lost_n;                 /* of them all; number i is at i % BOOT_LOST_MAX */
 
     boot_asked_t asked[BOOT_ASKED_MAX];
     uint32_t asked_last;

@@ -327,6 +327,9 @@ static gyre_status_t hopeless(const comm_circle_t *c)
     const boot_abort_t *abort = boot_abort_of(boot, c->comm);
     if (abort != NULL)
         return gyre_fail(abort->status, "%s: %s", c->call, abort->text);
+    const int lost = boot_letter_lost(boot, c->comm, c->tag, c->list, c->turn);
+    if (lost >= 0)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for what rank %d of the job says", c->call, lost);
     if (boot->deaths_n == 0)
         return GYRE_OK;
     const boot_death_t *death = boot_first_death(boot, c->world, c->n);

@@ -24,6 +24,28 @@ void boot_letters_drop(boot_letter_t **list)
     }
 }
 
+/* The circle that it is for hears of it. Without a HERE it goes on, if all else comes. */
+static void lose(comm_boot_t *boot, const unsigned char *d)
+{
+    log_info("bootstrap: no memory for a letter of rank %d", (int)boot_get32(d));
+    if (boot_get32(d + 24) != HERE)
+        boot->lost[boot->lost_n++ % BOOT_LOST_MAX] = (boot_lost_t){.from = (int)boot_get32(d),
+                                                                   .comm = boot_get64(d + 8),
+                                                                   .tag = boot_get64(d + 16),
+                                                                   .list = boot_get64(d + 32),
+                                                                   .turn = boot_get32(d + 40)};
+}
+
+int boot_letter_lost(const comm_boot_t *boot, uint64_t comm, uint64_t tag, uint64_t list, uint32_t turn)
+{
+    for (uint32_t i = 0; i < boot->lost_n && i < BOOT_LOST_MAX; i++) {
+        const boot_lost_t *l = &boot->lost[i];
+        if (l->comm == comm && l->tag == tag && l->list == list && l->turn == turn)
+            return l->from;
+    }
+    return -1;
+}
+
 void boot_take_letter(comm_boot_t *boot, const boot_message_t *m)
 {
     const unsigned char *d = m->data;
@@ -37,7 +59,7 @@ void boot_take_letter(comm_boot_t *boot, const boot_message_t *m)
     const size_t bytes = m->bytes - BOOT_LETTER_HEAD;
     boot_letter_t *letter = malloc(sizeof(*letter) + bytes);
     if (letter == NULL) {
-        log_error("bootstrap: no memory for a letter of rank %d", (int)boot_get32(d));
+        lose(boot, d);
         return;
     }
     *letter = (boot_letter_t){.from = (int)boot_get32(d),
