@@ -30,8 +30,8 @@ struct boot_turns {
     int open, failed;
 };
 
-/* The rank of the job whose letter for this circle was lost here, for want of memory: nobody sends it again. -1: no
- * such letter. */
+/* The rank of the job whose letter for this circle was lost here, for want of memory: nobody sends it again.
+ * -1: no such letter. */
 int boot_letter_lost(const comm_boot_t *boot, uint64_t comm, uint64_t tag, uint64_t list, uint32_t turn);
 void boot_letters_append(boot_letter_t **list, boot_letter_t *letter); /* as its last one */
 void boot_letters_drop(boot_letter_t **list);                          /* frees all of it */
