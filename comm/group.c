@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
@@ -316,6 +317,18 @@ void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
 double comm_group_cma_call(const comm_group_t *group)
 {
     return group->cma_call_ns;
+}
+
+void comm_group_set_ring_best(comm_group_t *group, size_t bytes)
+{
+    group->ring_best = bytes;
+}
+
+size_t comm_group_ring_most(const comm_group_t *group, int lane)
+{
+    const size_t holds = group->seg.base ? comm_segment_ring_holds(&group->seg, lane) : 0;
+
+    return base_max_size(COMM_SHM_EAGER_MOST, base_min_size(group->ring_best, holds));
 }
 
 comm_outbox_t *comm_group_outbox(comm_group_t *group)

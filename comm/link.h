@@ -133,6 +133,7 @@ struct comm_group {
     base_time_t spin_ns;                /* GYRE_SPIN; 0: chosen by comm/wait.c */
     comm_segment_t seg;                 /* seg.base NULL: no peers on this host */
     double cma_call_ns;                 /* comm_group_cma_call */
+    size_t ring_best;                   /* comm_group_set_ring_best */
     comm_outbox_t outbox;               /* base NULL: none */
     size_t populated;                   /* bytes at the beginning of each outbox whose pages are mapped */
     comm_bell_t own_bell;               /* used when there is no segment */

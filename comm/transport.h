@@ -29,9 +29,7 @@
 /* How long messages go between ranks of one host unless GYRE_SHM_COPY says otherwise (comm/shm/link.c);
  * the simulator's, too. */
 enum {
-    COMM_SHM_EAGER_MOST = 4096, /* bytes; beyond it one copy from a window beats two through the ring */
-    COMM_SHM_CMA_LEAST =
-        COMM_SHM_EAGER_MOST + 1 /* a system call of 0.5 us beats a second copy from the first page on */
+    COMM_SHM_EAGER_MOST = 4096 /* bytes; beyond it one copy from a window beats two through the ring */
 };
 
 typedef struct comm_group comm_group_t;
@@ -147,6 +145,13 @@ int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
 /* ns of a call of the kernel that reads the memory of another rank of this host, as its ranks have measured
  * it and agreed on. 0: not known. */
 double comm_group_cma_call(const comm_group_t *group);
+
+/* Bytes up to which a message in memory that peers cannot map costs less through a ring than by a call of the
+ * kernel, by what was measured. 0 until it is set: COMM_SHM_EAGER_MOST. Before the first link is made. */
+void comm_group_set_ring_best(comm_group_t *group, size_t bytes);
+/* The longest such message that goes through a ring of that lane: the ring must hold it, so that its sender
+ * does not wait for the receiver. */
+size_t comm_group_ring_most(const comm_group_t *group, int lane);
 
 /* The outbox of a group whose members all share this host, or NULL. */
 comm_outbox_t *comm_group_outbox(comm_group_t *group);

@@ -14,6 +14,7 @@
 #include "collectives/choose/tune.h"
 #include "collectives/gpu/gpu.h"
 #include "collectives/run/bounce.h"
+#include "collectives/run/reach/stage.h"
 #include "collectives/schedules/algorithms.h"
 #include "comm/memory/memory.h"
 
@@ -79,6 +80,7 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
     comm->n = n;
     comm->id = id;
     comm->tune = coll_world_tune(world);
+    comm_group_set_ring_best(comm->group, coll_stage_ring_best(comm));
     comm->troubles = comm_watch_trouble(world->watch);
     coll_comm_set_timeout(comm, world->timeout_s);
     comm->host_of = comm_group_hosts(comm->group, &comm->hosts);

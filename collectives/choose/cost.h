@@ -33,4 +33,17 @@ typedef struct {
     double net_latency, net_rate; /* between hosts; 0: unknown */
 } coll_cost_t;
 
+/* Bytes up to which a message surely costs less in two copies, into a ring and out of it, than by the kernel.
+ * call: ns of a call of the kernel. */
+static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
+{
+    const double surely = 0.75; /* of the kernel's time */
+    if (cost->peer_write <= 0 || cost->peer_cache <= 0 || cost->cma_rate <= 0)
+        return 0;
+    const double more =
+        1 / cost->peer_write + 1 / cost->peer_cache - surely / cost->cma_rate; /* ns per byte */
+    const double bytes = more > 0 ? surely * call / more : (double)cost->cache_bytes;
+    return bytes < (double)cost->cache_bytes ? (size_t)bytes : cost->cache_bytes;
+}
+
 #endif

@@ -101,13 +101,8 @@ static void share_out(comm_segment_t *seg, size_t budget)
         if (seg->bytes <= budget && seg->pairs_at <= budget / 2)
             break; /* else the rings come first */
     }
-    if (seg->bytes > budget) {
-        log_warning(
-            "%d ranks on this host need at least %zu bytes of shared memory, more than GYRE_SHM_BUDGET "
-            "(%zu); using that much",
-            seg->locals, seg->bytes, budget);
+    if (seg->bytes > budget || pairs == 0)
         return;
-    }
     part = (budget - seg->pairs_at) / pairs / COMM_LINE; /* slots per pair, control lines included */
     for (int lane = 0; lane < COMM_LANES; lane++) {
         size_t share = lane == 0 ? part / 2 : part / 4;
@@ -115,6 +110,25 @@ static void share_out(comm_segment_t *seg, size_t budget)
         seg->slots[lane] = lane == 0 || slots <= SLOTS_MAX / 2 ? slots : SLOTS_MAX / 2;
     }
     layout(seg);
+}
+
+/* A message is cut into packets of a quarter of the ring, after a head of one slot. */
+static size_t holds(uint32_t slots)
+{
+    const size_t packet = (size_t)(slots / 4) * COMM_LINE;
+    return packet > COMM_LINE ? 3 * (packet - COMM_LINE) : 0;
+}
+
+size_t comm_segment_ring_holds(const comm_segment_t *seg, int lane)
+{
+    return holds(seg->slots[lane]);
+}
+
+size_t comm_segment_ring_would_hold(size_t budget, int locals, int lane)
+{
+    comm_segment_t seg = {.locals = locals};
+    share_out(&seg, budget);
+    return holds(seg.slots[lane]);
 }
 
 /* A file for a segment and, if it may be so long, for those of later groups. -1 and the error in *status. */
@@ -161,6 +175,11 @@ gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, co
     int fd = -1;
 
     share_out(&made, budget);
+    if (made.bytes > budget)
+        log_warning(
+            "%d ranks on this host need at least %zu bytes of shared memory, more than GYRE_SHM_BUDGET "
+            "(%zu); using that much",
+            locals, made.bytes, budget);
     made.at = backing ? comm_backing_take(backing, made.bytes) : 0;
     made.backing = made.at ? backing : NULL;
     if (!made.backing)

@@ -89,6 +89,11 @@ gyre_status_t comm_segment_open_in(comm_backing_t *backing, uint64_t at, int loc
                                    comm_segment_t *seg);
 void comm_segment_close(comm_segment_t *seg);
 
+/* Bytes of the longest message that an empty ring takes whole. 0: one packet is all. The second: of the
+ * segment that would be made for `locals` ranks. */
+size_t comm_segment_ring_holds(const comm_segment_t *seg, int lane);
+size_t comm_segment_ring_would_hold(size_t budget, int locals, int lane);
+
 /* Has the pages of [at, at + bytes) mapped now, so that no message meets a page fault (25 us of it were seen
  * in a virtual machine). Where the kernel does not know the advice (before 5.14) they come one by one. */
 void comm_segment_populate(const void *at, size_t bytes);

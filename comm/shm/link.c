@@ -6,7 +6,8 @@
  *   window   the buffer came from gyre_mem_alloc: only its place travels, the receiver reads it where it
  *            lies, once;
  *   cma      another large buffer, and the receiver is able to read our memory: process_vm_readv, once;
- *   bulk     any other: in fragments through the ring, so that both copies overlap.
+ *   bulk     any other, and those that cost less so (comm_group_ring_most): in fragments through the ring, so
+ *            that both copies overlap.
  * For window and cma the sender waits for a bit in the ring's control line that the receiver flips when it is
  * done with the message. GYRE_SHM_COPY narrows the choice. */
 #include "comm/shm/link.h"
@@ -387,7 +388,7 @@ static gyre_status_t shm_connect(comm_group_t *group, int peer, int lane, comm_l
                    atomic_load_explicit(comm_segment_cma(seg, them, us), memory_order_acquire);
     shm->may_cma = strcmp(copy, "window") != 0;
     shm->eager_most = base_min_size(COMM_SHM_EAGER_MOST, ring_packet_bytes(&shm->tx));
-    shm->cma_least = automatic ? COMM_SHM_CMA_LEAST : 0;
+    shm->cma_least = automatic ? comm_group_ring_most(group, lane) + 1 : 0;
     *out = &shm->base;
     return GYRE_OK;
 }

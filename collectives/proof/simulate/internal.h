@@ -140,6 +140,7 @@ typedef struct {
     const topo_network_t *network; /* NULL: one host */
     const coll_cost_t *cost;
     coll_memory_t memory;
+    size_t ring_most; /* bytes of a message in memory that peers cannot map that goes through a ring */
     int crowded;      /* more ranks than cores */
     int calls;        /* each rank makes so many, one after the other */
     double first_end; /* when the last rank had made its first */

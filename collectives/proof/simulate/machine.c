@@ -7,9 +7,9 @@
  * complete when its last byte is on the first link.
  *
  * Host. What comm/shm/link.c does: up to COMM_SHM_EAGER_MOST bytes are copied into a ring and out of it;
- * larger ones are read where they lie (windows: by the REDUCE or COPY that uses them, else by a copy) or
- * by process_vm_readv, and a SEND is complete when the receiver has read it. Data that no cache holds
- * shares the memory's rate. */
+ * larger ones are read where they lie (windows: by the REDUCE or COPY that uses them, else by a copy), by
+ * process_vm_readv, or go through the ring, too, where that costs less, and a SEND is complete when the
+ * receiver has read it. Data that no cache holds shares the memory's rate. */
 #include <math.h>
 
 #include "collectives/proof/simulate/internal.h"
@@ -123,7 +123,7 @@ static double host_send(sim_t *s, sim_rank_t *r, const sim_step_t *step, sim_mes
     if (step->bytes > COMM_SHM_EAGER_MOST) {
         m->way = SIM_WAY_WINDOW;
         if (step->buf != COLL_TMP && s->memory == COLL_MEMORY_PLAIN)
-            m->way = step->bytes >= COMM_SHM_CMA_LEAST ? SIM_WAY_CMA : SIM_WAY_BULK;
+            m->way = step->bytes > s->ring_most ? SIM_WAY_CMA : SIM_WAY_BULK;
     }
     r->now += cost->step + post_cost(cost);
     if (is_copied(m->way))

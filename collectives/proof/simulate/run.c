@@ -9,9 +9,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "base/error.h"
+#include "base/settings/settings.h"
 #include "collectives/schedules/generator.h"
 #include "collectives/proof/simulate/internal.h"
+#include "comm/memory/segment.h"
 
 /* ---- the queue: a 4-ary heap of (time, rank) ---------------------------------------------------------- */
 
@@ -436,6 +439,9 @@ gyre_status_t sim_run_host(const coll_cost_t *cost, const coll_args_t *args, col
                          cost->cores);
     sim_t s = {.cost = cost, .esize = esize, .memory = memory, .in_cache = in_cache, .calls = calls};
     s.crowded = args->n > cost->cores;
+    s.ring_most =
+        base_min_size(coll_cost_ring_best(cost, cost->cma_call),
+                      comm_segment_ring_would_hold((size_t)base_setting_int(SET_SHM_BUDGET), args->n, 0));
     s.fresh_input = args->in_place &&
                     (args->op == COLL_ALL_REDUCE || args->op == COLL_ALL_TO_ALL || coll_op_scans(args->op));
     return simulate(&s, args, algo, out);

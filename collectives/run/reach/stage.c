@@ -46,36 +46,55 @@ static void extents(const coll_plan_t *p, int rank, size_t n, size_t *in, size_t
     }
 }
 
-/* What the plan has peers do with this rank's buffers, and this rank with theirs, beyond what goes through
- * rings. */
+/* What the plan has peers do with this rank's buffers, and this rank with theirs, if nothing is staged. */
 typedef struct {
-    int in, out;            /* peers read there, or write */
+    int in, out; /* the kernel, or a ring, copies from there, or to there */
+    double ring; /* bytes that this rank puts into rings, beyond small messages */
+    /* and what the kernel copies */
     double sent, got;       /* bytes */
     double sends, receives; /* messages */
 } reach_t;
 
-static reach_t reach_of(const coll_plan_t *p, int n)
+static reach_t reach_of(const gyre_comm_t *comm, const coll_plan_t *p)
 {
     const coll_segment_t *g = &p->segments[0];
+    const int others = comm->n - 1;
     reach_t reach = {0};
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
         const coll_pstep_t *s = &g->steps[i];
         const int every = s->peer == COLL_FROM_ALL;
+        const int through_ring = s->bytes <= comm_group_ring_most(comm->group, s->lane);
         if (s->kind == COLL_STEP_JOINT) {
             reach.in = reach.out = 1;
-            reach.got += (double)s->bytes * (every ? 2 * (n - 1) : 1);
-            reach.receives += every ? 2 * (n - 1) : 1;
+            reach.got += (double)s->bytes * (every ? 2 * others : 1);
+            reach.receives += every ? 2 * others : 1;
         } else if (s->kind == COLL_STEP_SEND && s->bytes > COMM_SHM_EAGER_MOST) {
             reach.in |= s->buf == COLL_IN;
             reach.out |= s->buf == COLL_OUT;
+            if (through_ring) {
+                reach.ring += (double)s->bytes;
+                continue;
+            }
             reach.sent += (double)s->bytes;
             reach.sends++;
-        } else if (s->kind == COLL_STEP_RECV && s->bytes > COMM_SHM_EAGER_MOST) {
+        } else if (s->kind == COLL_STEP_RECV && !through_ring) {
             reach.got += (double)s->bytes;
             reach.receives++;
         }
     }
     return reach;
+}
+
+/* ns of a call of the kernel that reads a peer's memory. */
+static double call_of(const gyre_comm_t *comm)
+{
+    const double measured = comm_group_cma_call(comm->group);
+    return comm->tune->source == COLL_TUNE_FILE || measured <= 0 ? comm->tune->cost.cma_call : measured;
+}
+
+size_t coll_stage_ring_best(const gyre_comm_t *comm)
+{
+    return coll_cost_ring_best(&comm->tune->cost, call_of(comm));
 }
 
 void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
@@ -89,20 +108,20 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
         return;
     if (!coll_op_is_vector(s->op) && (p->given || s->in_place)) /* gaps between blocks, blocks among others */
         return;
-    const reach_t reach = reach_of(p, comm->n);
+    const reach_t reach = reach_of(comm, p);
     extents(p, comm->rank, (size_t)comm->n, &in, &out);
     p->staging.given = in;
     in = reach.in && !s->scaled ? in : 0; /* a scaled input lies in a window already */
     out = reach.out || (in && s->in_place) ? out : 0;
-    const double volume = reach.got > reach.sent ? reach.got : reach.sent;
-    const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
-    /* What is copied lies where a peer has read, or wrote, the time before; peers fetch it in both cases. */
-    const double staged = (double)(in + out) / cost->peer_write;
     if ((double)(in + out) > (double)cost->cache_bytes)
         return;
-    const double measured = comm_group_cma_call(comm->group);
-    const double call = comm->tune->source == COLL_TUNE_FILE || measured <= 0 ? cost->cma_call : measured;
-    if (staged < SURELY * (calls * call + volume / cost->cma_rate))
+    const double volume = reach.got > reach.sent ? reach.got : reach.sent;
+    const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
+    const double kernel = calls * call_of(comm) + volume / cost->cma_rate;
+    /* What is copied lies where a peer has read, or wrote, the time before, as what a ring takes does; peers
+     * fetch it in all cases. */
+    const double staged = (double)(in + out) / cost->peer_write;
+    if (staged < SURELY * (kernel + reach.ring / cost->peer_write))
         p->staging.in = in, p->staging.out = out;
 }
 

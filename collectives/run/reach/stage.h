@@ -10,6 +10,8 @@
 
 #include "collectives/run/communicator.h"
 
+/* For comm_group_set_ring_best. */
+size_t coll_stage_ring_best(const gyre_comm_t *comm);
 /* Sets plan->staging: what of this rank's buffers is worth it, by the machine's costs. After the plan's
  * segments are built. */
 void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *plan);
