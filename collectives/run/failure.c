@@ -128,6 +128,14 @@ gyre_status_t coll_comm_ask(const gyre_comm_t *comm)
     return status == GYRE_OK ? status : gyre_fail_quiet(at_least_communicator(status), "%s", text);
 }
 
+int coll_comm_has_dead(const gyre_comm_t *comm)
+{
+    char how[64] = "";
+    return comm->world->watch &&
+           comm_watch_dead(comm->world->watch, comm->world_ranks, comm->n, how, sizeof how) >= 0 &&
+           strncmp(how, "died", 4) == 0;
+}
+
 /* From the watcher's thread: something has died or was aborted. */
 static void hear(void *user)
 {

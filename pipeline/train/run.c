@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "collectives/run/communicator.h"
 #include "optim/schedule.h"
 #include "pipeline/train/run.h"
 
@@ -17,6 +18,8 @@
 #define UNSOUND_STEPS 20
 /* How long ranks that wait for checkpoints do not hear of one another, at most. */
 #define AWAIT_S 1.0
+/* How often rank 0 looks whether a rank has died, while it waits for a checkpoint. */
+#define LOOK_S 0.05
 /* After this time other ranks see what a thread was asked to write. */
 #define BEGUN_S 2.0
 
@@ -322,7 +325,8 @@ static void save_what_is_left(train_run_t *run, gyre_status_t status)
 {
     uint64_t step = run->begun;
     const base_time_t until = base_deadline(SAVE_PATIENCE_S);
-    if (run->saver && status == GYRE_ERR_PEER_DEAD)
+    int lost = status == GYRE_ERR_PEER_DEAD;
+    if (run->saver && lost)
         optim_saver_lost(run->saver, SAVE_LOST_S);
     if (run->rank != 0 || !run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR ||
         status == GYRE_ERR_MISMATCH)
@@ -333,7 +337,13 @@ static void save_what_is_left(train_run_t *run, gyre_status_t status)
         if (train_save_alone(&parts, run->saver, &state, log_file(run), SAVE_PATIENCE_S / 3))
             step = run->next;
     }
-    run->unnamed = !optim_saver_ready(run->saver, (double)(until - base_now()) * 1e-9);
+    /* A rank that heard of a death first may have aborted the job before the news came here. */
+    while (!optim_saver_ready(run->saver, LOOK_S) && base_now() < until)
+        if (!lost && coll_comm_has_dead(run->comm)) {
+            lost = 1;
+            optim_saver_lost(run->saver, SAVE_LOST_S);
+        }
+    run->unnamed = !optim_saver_ready(run->saver, 0.0);
     if (run->unnamed)
         log_warning(
             "the checkpoint of step %llu is still being written to %s: this rank ends when it is done",
