@@ -57,22 +57,12 @@ static uint64_t host_hint(comm_world_t *world)
 
 int comm_own_node(void)
 {
-    static _Thread_local struct {
-        int node_and_1; /* 0: not yet asked */
-        cpu_set_t set;
-    } last; /* asking reads files */
-    uint64_t mask[sizeof(cpu_set_t) / sizeof(uint64_t)];
-    cpu_set_t mine;
-
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
-        return -1;
-    if (last.node_and_1 == 0 || !CPU_EQUAL(&mine, &last.set)) {
-        memcpy(mask, &mine, sizeof mask);
-        last.node_and_1 = topo_numa_node(NULL, mask, (int)(sizeof mask / sizeof mask[0])) + 1;
-        last.set = mine;
-    }
-    return last.node_and_1 - 1;
+    uint64_t nodes[TOPO_SETS];
+    int node = -1;
+    if (topo_own_nodes(nodes) == 1)
+        for (int i = 0; i < TOPO_SETS; i++)
+            node = nodes[i] ? 64 * i + __builtin_ctzll(nodes[i]) : node;
+    return node;
 }
 
 static void fill_card(comm_group_t *group, comm_card_t *card)

@@ -45,26 +45,6 @@ static void add_pus(hwloc_bitmap_t set, const uint64_t *mask, int words)
             hwloc_bitmap_set(set, (unsigned)pu);
 }
 
-gyre_status_t topo_numa_set(const topo_t *topo, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS])
-{
-    const int count = hwloc_get_nbobjs_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE);
-    if (count > TOPO_SETS * 64)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "this machine has %d NUMA nodes; %d are supported", count,
-                         TOPO_SETS * 64);
-    hwloc_bitmap_t set = hwloc_bitmap_alloc();
-    if (!set)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a set of processors");
-    add_pus(set, mask, words);
-    memset(nodes, 0, TOPO_SETS * sizeof *nodes);
-    for (int i = 0; i < count; i++) {
-        hwloc_obj_t node = hwloc_get_obj_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE, (unsigned)i);
-        if (hwloc_bitmap_intersects(node->cpuset, set))
-            nodes[i / 64] |= (uint64_t)1 << (i % 64);
-    }
-    hwloc_bitmap_free(set);
-    return GYRE_OK;
-}
-
 gyre_status_t topo_cells(const topo_t *topo, int ranks, const uint64_t *const *masks, int words, int *cells,
                          int *count)
 {

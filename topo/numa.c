@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topo/numa.c: on which NUMA node some processors are, as the system itself says. Some ten small files are
+/* topo/numa.c: on which NUMA nodes some processors are, as the system itself says. Some ten small files are
  * read: hwloc's tree would take far longer, and each communicator that is made wants to know. */
 #include "topo/topo.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { LIST = 8192 }; /* bytes of a file */
@@ -38,13 +40,13 @@ static int next_range(const char **list, long *first, long *last)
 }
 
 /* 1: some PU of `mask` is on the node. 0: none, or the system does not say. */
-static int holds_any(const char *nodes, long node, const uint64_t *mask, int words)
+static int holds_any(const char *folder, long node, const uint64_t *mask, int words)
 {
     char name[64], text[LIST];
     const char *list = text;
     long first, last;
     snprintf(name, sizeof name, "node%ld/cpulist", node);
-    if (!read_text(nodes, name, text))
+    if (!read_text(folder, name, text))
         return 0;
     while (next_range(&list, &first, &last))
         for (long pu = first; pu <= last && pu < words * 64L; pu++)
@@ -53,21 +55,50 @@ static int holds_any(const char *nodes, long node, const uint64_t *mask, int wor
     return 0;
 }
 
-int topo_numa_node(const char *nodes, const uint64_t *mask, int words)
+int topo_numa_set(const char *folder, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS])
 {
     char text[LIST];
     const char *list = text;
-    long first, last, found = -1;
-    if (!nodes)
-        nodes = "/sys/devices/system/node";
-    if (!read_text(nodes, "has_cpu", text))
-        return errno == ENOENT ? 0 : -1;
+    long first, last;
+    int count = 0;
+    memset(nodes, 0, TOPO_SETS * sizeof *nodes);
+    if (!folder)
+        folder = "/sys/devices/system/node";
+    errno = 0;
+    if (!read_text(folder, "has_cpu", text)) {
+        nodes[0] = errno == ENOENT;
+        return (int)nodes[0];
+    }
     while (next_range(&list, &first, &last))
-        for (long node = first; node <= last; node++)
-            if (holds_any(nodes, node, mask, words)) {
-                if (found >= 0)
-                    return -1;
-                found = node;
-            }
-    return (int)found;
+        for (long node = first; node <= last && node < TOPO_SETS * 64L; node++)
+            if (holds_any(folder, node, mask, words))
+                nodes[node / 64] |= (uint64_t)1 << (node % 64);
+    for (int i = 0; i < TOPO_SETS; i++)
+        count += __builtin_popcountll(nodes[i]);
+    return count;
+}
+
+int topo_own_nodes(uint64_t nodes[TOPO_SETS])
+{
+    static _Thread_local struct {
+        int known, count;
+        cpu_set_t set;
+        uint64_t nodes[TOPO_SETS];
+    } last; /* asking reads files */
+    uint64_t mask[sizeof(cpu_set_t) / sizeof(uint64_t)];
+    cpu_set_t mine;
+
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
+        memset(nodes, 0, TOPO_SETS * sizeof *nodes);
+        return 0;
+    }
+    if (!last.known || !CPU_EQUAL(&mine, &last.set)) {
+        memcpy(mask, &mine, sizeof mask);
+        last.count = topo_numa_set(NULL, mask, (int)(sizeof mask / sizeof mask[0]), last.nodes);
+        last.set = mine;
+        last.known = 1;
+    }
+    memcpy(nodes, last.nodes, sizeof last.nodes);
+    return last.count;
 }

@@ -92,15 +92,15 @@ int topo_nearest_to_device(const topo_t *topo, int device, topo_device_kind_t ki
  * NUMA node, 1 same package, 2 further (also if the process may use several packages), or not known. */
 int topo_rdma_distance(const topo_t *topo, const char *name);
 
-/* The NUMA nodes that the PUs of `mask` are on: bit i of nodes[] is hwloc's node i of the whole machine.
- * mask: [words] PUs by the system's numbers, as sched_getaffinity gives them. UNSUPPORTED: the machine has
- * more nodes than bits. */
+/* The NUMA nodes that the PUs of `mask` are on, asked of the system and without a topo_t. Bit i of nodes[] is
+ * the node that the system (and numactl) calls i. mask: [words] PUs by the system's numbers, as
+ * sched_getaffinity gives them. folder: where the system describes its nodes; NULL: this machine's. Returns
+ * how many they are. A system that describes none has one: 0. None: the system does not say, or their numbers
+ * are beyond the bits. */
 enum { TOPO_SETS = 4 };
-gyre_status_t topo_numa_set(const topo_t *topo, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS]);
-/* The one NUMA node that the PUs of `mask` are on, by the system's number (as numactl has it), asked of the
- * system and without a topo_t. -1: they are on several, or it is not known. nodes: the folder in which the
- * system describes its nodes; NULL: this machine's. A system that describes none has one: 0. */
-int topo_numa_node(const char *nodes, const uint64_t *mask, int words);
+int topo_numa_set(const char *folder, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS]);
+/* The same of the PUs that the calling thread may run on now. Cheap as long as these do not change. */
+int topo_own_nodes(uint64_t nodes[TOPO_SETS]);
 
 /* --- binding --- */
 typedef enum { TOPO_BIND_NONE = 0, TOPO_BIND_CORE, TOPO_BIND_L3, TOPO_BIND_NUMA } topo_bind_t;

@@ -170,9 +170,9 @@ typedef enum {
 /* Collective over `comm`: gyre_comm_split by place. Ranks that are in the same place form a new communicator,
  * ordered by (key, rank); every rank is in one. A rank that is bound to one NUMA node is together with the
  * ranks that are bound to this node; ranks that may run on several nodes, as ranks that are not bound, are
- * together if these are the same nodes. Devices are distinguished by UUID. Errors, the same on all ranks, and
- * `comm` is as before: MISMATCH: the ranks passed different types. UNSUPPORTED: a rank has no CUDA device, or
- * its build has no CUDA. Else as gyre_comm_split. */
+ * together if these are the same nodes, or if their system does not say which. Devices are distinguished by
+ * UUID. Errors, the same on all ranks, and `comm` is as before: MISMATCH: the ranks passed different types.
+ * UNSUPPORTED: a rank has no CUDA device, or its build has no CUDA. Else as gyre_comm_split. */
 GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type, int key, gyre_comm_t **out);
 
 /* A communicator of some ranks of `comm`, who alone call it; the others may do anything meanwhile. ranks:

@@ -87,26 +87,6 @@ static void nothing_to_divide(void **state)
     topo_free(topo);
 }
 
-/* The NUMA nodes of a mask, those of all its PUs. */
-static void numa_sets(void **state)
-{
-    (void)state;
-    topo_t *topo = load_fixture("gpu-8.xml"); /* four nodes of 12 PUs */
-    for (int node = 0; node < 4; node++) {
-        uint64_t mask[WORDS] = {(uint64_t)1 << (12 * node + 5)}, nodes[TOPO_SETS] = {9, 9, 9, 9};
-        assert_int_equal(topo_numa_set(topo, mask, WORDS, nodes), GYRE_OK);
-        assert_int_equal(nodes[0], 1 << node);
-        assert_int_equal(nodes[1] | nodes[2] | nodes[3], 0);
-    }
-    const uint64_t two[1] = {(uint64_t)3 << 23}, none[1] = {0};
-    uint64_t nodes[TOPO_SETS];
-    assert_int_equal(topo_numa_set(topo, two, 1, nodes), GYRE_OK);
-    assert_int_equal(nodes[0], 2 | 4);
-    assert_int_equal(topo_numa_set(topo, none, 1, nodes), GYRE_OK);
-    assert_int_equal(nodes[0], 0);
-    topo_free(topo);
-}
-
 /* This machine without its devices has the same cores as with them. */
 static void cores_alone(void **state)
 {
@@ -128,8 +108,10 @@ static void cores_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(caches),    cmocka_unit_test(nodes),       cmocka_unit_test(nothing_to_divide),
-        cmocka_unit_test(numa_sets), cmocka_unit_test(cores_alone),
+        cmocka_unit_test(caches),
+        cmocka_unit_test(nodes),
+        cmocka_unit_test(nothing_to_divide),
+        cmocka_unit_test(cores_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* one thread: TSan has nothing to see */
-/* tests/topo/test_numa.c: the NUMA node of some processors, in folders as the system has them. */
+/* tests/topo/test_numa.c: the NUMA nodes of some processors, in folders as the system has them. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,66 +56,107 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    static const char *const files[] = {"has_cpu", "node0/cpulist", "node1/cpulist", "node2/cpulist",
-                                        "node3/cpulist"};
+    static const char *const files[] = {"has_cpu",       "node0/cpulist",   "node1/cpulist",  "node2/cpulist",
+                                        "node3/cpulist", "node255/cpulist", "node256/cpulist"};
+    static const int nodes[] = {0, 1, 2, 3, 255, 256};
     char path[128];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         unlink(path);
     }
-    for (int node = 0; node < 4; node++) {
-        snprintf(path, sizeof path, "%s/node%d", folder, node);
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        snprintf(path, sizeof path, "%s/node%d", folder, nodes[i]);
         rmdir(path);
     }
     return rmdir(folder);
 }
 
-static int node_of(int first, int last)
+/* The nodes of the PUs first .. last as bits. */
+static uint64_t nodes_of(const char *where, int first, int last)
 {
-    uint64_t mask[WORDS] = {0};
+    uint64_t mask[WORDS] = {0}, nodes[TOPO_SETS] = {9, 9, 9, 9};
     for (int pu = first; pu <= last; pu++)
         mask[pu / 64] |= (uint64_t)1 << (pu % 64);
-    return topo_numa_node(folder, mask, WORDS);
+    const int count = topo_numa_set(where, mask, WORDS, nodes);
+    assert_int_equal(count, __builtin_popcountll(nodes[0]));
+    assert_int_equal(nodes[1] | nodes[2] | nodes[3], 0);
+    return nodes[0];
 }
 
 static void one_node_holds_them_all(void **state)
 {
     (void)state;
-    assert_int_equal(node_of(0, 15), 0);
-    assert_int_equal(node_of(0, 0), 0);
-    assert_int_equal(node_of(128, 143), 0);
-    assert_int_equal(node_of(16, 16), 2);
-    assert_int_equal(node_of(17, 17), 3);
-    assert_int_equal(node_of(200, 1023), 3);
+    assert_int_equal(nodes_of(folder, 0, 15), 1);
+    assert_int_equal(nodes_of(folder, 0, 0), 1);
+    assert_int_equal(nodes_of(folder, 128, 143), 1);
+    assert_int_equal(nodes_of(folder, 16, 16), 4);
+    assert_int_equal(nodes_of(folder, 17, 17), 8);
+    assert_int_equal(nodes_of(folder, 200, 1023), 8);
 }
 
 static void several_or_none(void **state)
 {
     (void)state;
-    assert_int_equal(node_of(15, 16), -1);
-    assert_int_equal(node_of(0, 1023), -1);
-    assert_int_equal(node_of(18, 18), -1); /* on none */
-    assert_int_equal(node_of(5, 4), -1);   /* no processor */
+    assert_int_equal(nodes_of(folder, 15, 16), 1 | 4);
+    assert_int_equal(nodes_of(folder, 0, 1023), 1 | 4 | 8);
+    assert_int_equal(nodes_of(folder, 18, 18), 0); /* on none */
+    assert_int_equal(nodes_of(folder, 5, 4), 0);   /* no processor */
 }
 
 static void what_the_system_does_not_say(void **state)
 {
     (void)state;
-    uint64_t mask[WORDS] = {1};
-    assert_int_equal(topo_numa_node("/nonexistent", mask, WORDS), 0); /* it has one node */
+    assert_int_equal(nodes_of("/nonexistent", 0, 0), 1); /* it has one node */
+    write_text("has_cpu", "");
+    assert_int_equal(nodes_of(folder, 0, 0), 0);
     write_text("has_cpu", "garbage\n");
-    assert_int_equal(node_of(0, 0), -1);
+    assert_int_equal(nodes_of(folder, 0, 0), 0);
     write_text("has_cpu", "0,7\n"); /* the second has no folder */
-    assert_int_equal(node_of(0, 0), 0);
-    assert_int_equal(node_of(16, 16), -1);
+    assert_int_equal(nodes_of(folder, 0, 0), 1);
+    assert_int_equal(nodes_of(folder, 16, 16), 0);
     write_text("has_cpu", "3-0\n");
-    assert_int_equal(node_of(17, 17), -1);
+    assert_int_equal(nodes_of(folder, 17, 17), 0);
+}
+
+/* Nodes whose numbers do not fit among the bits, and the last that does. */
+static void many_nodes(void **state)
+{
+    (void)state;
+    uint64_t mask[1] = {3}, nodes[TOPO_SETS];
+    write_text("has_cpu", "255-256\n");
+    make_node(255, "0\n");
+    make_node(256, "1\n");
+    assert_int_equal(topo_numa_set(folder, mask, 1, nodes), 1);
+    assert_int_equal(nodes[0] | nodes[1] | nodes[2], 0);
+    assert_true(nodes[3] == (uint64_t)1 << 63);
+}
+
+/* The calling thread's, before and after it is bound. */
+static void own_nodes(void **state)
+{
+    (void)state;
+    cpu_set_t before, one;
+    uint64_t all[TOPO_SETS], own[TOPO_SETS];
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    const int known = topo_own_nodes(all) > 0; /* or the system hides it */
+    CPU_ZERO(&one);
+    for (size_t pu = 0; CPU_COUNT(&one) == 0; pu++)
+        if (CPU_ISSET(pu, &before))
+            CPU_SET(pu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(topo_own_nodes(own), known);
+    for (int i = 0; i < TOPO_SETS; i++)
+        assert_int_equal(own[i] & ~all[i], 0);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    topo_own_nodes(own);
+    assert_memory_equal(own, all, sizeof all);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_node_holds_them_all),
                                        cmocka_unit_test(several_or_none),
-                                       cmocka_unit_test(what_the_system_does_not_say)};
+                                       cmocka_unit_test(what_the_system_does_not_say),
+                                       cmocka_unit_test(many_nodes), cmocka_unit_test(own_nodes)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

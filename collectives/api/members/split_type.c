@@ -3,7 +3,6 @@
  * device. */
 #include "collectives/run/communicator.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,24 +15,6 @@ static const char NAME[] = "gyre_comm_split_type";
 static const char *const types[] = {"GYRE_SPLIT_HOST", "GYRE_SPLIT_NUMA", "GYRE_SPLIT_DEVICE"};
 enum { TYPES = sizeof types / sizeof types[0] };
 
-static gyre_status_t find_nodes(const char *name, uint64_t nodes[TOPO_SETS])
-{
-    uint64_t mask[sizeof(cpu_set_t) / sizeof(uint64_t)];
-    cpu_set_t mine;
-    topo_t *topo;
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
-        return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s: this machine has more processors than %zu", name,
-                         8 * sizeof mine);
-    memcpy(mask, &mine, sizeof mask);
-    gyre_status_t st = topo_load_cores(&topo);
-    if (st == GYRE_OK) {
-        st = topo_numa_set(topo, mask, (int)(sizeof mask / sizeof mask[0]), nodes);
-        topo_free(topo);
-    }
-    return st;
-}
-
 gyre_status_t coll_place_find(const char *name, gyre_split_t type, coll_place_t *place)
 {
     unsigned char uuid[16];
@@ -42,7 +23,7 @@ gyre_status_t coll_place_find(const char *name, gyre_split_t type, coll_place_t 
         return gyre_fail(GYRE_ERR_INVALID, "%s: %d is not a kind of place (gyre_split_t)", name, (int)type);
     *place = (coll_place_t){.type = (int32_t)type};
     if (type == GYRE_SPLIT_NUMA)
-        st = find_nodes(name, place->word);
+        topo_own_nodes(place->word);
     if (type == GYRE_SPLIT_DEVICE) {
         st = base_device_current(uuid);
         if (st == GYRE_OK)

@@ -10,6 +10,7 @@
 
 #include "collectives/run/communicator.h"
 #include "tests/support/mp.h"
+#include "topo/topo.h"
 
 static gyre_comm_t *world;
 static int rank, n;
@@ -90,12 +91,22 @@ static void by_host(void)
     world_works();
 }
 
-/* A machine of two NUMA nodes with a processor each, as hwloc sees it: rank 0 is bound to neither, the odd
- * ranks to the second. */
+/* A machine of two NUMA nodes, processors 0 and 1, for all of Gyre: the linker takes this function. */
+int topo_own_nodes(uint64_t nodes[TOPO_SETS])
+{
+    cpu_set_t mine;
+    memset(nodes, 0, TOPO_SETS * sizeof *nodes);
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) == 0)
+        nodes[0] = (CPU_ISSET(0, &mine) ? 1u : 0u) | (CPU_ISSET(1, &mine) ? 2u : 0u);
+    return nodes[0] == 3 ? 2 : nodes[0] != 0;
+}
+
+/* Rank 0 is bound to neither, the odd ranks to the second. */
 static void by_node(void)
 {
     cpu_set_t before, mine;
-    int like[64], count = 0;
+    int like[64] = {0}, count = 0;
     gyre_comm_t *comm;
     const int bound = rank > 0;
     MP_CHECK(sched_getaffinity(0, sizeof before, &before) == 0, "no affinity");
@@ -122,6 +133,11 @@ static void by_node(void)
             like[count++] = r;
     MP_OK(gyre_comm_split_type(world, GYRE_SPLIT_NUMA, 0, &comm));
     is_of(comm, like, count);
+    for (int i = 0; i < count; i++) { /* and gyre_comm_place says the same */
+        gyre_place_t place = {.size = sizeof place};
+        MP_OK(gyre_comm_place(comm, i, &place));
+        MP_CHECK(place.numa == (bound ? rank % 2 : -1), "node %d", place.numa);
+    }
     MP_OK(gyre_comm_destroy(comm));
     MP_CHECK(sched_setaffinity(0, sizeof before, &before) == 0, "cannot unbind");
 }
@@ -282,8 +298,6 @@ static void parent_fails(void)
 
 int main(void)
 {
-    setenv("HWLOC_SYNTHETIC", "NUMANode:2 Core:1 PU:1", 1); /* for by_node */
-    setenv("HWLOC_THISSYSTEM", "1", 1);
     MP_OK(gyre_init(NULL, &world));
     rank = gyre_comm_rank(world);
     n = gyre_comm_size(world);
