@@ -4,7 +4,11 @@
  * The tree over n leaves splits at the largest power of two below n. It is the tree that collectives use over
  * ranks (docs/contract.md), so when each rank's leaves are a subtree, its sum continues in the all-reduce and
  * the bits of the whole do not depend on the number of ranks. With groups (optim/batch.h) there are two such
- * trees: over the leaves of a group, and over the groups. */
+ * trees: over the leaves of a group, and over the groups.
+ *
+ * Collectives have leaves, too (gyre_options_t), but a call with them wants all leaves of a rank in memory at
+ * once, and knows no groups. A rank's gradients appear one after another, and here log2 of their number are
+ * held. The store starts the all-reduce of a bucket when its last gradient has been joined to these. */
 #ifndef OPTIM_TREE_H
 #define OPTIM_TREE_H
 
