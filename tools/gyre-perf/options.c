@@ -283,7 +283,7 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
 static int read_options(int argc, char **argv, perf_options_t *o, int *words, FILE *out, char *why,
                         size_t why_bytes)
 {
-    char type_help[200], op_names[120], op_help[160];
+    char type_help[256], op_names[120], op_help[160];
     int place = 2, memory = -1; /* of the words of --inplace and --memory */
     list_ops(op_names, sizeof op_names);
     const flag_t rows[] = {

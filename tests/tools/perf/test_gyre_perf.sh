@@ -29,6 +29,7 @@ check "kernels" grep -qE 'kernels (scalar|avx2|avx512|neon)' "$W/out"
 # --- every collective ---
 help=$("$PERF" --help)
 colls=$(sed -n '/^Collectives/,$p' <<<"$help" | sed -n 's/^  \([a-z_]*\) .*/\1/p')
+check "defaults of types and operations" [ "$(grep -cE 'or all \((float|sum)\)$' <<<"$help")" = 2 ]
 check "18 collectives" [ "$(wc -w <<<"$colls")" = 18 ]
 # with every root; other numbers of ranks, and every algorithm that the help names: system/perf_matrix.sh
 for coll in $colls; do
