@@ -29,7 +29,10 @@
 
 namespace {
 
+std::shared_ptr<gloo::transport::Device> device;
 std::shared_ptr<gloo::rendezvous::Context> world;
+/* of communicators, over the world's connections */
+std::unique_ptr<gloo::rendezvous::ContextFactory> factory;
 gloo::AllreduceOptions::Algorithm all_reduce_algorithm = gloo::AllreduceOptions::Algorithm::RING;
 std::string last_error;
 
@@ -64,27 +67,41 @@ int start(int argc, char **argv, int *rank, int *size)
         all_reduce_algorithm = gloo::AllreduceOptions::Algorithm::BCUBE;
     int rc = guarded([&] {
         gloo::transport::tcp::attr attr("127.0.0.1");
-        auto device = gloo::transport::tcp::CreateDevice(attr);
+        device = gloo::transport::tcp::CreateDevice(attr);
         gloo::rendezvous::FileStore store(argv[2]);
         world = std::make_shared<gloo::rendezvous::Context>(*rank, *size);
         world->connectFullMesh(store, device);
+        factory.reset(new gloo::rendezvous::ContextFactory(world));
     });
     if (rc)
         fprintf(stderr, "gloo: %s\n", last_error.c_str());
     return rc;
 }
 
+void sum_up(const std::shared_ptr<gloo::Context> &context, float *send, float *recv, size_t count)
+{
+    gloo::AllreduceOptions options(context);
+    options.setInput(send, count);
+    options.setOutput(recv, count);
+    options.setAlgorithm(all_reduce_algorithm);
+    void (*sum)(void *, const void *, const void *, size_t) = &gloo::sum<float>;
+    options.setReduceFunction(sum);
+    gloo::allreduce(options);
+}
+
 int all_reduce(float *send, float *recv, size_t count)
 {
-    return guarded([&] {
-        gloo::AllreduceOptions options(world);
-        options.setInput(send, count);
-        options.setOutput(recv, count);
-        options.setAlgorithm(all_reduce_algorithm);
-        void (*sum)(void *, const void *, const void *, size_t) = &gloo::sum<float>;
-        options.setReduceFunction(sum);
-        gloo::allreduce(options);
-    });
+    return guarded([&] { sum_up(world, send, recv, count); });
+}
+
+int split(float *, float *, size_t)
+{
+    return guarded([&] { factory->makeContext(device); });
+}
+
+int first_call(float *send, float *recv, size_t count)
+{
+    return guarded([&] { sum_up(factory->makeContext(device), send, recv, count); });
 }
 
 int reduce_scatter(float *send, float *recv, size_t count)
@@ -159,6 +176,7 @@ void finish()
 {
     /* Destructors of connections wait for their peers: leave them to the end of the process. */
     scatter.algorithm.release();
+    factory.release();
     fflush(nullptr);
     _Exit(0);
 }
@@ -167,7 +185,7 @@ void finish()
 
 extern "C" const bench_backend_t bench_backend = {
     start,
-    {all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier},
+    {all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, split, first_call},
     nullptr,
     nullptr,
     error,

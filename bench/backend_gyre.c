@@ -53,6 +53,24 @@ static int barrier(float *send, float *recv, size_t count)
     return (int)gyre_barrier(world);
 }
 
+static int first_call(float *send, float *recv, size_t count)
+{
+    gyre_comm_t *comm;
+    gyre_status_t st = gyre_comm_split(world, 0, 0, &comm);
+    if (st != GYRE_OK)
+        return (int)st;
+    if (count)
+        st = gyre_all_reduce(send, recv, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm);
+    const gyre_status_t freed = gyre_comm_destroy(comm);
+    return (int)(st != GYRE_OK ? st : freed);
+}
+
+static int split(float *send, float *recv, size_t count)
+{
+    (void)count;
+    return first_call(send, recv, 0);
+}
+
 static void *own_alloc(size_t bytes)
 {
     void *memory = NULL;
@@ -86,7 +104,7 @@ static void finish(void)
 
 const bench_backend_t bench_backend = {
     .init = start,
-    .call = {all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier},
+    .call = {all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, split, first_call},
     .own_alloc = own_alloc,
     .own_free = own_free,
     .error = error,

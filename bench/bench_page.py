@@ -1,63 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/bench_page.py: the page of `make bench`: one HTML file with nothing outside it; bench_sections.py fills it."""
+"""bench/bench_page.py: what a page is made of, one HTML file with nothing outside it (peers_page.py, too), and the page
+of `make bench`, which bench_sections.py fills."""
 
 import json
 import os
-import platform
 import shlex
-import subprocess
-import time
 
 import bench_svg as svg
+import machine
 from bench_svg import esc, size_text
 
 STYLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_page.css")
 
 
-# ---- the machine ----
-def read_line(path, start=""):
-    """The first line of a file that begins so; "" if there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as f:
-            return next((line.strip() for line in f if line.startswith(start)), "")
-    except OSError:
-        return ""
+def machine_facts(facts):
+    """machine.facts as texts."""
+    found = [f"{facts['cpu']}, {facts['cores']} processors"]
+    if facts["caches"]:
+        found.append("caches " + " / ".join(size_text(cache["bytes"]) for cache in facts["caches"]))
+    if facts["memory_bytes"]:
+        found.append(f"{facts['memory_bytes'] / (1 << 30):.0f} GiB memory")
+    return found + [f"Linux {facts['kernel']}", facts["date"], f"commit {facts['commit']}"]
 
 
-def after_colon(line):
-    return line.partition(":")[2].strip()
+# ---- pieces of a page ----
+def spans(facts):
+    return '<div class="machine">' + "".join(f"<span>{esc(fact)}</span>" for fact in facts) + "</div>"
 
 
-def caches():
-    """["32K", "1M", "32M"]: data caches of the first processor."""
-    found, base = [], "/sys/devices/system/cpu/cpu0/cache"
-    for index in range(8):
-        if read_line(f"{base}/index{index}/type") in ("Data", "Unified"):
-            size = read_line(f"{base}/index{index}/size")  # "491520K"
-            found.append(size_text(int(size[:-1]) << 10) if size[:-1].isdigit() and size.endswith("K") else size)
-    return found
+def tile(value, text):
+    return f'<div class="tile"><b>{esc(value)}</b><span>{esc(text)}</span></div>'
 
 
-def commit(top):
-    try:
-        command = ["git", "describe", "--always", "--dirty"]
-        done = subprocess.run(
-            command, cwd=top, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+def tiles(list_of_tiles):
+    return '<div class="tiles">' + "".join(list_of_tiles) + "</div>"
+
+
+def section(title, text, *parts):
+    return f'<section><h2>{esc(title)}</h2><p class="soft">{esc(text)}</p>{"".join(parts)}</section>'
+
+
+def grid(figures):
+    return '<div class="grid3">' + "".join(figures) + "</div>"
+
+
+def figure(name, title, drawing):
+    return f'<figure data-plot="{esc(name)}"><h3>{esc(title)}</h3>{drawing}</figure>'
+
+
+def details(summary, table):
+    return f'<details><summary>{esc(summary)}</summary><div class="scroll">{table}</div></details>'
+
+
+def write_page(path, title, parts, plots):
+    """One file with nothing outside it. parts: HTML; plots: what was drawn, for scripts and tests."""
+    data = json.dumps(plots).replace("</", "<\\/")
+    with open(STYLE, encoding="utf-8") as f:
+        style = f.read()
+    body = "\n".join(parts)
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        f.write(
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
+            f"<title>{esc(title)}</title><style>\n{style}</style></head>\n<body><main>\n{body}\n"
+            f'</main><script type="application/json" id="plots">{data}</script></body></html>\n'
         )
-        return f"commit {done.stdout.strip()}"
-    except (OSError, subprocess.CalledProcessError):
-        return "commit unknown"
-
-
-def machine(top):
-    model = after_colon(read_line("/proc/cpuinfo", "model name")) or platform.machine()
-    memory = after_colon(read_line("/proc/meminfo", "MemTotal")).split()
-    facts = [f"{model}, {len(os.sched_getaffinity(0))} processors"]
-    if caches():
-        facts.append("caches " + " / ".join(caches()))
-    if memory:
-        facts.append(f"{int(memory[0]) / (1 << 20):.0f} GiB memory")
-    return facts + [f"Linux {platform.release()}", time.strftime("%Y-%m-%d %H:%M %Z"), commit(top)]
+    os.replace(path + ".new", path)
 
 
 # ---- results ----
@@ -97,7 +105,7 @@ class Page:
     # ---- pieces ----
     def figure(self, name, title, drawing, data):
         self.plots[name] = data
-        return f'<figure data-plot="{esc(name)}"><h3>{esc(title)}</h3>{drawing}</figure>'
+        return figure(name, title, drawing)
 
     def lines(self, name, title, series, own_keys=False, **keywords):
         """own_keys: a legend of its own, where the section has none for it. The rest: svg.lines."""
@@ -106,18 +114,15 @@ class Page:
         return self.figure(name, title, keys + svg.lines(name, series, **keywords), data)
 
     def section(self, title, text, *parts):
-        body = "".join(parts)
-        self.parts.append(f'<section><h2>{esc(title)}</h2><p class="soft">{esc(text)}</p>{body}</section>')
+        self.parts.append(section(title, text, *parts))
 
-    def grid(self, figures):
-        return '<div class="grid3">' + "".join(figures) + "</div>"
+    grid = staticmethod(grid)
 
     def details(self, head, rows):
-        table = svg.table(head, rows)
-        return f'<details><summary>all figures</summary><div class="scroll">{table}</div></details>'
+        return details("all figures", svg.table(head, rows))
 
     def tile(self, value, text):
-        self.tiles.append(f'<div class="tile"><b>{esc(value)}</b><span>{esc(text)}</span></div>')
+        self.tiles.append(tile(value, text))
 
     # ---- the whole ----
     def wrong(self):
@@ -129,16 +134,16 @@ class Page:
         late = sum(s.code is None for s in self.steps)
         checked = sum(1 for s in self.steps if s.result and "out_of_bounds" in s.result)
         wrong = self.wrong()
-        facts = machine(self.options.top) + [f"{plural(len(self.steps) - late, 'run')} in {self.seconds:.0f} s"]
+        facts = machine_facts(machine.facts(self.options.top)) + [f"{plural(len(self.steps) - late, 'run')} in {self.seconds:.0f} s"]
         out = ["<h1>Gyre: communication benchmark</h1>"]
-        out.append('<div class="machine">' + "".join(f"<span>{esc(fact)}</span>" for fact in facts) + "</div>")
+        out.append(spans(facts))
         troubles = [plural(wrong, "wrong element")] if wrong else []
         troubles += [f"{plural(failed, 'run')} failed"] if failed else []
         troubles += [f"{plural(late, 'run')} left out: the time was up"] if late else []
         if troubles:
             out.append(f'<div class="banner">{esc("; ".join(troubles))}. See the commands below.</div>')
         self.tile(wrong, f"wrong elements; {plural(checked, 'run')} checked every result bit for bit")
-        out.append('<div class="tiles">' + "".join(self.tiles) + "</div>")
+        out.append(tiles(self.tiles))
         return out
 
     def commands(self):
@@ -155,17 +160,6 @@ class Page:
         )
 
     def write(self, path, sections):
-        for section in sections:
-            section(self)
-        body = "\n".join(self.head() + self.parts + [self.commands()])
-        data = json.dumps(self.plots).replace("</", "<\\/")
-        with open(STYLE, encoding="utf-8") as f:
-            style = f.read()
-        with open(path + ".new", "w", encoding="utf-8") as f:
-            f.write(
-                '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-                '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-                f"<title>Gyre: communication benchmark</title><style>\n{style}</style></head>\n<body><main>\n{body}\n"
-                f'</main><script type="application/json" id="plots">{data}</script></body></html>\n'
-            )
-        os.replace(path + ".new", path)
+        for add in sections:
+            add(self)
+        write_page(path, "Gyre: communication benchmark", self.head() + self.parts + [self.commands()], self.plots)

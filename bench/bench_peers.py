@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/bench_peers.py: Gyre beside Open MPI, MPICH and Gloo, on the same work in the same run (`make bench-peers`).
+"""bench/bench_peers.py: Gyre beside Open MPI, MPICH, Gloo and UCC, on the same work in the same run (`make bench-peers`).
 
 Every contender (contenders.py) is started once for each number of ranks and stays; its ranks run the same loop
-(peers_loop.c) and sleep in a read while others are measured. Round by round each cell (collective, bytes, buffers) is
-handed to each contender in turn, so that a machine that drifts drifts for all. A round's figure is the median over
+(peers_loop.c) and sleep in a read while others are measured. Round by round each cell (collective, bytes, buffers, in cache or
+cold) is handed to each contender in turn, so that a machine that drifts drifts for all. A round's figure is the median over
 batches of the time per call of the slowest rank; the reported one is the median over rounds. A contender that is much
 slower than the cell's best in the first round is not asked again in that cell (its column then rests on one round),
 nor in the same cell with its own allocator, where its figure with malloc stands in, marked; one that fails, times out
@@ -16,7 +16,6 @@ Standard library only.
 import json
 import math
 import os
-import platform
 import secrets
 import selectors
 import shutil
@@ -31,10 +30,13 @@ import time
 
 import contenders
 import goals
+import machine
 import peers_options
+import peers_page
 import report
 
 DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 START_S = 60  # for joining the job
 RESTARTS = 2  # for a contender that died, per number of ranks
 
@@ -192,41 +194,47 @@ class Running:
                 self.stop(gently=False)
 
 
-def measure(running, cell, budget_us, deadline_s, seed):
-    """One round of a contender in a cell: {"us", "p50_us", "p99_us", ...}; None if it has no such operation."""
+def measure(running, cell, cold, options, seed):
+    """One round of a contender in a cell: {"us", "p50_us", "p99_us", ...}; None if it has no such operation.
+    cold: bytes through which a rank's buffers move from call to call; 0: they stay in place."""
     kind = cell["buffers"] if running.spec.own else "malloc"
-    line = f"run {cell['collective']} {cell['bytes']} {kind} {seed} {budget_us} {deadline_s + 5}"
-    answers = running.ask(line, deadline_s)
+    line = f"run {cell['collective']} {cell['bytes']} {kind} {cold} {seed} {1000 * options.time} {options.deadline + 5}"
+    since, busy = time.monotonic(), machine.busy_seconds()
+    answers = running.ask(line, options.deadline)
+    busy, wall = machine.busy_seconds() - busy, time.monotonic() - since
     if any(words[0] != "ok" for words in answers):
         return None
-    wrong = sum(int(words[5]) for words in answers)
-    pairs = [[pair.split("/") for pair in words[6:]] for words in answers]
+    pairs = [[pair.split("/") for pair in words[7:]] for words in answers]
     batches = [max(float(ns) for ns, _ in batch) for batch in zip(*pairs)]
     # Where every rank can have a core, a batch in which one lost it to some other process says nothing.
+    cores = len(os.sched_getaffinity(0))
     kept = [ns for ns, batch in zip(batches, zip(*pairs)) if not any(int(taken) for _, taken in batch)]
-    shared = running.n > len(os.sched_getaffinity(0))
-    return {
+    shared = running.n > cores
+    one = {
         "us": statistics.median(batches if shared or not kept else kept) / 1000,
-        "disturbed": not shared and not kept,
         "p50_us": max(float(words[3]) for words in answers) / 1000,
         "p99_us": max(float(words[4]) for words in answers) / 1000,
-        "calls": int(answers[0][1]) * len(batches),
-        "singles": int(answers[0][2]),
-        "wrong": wrong,
+        # The cores' time that other programs took, where ranks share cores.
+        "others": (busy - sum(float(words[6]) for words in answers) / 1e9) / wall / cores if shared else 0.0,
     }
+    one = {key: float(f"{value:.4g}") for key, value in one.items()}  # as peers.json has it
+    return dict(one, wrong=sum(int(words[5]) for words in answers), disturbed=not shared and not kept)
 
 
 def make_cells(ranks, options):
     cells = []
     for collective in options.collectives:
-        sizes = [0] if collective == "barrier" else list(options.sizes)
-        if collective in DIVIDED:  # every rank has at least one element
-            sizes = sorted({max(4 * ranks, size - size % (4 * ranks)) for size in sizes})
-        for buffers in ["malloc"] if collective == "barrier" else options.buffers:
-            for size in sizes:
-                cells.append(
-                    {"ranks": ranks, "collective": collective, "bytes": size, "buffers": buffers, "results": {}}
-                )
+        fixed = peers_options.FIXED.get(collective)
+        warm, cold = ([fixed], []) if fixed is not None else peers_options.sizes_of(options, ranks)
+        for sizes, is_cold in ((warm, False), (cold, True)):
+            if collective in DIVIDED:  # every rank has at least one element
+                sizes = sorted({max(4 * ranks, size - size % (4 * ranks)) for size in sizes})
+            for buffers in ["malloc"] if fixed is not None else options.buffers:
+                cells += [
+                    {"ranks": ranks, "collective": collective, "bytes": size, "buffers": buffers, "cold": is_cold,
+                     "results": {}}
+                    for size in sizes
+                ]
     return cells
 
 
@@ -267,17 +275,20 @@ def hopeless(name, cell, options):
 
 def malloc_twin(cell, cells):
     """The same cell with malloc's buffers, for one with the libraries' own, if it is part of the run."""
-    same = (c for c in cells if all(c[key] == cell[key] for key in ("ranks", "collective", "bytes")))
+    same = (c for c in cells if all(c[key] == cell[key] for key in ("ranks", "collective", "bytes", "cold")))
     return next((c for c in same if c["buffers"] == "malloc"), None) if cell["buffers"] == "own" else None
 
 
 def one_round(cells, group, number, options, progress):
     for index, cell in enumerate(cells):
         twin = malloc_twin(cell, cells)
+        buffers = cell["ranks"] * (1 if cell["collective"] == "broadcast" else 2)  # that are used
+        cold = 2 * options.last_level // buffers if cell["cold"] else 0
+        seed, what = number + 31 * index, f"{cell['collective']} {cell['bytes']} B{', cold' if cold else ''}"
         order = group[(index + number) % len(group):] + group[: (index + number) % len(group)]
         for running in order:
             name = running.spec.name
-            progress.step(f"{cell['ranks']} ranks, round {number + 1}, {cell['collective']} {cell['bytes']} B, {name}")
+            progress.step(f"{cell['ranks']} ranks, round {number + 1}, {what}, {name}")
             if running.spec.only and cell["collective"] not in running.spec.only:
                 continue
             result = cell["results"].setdefault(name, {"rounds": [], "wrong": 0, "error": None, "as_malloc": False})
@@ -287,16 +298,17 @@ def one_round(cells, group, number, options, progress):
             if result["error"] or not running.ranks:
                 result["error"] = result["error"] or "not running: " + (running.failures or ["?"])[-1]
                 continue
-            if number and hopeless(name, cell, options):
+            large = cell["bytes"] > peers_options.LARGE and number >= peers_options.LARGE_ROUNDS
+            if large or (number and hopeless(name, cell, options)):
                 continue
             since = time.monotonic()
             try:
-                one = measure(running, cell, options.time * 1000, options.deadline, number + 31 * index)
+                one = measure(running, cell, cold, options, seed)
                 if one and one["disturbed"]:
-                    one = measure(running, cell, options.time * 1000, options.deadline, number + 31 * index)
+                    one = measure(running, cell, cold, options, seed)
             except Failed as error:
                 result["error"] = str(error)
-                print(f"\nbench-peers: {name}, {cell['collective']} {cell['bytes']} B: {error}", file=sys.stderr)
+                print(f"\nbench-peers: {name}, {what}: {error}", file=sys.stderr)
                 running.fail(str(error))
                 continue
             finally:
@@ -310,19 +322,23 @@ def one_round(cells, group, number, options, progress):
 
 def conclude(cells, limits):
     """Medians over rounds, the best peer, the ratio and the goal, into each cell. A cell is undecided where the best
-    peer's figure is a disturbed one: the true one may be any amount smaller."""
+    peer's figure is a disturbed one: the true one may be any amount smaller. Where ranks share cores, all figures of
+    a cell are disturbed if other programs took much of the cores: the median contender's, for the kernel does not
+    count the time of TCP on loopback, Gloo's, in the process."""
     for cell in cells:
         twin = malloc_twin(cell, cells)
+        taken = [statistics.fmean(o["others"] for o in r["rounds"]) for r in cell["results"].values() if r["rounds"]]
+        crowded = bool(taken) and statistics.median(taken) > goals.OTHERS_MOST
         for name, result in cell["results"].items():
             if result["as_malloc"]:
                 result.update({key: twin["results"][name][key] for key in ("rounds", "wrong", "error")})
             for key in ("us", "p50_us", "p99_us"):
                 quiet = [r[key] for r in result["rounds"] if not r["disturbed"]]
-                result["disturbed"] = bool(result["rounds"]) and not quiet
+                result["disturbed"] = bool(result["rounds"]) and (crowded or not quiet)
                 values = quiet or [r[key] for r in result["rounds"]]
                 result[key] = statistics.median(values) if values else None
         good = {k: r["us"] for k, r in cell["results"].items() if r["us"] is not None and not r["wrong"]}
-        peers = {k: us for k, us in good.items() if k != "gyre"}
+        peers = {k: us for k, us in good.items() if not k.startswith("gyre")}
         gyre = cell["results"].get("gyre", {})
         cell["best_peer"] = min(peers, key=peers.get) if peers else None
         cell["gyre_us"], cell["gyre_p99_us"] = good.get("gyre"), gyre.get("p99_us")
@@ -332,35 +348,17 @@ def conclude(cells, limits):
         cell["misses"] = goals.misses(cell, limits) if "gyre" in good else []
 
 
-def machine():
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as f:
-            model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), model)
-    except OSError:
-        pass
-    commit = ""
-    if shutil.which("git"):
-        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False).stdout
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "commit": commit.strip() or "unknown",
-        "load_before": os.getloadavg()[0],
-    }
-
-
-def measure_limits(options, places):
-    if options.no_limits:
-        return {}
-    print("bench-peers: measuring the limits of this machine", file=sys.stderr)
-    program = os.path.join(places["bin"], "limits")
-    done = subprocess.run([program, str(options.time)], capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        raise SystemExit(f"bench-peers: {program} failed: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+def new_folder(facts):
+    """bench/results/DATE-MACHINE, made here; the second of a day gets a number."""
+    name = os.path.join(TOP, "bench/results", f"{facts['date'].split()[0]}-{machine.name(facts)}")
+    for number in range(1, 1000):
+        path = name if number == 1 else f"{name}-{number}"
+        try:
+            os.makedirs(path)
+            return path
+        except FileExistsError:
+            pass
+    raise SystemExit(f"bench-peers: {name}-2 to -999 exist; say OUT=DIRECTORY")
 
 
 def choose(options, places):
@@ -386,7 +384,7 @@ def choose(options, places):
 
 
 def run_ranks(n, chosen, options, places, limits):
-    group = [Running(spec, n, places, options.out) for spec in chosen]
+    group = [Running(spec, n, places, options.work) for spec in chosen]
     cells = make_cells(n, options)
     try:
         for running in group:
@@ -410,13 +408,31 @@ def run_ranks(n, chosen, options, places, limits):
     return cells, about, failures
 
 
+def write(result, directory, only_texts=False):
+    """peers.md and index.html; unless only_texts, also peers.json, and machine.json: what was measured of the machine."""
+    cells = [cell for cell in result["cells"] if cell["gyre_us"] is not None]
+    result["not_first"] = [report.where(cell) for cell in cells if report.is_behind(cell)]
+    result["undecided"] = [report.where(cell) for cell in cells if cell["undecided"]]
+    result["behind_goal"] = {report.where(cell): cell["misses"] for cell in cells if cell["misses"]}
+    texts = {"peers.md": report.markdown(result)}
+    if not only_texts:
+        texts["peers.json"] = report.as_json(result)
+        texts["machine.json"] = json.dumps({k: result[k] for k in ("machine", "limits", "costs")}, indent=1) + "\n"
+    for name, text in texts.items():
+        path = os.path.join(directory, name)
+        with open(path + ".new", "w", encoding="utf-8") as f:
+            f.write(text)
+        os.replace(path + ".new", path)
+    peers_page.write(result, os.path.join(directory, "index.html"))
+
+
 def report_again(path, directory):
-    """peers.md and peers.svg anew from the rounds in a peers.json, which is only read; goals as they are now."""
+    """peers.md and index.html anew from the rounds in a peers.json, which is only read; goals as they are now."""
     try:
         with open(path) as f:
             result = json.load(f)
         conclude(result["cells"], result["limits"])
-        report.write(result, directory or os.path.dirname(path) or ".", only_texts=True)
+        write(result, directory or os.path.dirname(path) or ".", only_texts=True)
         print(report.conclusion(result))
     except (OSError, ValueError) as error:
         raise SystemExit(f"bench-peers: --report {path}: {error}") from error
@@ -435,22 +451,29 @@ def main():
     if options.report:
         report_again(options.report, options.out)
         return 0
-    options.out = options.out or peers_options.OUT
-    os.makedirs(options.out, exist_ok=True)
+    os.makedirs(options.work, exist_ok=True)
     places = {"bin": os.path.abspath(options.bin), "gyre": os.path.abspath(options.gyre)}
     chosen, absent = choose(options, places)
     since = time.monotonic()
+    facts = machine.facts(TOP)
     result = {
-        "machine": machine(),
+        "machine": dict(facts, load_before=os.getloadavg()[0]),
         "command": {k: v for k, v in vars(options).items() if k in peers_options.VARIABLES},
         "contenders": {spec.name: {"library": spec.library, "settings": spec.settings} for spec in chosen},
         "absent": absent,
-        "limits": measure_limits(options, places),
+        "limits": {},
+        "costs": {},
         "cells": [],
         "failures": [],
     }
-    if result["limits"]:
+    options.last_level = machine.last_level(facts)
+    if not options.no_limits:
+        print("bench-peers: measuring the limits of this machine", file=sys.stderr)
+        result["limits"] = machine.limits(os.path.join(places["bin"], "limits"), options.time)
+        result["costs"] = machine.costs(places["gyre"])
         print("\n### limits of this machine\n\n" + report.limits_text(result["limits"]), flush=True)
+    if options.out:
+        os.makedirs(options.out, exist_ok=True)
     for n in options.ranks:
         cells, about, failures = run_ranks(n, chosen, options, places, result["limits"])
         result["cells"] += cells
@@ -462,8 +485,10 @@ def main():
         print(report.tables(result, n), flush=True)
     result["machine"]["load_after"] = os.getloadavg()[0]
     result["seconds"] = round(time.monotonic() - since, 1)
-    report.write(result, options.out)
+    options.out = options.out or new_folder(facts)
+    write(result, options.out)
     print(report.conclusion(result))
+    print(f"\nResults: {os.path.relpath(options.out)}/index.html (plots), peers.md, peers.json, machine.json")
     wrong = sum(r["wrong"] for cell in result["cells"] for name, r in cell["results"].items() if name == "gyre")
     return 1 if wrong or any(cell["gyre_us"] is None for cell in result["cells"] if "gyre" in cell["results"]) else 0
 

@@ -137,8 +137,11 @@ def lines(
     y_range=None,
     zero=True,
     level=None,
+    bold=(),
+    dashed=(),
 ):
-    """series: [(label, colour, [(x, y)])]; floors: [(label, [(x, y)])] and level, a horizontal line, are dashed."""
+    """series: [(label, colour, [(x, y)])]; floors: [(label, [(x, y)])] and level, a horizontal line, are dashed.
+    bold, dashed: labels of series."""
     points = [p for _, _, data in series for p in data]
     if not points:
         return f'<p class="missing">{esc(name)}: no figures</p>'
@@ -163,7 +166,8 @@ def lines(
         out.append(f'<line class="floor" x1="{LEFT}" x2="{W - RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}"/>')
     for i, (label, color, data) in enumerate(series):
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in data)
-        out.append(f'<polyline class="line" stroke="var(--c{color})" points="{path}"/>')
+        manner = (" bold" if label in bold else "") + (" dashed" if label in dashed else "")
+        out.append(f'<polyline class="line{manner}" stroke="var(--c{color})" points="{path}"/>')
         for a, b in data:
             out.append(
                 mark(

@@ -15,6 +15,7 @@ PACKAGES = {
     "Open MPI": ("peers-openmpi", "apt-get install openmpi-bin libopenmpi-dev"),
     "MPICH": ("peers-mpich", "apt-get install mpich libmpich-dev"),
     "Gloo": ("peers-gloo", "apt-get install libgloo-dev"),
+    "UCC": ("peers-ucc", "no Debian package; build github.com/openucx/ucc so that `pkg-config ucc` finds it"),
 }
 
 
@@ -43,8 +44,19 @@ MPICH = ("mpirun.mpich", "-n", "{n}")
 MPICH_END = ("{bin}/peers-mpich", "{sock}")
 GLOO = ("{bin}/peers-gloo", "{sock}", "{rank}", "{n}", "{dir}")
 
+GYRE = ("{gyre}/ucx-run", "-n", "{n}", "{bin}/peers-gyre", "{sock}")
+
+# Rows of Gyre come first; the one that is compared is "gyre".
 CONTENDERS = [
-    Contender("gyre", "Gyre", "defaults", ("{gyre}/ucx-run", "-n", "{n}", "{bin}/peers-gyre", "{sock}")),
+    Contender("gyre", "Gyre", "defaults: canonical order, bits that depend on inputs and ranks alone", GYRE),
+    Contender(
+        "gyre-exact",
+        "Gyre",
+        "GYRE_ORDER=exact: the correctly rounded sum",
+        GYRE,
+        {"GYRE_ORDER": "exact"},
+        only=("all_reduce", "reduce_scatter"),
+    ),
     Contender("ompi", "Open MPI", "defaults: ob1 over vader (one copy through CMA), coll/tuned", OMPI + OMPI_END),
     Contender(
         "ompi-ucx",
@@ -84,6 +96,14 @@ CONTENDERS = [
         own=False,
         per_rank=True,
         only=("all_reduce",),
+    ),
+    Contender(
+        "ucc",
+        "UCC",
+        "defaults: collectives over UCX",
+        ("{bin}/peers-ucc", "{sock}", "{rank}", "{n}", "{dir}"),
+        own=False,
+        per_rank=True,
     ),
 ]
 

@@ -441,10 +441,15 @@ static void cma_rates(void)
                      {"cma_64K_gbs", 65536},
                      {"cma_1M_gbs", 1u << 20},
                      {"cma_64M_gbs", 64u << 20}};
-        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        double ns[4];
+        c.bytes = 8;
+        print("cma_call_us", time_of(cma_read, &c) / 1000);
+        for (size_t i = 0; i < 4; i++) {
             c.bytes = sizes[i].bytes;
-            print(sizes[i].name, (double)c.bytes / time_of(cma_read, &c));
+            ns[i] = time_of(cma_read, &c);
+            print(sizes[i].name, (double)c.bytes / ns[i]);
         }
+        print("cma_page_more_ns", (ns[1] - ns[0]) / 15); /* of 64 KiB over one page */
     }
     kill(c.pid, SIGKILL);
     waitpid(c.pid, NULL, 0);

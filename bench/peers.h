@@ -13,7 +13,9 @@
  *   all_gather      send [count], recv [n * count]
  *   broadcast       recv [count], in place; send is not used
  *   all_to_all      send [n * count], recv [n * count]
- *   barrier         nothing is used */
+ *   barrier         nothing is used
+ *   split           makes a communicator of all ranks and frees it; nothing is used
+ *   first_call      the same, with an all_reduce on it in between: send [count], recv [count] */
 #ifndef BENCH_PEERS_H
 #define BENCH_PEERS_H
 
@@ -32,6 +34,8 @@ enum {
     BENCH_BROADCAST,
     BENCH_ALL_TO_ALL,
     BENCH_BARRIER,
+    BENCH_SPLIT,
+    BENCH_FIRST_CALL,
     BENCH_COLLECTIVES
 };
 

@@ -9,11 +9,12 @@
  * contender that waits its turn takes no time from the one that is measured. Lines from the orchestrator, the
  * same to every rank:
  *
- *   run COLLECTIVE BYTES malloc|own SEED BUDGET_US DEADLINE_S      ->  ok ... | none | error TEXT
+ *   run COLLECTIVE BYTES malloc|own COLD SEED BUDGET_US DEADLINE_S      ->  ok ... | none | error TEXT
  *   quit
  *
  * BYTES is the whole vector (the larger of the two buffers), a multiple of 4 * n for the operations that
- * divide it. A run:
+ * divide it. COLD is 0, or the bytes of each of a rank's two buffers: each call then uses the next BYTES of
+ * them, so that neither its input nor its result is in a cache, if COLD is large enough. A run:
  *   1. fresh data, a poisoned result, one call, every element of the result compared: all sums are of small
  *      integers and so exact in any order; then other data and a poisoned result again, for what is timed;
  *   2. warm-up: more and more calls until they take an eighth of the budget, from which rank 0 plans the
@@ -23,9 +24,10 @@
  *   5. the last result is compared; then other data, a poisoned result, one more call, and its result
  *      compared. So a library that works once and then does nothing, or gives again what it gave before, is
  *      found out.
- * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG, and for each batch NS_PER_CALL/TAKEN, where
- * TAKEN is how often the kernel gave this rank's core to somebody else while it could have run. The
- * orchestrator takes the slowest rank's figure of each batch. */
+ * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG CPU_NS, and for each batch NS_PER_CALL/TAKEN.
+ * CPU_NS is the processor time of this process in the whole run. TAKEN is how often the kernel gave this
+ * rank's core to somebody else while it could have run. The orchestrator takes the slowest rank's figure of
+ * each batch. */
 #include "bench/peers.h"
 
 #include <errno.h>
@@ -53,15 +55,21 @@ enum {
 static const size_t keep_bytes = 4u << 20;
 
 static const char *const collective_names[BENCH_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather",
-                                                                "broadcast",  "all_to_all",     "barrier"};
+                                                                "broadcast",  "all_to_all",     "barrier",
+                                                                "split",      "first_call"};
 
 /* ---- time ---------------------------------------------------------------------------------------------- */
 
-static double now_ns(void)
+static double clock_ns(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+static double now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* What a call is timed with that takes less than the clock: on x86 the time-stamp counter, a third of the
@@ -152,11 +160,14 @@ typedef struct {
     int rank, size;
     int collective;
     int own;
-    size_t bytes, seed;
+    size_t bytes, cold, seed;
     double budget_ns;
     size_t count;          /* what the call is given */
     size_t sent, received; /* elements of the two buffers that count */
     float *send, *recv;
+    /* In elements, all 0 without COLD: where the next call's data begin, how far the ones after it are, and
+     * where it goes on at the beginning. */
+    size_t next, stride, end;
 } run_t;
 
 typedef struct {
@@ -207,9 +218,6 @@ static void set_counts(run_t *r)
 {
     size_t whole = r->bytes / sizeof(float), part = whole / (size_t)r->size;
     switch (r->collective) {
-    case BENCH_ALL_REDUCE:
-        r->count = r->sent = r->received = whole;
-        break;
     case BENCH_REDUCE_SCATTER:
         r->count = r->received = part;
         r->sent = whole;
@@ -226,20 +234,32 @@ static void set_counts(run_t *r)
         r->count = part;
         r->sent = r->received = whole;
         break;
+    case BENCH_ALL_REDUCE:
+    case BENCH_FIRST_CALL:
+        r->count = r->sent = r->received = whole;
+        break;
     default:
         r->count = r->sent = r->received = 0;
         break;
     }
+    const size_t line = 64 / sizeof(float);
+    r->next = 0;
+    r->stride = r->cold ? (whole + line - 1) / line * line : 0;
+    r->end = r->cold ? r->stride * (r->cold / sizeof(float) / r->stride + 1) : 0;
 }
 
 static void make_inputs(const run_t *r)
 {
     float table[PERIOD];
     make_table(table, r->rank, 1, r->seed);
-    fill(r->send, r->sent, 0, table);
-    memset(r->recv, 0xff, r->received * sizeof(float)); /* NaN */
-    if (r->collective == BENCH_BROADCAST && r->rank == 0)
-        fill(r->recv, r->received, 0, table);
+    size_t at = 0;
+    do {
+        fill(r->send + at, r->sent, 0, table);
+        memset(r->recv + at, 0xff, r->received * sizeof(float)); /* NaN */
+        if (r->collective == BENCH_BROADCAST && r->rank == 0)
+            fill(r->recv + at, r->received, 0, table);
+        at += r->stride;
+    } while (at < r->end);
 }
 
 /* Other inputs than before, and nothing of the old result left. Needs no barrier: after a call the buffers
@@ -254,21 +274,23 @@ static void renew_inputs(run_t *r)
 static size_t check(const run_t *r)
 {
     float table[PERIOD];
+    const float *recv = r->recv + (r->next ? r->next : r->end) - r->stride; /* of the last call */
     size_t bad = 0, mine = (size_t)r->rank * r->count;
     switch (r->collective) {
     case BENCH_ALL_REDUCE:
+    case BENCH_FIRST_CALL:
     case BENCH_REDUCE_SCATTER:
         make_table(table, 0, r->size, r->seed);
-        return wrong(r->recv, r->received, r->collective == BENCH_ALL_REDUCE ? 0 : mine, table);
+        return wrong(recv, r->received, r->collective == BENCH_REDUCE_SCATTER ? mine : 0, table);
     case BENCH_BROADCAST:
         make_table(table, 0, 1, r->seed);
-        return wrong(r->recv, r->received, 0, table);
+        return wrong(recv, r->received, 0, table);
     case BENCH_ALL_GATHER:
     case BENCH_ALL_TO_ALL:
         for (int p = 0; p < r->size; p++) {
             make_table(table, p, 1, r->seed);
-            bad += wrong(r->recv + (size_t)p * r->count, r->count,
-                         r->collective == BENCH_ALL_GATHER ? 0 : mine, table);
+            bad += wrong(recv + (size_t)p * r->count, r->count, r->collective == BENCH_ALL_GATHER ? 0 : mine,
+                         table);
         }
         return bad;
     default:
@@ -295,12 +317,21 @@ static int barrier(void)
     return bench_backend.call[BENCH_BARRIER](NULL, NULL, 0);
 }
 
-static int call_many(const run_t *r, size_t calls)
+static int call_once(run_t *r, bench_call_fn call)
+{
+    const size_t at = r->next;
+    r->next += r->stride;
+    if (r->next == r->end)
+        r->next = 0;
+    return call(r->send + at, r->recv + at, r->count);
+}
+
+static int call_many(run_t *r, size_t calls)
 {
     const bench_call_fn call = bench_backend.call[r->collective];
     int rc = 0;
     for (size_t i = 0; i < calls && rc == 0; i++)
-        rc = call(r->send, r->recv, r->count);
+        rc = call_once(r, call);
     return rc;
 }
 
@@ -310,12 +341,14 @@ static int agree(float *numbers, size_t count)
     return bench_backend.call[BENCH_BROADCAST](NULL, numbers, count);
 }
 
-/* Warms up, and divides the budget: half of it goes to batches, a quarter to single calls. */
-static int make_plan(const run_t *r, plan_t *plan)
+/* Warms up, and divides the budget: half of it goes to batches, a quarter to single calls. With COLD each
+ * part of the buffers is used once before, so that the pages of all are mapped, unless that takes too
+ * long. */
+static int make_plan(run_t *r, plan_t *plan)
 {
     float next = 1.0f, said[3];
-    size_t calls = 1;
-    double per_call = 0.0;
+    size_t calls = 1, parts = r->end ? r->end / r->stride : 0;
+    double per_call = 0.0, latest = now_ns() + 10 * r->budget_ns;
     int rc = 0;
     while (next > 0.0f && rc == 0) {
         calls = (size_t)next;
@@ -326,7 +359,9 @@ static int make_plan(const run_t *r, plan_t *plan)
             break;
         double took = now_ns() - from;
         per_call = took / (double)calls;
-        next = took >= r->budget_ns / 8 || calls >= MAX_CALLS / 4 ? 0.0f : (float)(4 * calls);
+        parts -= parts < calls ? parts : calls;
+        const int long_enough = took >= r->budget_ns / 8 || calls >= MAX_CALLS / 4;
+        next = !long_enough ? (float)(4 * calls) : parts && now_ns() < latest ? (float)calls : 0.0f;
         rc = agree(&next, 1);
     }
     if (rc)
@@ -335,7 +370,10 @@ static int make_plan(const run_t *r, plan_t *plan)
     double batch = r->budget_ns / 2 / most / per_call;
     said[0] = batch < 1 ? 1.0f : batch > MAX_CALLS ? (float)MAX_CALLS : (float)(size_t)batch;
     double batches = batch < 1 ? r->budget_ns / per_call : most;
-    said[1] = batches < 2 ? 2.0f : batches > most ? (float)most : (float)(size_t)batches;
+    said[1] = batches < 0.25   ? 1.0f
+              : batches < 2    ? 2.0f
+              : batches > most ? (float)most
+                               : (float)(size_t)batches;
     double singles = r->budget_ns / 4 / per_call;
     said[2] = batch < 2 ? 0.0f : singles > MAX_SINGLES ? (float)MAX_SINGLES : (float)(size_t)singles;
     rc = agree(said, 3);
@@ -343,7 +381,7 @@ static int make_plan(const run_t *r, plan_t *plan)
     return rc;
 }
 
-static int measure(const run_t *r, const plan_t *plan, samples_t *out)
+static int measure(run_t *r, const plan_t *plan, samples_t *out)
 {
     const bench_call_fn call = bench_backend.call[r->collective];
     int rc = 0;
@@ -360,7 +398,7 @@ static int measure(const run_t *r, const plan_t *plan, samples_t *out)
         rc = barrier();
     uint64_t before = ticks();
     for (size_t i = 0; i < plan->singles && rc == 0; i++) {
-        rc = call(r->send, r->recv, r->count);
+        rc = call_once(r, call);
         uint64_t after = ticks();
         out->singles[i] = (double)(after - before);
         before = after;
@@ -434,7 +472,7 @@ static int fail(const char *what, int rc)
     return -1;
 }
 
-static int report(const plan_t *plan, samples_t *samples, size_t bad)
+static int report(const plan_t *plan, samples_t *samples, size_t bad, double cpu_ns)
 {
     char line[512];
     double scale = ns_per_tick(start_ns, start_ticks), p50, p99;
@@ -447,8 +485,8 @@ static int report(const plan_t *plan, samples_t *samples, size_t bad)
         p50 = quantile(sorted, plan->batches, 0.5);
         p99 = quantile(sorted, plan->batches, 0.99);
     }
-    int at =
-        snprintf(line, sizeof line, "ok %zu %zu %.1f %.1f %zu", plan->calls, plan->singles, p50, p99, bad);
+    int at = snprintf(line, sizeof line, "ok %zu %zu %.1f %.1f %zu %.0f", plan->calls, plan->singles, p50,
+                      p99, bad, cpu_ns);
     for (size_t b = 0; b < plan->batches; b++)
         at += snprintf(line + at, sizeof line - (size_t)at, " %.2f/%ld", samples->ns[b], samples->taken[b]);
     snprintf(line + at, sizeof line - (size_t)at, "\n");
@@ -460,13 +498,15 @@ static int run(run_t *r)
 {
     static samples_t samples;
     plan_t plan;
+    const double cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     if (!bench_backend.call[r->collective] || (r->own && !bench_backend.own_alloc))
         return say("none\n");
-    if (provide(r->own, r->bytes ? r->bytes : sizeof(float)) != 0)
+    set_counts(r);
+    const size_t bytes = r->end ? r->end * sizeof(float) : r->bytes ? r->bytes : sizeof(float);
+    if (provide(r->own, bytes) != 0)
         return fail("allocating", 0);
     r->send = buffers[r->own][0].memory;
     r->recv = buffers[r->own][1].memory;
-    set_counts(r);
     make_inputs(r);
     spread(r);
     int rc = call_many(r, 1);
@@ -484,17 +524,18 @@ static int run(run_t *r)
     /* Nobody gives memory back that a peer still reads. */
     if ((rc = barrier()) != 0)
         return fail("barrier", rc);
-    if (r->bytes > keep_bytes)
+    if (bytes > keep_bytes)
         release(r->own);
-    return report(&plan, &samples, bad);
+    return report(&plan, &samples, bad, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 }
 
 static int parse(const char *line, run_t *r, unsigned *deadline_s)
 {
     char collective[32], kind[16];
     double budget_us;
-    if (sscanf(line, "run %31s %zu %15s %zu %lf %u", collective, &r->bytes, kind, &r->seed, &budget_us,
-               deadline_s) != 6)
+    if (sscanf(line, "run %31s %zu %15s %zu %zu %lf %u", collective, &r->bytes, kind, &r->cold, &r->seed,
+               &budget_us, deadline_s) != 7 ||
+        (r->cold && r->bytes < sizeof(float)))
         return -1;
     r->own = strcmp(kind, "own") == 0;
     r->budget_ns = 1000.0 * budget_us;

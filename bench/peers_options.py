@@ -6,14 +6,19 @@ Each option that bends a measurement is also a variable of `make bench-peers`; V
 
 import argparse
 
-COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier"]
+# Those whose size is not a choice, with the bytes that they move.
+FIXED = {"barrier": 0, "split": 0, "first_call": 8}
+COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", *FIXED]
 BUFFERS = ["malloc", "own"]
-SIZES = "8 64 512 4K 16K 64K 256K 1M 4M 16M 64M"
-OUT = "build/bench"
+LARGE, LARGE_ROUNDS = 16 << 20, 2  # bytes, beyond which so many rounds are enough: these take most of the time
+MANY = 16  # ranks, beyond which a run has fewer cells if nobody says which
+SIZES, SIZES_OF_MANY = "8 512 4K 16K 64K 256K 1M 4M 16M 64M", "8 4K 64K 1M"
+COLD = "64K 1M"
+WORK = "build/bench"
 # option (its name in peers.json's "command"): variable of make
 VARIABLES = {
-    "ranks": "RANKS", "collectives": "COLLECTIVES", "sizes": "SIZES", "buffers": "BUFFERS",
-    "contenders": "CONTENDERS", "rounds": "ROUNDS", "time": "TIME", "deadline": "DEADLINE", "give_up": "GIVE_UP",
+    "ranks": "RANKS", "collectives": "COLLECTIVES", "sizes": "SIZES", "cold": "COLD",
+    "buffers": "BUFFERS", "contenders": "CONTENDERS", "rounds": "ROUNDS", "time": "TIME", "deadline": "DEADLINE", "give_up": "GIVE_UP",
     "no_limits": "LIMITS",
 }
 
@@ -69,6 +74,10 @@ def sizes(text):
     return sorted({parse_size(word) for word in words(text)})
 
 
+def cold(text):
+    return [] if text == "0" else sizes(text)
+
+
 def some_of(variable, known):
     def read(text):
         if not words(text) or set(words(text)) - set(known):
@@ -97,11 +106,16 @@ def make_parser(about):
     add("--ranks", type=ranks, default="2 4 8", help="numbers of ranks (default: %(default)s)")
     add("--collectives", type=some_of("COLLECTIVES", COLLECTIVES), default=" ".join(COLLECTIVES),
         help="default: %(default)s")
-    add("--sizes", type=sizes, default=SIZES, help="bytes of the whole vector (default: %(default)s)")
+    add("--sizes", type=sizes,
+        help=f"bytes of the whole vector (default: {SIZES}; of more than {MANY} ranks: {SIZES_OF_MANY})")
+    add("--cold", type=cold, metavar="SIZES",
+        help="sizes that are also measured with data in no cache; 0: none"
+        f" (default: {COLD}; none of more than {MANY} ranks)")
     add("--buffers", type=some_of("BUFFERS", BUFFERS), default=" ".join(BUFFERS),
         help="malloc, own or both (default: %(default)s)")
     add("--contenders", type=words, default="", help="only these columns (default: all)")
-    add("--rounds", type=whole("ROUNDS", 1), default=3, help="default: %(default)s")
+    add("--rounds", type=whole("ROUNDS", 1), default=3,
+        help=f"default: %(default)s; at most {LARGE_ROUNDS} beyond {size_word(LARGE)}")
     add("--time", type=whole("TIME", 1, ", in milliseconds"), default=40, metavar="MS",
         help="per contender, cell and round (default: %(default)s)")
     add("--deadline", type=whole("DEADLINE", 1, ", in seconds"), default=30, metavar="S",
@@ -111,10 +125,13 @@ def make_parser(about):
     add("--no-limits", action="store_true", help="without the limits of the machine (LIMITS=0)")
     add("--bin", default="build/bench", help="where the programs of the contenders lie (default: %(default)s)")
     add("--gyre", default="build/bin", help="where ucx-run lies (default: %(default)s)")
-    add("--out", help=f"directory for peers.json, .md, .svg and logs (default: {OUT}, or where --report's file lies)")
+    add("--work", default=WORK, help="directory for what the contenders print (default: %(default)s)")
+    add("--out",
+        help="directory for machine.json, peers.json, peers.md and index.html (OUT=; default: a new one,"
+        " bench/results/DATE-MACHINE, or where --report's file lies)")
     add("--report", metavar="FILE",
-        help="measures nothing: writes peers.md and peers.svg anew from the peers.json of an earlier run, which is only"
-        " read, and prints where Gyre is behind; all other options but --out are of no use with it")
+        help="measures nothing: writes peers.md and index.html anew from the peers.json of an earlier run, which is"
+        " only read, and prints where Gyre is behind; all other options but --out are of no use with it")
     return parser
 
 
@@ -129,11 +146,18 @@ def command_line(command):
         value = command.get(option, default[option])
         if value == default[option]:
             continue
-        if option == "no_limits":
+        if option == "no_limits" or value == []:
             value = "0"
         elif isinstance(value, list):
-            value = " ".join(size_word(v) if option == "sizes" else str(v) for v in value)
+            value = " ".join(size_word(v) if option in ("sizes", "cold") else str(v) for v in value)
         else:
             value = f"{value:g}" if isinstance(value, float) else str(value)
         out.append(f'{variable}="{value}"' if " " in value else f"{variable}={value}")
     return " ".join(out)
+
+
+def sizes_of(options, ranks):
+    """The sizes of so many ranks, in cache and cold."""
+    many = ranks > MANY
+    warm = options.sizes if options.sizes is not None else sizes(SIZES_OF_MANY if many else SIZES)
+    return warm, options.cold if options.cold is not None else [] if many else sizes(COLD)

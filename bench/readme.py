@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-import report
+import bench_svg as svg
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 README, PLOT = os.path.join(TOP, "README.md"), "docs/images/all_reduce.svg"
@@ -25,18 +25,18 @@ PEERS = {
     "MPICH": ("mpich", "mpich-rg"),
     "Gloo": ("gloo", "gloo-bcube"),
 }
-BUFFERS = {"malloc": "buffers from malloc", "own": "buffers from own allocator"}
+BUFFERS = ("malloc", "own")
 
 
 def sections(text):
-    """peers.md -> {(collective, ranks, buffers): {size: {column: cell}}}"""
+    """peers.md -> {(collective, ranks, memory): {size: {column: cell}}}"""
     tables = {}
     for head, body in re.findall(r"^### (.*)\n\n((?:\|.*\n)+)", text, re.M):
-        parts = head.split(", ")
+        name, ranks, *_ = head.split(", ")  # then "buffers from own allocator", in results before 2026-11-27
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
-        table = {row[0]: dict(zip(rows[0], row)) for row in rows[2:]}
-        kind = next((k for k, v in BUFFERS.items() if len(parts) > 2 and v == parts[2]), "")
-        tables[parts[0], int(parts[1].split()[0]), kind] = table
+        for row in (dict(zip(rows[0], words)) for words in rows[2:]):
+            memory = row.get("memory") or ("own" if "own" in head else "malloc")
+            tables.setdefault((name, int(ranks.split()[0]), memory), {})[row["bytes"]] = row
     return tables
 
 
@@ -53,7 +53,7 @@ def size_bytes(text):
 
 def best(rows, names):
     """The smallest figure of these columns; `~` marks a repetition of another table's."""
-    figures = [row[name].rstrip("~") for row in rows for name in names if number(row[name]) is not None]
+    figures = [row[name].rstrip("~") for row in rows for name in names if number(row.get(name, "-")) is not None]
     return min(figures, key=number) if figures else "-"
 
 
@@ -75,33 +75,36 @@ def table(tables):
 def plot(tables, source, cores):
     """The same for all sizes and numbers of ranks, one panel each; log-log."""
     all_ranks = sorted({ranks for name, ranks, _ in tables if name == "all_reduce"})
-    width, height = len(all_ranks) * (report.WIDE + report.LEFT) + 20, report.TOP + report.HIGH + 30
+    labels = ["Gyre, malloc", "Gyre, gyre_mem_alloc"] + [f"{name}, at its best" for name in PEERS]
+    colors = [5, 5, 0, 2, 8]
+    width, height = len(all_ranks) * svg.W, svg.H + 62
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_page.css"), encoding="utf-8") as f:
+        css = f.read()
+    palette = dict(re.findall(r"--(\w+): (#\w+);", css)[::-1])  # the first of each name is the light theme's
+    style = "".join(re.findall(r"^(?:text|line|\.(?:line|bold|dashed|mark))\b[^{]*\{[^}]*\}\n", css, re.M))
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"'
-        ' font-size="11">',
-        f"<title>all_reduce, fp32 sum: microseconds per call against bytes</title><!-- {source} -->",
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
+        f"<title>all_reduce, fp32 sum: time of a call over bytes</title><!-- {source} --><style>{style}</style>",
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
     ]
-    at = report.LEFT
-    legend = [("gyre", "Gyre, malloc", ""), ("gyre", "Gyre, gyre_mem_alloc", ' stroke-dasharray="5 3"')]
-    legend += [(names[0], f"{label}, at its best", "") for label, names in PEERS.items()]
-    for name, label, dash in legend:
-        out.append(f'<path d="M{at} 16h22" stroke="{report.COLORS[name]}" stroke-width="2.4"{dash}/>')
-        out.append(f'<text x="{at + 26}" y="20">{label}</text>')
-        at += 50 + 7 * len(label)
-    note = f"Microseconds per call against bytes; both scales are logarithmic. All ranks share {cores} cores."
-    out.append(f'<text x="{report.LEFT}" y="38">{note}</text>')
+    for i, (label, color) in enumerate(zip(labels, colors)):
+        at = 20 + i * 170
+        manner = "line bold" + (" dashed" if i == 1 else "") if i < 2 else "line"
+        out.append(f'<path class="{manner}" stroke="var(--c{color})" d="M{at} 16h22"/>')
+        out.append(f'<text x="{at + 28}" y="20">{label}</text>')
+    out.append(f'<text x="20" y="38">Time of a call; both scales are logarithmic. All ranks share {cores} cores.</text>')
     for column, ranks in enumerate(all_ranks):
-        lines = {}
         both = [tables["all_reduce", ranks, kind] for kind in BUFFERS]
-        for kind, rows in zip(BUFFERS, both):
-            lines["gyre", kind] = [(size_bytes(size), number(row["gyre"])) for size, row in rows.items()]
-        for names in PEERS.values():
-            points = [(size_bytes(s), number(best([rows[s] for rows in both], names))) for s in both[0]]
-            lines[names[0], "malloc"] = [p for p in points if p[1] is not None]
-        place = (report.LEFT + column * (report.WIDE + report.LEFT), report.TOP)
-        out += report.panel(lines, f"{ranks} ranks", *place)
-    return "\n".join(out + ["</svg>", ""])
+        lines = [[(size_bytes(size), number(row["gyre"])) for size, row in rows.items()] for rows in both]
+        lines += [[(size_bytes(s), number(best([rows[s] for rows in both], names))) for s in both[0]]
+                  for names in PEERS.values()]
+        series = [(label, color, [p for p in line if p[1] is not None])
+                  for label, color, line in zip(labels, colors, lines)]
+        drawing = svg.lines(f"all_reduce-{ranks}", series, bold=labels[:2], dashed=labels[1:2])
+        place = f'<svg x="{column * svg.W}" y="58" width="{svg.W}" height="{svg.H}"'
+        out.append(f'<text x="{column * svg.W + svg.W / 2}" y="56" text-anchor="middle">{ranks} ranks</text>')
+        out.append(drawing.replace("<svg", place, 1))
+    return re.sub(r"var\(--(\w+)\)", lambda found: palette[found[1]], "\n".join(out + ["</svg>", ""]))
 
 
 def block(results, text):

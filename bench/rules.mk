@@ -19,7 +19,7 @@ $(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math: bench/plain_gpt.c
 # says so; its program is then not made and is asked for again the next time.
 BENCH_DIR  := $(B)/bench
 BENCH_LOOP := $(call obj,bench/peers_loop.c)
-PEER_PROGRAMS := $(addprefix $(BENCH_DIR)/peers-,openmpi mpich gloo)
+PEER_PROGRAMS := $(addprefix $(BENCH_DIR)/peers-,openmpi mpich gloo ucc)
 SETUP_PEERS_STAMP := $(S)/setup-peers.done
 
 $(BENCH_DIR)/peers-gyre: $(BENCH_LOOP) $(call obj,bench/backend_gyre.c) $(LIB_A)
@@ -43,14 +43,21 @@ $(BENCH_DIR)/peers-gloo: $(BENCH_LOOP) bench/backend_gloo.cc bench/peers.h $(SET
 	$(Q)if [ -e /usr/include/gloo/allreduce.h ]; then echo "  CXX   $@"; \
 	    g++ -std=c++17 -O2 -I. bench/backend_gloo.cc $(BENCH_LOOP) -lgloo -pthread -o $@; fi
 
+# UCC is in no Debian: wherever pkg-config or the compiler finds it.
+$(BENCH_DIR)/peers-ucc: $(BENCH_LOOP) bench/backend_ucc.c bench/peers.h
+	@mkdir -p $(@D)
+	$(Q)flags=$$(pkg-config --cflags --libs ucc 2>/dev/null || echo -lucc); \
+	if echo '#include <ucc/api/ucc.h>' | $(CC) $$flags -E - >/dev/null 2>&1; then echo "  CC    $@"; \
+	    $(CC) -std=gnu17 -O2 -I. bench/backend_ucc.c $(BENCH_LOOP) $$flags -lm -o $@; fi
+
 BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') \
-    $(if $(COLLECTIVES),--collectives '$(COLLECTIVES)') $(if $(SIZES),--sizes '$(SIZES)') \
+    $(if $(COLLECTIVES),--collectives '$(COLLECTIVES)') $(if $(SIZES),--sizes '$(SIZES)') $(if $(COLD),--cold '$(COLD)') \
     $(if $(BUFFERS),--buffers '$(BUFFERS)') $(if $(CONTENDERS),--contenders '$(CONTENDERS)') \
     $(if $(ROUNDS),--rounds '$(ROUNDS)') $(if $(TIME),--time '$(TIME)') \
     $(if $(DEADLINE),--deadline '$(DEADLINE)') $(if $(GIVE_UP),--give-up '$(GIVE_UP)') \
-    $(if $(filter 0,$(LIMITS)),--no-limits)
-bench-peers: $(B)/bin/ucx-run $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
-	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --out $(BENCH_DIR) $(BENCH_OPTIONS)
+    $(if $(filter 0,$(LIMITS)),--no-limits) $(if $(OUT),--out '$(OUT)')
+bench-peers: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(B)/bin/gyre-doctor $(BENCH_DIR)/peers-gyre $(BENCH_DIR)/limits $(PEER_PROGRAMS)
+	@/usr/bin/python3 bench/bench_peers.py --bin $(BENCH_DIR) --gyre $(B)/bin --work $(BENCH_DIR) $(BENCH_OPTIONS)
 
 # The README's plot and table; RESULTS: a folder of bench/results, or else the one that it names.
 .PHONY: readme-results

@@ -2,7 +2,8 @@
 /* tests/bench/crooked.c: a library of one rank for the benchmark loop (bench/peers.h), whose last argument
  * makes it wrong: `honest`, `last` (the last element of every result is off), `late` (wrong from the second
  * call on), `lazy` (returns without doing anything), `frozen` (works once, then does nothing), `stale` (gives
- * the first result again and again) or `failing` (every call but the barrier is an error). */
+ * the first result again and again), `moving` (a call with the buffers of the call before is an error) or
+ * `failing` (every call but the barrier is an error). */
 #include "bench/peers.h"
 
 #include <stdio.h>
@@ -24,8 +25,10 @@ static int start(int argc, char **argv, int *rank, int *size)
 static int copy(float *send, float *recv, size_t count)
 {
     calls++;
-    if (strcmp(manner, "failing") == 0)
+    static const float *before;
+    if (strcmp(manner, "failing") == 0 || (strcmp(manner, "moving") == 0 && recv == before))
         return 7;
+    before = recv;
     if (strcmp(manner, "lazy") == 0 || (strcmp(manner, "frozen") == 0 && calls > 1))
         return 0;
     static float first[1024];

@@ -20,13 +20,13 @@ for line in connection.makefile("r"):
     if word[0] == "quit":
         break
     answer = {
-        "all_reduce": f"ok 10 0 1.0 2.0 {5 if rank == 0 else 0} 1.5/0 2.5/0",
+        "all_reduce": f"ok 10 0 1.0 2.0 {5 if rank == 0 else 0} 0 1.5/0 2.5/0",
         "all_gather": "error it broke",
         "all_to_all": "none",
-        "barrier": f"ok 10 0 1.0 2.0 0 1.0/0 {'1e12/0 1e12/0' if rank == 1 else '1.0/0 1.0/0'}",
+        "barrier": f"ok 10 0 1.0 2.0 0 0 1.0/0 {'1e12/0 1e12/0' if rank == 1 else '1.0/0 1.0/0'}",
     }
     if word[1] == "reduce_scatter" and rank == 1:
         sys.exit("a fake that dies")
     if word[1] == "broadcast":
         time.sleep(60)
-    connection.sendall((answer.get(word[1], "ok 10 0 1.0 2.0 0 1.0/0") + "\n").encode())
+    connection.sendall((answer.get(word[1], "ok 10 0 1.0 2.0 0 0 1.0/0") + "\n").encode())

@@ -46,6 +46,15 @@ cores_free() {
     ); } 2>&1)
     awk -v used="${used/,/.}" -v cores="$cores" 'BEGIN { exit !(used > 0.85 * 0.4 * cores) }'
 }
+# page FILE EXPRESSION: of Python, over a page of bench/: `text`, all of it, and `plots`, the data of its plots
+page() {
+    python3 - "$1" "$2" <<'PY'
+import json, re, sys
+text = open(sys.argv[1], encoding="utf-8").read()
+plots = json.loads(re.search(r'<script type="application/json" id="plots">(.*?)</script>', text, re.S).group(1))
+sys.exit(0 if eval(sys.argv[2]) else 1)
+PY
+}
 # timed NAME COMMAND...: a check that depends on free cores: where it fails and others want them, now or when the test
 # set $crowded, it is left out
 crowded=''

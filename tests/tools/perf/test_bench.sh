@@ -9,14 +9,6 @@ DEADLINE=120
 python=$(command -v /usr/bin/python3 || command -v python3)
 [ -n "$python" ] || skip "there is no python3"
 bench() { run "$python" bench/bench.py --bin "$B/bin" "$@"; }
-page() { # FILE EXPRESSION: over `text`, the page, and `plots`, its data
-    "$python" - "$1" "$2" <<'PY'
-import json, re, sys
-text = open(sys.argv[1], encoding="utf-8").read()
-plots = json.loads(re.search(r'<script type="application/json" id="plots">(.*?)</script>', text, re.S).group(1))
-sys.exit(0 if eval(sys.argv[2]) else 1)
-PY
-}
 
 bench --quick --ranks 2 --out "$W/quick"
 want "the quick form" 0
