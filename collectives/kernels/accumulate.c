@@ -2,11 +2,12 @@
 /* collectives/kernels/accumulate.c: exact sums over long arrays.
  *
  * Vectors add a block to lanes of doubles and keep the errors of these additions (two-sum). The errors are
- * added to other lanes, and a clear "inexact" flag proves that no bit was lost there; where it is raised,
- * their errors are kept, too, in a third row of lanes. What a third row cannot take exactly, and blocks
- * with numbers that are not finite, with products that lose bits to underflow, or with sums that overflow,
- * go into a sum in fixed point (wide.h), number by number. Nothing is ever rounded, so the value does not
- * depend on the way that it took.
+ * added to other lanes, and a clear "inexact" flag proves that no bit was lost there. Where it is raised, and
+ * for products of doubles, whose low halves are such errors, too, the errors have errors in more lanes: three
+ * rows, or five while a block is added. What the last row cannot take exactly, and blocks with numbers that
+ * are not finite, with products that lose bits to underflow, or with sums that overflow, go into a sum in
+ * fixed point (wide.h), number by number. Nothing is ever rounded, so the value does not depend on the way
+ * that it took.
  *
  * Compare R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015 (the fixed-point
  * sum), and T. Ogita, S. M. Rump, S. Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26, 2005
@@ -25,28 +26,32 @@ enum {
     BLOCK = 1024,
     UNIT = ACCUMULATE_ROWS * COLL_LANES, /* blocks are padded to multiples of it */
     AHEAD = 1024, /* bytes of the next block that are asked for before this one is added */
+    AGAIN = 16,   /* after so many blocks the fastest way is tried again */
     FEW = 16      /* so many numbers go into the fixed-point sum at once */
 };
 
-/* One block: numbers or products, what the products lack, and errors of two levels. */
+/* One block: numbers, what they are multiplied by, and errors. */
 typedef struct {
     _Alignas(64) double p[BLOCK];
-    double low[BLOCK], error[BLOCK], error_of_error[BLOCK], error_of_low[BLOCK];
+    double q[BLOCK], error[BLOCK];
 } room_t;
 
+/* Ways to add a block, each for more kinds of numbers and slower than the one before. */
+typedef int way_t;
+enum { FLAT, LEVELS, DEEP };
+
 /* ---- the total ---- */
-static void set_lanes(double *lanes, double value)
+static void clear_lanes(coll_accumulator_t *a)
 {
+    memset(a->lanes, 0, sizeof a->lanes);
     for (int i = 0; i < COLL_LANES; i++)
-        lanes[i] = value;
+        a->lanes[0][i] = -0.0; /* stays -0 while only -0 is added */
 }
 
 void coll_accumulator_clear(coll_accumulator_t *a)
 {
     memset(&a->total, 0, sizeof a->total);
-    set_lanes(a->s, -0.0); /* stays -0 while only -0 is added */
-    set_lanes(a->e, 0.0);
-    set_lanes(a->f, 0.0);
+    clear_lanes(a);
 }
 
 static void add_lanes(coll_total_t *total, const double *lanes, size_t count)
@@ -65,18 +70,15 @@ static int is_minus_zero(double x)
 static void add_all_lanes(coll_total_t *total, const coll_accumulator_t *a)
 {
     for (int i = 0; i < COLL_LANES; i++)
-        total->seen[COLL_SEEN_OTHER] |= !is_minus_zero(a->s[i]);
-    add_lanes(total, a->s, COLL_LANES);
-    add_lanes(total, a->e, COLL_LANES);
-    add_lanes(total, a->f, COLL_LANES);
+        total->seen[COLL_SEEN_OTHER] |= !is_minus_zero(a->lanes[0][i]);
+    for (int l = 0; l < COLL_LEVELS; l++)
+        add_lanes(total, a->lanes[l], COLL_LANES);
 }
 
 void coll_accumulator_settle(coll_accumulator_t *a)
 {
     add_all_lanes(&a->total, a);
-    set_lanes(a->s, -0.0);
-    set_lanes(a->e, 0.0);
-    set_lanes(a->f, 0.0);
+    clear_lanes(a);
     coll_wide_carry(&a->total.wide);
     for (int i = 0; i < COLL_SEEN_COUNT; i++)
         a->total.seen[i] = a->total.seen[i] != 0;
@@ -163,90 +165,83 @@ static int all_finite(const double *lanes)
     return !any;
 }
 
-/* lanes f += errors of errors; what they do not hold exactly goes into the total. */
-static void add_last_errors(coll_accumulator_t *a, const kernel_accumulate_t *loops, const room_t *room,
-                            int have_low, size_t rows)
+/* a += rows of lanes by one row of sums and one of their errors. 0: nothing was added, as an error lost bits,
+ * or something is not finite. */
+static int add_flat(coll_accumulator_t *a, const kernel_accumulate_t *loops, room_t *room, const void *x,
+                    size_t rows)
 {
-    for (int fresh = 0; fresh < 2; fresh++) {
-        double f[COLL_LANES];
-        memcpy(f, a->f, sizeof f);
-        fpmode_clear();
-        loops->flat(f, room->error_of_error, rows);
-        if (have_low)
-            loops->flat(f, room->error_of_low, rows);
-        if (!fpmode_raised(FPMODE_INEXACT)) {
-            memcpy(a->f, f, sizeof f);
-            return;
-        }
-        add_lanes(&a->total, a->f, COLL_LANES);
-        set_lanes(a->f, 0.0);
-    }
-    add_lanes(&a->total, room->error_of_error, rows * COLL_LANES);
-    if (have_low)
-        add_lanes(&a->total, room->error_of_low, rows * COLL_LANES);
-}
-
-/* a += p (+ room->low): rows of lanes, padded with -0 (+0). The flags are those of making them. 0: nothing
- * was added, as something is not finite or lost bits. */
-static int add_rows(coll_accumulator_t *a, const kernel_accumulate_t *loops, room_t *room, const void *p,
-                    int have_low, size_t rows)
-{
-    double s[COLL_LANES], e[COLL_LANES];
-    memcpy(s, a->s, sizeof s);
-    loops->level(s, room->error, p, rows);
-    if (fpmode_raised(FPMODE_RANGE) || !all_finite(s))
+    double lanes[2][COLL_LANES];
+    memcpy(lanes, a->lanes, sizeof lanes);
+    fpmode_clear();
+    loops->level(lanes[0], room->error, x, rows);
+    if (fpmode_raised(FPMODE_RANGE) || !all_finite(lanes[0]))
         return 0;
-    memcpy(e, a->e, sizeof e);
-    if (!have_low) {
-        fpmode_clear();
-        loops->flat(e, room->error, rows);
-        if (!fpmode_raised(FPMODE_INEXACT)) {
-            memcpy(a->s, s, sizeof s);
-            memcpy(a->e, e, sizeof e);
-            return 1;
-        }
-        memcpy(e, a->e, sizeof e);
-    }
-    loops->level(e, room->error_of_error, room->error, rows);
-    if (have_low)
-        loops->level(e, room->error_of_low, room->low, rows);
-    memcpy(a->s, s, sizeof s);
-    memcpy(a->e, e, sizeof e);
-    add_last_errors(a, loops, room, have_low, rows);
+    fpmode_clear();
+    loops->flat(lanes[1], room->error, rows);
+    if (fpmode_raised(FPMODE_INEXACT))
+        return 0;
+    memcpy(a->lanes, lanes, sizeof lanes);
     return 1;
 }
 
+/* a += rows of lanes of x, or of the products x y (y NULL: x), with errors of errors; deep: and of those.
+ * 0 as above. */
+static int add_levels(coll_accumulator_t *a, const kernel_accumulate_t *loops, const void *x, const void *y,
+                      size_t rows, int deep)
+{
+    double lanes[COLL_DEEP][COLL_LANES] = {{0}};
+    memcpy(lanes, a->lanes, sizeof a->lanes);
+    fpmode_clear();
+    const uint64_t lost = (deep ? loops->deep : loops->levels)(lanes, x, y, rows);
+    if (lost || fpmode_raised(FPMODE_RANGE) || !all_finite(lanes[0]))
+        return 0;
+    memcpy(a->lanes, lanes, sizeof a->lanes);
+    for (int l = COLL_LEVELS; deep && l < COLL_DEEP; l++)
+        add_lanes(&a->total, lanes[l], COLL_LANES);
+    return 1;
+}
+
+/* x, padded to whole rows with `pad`, perhaps in `room` */
+static const void *padded(double *room, const void *x, size_t count, size_t whole, double pad)
+{
+    if (count == whole)
+        return x;
+    memmove(room, x, count * sizeof *room);
+    for (size_t i = count; i < whole; i++)
+        room[i] = pad;
+    return room;
+}
+
+/* way: how the block before was added; tried first, and changed to what served. */
 static void add_block(coll_accumulator_t *a, room_t *room, const void *x, const void *y, size_t count,
-                      gyre_type_t type)
+                      gyre_type_t type, way_t *way)
 {
     const kernel_table_t *table = coll_kernel_table();
     const kernel_accumulate_t *loops = table->accumulate;
-    const size_t whole = base_round_up(count, UNIT);
-    const int have_low = y && type == GYRE_FLOAT64;
-    const void *p = room->p;
-    fpmode_clear();
-    if (have_low)
-        loops->products_f64(room->p, room->low, x, y, count);
-    else if (y)
-        loops->products_f32(room->p, x, y, count);
-    else if (type == GYRE_FLOAT32)
-        table->exact->sum[0][0](room->p, &x, count);
-    else if (count == whole)
-        p = x;
-    else
-        memcpy(room->p, x, count * sizeof(double));
-    for (size_t i = count; i < whole; i++) {
-        room->p[i] = -0.0;
-        room->low[i] = 0.0;
+    const size_t whole = base_round_up(count, UNIT), rows = whole / COLL_LANES;
+    const void *p = x, *q = type == GYRE_FLOAT64 ? y : NULL;
+    if (type == GYRE_FLOAT32) {
+        if (y)
+            loops->products_f32(room->p, x, y, count);
+        else
+            table->exact->sum[0][0](room->p, &x, count);
+        p = room->p;
     }
+    p = padded(room->p, p, count, whole, -0.0);
+    if (q)
+        q = padded(room->q, q, count, whole, 1.0);
     /* What comes next travels while the processor computes. A prefetch never faults. */
     for (size_t ahead = 0; ahead < AHEAD; ahead += BASE_LINE) {
         __builtin_prefetch((const char *)x + count * gyre_type_size(type) + ahead);
         if (y && y != x)
             __builtin_prefetch((const char *)y + count * gyre_type_size(type) + ahead);
     }
-    if (add_rows(a, loops, room, p, have_low, whole / COLL_LANES))
+    if (*way == FLAT && !q && add_flat(a, loops, room, p, rows))
         return;
+    for (*way += *way == FLAT; *way <= DEEP; ++*way)
+        if (add_levels(a, loops, p, q, rows, *way == DEEP))
+            return;
+    *way = DEEP;
     coll_accumulator_settle(a); /* lanes near the largest double would overflow again and again */
     add_each(&a->total, x, y, count, type);
 }
@@ -255,16 +250,20 @@ static void add(coll_accumulator_t *a, const void *x, const void *y, size_t coun
 {
     const size_t size = gyre_type_size(type);
     room_t room;
+    way_t way = FLAT;
     if (count == 0)
         return;
     const fpmode_t before = fpmode_enter();
-    const size_t by_each = count <= FEW || !fpmode_tells() ? count : 0;
+    const size_t to_line = (0 - (uintptr_t)x) % BASE_LINE / size; /* vectors that cross lines take longer */
+    const size_t by_each = count <= FEW || !fpmode_tells() ? count : count > BLOCK ? to_line : 0;
     a->total.seen[COLL_SEEN_ANY] = 1;
     add_each(&a->total, x, y, by_each, type);
     for (size_t at = by_each, block; at < count; at += block) {
         block = base_min_size(count - at, BLOCK);
+        if ((at - by_each) / BLOCK % AGAIN == 0)
+            way = FLAT;
         add_block(a, &room, (const unsigned char *)x + at * size,
-                  y ? (const unsigned char *)y + at * size : NULL, block, type);
+                  y ? (const unsigned char *)y + at * size : NULL, block, type, &way);
     }
     fpmode_leave(before);
 }

@@ -10,7 +10,8 @@
 
 #include "collectives/kernels/wide.h"
 
-enum { COLL_LANES = 32 };
+/* Doubles of a row; rows that a sum keeps, and that a block of it may take while it is added. */
+enum { COLL_LANES = 32, COLL_LEVELS = 3, COLL_DEEP = 5 };
 
 /* What a total has seen, each a count. */
 typedef enum {
@@ -33,8 +34,7 @@ enum { COLL_TOTAL_WORDS = sizeof(coll_total_t) / sizeof(int64_t) };
 /* The value is total + all lanes, which hold what vectors have added up so far without an error. */
 typedef struct {
     coll_total_t total;
-    /* sums; errors of these sums; errors of those */
-    double s[COLL_LANES], e[COLL_LANES], f[COLL_LANES];
+    double lanes[COLL_LEVELS][COLL_LANES]; /* sums; errors of these sums; errors of those */
 } coll_accumulator_t;
 
 void coll_accumulator_clear(coll_accumulator_t *a);

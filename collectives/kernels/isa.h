@@ -13,6 +13,8 @@
 
 #include <gyre/types.h>
 
+#include "collectives/kernels/accumulate.h"
+
 /* dst[i] = tree over srcs[0..k-1][i], for the one k, type and op that the function was made for. */
 typedef void (*kernel_reduce_fn)(void *dst, const void *const *srcs, size_t count);
 /* dst[i] = src[i] * factor; integers use `whole`, the factor truncated. */
@@ -51,7 +53,9 @@ typedef struct {
     void (*level)(double *lanes, double *errors, const void *x, size_t rows);
     void (*flat)(double *lanes, const double *x, size_t rows);
     void (*products_f32)(double *p, const void *x, const void *y, size_t count);
-    void (*products_f64)(double *p, double *low, const void *x, const void *y, size_t count);
+    /* with COLL_LEVELS and with COLL_DEEP lanes; lanes is an array of [COLL_LANES] doubles */
+    uint64_t (*levels)(double (*lanes)[COLL_LANES], const void *x, const void *y, size_t rows);
+    uint64_t (*deep)(double (*lanes)[COLL_LANES], const void *x, const void *y, size_t rows);
 } kernel_accumulate_t;
 
 typedef struct {
