@@ -420,7 +420,7 @@ help:
 	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 100 layouts, in all precisions: the same bits (ONLY=WORD: some of them)"
-	@echo "make check-faults  random jobs that lose ranks, hosts and links: hangs, wrong bits, leftovers (root; ROUNDS=N SEED=S FIRST=K ROUND=K FAULTS=)"
+	@echo "make check-faults  random jobs that lose ranks, hosts and links: hangs, wrong bits, leftovers (root; ROUNDS=N LANES=N SEED=S FIRST=K ROUND=K FAULTS=)"
 	@echo "make check-fuzz    each fuzz target for a minute (FUZZ_SECONDS=N ONLY=WORD)"
 	@echo "make check-all     every suite, one after the other, for days; goes on where it ended; build/check-all/index.html (SUITES=)"
 	@echo "make check-oom     every request for memory, a descriptor, a mapping, a thread, a write fails once (also under ASan)"
@@ -477,9 +477,10 @@ $(B)/tests/hosts/rank $(B)/tests/faults/rank: $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(filter-out $(LIB_A),$^) $(LIB_A) $(LIBS) -o $@
 
-# Faults at random: tests/faults/check says what ROUNDS, SEED, ROUND, FIRST, FAULTS and LOGS do.
+# Faults at random: tests/faults/check says what these variables do.
 check-faults: $(B)/tests/faults/rank $(B)/tests/faults/clock.so $(SETUP_HOSTS_STAMP)
-	@B='$(B)' ROUNDS='$(ROUNDS)' SEED='$(SEED)' ROUND='$(ROUND)' FIRST='$(FIRST)' FAULTS='$(FAULTS)' LOGS='$(LOGS)' /usr/bin/python3 tests/faults/check
+	@B='$(B)' ROUNDS='$(ROUNDS)' LANES='$(LANES)' SEED='$(SEED)' ROUND='$(ROUND)' FIRST='$(FIRST)' FAULTS='$(FAULTS)' LOGS='$(LOGS)' \
+	    /usr/bin/python3 tests/faults/check
 $(B)/tests/faults/clock.so: tests/faults/clock.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"

@@ -58,7 +58,7 @@ class Job:
     port = 21000
 
     def __init__(self, argv, hosts, per_host, env=None, missing=(), host_env=None):
-        Job.port += 7
+        Job.port = 21000 + (Job.port - 21000 + 7) % 7000  # below 32768, where the kernel chooses ports itself
         self.size = hosts * per_host
         self.per_host = per_host
         self.folder = tempfile.mkdtemp(dir=os.environ['CHECK_HOSTS_TMP'])
