@@ -66,7 +66,7 @@ const boot_death_t *boot_first_death(const comm_boot_t *boot, const int *ranks, 
     const boot_death_t *left = NULL;
     for (int i = 0; i < boot->deaths_n; i++) {
         const boot_death_t *death = &boot->deaths[i];
-        if (!is_among(death->rank, ranks, n))
+        if (death->rank >= boot->size || !is_among(death->rank, ranks, n))
             continue;
         if (!death->left)
             return death;
@@ -92,10 +92,12 @@ const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id)
     return NULL;
 }
 
-/* A new entry for `rank`; NULL: it has one, or there is no memory. */
+/* A new entry for `rank`; NULL: it has one, or there is no memory. A newcomer's death may be known here before
+ * the membership with the newcomer is: it counts once that is taken up. */
 static boot_death_t *note(comm_boot_t *boot, int rank)
 {
-    if (rank < 0 || rank >= boot->size || rank == boot->rank || boot_death_of(boot, rank) != NULL)
+    if (rank < 0 || rank - boot->size >= BOOT_NEWCOMERS_MAX || rank == boot->rank ||
+        boot_death_of(boot, rank) != NULL)
         return NULL;
     boot_death_t *deaths = realloc(boot->deaths, (size_t)(boot->deaths_n + 1) * sizeof(*deaths));
     if (deaths == NULL) {
@@ -119,6 +121,15 @@ static void boot_note_left(comm_boot_t *boot, int rank, const boot_edge_t *from)
     boot_put32(head, (uint32_t)rank);
     flood(boot, BOOT_LEFT, head, sizeof(head), "", from);
     log_info("rank %d left after an error", rank);
+}
+
+void boot_forget_unborn(comm_boot_t *boot)
+{
+    int n = 0;
+    for (int i = 0; i < boot->deaths_n; i++)
+        if (boot->deaths[i].rank < boot->size)
+            boot->deaths[n++] = boot->deaths[i];
+    boot->deaths_n = n;
 }
 
 size_t boot_death_pack(const boot_death_t *death, unsigned char out[BOOT_DEATH_BYTES])

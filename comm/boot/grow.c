@@ -22,7 +22,7 @@
 #include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
 
-enum { LOOK_MS = 50, WELCOME_HEAD = 8, NEWCOMERS_MAX = 4096 };
+enum { LOOK_MS = 50, WELCOME_HEAD = 8 };
 #define MS             ((base_time_t)1000000)
 #define BEAT_SECONDS   0.5 /* between two beats of a newcomer that waits */
 #define MARGIN_SECONDS 2.0 /* in which the news that nobody came reaches everybody */
@@ -179,9 +179,9 @@ static gyre_status_t take_news(comm_boot_t *boot, const unsigned char *news, siz
 gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline)
 {
     boot_buf_t news = {0};
-    if (wanted < 1 || wanted > NEWCOMERS_MAX)
+    if (wanted < 1 || wanted > BOOT_NEWCOMERS_MAX)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_grow: %d newcomers are not 1 to %d", wanted,
-                         NEWCOMERS_MAX);
+                         BOOT_NEWCOMERS_MAX);
     gyre_status_t st = boot->places == NULL ? comm_boot_meet(boot, deadline) : GYRE_OK;
     if (st != GYRE_OK)
         return st;

@@ -31,6 +31,7 @@ typedef struct boot_contact {
     int rank;           /* at the other end; -1: not known yet, or a newcomer */
     int told;           /* it knows that this rank calls for a new membership, */
     int rallied;        /* and this rank that it does */
+    int deaths_told;    /* it knows of so many of boot->deaths */
     boot_hello_t hello; /* of the one who dialled */
     boot_addr_t addr;   /* ours: where it is dialled */
     base_time_t since, deadline, retry;

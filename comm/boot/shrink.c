@@ -51,12 +51,12 @@ static void expel(comm_boot_t *boot, boot_contact_t *contact)
     boot_contact_dismiss(boot, contact, BOOT_EXPELLED, text);
 }
 
-/* Sends the dead ranks that we know to the rank that we dialled, for its agreement or for ours. */
+/* Sends the dead ranks that we know to another rank, each once, for its agreement or for ours. */
 static void tell_deaths(comm_boot_t *boot, boot_contact_t *contact)
 {
     unsigned char frame[BOOT_DEATH_BYTES];
-    for (int i = 0; i < boot->deaths_n; i++) {
-        const boot_death_t *death = &boot->deaths[i];
+    while (contact->deaths_told < boot->deaths_n) {
+        const boot_death_t *death = &boot->deaths[contact->deaths_told++];
         if (boot_place(boot, death->rank) < 0)
             continue;
         size_t bytes = boot_death_pack(death, frame);
@@ -323,13 +323,14 @@ typedef struct {
 } seat_t;
 
 /* seats: [members_n], zeroed. In one pass over all that have come: a leader looks whenever somebody comes. */
-static void take_seats(const comm_boot_t *boot, seat_t *seats)
+static void take_seats(comm_boot_t *boot, seat_t *seats)
 {
     for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next) {
-        int place = v->hello.role == BOOT_ROLE_RALLY && v->hello.epoch == boot->epoch &&
-                            v->state != CONTACT_GONE && v->state != CONTACT_RETIRED
-                        ? boot_place(boot, v->rank)
-                        : -1;
+        int here = v->hello.role == BOOT_ROLE_RALLY && v->hello.epoch == boot->epoch &&
+                   v->state != CONTACT_GONE && v->state != CONTACT_RETIRED;
+        int place = here ? boot_place(boot, v->rank) : -1;
+        if (place >= 0 && v->state == CONTACT_OPEN && !v->rallied) /* it may have been dialled before them */
+            tell_deaths(boot, v);
         if (place >= 0 && v->ours)
             seats[place].dialled = 1;
         else if (place >= 0 && seats[place].contact == NULL)
@@ -354,8 +355,7 @@ static gyre_status_t look_after(comm_boot_t *boot, const rally_t *rally, base_ti
                                 const seat_t *seat, int *missing)
 {
     boot_contact_t *contact = seat->contact;
-    if (contact != NULL && contact->rallied &&
-        !contact->told) { /* it need not wonder whether this rank leads */
+    if (contact != NULL && contact->rallied && !contact->told) { /* it need not wonder who leads */
         contact->told = 1;
         if (boot_conn_send(&contact->conn, BOOT_RALLY, NULL, 0) != GYRE_OK)
             return GYRE_ERR_NO_MEMORY;
@@ -495,6 +495,7 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
     boot->members_n = n;
     boot->place = place;
     boot->size = size;
+    boot_forget_unborn(boot);
     boot->epoch = boot->view_epoch;
     boot->step = 0;
     boot->edges = boot_edges_new(boot, &boot->edges_n);

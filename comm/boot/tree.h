@@ -32,10 +32,11 @@
 enum {
     BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
     BOOT_TEXT = 640, /* bytes of a text that travels: who called what at two ranks, and why that is wrong */
-    BOOT_HOST_BYTES = 36,   /* of a host's name, cut to that */
-    BOOT_ABORTS_MAX = 4096, /* remembered aborts: the oldest are forgotten beyond that */
-    BOOT_ASKED_MAX = 64,    /* questions under way at once in one process */
-    BOOT_LOST_MAX = 8,      /* lost letters that are known */
+    BOOT_HOST_BYTES = 36,      /* of a host's name, cut to that */
+    BOOT_ABORTS_MAX = 4096,    /* remembered aborts: the oldest are forgotten beyond that */
+    BOOT_ASKED_MAX = 64,       /* questions under way at once in one process */
+    BOOT_LOST_MAX = 8,         /* lost letters that are known */
+    BOOT_NEWCOMERS_MAX = 4096, /* of one comm_boot_grow */
     BOOT_HANDSHAKE_MESSAGES = 3
 };
 #define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join, or was expelled */
@@ -211,8 +212,10 @@ void boot_copy_text(char out[BOOT_TEXT], const unsigned char *text, size_t bytes
 const boot_death_t *boot_death_of(const comm_boot_t *boot, int rank);
 /* The abort of communicator `id`, or of the whole job. */
 const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id);
-/* The first cause among ranks[0..n) (NULL: all ranks): the death that was noted first; without a death, the
- * first leaving after an error. NULL: neither. */
+/* Forgets the deaths of ranks whose numbers have not been given out: they may be given to others now. */
+void boot_forget_unborn(comm_boot_t *boot);
+/* The first cause among ranks[0..n) (NULL: all that have a number): the death that was noted first; without a
+ * death, the first leaving after an error. NULL: neither. */
 const boot_death_t *boot_first_death(const comm_boot_t *boot, const int *ranks, int n);
 void boot_death_text(const boot_death_t *death, char *text, size_t bytes); /* "died: ..." or "left ..." */
 /* BOOT_DEAD or BOOT_LEFT about `death`, as a message. Returns its bytes. */
