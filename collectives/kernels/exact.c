@@ -260,6 +260,10 @@ void coll_kernel_reduce_exact(gyre_redop_kind_t op, gyre_type_t type, void *dst,
 {
     if (count == 0)
         return;
+    if (type == GYRE_COMPLEX64 || type == GYRE_COMPLEX128) {
+        type = type == GYRE_COMPLEX64 ? GYRE_FLOAT32 : GYRE_FLOAT64;
+        count *= 2;
+    }
     const kernel_exact_t *loops = coll_kernel_table()->exact;
     const fpmode_t before = fpmode_enter();
     if (op == GYRE_SUM && k == 2) {

@@ -29,7 +29,8 @@ gyre_status_t coll_kernel_combine(gyre_redop_kind_t op, gyre_type_t type, void *
 gyre_status_t coll_kernel_failed(gyre_redop_kind_t op, gyre_status_t returned);
 /* dst[i] = the sum of srcs[0..k-1][i], op AVG: divided by k: the exact value, rounded once, to nearest even.
  * So the order of the sources does not matter, and AVG needs no coll_kernel_divide. op: SUM or AVG. type:
- * FLOAT16, BFLOAT16, FLOAT32 or FLOAT64. k >= 1; dst and alignment as above.
+ * FLOAT16, BFLOAT16, FLOAT32 or FLOAT64; COMPLEX64 or COMPLEX128, by parts. k >= 1; dst and alignment as
+ * above.
  *   a NaN, or +infinity and -infinity   the quiet NaN with a clear sign and no payload
  *   else an infinity                    that infinity
  *   the exact sum is zero               +0; -0 if all inputs are -0
@@ -41,7 +42,8 @@ void coll_kernel_reduce_exact(gyre_redop_kind_t op, gyre_type_t type, void *dst,
 /* 1: coll_kernel_reduce_exact takes this type. */
 static inline int coll_kernel_has_exact(gyre_type_t type)
 {
-    return type == GYRE_FLOAT16 || type == GYRE_BFLOAT16 || type == GYRE_FLOAT32 || type == GYRE_FLOAT64;
+    return type == GYRE_FLOAT16 || type == GYRE_BFLOAT16 || type == GYRE_FLOAT32 || type == GYRE_FLOAT64 ||
+           type == GYRE_COMPLEX64 || type == GYRE_COMPLEX128;
 }
 /* dst[i] = src[i] * factor; dst == src allowed. */
 void coll_kernel_scale(gyre_type_t type, void *dst, const void *src, size_t count, double factor);

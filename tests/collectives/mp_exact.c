@@ -1,143 +1,145 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 1 2 3 5 8, over UCX: 3 */
+/* ranks: 1 2 3 4 5 7 9 16, and in check-long: 6 8; over UCX: 3 */
 /* takes: 2 */
-/* tests/collectives/mp_exact.c: in exact order each reduction gives the bits of coll_kernel_reduce_exact over
- * the inputs of all ranks (tests/collectives/kernels/test_exact.c proves that one), whichever rank has which
- * input, for all types, sizes, forms and algorithms that serve it. */
+/* tests/collectives/mp_exact.c: in exact order each reduction gives the exact value, rounded once: every bit of
+ * hostile inputs is that of integers of 2400 bits (tests/support/hostile.h). Whichever rank has which input,
+ * on any number of ranks, for all types, sizes, forms and algorithms that serve it. */
 #include "tests/support/mp.h"
 
 #include <string.h>
 
 #include "collectives/kernels/kernels.h"
+#include "tests/support/hostile.h"
 
-enum { MOST = 40000, RANKS = 8 };
+/* Vectors repeat after ELEMENTS numbers: the reference takes long. A prime, so no block begins with the first. */
+enum { MOST = 40000, ELEMENTS = 509, MOST_INPUTS = 16 };
 
 static int n, rank;
 static gyre_comm_t *comm;
+static const format_t *format; /* of a number; complex values have two */
 static gyre_type_t type;
-static size_t esize;
-static char in[MOST * 8], out[MOST * 8], all[RANKS][MOST * 8], want[MOST * 8];
+static uint64_t input[ELEMENTS][MOST_INPUTS], want[ELEMENTS];
+static char in[MOST_INPUTS * MOST * 8], out[MOST * 8];
 
-/* Bits of any exponent; terms that cancel but for a far smaller one; ties; subnormals; now and then a value
- * that is not finite. who: the rank that has it in the first round. */
-static uint64_t bits(int who, size_t i)
+/* As many numbers as `inputs` leaves have, and what `op` makes of them. */
+static void make_elements(gyre_redop_t op, int inputs)
 {
-    uint64_t seed = i * 0x9e3779b97f4a7c15u + (uint64_t)type, x = random_next(&seed);
-    uint64_t other = seed + (uint64_t)who * 77, own = random_next(&other);
-    const int digits = (int)(8 * esize);
-    const uint64_t mask = digits == 64 ? UINT64_MAX : ((uint64_t)1 << digits) - 1;
-    const uint64_t sign = (uint64_t)1 << (digits - 1);
-    const uint64_t low = type == GYRE_FLOAT64   ? 0xfffffffffffff
-                         : type == GYRE_FLOAT32 ? 0x7fffff
-                         : type == GYRE_FLOAT16 ? 0x3ff
-                                                : 0x7f;
-    const uint64_t infinity = (mask >> 1) & ~low, one = infinity / 2;
-    switch (i % 8) {
-    case 0: /* any */
-        return (own & infinity) == infinity ? own & sign : own & mask;
-    case 1: /* cancels where n is even */
-        return (who % 2 ? sign : 0) ^ ((x & infinity) == infinity ? one : x & mask & ~sign);
-    case 2: /* a tie, or next to one */
-        return who == 0 ? one : who == 1 ? one / 2 + (own & low) / 3 : own & 3;
-    case 3: /* subnormal */
-        return own & (low | sign);
-    case 4: /* overflows on the way, or not at all */
-        return (who % 3 ? sign : 0) | (infinity - 1);
-    case 5:
-        return (own & sign) | (who == 2 && i % 64 == 5 ? infinity + (own & 1) : infinity / 3);
-    case 6: /* signed zeros */
-        return who == 1 && i % 16 == 6 ? 0 : sign;
-    default: /* like gradients */
-        return (own & sign) | (one - (own >> 8 & 7) * (low + 1)) | (own & low);
+    for (int e = 0; e < ELEMENTS; e++) {
+        uint64_t scaled[MOST_INPUTS] = {0};
+        fill_element(format, MIXED, input[e], inputs);
+        for (int k = 0; k < inputs; k++) {
+            scaled[k] = input[e][k];
+            if (op.scaled)
+                coll_kernel_scale(format->type, &scaled[k], &scaled[k], 1, op.scale);
+        }
+        want[e] = expected_of(format, scaled, inputs, op.kind == GYRE_AVG ? (uint32_t)inputs : 1);
     }
 }
 
-static void fill(char *to, int who, size_t count)
+/* Other ranks have them: another order for each element, the same on all ranks. */
+static void permute(int inputs)
 {
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t x = bits(who, i);
-        memcpy(to + i * esize, &x, esize); /* little-endian, as all that Gyre runs on */
+    for (int e = 0; e < ELEMENTS; e++)
+        for (int k = inputs - 1; k > 0; k--) {
+            const uint64_t other = next_random() % (uint64_t)(k + 1), x = input[e][k];
+            input[e][k] = input[e][other];
+            input[e][other] = x;
+        }
+}
+
+static void fill(char *to, int which, size_t numbers)
+{
+    for (size_t i = 0; i < numbers; i++) /* little-endian, as all that Gyre runs on */
+        memcpy(to + i * (size_t)format->size, &input[i % ELEMENTS][which], (size_t)format->size);
+}
+
+/* first: of `out`, in the vector */
+static void same(const char *call, gyre_redop_t op, size_t numbers, size_t first)
+{
+    for (size_t i = 0; i < numbers; i++) {
+        uint64_t got = 0;
+        memcpy(&got, out + i * (size_t)format->size, (size_t)format->size);
+        MP_CHECK(got == want[(first + i) % ELEMENTS],
+                 "%s of %zu numbers, %s, %s%s, of %d ranks: number %zu is %llx, not %llx", call, numbers,
+                 gyre_type_name(type), op.scaled ? "scaled " : "", gyre_redop_name(op.kind), n, i,
+                 (unsigned long long)got, (unsigned long long)want[(first + i) % ELEMENTS]);
     }
 }
 
-static void expect(gyre_redop_t op, size_t count)
+/* per: numbers of an element of `type`. */
+static void round_of(gyre_redop_t op, size_t count, size_t per)
 {
-    const void *from[RANKS];
-    for (int r = 0; r < n; r++) {
-        from[r] = all[r];
-        if (op.scaled)
-            coll_kernel_scale(type, all[r], all[r], count, op.scale);
-    }
-    coll_kernel_reduce_exact(op.kind, type, want, from, n, count);
-}
-
-static void same(const char *call, gyre_redop_t op, size_t count, size_t at)
-{
-    MP_CHECK(memcmp(out, want + at * esize, count * esize) == 0, "%s of %zu %s, %s%s, of %d ranks", call,
-             count, gyre_type_name(type), op.scaled ? "scaled " : "", gyre_redop_name(op.kind), n);
-}
-
-/* shift: rank r has the input that rank r + shift has in the first round. */
-static void round_of(gyre_redop_t op, size_t count, int shift)
-{
-    const size_t block = count / (size_t)n;
+    const size_t block = count / (size_t)n, bytes = count * per * (size_t)format->size;
     gyre_request_t *request;
-    fill(in, (rank + shift) % n, count);
-    memset(out, 0x55, count * esize);
+    fill(in, rank, count * per);
+    memset(out, 0x55, bytes);
     MP_OK(gyre_all_reduce(in, out, count, type, op, comm));
-    same("all_reduce", op, count, 0);
-    memset(out, 0x55, count * esize);
+    same("all_reduce", op, count * per, 0);
+    memset(out, 0x55, bytes);
     MP_OK(gyre_ireduce_scatter(in, out, block, type, op, comm, &request));
     MP_OK(gyre_wait(&request));
-    same("reduce_scatter", op, block, block * (size_t)rank);
-    memset(out, 0x55, count * esize);
+    same("reduce_scatter", op, block * per, block * per * (size_t)rank);
+    memset(out, 0x55, bytes);
     MP_OK(gyre_reduce(in, out, count, type, op, n - 1, comm));
     if (rank == n - 1)
-        same("reduce", op, count, 0);
+        same("reduce", op, count * per, 0);
     MP_OK(gyre_group_start());
-    memcpy(out, in, count * esize);
+    memcpy(out, in, bytes);
     MP_OK(gyre_all_reduce(out, out, count, type, op, comm));
     MP_OK(gyre_group_end());
-    same("all_reduce in place", op, count, 0);
+    same("all_reduce in place", op, count * per, 0);
 }
 
-static void set(const char *algorithm, size_t chunk)
+static void set(const char *algorithm, size_t chunk, int leaves)
 {
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
     options.order = GYRE_ORDER_EXACT;
     options.algorithm = algorithm;
     options.chunk = chunk;
+    options.leaves = leaves;
     MP_OK(gyre_comm_set(comm, &options));
+}
+
+/* Sixteen inputs, dealt out to the ranks there are: the bytes of each number of ranks. */
+static void sixteen_inputs(gyre_redop_t op, size_t count)
+{
+    const int first = rank * MOST_INPUTS / n, mine = (rank + 1) * MOST_INPUTS / n - first;
+    set(NULL, 0, mine);
+    make_elements(op, MOST_INPUTS);
+    for (int leaf = 0; leaf < mine; leaf++)
+        fill(in + (size_t)leaf * count * (size_t)format->size, first + leaf, count);
+    MP_OK(gyre_all_reduce(in, out, count, type, op, comm));
+    same("all_reduce of 16 leaves", op, count, 0);
 }
 
 int main(void)
 {
-    static const gyre_type_t types[] = {GYRE_FLOAT64, GYRE_FLOAT32, GYRE_BFLOAT16, GYRE_FLOAT16};
-    static const size_t counts[] = {1, 13, 700, 9000, MOST};
+    static const size_t counts[] = {1, 13, 700, 9000, MOST / 2};
     static const char *const algorithms[] = {NULL, "direct", "pairwise", "all_reduce:direct", NULL};
     const gyre_redop_t ops[] = {GYRE_OP(GYRE_SUM), GYRE_OP(GYRE_AVG), GYRE_SCALED_SUM(0.3)};
     MP_OK(gyre_init(NULL, &comm));
     n = gyre_comm_size(comm);
     rank = gyre_comm_rank(comm);
-    for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++) {
-        set(algorithms[a], a == 4 ? 4096 : 0);
-        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            type = types[t];
-            esize = gyre_type_size(type);
-            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-                if (a && counts[c] != 700 && counts[c] != 9000)
-                    continue;
-                const gyre_redop_t op = ops[(a + t + c) % 3];
-                for (int r = 0; r < n; r++)
-                    fill(all[r], r, counts[c]);
-                expect(op, counts[c]);
-                for (int shift = 0; shift < (counts[c] < 1000 ? n : 1); shift++)
-                    round_of(op, counts[c], shift);
+    for (int t = 0; t < FORMATS + 2; t++) {
+        static const gyre_type_t complex[2] = {GYRE_COMPLEX64, GYRE_COMPLEX128};
+        const int parts = t >= FORMATS;
+        format = &formats[parts ? t - 2 : t]; /* the last two are float and double */
+        type = parts ? complex[t - FORMATS] : format->type;
+        for (size_t o = 0; o < sizeof ops / sizeof *ops; o++) {
+            make_elements(ops[o], n);
+            for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++) {
+                set(algorithms[a], a == 4 ? 4096 : 0, 1);
+                for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+                    if ((a + c + o) % 4 == 0 || (a == 0 && c < 3)) {
+                        permute(n);
+                        round_of(ops[o], counts[c], parts ? 2 : 1);
+                    }
             }
         }
+        if (!parts)
+            for (int o = 0; o < 2; o++)
+                sixteen_inputs(ops[o], 700);
     }
-    /* the order of the settings again: other bits where inputs cancel */
-    MP_OK(gyre_comm_set(comm, NULL));
     MP_OK(gyre_finalize(comm));
     return 0;
 }
