@@ -11,6 +11,7 @@
 typedef struct {
     /* NULL: free. Release/acquire: who sees it sees the rest. */
     _Atomic(gyre_op_function_t) function;
+    gyre_op_guard_t guard;
     void *user;
     int commutes;
     _Atomic uint32_t held;
@@ -36,6 +37,7 @@ gyre_status_t base_redop_define(const base_redop_t *redop, gyre_redop_kind_t *ki
         number++;
     if (number < BASE_DEFINED_MOST) {
         slot_t *slot = &defined.redops[number];
+        slot->guard = redop->guard;
         slot->user = redop->user;
         slot->commutes = redop->commutes;
         atomic_store_explicit(&slot->function, redop->function, memory_order_release);
@@ -74,6 +76,7 @@ base_redop_t base_redop_find(gyre_redop_kind_t kind)
     const slot_t *slot = slot_of(kind);
     base_redop_t redop = {0};
     if (slot && (redop.function = atomic_load_explicit(&slot->function, memory_order_acquire))) {
+        redop.guard = slot->guard;
         redop.user = slot->user;
         redop.commutes = slot->commutes;
     }

@@ -10,9 +10,17 @@ enum { BASE_DEFINED_MOST = 127 }; /* of each, below GYRE_REDOP_NONE and GYRE_TYP
 
 typedef struct {
     gyre_op_function_t function; /* NULL: not defined */
+    gyre_op_guard_t guard;       /* NULL: the function is called as it is */
     void *user;
     int commutes;
 } base_redop_t;
+
+static inline gyre_status_t base_redop_call(const base_redop_t *redop, const void *left, void *right,
+                                            size_t count, gyre_type_t type)
+{
+    return redop->guard ? redop->guard(redop->function, left, right, count, type, redop->user)
+                        : redop->function(left, right, count, type, redop->user);
+}
 
 /* NO_MEMORY: all numbers are taken. */
 gyre_status_t base_redop_define(const base_redop_t *redop, gyre_redop_kind_t *kind);

@@ -9,11 +9,17 @@
 
 gyre_status_t gyre_op_create(gyre_op_function_t function, void *user, unsigned flags, gyre_redop_t *op)
 {
+    return gyre_op_create_guarded(NULL, function, user, flags, op);
+}
+
+gyre_status_t gyre_op_create_guarded(gyre_op_guard_t guard, gyre_op_function_t function, void *user,
+                                     unsigned flags, gyre_redop_t *op)
+{
     if (!function || !op)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_op_create: %s is NULL", function ? "op" : "function");
     if (flags & ~GYRE_OP_COMMUTATIVE)
         return gyre_fail(GYRE_ERR_INVALID, "gyre_op_create: flags %#x are not known", flags);
-    const base_redop_t redop = {function, user, (flags & GYRE_OP_COMMUTATIVE) != 0};
+    const base_redop_t redop = {function, guard, user, (flags & GYRE_OP_COMMUTATIVE) != 0};
     gyre_redop_t made = GYRE_OP(GYRE_REDOP_NONE);
     gyre_status_t st = base_redop_define(&redop, &made.kind);
     if (st == GYRE_OK)

@@ -44,7 +44,7 @@ static gyre_status_t tree(const piece_t *p, int first, int k, void *to, unsigned
         operand = *room++;
     }
     gyre_status_t st = tree(p, first + left, k - left, to, room);
-    return st == GYRE_OK ? p->redop.function(operand, to, p->count, p->type, p->redop.user) : st;
+    return st == GYRE_OK ? base_redop_call(&p->redop, operand, to, p->count, p->type) : st;
 }
 
 static gyre_status_t combine(const base_redop_t *redop, gyre_type_t type, void *dst, const void *const *srcs,
@@ -52,7 +52,7 @@ static gyre_status_t combine(const base_redop_t *redop, gyre_type_t type, void *
 {
     _Alignas(64) unsigned char room[ROWS][ROOM];
     if (k == 2 && dst == srcs[1])
-        return redop->function(srcs[0], dst, count, type, redop->user);
+        return base_redop_call(redop, srcs[0], dst, count, type);
     int aliased = 0;
     for (int s = 0; s < k; s++)
         aliased |= dst == srcs[s];
@@ -71,6 +71,11 @@ static gyre_status_t combine(const base_redop_t *redop, gyre_type_t type, void *
 
 gyre_status_t coll_kernel_failed(gyre_redop_kind_t op, gyre_status_t returned)
 {
+    if (returned == GYRE_OP_THREW)
+        return gyre_fail_quiet(GYRE_ERR_ABORTED,
+                               "an exception has left the program's operation %s: catch it "
+                               "there, and return an error",
+                               gyre_redop_name(op));
     const gyre_scope_t scope = gyre_status_scope(returned);
     const int fatal = scope == GYRE_SCOPE_COMMUNICATOR || scope == GYRE_SCOPE_PROCESS;
     return gyre_fail_quiet(fatal ? returned : GYRE_ERR_ABORTED, "the program's operation %s returned %d (%s)",

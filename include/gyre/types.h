@@ -117,8 +117,8 @@ typedef struct {
  * call fails on this rank, with a text that has the status, and on all others with this text; the
  * communicator is dead. The function is called on any thread that waits for or moves a collective, in as many
  * pieces as Gyre likes. It must be associative (up to rounding), and may call nothing of Gyre but
- * gyre_reduce_local, the functions of this header and gyre_last_error. An exception or longjmp that leaves it
- * is undefined behaviour. */
+ * gyre_reduce_local, the functions of this header and gyre_last_error. A C++ exception that leaves it counts
+ * as an error. A longjmp that leaves it is undefined behaviour. */
 typedef gyre_status_t (*gyre_op_function_t)(const void *left, void *right, size_t count, gyre_type_t type,
                                             void *user);
 /* flags of gyre_op_create: left op right and right op left are the same. Without it the order of the operands
@@ -130,8 +130,37 @@ typedef gyre_status_t (*gyre_op_function_t)(const void *left, void *right, size_
  * gyre_op_free. Ranks compare operations by number: all ranks that share a communicator create and free their
  * operations in the same order. At most 127 at a time: NO_MEMORY. INVALID: an argument is NULL, or a flag is
  * unknown. Any thread. */
+#ifndef __cplusplus
 GYRE_API gyre_status_t gyre_op_create(gyre_op_function_t function, void *user, unsigned flags,
                                       gyre_redop_t *op);
+#endif
+/* The same; `function` is called by `guard`, which returns what it returns, or GYRE_OP_THREW. For C++ and other
+ * languages in which a function may end otherwise than by a return. */
+#define GYRE_OP_THREW ((gyre_status_t)511) /* of no other meaning */
+typedef gyre_status_t (*gyre_op_guard_t)(gyre_op_function_t function, const void *left, void *right,
+                                         size_t count, gyre_type_t type, void *user);
+GYRE_API gyre_status_t gyre_op_create_guarded(gyre_op_guard_t guard, gyre_op_function_t function, void *user,
+                                              unsigned flags, gyre_redop_t *op);
+#ifdef __cplusplus
+static inline gyre_status_t gyre_op_guard(gyre_op_function_t function, const void *left, void *right,
+                                          size_t count, gyre_type_t type, void *user)
+{
+#if defined(__cpp_exceptions) || defined(__EXCEPTIONS)
+    try {
+        return function(left, right, count, type, user);
+    } catch (...) {
+        return GYRE_OP_THREW;
+    }
+#else
+    return function(left, right, count, type, user);
+#endif
+}
+static inline gyre_status_t gyre_op_create(gyre_op_function_t function, void *user, unsigned flags,
+                                           gyre_redop_t *op)
+{
+    return gyre_op_create_guarded(gyre_op_guard, function, user, flags, op);
+}
+#endif
 /* *op becomes GYRE_REDOP_NONE; its number may serve another operation. INVALID, and nothing changes: it is
  * not one of gyre_op_create, a call that uses it has not finished, or a plan with it was not freed. NULL, or
  * GYRE_REDOP_NONE: nothing to do. */

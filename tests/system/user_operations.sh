@@ -76,6 +76,63 @@ int main()
     return gyre_finalize(world) != GYRE_OK;
 }
 END
+cat >"$W/throws.cc" <<'END'
+#include <gyre/gyre.h>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+struct Counted { // what the stack of the operation holds is destroyed
+    static int alive;
+    Counted() { alive++; }
+    ~Counted() { alive--; }
+};
+int Counted::alive;
+static gyre_status_t throws(const void *, void *right, size_t count, gyre_type_t, void *user)
+{
+    Counted one;
+    if (*static_cast<bool *>(user))
+        throw std::runtime_error("too much");
+    for (size_t i = 0; i < count; i++)
+        static_cast<int *>(right)[i]++;
+    return GYRE_OK;
+}
+static bool says(gyre_status_t status) // the operation, on all ranks
+{
+    return status == GYRE_ERR_ABORTED && strstr(gyre_last_error(), "an exception has left the program's operation userop0");
+}
+int main()
+{
+    gyre_comm_t *world, *comm;
+    gyre_redop_t op;
+    bool now = false;
+    static int x[50000], y[50000];
+    if (gyre_init(nullptr, &world) != GYRE_OK || gyre_op_create(throws, &now, 0, &op) != GYRE_OK)
+        return 1;
+    const int n = gyre_comm_size(world);
+    for (size_t count : {size_t(1), sizeof x / sizeof *x}) {
+        now = false;
+        if (gyre_comm_split(world, 0, 0, &comm) != GYRE_OK || gyre_all_reduce(x, y, count, GYRE_INT32, op, comm) != GYRE_OK)
+            return 2;
+        now = true;
+        gyre_status_t st = gyre_all_reduce(x, y, count, GYRE_INT32, op, comm);
+        if (n > 1 && (!says(st) || !says(gyre_comm_error(comm)) || gyre_comm_destroy(comm) != GYRE_OK))
+            return 3;
+    }
+    if (!says(gyre_reduce_local(x, x + 1, y, 1, GYRE_INT32, op)))
+        return 4;
+    if (Counted::alive || std::uncaught_exception() || gyre_op_free(&op) != GYRE_OK)
+        return 5;
+    return gyre_barrier(world) != GYRE_OK || gyre_finalize(world) != GYRE_OK;
+}
+END
+run ${CXX:-g++} -std=c++11 -Wall -Wextra -o "$W/throws" "$W/throws.cc" -Iinclude -L"$B/lib" -lgyre
+want "throws.cc compiles" 0
+for n in 1 3; do
+    run "$UCX_RUN" -n $n --timeout 30 "$W/throws"
+    want "C++ exceptions, $n ranks" 0
+done
+run ${CXX:-g++} -fno-exceptions -std=c++11 -Wall -Wextra -Werror -fsyntax-only "$W/own.cc" -Iinclude
+want "a program without exceptions" 0
 run ${CXX:-g++} -Wall -Wextra -o "$W/own" "$W/own.cc" -Iinclude -L"$B/lib" -lgyre
 want "own.cc compiles" 0
 for n in 1 3; do
