@@ -325,8 +325,8 @@ static void steady(void)
 
 static void refused(void)
 {
-    const int self = rank, beyond[2] = {rank, n}, below = -1;
-    const size_t one[2] = {1, 1}, huge = SIZE_MAX / 2, far = SIZE_MAX;
+    const int self = rank, selves[2] = {rank, rank}, beyond[2] = {rank, n}, below = -1;
+    const size_t one[2] = {1, 1}, two[1] = {2}, huge = SIZE_MAX / 2, far = SIZE_MAX;
     gyre_request_t *request = NULL;
 #define SEND(nto, to, counts, displs, buffer, type) \
     gyre_neighbor_exchange(buffer, counts, displs, nto, to, in, one, NULL, 1, &self, type, world)
@@ -351,6 +351,14 @@ static void refused(void)
     MP_EXPECT(
         gyre_ineighbor_exchange(out, one, NULL, 1, &self, in, one, NULL, 1, &self, GYRE_INT32, world, NULL),
         GYRE_ERR_INVALID, "request is NULL");
+#define STREAM(counts, nto, nfrom)                                                                          \
+    gyre_neighbor_exchange_stream(out, counts, NULL, nto, selves, in, one, NULL, nfrom, selves, GYRE_INT32, \
+                                  world, NULL)
+    MP_EXPECT(STREAM(two, 1, 1), GYRE_ERR_INVALID,
+              "sends itself 2 elements (to[0]) and receives 1 (from[0])");
+    MP_EXPECT(STREAM(one, 2, 1), GYRE_ERR_INVALID, "has more blocks to itself than from");
+    MP_EXPECT(STREAM(one, 1, 2), GYRE_ERR_INVALID, "has more blocks from itself than to");
+#undef STREAM
     /* a group with a refused call starts nothing, and the requests that it had end with that */
     MP_OK(gyre_group_start());
     MP_OK(gyre_ineighbor_exchange(out, one, NULL, 1, &self, in, one, NULL, 1, &self, GYRE_INT32, world,

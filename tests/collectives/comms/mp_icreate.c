@@ -302,6 +302,10 @@ static void jobs(void)
     MP_EXPECT(gyre_comm_icreate_id(NULL, 0, 1, NULL, &made[0], &end), GYRE_ERR_INVALID, "id is NULL");
     config.all_gather = fails;
     MP_EXPECT(gyre_comm_icreate(&config, &made[0], NULL), GYRE_ERR_INVALID, "request is NULL");
+    MP_OK(gyre_group_start());
+    MP_EXPECT(gyre_comm_icreate(&config, &made[0], &end), GYRE_ERR_INVALID,
+              "gyre_comm_icreate cannot be part of a group");
+    MP_OK(gyre_group_end());
     if (n > 1) {
         MP_OK(gyre_comm_icreate(&config, &made[0], &end));
         while (gyre_test(&end) == GYRE_IN_PROGRESS)

@@ -95,6 +95,15 @@ static void errors(void)
     MP_EXPECT(gyre_get(NULL, 1, base, 0, 0), GYRE_ERR_INVALID, "to is NULL");
     MP_EXPECT(gyre_put(&byte, 2, base, n - 1, 99), GYRE_ERR_INVALID, "2 bytes from offset 99");
     MP_EXPECT(gyre_get(&byte, 1, base, n - 1, SIZE_MAX), GYRE_ERR_INVALID, "100 bytes");
+    const pid_t pid = fork(); /* the memory is the parent's */
+    if (pid == 0) {
+        const int refuses = gyre_put(&byte, 1, base, n - 1, 0) == GYRE_ERR_INVALID &&
+                            strstr(gyre_last_error(), "gyre_put: the memory is the parent's") &&
+                            gyre_flush(base, -1) == GYRE_ERR_INVALID;
+        _exit(refuses ? 0 : 1);
+    }
+    int status = -1;
+    MP_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0, "status %d", status);
     MP_OK(gyre_put(NULL, 0, base, n - 1, 100));
     MP_OK(gyre_put(&byte, 1, base, n - 1, 99));
     MP_OK(gyre_flush(base, -1));
