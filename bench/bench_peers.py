@@ -199,9 +199,9 @@ def measure(running, cell, cold, options, seed):
     cold: bytes through which a rank's buffers move from call to call; 0: they stay in place."""
     kind = cell["buffers"] if running.spec.own else "malloc"
     line = f"run {cell['collective']} {cell['bytes']} {kind} {cold} {seed} {1000 * options.time} {options.deadline + 5}"
-    since, busy = time.monotonic(), machine.busy_seconds()
+    since, busy = time.monotonic(), machine.busy_seconds() - time.process_time()
     answers = running.ask(line, options.deadline)
-    busy, wall = machine.busy_seconds() - busy, time.monotonic() - since
+    busy, wall = machine.busy_seconds() - time.process_time() - busy, time.monotonic() - since
     if any(words[0] != "ok" for words in answers):
         return None
     pairs = [[pair.split("/") for pair in words[7:]] for words in answers]

@@ -25,9 +25,9 @@
  *      compared. So a library that works once and then does nothing, or gives again what it gave before, is
  *      found out.
  * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG CPU_NS, and for each batch NS_PER_CALL/TAKEN.
- * CPU_NS is the processor time of this process in the whole run. TAKEN is how often the kernel gave this
- * rank's core to somebody else while it could have run. The orchestrator takes the slowest rank's figure of
- * each batch. */
+ * CPU_NS is the processor time of this process since the answer before. TAKEN is how often the kernel gave
+ * this rank's core to somebody else while it could have run. The orchestrator takes the slowest rank's figure
+ * of each batch. */
 #include "bench/peers.h"
 
 #include <errno.h>
@@ -409,7 +409,7 @@ static int measure(run_t *r, const plan_t *plan, samples_t *out)
 /* ---- talking to the orchestrator ----------------------------------------------------------------------- */
 
 static int control = -1;
-static double start_ns;
+static double start_ns, cpu_ns; /* cpu_ns: of this process, when it last sent a line */
 static uint64_t start_ticks;
 
 static int say(const char *text)
@@ -472,7 +472,7 @@ static int fail(const char *what, int rc)
     return -1;
 }
 
-static int report(const plan_t *plan, samples_t *samples, size_t bad, double cpu_ns)
+static int report(const plan_t *plan, samples_t *samples, size_t bad)
 {
     char line[512];
     double scale = ns_per_tick(start_ns, start_ticks), p50, p99;
@@ -485,8 +485,10 @@ static int report(const plan_t *plan, samples_t *samples, size_t bad, double cpu
         p50 = quantile(sorted, plan->batches, 0.5);
         p99 = quantile(sorted, plan->batches, 0.99);
     }
+    const double cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
+    cpu_ns += cpu;
     int at = snprintf(line, sizeof line, "ok %zu %zu %.1f %.1f %zu %.0f", plan->calls, plan->singles, p50,
-                      p99, bad, cpu_ns);
+                      p99, bad, cpu);
     for (size_t b = 0; b < plan->batches; b++)
         at += snprintf(line + at, sizeof line - (size_t)at, " %.2f/%ld", samples->ns[b], samples->taken[b]);
     snprintf(line + at, sizeof line - (size_t)at, "\n");
@@ -498,7 +500,6 @@ static int run(run_t *r)
 {
     static samples_t samples;
     plan_t plan;
-    const double cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     if (!bench_backend.call[r->collective] || (r->own && !bench_backend.own_alloc))
         return say("none\n");
     set_counts(r);
@@ -526,7 +527,7 @@ static int run(run_t *r)
         return fail("barrier", rc);
     if (bytes > keep_bytes)
         release(r->own);
-    return report(&plan, &samples, bad, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+    return report(&plan, &samples, bad);
 }
 
 static int parse(const char *line, run_t *r, unsigned *deadline_s)
@@ -568,6 +569,7 @@ int main(int argc, char **argv)
              bench_backend.version());
     if (say(line) != 0)
         return 1;
+    cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     for (;;) {
         alarm(0);
         if (hear(line, sizeof line) != 0)

@@ -13,7 +13,7 @@ COLORS = {
     "gyre": 5, "gyre-exact": 1, "ompi": 0, "ompi-ucx": 6, "ompi-sm": 3, "mpich": 2, "mpich-rg": 4, "gloo": 8,
     "gloo-bcube": 7, "ucc": 9,
 }
-KINDS = {"malloc": "memory of malloc", "own": "of the library's own allocator"}
+KINDS = {"malloc": "memory of malloc", "own": "memory of the library's allocator"}
 
 
 def series(cells, names):
@@ -55,11 +55,13 @@ def ratios(cells):
 def collective(result, name, plots):
     cells = [cell for cell in result["cells"] if cell["collective"] == name]
     names, figures = list(result["contenders"]), []
-    for ranks in dict.fromkeys(cell["ranks"] for cell in cells):
-        for kind, words in KINDS.items():
+    for kind, words in KINDS.items():
+        for ranks in dict.fromkeys(cell["ranks"] for cell in cells):
             some = [c for c in cells if c["ranks"] == ranks and c["buffers"] == kind and not c["cold"]]
             lines = series(sorted(some, key=lambda cell: cell["bytes"]), names)
             plot = f"{name}/{ranks}/{kind}"
+            if not lines:  # no such memory in this run
+                continue
             plots[plot] = {label: points for label, _, points in lines}
             drawing = svg.lines(plot, lines, y_label="time of a call", bold=("gyre",))
             figures.append(page.figure(plot, f"{ranks} ranks, {words}", drawing))
