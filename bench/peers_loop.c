@@ -25,9 +25,9 @@
  *      compared. So a library that works once and then does nothing, or gives again what it gave before, is
  *      found out.
  * The answer: ok CALLS_PER_BATCH SINGLES P50_NS P99_NS WRONG CPU_NS, and for each batch NS_PER_CALL/TAKEN.
- * CPU_NS is the processor time of this process since the answer before. TAKEN is how often the kernel gave
- * this rank's core to somebody else while it could have run. The orchestrator takes the slowest rank's figure
- * of each batch. */
+ * CPU_NS is the processor time of this process since the line came. TAKEN is how often the kernel gave this
+ * rank's core to somebody else while it could have run. The orchestrator takes the slowest rank's figure of
+ * each batch. */
 #include "bench/peers.h"
 
 #include <errno.h>
@@ -409,7 +409,7 @@ static int measure(run_t *r, const plan_t *plan, samples_t *out)
 /* ---- talking to the orchestrator ----------------------------------------------------------------------- */
 
 static int control = -1;
-static double start_ns, cpu_ns; /* cpu_ns: of this process, when it last sent a line */
+static double start_ns, cpu_ns; /* cpu_ns: of this process, when the line began to come */
 static uint64_t start_ticks;
 
 static int say(const char *text)
@@ -437,6 +437,8 @@ static int hear(char *line, size_t bytes)
             continue;
         if (n <= 0)
             return -1;
+        if (at == 0)
+            cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
         if (line[at] == '\n') {
             line[at] = '\0';
             return 0;
@@ -486,7 +488,6 @@ static int report(const plan_t *plan, samples_t *samples, size_t bad)
         p99 = quantile(sorted, plan->batches, 0.99);
     }
     const double cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
-    cpu_ns += cpu;
     int at = snprintf(line, sizeof line, "ok %zu %zu %.1f %.1f %zu %.0f", plan->calls, plan->singles, p50,
                       p99, bad, cpu);
     for (size_t b = 0; b < plan->batches; b++)
@@ -569,7 +570,6 @@ int main(int argc, char **argv)
              bench_backend.version());
     if (say(line) != 0)
         return 1;
-    cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     for (;;) {
         alarm(0);
         if (hear(line, sizeof line) != 0)
