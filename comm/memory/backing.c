@@ -13,6 +13,7 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 
 /* A rank's part: addresses, not memory. 4 million segments of 4 MiB, and 2^17 ranks before offsets end. */
 static const uint64_t PART = UINT64_C(1) << 44;
@@ -106,6 +107,6 @@ uint64_t comm_backing_take(comm_backing_t *backing, size_t bytes)
 
 void comm_backing_give_back(const comm_backing_t *backing, uint64_t at, size_t bytes)
 {
-    if (fallocate(backing->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes) != 0)
+    if (base_memory_file_give_back(backing->fd, at, bytes) != 0)
         log_info("the memory of a communicator is kept until the job ends (fallocate: %s)", strerror(errno));
 }

@@ -9,7 +9,6 @@
 #include "comm/memory/memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +19,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "comm/memory/window.h"
 
 enum { LEAST = 64 << 10 }; /* bytes */
@@ -156,14 +155,10 @@ static gyre_status_t share_pages(mem_span_t *span, int *fd)
     unsigned char *pages = (unsigned char *)span->mapped; /* NOLINT: a page */
     gyre_status_t status;
 
-    base_file_fill_standard();
-    *fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    *fd = base_memory_file("gyre-window", all, 0);
     if (*fd < 0)
         return no_memory("register", bytes);
-    span->copy = MAP_FAILED;
-    if (ftruncate(*fd, (off_t)all) == 0 &&
-        fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        span->copy = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    span->copy = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (span->copy == MAP_FAILED) {
         status = no_memory("register", bytes);
         close(*fd);

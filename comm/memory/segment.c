@@ -4,7 +4,6 @@
 #include "comm/memory/segment.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,8 +11,9 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/thread/futex.h"
 #include "base/log.h"
+#include "base/memory_file.h"
+#include "base/thread/futex.h"
 
 enum {
     SEGMENT_MAGIC = 0x47595331, /* "GYS1" */
@@ -135,24 +135,15 @@ size_t comm_segment_ring_would_hold(size_t budget, int locals, int lane)
 static int make_file(const comm_segment_t *seg, gyre_status_t *status)
 {
     const uint64_t backing = comm_backing_length(seg->bytes, seg->locals);
-    const int fd = memfd_create("gyre-group", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd < 0) {
+    const int fd = base_memory_file("gyre-group", seg->bytes, backing);
+    if (fd < 0)
         *status = gyre_fail_errno(
-            errno == EMFILE || errno == ENFILE || errno == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM,
-            errno, "cannot create the shared segment of %d ranks (memfd_create; see ulimit -n)", seg->locals);
-        return -1;
-    }
-    if ((backing == 0 || ftruncate(fd, (off_t)backing) != 0) && ftruncate(fd, (off_t)seg->bytes) != 0)
-        *status = gyre_fail_errno(GYRE_ERR_NO_MEMORY, errno, "cannot size the shared segment to %zu bytes",
-                                  seg->bytes);
-    /* Sealed, so that no peer can shrink it and turn our loads into SIGBUS. */
-    else if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        *status = gyre_fail_errno(GYRE_ERR_SYSTEM, errno, "cannot seal the shared segment");
-    else
-        return fd;
-    close(fd);
-    return -1;
+            errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOSPC || errno == EDQUOT
+                ? GYRE_ERR_NO_MEMORY
+                : GYRE_ERR_SYSTEM,
+            errno, "cannot make the shared segment of %d ranks, %zu bytes (see ulimit -n, and gyre-doctor)",
+            seg->locals, seg->bytes);
+    return fd;
 }
 
 static gyre_status_t map(comm_segment_t *seg, int fd)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/window.c: windows: what gyre_mem_alloc gives.
  *
- * A window is a memfd. An allocation of 1 MiB or more has a window of its own. Smaller allocations share
- * arenas of 1024 pages, so that many small ones cost few descriptors. Every window ends with a control page
- * that peers map too. The control page says whether the owner has freed the window, so that peers drop their
- * mapping (comm/memory/map.c). Freed memory is given back to the system at once, even while peers still map
- * it. Memory that ranks allocated together has a window of its own, and is given back once all of them have
- * freed it.
+ * A window is a file without a name (base/memory_file.h). An allocation of 1 MiB or more has a window of its
+ * own. Smaller allocations share arenas of 1024 pages, so that many small ones cost few descriptors. Every
+ * window ends with a control page that peers map too. The control page says whether the owner has freed the
+ * window, so that peers drop their mapping (comm/memory/map.c). Freed memory is given back to the system at
+ * once, even while peers still map it. Memory that ranks allocated together has a window of its own, and is
+ * given back once all of them have freed it.
  *
  *     | data: whole pages                     | control page: `closed`, `users` |
  *
@@ -14,7 +14,6 @@
 #include "comm/memory/memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -25,8 +24,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "comm/memory/ranges.h"
 #include "comm/memory/window.h"
 
@@ -111,16 +110,10 @@ static gyre_status_t window_create(size_t bytes, int arena, uint32_t users, wind
     window->arena = arena;
     window->maker = getpid();
     window->id = ++mem.last_id;
-    base_file_fill_standard();
-    window->fd = memfd_create("gyre-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    window->fd = base_memory_file("gyre-window", bytes + mem_page(), 0);
     if (window->fd < 0) {
         status = fail_memfd(bytes, errno);
         goto free_window;
-    }
-    if (ftruncate(window->fd, (off_t)(bytes + mem_page())) != 0 ||
-        fcntl(window->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        status = fail_memfd(bytes, errno);
-        goto close_fd;
     }
     window->base = mmap(NULL, bytes + mem_page(), PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
     if (window->base == MAP_FAILED) {
@@ -152,8 +145,7 @@ free_window:
 static void give_back(window_t *window, size_t offset, size_t bytes)
 {
     /* Who holds it knows these very pages: other ones in their place would be strangers to an adapter. */
-    if (window->held ||
-        fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes) != 0)
+    if (window->held || base_memory_file_give_back(window->fd, offset, bytes) != 0)
         memset(window->base + offset, 0, bytes);
 }
 
@@ -175,8 +167,7 @@ static void window_destroy(window_t *window)
     if (mine)
         atomic_store_explicit(&control->closed, 1, memory_order_release);
     /* Peers may map it until they look at `closed`; the memory itself goes back now. */
-    if (mine && mem_control_leave(control) &&
-        fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)window->bytes) != 0)
+    if (mine && mem_control_leave(control) && base_memory_file_give_back(window->fd, 0, window->bytes) != 0)
         log_debug("window %llu: its memory goes back only when peers unmap it",
                   (unsigned long long)window->id);
     if (window->adopted)

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 
 static const char magic[8] = {'G', 'Y', 'R', 'E', 'R', 'E', 'C', '\n'};
 
@@ -73,20 +74,6 @@ static int make_file(const char *dir, const char *job, const char *host, const c
     return -1;
 }
 
-static int make_memory(size_t bytes)
-{
-    int fd = memfd_create("gyre-recorder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -1;
-    if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-        int err = errno;
-        close(fd);
-        errno = err;
-        return -1;
-    }
-    return fd;
-}
-
 gyre_status_t comm_recorder_create(const char *dir, const char *job, const char *part, int size, int slots,
                                    comm_recorder_t *out)
 {
@@ -97,7 +84,7 @@ gyre_status_t comm_recorder_create(const char *dir, const char *job, const char 
     if (*dir != '\0')
         r.fd = make_file(dir, job, host, part, r.bytes, &r.path);
     if (r.fd < 0)
-        r.fd = make_memory(r.bytes);
+        r.fd = base_memory_file("gyre-recorder", r.bytes, 0);
     if (r.fd < 0)
         return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the flight recorder (%zu bytes): %s",
                                r.bytes, strerror(errno));

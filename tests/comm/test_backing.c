@@ -2,19 +2,18 @@
 /* tests/comm/test_backing.c: groups that are made later lie in the file of the first one
  * (comm/memory/backing.h): no descriptor and no fetch for each, all memory given back, and without it
  * the same groups. */
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/memory_file.h"
 #include "comm/link.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/ranks.h"
@@ -23,9 +22,8 @@ enum { BYTES = 5000, GROUPS = 20 };
 
 static int long_file(int places)
 {
-    const int fd = memfd_create("test", MFD_CLOEXEC);
+    const int fd = base_memory_file("test", BYTES, comm_backing_length(BYTES, places));
     assert_true(fd >= 0);
-    assert_int_equal(ftruncate(fd, (off_t)comm_backing_length(BYTES, places)), 0);
     return fd;
 }
 

@@ -90,7 +90,9 @@ static int scan_process(recorders_t *found, pid_t pid)
         char *deleted = strstr(target, " (deleted)");
         if (deleted != NULL)
             *deleted = '\0';
-        int memory = strcmp(target, "/memfd:gyre-recorder") == 0;
+        /* base/memory_file.h: a memfd, or a file that never had a name, which /proc shows by its number */
+        int memory =
+            strcmp(target, "/memfd:gyre-recorder") == 0 || (deleted != NULL && strstr(target, "/#") != NULL);
         if (!memory && !looks_like_file(target))
             continue;
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
