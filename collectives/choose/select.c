@@ -19,13 +19,14 @@ enum {
     SHARED_PAIR = 4096,        /* two ranks work in each other's memory above */
     EXCHANGE_BYTES = 8192,     /* see oneshot_pays */
     SHARE_REDUCE_BYTES = 1 << 20,
-    DIRECT_RANKS = 32,       /* flat schedules open n connections and take n messages: fine up to here */
-    SHORT_MESSAGE = 4096,    /* a longer one may be fetched by a system call */
-    SCAN_RANKS = 16,         /* see choose_scan */
-    CELL_RANKS = 16,         /* see choose_inside_host: a reduction by cells, for as many ranks, */
-    CELL_PART = 4096,        /* if each rank adds up so many bytes */
-    CHUNK_BYTES = 256 << 10, /* fits a second-level cache with its sources */
-    HOSTS_CHUNK = 128 << 10, /* see default_chunk */
+    DIRECT_RANKS = 32,           /* flat schedules open n connections and take n messages: fine up to here */
+    SHORT_MESSAGE = 4096,        /* a longer one may be fetched by a system call */
+    SCAN_RANKS = 16,             /* see choose_scan */
+    CELL_RANKS = 16,             /* see choose_inside_host: a reduction by cells, for as many ranks, */
+    CELL_PART = 4096,            /* if each rank adds up so many bytes */
+    HOST_CHUNK_LEAST = 64 << 10, /* see default_chunk */
+    HOST_CHUNK_MOST = 512 << 10,
+    HOSTS_CHUNK = 128 << 10,
     HOSTS_CHUNK_LEAST = 16 << 10
 };
 
@@ -246,6 +247,15 @@ int coll_known_bytes(const coll_args_t *args, size_t esize, uint64_t *bytes)
     return 1;
 }
 
+/* The largest power of two that fits a second-level cache with its sources: a quarter of it. */
+static size_t host_chunk(const coll_cost_t *cost)
+{
+    size_t chunk = HOST_CHUNK_LEAST;
+    while (chunk < HOST_CHUNK_MOST && chunk * 2 <= cost->cache_bytes / 4)
+        chunk *= 2;
+    return chunk;
+}
+
 /* Bytes of a chunk. Between hosts a message is taken in whole before it goes on, while the link idles if
  * nothing else is queued on it, so chunks are shorter (4 ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of
  * the link with 256 KiB, 99 % with 128 KiB; with 32 KiB its messages cost two busy cores more than they
@@ -257,7 +267,7 @@ static size_t default_chunk(const coll_facts_t *facts, coll_algo_t algo)
     if (facts->chunk)
         return facts->chunk;
     if (facts->hosts < 2)
-        return CHUNK_BYTES;
+        return host_chunk(&facts->cost);
     if (!coll_algo_is(algo, COLL_BY_PARTS))
         return HOSTS_CHUNK;
     return base_max_size(HOSTS_CHUNK / (size_t)facts->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);

@@ -398,6 +398,16 @@ static void test_chunk_between_hosts(void **state)
     (void)state;
     coll_tune_builtin(&tune);
     coll_facts_t facts = facts_of(1);
+    static const size_t caches[][2] = {{1, 64 << 10},
+                                       {512 << 10, 128 << 10},
+                                       {1 << 20, 256 << 10},
+                                       {3 << 19, 256 << 10},
+                                       {64 << 20, 512 << 10}};
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) { /* bytes of the cache, and of a chunk */
+        facts.cost.cache_bytes = caches[i][0];
+        assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk * 4, caches[i][1]);
+    }
+    facts.cost.cache_bytes = 1 << 20;
     const size_t inside = select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
     facts.algo = "ring";
     assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk, inside);
