@@ -3,9 +3,10 @@
  * in about a tenth of a second.
  *
  * Everything is done several times within its share of the time, and the best counts (the median where the
- * scheduler is what is measured): a disturbed sample says nothing about the machine. What needs two cores
- * is done with a second thread on a neighbouring core. Nothing here can fail: what could not be measured
- * keeps its built-in value. */
+ * scheduler is what is measured): a disturbed sample says nothing about the machine. How much longer all
+ * samples took than so many of the best ones would is kept, too (coll_measure): others had the cores then.
+ * What needs two cores is done with a second thread on a neighbouring core. Nothing here can fail: what could
+ * not be measured keeps its built-in value. */
 #include "collectives/choose/tune.h"
 
 #include <pthread.h>
@@ -57,6 +58,7 @@ void coll_cost_builtin(coll_cost_t *out)
 typedef struct {
     unsigned char *memory; /* [REGION] */
     double share;          /* ns for one measurement */
+    double took, at_best;  /* ns of all samples so far, and of as many of the best */
     cpu_set_t before;      /* the calling thread's binding */
     int cpus[CPUS_MOST], ncpus, allowed;
 } bench_t;
@@ -78,23 +80,35 @@ static void work_once(work_t work, unsigned char *memory, size_t bytes)
     __asm__ volatile("" ::: "memory"); /* each time counts */
 }
 
+static void note(bench_t *b, double took, double at_best)
+{
+    b->took += took;
+    b->at_best += at_best;
+}
+
 /* ns of one pass over `bytes` at `memory` (which has twice as many): the best seen. */
-static double time_of(const bench_t *b, work_t work, unsigned char *memory, size_t bytes)
+static double time_of(bench_t *b, work_t work, unsigned char *memory, size_t bytes)
 {
     const int repeats = bytes < 4096 ? 64 : bytes < (1u << 20) ? 8 : 1;
     const base_time_t begun = base_now();
-    double best = 1e30;
+    double best = 1e30, all = 0;
     base_time_t now = begun;
+    int counted = 0;
     for (int round = 0; round < 3 || (double)(now - begun) < b->share; round++) {
         base_time_t from = base_now();
         for (int i = 0; i < repeats; i++)
             work_once(work, memory, bytes);
         now = base_now();
         double took = (double)(now - from) / repeats;
-        best = round > 0 && took < best ? took : best; /* the first one warms up */
-        if (now - begun > GIVE_UP_NS && round >= 1)
+        if (round == 0) /* warms up */
+            continue;
+        best = took < best ? took : best;
+        all += took;
+        counted++;
+        if (now - begun > GIVE_UP_NS)
             break;
     }
+    note(b, all * repeats, best * repeats * counted);
     return best > 1 ? best : 1;
 }
 
@@ -104,7 +118,7 @@ static int cma_works(unsigned char *memory)
     return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 64;
 }
 
-static void measure_alone(const bench_t *b, coll_cost_t *out)
+static void measure_alone(bench_t *b, coll_cost_t *out)
 {
     const size_t large = REGION / 2;
     out->copy_cache = SMALL / time_of(b, WORK_COPY, b->memory, SMALL);
@@ -230,7 +244,7 @@ enum { BATCHES = 32, ROUNDS_MOST = 1000 };
 
 /* ns from one thread to the other: of batches of `rounds` there and back, the one at `part` (0: best, 0.5:
  * median). 0: no answer. */
-static double ping_pong(const bench_t *b, pair_t *p, job_t how, uint32_t rounds, double part)
+static double ping_pong(bench_t *b, pair_t *p, job_t how, uint32_t rounds, double part)
 {
     double took[BATCHES];
     int batches = 0, answered = 1;
@@ -257,12 +271,14 @@ static double ping_pong(const bench_t *b, pair_t *p, job_t how, uint32_t rounds,
     if (batches == 0)
         return 0;
     qsort(took, (size_t)batches, sizeof *took, compare);
+    for (int k = 0; how == JOB_PONG && k < batches; k++) /* what the scheduler does has no best */
+        note(b, took[k] * rounds * 2, took[0] * rounds * 2);
     return took[(int)(part * (batches - 1))];
 }
 
 /* Rate of copying what the other core has just written (JOB_FILL), or to where it has just read (JOB_LOAD).
  * part: 1: best, 0.5: median. */
-static double peer_rate(const bench_t *b, pair_t *p, job_t job, size_t bytes, double part)
+static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, double part)
 {
     double rate[ROUNDS_MOST];
     int rounds = 0;
@@ -284,10 +300,13 @@ static double peer_rate(const bench_t *b, pair_t *p, job_t job, size_t bytes, do
             break;
     }
     qsort(rate, (size_t)rounds, sizeof *rate, compare);
-    return rate[(int)(part * (rounds - 1))];
+    const double counts = rate[(int)(part * (rounds - 1))];
+    for (int i = 0; i < rounds; i++)
+        note(b, (double)bytes / rate[i], (double)bytes / counts);
+    return counts;
 }
 
-static void measure_pair(const bench_t *b, coll_cost_t *out)
+static void measure_pair(bench_t *b, coll_cost_t *out)
 {
     pair_t *p = aligned_alloc(_Alignof(pair_t), sizeof *p);
     pthread_t thread;
@@ -416,7 +435,7 @@ static void find_cpus(bench_t *b)
     }
 }
 
-void coll_measure(double seconds, coll_cost_t *out)
+double coll_measure(double seconds, coll_cost_t *out)
 {
     coll_cost_t cost;
     bench_t b = {.share = seconds * 1e9 / 15}; /* 13 measurements, and the memory to prepare */
@@ -424,7 +443,7 @@ void coll_measure(double seconds, coll_cost_t *out)
     *out = cost;
     b.memory = mmap(NULL, REGION + SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b.memory == MAP_FAILED)
-        return;
+        return 1;
     (void)madvise(b.memory, REGION, MADV_HUGEPAGE); /* fewer faults, if the system has such pages */
     memset(b.memory, 0, REGION);
     find_cpus(&b);
@@ -445,4 +464,5 @@ void coll_measure(double seconds, coll_cost_t *out)
     }
     munmap(b.memory, REGION + SMALL);
     *out = cost;
+    return b.took / b.at_best;
 }

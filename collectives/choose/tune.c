@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <gyre/gyre.h>
@@ -28,6 +29,9 @@
 
 enum { REVISION = 1 }; /* of what is measured and how: another one makes all caches stale */
 static const double MEASURE_SECONDS = 0.07;
+/* Times the best samples: a machine on which others have the cores takes longer (docs/tuning.md). */
+static const double BUSY = 1.3;
+enum { AGAIN_FIRST = 60, AGAIN_MOST = 86400 }; /* seconds until such a machine is measured again */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BUILD_KIND "instrumented" /* its times are not those of the other builds */
@@ -202,13 +206,46 @@ static cache_t read_cache(const char *path, coll_tune_t *out, uint64_t *signatur
     return *signature && out->signature == *signature ? CACHE_GOOD : CACHE_STALE;
 }
 
-static void measure(coll_tune_t *out)
+int coll_tune_due(const coll_tune_busy_t *busy, int64_t now)
+{
+    int64_t wait = AGAIN_FIRST;
+    for (int i = 1; i < busy->times && wait < AGAIN_MOST; i++)
+        wait *= 2;
+    wait = wait < AGAIN_MOST ? wait : AGAIN_MOST;
+    return busy->stretch > 0 &&
+           (now >= busy->when + wait || now < busy->when); /* a clock that was set back */
+}
+
+void coll_tune_take(coll_tune_t *tune, const coll_cost_t *fresh, double stretch, int64_t now)
+{
+    const coll_tune_busy_t before = tune->busy;
+    const coll_cost_t old = tune->cost;
+    if (before.stretch <= 0 || stretch <= before.stretch) {
+        tune->cost = *fresh;
+        /* these only gyre-perf --tune measures */
+        tune->cost.call = old.call, tune->cost.step = old.step, tune->cost.message = old.message;
+        tune->cost.net_latency = old.net_latency, tune->cost.net_rate = old.net_rate;
+    }
+    if (stretch <= BUSY)
+        tune->busy = (coll_tune_busy_t){0};
+    else
+        tune->busy = (coll_tune_busy_t){
+            .stretch = before.stretch > 0 && before.stretch < stretch ? before.stretch : stretch,
+            .times = before.stretch > 0 ? before.times + 1 : 1,
+            .when = now};
+    tune->source = COLL_TUNE_MEASURED;
+}
+
+/* Keeps the choose lines. */
+static void measure(coll_tune_t *tune)
 {
     const base_time_t begun = base_now();
-    coll_tune_builtin(out);
-    coll_measure(MEASURE_SECONDS, &out->cost);
-    out->source = COLL_TUNE_MEASURED;
-    log_info("tuning: measured this machine in %.0f ms", (double)(base_now() - begun) * 1e-6);
+    coll_cost_t fresh;
+    const double stretch = coll_measure(MEASURE_SECONDS, &fresh);
+    coll_tune_take(tune, &fresh, stretch, (int64_t)time(NULL));
+    log_info("tuning: measured this machine in %.0f ms, %.2f times as long as its best samples%s",
+             (double)(base_now() - begun) * 1e-6, stretch,
+             tune->busy.stretch > 0 ? ": it is busy; a later job measures again" : "");
 }
 
 static void obtain_own(coll_tune_t *out)
@@ -222,8 +259,12 @@ static void obtain_own(coll_tune_t *out)
     if (found == CACHE_GOOD) {
         out->source = COLL_TUNE_CACHED;
         boot_now(now);
-        if (checked && now[0])
+        if (coll_tune_due(&out->busy, (int64_t)time(NULL))) {
+            measure(out);
+            keep(out, path);
+        } else if (checked && now[0]) {
             note_boot(path, now);
+        }
         return;
     }
     if (found == CACHE_STALE)
@@ -231,6 +272,7 @@ static void obtain_own(coll_tune_t *out)
     if (found == CACHE_BROKEN)
         log_warning("tuning: %s; this job measures instead (gyre-perf --tune writes the file anew)",
                     gyre_last_error());
+    coll_tune_builtin(out);
     measure(out);
     out->signature = signature ? signature : signature_now();
     if (found != CACHE_BROKEN) /* perhaps edited by hand: its owner will want to mend it */
@@ -342,6 +384,7 @@ gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out)
     const uint64_t signature = signature_now();
     gyre_status_t st = read_lines(path, signature, old);
     if (st == GYRE_OK) {
+        coll_tune_builtin(out);
         measure(out);
         out->signature = signature;
         out->nlines = old->nlines;

@@ -12,6 +12,8 @@
  *     cost line 55.2                                        # ns, see cost.h
  *     choose all_reduce ranks 2-8 bytes 8K-1M algo direct chunk 256K     # overrides the rules
  *
+ *     busy 1.8 2 1764283000                                 # see coll_tune_busy_t
+ *
  * `signature` is of the machine and the build: if a cached file has another signature, the costs are measured
  * anew. A file that GYRE_TUNE names counts with any signature. Costs that the file does not give come from
  * the machine's own numbers. */
@@ -50,11 +52,19 @@ typedef enum {
     COLL_TUNE_FILE         /* GYRE_TUNE */
 } coll_tune_source_t;
 
+/* The numbers were measured while others had the cores. A later job measures again. */
+typedef struct {
+    double stretch; /* of coll_measure; 0: they were not */
+    int32_t times;  /* how often they were measured so, one time after the other */
+    int64_t when;   /* the last time, in seconds since 1970 */
+} coll_tune_busy_t;
+
 typedef struct {
     coll_cost_t cost;
     uint64_t signature; /* of the machine and build that the numbers are of; 0: unknown */
     int32_t source;     /* coll_tune_source_t */
     int32_t nlines;
+    coll_tune_busy_t busy;
     char path[COLL_TUNE_PATH]; /* of the file; "" if there is none */
     coll_tune_line_t lines[COLL_TUNE_LINES_MOST];
 } coll_tune_t;
@@ -64,8 +74,9 @@ typedef struct {
 void coll_cost_builtin(coll_cost_t *out);
 /* Measures what can be measured within about `seconds` (0.1 is plenty); what cannot (one core, no memory,
  * no CMA) keeps the built-in value. Uses a second thread on another core for the while, and leaves this
- * thread's binding as it was. */
-void coll_measure(double seconds, coll_cost_t *out);
+ * thread's binding as it was. Returns how many times longer it took than so many of its best samples: on a
+ * quiet machine a little more than 1. */
+double coll_measure(double seconds, coll_cost_t *out);
 
 /* ---- tune_file.c ---- */
 /* A field of coll_cost_t as the file spells it. */
@@ -100,6 +111,12 @@ gyre_status_t coll_tune_peek(coll_tune_t *out, char *why);
 /* Measures anew. Keeps the choose lines of the file at `path`, if there is one (of the cache: if it is of
  * this machine). Does not write. IO, FORMAT: the file cannot be read or understood. */
 gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out);
+/* 1: numbers that were measured on a busy machine, long enough ago: a minute, and twice as long each further
+ * time, up to a day. now: as in coll_tune_busy_t. */
+int coll_tune_due(const coll_tune_busy_t *busy, int64_t now);
+/* Puts numbers that were measured just now, with that stretch, into `tune`, unless it has some of a less busy
+ * machine. */
+void coll_tune_take(coll_tune_t *tune, const coll_cost_t *fresh, double stretch, int64_t now);
 /* Writes to `path`, atomically; makes the folders of the cache path. IO: the message says why. */
 gyre_status_t coll_tune_save(const coll_tune_t *tune, const char *path);
 /* Collective: rank 0's `tune` to all. status: of rank 0's coll_tune_obtain: if not OK, all fail with its

@@ -251,6 +251,16 @@ static gyre_status_t read_choose(reader_t *r)
     return GYRE_OK;
 }
 
+static gyre_status_t read_busy(reader_t *r)
+{
+    double stretch, times, when;
+    if (r->words != 4 || !parse_number(r->word[1], &stretch) || !parse_number(r->word[2], &times) ||
+        !parse_number(r->word[3], &when) || stretch < 1 || times < 1 || times > INT32_MAX)
+        return wrong(r, "busy needs three numbers, such as: busy 1.8 2 1764283000");
+    r->out->busy = (coll_tune_busy_t){.stretch = stretch, .times = (int32_t)times, .when = (int64_t)when};
+    return GYRE_OK;
+}
+
 static gyre_status_t read_statement(reader_t *r, int first)
 {
     const char *word = r->word[0];
@@ -265,6 +275,8 @@ static gyre_status_t read_statement(reader_t *r, int first)
         return read_cost(r);
     if (!strcmp(word, "choose"))
         return read_choose(r);
+    if (!strcmp(word, "busy"))
+        return read_busy(r);
     if (!strcmp(word, "signature") && r->words == 2) {
         char *end;
         r->out->signature = strtoull(r->word[1], &end, 16);
@@ -275,7 +287,7 @@ static gyre_status_t read_statement(reader_t *r, int first)
             snprintf(r->boot, 64, "%s", r->word[1]);
         return GYRE_OK;
     }
-    return wrong(r, "\"%s\" is not one of signature, boot, cost, choose", word);
+    return wrong(r, "\"%s\" is not one of signature, boot, busy, cost, choose", word);
 }
 
 gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t *out, char *boot)
@@ -286,6 +298,7 @@ gyre_status_t coll_tune_parse(FILE *in, const char *name, int quiet, coll_tune_t
     gyre_status_t st = GYRE_OK;
     out->nlines = 0;
     out->signature = 0;
+    out->busy = (coll_tune_busy_t){0};
     snprintf(out->path, sizeof out->path, "%s", name);
     while (st == GYRE_OK && fgets(text, sizeof text, in)) {
         r.line++;
@@ -347,8 +360,18 @@ static void print_line(FILE *out, const coll_tune_line_t *l)
     fprintf(out, l->comment[0] ? "  # %s\n" : "%s\n", l->comment);
 }
 
+/* text: [32]. */
+static const char *number_text(double value, int digits, char *text)
+{
+    snprintf(text, 32, "%.*f", digits, value);
+    if (strchr(text, ',')) /* the program's locale is not the file's */
+        *strchr(text, ',') = '.';
+    return text;
+}
+
 void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot)
 {
+    char number[32];
     fputs("# What Gyre measured on this machine, and what it is to choose. gyre-perf --tune writes it anew; "
           "it may be edited:\n"
           "# docs/tuning.md says what the lines mean. With another signature it is not used but measured "
@@ -359,15 +382,20 @@ void coll_tune_print(FILE *out, const coll_tune_t *tune, const char *boot)
         fprintf(out, "signature %016llx\n", (unsigned long long)tune->signature);
     if (boot && *boot)
         fprintf(out, "boot %s\n", boot);
+    if (tune->busy.stretch > 0)
+        fprintf(out, "busy %s %d %lld  # %s\n", number_text(tune->busy.stretch, 2, number),
+                (int)tune->busy.times, (long long)tune->busy.when,
+                "others had the cores: times the best samples; so often; last (seconds since 1970)");
     for (int i = 0; i < coll_cost_field_count; i++) {
         const coll_cost_field_t *f = &coll_cost_fields[i];
         const double value = coll_cost_get(&tune->cost, f);
-        char number[32];
-        snprintf(number, sizeof number, "%.*f", f->kind != 'd' ? 0 : value < 1 ? SMALL_DIGITS : 2, value);
-        if (strchr(number, ',')) /* the program's locale is not the file's */
-            *strchr(number, ',') = '.';
-        fprintf(out, "cost %-12s %10s  # %s%s%s\n", f->name, number, f->unit, *f->unit ? ": " : "",
-                f->meaning);
+        fprintf(out, "cost %-12s %10s  # %s%s%s\n", f->name,
+                number_text(value,
+                            f->kind != 'd' ? 0
+                            : value < 1    ? SMALL_DIGITS
+                                           : 2,
+                            number),
+                f->unit, *f->unit ? ": " : "", f->meaning);
     }
     for (int i = 0; i < tune->nlines; i++)
         print_line(out, &tune->lines[i]);

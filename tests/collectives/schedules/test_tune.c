@@ -7,7 +7,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -83,6 +86,9 @@ static void test_errors_name_the_line(void **state)
         {"gyre-tune 1\nchoose all_reduce size 8 algo direct\n", "\"size\" is not one of"},
         {"gyre-tune 1\nchoose all_reduce ranks 2\n", "chooses nothing"},
         {"gyre-tune 1\nsignature xyz\n", "not a hexadecimal"},
+        {"gyre-tune 1\nbusy 1.5 1\n", "my.tune:2: busy needs three numbers"},
+        {"gyre-tune 1\nbusy 0.5 1 1\n", "busy needs three numbers"},
+        {"gyre-tune 1\nbusy 1.5 0 1\n", "busy needs three numbers"},
         {"gyre-tune 1\nhello\n", "my.tune:2: \"hello\" is not one of"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -114,12 +120,13 @@ static void test_round_trip(void **state)
     (void)state;
     char *text = NULL;
     size_t bytes = 0;
-    assert_int_equal(parse("gyre-tune 1\nsignature abc\ncost line 61.5\ncost cache_bytes 1048576\n"
-                           "choose all_reduce ranks 3 hosts 1 bytes 1000-2048 algo butterfly form one_shot "
-                           "chunk 3K # a # b\n"
-                           "choose reduce ranks 4- bytes 1M- algo tree\nchoose all_reduce form blocks\n",
-                           &tune),
-                     GYRE_OK);
+    assert_int_equal(
+        parse("gyre-tune 1\nsignature abc\nbusy 1.75 3 1764283000\ncost line 61.5\ncost cache_bytes 1048576\n"
+              "choose all_reduce ranks 3 hosts 1 bytes 1000-2048 algo butterfly form one_shot "
+              "chunk 3K # a # b\n"
+              "choose reduce ranks 4- bytes 1M- algo tree\nchoose all_reduce form blocks\n",
+              &tune),
+        GYRE_OK);
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
     coll_tune_print(out, &tune, "the-boot");
@@ -130,6 +137,7 @@ static void test_round_trip(void **state)
     fclose(in);
     assert_string_equal(boot, "the-boot");
     assert_int_equal(other.signature, 0xabc);
+    assert_true(other.busy.stretch == 1.75 && other.busy.times == 3 && other.busy.when == 1764283000);
     assert_int_equal(other.nlines, 3);
     for (int i = 0; i < 3; i++) {
         coll_tune_line_t a = tune.lines[i], b = other.lines[i];
@@ -148,13 +156,70 @@ static void test_measures(void **state)
 {
     (void)state;
     coll_cost_t cost;
-    coll_measure(0.01, &cost);
+    assert_true(coll_measure(0.01, &cost) >= 1);
     for (int i = 0; i < coll_cost_field_count; i++) {
         const double value = coll_cost_get(&cost, &coll_cost_fields[i]);
         const int net = strncmp(coll_cost_fields[i].name, "net_", 4) == 0;
         if (net ? value != 0 : !(value > 0.01 && value < 1e10))
             fail_msg("%s: %g", coll_cost_fields[i].name, value);
     }
+}
+
+/* Others have the cores: each core gets some threads that only compute, as many as it takes. */
+static void test_notices_others(void **state)
+{
+    (void)state;
+    enum { OTHERS = 6 };
+    pid_t others[OTHERS];
+    coll_cost_t cost;
+    double busy = 0;
+    for (int i = 0; i < OTHERS; i++) {
+        others[i] = fork();
+        if (others[i] == 0)
+            for (;;)
+                __asm__ volatile("");
+        assert_true(others[i] > 0);
+    }
+    for (int i = 0; i < 5 && busy < 1.3; i++)
+        busy = coll_measure(0.07, &cost);
+    for (int i = 0; i < OTHERS; i++) {
+        kill(others[i], SIGKILL);
+        waitpid(others[i], NULL, 0);
+    }
+    if (busy < 1.3 && sysconf(_SC_NPROCESSORS_ONLN) >= OTHERS)
+        skip(); /* there were cores for all */
+    assert_true(busy >= 1.3);
+}
+
+/* What is done with numbers of a busy machine. */
+static void test_busy(void **state)
+{
+    (void)state;
+    coll_cost_t first = {.line = 100}, better = {.line = 90}, worse = {.line = 200};
+    const int64_t now = 1764283000;
+    coll_tune_builtin(&tune);
+    assert_false(coll_tune_due(&tune.busy, now));
+    coll_tune_take(&tune, &first, 1.01, now);
+    assert_true(tune.cost.line == 100 && tune.busy.stretch == 0);
+    assert_false(coll_tune_due(&tune.busy, now + 1000000));
+
+    coll_tune_builtin(&tune);
+    coll_tune_take(&tune, &first, 2, now);
+    assert_true(tune.cost.line == 100 && tune.busy.stretch == 2 && tune.busy.times == 1);
+    assert_false(coll_tune_due(&tune.busy, now + 59));
+    assert_true(coll_tune_due(&tune.busy, now + 60));
+    assert_true(coll_tune_due(&tune.busy, now - 1)); /* the clock was set back */
+    /* busier: the old numbers stay, and the next try waits for longer */
+    coll_tune_take(&tune, &worse, 3, now + 60);
+    assert_true(tune.cost.line == 100 && tune.busy.stretch == 2 && tune.busy.times == 2);
+    assert_false(coll_tune_due(&tune.busy, now + 179));
+    assert_true(coll_tune_due(&tune.busy, now + 180));
+    coll_tune_take(&tune, &better, 1.5, now + 180);
+    assert_true(tune.cost.line == 90 && tune.busy.stretch == 1.5 && tune.busy.times == 3);
+    tune.busy.times = 1000000; /* never longer than a day */
+    assert_true(coll_tune_due(&tune.busy, now + 180 + 86400));
+    coll_tune_take(&tune, &first, 1.1, now + 200);
+    assert_true(tune.cost.line == 100 && tune.busy.stretch == 0 && tune.busy.times == 0);
 }
 
 /* ---- the cache ---- */
@@ -217,7 +282,7 @@ static void edit_cache(const char *from, const char *to)
 static void test_cache(void **state)
 {
     (void)state;
-    char path[COLL_TUNE_PATH];
+    char path[COLL_TUNE_PATH], why[256];
     use_cache(folder, NULL);
     assert_int_equal(coll_tune_obtain(&tune), GYRE_OK);
     assert_int_equal(tune.source, COLL_TUNE_MEASURED);
@@ -230,6 +295,30 @@ static void test_cache(void **state)
     assert_int_equal(other.source, COLL_TUNE_CACHED);
     assert_int_equal(other.nlines, 1);
     assert_int_equal(other.signature, tune.signature);
+
+    /* of a busy machine: measured again once it is time, by which the lines stay */
+    char mark[64];
+    edit_cache("\ncost copy_cache ", "\ncost copy_cache 9999 # ");
+    edit_cache("\ncost message ", "\ncost message 99 # ");
+    if (tune.busy.stretch > 0) /* it is busy now */
+        edit_cache("\nbusy ", "\n# ");
+    snprintf(mark, sizeof mark, "\nbusy 1000000 1 %lld\ncost line ", (long long)time(NULL));
+    edit_cache("\ncost line ", mark);
+    assert_int_equal(coll_tune_obtain(&other), GYRE_OK);
+    assert_int_equal(other.source, COLL_TUNE_CACHED);
+    assert_true(other.cost.copy_cache == 9999 && other.busy.stretch == 1000000);
+    edit_cache("busy 1000000 1 ", "busy 1000000 1 1 # ");
+    assert_int_equal(coll_tune_peek(&other, why), GYRE_OK);
+    assert_int_equal(other.source, COLL_TUNE_CACHED);
+    assert_int_equal(coll_tune_obtain(&other), GYRE_OK);
+    assert_int_equal(other.source, COLL_TUNE_MEASURED);
+    assert_true(other.cost.copy_cache != 9999 && other.busy.stretch < 1000000);
+    assert_true(other.cost.message == 99); /* which a start of a job does not measure */
+    assert_int_equal(other.nlines, 1);
+    assert_string_equal(other.lines[0].comment, "mine");
+    assert_int_equal(coll_tune_obtain(&other), GYRE_OK);
+    assert_int_equal(other.source, COLL_TUNE_CACHED);
+    assert_true(other.cost.copy_cache != 9999);
 
     /* another boot of the same machine: checked, and the edits stay */
     edit_cache("\nboot ", "\nboot 0");
@@ -450,6 +539,8 @@ int main(void)
         cmocka_unit_test(test_too_many_lines),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_measures),
+        cmocka_unit_test(test_notices_others),
+        cmocka_unit_test(test_busy),
         cmocka_unit_test_setup_teardown(test_cache, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_setting, make_folder, remove_folder),
         cmocka_unit_test(test_nowhere_to_write),

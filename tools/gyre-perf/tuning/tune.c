@@ -383,14 +383,19 @@ static void print_cell(const tuner_t *t, const cell_t *cell)
     (void)json_array_append_new(json_object_get(t->session.json, "results"), row);
 }
 
-static void print_costs(const coll_cost_t *cost)
+static void print_costs(const coll_tune_t *tune)
 {
     for (int i = 0; i < coll_cost_field_count; i++) {
         const coll_cost_field_t *f = &coll_cost_fields[i];
-        const double value = coll_cost_get(cost, f);
+        const double value = coll_cost_get(&tune->cost, f);
         if (value > 0)
             printf("# %-12s %10.*f %-5s %s\n", f->name, f->kind == 'd' ? 2 : 0, value, f->unit, f->meaning);
     }
+    if (tune->busy.stretch > 0)
+        printf(
+            "# others had the cores: this took %.1f times the time of the best samples; a later job measures "
+            "again\n",
+            tune->busy.stretch);
 }
 
 /* ---- the run ---- */
@@ -476,7 +481,7 @@ static gyre_status_t tune_all(tuner_t *t, int argc, char **argv, int words)
     if (status == GYRE_OK)
         status = measure_calls(t);
     if (status == GYRE_OK && t->session.rank == 0) {
-        print_costs(&t->tune.cost);
+        print_costs(&t->tune);
         printf("#\n# each size: the fastest, and the next; us with buffers from gyre_mem_alloc and from "
                "malloc\n");
         printf("# %-12s  %8s  %-22s  %9s  %9s  %-8s  %-28s  %9s  %9s\n", "collective", "size", "fastest",
@@ -517,7 +522,7 @@ static int run(tuner_t *t, int argc, char **argv, int words, int typed_count, ch
         return code;
     gyre_status_t status = GYRE_OK;
     if (t->session.n == 1) {
-        print_costs(&t->tune.cost);
+        print_costs(&t->tune);
         printf("# one rank has nothing to choose: under ucx-run -n N --tune also finds the fastest "
                "algorithms for N ranks\n");
     } else {
