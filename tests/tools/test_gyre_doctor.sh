@@ -16,7 +16,7 @@ want "report" 0
 for section in Machine 'Between processes of this host' Network Limits GPUs Software 'Gyre will use'; do
     check "section $section" grep -qx "$section" "$W/out"
 done
-for name in Gyre kernel cores memory 'memfd windows' CMA 'ptrace scope' 'locked memory' 'open files' /dev/shm hwloc \
+for name in Gyre kernel cores memory 'memfd windows' membarrier CMA 'ptrace scope' 'locked memory' 'open files' /dev/shm hwloc \
     UCX jansson libsodium xxHash OpenBLAS PMIx 'RDMA devices\|RDMA ' 'CUDA' 'reduction kernels'; do
     check "line $name" grep -q "^  . $name" "$W/out"
 done
@@ -89,6 +89,10 @@ check "it says that it is little" grep -q 'locked memory *64 KiB' "$W/out"
 check "and what to do" grep -q 'ulimit -l unlimited' "$W/out"
 run env -i "$D"
 want "an empty environment" 0
+printf 'gyre-tune 1\nbusy 1.8 2 1764283000\ncost line 60\n' >"$W/busy"
+run env GYRE_TUNE="$W/busy" "$D"
+want "numbers of a busy machine" 0
+check "it says so" grep -q -- '- tuning, busy *others had the cores: measured in 1.8 times the time' "$W/out"
 
 # --- the manual page ---
 for flag in settings json help version; do

@@ -2,8 +2,12 @@
 /* tools/gyre-doctor/choices.c: what Gyre will use of the machine, with the present settings. */
 #include "tools/gyre-doctor/report.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"
 #include "collectives/choose/tune.h"
@@ -41,6 +45,34 @@ static void costs(report_t *report, const coll_cost_t *cost, const char *unit, c
     report_add(report, FOUND_OK, name, "", "%s", text);
 }
 
+/* errno's value if the file cannot be written, or made with the folders that it lies in. */
+static int cannot_write(const char *path)
+{
+    char part[COLL_TUNE_PATH];
+    struct stat info;
+    if (stat(path, &info) == 0)
+        return base_file_check(path);
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash; errno == ENOENT && (slash = strrchr(part, '/')) != NULL && slash > part;) {
+        *slash = '\0';
+        if (stat(part, &info) == 0)
+            return !S_ISDIR(info.st_mode) ? ENOTDIR : access(part, W_OK | X_OK) != 0 ? errno : 0;
+    }
+    return errno;
+}
+
+static void cache(report_t *report)
+{
+    char path[COLL_TUNE_PATH];
+    coll_tune_cache_path(path);
+    const int err = path[0] ? cannot_write(path) : 0;
+    if (err)
+        report_add(report, FOUND_NOTE, "tuning cache",
+                   "each job measures again, 0.1 s of its start: set XDG_CACHE_HOME to a folder that can be "
+                   "written",
+                   "%s cannot be written: %s", path, strerror(err));
+}
+
 static void tuning(report_t *report)
 {
     static const char advice[] =
@@ -60,6 +92,12 @@ static void tuning(report_t *report)
     else
         report_add(report, FOUND_OK, "tuning", "", "%s: %s, %d choose line%s", coll_tune_source_name(&tune),
                    tune.path, tune.nlines, tune.nlines == 1 ? "" : "s");
+    if (tune.busy.stretch > 0)
+        report_add(
+            report, FOUND_NOTE, "tuning, busy", "a later job measures again; gyre-perf --tune does so now",
+            "others had the cores: measured in %.1f times the time of the best samples", tune.busy.stretch);
+    if (strcmp(base_setting_string(SET_TUNE), "none") != 0)
+        cache(report);
     costs(report, &tune.cost, "ns", "costs in ns");
     costs(report, &tune.cost, "GB/s", "costs in GB/s");
     costs(report, &tune.cost, "bytes", "costs in bytes");

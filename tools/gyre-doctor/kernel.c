@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory_file.h"
+#include "base/thread/fence.h"
 #include "base/thread/futex.h"
 #include "comm/memory/cma.h"
 
@@ -36,16 +38,19 @@ static int reap(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* A window as Gyre makes them: memfd, mapped shared, stored to by another process that is woken by futex. */
+/* A window as Gyre makes them: mapped shared, stored to by another process that is woken by futex. */
 static void try_window(report_t *report)
 {
     static const char advice[] =
         "local ranks then have no shared memory: allow memfd_create in the seccomp filter";
-    int fd = memfd_create("gyre-doctor", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, 4096) != 0) {
-        report_add(report, FOUND_MISSING, "memfd windows", advice, "memfd_create: %s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
+    const int memfd = memfd_create("gyre-doctor", MFD_CLOEXEC), refused = memfd < 0 ? errno : 0;
+    if (memfd >= 0)
+        close(memfd);
+    report->facts.memfd = memfd >= 0;
+    const int fd = base_memory_file("gyre-doctor", 4096, 0);
+    if (fd < 0) {
+        report_add(report, FOUND_MISSING, "memfd windows", advice, "memfd_create: %s",
+                   strerror(refused ? refused : errno));
         return;
     }
     trial_t *trial = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -69,7 +74,13 @@ static void try_window(report_t *report)
     if (child > 0)
         reap(child);
     report->facts.windows = !late && trial->seen == PATTERN;
-    if (report->facts.windows)
+    if (report->facts.windows && refused)
+        report_add(report, FOUND_WARNING, "memfd windows",
+                   "they take all their memory when they are made, and communicators more of it: allow "
+                   "memfd_create in the seccomp filter",
+                   "memfd_create: %s; files without a name in /dev/shm, /tmp or /var/tmp work instead",
+                   strerror(refused));
+    else if (report->facts.windows)
         report_add(report, FOUND_OK, "memfd windows", "",
                    "work: shared memory without files, with futex wake-ups");
     else
@@ -130,6 +141,17 @@ static int try_cma(int *err)
     return works;
 }
 
+/* How a rank that goes to sleep makes sure that it misses no message. */
+static void try_fence(report_t *report)
+{
+    if (base_fence_processes_ready())
+        report_add(report, FOUND_OK, "membarrier", "", "works: sending a message takes no fence");
+    else
+        report_add(report, FOUND_NOTE, "membarrier",
+                   "each message takes a fence, some 10 ns: allow membarrier in the seccomp filter",
+                   "not to be had (a seccomp filter, or a kernel before 4.16)");
+}
+
 static void yama(report_t *report)
 {
     char text[32] = "";
@@ -154,6 +176,7 @@ void look_at_kernel(report_t *report)
     int err;
     report->section = "Between processes of this host";
     try_window(report);
+    try_fence(report);
     report->facts.cma = try_cma(&err);
     if (report->facts.cma)
         report_add(report, FOUND_OK, "CMA", "",
@@ -161,8 +184,7 @@ void look_at_kernel(report_t *report)
     else
         report_add(report, FOUND_NOTE, "CMA",
                    "only large messages from memory that gyre_mem_alloc did not make get slower; to allow "
-                   "it: `sysctl "
-                   "kernel.yama.ptrace_scope=0`, in a container --cap-add=SYS_PTRACE",
+                   "it: `sysctl kernel.yama.ptrace_scope=0`, in a container --cap-add=SYS_PTRACE",
                    "process_vm_readv: %s", err != 0 ? strerror(err) : "no answer");
     yama(report);
 }

@@ -15,6 +15,7 @@
 #include "base/device/device.h"
 #include "base/settings/size.h"
 #include "comm/transport.h"
+#include "tools/shared/cgroup.h"
 #include "topo/topo.h"
 
 static void built(report_t *report)
@@ -46,6 +47,31 @@ static int first_line(const char *path, char *text, size_t bytes)
     return good;
 }
 
+/* What others leave this process of the machine: the affinity of its launcher, a container. */
+static void container(report_t *report, const topo_summary_t *sum)
+{
+    enum { LITTLE = 256 << 20 }; /* bytes: a rank takes 10 to 20 MiB and its program's memory */
+    const cgroup_limits_t limits = cgroup_limits("");
+    char size[BASE_SIZE_TEXT];
+    if (sum->cores < sum->machine_cores)
+        report_add(
+            report, FOUND_NOTE, "CPU set",
+            "ranks of a host may have different ones; what counts is the cores that they have together",
+            "this process may use %d of %d cores", sum->cores, sum->machine_cores);
+    if (limits.cpus > 0 && limits.cpus < sum->pus)
+        report_add(report, FOUND_WARNING, "CPU quota",
+                   "ranks beyond the quota are stopped for milliseconds at a time: start no more than that",
+                   "this container may use %.1f of %d hardware threads", limits.cpus, sum->pus);
+    if (limits.memory < sum->memory_bytes)
+        report_add(
+            report, limits.memory < LITTLE ? FOUND_WARNING : FOUND_OK, "memory limit",
+            limits.memory < LITTLE
+                ? "what ranks share counts, too; beyond the limit the kernel ends one (signal 9): raise "
+                  "it, or start fewer ranks"
+                : "",
+            "this container may use %s", base_size_about((double)limits.memory, size));
+}
+
 static void cores(report_t *report)
 {
     topo_t *topo = NULL;
@@ -66,14 +92,7 @@ static void cores(report_t *report)
                base_size_about((double)sum.l1_bytes, size[0]), base_size_about((double)sum.l2_bytes, size[1]),
                base_size_about((double)sum.l3_bytes, size[2]), sum.l3_count);
     report_add(report, FOUND_OK, "memory", "", "%s", base_size_about((double)sum.memory_bytes, size[0]));
-
-    char quota[128];
-    double used, period;
-    if (first_line("/sys/fs/cgroup/cpu.max", quota, sizeof(quota)) &&
-        sscanf(quota, "%lf %lf", &used, &period) == 2 && period > 0 && used / period < sum.pus)
-        report_add(report, FOUND_WARNING, "CPU quota",
-                   "ranks beyond the quota are stopped for milliseconds at a time: start no more than that",
-                   "this container may use %.1f of %d hardware threads", used / period, sum.pus);
+    container(report, &sum);
 }
 
 static void instructions(report_t *report)
@@ -142,8 +161,19 @@ static void shared_memory_folder(report_t *report)
     double size = (double)info.f_blocks * (double)info.f_frsize,
            left = (double)info.f_bavail * (double)info.f_frsize;
     char all[BASE_SIZE_TEXT], unused[BASE_SIZE_TEXT];
-    report_add(report, FOUND_OK, "/dev/shm", "", "%s, %s free (Gyre does not use it)",
-               base_size_about(size, all), base_size_about(left, unused));
+    report_add(report, FOUND_OK, "/dev/shm", "", "%s, %s free (Gyre does not use it%s)",
+               base_size_about(size, all), base_size_about(left, unused),
+               report->facts.memfd ? "" : " but where memfd_create is forbidden");
+}
+
+static void huge_pages(report_t *report)
+{
+    char all[32], unused[32];
+    if (!first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", all, sizeof(all)) ||
+        !first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", unused, sizeof(unused)))
+        return;
+    report_add(report, FOUND_OK, "huge pages", "", "%s of 2 MiB, %s free (Gyre does not use them)", all,
+               unused);
 }
 
 void look_at_machine(report_t *report)
@@ -162,6 +192,7 @@ void look_at_limits(report_t *report)
     report->section = "Limits";
     limits(report);
     shared_memory_folder(report);
+    huge_pages(report);
 }
 
 /* Whether adapters read and write its memory themselves, tried. */

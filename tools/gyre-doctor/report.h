@@ -30,7 +30,8 @@ typedef struct {
     finding_t *first, *last;
     const char *section; /* of the findings that follow */
     struct {
-        int windows, cma;              /* shared memory between local ranks by memfd; by process_vm_readv */
+        int windows, memfd;            /* shared memory between local ranks; memfd_create may be called */
+        int cma;                       /* process_vm_readv works between ranks */
         int gpus, rdma_devices, rails; /* rails: ports that the verbs transport would use */
         char transports[256];          /* UCX's, that reach other hosts: "tcp rc_mlx5" */
     } facts;

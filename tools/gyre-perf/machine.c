@@ -9,8 +9,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "tools/shared/cgroup.h"
 
 /* "0-3,8": the processors that this process may run on. */
 static void own_cores(char *text, size_t bytes)
@@ -53,9 +55,17 @@ static double copy_rate(unsigned char *to, const unsigned char *from, size_t byt
     return best;
 }
 
+/* Two buffers that leave a small container most of its memory: beyond it the kernel ends the process. */
+static size_t large_enough(void)
+{
+    const size_t wish = 64u << 20, least = 1u << 20;
+    const uint64_t memory = cgroup_limits("").memory;
+    return memory / 16 >= wish ? wish : base_max_size((size_t)(memory / 16) & ~(least - 1), least);
+}
+
 static void measure_copies(perf_machine_t *m)
 {
-    m->large_bytes = 64u << 20;
+    m->large_bytes = large_enough();
     m->cache_bytes = 128u << 10;
     unsigned char *from = malloc(m->large_bytes), *to = malloc(m->large_bytes);
     if (from && to) { /* otherwise the rates stay 0 and the header shows that */

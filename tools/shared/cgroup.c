@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tools/shared/cgroup.c: see the header.
+ *
+ * /proc/self/cgroup has lines "ID:CONTROLLERS:PATH". Version 2 has the line "0::PATH" and all files in one
+ * tree; version 1 has a tree for each controller. In a container PATH may be one that only the host sees; the
+ * container's own group is the root of its trees then, which is looked at last. */
+#include "tools/shared/cgroup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH = 1024, TEXT = 128 };
+
+/* The first line of ROOT/sys/fs/cgroup/TREE/PATH/NAME. 0: there is none. */
+static int read_line(const char *root, const char *tree, const char *path, const char *name, char text[TEXT])
+{
+    char full[2 * PATH];
+    snprintf(full, sizeof full, "%s/sys/fs/cgroup/%s%s/%s", root, tree, path, name);
+    FILE *file = fopen(full, "re");
+    if (!file)
+        return 0;
+    const int good = fgets(text, TEXT, file) != NULL;
+    fclose(file);
+    return good;
+}
+
+static void least(cgroup_limits_t *limits, double cpus, double memory)
+{
+    if (cpus > 0 && (limits->cpus == 0 || cpus < limits->cpus))
+        limits->cpus = cpus;
+    /* version 1 says "none" by a number near 2^63 */
+    if (memory > 0 && memory < 0x1p62 && memory < (double)limits->memory)
+        limits->memory = (uint64_t)memory;
+}
+
+static void look_v2(const char *root, const char *path, cgroup_limits_t *limits)
+{
+    char text[TEXT];
+    double used, period;
+    if (read_line(root, "", path, "cpu.max", text) && sscanf(text, "%lf %lf", &used, &period) == 2 &&
+        period > 0)
+        least(limits, used / period, 0);
+    if (read_line(root, "", path, "memory.max", text)) /* "max" is 0 */
+        least(limits, 0, strtod(text, NULL));
+}
+
+static void look_cpu(const char *root, const char *path, cgroup_limits_t *limits)
+{
+    char used[TEXT], period[TEXT];
+    if (read_line(root, "cpu", path, "cpu.cfs_quota_us", used) &&
+        read_line(root, "cpu", path, "cpu.cfs_period_us", period) && strtod(period, NULL) > 0)
+        least(limits, strtod(used, NULL) / strtod(period, NULL), 0); /* -1: none */
+}
+
+static void look_memory(const char *root, const char *path, cgroup_limits_t *limits)
+{
+    char text[TEXT];
+    if (read_line(root, "memory", path, "memory.limit_in_bytes", text))
+        least(limits, 0, strtod(text, NULL));
+}
+
+typedef void look_fn(const char *root, const char *path, cgroup_limits_t *limits);
+
+/* The group at `path` and those around it. Overwrites path. */
+static void look_up(look_fn *look, const char *root, char *path, cgroup_limits_t *limits)
+{
+    for (char *slash; (slash = strrchr(path, '/')) != NULL; *slash = '\0')
+        if (slash[1] != '\0') /* of "/" only the root is left */
+            look(root, path, limits);
+    look(root, "", limits);
+}
+
+/* 1: the list, with commas between, has the word. */
+static int has(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0'))
+            return 1;
+    }
+    return 0;
+}
+
+cgroup_limits_t cgroup_limits(const char *root)
+{
+    cgroup_limits_t limits = {.cpus = 0, .memory = UINT64_MAX};
+    char name[PATH], line[PATH];
+    snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(name, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *list++ = *path++ = '\0';
+        look_fn *const look = *list == '\0'         ? look_v2
+                              : has(list, "cpu")    ? look_cpu
+                              : has(list, "memory") ? look_memory
+                                                    : NULL;
+        if (look)
+            look_up(look, root, path, &limits);
+    }
+    if (file)
+        fclose(file);
+    return limits;
+}
