@@ -255,7 +255,7 @@ static gyre_status_t read_busy(reader_t *r)
 {
     double stretch, times, when;
     if (r->words != 4 || !parse_number(r->word[1], &stretch) || !parse_number(r->word[2], &times) ||
-        !parse_number(r->word[3], &when) || stretch < 1 || times < 1 || times > INT32_MAX)
+        !parse_number(r->word[3], &when) || stretch < 1 || stretch > 1e6 || times < 1 || times > INT32_MAX)
         return wrong(r, "busy needs three numbers, such as: busy 1.8 2 1764283000");
     r->out->busy = (coll_tune_busy_t){.stretch = stretch, .times = (int32_t)times, .when = (int64_t)when};
     return GYRE_OK;

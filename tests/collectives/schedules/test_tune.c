@@ -89,6 +89,7 @@ static void test_errors_name_the_line(void **state)
         {"gyre-tune 1\nbusy 1.5 1\n", "my.tune:2: busy needs three numbers"},
         {"gyre-tune 1\nbusy 0.5 1 1\n", "busy needs three numbers"},
         {"gyre-tune 1\nbusy 1.5 0 1\n", "busy needs three numbers"},
+        {"gyre-tune 1\nbusy 1000001 1 1\n", "busy needs three numbers"},
         {"gyre-tune 1\nhello\n", "my.tune:2: \"hello\" is not one of"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -175,9 +176,11 @@ static void test_notices_others(void **state)
     double busy = 0;
     for (int i = 0; i < OTHERS; i++) {
         others[i] = fork();
-        if (others[i] == 0)
+        if (others[i] == 0) {
+            alarm(60); /* in case this process is ended */
             for (;;)
                 __asm__ volatile("");
+        }
         assert_true(others[i] > 0);
     }
     for (int i = 0; i < 5 && busy < 1.3; i++)
