@@ -101,12 +101,13 @@ static gyre_status_t join(comm_group_t *group, comm_all_gather_fn all_gather, vo
         group->bell = comm_segment_bell(&group->seg, group->seg.local);
         group->board = comm_segment_board(&group->seg, group->seg.local);
         comm_bell_promise(group->bell);
+        group->pool.count = group->seg.buffers;
     }
     /* Members that share one host and whose places are all taken, in rank order. */
     if (group->seg.base && group->hosts == 1 && group->seg.locals == group->n &&
         group->seg.outbox.lines > 0 && !comm_group_shuns_memory(group)) {
-        unsigned char *boxes = group->seg.base + group->seg.outbox_at;
-        comm_outbox_open(&group->outbox, &group->seg.outbox, boxes, group->n, group->rank);
+        comm_outbox_open(&group->outbox, &group->seg.outbox, comm_segment_outbox(&group->seg, 0),
+                         group->seg.outbox_stride, group->n, group->rank);
     }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
@@ -343,24 +344,23 @@ void comm_group_outbox_populate(comm_group_t *group, size_t bytes, int stream)
 
     if (reach <= group->populated)
         return;
-    for (int r = 0; r < x->ranks; r++)
-        comm_segment_populate(x->base + (size_t)r * x->stride + group->populated, reach - group->populated);
+    comm_segment_populate(comm_segment_outbox(&group->seg, x->mine) + group->populated,
+                          reach - group->populated);
     group->populated = reach;
 }
 
 void comm_group_ring(comm_group_t *group)
 {
-    comm_bell_t *bell[COMM_OUTBOX_RANKS];
     int ready = atomic_load_explicit(&comm_bell_registered, memory_order_relaxed);
-    for (int l = 0; l < group->seg.locals; l++) {
-        bell[l] = comm_segment_bell(&group->seg, l);
-        ready &= (int)atomic_load_explicit(&bell[l]->heavy, memory_order_relaxed);
-    }
+    for (int l = 0; l < group->seg.locals; l++)
+        ready &= (int)atomic_load_explicit(&comm_segment_bell(&group->seg, l)->heavy, memory_order_relaxed);
     if (ready) /* as in comm_bell_order */
         base_fence_light();
     else
         base_fence();
-    for (int l = 0; l < group->seg.locals; l++)
-        if (l != group->seg.local && atomic_load_explicit(&bell[l]->sleeping, memory_order_relaxed))
-            comm_bell_ring_slow(bell[l]);
+    for (int l = 0; l < group->seg.locals; l++) {
+        comm_bell_t *bell = comm_segment_bell(&group->seg, l);
+        if (l != group->seg.local && atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
+            comm_bell_ring_slow(bell);
+    }
 }

@@ -135,7 +135,8 @@ struct comm_group {
     double cma_call_ns;                 /* comm_group_cma_call */
     size_t ring_best;                   /* comm_group_set_ring_best */
     comm_outbox_t outbox;               /* base NULL: none */
-    size_t populated;                   /* bytes at the beginning of each outbox whose pages are mapped */
+    comm_pool_t pool;                   /* count 0: none */
+    size_t populated;                   /* bytes at the beginning of its own outbox whose pages are mapped */
     comm_bell_t own_bell;               /* used when there is no segment */
     comm_bell_t *bell;                  /* this rank's: in the segment or own_bell */
     int bell_fd;     /* readable once it is rung in a sleep on descriptors; -1: there is none */

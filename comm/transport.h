@@ -155,8 +155,9 @@ size_t comm_group_ring_most(const comm_group_t *group, int lane);
 
 /* The outbox of a group whose members all share this host, or NULL. */
 comm_outbox_t *comm_group_outbox(comm_group_t *group);
-/* Has the pages mapped that posts of up to `bytes` use (stream: see comm_outbox_begin), before the first of
- * them. A communicator costs the memory of what it is used for. Cheap when they are mapped. */
+/* Has the pages mapped that this rank's posts of up to `bytes` use (stream: see comm_outbox_begin), before
+ * the first of them. So they lie on its NUMA node. Those of the others are there before it reads them. A
+ * communicator costs the memory of what it is used for. Cheap when they are mapped. */
 void comm_group_outbox_populate(comm_group_t *group, size_t bytes, int stream);
 /* Rings the ranks of the group that sleep. Call after a post, and after the end of an operation: a rank that
  * is ahead may wait for that end. */

@@ -13,11 +13,12 @@
 #include "collectives/schedules/algorithms.h"
 
 enum {
-    ONE_SHOT_BYTES = 8192,     /* below: everyone adds everything himself, one exchange */
-    ONE_SHOT_TOTAL = 64 << 10, /* ... as long as all contributions together stay below this */
-    SHARED_COPY = 16 << 10,    /* and share a broadcast above */
-    SHARED_PAIR = 4096,        /* two ranks work in each other's memory above */
-    EXCHANGE_BYTES = 8192,     /* see oneshot_pays */
+    ONE_SHOT_BYTES = 8192,      /* below: everyone adds everything himself, one exchange */
+    ONE_SHOT_TOTAL = 64 << 10,  /* ... as long as all contributions together stay below this */
+    SHARED_COPY = 16 << 10,     /* and share a broadcast above */
+    SHARED_PAIR = 4096,         /* two ranks work in each other's memory above */
+    EXCHANGE_BYTES = 8192,      /* see oneshot_pays */
+    EXCHANGE_TOTAL = 512 << 10, /* bytes that each of more than DIRECT_RANKS ranks reads at most */
     SHARE_REDUCE_BYTES = 1 << 20,
     DIRECT_RANKS = 32,           /* flat schedules open n connections and take n messages: fine up to here */
     SHORT_MESSAGE = 4096,        /* a longer one may be fetched by a system call */
@@ -162,6 +163,14 @@ static coll_algo_t choose_scan(const coll_facts_t *facts, const coll_args_t *arg
     return first_that_serves(args, wish, 2);
 }
 
+/* 1: many ranks take turns on few cores. Then the time depends on the messages of all ranks together. Of an
+ * all_reduce binomial has 2 n, butterfly 2 n log n, and flat schedules 2 n^2 (64 ranks on 2 cores, 64 KiB:
+ * 1.2, 8.5 and 12 ms; 128 ranks: 10, 41 and 46 ms). */
+static int takes_turns(const coll_facts_t *facts, const coll_args_t *args)
+{
+    return args->n > DIRECT_RANKS && args->n > facts->cost.cores;
+}
+
 /* bytes: of the vector or of the longest block. known: all ranks know them. */
 static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args_t *args, size_t bytes,
                                       int small, int known)
@@ -177,6 +186,9 @@ static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args
                                                  : args->op == COLL_ALL_REDUCE && (pair || !small);
     if (share && !few && n <= DIRECT_RANKS && coll_algo_serves(COLL_SHARED, args->op, args))
         return COLL_SHARED;
+    if (args->op == COLL_ALL_REDUCE && takes_turns(facts, args) &&
+        coll_algo_serves(COLL_BINOMIAL, args->op, args))
+        return COLL_BINOMIAL;
     /* All ranks of a cell add up a part each, then those of the cells do: 0.4 to 0.85 of
      * binomial's time, by the simulator (docs/tuning.md). */
     if (args->op == COLL_REDUCE && facts->parts > 1 && n >= CELL_RANKS && n <= facts->cost.cores &&
@@ -216,6 +228,10 @@ static coll_algo_t choose_between_hosts(const coll_facts_t *facts, const coll_ar
  * instead. */
 static int oneshot_pays(const coll_facts_t *facts, const coll_args_t *args, size_t esize)
 {
+    /* Each of many ranks would read what all others post, more than rounds of messages move. */
+    if (args->n > DIRECT_RANKS && args->op != COLL_BROADCAST &&
+        args->count * esize * (size_t)args->n > EXCHANGE_TOTAL)
+        return 0;
     if (args->n != 2 || facts->cost.cores < 2 || !facts->reach)
         return 1;
     switch (args->op) {

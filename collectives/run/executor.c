@@ -310,19 +310,19 @@ static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
 {
     coll_oneshot_run_t *e = &r->comm->oneshot;
     if (!r->run.started) {
-        *e = (coll_oneshot_run_t){.comm = r->comm,
-                                  .plan = r->plan,
-                                  .in = r->run.in,
-                                  .out = r->run.out,
-                                  .scale = r->run.scale,
-                                  .tag = r->tag};
+        e->comm = r->comm;
+        e->plan = r->plan;
+        e->in = r->run.in;
+        e->out = r->run.out;
+        e->scale = r->run.scale;
+        e->tag = r->tag;
         coll_oneshot_begin(e);
         r->run.started = 1;
     }
     coll_oneshot_state_t state = e->state;
-    const uint64_t left = e->left;
+    const int next = e->next;
     gyre_status_t st = coll_oneshot_advance(e);
-    *moved |= st == GYRE_OK || e->state != state || e->left != left;
+    *moved |= st == GYRE_OK || e->state != state || e->next != next;
     return st;
 }
 

@@ -67,20 +67,19 @@ int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *s, size_t e
     return most > 0 || s->op == COLL_BARRIER;
 }
 
-/* Which ranks post: bit r, rank r. */
-static uint64_t posters(const coll_shape_t *s, int n)
+/* 1: `rank` posts. */
+static int posts(const coll_shape_t *s, int rank)
 {
-    const uint64_t all = ~UINT64_C(0) >> (COMM_OUTBOX_RANKS - n), root = UINT64_C(1) << (s->root & 63);
     switch (s->op) {
     case COLL_BROADCAST:
     case COLL_SCATTER:
-        return root;
+        return rank == s->root;
     case COLL_REDUCE: /* a scaled input is scaled on its way into the outbox, also the root's own */
-        return s->scaled ? all : all & ~root;
+        return s->scaled || rank != s->root;
     case COLL_GATHER:
-        return all & ~root;
+        return rank != s->root;
     default:
-        return all;
+        return 1;
     }
 }
 
@@ -109,10 +108,11 @@ void coll_oneshot_prepare(const gyre_comm_t *comm, coll_plan_t *p)
 {
     const int rank = comm->rank, n = comm->n;
     const coll_shape_t *s = &p->shape;
-    const uint64_t post = posters(s, n), mine = UINT64_C(1) << rank;
+    const int from_root = s->op == COLL_BROADCAST || s->op == COLL_SCATTER;
     coll_oneshot_part_t *part = &p->part;
-    part->posts = (post & mine) != 0;
-    part->from = needs(s, rank) ? post & ~mine : 0;
+    part->posts = posts(s, rank);
+    part->first = from_root ? s->root : 0;
+    part->end = !needs(s, rank) ? part->first : from_root ? s->root + 1 : n;
     part->count = coll_op_is_vector(s->op) ? s->count : 0;
     if (s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL)
         for (int r = 0; r < n; r++)
@@ -242,11 +242,18 @@ static int try_post(coll_oneshot_run_t *e)
     return 1;
 }
 
+/* A rank reads its own input where it lies. */
+static inline void skip_own(coll_oneshot_run_t *e)
+{
+    e->next += e->next == e->comm->rank && e->next < e->plan->part.end;
+}
+
 void coll_oneshot_begin(coll_oneshot_run_t *e)
 {
     e->x = comm_group_outbox(e->comm->group);
     e->state = COLL_ONESHOT_POSTS;
-    e->left = e->plan->part.from;
+    e->next = e->plan->part.first;
+    skip_own(e);
     e->failed = GYRE_OK;
     e->posted = post_count(e->plan, e->comm->rank);
     /* A post stands for all calls so far: a disagreement between ranks none of which read what the other
@@ -257,25 +264,20 @@ void coll_oneshot_begin(coll_oneshot_run_t *e)
     (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 
-/* The lowest rank whose post is needed and has not come. */
-static inline int next_of(const coll_oneshot_run_t *e)
-{
-    return __builtin_ctzll(e->left);
-}
-
 gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
 {
     const coll_plan_t *p = e->plan;
     if (e->state == COLL_ONESHOT_POSTS && !try_post(e))
         return GYRE_IN_PROGRESS;
-    while (e->left) {
-        const int from = next_of(e);
+    while (e->next < p->part.end) {
+        const int from = e->next;
         const size_t bytes = post_count(p, from) * p->esize;
         gyre_status_t st = comm_outbox_look(e->x, from, bytes, e->tag, &e->from[from]);
         if (st != GYRE_OK)
             return st;
         e->comm->traffic.bytes_received += bytes;
-        e->left &= e->left - 1;
+        e->next++;
+        skip_own(e);
     }
     if (e->failed == GYRE_OK) /* what is in place is spoilt else: it is not tried again */
         e->failed = make_result(e);
@@ -308,5 +310,5 @@ int coll_oneshot_late(const coll_oneshot_run_t *e)
 {
     if (e->state == COLL_ONESHOT_POSTS)
         return comm_outbox_laggard(e->x);
-    return e->left ? next_of(e) : -1;
+    return e->next < e->plan->part.end ? e->next : -1;
 }

@@ -22,7 +22,7 @@ typedef struct {
 
     comm_outbox_t *x;
     coll_oneshot_state_t state;
-    uint64_t left;        /* bit r: the post of rank r is needed and has not come */
+    int next;             /* the lowest rank whose post is needed and has not come; part.end: none */
     size_t posted;        /* elements that this rank posts */
     gyre_status_t failed; /* what the program's own operation returned */
     const void *from[COMM_OUTBOX_RANKS];

@@ -90,9 +90,9 @@ typedef struct {
 
 /* A rank's part in an exchange: collectives/run/oneshot.c. */
 typedef struct {
-    int posts;     /* 1: this rank posts */
-    uint64_t from; /* bit r: this rank needs the post of rank r */
-    size_t count;  /* elements of each post; gather, all_gather: counts[rank] instead */
+    int posts;      /* 1: this rank posts */
+    int first, end; /* it needs the posts of ranks first..end - 1, without its own */
+    size_t count;   /* elements of each post; gather, all_gather: counts[rank] instead */
 } coll_oneshot_part_t;
 
 /* Bytes of this rank's buffers that are brought to a window (collectives/run/reach/stage.h); 0: not. */

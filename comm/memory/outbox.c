@@ -41,11 +41,12 @@ size_t comm_outbox_bytes(const comm_outbox_shape_t *shape)
     return bytes;
 }
 
-void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, int ranks, int mine)
+void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, size_t stride,
+                      int ranks, int mine)
 {
     memset(x, 0, sizeof *x);
     x->base = memory;
-    x->stride = comm_outbox_bytes(shape);
+    x->stride = stride;
     x->shape = *shape;
     x->ranks = ranks;
     x->mine = mine;

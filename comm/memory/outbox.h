@@ -32,7 +32,7 @@
 enum {
     COMM_OUTBOX_INLINE = 48,
     COMM_OUTBOX_CLASSES = 3,
-    COMM_OUTBOX_RANKS = 64 /* at most on one host */
+    COMM_OUTBOX_RANKS = 256 /* at most on one host */
 };
 
 typedef struct {
@@ -61,8 +61,10 @@ size_t comm_outbox_bytes(const comm_outbox_shape_t *shape);
 /* Bytes at the beginning of an outbox to map before posts of up to `bytes`. 0 where they go into lines: those
  * are one page or two, which come at less cost when they are touched. stream: as for comm_outbox_begin. */
 size_t comm_outbox_reach(const comm_outbox_t *x, size_t bytes, int stream);
-/* memory: [ranks * comm_outbox_bytes], shared, zeroed before anyone uses it, 64-byte aligned; borrowed. */
-void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, int ranks, int mine);
+/* memory: [ranks] outboxes, `stride` bytes apart (a multiple of 64, at least comm_outbox_bytes), shared,
+ * zeroed before anyone uses it, 64-byte aligned; borrowed. */
+void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *memory, size_t stride,
+                      int ranks, int mine);
 
 /* Begins the next operation. stream: 1 if no rank both posts and reads in it, so that a posting rank may be
  * far ahead. The same on all ranks. */

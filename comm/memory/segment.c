@@ -42,6 +42,9 @@ static int known_outbox(const comm_outbox_shape_t *shape, int locals)
     return 0;
 }
 
+/* A ring of lane 0 with fewer slots does not hold a packet of COMM_POOL_BYTES, within a line. */
+enum { SLOTS_LONG = 4 * COMM_POOL_BYTES / COMM_LINE };
+
 typedef struct {
     _Atomic uint64_t cookie; /* random; proves that a fetched descriptor is this segment */
     _Atomic int32_t left;    /* ranks that have closed it */
@@ -49,6 +52,7 @@ typedef struct {
     int32_t locals;
     uint32_t slots[COMM_LANES];
     comm_outbox_shape_t outbox;
+    uint32_t buffers;
 } segment_header_t;
 
 static size_t ring_bytes(uint32_t slots)
@@ -56,24 +60,26 @@ static size_t ring_bytes(uint32_t slots)
     return sizeof(comm_ring_ctl_t) + (size_t)slots * COMM_LINE;
 }
 
-/* Derives the offsets from locals and slots. Local areas: bell, board, one byte per possible CMA owner. */
+/* Derives the offsets from locals, shape, buffers and slots. Local areas: bell, board, one byte per possible
+ * CMA owner. Outboxes share pages with their neighbours only at their ends. They are a line more than pages
+ * apart: lines of one operation, which a rank reads of all others, lie in different sets of its cache. */
 static void layout(comm_segment_t *seg)
 {
-    size_t pair = 0;
+    const size_t locals = (size_t)seg->locals, pairs = locals * (locals - 1);
 
     seg->cells_at = base_round_up(sizeof(segment_header_t), COMM_LINE);
     seg->locals_at = seg->cells_at + base_round_up((size_t)seg->locals * sizeof(int32_t), COMM_LINE);
     seg->local_stride =
         sizeof(comm_bell_t) + sizeof(comm_board_t) + base_round_up((size_t)seg->locals, COMM_LINE);
-    seg->outbox_at = base_round_up(seg->locals_at + (size_t)seg->locals * seg->local_stride, 4096);
-    seg->pairs_at = seg->outbox_at;
-    if (seg->outbox.lines > 0)
-        seg->pairs_at += base_round_up((size_t)seg->locals * comm_outbox_bytes(&seg->outbox), 4096);
-    for (int lane = 0; lane < COMM_LANES; lane++)
-        pair += ring_bytes(seg->slots[lane]);
-    seg->pair_stride = pair;
-    seg->bytes = seg->pairs_at + (size_t)seg->locals * (size_t)(seg->locals - 1) * pair;
-    seg->bytes = base_round_up(seg->bytes, 4096);
+    seg->outbox_at = base_round_up(seg->locals_at + locals * seg->local_stride, 4096);
+    seg->outbox_stride =
+        seg->outbox.lines > 0 ? base_round_up(comm_outbox_bytes(&seg->outbox), 4096) + COMM_LINE : 0;
+    seg->pool_at = base_round_up(seg->outbox_at + locals * seg->outbox_stride, 4096);
+    seg->bytes = seg->pool_at + locals * seg->buffers * COMM_POOL_BYTES;
+    for (int lane = 0; lane < COMM_LANES; lane++) {
+        seg->lane_at[lane] = seg->bytes;
+        seg->bytes = base_round_up(seg->bytes + pairs * ring_bytes(seg->slots[lane]), 4096);
+    }
 }
 
 static uint32_t power_of_two_below(size_t value)
@@ -85,31 +91,64 @@ static uint32_t power_of_two_below(size_t value)
     return slots;
 }
 
-/* Shares the budget out: of each ordered pair's part half goes to lane 0, which carries the first channel of
- * every collective, and a quarter to each of the others. Rings have at least SLOTS_MIN slots even where that
- * exceeds the budget (from about 64 ranks per host at the default): memory is only reserved, not used, by
- * rings that carry nothing. */
-static void share_out(comm_segment_t *seg, size_t budget)
+size_t comm_segment_budget(size_t budget, int locals)
 {
-    size_t pairs = (size_t)seg->locals * (size_t)(seg->locals - 1), part;
+    const size_t most = SIZE_MAX / COMM_BUDGET_RANKS;
+    const size_t share = locals <= COMM_BUDGET_RANKS ? COMM_BUDGET_RANKS : (size_t)locals;
 
-    for (int lane = 0; lane < COMM_LANES; lane++)
-        seg->slots[lane] = SLOTS_MIN;
-    for (int i = seg->locals <= COMM_OUTBOX_RANKS ? 0 : EXCHANGE_SHAPES - 1; i < EXCHANGE_SHAPES; i++) {
-        seg->outbox = outbox_shapes[i];
-        layout(seg);
-        if (seg->bytes <= budget && seg->pairs_at <= budget / 2)
-            break; /* else the rings come first */
-    }
-    if (seg->bytes > budget || pairs == 0)
-        return;
-    part = (budget - seg->pairs_at) / pairs / COMM_LINE; /* slots per pair, control lines included */
+    return budget / COMM_BUDGET_RANKS > most / share ? most : budget / COMM_BUDGET_RANKS * share;
+}
+
+/* Of each ordered pair's part half goes to lane 0, which carries the first channel of every collective, and a
+ * quarter to each of the others. */
+static void share_out_rings(comm_segment_t *seg, size_t budget)
+{
+    const size_t pairs = (size_t)seg->locals * (size_t)(seg->locals - 1);
+    const size_t part =
+        (budget - seg->lane_at[0]) / pairs / COMM_LINE; /* slots per pair, control lines included */
+
     for (int lane = 0; lane < COMM_LANES; lane++) {
         size_t share = lane == 0 ? part / 2 : part / 4;
         uint32_t slots = power_of_two_below(share > 1 ? share - 1 : 0);
         seg->slots[lane] = lane == 0 || slots <= SLOTS_MAX / 2 ? slots : SLOTS_MAX / 2;
     }
     layout(seg);
+    /* SLOTS_MIN may be more than a quarter. */
+    for (; seg->bytes > budget && seg->slots[0] > SLOTS_MIN; layout(seg))
+        seg->slots[0] /= 2;
+}
+
+/* Outboxes get at most half of the budget. Where rings would be too short for messages of COMM_POOL_BYTES,
+ * pools get at most a quarter. Rings get the rest. They have at least SLOTS_MIN slots even where that exceeds
+ * the budget (from some 500 ranks at the default): rings that carry nothing take no memory. */
+static void share_out(comm_segment_t *seg, size_t setting)
+{
+    const size_t budget = comm_segment_budget(setting, seg->locals);
+
+    seg->buffers = 0;
+    for (int lane = 0; lane < COMM_LANES; lane++)
+        seg->slots[lane] = SLOTS_MIN;
+    for (int i = seg->locals <= COMM_OUTBOX_RANKS ? 0 : EXCHANGE_SHAPES - 1; i < EXCHANGE_SHAPES; i++) {
+        seg->outbox = outbox_shapes[i];
+        layout(seg);
+        if (seg->bytes <= budget && seg->pool_at <= budget / 2)
+            break; /* else the rings come first */
+    }
+    if (seg->bytes > budget || seg->locals < 2)
+        return;
+    share_out_rings(seg, budget);
+    if (seg->slots[0] >= SLOTS_LONG)
+        return;
+    /* Shorter rings again, for a pool. */
+    for (int lane = 0; lane < COMM_LANES; lane++)
+        seg->slots[lane] = SLOTS_MIN;
+    for (seg->buffers = COMM_POOL_BUFFERS; seg->buffers > 0; seg->buffers /= 2) {
+        layout(seg);
+        if (seg->bytes <= budget && seg->lane_at[0] - seg->pool_at <= budget / 4)
+            break;
+    }
+    layout(seg);
+    share_out_rings(seg, budget);
 }
 
 /* A message is cut into packets of a quarter of the ring, after a head of one slot. */
@@ -166,11 +205,10 @@ gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, co
     int fd = -1;
 
     share_out(&made, budget);
-    if (made.bytes > budget)
-        log_warning(
-            "%d ranks on this host need at least %zu bytes of shared memory, more than GYRE_SHM_BUDGET "
-            "(%zu); using that much",
-            locals, made.bytes, budget);
+    if (made.bytes > comm_segment_budget(budget, locals))
+        log_warning("%d ranks on this host need at least %zu bytes of shared memory, more than "
+                    "GYRE_SHM_BUDGET (%zu for each %d ranks); using that much",
+                    locals, made.bytes, budget, COMM_BUDGET_RANKS);
     made.at = backing ? comm_backing_take(backing, made.bytes) : 0;
     made.backing = made.at ? backing : NULL;
     if (!made.backing)
@@ -187,6 +225,7 @@ gyre_status_t comm_segment_create(size_t budget, int locals, uint64_t cookie, co
     header->locals = locals;
     memcpy(header->slots, made.slots, sizeof header->slots);
     header->outbox = made.outbox;
+    header->buffers = made.buffers;
     atomic_store_explicit(&header->cookie, cookie, memory_order_release);
     *seg = made;
     *out_fd = fd;
@@ -212,7 +251,8 @@ static gyre_status_t read_header(int fd, uint64_t cookie, comm_segment_t *seg)
             goto wrong;
     }
     seg->outbox = header.outbox;
-    if (!known_outbox(&seg->outbox, seg->locals))
+    seg->buffers = header.buffers;
+    if (!known_outbox(&seg->outbox, seg->locals) || seg->buffers > COMM_POOL_BUFFERS)
         goto wrong;
     layout(seg);
     if ((uint64_t)file.st_size >= seg->at && (uint64_t)file.st_size - seg->at >= seg->bytes)
@@ -301,14 +341,21 @@ _Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, i
     return (_Atomic unsigned char *)(bytes + owner);
 }
 
+unsigned char *comm_segment_outbox(const comm_segment_t *seg, int local)
+{
+    return seg->base + seg->outbox_at + (size_t)local * seg->outbox_stride;
+}
+
+unsigned char *comm_segment_buffer(const comm_segment_t *seg, int local, uint32_t buffer)
+{
+    return seg->base + seg->pool_at + ((size_t)local * seg->buffers + buffer) * COMM_POOL_BYTES;
+}
+
 comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, int lane)
 {
-    int pair = from * (seg->locals - 1) + (to > from ? to - 1 : to);
-    size_t at = seg->pairs_at + (size_t)pair * seg->pair_stride;
+    size_t pair = (size_t)from * (size_t)(seg->locals - 1) + (size_t)(to > from ? to - 1 : to);
 
-    for (int i = 0; i < lane; i++)
-        at += ring_bytes(seg->slots[i]);
-    return (comm_ring_ctl_t *)(void *)(seg->base + at);
+    return (comm_ring_ctl_t *)(void *)(seg->base + seg->lane_at[lane] + pair * ring_bytes(seg->slots[lane]));
 }
 
 /* A sequence lock with one writer. The words are atomics so that a torn read is a value, not undefined

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/memory/segment.h: the shared memory of one group on one host: who writes what, and where it lies.
  *
- * One per group and host, made by the lowest rank there, sized by GYRE_SHM_BUDGET: a memfd of its own, or a
- * place in that of the job's first group (backing.h). Only pages that are used become memory.
+ * One per group and host, made by the lowest rank there: a memfd of its own, or a place in that of the job's
+ * first group (backing.h). GYRE_SHM_BUDGET is for up to COMM_BUDGET_RANKS ranks; each further rank has as
+ * much as each of those. Only pages that are used become memory, on the NUMA node of the rank that writes to
+ * them first: that is the rank whose outbox or buffer it is.
  *
  *     +------------------+ 0
  *     | header           |  written once by the maker, before it is offered
@@ -14,10 +16,13 @@
  *     | local 1: ...                          |
  *     +------------------+ outbox_at (none if there are too many ranks for the budget)
  *     | outbox of local 0, of local 1, ...    |  written by their owners; comm/memory/outbox.h
- *     +------------------+ pairs_at
- *     | 0 -> 1: lane 0: control line, slots   | control written by the receiver, slots by the sender
- *     |         lane 1, lane 2                |
- *     | 0 -> 2: ...                           |
+ *     +------------------+ pool_at (none if rings are long)
+ *     | buffers of local 0, of local 1, ...   |  written by their owners; comm/memory/pool.h
+ *     +------------------+ lane_at[0]
+ *     | lane 0: 0 -> 1: control line, slots   | control written by the receiver, slots by the sender
+ *     |         0 -> 2: ...                   |
+ *     +------------------+ lane_at[1]
+ *     | lane 1: ...                           |  a lane that nobody uses takes no memory
  *     +------------------+
  *
  * All numbers that are read from the segment are taken from the header once, checked against its size, and
@@ -34,10 +39,14 @@
 #include "comm/memory/backing.h"
 #include "comm/memory/bell.h"
 #include "comm/memory/outbox.h"
+#include "comm/memory/pool.h"
 #include "comm/recorder/recorder.h"
 #include "comm/memory/message.h"
 
-enum { COMM_LINE = 64 }; /* cache line: unit of the layout */
+enum {
+    COMM_LINE = 64,       /* cache line: unit of the layout */
+    COMM_BUDGET_RANKS = 8 /* that share one GYRE_SHM_BUDGET */
+};
 
 /* A rank's newest calls, one per cache line. A sequence number guards each call: odd while the call is
  * written. There are several, because a rank that only sends may have made its next call before a peer finds
@@ -74,9 +83,13 @@ typedef struct {
     int local;                  /* ours */
     uint32_t slots[COMM_LANES]; /* per ring; powers of two */
     comm_outbox_shape_t outbox; /* lines 0: none */
-    size_t cells_at, locals_at, local_stride, outbox_at, pairs_at, pair_stride;
+    uint32_t buffers;           /* of each rank's pool; 0: none */
+    size_t cells_at, locals_at, local_stride, outbox_at, outbox_stride, pool_at, lane_at[COMM_LANES];
 } comm_segment_t;
 
+/* budget: GYRE_SHM_BUDGET. Bytes that a segment for `locals` ranks may have, unless its smallest form has
+ * more. */
+size_t comm_segment_budget(size_t budget, int locals);
 /* Makes a segment for `locals` ranks: in the backing file, then *fd is -1, or, if there is none or it is
  * full, in a file of its own, that can back later ones if the process may make it so long. *fd:
  * close-on-exec, sealed against shrinking, owned by the caller. */
@@ -105,6 +118,9 @@ int32_t *comm_segment_cells(const comm_segment_t *seg);
 /* One byte: 1 if `reader` was able to read the memory of `owner` with process_vm_readv. Written by
  * `reader`. */
 _Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner);
+/* Where the outbox of a rank lies, and a buffer of its pool. */
+unsigned char *comm_segment_outbox(const comm_segment_t *seg, int local);
+unsigned char *comm_segment_buffer(const comm_segment_t *seg, int local, uint32_t buffer);
 /* The ring from local rank `from` to local rank `to`: its control line, followed by its slots. */
 comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, int lane);
 

@@ -2,7 +2,8 @@
 /* comm/shm/link.c: links between ranks of one host, through the group's shared segment.
  *
  * A message goes one of four ways, chosen by the sender:
- *   eager    small: copied into the ring and out of it (ring.h);
+ *   eager    small: copied into the ring and out of it (ring.h); where many ranks have short rings, up to
+ *            COMM_SHM_EAGER_MOST bytes go into a buffer of the sender and out of it (comm/memory/pool.h);
  *   window   the buffer came from gyre_mem_alloc: only its place travels, the receiver reads it where it
  *            lies, once;
  *   cma      another large buffer, and the receiver is able to read our memory: process_vm_readv, once;
@@ -32,10 +33,10 @@ enum { SEND_RNDV = 1, SEND_FINISHED = 2, RECV_BULK = 1, RECV_VIEW = 2, RECV_FINI
 
 typedef struct {
     comm_link_t base;
-    comm_bell_t *bell; /* the peer's */
-    int use_windows;   /* what GYRE_SHM_COPY lets the sender do */
-    int use_cma;       /* and the peer is able to read our memory */
-    size_t eager_most, cma_least;
+    comm_bell_t *bell;                       /* the peer's */
+    int use_windows;                         /* what GYRE_SHM_COPY lets the sender do */
+    int use_cma;                             /* and the peer is able to read our memory */
+    size_t eager_most, pool_most, cma_least; /* pool_most 0: there is no pool */
 
     ring_tx_t tx;
     uint64_t rndv_sent; /* window and cma messages sent so far */
@@ -121,6 +122,29 @@ static gyre_status_t shm_send_bulk(shm_link_t *shm, const void *buf, size_t byte
     return shm_send_frags(shm, buf, bytes, tag, msg);
 }
 
+/* 0: no buffer is free. The caller has asked ring_room for one slot. */
+static int shm_put_pool(shm_link_t *shm, const void *buf, size_t bytes, comm_tag_t tag)
+{
+    comm_group_t *group = shm->base.group;
+    const int buffer = comm_pool_find(&group->pool);
+    const ring_rndv_t head = {.bytes = bytes, .place.offset = (uint64_t)buffer};
+
+    if (buffer < 0)
+        return 0;
+    memcpy(comm_segment_buffer(&group->seg, group->seg.local, (uint32_t)buffer), buf, bytes);
+    ring_put(&shm->tx, PACKET_POOL, tag, &head, sizeof head);
+    comm_pool_lend(&group->pool, buffer, &shm->tx.ctl->consumed, shm->tx.head);
+    return 1;
+}
+
+static gyre_status_t shm_sent_eager(shm_link_t *shm, comm_msg_t *msg)
+{
+    comm_bell_ring(shm->bell);
+    shm->ways[COMM_SHM_EAGER]++;
+    msg->phase = SEND_FINISHED;
+    return GYRE_OK;
+}
+
 static gyre_status_t shm_send_start(shm_link_t *shm, const void *buf, size_t bytes, comm_tag_t tag,
                                     comm_msg_t *msg)
 {
@@ -132,17 +156,20 @@ static gyre_status_t shm_send_start(shm_link_t *shm, const void *buf, size_t byt
         if (!ring_room(&shm->tx, ring_slots_for(bytes)))
             return GYRE_IN_PROGRESS;
         ring_put(&shm->tx, PACKET_EAGER, tag, buf, bytes);
-        comm_bell_ring(shm->bell);
-        shm->ways[COMM_SHM_EAGER]++;
-        msg->phase = SEND_FINISHED;
-        return GYRE_OK;
+        return shm_sent_eager(shm, msg);
+    }
+    if (bytes <= shm->pool_most) {
+        if (!ring_room(&shm->tx, 1))
+            return GYRE_IN_PROGRESS;
+        if (shm_put_pool(shm, buf, bytes, tag))
+            return shm_sent_eager(shm, msg);
     }
     if (shm->use_windows && comm_mem_show(buf, bytes, &window, &offset, &rndv.place.address)) {
         rndv.place.window = window;
         rndv.place.offset = offset;
         return shm_send_rndv(shm, &rndv, PACKET_WINDOW, tag, msg);
     }
-    if (shm->use_cma && bytes >= shm->cma_least)
+    if (shm->use_cma && (bytes >= shm->cma_least || bytes <= shm->pool_most))
         return shm_send_rndv(shm, &rndv, PACKET_CMA, tag, msg);
     return shm_send_bulk(shm, buf, bytes, tag, msg);
 }
@@ -168,9 +195,9 @@ static gyre_status_t shm_send(comm_link_t *link, const void *buf, size_t bytes, 
 
 /* ---- receiving ----------------------------------------------------------------------------------------- */
 
-static void shm_advance(shm_link_t *shm, size_t bytes)
+static void shm_advance(shm_link_t *shm, size_t bytes, int now)
 {
-    if (ring_advance(&shm->rx, bytes))
+    if (ring_advance(&shm->rx, bytes, now))
         comm_bell_ring(shm->bell);
 }
 
@@ -254,10 +281,17 @@ static gyre_status_t shm_recv_frags(shm_link_t *shm, unsigned char *buf, size_t 
             return comm_link_broken(&shm->base, "a fragment of the message is not what it should be");
         ring_get(&shm->rx, buf + msg->done, part);
         msg->done += part;
-        shm_advance(shm, part);
+        shm_advance(shm, part, 0);
     }
     msg->phase = RECV_FINISHED;
     return GYRE_OK;
+}
+
+static const unsigned char *shm_their_buffer(const shm_link_t *shm, uint32_t buffer)
+{
+    const comm_group_t *group = shm->base.group;
+
+    return comm_segment_buffer(&group->seg, group->local_of[shm->base.peer], buffer);
 }
 
 static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_tag_t tag, comm_msg_t *msg)
@@ -276,10 +310,16 @@ static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_t
     switch (kind) {
     case PACKET_EAGER:
         ring_get(&shm->rx, buf, bytes);
-        shm_advance(shm, bytes);
+        shm_advance(shm, bytes, 0);
+        break;
+    case PACKET_POOL:
+        if (rndv.place.offset >= shm->base.group->seg.buffers || bytes > COMM_POOL_BYTES)
+            return comm_link_broken(link, "a packet names a buffer that its sender does not have");
+        memcpy(buf, shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
+        shm_advance(shm, packet, 1);
         break;
     case PACKET_BULK:
-        shm_advance(shm, packet);
+        shm_advance(shm, packet, 0);
         msg->phase = RECV_BULK;
         return shm_recv_frags(shm, buf, bytes, msg);
     case PACKET_WINDOW:
@@ -287,7 +327,7 @@ static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_t
         status = shm_pull(shm, kind, &rndv, buf);
         if (status != GYRE_OK)
             return status;
-        shm_advance(shm, packet);
+        shm_advance(shm, packet, 0);
         shm_ack(shm, shm->rndv_received++);
         break;
     default:
@@ -313,7 +353,7 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
                                    : GYRE_ERR_UNSUPPORTED; /* quiet: the caller copies instead */
     if (status != GYRE_OK)
         return status;
-    shm_advance(shm, packet);
+    shm_advance(shm, packet, 0);
     msg->ticket = shm->rndv_received++;
     shm->viewed[msg->ticket % COMM_SENDS_OPEN] = comm_peer_memory_hold(shm->memory, &rndv.place);
     msg->phase = RECV_VIEW;
@@ -388,6 +428,13 @@ static gyre_status_t shm_connect(comm_group_t *group, int peer, int lane, comm_l
                    atomic_load_explicit(comm_segment_cma(seg, them, us), memory_order_acquire);
     shm->may_cma = strcmp(copy, "window") != 0;
     shm->eager_most = base_min_size(COMM_SHM_EAGER_MOST, ring_packet_bytes(&shm->tx));
+    _Static_assert((int)COMM_POOL_BYTES >= (int)COMM_SHM_EAGER_MOST, "a buffer holds an eager message");
+    if (seg->buffers > 0 && shm->eager_most < COMM_SHM_EAGER_MOST) {
+        /* What takes more than two slots of the shortest rings would keep the next message waiting. */
+        if (seg->slots[lane] <= RING_SMALLEST)
+            shm->eager_most = RING_BODY + COMM_LINE;
+        shm->pool_most = COMM_SHM_EAGER_MOST;
+    }
     shm->cma_least = automatic ? comm_group_ring_most(group, lane) + 1 : 0;
     *out = &shm->base;
     return GYRE_OK;

@@ -18,7 +18,7 @@
  * The receiver writes how far it has read to the control line, once per quarter of the ring. A packet takes
  * at most a quarter. In the smallest ring a packet takes up to three of the four slots, and the receiver
  * writes after every packet. So a receiver that has read everything never owes news that the sender waits
- * for. */
+ * for. After a packet that names a buffer the receiver writes at once: the sender needs the buffer. */
 #ifndef COMM_SHM_RING_H
 #define COMM_SHM_RING_H
 
@@ -34,12 +34,13 @@ typedef enum {
     PACKET_BULK = 2,   /* head of a message in fragments; body: ring_rndv_t, bytes only */
     PACKET_FRAG = 3,   /* a part of it */
     PACKET_WINDOW = 4, /* the message lies in a window of the sender; body: ring_rndv_t */
-    PACKET_CMA = 5     /* the message lies in private memory of the sender; body: ring_rndv_t */
+    PACKET_CMA = 5,    /* the message lies in private memory of the sender; body: ring_rndv_t */
+    PACKET_POOL = 6    /* the message lies in a buffer of the sender's pool; body: ring_rndv_t */
 } ring_kind_t;
 
 typedef struct {
     uint64_t bytes;
-    comm_place_t place; /* window 0: PACKET_CMA */
+    comm_place_t place; /* window 0: PACKET_CMA; PACKET_POOL: offset is the number of the buffer */
 } ring_rndv_t;
 
 typedef struct {
@@ -192,15 +193,16 @@ static inline void ring_get(const ring_rx_t *rx, void *to, size_t bytes)
     }
 }
 
-/* Done with the packet at the tail. 1 if that was reported to the sender, so that the sender should be
- * woken. */
-static inline int ring_advance(ring_rx_t *rx, size_t bytes)
+/* Done with the packet at the tail. now: report that in any case. 1 if it was reported to the sender, so that
+ * the sender should be woken. */
+static inline int ring_advance(ring_rx_t *rx, size_t bytes, int now)
 {
     rx->tail += ring_slots_for(bytes);
-    if (rx->tail - rx->told < rx->owe)
+    if (rx->tail - rx->told < rx->owe && !now)
         return 0;
     rx->told = rx->tail;
-    /* Release: our reads of the slots are over before the sender may write to them (acquire in ring_room). */
+    /* Release: our reads of the slots, and of the buffer that a packet named, are over before the sender may
+     * write to them (acquire in ring_room, comm_pool_find). */
     atomic_store_explicit(&rx->ctl->consumed, rx->tail, memory_order_release);
     return 1;
 }

@@ -176,7 +176,7 @@ static size_t all_interleavings(int n, comm_outbox_shape_t shape, int count, con
         program[i] = *list[i];
     assert_true(comm_outbox_bytes(&shape) <= BOX);
     for (int r = 0; r < n; r++) {
-        comm_outbox_open(&now.rank[r].x, &shape, now.memory, n, r);
+        comm_outbox_open(&now.rank[r].x, &shape, now.memory, comm_outbox_bytes(&shape), n, r);
         begin_next(&now.rank[r]);
     }
     explore();
@@ -230,7 +230,7 @@ static void another_call(void **state)
     const void *payload;
     memset(&now, 0, sizeof now);
     for (int r = 0; r < 2; r++) {
-        comm_outbox_open(&now.rank[r].x, &shape, now.memory, 2, r);
+        comm_outbox_open(&now.rank[r].x, &shape, now.memory, comm_outbox_bytes(&shape), 2, r);
         comm_outbox_begin(&now.rank[r].x, 0);
     }
     assert_non_null(comm_outbox_reserve(&now.rank[0].x, 8));
@@ -261,7 +261,7 @@ static void *work(void *user)
     worker_t *w = user;
     comm_outbox_t x;
     uint32_t random = 12345; /* the same on all ranks: they choose the same operations */
-    comm_outbox_open(&x, &shape, shared, RANKS, w->rank);
+    comm_outbox_open(&x, &shape, shared, comm_outbox_bytes(&shape), RANKS, w->rank);
     for (int i = 0; i < ROUNDS; i++) {
         random = random * 1664525u + 1013904223u;
         const op_t *op = kinds[(random >> 16) % (sizeof kinds / sizeof kinds[0])];

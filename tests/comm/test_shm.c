@@ -380,8 +380,9 @@ static int budget(ranks_t *self)
     uint64_t value = 0;
 
     comm_group_stats(self->group, &stats);
-    RANKS_CHECK(self,
-                stats.shared_bytes > 0 && stats.shared_bytes <= (size_t)base_setting_int(SET_SHM_BUDGET));
+    RANKS_CHECK(self, stats.shared_bytes > 0 &&
+                          stats.shared_bytes <=
+                              comm_segment_budget((size_t)base_setting_int(SET_SHM_BUDGET), self->n));
     for (int peer = 0; peer < self->n; peer++) { /* every pair can talk */
         if (peer == self->rank)
             continue;
@@ -473,7 +474,7 @@ static void test_ring_turns(void **state)
         assert_int_equal(bytes, sizeof i);
         ring_get(&rx, got, bytes);
         assert_int_equal(got[0], i);
-        ring_advance(&rx, bytes);
+        ring_advance(&rx, bytes, 0);
     }
 }
 

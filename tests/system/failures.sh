@@ -69,6 +69,13 @@ victim_of 2 shm
 victim_of 0 shm
 victim_of 3 ucx
 
+# Among as many ranks as a node has, in an exchange of outboxes: nobody hangs.
+GYRE_FAULT=5:200:kill "$UCX_RUN" -n 64 --timeout 60 "$PERF" all_reduce -b 8 -e 8 -n 1000000 -w 5 -c 0 \
+    >"$W/out" 2>"$W/err"
+rc=$?
+want "kill -9 of rank 5 of 64" 137 "rank 5 \(pid .*\) killed by signal 9 \(SIGKILL\)"
+check "a survivor of 64 names rank 5" grep -qE "^gyre\[[0-9]+\] error: .*rank 5 died" "$W/err"
+
 # The same when ucx-run itself is killed: nobody stays.
 "$UCX_RUN" -n 4 "$PERF" all_reduce -b 4K -e 4K -n 1000000 -c 0 >"$W/out" 2>"$W/err" &
 launcher=$!
