@@ -100,7 +100,8 @@ static gyre_status_t join(comm_group_t *group, comm_all_gather_fn all_gather, vo
     if (group->seg.base) {
         group->bell = comm_segment_bell(&group->seg, group->seg.local);
         group->board = comm_segment_board(&group->seg, group->seg.local);
-        comm_bell_promise(group->bell);
+        if (group->seg.locals <= COMM_FENCE_RANKS)
+            comm_bell_promise(group->bell);
         group->pool.count = group->seg.buffers;
     }
     /* Members that share one host and whose places are all taken, in rank order. */
@@ -309,7 +310,7 @@ void comm_group_stats(const comm_group_t *group, comm_group_stats_t *out)
     out->shared_bytes = group->seg.bytes;
     out->private_bytes = group->private_bytes;
     out->connections = group->connections;
-    out->fences = group->fences;
+    out->fences = atomic_load_explicit(&group->bell->heavy, memory_order_relaxed) ? group->fences : 0;
     out->yields = (uint64_t)atomic_load_explicit(&group->yields.count, memory_order_relaxed);
     out->yield_ns = atomic_load_explicit(&group->yields.ns, memory_order_relaxed);
     out->sleep_ns = atomic_load_explicit(&group->yields.sleep_ns, memory_order_relaxed);
@@ -349,18 +350,24 @@ void comm_group_outbox_populate(comm_group_t *group, size_t bytes, int stream)
     group->populated = reach;
 }
 
+/* A promise is never taken back, so one look at all of them is enough. */
+static int all_promised(comm_group_t *group)
+{
+    if (group->all_promised || group->seg.locals > COMM_FENCE_RANKS)
+        return group->all_promised;
+    int all = atomic_load_explicit(&comm_bell_registered, memory_order_relaxed);
+    for (int l = 0; l < group->seg.locals; l++)
+        all &= (int)atomic_load_explicit(&comm_segment_bell(&group->seg, l)->heavy, memory_order_relaxed);
+    return group->all_promised = all;
+}
+
 void comm_group_ring(comm_group_t *group)
 {
-    int ready = atomic_load_explicit(&comm_bell_registered, memory_order_relaxed);
-    for (int l = 0; l < group->seg.locals; l++)
-        ready &= (int)atomic_load_explicit(&comm_segment_bell(&group->seg, l)->heavy, memory_order_relaxed);
-    if (ready) /* as in comm_bell_order */
+    if (all_promised(group)) /* as in comm_bell_order */
         base_fence_light();
     else
         base_fence();
-    for (int l = 0; l < group->seg.locals; l++) {
-        comm_bell_t *bell = comm_segment_bell(&group->seg, l);
-        if (l != group->seg.local && atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
-            comm_bell_ring_slow(bell);
-    }
+    for (int l = 0; l < group->seg.locals; l++)
+        if (l != group->seg.local)
+            comm_bell_ring_for(comm_segment_bell(&group->seg, l), group->seg.local);
 }

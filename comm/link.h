@@ -139,8 +139,9 @@ struct comm_group {
     size_t populated;                   /* bytes at the beginning of its own outbox whose pages are mapped */
     comm_bell_t own_bell;               /* used when there is no segment */
     comm_bell_t *bell;                  /* this rank's: in the segment or own_bell */
-    int bell_fd;     /* readable once it is rung in a sleep on descriptors; -1: there is none */
-    uint64_t fences; /* in all processes of the host, for sleeps; counted by the thread that waits */
+    int bell_fd;      /* readable once it is rung in a sleep on descriptors; -1: there is none */
+    uint64_t fences;  /* announcements of sleeps; counted by the thread that waits */
+    int all_promised; /* 1: no ringer needs a fence; seen by the thread that drives */
     comm_board_t own_board;
     comm_board_t *board;
     uint64_t probe;        /* the word that peers read to try CMA */
@@ -163,6 +164,11 @@ static inline int comm_group_shuns_memory(const comm_group_t *group)
 {
     return group->forced && group->forced->scope == COMM_BETWEEN_HOSTS;
 }
+
+/* Up to so many ranks of a host a sleeper has the kernel put a fence into all of them, and messages need none
+ * (comm/memory/bell.h). Beyond, a rank that computes would be interrupted by each of the many that wait for
+ * it, some 2 us each time. Then each message has a fence, some 20 ns. */
+enum { COMM_FENCE_RANKS = 16 };
 
 /* The NUMA node that the calling thread is bound to; -1: several, or not known (comm/locate.c). */
 int comm_own_node(void);

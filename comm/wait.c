@@ -248,19 +248,29 @@ static base_time_t sleep_a_bit(comm_wait_t *wait)
     return after;
 }
 
+/* The rank for whose post this one waits; -1: any event may end its sleep. Where a fence interrupts others, a
+ * rank does not announce its sleep again for each rank in turn. */
+static int awaited(const comm_group_t *group)
+{
+    return group->outbox.base && group->seg.locals > COMM_FENCE_RANKS ? group->outbox.awaited : -1;
+}
+
 /* The first of the two steps into sleep (see wait.h). */
 static void announce(comm_wait_t *wait)
 {
     comm_group_t *group = wait->group;
 
+    wait->whom = awaited(group);
     /* Without a socket a sleeper in poll(2) hears no bell: it need not interrupt the others for that. */
     if (!group->network_state)
-        group->fences += (uint64_t)comm_bell_announce(group->bell, COMM_BELL_FUTEX, &wait->bell);
+        group->fences += (uint64_t)comm_bell_announce(group->bell, comm_bell_for(COMM_BELL_FUTEX, wait->whom),
+                                                      &wait->bell);
     else if (group->bell_fd >= 0)
         group->fences += (uint64_t)comm_bell_announce(group->bell, COMM_BELL_SOCKET, &wait->bell);
     if (group->network_state && group->network->arm)
         group->network->arm(group);
-    comm_yields_slept(&group->yields);
+    if (!wait->armed)
+        comm_yields_slept(&group->yields);
     wait->armed = 1;
 }
 
@@ -283,9 +293,10 @@ gyre_status_t comm_wait_idle(comm_wait_t *wait)
         return status;
     wait->turns++;
     comm_group_progress(group);
-    if (wait->armed)
+    /* Another thread may have gone on to another rank's post since the announcement. */
+    if (wait->armed && wait->whom == awaited(group))
         get_ready(wait);
-    else if (patience_is_over(wait, &now))
+    else if (wait->armed || patience_is_over(wait, &now))
         announce(wait);
     return now == 0 ? GYRE_OK : in_time(wait, now);
 }

@@ -41,6 +41,7 @@ typedef struct {
     uint32_t turns;
     uint32_t armed; /* 1: sleep was announced with `bell` as the doorbell's value */
     uint32_t bell;
+    int whom;         /* for whose post, or -1 (awaited in comm/wait.c) */
     uint32_t trouble; /* the watcher's counter as last checked */
     uint32_t yields;  /* since idling began */
     uint32_t busy;    /* calls of comm_wait_busy in a row */

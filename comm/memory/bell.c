@@ -36,7 +36,7 @@ static void fence(const comm_bell_t *bell)
         base_fence();
 }
 
-int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
+int comm_bell_announce(comm_bell_t *bell, uint32_t how, uint32_t *word)
 {
     /* Read the word before the announcement. A ringer takes the announcement back and then changes the word.
      * So a ringer that takes this announcement back changes the word after this load, and the futex wait
@@ -46,7 +46,7 @@ int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word)
     *word = atomic_load_explicit(&bell->bell, memory_order_acquire);
     /* The last announcement stands: its fence has made it visible to all. If a ringer takes it back just now,
      * it changes the word later than we read it. The fence is worth avoiding: it interrupts every rank of the
-     * host that computes. */
+     * host that computes. One for another rank's outbox needs its own: that rank may have looked already. */
     if (atomic_load_explicit(&bell->sleeping, memory_order_relaxed) == how)
         return 0;
     atomic_store_explicit(&bell->sleeping, how, memory_order_release);
@@ -98,7 +98,7 @@ void comm_bell_ring_slow(comm_bell_t *bell)
     if (how == COMM_BELL_AWAKE)
         return;
     atomic_fetch_add_explicit(&bell->bell, 1, memory_order_release);
-    if (how == COMM_BELL_SOCKET)
+    if ((how & COMM_BELL_HOW) == COMM_BELL_SOCKET)
         send_byte(bell);
     else
         base_futex_wake(&bell->bell, INT32_MAX);

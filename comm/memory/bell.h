@@ -7,6 +7,9 @@
  *     look for messages once more                  `sleeping`? take it back, change the word, wake
  *     sleep while the word is unchanged
  *
+ * An owner that waits for the outbox of one rank (comm/memory/outbox.h) says of which: then posts of others
+ * do not wake it. Of n ranks that sleep each would be woken n times otherwise.
+ *
  * A sleeper that waits for shared memory alone sleeps on the word (futex). One that waits for a network, too,
  * sleeps in poll(2): its bell has a socket, to which the ringer sends a byte. */
 #ifndef COMM_MEMORY_BELL_H
@@ -19,10 +22,13 @@
 
 /* How the owner sleeps, and so how it is woken. */
 typedef enum { COMM_BELL_AWAKE = 0, COMM_BELL_FUTEX = 1, COMM_BELL_SOCKET = 2 } comm_bell_how_t;
+enum { COMM_BELL_HOW = 0xff, COMM_BELL_WHOM = 8 /* bits below the rank */ };
 
 typedef struct {
-    _Atomic uint32_t bell;       /* futex word; changes with every ring */
-    _Atomic uint32_t sleeping;   /* comm_bell_how_t: its owner is about to sleep or sleeps */
+    _Atomic uint32_t bell; /* futex word; changes with every ring */
+    /* Its owner is about to sleep or sleeps: comm_bell_how_t, and above COMM_BELL_HOW 1 + the local rank for
+     * whose outbox it waits; 0 there: for any. */
+    _Atomic uint32_t sleeping;
     _Atomic uint32_t heavy;      /* 1: its owner makes ringers' fences unnecessary; see comm_bell_ring */
     _Atomic uint32_t has_socket; /* written with `socket` before the owner announces that it sleeps there */
     unsigned char socket[16];    /* random: names it */
@@ -45,7 +51,12 @@ void comm_bell_drain(int fd);
 /* By the owner, one thread at a time: it is about to sleep, and will look for messages once more before.
  * *word: what to compare with in a sleep on bell->bell. An announcement stands until a ringer takes it back:
  * announcing again costs two loads. Returns the fences that it took. */
-int comm_bell_announce(comm_bell_t *bell, comm_bell_how_t how, uint32_t *word);
+int comm_bell_announce(comm_bell_t *bell, uint32_t how, uint32_t *word);
+/* `how` of an owner that waits for the outbox of local rank `whom`; -1: for any. */
+static inline uint32_t comm_bell_for(comm_bell_how_t how, int whom)
+{
+    return (uint32_t)how | (uint32_t)(whom + 1) << COMM_BELL_WHOM;
+}
 
 /* Ends the owner's sleep and the next one, announced or not. */
 void comm_bell_wake(comm_bell_t *bell);
@@ -75,6 +86,17 @@ static inline void comm_bell_ring(comm_bell_t *bell)
 {
     comm_bell_order(bell);
     if (atomic_load_explicit(&bell->sleeping, memory_order_relaxed))
+        comm_bell_ring_slow(bell);
+}
+
+/* For a change in the outbox of local rank `from`. The caller has made it visible and its order, as
+ * above. */
+static inline void comm_bell_ring_for(comm_bell_t *bell, int from)
+{
+    uint32_t sleeping = atomic_load_explicit(&bell->sleeping, memory_order_relaxed);
+
+    if (sleeping != COMM_BELL_AWAKE &&
+        (sleeping >> COMM_BELL_WHOM == 0 || sleeping >> COMM_BELL_WHOM == (uint32_t)from + 1))
         comm_bell_ring_slow(bell);
 }
 

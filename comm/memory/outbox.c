@@ -50,6 +50,7 @@ void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *
     x->shape = *shape;
     x->ranks = ranks;
     x->mine = mine;
+    x->awaited = -1;
 }
 
 static progress_t *progress_of(const comm_outbox_t *x, int rank)
@@ -153,8 +154,10 @@ gyre_status_t comm_outbox_look(comm_outbox_t *x, int rank, size_t bytes, comm_ta
     line_t *line = line_of(x, rank, x->number);
     uint32_t places;
     /* acquire: pairs with the release in comm_outbox_post */
-    if (atomic_load_explicit(&line->number, memory_order_acquire) != x->number)
+    if (atomic_load_explicit(&line->number, memory_order_acquire) != x->number) {
+        x->awaited = rank;
         return GYRE_IN_PROGRESS;
+    }
     if (line->sig != tag.sig || line->seq != tag.seq)
         return gyre_fail_quiet(GYRE_ERR_MISMATCH, "what rank %d posted belongs to another call", rank);
     x->looked = 1;

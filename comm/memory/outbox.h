@@ -52,6 +52,7 @@ typedef struct {
     size_t posted;                    /* bytes, in the present operation */
     int stream;                       /* as given to comm_outbox_begin */
     int looked;                       /* 1: somebody's post was read in it */
+    int awaited;                      /* the rank whose post was not there at the last look; -1: none */
 } comm_outbox_t;
 
 /* The longest payload. */
@@ -74,6 +75,7 @@ static inline void comm_outbox_begin(comm_outbox_t *x, int stream)
     x->number++;
     x->posted = 0;
     x->looked = 0;
+    x->awaited = -1;
 }
 /* Where to write this rank's payload of `bytes` (<= comm_outbox_most). NULL: a rank has not finished reading
  * what lies there; call again. */

@@ -4,8 +4,8 @@
 /* takes: 6 */
 /* no TSan: 64 ranks take more memory than a machine for tests has */
 /* tests/collectives/mp_node.c: as many ranks as a large node has. All collectives give the right values,
- * small ones are exchanges of outboxes, messages of up to 4 KiB wait for nobody, and memory grows with the
- * number of ranks and not with its square. */
+ * small ones are exchanges of outboxes, messages of up to 4 KiB wait for nobody, memory grows with the number
+ * of ranks and not with its square, and ranks that sleep do not disturb those that compute. */
 #include "tests/support/mp.h"
 
 #include <stdint.h>
@@ -115,12 +115,28 @@ static void messages(gyre_comm_t *comm)
     }
 }
 
-static void memory(gyre_comm_t *comm)
+/* They come one after the other, rank 0 last. Those who wait for it sleep, and the posts of the others do not
+ * wake them. */
+static void sleepers(gyre_comm_t *comm)
 {
-    gyre_comm_stats_t stats = {.size = sizeof stats};
+    enum { MS = 1000, APART = 2 * MS, SLEEP = 50 * MS /* at most: comm/wait.c */ };
+    gyre_comm_stats_t stats = {.size = sizeof stats}, before = stats;
+    comm_group_stats_t group;
+    MP_OK(gyre_barrier(comm));
+    MP_OK(gyre_comm_stats(comm, &before));
+    const base_time_t start = base_now();
+    usleep((useconds_t)((rank == 0 ? n + 50 : rank) * APART));
+    MP_OK(gyre_barrier(comm));
     MP_OK(gyre_comm_stats(comm, &stats));
-    MP_CHECK(n < COMM_BUDGET_RANKS || stats.shared_bytes <= (uint64_t)n * RANK_BYTES, "%llu bytes for %d ranks",
-             (unsigned long long)stats.shared_bytes, n);
+    comm_group_stats(comm->group, &group);
+    const uint64_t sleeps = stats.sleeps - before.sleeps, us = (uint64_t)(base_now() - start) / 1000;
+    MP_CHECK(rank != 1 || sleeps > 0, "rank 1 did not sleep");
+    MP_CHECK(n <= COMM_FENCE_RANKS || sleeps <= us / SLEEP + (uint64_t)n / 4, "rank %d slept %llu times",
+             rank, (unsigned long long)sleeps);
+    MP_CHECK(n <= COMM_FENCE_RANKS || group.fences == 0, "rank %d interrupted all others %llu times", rank,
+             (unsigned long long)group.fences);
+    MP_CHECK(n < COMM_BUDGET_RANKS || stats.shared_bytes <= (uint64_t)n * RANK_BYTES,
+             "%llu bytes for %d ranks", (unsigned long long)stats.shared_bytes, n);
 }
 
 int main(void)
@@ -143,7 +159,7 @@ int main(void)
     blocks(world, 5, n / 2);
     blocks(world, 64, 0);
     messages(world);
-    memory(world);
+    sleepers(world);
     MP_OK(gyre_comm_split(world, rank % 2, -rank, &half));
     n = gyre_comm_size(half);
     const int there = gyre_comm_rank(half);

@@ -2,7 +2,7 @@
 /* tests/comm/test_wake.c: going to sleep and being woken, comm/wait.c and comm/memory/bell.c themselves, in
  * every interleaving of their loads, stores and fences: no wake-up is lost. Then with a mistake at a time,
  * which must be found: else the exploration would prove nothing. */
-/* takes: 3 */
+/* takes: 5 */
 /* one thread: TSan has nothing to see */
 #include <errno.h>
 #include <poll.h>
@@ -41,6 +41,8 @@ typedef enum {
     OWNER_ANNOUNCES_ONCE,   /* and not again after a ringer has taken that back */
     OWNER_DRAINS_LATE,      /* the socket, after its announcement */
     OWNER_SLEEPS_UNDRIVEN,  /* without a look of its own, since another thread was driving */
+    OWNER_KEEPS_WHOM,       /* it awaits, in an announcement that stands */
+    OWNER_CHANGES_WHOM,     /* there without a fence */
     RINGER_ORDERS_NOT,      /* the message before its look at `sleeping`; without membarrier */
     RINGER_CHANGES_NOTHING, /* the word */
     RINGER_CHANGES_EARLY,   /* the word, before it takes the announcement back */
@@ -145,8 +147,18 @@ static comm_bell_t *const bell = (comm_bell_t *)(void *)&shared.bell;
 
 static int announced_once, armed_once;
 
-static int announce_wrongly(comm_bell_how_t how, uint32_t *word)
+static int announce_wrongly(uint32_t how, uint32_t *word)
 {
+    const uint32_t stands = atomic_load_explicit(&bell->sleeping, memory_order_relaxed);
+
+    if ((mistake == OWNER_KEEPS_WHOM || mistake == OWNER_CHANGES_WHOM) && stands != COMM_BELL_AWAKE) {
+        *word = atomic_load_explicit(&bell->bell, memory_order_acquire);
+        if (mistake == OWNER_CHANGES_WHOM)
+            atomic_store_explicit(&bell->sleeping, how, memory_order_release);
+        return 0;
+    }
+    if (mistake == OWNER_KEEPS_WHOM || mistake == OWNER_CHANGES_WHOM)
+        return comm_bell_announce(bell, how, word);
     if (mistake == OWNER_READS_WORD_LATE) {
         if (atomic_load_explicit(&bell->sleeping, memory_order_relaxed) != how) {
             atomic_store_explicit(&bell->sleeping, how, memory_order_release);
@@ -164,9 +176,10 @@ static int announce_wrongly(comm_bell_how_t how, uint32_t *word)
     return 1;
 }
 
-static int model_announce(comm_bell_t *of, comm_bell_how_t how, uint32_t *word)
+static int model_announce(comm_bell_t *of, uint32_t how, uint32_t *word)
 {
-    if (mistake == OWNER_READS_WORD_LATE || mistake == OWNER_ANNOUNCES_ONCE)
+    if (mistake == OWNER_READS_WORD_LATE || mistake == OWNER_ANNOUNCES_ONCE || mistake == OWNER_KEEPS_WHOM ||
+        mistake == OWNER_CHANGES_WHOM)
         return announce_wrongly(how, word);
     int fences = comm_bell_announce(of, how, word);
     if (mistake == OWNER_DRAINS_LATE && how == COMM_BELL_SOCKET)
@@ -221,9 +234,16 @@ static int take_messages(void)
 
     if (group.network)
         take_completions();
+    group.outbox.awaited = -1;
     for (int m = 0; m < messages; m++) {
-        if (explore_load(&shared.finished[m]) || !explore_load(&shared.message[m]))
+        if (explore_load(&shared.finished[m]))
             continue;
+        if (!explore_load(&shared.message[m])) {
+            if (!group.outbox.base)
+                continue;
+            group.outbox.awaited = m; /* posts are looked at in order */
+            break;
+        }
         explore_store(&shared.finished[m], 1);
         taken++;
     }
@@ -365,6 +385,32 @@ static void sends(int m)
     ring();
 }
 
+/* A post of rank m in its outbox. */
+static void posts(int m)
+{
+    explore_store(&shared.message[m], 1);
+    comm_bell_order(bell);
+    comm_bell_ring_for(bell, m);
+}
+
+static void posts_first(void)
+{
+    posts(0);
+}
+
+static void posts_second(void)
+{
+    posts(1);
+}
+
+/* The owner may announce that it waits for a post that another thread then takes. */
+static void posts_around_driver(void)
+{
+    posts(0);
+    driver();
+    posts(1);
+}
+
 static void sends_first(void)
 {
     sends(0);
@@ -406,7 +452,7 @@ static void reports(void)
 
 typedef struct {
     const char *name;
-    int messages, heavy, with_network, threads;
+    int messages, heavy, with_network, threads, posted; /* posted: in outboxes of many ranks */
     void (*body[EXPLORE_THREADS])(void);
 } scene_t;
 
@@ -423,6 +469,10 @@ static void begin_scene(void)
     announced_once = armed_once = 0;
     group = (comm_group_t){.world = &world, .n = 2, .oversubscribed = 1, .bell = bell, .bell_fd = -1};
     group.yields.sleeps = INT32_MAX;
+    if (scene->posted) {
+        group.outbox.base = (unsigned char *)&shared;
+        group.seg.locals = COMM_FENCE_RANKS + 1;
+    }
     if (scene->with_network) {
         group.network = &network;
         group.network_state = &shared;
@@ -442,17 +492,19 @@ static explore_result_t play(const scene_t *of, mistake_t with)
 }
 
 static const scene_t scenes[] = {
-    {"two messages", 2, 1, 0, 2, {owner, sends_both}},
-    {"two messages, no membarrier", 2, 0, 0, 2, {owner, sends_both}},
-    {"two ringers", 2, 1, 0, 3, {owner, sends_first, sends_second}},
-    {"two ringers, no membarrier", 2, 0, 0, 3, {owner, sends_first, sends_second}},
-    {"a failure", 1, 1, 0, 2, {owner, reports}},
-    {"asleep in poll, two messages", 2, 1, 1, 2, {owner, sends_both}},
-    {"asleep in poll, a ringer and a network", 2, 1, 1, 3, {owner, sends_first, arrives}},
-    {"asleep in poll, a failure", 1, 1, 1, 2, {owner, reports}},
-    {"two threads drive", 1, 1, 0, 3, {owner_among_others, sends_first, driver}},
-    {"asleep in poll, a network", 2, 1, 1, 2, {owner, arrive_both}},
-    {"two threads drive, a network", 1, 1, 1, 3, {owner_among_others, arrives, driver_of_others}},
+    {"two messages", 2, 1, 0, 2, 0, {owner, sends_both}},
+    {"two messages, no membarrier", 2, 0, 0, 2, 0, {owner, sends_both}},
+    {"two ringers", 2, 1, 0, 3, 0, {owner, sends_first, sends_second}},
+    {"two ringers, no membarrier", 2, 0, 0, 3, 0, {owner, sends_first, sends_second}},
+    {"a failure", 1, 1, 0, 2, 0, {owner, reports}},
+    {"asleep in poll, two messages", 2, 1, 1, 2, 0, {owner, sends_both}},
+    {"asleep in poll, a ringer and a network", 2, 1, 1, 3, 0, {owner, sends_first, arrives}},
+    {"asleep in poll, a failure", 1, 1, 1, 2, 0, {owner, reports}},
+    {"two threads drive", 1, 1, 0, 3, 0, {owner_among_others, sends_first, driver}},
+    {"asleep in poll, a network", 2, 1, 1, 2, 0, {owner, arrive_both}},
+    {"two threads drive, a network", 1, 1, 1, 3, 0, {owner_among_others, arrives, driver_of_others}},
+    {"two posts", 2, 0, 0, 3, 1, {owner, posts_first, posts_second}},
+    {"two posts, another thread takes the first", 2, 0, 0, 2, 1, {owner_among_others, posts_around_driver}},
 };
 enum { SCENES = sizeof scenes / sizeof scenes[0] };
 
@@ -485,6 +537,9 @@ static void test_mistakes_are_found(void **state)
         {OWNER_DRAINS_LATE, "asleep in poll, two messages"},
         {OWNER_SLEEPS_UNDRIVEN, "two threads drive"},
         {OWNER_SLEEPS_UNDRIVEN, "two threads drive, a network"},
+        {OWNER_KEEPS_WHOM, "two posts"},
+        {OWNER_CHANGES_WHOM, "two posts"},
+        {OWNER_FENCES_NOT, "two posts"},
         {RINGER_ORDERS_NOT, "two messages, no membarrier"},
         {RINGER_CHANGES_NOTHING, "two messages"},
         {RINGER_CHANGES_EARLY, "two messages"},
