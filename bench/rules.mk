@@ -14,6 +14,14 @@ $(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math: bench/plain_gpt.c
 	@echo "  LD    $@"
 	$(Q)$(CC) $(PLAIN_LOOPS) $(if $(findstring fast-math,$@),-ffast-math) $< -lm -o $@
 
+# A rank that computes while the others wait (RANKS, 8).
+bench-waiters: $(B)/bin/ucx-run $(B)/bench/waiters
+	@$(B)/bin/ucx-run -n $(or $(RANKS),8) $(B)/bench/waiters
+$(B)/bench/waiters: $(call obj,bench/waiters.c) $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
+
 # ---- beside the peers
 # One loop, linked once with each library. A peer that tools/setup could not install is left out, and the orchestrator
 # says so; its program is then not made and is asked for again the next time.
