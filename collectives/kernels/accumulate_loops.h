@@ -95,8 +95,8 @@ static inline accumulate_v accumulate_rest(accumulate_v x, accumulate_v y, accum
 #endif
 }
 
-/* lanes[0] += each row of x, or of the products x y (y NULL: x), lanes[1] += the errors of these additions and
- * what the products lack, lanes[2] += the errors of these, and so on. In registers, as far as they reach.
+/* lanes[0] += each row of x, or of the products x y (y NULL: x), lanes[1] += the errors of these additions
+ * and what the products lack, lanes[2] += the errors of these, and so on. In registers, as far as they reach.
  * Returns bits of what the last lanes have lost: 0, nothing. */
 static inline __attribute__((always_inline)) uint64_t
 accumulate_cascade(double (*lanes)[COLL_LANES], const double *x, const double *y, size_t rows, int levels)

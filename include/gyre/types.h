@@ -134,8 +134,8 @@ typedef gyre_status_t (*gyre_op_function_t)(const void *left, void *right, size_
 GYRE_API gyre_status_t gyre_op_create(gyre_op_function_t function, void *user, unsigned flags,
                                       gyre_redop_t *op);
 #endif
-/* The same; `function` is called by `guard`, which returns what it returns, or GYRE_OP_THREW. For C++ and other
- * languages in which a function may end otherwise than by a return. */
+/* The same; `function` is called by `guard`, which returns what it returns, or GYRE_OP_THREW. For C++ and
+ * other languages in which a function may end otherwise than by a return. */
 #define GYRE_OP_THREW ((gyre_status_t)511) /* of no other meaning */
 typedef gyre_status_t (*gyre_op_guard_t)(gyre_op_function_t function, const void *left, void *right,
                                          size_t count, gyre_type_t type, void *user);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 1 2 3 4 5 7 9 16, and in check-long: 6 8; over UCX: 3 */
 /* takes: 2 */
-/* tests/collectives/mp_exact.c: in exact order each reduction gives the exact value, rounded once: every bit of
- * hostile inputs is that of integers of 2400 bits (tests/support/hostile.h). Whichever rank has which input,
- * on any number of ranks, for all types, sizes, forms and algorithms that serve it. */
+/* tests/collectives/mp_exact.c: in exact order each reduction gives the exact value, rounded once: every bit
+ * of hostile inputs is that of integers of 2400 bits (tests/support/hostile.h). Whichever rank has which
+ * input, on any number of ranks, for all types, sizes, forms and algorithms that serve it. */
 #include "tests/support/mp.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@
 #include "collectives/kernels/kernels.h"
 #include "tests/support/hostile.h"
 
-/* Vectors repeat after ELEMENTS numbers: the reference takes long. A prime, so no block begins with the first. */
+/* Vectors repeat after ELEMENTS numbers: the reference takes long. A prime, so blocks begin with different
+ * ones. */
 enum { MOST = 40000, ELEMENTS = 509, MOST_INPUTS = 16 };
 
 static int n, rank;

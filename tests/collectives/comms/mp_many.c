@@ -8,7 +8,7 @@
 
 #include "tests/support/descriptors.h"
 
-/* Memory of a communicator that has done a small call, per rank. A sanitizer adds as much or more for itself. */
+/* Memory of a communicator that has done a small call, per rank. A sanitizer adds as much or more. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { MOST_KIB = 256 };
 #else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/collectives/kernels/bench_exact.c: how fast a gyre_exact_t takes 80 MB of doubles on one core, next to
- * plain vectorised loops over the same memory, in turns.
+/* tests/collectives/kernels/bench_exact.c: how fast a gyre_exact_t takes 80 MB of doubles on one core, next
+ * to plain vectorised loops over the same memory, in turns.
  *
  *   make build/tests/collectives/kernels/bench_exact
  *   build/tests/collectives/kernels/bench_exact [ROUNDS [COUNT]]     default: 21 rounds of 10 million doubles
