@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench/waiters.c: what ranks that wait cost one that computes (`make bench-waiters`).
  *
- * Rank 0 does a fixed piece of work again and again, while all other ranks either sleep outside Gyre or wait in
- * gyre_barrier for rank 0. Both are timed in turns. The ratio of the medians is what waiting costs: 1.01 is one
- * per cent. */
+ * Rank 0 does a fixed piece of work again and again. Meanwhile all other ranks either sleep outside Gyre, or
+ * wait in gyre_barrier for rank 0. Both are timed in turns. The ratio of the medians is what waiting costs:
+ * 1.01 is one per cent. */
 #include <gyre/gyre.h>
 
 #include <stdio.h>
@@ -69,8 +69,8 @@ int main(void)
     }
     if (rank == 0 && status == GYRE_OK) {
         const double alone = median(asleep), beside = median(waiting);
-        printf("%d others asleep: %.4f s; waiting in gyre_barrier: %.4f s; ratio %.4f\n", n - 1, alone, beside,
-               beside / alone);
+        printf("%d others asleep: %.4f s; waiting in gyre_barrier: %.4f s; ratio %.4f\n", n - 1, alone,
+               beside, beside / alone);
     }
     if (gyre_finalize(world) != GYRE_OK)
         return 1;

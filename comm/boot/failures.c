@@ -92,8 +92,8 @@ const boot_abort_t *boot_abort_of(const comm_boot_t *boot, uint64_t id)
     return NULL;
 }
 
-/* A new entry for `rank`; NULL: it has one, or there is no memory. A newcomer's death may be known here before
- * the membership with the newcomer is: it counts once that is taken up. */
+/* A new entry for `rank`; NULL: it has one, or there is no memory. A newcomer's death may be known here
+ * before the membership with the newcomer is: it counts once that is taken up. */
 static boot_death_t *note(comm_boot_t *boot, int rank)
 {
     if (rank < 0 || rank - boot->size >= BOOT_NEWCOMERS_MAX || rank == boot->rank ||
