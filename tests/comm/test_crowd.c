@@ -164,8 +164,8 @@ static void messages(void **state)
 
 enum { LATE_BYTES = 4096, LATE_MESSAGES = 40 };
 
-/* Rank 1 receives only after rank 2 has told it that it has had its messages: rank 0, whose buffers wait for
- * rank 1, sends those all the same. */
+/* Rank 1 receives only once rank 2 reports that all messages of rank 0 have come. So rank 0, whose buffers
+ * wait for rank 1, must be able to send to rank 2 all the same. */
 static int late(ranks_t *self)
 {
     static unsigned char out[LATE_MESSAGES][LATE_BYTES], in[LATE_BYTES];
