@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topo/numa.c: on which NUMA nodes some processors are, as the system itself says. Some ten small files are
- * read: hwloc's tree would take far longer, and each communicator that is made wants to know. */
+/* topo/numa.c: on which NUMA nodes, in which package and below which cache some processors are, as the system
+ * itself says. Some ten small files are read: hwloc's tree would take far longer, and each communicator that
+ * is made wants to know. */
 #include "topo/topo.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,27 +78,42 @@ int topo_numa_set(const char *folder, const uint64_t *mask, int words, uint64_t 
     return count;
 }
 
-int topo_own_nodes(uint64_t nodes[TOPO_SETS])
+static int lowest(const uint64_t *mask, int words)
 {
-    static _Thread_local struct {
-        int known, count;
-        cpu_set_t set;
-        uint64_t nodes[TOPO_SETS];
-    } last; /* asking reads files */
-    uint64_t mask[sizeof(cpu_set_t) / sizeof(uint64_t)];
-    cpu_set_t mine;
+    for (int w = 0; w < words; w++)
+        if (mask[w])
+            return w * 64 + __builtin_ctzll(mask[w]);
+    return -1;
+}
 
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
-        memset(nodes, 0, TOPO_SETS * sizeof *nodes);
-        return 0;
+/* The lowest PU of the list in the file `name` of the lowest PU of `mask`. -1: there is no such file, or the
+ * list lacks a PU of the mask. */
+static int lowest_beside(const char *cpus, const char *name, const uint64_t *mask, int words)
+{
+    const int pu = lowest(mask, words);
+    char file[96], text[LIST];
+    const char *list = text;
+    long first, last, found = -1;
+    int left = 0;
+    for (int w = 0; w < words; w++)
+        left += __builtin_popcountll(mask[w]);
+    snprintf(file, sizeof file, "cpu%d/%s", pu, name);
+    if (pu < 0 || !read_text(cpus ? cpus : "/sys/devices/system/cpu", file, text))
+        return -1;
+    while (next_range(&list, &first, &last)) {
+        found = found < 0 ? first : found;
+        for (long i = first; i <= last && i < words * 64L; i++)
+            left -= (int)(mask[i / 64] >> (i % 64) & 1);
     }
-    if (!last.known || !CPU_EQUAL(&mine, &last.set)) {
-        memcpy(mask, &mine, sizeof mask);
-        last.count = topo_numa_set(NULL, mask, (int)(sizeof mask / sizeof mask[0]), last.nodes);
-        last.set = mine;
-        last.known = 1;
-    }
-    memcpy(nodes, last.nodes, sizeof last.nodes);
-    return last.count;
+    return left == 0 ? (int)found : -1;
+}
+
+int topo_package(const char *cpus, const uint64_t *mask, int words)
+{
+    return lowest_beside(cpus, "topology/core_siblings_list", mask, words);
+}
+
+int topo_cache(const char *cpus, const uint64_t *mask, int words)
+{
+    return lowest_beside(cpus, "cache/index3/shared_cpu_list", mask, words);
 }

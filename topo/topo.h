@@ -101,6 +101,11 @@ enum { TOPO_SETS = 4 };
 int topo_numa_set(const char *folder, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS]);
 /* The same of the PUs that the calling thread may run on now. Cheap as long as these do not change. */
 int topo_own_nodes(uint64_t nodes[TOPO_SETS]);
+/* The lowest PU of the one package, or of the one last-level cache, that holds all PUs of `mask`: its name
+ * among those of the host. -1: several, or not known. cpus: the folder in which the system describes its PUs;
+ * NULL: this machine's. */
+int topo_package(const char *cpus, const uint64_t *mask, int words);
+int topo_cache(const char *cpus, const uint64_t *mask, int words);
 
 /* --- binding --- */
 typedef enum { TOPO_BIND_NONE = 0, TOPO_BIND_CORE, TOPO_BIND_L3, TOPO_BIND_NUMA } topo_bind_t;
@@ -125,5 +130,23 @@ const char *topo_bind_name(topo_bind_t how);
  * uses PUs that the topology does not have. INVALID, NO_MEMORY. */
 gyre_status_t topo_cells(const topo_t *topo, int ranks, const uint64_t *const *masks, int words, int *cells,
                          int *count);
+
+/* Where a rank runs, as the other ranks know it. -1: several places, or not known. */
+typedef struct {
+    /* of the four switches above the host, the root's first, 16 bits each that tell it from its siblings
+     * (topo_fabric); 0: not known */
+    uint64_t fabric;
+    int host;                 /* a number for each host of the job */
+    int package, numa, cache; /* of that host: topo_package, topo_numa_node, topo_cache */
+} topo_seat_t;
+
+/* The ranks in an order in which those that share a switch, a host, a package, a NUMA node or a cache follow
+ * each other: a ring over it enters each of these once. Places come in the order of their lowest rank, and
+ * ranks of one place in their own, so order[0] is 0. seats, order: [n]. A pure function, O(n log n).
+ * INVALID, NO_MEMORY. */
+gyre_status_t topo_seat_order(int n, const topo_seat_t *seats, int *order);
+/* topo_seat_t.fabric of a host below the switches of `path`, the root's name first, separated by dots:
+ * "spine1.leaf7". Of more than four switches the four nearest to the host count. 0: path is empty. */
+uint64_t topo_fabric(const char *path);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* one thread: TSan has nothing to see */
-/* tests/topo/test_numa.c: the NUMA nodes of some processors, in folders as the system has them. */
+/* tests/topo/test_numa.c: the NUMA node, the package and the last-level cache of some processors, in folders
+ * as the system has them. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,11 +153,56 @@ static void own_nodes(void **state)
     assert_memory_equal(own, all, sizeof all);
 }
 
+/* Processors 4 and 132 are threads of one core; its cache holds 4-7 and their siblings, its package more. */
+static const char *const cpu_folders[] = {"cpu4", "cpu4/topology", "cpu4/cache", "cpu4/cache/index3"};
+static const char *const cpu_files[] = {"cpu4/topology/core_siblings_list",
+                                        "cpu4/cache/index3/shared_cpu_list"};
+
+static void packages_and_caches(void **state)
+{
+    (void)state;
+    static const struct {
+        int pus[2], package, cache;
+    } rows[] = {{{4, 4}, 0, 4},     {{4, 132}, 0, 4},  {{4, 7}, 0, 4},
+                {{4, 8}, 0, -1},    {{4, 64}, -1, -1}, /* beyond the cache, beyond the package */
+                {{5, 6}, -1, -1},                      /* of which the system says nothing */
+                {{4, 1000}, -1, -1}};
+    const uint64_t none[WORDS] = {0};
+    char path[128];
+    for (size_t i = 0; i < sizeof cpu_folders / sizeof *cpu_folders; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, cpu_folders[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    write_text(cpu_files[0], "0-31,128-159\n");
+    write_text(cpu_files[1], "4-7,132-135\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t mask[WORDS] = {0};
+        for (int k = 0; k < 2; k++)
+            mask[rows[i].pus[k] / 64] |= (uint64_t)1 << (rows[i].pus[k] % 64);
+        assert_int_equal(topo_package(folder, mask, WORDS), rows[i].package);
+        assert_int_equal(topo_cache(folder, mask, WORDS), rows[i].cache);
+    }
+    assert_int_equal(topo_package(folder, none, WORDS), -1);
+    assert_int_equal(topo_cache("/nonexistent", (uint64_t[WORDS]){16}, WORDS), -1);
+    for (size_t i = 0; i < sizeof cpu_files / sizeof *cpu_files; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, cpu_files[i]);
+        unlink(path);
+    }
+    for (size_t i = sizeof cpu_folders / sizeof *cpu_folders; i-- > 0;) {
+        snprintf(path, sizeof path, "%s/%s", folder, cpu_folders[i]);
+        rmdir(path);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_node_holds_them_all),
-                                       cmocka_unit_test(several_or_none),
-                                       cmocka_unit_test(what_the_system_does_not_say),
-                                       cmocka_unit_test(many_nodes), cmocka_unit_test(own_nodes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_node_holds_them_all),
+        cmocka_unit_test(several_or_none),
+        cmocka_unit_test(packages_and_caches),
+        cmocka_unit_test(what_the_system_does_not_say),
+        cmocka_unit_test(many_nodes),
+        cmocka_unit_test(own_nodes),
+    };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
