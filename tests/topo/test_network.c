@@ -2,18 +2,11 @@
 /* tests/topo/test_network.c: routes over the presets connect, have the length that they must have, and have
  * names that show their links. Files are read, and errors in them are reported. */
 /* one thread: TSan has nothing to see */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
+#include "tests/topo/fixture.h"
 #include "topo/network/network.h"
 
 static topo_network_t *open_network(const char *what, int ranks, int per_node)
@@ -336,12 +329,79 @@ static void mistakes(void **state)
     assert_null(t);
 }
 
+/* Two hosts of 2 packages, 4 NUMA nodes, and in each of these 2 caches of 8 cores: how far two ranks are is
+ * how many links a message takes. */
+static void machine(void **state)
+{
+    (void)state;
+    static const struct {
+        int a, b;
+        uint32_t links;
+        const char *top; /* the outermost link */
+    } rows[] = {{0, 7, 2, "core 0 out"},
+                {0, 8, 4, "cache 0 out"},
+                {9, 16, 6, "NUMA node 0 out"},
+                {63, 64, 8, "package 0 out"},
+                {200, 3, 10, "host 1 out"}};
+    char path[512], what[600];
+    uint32_t links[16];
+    snprintf(what, sizeof what, "machine:%s", fixture_path("epyc-128.xml", path, sizeof path));
+    topo_network_t *t = open_network(what, 256, 128);
+    assert_int_equal(t->nodes, 2);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(hops(t, rows[i].a, rows[i].b, links), rows[i].links);
+        assert_string_equal(name_of(t, links[rows[i].links / 2 - 1]), rows[i].top);
+        assert_int_equal(hops(t, rows[i].b, rows[i].a, links), rows[i].links);
+    }
+    assert_int_equal(topo_network_group(t, 17), 1);
+    assert_int_equal(topo_network_group(t, 128 + 17), 9);
+    assert_int_equal(topo_network_seat(t, 128 + 17).cache, 18);
+    topo_network_free(t);
+    t = open_network(what, 256, 0); /* as many per host as there are cores */
+    assert_int_equal(t->nodes, 2);
+    topo_network_free(t);
+    base_log_set_level(BASE_LOG_NONE);
+    assert_int_equal(topo_network_open(what, 256, 129, &t), GYRE_ERR_INVALID);
+    assert_int_equal(topo_network_open("machine:/nonexistent.xml", 2, 0, &t), GYRE_ERR_NOT_FOUND);
+}
+
+/* Ranks dealt out in turn: neighbours in number are in different places, and every place has its share. */
+static void dealt(void **state)
+{
+    (void)state;
+    char path[512], what[600];
+    topo_network_t *t = open_network("ethernet", 10, 4); /* hosts of 4, 4 and 2 */
+    static const int hosts[10] = {0, 1, 2, 0, 1, 2, 0, 1, 0, 1};
+    assert_int_equal(topo_network_deal(t, TOPO_DEAL_HOSTS), GYRE_OK);
+    for (int r = 0; r < 10; r++) {
+        assert_int_equal(topo_network_node(t, r), hosts[r]);
+        assert_int_equal(topo_network_seat(t, r).host, hosts[r]);
+    }
+    topo_network_free(t);
+    t = open_network("fat-tree", 64, 0); /* leaves of 16 */
+    assert_int_equal(topo_network_deal(t, TOPO_DEAL_GROUPS), GYRE_OK);
+    for (int r = 0; r < 64; r++) {
+        assert_int_equal(topo_network_group(t, r), r % 4);
+        assert_int_equal(topo_network_seat(t, r).fabric, r % 4 + 1);
+    }
+    base_log_set_level(BASE_LOG_NONE);
+    assert_int_equal(topo_network_deal(t, TOPO_DEAL_CACHES), GYRE_ERR_INVALID);
+    topo_network_free(t);
+    snprintf(what, sizeof what, "machine:%s", fixture_path("numa-64.xml", path, sizeof path));
+    t = open_network(what, 64, 0);
+    assert_int_equal(topo_network_deal(t, TOPO_DEAL_CACHES), GYRE_OK);
+    for (int r = 0; r < 64; r++)
+        assert_int_equal(topo_network_seat(t, r).cache, r % 8);
+    topo_network_free(t);
+}
+
 int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {cmocka_unit_test(fat_tree),  cmocka_unit_test(torus),
                                        cmocka_unit_test(dragonfly), cmocka_unit_test(gates),
                                        cmocka_unit_test(nvswitch),  cmocka_unit_test(shared_nodes),
-                                       cmocka_unit_test(file),      cmocka_unit_test(mistakes)};
+                                       cmocka_unit_test(file),      cmocka_unit_test(machine),
+                                       cmocka_unit_test(dealt),     cmocka_unit_test(mistakes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

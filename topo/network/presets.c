@@ -34,7 +34,8 @@ enum { PRESETS = sizeof presets / sizeof *presets };
 
 const char *topo_network_presets(void)
 {
-    return "nvswitch, fat-tree, fat-tree:RATIO, torus, torus:AxB, torus:AxBxC, dragonfly, ethernet, host";
+    return "nvswitch, fat-tree, fat-tree:RATIO, torus, torus:AxB, torus:AxBxC, dragonfly, ethernet, host, "
+           "machine:FILE";
 }
 
 /* ---- links ------------------------------------------------------------------------------------------------
@@ -314,8 +315,12 @@ uint32_t topo_network_route(const topo_network_t *network, int src, int dst, uin
 {
     if (src == dst)
         return 0;
+    src = topo_network_position(network, src);
+    dst = topo_network_position(network, dst);
     if (network->kind == TOPO_NET_NVSWITCH)
         return route_nvswitch(network, src, dst, links);
+    if (network->kind == TOPO_NET_MACHINE)
+        return topo_machine_route(network, src, dst, links);
     uint32_t k = (uint32_t)network->ranks_per_node, from = (uint32_t)src / k, to = (uint32_t)dst / k, n;
     if (from == to) {
         links[0] = (uint32_t)src;
@@ -346,9 +351,14 @@ uint32_t topo_network_route(const topo_network_t *network, int src, int dst, uin
     return n;
 }
 
+int topo_network_node(const topo_network_t *network, int rank)
+{
+    return topo_network_position(network, rank) / network->ranks_per_node;
+}
+
 int topo_network_group(const topo_network_t *network, int rank)
 {
-    int node = rank / network->ranks_per_node;
+    int node = topo_network_node(network, rank);
     switch (network->kind) {
     case TOPO_NET_FAT_TREE:
         return node / network->leaf;
@@ -356,6 +366,8 @@ int topo_network_group(const topo_network_t *network, int rank)
         return network->dims[2] > 1 ? node / (network->dims[0] * network->dims[1]) : node / network->dims[0];
     case TOPO_NET_DRAGONFLY:
         return node / (network->hosts * network->routers);
+    case TOPO_NET_MACHINE:
+        return network->places[topo_network_position(network, rank)][TOPO_NUMA];
     default:
         return node;
     }
@@ -380,6 +392,10 @@ const char *topo_network_link_name(const topo_network_t *t, uint32_t link, char 
     static const char *const gpu[] = {"to NVSwitch", "from NVSwitch", "to its rail", "from its rail"};
     static const char *const way[] = {"+x", "-x", "+y", "-y", "+z", "-z"};
     uint32_t base = base_link(t), nodes = (uint32_t)t->nodes;
+    if (t->kind == TOPO_NET_MACHINE) {
+        topo_machine_link_name(t, link, text, bytes);
+        return text;
+    }
     if (link < base) {
         snprintf(text, bytes, "memory of rank %u", link);
         return text;
@@ -451,6 +467,7 @@ static int find_preset(const char *what, topo_net_kind_t *kind, const char **det
 
 gyre_status_t topo_network_open(const char *what, int ranks, int ranks_per_node, topo_network_t **out)
 {
+    static const char machine[] = "machine:";
     const char *detail = "";
     if (ranks < 1 || ranks > 1 << 20 || ranks_per_node < 0)
         return gyre_fail(GYRE_ERR_INVALID,
@@ -472,6 +489,8 @@ gyre_status_t topo_network_open(const char *what, int ranks, int ranks_per_node,
             t->ranks_per_node = t->kind == TOPO_NET_NVSWITCH ? 8 : 1;
         t->nodes = (ranks + t->ranks_per_node - 1) / t->ranks_per_node;
         st = make_preset(t, what, detail);
+    } else if (!strncmp(what, machine, sizeof machine - 1)) {
+        st = topo_network_machine(what + sizeof machine - 1, t);
     } else {
         st = topo_network_read(what, t);
         if (st == GYRE_OK)
@@ -493,6 +512,8 @@ void topo_network_free(topo_network_t *network)
     if (!network)
         return;
     topo_graph_net_free(network->graph);
+    free(network->places);
+    free(network->position);
     free(network->links);
     free(network);
 }

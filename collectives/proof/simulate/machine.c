@@ -219,7 +219,7 @@ static double network_send(sim_t *s, int rank, const sim_step_t *step, int peer,
             sent = start + length;
     }
     m->time = tail;
-    if (rank / net->ranks_per_node != peer / net->ranks_per_node)
+    if (topo_network_node(net, rank) != topo_network_node(net, peer))
         s->result.between_nodes += bytes;
     if (topo_network_group(net, rank) != topo_network_group(net, peer))
         s->result.between_groups += bytes;
