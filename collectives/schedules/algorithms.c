@@ -13,8 +13,8 @@
 typedef struct {
     const char *name;
     coll_generator_t *generate;
-    unsigned ops, uniform; /* sets of OP(...) */
-    unsigned traits;       /* set of coll_trait_t */
+    unsigned ops, uniform, ordered; /* sets of OP(...) */
+    unsigned traits;                /* set of coll_trait_t */
     int parts;
     coll_tmp_bound_t *factor, *places;
 } algorithm_t;
@@ -175,14 +175,49 @@ static void generate_alone(coll_builder_t *b, const coll_args_t *args)
     }
 }
 
-gyre_status_t coll_schedule_build(coll_algo_t algo, const coll_args_t *args, coll_schedule_t *out)
+/* ---- ranks renumbered by their places ----
+ *
+ * Rank order[i] does what rank i of the schedule by rank does, with its own blocks. The tree of a canonical
+ * reduction is one over ranks, so such a reduction is not renumbered. */
+
+static int renumbers(coll_algo_t algo, const coll_args_t *args)
 {
-    if (!coll_algo_serves(algo, args->op, args))
-        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "algorithm %s does not serve this %s",
-                               coll_algo_name(algo), coll_op_name(args->op));
-    gyre_status_t status = check_args(args);
-    if (status != GYRE_OK)
-        return status;
+    return args->order && args->n > 1 && algorithms[algo].ordered >> args->op & 1 &&
+           (args->fast_order || !coll_op_reduces(args->op));
+}
+
+static const size_t *in_order(base_arena_t *arena, const coll_args_t *args, const size_t *of_rank,
+                              int *failed)
+{
+    size_t *made = of_rank ? base_arena_alloc(arena, (size_t)args->n, sizeof *made) : NULL;
+    *failed |= of_rank && !made;
+    for (int i = 0; made && i < args->n; i++)
+        made[i] = of_rank[args->order[i]];
+    return made;
+}
+
+/* What `args` are by renumbered ranks. arena: owns its arrays. 0: no memory. */
+static int renumber(const coll_args_t *args, base_arena_t *arena, coll_args_t *out)
+{
+    int failed = 0, *host = args->host ? base_arena_alloc(arena, (size_t)args->n, sizeof *host) : NULL;
+    *out = *args;
+    out->order = NULL;
+    out->counts = in_order(arena, args, args->counts, &failed);
+    out->displs = in_order(arena, args, args->displs, &failed);
+    out->host = host;
+    for (int i = 0; i < args->n; i++) {
+        if (args->order[i] == args->rank)
+            out->rank = i;
+        if (args->order[i] == args->root)
+            out->root = i;
+        if (host)
+            host[i] = args->host[args->order[i]];
+    }
+    return !failed && !args->host == !host;
+}
+
+static gyre_status_t build(coll_algo_t algo, const coll_args_t *args, coll_schedule_t *out)
+{
     coll_builder_t *b = coll_builder_new(args);
     if (!b)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a schedule");
@@ -191,4 +226,29 @@ gyre_status_t coll_schedule_build(coll_algo_t algo, const coll_args_t *args, col
     else
         algorithms[algo].generate(b, args);
     return coll_builder_finish(b, algo, out);
+}
+
+static gyre_status_t build_in_order(coll_algo_t algo, const coll_args_t *args, coll_schedule_t *out)
+{
+    base_arena_t arena = {0};
+    coll_args_t renumbered;
+    gyre_status_t status = renumber(args, &arena, &renumbered)
+                               ? build(algo, &renumbered, out)
+                               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a schedule");
+    for (uint32_t i = 0; status == GYRE_OK && i < out->nsteps; i++)
+        if (out->steps[i].peer >= 0)
+            out->steps[i].peer = args->order[out->steps[i].peer];
+    base_arena_free(&arena);
+    return status;
+}
+
+gyre_status_t coll_schedule_build(coll_algo_t algo, const coll_args_t *args, coll_schedule_t *out)
+{
+    if (!coll_algo_serves(algo, args->op, args))
+        return gyre_fail_quiet(GYRE_ERR_UNSUPPORTED, "algorithm %s does not serve this %s",
+                               coll_algo_name(algo), coll_op_name(args->op));
+    gyre_status_t status = check_args(args);
+    if (status != GYRE_OK)
+        return status;
+    return renumbers(algo, args) ? build_in_order(algo, args, out) : build(algo, args, out);
 }

@@ -60,6 +60,21 @@ static int size_of(const hosts_t *h, int host)
     return h->first[host + 1] - h->first[host];
 }
 
+/* Names hosts by where their first rank is in args->order: hosts of one switch follow each other then, so
+ * that a tree of hosts crosses switches rarely. named, first: [n]. */
+static void name_by_order(const coll_args_t *a, named_t *named, int *first)
+{
+    for (int i = 0; i < a->n; i++)
+        named[i] = (named_t){a->host[a->order[i]], i};
+    qsort(named, (size_t)a->n, sizeof *named, name_order);
+    for (int i = 0, at = 0; i < a->n; i++) {
+        at = i == 0 || named[i].name != named[i - 1].name ? named[i].rank : at;
+        first[a->order[named[i].rank]] = at;
+    }
+    for (int r = 0; r < a->n; r++)
+        named[r] = (named_t){first[r], r};
+}
+
 /* Makes dense numbers of the caller's: hosts numbered by their order among the names. */
 static int find_hosts(hosts_t *h, coll_builder_t *b, const coll_args_t *a)
 {
@@ -74,6 +89,8 @@ static int find_hosts(hosts_t *h, coll_builder_t *b, const coll_args_t *a)
         return 0;
     for (int r = 0; r < a->n; r++)
         named[r] = (named_t){a->host[r], r};
+    if (a->order)
+        name_by_order(a, named, h->index);
     qsort(named, n, sizeof *named, name_order);
     for (int i = 0; i < a->n; i++) {
         if (i == 0 || named[i].name != named[i - 1].name)

@@ -22,20 +22,30 @@
  *  all_gather      blocks go round, chunk by chunk.
  *  broadcast       a chain from root, chunk by chunk.
  *
+ * Over places (coll_args_t.order) the ring visits ranks in another order. All but canonical reductions are
+ * renumbered then (algorithms.c). A canonical reduction may follow the order, too: what travels are the
+ * maximal subtrees inside the set of ranks visited, whatever that set is, so the bits stay. But an order that
+ * tears the canonical tree apart, such as that of 64 ranks dealt out to 2 hosts, makes up to n / 2 pieces.
+ * Where a message had more of them than it can have by rank, the reduction goes by rank.
+ *
  * The chunks of a shard go round in fours: a rank reuses the memory of a message only when the next rank
  * has long used it, and must never wait for its neighbour to get ahead of itself. TMP: 16 chunks
  * (fast_order), else 8 * (2 log2 n + 1) chunks. Steps per rank and chunk: O(n), canonical O(n log n). */
+#include <string.h>
+
 #include "collectives/schedules/generator.h"
 
 enum {
-    GROUP = 4,        /* chunks of one shard that are worked on before the next shard */
-    SETS = 2 * GROUP, /* sets of TMP; more than GROUP, see above */
-    MOST_PIECES = 2 * 32
+    GROUP = 4,           /* chunks of one shard that are worked on before the next shard */
+    SETS = 2 * GROUP,    /* sets of TMP; more than GROUP, see above */
+    MOST_PIECES = 3 * 32 /* 2 log2 n, and while they are put together over places, log2 n more */
 };
 
 typedef struct {
     coll_builder_t *b;
     const coll_args_t *a;
+    const int *order; /* [n] ranks along the ring, and where each is; NULL: by rank */
+    int *at;
     int next, before; /* neighbours */
     size_t stride, used;
     coll_ref_t room; /* [SETS][places][stride] */
@@ -67,9 +77,71 @@ size_t coll_ring_factor(const coll_tmp_ask_t *ask)
     return ask->one_shot ? coll_plain_factor(ask) : 2 * coll_plain_factor(ask);
 }
 
+/* How far along the ring `rank` is. */
+static int place_of(const ring_t *ring, int rank)
+{
+    return ring->order ? ring->at[rank] : rank;
+}
+
+/* The rank `steps` places before this one on the ring, 0 <= steps <= n. */
+static int rank_before(const ring_t *ring, int steps)
+{
+    int place = place_of(ring, ring->a->rank) - steps;
+    place = place >= 0 ? place : place + ring->a->n;
+    return ring->order ? ring->order[place] : place;
+}
+
+/* The number of ranks after which a chain from place `first` has visited all of `node`. ends[k], which may be
+ * NULL, counts the inner nodes for which that number is k. */
+static int visited_after(const ring_t *ring, int first, coll_node_t node, int *ends)
+{
+    if (coll_node_size(node) == 1) {
+        const int ahead = ring->at[node.lo] - first;
+        return (ahead >= 0 ? ahead : ahead + ring->a->n) + 1;
+    }
+    const int split = coll_node_split(node);
+    const int left = visited_after(ring, first, (coll_node_t){node.lo, split}, ends);
+    const int right = visited_after(ring, first, (coll_node_t){split, node.hi}, ends);
+    const int all = left > right ? left : right;
+    ends[all]++;
+    return all;
+}
+
+/* 1 if no message of a canonical reduction over the order has more pieces than there can be by rank: each
+ * inner node of the canonical tree that has been visited makes one piece of two. O(n^2). */
+static int keeps_pieces_few(const ring_t *ring)
+{
+    const int n = ring->a->n, most = 2 * coll_levels(n);
+    int *ends = coll_scratch(ring->b, (size_t)n + 1, sizeof *ends);
+    for (int first = 0; ends && first < n; first++) {
+        memset(ends, 0, ((size_t)n + 1) * sizeof *ends);
+        visited_after(ring, first, (coll_node_t){0, n}, ends);
+        for (int visited = 1, pieces = 0; visited <= n; visited++) {
+            pieces += 1 - ends[visited];
+            if (pieces > most)
+                return 0;
+        }
+    }
+    return ends != NULL;
+}
+
+static void follow_order(ring_t *ring)
+{
+    const coll_args_t *a = ring->a;
+    ring->at = coll_scratch(ring->b, (size_t)a->n, sizeof *ring->at);
+    for (int i = 0; ring->at && i < a->n; i++)
+        ring->at[a->order[i]] = i;
+    if (ring->at && keeps_pieces_few(ring))
+        ring->order = a->order;
+}
+
 static ring_t ring_of(coll_builder_t *b, const coll_args_t *a, size_t most)
 {
-    ring_t ring = {.b = b, .a = a, .next = coll_rank_after(a, 1), .before = coll_rank_before(a, 1)};
+    ring_t ring = {.b = b, .a = a};
+    if (a->order)
+        follow_order(&ring);
+    ring.before = rank_before(&ring, 1);
+    ring.next = rank_before(&ring, a->n - 1);
     ring.places = places_of(a->n, a->fast_order);
     ring.stride = base_round_up(base_min_size(most, a->chunk), 64);
     ring.room = coll_tmp_slots(b, SETS * ring.places, ring.stride);
@@ -90,6 +162,25 @@ static int maximal_nodes(int n, int first, int length, coll_node_t *list)
     return count;
 }
 
+/* The same for the ranks that a chain over the order visits: adds those inside `node`. 1: all of it. */
+static int nodes_visited(const ring_t *ring, int first, int length, coll_node_t node, coll_node_t *list,
+                         int *count)
+{
+    int whole = 0;
+    if (coll_node_size(node) == 1) {
+        whole = visited_after(ring, first, node, NULL) <= length;
+    } else {
+        const int split = coll_node_split(node);
+        const int left = nodes_visited(ring, first, length, (coll_node_t){node.lo, split}, list, count);
+        const int right = nodes_visited(ring, first, length, (coll_node_t){split, node.hi}, list, count);
+        whole = left && right;
+        *count -= whole ? 2 : 0;
+    }
+    if (whole)
+        list[(*count)++] = node;
+    return whole;
+}
+
 static int find_node(const coll_node_t *list, int count, coll_node_t node)
 {
     int at = 0;
@@ -98,12 +189,17 @@ static int find_node(const coll_node_t *list, int count, coll_node_t node)
     return at;
 }
 
-static passing_t passing_of(const coll_args_t *a, int owner, coll_range_t in, coll_ref_t out)
+static passing_t passing_of(const ring_t *ring, int owner, coll_range_t in, coll_ref_t out)
 {
+    const coll_args_t *a = ring->a;
     passing_t p = {.in = in, .out = out};
-    int first = owner + 1 == a->n ? 0 : owner + 1;
-    p.visited = a->rank >= first ? a->rank - first : a->rank - first + a->n;
-    if (!a->fast_order) {
+    int first = place_of(ring, owner) + 1, mine = place_of(ring, a->rank);
+    first = first == a->n ? 0 : first;
+    p.visited = mine >= first ? mine - first : mine - first + a->n;
+    if (ring->order) {
+        nodes_visited(ring, first, p.visited, (coll_node_t){0, a->n}, p.came, &p.ncame);
+        nodes_visited(ring, first, p.visited + 1, (coll_node_t){0, a->n}, p.goes, &p.ngoes);
+    } else if (!a->fast_order) {
         p.ncame = maximal_nodes(a->n, first, p.visited, p.came);
         p.ngoes = maximal_nodes(a->n, first, p.visited + 1, p.goes);
     }
@@ -173,7 +269,7 @@ static void pass_group(ring_t *ring, const passing_t *p, size_t group)
 static void gather_group(const ring_t *ring, int s, size_t group)
 {
     const coll_args_t *a = ring->a;
-    coll_range_t block = coll_gathered_block(a, coll_rank_before(a, s));
+    coll_range_t block = coll_gathered_block(a, rank_before(ring, s));
     for (size_t k = group * GROUP; k < (group + 1) * GROUP; k++) {
         coll_range_t part = coll_chunk(block, a->chunk, k);
         if (s > 0)
@@ -190,8 +286,8 @@ static void reduce_shards(coll_builder_t *b, const coll_args_t *a, int gathers)
     ring_t ring = ring_of(b, a, most);
     for (size_t group = 0; group < groups + (gathers ? 1 : 0); group++) {
         for (int s = 0; s < a->n; s++) {
-            int owner = coll_rank_before(a, s + 1 == a->n ? 0 : s + 1);
-            passing_t p = passing_of(a, owner, coll_reduced_block(a, owner), coll_out(out));
+            int owner = rank_before(&ring, s + 1);
+            passing_t p = passing_of(&ring, owner, coll_reduced_block(a, owner), coll_out(out));
             if (group < groups)
                 pass_group(&ring, &p, group);
             if (gathers && group > 0)
@@ -203,7 +299,7 @@ static void reduce_shards(coll_builder_t *b, const coll_args_t *a, int gathers)
 static void reduce(coll_builder_t *b, const coll_args_t *a)
 {
     ring_t ring = ring_of(b, a, a->count);
-    passing_t p = passing_of(a, a->root, (coll_range_t){0, a->count}, coll_out(0));
+    passing_t p = passing_of(&ring, a->root, (coll_range_t){0, a->count}, coll_out(0));
     for (size_t group = 0; group * GROUP < coll_chunks(a->count, a->chunk); group++)
         pass_group(&ring, &p, group);
 }

@@ -128,6 +128,9 @@ typedef struct {
          * (shared) */
         place;
     const int *host; /* [n] host number of each rank; hierarchical only, else may be NULL */
+    /* [n] the ranks in an order in which those that are near each other follow each other (topo_seat_order),
+     * the same on all ranks; NULL: by rank. Algorithms follow it where it changes no bit. */
+    const int *order;
 } coll_args_t;
 
 typedef enum {

@@ -35,6 +35,28 @@ static int host_of(const sched_case_t *c, int rank)
     }
 }
 
+/* order: [n] */
+static void put_in_order(const sched_case_t *c, const int *host, int *order)
+{
+    unsigned state = c->seed * 7u + 11u;
+    int at = 0;
+    for (int r = 0; r < c->n; r++)
+        order[r] = c->order == ORDER_BACKWARDS ? c->n - 1 - r : r;
+    for (int i = c->n - 1; c->order == ORDER_RANDOM && i > 0; i--) {
+        const int k = (int)(sched_random(&state) % (unsigned)(i + 1)), other = order[k];
+        order[k] = order[i];
+        order[i] = other;
+    }
+    for (int r = 0; c->order == ORDER_HOSTS && r < c->n; r++) {
+        int first = 0;
+        while (host[first] != host[r])
+            first++;
+        for (int s = r; first == r && s < c->n; s++)
+            if (host[s] == host[r])
+                order[at++] = s;
+    }
+}
+
 /* Places blocks one after the other, or in a random order with gaps. */
 static void place(const size_t *counts, size_t *displs, int n, int ragged, unsigned *seed)
 {
@@ -83,7 +105,7 @@ static void fill_blocks(sched_world_t *w, const sched_case_t *c, coll_args_t *a)
     a->rdispls = rdispls;
 }
 
-static void fill_args(sched_world_t *w, const sched_case_t *c, int rank, const int *host)
+static void fill_args(sched_world_t *w, const sched_case_t *c, int rank, const int *host, const int *order)
 {
     coll_args_t *a = &w->args[rank];
     *a = (coll_args_t){.op = c->op,
@@ -98,7 +120,8 @@ static void fill_args(sched_world_t *w, const sched_case_t *c, int rank, const i
                        .chunk = c->chunk,
                        .one_shot = c->one_shot,
                        .place = 6,
-                       .host = host};
+                       .host = host,
+                       .order = c->order == ORDER_RANK ? NULL : order};
     if (c->op == COLL_REDUCE_SCATTER || c->op == COLL_ALL_GATHER || c->op == COLL_GATHER ||
         c->op == COLL_SCATTER || c->op == COLL_ALL_TO_ALL)
         fill_blocks(w, c, a);
@@ -122,10 +145,12 @@ int sched_world_build(sched_world_t *w, const sched_case_t *c, gyre_status_t *st
     w->args = base_arena_alloc(&w->arena, (size_t)c->n, sizeof *w->args);
     w->schedules = base_arena_alloc(&w->arena, (size_t)c->n, sizeof *w->schedules);
     int *host = base_arena_alloc(&w->arena, (size_t)c->n, sizeof *host);
+    int *order = base_arena_alloc(&w->arena, (size_t)c->n, sizeof *order);
     for (int r = 0; r < c->n; r++)
         host[r] = host_of(c, r);
+    put_in_order(c, host, order);
     for (int r = 0; r < c->n; r++) {
-        fill_args(w, c, r, host);
+        fill_args(w, c, r, host, order);
         *status = coll_schedule_build(c->algo, &w->args[r], &w->schedules[r]);
         if (*status != GYRE_OK)
             return 0;
@@ -142,8 +167,8 @@ void sched_world_free(sched_world_t *w)
 
 void sched_case_print(const sched_case_t *c, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s %s n %d root %d count %zu%s place %d%s chunk %zu%s hosts %d seed %u",
+    snprintf(text, bytes, "%s %s n %d root %d count %zu%s place %d%s chunk %zu%s hosts %d order %d seed %u",
              coll_algo_name(c->algo), coll_op_name(c->op), c->n, c->root, c->count,
              c->ragged ? " ragged" : "", (int)c->place, c->fast ? " fast" : "", c->chunk,
-             c->one_shot ? " one_shot" : "", (int)c->hosts, c->seed);
+             c->one_shot ? " one_shot" : "", (int)c->hosts, (int)c->order, c->seed);
 }

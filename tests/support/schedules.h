@@ -18,6 +18,9 @@ typedef enum {
     HOSTS_END
 } hosts_t;
 
+/* coll_args_t.order: none; host by host; or others */
+typedef enum { ORDER_RANK, ORDER_HOSTS, ORDER_BACKWARDS, ORDER_RANDOM, ORDER_END } order_t;
+
 typedef struct {
     coll_algo_t algo;
     coll_op_t op;
@@ -29,6 +32,7 @@ typedef struct {
     size_t chunk;
     int one_shot;
     hosts_t hosts;
+    order_t order;
     unsigned seed;
 } sched_case_t;
 
