@@ -163,7 +163,7 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->spin_ns = base_setting_int(SET_SPIN) * 1000; /* microseconds there */
     status = allocate(group, world_ranks);
     if (status == GYRE_OK && n == 1)
-        group->node_of[0] = comm_own_node();
+        group->node_of[0] = comm_own_seat().numa;
     if (status == GYRE_OK && n > 1)
         status = join(group, all_gather, user, deadline);
     if (status == GYRE_OK && n > 1) {
@@ -221,6 +221,7 @@ void comm_group_destroy(comm_group_t *group)
     free(group->local_of);
     free(group->cell_of);
     free(group->node_of);
+    free(group->order);
     free(group->host_of);
     free(group->world_ranks);
     free(group);
@@ -259,6 +260,11 @@ const int *comm_group_hosts(const comm_group_t *group, int *hosts)
 const int *comm_group_nodes(const comm_group_t *group)
 {
     return group->node_of;
+}
+
+const int *comm_group_order(const comm_group_t *group)
+{
+    return group->order;
 }
 
 const int *comm_group_cells(const comm_group_t *group, int *cells)

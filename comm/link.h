@@ -10,6 +10,7 @@
 #include "comm/transport.h"
 #include "comm/wait.h"
 #include "comm/yields.h"
+#include "topo/topo.h"
 
 /* Which pairs of ranks a transport joins. */
 typedef enum { COMM_TO_ITSELF, COMM_ON_HOST, COMM_BETWEEN_HOSTS } comm_scope_t;
@@ -110,7 +111,7 @@ typedef struct {
     /* By each transport's introduce; 0s: GYRE_TRANSPORT rules it out. */
     uint32_t said[COMM_TRANSPORTS][COMM_SAID_WORDS];
     uint64_t cores[COMM_CORE_WORDS]; /* affinity mask, 1024 cores */
-    int32_t node;                    /* the NUMA node that they are on, and 1; 0: several, or not known */
+    topo_seat_t seat;                /* the cores' packages, caches, ...; its host is not known yet */
     int32_t place;                   /* this rank's in its backing file */
 } comm_card_t;
 
@@ -122,6 +123,7 @@ struct comm_group {
     int *host_of;     /* [n] */
     int hosts;
     int *node_of; /* [n] NUMA node, -1: several, or not known */
+    int *order;   /* [n] comm_group_order, or NULL */
     int *cell_of; /* [n] who is near whom; all 0 if hosts > 1 */
     int cells;
     int *local_of;       /* [n] number in the segment, -1: on another host */
@@ -170,8 +172,10 @@ static inline int comm_group_shuns_memory(const comm_group_t *group)
  * it, some 2 us each time. Then each message has a fence, some 20 ns. */
 enum { COMM_FENCE_RANKS = 16 };
 
-/* The NUMA node that the calling thread is bound to; -1: several, or not known (comm/locate.c). */
-int comm_own_node(void);
+/* comm/seats.c. own: where the calling thread may run, and the switches above this host; host 0. order: once
+ * hosts are known; the same on all ranks. NO_MEMORY. */
+topo_seat_t comm_own_seat(void);
+gyre_status_t comm_seats_order(comm_group_t *group);
 /* Finds the ranks that share this host and makes the segment (comm/locate.c). Collective. */
 gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline);

@@ -28,7 +28,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
-#include "topo/topo.h"
 
 enum { CARD_MAGIC = 0x47594331 /* "GYC1" */ };
 
@@ -53,16 +52,6 @@ static uint64_t host_hint(comm_world_t *world)
     }
     const uint64_t words[2] = {host, every > 0 ? (uint64_t)(world->rank / every) + 1 : 0};
     return base_hash64(words, sizeof words, 1);
-}
-
-int comm_own_node(void)
-{
-    uint64_t nodes[TOPO_SETS];
-    int node = -1;
-    if (topo_own_nodes(nodes) == 1)
-        for (int i = 0; i < TOPO_SETS; i++)
-            node = nodes[i] ? 64 * i + __builtin_ctzll(nodes[i]) : node;
-    return node;
 }
 
 static void fill_card(comm_group_t *group, comm_card_t *card)
@@ -99,7 +88,7 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     if (sched_getaffinity(0, sizeof mine, &mine) != 0)
         CPU_SET(0, &mine);
     memcpy(set, &mine, sizeof card->cores);
-    card->node = comm_own_node() + 1;
+    card->seat = comm_own_seat();
 }
 
 /* ---- one round ----------------------------------------------------------------------------------------- */
@@ -421,9 +410,10 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gath
     if (status == GYRE_OK) {
         number_hosts(group);
         for (int r = 0; r < group->n; r++)
-            group->node_of[r] = group->cards[r].node - 1;
+            group->node_of[r] = group->cards[r].seat.numa;
         count_crowd(group);
         comm_cells_take(group);
+        status = comm_seats_order(group);
     }
     free(said);
     free(places);

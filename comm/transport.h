@@ -170,6 +170,10 @@ const int *comm_group_hosts(const comm_group_t *group, int *hosts);
 /* node_of: [n], the NUMA node that each rank's thread was bound to when it made the group, by its system's
  * number; -1: several, or not known. Borrowed. */
 const int *comm_group_nodes(const comm_group_t *group);
+/* order: [n], the ranks in an order in which those that share a switch, a host, a package, a NUMA node or a
+ * cache follow each other (topo_seat_order); the same on all ranks. Borrowed. NULL: the order by rank is
+ * one. */
+const int *comm_group_order(const comm_group_t *group);
 /* cell_of: [n], cell numbers 0.. in order of their lowest rank, the same on all ranks: ranks of a cell are
  * bound to one last-level cache or NUMA node (topo_cells). Borrowed. There is one cell if there are several
  * hosts, if the ranks are not bound, or for COMM_FLAT_RANKS ranks and fewer. */

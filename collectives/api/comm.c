@@ -89,6 +89,7 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
             comm->local_rank += r < rank;
             comm->local_size++;
         }
+    comm->order = comm_group_order(comm->group);
     find_parts(comm);
     comm->made_in = base_now() - start;
     *out = comm;

@@ -94,6 +94,7 @@ struct gyre_comm {
     const int *host_of;    /* [n] */
     const int *part_of;    /* [n] what hierarchical works on: hosts, or the cells of one (comm_group_cells) */
     int parts, even_parts; /* even: all of one size */
+    const int *order;      /* coll_args_t.order */
     size_t part_places;    /* coll_places_by_parts */
     const coll_tune_t *tune; /* the job's; borrowed from the process */
     coll_tune_line_t pin;    /* coll_comm_pin; op 0: nothing is pinned */

@@ -171,6 +171,7 @@ coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *s)
 {
     coll_args_t args = coll_call_args(comm, s);
     args.place = coll_joint_place(comm, s);
+    args.order = comm->order;
     return args;
 }
 

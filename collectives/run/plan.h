@@ -213,7 +213,8 @@ void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *plan);
 /* A generator's arguments for a call of this shape on this rank, before the call is cut. The choice sets
  * chunk. For schedules in which no rank accesses another rank's buffers. */
 coll_args_t coll_call_args(const gyre_comm_t *comm, const coll_shape_t *shape);
-/* The same where a rank may access another rank's buffers. */
+/* The same where a rank may access another rank's buffers. These follow the order of the processes'
+ * places. */
 coll_args_t coll_plan_args(const gyre_comm_t *comm, const coll_shape_t *shape);
 /* How operations are made: gyre_options_t, checked. */
 enum { COLL_ALGORITHM_BYTES = 256 };
