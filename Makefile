@@ -416,7 +416,7 @@ help:
 	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in at most eight minutes (ONLY=\"WORD ...\")"
 	@echo "make fuzz          the fuzz targets with clang's libFuzzer, below build/fuzz (docs/security.md)"
 	@echo "make check-hosts   collectives, bandwidth, failures and recovery over hosts that are namespaces of this machine (root;"
-	@echo "                   ONLY=\"collectives bandwidth rails failures shrink train\": some of its parts)"
+	@echo "                   ONLY=\"collectives places bandwidth rails failures shrink train\": some of its parts)"
 	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
 	@echo "make check-layouts training in more than 100 layouts, in all precisions: the same bits (ONLY=WORD: some of them)"

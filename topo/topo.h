@@ -137,7 +137,7 @@ typedef struct {
      * (topo_fabric); 0: not known */
     uint64_t fabric;
     int host;                 /* a number for each host of the job */
-    int package, numa, cache; /* of that host: topo_package, topo_numa_node, topo_cache */
+    int package, numa, cache; /* of that host: topo_package, topo_own_nodes, topo_cache */
 } topo_seat_t;
 
 /* The ranks in an order in which those that share a switch, a host, a package, a NUMA node or a cache follow

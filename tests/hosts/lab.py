@@ -54,13 +54,14 @@ def on_host(host, argv, **kw):
 
 class Job:
     """Ranks by hand: `per_host` on each of `hosts`, told who they are by GYRE_* variables, without a launcher that would
-    interfere. Each writes to a file of its own."""
+    interfere; with `deal` they are dealt out to the hosts in turn. Each writes to a file of its own."""
     port = 21000
 
-    def __init__(self, argv, hosts, per_host, env=None, missing=(), host_env=None):
+    def __init__(self, argv, hosts, per_host, env=None, missing=(), host_env=None, deal=False):
         Job.port = 21000 + (Job.port - 21000 + 7) % 7000  # below 32768, where the kernel chooses ports itself
         self.size = hosts * per_host
         self.per_host = per_host
+        self.hosts = hosts if deal else 0
         self.folder = tempfile.mkdtemp(dir=os.environ['CHECK_HOSTS_TMP'])
         self.ranks = {}
         self.pids = {}
@@ -81,7 +82,7 @@ class Job:
             self.ranks[key] = on_host(host, self.argv, env=dict(env, GYRE_JOIN=address), stdout=out, stderr=err)
 
     def host_of(self, rank):
-        return rank // self.per_host
+        return rank % self.hosts if self.hosts else rank // self.per_host
 
     def path(self, rank):
         return os.path.join(self.folder, 'rank%d' % rank)
@@ -150,10 +151,10 @@ class Job:
                 process.wait()
 
 
-def perf(hosts, per_host, args, env=None, seconds=120):
+def perf(hosts, per_host, args, env=None, seconds=120, deal=False):
     """gyre-perf over the hosts: (results of its JSON file, text of the failure or '')."""
     file = os.path.join(tempfile.mkdtemp(dir=os.environ['CHECK_HOSTS_TMP']), 'perf.json')
-    job = Job([bin_path('gyre-perf'), *args, '--json', file], hosts, per_host, env)
+    job = Job([bin_path('gyre-perf'), *args, '--json', file], hosts, per_host, env, deal=deal)
     codes = job.wait(seconds)
     bad = [r for r in codes if codes[r] != 0]
     if bad:

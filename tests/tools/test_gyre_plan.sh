@@ -52,6 +52,21 @@ want "a network from a file" 0
 check "two hops of 1000 bytes and 1 us" json 'abs(R[0]["time_us"] - 4) < 1e-3 and R[0]["hottest_link"] == "n0 to n1"'
 check "its title" grep -q 'over a pair' "$W/out"
 
+# --- places ---
+machine=machine:tests/topo/fixtures/epyc-128.xml
+ring=(--collective all_gather --algo ring -b 1M --topology "$machine" --ranks 128)
+plan "${ring[@]}" --deal caches --follow ranks
+want "ranks dealt out, by rank" 0
+check "every link of the ring leaves a NUMA node but those from one of its caches to the other" json 'R[0]["between_groups_bytes"] == 64 * 127 * 8192'
+plan "${ring[@]}" --deal caches
+want "ranks dealt out" 0
+check "one link for each NUMA node leaves it" json 'R[0]["between_groups_bytes"] == 8 * 127 * 8192'
+check "the machine's title" grep -q '1 host of 2 packages, 8 NUMA nodes, 16 caches, 128 cores' "$W/out"
+plan --topology host --deal hosts
+want "places on this host" 2 'the ranks of --topology host have no places'
+plan --topology ethernet --deal caches
+want "caches of a network" 1 'cannot be dealt out to caches'
+
 # --- large jobs; TEST_LONG=1: as large as the help promises ---
 long=${TEST_LONG:-0}
 ring=1024 trees=16384 all=768

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/settings/size.h"
 #include "base/text/json.h"
@@ -44,6 +45,8 @@ typedef struct {
     coll_op_t op;
     coll_algo_t algo; /* AUTO: all */
     int ranks, ranks_per_host, root, fast, factor;
+    int deal;     /* topo_deal_t */
+    int by_ranks; /* schedules do not follow places */
     size_t min, max, chunk;
     const char *topology, *json;
     coll_memory_t memory;
@@ -54,7 +57,8 @@ typedef struct {
     topo_network_t *network; /* NULL: this host */
     coll_tune_t *tune;       /* of the host */
     size_t *counts, *displs; /* [ranks] equal blocks; NULL where the collective has none */
-    int *host;               /* [ranks] */
+    int *host;               /* [ranks] parts for hierarchical: hosts, or the caches or NUMA nodes of one */
+    int *order;              /* [ranks] coll_args_t.order; NULL: by rank */
     json_t *rows;
     base_arena_t arena;
 } plan_t;
@@ -115,8 +119,8 @@ static int read_options(int argc, char **argv, options_t *o)
          .high = MOST_RANKS},
         {FLAG('t', "topology", TEXT, &o->topology, "WHAT",
               "a preset or a JSON file (default nvswitch); presets: nvswitch, fat-tree,\n"
-              "fat-tree:RATIO, torus, torus:AxB, torus:AxBxC, dragonfly, ethernet, and host:\n"
-              "this machine")},
+              "fat-tree:RATIO, torus, torus:AxB, torus:AxBxC, dragonfly, ethernet,\n"
+              "machine:FILE (cores, caches and packages of an hwloc XML file), and host: this\nmachine")},
         {FLAG('b', "min", SIZE, &o->min, "BYTES",
               "smallest size (default 1M), of the larger buffer of a rank; 64K, 4MiB, 1g are\n"
               "understood"),
@@ -130,6 +134,12 @@ static int read_options(int argc, char **argv, options_t *o)
         {FLAG(0, "ranks-per-host", INT, &o->ranks_per_host, "K",
               "consecutive ranks on one host (default: 8 with nvswitch, else 1)"),
          .low = 1, .high = MOST_RANKS},
+        {FLAG(0, "deal", CHOICE, &o->deal, "near|hosts|groups|caches",
+              "near (default): consecutive ranks are near each other; or ranks are dealt out in\n"
+              "turn to all hosts, to all groups of hosts (machine: NUMA nodes), or to all caches")},
+        {FLAG(0, "follow", CHOICE, &o->by_ranks, "places|ranks",
+              "places (default): rings and trees visit near ranks together, as the library's do;\n"
+              "ranks: they go by rank")},
         {FLAG(0, "chunk", SIZE, &o->chunk, "BYTES", "length of pipelined chunks (default 256K)"),
          .low = ELEMENT, .high = MOST_BYTES},
         {FLAG(0, "root", INT, &o->root, "R", "of rooted collectives (default 0)"), .high = MOST_RANKS},
@@ -161,6 +171,8 @@ static int parse(int argc, char **argv, options_t *o)
         o->max = o->min;
     if (o->max < o->min)
         return flags_wrong(program, "-e %zu is smaller than -b %zu: no size is left", o->max, o->min);
+    if (o->deal && !strcmp(o->topology, "host"))
+        return flags_wrong(program, "--deal: the ranks of --topology host have no places");
     if (o->root >= o->ranks)
         return flags_wrong(program, "--root %d: wants a rank below --ranks %d", o->root, o->ranks);
     if (o->algo != COLL_ALGO_AUTO && !coll_algo_serves(o->algo, o->op, NULL)) {
@@ -206,7 +218,8 @@ static coll_args_t args_for(plan_t *p, size_t *bytes)
                          .fast_order = o->fast,
                          .chunk = o->chunk / ELEMENT,
                          .place = p->network ? 0 : ANNOUNCEMENT,
-                         .host = p->host};
+                         .host = p->host,
+                         .order = p->order};
 }
 
 /* What simulating takes, about: lists of the canonical order are far longer than their messages tell, and
@@ -467,6 +480,29 @@ static gyre_status_t write_json(plan_t *p)
     return st;
 }
 
+/* What the library's ranks find out when they make a communicator. */
+static gyre_status_t find_places(plan_t *p)
+{
+    const size_t n = (size_t)p->o->ranks;
+    topo_seat_t *seats = base_arena_alloc(&p->arena, n, sizeof *seats);
+    int *order = base_arena_alloc(&p->arena, n, sizeof *order);
+    if (!seats || !order)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the places of %zu ranks", n);
+    for (size_t r = 0; r < n; r++) {
+        const topo_seat_t *seat = &seats[r];
+        seats[r] = topo_network_seat(p->network, (int)r);
+        p->host[r] = p->network->nodes > 1 || seat->numa < 0 ? seat->host
+                     : seat->cache >= 0                      ? seat->cache
+                                                             : seat->numa;
+    }
+    const gyre_status_t st = topo_seat_order(p->o->ranks, seats, order);
+    int moved = 0;
+    for (size_t i = 0; i < n; i++)
+        moved |= order[i] != (int)i;
+    p->order = moved && !p->o->by_ranks ? order : NULL;
+    return st;
+}
+
 static gyre_status_t set_up(plan_t *p)
 {
     const options_t *o = p->o;
@@ -477,6 +513,8 @@ static gyre_status_t set_up(plan_t *p)
         st = p->tune ? coll_tune_obtain(p->tune) : GYRE_ERR_NO_MEMORY;
     } else {
         st = topo_network_open(o->topology, o->ranks, o->ranks_per_host, &p->network);
+        if (st == GYRE_OK)
+            st = topo_network_deal(p->network, (topo_deal_t)o->deal);
     }
     if (st != GYRE_OK)
         return st;
@@ -491,9 +529,7 @@ static gyre_status_t set_up(plan_t *p)
         fputs("gyre-plan: no memory for so many ranks\n", stderr);
         return GYRE_ERR_NO_MEMORY;
     }
-    for (int r = 0; p->network && r < o->ranks; r++)
-        p->host[r] = r / p->network->ranks_per_node;
-    return GYRE_OK;
+    return p->network ? find_places(p) : GYRE_OK;
 }
 
 int plan_schedule(int argc, char **argv)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# tests/hosts/places.py: ranks dealt out in turn to two hosts: a ring crosses between them once each way, by the hosts' counters.
+from lab import nethosts, perf, report
+
+RANKS, SIZE, FEW, MANY = 6, 6 << 20, 2, 12
+# Bytes on the link for each byte of data: TCP's and Ethernet's headers, acknowledgements, and what is sent again.
+OVERHEAD = 1.1
+
+
+def sent(host):
+    return int(nethosts('exec', host, '--', 'cat', '/sys/class/net/eth0/statistics/tx_bytes'))
+
+
+def bytes_of(args, count):
+    """What host 0 and host 1 send in a job of `count` calls."""
+    before = sent(0), sent(1)
+    result, why = perf(2, RANKS // 2, [*args, '-b', str(SIZE), '-e', str(SIZE), '-n', str(count), '-w', '1', '-c', '0', '--inplace', '0'],
+                       {'GYRE_ALGO': 'ring', 'UCX_NET_DEVICES': 'eth0'}, deal=True)
+    if not result:
+        raise RuntimeError(why)
+    return sent(0) - before[0], sent(1) - before[1]
+
+
+def main():
+    nethosts('rate', 'all', 'none')
+    for name, args, least in (('all_gather', ['all_gather'], 1), ('broadcast', ['broadcast'], 1),
+                              ('all_reduce in any order', ['all_reduce', '--order', 'fast'], 2)):
+        few, many = bytes_of(args, FEW), bytes_of(args, MANY)
+        each = [(m - f) / (MANY - FEW) for f, m in zip(few, many)]
+        # all but one of the blocks go each way; the blocks of an all_reduce do so twice; a broadcast's chain crosses one way
+        want = least * SIZE * (RANKS - 1) / RANKS if name != 'broadcast' else SIZE
+        report.line(max(each) <= OVERHEAD * want, 'places: %s of %d MiB by ring, ranks 0 2 4 and 1 3 5' % (name, SIZE >> 20),
+                    '%.2f and %.2f MiB sent by the two hosts for each call; by rank: %.2f' %
+                    (each[0] / 2**20, each[1] / 2**20, want * RANKS / 2 / 2**20))
