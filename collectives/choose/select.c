@@ -24,7 +24,8 @@ enum {
     SHORT_MESSAGE = 4096,        /* a longer one may be fetched by a system call */
     SCAN_RANKS = 16,             /* see choose_scan */
     CELL_RANKS = 16,             /* see choose_inside_host: a reduction by cells, for as many ranks, */
-    CELL_PART = 4096,            /* if each rank adds up so many bytes */
+    CELL_PART = 4096,            /* if each rank adds up so many bytes; */
+    CELL_BLOCK = 16 << 10,       /* an all_gather, if each rank has so many */
     HOST_CHUNK_LEAST = 64 << 10, /* see default_chunk */
     HOST_CHUNK_MOST = 512 << 10,
     HOSTS_CHUNK = 128 << 10,
@@ -189,10 +190,13 @@ static coll_algo_t choose_inside_host(const coll_facts_t *facts, const coll_args
     if (args->op == COLL_ALL_REDUCE && takes_turns(facts, args) &&
         coll_algo_serves(COLL_BINOMIAL, args->op, args))
         return COLL_BINOMIAL;
-    /* All ranks of a cell add up a part each, then those of the cells do: 0.4 to 0.85 of
-     * binomial's time, by the simulator (docs/tuning.md). */
-    if (args->op == COLL_REDUCE && facts->parts > 1 && n >= CELL_RANKS && n <= facts->cost.cores &&
-        bytes / (size_t)n >= CELL_PART && coll_algo_serves(COLL_HIERARCHICAL, args->op, args))
+    /* All ranks of a cell add up a part each, then those of the cells do: 0.4 to 0.85 of binomial's time. A
+     * block of an all_gather goes into each cell once, and on from there: a third of butterfly's time. Both
+     * by the simulator (docs/tuning.md). */
+    const int by_cells = (args->op == COLL_REDUCE && bytes / (size_t)n >= CELL_PART) ||
+                         (args->op == COLL_ALL_GATHER && bytes >= CELL_BLOCK);
+    if (by_cells && facts->parts > 1 && n >= CELL_RANKS && n <= facts->cost.cores &&
+        coll_algo_serves(COLL_HIERARCHICAL, args->op, args))
         return COLL_HIERARCHICAL;
     /* A root that adds up everything alone keeps the other cores idle (1.2 to 2 times slower on 2 to 8
      * ranks). */

@@ -81,7 +81,7 @@ static void test_few_rounds(void **state)
     assert_int_equal(algo_of((case_t){COLL_ALL_TO_ALL, 16, 1, 16, 64}), COLL_DIRECT);
 }
 
-/* The cells of a host decide over reductions to a root. */
+/* The cells of a host decide over reductions to a root, and over all_gather. */
 static void test_cells(void **state)
 {
     (void)state;
@@ -91,6 +91,11 @@ static void test_cells(void **state)
     assert_int_not_equal(algo_of((case_t){COLL_REDUCE, 48, 6, 2, large}), COLL_HIERARCHICAL);  /* turns */
     assert_int_not_equal(algo_of((case_t){COLL_REDUCE, 48, 6, 48, 8}), COLL_HIERARCHICAL);     /* few bytes */
     assert_int_not_equal(algo_of((case_t){COLL_REDUCE, 8, 2, 48, large}), COLL_HIERARCHICAL);  /* few ranks */
+    assert_int_equal(algo_of((case_t){COLL_ALL_GATHER, 48, 6, 48, large}), COLL_HIERARCHICAL);
+    assert_int_equal(algo_of((case_t){COLL_ALL_GATHER, 48, 6, 48, 16 << 10}), COLL_HIERARCHICAL);
+    assert_int_equal(algo_of((case_t){COLL_ALL_GATHER, 48, 1, 48, large}), COLL_BUTTERFLY);
+    assert_int_equal(algo_of((case_t){COLL_ALL_GATHER, 48, 6, 2, large}), COLL_BUTTERFLY);
+    assert_int_equal(algo_of((case_t){COLL_ALL_GATHER, 48, 6, 48, 4096}), COLL_BUTTERFLY);
 }
 
 static double predict(const case_t *c, coll_algo_t algo, int one_shot, coll_memory_t memory)
