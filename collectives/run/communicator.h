@@ -39,7 +39,8 @@ typedef enum {
     COLL_REQ_TASK
 } coll_req_kind_t;
 
-enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2 };
+/* COLL_COLLECTED_FREE: in the free list, and not the caller's. */
+enum { COLL_COLLECTED_ASYNC = 1, COLL_COLLECTED_BLOCKING = 2, COLL_COLLECTED_FREE = 3 };
 
 /* Called once, by the driving thread, when the request is finished. */
 typedef void (*coll_finished_fn)(void *user, gyre_status_t status);
@@ -49,7 +50,7 @@ struct gyre_request {
     gyre_request_t *next;       /* in the communicator's queue, or in its free list */
     gyre_request_t *group_next; /* blocking requests of an ending group */
     coll_req_kind_t kind;
-    int collected;         /* COLL_COLLECTED_*: waits for gyre_group_end */
+    int collected;         /* COLL_COLLECTED_*: waits for gyre_group_end, or is free */
     _Atomic uint32_t done; /* 1: finished, status is valid. Release/acquire: pairs with the waiter's load */
     gyre_status_t status;
     comm_call_t call;

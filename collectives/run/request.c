@@ -40,6 +40,7 @@ void coll_request_free_driving(gyre_request_t *r)
 {
     if (r->under_way) /* release: pairs with the load in gyre_start */
         atomic_store_explicit(r->under_way, 0, memory_order_release);
+    r->collected = COLL_COLLECTED_FREE;
     r->next = r->comm->free_requests;
     r->comm->free_requests = r;
 }

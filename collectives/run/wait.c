@@ -214,6 +214,15 @@ gyre_status_t coll_request_wait(gyre_request_t *r)
     return wait_for_one(&w, &at);
 }
 
+static gyre_status_t not_to_be_ended(const char *name, const gyre_request_t *r)
+{
+    if (r->collected == COLL_COLLECTED_FREE)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s: the request was freed when a call reported its end: do not use copies of it",
+                         name);
+    return gyre_fail(GYRE_ERR_INVALID, "%s: the request is part of a group that has not ended", name);
+}
+
 gyre_status_t gyre_wait(gyre_request_t **request)
 {
     if (!request)
@@ -222,7 +231,7 @@ gyre_status_t gyre_wait(gyre_request_t **request)
     if (!r)
         return GYRE_OK;
     if (r->collected)
-        return gyre_fail(GYRE_ERR_INVALID, "gyre_wait: the request is part of a group that has not ended");
+        return not_to_be_ended("gyre_wait", r);
     *request = NULL;
     return coll_request_wait(r);
 }
@@ -248,7 +257,7 @@ gyre_status_t gyre_test(gyre_request_t **request)
     if (!r)
         return GYRE_OK;
     if (r->collected)
-        return GYRE_IN_PROGRESS;
+        return r->collected == COLL_COLLECTED_FREE ? not_to_be_ended("gyre_test", r) : GYRE_IN_PROGRESS;
     gyre_status_t st = gyre_progress(r->comm);
     (void)st; /* a failed communicator has finished its requests: r carries the status */
     (void)coll_task_orphaned(r);
@@ -269,6 +278,8 @@ static gyre_status_t want(const char *name, size_t count, gyre_request_t **reque
         gyre_request_t *r = requests[i];
         if (!r)
             continue;
+        if (r->collected == COLL_COLLECTED_FREE)
+            return not_to_be_ended(name, r);
         if (r->collected) {
             *open = 1;
             continue;

@@ -171,7 +171,8 @@ GYRE_API gyre_status_t gyre_ineighbor_exchange(const void *send, const size_t *s
 
 /* Blocks until *request has finished, frees it and sets *request = NULL. Returns the status of the
  * operation; OK if *request is NULL. INVALID, and the request stays: it is part of a group that has not
- * ended. */
+ * ended. INVALID also for a copy of a request that was freed, until the memory serves another one of its
+ * communicator. */
 GYRE_API gyre_status_t gyre_wait(gyre_request_t **request);
 /* requests: [count]. gyre_wait for each of them. Waits for all, also after an error; returns the first
  * error. */

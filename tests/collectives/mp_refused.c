@@ -124,7 +124,17 @@ static void requests(void)
     refused(gyre_wait(&grouped), GYRE_ERR_INVALID, "part of a group that has not ended");
     MP_CHECK(grouped, "the request stays");
     MP_OK(gyre_group_end());
+    gyre_request_t *copy = grouped;
+    ptrdiff_t index = 7;
     MP_OK(gyre_wait(&grouped));
+    refused(gyre_wait(&copy), GYRE_ERR_INVALID, "gyre_wait: the request was freed");
+    refused(gyre_test(&copy), GYRE_ERR_INVALID, "gyre_test: the request was freed");
+    refused(gyre_wait_all(1, &copy), GYRE_ERR_INVALID, "the request was freed");
+    refused(gyre_test_all(1, &copy), GYRE_ERR_INVALID, "gyre_test_all: the request was freed");
+    refused(gyre_wait_any(1, &copy, &index), GYRE_ERR_INVALID, "gyre_wait_any: the request was freed");
+    MP_CHECK(index == -1, "%td", index);
+    refused(gyre_test_any(1, &copy, &index), GYRE_ERR_INVALID, "gyre_test_any: the request was freed");
+    works(world);
     refused(gyre_progress(NULL), GYRE_ERR_INVALID, "comm is NULL");
     refused(gyre_comm_error(NULL), GYRE_ERR_INVALID, "gyre_comm_error: comm is NULL");
     /* what plans were made for stays as it is while they are in use */
