@@ -21,6 +21,7 @@ typedef struct {
     unsigned char id[COMM_ID_BYTES];
     gyre_comm_t *made, **out; /* out: the caller's, of a call that does not block */
     char *name;               /* config.name, if that is not the caller's */
+    base_time_t deadline;     /* of a call that does not block; 0: of each step its own */
 } creating_t;
 
 static gyre_status_t read_config(creating_t *c, const gyre_create_t *config, gyre_comm_t **out)
@@ -73,15 +74,20 @@ static gyre_status_t read_id(creating_t *c, const gyre_unique_id_t *id, int rank
     return st;
 }
 
+static double seconds_of(const gyre_create_t *config)
+{
+    return config->init_timeout_s > 0 ? config->init_timeout_s : base_setting_seconds(SET_INIT_TIMEOUT);
+}
+
 /* Wipes and closes what `who` has. */
 static gyre_status_t begin(creating_t *creating, comm_identity_t *who)
 {
     const gyre_create_t *c = &creating->config;
-    const double seconds = c->init_timeout_s > 0 ? c->init_timeout_s : base_setting_seconds(SET_INIT_TIMEOUT);
+    const base_time_t deadline = creating->deadline ? creating->deadline : base_deadline(seconds_of(c));
     gyre_status_t st = GYRE_ERR_NO_MEMORY;
     coll_world_t *world = coll_world_new(0, c->timeout_s, c->progress_thread, &creating->asked);
     if (world)
-        st = coll_world_begin(world, who, base_deadline(seconds), &creating->made);
+        st = coll_world_begin(world, who, deadline, &creating->made);
     if (who->root_fd >= 0)
         close(who->root_fd);
     sodium_memzero(who, sizeof *who);
@@ -92,7 +98,7 @@ static gyre_status_t create(void *user)
 {
     creating_t *c = user;
     comm_identity_t who;
-    const comm_gather_t by = {c->call, c->by_id ? NULL : c->config.all_gather, c->config.user};
+    const comm_gather_t by = {c->call, c->by_id ? NULL : c->config.all_gather, c->config.user, c->deadline};
     gyre_status_t st =
         c->by_id ? comm_identity_by_id(&by, c->id, c->config.name, c->config.rank, c->config.nranks, &who)
                  : comm_identity_gather(&by, c->config.name, c->config.rank, c->config.nranks, &who);
@@ -133,6 +139,7 @@ static gyre_status_t create_later(creating_t *checked, gyre_status_t st, gyre_re
         c = malloc(sizeof *c);
         if (c) {
             *c = *checked;
+            c->deadline = base_deadline(seconds_of(&c->config));
             c->config.name = c->name = strdup(checked->config.name);
         }
         if (!c || !c->name)

@@ -8,6 +8,7 @@
  *
  * A unique id is "GYREID1", a NUL, 32 bytes of secret, 8 of the job's name, and the addresses of rank 0 as
  * text. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sodium.h>
@@ -21,6 +22,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "base/thread/aside.h"
 #include "comm/launch/card.h"
 #include "comm/launch/internal.h"
 #include "comm/net/address.h"
@@ -77,6 +79,49 @@ static const char *wrong(const row_t *row, const row_t *mine, int r)
     return NULL;
 }
 
+/* A call of the program's function that may never return: it has memory of its own. */
+typedef struct {
+    comm_gather_t by;
+    row_t mine;
+    gyre_status_t status;
+    row_t all[];
+} errand_t;
+
+static void run_errand(void *user)
+{
+    errand_t *e = user;
+    e->status = e->by.gather(&e->mine, e->all, sizeof(e->mine), e->by.user);
+}
+
+/* Calls the program's function. all: room for `bytes`, which it may write to. */
+static gyre_status_t call_gather(const comm_gather_t *by, const row_t *mine, row_t *all, size_t bytes,
+                                 gyre_status_t *returned)
+{
+    if (by->deadline == 0) {
+        *returned = by->gather(mine, all, sizeof(*mine), by->user);
+        return GYRE_OK;
+    }
+    errand_t *e = malloc(sizeof(*e) + bytes);
+    int err = ENOMEM;
+    if (e != NULL) {
+        e->by = *by;
+        e->mine = *mine;
+        memcpy(e->all, all, bytes);
+        err = base_aside(run_errand, free, e, by->deadline);
+    }
+    if (err == ETIMEDOUT) /* the thread frees it */
+        return gyre_fail(GYRE_ERR_TIMEOUT, "%s: rank %u: the all_gather function has not returned in time",
+                         by->call, mine->rank);
+    if (err == 0) {
+        memcpy(all, e->all, bytes);
+        *returned = e->status;
+    }
+    free(e);
+    return err == 0 ? GYRE_OK
+                    : gyre_fail_errno(err == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_SYSTEM, err,
+                                      "%s: no thread to call the all_gather function", by->call);
+}
+
 /* One call of the program's function, and what it gave. */
 static gyre_status_t exchange(const comm_gather_t *by, row_t *mine, row_t *all)
 {
@@ -86,10 +131,13 @@ static gyre_status_t exchange(const comm_gather_t *by, row_t *mine, row_t *all)
     memset(all, 0, n * sizeof(*all));
     memset(guard, 0xa5, sizeof(guard));
     memcpy(all + n, guard, sizeof(guard));
-    gyre_status_t st = by->gather(mine, all, sizeof(*mine), by->user);
+    gyre_status_t returned;
+    gyre_status_t st = call_gather(by, mine, all, n * sizeof(*all) + GUARD, &returned);
     if (st != GYRE_OK)
+        return st;
+    if (returned != GYRE_OK)
         return gyre_fail(GYRE_ERR_BOOTSTRAP, "%s: rank %u: the all_gather function returned %d (%s)",
-                         by->call, mine->rank, (int)st, gyre_status_string(st));
+                         by->call, mine->rank, (int)returned, gyre_status_string(returned));
     if (memcmp(all + n, guard, sizeof(guard)) != 0)
         return gyre_fail(
             GYRE_ERR_MISMATCH,

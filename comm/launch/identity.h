@@ -64,9 +64,11 @@ typedef struct {
     const char *call;
     gyre_status_t (*gather)(const void *mine, void *all, size_t bytes, void *user);
     void *user;
+    base_time_t deadline; /* 0: gather is called by this thread. Else by another one, which may outlive it */
 } comm_gather_t;
 /* By the program's own all-gather, which is called twice, or not at all for one rank. BOOTSTRAP: it failed,
- * here or at another rank; MISMATCH: it gave something else than what the ranks passed; INVALID. */
+ * here or at another rank; MISMATCH: it gave something else than what the ranks passed; TIMEOUT: it has not
+ * returned; INVALID. */
 gyre_status_t comm_identity_gather(const comm_gather_t *by, const char *name, int rank, int size,
                                    comm_identity_t *out);
 enum { COMM_ID_BYTES = 128 };

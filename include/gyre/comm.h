@@ -95,7 +95,8 @@ typedef struct {
     int nranks;
     /* Passes `bytes` bytes of every rank to every rank: all: [nranks][bytes], in the order of ranks. Called
      * by the calling thread, on all ranks alike: twice, and never for one rank. What it passes on holds the
-     * job's secret: who reads it can join. Gyre cannot end it when it does not return. */
+     * job's secret: who reads it can join. A call that blocks waits for it: gyre_comm_icreate
+     * has a deadline for the case that it never returns. */
     gyre_status_t (*all_gather)(const void *mine, void *all, size_t bytes, void *user);
     void *user;                    /* for all_gather */
     double init_timeout_s;         /* to connect, once all_gather has returned; 0: GYRE_INIT_TIMEOUT */
@@ -205,8 +206,9 @@ GYRE_API gyre_status_t gyre_comm_create_group(gyre_comm_t *comm, const int *rank
  * gyre_comm_create_group; for all but gyre_comm_icreate_group also MISMATCH: ranks made different ones of
  * these calls. `comm` and its operations are as before. gyre_comm_abort of `comm` ends the request, too.
  *
- * gyre_comm_icreate calls config->all_gather on that thread. Its request, and that of
- * gyre_comm_icreate_id, is of no communicator, and has the errors of the calls that block. */
+ * gyre_comm_icreate calls config->all_gather on a thread of its own. Its request, and that of
+ * gyre_comm_icreate_id, is of no communicator, and has the errors of the calls that block. TIMEOUT also: the
+ * function has not returned in time; config->user is the caller's again when it has. */
 GYRE_API gyre_status_t gyre_comm_idup(gyre_comm_t *comm, gyre_comm_t **out, gyre_request_t **request);
 GYRE_API gyre_status_t gyre_comm_isplit(gyre_comm_t *comm, int color, int key, gyre_comm_t **out,
                                         gyre_request_t **request);

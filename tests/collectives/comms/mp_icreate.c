@@ -315,6 +315,39 @@ static void jobs(void)
     MP_OK(gyre_comm_destroy(gather));
 }
 
+/* An all-gather that does not return ends the request all the same. */
+static _Atomic int let_go, gone;
+
+static gyre_status_t hangs(const void *mine, void *all, size_t bytes, void *user)
+{
+    (void)mine, (void)user;
+    while (!let_go)
+        usleep(1000);
+    memset(all, 0, (size_t)n * bytes); /* its memory is there as long as it runs */
+    gone++;
+    return GYRE_OK;
+}
+
+static void hanging(void)
+{
+    gyre_create_t config = GYRE_CREATE_INITIALIZER;
+    gyre_comm_t *made = world;
+    gyre_request_t *r;
+    if (n == 1) /* it is not called */
+        return;
+    config.rank = rank;
+    config.nranks = n;
+    config.all_gather = hangs;
+    config.init_timeout_s = 0.2;
+    MP_OK(gyre_comm_icreate(&config, &made, &r));
+    MP_EXPECT(gyre_wait(&r), GYRE_ERR_TIMEOUT, "the all_gather function has not returned in time");
+    MP_CHECK(made == world && !gone, "out was set, or it returned");
+    let_go = 1;
+    while (!gone)
+        usleep(1000);
+    world_works();
+}
+
 /* A child of fork has no thread that would end the request. */
 static void child(void)
 {
@@ -375,6 +408,7 @@ int main(void)
     deadline();
     aborted();
     jobs();
+    hanging();
     child();
     death();
     MP_OK(gyre_finalize(world));
