@@ -13,8 +13,8 @@
 /* A new file of `bytes` zeros; close-on-exec, and none of the descriptors 0, 1 and 2. sparse: the length that
  * a memfd gets if it may be so long; 0: none but `bytes`. name: what /proc shows. -1: errno says why. */
 int base_memory_file(const char *name, uint64_t bytes, uint64_t sparse);
-/* Gives the memory of [at, at + bytes) back to the system; it reads as zeros then. -1, and it is as it was:
- * the file is no memfd, or errno of fallocate. */
+/* Gives the memory of [at, at + bytes) back to the system; it reads as zeros then. -1: it is as it was, since
+ * the file is not a memfd (EOPNOTSUPP), or for the errno of fallocate. */
 int base_memory_file_give_back(int fd, uint64_t at, uint64_t bytes);
 
 #endif
