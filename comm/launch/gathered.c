@@ -131,7 +131,7 @@ static gyre_status_t exchange(const comm_gather_t *by, row_t *mine, row_t *all)
     memset(all, 0, n * sizeof(*all));
     memset(guard, 0xa5, sizeof(guard));
     memcpy(all + n, guard, sizeof(guard));
-    gyre_status_t returned;
+    gyre_status_t returned = GYRE_OK;
     gyre_status_t st = call_gather(by, mine, all, n * sizeof(*all) + GUARD, &returned);
     if (st != GYRE_OK)
         return st;
