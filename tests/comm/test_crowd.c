@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -266,6 +267,47 @@ static void deaths(void **state)
     set(SET_SHM_BUDGET, "4M");
 }
 
+/* ---- who makes memory of what -------------------------------------------------------------------------- */
+
+/* 1: pages of the outbox of `local` are in memory, after its first and before its last. */
+static int in_memory(const comm_segment_t *seg, int local)
+{
+    enum { PAGE = 4096, PAGES = 16 };
+    unsigned char resident[PAGES];
+    unsigned char *at = comm_segment_outbox(seg, local) + PAGE;
+    int count = 0;
+
+    at -= (uintptr_t)at % PAGE;
+    if (mincore(at, (size_t)PAGE * PAGES, resident) != 0)
+        return -1;
+    for (int i = 0; i < PAGES; i++)
+        count += resident[i] & 1;
+    return count > 0;
+}
+
+/* A rank maps its own outbox, and leaves those of others for them to map: on their NUMA nodes. */
+static int own_outbox(ranks_t *self)
+{
+    const comm_segment_t *seg = &self->group->seg;
+
+    ranks_barrier(self);
+    if (self->rank == 0) {
+        RANKS_CHECK(self, in_memory(seg, 0) == 0 && in_memory(seg, 1) == 0);
+        comm_group_outbox_populate(self->group, 4096, 0);
+        RANKS_CHECK(self, in_memory(seg, 1) == 0);
+        comm_segment_outbox(seg, 0)[8192] = 1; /* where the kernel does not know the advice */
+        RANKS_CHECK(self, in_memory(seg, 0) == 1);
+    }
+    ranks_barrier(self);
+    return 0;
+}
+
+static void owners(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_fork(2, 20, own_outbox, NULL), 0);
+}
+
 /* ---- a node -------------------------------------------------------------------------------------------- */
 
 enum { NODE = 64 };
@@ -301,7 +343,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layout),        cmocka_unit_test(small_budgets), cmocka_unit_test(messages),
-        cmocka_unit_test(late_receiver), cmocka_unit_test(deaths),        cmocka_unit_test(whole_node),
+        cmocka_unit_test(late_receiver), cmocka_unit_test(deaths),        cmocka_unit_test(owners),
+        cmocka_unit_test(whole_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
