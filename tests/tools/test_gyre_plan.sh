@@ -54,11 +54,11 @@ check "its title" grep -q 'over a pair' "$W/out"
 
 # --- places ---
 machine=machine:tests/topo/fixtures/epyc-128.xml
-ring=(--collective all_gather --algo ring -b 1M --topology "$machine" --ranks 128)
-plan "${ring[@]}" --deal caches --follow ranks
+places=(--collective all_gather --algo ring -b 1M --topology "$machine" --ranks 128)
+plan "${places[@]}" --deal caches --follow ranks
 want "ranks dealt out, by rank" 0
 check "every link of the ring leaves a NUMA node but those from one of its caches to the other" json 'R[0]["between_groups_bytes"] == 64 * 127 * 8192'
-plan "${ring[@]}" --deal caches
+plan "${places[@]}" --deal caches
 want "ranks dealt out" 0
 check "one link for each NUMA node leaves it" json 'R[0]["between_groups_bytes"] == 8 * 127 * 8192'
 check "the machine's title" grep -q '1 host of 2 packages, 8 NUMA nodes, 16 caches, 128 cores' "$W/out"
