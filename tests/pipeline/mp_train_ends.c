@@ -11,7 +11,6 @@
 
 #include <gyre/train.h>
 
-#include "base/log.h"
 #include "tests/support/mp.h"
 
 #define SLOW_US 1800000 /* of the first sync after `slow` was set: longer than a rank waited once */
@@ -118,7 +117,6 @@ int main(void)
         MP_CHECK(fclose(text) == 0, "%s", path);
     }
     MP_OK(gyre_barrier(world));
-    base_log_set_level(BASE_LOG_NONE); /* the errors are wanted */
 
     test_destroyed(world);
     test_diverges(world, "plain", 0, 0);
