@@ -72,6 +72,8 @@ static int message_to(int to, int index)
 
 static int sender_step(void)
 {
+    if (now.phase == SENT_ALL)
+        return 0;
     const message_t *message = &program[now.at];
     ring_tx_t *tx = &now.tx[message->to];
     ring_rndv_t head = {.bytes = HALF};

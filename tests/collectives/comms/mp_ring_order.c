@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 6 */
+/* no TSan: it needs 6 ranks, and has no threads of its own */
 /* tests/collectives/comms/mp_ring_order.c: ranks that are dealt out in turn to two hosts (GYRE_HOST_RANKS),
  * or to hosts of three switches: rings and trees visit one host or switch after the other. The plans that run
  * send as few bytes between hosts as any ring can, and results have the bits of other algorithms. */
