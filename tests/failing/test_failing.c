@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* one thread: TSan has nothing to see */
+/* ASan in check-long: make check-oom runs all of it with ASan */
 /* tests/failing/test_failing.c: the k-th request for memory, a descriptor, a mapping, a thread, a write, a
  * service of UCX or memory inside jansson fails on one rank: for all k, until a run passes untouched. Every
  * such run ends with an error at that rank that blames no file and no argument, or without one where Gyre

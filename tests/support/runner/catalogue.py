@@ -56,6 +56,7 @@ THREAD = Flavour("thread", "thread", "build/thread", "thread/", 4, TSAN)
 COVERAGE = Flavour("coverage", "coverage", "build/coverage", "coverage/", 4, {})
 NO_TSAN = re.compile(r"/\* (one thread: TSan has nothing to see|no TSan: [^*]+%s) \*/"
                      % ("" if LONG else r"|TSan in check-long: [^*]+"))
+NO_ASAN = None if LONG else re.compile(r"/\* ASan in check-long: [^*]+ \*/")
 
 
 class Source:
@@ -80,6 +81,11 @@ class Source:
 
     def markers(self):
         return {"source": self, "alone": bool(self.number("alone", 0)), "takes": self.number("takes", 1)}
+
+    def belongs_to(self, flavour):
+        """Whether the flavour's phase runs it."""
+        marker = {"thread": NO_TSAN, "address": NO_ASAN}.get(flavour.phase)
+        return self.on_device == (flavour is EMULATED) and not (marker and marker.search(self.head))
 
     def programs(self):
         """The programs of tests that a script names."""
@@ -119,7 +125,7 @@ class Catalogue:
 
     def units(self, flavour):
         for source in self.unit_sources:
-            if source.on_device != (flavour is EMULATED) or flavour is THREAD and NO_TSAN.search(source.head):
+            if not source.belongs_to(flavour):
                 continue
             self.add_program(source, flavour, source.stem, source.deadline() * flavour.factor)
 
@@ -131,7 +137,7 @@ class Catalogue:
 
     def ranks(self, flavour, numbers=None):
         for source in self.mp_sources:
-            if source.on_device != (flavour is EMULATED) or flavour is THREAD and NO_TSAN.search(source.head):
+            if not source.belongs_to(flavour):
                 continue
             deadline = source.deadline() * flavour.factor
             more = source.numbers("and in check-long") if LONG else []
