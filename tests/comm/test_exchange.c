@@ -15,6 +15,7 @@
 
 #include "base/hash.h"
 #include "comm/memory/outbox.h"
+#include "tests/support/states.h"
 
 enum { RANKS = 3, OPS = 6, BOX = 64 + 4 * 64 + 4 * 64 + 2 * 128 };
 
@@ -127,23 +128,13 @@ static int step(int me)
     }
 }
 
-/* States that were met, by hash: an open table. */
-enum { STATES = 1 << 22 };
-static uint64_t *met;
-static size_t nmet;
+static states_t met;
 
 static int is_new(void)
 {
-    uint64_t h = base_hash64(&now, sizeof now, 7) | 1;
-    for (size_t at = h % STATES;; at = (at + 1) % STATES) {
-        if (met[at] == h)
-            return 0;
-        if (met[at] == 0) {
-            met[at] = h;
-            assert_true(++nmet < STATES / 2);
-            return 1;
-        }
-    }
+    const int is = states_new(&met, base_hash64(&now, sizeof now, 7));
+    assert_true(is >= 0);
+    return is;
 }
 
 static void explore(void)
@@ -168,8 +159,7 @@ static void explore(void)
 static size_t all_interleavings(int n, comm_outbox_shape_t shape, int count, const op_t *const *list)
 {
     memset(&now, 0, sizeof now);
-    memset(met, 0, STATES * sizeof *met);
-    nmet = 0;
+    states_clear(&met);
     ranks = n;
     ops = count;
     for (int i = 0; i < count; i++)
@@ -180,7 +170,7 @@ static size_t all_interleavings(int n, comm_outbox_shape_t shape, int count, con
         begin_next(&now.rank[r]);
     }
     explore();
-    return nmet;
+    return met.met;
 }
 
 static int fits(comm_outbox_shape_t shape, const op_t *const *list, int count)
@@ -210,8 +200,7 @@ static void every_interleaving(void **state)
         {&ALL, &FROM_0, &FROM_1, &ALL_LONG},
         {&ALL_LONGER, &FROM_1, &ALL_LONGER, &FROM_2},
     };
-    met = malloc(STATES * sizeof *met);
-    assert_non_null(met);
+    assert_true(states_open(&met, 1 << 22));
     size_t states = 0;
     for (int n = 2; n <= RANKS; n++)
         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
@@ -220,7 +209,7 @@ static void every_interleaving(void **state)
                     states += all_interleavings(n, shapes[s], 4, programs[p]);
     printf("%zu states\n", states);
     assert_true(states > 10000);
-    free(met);
+    states_close(&met);
 }
 
 static void another_call(void **state)

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "comm/memory/pool.h"
 #include "comm/shm/ring.h"
+#include "tests/support/states.h"
 
 enum { RECEIVERS = 2, NOBODY = RECEIVERS, SLOTS = 4, BUFFERS = 2, HALF = 2 };
 
@@ -158,23 +159,13 @@ static int receiver_step(int me)
     }
 }
 
-enum { STATES = 1 << 20 };
-static uint64_t *met;
-static size_t nmet;
+static states_t met;
 
 static int is_new(void)
 {
-    const uint64_t h = base_hash64(&now, sizeof now, 7) | 1;
-
-    for (size_t at = h % STATES;; at = (at + 1) % STATES) {
-        if (met[at] == h)
-            return 0;
-        if (met[at] == 0) {
-            met[at] = h;
-            assert_true(++nmet < STATES / 2);
-            return 1;
-        }
-    }
+    const int is = states_new(&met, base_hash64(&now, sizeof now, 7));
+    assert_true(is >= 0);
+    return is;
 }
 
 static int is_over(void)
@@ -210,8 +201,7 @@ static void explore(void)
 static int holds(const message_t *list, int count, int who_is_late, mistake_t with)
 {
     memset(&now, 0, sizeof now);
-    memset(met, 0, STATES * sizeof *met);
-    nmet = 0;
+    states_clear(&met);
     program = list;
     messages = count;
     late = who_is_late;
@@ -238,13 +228,13 @@ static void every_interleaving(void **state)
 
     (void)state;
     assert_true(holds(all_to_one, COUNT, NOBODY, NO_MISTAKE));
-    states += nmet;
+    states += met.met;
     assert_true(holds(in_turn, COUNT, NOBODY, NO_MISTAKE));
-    states += nmet;
+    states += met.met;
     assert_true(holds(mixed, COUNT, NOBODY, NO_MISTAKE));
-    states += nmet;
+    states += met.met;
     assert_true(holds(first_late, COUNT, NOBODY, NO_MISTAKE));
-    states += nmet;
+    states += met.met;
     printf("%zu states\n", states);
     assert_true(states > 300);
 }
@@ -290,14 +280,13 @@ static void memory(void **state)
 static int begin(void **state)
 {
     (void)state;
-    met = malloc(STATES * sizeof *met);
-    return met == NULL;
+    return !states_open(&met, 1 << 20);
 }
 
 static int end(void **state)
 {
     (void)state;
-    free(met);
+    states_close(&met);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #endif
 
 #include "base/hash.h"
+#include "tests/support/states.h"
 
 enum { STACK = 256 << 10, STORES = 8, STEPS = 1000, ROOM = 1 << 22 };
 
@@ -43,8 +44,7 @@ static const explore_t *what;
 static thread_t threads[EXPLORE_THREADS];
 static ucontext_t scheduler;
 static int running = -1;
-static uint64_t *met;
-static size_t nmet;
+static states_t met;
 static struct {
     int taken, of;
 } choice[STEPS];
@@ -282,17 +282,11 @@ static int is_new(void)
                                   (uint64_t)t->nstores};
         hash = base_hash64(state, sizeof state, 8);
     }
-    hash |= 1; /* the stores that are not visible follow from what the thread did, and their number */
-    for (size_t at = hash % ROOM;; at = (at + 1) % ROOM) {
-        if (met[at] == hash)
-            return 0;
-        if (met[at] == 0) {
-            met[at] = hash;
-            if (++nmet > ROOM / 2)
-                give_up("there are too many states");
-            return 1;
-        }
-    }
+    /* the stores that are not visible follow from what the thread did, and their number */
+    const int is = states_new(&met, hash);
+    if (is < 0)
+        give_up("there are too many states");
+    return is;
 }
 
 static void describe(char *text, size_t bytes)
@@ -352,8 +346,8 @@ explore_result_t explore(const explore_t *of_what)
     int depth = 0;
 
     what = of_what;
-    nmet = 0;
-    met = calloc(ROOM, sizeof *met);
+    if (!states_open(&met, ROOM))
+        give_up("there is no memory for the states");
     for (int i = 0; i < what->threads; i++)
         threads[i].stack = malloc(STACK);
     do {
@@ -362,9 +356,9 @@ explore_result_t explore(const explore_t *of_what)
         while (depth > 0 && ++choice[depth - 1].taken == choice[depth - 1].of)
             depth--;
     } while (depth > 0 && !result.stuck && !result.wrong);
-    result.states = nmet;
+    result.states = met.met;
     for (int i = 0; i < what->threads; i++)
         free(threads[i].stack);
-    free(met);
+    states_close(&met);
     return result;
 }
