@@ -316,13 +316,6 @@ $(LIB_SO): $(CORE_OBJ) libgyre.map
 	    $(ALL_CFLAGS) $(LDFLAGS) $(CORE_OBJ) $(LIBS) -o $@
 	$(Q)ln -sf libgyre.so.$(SOVERSION) $(B)/lib/libgyre.so
 
-# The compiler must not make calls of malloc's relatives out of others.
-CFLAGS_bindings/malloc/malloc := -fno-builtin
-$(B)/lib/libgyre-malloc.so: $(call obj,bindings/malloc/malloc.c)
-	@mkdir -p $(@D)
-	@echo "  LD    $@"
-	$(Q)$(CC) -shared -Wl,-soname,libgyre-malloc.so -Wl,-z,nodelete -Wl,-z,defs $(ALL_CFLAGS) $(LDFLAGS) $^ -ldl -pthread -o $@
-
 $(LIB_A): $(CORE_OBJ)
 	@mkdir -p $(@D)
 	@echo "  AR    $@"
@@ -399,6 +392,7 @@ $(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
 
+include $(wildcard bindings/*/rules.mk)
 include tests/emulated/rules.mk
 include tests/gpu/rules.mk
 include tests/fuzz/rules.mk

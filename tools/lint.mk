@@ -4,7 +4,8 @@
 SETUP_LINT_STAMP := $(S)/setup-lint.done
 SETUP_COVERAGE_STAMP := $(S)/setup-coverage.done
 # Sources in C that the rule above compiles: not those that other compilers or headers of others' libraries are for.
-COMPILED := $(filter-out $(WITHOUT) bench/backend_mpi.c bench/backend_ucc.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
+# FOREIGN_C: of these, what bindings/*/rules.mk names.
+COMPILED := $(filter-out $(WITHOUT) $(FOREIGN_C) bench/backend_mpi.c bench/backend_ucc.c bench/plain_gpt.c tests/launch/% tests/gpu/many.c,$(sort \
     $(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC) $(TEST_SRC) $(MP_SRC) $(FUZZ_SRC) $(SUPPORT_SRC) $(EXAMPLE_SRC) $(LAB_PROGRAMS:$(B)/%=%.c) tests/fuzz/driver.c tests/hosts/rank.c tests/faults/rank.c tests/faults/clock.c \
     $(call sources,tools,c) $(wildcard bench/*.c bindings/*/*.c)))
 
