@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/install.mk: make install, install-lib, install-train, uninstall. Included by the Makefile.
+# LIBDIR: where libraries go, below PREFIX (Debian: /usr/lib/x86_64-linux-gnu)
+LIBDIR ?= $(PREFIX)/lib
+L := $(subst $(PREFIX)/,,$(LIBDIR))
+$(if $(filter /%,$(L)),$(error LIBDIR='$(LIBDIR)' is not below PREFIX='$(PREFIX)'; give both, such as PREFIX=/usr LIBDIR=/usr/lib64))
 HEADERS  := $(wildcard include/gyre/*.h)
 MAN_PAGES := $(wildcard docs/man/*.[137])
 # of these, what goes with libgyre-train
@@ -14,34 +18,35 @@ DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildca
     tutorials,docs/$(d)/*)) $(wildcard examples/*.c examples/*.py examples/kubernetes/*)
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
-INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) lib/libgyre.so.$(SOVERSION) lib/libgyre.so lib/libgyre.a lib/pkgconfig/gyre.pc \
-    lib/libgyre-malloc.so lib/libgyre-train.a lib/pkgconfig/gyre-train.pc \
+INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) $(addprefix $(L)/,libgyre.so.$(SOVERSION) libgyre.so libgyre.a pkgconfig/gyre.pc \
+    libgyre-malloc.so libgyre-train.a pkgconfig/gyre-train.pc) $(CMAKE_FILES:%=$(L)/cmake/gyre/%) $(COMPLETIONS) \
     $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
 install-lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
-	$(Q)install -d $(addprefix '$(TO)'/,include/gyre lib/pkgconfig share/man/man3)
+	$(Q)install -d $(addprefix '$(TO)'/,include/gyre $(L)/pkgconfig $(L)/cmake/gyre share/man/man3)
 	$(Q)install -m 644 $(filter-out $(TRAIN_HEADERS),$(HEADERS)) '$(TO)'/include/gyre/
-	$(Q)install -m 755 $(LIB_SO) $(LIB_MALLOC) '$(TO)'/lib/
-	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/lib/libgyre.so
-	$(Q)install -m 644 $(LIB_A) '$(TO)'/lib/
-	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre' \
+	$(Q)install -m 755 $(LIB_SO) $(LIB_MALLOC) '$(TO)'/$(L)/
+	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/$(L)/libgyre.so
+	$(Q)install -m 644 $(LIB_A) '$(TO)'/$(L)/
+	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/$(L)' 'includedir=$${prefix}/include' '' 'Name: gyre' \
 	    'Description: collectives on shared memory, UCX and GPUs' 'Version: $(VERSION)' \
 	    'Requires.private: $(PKGS_CORE)' 'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lgyre' \
-	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/lib/pkgconfig/gyre.pc
+	    'Libs.private: $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' > '$(TO)'/$(L)/pkgconfig/gyre.pc
+	$(Q)$(foreach f,$(CMAKE_FILES),$(FILL_CMAKE) tools/package/$(f).in > '$(TO)'/$(L)/cmake/gyre/$(f) &&) true
 	$(Q)install -m 644 $(filter-out $(TRAIN_PAGES),$(filter %.3,$(MAN_PAGES))) '$(TO)'/share/man/man3/
 	$(Q)$(foreach a,$(filter-out %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
 	@echo "libgyre, its headers and manual are installed under $(TO)"
 
 install-train: install-lib $(LIB_TRAIN)
 	$(Q)install -m 644 $(TRAIN_HEADERS) '$(TO)'/include/gyre/
-	$(Q)install -m 644 $(LIB_TRAIN) '$(TO)'/lib/
-	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: gyre-train' \
+	$(Q)install -m 644 $(LIB_TRAIN) '$(TO)'/$(L)/
+	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/$(L)' 'includedir=$${prefix}/include' '' 'Name: gyre-train' \
 	    'Description: training of GPT models over many ranks' 'Version: $(VERSION)' \
 	    'Requires: $(PKGS_CORE) $(PKGS_JSON) $(PKGS_TRAIN)' 'Cflags: -I$${includedir}' \
 	    'Libs: -L$${libdir} -l:libgyre-train.a -l:libgyre.a $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' \
-	    > '$(TO)'/lib/pkgconfig/gyre-train.pc
+	    > '$(TO)'/$(L)/pkgconfig/gyre-train.pc
 	$(Q)install -m 644 $(TRAIN_PAGES) '$(TO)'/share/man/man3/
 	$(Q)$(foreach a,$(filter %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
 
@@ -49,6 +54,7 @@ install: install-train $(TOOL_BINS)
 	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
+	$(Q)$(INSTALL_COMPLETIONS)
 	$(Q)$(foreach m,$(filter-out %.3,$(MAN_PAGES)),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)
 	$(Q)$(foreach f,$(DOCUMENTS),install -D -m 644 $(f) '$(TO)'/share/doc/gyre/$(f);)
 	$(Q)install -d '$(TO)'/share/gyre/recipes && install -m 644 $(RECIPES) '$(TO)'/share/gyre/recipes/
@@ -57,6 +63,6 @@ install: install-train $(TOOL_BINS)
 
 uninstall:
 	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
-	$(Q)for d in include/gyre share/gyre share/doc/gyre; do \
+	$(Q)for d in include/gyre share/gyre share/doc/gyre $(L)/cmake/gyre; do \
 	    [ ! -d '$(TO)'/$$d ] || find '$(TO)'/$$d -depth -type d -empty -delete; done
 	@echo "removed from $(TO)"

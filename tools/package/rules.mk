@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# tools/package/rules.mk: what `make install` takes from here, make dist. Included by the Makefile.
+CMAKE_FILES := gyre-config.cmake gyre-config-version.cmake
+# from lib/cmake/gyre up to the prefix, and words that the files name
+FILL_CMAKE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PKGS_CORE@|$(PKGS_CORE)|' \
+    -e 's|@PKGS_TRAIN@|$(PKGS_JSON) $(PKGS_TRAIN)|' -e 's|@UP@|$(subst $() ,/,$(foreach d,$(subst /, ,$(L)) cmake gyre,..))|' \
+    -e 's|@LIBS_PRIVATE@|$(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))|'
+
+# One file serves all tools, under the name by which the shell looks for each.
+COMPLETIONS = $(addprefix share/bash-completion/completions/,$(TOOLS)) share/zsh/site-functions/_gyre
+INSTALL_COMPLETIONS = install -d '$(TO)'/share/bash-completion/completions '$(TO)'/share/zsh/site-functions && \
+    sh tools/package/completions bash $(B)/bin $(TOOLS) >'$(TO)'/share/bash-completion/completions/$(firstword $(TOOLS)) && \
+    $(foreach t,$(wordlist 2,99,$(TOOLS)),ln -sf $(firstword $(TOOLS)) '$(TO)'/share/bash-completion/completions/$(t) &&) \
+    sh tools/package/completions zsh $(B)/bin $(TOOLS) >'$(TO)'/share/zsh/site-functions/_gyre
+
+# The last commit: what is not committed is not in it. Times, owners and order are the commit's, so that bytes are, too.
+DIST := build/dist/gyre-$(VERSION).tar.gz
+.PHONY: dist
+dist:
+	@sh tools/package/dist '$(DIST)' 'gyre-$(VERSION)'
