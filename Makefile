@@ -56,7 +56,7 @@ SETUP_ARM_STAMP := $(S)/setup-arm.done
 SETUP_HOSTS_STAMP := $(S)/setup-hosts.done
 SETUP_BUNDLE_STAMP := $(S)/setup-bundle.done
 # Goals that need neither packages nor a compiler.
-ifneq ($(filter-out clean help uninstall format check-fresh dist,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean help uninstall format check-fresh dist deb check-deb,$(or $(MAKECMDGOALS),all)),)
 include $(S)/config.mk
 # These goals want libgyre alone, and what it needs.
 LIB_ALONE := $(if $(filter-out lib install-lib clean help uninstall,$(or $(MAKECMDGOALS),all)),,1)
@@ -443,6 +443,7 @@ help:
 	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it,"
 	@echo "                   make install-train that and libgyre-train (gyre/train.h)"
 	@echo "make dist          build/dist/: the last commit as a tarball, the same bytes each time (docs/packages.md)"
+	@echo "make deb           build/deb/: Debian packages of it; make check-deb installs, tests and purges them in a clean root (root)"
 	@echo "make tools, tests, examples          parts of the build"
 	@echo "make clean         removes build/"
 	@echo

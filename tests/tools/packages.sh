@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/tools/packages.sh: CMake finds what is installed, wherever it lies; completions offer what --help says; make dist gives
-# the same bytes each time.
+# the same bytes each time; the lists of the Debian packages name what is installed. `make check-deb` installs the packages.
 # deadline: 120
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
@@ -182,4 +182,15 @@ else
     leave_out "make dist: this is no clone"
 fi
 
+# ---- lists of the packages ----
+debian=tools/package/debian
+check "the packages' version" grep -q "^gyre ($version-" <(head -1 "$debian/changelog")
+while read -r pattern _; do
+    path=${pattern#usr/}
+    check "$pattern, which a package lists, is installed" bash -c 'compgen -G "$0" >/dev/null' "${at// /\\ }/$path"
+done < <(cat "$debian"/*.install)
+for tool in "$at"/bin/*; do
+    check "$(basename "$tool") is in a package" bash -c 'for p in $(sed "s/ .*//" '"$debian"'/*.install); do
+        case usr/bin/$0 in $p) exit 0 ;; esac; done; exit 1' "$(basename "$tool")"
+done
 finish
