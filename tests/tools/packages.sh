@@ -185,6 +185,7 @@ fi
 # ---- lists of the packages ----
 debian=tools/package/debian
 check "the packages' version" grep -q "^gyre ($version-" <(head -1 "$debian/changelog")
+check "the recipe's version" grep -q "version(\"$version\")" tools/package/spack/packages/gyre/package.py
 while read -r pattern _; do
     path=${pattern#usr/}
     check "$pattern, which a package lists, is installed" bash -c 'compgen -G "$0" >/dev/null' "${at// /\\ }/$path"
@@ -193,4 +194,6 @@ for tool in "$at"/bin/*; do
     check "$(basename "$tool") is in a package" bash -c 'for p in $(sed "s/ .*//" '"$debian"'/*.install); do
         case usr/bin/$0 in $p) exit 0 ;; esac; done; exit 1' "$(basename "$tool")"
 done
+check "the recipe for Spack is Python" /usr/bin/python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' \
+    tools/package/spack/packages/gyre/package.py
 finish
