@@ -1,12 +1,15 @@
 # shellcheck shell=bash disable=SC2154 # variables of who sources this
 # SPDX-License-Identifier: Apache-2.0
-# tools/fresh.sh: a minimal Debian in a folder, for tools/check-fresh and tools/package/check-deb; sourced by bash with set -eu.
+# tools/fresh.sh: a minimal Debian in a folder, for tools/check-fresh and tools/package/check-deb; sourced by
+# bash with set -eu.
 #
-# `fresh_enter CHECK SUITE DIR` goes on in namespaces of its own, in which mounts and processes end with the script. Then
-# `fresh_system` unpacks DIR/SUITE.tar, which debootstrap makes the first time (again with NEW=1), as DIR/SUITE. `step` runs
-# commands in it. Packages come from the mirror that this machine's apt uses. Needs root. KEEP=1 keeps the unpacked system.
+# `fresh_enter CHECK SUITE DIR` goes on in namespaces of its own, in which mounts and processes end with the
+# script. Then `fresh_system` unpacks DIR/SUITE.tar, which debootstrap makes the first time (again with
+# NEW=1), as DIR/SUITE. `step` runs commands in it. Packages come from the mirror that this machine's apt
+# uses. Needs root. KEEP=1 keeps the unpacked system.
 
-# fresh_enter CHECK SUITE DIR [ARG...]: starts the script again inside, with ARGs; sets $check, $suite, $dir, $root, $tar, $log
+# fresh_enter CHECK SUITE DIR [ARG...]: starts the script again inside, with ARGs; sets $check, $suite, $dir,
+# $root, $tar, $log
 fresh_enter() {
     check=$1
     suite=$2
@@ -90,7 +93,8 @@ devices() {
     ln -s /proc/self/fd/2 "$root/dev/stderr"
 }
 
-# inside WHO DIRECTORY COMMAND: the environment is that of a first login, with this machine's proxies if it has any
+# inside WHO DIRECTORY COMMAND: the environment is that of a first login, with this machine's proxies if it
+# has any
 inside() {
     local name with=()
     for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do

@@ -1,6 +1,7 @@
 #!/bin/bash
-# tests/tools/packages.sh: CMake finds what is installed, wherever it lies; completions offer what --help says; make dist gives
-# the same bytes each time; the lists of the Debian packages name what is installed. `make check-deb` installs the packages.
+# tests/tools/packages.sh: CMake finds what is installed, wherever it lies; completions offer what --help
+# says; make dist gives the same bytes each time; the lists of the Debian packages name what is installed.
+# `make check-deb` installs the packages.
 # deadline: 120
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# tools/package/rules.mk: what `make install` takes from here, make dist, make deb, make check-deb. Included by the Makefile.
+# tools/package/rules.mk: what `make install` takes from here, make dist, make deb, make check-deb. Included
+# by the Makefile.
 CMAKE_FILES := gyre-config.cmake gyre-config-version.cmake
 # from lib/cmake/gyre up to the prefix, and words that the files name
 FILL_CMAKE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PKGS_CORE@|$(PKGS_CORE)|' \
@@ -13,7 +14,8 @@ INSTALL_COMPLETIONS = install -d '$(TO)'/share/bash-completion/completions '$(TO
     $(foreach t,$(wordlist 2,99,$(TOOLS)),ln -sf $(firstword $(TOOLS)) '$(TO)'/share/bash-completion/completions/$(t) &&) \
     sh tools/package/completions zsh $(B)/bin $(TOOLS) >'$(TO)'/share/zsh/site-functions/_gyre
 
-# The last commit: what is not committed is not in it. Times, owners and order are the commit's, so that bytes are, too.
+# The last commit: what is not committed is not in it. Times, owners and order are the commit's, so that bytes
+# are, too.
 DIST := build/dist/gyre-$(VERSION).tar.gz
 .PHONY: dist deb check-deb
 dist:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/package/spack: a repository for Spack with one recipe; docs/packages.md.
 #
-# `spack repo add tools/package/spack && spack dev-build gyre@0.2.0` builds the clone that it is called in: there is no release
-# yet whose tarball Spack could fetch.
+# `spack repo add tools/package/spack && spack dev-build gyre@0.2.0` builds the clone that it is called in:
+# there is no release yet whose tarball Spack could fetch.
 from spack.package import *
 
 
