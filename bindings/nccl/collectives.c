@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/nccl/collectives.c: what moves data: NCCL's calls, and the calls of gyre/cuda.h that do it. */
+#include "bindings/nccl/shim.h"
+
+static const gyre_type_t types[ncclNumTypes] = {
+    [ncclInt8] = GYRE_INT8,
+    [ncclUint8] = GYRE_UINT8,
+    [ncclInt32] = GYRE_INT32,
+    [ncclUint32] = GYRE_UINT32,
+    [ncclInt64] = GYRE_INT64,
+    [ncclUint64] = GYRE_UINT64,
+    [ncclFloat16] = GYRE_FLOAT16,
+    [ncclFloat32] = GYRE_FLOAT32,
+    [ncclFloat64] = GYRE_FLOAT64,
+    [ncclBfloat16] = GYRE_BFLOAT16,
+    [ncclFloat8e4m3] = GYRE_FLOAT8_E4M3,
+    [ncclFloat8e5m2] = GYRE_FLOAT8_E5M2,
+};
+
+gyre_type_t shim_type(ncclDataType_t type)
+{
+    return types[type];
+}
+
+static ncclResult_t refuse(shim_call_t *call)
+{
+    const ncclResult_t result = shim_check(call->name, call->comm);
+    if (result != ncclSuccess)
+        return result;
+    if ((unsigned)call->type >= ncclNumTypes)
+        return shim_fail(ncclInvalidArgument, "%s: datatype %d is not one of 0 to %d", call->name,
+                         (int)call->type, ncclNumTypes - 1);
+    if (call->peer < 0 || call->peer >= call->comm->size)
+        return shim_fail(ncclInvalidArgument, "%s: %s %d is not a rank of the communicator, 0 to %d",
+                         call->name, call->kind >= SHIM_SEND ? "peer" : "root", call->peer,
+                         call->comm->size - 1);
+    return call->kind <= SHIM_REDUCE_SCATTER ? shim_op(call) : ncclSuccess;
+}
+
+static ncclResult_t submit(shim_call_t *call)
+{
+    const ncclResult_t result = refuse(call);
+    return shim_refused(result == ncclSuccess ? shim_submit(call) : result);
+}
+
+/* Messages of a rank to itself: the first send of the group goes to the first receive, and so on. Gyre has
+ * them in its exchange with neighbours. */
+static ncclResult_t to_itself(shim_call_t *call, shim_call_t *all, size_t n)
+{
+    shim_call_t *other = NULL;
+    for (size_t i = 0; i < n && !other; i++) {
+        shim_call_t *it = &all[i];
+        if (it->comm == call->comm && it->peer == call->peer && !it->done && it != call &&
+            it->kind == (call->kind == SHIM_SEND ? SHIM_RECV : SHIM_SEND))
+            other = it;
+    }
+    if (!other)
+        return shim_fail(ncclInvalidUsage,
+                         "%s: rank %d %s itself, and the group has no call for the other end", call->name,
+                         call->peer, call->kind == SHIM_SEND ? "sends to" : "receives from");
+    const shim_call_t *send = call->kind == SHIM_SEND ? call : other;
+    const shim_call_t *recv = call->kind == SHIM_SEND ? other : call;
+    if (send->count != recv->count || send->type != recv->type)
+        return shim_fail(ncclInvalidArgument,
+                         "ncclRecv: rank %d sends itself %zu elements of datatype %d and "
+                         "receives %zu of datatype %d: they must be equal",
+                         call->peer, send->count, (int)send->type, recv->count, (int)recv->type);
+    if (send->stream != recv->stream)
+        return shim_fail(ncclInvalidUsage,
+                         "ncclRecv: rank %d sends to itself and receives on two streams: "
+                         "give both calls one stream",
+                         call->peer);
+    call->done = other->done = 1;
+    const int self = call->peer;
+    const gyre_status_t st =
+        gyre_neighbor_exchange_stream(send->send, &send->count, NULL, 1, &self, recv->recv, &recv->count,
+                                      NULL, 1, &self, types[recv->type], call->comm->gyre, recv->stream);
+    return st == GYRE_OK ? ncclSuccess : shim_status(call->name, st);
+}
+
+ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n)
+{
+    gyre_comm_t *comm = call->comm->gyre;
+    const gyre_type_t type = types[call->type];
+    const void *send = call->send;
+    void *recv = call->recv;
+    gyre_status_t st = GYRE_ERR_INTERNAL;
+
+    if (call->done)
+        return ncclSuccess;
+    if (call->kind >= SHIM_SEND && call->peer == call->comm->rank)
+        return to_itself(call, all, n);
+    const ncclResult_t result = call->factor ? shim_factor(call) : ncclSuccess;
+    if (result != ncclSuccess)
+        return result;
+    switch (call->kind) {
+    case SHIM_ALL_REDUCE:
+        st = gyre_all_reduce_stream(send, recv, call->count, type, call->redop, comm, call->stream);
+        break;
+    case SHIM_REDUCE:
+        st = gyre_reduce_stream(send, recv, call->count, type, call->redop, call->peer, comm, call->stream);
+        break;
+    case SHIM_REDUCE_SCATTER:
+        st = gyre_reduce_scatter_stream(send, recv, call->count, type, call->redop, comm, call->stream);
+        break;
+    case SHIM_BROADCAST:
+        st = gyre_broadcast_stream(send, recv, call->count, type, call->peer, comm, call->stream);
+        break;
+    case SHIM_ALL_GATHER:
+        st = gyre_all_gather_stream(send, recv, call->count, type, comm, call->stream);
+        break;
+    case SHIM_ALL_TO_ALL:
+        st = gyre_all_to_all_stream(send, recv, call->count, type, comm, call->stream);
+        break;
+    case SHIM_GATHER:
+        st = gyre_gather_stream(send, recv, call->count, type, call->peer, comm, call->stream);
+        break;
+    case SHIM_SCATTER:
+        st = gyre_scatter_stream(send, recv, call->count, type, call->peer, comm, call->stream);
+        break;
+    case SHIM_SEND:
+        st = gyre_send_stream(send, call->count, type, call->peer, comm, call->stream);
+        break;
+    case SHIM_RECV:
+        st = gyre_recv_stream(recv, call->count, type, call->peer, comm, call->stream);
+        break;
+    default:
+        break;
+    }
+    return st == GYRE_OK ? ncclSuccess : shim_status(call->name, st);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_ALL_REDUCE,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .op = op,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclAllReduce);
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_REDUCE,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .op = op,
+                                 .peer = root,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclReduce);
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_REDUCE_SCATTER,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .op = op,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclReduceScatter);
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_BROADCAST,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .peer = root,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclBroadcast);
+
+ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                       cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_BROADCAST,
+                                 .name = __func__,
+                                 .send = buffer,
+                                 .recv = buffer,
+                                 .count = count,
+                                 .type = type,
+                                 .peer = root,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclBcast);
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_ALL_GATHER,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclAllGather);
+
+ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                          cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_ALL_TO_ALL,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclAlltoAll);
+
+ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                        ncclComm_t comm, cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_GATHER,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .peer = root,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclGather);
+
+ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_SCATTER,
+                                 .name = __func__,
+                                 .send = send,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .peer = root,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclScatter);
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_SEND,
+                                 .name = __func__,
+                                 .send = send,
+                                 .count = count,
+                                 .type = type,
+                                 .peer = peer,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclSend);
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return submit(&(shim_call_t){.kind = SHIM_RECV,
+                                 .name = __func__,
+                                 .recv = recv,
+                                 .count = count,
+                                 .type = type,
+                                 .peer = peer,
+                                 .comm = comm,
+                                 .stream = stream});
+}
+SHIM_API(ncclRecv);

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/nccl/memory.c: allocation and registration.
+ *
+ * ncclCommRegister is a call of one rank; Gyre registers collectively, so the call has no effect. A window
+ * with NCCL_WIN_COLL_SYMMETRIC is collective: it becomes a registration of Gyre where devices allow that. */
+#include "bindings/nccl/shim.h"
+
+#include <stdlib.h>
+
+struct ncclWindow_vidmem {
+    ncclComm_t comm;
+    gyre_cuda_registration_t *registration; /* NULL: without effect */
+};
+
+ncclResult_t ncclMemAlloc(void **ptr, size_t size)
+{
+    if (!ptr)
+        return shim_fail(ncclInvalidArgument, "%s: ptr is NULL", __func__);
+    const cudaError_t error = cudaMalloc(ptr, size);
+    return error == cudaSuccess ? ncclSuccess : shim_cuda(__func__, "cudaMalloc", error);
+}
+SHIM_API(ncclMemAlloc);
+
+ncclResult_t ncclMemFree(void *ptr)
+{
+    const cudaError_t error = cudaFree(ptr);
+    return error == cudaSuccess ? ncclSuccess : shim_cuda(__func__, "cudaFree", error);
+}
+SHIM_API(ncclMemFree);
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buffer, size_t size, void **handle)
+{
+    const ncclResult_t result = shim_check(__func__, comm);
+    if (result != ncclSuccess)
+        return result;
+    if (!buffer || !size || !handle)
+        return shim_fail(ncclInvalidArgument, "%s: size is 0, or buff or handle is NULL", __func__);
+    *handle = NULL; /* as NCCL gives where a registration has no effect */
+    return ncclSuccess;
+}
+SHIM_API(ncclCommRegister);
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+    const ncclResult_t result = shim_check(__func__, comm);
+    if (result == ncclSuccess && handle)
+        return shim_fail(ncclInvalidArgument, "%s: handle is not one of ncclCommRegister", __func__);
+    return result;
+}
+SHIM_API(ncclCommDeregister);
+
+ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window, int flags)
+{
+    if (!buffer || !size || !window)
+        return shim_fail(ncclInvalidArgument, "ncclCommWindowRegister: size is 0, or buff or win is NULL");
+    ncclWindow_t made = calloc(1, sizeof *made);
+    if (!made)
+        return shim_fail(ncclSystemError, "ncclCommWindowRegister: no memory for a window");
+    made->comm = comm;
+    if (flags & NCCL_WIN_COLL_SYMMETRIC) {
+        const gyre_status_t st = gyre_comm_register_cuda(comm->gyre, buffer, size, &made->registration);
+        if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED) {
+            free(made);
+            return shim_status("ncclCommWindowRegister", st);
+        }
+    }
+    *window = made;
+    return ncclSuccess;
+}
+
+ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window)
+{
+    if (!window)
+        return ncclSuccess;
+    if (window->comm != comm)
+        return shim_fail(ncclInvalidArgument,
+                         "ncclCommWindowDeregister: the window is of another communicator");
+    const gyre_status_t st =
+        window->registration ? gyre_comm_deregister_cuda(comm->gyre, window->registration) : GYRE_OK;
+    free(window);
+    return st == GYRE_OK ? ncclSuccess : shim_status("ncclCommWindowDeregister", st);
+}

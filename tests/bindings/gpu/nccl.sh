@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/bindings/gpu/nccl.sh: libgyre-nccl: programs against nccl.h on the emulator, in one process with several devices
+# and in several processes; what the library exports; a machine without a driver; a library for what Gyre lacks.
+. "$(dirname "$0")/../../support/lib.sh"
+P=$B/emulated/nccl
+[ -x "$P/first" ] || skip "no emulated build here: make emulated, with a CUDA toolkit, makes it"
+export EMULATED_DEVICES=3 GYRE_CUDA_BLOCKS=2
+DEADLINE=60
+
+sed -n '/^```c$/,/^```$/{/^```/d;p}' docs/nccl.md >"$W/first.c"
+sed -n '/^#include/,$p' tests/bindings/gpu/nccl/first.c >"$W/built.c"
+check "the first example is that of docs/nccl.md" diff "$W/first.c" "$W/built.c"
+run "$P/first"
+want "the first example" 0
+out_is "the first example" "rank 0 of 3 has 6
+rank 1 of 3 has 6
+rank 2 of 3 has 6"
+for part in collectives types groups splits memory errors threads aborts; do
+    run "$P/one_process" $part
+    want "one process: $part" 0
+done
+job() { # PART [RANKS [OPTION]]
+    rm -f "$W"/id*
+    # shellcheck disable=SC2086 # an option or none
+    run "$UCX_RUN" -n "${2:-3}" ${3:-} "$P/processes" "$1" "$W/id"
+}
+for part in collectives ring splits two aborts mismatch; do
+    job $part
+    want "processes: $part" 0
+done
+job collectives 1
+want "one rank" 0
+job dead 3 --no-kill-on-bad-exit
+want "a rank that dies" 137 'rank 2 died'
+check "the others go on: $(cat "$W/out")" [ "$(grep -c 'goes on' "$W/out")" = 2 ]
+EMULATED_DEVICES=0 run "$P/first"
+want "no device" 1 '^first: ncclCommInitAll: there is no CUDA device to work on: '
+
+# --- what Gyre lacks ---
+job signals
+want "a call that Gyre lacks" 1 'ncclSignal: Gyre has no such call; GYRE_NCCL_FALLBACK=FILE'
+cuda=${CUDA_HOME:-/usr/local/cuda}/include
+cc() { run "${CC:-gcc}" -std=c17 -Wall -Wextra -Werror "$@"; }
+cc -shared -fPIC -Ibindings/nccl -isystem "$cuda" tests/bindings/gpu/nccl/other/library.c -o "$W/other.so"
+want "the other library" 0
+GYRE_NCCL_FALLBACK=$W/other.so job signals
+want "passed on" 0
+sorted_is "passed on" "rank 0 ends
+rank 0 of 3 signals 1 by x
+rank 1 ends
+rank 1 of 3 signals 2 by x
+rank 2 ends
+rank 2 of 3 signals 0 by x"
+GYRE_NCCL_FALLBACK=$W/none.so run "$P/first"
+want "no such file" 1 'GYRE_NCCL_FALLBACK=.*none.so: .*cannot open.*: name a file of NCCL, or take it back'
+
+# --- the library itself ---
+lib=$B/lib/libgyre-nccl.so.2
+nm -D --defined-only "$lib" | awk '{ print $3 }' | sort >"$W/exported"
+while read -r name; do
+    for each in "$name" "p$name"; do
+        check "$each is exported" grep -qx "$each" "$W/exported"
+    done
+done < <(grep -ohE '\bnccl[A-Z][A-Za-z]*\(' bindings/nccl/nccl.h bindings/nccl/fallback.c | tr -d '(' | sort -u)
+check "and nothing else: $(grep -vE '^p?nccl[A-Z]' "$W/exported")" [ "$(grep -cvE '^p?nccl[A-Z]' "$W/exported")" = 0 ]
+# a program that was linked with a libnccl.so.2 of others
+sed 's/.*/void &(void) {}/' "$W/exported" >"$W/stub.c"
+run "${CC:-gcc}" -w -shared -fPIC -Wl,-soname,libnccl.so.2 "$W/stub.c" -o "$W/libnccl.so.2"
+cc -Ibindings/nccl -isystem "$cuda" tests/bindings/gpu/nccl/first.c -o "$W/first" "$W/libnccl.so.2" \
+    "${cuda%include}lib64/libcudart_static.a" -ldl -lrt -lpthread
+want "a program of NCCL" 0
+if ! [ -e /dev/nvidiactl ]; then
+    LD_LIBRARY_PATH=$B/lib/gyre-nccl run "$W/first"
+    want "no driver" 1 '^first: ncclCommInitAll: there is no CUDA device to work on: cudaGetDeviceCount: CUDA driver'
+fi
+
+# --- NCCL's own header, where it is installed ---
+real=$(find "$cuda/nccl.h" /usr/include/nccl.h 2>/dev/null | head -1)
+if [ -n "$real" ] && grep -q 'NCCL_MINOR 28$' "$real"; then
+    mkdir "$W/real" && cp "$real" "$W/real"
+    for header in bindings/nccl "$W/real"; do
+        cc -I"$header" -isystem "$cuda" tests/bindings/gpu/nccl/other/values.c -o "$W/values"
+        want "values of $header" 0
+        "$W/values" >"$W/values.$(basename "$header")"
+    done
+    check "the same values and layouts" diff "$W/values.nccl" "$W/values.real"
+    for source in bindings/nccl/*.c; do
+        cc -D_GNU_SOURCE -I. -Iinclude -I"$W/real" -isystem "$cuda" -fsyntax-only "$source"
+        want "$source, with the prototypes of NCCL's header" 0
+    done
+else
+    leave_out "NCCL's own header: no nccl.h of 2.28 here"
+fi
+finish

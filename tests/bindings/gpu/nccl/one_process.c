@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/bindings/gpu/nccl/one_process.c: ranks of one process, each on a device of its own, driven by one
+ * thread in groups. */
+#include "tests/bindings/gpu/nccl/program.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                            ncclComm_t comm, cudaStream_t stream);
+
+enum { N = 3, COUNT = 1000 };
+static ncclComm_t comms[N];
+static cudaStream_t streams[N];
+static float *a[N], *b[N]; /* [N * COUNT]; a of rank r: 1000 r, 1000 r + 1, ... */
+
+#define EACH(call)                  \
+    do {                            \
+        NCCL(ncclGroupStart());     \
+        for (int r = 0; r < N; r++) \
+            NCCL(call);             \
+        NCCL(ncclGroupEnd());       \
+        wait_for_all();             \
+    } while (0)
+
+static void wait_for_all(void)
+{
+    for (int r = 0; r < N; r++)
+        CUDA(cudaStreamSynchronize(streams[r]));
+}
+
+static void fill(void)
+{
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        CUDA(cudaFree(a[r]));
+        CUDA(cudaFree(b[r]));
+        a[r] = floats(N * COUNT, (float)(1000 * r), 1);
+        b[r] = floats(N * COUNT, -1, 0);
+    }
+}
+
+static void start(void)
+{
+    NCCL(ncclCommInitAll(comms, N, NULL));
+    for (int r = 0; r < N; r++) {
+        int count, device, rank;
+        NCCL(ncclCommCount(comms[r], &count));
+        NCCL(ncclCommCuDevice(comms[r], &device));
+        NCCL(ncclCommUserRank(comms[r], &rank));
+        CHECK(count == N && device == r && rank == r, "%d %d %d", count, device, rank);
+        CUDA(cudaSetDevice(r));
+        CUDA(cudaStreamCreate(&streams[r]));
+    }
+    fill();
+}
+
+static void stop(void)
+{
+    for (int r = 0; r < N; r++) {
+        ncclResult_t error;
+        NCCL(ncclCommGetAsyncError(comms[r], &error));
+        CHECK(error == ncclSuccess, "%d", (int)error);
+        NCCL(ncclCommFinalize(comms[r]));
+        NCCL(ncclCommDestroy(comms[r]));
+    }
+}
+
+static void collectives(void)
+{
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+    for (int r = 0; r < N; r++)
+        expect("all-reduce", b[r], COUNT, 3000, 3);
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclMax, comms[r], streams[r]));
+    expect("maximum", b[0], COUNT, 2000, 1);
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclMin, comms[r], streams[r]));
+    expect("minimum", b[2], COUNT, 0, 1);
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclAvg, comms[r], streams[r]));
+    expect("average", b[1], COUNT, 1000, 1);
+    EACH(ncclAllReduce(a[r], b[r], 1, ncclFloat, ncclProd, comms[r], streams[r]));
+    expect("product", b[1], 1, 0, 0);
+    EACH(ncclReduce(a[r], r == 1 ? b[r] : NULL, COUNT, ncclFloat, ncclSum, 1, comms[r], streams[r]));
+    expect("reduce", b[1], COUNT, 3000, 3);
+    EACH(ncclReduceScatter(a[r], b[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+    for (int r = 0; r < N; r++)
+        expect("reduce-scatter", b[r], COUNT, 3000 + 3 * COUNT * (float)r, 3);
+    EACH(ncclBroadcast(a[r], b[r], COUNT, ncclFloat, 2, comms[r], streams[r]));
+    for (int r = 0; r < N; r++)
+        expect("broadcast", b[r], COUNT, 2000, 1);
+    EACH(ncclAllGather(a[r], b[r], COUNT, ncclFloat, comms[r], streams[r]));
+    for (int r = 0; r < N; r++)
+        expect("all-gather", b[r], N * COUNT, 0, 1);
+    EACH(ncclAlltoAll(a[r], b[r], COUNT, ncclFloat, comms[r], streams[r]));
+    for (int r = 0; r < N; r++)
+        for (int p = 0; p < N; p++)
+            expect("all-to-all", b[r] + p * COUNT, COUNT, (float)(1000 * p + COUNT * r), 1);
+    EACH(ncclGather(a[r], r == 2 ? b[r] : NULL, COUNT, ncclFloat, 2, comms[r], streams[r]));
+    expect("gather", b[2], N * COUNT, 0, 1);
+    EACH(ncclScatter(r == 1 ? a[r] : NULL, b[r], COUNT, ncclFloat, 1, comms[r], streams[r]));
+    for (int r = 0; r < N; r++)
+        expect("scatter", b[r], COUNT, (float)(1000 + COUNT * r), 1);
+    EACH(ncclBcast(a[r], COUNT, ncclFloat, 0, comms[r], streams[r]));
+    for (int r = 0; r < N; r++)
+        expect("bcast", a[r], COUNT, 0, 1);
+    EACH(pncclAllReduce(a[r], a[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+    expect("in place, by its other name", a[1], COUNT, 0, 3);
+}
+
+/* Numbers of every type add up. */
+static void types(void)
+{
+    static const struct {
+        ncclDataType_t type;
+        size_t bytes;
+        uint64_t one, three; /* bits of 1 and of 3 */
+    } all[] = {{ncclInt8, 1, 1, 3},
+               {ncclUint8, 1, 1, 3},
+               {ncclInt32, 4, 1, 3},
+               {ncclUint32, 4, 1, 3},
+               {ncclInt64, 8, 1, 3},
+               {ncclUint64, 8, 1, 3},
+               {ncclFloat16, 2, 0x3c00, 0x4200},
+               {ncclFloat32, 4, 0x3f800000, 0x40400000},
+               {ncclFloat64, 8, 0x3ff0000000000000, 0x4008000000000000},
+               {ncclBfloat16, 2, 0x3f80, 0x4040}};
+    for (size_t t = 0; t < sizeof all / sizeof *all; t++) {
+        uint64_t result = 0;
+        for (int r = 0; r < N; r++)
+            CUDA(cudaMemcpy(a[r], &all[t].one, 8, cudaMemcpyHostToDevice));
+        EACH(ncclAllReduce(a[r], b[r], 1, all[t].type, ncclSum, comms[r], streams[r]));
+        CUDA(cudaMemcpy(&result, b[1], all[t].bytes, cudaMemcpyDeviceToHost));
+        CHECK(result == all[t].three, "type %d: %llx", (int)all[t].type, (unsigned long long)result);
+        /* each multiplied by 3, which is read as that type: 9 for three ranks, 3 for one */
+        ncclRedOp_t op[N];
+        for (int r = 0; r < N; r++) {
+            uint64_t factor = r == 0 ? all[t].three : 0;
+            NCCL(ncclRedOpCreatePreMulSum(&op[r], &factor, all[t].type, ncclScalarHostImmediate, comms[r]));
+            CHECK(op[r] >= ncclNumOps, "%d", (int)op[r]);
+        }
+        NCCL(ncclGroupStart());
+        for (int r = 0; r < N; r++) {
+            NCCL(ncclAllReduce(a[r], b[r], 1, all[t].type, op[r], comms[r], streams[r]));
+            NCCL(ncclRedOpDestroy(op[r], comms[r])); /* allowed as soon as the call has returned */
+        }
+        NCCL(ncclGroupEnd());
+        wait_for_all();
+        CUDA(cudaMemcpy(&result, b[2], all[t].bytes, cudaMemcpyDeviceToHost));
+        CHECK(result == all[t].three, "scaled sum of type %d: %llx", (int)all[t].type,
+              (unsigned long long)result);
+    }
+    fill();
+    /* Gyre's device code moves 8-bit floats, and does not add them */
+    EACH(ncclBroadcast(a[r], b[r], COUNT, ncclFloat8e4m3, 2, comms[r], streams[r]));
+    expect("8-bit floats", b[0], COUNT / 4, 2000, 1);
+    REFUSED(ncclInvalidUsage, "no sum of float8",
+            ncclAllReduce(a[0], b[0], 1, ncclFloat8e5m2, ncclSum, comms[0], streams[0]));
+    /* a factor in device memory: read when the stream gets there */
+    ncclRedOp_t op[N];
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        NCCL(ncclRedOpCreatePreMulSum(&op[r], floats(1, 0.5f, 0), ncclFloat, ncclScalarDevice, comms[r]));
+    }
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, op[r], comms[r], streams[r]));
+    expect("half of the sum", b[0], COUNT, 1500, 1.5f);
+    REFUSED(ncclInvalidArgument, "datatype",
+            ncclAllReduce(a[0], b[0], 1, ncclInt, op[0], comms[0], streams[0]));
+    for (int r = 0; r < N; r++)
+        NCCL(ncclRedOpDestroy(op[r], comms[r]));
+    REFUSED(ncclInvalidArgument, "ncclRedOpCreatePreMulSum", ncclRedOpDestroy(op[0], comms[0]));
+}
+
+/* One thread lists all calls of a rank before the next rank's, and messages in all directions. */
+static void groups(void)
+{
+    enum { MANY = 60 };
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++)
+        for (int i = 0; i < MANY; i++)
+            NCCL(ncclAllReduce(a[r] + i, b[r] + i, 1, ncclFloat, ncclSum, comms[r], streams[r]));
+    NCCL(ncclGroupEnd());
+    wait_for_all();
+    for (int r = 0; r < N; r++)
+        expect("many all-reduces", b[r], MANY, 3000, 3);
+
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++)
+        for (int p = 0; p < N; p++) { /* to itself, too */
+            NCCL(ncclGroupStart());
+            NCCL(ncclSend(a[r] + p * COUNT, COUNT, ncclFloat, p, comms[r], streams[r]));
+            NCCL(ncclRecv(b[r] + p * COUNT, COUNT, ncclFloat, p, comms[r], streams[r]));
+            NCCL(ncclGroupEnd());
+        }
+    NCCL(ncclGroupEnd());
+    wait_for_all();
+    for (int r = 0; r < N; r++)
+        for (int p = 0; p < N; p++)
+            expect("messages", b[r] + p * COUNT, COUNT, (float)(1000 * p + COUNT * r), 1);
+}
+
+static void splits(void)
+{
+    ncclComm_t parts[N], whole[N], fewer[N] = {NULL};
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++)
+        NCCL(ncclCommSplit(comms[r], r == 1 ? NCCL_SPLIT_NOCOLOR : 7, -r, &parts[r], NULL));
+    NCCL(ncclGroupEnd());
+    int rank, count;
+    NCCL(ncclCommUserRank(parts[0], &rank));
+    NCCL(ncclCommCount(parts[2], &count));
+    CHECK(rank == 1 && count == 2 && !parts[1], "rank %d of %d", rank, count);
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r += 2)
+        NCCL(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, parts[r], streams[r]));
+    NCCL(ncclGroupEnd());
+    wait_for_all();
+    expect("sum of two", b[2], COUNT, 2000, 2);
+
+    int excluded = 0;
+    NCCL(ncclGroupStart());
+    for (int r = 1; r < N; r++)
+        NCCL(ncclCommShrink(comms[r], &excluded, 1, &fewer[r], NULL, NCCL_SHRINK_DEFAULT));
+    NCCL(ncclGroupEnd());
+    NCCL(ncclGroupStart());
+    for (int r = 1; r < N; r++)
+        NCCL(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, fewer[r], streams[r]));
+    NCCL(ncclGroupEnd());
+    wait_for_all();
+    expect("sum without rank 0", b[1], COUNT, 3000, 2);
+
+    /* all ranks of an id in one group */
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        NCCL(ncclCommInitRankConfig(&whole[r], N, id, r, &config));
+    }
+    NCCL(ncclGroupEnd());
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, whole[r], streams[r]));
+    expect("an id in a group", b[0], COUNT, 3000, 3);
+    for (int r = 0; r < N; r++) {
+        NCCL(ncclCommDestroy(whole[r]));
+        NCCL(ncclCommDestroy(parts[r]));
+        NCCL(ncclCommDestroy(fewer[r]));
+    }
+}
+
+static void memory(void)
+{
+    ncclWindow_t window[N];
+    void *buffer[N], *handle;
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        NCCL(ncclMemAlloc(&buffer[r], N * COUNT * sizeof(float)));
+        CUDA(cudaMemcpy(buffer[r], a[r], N * COUNT * sizeof(float), cudaMemcpyDeviceToDevice));
+        NCCL(ncclCommWindowRegister(comms[r], buffer[r], N * COUNT * sizeof(float), &window[r],
+                                    NCCL_WIN_COLL_SYMMETRIC));
+        NCCL(ncclCommRegister(comms[r], a[r], 4, &handle));
+        NCCL(ncclCommDeregister(comms[r], handle));
+    }
+    EACH(ncclAllReduce(buffer[r], buffer[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+    expect("in a window", buffer[1], COUNT, 3000, 3);
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        NCCL(ncclCommWindowDeregister(comms[r], window[r]));
+        NCCL(ncclMemFree(buffer[r]));
+    }
+}
+
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags); /* later than 2.28 */
+
+static void errors(void)
+{
+    ncclComm_t comm = NULL;
+    ncclUniqueId id;
+    ncclConfig_t config = {0};
+    int version = 0;
+    NCCL(ncclGetVersion(&version));
+    CHECK(version == 22809, "%d", version);
+    NCCL(ncclGetUniqueId(&id));
+    REFUSED(ncclInvalidArgument, "comm is NULL", ncclAllReduce(a[0], b[0], 1, ncclFloat, ncclSum, NULL, 0));
+    REFUSED(ncclInvalidArgument, "op 5", ncclAllReduce(a[0], b[0], 1, ncclFloat, ncclNumOps, comms[0], 0));
+    REFUSED(ncclInvalidArgument, "datatype 99",
+            ncclAllReduce(a[0], b[0], 1, (ncclDataType_t)99, ncclSum, comms[0], 0));
+    REFUSED(ncclInvalidArgument, "root 3", ncclBcast(a[0], 1, ncclFloat, 3, comms[0], 0));
+    REFUSED(ncclInvalidArgument, "peer -1", ncclSend(a[0], 1, ncclFloat, -1, comms[0], 0));
+    REFUSED(ncclInvalidUsage, "itself", ncclSend(a[0], 1, ncclFloat, 0, comms[0], 0));
+    REFUSED(ncclInvalidArgument, "rank 2 of 2", ncclCommInitRank(&comm, 2, id, 2));
+    REFUSED(ncclInvalidArgument, "NCCL_CONFIG_INITIALIZER", ncclCommInitRankConfig(&comm, 2, id, 0, &config));
+    REFUSED(ncclInvalidUsage, "ncclGroupStart", ncclGroupEnd());
+    REFUSED(ncclInvalidUsage, "all of them must", ncclCommSplit(comms[0], 0, 0, &comm, NULL));
+    REFUSED(ncclInvalidUsage, "Gyre has no such call", ncclCommSuspend(comms[0], 0));
+    NCCL(ncclGroupStart()); /* two of three ranks */
+    for (int r = 0; r < 2; r++)
+        NCCL(ncclCommInitRank(&comm, 3, id, r));
+    REFUSED(ncclInvalidUsage, "makes 2 of 3 ranks", ncclGroupEnd());
+    NCCL(ncclGroupStart()); /* a refused call: the others are not run */
+    NCCL(ncclAllReduce(a[0], b[0], 1, ncclFloat, ncclSum, comms[0], streams[0]));
+    GIVES(ncclInvalidArgument, ncclAllReduce(a[1], b[1], 1, ncclFloat, ncclNumOps, comms[1], streams[1]));
+    GIVES(ncclInvalidArgument, ncclGroupEnd());
+    NCCL(ncclGroupStart());
+    NCCL(ncclAllReduce(a[0], b[0], 1, ncclFloat, ncclSum, comms[0], streams[0]));
+    NCCL(ncclCommSplit(comms[0], 0, 0, &comm, NULL));
+    REFUSED(ncclInvalidUsage, "a group for each kind", ncclGroupEnd());
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+    expect("after errors", b[1], COUNT, 3000, 3);
+    CHECK(strcmp(ncclGetErrorString(ncclSuccess), "success") == 0, "%s", ncclGetErrorString(ncclSuccess));
+    NCCL(ncclCommDestroy(NULL));
+}
+
+static void *second(void *argument)
+{
+    ncclComm_t comm;
+    ncclUniqueId *id = argument;
+    (void)usleep(100000); /* the first one waits by now */
+    const ncclResult_t result = ncclCommInitRank(&comm, 2, *id, 1);
+    return result == ncclInvalidUsage && strstr(ncclGetLastError(NULL), "two threads") ? argument : NULL;
+}
+
+/* A thread per rank with one id: an error on both, soon. */
+static void threads(void)
+{
+    pthread_t thread;
+    ncclComm_t comm;
+    ncclUniqueId id;
+    void *right = NULL;
+    NCCL(ncclGetUniqueId(&id));
+    CHECK(pthread_create(&thread, NULL, second, &id) == 0, "no thread");
+    REFUSED(ncclInvalidUsage, "two threads", ncclCommInitRank(&comm, 2, id, 0));
+    CHECK(pthread_join(thread, &right) == 0 && right, "the second thread");
+}
+
+/* A rank that never calls: ncclCommAbort ends the others' operations. */
+static void aborts(void)
+{
+    ncclResult_t error = ncclSuccess;
+    for (int r = 0; r < N - 1; r++)
+        NCCL(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+    NCCL(ncclCommAbort(comms[0]));
+    CUDA(cudaStreamSynchronize(streams[0]));
+    CUDA(cudaStreamSynchronize(streams[1]));
+    for (int tries = 0; error == ncclSuccess && tries < 5000; tries++) {
+        NCCL(ncclCommGetAsyncError(comms[1], &error));
+        (void)usleep(1000);
+    }
+    CHECK(error == ncclRemoteError, "%d", (int)error);
+    CHECK(strstr(ncclGetLastError(comms[1]), "ncclCommAbort"), "%s", ncclGetLastError(comms[1]));
+    for (int r = 1; r < N; r++)
+        NCCL(ncclCommAbort(comms[r]));
+    exit(0);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"collectives", collectives}, {"types", types},   {"groups", groups},   {"splits", splits},
+                 {"memory", memory},           {"errors", errors}, {"threads", threads}, {"aborts", aborts}};
+    CHECK(argc == 2, "usage: one_process PART");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(argv[1], parts[i].name) == 0) {
+            start();
+            parts[i].run();
+            stop();
+            return 0;
+        }
+    CHECK(0, "no part '%s'", argv[1]);
+}

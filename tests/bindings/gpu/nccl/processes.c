@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/bindings/gpu/nccl/processes.c: a process per rank, each on one device. Rank 0's id goes to the others
+ * in a file, FILE, as it would by MPI or a store. */
+#include "tests/bindings/gpu/nccl/program.h"
+
+#include <signal.h>
+
+enum { COUNT = 1000 };
+static int rank, n, ids;
+static const char *file;
+static ncclComm_t comm;
+static cudaStream_t stream;
+static float *a, *b; /* [n * COUNT]; a: 1000 rank, 1000 rank + 1, ... */
+
+static int of_environment(const char *name)
+{
+    const char *text = getenv(name);
+    CHECK(text, "%s is not set: start it with ucx-run", name);
+    return atoi(text);
+}
+
+/* Each id has a file of its own. */
+static ncclUniqueId new_id(void)
+{
+    char name[512], part[520];
+    ncclUniqueId id;
+    (void)snprintf(name, sizeof name, "%s.%d", file, ids++);
+    (void)snprintf(part, sizeof part, "%s.part", name);
+    FILE *f = NULL;
+    if (rank == 0) {
+        NCCL(ncclGetUniqueId(&id));
+        CHECK((f = fopen(part, "w")) && fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0, "%s", part);
+        CHECK(rename(part, name) == 0, "%s", name);
+        return id;
+    }
+    for (int tries = 0; !(f = fopen(name, "r")); tries++) {
+        CHECK(tries < 20000, "no %s", name);
+        (void)usleep(1000);
+    }
+    CHECK(fread(&id, sizeof id, 1, f) == 1 && fclose(f) == 0, "%s", name);
+    return id;
+}
+
+static void start(void)
+{
+    int devices, count, device, mine;
+    CUDA(cudaGetDeviceCount(&devices));
+    CUDA(cudaSetDevice(rank % devices));
+    NCCL(ncclCommInitRank(&comm, n, new_id(), rank));
+    NCCL(ncclCommCount(comm, &count));
+    NCCL(ncclCommCuDevice(comm, &device));
+    NCCL(ncclCommUserRank(comm, &mine));
+    CHECK(count == n && device == rank % devices && mine == rank, "%d %d %d", count, device, mine);
+    CUDA(cudaStreamCreate(&stream));
+    a = floats((size_t)n * COUNT, (float)(1000 * rank), 1);
+    b = floats((size_t)n * COUNT, -1, 0);
+}
+
+static float sum_of_first(void) /* of a, over the ranks */
+{
+    return (float)(1000 * (n * (n - 1) / 2));
+}
+
+static void collectives(void)
+{
+    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("all-reduce", b, COUNT, sum_of_first(), (float)n);
+    NCCL(ncclReduceScatter(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("reduce-scatter", b, COUNT, sum_of_first() + (float)(n * COUNT * rank), (float)n);
+    NCCL(ncclAllGather(a, b, COUNT, ncclFloat, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("all-gather", b, (size_t)n * COUNT, 0, 1);
+    NCCL(ncclBroadcast(a, b, COUNT, ncclFloat, n - 1, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("broadcast", b, COUNT, (float)(1000 * (n - 1)), 1);
+    NCCL(ncclReduce(a, b, COUNT, ncclFloat, ncclAvg, 0, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    if (rank == 0)
+        expect("reduce", b, COUNT, sum_of_first() / (float)n, 1);
+    NCCL(ncclAlltoAll(a, b, COUNT, ncclFloat, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    for (int p = 0; p < n; p++)
+        expect("all-to-all", b + p * COUNT, COUNT, (float)(1000 * p + COUNT * rank), 1);
+}
+
+/* Messages around a ring, then between all pairs. */
+static void ring(void)
+{
+    const int next = (rank + 1) % n, last = (rank + n - 1) % n;
+    for (int step = 0; step < 5; step++) {
+        NCCL(ncclGroupStart());
+        NCCL(ncclSend(step % 2 ? b : a, COUNT, ncclFloat, next, comm, stream));
+        NCCL(ncclRecv(step % 2 ? a : b, COUNT, ncclFloat, last, comm, stream));
+        NCCL(ncclGroupEnd());
+    }
+    CUDA(cudaStreamSynchronize(stream));
+    expect("five steps round", b, COUNT, (float)(1000 * ((rank + 5 * n - 5) % n)), 1);
+    CUDA(cudaFree(a));
+    a = floats((size_t)n * COUNT, (float)(1000 * rank), 1);
+    NCCL(ncclGroupStart());
+    for (int p = 0; p < n; p++) {
+        NCCL(ncclSend(a + p * COUNT, COUNT, ncclFloat, p, comm, stream));
+        NCCL(ncclRecv(b + p * COUNT, COUNT, ncclFloat, p, comm, stream));
+    }
+    NCCL(ncclGroupEnd());
+    CUDA(cudaStreamSynchronize(stream));
+    for (int p = 0; p < n; p++)
+        expect("all pairs", b + p * COUNT, COUNT, (float)(1000 * p + COUNT * rank), 1);
+}
+
+/* Halves, and all but the last; the parent goes first. */
+static void splits(void)
+{
+    ncclComm_t half, fewer = NULL, none;
+    int mine, size, last = n - 1;
+    NCCL(ncclCommSplit(comm, rank % 2, -rank, &half, NULL));
+    NCCL(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL));
+    CHECK(!none, "no color");
+    NCCL(ncclCommUserRank(half, &mine));
+    NCCL(ncclCommCount(half, &size));
+    CHECK(size == (n + 1 - rank % 2) / 2 && mine == size - 1 - rank / 2, "rank %d of %d", mine, size);
+    if (rank != last && n > 1)
+        NCCL(ncclCommShrink(comm, &last, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
+    NCCL(ncclCommDestroy(comm));
+    comm = half;
+    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclMax, half, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("maximum of a half", b, COUNT, (float)(1000 * (rank % 2 + 2 * (size - 1))), 1);
+    if (fewer) {
+        NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclMax, fewer, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        expect("maximum without the last", b, COUNT, (float)(1000 * (n - 2)), 1);
+        NCCL(ncclCommDestroy(fewer));
+    }
+}
+
+/* Two communicators, made in one group. */
+static void two(void)
+{
+    ncclComm_t more[2];
+    const ncclUniqueId first = new_id(), second = new_id();
+    NCCL(ncclGroupStart());
+    NCCL(ncclCommInitRank(&more[0], n, first, rank));
+    NCCL(ncclCommInitRank(&more[1], n, second, rank));
+    NCCL(ncclGroupEnd());
+    NCCL(ncclGroupStart());
+    NCCL(ncclAllReduce(a, a, COUNT, ncclFloat, ncclSum, more[0], stream));
+    NCCL(ncclAllReduce(b, b, COUNT, ncclFloat, ncclSum, more[1], stream));
+    NCCL(ncclGroupEnd());
+    CUDA(cudaStreamSynchronize(stream));
+    expect("the first", a, COUNT, sum_of_first(), (float)n);
+    expect("the second", b, COUNT, (float)-n, 0);
+    for (int i = 0; i < 2; i++)
+        NCCL(ncclCommDestroy(more[i]));
+}
+
+static ncclResult_t wait_for_error(void)
+{
+    ncclResult_t error = ncclSuccess;
+    CUDA(cudaStreamSynchronize(stream));
+    for (int tries = 0; error == ncclSuccess && tries < 20000; tries++) {
+        NCCL(ncclCommGetAsyncError(comm, &error));
+        (void)usleep(1000);
+    }
+    return error;
+}
+
+/* The last rank dies; the others hear of it and abort. */
+static void dead(void)
+{
+    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    if (rank == n - 1)
+        (void)raise(SIGKILL);
+    (void)ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream);
+    CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
+    CHECK(strstr(ncclGetLastError(comm), "died"), "%s", ncclGetLastError(comm));
+    (void)printf("rank %d goes on\n", rank);
+    (void)fflush(stdout);
+    NCCL(ncclCommAbort(comm));
+    exit(0);
+}
+
+/* Rank 0 aborts; the others' operation ends. */
+static void aborts(void)
+{
+    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    if (rank > 0) {
+        (void)ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream);
+        CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
+    }
+    NCCL(ncclCommAbort(comm));
+    exit(0);
+}
+
+/* Ranks that call different operations: no hang, an error on all. */
+static void mismatch(void)
+{
+    if (rank == 0)
+        (void)ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream);
+    else
+        (void)ncclAllGather(a, b, COUNT / 2, ncclFloat, comm, stream);
+    CHECK(wait_for_error() == ncclInvalidUsage, "%s", ncclGetLastError(comm));
+    NCCL(ncclCommAbort(comm));
+    exit(0);
+}
+
+/* What Gyre lacks goes to the library of GYRE_NCCL_FALLBACK, which has a communicator of its own. */
+ncclResult_t ncclSignal(int peer, int signal, int ctx, unsigned flags, ncclComm_t comm, cudaStream_t stream);
+static void signals(void)
+{
+    NCCL(ncclSignal((rank + 1) % n, 0, 0, 0, comm, stream));
+    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("all-reduce", b, COUNT, sum_of_first(), (float)n);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"collectives", collectives},
+                 {"ring", ring},
+                 {"splits", splits},
+                 {"two", two},
+                 {"dead", dead},
+                 {"aborts", aborts},
+                 {"mismatch", mismatch},
+                 {"signals", signals}};
+    CHECK(argc == 3, "usage: processes PART FILE");
+    rank = of_environment("GYRE_RANK");
+    n = of_environment("GYRE_SIZE");
+    file = argv[2];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(argv[1], parts[i].name) == 0) {
+            start();
+            parts[i].run();
+            NCCL(ncclCommDestroy(comm));
+            return 0;
+        }
+    CHECK(0, "no part '%s'", argv[1]);
+}
