@@ -196,6 +196,16 @@ static uint64_t tag_of(const int *members, int n)
     return tag;
 }
 
+/* The job goes on with the ranks that are left, which must be those that the program wants. */
+static gyre_status_t shrink_job(const shim_call_t *call, gyre_comm_t **gyre)
+{
+    (void)gyre_comm_abort(call->comm->gyre, call->name);
+    const gyre_status_t st = gyre_comm_shrink(call->comm->gyre, gyre);
+    if (st == GYRE_OK)
+        call->comm->job->world = *gyre;
+    return st;
+}
+
 static ncclResult_t remake_in_job(const shim_call_t *call)
 {
     ncclComm_t comm = call->comm;
@@ -203,6 +213,8 @@ static ncclResult_t remake_in_job(const shim_call_t *call)
     gyre_status_t st;
     if (call->kind == SHIM_SPLIT)
         st = gyre_comm_split(comm->gyre, call->color, call->key, &gyre);
+    else if (call->abort)
+        st = shrink_job(call, &gyre);
     else
         st = gyre_comm_create_group(comm->gyre, call->members, call->nranks,
                                     tag_of(call->members, call->nranks), &gyre);
@@ -213,7 +225,13 @@ static ncclResult_t remake_in_job(const shim_call_t *call)
         return ncclSuccess;
     }
     atomic_fetch_add(&comm->job->users, 1);
-    return open_in_job(call, gyre, comm->job, comm->device);
+    const ncclResult_t result = open_in_job(call, gyre, comm->job, comm->device);
+    if (result == ncclSuccess && call->abort && (*call->out)->size != call->nranks)
+        return shim_fail(
+            ncclRemoteError,
+            "%s: %d ranks are left, and %d should be: newcomm is made; destroy it, or go on with it",
+            call->name, (*call->out)->size, call->nranks);
+    return result;
 }
 
 /* ---- teams -------------------------------------------------------------------------------------------- */
@@ -479,11 +497,12 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_
                            "%s: newcomm or excludeRanksList is NULL, or excludeRanksCount, %d, "
                            "is not in 1 to %d",
                            __func__, count, comm->size - 1);
-    if (result == ncclSuccess && flags == NCCL_SHRINK_ABORT && comm->job)
-        result = shim_fail(ncclInvalidUsage,
-                           "%s: NCCL_SHRINK_ABORT: Gyre cannot go on in the communicator of several "
-                           "processes that has failed or is busy; make a new one with a new id",
-                           __func__);
+    if (result == ncclSuccess && flags == NCCL_SHRINK_ABORT && comm->job && comm->gyre != comm->job->world)
+        result =
+            shim_fail(ncclInvalidUsage,
+                      "%s: NCCL_SHRINK_ABORT: the communicator was made by ncclCommSplit or ncclCommShrink; "
+                      "Gyre goes on after a failure in the one that the id made",
+                      __func__);
     if (result == ncclSuccess)
         result = check_config(__func__, config);
     if (result != ncclSuccess)

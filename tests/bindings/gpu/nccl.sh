@@ -31,9 +31,11 @@ for part in collectives ring splits two aborts mismatch; do
 done
 job collectives 1
 want "one rank" 0
-job dead 3 --no-kill-on-bad-exit
-want "a rank that dies" 137 'rank 2 died'
-check "the others go on: $(cat "$W/out")" [ "$(grep -c 'goes on' "$W/out")" = 2 ]
+for part in dead shrinks; do
+    job $part 3 --no-kill-on-bad-exit
+    want "a rank that dies: $part" 137 'rank 2 died'
+    check "the others go on: $part: $(cat "$W/err")" [ "$(grep -c 'goes on' "$W/out")" = 2 ]
+done
 EMULATED_DEVICES=0 run "$P/first"
 want "no device" 1 '^first: ncclCommInitAll: there is no CUDA device to work on: '
 

@@ -319,9 +319,29 @@ static void *second(void *argument)
     return result == ncclInvalidUsage && strstr(ncclGetLastError(NULL), "two threads") ? argument : NULL;
 }
 
-/* A thread per rank with one id: an error on both, soon. */
+static void *one_rank(void *argument)
+{
+    const int r = *(int *)argument;
+    CUDA(cudaSetDevice(r));
+    for (int i = 0; i < 5; i++)
+        NCCL(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+    CUDA(cudaStreamSynchronize(streams[r]));
+    return NULL;
+}
+
+/* A thread per rank: calls need no group. With one id: an error on both, soon. */
 static void threads(void)
 {
+    pthread_t each[N];
+    int ranks[N];
+    for (int r = 0; r < N; r++) {
+        ranks[r] = r;
+        CHECK(pthread_create(&each[r], NULL, one_rank, &ranks[r]) == 0, "no thread");
+    }
+    for (int r = 0; r < N; r++)
+        CHECK(pthread_join(each[r], NULL) == 0, "thread %d", r);
+    expect("by threads", b[2], COUNT, 3000, 3);
+
     pthread_t thread;
     ncclComm_t comm;
     ncclUniqueId id;

@@ -183,6 +183,26 @@ static void dead(void)
     exit(0);
 }
 
+/* The last rank dies; the others go on in a smaller communicator. */
+static void shrinks(void)
+{
+    ncclComm_t fewer;
+    int last = n - 1, count;
+    if (rank == last)
+        (void)raise(SIGKILL);
+    (void)ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream);
+    CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
+    NCCL(ncclCommShrink(comm, &last, 1, &fewer, NULL, NCCL_SHRINK_ABORT));
+    NCCL(ncclCommDestroy(comm));
+    comm = fewer;
+    NCCL(ncclCommCount(comm, &count));
+    CHECK(count == n - 1, "%d ranks", count);
+    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclMax, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("maximum of those left", b, COUNT, (float)(1000 * (n - 2)), 1);
+    (void)printf("rank %d goes on\n", rank);
+}
+
 /* Rank 0 aborts; the others' operation ends. */
 static void aborts(void)
 {
@@ -228,6 +248,7 @@ int main(int argc, char **argv)
                  {"splits", splits},
                  {"two", two},
                  {"dead", dead},
+                 {"shrinks", shrinks},
                  {"aborts", aborts},
                  {"mismatch", mismatch},
                  {"signals", signals}};
