@@ -32,10 +32,6 @@ ncclResult_t ncclCommResume(ncclComm_t comm);
 ncclResult_t ncclCommMemStats(ncclComm_t comm, int which, uint64_t *value);
 #pragma GCC visibility pop
 
-ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window,
-                                  int flags);
-ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window);
-
 static struct {
     void *library;       /* NULL: none */
     const char *problem; /* why there is none although it was asked for */

@@ -120,6 +120,11 @@ gyre_type_t shim_type(ncclDataType_t type);
 ncclResult_t shim_op(shim_call_t *call);
 ncclResult_t shim_factor(shim_call_t *call);
 
+/* memory.c. Windows of Gyre. */
+ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window,
+                                  int flags);
+ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window);
+
 /* fallback.c. Makes the other library's communicator for these n, which are all ranks of one communicator in
  * this process; nothing without GYRE_NCCL_FALLBACK. */
 ncclResult_t shim_fallback_open(ncclComm_t *comms, int n);
