@@ -105,6 +105,14 @@ ncclResult_t shim_submit(const shim_call_t *call)
     return ncclSuccess;
 }
 
+int shim_queued(ncclComm_t comm)
+{
+    for (size_t i = 0; i < group.n; i++)
+        if (group.calls[i].comm == comm)
+            return 1;
+    return 0;
+}
+
 ncclResult_t shim_refused(ncclResult_t result)
 {
     if (group.depth > 0 && group.error == ncclSuccess)

@@ -103,6 +103,8 @@ ncclResult_t shim_check(const char *name, ncclComm_t comm);
 
 /* group.c. Runs the call, or keeps it for the end of the thread's group. */
 ncclResult_t shim_submit(const shim_call_t *call);
+/* Whether the thread's open group has a call on `comm`. */
+int shim_queued(ncclComm_t comm);
 /* A call of this thread was refused: if a group is open, nothing of the group will run. Returns result. */
 ncclResult_t shim_refused(ncclResult_t result);
 

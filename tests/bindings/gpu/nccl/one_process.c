@@ -240,6 +240,15 @@ static void splits(void)
     NCCL(ncclGroupEnd());
     EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, whole[r], streams[r]));
     expect("an id in a group", b[0], COUNT, 3000, 3);
+
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++)
+        NCCL(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclMax, whole[r], streams[r]));
+    CHECK(ncclCommDestroy(whole[0]) == ncclInvalidUsage && strstr(ncclGetLastError(NULL), "end the group first"),
+          "%s", ncclGetLastError(NULL));
+    NCCL(ncclGroupEnd());
+    wait_for_all();
+    expect("the group that it was in", b[0], COUNT, 2000, 1);
     for (int r = 0; r < N; r++) {
         NCCL(ncclCommDestroy(whole[r]));
         NCCL(ncclCommDestroy(parts[r]));
