@@ -1,0 +1,307 @@
+// bindings/torch/engine.cpp: who drives a communicator, and when. engine.hpp has the idea.
+// SPDX-License-Identifier: Apache-2.0
+#include "engine.hpp"
+
+#include <poll.h>
+#include <sched.h>
+#include <stdexcept>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <thread>
+#include <unistd.h>
+
+namespace gyre_torch
+{
+
+namespace
+{
+
+// Work that no thread waits for is first driven after this time.
+constexpr long kUnwaited = 50'000; // ns
+// A thread that waits looks so long before it sleeps.
+constexpr auto kSpin = std::chrono::microseconds(50);
+// Work that is under way when its group is destroyed has so long to finish.
+constexpr auto kGrace = std::chrono::seconds(5);
+
+struct {
+    std::mutex mutex;
+    std::list<std::weak_ptr<Engine>> engines;
+} all;
+
+void drain(int fd)
+{
+    uint64_t count;
+    while (read(fd, &count, sizeof count) > 0) {
+    }
+}
+
+} // namespace
+
+void fail(const std::string &text)
+{
+    throw std::runtime_error(text);
+}
+
+// ---- work ----
+
+Work::Work(std::shared_ptr<Engine> engine, int rank, c10d::OpType type, const char *call, Tensors inputs,
+           Tensors outputs)
+    : c10d::Work(rank, type, call), engine_(std::move(engine)), call_(call), inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get())))
+{
+}
+
+bool Work::test()
+{
+    bool busy = false;
+    for (auto &request : requests_) {
+        gyre_status_t status = gyre_test(&request);
+        busy |= status == GYRE_IN_PROGRESS;
+        if (status != GYRE_OK && status != GYRE_IN_PROGRESS && error_.empty())
+            error_ = std::string(call_) + ": " + gyre_last_error();
+    }
+    return !busy;
+}
+
+void Work::complete()
+{
+    std::exception_ptr error;
+    try {
+        if (!error_.empty())
+            fail(error_);
+        if (after)
+            after();
+    } catch (...) {
+        error = std::current_exception();
+    }
+    after = nullptr;
+    inputs_.clear();
+    finish(error);
+    finished_ = true;
+    if (error)
+        future_->setError(error);
+    else
+        future_->markCompleted(c10::IValue(outputs_));
+}
+
+bool Work::wait(Milliseconds timeout)
+{
+    std::optional<Clock::time_point> until;
+    if (timeout.count() > 0)
+        until = Clock::now() + timeout;
+    if (!finished_ && !engine_->wait(*this, until))
+        fail(std::string(call_) + ": it has not finished within the " + std::to_string(timeout.count()) +
+             " ms that wait() was given. It goes on: wait again");
+    if (auto error = exception())
+        std::rethrow_exception(error);
+    return true;
+}
+
+// ---- the engine ----
+
+Engine::Engine(gyre_comm_t *comm) : comm_(comm)
+{
+    kick_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (kick_ < 0 || timer_ < 0)
+        fail("init_process_group: no descriptor is left. Raise the limit: ulimit -n");
+    if (gyre_comm_fd(comm, &comm_fd_) != GYRE_OK)
+        fail(std::string("init_process_group: ") + gyre_last_error());
+}
+
+Engine::~Engine()
+{
+    if (kick_ >= 0)
+        ::close(kick_);
+    if (timer_ >= 0)
+        ::close(timer_);
+}
+
+std::shared_ptr<Engine> Engine::create(gyre_comm_t *comm)
+{
+    std::shared_ptr<Engine> engine(new Engine(comm));
+    std::lock_guard<std::mutex> lock(all.mutex);
+    all.engines.remove_if([](const std::weak_ptr<Engine> &e) { return e.expired(); });
+    all.engines.push_back(engine);
+    std::thread([engine] { engine->run(); }).detach();
+    return engine;
+}
+
+void Engine::kick()
+{
+    const uint64_t one = 1;
+    if (write(kick_, &one, sizeof one) < 0) { // it is full of kicks already
+    }
+}
+
+void Engine::set_timer(long nanoseconds)
+{
+    const itimerspec when = {{0, 0}, {0, nanoseconds}};
+    timerfd_settime(timer_, 0, &when, nullptr);
+    timed_ = true;
+}
+
+void Engine::issue(const c10::intrusive_ptr<Work> &work, const Start &start, size_t requests)
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_)
+        fail(std::string(work->call_) + ": the process group was destroyed");
+    work->requests_.assign(requests, nullptr);
+    const bool group = requests > 1;
+    gyre_status_t status = group ? gyre_group_start() : GYRE_OK;
+    std::string text;
+    if (status == GYRE_OK) {
+        status = start(comm_, work->requests_);
+        if (status != GYRE_OK)
+            text = gyre_last_error();
+        if (group) {
+            gyre_status_t end = gyre_group_end();
+            status = status == GYRE_OK ? end : status;
+        }
+    }
+    if (status != GYRE_OK) {
+        work->requests_.clear(); // none was started
+        fail(std::string(work->call_) + ": " + (text.empty() ? gyre_last_error() : text.c_str()));
+    }
+    open_.push_back(work);
+    if (asleep_)
+        kick(); // the descriptor was armed for less than what is under way now
+    else if (!driven_ && !timed_)
+        set_timer(kUnwaited);
+}
+
+// One turn of the driver: completes what has finished, or sleeps until something has moved.
+void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
+                  const std::optional<Clock::time_point> &until)
+{
+    std::vector<c10::intrusive_ptr<Work>> finished;
+    for (auto work = open_.begin(); work != open_.end();) {
+        if ((*work)->test()) {
+            finished.push_back(std::move(*work));
+            work = open_.erase(work);
+        } else {
+            ++work;
+        }
+    }
+    if (!finished.empty()) {
+        // A callback may start work and wait for it: meanwhile any thread may drive.
+        driven_ = false;
+        changed_.notify_all();
+        lock.unlock();
+        for (auto &work : finished)
+            work->complete();
+        finished.clear();
+        lock.lock();
+        if (asleep_)
+            kick(); // that thread may wait for what was completed here
+        changed_.notify_all();
+        return;
+    }
+    const auto now = Clock::now();
+    if (now < spin) {
+        lock.unlock();
+        sched_yield();
+        lock.lock();
+    } else if (gyre_comm_arm(comm_) == GYRE_OK) {
+        int limit = 1000;
+        if (until)
+            limit = std::max<int>(
+                0, static_cast<int>(std::min<int64_t>(
+                       1000, std::chrono::duration_cast<Milliseconds>(*until - now).count() + 1)));
+        asleep_ = true;
+        lock.unlock();
+        pollfd fds[2] = {{comm_fd_, POLLIN, 0}, {kick_, POLLIN, 0}};
+        poll(fds, 2, limit);
+        drain(kick_);
+        lock.lock();
+        asleep_ = false;
+    }
+    driven_ = false;
+}
+
+bool Engine::wait(const Work &work, std::optional<Clock::time_point> until)
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+    auto spin = Clock::now() + kSpin;
+    while (!work.finished_ && !(until && Clock::now() >= *until)) {
+        if (driven_) {
+            if (until)
+                changed_.wait_until(lock, *until);
+            else
+                changed_.wait(lock);
+        } else {
+            driven_ = true;
+            turn(lock, spin, until);
+        }
+    }
+    changed_.notify_all(); // another thread that waits drives from here on
+    if (!open_.empty() && !driven_ && !timed_)
+        set_timer(kUnwaited);
+    return work.finished_;
+}
+
+void Engine::close(bool failing)
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_)
+        return;
+    if (failing && !ending_)
+        gyre_comm_abort(comm_, "a rank exits after an exception");
+    if (!closing_) {
+        closing_ = true;
+        closed_at_ = Clock::now();
+    }
+    set_timer(1);
+}
+
+bool Engine::close_all(bool failing, Milliseconds limit)
+{
+    const auto until = Clock::now() + limit;
+    std::vector<std::shared_ptr<Engine>> engines;
+    {
+        std::lock_guard<std::mutex> lock(all.mutex);
+        for (auto &weak : all.engines)
+            if (auto engine = weak.lock())
+                engines.push_back(engine);
+    }
+    for (auto &engine : engines)
+        engine->close(failing);
+    for (auto &engine : engines) {
+        std::unique_lock<std::mutex> lock(engine->mutex_);
+        if (!engine->changed_.wait_until(lock, until, [&] { return engine->ended_; }))
+            return false;
+    }
+    return true;
+}
+
+// The thread of the engine.
+void Engine::run()
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+    auto spin = Clock::now(); // it never spins: nobody waits
+    while (!closing_ || !open_.empty()) {
+        if (closing_ && Clock::now() - closed_at_ > kGrace)
+            gyre_comm_abort(comm_, "its process group was destroyed with work under way");
+        if (!driven_ && !open_.empty()) {
+            driven_ = true;
+            turn(lock, spin, std::nullopt);
+            continue;
+        }
+        const int limit = closing_ ? 100 : -1;
+        lock.unlock();
+        pollfd fd = {timer_, POLLIN, 0};
+        poll(&fd, 1, limit);
+        lock.lock();
+        drain(timer_);
+        timed_ = false;
+    }
+    ending_ = true;
+    lock.unlock();
+    gyre_finalize(comm_);
+    lock.lock();
+    ended_ = true;
+    changed_.notify_all();
+}
+
+} // namespace gyre_torch

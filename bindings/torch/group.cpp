@@ -1,0 +1,691 @@
+// bindings/torch/group.cpp: the process group "gyre": PyTorch's collectives on CPU tensors as calls of Gyre.
+// Each method checks its tensors, which throws at once, starts the calls, and returns the work.
+// SPDX-License-Identifier: Apache-2.0
+#include "engine.hpp"
+
+#include <c10/util/irange.h>
+#include <cstring>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+namespace gyre_torch
+{
+namespace
+{
+
+#if TORCH_VERSION_MAJOR >= 2
+using Base = c10d::Backend;
+#else
+using Base = c10d::ProcessGroup;
+#endif
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+std::string text(const char *call, const std::string &what)
+{
+    return std::string(call) + ": " + what;
+}
+
+std::string shape(const at::Tensor &tensor)
+{
+    std::string s = std::string(c10::toString(tensor.scalar_type())) + " [";
+    for (const auto i : c10::irange(tensor.dim()))
+        s += (i ? ", " : "") + std::to_string(tensor.size(i));
+    return s + "]";
+}
+
+size_t count_of(const at::Tensor &tensor)
+{
+    return static_cast<size_t>(tensor.numel());
+}
+
+gyre_type_t type_of(const char *call, const at::Tensor &tensor)
+{
+    switch (tensor.scalar_type()) {
+    case at::kChar:
+        return GYRE_INT8;
+    case at::kByte:
+        return GYRE_UINT8;
+    case at::kShort:
+        return GYRE_INT16;
+    case at::kInt:
+        return GYRE_INT32;
+    case at::kLong:
+        return GYRE_INT64;
+    case at::kHalf:
+        return GYRE_FLOAT16;
+    case at::kBFloat16:
+        return GYRE_BFLOAT16;
+    case at::kFloat:
+        return GYRE_FLOAT32;
+    case at::kDouble:
+        return GYRE_FLOAT64;
+    case at::kBool:
+        return GYRE_BOOL;
+    case at::kComplexFloat:
+        return GYRE_COMPLEX64;
+    case at::kComplexDouble:
+        return GYRE_COMPLEX128;
+#if TORCH_VERSION_MAJOR >= 2
+    case at::kFloat8_e4m3fn:
+        return GYRE_FLOAT8_E4M3;
+    case at::kFloat8_e5m2:
+        return GYRE_FLOAT8_E5M2;
+    case at::kUInt16:
+        return GYRE_UINT16;
+    case at::kUInt32:
+        return GYRE_UINT32;
+    case at::kUInt64:
+        return GYRE_UINT64;
+#endif
+    default:
+        fail(text(call, std::string("tensors of type ") + c10::toString(tensor.scalar_type()) +
+                            " are not supported. Convert it, or view it as uint8"));
+    }
+}
+
+// A bool is a truth value: its sum and maximum are "or", its product and minimum "and".
+gyre_redop_t op_of(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
+{
+    const bool truth = tensor.scalar_type() == at::kBool;
+    switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+        return GYRE_OP(truth ? GYRE_LOR : GYRE_SUM);
+    case c10d::ReduceOp::PRODUCT:
+        return GYRE_OP(truth ? GYRE_LAND : GYRE_PROD);
+    case c10d::ReduceOp::MIN:
+        return GYRE_OP(truth ? GYRE_LAND : GYRE_MIN);
+    case c10d::ReduceOp::MAX:
+        return GYRE_OP(truth ? GYRE_LOR : GYRE_MAX);
+    case c10d::ReduceOp::AVG:
+        return GYRE_OP(GYRE_AVG);
+    case c10d::ReduceOp::BAND:
+        return GYRE_OP(GYRE_BAND);
+    case c10d::ReduceOp::BOR:
+        return GYRE_OP(GYRE_BOR);
+    case c10d::ReduceOp::BXOR:
+        return GYRE_OP(GYRE_BXOR);
+    default:
+        fail(
+            text(call, "this ReduceOp is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR or BXOR"));
+    }
+}
+
+// dense: the elements may lie in another order than that of the indices, the same on all ranks.
+void check(const char *call, const at::Tensor &tensor, bool dense = false)
+{
+    if (!tensor.defined())
+        fail(text(call, "a tensor is not defined"));
+    if (!tensor.device().is_cpu())
+        fail(text(call,
+                  "the tensor is on " + tensor.device().str() + ". Gyre takes CPU tensors here: use .cpu()"));
+    if (tensor.layout() != at::kStrided)
+        fail(text(call, "the tensor is sparse. Use a dense one: .to_dense()"));
+    if (dense ? !tensor.is_non_overlapping_and_dense() : !tensor.is_contiguous())
+        fail(text(call, "the tensor " + shape(tensor) + " is not contiguous. Use .contiguous()"));
+    type_of(call, tensor);
+}
+
+const at::Tensor &only(const char *call, const Tensors &tensors, bool dense = false)
+{
+    if (tensors.size() != 1)
+        fail(text(call, "it takes one tensor on each rank, and got " + std::to_string(tensors.size())));
+    check(call, tensors[0], dense);
+    return tensors[0];
+}
+
+void same_type(const char *call, const at::Tensor &a, const at::Tensor &b)
+{
+    if (a.scalar_type() != b.scalar_type())
+        fail(text(call, "the types differ: " + shape(a) + " and " + shape(b)));
+}
+
+// A list of tensors as one block of memory: where it lies, and the number of elements of each.
+struct Block {
+    Block(const char *call, const Tensors &tensors, const at::Tensor &like)
+    {
+        const size_t bytes = like.element_size();
+        bool joined = true;
+        for (const auto &tensor : tensors) {
+            check(call, tensor);
+            same_type(call, tensor, like);
+            joined =
+                joined && tensor.data_ptr() == static_cast<char *>(tensors[0].data_ptr()) + total * bytes;
+            counts.push_back(count_of(tensor));
+            total += counts.back();
+        }
+        if (!joined)
+            stage = at::empty({static_cast<int64_t>(total)}, like.options().requires_grad(false));
+        data = joined ? tensors[0].data_ptr() : stage.data_ptr();
+    }
+    // Between the block and the tensors, if these do not lie back to back.
+    void load(const Tensors &tensors) const { copy(tensors, true); }
+    void store(const Tensors &tensors) const { copy(tensors, false); }
+    void copy(const Tensors &tensors, bool in) const
+    {
+        if (!stage.defined())
+            return;
+        char *at = static_cast<char *>(data);
+        for (const auto &tensor : tensors) {
+            const size_t bytes = count_of(tensor) * tensor.element_size();
+            if (bytes)
+                in ? std::memcpy(at, tensor.data_ptr(), bytes) : std::memcpy(tensor.data_ptr(), at, bytes);
+            at += bytes;
+        }
+    }
+    bool even(size_t count) const
+    {
+        for (size_t c : counts)
+            if (c != count)
+                return false;
+        return true;
+    }
+
+    at::Tensor stage;
+    void *data = nullptr;
+    std::vector<size_t> counts;
+    size_t total = 0;
+};
+
+class Group : public Base
+{
+  public:
+    Group(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, double timeout_s,
+          const std::string &name, const std::string &order, const std::string &algorithm, size_t chunk);
+    ~Group() override { engine_->close(false); }
+    const std::string getBackendName() const override { return "gyre"; }
+
+    WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override
+    {
+        const auto &t = only("broadcast", tensors, true);
+        const auto type = type_of("broadcast", t);
+        const int root = root_of("broadcast", opts.rootRank);
+        return start("broadcast", c10d::OpType::BROADCAST, {}, {t}, [&](auto comm, auto &r) {
+            return gyre_ibroadcast(t.data_ptr(), t.data_ptr(), count_of(t), type, root, comm, &r[0]);
+        });
+    }
+
+    WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override
+    {
+        only("all_reduce", tensors, true);
+        return reduce_all("all_reduce", c10d::OpType::ALLREDUCE, tensors, opts.reduceOp);
+    }
+
+    WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts) override
+    {
+        return reduce_all("all_reduce_coalesced", c10d::OpType::ALLREDUCE_COALESCED, tensors, opts.reduceOp);
+    }
+
+    WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override
+    {
+        const auto &t = only("reduce", tensors, true);
+        const auto op = op_of("reduce", opts.reduceOp, t);
+        const int root = root_of("reduce", opts.rootRank);
+        return start("reduce", c10d::OpType::REDUCE, {}, {t}, [&](auto comm, auto &r) {
+            return gyre_ireduce(t.data_ptr(), root == rank_ ? t.data_ptr() : nullptr, count_of(t),
+                                type_of("reduce", t), op, root, comm, &r[0]);
+        });
+    }
+
+    WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &) override
+    {
+        const char *call = "all_gather";
+        const auto &in = only(call, inputs);
+        const auto &list = outputs_of(call, outputs, in);
+        auto block = std::make_shared<Block>(call, list, in);
+        return start(
+            call, c10d::OpType::ALLGATHER, inputs, list,
+            [&](auto comm, auto &r) {
+                return gyre_iall_gather(in.data_ptr(), block->data, count_of(in), type_of(call, in), comm,
+                                        &r[0]);
+            },
+            [block, list] { block->store(list); });
+    }
+
+    WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &) override
+    {
+        return gather_into("all_gather_into_tensor", c10d::OpType::_ALLGATHER_BASE, {output}, {input});
+    }
+
+    WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
+                                const c10d::AllgatherOptions &) override
+    {
+        const char *call = "all_gather_coalesced";
+        // outputs: [rank][i]
+        if (outputs.size() != size())
+            fail(text(call, "it takes one list of outputs for each rank"));
+        std::vector<Tensors> lists(inputs.size());
+        std::vector<std::shared_ptr<Block>> blocks;
+        Tensors flat;
+        for (const auto i : c10::irange(inputs.size())) {
+            check(call, inputs[i]);
+            for (const auto &of_rank : outputs) {
+                if (of_rank.size() != inputs.size())
+                    fail(text(call, "a list of outputs has another length than the list of inputs"));
+                lists[i].push_back(of_rank[i]);
+                flat.push_back(of_rank[i]);
+            }
+            blocks.push_back(std::make_shared<Block>(call, lists[i], inputs[i]));
+            if (!blocks[i]->even(count_of(inputs[i])))
+                fail(text(call, "an output has another size than the input " + shape(inputs[i])));
+        }
+        return start(
+            call, c10d::OpType::ALLGATHER_COALESCED, inputs, flat,
+            [&](auto comm, auto &r) {
+                gyre_status_t status = GYRE_OK;
+                for (size_t i = 0; i < inputs.size() && status == GYRE_OK; i++)
+                    status = gyre_iall_gather(inputs[i].data_ptr(), blocks[i]->data, count_of(inputs[i]),
+                                              type_of(call, inputs[i]), comm, &r[i]);
+                return status;
+            },
+            [blocks, lists] {
+                for (const auto i : c10::irange(lists.size()))
+                    blocks[i]->store(lists[i]);
+            },
+            inputs.size());
+    }
+
+    WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override
+    {
+        const char *call = "gather";
+        const auto &in = only(call, inputs);
+        const int root = root_of(call, opts.rootRank);
+        Tensors list;
+        std::shared_ptr<Block> block;
+        if (root == rank_) {
+            list = outputs_of(call, outputs, in);
+            block = std::make_shared<Block>(call, list, in);
+        } else if (!outputs.empty() && !outputs[0].empty()) {
+            fail(text(call, "only the root has outputs"));
+        }
+        return start(
+            call, c10d::OpType::GATHER, inputs, list,
+            [&](auto comm, auto &r) {
+                return gyre_igather(in.data_ptr(), block ? block->data : nullptr, count_of(in),
+                                    type_of(call, in), root, comm, &r[0]);
+            },
+            [block, list] {
+                if (block)
+                    block->store(list);
+            });
+    }
+
+    WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) override
+    {
+        const char *call = "scatter";
+        const auto &out = only(call, outputs);
+        const int root = root_of(call, opts.rootRank);
+        Tensors list;
+        std::shared_ptr<Block> block;
+        if (root == rank_) {
+            list = outputs_of(call, inputs, out);
+            block = std::make_shared<Block>(call, list, out);
+            block->load(list);
+        } else if (!inputs.empty() && !inputs[0].empty()) {
+            fail(text(call, "only the root has inputs"));
+        }
+        return start(
+            call, c10d::OpType::SCATTER, list, outputs,
+            [&](auto comm, auto &r) {
+                return gyre_iscatter(block ? block->data : nullptr, out.data_ptr(), count_of(out),
+                                     type_of(call, out), root, comm, &r[0]);
+            },
+            [block] { /* it is kept until here */ });
+    }
+
+    WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                           const c10d::ReduceScatterOptions &opts) override
+    {
+        const char *call = "reduce_scatter";
+        const auto &out = only(call, outputs);
+        if (inputs.size() != 1 || inputs[0].size() != size())
+            fail(text(call, "it takes a list of " + std::to_string(size_) + " inputs, one for each rank"));
+        const Tensors list = inputs[0];
+        auto block = std::make_shared<Block>(call, list, out);
+        if (block->counts[static_cast<size_t>(rank_)] != count_of(out))
+            fail(text(call, "input " + std::to_string(rank_) + " is " +
+                                shape(list[static_cast<size_t>(rank_)]) + ", and the output is " +
+                                shape(out) + ": they need the same size"));
+        block->load(list);
+        const auto op = op_of(call, opts.reduceOp, out);
+        return start(
+            call, c10d::OpType::REDUCE_SCATTER, list, outputs,
+            [&](auto comm, auto &r) {
+                return gyre_ireduce_scatterv(block->data, out.data_ptr(), block->counts.data(),
+                                             type_of(call, out), op, comm, &r[0]);
+            },
+            [block] { /* it is kept until here */ });
+    }
+
+    WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                 const c10d::ReduceScatterOptions &opts) override
+    {
+        return scatter_from("reduce_scatter_tensor", c10d::OpType::_REDUCE_SCATTER_BASE, {output}, {input},
+                            opts.reduceOp);
+    }
+
+#if TORCH_VERSION_MAJOR >= 2
+    WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::AllgatherOptions &) override
+    {
+        return gather_into("all_gather_into_tensor_coalesced", c10d::OpType::COALESCED, outputs, inputs);
+    }
+
+    WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::ReduceScatterOptions &opts) override
+    {
+        return scatter_from("reduce_scatter_tensor_coalesced", c10d::OpType::COALESCED, outputs, inputs,
+                            opts.reduceOp);
+    }
+#endif
+
+    WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
+                          std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &) override
+    {
+        const char *call = "all_to_all_single";
+        check(call, output);
+        check(call, input);
+        same_type(call, output, input);
+        const auto in = counts_of(call, "input", input, input_splits);
+        const auto out = counts_of(call, "output", output, output_splits);
+        return start(call, c10d::OpType::ALLTOALL_BASE, {input}, {output}, [&](auto comm, auto &r) {
+            return gyre_iall_to_allv(input.data_ptr(), in.data(), nullptr, output.data_ptr(), out.data(),
+                                     nullptr, type_of(call, input), comm, &r[0]);
+        });
+    }
+
+    WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &) override
+    {
+        const char *call = "all_to_all";
+        if (outputs.size() != size() || inputs.size() != size())
+            fail(text(call, "it takes lists of " + std::to_string(size_) + " tensors, one for each rank"));
+        auto in = std::make_shared<Block>(call, inputs, inputs[0]);
+        auto out = std::make_shared<Block>(call, outputs, inputs[0]);
+        in->load(inputs);
+        const Tensors list = outputs;
+        return start(
+            call, c10d::OpType::ALLTOALL, inputs, outputs,
+            [&](auto comm, auto &r) {
+                return gyre_iall_to_allv(in->data, in->counts.data(), nullptr, out->data, out->counts.data(),
+                                         nullptr, type_of(call, inputs[0]), comm, &r[0]);
+            },
+            [in, out, list] { out->store(list); });
+    }
+
+    // Messages between two ranks match in the order of the calls. A first message carries the tag, so that a
+    // receive with another tag is an error.
+    WorkPtr send(Tensors &tensors, int peer, int tag) override
+    {
+        const auto &t = only("send", tensors, true);
+        auto head = at::tensor({int64_t{tag}, static_cast<int64_t>(t.nbytes())});
+        return start(
+            "send", c10d::OpType::SEND, {t, head}, {},
+            [&](auto comm, auto &r) {
+                gyre_status_t status = gyre_isend(head.data_ptr(), 2, GYRE_INT64, peer, comm, &r[0]);
+                if (status == GYRE_OK)
+                    status = gyre_isend(t.data_ptr(), count_of(t), type_of("send", t), peer, comm, &r[1]);
+                return status;
+            },
+            nullptr, 2);
+    }
+
+    WorkPtr recv(Tensors &tensors, int peer, int tag) override
+    {
+        const auto &t = only("recv", tensors, true);
+        auto head = at::zeros({2}, at::kLong);
+        return start(
+            "recv", c10d::OpType::RECV, {head}, {t},
+            [&](auto comm, auto &r) {
+                gyre_status_t status = gyre_irecv(head.data_ptr(), 2, GYRE_INT64, peer, comm, &r[0]);
+                if (status == GYRE_OK)
+                    status = gyre_irecv(t.data_ptr(), count_of(t), type_of("recv", t), peer, comm, &r[1]);
+                return status;
+            },
+            [head, peer, tag] {
+                const auto sent = static_cast<const int64_t *>(head.data_ptr())[0];
+                if (sent != tag)
+                    fail(text("recv", "rank " + std::to_string(peer) + " has sent tag " +
+                                          std::to_string(sent) + ", and tag " + std::to_string(tag) +
+                                          " was asked for. Messages between " +
+                                          "two ranks are received in the order in which they were sent"));
+            },
+            2);
+    }
+
+    WorkPtr recvAnysource(Tensors &, int) override
+    {
+        fail(text("recv", "a receive from any source is not supported by gyre. Name the source: src=RANK"));
+    }
+
+    WorkPtr barrier(const c10d::BarrierOptions &) override
+    {
+        return start("barrier", c10d::OpType::BARRIER, {}, {},
+                     [&](auto comm, auto &r) { return gyre_ibarrier(comm, &r[0]); });
+    }
+
+    void monitoredBarrier(const c10d::BarrierOptions &opts, bool) override
+    {
+        barrier(opts)->wait(); // Gyre's text names the rank that is late
+    }
+    void setSequenceNumberForGroup() override {}
+    uint64_t getSequenceNumberForGroup() override
+    {
+        return sequence_;
+    }
+
+  private:
+    size_t size() const
+    {
+        return static_cast<size_t>(size_);
+    }
+
+    WorkPtr start(const char *call, c10d::OpType type, Tensors inputs, Tensors outputs,
+                  const Engine::Start &begin, std::function<void()> after = nullptr, size_t requests = 1)
+    {
+        auto work =
+            c10::make_intrusive<Work>(engine_, rank_, type, call, std::move(inputs), std::move(outputs));
+        work->after = std::move(after);
+        engine_->issue(work, begin, requests);
+        sequence_ += type != c10d::OpType::SEND && type != c10d::OpType::RECV;
+        return work;
+    }
+
+    int root_of(const char *call, int64_t root) const
+    {
+        if (root < 0 || root >= size_)
+            fail(text(call,
+                      "root " + std::to_string(root) + " is out of range 0.." + std::to_string(size_ - 1)));
+        return static_cast<int>(root);
+    }
+
+    // The list of a call with one tensor for each rank, each as large as `like`.
+    const Tensors &outputs_of(const char *call, const std::vector<Tensors> &lists,
+                              const at::Tensor &like) const
+    {
+        if (lists.size() != 1 || lists[0].size() != size())
+            fail(text(call, "it takes a list of " + std::to_string(size_) +
+                                " tensors, one for each rank, and got " +
+                                std::to_string(lists.empty() ? 0 : lists[0].size())));
+        for (const auto &tensor : lists[0])
+            if (tensor.numel() != like.numel())
+                fail(text(call, "a tensor of the list is " + shape(tensor) +
+                                    ", and the tensor of this rank is " + shape(like) +
+                                    ": they need the same size"));
+        return lists[0];
+    }
+
+    std::vector<size_t> counts_of(const char *call, const char *which, const at::Tensor &tensor,
+                                  const std::vector<int64_t> &splits) const
+    {
+        const int64_t rows = tensor.dim() ? tensor.size(0) : 1;
+        if (splits.empty()) {
+            if (rows % size_)
+                fail(text(call, std::string("the ") + which + " " + shape(tensor) + " cannot be split into " +
+                                    std::to_string(size_) + " equal parts along its first dimension"));
+            return std::vector<size_t>(size(), count_of(tensor) / size());
+        }
+        int64_t sum = 0;
+        bool valid = splits.size() == size();
+        for (int64_t split : splits) {
+            valid = valid && split >= 0;
+            sum += split;
+        }
+        if (!valid || sum != rows)
+            fail(text(call, std::string("the ") + which + " splits need " + std::to_string(size_) +
+                                " numbers that add up to " + std::to_string(rows)));
+        std::vector<size_t> counts;
+        for (int64_t split : splits)
+            counts.push_back(rows ? static_cast<size_t>(split * (tensor.numel() / rows)) : 0);
+        return counts;
+    }
+
+    WorkPtr reduce_all(const char *call, c10d::OpType type, const Tensors &tensors, const c10d::ReduceOp &op)
+    {
+        for (const auto &tensor : tensors)
+            check(call, tensor, true);
+        return start(
+            call, type, {}, tensors,
+            [&](auto comm, auto &r) {
+                gyre_status_t status = GYRE_OK;
+                for (size_t i = 0; i < tensors.size() && status == GYRE_OK; i++)
+                    status =
+                        gyre_iall_reduce(tensors[i].data_ptr(), tensors[i].data_ptr(), count_of(tensors[i]),
+                                         type_of(call, tensors[i]), op_of(call, op, tensors[i]), comm, &r[i]);
+                return status;
+            },
+            nullptr, tensors.size());
+    }
+
+    void check_ratio(const char *call, const Tensors &large, const Tensors &small) const
+    {
+        if (large.size() != small.size())
+            fail(text(call, "the lists of inputs and outputs have different lengths"));
+        for (const auto i : c10::irange(large.size())) {
+            check(call, large[i]);
+            check(call, small[i]);
+            same_type(call, large[i], small[i]);
+            if (large[i].numel() != small[i].numel() * size_)
+                fail(text(call, shape(large[i]) + " does not have " + std::to_string(size_) +
+                                    " times the elements of " + shape(small[i])));
+        }
+    }
+
+    WorkPtr gather_into(const char *call, c10d::OpType type, const Tensors &outputs, const Tensors &inputs)
+    {
+        check_ratio(call, outputs, inputs);
+        return start(
+            call, type, inputs, outputs,
+            [&](auto comm, auto &r) {
+                gyre_status_t status = GYRE_OK;
+                for (size_t i = 0; i < inputs.size() && status == GYRE_OK; i++)
+                    status = gyre_iall_gather(inputs[i].data_ptr(), outputs[i].data_ptr(),
+                                              count_of(inputs[i]), type_of(call, inputs[i]), comm, &r[i]);
+                return status;
+            },
+            nullptr, inputs.size());
+    }
+
+    WorkPtr scatter_from(const char *call, c10d::OpType type, const Tensors &outputs, const Tensors &inputs,
+                         const c10d::ReduceOp &op)
+    {
+        check_ratio(call, inputs, outputs);
+        return start(
+            call, type, inputs, outputs,
+            [&](auto comm, auto &r) {
+                gyre_status_t status = GYRE_OK;
+                for (size_t i = 0; i < inputs.size() && status == GYRE_OK; i++)
+                    status = gyre_ireduce_scatter(inputs[i].data_ptr(), outputs[i].data_ptr(),
+                                                  count_of(outputs[i]), type_of(call, inputs[i]),
+                                                  op_of(call, op, inputs[i]), comm, &r[i]);
+                return status;
+            },
+            nullptr, inputs.size());
+    }
+
+    std::shared_ptr<Engine> engine_;
+    std::atomic<uint64_t> sequence_{0};
+};
+
+// gyre_create_t.all_gather over the store of PyTorch.
+struct Bootstrap {
+    c10d::Store &store;
+    int rank;
+    int size;
+    int calls = 0;
+    std::string error;
+
+    static gyre_status_t all_gather(const void *mine, void *all, size_t bytes, void *user)
+    {
+        auto &self = *static_cast<Bootstrap *>(user);
+        const std::string key = "gyre/" + std::to_string(self.calls++) + "/";
+        const auto *from = static_cast<const uint8_t *>(mine);
+        try {
+            self.store.set(key + std::to_string(self.rank), std::vector<uint8_t>(from, from + bytes));
+            for (int r = 0; r < self.size; r++) {
+                const auto value = self.store.get(key + std::to_string(r));
+                if (value.size() != bytes)
+                    fail("rank " + std::to_string(r) + " has put another number of bytes into the store");
+                std::memcpy(static_cast<char *>(all) + static_cast<size_t>(r) * bytes, value.data(), bytes);
+            }
+            return GYRE_OK;
+        } catch (const std::exception &e) {
+            self.error = e.what();
+            return GYRE_ERR_BOOTSTRAP;
+        }
+    }
+};
+
+gyre_order_t order_of(const std::string &order)
+{
+    static const std::pair<const char *, gyre_order_t> orders[] = {{"", GYRE_ORDER_DEFAULT},
+                                                                   {"canonical", GYRE_ORDER_CANONICAL},
+                                                                   {"fast", GYRE_ORDER_FAST},
+                                                                   {"exact", GYRE_ORDER_EXACT}};
+    for (const auto &[name, value] : orders)
+        if (order == name)
+            return value;
+    fail("gyre_torch.Options: order '" + order + "' is unknown: use canonical, fast or exact");
+}
+
+Group::Group(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, double timeout_s,
+             const std::string &name, const std::string &order, const std::string &algorithm, size_t chunk)
+    : Base(rank, size)
+{
+    Bootstrap bootstrap = {*store, rank, size, 0, {}};
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.order = order_of(order);
+    options.algorithm = algorithm.empty() ? nullptr : algorithm.c_str();
+    options.chunk = chunk;
+    gyre_create_t create = GYRE_CREATE_INITIALIZER;
+    create.rank = rank;
+    create.nranks = size;
+    create.all_gather = Bootstrap::all_gather;
+    create.user = &bootstrap;
+    create.timeout_s = timeout_s;
+    create.name = name.c_str();
+    create.options = &options;
+    gyre_comm_t *comm = nullptr;
+    if (gyre_comm_create(&create, &comm) != GYRE_OK)
+        fail(text("init_process_group",
+                  bootstrap.error.empty() ? gyre_last_error() : "the store of PyTorch: " + bootstrap.error));
+    engine_ = Engine::create(comm);
+}
+
+} // namespace
+} // namespace gyre_torch
+
+PYBIND11_MODULE(_gyre_torch, m)
+{
+    using namespace gyre_torch;
+    namespace py = pybind11;
+    py::module_::import("torch.distributed");
+    py::class_<Group, Base, c10::intrusive_ptr<Group>>(m, "ProcessGroupGyre")
+        .def(py::init<const c10::intrusive_ptr<c10d::Store> &, int, int, double, const std::string &,
+                      const std::string &, const std::string &, size_t>(),
+             py::call_guard<py::gil_scoped_release>());
+    m.def(
+        "close_all",
+        [](bool failing, double seconds) {
+            return Engine::close_all(failing, Milliseconds(static_cast<int64_t>(seconds * 1000)));
+        },
+        py::call_guard<py::gil_scoped_release>());
+}

@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/bindings/torch.sh: PyTorch's backend "gyre": each call next to Gloo, types, operations, asynchronous work,
+# training by DDP and ZeRO with the same losses, errors that end at once; the example of docs/pytorch.md, by
+# ucx-run and torchrun.
+# deadline: 600
+# takes: 60
+. "$(dirname "$0")/../support/lib.sh"
+python=${TORCH_PYTHON:-/usr/bin/python3}
+to=${TORCH_TO:-$B/python}
+[ -e "$B/lib/libgyre-malloc.so" ] || skip "a build with a sanitizer, which Python does not have"
+DEADLINE=500 run sh bindings/torch/build "$python" "$B/lib" "$to"
+[ "$rc" != 77 ] || skip "$(tail -n 1 "$W/out" | sed 's/^skipped: //')"
+check "gyre_torch builds: $(tail -n 5 "$W/err")" [ "$rc" = 0 ]
+export PYTHONPATH=$to GYRE_LOG=none OMP_NUM_THREADS=1
+ranks() { # N PART CODE RANKS-THAT-PASS
+    DEADLINE=90 run "$UCX_RUN" -n "$1" "$python" -W ignore tests/bindings/torch_ranks.py "$2"
+    check "$2 on $1 ranks: code $rc: $(grep -h FAILED "$W/out" "$W/err" | head -n 1) $(tail -n 2 "$W/err")" \
+        [ "$rc" = "$3" ]
+    check "$2 on $1 ranks: all ranks got to the end" [ "$(grep -c "$2: [0-9]* checks" "$W/out")" = "$4" ]
+}
+for n in 1 2 3; do
+    ranks "$n" calls 0 "$n"
+done
+ranks 3 errors 0 3
+ranks 2 training 0 2
+ranks 2 exit 1 1
+
+# The first example of the page, as written
+sed -n '/^    # example.py$/,/^$/p' docs/pytorch.md | sed 's/^    //' >"$W/example.py"
+check "the page has an example" grep -q init_process_group "$W/example.py"
+for start in "$UCX_RUN -n 2 $python" "$python -m torch.distributed.run --nproc_per_node 2 --master_port 0"; do
+    # shellcheck disable=SC2086 # a list of words
+    DEADLINE=60 run $start "$W/example.py"
+    check "the example by $start: code $rc: $(tail -n 3 "$W/err")" [ "$rc" = 0 ]
+    check "what it prints by $start: $(cat "$W/out")" [ "$(grep -c 'tensor(\[3., 3.\])' "$W/out")" = 2 ]
+done
+finish

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tests/bindings/torch_ranks.py: every rank of torch.sh: the backend gyre next to Gloo, over the same ranks.
+
+Prints "rank R: N checks" if all hold. Parts: calls, training, errors, exit.
+"""
+import datetime
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import gyre_torch
+
+part = sys.argv[1]
+torch.set_num_threads(1)
+dist.init_process_group("gyre", timeout=datetime.timedelta(seconds=20))
+rank, n = dist.get_rank(), dist.get_world_size()
+OPS = dist.ReduceOp
+checks = 0
+
+
+def check(what, got, want=True):
+    global checks
+    checks += 1
+    if isinstance(want, torch.Tensor):
+        equal = torch.allclose if want.is_floating_point() else torch.equal
+        same = got.dtype == want.dtype and equal(got, want)
+    else:
+        same = got == want
+    if not same:
+        sys.exit(f"FAILED: rank {rank} of {n}: {what}: {got} instead of {want}")
+
+
+def raises(what, text, function):
+    global checks
+    checks += 1
+    try:
+        function()
+    except (RuntimeError, TypeError, ValueError) as error:
+        if text in str(error):
+            return
+        sys.exit(f"FAILED: rank {rank} of {n}: {what}: the error is '{error}', without '{text}'")
+    sys.exit(f"FAILED: rank {rank} of {n}: {what}: no error")
+
+
+def values(dtype, count=6, of=rank):
+    """Small, so that products and sums are exact in all types; different on all ranks."""
+    numbers = torch.arange(count) % 3 + of % 2 + 1
+    return numbers % 2 == of % 2 if dtype == torch.bool else numbers.to(dtype)
+
+
+def calls():
+    gloo = dist.new_group(backend="gloo")
+    floats = [torch.float32, torch.float64, torch.float16]
+    integers = [torch.int8, torch.int32, torch.int64, torch.uint8]
+    for dtype in floats + integers + [torch.bool]:
+        ops = [OPS.SUM, OPS.PRODUCT, OPS.MIN, OPS.MAX]
+        # Gloo adds the bytes of bools, and has no bitwise operations for bools
+        for op in ops + ([OPS.BAND, OPS.BOR, OPS.BXOR] if dtype in integers else []):
+            ours, theirs = values(dtype), values(dtype)
+            dist.all_reduce(ours, op)
+            if dtype == torch.bool:
+                all_of = torch.stack([values(dtype, of=r) for r in range(n)])
+                theirs = all_of.any(0) if op in (OPS.SUM, OPS.MAX) else all_of.all(0)
+            else:
+                dist.all_reduce(theirs, op, gloo)
+            check(f"all_reduce {dtype} {op}", ours, theirs)
+    for dtype in floats + integers:
+        for root in range(n):
+            results = []
+            for group in (None, gloo):
+                moved, reduced, part = values(dtype), values(dtype), torch.zeros(2, dtype=dtype)
+                dist.broadcast(moved, root, group)
+                dist.reduce(reduced, root, OPS.SUM, group)
+                parts = [torch.zeros(6, dtype=dtype) for _ in range(n)] if rank == root else None
+                dist.gather(values(dtype), parts, root, group)
+                pieces = [values(dtype, 2, r) for r in range(n)] if rank == root else None
+                dist.scatter(part, pieces, root, group)
+                results.append([moved, part] + ([reduced] + parts if rank == root else []))
+            for ours, theirs in zip(*results):
+                check(f"rooted calls {dtype} {root}", ours, theirs)
+        lists = [[torch.zeros(6, dtype=dtype) for _ in range(n)] for _ in range(2)]
+        dist.all_gather(lists[0], values(dtype))
+        dist.all_gather(lists[1], values(dtype), gloo)
+        check(f"all_gather {dtype}", torch.cat(lists[0]), torch.cat(lists[1]))
+    # What Gloo of PyTorch 1.13 does not have is compared with what it means.
+    for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.complex64, torch.complex128):
+        everything = [values(dtype, 2 * n, r) for r in range(n)]
+        mine = slice(2 * rank, 2 * rank + 2)
+        total = sum(everything)
+        out = torch.zeros(2, dtype=dtype)
+        if not dtype.is_complex:
+            dist.reduce_scatter(out, list(values(dtype, 2 * n).chunk(n)))
+            check(f"reduce_scatter {dtype}", out, total[mine])
+            apart = [t.clone() for t in values(dtype, 2 * n).chunk(n)]
+            dist.reduce_scatter(out, apart, OPS.MAX)
+            check(f"reduce_scatter max {dtype}", out, torch.stack(everything).amax(0)[mine])
+        group = dist.distributed_c10d._get_default_group()
+        group._reduce_scatter_base(out, values(dtype, 2 * n)).wait()
+        check(f"reduce_scatter_tensor {dtype}", out, total[mine])
+        large = torch.zeros(2 * n * n, dtype=dtype)
+        group._allgather_base(large, values(dtype, 2 * n)).wait()
+        check(f"all_gather_into_tensor {dtype}", large, torch.cat(everything))
+        to_all = torch.zeros(2 * n, dtype=dtype)
+        dist.all_to_all_single(to_all, values(dtype, 2 * n))
+        check(f"all_to_all_single {dtype}", to_all, torch.cat([t[mine] for t in everything]))
+        swapped = [torch.zeros(2, dtype=dtype) for _ in range(n)]
+        dist.all_to_all(swapped, [t.clone() for t in values(dtype, 2 * n).chunk(n)])
+        check(f"all_to_all {dtype}", torch.cat(swapped), to_all)
+        work = [values(dtype), values(dtype, 3)]
+        dist.all_reduce_coalesced(work) if not dtype.is_complex else [dist.all_reduce(t) for t in work]
+        check(f"all_reduce_coalesced {dtype}", work[1], sum(values(dtype, 3, r) for r in range(n)))
+        if not dtype.is_complex:
+            average = values(dtype)
+            dist.all_reduce(average, OPS.AVG)
+            check(f"average {dtype}", average, (sum(values(dtype, of=r) for r in range(n)) / n).to(dtype))
+    # rank r sends r + 1 rows to each rank
+    uneven = torch.full(((rank + 1) * n, 2), float(rank))
+    received = torch.zeros(n * (n + 1) // 2, 2)
+    dist.all_to_all_single(received, uneven, [r + 1 for r in range(n)], [rank + 1] * n)
+    check("uneven all_to_all", received[:, 0], torch.cat([torch.full((r + 1,), float(r)) for r in range(n)]))
+    # messages, asynchronous work, futures
+    if n > 1:
+        incoming = torch.zeros(4)
+        works = [dist.isend(torch.full((4,), float(rank)), (rank + 1) % n, tag=7),
+                 dist.irecv(incoming, (rank - 1) % n, tag=7)]
+        [w.wait() for w in works]
+        check("a message around the ring", incoming, torch.full((4,), float((rank - 1) % n)))
+    tensors = [torch.full((1000,), float(rank + i)) for i in range(20)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    doubled = [w.get_future().then(lambda f: f.value()[0] * 2) for w in works]
+    for i, future in enumerate(doubled):
+        want = torch.full((1000,), 2.0 * (sum(range(n)) + n * i))
+        check("a future that nobody drives", future.wait(), want)
+    check("work is complete after that", all(w.is_completed() for w in works))
+    objects = [None] * n
+    dist.all_gather_object(objects, {"rank": rank})
+    check("objects", objects, [{"rank": r} for r in range(n)])
+    dist.barrier()
+    exact = dist.new_group(pg_options=gyre_torch.Options(order="exact"))
+    tiny = torch.tensor([1e30 if rank == 0 else -1e30 if rank == n - 1 else 1.0]) if n > 2 else torch.ones(1)
+    dist.all_reduce(tiny, group=exact)
+    check("an exact sum", tiny, torch.ones(1) if n > 2 else torch.full((1,), float(n)))
+
+
+def training():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    gloo = dist.new_group(backend="gloo")
+    losses = {}
+    for name, group in (("gyre", None), ("gloo", gloo)):
+        for zero in (False, True):
+            torch.manual_seed(3)
+            model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+            model = DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.001,
+                                            gradient_as_bucket_view=True)
+            optimizer = (ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, process_group=group,
+                                                 lr=0.01)
+                         if zero else torch.optim.Adam(model.parameters(), lr=0.01))
+            x = torch.randn(30, 8)[rank::n]
+            lost = []
+            for _ in range(10):
+                optimizer.zero_grad()
+                loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                lost.append(loss.detach())
+            losses[name, zero] = torch.stack(lost)
+    for zero in (False, True):
+        check("the loss falls", bool(losses["gyre", zero][-1] < losses["gyre", zero][0]))
+        check(f"losses as Gloo's, zero={zero}", losses["gyre", zero], losses["gloo", zero])
+
+
+def errors():
+    other = rank % 2
+    square = torch.zeros(4, 4)
+    # refused on this rank, and the group works on
+    raises("not contiguous", "all_gather: the tensor Float [2, 4] is not contiguous",
+           lambda: dist.all_gather([torch.zeros(8)] * n, torch.zeros(4, 4)[:, ::2].t()))
+    raises("a stride", "all_reduce: the tensor Float [4, 2] is not contiguous",
+           lambda: dist.all_reduce(square[:, ::2]))
+    raises("sparse", "broadcast: the tensor is sparse", lambda: dist.broadcast(square.to_sparse(), 0))
+    raises("a type", "QUInt8 are not supported", lambda: dist.broadcast(torch.quantize_per_tensor(
+        torch.zeros(2), 1.0, 0, torch.quint8), 0))
+    raises("any source", "Name the source", lambda: dist.recv(torch.zeros(1)))
+    raises("sizes of a list", "they need the same size",
+           lambda: dist.all_gather([torch.zeros(3)] * n, torch.zeros(2)))
+    raises("a float has no bits", "band", lambda: dist.all_reduce(torch.zeros(2), OPS.BAND))
+    raises("splits", "add up to 4",
+           lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), None, [5] * n))
+    raises("options", "takes gyre_torch.Options", lambda: dist.new_group(pg_options={"order": "exact"}))
+    raises("an order", "order 'quick' is unknown",
+           lambda: dist.new_group(pg_options=gyre_torch.Options(order="quick")))
+    late = torch.zeros(1)
+    if n == 1:
+        return
+    if rank == 0:
+        work = dist.irecv(late, 1)
+        raises("a limit of a wait", "has not finished within the 50 ms",
+               lambda: work.wait(datetime.timedelta(milliseconds=50)))
+    dist.barrier()
+    if rank == 0:
+        work.wait()
+        check("it has come after all", late, torch.ones(1))
+    elif rank == 1:
+        dist.send(torch.ones(1), 0)
+    for what, call in {
+        "sizes": lambda g: dist.all_reduce(torch.zeros(3 + other), group=g),
+        "types": lambda g: dist.all_reduce(torch.zeros(4, dtype=[torch.int64, torch.float64][other]),
+                                           group=g),
+        "operations": lambda g: dist.all_reduce(torch.zeros(4), OPS.MAX if other else OPS.SUM, group=g),
+        # each root has sent and is done: the next call has the error
+        "roots": lambda g: (dist.broadcast(torch.zeros(4), other, g),
+                            dist.all_reduce(torch.zeros(4), group=g)),
+        "calls": lambda g: dist.barrier(g) if other else dist.all_reduce(torch.zeros(4), group=g),
+    }.items():
+        group = dist.new_group()
+        begin = time.monotonic()
+        raises(f"other {what}", ":", lambda: call(group))
+        check(f"other {what}: at once", time.monotonic() - begin < 5)
+        raises(f"after other {what}", ":", lambda: dist.all_reduce(torch.zeros(1), group=group))
+        dist.destroy_process_group(group)
+    group = dist.new_group()
+    if rank == 0:
+        dist.send(torch.ones(1), 1, group, tag=1)
+    elif rank == 1:
+        raises("another tag", "rank 0 has sent tag 1, and tag 2",
+               lambda: dist.recv(torch.ones(1), 0, group, tag=2))
+    slow = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    if rank == 0:
+        raises("a deadline", "barrier", lambda: dist.barrier(slow))
+    dist.barrier()
+
+
+def leave():
+    """The last rank ends by an exception while the others wait for it."""
+    if rank == n - 1:
+        raise SystemError("this rank has had enough")
+    begin = time.monotonic()
+    raises("a rank that is gone", "all_reduce", lambda: dist.all_reduce(torch.zeros(4)))
+    check("at once", time.monotonic() - begin < 10)
+
+
+{"calls": calls, "training": training, "errors": errors, "exit": leave}[part]()
+if part != "exit":
+    dist.destroy_process_group()
+print(f"rank {rank}: {part}: {checks} checks")
