@@ -20,7 +20,7 @@ RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
 INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) $(addprefix $(L)/,libgyre.so.$(SOVERSION) libgyre.so libgyre.a pkgconfig/gyre.pc \
     libgyre-malloc.so libgyre-nccl.so.2 gyre-nccl/libnccl.so.2 libgyre-train.a pkgconfig/gyre-train.pc) $(CMAKE_FILES:%=$(L)/cmake/gyre/%) $(COMPLETIONS) \
-    $(addprefix bin/,$(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
+    $(LIB_MPI:$(B)/lib/%=$(L)/%) $(addprefix bin/,gyre-mpi $(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
 TO := $(DESTDIR)$(PREFIX)
 
@@ -52,9 +52,11 @@ install-train: install-lib $(LIB_TRAIN)
 	$(Q)install -m 644 $(TRAIN_PAGES) '$(TO)'/share/man/man3/
 	$(Q)$(foreach a,$(filter %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)
 
-install: install-train $(TOOL_BINS)
+install: install-train $(TOOL_BINS) mpi
 	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
+	$(Q)sed 's|/\.\./lib"|/../$(L)"|' bindings/mpi/gyre-mpi >'$(TO)'/bin/gyre-mpi && chmod 755 '$(TO)'/bin/gyre-mpi
+	$(if $(LIB_MPI),$(Q)install -m 755 $(LIB_MPI) '$(TO)'/$(L)/)
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(INSTALL_COMPLETIONS)
 	$(Q)$(foreach m,$(filter-out %.3,$(MAN_PAGES)),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# bindings/mpi/rules.mk: libgyre-mpi-openmpi.so and libgyre-mpi-mpich.so, one source compiled with each MPI that has a
+# compiler here, and the launcher gyre-mpi. Included by the Makefile.
+MPI_SRC := $(wildcard bindings/mpi/*.c)
+FOREIGN_C += $(MPI_SRC)
+MPI_KINDS := $(if $(SANITIZE),,$(foreach k,openmpi mpich,$(if $(shell command -v mpicc.$(k) 2>/dev/null),$(k))))
+LIB_MPI := $(MPI_KINDS:%=$(B)/lib/libgyre-mpi-%.so)
+.PHONY: mpi
+mpi: $(LIB_MPI) $(B)/bin/gyre-mpi
+	@for k in openmpi mpich; do case ' $(MPI_KINDS) ' in *" $$k "*) ;; \
+	    *) echo "  libgyre-mpi-$$k.so is left out: there is no mpicc.$$k, or this build has a sanitizer" ;; esac; done
+all: mpi
+# -isystem: the headers of MPI have warnings of their own.
+$(B)/lib/libgyre-mpi-%.so: $(MPI_SRC) bindings/mpi/shim.h $(wildcard include/gyre/*.h) $(LIB_SO) $(SHARE)/flags
+	@mkdir -p $(@D)
+	@echo "  MPICC $@"
+	$(Q)mpicc.$* -shared -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs '-Wl,-rpath,$$ORIGIN' $(CPPFLAGS) \
+	    $$(mpicc.$* -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p') $(ALL_CFLAGS) $(LDFLAGS) $(MPI_SRC) \
+	    -L$(B)/lib -l:$(notdir $(LIB_SO)) -ldl -lm -pthread -o $@
+$(B)/bin/gyre-mpi: bindings/mpi/gyre-mpi
+	@mkdir -p $(@D)
+	$(Q)install -m 755 $< $@

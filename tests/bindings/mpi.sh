@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/bindings/mpi.sh: libgyre-mpi and gyre-mpi: a C and a Fortran program under each MPI library that is here, with the
+# library and without; the report and the comparison; order=exact; what is refused; ranks that end.
+. "$(dirname "$0")/../support/lib.sh"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 GYRE_INIT_TIMEOUT=20
+kinds=$(cd "$B/lib" && ls libgyre-mpi-*.so 2>/dev/null | sed 's/libgyre-mpi-\(.*\)\.so/\1/')
+[ -n "$kinds" ] || skip "no mpicc.openmpi or mpicc.mpich where this was built, or a build with a sanitizer"
+gyre=$B/bin/gyre-mpi
+mpi() { # KIND RANKS COMMAND...
+    local kind=$1 n=$2
+    shift 2
+    run "mpirun.$kind" -n "$n" "$@"
+}
+CALLS='Allreduce Reduce Reduce_scatter Reduce_scatter_block Scan Exscan Bcast Barrier Gather Gatherv Scatter Scatterv Allgather
+    Allgatherv Alltoall Alltoallv Alltoallw'
+
+for kind in $kinds; do
+    if ! command -v "mpirun.$kind" >/dev/null; then
+        leave_out "$kind: no mpirun.$kind"
+        continue
+    fi
+    c=$W/calls.$kind
+    run "mpicc.$kind" -O1 -pthread -o "$c" tests/bindings/mpi_calls.c
+    check "$kind: the program compiles: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
+    mpi "$kind" 2 "$c" calls
+    want "$kind: without the library" 0
+    for n in 1 3; do
+        mpi "$kind" "$n" "$gyre" "$c" calls
+        want "$kind: $n ranks" 0
+        check "$kind: $n ranks: $(cat "$W/out")" grep -q ', 0 failed' "$W/out"
+        check "$kind: $n ranks: no messages" [ ! -s "$W/err" ]
+    done
+    mpi "$kind" 2 env GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1 "$gyre" "$c" calls
+    want "$kind: report and comparison" 0 'GYRE_MPI_CHECK: [1-9][0-9]* results compared with MPI.s, 0 differ'
+    check "$kind: no warning" [ "$(grep -c 'not a setting' "$W/err")" = 0 ]
+    for call in $CALLS; do
+        check "$kind: MPI_$call is taken" grep -qE "^MPI_$call +[1-9]" "$W/err"
+    done
+    check "$kind: long double is passed on" grep -q '[1-9] passed on: datatype or operation' "$W/err"
+    mpi "$kind" 3 "$gyre" "$c" progress
+    want "$kind: messages move while Gyre waits" 0
+    mpi "$kind" 2 "$gyre" "$c" threads
+    want "$kind: threads" 0
+    mpi "$kind" 2 "$gyre" "$c" fails
+    want "$kind: the error handler is called" 0 'all_reduce .*count 1, int32'
+    mpi "$kind" 2 "$gyre" "$c" abort
+    check "$kind: MPI_Abort ends all ($rc)" [ "$rc" = 3 ]
+    mpi "$kind" 2 "$gyre" "$c" killed
+    check "$kind: a rank that is killed ends all ($rc)" [ "$rc" != 0 ] && [ "$rc" -lt 124 -o "$rc" = 137 ]
+    check "$kind: within 20 s ($ms ms)" [ "$ms" -lt 20000 ]
+
+    # One rank lacks the library: the next one says so, and all end.
+    mpi "$kind" 1 env GYRE_INIT_TIMEOUT=1 "$gyre" "$c" calls : -n 1 "$c" calls
+    want "$kind: a rank without the library" 1 'rank 0 waited 1 s for rank 1, which does not load libgyre-mpi'
+    # Without a launcher: one rank.
+    run "$gyre" "$c" calls
+    want "$kind: no launcher" 0
+    out_is "$kind: no launcher" "$(grep '^1 ranks: [0-9]* checks, 0 failed' "$W/out")"
+
+    # 1e16 + 1 - 1e16, which is 0 from left to right.
+    mpi "$kind" 3 "$gyre" "$c" order
+    out_is "$kind: canonical order" 'sum 0, product 0'
+    mpi "$kind" 3 env GYRE_ORDER=exact "$gyre" "$c" order
+    out_is "$kind: order=exact" 'sum 1, product 0'
+
+    if command -v "mpif90.$kind" >/dev/null; then
+        run "mpif90.$kind" -O1 -o "$W/fortran" -J "$W" tests/bindings/mpi_fortran.f90
+        check "$kind: the Fortran program compiles: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
+        mpi "$kind" 3 "$W/fortran"
+        out_is "$kind: Fortran without the library" '0 errors'
+        mpi "$kind" 3 env GYRE_MPI_REPORT=1 "$gyre" "$W/fortran"
+        out_is "$kind: Fortran" '0 errors'
+        want "$kind: Fortran is taken" 0 'MPI_Allreduce +4 +0' 'MPI_Allgather +1 +0' 'MPI_Reduce +1 +0' 'MPI_Bcast +1 +0' \
+            'MPI_Allgatherv +1 +0' 'MPI_Barrier +1 +0'
+    else
+        leave_out "$kind: no mpif90.$kind"
+    fi
+done
+
+# What gyre-mpi refuses.
+printf 'int main(void) { return 0; }\n' >"$W/static.c"
+run "${CC:-gcc}" -static -o "$W/static" "$W/static.c"
+if [ "$rc" = 0 ]; then
+    run "$gyre" "$W/static"
+    want "a static program" 2 'statically linked'
+else
+    leave_out "a static program: no static C library"
+fi
+run "$gyre"
+want "no program" 2 'usage'
+run "$gyre" /no/such/program
+want "no such program" 2 'no such program'
+run "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
+out_is "neither MPI nor a launcher" nothing
+mkdir -p "$W/bin" "$W/lib"
+cp "$gyre" "$W/bin/"
+for kind in $kinds; do
+    [ -e "$W/calls.$kind" ] || continue
+    run "$W/bin/gyre-mpi" "$W/calls.$kind"
+    want "no library for this MPI" 2 "uses libmpi.* no library in .* is built for it"
+done
+finish
