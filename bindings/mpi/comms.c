@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/mpi/comms.c: the job of Gyre with the ranks of MPI_COMM_WORLD, made in MPI_Init, and a communicator
- * of Gyre for each of MPI, made at its first collective and kept in an attribute. */
+/* bindings/mpi/comms.c: the job of Gyre with the ranks of MPI_COMM_WORLD, made in MPI_Init, and a
+ * communicator of Gyre for each of MPI, made at its first collective and kept in an attribute. */
 #include "shim.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -24,14 +24,15 @@ static MPI_Comm idle = MPI_COMM_NULL; /* no message is ever sent on it */
 static int keyval = MPI_KEYVAL_INVALID;
 static int destroy(MPI_Comm comm, int key, void *value, void *extra);
 
-/* Communicators of Gyre whose MPI communicator was freed, newest first: one of the same ranks takes it over. */
+/* Communicators of Gyre whose MPI communicator was freed, newest first: one of the same ranks takes it
+ * over. */
 static struct {
     pthread_mutex_t lock;
     shim_comm_t *first;
 } spare = {PTHREAD_MUTEX_INITIALIZER, NULL};
 enum { SPARE_MOST = 16 };
 
-/* What dlsym finds behind this library: a program that has no MPI gets NULL, and calls none of it. */
+/* What dlsym finds after this library: a program that has no MPI gets NULL, and calls none of it. */
 static void find(void *pointer, const char *name)
 {
     void *symbol = dlsym(RTLD_NEXT, name);
@@ -91,13 +92,12 @@ static double init_timeout(void)
 static void ask_neighbor(int rank, int size)
 {
     enum { TAG = 32767 }; /* the highest that every MPI has */
-    int version[2] = {gyre_api_version(), 0};
     int before = (rank + size - 1) % size;
     int done = 0;
     MPI_Request requests[2];
     MPI_Status statuses[2];
-    PMPI_Irecv(&version[1], 1, MPI_INT, before, TAG, MPI_COMM_WORLD, &requests[0]);
-    PMPI_Isend(&version[0], 1, MPI_INT, (rank + 1) % size, TAG, MPI_COMM_WORLD, &requests[1]);
+    PMPI_Irecv(NULL, 0, MPI_BYTE, before, TAG, MPI_COMM_WORLD, &requests[0]);
+    PMPI_Isend(NULL, 0, MPI_BYTE, (rank + 1) % size, TAG, MPI_COMM_WORLD, &requests[1]);
     double deadline = PMPI_Wtime() + init_timeout();
     while (!done && PMPI_Wtime() < deadline) {
         PMPI_Testall(2, requests, &done, statuses);
@@ -108,8 +108,7 @@ static void ask_neighbor(int rank, int size)
         return;
     fprintf(stderr,
             "libgyre-mpi: MPI_Init: rank %d waited %.0f s for rank %d, which does not load libgyre-mpi: "
-            "start all "
-            "ranks with gyre-mpi, or none (GYRE_INIT_TIMEOUT sets the seconds)\n",
+            "start all ranks with gyre-mpi, or none (GYRE_INIT_TIMEOUT sets the seconds)\n",
             rank, init_timeout(), before);
     PMPI_Abort(MPI_COMM_WORLD, 1);
 }
@@ -161,7 +160,8 @@ static void start(void)
     gyre_create_t config = GYRE_CREATE_INITIALIZER;
     gyre_comm_t *gyre = NULL;
     gyre_request_t *request = NULL;
-    /* A rank of an MPI program may compute for hours while others wait; one that died is found all the same. */
+    /* A rank of an MPI program may compute for hours while others wait; one that died is found all the
+     * same. */
     config.timeout_s = getenv("GYRE_TIMEOUT") != NULL ? 0 : 86400.0 * 365;
     config.name = "mpi";
     bool well = rank != 0 || gyre_get_unique_id(&id) == GYRE_OK;
@@ -273,7 +273,8 @@ static int destroy(MPI_Comm comm, int key, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Ranks in MPI_COMM_WORLD. False: a member is not in it, as after MPI_Comm_spawn; then all members see that. */
+/* Ranks in MPI_COMM_WORLD. False: a member is not in it, as after MPI_Comm_spawn; then all members see
+ * that. */
 static bool find_members(MPI_Comm comm, shim_comm_t *made)
 {
     MPI_Group group = MPI_GROUP_NULL;

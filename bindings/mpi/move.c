@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/mpi/move.c: the collectives of MPI that move data. They are always taken, as bytes: how many go from one
- * rank to another is what both know alike, while datatypes may differ. Data that is not plain is packed. */
+/* bindings/mpi/move.c: the collectives of MPI that move data. They are always taken, as bytes: how many
+ * go from one rank to another is what both know alike, while datatypes may differ. Data that is not plain
+ * is packed. */
 #include "shim.h"
 #include <stdint.h>
 #include <stdlib.h>
 
-/* The send or the receive buffer of a call: n blocks. Block i has counts[i] elements, or `count` if counts is NULL.
- * It begins displs[i] elements from `user`; displs NULL: the blocks lie back to back. types: [n], for
- * MPI_Alltoallw, whose displacements are in bytes; else NULL. */
+/* The send or the receive buffer of a call: n blocks. Block i has counts[i] elements, or `count` if
+ * counts is NULL. It begins displs[i] elements from `user`; displs NULL: the blocks lie back to back.
+ * types: [n], for MPI_Alltoallw, whose displacements are in bytes; else NULL. */
 typedef struct {
     void *user;
     int n;
@@ -42,7 +43,8 @@ static MPI_Datatype block_type(const side_t *s, int i)
 static bool side_valid(const side_t *s)
 {
     for (int i = 0; i < s->n; i++) {
-        if (block_count(s, i) < 0 || block_type(s, i) == MPI_DATATYPE_NULL)
+        int count = block_count(s, i);
+        if (count < 0 || (count > 0 && block_type(s, i) == MPI_DATATYPE_NULL))
             return false;
         if (s->counts == NULL)
             break;
@@ -120,8 +122,8 @@ static int side_copy(side_t *s, bool in)
     return rc;
 }
 typedef enum { OPEN_FILL = 1, OPEN_PACK = 2, OPEN_ADJACENT = 4 } open_t;
-/* Finds or packs what Gyre gets. FILL: packed data holds what the program's buffer does. PACK: it is packed in any
- * case. ADJACENT: blocks that do not lie back to back are packed. */
+/* Finds or packs what Gyre gets. FILL: packed data holds what the program's buffer does. PACK: it is
+ * packed in any case. ADJACENT: blocks that do not lie back to back are packed. */
 static gyre_status_t side_open(side_t *s, unsigned flags)
 {
     s->bytes = &s->small[0];
@@ -198,7 +200,8 @@ static bool take(move_t *m, shim_call_t id, int root, MPI_Comm comm)
         shim_passed_on(id, why);
     return m->on != NULL;
 }
-/* Prepares the sides that are used. send_flags and recv_flags: of side_open. False: MPI reports what is wrong. */
+/* Prepares the sides that are used. send_flags and recv_flags: of side_open. False: MPI reports what is
+ * wrong. */
 static bool open_sides(move_t *m, unsigned send_flags, unsigned recv_flags, gyre_status_t *status)
 {
     *status = GYRE_OK;
@@ -374,7 +377,8 @@ int MPI_Allgather(const void *send, int send_count, MPI_Datatype send_type, void
     return finish(&m, status);
 }
 
-/* Displacements may differ among the ranks, for which Gyre wants the same: it gets blocks that lie back to back. */
+/* Displacements may differ among the ranks, for which Gyre wants the same: it gets blocks that lie back
+ * to back. */
 int MPI_Allgatherv(const void *send, int send_count, MPI_Datatype send_type, void *recv, const int *counts,
                    const int *displs, MPI_Datatype recv_type, MPI_Comm comm)
 {

@@ -15,8 +15,8 @@ typedef struct {
     shim_run_t run;
 } reduction_t;
 
-/* Whether the call is taken. Datatype, operation and count are the same on all ranks. An invalid argument may be
- * one of this rank alone, and MPI reports it. */
+/* Whether the call is taken. Datatype, operation and count are the same on all ranks. An invalid argument
+ * may be one of this rank alone, and MPI reports it. */
 static bool take(reduction_t *r, shim_call_t id, const void *send, void *recv, int count, MPI_Datatype type,
                  MPI_Op op, MPI_Comm comm)
 {
@@ -100,7 +100,8 @@ int MPI_Exscan(const void *send, void *recv, int count, MPI_Datatype type, MPI_O
         shim_wait(gyre_iexscan(r.send, r.recv, r.count, r.type, r.op, r.on->gyre, &request), &request));
 }
 
-/* In place, the input is all of recv and the result begins it; Gyre's in-place form has the result in its block. */
+/* In place, the input is all of recv and the result begins it; Gyre's in-place form has the result in its
+ * block. */
 static gyre_status_t scatter_blocks(reduction_t *r, bool in_place, const size_t *counts, size_t mine)
 {
     gyre_request_t *request = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/mpi/report.c: GYRE_MPI_REPORT=1, what was taken, passed on and why; GYRE_MPI_CHECK=1, each call is made
- * by MPI, too, and the results are compared. */
+/* bindings/mpi/report.c: GYRE_MPI_REPORT=1, what was taken, passed on and why; GYRE_MPI_CHECK=1, each
+ * call is made by MPI, too, and the results are compared. */
 #include "shim.h"
 #include <math.h>
 #include <stdatomic.h>
@@ -66,8 +66,8 @@ static bool near(double a, double b, double tolerance)
 {
     return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * fmax(1, fmax(fabs(a), fabs(b)));
 }
-/* The first element that differs, or its count. Floating-point numbers may differ by what another order of the
- * operands makes. */
+/* The first element that differs, or its count. Floating-point numbers may differ by what another order
+ * of the operands makes. */
 static size_t first_difference(const shim_run_t *run, size_t size)
 {
     bool single = run->type == GYRE_FLOAT32 || run->type == GYRE_COMPLEX64;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/mpi/shim.h: what the files of libgyre-mpi share: the MPI library's own functions, the communicators
- * of Gyre that belong to those of MPI, datatypes, and what is counted and compared.
+/* bindings/mpi/shim.h: what the files of libgyre-mpi share: the MPI library's own functions, the
+ * communicators of Gyre that belong to those of MPI, datatypes, and what is counted and compared.
  *
  * A call is taken or passed on by what all its ranks know alike: the communicator, and for reductions the
  * datatype and the operation. Calls that only move data are always taken, as bytes. */
@@ -18,7 +18,8 @@
 /* clang-format off */
 #define SHIM_CALLS(X) \
     X(Allreduce) X(Reduce) X(Reduce_scatter) X(Reduce_scatter_block) X(Scan) X(Exscan) X(Bcast) X(Barrier) \
-    X(Gather) X(Gatherv) X(Scatter) X(Scatterv) X(Allgather) X(Allgatherv) X(Alltoall) X(Alltoallv) X(Alltoallw)
+    X(Gather) X(Gatherv) X(Scatter) X(Scatterv) X(Allgather) X(Allgatherv) X(Alltoall) X(Alltoallv) \
+    X(Alltoallw)
 /* clang-format on */
 #define SHIM_ID(name) CALL_##name,
 typedef enum { SHIM_CALLS(SHIM_ID) CALL_COUNT } shim_call_t;
@@ -53,7 +54,8 @@ typedef struct shim_comm {
 } shim_comm_t;
 
 /* comms.c */
-/* That of `comm`, made at its first use, when all ranks of `comm` must call it. NULL: pass the call on; *why. */
+/* That of `comm`, made at its first use, when all ranks of `comm` must call it. NULL: pass the call on, for
+ * the reason in *why. */
 shim_comm_t *shim_comm_of(MPI_Comm comm, shim_why_t *why);
 /* Waits for a request that was started with `started`, and lets MPI's messages make progress. */
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request);

@@ -152,7 +152,9 @@ void shim_type_of(MPI_Datatype type, shim_type_t *out)
 {
     int size = 0;
     MPI_Aint low = 0;
-    *out = (shim_type_t){false, 0, 0};
+    *out = (shim_type_t){true, 0, 0};
+    if (type == MPI_DATATYPE_NULL) /* of no elements */
+        return;
     PMPI_Type_size(type, &size);
     PMPI_Type_get_extent(type, &low, &out->extent);
     out->size = (size_t)size;

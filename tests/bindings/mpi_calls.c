@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/bindings/mpi_calls.c: for mpi.sh: every collective of MPI that libgyre-mpi takes, on communicators of several
- * origins, with every root, several types, counts with 0 among them, in place and with derived datatypes. Each result
- * is compared with what it must be. `mpi_calls PART`: calls, progress, threads, fails, abort, killed or
- * order. */
+/* tests/bindings/mpi_calls.c: for mpi.sh: every collective of MPI that libgyre-mpi takes, on
+ * communicators of several origins, with every root, several types, counts with 0 among them, in place
+ * and with derived datatypes. Each result is compared with what it must be. `mpi_calls PART`: calls,
+ * progress, threads, fails, abort, killed or order. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
