@@ -5,6 +5,7 @@ LIBDIR ?= $(PREFIX)/lib
 L := $(subst $(PREFIX)/,,$(LIBDIR))
 $(if $(filter /%,$(L)),$(error LIBDIR='$(LIBDIR)' is not below PREFIX='$(PREFIX)'; give both, such as PREFIX=/usr LIBDIR=/usr/lib64))
 HEADERS  := $(wildcard include/gyre/*.h)
+CPP_HEADER := bindings/cpp/gyre/gyre.hpp
 MAN_PAGES := $(wildcard docs/man/*.[137])
 # of these, what goes with libgyre-train
 TRAIN_HEADERS := include/gyre/train.h
@@ -15,10 +16,10 @@ MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
 alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
 # The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
 DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
-    tutorials,docs/$(d)/*)) $(wildcard examples/*.c examples/*.py examples/kubernetes/*)
+    tutorials,docs/$(d)/*)) $(wildcard $(addprefix examples/*.,c cpp py) examples/kubernetes/*)
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
-INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) $(addprefix $(L)/,libgyre.so.$(SOVERSION) libgyre.so libgyre.a pkgconfig/gyre.pc \
+INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) include/gyre/gyre.hpp $(addprefix $(L)/,libgyre.so.$(SOVERSION) libgyre.so libgyre.a pkgconfig/gyre.pc \
     libgyre-malloc.so libgyre-nccl.so.2 gyre-nccl/libnccl.so.2 libgyre-train.a pkgconfig/gyre-train.pc) $(CMAKE_FILES:%=$(L)/cmake/gyre/%) $(COMPLETIONS) \
     $(LIB_MPI:$(B)/lib/%=$(L)/%) $(addprefix bin/,gyre-mpi $(TOOLS) $(PERF_NAMES)) $(foreach m,$(MAN_PAGES),$(call man_path,$(m))) \
     $(foreach a,$(MAN_ALIASES),$(call alias_path,$(a)))
@@ -26,7 +27,7 @@ TO := $(DESTDIR)$(PREFIX)
 
 install-lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC) $(LIB_NCCL)
 	$(Q)install -d $(addprefix '$(TO)'/,include/gyre $(L)/pkgconfig $(L)/cmake/gyre share/man/man3)
-	$(Q)install -m 644 $(filter-out $(TRAIN_HEADERS),$(HEADERS)) '$(TO)'/include/gyre/
+	$(Q)install -m 644 $(filter-out $(TRAIN_HEADERS),$(HEADERS)) $(CPP_HEADER) '$(TO)'/include/gyre/
 	$(Q)install -m 755 $(LIB_SO) $(LIB_MALLOC) '$(TO)'/$(L)/
 	$(Q)ln -sf libgyre.so.$(SOVERSION) '$(TO)'/$(L)/libgyre.so
 	$(Q)$(if $(LIB_NCCL),install -m 755 $(LIB_NCCL) '$(TO)'/$(L)/ && install -d '$(TO)'/$(L)/gyre-nccl && \
@@ -55,8 +56,8 @@ install-train: install-lib $(LIB_TRAIN)
 install: install-train $(TOOL_BINS) mpi
 	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
-	$(Q)sed 's|/\.\./lib"|/../$(L)"|' bindings/mpi/gyre-mpi >'$(TO)'/bin/gyre-mpi && chmod 755 '$(TO)'/bin/gyre-mpi
-	$(if $(LIB_MPI),$(Q)install -m 755 $(LIB_MPI) '$(TO)'/$(L)/)
+	$(Q)$(if $(LIB_MPI),install -m 755 $(LIB_MPI) '$(TO)'/$(L)/ && \
+	    sed 's|/\.\./lib"|/../$(L)"|' bindings/mpi/gyre-mpi >'$(TO)'/bin/gyre-mpi && chmod 755 '$(TO)'/bin/gyre-mpi,:)
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(INSTALL_COMPLETIONS)
 	$(Q)$(foreach m,$(filter-out %.3,$(MAN_PAGES)),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)

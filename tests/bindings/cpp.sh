@@ -1,0 +1,92 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/bindings/cpp.sh: gyre/gyre.hpp as installed: the page's example as written, every call against reference values
+# on 1, 2 and 3 ranks, the heat equation as in C; clean with both compilers as C++17 and C++20.
+. "$(dirname "$0")/../support/lib.sh"
+P=$W/prefix
+export PKG_CONFIG_PATH=$P/lib/pkgconfig LD_LIBRARY_PATH=$P/lib PATH=$B/bin:$PATH
+DEADLINE=120 run ${MAKE:-make} install-lib PREFIX="$P"
+want "make install-lib" 0
+check "the header is installed" [ -e "$P/include/gyre/gyre.hpp" ]
+strict='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror'
+# compile PROGRAM SOURCE FLAGS...
+compile() {
+    local program=$1 source=$2
+    shift 2
+    # shellcheck disable=SC2086,SC2046 # lists of words
+    DEADLINE=60 run g++ $strict "$@" "$source" $(pkg-config --cflags --libs gyre) -o "$program"
+    want "$source $*" 0
+}
+
+# docs/cpp.md as written
+sed -n '/^```cpp/,/^```/p' docs/cpp.md | sed '1d;/^```/,$d' >"$W/sum.cpp"
+command=$(grep -m1 '^    g++' docs/cpp.md)
+run bash -c "cd '$W' && $command"
+want "the command of docs/cpp.md" 0
+run bash -c "cd '$W' && $(grep -m1 '^    ucx-run' docs/cpp.md)"
+want "the example of docs/cpp.md" 0
+out_is "the example of docs/cpp.md" "$(sed -n 's/^It prints `\(.*\)`\. .*/\1/p' docs/cpp.md)"
+
+compile "$W/operations" tests/bindings/operations.cpp -std=c++17 -O0
+for n in 1 2 3; do
+    run "$UCX_RUN" -n $n --timeout 25 "$W/operations"
+    want "every call on $n" 0
+    check "every call on $n: $(cat "$W/out")" grep -q ' checks, 0 failed$' "$W/out"
+done
+compile "$W/heat" examples/heat.cpp -std=c++17 -O2 -ffp-contract=off
+for n in 1 2 3; do
+    run "$UCX_RUN" -n $n --timeout 25 "$B/examples/heat" 65 48 60
+    want "heat in C on $n" 0
+    as_in_c=$(cat "$W/out")
+    run "$UCX_RUN" -n $n --timeout 25 "$W/heat" 65 48 60
+    want "heat on $n" 0
+    out_is "heat on $n prints what it prints in C" "$as_in_c"
+done
+
+# An error that nobody catches in time does not make the others wait.
+cat >"$W/throws.cpp" <<'CPP'
+#include <cstdio>
+#include <vector>
+#include <gyre/gyre.hpp>
+int main()
+{
+    try {
+        gyre::Communicator world = gyre::Communicator::init();
+        std::vector<int> x(2 + static_cast<std::size_t>(world.rank()) % 2), y(2);
+        world.all_reduce(x, y, gyre::Op::sum);
+    } catch (const gyre::Error &error) {
+        std::fprintf(stderr, "status %d: %s\n", static_cast<int>(error.status()), error.what());
+        return 0;
+    }
+    return 1;
+}
+CPP
+compile "$W/throws" "$W/throws.cpp" -std=c++17 -O0
+run "$UCX_RUN" -n 2 --timeout 25 "$W/throws"
+want "an exception on one rank" 0 'status 100: gyre: all_reduce: send has 3 elements, it must have 2' \
+    'status 203: gyre: all_reduce: .*an exception left the scope'
+check "an exception on one rank: $ms ms" [ "$ms" -lt 20000 ]
+
+# What must not compile.
+refused() { # TEXT BODY
+    printf '#include <gyre/gyre.hpp>\nvoid f(gyre::Communicator &c);\nvoid f(gyre::Communicator &c)\n{\n%s\n}\n' "$2" >"$W/no.cpp"
+    run g++ -std=c++17 -fsyntax-only -I"$P/include" "$W/no.cpp"
+    want "must not compile: $2" 1 "$1"
+}
+refused 'must outlive it' 'std::vector<int> s(1); (void)c.iall_reduce(s, std::vector<int>(1), gyre::Op::sum);'
+refused 'same element type' 'std::vector<int> s(1); std::vector<float> r(1); c.all_reduce(s, r, gyre::Op::sum);'
+refused "one of Gyre's" 'std::vector<long double> s(1); c.broadcast(s, 0);'
+refused 'deleted' 'gyre::Communicator d = c;'
+
+for compiler in g++ clang++; do
+    command -v $compiler >/dev/null || {
+        leave_out "no $compiler"
+        continue
+    }
+    for standard in 17 20; do
+        # shellcheck disable=SC2086 # a list of words
+        run $compiler -std=c++$standard $strict -fsyntax-only -I"$P/include" examples/heat.cpp tests/bindings/operations.cpp
+        want "$compiler as C++$standard" 0
+    done
+done
+finish
