@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/bindings/torch.sh: PyTorch's backend "gyre": each call next to Gloo, types, operations, asynchronous work,
-# training by DDP and ZeRO with the same losses, errors that end at once; the example of docs/pytorch.md, by
-# ucx-run and torchrun.
+# tests/bindings/torch.sh: PyTorch's backend "gyre": each call next to Gloo, types, operations, asynchronous
+# work, training by DDP and ZeRO with the same losses, errors that end at once; the example of docs/pytorch.md,
+# by ucx-run and torchrun.
 # deadline: 600
 # takes: 60
 . "$(dirname "$0")/../support/lib.sh"
@@ -29,7 +29,9 @@ ranks 2 exit 1 1
 # The first example of the page, as written
 sed -n '/^    # example.py$/,/^$/p' docs/pytorch.md | sed 's/^    //' >"$W/example.py"
 check "the page has an example" grep -q init_process_group "$W/example.py"
-for start in "$UCX_RUN -n 2 $python" "$python -m torch.distributed.run --nproc_per_node 2 --master_port 0"; do
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+torchrun="$python tests/launch/torchrun --nproc_per_node 2 --master_addr 127.0.0.1 --master_port $port"
+for start in "$UCX_RUN -n 2 $python" "$torchrun"; do
     # shellcheck disable=SC2086 # a list of words
     DEADLINE=60 run $start "$W/example.py"
     check "the example by $start: code $rc: $(tail -n 3 "$W/err")" [ "$rc" = 0 ]

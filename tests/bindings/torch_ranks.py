@@ -181,9 +181,11 @@ def errors():
            lambda: dist.all_gather([torch.zeros(8)] * n, torch.zeros(4, 4)[:, ::2].t()))
     raises("a stride", "all_reduce: the tensor Float [4, 2] is not contiguous",
            lambda: dist.all_reduce(square[:, ::2]))
-    raises("sparse", "broadcast: the tensor is sparse", lambda: dist.broadcast(square.to_sparse(), 0))
-    raises("a type", "QUInt8 are not supported", lambda: dist.broadcast(torch.quantize_per_tensor(
-        torch.zeros(2), 1.0, 0, torch.quint8), 0))
+    # PyTorch 2 finds this one by itself
+    raises("sparse", "parse", lambda: dist.broadcast(square.to_sparse(), 0))
+    if torch.__version__.startswith("1."):  # PyTorch 2 sends it as float16
+        raises("a type", "ComplexHalf are not supported",
+               lambda: dist.broadcast(torch.zeros(2, dtype=torch.complex32), 0))
     raises("any source", "Name the source", lambda: dist.recv(torch.zeros(1)))
     raises("sizes of a list", "they need the same size",
            lambda: dist.all_gather([torch.zeros(3)] * n, torch.zeros(2)))
