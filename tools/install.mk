@@ -16,7 +16,7 @@ MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
 alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
 # The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
 DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
-    tutorials,docs/$(d)/*)) $(wildcard $(addprefix examples/*.,c cpp py) examples/kubernetes/*)
+    tutorials,docs/$(d)/*)) $(wildcard $(addprefix examples/*.,c cpp f90 py) examples/kubernetes/*)
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
 INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) include/gyre/gyre.hpp $(addprefix $(L)/,libgyre.so.$(SOVERSION) libgyre.so libgyre.a pkgconfig/gyre.pc \
@@ -67,7 +67,7 @@ install: install-train $(TOOL_BINS) mpi
 	@echo "installed under $(TO)"
 
 uninstall:
-	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED))
+	$(Q)rm -f $(addprefix '$(TO)'/,$(INSTALLED) $(FORTRAN_INSTALLED))
 	$(Q)for d in include/gyre share/gyre share/doc/gyre $(L)/cmake/gyre $(L)/gyre-nccl; do \
 	    [ ! -d '$(TO)'/$$d ] || find '$(TO)'/$$d -depth -type d -empty -delete; done
 	@echo "removed from $(TO)"

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# bindings/fortran/rules.mk: libgyre-fortran.a, gyre.mod and `make install-fortran`. Included by the Makefile.
+FOREIGN_C += bindings/fortran/calls.c
+ifeq ($(filter environment command,$(origin FC)),)
+FC := gfortran
+endif
+LIB_FORTRAN := $(B)/lib/libgyre-fortran.a
+FFLAGS_GYRE := -std=f2018 -O2 -g1 -Wall -Wextra -fPIC
+HAVE_FORTRAN := $(if $(shell command -v $(FC) 2>/dev/null),1)
+
+$(B)/obj/bindings/fortran/gyre.o: bindings/fortran/gyre.f90
+	@mkdir -p $(@D)
+	@echo "  FC    $<"
+	$(Q)$(FC) $(FFLAGS_GYRE) -J$(@D) -c $< -o $@
+$(LIB_FORTRAN): $(call obj,bindings/fortran/calls.c) $(B)/obj/bindings/fortran/gyre.o
+	@mkdir -p $(@D)
+	@echo "  AR    $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+FORTRAN_PC := 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
+    'Name: gyre-fortran' \
+    'Description: module gyre, collectives for Fortran' 'Version: $(VERSION)' 'Requires: gyre' \
+    'Cflags: -I$${includedir}/gyre' 'Libs: -L$${libdir} -lgyre-fortran'
+FORTRAN_INSTALLED := lib/libgyre-fortran.a lib/pkgconfig/gyre-fortran.pc include/gyre/gyre.mod
+.PHONY: fortran install-fortran
+fortran: $(LIB_FORTRAN)
+install-fortran: install-lib $(if $(HAVE_FORTRAN),$(LIB_FORTRAN))
+ifeq ($(HAVE_FORTRAN),)
+	@echo "install-fortran: no Fortran compiler '$(FC)'; to install it: sudo apt-get install gfortran" >&2
+	@exit 1
+else
+	$(Q)install -m 644 $(LIB_FORTRAN) '$(DESTDIR)$(PREFIX)'/lib/
+	$(Q)install -m 644 $(B)/obj/bindings/fortran/gyre.mod '$(DESTDIR)$(PREFIX)'/include/gyre/
+	$(Q)printf '%s\n' $(FORTRAN_PC) > '$(DESTDIR)$(PREFIX)'/lib/pkgconfig/gyre-fortran.pc
+endif

@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/bindings/fortran.sh: module gyre as installed: the page's example as written, every call against reference
+# values on 1, 2 and 3 ranks, the heat equation as in C, an error without a status argument.
+. "$(dirname "$0")/../support/lib.sh"
+command -v gfortran >/dev/null || skip "no gfortran"
+P=$W/prefix
+export PKG_CONFIG_PATH=$P/lib/pkgconfig LD_LIBRARY_PATH=$P/lib PATH=$B/bin:$PATH
+DEADLINE=120 run ${MAKE:-make} install-fortran PREFIX="$P"
+want "make install-fortran" 0
+# compile PROGRAM SOURCE FLAGS...
+compile() {
+    local program=$1 source=$2
+    shift 2
+    # shellcheck disable=SC2046 # a list of words
+    DEADLINE=60 run gfortran "$@" -J"$W" "$source" $(pkg-config --cflags --libs gyre-fortran) -o "$program"
+    want "$source $*" 0
+}
+
+# docs/fortran.md as written
+sed -n '/^```fortran/,/^```/p' docs/fortran.md | sed '1d;/^```/,$d' >"$W/sum.f90"
+run bash -c "cd '$W' && $(grep -m1 '^    gfortran' docs/fortran.md)"
+want "the command of docs/fortran.md" 0
+run bash -c "cd '$W' && $(grep -m1 '^    ucx-run' docs/fortran.md)"
+want "the example of docs/fortran.md" 0
+out_is "the example of docs/fortran.md" "$(sed -n 's/^It prints `\(.*\)`\. .*/\1/p' docs/fortran.md)"
+
+compile "$W/operations" tests/bindings/operations.f90 -std=f2018 -O1 -fcheck=all
+for n in 1 2 3; do
+    run "$UCX_RUN" -n $n --timeout 25 "$W/operations"
+    want "every call on $n" 0
+    check "every call on $n: $(cat "$W/out")" grep -q ' checks, 0 failed$' "$W/out"
+done
+compile "$W/heat" examples/heat.f90 -std=f2018 -Wall -O2 -ffp-contract=off
+for n in 1 2 3; do
+    run "$UCX_RUN" -n $n --timeout 25 "$B/examples/heat" 65 48 60
+    want "heat in C on $n" 0
+    as_in_c=$(cat "$W/out")
+    run "$UCX_RUN" -n $n --timeout 25 "$W/heat" 65 48 60
+    want "heat on $n" 0
+    out_is "heat on $n prints what it prints in C" "$as_in_c"
+done
+
+# program NAME STATEMENTS: with world, x and request
+program() {
+    printf 'program p\nuse gyre\nimplicit none\ntype(gyre_comm) :: world\nreal :: x(4, 4)\ntype(gyre_request) :: request\n%s\n%s\nend program\n' \
+        'call gyre_init(world)' "$2" >"$W/$1.f90"
+}
+program stops 'x = 0
+call gyre_broadcast(x(1, :), 0, world)'
+compile "$W/stops" "$W/stops.f90"
+run "$UCX_RUN" -n 1 --timeout 25 "$W/stops"
+want "no status argument" 1 'ERROR STOP gyre_broadcast: buffer is not contiguous'
+program gyre 'x = 0
+call gyre_broadcast(x, 99, world)'
+compile "$W/gyre" "$W/gyre.f90"
+run "$UCX_RUN" -n 1 --timeout 25 "$W/gyre"
+want "no status argument, and Gyre's text" 1 'ERROR STOP gyre_broadcast: root 99'
+# What must not compile: a temporary as a buffer of a non-blocking call.
+for send in 'x + 1' 'x(:, [1, 3])'; do
+    program no "x = 0
+call gyre_iall_reduce($send, x, GYRE_SUM, world, request)"
+    # shellcheck disable=SC2046 # a list of words
+    run gfortran -fsyntax-only $(pkg-config --cflags gyre-fortran) "$W/no.f90"
+    want "must not compile: $send" 1 'variable definition context|INTENT\(INOUT\)|[Vv]ector'
+done
+finish
