@@ -364,6 +364,14 @@ void errors(gyre::Communicator &c)
     dead.abort("as the test wants");
     refuses(GYRE_ERR_ABORTED, "as the test wants", [&] { dead.barrier(); });
     CHECK(dead.error() == GYRE_ERR_ABORTED);
+    // One that leaves the scope of a group starts none of its calls.
+    int never_sent = -1;
+    refuses(invalid, "gyre: scan: recv has", [&] {
+        gyre::Group group;
+        c.recv(never_sent, (c.rank() + 1) % c.size());
+        c.scan(two, three, gyre::Op::sum);
+    });
+    c.barrier();
     // An exception that leaves the scope of a request does not wait for the other ranks.
     if (n > 1)
         refuses(invalid, "thrown", [&] {

@@ -340,7 +340,7 @@ template <class C> void wait_all(C &requests)
 }
 
 // Calls in its scope are started together by end(). Without end(), the destructor starts them,
-// and an error is lost.
+// and an error is lost; after an exception it starts none.
 class Group
 {
   public:
@@ -349,8 +349,11 @@ class Group
     Group &operator=(const Group &) = delete;
     ~Group()
     {
-        if (open_)
-            gyre_group_end();
+        if (!open_)
+            return;
+        if (std::uncaught_exceptions() > unwinding_)
+            gyre_barrier(nullptr); // a call that is refused: gyre_group_end then starts none
+        gyre_group_end();
     }
     void end()
     {
@@ -360,6 +363,7 @@ class Group
 
   private:
     bool open_ = true;
+    int unwinding_ = std::uncaught_exceptions();
 };
 
 // Ranks that call collectives together.
