@@ -17,11 +17,12 @@ $(LIB_FORTRAN): $(call obj,bindings/fortran/calls.c) $(B)/obj/bindings/fortran/g
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-FORTRAN_PC := 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
+# $(L): the folder of libraries, of tools/install.mk
+FORTRAN_PC = 'prefix=$(PREFIX)' 'libdir=$${prefix}/$(L)' 'includedir=$${prefix}/include' '' \
     'Name: gyre-fortran' \
     'Description: module gyre, collectives for Fortran' 'Version: $(VERSION)' 'Requires: gyre' \
     'Cflags: -I$${includedir}/gyre' 'Libs: -L$${libdir} -lgyre-fortran'
-FORTRAN_INSTALLED := lib/libgyre-fortran.a lib/pkgconfig/gyre-fortran.pc include/gyre/gyre.mod
+FORTRAN_INSTALLED = $(L)/libgyre-fortran.a $(L)/pkgconfig/gyre-fortran.pc include/gyre/gyre.mod
 .PHONY: fortran install-fortran
 fortran: $(LIB_FORTRAN)
 install-fortran: install-lib $(if $(HAVE_FORTRAN),$(LIB_FORTRAN))
@@ -29,7 +30,7 @@ ifeq ($(HAVE_FORTRAN),)
 	@echo "install-fortran: no Fortran compiler '$(FC)'; to install it: sudo apt-get install gfortran" >&2
 	@exit 1
 else
-	$(Q)install -m 644 $(LIB_FORTRAN) '$(DESTDIR)$(PREFIX)'/lib/
-	$(Q)install -m 644 $(B)/obj/bindings/fortran/gyre.mod '$(DESTDIR)$(PREFIX)'/include/gyre/
-	$(Q)printf '%s\n' $(FORTRAN_PC) > '$(DESTDIR)$(PREFIX)'/lib/pkgconfig/gyre-fortran.pc
+	$(Q)install -m 644 $(LIB_FORTRAN) '$(TO)'/$(L)/
+	$(Q)install -m 644 $(B)/obj/bindings/fortran/gyre.mod '$(TO)'/include/gyre/
+	$(Q)printf '%s\n' $(FORTRAN_PC) > '$(TO)'/$(L)/pkgconfig/gyre-fortran.pc
 endif

@@ -554,7 +554,8 @@ static ncclResult_t destroy(const char *name, ncclComm_t comm, int aborted)
     if (comm->magic != SHIM_MAGIC)
         return shim_fail(ncclInvalidArgument, "%s: comm is not a communicator, or was destroyed", name);
     if (shim_queued(comm))
-        return shim_fail(ncclInvalidUsage, "%s: the open group has a call on comm: end the group first", name);
+        return shim_fail(ncclInvalidUsage, "%s: the open group has a call on comm: end the group first",
+                         name);
     if (aborted)
         (void)gyre_comm_abort(comm->gyre, name);
     shim_quiet(comm);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/bindings/torch.sh: PyTorch's backend "gyre": each call next to Gloo, types, operations, asynchronous
-# work, training by DDP and ZeRO with the same losses, errors that end at once; the example of docs/pytorch.md,
-# by ucx-run and torchrun.
+# work, training by DDP and ZeRO with the same losses, errors that end at once; the example of docs/pytorch.md.
+# With TEST_LONG=1 also on 1 and 2 ranks, and the example by torchrun.
 # deadline: 600
 # takes: 60
 . "$(dirname "$0")/../support/lib.sh"
@@ -19,7 +19,7 @@ ranks() { # N PART CODE RANKS-THAT-PASS
         [ "$rc" = "$3" ]
     check "$2 on $1 ranks: all ranks got to the end" [ "$(grep -c "$2: [0-9]* checks" "$W/out")" = "$4" ]
 }
-for n in 1 2 3; do
+for n in 3 ${TEST_LONG:+1 2}; do
     ranks "$n" calls 0 "$n"
 done
 ranks 3 errors 0 3
@@ -31,7 +31,7 @@ sed -n '/^    # example.py$/,/^$/p' docs/pytorch.md | sed 's/^    //' >"$W/examp
 check "the page has an example" grep -q init_process_group "$W/example.py"
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 torchrun="$python tests/launch/torchrun --nproc_per_node 2 --master_addr 127.0.0.1 --master_port $port"
-for start in "$UCX_RUN -n 2 $python" "$torchrun"; do
+for start in "$UCX_RUN -n 2 $python" ${TEST_LONG:+"$torchrun"}; do
     # shellcheck disable=SC2086 # a list of words
     DEADLINE=60 run $start "$W/example.py"
     check "the example by $start: code $rc: $(tail -n 3 "$W/err")" [ "$rc" = 0 ]

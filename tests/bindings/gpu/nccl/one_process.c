@@ -244,7 +244,8 @@ static void splits(void)
     NCCL(ncclGroupStart());
     for (int r = 0; r < N; r++)
         NCCL(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclMax, whole[r], streams[r]));
-    CHECK(ncclCommDestroy(whole[0]) == ncclInvalidUsage && strstr(ncclGetLastError(NULL), "end the group first"),
+    CHECK(ncclCommDestroy(whole[0]) == ncclInvalidUsage &&
+              strstr(ncclGetLastError(NULL), "end the group first"),
           "%s", ncclGetLastError(NULL));
     NCCL(ncclGroupEnd());
     wait_for_all();
