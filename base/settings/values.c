@@ -162,8 +162,9 @@ static void warn_of_unknown(const env_t *env)
     for (size_t i = 0; i < env->count; i++, entry += strlen(entry) + 1) {
         char name[64];
         size_t length = strcspn(entry, "=");
-        /* GYRE_MPI_...: libgyre-mpi reads them. */
-        if (strncmp(entry, "GYRE_", 5) != 0 || strncmp(entry, "GYRE_MPI_", 9) == 0)
+        /* GYRE_MPI_..., GYRE_NCCL_...: libgyre-mpi and libgyre-nccl read them. */
+        if (strncmp(entry, "GYRE_", 5) != 0 || strncmp(entry, "GYRE_MPI_", 9) == 0 ||
+            strncmp(entry, "GYRE_NCCL_", 10) == 0)
             continue;
         snprintf(name, sizeof(name), "%.*s", length < sizeof(name) ? (int)length : (int)sizeof(name) - 1,
                  entry);

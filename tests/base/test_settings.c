@@ -233,6 +233,8 @@ static void unknown_names_are_told_once(void **state)
     char text[1024];
     setenv("GYRE_TIMEUOT", "3", 1);
     setenv("NOT_GYRE_TIMEUOT", "3", 1);
+    setenv("GYRE_MPI_REPORT", "1", 1); /* a binding's own */
+    setenv("GYRE_NCCL_FALLBACK", "libnccl.so", 1);
     capture_t capture = capture_begin();
     gyre_status_t status = base_settings_reload();
     setenv("GYRE_CHUNK", "1", 1); /* so that the second reload reads again */
@@ -240,6 +242,8 @@ static void unknown_names_are_told_once(void **state)
     capture_end(capture, text, sizeof(text));
     unsetenv("GYRE_TIMEUOT");
     unsetenv("NOT_GYRE_TIMEUOT");
+    unsetenv("GYRE_MPI_REPORT");
+    unsetenv("GYRE_NCCL_FALLBACK");
     assert_int_equal(status, GYRE_OK); /* a warning, not an error */
     assert_int_equal(again, GYRE_OK);
     char *line = strstr(text, "GYRE_TIMEUOT");
@@ -247,6 +251,8 @@ static void unknown_names_are_told_once(void **state)
     assert_non_null(strstr(line, "GYRE_TIMEOUT?"));
     assert_null(strstr(line + 1, "GYRE_TIMEUOT"));
     assert_null(strstr(text, "NOT_GYRE"));
+    assert_null(strstr(text, "GYRE_MPI"));
+    assert_null(strstr(text, "GYRE_NCCL"));
 }
 
 static void log_level_and_rank_follow(void **state)

@@ -94,7 +94,7 @@ lacks "another compiler that is not there" "clang-77 is missing; to install it: 
 # Each goal that `make help` lists has a rule.
 for goal in $(make -s help | grep -oE '^make [a-z_-]+' | sed 's/^make //' | sort -u); do
     check "make help: $goal" grep -qE "^([a-z.-]+ )*$goal(\.json)?( [a-z-]+)*:([^=]|\$)" \
-        Makefile bench/*.mk tests/*/*.mk tools/*.mk
+        Makefile bench/*.mk bindings/*/*.mk tests/*/*.mk tools/*.mk tools/*/*.mk
 done
 lacks "no CUDA toolkit" 'CUDA=1: no toolkit in .*/nowhere.*apt-get install' CUDA=1 CUDA_HOME=/nowhere report
 finish

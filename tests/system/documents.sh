@@ -65,6 +65,9 @@ if checked < 10:
 headers = [p for p in glob.glob("**/*.h", recursive=True) if not p.startswith("build")]
 source = "".join(open(p).read() for p in headers + ["Makefile", "libgyre.map"])
 known = set(default) | set(re.findall(r"\bGYRE_\w+", re.sub(r"(?s)/\*.*?\*/", "", source)))
+# variables that bindings read by themselves
+for p in glob.glob("bindings/*/*.c"):
+    known |= set(re.findall(r'"(GYRE_\w+)"', open(p).read()))
 known |= {name.upper() for name in re.findall(r"\bgyre_\w+", source)}  # heads of manual pages
 for page in documents + manuals:
     for name in sorted(set(re.findall(r"\bGYRE_[A-Z0-9_]*[A-Z0-9]\b(?![*_])", text[page]))):
