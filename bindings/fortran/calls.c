@@ -397,378 +397,85 @@ static int neighbors(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *send
            both(c, send, send_counts, NULL, recv, recv_counts, NULL, (size_t)c->nto, (size_t)c->nfrom);
 }
 
-/* The collectives, and messages: each call here and its sibling that returns a request. */
-GYRE_API void gyre_f_all_reduce(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                                gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("all_reduce", *comm, op->kind);
-    if (c.refused || same(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_all_reduce(c.send, c.recv, c.count, c.type, *op, *comm), status);
-}
-GYRE_API void gyre_f_iall_reduce(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                                 gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("iall_reduce", *comm, op->kind);
-    if (c.refused || same(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_iall_reduce(c.send, c.recv, c.count, c.type, *op, *comm, request), status);
-}
-GYRE_API void gyre_f_reduce_scatter(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                                    gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("reduce_scatter", *comm, op->kind);
-    if (c.refused || narrow(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_reduce_scatter(c.send, c.recv, c.count, c.type, *op, *comm), status);
-}
-GYRE_API void gyre_f_ireduce_scatter(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                                     gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("ireduce_scatter", *comm, op->kind);
-    if (c.refused || narrow(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_ireduce_scatter(c.send, c.recv, c.count, c.type, *op, *comm, request), status);
-}
-GYRE_API void gyre_f_reduce_scatterv(const CFI_cdesc_t *send, const CFI_cdesc_t *recv,
-                                     const CFI_cdesc_t *counts, const gyre_redop_t *op,
-                                     gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("reduce_scatterv", *comm, op->kind);
-    if (c.refused || narrowv(&c, send, recv, counts))
-        refuse(&c, status);
-    else
-        done(&c, gyre_reduce_scatterv(c.send, c.recv, c.counts[0], c.type, *op, *comm), status);
-}
-GYRE_API void gyre_f_ireduce_scatterv(const CFI_cdesc_t *send, const CFI_cdesc_t *recv,
-                                      const CFI_cdesc_t *counts, const gyre_redop_t *op,
-                                      gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("ireduce_scatterv", *comm, op->kind);
-    if (c.refused || narrowv(&c, send, recv, counts))
-        refuse(&c, status);
-    else
-        done(&c, gyre_ireduce_scatterv(c.send, c.recv, c.counts[0], c.type, *op, *comm, request), status);
-}
-GYRE_API void gyre_f_all_gather(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm,
-                                int *status)
-{
-    call_t c = begin("all_gather", *comm, -1);
-    if (c.refused || wide(&c, send, recv, 1))
-        refuse(&c, status);
-    else
-        done(&c, gyre_all_gather(c.send, c.recv, c.count, c.type, *comm), status);
-}
-GYRE_API void gyre_f_iall_gather(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm,
-                                 gyre_request_t **request, int *status)
-{
-    call_t c = begin("iall_gather", *comm, -1);
-    if (c.refused || wide(&c, send, recv, 1))
-        refuse(&c, status);
-    else
-        done(&c, gyre_iall_gather(c.send, c.recv, c.count, c.type, *comm, request), status);
-}
-GYRE_API void gyre_f_all_gatherv(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts,
-                                 gyre_comm_t *const *comm, const CFI_cdesc_t *displs, int *status)
-{
-    call_t c = begin("all_gatherv", *comm, -1);
-    if (c.refused || widev(&c, send, recv, counts, displs, 1))
-        refuse(&c, status);
-    else
-        done(&c, gyre_all_gatherv(c.send, c.recv, c.counts[0], c.counts[1], c.type, *comm), status);
-}
-GYRE_API void gyre_f_iall_gatherv(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts,
-                                  gyre_comm_t *const *comm, const CFI_cdesc_t *displs,
-                                  gyre_request_t **request, int *status)
-{
-    call_t c = begin("iall_gatherv", *comm, -1);
-    if (c.refused || widev(&c, send, recv, counts, displs, 1))
-        refuse(&c, status);
-    else
-        done(&c, gyre_iall_gatherv(c.send, c.recv, c.counts[0], c.counts[1], c.type, *comm, request), status);
-}
-GYRE_API void gyre_f_broadcast(const CFI_cdesc_t *buffer, const int *root, gyre_comm_t *const *comm,
-                               int *status)
-{
-    call_t c = begin("broadcast", *comm, -1);
-    if (c.refused || one(&c, buffer))
-        refuse(&c, status);
-    else
-        done(&c, gyre_broadcast(c.recv, c.recv, c.count, c.type, *root, *comm), status);
-}
-GYRE_API void gyre_f_ibroadcast(const CFI_cdesc_t *buffer, const int *root, gyre_comm_t *const *comm,
-                                gyre_request_t **request, int *status)
-{
-    call_t c = begin("ibroadcast", *comm, -1);
-    if (c.refused || one(&c, buffer))
-        refuse(&c, status);
-    else
-        done(&c, gyre_ibroadcast(c.recv, c.recv, c.count, c.type, *root, *comm, request), status);
-}
-GYRE_API void gyre_f_reduce(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                            const int *root, gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("reduce", *comm, op->kind);
-    if (c.refused || rooted(&c, send, recv, *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_reduce(c.send, c.recv, c.count, c.type, *op, *root, *comm), status);
-}
-GYRE_API void gyre_f_ireduce(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                             const int *root, gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("ireduce", *comm, op->kind);
-    if (c.refused || rooted(&c, send, recv, *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_ireduce(c.send, c.recv, c.count, c.type, *op, *root, *comm, request), status);
-}
-GYRE_API void gyre_f_scan(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                          gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("scan", *comm, op->kind);
-    if (c.refused || same(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_scan(c.send, c.recv, c.count, c.type, *op, *comm), status);
-}
-GYRE_API void gyre_f_iscan(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                           gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("iscan", *comm, op->kind);
-    if (c.refused || same(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_iscan(c.send, c.recv, c.count, c.type, *op, *comm, request), status);
-}
-GYRE_API void gyre_f_exscan(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                            gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("exscan", *comm, op->kind);
-    if (c.refused || same(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_exscan(c.send, c.recv, c.count, c.type, *op, *comm), status);
-}
-GYRE_API void gyre_f_iexscan(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op,
-                             gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("iexscan", *comm, op->kind);
-    if (c.refused || same(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_iexscan(c.send, c.recv, c.count, c.type, *op, *comm, request), status);
-}
-GYRE_API void gyre_f_gather(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root,
-                            gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("gather", *comm, -1);
-    if (c.refused || wide(&c, send, recv, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_gather(c.send, c.recv, c.count, c.type, *root, *comm), status);
-}
-GYRE_API void gyre_f_igather(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root,
-                             gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("igather", *comm, -1);
-    if (c.refused || wide(&c, send, recv, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_igather(c.send, c.recv, c.count, c.type, *root, *comm, request), status);
-}
-GYRE_API void gyre_f_gatherv(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts,
-                             const int *root, gyre_comm_t *const *comm, const CFI_cdesc_t *displs,
-                             int *status)
-{
-    call_t c = begin("gatherv", *comm, -1);
-    if (c.refused || widev(&c, send, recv, counts, displs, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_gatherv(c.send, c.count, c.recv, c.counts[0], c.counts[1], c.type, *root, *comm),
-             status);
-}
-GYRE_API void gyre_f_igatherv(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts,
-                              const int *root, gyre_comm_t *const *comm, const CFI_cdesc_t *displs,
-                              gyre_request_t **request, int *status)
-{
-    call_t c = begin("igatherv", *comm, -1);
-    if (c.refused || widev(&c, send, recv, counts, displs, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c,
-             gyre_igatherv(c.send, c.count, c.recv, c.counts[0], c.counts[1], c.type, *root, *comm, request),
-             status);
-}
-GYRE_API void gyre_f_scatter(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root,
-                             gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("scatter", *comm, -1);
-    if (c.refused || deal(&c, send, recv, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_scatter(c.send, c.recv, c.count, c.type, *root, *comm), status);
-}
-GYRE_API void gyre_f_iscatter(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root,
-                              gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("iscatter", *comm, -1);
-    if (c.refused || deal(&c, send, recv, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_iscatter(c.send, c.recv, c.count, c.type, *root, *comm, request), status);
-}
-GYRE_API void gyre_f_scatterv(const CFI_cdesc_t *send, const CFI_cdesc_t *counts, const CFI_cdesc_t *recv,
-                              const int *root, gyre_comm_t *const *comm, const CFI_cdesc_t *displs,
-                              int *status)
-{
-    call_t c = begin("scatterv", *comm, -1);
-    if (c.refused || dealv(&c, send, counts, displs, recv, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c, gyre_scatterv(c.send, c.counts[0], c.counts[1], c.recv, c.count, c.type, *root, *comm),
-             status);
-}
-GYRE_API void gyre_f_iscatterv(const CFI_cdesc_t *send, const CFI_cdesc_t *counts, const CFI_cdesc_t *recv,
-                               const int *root, gyre_comm_t *const *comm, const CFI_cdesc_t *displs,
-                               gyre_request_t **request, int *status)
-{
-    call_t c = begin("iscatterv", *comm, -1);
-    if (c.refused || dealv(&c, send, counts, displs, recv, gyre_comm_rank(*comm) == *root))
-        refuse(&c, status);
-    else
-        done(&c,
-             gyre_iscatterv(c.send, c.counts[0], c.counts[1], c.recv, c.count, c.type, *root, *comm, request),
-             status);
-}
-GYRE_API void gyre_f_all_to_all(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm,
-                                int *status)
-{
-    call_t c = begin("all_to_all", *comm, -1);
-    if (c.refused || square(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_all_to_all(c.send, c.recv, c.count, c.type, *comm), status);
-}
-GYRE_API void gyre_f_iall_to_all(const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm,
-                                 gyre_request_t **request, int *status)
-{
-    call_t c = begin("iall_to_all", *comm, -1);
-    if (c.refused || square(&c, send, recv))
-        refuse(&c, status);
-    else
-        done(&c, gyre_iall_to_all(c.send, c.recv, c.count, c.type, *comm, request), status);
-}
-GYRE_API void gyre_f_all_to_allv(const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts,
-                                 const CFI_cdesc_t *recv, const CFI_cdesc_t *recv_counts,
-                                 gyre_comm_t *const *comm, const CFI_cdesc_t *send_displs,
-                                 const CFI_cdesc_t *recv_displs, int *status)
-{
-    call_t c = begin("all_to_allv", *comm, -1);
-    if (c.refused || both(&c, send, send_counts, send_displs, recv, recv_counts, recv_displs, c.n, c.n))
-        refuse(&c, status);
-    else
-        done(&c,
-             gyre_all_to_allv(c.send, c.counts[0], c.counts[1], c.recv, c.counts[2], c.counts[3], c.type,
-                              *comm),
-             status);
-}
-GYRE_API void gyre_f_iall_to_allv(const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts,
-                                  const CFI_cdesc_t *recv, const CFI_cdesc_t *recv_counts,
-                                  gyre_comm_t *const *comm, const CFI_cdesc_t *send_displs,
-                                  const CFI_cdesc_t *recv_displs, gyre_request_t **request, int *status)
-{
-    call_t c = begin("iall_to_allv", *comm, -1);
-    if (c.refused || both(&c, send, send_counts, send_displs, recv, recv_counts, recv_displs, c.n, c.n))
-        refuse(&c, status);
-    else
-        done(&c,
-             gyre_iall_to_allv(c.send, c.counts[0], c.counts[1], c.recv, c.counts[2], c.counts[3], c.type,
-                               *comm, request),
-             status);
-}
-GYRE_API void gyre_f_barrier(gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("barrier", *comm, -1);
-    if (c.refused || 0)
-        refuse(&c, status);
-    else
-        done(&c, gyre_barrier(*comm), status);
-}
-GYRE_API void gyre_f_ibarrier(gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("ibarrier", *comm, -1);
-    if (c.refused || 0)
-        refuse(&c, status);
-    else
-        done(&c, gyre_ibarrier(*comm, request), status);
-}
-GYRE_API void gyre_f_send(const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("send", *comm, -1);
-    if (c.refused || one(&c, buffer))
-        refuse(&c, status);
-    else
-        done(&c, gyre_send(c.recv, c.count, c.type, *peer, *comm), status);
-}
-GYRE_API void gyre_f_isend(const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm,
-                           gyre_request_t **request, int *status)
-{
-    call_t c = begin("isend", *comm, -1);
-    if (c.refused || one(&c, buffer))
-        refuse(&c, status);
-    else
-        done(&c, gyre_isend(c.recv, c.count, c.type, *peer, *comm, request), status);
-}
-GYRE_API void gyre_f_recv(const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("recv", *comm, -1);
-    if (c.refused || one(&c, buffer))
-        refuse(&c, status);
-    else
-        done(&c, gyre_recv(c.recv, c.count, c.type, *peer, *comm), status);
-}
-GYRE_API void gyre_f_irecv(const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm,
-                           gyre_request_t **request, int *status)
-{
-    call_t c = begin("irecv", *comm, -1);
-    if (c.refused || one(&c, buffer))
-        refuse(&c, status);
-    else
-        done(&c, gyre_irecv(c.recv, c.count, c.type, *peer, *comm, request), status);
-}
-GYRE_API void gyre_f_neighbor_exchange(const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts,
-                                       const CFI_cdesc_t *to, const CFI_cdesc_t *recv,
-                                       const CFI_cdesc_t *recv_counts, const CFI_cdesc_t *from,
-                                       gyre_comm_t *const *comm, int *status)
-{
-    call_t c = begin("neighbor_exchange", *comm, -1);
-    if (c.refused || neighbors(&c, send, send_counts, to, recv, recv_counts, from))
-        refuse(&c, status);
-    else
-        done(&c,
-             gyre_neighbor_exchange(c.send, c.counts[0], NULL, c.nto, c.to, c.recv, c.counts[2], NULL,
-                                    c.nfrom, c.from, c.type, *comm),
-             status);
-}
-GYRE_API void gyre_f_ineighbor_exchange(const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts,
-                                        const CFI_cdesc_t *to, const CFI_cdesc_t *recv,
-                                        const CFI_cdesc_t *recv_counts, const CFI_cdesc_t *from,
-                                        gyre_comm_t *const *comm, gyre_request_t **request, int *status)
-{
-    call_t c = begin("ineighbor_exchange", *comm, -1);
-    if (c.refused || neighbors(&c, send, send_counts, to, recv, recv_counts, from))
-        refuse(&c, status);
-    else
-        done(&c,
-             gyre_ineighbor_exchange(c.send, c.counts[0], NULL, c.nto, c.to, c.recv, c.counts[2], NULL,
-                                     c.nfrom, c.from, c.type, *comm, request),
-             status);
-}
+/* The collectives and messages, each with its sibling that returns a request:
+ * PAIR(name, (its parameters), what it reduces by or -1, whether its arrays are refused, (what Gyre gets)).
+ * The sibling's parameters and what Gyre gets have the request at the end; `status` is last of all. */
+#define BARE(...) __VA_ARGS__
+#define CALL(name, params, reduces, refuses, args)   \
+    GYRE_API void gyre_f_##name(params, int *status) \
+    {                                                \
+        call_t c = begin(#name, *comm, reduces);     \
+        if (c.refused || (refuses))                  \
+            refuse(&c, status);                      \
+        else                                         \
+            done(&c, gyre_##name(args), status);     \
+    }
+#define PAIR(name, params, reduces, refuses, args)       \
+    CALL(name, BARE params, reduces, refuses, BARE args) \
+    CALL(i##name, BARE(BARE params, gyre_request_t **request), reduces, refuses, BARE(BARE args, request))
+
+PAIR(all_reduce,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+     op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+PAIR(reduce_scatter,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+     op->kind, narrow(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+PAIR(reduce_scatterv,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, const gyre_redop_t *op,
+      gyre_comm_t *const *comm),
+     op->kind, narrowv(&c, send, recv, counts), (c.send, c.recv, c.counts[0], c.type, *op, *comm))
+PAIR(all_gather, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm), -1,
+     wide(&c, send, recv, 1), (c.send, c.recv, c.count, c.type, *comm))
+PAIR(all_gatherv,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, gyre_comm_t *const *comm,
+      const CFI_cdesc_t *displs),
+     -1, widev(&c, send, recv, counts, displs, 1), (c.send, c.recv, c.counts[0], c.counts[1], c.type, *comm))
+PAIR(broadcast, (const CFI_cdesc_t *buffer, const int *root, gyre_comm_t *const *comm), -1, one(&c, buffer),
+     (c.recv, c.recv, c.count, c.type, *root, *comm))
+PAIR(reduce,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, const int *root,
+      gyre_comm_t *const *comm),
+     op->kind, rooted(&c, send, recv, *root), (c.send, c.recv, c.count, c.type, *op, *root, *comm))
+PAIR(scan,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+     op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+PAIR(exscan,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+     op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+PAIR(gather, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root, gyre_comm_t *const *comm),
+     -1, wide(&c, send, recv, gyre_comm_rank(*comm) == *root),
+     (c.send, c.recv, c.count, c.type, *root, *comm))
+PAIR(gatherv,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, const int *root,
+      gyre_comm_t *const *comm, const CFI_cdesc_t *displs),
+     -1, widev(&c, send, recv, counts, displs, gyre_comm_rank(*comm) == *root),
+     (c.send, c.count, c.recv, c.counts[0], c.counts[1], c.type, *root, *comm))
+PAIR(scatter, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root, gyre_comm_t *const *comm),
+     -1, deal(&c, send, recv, gyre_comm_rank(*comm) == *root),
+     (c.send, c.recv, c.count, c.type, *root, *comm))
+PAIR(scatterv,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *counts, const CFI_cdesc_t *recv, const int *root,
+      gyre_comm_t *const *comm, const CFI_cdesc_t *displs),
+     -1, dealv(&c, send, counts, displs, recv, gyre_comm_rank(*comm) == *root),
+     (c.send, c.counts[0], c.counts[1], c.recv, c.count, c.type, *root, *comm))
+PAIR(all_to_all, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm), -1,
+     square(&c, send, recv), (c.send, c.recv, c.count, c.type, *comm))
+PAIR(all_to_allv,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts, const CFI_cdesc_t *recv,
+      const CFI_cdesc_t *recv_counts, gyre_comm_t *const *comm, const CFI_cdesc_t *send_displs,
+      const CFI_cdesc_t *recv_displs),
+     -1, both(&c, send, send_counts, send_displs, recv, recv_counts, recv_displs, c.n, c.n),
+     (c.send, c.counts[0], c.counts[1], c.recv, c.counts[2], c.counts[3], c.type, *comm))
+PAIR(barrier, (gyre_comm_t *const *comm), -1, 0, (*comm))
+PAIR(send, (const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm), -1, one(&c, buffer),
+     (c.recv, c.count, c.type, *peer, *comm))
+PAIR(recv, (const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm), -1, one(&c, buffer),
+     (c.recv, c.count, c.type, *peer, *comm))
+PAIR(neighbor_exchange,
+     (const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts, const CFI_cdesc_t *to, const CFI_cdesc_t *recv,
+      const CFI_cdesc_t *recv_counts, const CFI_cdesc_t *from, gyre_comm_t *const *comm),
+     -1, neighbors(&c, send, send_counts, to, recv, recv_counts, from),
+     (c.send, c.counts[0], NULL, c.nto, c.to, c.recv, c.counts[2], NULL, c.nfrom, c.from, c.type, *comm))
 
 /* Requests. */
 GYRE_API void gyre_f_wait(gyre_request_t **request, int *status)
