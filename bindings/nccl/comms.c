@@ -9,17 +9,9 @@
  */
 #include "bindings/nccl/shim.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-_Static_assert(sizeof(ncclUniqueId) == sizeof(gyre_unique_id_t), "an id of Gyre has the size of NCCL's");
-
-static ncclResult_t no_memory(const char *name)
-{
-    return shim_fail(ncclSystemError, "%s: no memory for a communicator", name);
-}
 
 /* gyre: owned by the communicator from here on. */
 static ncclComm_t new_comm(gyre_comm_t *gyre, int device)
@@ -33,98 +25,6 @@ static ncclComm_t new_comm(gyre_comm_t *gyre, int device)
     comm->size = gyre_comm_size(gyre);
     comm->device = device;
     return comm;
-}
-
-/* ---- ids ---------------------------------------------------------------------------------------------- */
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
-{
-    gyre_unique_id_t made;
-    if (!id)
-        return shim_fail(ncclInvalidArgument, "%s: uniqueId is NULL", __func__);
-    const gyre_status_t st = gyre_get_unique_id(&made);
-    if (st != GYRE_OK)
-        return shim_status(__func__, st);
-    memcpy(id, &made, sizeof made);
-    return ncclSuccess;
-}
-SHIM_API(ncclGetUniqueId);
-
-/* Ids with which a thread of this process is making its rank now. A second thread with the same one gets an
- * error, and the first one stops waiting for it. */
-typedef struct making {
-    ncclUniqueId id;
-    atomic_int twice;
-    struct making *next;
-} making_t;
-static making_t *making;
-static pthread_mutex_t making_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static ncclResult_t twice(const shim_call_t *call)
-{
-    return shim_fail(ncclInvalidUsage,
-                     "%s: two threads of this process gave the same id. Gyre makes the ranks of "
-                     "one process together: by ncclCommInitAll, or by one thread in one group",
-                     call->name);
-}
-
-static int enter_id(making_t *mine)
-{
-    int first = 1;
-    pthread_mutex_lock(&making_lock);
-    for (making_t *other = making; other; other = other->next)
-        if (memcmp(&other->id, &mine->id, sizeof mine->id) == 0) {
-            atomic_store(&other->twice, 1);
-            first = 0;
-        }
-    mine->next = making;
-    making = mine;
-    pthread_mutex_unlock(&making_lock);
-    return first;
-}
-
-static void leave_id(making_t *mine)
-{
-    pthread_mutex_lock(&making_lock);
-    making_t **at = &making;
-    while (*at != mine)
-        at = &(*at)->next;
-    *at = mine->next;
-    pthread_mutex_unlock(&making_lock);
-}
-
-/* What a request writes: it outlives a call that gives up. */
-typedef struct {
-    gyre_comm_t *world;
-    gyre_request_t *request;
-} pending_t;
-
-static ncclResult_t create(const shim_call_t *call, gyre_comm_t **world)
-{
-    making_t mine = {.id = call->id};
-    gyre_unique_id_t id;
-    pending_t *pending = calloc(1, sizeof *pending);
-    if (!pending)
-        return no_memory(call->name);
-    memcpy(&id, &call->id, sizeof id);
-    if (!enter_id(&mine)) {
-        leave_id(&mine);
-        free(pending);
-        return twice(call);
-    }
-    gyre_status_t st =
-        gyre_comm_icreate_id(&id, call->rank, call->nranks, NULL, &pending->world, &pending->request);
-    while (st == GYRE_OK && (st = gyre_test(&pending->request)) == GYRE_IN_PROGRESS &&
-           !atomic_load(&mine.twice)) {
-        usleep(200);
-        st = GYRE_OK;
-    }
-    leave_id(&mine);
-    if (st == GYRE_IN_PROGRESS)
-        return twice(call); /* the request ends by itself, at its deadline, and keeps *pending */
-    *world = pending->world;
-    free(pending);
-    return st == GYRE_OK ? ncclSuccess : shim_status(call->name, st);
 }
 
 /* ---- jobs --------------------------------------------------------------------------------------------- */
@@ -157,7 +57,7 @@ static ncclResult_t open_in_job(const shim_call_t *call, gyre_comm_t *gyre, shim
     ncclResult_t result = prepare(call, gyre, device);
     ncclComm_t comm = result == ncclSuccess ? new_comm(gyre, device) : NULL;
     if (result == ncclSuccess && !comm)
-        result = no_memory(call->name);
+        result = shim_no_memory(call->name);
     if (comm) {
         comm->job = job;
         result = shim_fallback_open(&comm, 1);
@@ -178,8 +78,8 @@ static ncclResult_t init_one(const shim_call_t *call)
 {
     shim_job_t *job = calloc(1, sizeof *job);
     if (!job)
-        return no_memory(call->name);
-    const ncclResult_t result = create(call, &job->world);
+        return shim_no_memory(call->name);
+    const ncclResult_t result = shim_create_by_id(call, &job->world);
     if (result != ncclSuccess) {
         free(job);
         return result;
@@ -251,7 +151,7 @@ static ncclResult_t make_team(const char *name, int n, const int *devices, ncclC
         return shim_fail(ncclInvalidUsage, "%s: %d ranks in one process; Gyre makes 64 at most", name, n);
     shim_team_t *team = calloc(1, sizeof *team);
     if (!team)
-        return no_memory(name);
+        return shim_no_memory(name);
     const gyre_status_t st = gyre_cuda_comms_create(n, devices, gyre);
     if (st != GYRE_OK) {
         free(team);
@@ -260,7 +160,7 @@ static ncclResult_t make_team(const char *name, int n, const int *devices, ncclC
     int made = 0;
     while (made < n && (comms[made] = new_comm(gyre[made], devices[made])) != NULL)
         made++;
-    ncclResult_t result = made == n ? shim_fallback_open(comms, n) : no_memory(name);
+    ncclResult_t result = made == n ? shim_fallback_open(comms, n) : shim_no_memory(name);
     if (result != ncclSuccess) {
         for (int r = 0; r < n; r++) {
             (void)gyre_comm_destroy(gyre[r]);
@@ -510,7 +410,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_
     call.abort = flags == NCCL_SHRINK_ABORT;
     call.members = malloc((size_t)comm->size * sizeof *call.members);
     if (!call.members)
-        return shim_refused(no_memory(__func__));
+        return shim_refused(shim_no_memory(__func__));
     for (int r = 0; r < comm->size; r++) {
         int out_of_it = 0;
         for (int i = 0; i < count; i++)

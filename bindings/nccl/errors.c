@@ -75,6 +75,11 @@ ncclResult_t shim_cuda(const char *name, const char *call, cudaError_t error)
     return shim_fail(ncclUnhandledCudaError, "%s: %s: %s", name, call, cudaGetErrorString(error));
 }
 
+ncclResult_t shim_no_memory(const char *name)
+{
+    return shim_fail(ncclSystemError, "%s: no memory for a communicator", name);
+}
+
 ncclResult_t shim_check(const char *name, ncclComm_t comm)
 {
     if (!comm || comm->magic != SHIM_MAGIC)

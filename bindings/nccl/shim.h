@@ -98,6 +98,8 @@ ncclResult_t shim_fail(ncclResult_t result, const char *format, ...) __attribute
 ncclResult_t shim_status(const char *name, gyre_status_t status);
 ncclResult_t shim_cuda(const char *name, const char *call, cudaError_t error);
 ncclResult_t shim_result(gyre_status_t status);
+/* No memory for a communicator. */
+ncclResult_t shim_no_memory(const char *name);
 /* An error unless `comm` is a communicator that may be used. */
 ncclResult_t shim_check(const char *name, ncclComm_t comm);
 
@@ -107,6 +109,9 @@ ncclResult_t shim_submit(const shim_call_t *call);
 int shim_queued(ncclComm_t comm);
 /* A call of this thread was refused: if a group is open, nothing of the group will run. Returns result. */
 ncclResult_t shim_refused(ncclResult_t result);
+
+/* ids.c. *world: the job of the ranks that have call->id. */
+ncclResult_t shim_create_by_id(const shim_call_t *call, gyre_comm_t **world);
 
 /* comms.c. Makes the communicators of these calls, of all kinds that make some. */
 ncclResult_t shim_make(shim_call_t *calls, size_t n);
