@@ -20,7 +20,7 @@ static __typeof__(&PMPI_Finalize) real_Finalize;
 
 /* Of MPI_COMM_WORLD. Set by MPI_Init, unset by MPI_Finalize: while the program has one thread in MPI. */
 static shim_comm_t *world;
-static long cores;                    /* of this host */
+static bool crowded;                  /* this host has more ranks than cores */
 static MPI_Comm idle = MPI_COMM_NULL; /* no message is ever sent on it */
 static int keyval = MPI_KEYVAL_INVALID;
 static int destroy(MPI_Comm comm, int key, void *value, void *extra);
@@ -51,8 +51,6 @@ __attribute__((constructor)) static void load(void)
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request)
 {
     enum { TESTS = 64 }; /* of Gyre for each turn of MPI, which costs as much as some of them */
-    /* Where ranks share cores, the one that is waited for needs this one at once. */
-    const bool shared = world != NULL && gyre_comm_local_size(world->gyre) > cores;
     if (started != GYRE_OK)
         return started;
     for (unsigned turn = 1;; turn++) {
@@ -64,7 +62,8 @@ gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request)
         }
         if (status != GYRE_IN_PROGRESS)
             return status;
-        if (shared || turn % TESTS == 0)
+        /* Where ranks share cores, the one that is waited for needs this one at once. */
+        if (crowded || turn % TESTS == 0)
             sched_yield();
     }
 }
@@ -154,7 +153,6 @@ static void start(void)
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
     shim_report_init();
-    cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (size == 1)
         return;
     ask_neighbor(rank, size);
@@ -179,6 +177,7 @@ static void start(void)
     if (all_well(idle, well && gyre != NULL)) {
         world = comm_new(rank, size);
         world->gyre = gyre;
+        crowded = gyre_comm_local_size(gyre) > sysconf(_SC_NPROCESSORS_ONLN);
         for (int r = 0; r < size; r++)
             world->members[r] = r;
     } else if (rank == 0) {
