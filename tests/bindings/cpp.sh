@@ -3,6 +3,7 @@
 # tests/bindings/cpp.sh: gyre/gyre.hpp as installed: the page's example as written, every call against reference values
 # on 1, 2 and 3 ranks, the heat equation as in C; clean with both compilers as C++17 and C++20.
 . "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../support/language.sh"
 P=$W/prefix
 export PKG_CONFIG_PATH=$P/lib/pkgconfig LD_LIBRARY_PATH=$P/lib PATH=$B/bin:$PATH
 DEADLINE=120 run ${MAKE:-make} install-lib PREFIX="$P"
@@ -18,30 +19,12 @@ compile() {
     want "$source $*" 0
 }
 
-# docs/cpp.md as written
-sed -n '/^```cpp/,/^```/p' docs/cpp.md | sed '1d;/^```/,$d' >"$W/sum.cpp"
-command=$(grep -m1 '^    g++' docs/cpp.md)
-run bash -c "cd '$W' && $command"
-want "the command of docs/cpp.md" 0
-run bash -c "cd '$W' && $(grep -m1 '^    ucx-run' docs/cpp.md)"
-want "the example of docs/cpp.md" 0
-out_is "the example of docs/cpp.md" "$(sed -n 's/^It prints `\(.*\)`\. .*/\1/p' docs/cpp.md)"
+page docs/cpp.md cpp sum.cpp
 
 compile "$W/operations" tests/bindings/operations.cpp -std=c++17 -O0
-for n in 1 2 3; do
-    run "$UCX_RUN" -n $n --timeout 25 "$W/operations"
-    want "every call on $n" 0
-    check "every call on $n: $(cat "$W/out")" grep -q ' checks, 0 failed$' "$W/out"
-done
+operations
 compile "$W/heat" examples/heat.cpp -std=c++17 -O2 -ffp-contract=off
-for n in 1 2 3; do
-    run "$UCX_RUN" -n $n --timeout 25 "$B/examples/heat" 65 48 60
-    want "heat in C on $n" 0
-    as_in_c=$(cat "$W/out")
-    run "$UCX_RUN" -n $n --timeout 25 "$W/heat" 65 48 60
-    want "heat on $n" 0
-    out_is "heat on $n prints what it prints in C" "$as_in_c"
-done
+heat
 
 # An error that nobody catches in time does not make the others wait.
 cat >"$W/throws.cpp" <<'CPP'

@@ -3,6 +3,7 @@
 # tests/bindings/fortran.sh: module gyre as installed: the page's example as written, every call against reference
 # values on 1, 2 and 3 ranks, the heat equation as in C, an error without a status argument.
 . "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../support/language.sh"
 command -v gfortran >/dev/null || skip "no gfortran"
 P=$W/prefix
 export PKG_CONFIG_PATH=$P/lib/pkgconfig LD_LIBRARY_PATH=$P/lib PATH=$B/bin:$PATH
@@ -17,29 +18,12 @@ compile() {
     want "$source $*" 0
 }
 
-# docs/fortran.md as written
-sed -n '/^```fortran/,/^```/p' docs/fortran.md | sed '1d;/^```/,$d' >"$W/sum.f90"
-run bash -c "cd '$W' && $(grep -m1 '^    gfortran' docs/fortran.md)"
-want "the command of docs/fortran.md" 0
-run bash -c "cd '$W' && $(grep -m1 '^    ucx-run' docs/fortran.md)"
-want "the example of docs/fortran.md" 0
-out_is "the example of docs/fortran.md" "$(sed -n 's/^It prints `\(.*\)`\. .*/\1/p' docs/fortran.md)"
+page docs/fortran.md fortran sum.f90
 
 compile "$W/operations" tests/bindings/operations.f90 -std=f2018 -O1 -fcheck=all
-for n in 1 2 3; do
-    run "$UCX_RUN" -n $n --timeout 25 "$W/operations"
-    want "every call on $n" 0
-    check "every call on $n: $(cat "$W/out")" grep -q ' checks, 0 failed$' "$W/out"
-done
+operations
 compile "$W/heat" examples/heat.f90 -std=f2018 -Wall -O2 -ffp-contract=off
-for n in 1 2 3; do
-    run "$UCX_RUN" -n $n --timeout 25 "$B/examples/heat" 65 48 60
-    want "heat in C on $n" 0
-    as_in_c=$(cat "$W/out")
-    run "$UCX_RUN" -n $n --timeout 25 "$W/heat" 65 48 60
-    want "heat on $n" 0
-    out_is "heat on $n prints what it prints in C" "$as_in_c"
-done
+heat
 
 # program NAME STATEMENTS: with world, x and request
 program() {

@@ -26,21 +26,7 @@ project() {
 configure() { # NAME [VARIABLE=VALUE...]
     run env "${@:2}" cmake -S "$W/$1" -B "$W/$1/build" -DCMAKE_PREFIX_PATH="$at"
 }
-cat >"$W/hello.c" <<'END'
-#include <gyre/gyre.h>
-#include <stdio.h>
-int main(void)
-{
-    gyre_comm_t *world = NULL;
-    float one = 1, sum = 0;
-    if (gyre_init(NULL, &world) != GYRE_OK)
-        return 1;
-    if (gyre_all_reduce(&one, &sum, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), world) != GYRE_OK)
-        return 2;
-    printf("%g\n", (double)sum);
-    return gyre_finalize(world) != GYRE_OK;
-}
-END
+cp tests/tools/hello.c "$W/"
 if command -v cmake >/dev/null; then
     mkdir "$W/hello"
     awk '/^```/ { on = /cmake/; next } on' docs/packages.md >"$W/hello/CMakeLists.txt"

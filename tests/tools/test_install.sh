@@ -74,21 +74,7 @@ END
 # raw results and the sources of tests stay in the source tree
 check "links in installed documents" bash -c '! grep -vE ": (\.\./)*(bench/results|tests)/" "$0"' "$W/broken"
 
-cat >"$W/hello.c" <<'END'
-#include <gyre/gyre.h>
-#include <stdio.h>
-int main(void)
-{
-    gyre_comm_t *world = NULL;
-    float one = 1, sum = 0;
-    if (gyre_init(NULL, &world) != GYRE_OK)
-        return 1;
-    if (gyre_all_reduce(&one, &sum, 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), world) != GYRE_OK)
-        return 2;
-    printf("%g\n", (double)sum);
-    return gyre_finalize(world) != GYRE_OK;
-}
-END
+cp tests/tools/hello.c "$W/"
 export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=
 export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1
 # The .pc names the final place; --define-prefix finds it from where the file lies now.
