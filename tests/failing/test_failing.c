@@ -211,6 +211,7 @@ static void run(const scenario_t *s, int victim, inject_kind_t kind, long k, cha
     pid_t pids[RANKS];
     memset(shared, 0, sizeof *shared);
     empty_folder();
+    int hung = 0;
     *died = '\0';
     for (int r = 0; r < s->n; r++) {
         pids[r] = fork();
@@ -240,12 +241,15 @@ static void run(const scenario_t *s, int victim, inject_kind_t kind, long k, cha
     for (int r = 0; r < s->n; r++) {
         int status = 0;
         waitpid(pids[r], &status, 0);
-        if (status != 0 && !*died)
-            snprintf(died, bytes, "rank %d %s %d", r,
-                     !WIFSIGNALED(status)          ? "ended with code"
-                     : WTERMSIG(status) == SIGALRM ? "hung: signal"
-                                                   : "crashed: signal",
-                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        const int alarmed = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+        if (status == 0 || (*died && !(hung && !alarmed))) /* the others wait for one that crashed */
+            continue;
+        hung = alarmed;
+        snprintf(died, bytes, "rank %d %s %d", r,
+                 !WIFSIGNALED(status) ? "ended with code"
+                 : alarmed            ? "hung: signal"
+                                      : "crashed: signal",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
     if (fd >= 0)
         close(fd);
