@@ -237,12 +237,12 @@ static int killed(ranks_t *self)
     RANKS_CHECK(self, ranks_link(self, self->rank == 0 ? 1 : 0, 0) != NULL);
     ranks_barrier(self);
     if (self->rank == 0) {
-        if (fork() == 0) {
-            usleep(20000 + (useconds_t)(base_now() % 5000));
-            kill(getppid(), SIGKILL);
-            _exit(0);
-        }
         for (;; i++) {
+            if (i == 2 && fork() == 0) { /* each rank has two messages by then */
+                usleep(20000 + (useconds_t)(base_now() % 5000));
+                kill(getppid(), SIGKILL);
+                _exit(0);
+            }
             ranks_fill(buf, sizeof buf, i);
             for (int to = 1; to < self->n; to++)
                 RANKS_CHECK(self, ranks_send(self, to, 0, buf, sizeof buf, (comm_tag_t){i, 1}) == GYRE_OK);

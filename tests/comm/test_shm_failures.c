@@ -162,7 +162,7 @@ static int given_up(ranks_t *self)
     RANKS_CHECK(self, sigaction(SIGSEGV, &action, NULL) == 0 && mprotect(guarded, 4096, PROT_NONE) == 0);
     while (!by_window && !race->closed)
         usleep(1000);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 100 || (by_window && !race->copying && i < 10000); i++) {
         RANKS_CHECK(self, comm_recv(link, buf, RACE_BYTES, tag, &msg) == GYRE_IN_PROGRESS);
         usleep(1000);
     }
