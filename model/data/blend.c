@@ -148,14 +148,15 @@ static gyre_status_t agree(model_data_t *data, const model_tokens_t **teller, co
     return GYRE_OK;
 }
 
-static uint64_t mix_hash(const model_mix_t *mix, uint64_t hash)
+static gyre_status_t mix_hash(const model_mix_t *mix, uint64_t *hash)
 {
-    for (size_t s = 0; s < mix->sources; s++) {
-        const uint64_t told[] = {model_tokens_hash(mix->tokens[s]), mix->first[s], mix->count[s],
-                                 mix->blend ? mix->blend->share[s] : 1};
-        hash = base_hash64(told, sizeof told, hash);
+    gyre_status_t status = GYRE_OK;
+    for (size_t s = 0; s < mix->sources && status == GYRE_OK; s++) {
+        uint64_t told[] = {0, mix->first[s], mix->count[s], mix->blend ? mix->blend->share[s] : 1};
+        status = model_tokens_hash(mix->tokens[s], &told[0]);
+        *hash = base_hash64(told, sizeof told, *hash);
     }
-    return hash;
+    return status;
 }
 
 static void take_facts(model_data_t *data)
@@ -172,12 +173,17 @@ static void take_facts(model_data_t *data)
     }
 }
 
-void model_data_identify(model_data_t *data)
+gyre_status_t model_data_identify(model_data_t *data)
 {
+    uint64_t hash = 0;
+    gyre_status_t status;
     if (data->train.sources == 1 && data->is_text && !data->own_valid)
-        data->hash = model_tokens_hash(data->train.tokens[0]);
-    else
-        data->hash = mix_hash(&data->valid, mix_hash(&data->train, 0));
+        status = model_tokens_hash(data->train.tokens[0], &hash);
+    else if ((status = mix_hash(&data->train, &hash)) == GYRE_OK)
+        status = mix_hash(&data->valid, &hash);
+    if (status == GYRE_OK)
+        data->hash = hash;
+    return status;
 }
 
 gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out)

@@ -69,8 +69,8 @@ gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **
 void model_data_destroy(model_data_t *data);
 
 /* Computes data->hash, of all content (as model_tokens_hash does) and of the choices made from it; of one
- * text, model_tokens_hash of it. May read 64 MiB of each source. */
-void model_data_identify(model_data_t *data);
+ * text, model_tokens_hash of it. May read 64 MiB of each source. NO_MEMORY. */
+gyre_status_t model_data_identify(model_data_t *data);
 
 /* Prepares for a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than
  * the data's, or a part does not hold a sequence and its targets. FORMAT: a sampled id is not below the

@@ -529,19 +529,22 @@ static uint64_t hash_file(const model_tokens_file_t *file, size_t pieces)
     return hash;
 }
 
-/* The files' bytes as one text, wherever it is cut into files. 0: no memory. */
-static uint64_t hash_text(const model_tokens_t *tokens)
+/* The files' bytes as one text, wherever it is cut into files. */
+static gyre_status_t hash_text(const model_tokens_t *tokens, uint64_t *out)
 {
     base_hash_t *hash = base_hash_begin();
-    for (size_t i = 0; hash && i < tokens->maps; i++)
+    if (!hash)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to hash %s", tokens->path);
+    for (size_t i = 0; i < tokens->maps; i++)
         base_hash_add(hash, tokens->file[i].map, tokens->file[i].bytes);
-    return base_hash_end(hash);
+    *out = base_hash_end(hash);
+    return GYRE_OK;
 }
 
-uint64_t model_tokens_hash(const model_tokens_t *tokens)
+gyre_status_t model_tokens_hash(const model_tokens_t *tokens, uint64_t *out)
 {
     if (tokens->format == MODEL_TOKENS_TEXT && tokens->bytes <= HASH_WHOLE)
-        return hash_text(tokens);
+        return hash_text(tokens, out);
     uint64_t hash = base_hash64(names[tokens->format], strlen(names[tokens->format]), 0);
     size_t pieces = tokens->bytes <= HASH_WHOLE      ? 0
                     : tokens->maps < HASH_PIECES / 2 ? HASH_PIECES / tokens->maps
@@ -557,5 +560,6 @@ uint64_t model_tokens_hash(const model_tokens_t *tokens)
         uint64_t where[3] = {part->first, part->count, (uint64_t)(part->at - tokens->file[part->file].map)};
         hash = base_hash64(where, sizeof where, hash);
     }
-    return hash;
+    *out = hash;
+    return GYRE_OK;
 }

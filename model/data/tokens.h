@@ -106,8 +106,9 @@ gyre_status_t model_tokens_verify(const model_tokens_t *tokens, size_t vocab, mo
 
 /* A hash that identifies the ids. Of text up to 64 MiB: base_hash64 of all its bytes. Else of formats, sizes
  * and content. Content of gyre's files: the hashes in their headers. Of other files: all bytes up to 64 MiB;
- * beyond that 1,024 pieces of 64 KiB spread evenly over each file, its first and its last among them. */
-uint64_t model_tokens_hash(const model_tokens_t *tokens);
+ * beyond that 1,024 pieces of 64 KiB spread evenly over each file, its first and its last among them.
+ * NO_MEMORY. */
+gyre_status_t model_tokens_hash(const model_tokens_t *tokens, uint64_t *out);
 
 /* ---- writing Gyre's own format ------------------------------------------------------------------------- */
 

@@ -247,16 +247,15 @@ gyre_status_t gyre_train_export(gyre_train_t *train, const char *path)
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* A checkpoint names its data by their hash, which set-up takes only with the setting "checkpoint". */
-static void identify(train_run_t *run)
+static gyre_status_t identify(train_run_t *run)
 {
-    if (run->data->hash == 0)
-        model_data_identify(run->data);
+    return run->data->hash == 0 ? model_data_identify(run->data) : GYRE_OK;
 }
 
 static gyre_status_t prepare_folder(train_run_t *run)
 {
-    identify(run);
-    return run->rank == 0 ? optim_snapshot_prepare(run->folder) : GYRE_OK;
+    const gyre_status_t status = identify(run);
+    return status == GYRE_OK && run->rank == 0 ? optim_snapshot_prepare(run->folder) : status;
 }
 
 /* Begins a checkpoint with run->saver and waits for it. *mine: what became of it on this rank. */
@@ -330,9 +329,10 @@ gyre_status_t gyre_train_resume(gyre_train_t *train, const char *folder, uint64_
     if (status != GYRE_OK)
         return status;
     train_run_t *run = &train->run;
-    identify(run);
     run->folder = folder;
-    status = train_by_all(run, train_resume_run);
+    status = train_by_all(run, identify);
+    if (status == GYRE_OK)
+        status = train_by_all(run, train_resume_run);
     run->folder = NULL;
     if (status == GYRE_OK) /* the ranks' files may differ */
         status = optim_zero_verify(pipe_train_zero(run->train));

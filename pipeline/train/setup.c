@@ -324,7 +324,7 @@ static gyre_status_t open_data(train_run_t *run)
                                         .sampling = (model_sampling_t)options->sampling};
     gyre_status_t status = model_data_open(&config, &run->data);
     if (status == GYRE_OK && options->checkpoint)
-        model_data_identify(run->data);
+        status = model_data_identify(run->data);
     return status;
 }
 

@@ -35,6 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input_t in = {data, size};
     model_tokens_t *tokens = NULL;
     model_token_t most, ids[32];
+    uint64_t hash;
     size_t head = fuzz_byte(&in);
     head |= (size_t)fuzz_byte(&in) << 8;
     const uint8_t *index = fuzz_bytes(&in, &head);
@@ -49,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(ids[i] >= 0 && ids[i] < 100);
     }
     (void)model_tokens_verify(tokens, 0, &most);
-    (void)model_tokens_hash(tokens);
+    FUZZ_CHECK(model_tokens_hash(tokens, &hash) == GYRE_OK);
     model_tokens_close(tokens);
     return 0;
 }

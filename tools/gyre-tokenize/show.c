@@ -37,9 +37,11 @@ gyre_status_t tokenize_info(const tokenize_options_t *options)
     if (tokens->eot >= 0)
         printf("end of text %" PRId64 "\n", tokens->eot);
     fflush(stdout);
-    if ((status = model_tokens_verify(tokens, tokens->vocab, &most)) == GYRE_OK) {
+    uint64_t hash = 0;
+    if ((status = model_tokens_verify(tokens, tokens->vocab, &most)) == GYRE_OK &&
+        (status = model_tokens_hash(tokens, &hash)) == GYRE_OK) {
         printf("largest id  %d\n", (int)most);
-        printf("content     %016" PRIx64 "\n", model_tokens_hash(tokens));
+        printf("content     %016" PRIx64 "\n", hash);
         printf("checked     %s\n",
                tokens->format == MODEL_TOKENS_GYRE ? "checksums, documents, every id" : "every id");
     }

@@ -122,7 +122,7 @@ static void large_files_are_mapped(void **state)
     assert_int_equal(model_tokens_read(tokens, 17, 3, 256, ids), GYRE_OK);
     assert_int_equal(ids[0], 'd');
     assert_int_equal(ids[1], text[0]);
-    model_data_identify(data);
+    assert_int_equal(model_data_identify(data), GYRE_OK);
     memcpy(all, "first second third", 18);
     memcpy(all + 18, text, LARGE);
     assert_int_equal(data->hash, base_hash64(all, sizeof all, 0));
@@ -239,7 +239,7 @@ static void sequences(void **state)
     assert_int_equal(model_data_validation_count(data), 3);
     assert_int_equal(model_data_validation(data, 1, x, y), GYRE_OK);
     assert_int_equal(place_of(x, y), 225 + SEQ);
-    model_data_identify(data);
+    assert_int_equal(model_data_identify(data), GYRE_OK);
     assert_int_equal(data->hash, base_hash64(text, BYTES, 0));
     model_data_destroy(data);
 }
@@ -348,13 +348,13 @@ static void blend(void **state)
         b += x[0] == 'b';
     }
     assert_int_equal(b, 4);
-    model_data_identify(data);
+    assert_int_equal(model_data_identify(data), GYRE_OK);
     uint64_t hash = data->hash;
     model_data_destroy(data);
 
     snprintf(list, sizeof list, "0.7:%s,.3:%s", at("b,c"), at("long"));
     assert_int_equal(open_text(list, &data), GYRE_OK);
-    model_data_identify(data);
+    assert_int_equal(model_data_identify(data), GYRE_OK);
     assert_true(data->hash != hash); /* other weights are other data */
     model_data_destroy(data);
 
