@@ -130,6 +130,8 @@ if command -v patchelf >/dev/null; then
         want "no driver" 2 '^gpu-check: nothing to check: no NVIDIA driver'
         check "in one line" [ "$(wc -l <"$W/err") $(wc -c <"$W/out")" = '1 0' ]
         check "and nothing written" [ ! -e "$W/away/gpu-check.json" ]
+        run env -i "$W/away/bundle/gpu-first" A --out "$W/away"
+        want "no driver for gpu-first" 2 '^gpu-first-A: nothing to check: no NVIDIA driver'
         while read -r name _; do
             run env -i "$W/away/bundle/tests/many" "$name"
             [ "$rc" = 77 ] && grep -q 'no NVIDIA driver' "$W/out" || bad "the bundle's $name: code $rc"
