@@ -2,7 +2,7 @@
 # tests/gpu/gpu_check.sh: what runs on a machine with a GPU one day, here: the bundle is whole, needs nothing of this machine but
 # glibc, and says in one line that there is no GPU; and every part of gpu-check runs, with the emulator's programs at small sizes,
 # whose results say that they are that.
-# deadline: 200
+# deadline: 300
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 unset "${!GYRE_@}"
