@@ -226,7 +226,7 @@ TESTS     := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
 MP_TESTS  := $(patsubst tests/%.c,$(B)/tests/%,$(MP_SRC))
 FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
 # programs that the labs' checks and gpu-check run
-LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/kernels/gpu_kernels gpu/ranks/gpu_peers))
+LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/kernels/gpu_facts gpu/kernels/gpu_kernels gpu/ranks/gpu_peers))
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)

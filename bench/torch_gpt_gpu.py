@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """bench/torch_gpt_gpu.py [--batch B] [--steps N] [--layers L --hidden C --heads H --seq T --vocab V] [--device cuda|cpu]
+    [--profile]
 
 GPT-2's training step in PyTorch as a user would write it for speed: bfloat16 autocast, torch.compile, scaled_dot_product_attention,
 fused AdamW, gradients clipped to 1. The default is GPT-2 124M with 16 sequences of 1024 tokens. The other side of gpu-check's
 comparison, in the same run on the same GPU. Where torch.compile does not work (it wants a C compiler), it says so and goes on
 without. Prints `tokens_per_second X`, of the median step of the second half.
+--profile: a table of the last step's kernels, too.
 """
 import argparse
 import statistics
@@ -54,6 +56,7 @@ def main():
     for name, value in dict(batch=16, steps=30, layers=12, hidden=768, heads=12, seq=1024, vocab=50304).items():
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--profile", action="store_true")
     o = parser.parse_args()
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
@@ -67,7 +70,10 @@ def main():
         with torch.autocast(o.device, dtype=torch.bfloat16):
             return step_model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
 
+    profiler = torch.profiler.profile()
     for step in range(o.steps):
+        if o.profile and step == o.steps - 1:
+            profiler.start()
         since = time.perf_counter()
         try:
             loss = loss_of()
@@ -85,6 +91,9 @@ def main():
         if cuda:
             torch.cuda.synchronize()
         times.append(time.perf_counter() - since)
+    if o.profile:
+        profiler.stop()
+        print(profiler.key_averages().table(sort_by=f"self_{o.device}_time_total", row_limit=40))
     print(f"torch {torch.__version__}, {how}, loss {loss.item():.4f}")
     print(f"tokens_per_second {o.batch * o.seq / statistics.median(times[len(times) // 2:]):.0f}")
 

@@ -8,7 +8,7 @@ e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
-E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,kernels/gpu_kernels ranks/gpu_peers)
+E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,kernels/gpu_facts kernels/gpu_kernels ranks/gpu_peers)
 E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
 E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
@@ -54,4 +54,4 @@ $(E)/tests/gpu/kernels/fake_cublaslt.so: $(call obj,tests/gpu/kernels/fake_cubla
 	@echo "  LD    $@"
 	$(Q)$(CC) -shared $(ALL_CFLAGS) $(LDFLAGS) $< -lm -o $@
 # the same tests with nvcc's kernels, for a GPU
-$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS)): $(call cu_obj,$(TEST_CU))
+$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS)): $(call cu_obj,$(TEST_CU))

@@ -3,28 +3,27 @@
  * by cuBLASLt and by Gyre's own kernels, attention forward and backward as a share of the measured matrix
  * rate. A part of gpu-check.
  *
- * usage: gpu_kernels [--json FILE] [--device N] [--tiny] Each figure is the median of 7 rounds. A round is as
- * many successive calls as take 50 ms, timed by the device's own events. --tiny: one short round of tiny
- * problems, to see that the program works (the emulator). Floating-point operations of products are counted
- * as in model/network/stage/flops.h, 2 M N K. Attention counts only pairs that a causal mask lets see each
- * other, T (T + 1) / 2: two products of them forward and five backward (Dao 2023), without what is computed
- * again. A row that fails is a line "failed: ROW; why", and the others go on, unless the device takes no more
- * work. Exit status: 0; 1 a row failed; 2 there is no GPU. Goals that are missed are printed, and are not a
- * failure. */
+ * usage: gpu_kernels [--json FILE] [--device N] [--tiny] Each figure is the median of 7 rounds, with the
+ * least and the most of them. A round is as many successive calls as take 50 ms, timed by the device's own
+ * events. --tiny: one short round of tiny problems, to see that the program works (the emulator).
+ * Floating-point operations of products are counted as in model/network/stage/flops.h, 2 M N K. Attention
+ * counts only pairs that a causal mask lets see each other, T (T + 1) / 2: two products of them forward and
+ * five backward (Dao 2023), without what is computed again. A row that fails is a line "failed: ROW; why",
+ * and the others go on, unless the device takes no more work. Exit status: 0; 1 a row failed; 2 there is no
+ * GPU. Goals that are missed are printed, and are not a failure. */
 #include <cuda_runtime_api.h>
 #include <math.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/device/device.h"
-#include "base/error.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "model/gpu/attention/attention.h"
 #include "model/gpu/products/matmul.h"
+#include "tests/gpu/rows.h"
 
 enum { ROUNDS = 7 };
 
@@ -34,71 +33,6 @@ typedef struct {
     cudaEvent_t begin, end;
     json_t *rows;
 } bench_t;
-
-/* The row that is being made. A jump out of it leaves what it has not freed. */
-enum { MEMORIES = 16 };
-static struct {
-    jmp_buf end;
-    int open, failures, memories;
-    void *memory[MEMORIES];
-    char name[160];
-} row;
-
-static void failed(const char *what, const char *why)
-{
-    if (!row.open) {
-        fprintf(stderr, "gpu_kernels: %s: %s\n", what, why);
-        exit(1);
-    }
-    printf("failed: %s; %s: %s\n", row.name, what, why);
-    fflush(stdout);
-    row.failures++;
-    longjmp(row.end, 1);
-}
-
-static void cuda(cudaError_t rc, const char *call)
-{
-    if (rc != cudaSuccess)
-        failed(call, cudaGetErrorString(rc));
-}
-#define CUDA(call) cuda(call, #call)
-
-static void ours(gyre_status_t status, const char *what)
-{
-    if (status != GYRE_OK)
-        failed(what, gyre_last_error());
-}
-
-/* Memory of the row. */
-static void *device_memory(size_t bytes)
-{
-    void *memory = NULL;
-    if (row.memories == MEMORIES)
-        failed("device_memory", "more pieces than MEMORIES");
-    CUDA(cudaMalloc(&memory, bytes));
-    return row.memory[row.memories++] = memory;
-}
-
-/* Frees the row's memory, which waits for the device. An error that stays ends all that would follow. */
-static void end_row(void)
-{
-    row.open = 0;
-    while (row.memories > 0)
-        (void)cudaFree(row.memory[--row.memories]);
-    (void)cudaGetLastError();
-    cudaError_t rc = cudaDeviceSynchronize();
-    if (rc != cudaSuccess) {
-        printf("failed: all further rows; the device takes no more work: %s\n", cudaGetErrorString(rc));
-        exit(1);
-    }
-}
-#define ROW(...)                  \
-    do {                          \
-        row.open = 1;             \
-        if (setjmp(row.end) == 0) \
-            __VA_ARGS__;          \
-        end_row();                \
-    } while (0)
 
 /* ---- timing -------------------------------------------------------------------------------------------- */
 
@@ -116,34 +50,31 @@ static double seconds_of(bench_t *bench, work_t *work, void *of, int calls)
     return (double)ms / 1e3;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Seconds of one call. */
-static double time_of(bench_t *bench, work_t *work, void *of)
+static spread_t time_of(bench_t *bench, work_t *work, void *of)
 {
     double rounds[ROUNDS];
     double once = seconds_of(bench, work, of, 1); /* the first call loads code and chooses algorithms */
     if (bench->tiny)
-        return once;
+        return (spread_t){once, once, once};
     once = seconds_of(bench, work, of, 3) / 3;
     int calls = once > 0.05 ? 1 : (int)(0.05 / (once > 1e-6 ? once : 1e-6)) + 1;
     for (int i = 0; i < ROUNDS; i++)
         rounds[i] = seconds_of(bench, work, of, calls) / calls;
-    qsort(rounds, ROUNDS, sizeof(rounds[0]), by_size);
-    return rounds[ROUNDS / 2];
+    return spread_of(rounds, ROUNDS);
 }
 
-/* One line of the result; share_of 0: of nothing. goal: of the share, 0: none. */
-static void tell(bench_t *bench, const char *name, double seconds, double rate, const char *unit,
-                 double share_of, double goal)
+/* One line of the result, of `work` units in each call; share_of 0: of nothing. goal: of the share, 0: none.
+ * Returns the rate. */
+static double tell(bench_t *bench, const char *name, spread_t seconds, double work, const char *unit,
+                   double share_of, double goal)
 {
+    const double rate = work / seconds.median;
     json_t *told =
-        json_pack("{s:s, s:f, s:f, s:s}", "name", name, "us", seconds * 1e6, "rate", rate, "unit", unit);
-    printf("%-58s %10.1f us %9.2f %s", name, seconds * 1e6, rate, unit);
+        json_pack("{s:s, s:f, s:f, s:s, s:f, s:f}", "name", name, "us", seconds.median * 1e6, "rate", rate,
+                  "unit", unit, "least", work / seconds.most, "most", work / seconds.least);
+    printf("%-58s %10.1f us %9.2f %s [%.2f to %.2f]", name, seconds.median * 1e6, rate, unit,
+           work / seconds.most, work / seconds.least);
     if (share_of > 0) {
         double share = rate / share_of;
         printf("  %3.0f %% of the matrix rate", 100 * share);
@@ -159,6 +90,7 @@ static void tell(bench_t *bench, const char *name, double seconds, double rate, 
     printf("\n");
     fflush(stdout);
     json_array_append_new(bench->rows, told);
+    return rate;
 }
 
 /* ---- what is timed ------------------------------------------------------------------------------------- */
@@ -206,9 +138,8 @@ static void copies(bench_t *bench)
     c.from = device_memory(c.bytes);
     CUDA(cudaMemset(c.from, 1, c.bytes));
     CUDA(cudaStreamSynchronize(cudaStreamLegacy));
-    double seconds = time_of(bench, copy, &c);
-    tell(bench, "copy on the device, read and written", seconds, 2 * (double)c.bytes / seconds / 1e9, "GB/s",
-         0, 0);
+    tell(bench, "copy on the device, read and written", time_of(bench, copy, &c), 2 * (double)c.bytes / 1e9,
+         "GB/s", 0, 0);
 }
 
 typedef struct {
@@ -253,11 +184,12 @@ static void product_row(bench_t *bench, model_cuda_matmul_t *matmul, const char 
         t.p.bias = t.bias = device_numbers(p.out, p.batch * p.N);
     if (p.epilogue != MODEL_CUDA_PLAIN)
         t.p.pre = t.pre = device_numbers(p.out, p.batch * p.M * p.N);
-    double seconds = time_of(bench, product, &t),
-           rate = 2 * (double)p.batch * (double)p.M * (double)p.N * (double)p.K / seconds / 1e12;
+    const spread_t seconds = time_of(bench, product, &t);
     size_t length = strlen(name);
     snprintf(name + length, sizeof(row.name) - length, "%s", way[model_cuda_matmul_by(matmul)]);
-    tell(bench, name, seconds, rate, "TFLOP/s", share_of, 0);
+    double rate =
+        tell(bench, name, seconds, 2 * (double)p.batch * (double)p.M * (double)p.N * (double)p.K / 1e12,
+             "TFLOP/s", share_of, 0);
     if (result)
         *result = rate;
 }
@@ -367,8 +299,8 @@ static void attention_rows(bench_t *bench, model_cuda_type_t type, size_t batch,
         snprintf(row.name, sizeof(row.name), "attention %s, %s: %zu x %zu (%zu) heads of %zu, T %zu",
                  back ? "backward" : "forward", type == MODEL_CUDA_BF16 ? "bf16" : "fp32", batch, heads,
                  kv_heads, D, T);
-        double seconds = time_of(bench, back ? attend_back : attend, &a);
-        tell(bench, row.name, seconds, (back ? 5 : 2) * product / seconds / 1e12, "TFLOP/s", share_of,
+        const spread_t seconds = time_of(bench, back ? attend_back : attend, &a);
+        tell(bench, row.name, seconds, (back ? 5 : 2) * product / 1e12, "TFLOP/s", share_of,
              !goals ? 0
              : back ? 0.4
                     : 0.5);
@@ -383,21 +315,25 @@ static void attention(bench_t *bench, model_cuda_type_t type, size_t batch, size
 
 /* ---- the program --------------------------------------------------------------------------------------- */
 
-static model_cuda_matmul_t *backend(const char *which)
+static void backend(const char *which, model_cuda_matmul_t **matmul)
 {
-    model_cuda_matmul_t *matmul = NULL;
+    snprintf(row.name, sizeof(row.name), "products by GYRE_CUBLASLT=%s", which);
     ours(base_settings_set(SET_CUBLASLT, which, "gpu_kernels"), "GYRE_CUBLASLT");
-    ours(model_cuda_matmul_create(&matmul), "model_cuda_matmul_create");
-    return matmul;
+    ours(model_cuda_matmul_create(matmul), "model_cuda_matmul_create");
 }
 
 static void everything(bench_t *bench, json_t *result)
 {
     const char *wish = base_setting_string(SET_CUBLASLT);
-    model_cuda_matmul_t *library = backend(wish), *own = backend("off");
-    const int has_library = strncmp(model_cuda_matmul_told(library), "cuBLASLt", 8) == 0;
-    printf("products: %s\n", model_cuda_matmul_told(library));
-    json_object_set_new(result, "products", json_string(model_cuda_matmul_told(library)));
+    model_cuda_matmul_t *library = NULL, *own = NULL;
+    ROW(backend(wish, &library)); /* a library that is named and is not there fails */
+    ROW(backend("off", &own));
+    if (!own)
+        return;
+    const char *by = model_cuda_matmul_told(library ? library : own);
+    const int has_library = strncmp(by, "cuBLASLt", 8) == 0;
+    printf("products: %s\n", by);
+    json_object_set_new(result, "products", json_string(by));
 
     ROW(copies(bench));
     double rate = has_library ? products_by(bench, library, "cuBLASLt", 0) : 0;

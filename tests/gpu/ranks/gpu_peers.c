@@ -10,13 +10,13 @@
  * ranks, which one GPU takes one after the other. All results are compared.
  *
  * usage: gpu_peers [--tiny] [--copy] [--ranks 2|4|8]
- * A line for each figure: what, figure, unit, and `at least G` or `at most G` if it has a goal. --tiny:
- * small and few, to see that the program works (the emulator). --copy: the rate of copies only. --ranks: so
- * many only, since a rank that fails ends the program. Traffic is counted per rank as the kernel makes it,
- * S being the vector: in one shot S is read and written (published), n S read, S written; in two shots S
- * read and written, S read, S / n written, S read and written; reduce_scatter: S read and written, S read,
- * S / n written. Exit status: 0; 1 an error, a wrong element or a kernel that does not end; 2 there is no
- * GPU. */
+ * A line for each figure: what, the median of several rounds, unit, `at least G` or `at most G` if it has a
+ * goal, and [least to most] of the rounds. --tiny: small and few, to see that the program works (the
+ * emulator). --copy: the rate of copies only. --ranks: so many only, since a rank that fails ends the
+ * program. Traffic is counted per rank as the kernel makes it, S being the vector: in one shot S is read
+ * and written (published), n S read, S written; in two shots S read and written, S read, S / n written, S
+ * read and written; reduce_scatter: S read and written, S read, S / n written. Exit status: 0; 1 an error,
+ * a wrong element or a kernel that does not end; 2 there is no GPU. */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -30,8 +30,9 @@
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"
 #include "collectives/schedules/schedule.h"
+#include "tests/gpu/spread.h"
 
-enum { MOST = 8 };
+enum { MOST = 8, MOST_ROUNDS = 10 };
 
 typedef struct {
     gyre_comm_t *comm;
@@ -193,26 +194,33 @@ static void tell(const char *what, double figure, const char *unit, const char *
     fflush(stdout);
 }
 
+/* The same for `by` times what was measured. */
+static void tell_spread(const char *what, spread_t s, double by, const char *unit, const char *goal)
+{
+    printf("%-58s %10.2f %s%s%s [%.2f to %.2f]\n", what, by * s.median, unit, *goal ? " " : "", goal,
+           by * s.least, by * s.most);
+    fflush(stdout);
+}
+
 static ask_t ask_for(coll_op_t op, int n, size_t count, gyre_type_t type)
 {
     return (ask_t){.op = op, .type = type, .count = op == COLL_REDUCE_SCATTER ? count / (size_t)n : count};
 }
 
-/* Seconds of one operation of `calls`, enqueued one by one by this thread: the shortest of several rounds. */
-static double time_of_calls(int n, const ask_t *ask, int calls, int rounds)
+/* Seconds of one operation of `calls`, enqueued one by one by this thread. */
+static spread_t time_of_calls(int n, const ask_t *ask, int calls, int rounds)
 {
-    double best = 0;
+    double seconds[MOST_ROUNDS];
     for (int round = 0; round <= rounds; round++) { /* the first one is not counted */
         const base_time_t from = base_now();
         for (int i = 0; i < calls; i++)
             for (int r = 0; r < n; r++)
                 enqueue(r, ask);
         wait_for_all(n);
-        const double seconds = (double)(base_now() - from) / 1e9 / calls;
-        if (round == 1 || (round > 1 && seconds < best))
-            best = seconds;
+        if (round > 0)
+            seconds[round - 1] = (double)(base_now() - from) / 1e9 / calls;
     }
-    return best;
+    return spread_of(seconds, rounds);
 }
 
 typedef struct {
@@ -233,9 +241,9 @@ static void *caller(void *argument)
 }
 
 /* The same by a thread per rank. */
-static double time_of_threads(int n, const ask_t *ask, int calls, int rounds)
+static spread_t time_of_threads(int n, const ask_t *ask, int calls, int rounds)
 {
-    double best = 0;
+    double seconds[MOST_ROUNDS];
     for (int round = 0; round <= rounds; round++) {
         pthread_t threads[MOST];
         caller_t callers[MOST];
@@ -250,19 +258,18 @@ static double time_of_threads(int n, const ask_t *ask, int calls, int rounds)
         const base_time_t from = base_now();
         for (int r = 0; r < n; r++)
             pthread_join(threads[r], NULL);
-        const double seconds = (double)(base_now() - from) / 1e9 / calls;
+        if (round > 0)
+            seconds[round - 1] = (double)(base_now() - from) / 1e9 / calls;
         pthread_barrier_destroy(&start);
         wait_for_all(n);
-        if (round == 1 || (round > 1 && seconds < best))
-            best = seconds;
     }
-    return best;
+    return spread_of(seconds, rounds);
 }
 
-/* Seconds of one operation, of `calls` in each of `rounds` launches of the ranks' graphs: the shortest. */
-static double time_of(int n, const ask_t *ask, int calls, int rounds)
+/* Seconds of one operation, of `calls` in each of `rounds` launches of the ranks' graphs. */
+static spread_t time_of(int n, const ask_t *ask, int calls, int rounds)
 {
-    double best = 0;
+    double seconds[MOST_ROUNDS];
     for (int r = 0; r < n; r++) {
         cudaGraph_t graph;
         CUDA(cudaStreamBeginCapture(ranks[r].stream, cudaStreamCaptureModeThreadLocal));
@@ -281,13 +288,12 @@ static double time_of(int n, const ask_t *ask, int calls, int rounds)
         for (int r = 0; r < n; r++)
             CUDA(cudaGraphLaunch(ranks[r].graph, ranks[r].stream));
         wait_for_all(n);
-        const double seconds = (double)(base_now() - from) / 1e9 / calls;
-        if (round == 1 || (round > 1 && seconds < best))
-            best = seconds;
+        if (round > 0)
+            seconds[round - 1] = (double)(base_now() - from) / 1e9 / calls;
     }
     for (int r = 0; r < n; r++)
         CUDA(cudaGraphExecDestroy(ranks[r].graph));
-    return best;
+    return spread_of(seconds, rounds);
 }
 
 /* Read and written per second, by the driver's copy on the device. */
@@ -335,18 +341,19 @@ static size_t large(coll_op_t op, int n, size_t bytes, gyre_type_t type, double 
         enqueue(r, &ask);
     wait_for_all(n);
     const size_t bad = wrong(n, count, type, op == COLL_REDUCE_SCATTER, host, want);
-    const double seconds = time_of(n, &ask, tiny ? 1 : 3, tiny ? 1 : 5);
-    const double rate = traffic_of(op, n, (double)bytes) / seconds;
+    const spread_t seconds = time_of(n, &ask, tiny ? 1 : 3, tiny ? 1 : 5);
+    const double traffic = traffic_of(op, n, (double)bytes) / 1e9;
+    const spread_t rate = {traffic / seconds.median, traffic / seconds.most, traffic / seconds.least};
     const char *name = op == COLL_REDUCE_SCATTER ? "reduce_scatter" : "all_reduce";
     snprintf(what, sizeof what, "%s, %d ranks, %zu KiB of %s, time", name, n, bytes >> 10,
              gyre_type_name(type));
-    tell(what, seconds * 1e6, "us", "");
+    tell_spread(what, seconds, 1e6, "us", "");
     snprintf(what, sizeof what, "%s, %d ranks, %zu KiB of %s, counted traffic", name, n, bytes >> 10,
              gyre_type_name(type));
-    tell(what, rate / 1e9, "GB/s", "");
+    tell_spread(what, rate, 1, "GB/s", "");
     snprintf(what, sizeof what, "%s, %d ranks, %zu KiB of %s, of the copy rate", name, n, bytes >> 10,
              gyre_type_name(type));
-    tell(what, 100 * rate / copies, "%", goal);
+    tell_spread(what, rate, 100e9 / copies, "%", goal);
     return bad;
 }
 
@@ -379,14 +386,14 @@ static size_t with(int n, double copies, char *host, char *want, size_t bytes, s
     for (size_t small = 8; small <= (tiny ? 8 : 8 << 10); small *= 32) {
         const ask_t ask = ask_for(COLL_ALL_REDUCE, n, small / 4, GYRE_FLOAT32);
         snprintf(what, sizeof what, "all_reduce, %d ranks, %zu bytes, time", n, small);
-        tell(what, time_of(n, &ask, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us",
-             small == 8 ? "at most 15" : "");
+        tell_spread(what, time_of(n, &ask, tiny ? 2 : 100, tiny ? 1 : MOST_ROUNDS), 1e6, "us",
+                    small == 8 ? "at most 15" : "");
         if (small > 8)
             continue;
         snprintf(what, sizeof what, "all_reduce, %d ranks, %zu bytes, called by one thread", n, small);
-        tell(what, time_of_calls(n, &ask, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us", "");
+        tell_spread(what, time_of_calls(n, &ask, tiny ? 2 : 100, tiny ? 1 : MOST_ROUNDS), 1e6, "us", "");
         snprintf(what, sizeof what, "all_reduce, %d ranks, %zu bytes, called by a thread each", n, small);
-        tell(what, time_of_threads(n, &ask, tiny ? 2 : 100, tiny ? 1 : 10) * 1e6, "us", "");
+        tell_spread(what, time_of_threads(n, &ask, tiny ? 2 : 100, tiny ? 1 : MOST_ROUNDS), 1e6, "us", "");
     }
     close_ranks(n);
     /* Large ones in arenas of twice the vector, that is in one round or few: what goes through small ones in
