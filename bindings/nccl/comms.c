@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Sets *blocking where the config does. The other fields are checked as far as NCCL 2.14 had them. */
+/* Sets *blocking where the config does. No other field has an effect. */
 static ncclResult_t read_config(const char *name, const ncclConfig_t *config, int *blocking)
 {
     if (!config)
@@ -207,8 +207,8 @@ static ncclResult_t destroy(const char *name, ncclComm_t comm, int aborted)
                          name);
     if (aborted)
         (void)gyre_comm_abort(comm->gyre, name);
+    comm->magic = 0; /* a thread that is busy from here on sees it */
     wait_for_others(comm);
-    comm->magic = 0;
     shim_fallback_close(comm, aborted);
     gyre_status_t st = GYRE_OK;
     if (comm->team || comm->gyre != comm->job->world)

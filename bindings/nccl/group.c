@@ -19,7 +19,7 @@ static _Thread_local struct {
 } group;
 
 /* As NCCL has it, although no call of Gyre returns before it is done. */
-static ncclResult_t check_kind(const shim_call_t *call)
+static ncclResult_t check_blocking(const shim_call_t *call)
 {
     const shim_call_t *first = group.n ? &group.calls[0] : call;
     const int blocking = call->comm ? call->comm->blocking : call->blocking;
@@ -88,7 +88,12 @@ static ncclResult_t run(shim_call_t *calls, size_t n)
     for (size_t i = 0; i < n; i++)
         if (calls[i].comm)
             atomic_fetch_add(&calls[i].comm->busy, 1);
-    const ncclResult_t result = making ? shim_make(calls, n) : enqueue_all(calls, n);
+    ncclResult_t result = ncclSuccess;
+    for (size_t i = 0; i < n && result == ncclSuccess; i++) /* another thread may have aborted one */
+        if (calls[i].comm)
+            result = shim_check(calls[i].name, calls[i].comm);
+    if (result == ncclSuccess)
+        result = making ? shim_make(calls, n) : enqueue_all(calls, n);
     for (size_t i = 0; i < n; i++)
         if (calls[i].comm)
             atomic_fetch_sub(&calls[i].comm->busy, 1);
@@ -103,10 +108,10 @@ ncclResult_t shim_submit(const shim_call_t *call)
         free(alone.members);
         return result;
     }
-    const ncclResult_t kind = check_kind(call);
-    if (kind != ncclSuccess) {
+    const ncclResult_t checked = check_blocking(call);
+    if (checked != ncclSuccess) {
         free(call->members);
-        return kind;
+        return checked;
     }
     if (group.n == group.room) {
         const size_t room = group.room ? 2 * group.room : 16;

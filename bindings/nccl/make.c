@@ -132,8 +132,6 @@ ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blo
 {
     gyre_comm_t *gyre[SHIM_TEAM];
     ncclComm_t comms[SHIM_TEAM];
-    if (n > SHIM_TEAM)
-        return shim_fail(ncclInvalidUsage, "%s: %d ranks in one process; Gyre makes 64 at most", name, n);
     shim_team_t *team = calloc(1, sizeof *team);
     if (!team)
         return shim_no_memory(name);
@@ -158,7 +156,6 @@ ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blo
     team->n = n;
     atomic_store(&team->users, n);
     for (int r = 0; r < n; r++) {
-        team->devices[r] = devices[r];
         comms[r]->team = team;
         comms[r]->blocking = blocking;
         *out[r] = comms[r];

@@ -23,11 +23,10 @@ typedef struct shim_job {
 } shim_job_t;
 
 /* The ranks of one process that gyre_cuda_comms_create made together. */
-enum { SHIM_TEAM = 64 /* at most */ };
+enum { SHIM_TEAM = 64 /* at most, as Gyre's */ };
 typedef struct {
     int n;
     atomic_int users;
-    int devices[SHIM_TEAM];
 } shim_team_t;
 
 /* A sum whose inputs are multiplied first. */
@@ -39,7 +38,7 @@ typedef struct {
 } shim_scale_t;
 
 struct ncclComm {
-    unsigned magic; /* SHIM_MAGIC as long as it lives */
+    atomic_uint magic; /* SHIM_MAGIC as long as it lives */
     gyre_comm_t *gyre;
     shim_job_t *job;   /* NULL: of a team */
     shim_team_t *team; /* NULL: of a job */
@@ -47,7 +46,7 @@ struct ncclComm {
     int finalized;
     int blocking;    /* as its config says: a group has communicators of one kind */
     atomic_int busy; /* threads in calls of it; who frees it waits for them */
-    size_t turns;    /* of run_calls: its calls counted so far */
+    size_t turns;    /* of the group that runs: its calls counted so far */
     shim_scale_t *scales;
     int nscales;
     ncclComm_t real; /* of the library of GYRE_NCCL_FALLBACK; NULL: none */
@@ -126,7 +125,8 @@ void shim_leave(shim_job_t *job);
 
 /* make.c. Makes the communicators of these calls, of all kinds that make some. */
 ncclResult_t shim_make(shim_call_t *calls, size_t n);
-/* Makes a team with rank r on devices[r], into *out[r]. blocking: as the ranks' configs say. */
+/* Makes a team of n ranks, at most SHIM_TEAM, rank r on devices[r], into *out[r]. blocking: as the ranks'
+ * configs say. */
 ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blocking,
                             ncclComm_t *const *out);
 /* One of its communicators has ended. */

@@ -394,6 +394,12 @@ static void threads(void)
     expect("by threads", b[2], COUNT, 3000, 3);
 }
 
+static void *abort_it(void *comm)
+{
+    NCCL(ncclCommAbort(comm));
+    return NULL;
+}
+
 /* A rank that never calls: ncclCommAbort ends the others' operations. */
 static void aborts(void)
 {
@@ -410,8 +416,15 @@ static void aborts(void)
     CHECK(error == ncclRemoteError, "%d", (int)error);
     CHECK(strstr(ncclGetLastError(comms[1]), "ncclCommAbort"), "%s", ncclGetLastError(comms[1]));
     REFUSED(ncclInvalidArgument, "ncclSend: ", ncclSend(a[0], 1, ncclFloat, 1, comms[0], streams[0]));
-    for (int r = 1; r < N; r++)
-        NCCL(ncclCommAbort(comms[r]));
+    /* by another thread, as a watchdog does, while this one has a group open */
+    pthread_t watchdog;
+    NCCL(ncclGroupStart());
+    NCCL(ncclAllReduce(a[1], b[1], COUNT, ncclFloat, ncclSum, comms[1], streams[1]));
+    CHECK(pthread_create(&watchdog, NULL, abort_it, comms[1]) == 0, "no thread");
+    CHECK(pthread_join(watchdog, NULL) == 0, "the watchdog");
+    REFUSED(ncclInvalidArgument, "ncclAllReduce: comm is not a communicator, or was destroyed",
+            ncclGroupEnd());
+    NCCL(ncclCommAbort(comms[2]));
     exit(0);
 }
 
