@@ -99,6 +99,11 @@ want "a program of NCCL" 0
 if ! [ -e /dev/nvidiactl ]; then
     LD_LIBRARY_PATH=$B/lib/gyre-nccl run "$W/first"
     want "no driver" 1 '^first: ncclCommInitAll: there is no CUDA device to work on: cudaGetDeviceCount: CUDA driver'
+    real=${cuda%include}lib64/libnccl.so.2
+    if [ -e "$real" ]; then # NCCL itself, which finds no driver either
+        GYRE_NCCL_FALLBACK=$real run "$P/first"
+        want "no driver for NCCL" 1 "^first: GYRE_NCCL_FALLBACK=$real: ncclCommInitRank: "
+    fi
 fi
 
 # --- NCCL's own header, where it is installed ---
