@@ -22,7 +22,7 @@ gyre_type_t shim_type(ncclDataType_t type)
     return types[type];
 }
 
-static ncclResult_t refuse(shim_call_t *call)
+static ncclResult_t check(shim_call_t *call)
 {
     const ncclResult_t result = shim_check(call->name, call->comm);
     if (result != ncclSuccess)
@@ -35,12 +35,6 @@ static ncclResult_t refuse(shim_call_t *call)
                          call->name, call->kind >= SHIM_SEND ? "peer" : "root", call->peer,
                          call->comm->size - 1);
     return call->kind <= SHIM_REDUCE_SCATTER ? shim_op(call) : ncclSuccess;
-}
-
-static ncclResult_t submit(shim_call_t *call)
-{
-    const ncclResult_t result = refuse(call);
-    return shim_refused(result == ncclSuccess ? shim_submit(call) : result);
 }
 
 /* Messages of a rank to itself: the first send of the group goes to the first receive, and so on. Gyre has
@@ -130,164 +124,98 @@ ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n)
     return st == GYRE_OK ? ncclSuccess : shim_status(call->name, st);
 }
 
+/* op: of reductions; peer: or root. */
+static ncclResult_t submit(shim_kind_t kind, const char *name, const void *send, void *recv, size_t count,
+                           ncclDataType_t type, ncclRedOp_t op, int peer, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    shim_call_t call = {.kind = kind,
+                        .name = name,
+                        .send = send,
+                        .recv = recv,
+                        .count = count,
+                        .type = type,
+                        .op = op,
+                        .peer = peer,
+                        .comm = comm,
+                        .stream = stream};
+    const ncclResult_t result = check(&call);
+    return shim_refused(result == ncclSuccess ? shim_submit(&call) : result);
+}
+
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_ALL_REDUCE,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .op = op,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_ALL_REDUCE, __func__, send, recv, count, type, op, 0, comm, stream);
 }
 SHIM_API(ncclAllReduce);
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_REDUCE,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .op = op,
-                                 .peer = root,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_REDUCE, __func__, send, recv, count, type, op, root, comm, stream);
 }
 SHIM_API(ncclReduce);
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_REDUCE_SCATTER,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .op = op,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_REDUCE_SCATTER, __func__, send, recv, count, type, op, 0, comm, stream);
 }
 SHIM_API(ncclReduceScatter);
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_BROADCAST,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .peer = root,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_BROADCAST, __func__, send, recv, count, type, ncclSum, root, comm, stream);
 }
 SHIM_API(ncclBroadcast);
 
 ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_BROADCAST,
-                                 .name = __func__,
-                                 .send = buffer,
-                                 .recv = buffer,
-                                 .count = count,
-                                 .type = type,
-                                 .peer = root,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_BROADCAST, __func__, buffer, buffer, count, type, ncclSum, root, comm, stream);
 }
 SHIM_API(ncclBcast);
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_ALL_GATHER,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_ALL_GATHER, __func__, send, recv, count, type, ncclSum, 0, comm, stream);
 }
 SHIM_API(ncclAllGather);
 
 ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                           cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_ALL_TO_ALL,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_ALL_TO_ALL, __func__, send, recv, count, type, ncclSum, 0, comm, stream);
 }
 SHIM_API(ncclAlltoAll);
 
 ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
                         ncclComm_t comm, cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_GATHER,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .peer = root,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_GATHER, __func__, send, recv, count, type, ncclSum, root, comm, stream);
 }
 SHIM_API(ncclGather);
 
 ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
                          ncclComm_t comm, cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_SCATTER,
-                                 .name = __func__,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .peer = root,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_SCATTER, __func__, send, recv, count, type, ncclSum, root, comm, stream);
 }
 SHIM_API(ncclScatter);
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_SEND,
-                                 .name = __func__,
-                                 .send = send,
-                                 .count = count,
-                                 .type = type,
-                                 .peer = peer,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_SEND, __func__, send, NULL, count, type, ncclSum, peer, comm, stream);
 }
 SHIM_API(ncclSend);
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    return submit(&(shim_call_t){.kind = SHIM_RECV,
-                                 .name = __func__,
-                                 .recv = recv,
-                                 .count = count,
-                                 .type = type,
-                                 .peer = peer,
-                                 .comm = comm,
-                                 .stream = stream});
+    return submit(SHIM_RECV, __func__, NULL, recv, count, type, ncclSum, peer, comm, stream);
 }
 SHIM_API(ncclRecv);

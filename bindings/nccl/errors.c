@@ -8,16 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 1024 };
-static _Thread_local char mine[TEXT]; /* of this thread's last error */
-static _Thread_local char shown[TEXT];
-static char latest[TEXT]; /* of any thread's, for one that has met none */
+static _Thread_local char mine[SHIM_TEXT]; /* of this thread's last error */
+static _Thread_local char shown[SHIM_TEXT];
+static char latest[SHIM_TEXT]; /* of any thread's, for one that has met none */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void keep(void)
 {
     pthread_mutex_lock(&lock);
-    memcpy(latest, mine, TEXT);
+    memcpy(latest, mine, SHIM_TEXT);
     pthread_mutex_unlock(&lock);
 }
 
@@ -25,7 +24,7 @@ ncclResult_t shim_fail(ncclResult_t result, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(mine, TEXT, format, arguments);
+    (void)vsnprintf(mine, SHIM_TEXT, format, arguments);
     va_end(arguments);
     keep();
     const char *log = getenv("GYRE_LOG");
@@ -34,7 +33,7 @@ ncclResult_t shim_fail(ncclResult_t result, const char *format, ...)
     return result;
 }
 
-ncclResult_t shim_result(gyre_status_t status)
+static ncclResult_t result_of(gyre_status_t status)
 {
     switch (status) {
     case GYRE_OK:
@@ -64,9 +63,16 @@ ncclResult_t shim_result(gyre_status_t status)
 /* Gyre has logged it. */
 ncclResult_t shim_status(const char *name, gyre_status_t status)
 {
-    (void)snprintf(mine, TEXT, "%s: %s", name, gyre_last_error());
+    (void)snprintf(mine, SHIM_TEXT, "%s: %s", name, gyre_last_error());
     keep();
-    return shim_result(status);
+    return result_of(status);
+}
+
+ncclResult_t shim_repeat(ncclResult_t result, const char text[SHIM_TEXT])
+{
+    memcpy(mine, text, SHIM_TEXT);
+    keep();
+    return result;
 }
 
 ncclResult_t shim_cuda(const char *name, const char *call, cudaError_t error)
@@ -86,7 +92,7 @@ ncclResult_t shim_check(const char *name, ncclComm_t comm)
         return shim_fail(ncclInvalidArgument, "%s: comm is %s", name,
                          comm ? "not a communicator, or was destroyed" : "NULL");
     if (comm->finalized)
-        return shim_fail(ncclInvalidUsage, "%s: comm has had ncclCommFinalize; destroy it", name);
+        return shim_fail(ncclInvalidArgument, "%s: comm has had ncclCommFinalize; destroy it", name);
     return ncclSuccess;
 }
 
@@ -96,7 +102,7 @@ const char *ncclGetLastError(ncclComm_t comm)
     if (mine[0])
         return mine;
     pthread_mutex_lock(&lock);
-    memcpy(shown, latest, TEXT);
+    memcpy(shown, latest, SHIM_TEXT);
     pthread_mutex_unlock(&lock);
     return shown;
 }

@@ -24,6 +24,7 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *requirements, void *
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void *device_comm);
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **out);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **out);
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void **buffer);
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id);
 ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *out,
                           ncclConfig_t *config);
@@ -194,6 +195,18 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
     return theirs ? theirs(comm->real, window) : shim_window_deregister(comm, window);
 }
 SHIM_API(ncclCommWindowDeregister);
+
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void **buffer)
+{
+    const ncclResult_t result = shim_check(__func__, comm);
+    if (result != ncclSuccess)
+        return result;
+    if (!comm->real || !THEIRS(ncclCommWindowRegister))
+        return shim_window_buffer(comm, window, buffer);
+    __typeof__(&ncclWinGetUserPtr) theirs = THEIRS(ncclWinGetUserPtr);
+    return theirs ? theirs(comm->real, window, buffer) : lacks(__func__, comm);
+}
+SHIM_API(ncclWinGetUserPtr);
 
 /* These make or change communicators, of which the other library's would be a part only: never passed on. */
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)

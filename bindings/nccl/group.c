@@ -18,6 +18,19 @@ static _Thread_local struct {
     ncclResult_t error; /* the first one of a call in the group: nothing of it is run */
 } group;
 
+/* As NCCL has it, although no call of Gyre returns before it is done. */
+static ncclResult_t check_blocking(const shim_call_t *call)
+{
+    const shim_call_t *first = group.n ? &group.calls[0] : call;
+    const int blocking = call->comm ? call->comm->blocking : call->blocking;
+    if (blocking == (first->comm ? first->comm->blocking : first->blocking))
+        return ncclSuccess;
+    return shim_fail(ncclInvalidArgument,
+                     "%s: config.blocking of the communicator is %d, and not that of the group's first call, "
+                     "%s: use a group for each kind",
+                     call->name, blocking, first->name);
+}
+
 /* order: [n], the places of the calls in rounds. */
 static ncclResult_t in_rounds(shim_call_t *calls, size_t n, size_t **order)
 {
@@ -75,7 +88,12 @@ static ncclResult_t run(shim_call_t *calls, size_t n)
     for (size_t i = 0; i < n; i++)
         if (calls[i].comm)
             atomic_fetch_add(&calls[i].comm->busy, 1);
-    const ncclResult_t result = making ? shim_make(calls, n) : enqueue_all(calls, n);
+    ncclResult_t result = ncclSuccess;
+    for (size_t i = 0; i < n && result == ncclSuccess; i++) /* another thread may have aborted one */
+        if (calls[i].comm)
+            result = shim_check(calls[i].name, calls[i].comm);
+    if (result == ncclSuccess)
+        result = making ? shim_make(calls, n) : enqueue_all(calls, n);
     for (size_t i = 0; i < n; i++)
         if (calls[i].comm)
             atomic_fetch_sub(&calls[i].comm->busy, 1);
@@ -90,13 +108,17 @@ ncclResult_t shim_submit(const shim_call_t *call)
         free(alone.members);
         return result;
     }
+    const ncclResult_t checked = check_blocking(call);
+    if (checked != ncclSuccess) {
+        free(call->members);
+        return checked;
+    }
     if (group.n == group.room) {
         const size_t room = group.room ? 2 * group.room : 16;
         shim_call_t *more = realloc(group.calls, room * sizeof *more);
         if (!more) {
             free(call->members);
-            return shim_refused(
-                shim_fail(ncclSystemError, "%s: no memory for one more call in a group", call->name));
+            return shim_fail(ncclSystemError, "%s: no memory for one more call in a group", call->name);
         }
         group.calls = more;
         group.room = room;

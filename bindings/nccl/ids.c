@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/nccl/ids.c: unique ids, and the job that the processes with one id make. */
+/* bindings/nccl/ids.c: unique ids, and what an id makes in this process: a job of Gyre for each of its ranks
+ * here. To leave a job waits for all ranks, and one thread may hold several of them. So the jobs of an id
+ * end together, with the last communicator that was made of any of them. */
 #include "bindings/nccl/shim.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 _Static_assert(sizeof(ncclUniqueId) == sizeof(gyre_unique_id_t), "an id of Gyre has the size of NCCL's");
+
+struct shim_id {
+    struct shim_id *next;
+    ncclUniqueId id;
+    int users; /* communicators, and calls that are making one */
+    int ranks;
+    shim_job_t *jobs;
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shim_id *ids; /* with the jobs and counts: under the lock */
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
@@ -22,79 +33,116 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 }
 SHIM_API(ncclGetUniqueId);
 
-/* Ids with which a thread of this process is making its rank now. A second thread with the same one gets an
- * error, and the first one stops waiting for it. */
-typedef struct making {
-    ncclUniqueId id;
-    atomic_int twice;
-    struct making *next;
-} making_t;
-static making_t *making;
-static pthread_mutex_t making_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static ncclResult_t twice(const shim_call_t *call)
+/* A job for one more rank of this id. */
+static shim_job_t *enter(const ncclUniqueId *id)
 {
-    return shim_fail(ncclInvalidUsage,
-                     "%s: two threads of this process gave the same id. Gyre makes the ranks of "
-                     "one process together: by ncclCommInitAll, or by one thread in one group",
-                     call->name);
+    shim_job_t *job = calloc(1, sizeof *job);
+    struct shim_id *of, *fresh = calloc(1, sizeof *fresh);
+    if (!job || !fresh) {
+        free(job);
+        free(fresh);
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    for (of = ids; of && memcmp(&of->id, id, sizeof *id) != 0; of = of->next)
+        ;
+    if (!of) {
+        of = fresh;
+        fresh = NULL;
+        of->id = *id;
+        of->next = ids;
+        ids = of;
+    }
+    of->users++;
+    of->ranks++;
+    job->of = of;
+    job->next = of->jobs;
+    of->jobs = job;
+    pthread_mutex_unlock(&lock);
+    free(fresh);
+    return job;
 }
 
-static int enter_id(making_t *mine)
+static void *end_job(void *argument)
 {
-    int first = 1;
-    pthread_mutex_lock(&making_lock);
-    for (making_t *other = making; other; other = other->next)
-        if (memcmp(&other->id, &mine->id, sizeof mine->id) == 0) {
-            atomic_store(&other->twice, 1);
-            first = 0;
-        }
-    mine->next = making;
-    making = mine;
-    pthread_mutex_unlock(&making_lock);
-    return first;
+    shim_job_t *job = argument;
+    (void)gyre_finalize(job->world); /* NULL if it was not made */
+    free(job);
+    return NULL;
 }
 
-static void leave_id(making_t *mine)
+/* All at once: each waits for the others. */
+static void end_jobs(shim_job_t *job)
 {
-    pthread_mutex_lock(&making_lock);
-    making_t **at = &making;
-    while (*at != mine)
-        at = &(*at)->next;
-    *at = mine->next;
-    pthread_mutex_unlock(&making_lock);
+    pthread_t thread;
+    shim_job_t *next = job->next;
+    if (!next) {
+        (void)end_job(job);
+        return;
+    }
+    if (pthread_create(&thread, NULL, end_job, job) != 0) {
+        (void)gyre_comm_abort(job->world, "libgyre-nccl has no thread to leave the job with");
+        (void)end_job(job); /* which does not wait then */
+        end_jobs(next);
+        return;
+    }
+    end_jobs(next);
+    (void)pthread_join(thread, NULL);
 }
 
-/* What a request writes: it outlives a call that gives up. */
-typedef struct {
-    gyre_comm_t *world;
-    gyre_request_t *request;
-} pending_t;
-
-ncclResult_t shim_create_by_id(const shim_call_t *call, gyre_comm_t **world)
+void shim_leave(shim_job_t *job)
 {
-    making_t mine = {.id = call->id};
+    struct shim_id *of = job->of;
+    pthread_mutex_lock(&lock);
+    const int last = --of->users == 0;
+    if (last) {
+        struct shim_id **at = &ids;
+        while (*at != of)
+            at = &(*at)->next;
+        *at = of->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (last) {
+        end_jobs(of->jobs);
+        free(of);
+    }
+}
+
+void shim_hold(shim_job_t *job)
+{
+    pthread_mutex_lock(&lock);
+    job->of->users++;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Whether some process has several ranks of the job: the same on all ranks. All ranks of this process have
+ * entered by now, or the job would not be there. */
+static gyre_status_t look_around(shim_job_t *job)
+{
+    pthread_mutex_lock(&lock);
+    int32_t several = job->of->ranks > 1;
+    pthread_mutex_unlock(&lock);
+    const gyre_status_t st =
+        gyre_all_reduce(&several, &several, 1, GYRE_INT32, GYRE_OP(GYRE_MAX), job->world);
+    job->several = (int)several;
+    return st;
+}
+
+ncclResult_t shim_join(const shim_call_t *call, shim_job_t **out)
+{
     gyre_unique_id_t id;
-    pending_t *pending = calloc(1, sizeof *pending);
-    if (!pending)
+    shim_job_t *job = enter(&call->id);
+    if (!job)
         return shim_no_memory(call->name);
     memcpy(&id, &call->id, sizeof id);
-    if (!enter_id(&mine)) {
-        leave_id(&mine);
-        free(pending);
-        return twice(call);
+    gyre_status_t st = gyre_comm_create_id(&id, call->rank, call->nranks, NULL, &job->world);
+    if (st == GYRE_OK)
+        st = look_around(job);
+    if (st == GYRE_OK) {
+        *out = job;
+        return ncclSuccess;
     }
-    gyre_status_t st =
-        gyre_comm_icreate_id(&id, call->rank, call->nranks, NULL, &pending->world, &pending->request);
-    while (st == GYRE_OK && (st = gyre_test(&pending->request)) == GYRE_IN_PROGRESS &&
-           !atomic_load(&mine.twice)) {
-        usleep(200);
-        st = GYRE_OK;
-    }
-    leave_id(&mine);
-    if (st == GYRE_IN_PROGRESS)
-        return twice(call); /* the request ends by itself, at its deadline, and keeps *pending */
-    *world = pending->world;
-    free(pending);
-    return st == GYRE_OK ? ncclSuccess : shim_status(call->name, st);
+    const ncclResult_t result = shim_status(call->name, st);
+    shim_leave(job);
+    return result;
 }

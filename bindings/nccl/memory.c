@@ -2,13 +2,15 @@
 /* bindings/nccl/memory.c: allocation and registration.
  *
  * ncclCommRegister is a call of one rank; Gyre registers collectively, so the call has no effect. A window
- * with NCCL_WIN_COLL_SYMMETRIC is collective: it becomes a registration of Gyre where devices allow that. */
+ * with NCCL_WIN_COLL_SYMMETRIC is collective: it becomes a registration of Gyre where devices allow that, and
+ * where no process has several ranks of a job: its one thread would wait for itself. */
 #include "bindings/nccl/shim.h"
 
 #include <stdlib.h>
 
 struct ncclWindow_vidmem {
     ncclComm_t comm;
+    void *buffer;
     gyre_cuda_registration_t *registration; /* NULL: without effect */
 };
 
@@ -57,7 +59,8 @@ ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, nc
     if (!made)
         return shim_fail(ncclSystemError, "ncclCommWindowRegister: no memory for a window");
     made->comm = comm;
-    if (flags & NCCL_WIN_COLL_SYMMETRIC) {
+    made->buffer = buffer;
+    if (flags & NCCL_WIN_COLL_SYMMETRIC && !(comm->job && comm->job->several)) {
         const gyre_status_t st = gyre_comm_register_cuda(comm->gyre, buffer, size, &made->registration);
         if (st != GYRE_OK && st != GYRE_ERR_UNSUPPORTED) {
             free(made);
@@ -79,4 +82,13 @@ ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window)
         window->registration ? gyre_comm_deregister_cuda(comm->gyre, window->registration) : GYRE_OK;
     free(window);
     return st == GYRE_OK ? ncclSuccess : shim_status("ncclCommWindowDeregister", st);
+}
+
+ncclResult_t shim_window_buffer(ncclComm_t comm, ncclWindow_t window, void **buffer)
+{
+    if (!window || !buffer || window->comm != comm)
+        return shim_fail(ncclInvalidArgument,
+                         "ncclWinGetUserPtr: win is not a window of comm, or outUserPtr is NULL");
+    *buffer = window->buffer;
+    return ncclSuccess;
 }

@@ -14,17 +14,19 @@
 /* A function of NCCL's interface has a second name, for profilers that replace the first one. */
 #define SHIM_API(name) extern __typeof__(name) p##name __attribute__((alias(#name), visibility("default")))
 
-/* The job that an id made. It ends with the last communicator that was made of it. */
-typedef struct {
+/* One rank's job of Gyre. ids.c says when it ends. */
+typedef struct shim_job {
     gyre_comm_t *world;
-    atomic_int users;
+    int several;        /* some process has several ranks of it */
+    struct shim_id *of; /* the id that made it, with its other ranks in this process */
+    struct shim_job *next;
 } shim_job_t;
 
 /* The ranks of one process that gyre_cuda_comms_create made together. */
+enum { SHIM_TEAM = 64 /* at most, as Gyre's */ };
 typedef struct {
     int n;
     atomic_int users;
-    int devices[64];
 } shim_team_t;
 
 /* A sum whose inputs are multiplied first. */
@@ -36,14 +38,15 @@ typedef struct {
 } shim_scale_t;
 
 struct ncclComm {
-    unsigned magic; /* SHIM_MAGIC as long as it lives */
+    atomic_uint magic; /* SHIM_MAGIC as long as it lives */
     gyre_comm_t *gyre;
     shim_job_t *job;   /* NULL: of a team */
     shim_team_t *team; /* NULL: of a job */
     int rank, size, device;
     int finalized;
+    int blocking;    /* as its config says: a group has communicators of one kind */
     atomic_int busy; /* threads in calls of it; who frees it waits for them */
-    size_t turns;    /* of run_calls: its calls counted so far */
+    size_t turns;    /* of the group that runs: its calls counted so far */
     shim_scale_t *scales;
     int nscales;
     ncclComm_t real; /* of the library of GYRE_NCCL_FALLBACK; NULL: none */
@@ -73,9 +76,11 @@ typedef struct {
     ncclComm_t comm; /* NULL: SHIM_INIT */
     int done;
     size_t turn; /* calls of its communicator before it, in this group */
+    int lane;    /* of a call that makes a communicator of a job: the thread that does */
     /* what makes a communicator */
     ncclComm_t *out;
     int device, rank, nranks; /* SHIM_SHRINK: nranks of the new one */
+    int blocking;             /* of the new one's config */
     int color, key;
     int *members; /* SHIM_SHRINK: [nranks], old ranks; freed with the call */
     int abort;
@@ -93,11 +98,13 @@ typedef struct {
 } shim_call_t;
 
 /* errors.c. Both write the text of ncclGetLastError and return the result; shim_status does so for a status
- * of Gyre that is not OK, with Gyre's text. shim_result is the mapping alone. */
+ * of Gyre that is not OK, with Gyre's text. */
 ncclResult_t shim_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 ncclResult_t shim_status(const char *name, gyre_status_t status);
 ncclResult_t shim_cuda(const char *name, const char *call, cudaError_t error);
-ncclResult_t shim_result(gyre_status_t status);
+enum { SHIM_TEXT = 1024 };
+/* An error of another thread, which has been logged. */
+ncclResult_t shim_repeat(ncclResult_t result, const char text[SHIM_TEXT]);
 /* No memory for a communicator. */
 ncclResult_t shim_no_memory(const char *name);
 /* An error unless `comm` is a communicator that may be used. */
@@ -110,13 +117,20 @@ int shim_queued(ncclComm_t comm);
 /* A call of this thread was refused: if a group is open, nothing of the group will run. Returns result. */
 ncclResult_t shim_refused(ncclResult_t result);
 
-/* ids.c. *world: the job of the ranks that have call->id. */
-ncclResult_t shim_create_by_id(const shim_call_t *call, gyre_comm_t **world);
+/* ids.c. Makes the job of call->rank of call->id; shim_leave gives it back, once for this call and for each
+ * shim_hold. */
+ncclResult_t shim_join(const shim_call_t *call, shim_job_t **job);
+void shim_hold(shim_job_t *job);
+void shim_leave(shim_job_t *job);
 
-/* comms.c. Makes the communicators of these calls, of all kinds that make some. */
+/* make.c. Makes the communicators of these calls, of all kinds that make some. */
 ncclResult_t shim_make(shim_call_t *calls, size_t n);
-/* Nothing of `comm` runs in another thread any more. */
-void shim_quiet(ncclComm_t comm);
+/* Makes a team of n ranks, at most SHIM_TEAM, rank r on devices[r], into *out[r]. blocking: as the ranks'
+ * configs say. */
+ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blocking,
+                            ncclComm_t *const *out);
+/* One of its communicators has ended. */
+void shim_leave_team(shim_team_t *team);
 
 /* collectives.c. Enqueues one call. */
 ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n);
@@ -131,6 +145,7 @@ ncclResult_t shim_factor(shim_call_t *call);
 ncclResult_t shim_window_register(ncclComm_t comm, void *buffer, size_t size, ncclWindow_t *window,
                                   int flags);
 ncclResult_t shim_window_deregister(ncclComm_t comm, ncclWindow_t window);
+ncclResult_t shim_window_buffer(ncclComm_t comm, ncclWindow_t window, void **buffer);
 
 /* fallback.c. Makes the other library's communicator for these n, which are all ranks of one communicator in
  * this process; nothing without GYRE_NCCL_FALLBACK. */

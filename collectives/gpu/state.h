@@ -63,6 +63,7 @@ struct coll_cuda {
     size_t engine_half;     /* bytes of each of the two halves that copy engines work through */
     uint32_t engines;       /* rounds by copy engines enqueued so far */
     int uneven_links;       /* not every two devices are joined alike, by NVLink */
+    int several;            /* some process has several of the ranks, which one thread may call for */
     int stream_waits;       /* streams wait for peers, not kernels */
     uint32_t phase;         /* phases enqueued so far */
     uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */

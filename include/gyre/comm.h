@@ -136,11 +136,11 @@ typedef struct {
  * process keeps the last 64 ids that it made or used. BOOTSTRAP: no address to listen at. */
 GYRE_API gyre_status_t gyre_get_unique_id(gyre_unique_id_t *id);
 /* gyre_comm_create by an id that rank 0 has made and passed to all ranks. config may be NULL; of it
- * init_timeout_s, timeout_s, name, progress_thread and options count. Errors as gyre_comm_create; also
- * INVALID: these are not the bytes of an id, this rank has used it before, or rank 0 is not the process that
- * made it.
- * BOOTSTRAP also for a second process with the same rank, other numbers of ranks, or an id whose job has
- * formed. */
+ * init_timeout_s, timeout_s, name, progress_thread and options count. A process may be several of the ranks;
+ * it makes this call, and other calls that wait for all ranks, in a thread for each.
+ * Errors as gyre_comm_create; also INVALID: these are not the bytes of an id, this rank has used it before,
+ * or rank 0 is not the process that made it. BOOTSTRAP also for a second process with the same rank, other
+ * numbers of ranks, or an id whose job has formed. */
 GYRE_API gyre_status_t gyre_comm_create_id(const gyre_unique_id_t *id, int rank, int nranks,
                                            const gyre_create_t *config, gyre_comm_t **out);
 

@@ -833,6 +833,56 @@ static void few_launches(void **state)
     close_job();
 }
 
+static struct {
+    gyre_unique_id_t id;
+    gyre_comm_t *comms[2];
+} by_id;
+
+static void *one_of_two(void *argument)
+{
+    const int r = *(int *)argument;
+    gyre_comm_t **comm = &by_id.comms[r];
+    if (cudaSetDevice(r) != cudaSuccess || gyre_comm_create_id(&by_id.id, r, 2, NULL, comm) != GYRE_OK ||
+        gyre_comm_prepare_cuda(*comm) != GYRE_OK)
+        *comm = NULL;
+    return NULL;
+}
+
+static void *leave_by_id(void *argument)
+{
+    return gyre_finalize(by_id.comms[*(int *)argument]) == GYRE_OK ? argument : NULL;
+}
+
+static void both(void *(*function)(void *))
+{
+    static int numbers[2] = {0, 1};
+    pthread_t threads[2];
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(pthread_create(&threads[r], NULL, function, &numbers[r]), 0);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+}
+
+/* Two ranks of a job: one thread calls for both, and neither takes memory or a queue of launches. */
+static void two_of_a_job(void **state)
+{
+    (void)state;
+    assert_gyre(gyre_get_unique_id(&by_id.id));
+    both(one_of_two);
+    job.comms[0] = by_id.comms[0];
+    assert_non_null(by_id.comms[0]);
+    assert_non_null(by_id.comms[1]);
+    set(SET_CUDA_ENGINES, "300");
+    runs_as(COLL_ALL_GATHER, 256 << 10, "engines");
+    runs_as(COLL_ALL_GATHER, 1 << 20, "direct");
+    set(SET_CUDA_ALGO, "schedule");
+    runs_as(COLL_BROADCAST, 4 << 20, "direct");
+    set(SET_CUDA_ALGO, NULL);
+    set(SET_CUDA_ENGINES, NULL);
+    both(leave_by_id);
+    job.comms[0] = NULL;
+}
+
 static int by_ring(int rank, size_t count)
 {
     coll_cuda_explanation_t x;
@@ -975,6 +1025,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(streams_that_are_shared),
         cmocka_unit_test(memory_that_is_registered),
         cmocka_unit_test(few_launches),
+        cmocka_unit_test(two_of_a_job),
         cmocka_unit_test(schedules),
         cmocka_unit_test(failures),
     };

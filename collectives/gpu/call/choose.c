@@ -113,6 +113,11 @@ gyre_status_t coll_cuda_choose(const coll_cuda_t *c, const coll_shape_t *s, coll
         *why = "";
         return GYRE_OK;
     }
+    if (c->several) { /* a schedule takes memory, which may wait for a rank that the thread calls for next */
+        *algo = COLL_ALGO_AUTO;
+        *why = "a process has several of the ranks";
+        return GYRE_OK;
+    }
     if (coll_shape_is_exact(s)) { /* one thread sees what all ranks give */
         *algo = COLL_ALGO_AUTO;
         *why = "the order is exact";

@@ -368,6 +368,17 @@ static gyre_status_t make_here(coll_cuda_t *c)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
+/* The same on all ranks. Cards without a handle do not count: such ranks are staged. */
+static int several_in_a_process(const card_t *cards, int n)
+{
+    for (int r = 0; r < n; r++)
+        for (int other = 0; other < r; other++)
+            if (cards[r].shareable && cards[r].handle.process == cards[other].handle.process &&
+                cards[r].handle.process != 0)
+                return 1;
+    return 0;
+}
+
 /* The cards that the ranks have exchanged: of each, [n] in one piece of memory. */
 typedef struct {
     card_t *cards;
@@ -398,6 +409,7 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     c->region = (size_t)mine.region;
     c->blocks = mine.blocks;
     c->resident = blocks_at_once(c, told->cards);
+    c->several = several_in_a_process(told->cards, comm->n);
     c->engine_half = engine_half(c->region, c->blocks);
     return choose_path(c, told->cards, told->answers);
 }

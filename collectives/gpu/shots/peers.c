@@ -197,13 +197,13 @@ static gyre_status_t move_by_engines(coll_cuda_t *c, const coll_cuda_op_t *op, s
     return st;
 }
 
-/* A thread that calls for all ranks of a team must come to the next rank before a stream's queue is full,
- * which waits for that rank: an operation takes few launches there. */
+/* A thread that calls for several ranks must come to the next one before a stream's queue is full, which
+ * waits for that rank: an operation takes few launches there. */
 static int too_many_launches(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
 {
     const size_t rounds = (most + c->engine_half - 1) / c->engine_half,
                  each = s->op == COLL_BROADCAST ? 2 : (size_t)c->comm->n + 2;
-    return c->comm->team && rounds * each > TEAM_LAUNCHES;
+    return (c->comm->team || c->several) && rounds * each > TEAM_LAUNCHES;
 }
 
 static int by_engines(const coll_cuda_t *c, const coll_shape_t *s, size_t most)

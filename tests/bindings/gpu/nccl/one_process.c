@@ -257,6 +257,8 @@ static void splits(void)
     }
 }
 
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void **buffer); /* of a later version */
+
 static void memory(void)
 {
     ncclWindow_t window[N];
@@ -269,6 +271,8 @@ static void memory(void)
                                     NCCL_WIN_COLL_SYMMETRIC));
         NCCL(ncclCommRegister(comms[r], a[r], 4, &handle));
         NCCL(ncclCommDeregister(comms[r], handle));
+        NCCL(ncclWinGetUserPtr(comms[r], window[r], &handle));
+        CHECK(handle == buffer[r], "%p", handle);
     }
     EACH(ncclAllReduce(buffer[r], buffer[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
     expect("in a window", buffer[1], COUNT, 3000, 3);
@@ -302,10 +306,17 @@ static void errors(void)
     REFUSED(ncclInvalidUsage, "ncclGroupStart", ncclGroupEnd());
     REFUSED(ncclInvalidUsage, "all of them must", ncclCommSplit(comms[0], 0, 0, &comm, NULL));
     REFUSED(ncclInvalidUsage, "Gyre has no such call", ncclCommSuspend(comms[0], 0));
-    NCCL(ncclGroupStart()); /* two of three ranks */
-    for (int r = 0; r < 2; r++)
-        NCCL(ncclCommInitRank(&comm, 3, id, r));
-    REFUSED(ncclInvalidUsage, "makes 2 of 3 ranks", ncclGroupEnd());
+    NCCL(ncclGroupStart()); /* one rank twice */
+    for (int i = 0; i < 2; i++)
+        NCCL(ncclCommInitRank(&comm, 3, id, 1));
+    REFUSED(ncclInvalidArgument, "rank 1 of 3 and rank 1 of 3", ncclGroupEnd());
+    REFUSED(ncclInvalidArgument,
+            "ncclAllReduce: ", ncclAllReduce(NULL, b[0], 1, ncclFloat, ncclSum, comms[0], streams[0]));
+    REFUSED(ncclInvalidArgument,
+            "ncclAllGather: ", ncclAllGather(a[0], NULL, 1, ncclFloat, comms[0], streams[0]));
+    REFUSED(ncclInvalidArgument, "ncclRecv: ", ncclRecv(NULL, 1, ncclFloat, 1, comms[0], streams[0]));
+    REFUSED(ncclInvalidUsage, "host memory",
+            ncclAllReduce(&version, &version, 1, ncclInt, ncclSum, comms[0], streams[0]));
     NCCL(ncclGroupStart()); /* a refused call: the others are not run */
     NCCL(ncclAllReduce(a[0], b[0], 1, ncclFloat, ncclSum, comms[0], streams[0]));
     GIVES(ncclInvalidArgument, ncclAllReduce(a[1], b[1], 1, ncclFloat, ncclNumOps, comms[1], streams[1]));
@@ -320,13 +331,43 @@ static void errors(void)
     NCCL(ncclCommDestroy(NULL));
 }
 
-static void *second(void *argument)
+/* Fields of a config, groups of two kinds, and a communicator that has ended. */
+static void configs(void)
 {
-    ncclComm_t comm;
-    ncclUniqueId *id = argument;
-    (void)usleep(100000); /* the first one waits by now */
-    const ncclResult_t result = ncclCommInitRank(&comm, 2, *id, 1);
-    return result == ncclInvalidUsage && strstr(ncclGetLastError(NULL), "two threads") ? argument : NULL;
+    ncclComm_t ready[N];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    NCCL(ncclGetUniqueId(&id));
+    config.blocking = 5;
+    REFUSED(ncclInvalidArgument, "ncclCommInitRankConfig: config.blocking is 5",
+            ncclCommInitRankConfig(&comm, 2, id, 0, &config));
+    config.blocking = 0;
+    config.minCTAs = 4, config.maxCTAs = 2;
+    REFUSED(ncclInvalidArgument, "ncclCommSplit: config.minCTAs is 4",
+            ncclCommSplit(comms[0], 0, 0, &comm, &config));
+    config.minCTAs = config.maxCTAs = NCCL_CONFIG_UNDEF_INT;
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++)
+        NCCL(ncclCommSplit(comms[r], 0, r, &ready[r], &config));
+    NCCL(ncclGroupEnd());
+    NCCL(ncclGroupStart());
+    NCCL(ncclAllReduce(a[0], b[0], 1, ncclFloat, ncclSum, comms[0], streams[0]));
+    REFUSED(ncclInvalidArgument, "config.blocking of the communicator is 0",
+            ncclAllReduce(a[1], b[1], 1, ncclFloat, ncclSum, ready[1], streams[1]));
+    GIVES(ncclInvalidArgument, ncclGroupEnd());
+    EACH(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, ready[r], streams[r]));
+    expect("without blocking", b[1], COUNT, 3000, 3);
+    for (int r = 0; r < N; r++)
+        NCCL(ncclCommFinalize(ready[r]));
+    REFUSED(ncclInvalidArgument, "ncclCommFinalize: ", ncclCommFinalize(ready[0]));
+    for (int r = 0; r < N; r++)
+        NCCL(ncclCommDestroy(ready[r]));
+    REFUSED(ncclInvalidArgument, "ncclCommDestroy: ", ncclCommDestroy(ready[0]));
+    REFUSED(ncclInvalidArgument, "was destroyed",
+            ncclAllReduce(a[0], b[0], 1, ncclFloat, ncclSum, ready[0], streams[0]));
+    int count;
+    REFUSED(ncclInvalidArgument, "ncclCommCount: ", ncclCommCount(ready[0], &count));
 }
 
 static void *one_rank(void *argument)
@@ -339,7 +380,7 @@ static void *one_rank(void *argument)
     return NULL;
 }
 
-/* A thread per rank: calls need no group. With one id: an error on both, soon. */
+/* A thread per rank: calls need no group. */
 static void threads(void)
 {
     pthread_t each[N];
@@ -351,15 +392,12 @@ static void threads(void)
     for (int r = 0; r < N; r++)
         CHECK(pthread_join(each[r], NULL) == 0, "thread %d", r);
     expect("by threads", b[2], COUNT, 3000, 3);
+}
 
-    pthread_t thread;
-    ncclComm_t comm;
-    ncclUniqueId id;
-    void *right = NULL;
-    NCCL(ncclGetUniqueId(&id));
-    CHECK(pthread_create(&thread, NULL, second, &id) == 0, "no thread");
-    REFUSED(ncclInvalidUsage, "two threads", ncclCommInitRank(&comm, 2, id, 0));
-    CHECK(pthread_join(thread, &right) == 0 && right, "the second thread");
+static void *abort_it(void *comm)
+{
+    NCCL(ncclCommAbort(comm));
+    return NULL;
 }
 
 /* A rank that never calls: ncclCommAbort ends the others' operations. */
@@ -377,8 +415,16 @@ static void aborts(void)
     }
     CHECK(error == ncclRemoteError, "%d", (int)error);
     CHECK(strstr(ncclGetLastError(comms[1]), "ncclCommAbort"), "%s", ncclGetLastError(comms[1]));
-    for (int r = 1; r < N; r++)
-        NCCL(ncclCommAbort(comms[r]));
+    REFUSED(ncclInvalidArgument, "ncclSend: ", ncclSend(a[0], 1, ncclFloat, 1, comms[0], streams[0]));
+    /* by another thread, as a watchdog does, while this one has a group open */
+    pthread_t watchdog;
+    NCCL(ncclGroupStart());
+    NCCL(ncclAllReduce(a[1], b[1], COUNT, ncclFloat, ncclSum, comms[1], streams[1]));
+    CHECK(pthread_create(&watchdog, NULL, abort_it, comms[1]) == 0, "no thread");
+    CHECK(pthread_join(watchdog, NULL) == 0, "the watchdog");
+    REFUSED(ncclInvalidArgument, "ncclAllReduce: comm is not a communicator, or was destroyed",
+            ncclGroupEnd());
+    NCCL(ncclCommAbort(comms[2]));
     exit(0);
 }
 
@@ -387,8 +433,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"collectives", collectives}, {"types", types},   {"groups", groups},   {"splits", splits},
-                 {"memory", memory},           {"errors", errors}, {"threads", threads}, {"aborts", aborts}};
+    } parts[] = {{"collectives", collectives}, {"types", types},     {"groups", groups},
+                 {"splits", splits},           {"memory", memory},   {"errors", errors},
+                 {"configs", configs},         {"threads", threads}, {"aborts", aborts}};
     CHECK(argc == 2, "usage: one_process PART");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(argv[1], parts[i].name) == 0) {

@@ -1,68 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/bindings/gpu/nccl/processes.c: a process per rank, each on one device. Rank 0's id goes to the others
- * in a file, FILE, as it would by MPI or a store. */
-#include "tests/bindings/gpu/nccl/program.h"
+/* tests/bindings/gpu/nccl/processes.c: a process per rank, each on one device. */
+#include "tests/bindings/gpu/nccl/launched.h"
 
 #include <signal.h>
 
 enum { COUNT = 1000 };
-static int rank, n, ids;
-static const char *file;
+static int rank, n;
 static ncclComm_t comm;
 static cudaStream_t stream;
 static float *a, *b; /* [n * COUNT]; a: 1000 rank, 1000 rank + 1, ... */
-
-static int of_environment(const char *name)
-{
-    const char *text = getenv(name);
-    CHECK(text, "%s is not set: start it with ucx-run", name);
-    return atoi(text);
-}
-
-/* Each id has a file of its own. */
-static ncclUniqueId new_id(void)
-{
-    char name[512], part[520];
-    ncclUniqueId id;
-    (void)snprintf(name, sizeof name, "%s.%d", file, ids++);
-    (void)snprintf(part, sizeof part, "%s.part", name);
-    FILE *f = NULL;
-    if (rank == 0) {
-        NCCL(ncclGetUniqueId(&id));
-        CHECK((f = fopen(part, "w")) && fwrite(&id, sizeof id, 1, f) == 1 && fclose(f) == 0, "%s", part);
-        CHECK(rename(part, name) == 0, "%s", name);
-        return id;
-    }
-    for (int tries = 0; !(f = fopen(name, "r")); tries++) {
-        CHECK(tries < 20000, "no %s", name);
-        (void)usleep(1000);
-    }
-    CHECK(fread(&id, sizeof id, 1, f) == 1 && fclose(f) == 0, "%s", name);
-    return id;
-}
-
-/* Returns when all ranks have called it, by files: a rank that leaves a collective may die before the others
- * have left it. */
-static void meet(void)
-{
-    char name[520];
-    for (int r = 0; r < n; r++) {
-        (void)snprintf(name, sizeof name, "%s.up.%d", file, (rank + r) % n);
-        FILE *f = fopen(name, r == 0 ? "w" : "r");
-        for (int tries = 0; !f; f = fopen(name, "r"), tries++) {
-            CHECK(r > 0 && tries < 20000, "no %s", name);
-            (void)usleep(1000);
-        }
-        (void)fclose(f);
-    }
-}
 
 static void start(void)
 {
     int devices, count, device, mine;
     CUDA(cudaGetDeviceCount(&devices));
     CUDA(cudaSetDevice(rank % devices));
-    NCCL(ncclCommInitRank(&comm, n, new_id(), rank));
+    NCCL(ncclCommInitRank(&comm, n, new_id(rank == 0), rank));
     NCCL(ncclCommCount(comm, &count));
     NCCL(ncclCommCuDevice(comm, &device));
     NCCL(ncclCommUserRank(comm, &mine));
@@ -70,7 +23,7 @@ static void start(void)
     CUDA(cudaStreamCreate(&stream));
     a = floats((size_t)n * COUNT, (float)(1000 * rank), 1);
     b = floats((size_t)n * COUNT, -1, 0);
-    meet();
+    meet(rank, n);
 }
 
 static float sum_of_first(void) /* of a, over the ranks */
@@ -157,7 +110,7 @@ static void splits(void)
 static void two(void)
 {
     ncclComm_t more[2];
-    const ncclUniqueId first = new_id(), second = new_id();
+    const ncclUniqueId first = new_id(rank == 0), second = new_id(rank == 0);
     NCCL(ncclGroupStart());
     NCCL(ncclCommInitRank(&more[0], n, first, rank));
     NCCL(ncclCommInitRank(&more[1], n, second, rank));
@@ -233,7 +186,7 @@ static void aborts(void)
     exit(0);
 }
 
-/* Ranks that call different operations: no hang, an error on all. */
+/* Ranks that call different operations, or with different counts: no hang, an error on all. */
 static void mismatch(void)
 {
     if (rank == 0)
@@ -243,6 +196,28 @@ static void mismatch(void)
     CHECK(wait_for_error() == ncclInvalidUsage, "%s", ncclGetLastError(comm));
     NCCL(ncclCommAbort(comm));
     exit(0);
+}
+
+static void counts(void)
+{
+    (void)ncclAllReduce(a, b, rank == 0 ? COUNT : COUNT / 2, ncclFloat, ncclSum, comm, stream);
+    CHECK(wait_for_error() == ncclInvalidUsage, "%s", ncclGetLastError(comm));
+    NCCL(ncclCommAbort(comm));
+    exit(0);
+}
+
+/* 16 + 1 + 0 in E4M3: 17 lies in the middle of 16 and 18, and 16 is even. The average, 16 / 3, lies between 5
+ * and 5.5, and is nearer to 5.5. */
+static void float8(void)
+{
+    static const unsigned char inputs[3] = {0x58, 0x38, 0x00};
+    unsigned char got[2];
+    CUDA(cudaMemcpy(a, &inputs[rank % 3], 1, cudaMemcpyHostToDevice));
+    NCCL(ncclAllReduce(a, b, 1, ncclFloat8e4m3, ncclSum, comm, stream));
+    NCCL(ncclAllReduce(a, (char *)b + 1, 1, ncclFloat8e4m3, ncclAvg, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaMemcpy(got, b, 2, cudaMemcpyDeviceToHost));
+    CHECK(got[0] == 0x58 && got[1] == 0x4b, "%02x %02x", got[0], got[1]);
 }
 
 /* What Gyre lacks goes to the library of GYRE_NCCL_FALLBACK, which has a communicator of its own. */
@@ -268,11 +243,11 @@ int main(int argc, char **argv)
                  {"shrinks", shrinks},
                  {"aborts", aborts},
                  {"mismatch", mismatch},
+                 {"counts", counts},
+                 {"float8", float8},
                  {"signals", signals}};
     CHECK(argc == 3, "usage: processes PART FILE");
-    rank = of_environment("GYRE_RANK");
-    n = of_environment("GYRE_SIZE");
-    file = argv[2];
+    launched(argv[2], &rank, &n);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(argv[1], parts[i].name) == 0) {
             start();
