@@ -371,7 +371,8 @@ static void connect_members(MPI_Comm comm, shim_comm_t *made)
                 "libgyre-mpi: a communicator of %d ranks cannot be made in Gyre: its collectives go to MPI\n",
                 made->size);
 }
-static shim_comm_t *make(MPI_Comm comm)
+/* NULL: the other ranks are needed, and may not be waited for. */
+static shim_comm_t *make(MPI_Comm comm, bool waits)
 {
     int inter = 0;
     int rank = 0;
@@ -379,6 +380,8 @@ static shim_comm_t *make(MPI_Comm comm)
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &size);
+    if (!inter && size > 1 && !waits)
+        return NULL;
     shim_comm_t *made = comm_new(rank, size);
     if (inter)
         made->why = WHY_INTER;
@@ -404,10 +407,7 @@ shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why)
     *why = WHY_ARGUMENT;
     if (comm == MPI_COMM_NULL || PMPI_Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)
         return NULL;
-    *why = WHY_NEW;
-    if (!found && !waits)
-        return NULL;
-    shim_comm_t *state = found ? value : make(comm);
-    *why = state->why;
-    return state->gyre != NULL ? state : NULL;
+    shim_comm_t *state = found ? value : make(comm, waits);
+    *why = state != NULL ? state->why : WHY_NEW;
+    return state != NULL && state->gyre != NULL ? state : NULL;
 }

@@ -61,6 +61,8 @@ for kind in $kinds; do
         # shellcheck disable=SC2046,SC2086 # a list
         taken "$kind: $n ranks" $NEIGHBORS $(printf 'I%s\n' ${NEIGHBORS,,})
     done
+    mpi "$kind" 3 "$gyre" "$r" random 200
+    want "$kind: random calls, many open" 0
     mpi "$kind" 2 "$gyre" "$r" threads
     want "$kind: threads with requests" 0
     mpi "$kind" 2 "$gyre" "$r" fails

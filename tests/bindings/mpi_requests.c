@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/bindings/mpi_requests.c: for mpi.sh: what requests of collectives must bear, and the collectives of
  * neighbours. Each result is compared with what it must be. `mpi_requests PART`: all, threads, fails (the
- * ranks do not agree), or open (MPI_Finalize with an open request). */
+ * ranks do not agree), open (MPI_Finalize with an open request), or random CALLS: so many calls. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -223,7 +223,7 @@ static void all_neighbors(void)
     MPI_Comm_free(&comm);
 }
 
-/* One that is cancelled or freed goes on; MPI_Barrier ends it before MPI_Finalize. */
+/* One that is cancelled or freed goes on; what was freed has ended after a second barrier. */
 static void odd_ends(void)
 {
     MPI_Request request, freed;
@@ -235,6 +235,15 @@ static void odd_ends(void)
     MPI_Test_cancelled(&status, &flag);
     MPI_Get_count(&status, MPI_INT, &size);
     CHECK(!flag && size == 0);
+    MPI_Errhandler before;
+    MPI_Comm_get_errhandler(world, &before);
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, world, &request);
+    MPI_Error_class(MPI_Cancel(&request), &flag);
+    CHECK(flag != MPI_SUCCESS);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Comm_set_errhandler(world, before);
+    MPI_Errhandler_free(&before);
     static int late;
     MPI_Iallreduce(&one, &late, 1, MPI_INT, MPI_SUM, world, &freed);
     MPI_Request_free(&freed);
@@ -244,6 +253,160 @@ static void odd_ends(void)
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
     CHECK(late == n);
+}
+
+/* Calls of many kinds on several communicators, up to WINDOW of them open at once, together with messages.
+ * Each rank ends them in an order of its own. */
+enum { WINDOW = 20, COMMS = 3, LONGEST = 3000 };
+typedef struct {
+    int kind, count, root;
+    MPI_Comm comm;
+    int in[8 * LONGEST], out[8 * LONGEST];
+} call_t;
+static unsigned draw(unsigned *state, unsigned below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+static void start_call(call_t *c, MPI_Request *request)
+{
+    const int count = c->count;
+    const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+    for (int i = 0; i < n * count; i++) {
+        c->in[i] = rank * 10 + i;
+        c->out[i] = -1;
+    }
+    switch (c->kind) {
+    case 0:
+        MPI_Iallreduce(c->in, c->out, count, MPI_INT, MPI_SUM, c->comm, request);
+        break;
+    case 1:
+        MPI_Ibcast(rank == c->root ? c->in : c->out, count, MPI_INT, c->root, c->comm, request);
+        break;
+    case 2:
+        MPI_Igather(c->in, count, MPI_INT, c->out, count, MPI_INT, c->root, c->comm, request);
+        break;
+    case 3:
+        MPI_Ialltoall(c->in, count, MPI_INT, c->out, count, MPI_INT, c->comm, request);
+        break;
+    case 4:
+        MPI_Iscan(c->in, c->out, count, MPI_INT, MPI_MAX, c->comm, request);
+        break;
+    case 5: /* blocks */
+        MPI_Allgather(c->in, count, MPI_INT, c->out, count, MPI_INT, c->comm);
+        *request = MPI_REQUEST_NULL;
+        break;
+    case 6:
+        MPI_Ireduce_scatter_block(c->in, c->out, count, MPI_INT, MPI_SUM, c->comm, request);
+        break;
+    default: /* a message, whose other side is sent at once */
+        MPI_Irecv(c->out, count, MPI_INT, before, 0, c->comm, request);
+        MPI_Send(c->in, count, MPI_INT, next, 0, c->comm);
+    }
+}
+static void check_call(const call_t *c)
+{
+    const int count = c->count, sum = 10 * n * (n - 1) / 2;
+    for (int i = 0; i < count; i++) {
+        switch (c->kind) {
+        case 0:
+            CHECK(c->out[i] == sum + n * i);
+            break;
+        case 1:
+            CHECK(rank == c->root || c->out[i] == c->root * 10 + i);
+            break;
+        case 2:
+        case 5:
+            for (int r = 0; (rank == c->root || c->kind == 5) && r < n; r++)
+                CHECK(c->out[r * count + i] == r * 10 + i);
+            break;
+        case 3:
+            for (int r = 0; r < n; r++)
+                CHECK(c->out[r * count + i] == r * 10 + rank * count + i);
+            break;
+        case 4:
+            CHECK(c->out[i] == rank * 10 + i);
+            break;
+        case 6:
+            CHECK(c->out[i] == sum + n * (rank * count + i));
+            break;
+        default:
+            CHECK(c->out[i] == (rank + n - 1) % n * 10 + i);
+        }
+    }
+}
+static void random_calls(int calls)
+{
+    static call_t open[WINDOW];
+    MPI_Request requests[WINDOW];
+    MPI_Comm comms[COMMS] = {world};
+    unsigned ours = 17, mine = 4711u + (unsigned)rank; /* the same on all ranks; of this one */
+    for (int i = 1; i < COMMS; i++) {
+        MPI_Comm_dup(world, &comms[i]);
+        if (i == 1) /* the last one has no communicator in Gyre at first */
+            MPI_Barrier(comms[i]);
+    }
+    for (int i = 0; i < WINDOW; i++)
+        requests[i] = MPI_REQUEST_NULL;
+    for (int done = 0, live = 0; done < calls || live > 0;) {
+        int ended[WINDOW], some = 0, flag = 0;
+        /* A rank may start a call as soon as it has a free place: the others must not depend on it. */
+        if (done < calls && live < WINDOW) {
+            int k = 0;
+            while (open[k].count != 0)
+                k++;
+            open[k].kind = (int)draw(&ours, 8);
+            open[k].count = draw(&ours, 10) == 0 ? LONGEST : 1 + (int)draw(&ours, 20);
+            open[k].root = (int)draw(&ours, (unsigned)n);
+            open[k].comm = comms[draw(&ours, COMMS)];
+            start_call(&open[k], &requests[k]);
+            done++;
+            live++;
+            if (open[k].kind == 5) {
+                check_call(&open[k]);
+                open[k].count = 0;
+                live--;
+            }
+        }
+        switch (draw(&mine, live == WINDOW || done == calls ? 6 : 12)) {
+        case 0:
+            MPI_Testsome(WINDOW, requests, &some, ended, MPI_STATUSES_IGNORE);
+            break;
+        case 1:
+            MPI_Testany(WINDOW, requests, ended, &flag, MPI_STATUS_IGNORE);
+            some = flag;
+            break;
+        case 2:
+            MPI_Waitsome(WINDOW, requests, &some, ended, MPI_STATUSES_IGNORE);
+            break;
+        case 3:
+            MPI_Waitany(WINDOW, requests, ended, MPI_STATUS_IGNORE);
+            some = 1;
+            break;
+        case 4:
+            ended[0] = (int)draw(&mine, WINDOW);
+            if (requests[ended[0]] != MPI_REQUEST_NULL) {
+                MPI_Wait(&requests[ended[0]], MPI_STATUS_IGNORE);
+                some = 1;
+            }
+            break;
+        case 5:
+            MPI_Waitall(WINDOW, requests, MPI_STATUSES_IGNORE);
+            for (int k = 0; k < WINDOW; k++)
+                if (open[k].count != 0)
+                    ended[some++] = k;
+            break;
+        default:
+            break;
+        }
+        for (int i = 0; i < some && ended[i] != MPI_UNDEFINED && some != MPI_UNDEFINED; i++) {
+            check_call(&open[ended[i]]);
+            open[ended[i]].count = 0;
+            live--;
+        }
+    }
+    for (int i = 1; i < COMMS; i++)
+        MPI_Comm_free(&comms[i]);
 }
 
 /* Threads wait for requests of one communicator while another one makes its calls. */
@@ -337,6 +500,8 @@ int main(int argc, char **argv)
         freed_early();
         all_neighbors();
         odd_ends();
+    } else if (strcmp(part, "random") == 0) {
+        random_calls(argc > 2 ? atoi(argv[2]) : 100);
     } else if (strcmp(part, "threads") == 0) {
         threads();
     } else if (strcmp(part, "fails") == 0) {
