@@ -108,6 +108,10 @@ static int block_copy(const shim_side_t *s, int i, ptrdiff_t shift, void *bytes,
     shim_type_of(type, &how);
     char *user = (char *)s->user + s->at[i] + shift;
     size_t count = s->bytes[i] / how.size;
+    if (how.plain) {
+        memcpy(in ? bytes : user, in ? user : bytes, s->bytes[i]);
+        return MPI_SUCCESS;
+    }
     return in ? shim_pack(user, count, type, how.size, bytes)
               : shim_unpack(bytes, count, type, how.size, user);
 }
@@ -179,8 +183,10 @@ void shim_receive(shim_op_t *o)
 }
 void shim_close(shim_op_t *o)
 {
-    side_close(&o->send);
-    side_close(&o->recv);
+    if (o->sends)
+        side_close(&o->send);
+    if (o->recvs)
+        side_close(&o->recv);
 }
 static bool overlap(const shim_side_t *a, const shim_side_t *b)
 {
@@ -210,7 +216,9 @@ bool shim_open(shim_op_t *o, unsigned send_flags, unsigned recv_flags)
         shim_drop(o, WHY_ARGUMENT);
         return false;
     }
-    o->bytes = o->send.total > o->recv.total ? o->send.total : o->recv.total;
+    o->bytes = o->sends ? o->send.total : 0;
+    if (o->recvs && o->recv.total > o->bytes)
+        o->bytes = o->recv.total;
     if (o->status == GYRE_OK && o->recvs && !o->blocking && (o->recv.packed || shim_checking) &&
         !side_keep(&o->recv))
         o->status = GYRE_ERR_NO_MEMORY;
@@ -236,7 +244,7 @@ void shim_compare_blocks(shim_side_t *s, unsigned char *shadow,
     const ptrdiff_t shift = (ptrdiff_t)((uintptr_t)shadow - s->low);
     bool more = true;
     for (int i = 0; i < s->n && more; i++) {
-        unsigned char *both = malloc(2 * s->bytes[i] + 1);
+        unsigned char *both = calloc(2 * s->bytes[i] + 1, 1); /* MPI_Pack may leave padding out */
         if (both == NULL)
             shim_no_memory("GYRE_MPI_CHECK");
         block_copy(s, i, 0, both, true);

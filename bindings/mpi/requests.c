@@ -129,13 +129,15 @@ shim_op_t *shim_take(shim_op_t *own, shim_call_t id, int root, MPI_Comm comm, MP
     shim_op_t *o = blocking ? own : malloc(sizeof(*o));
     if (o == NULL)
         shim_no_memory("a request");
-    *o = (shim_op_t){.id = id,
-                     .blocking = blocking,
-                     .ordered = true,
-                     .comm = comm,
-                     .on = on,
-                     .type = GYRE_TYPE_NONE,
-                     .other = MPI_REQUEST_NULL};
+    memset(o, 0, offsetof(shim_op_t, send));
+    o->id = id;
+    o->blocking = blocking;
+    o->ordered = true;
+    o->comm = comm;
+    o->on = on;
+    o->status = GYRE_OK;
+    o->type = GYRE_TYPE_NONE;
+    o->other = MPI_REQUEST_NULL;
     shim_begin(o);
     return o;
 }

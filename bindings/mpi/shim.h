@@ -157,10 +157,7 @@ typedef struct shim_op {
     shim_comm_t *on;
     gyre_request_t *request;
     gyre_status_t status;
-    /* Of calls that move data. */
-    shim_side_t send;
-    shim_side_t recv;
-    bool sends; /* this rank has something to send, or to receive */
+    bool sends; /* `send` is used, since this rank has something to send; and recv */
     bool recvs;
     /* Of reductions: the result is copied from `bounce` to `result` at the end. NULL: it is there. */
     void *result;
@@ -176,6 +173,9 @@ typedef struct shim_op {
     MPI_Request handle;
     bool left; /* by MPI_Request_free */
     struct shim_op *next;
+    /* Of calls that move data. Not initialized by shim_take. */
+    shim_side_t send;
+    shim_side_t recv;
 } shim_op_t;
 
 /* Finds what Gyre gets of the sides that are used, and packs data that is not plain. False: MPI reports what
