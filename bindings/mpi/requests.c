@@ -37,7 +37,7 @@ static struct {
     pthread_t thread;
     gyre_comm_t *world;
     bool tried;
-    bool runs;
+    atomic_bool runs;
     bool stops;
     atomic_bool sleeps;
     atomic_uint turns; /* of calls of the program that drive Gyre */
