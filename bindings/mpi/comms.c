@@ -12,8 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SHIM_POINTER(name) __typeof__(&PMPI_##name) shim_real_##name;
-SHIM_CALLS(SHIM_POINTER)
+#define SHIM_POINTER(name)         __typeof__(&PMPI_##name) shim_real_##name;
+#define SHIM_POINTERS(name, lower) SHIM_POINTER(name) SHIM_POINTER(I##lower)
+SHIM_CALLS(SHIM_POINTERS)
+SHIM_WAITS(SHIM_POINTER)
 static __typeof__(&PMPI_Init) real_Init;
 static __typeof__(&PMPI_Init_thread) real_Init_thread;
 static __typeof__(&PMPI_Finalize) real_Finalize;
@@ -41,46 +43,66 @@ static void find(void *pointer, const char *name)
 }
 __attribute__((constructor)) static void load(void)
 {
-#define SHIM_LOAD(name) find(&shim_real_##name, "PMPI_" #name);
-    SHIM_CALLS(SHIM_LOAD)
+#define SHIM_LOAD(name)         find(&shim_real_##name, "PMPI_" #name);
+#define SHIM_LOADS(name, lower) SHIM_LOAD(name) SHIM_LOAD(I##lower)
+    SHIM_CALLS(SHIM_LOADS)
+    SHIM_WAITS(SHIM_LOAD)
     find(&real_Init, "PMPI_Init");
     find(&real_Init_thread, "PMPI_Init_thread");
     find(&real_Finalize, "PMPI_Finalize");
 }
 
+enum { TESTS = 64 }; /* of Gyre for each turn of MPI, which costs as much as some of them */
+void shim_yield(unsigned turn)
+{
+    /* Where ranks share cores, the one that is waited for needs this one at once. */
+    if (crowded || turn % TESTS == 0)
+        sched_yield();
+}
+void shim_rest(unsigned turn, bool ended)
+{
+    /* At least once in each call, as in MPI's own. */
+    if (ended || turn % TESTS == 0) {
+        int flag = 0;
+        PMPI_Iprobe(MPI_ANY_SOURCE, 0, idle, &flag, MPI_STATUS_IGNORE);
+    }
+    if (!ended)
+        shim_yield(turn);
+}
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request)
 {
-    enum { TESTS = 64 }; /* of Gyre for each turn of MPI, which costs as much as some of them */
     if (started != GYRE_OK)
         return started;
     for (unsigned turn = 1;; turn++) {
         gyre_status_t status = gyre_test(request);
-        /* At least once in each call, as in MPI's own. */
-        if (status != GYRE_IN_PROGRESS || turn % TESTS == 0) {
-            int flag = 0;
-            PMPI_Iprobe(MPI_ANY_SOURCE, 0, idle, &flag, MPI_STATUS_IGNORE);
-        }
+        shim_rest(turn, status != GYRE_IN_PROGRESS);
         if (status != GYRE_IN_PROGRESS)
             return status;
-        /* Where ranks share cores, the one that is waited for needs this one at once. */
-        if (crowded || turn % TESTS == 0)
-            sched_yield();
     }
 }
 
+int shim_class(gyre_status_t status)
+{
+    return status == GYRE_OK              ? MPI_SUCCESS
+           : status == GYRE_ERR_NO_MEMORY ? MPI_ERR_NO_MEM
+           : status == GYRE_ERR_MISMATCH  ? MPI_ERR_TRUNCATE
+           : status == GYRE_ERR_OVERLAP   ? MPI_ERR_BUFFER
+           : status == GYRE_ERR_INVALID   ? MPI_ERR_ARG
+           : status == GYRE_ERR_TYPE      ? MPI_ERR_TYPE
+           : status == GYRE_ERR_OVERFLOW  ? MPI_ERR_COUNT
+                                          : MPI_ERR_OTHER;
+}
 int shim_result(MPI_Comm comm, gyre_status_t status)
 {
-    if (status == GYRE_OK)
-        return MPI_SUCCESS;
-    int class = status == GYRE_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
-                : status == GYRE_ERR_MISMATCH ? MPI_ERR_TRUNCATE
-                : status == GYRE_ERR_OVERLAP  ? MPI_ERR_BUFFER
-                : status == GYRE_ERR_INVALID  ? MPI_ERR_ARG
-                : status == GYRE_ERR_TYPE     ? MPI_ERR_TYPE
-                : status == GYRE_ERR_OVERFLOW ? MPI_ERR_COUNT
-                                              : MPI_ERR_OTHER;
-    PMPI_Comm_call_errhandler(comm, class);
-    return class;
+    if (status != GYRE_OK)
+        PMPI_Comm_call_errhandler(comm, shim_class(status));
+    return shim_class(status);
+}
+void shim_no_memory(const char *what)
+{
+    fprintf(stderr, "libgyre-mpi: no memory for %s\n", what);
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+    abort();
 }
 
 /* Seconds to wait for other ranks in MPI_Init. */
@@ -129,13 +151,12 @@ static shim_comm_t *comm_new(int rank, int size)
 {
     shim_comm_t *made = calloc(1, sizeof(*made));
     int *members = made != NULL ? calloc((size_t)size, sizeof(*members)) : NULL;
-    if (members == NULL) {
-        fprintf(stderr, "libgyre-mpi: rank %d: no memory for a communicator of %d ranks\n", rank, size);
-        PMPI_Abort(MPI_COMM_WORLD, 1);
-        abort();
-    }
+    if (members == NULL)
+        shim_no_memory("a communicator");
+    pthread_mutex_init(&made->lock, NULL);
     made->rank = rank;
     made->size = size;
+    atomic_init(&made->requests, 1);
     made->members = members;
     return made;
 }
@@ -143,6 +164,9 @@ static void comm_end(shim_comm_t *comm)
 {
     gyre_comm_destroy(comm->gyre);
     free(comm->members);
+    free(comm->to.ranks);
+    free(comm->from.ranks);
+    pthread_mutex_destroy(&comm->lock);
     free(comm);
 }
 
@@ -159,6 +183,7 @@ static void start(void)
     PMPI_Comm_dup(MPI_COMM_WORLD, &idle);
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, destroy, &keyval, NULL);
     shim_types_init();
+    shim_requests_init();
 
     gyre_unique_id_t id = {{0}};
     gyre_create_t config = GYRE_CREATE_INITIALIZER;
@@ -206,6 +231,7 @@ int MPI_Finalize(void)
     PMPI_Finalized(&finalized);
     if (world != NULL && !finalized) {
         shim_comm_t *ended = world;
+        shim_requests_end(ended->rank);
         shim_report_print(ended->rank);
         /* All messages that need this rank's progress are delivered before Gyre waits for the ranks. */
         REAL(Barrier)(idle);
@@ -222,8 +248,6 @@ int MPI_Finalize(void)
     return real_Finalize();
 }
 /* Fortran calls these in both MPI libraries, or may. */
-#define SHIM_ALIAS(name) \
-    extern __typeof__(MPI_##name) PMPI_##name __attribute__((alias("MPI_" #name), visibility("default")));
 SHIM_ALIAS(Init)
 SHIM_ALIAS(Init_thread)
 SHIM_ALIAS(Finalize)
@@ -261,20 +285,32 @@ static void spare_put(shim_comm_t *comm)
         comm_end(oldest);
     }
 }
+/* Its communicator of MPI is freed, and no request of it is left. */
+static void retire(shim_comm_t *comm)
+{
+    if (world == NULL) { /* gyre_finalize has ended it */
+        comm->gyre = NULL;
+        comm_end(comm);
+    } else if (comm->gyre != NULL && gyre_comm_error(comm->gyre) == GYRE_OK) {
+        spare_put(comm);
+    } else {
+        comm_end(comm);
+    }
+}
+/* `requests` counts the communicator of MPI, too: what is freed last retires it. */
+void shim_comm_leave(shim_comm_t *comm)
+{
+    if (atomic_fetch_sub(&comm->requests, 1) == 1)
+        retire(comm);
+}
 static int destroy(MPI_Comm comm, int key, void *value, void *extra)
 {
     shim_comm_t *state = value;
     (void)comm;
     (void)key;
     (void)extra;
-    if (world == NULL) { /* gyre_finalize has ended it */
-        state->gyre = NULL;
-        comm_end(state);
-    } else if (state->gyre != NULL && gyre_comm_error(state->gyre) == GYRE_OK) {
-        spare_put(state);
-    } else {
-        comm_end(state);
-    }
+    atomic_store(&state->freed, true);
+    shim_comm_leave(state);
     return MPI_SUCCESS;
 }
 
@@ -286,11 +322,8 @@ static bool find_members(MPI_Comm comm, shim_comm_t *made)
     MPI_Group all = MPI_GROUP_NULL;
     int *ranks = calloc((size_t)made->size, sizeof(*ranks));
     bool inside = true;
-    if (ranks == NULL) {
-        fprintf(stderr, "libgyre-mpi: rank %d: no memory for a list of %d ranks\n", made->rank, made->size);
-        PMPI_Abort(MPI_COMM_WORLD, 1);
-        abort();
-    }
+    if (ranks == NULL)
+        shim_no_memory("a list of ranks");
     for (int r = 0; r < made->size; r++)
         ranks[r] = r;
     PMPI_Comm_group(comm, &group);
@@ -338,7 +371,8 @@ static void connect_members(MPI_Comm comm, shim_comm_t *made)
                 "libgyre-mpi: a communicator of %d ranks cannot be made in Gyre: its collectives go to MPI\n",
                 made->size);
 }
-static shim_comm_t *make(MPI_Comm comm)
+/* NULL: the other ranks are needed, and may not be waited for. */
+static shim_comm_t *make(MPI_Comm comm, bool waits)
 {
     int inter = 0;
     int rank = 0;
@@ -346,6 +380,8 @@ static shim_comm_t *make(MPI_Comm comm)
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &size);
+    if (!inter && size > 1 && !waits)
+        return NULL;
     shim_comm_t *made = comm_new(rank, size);
     if (inter)
         made->why = WHY_INTER;
@@ -358,7 +394,7 @@ static shim_comm_t *make(MPI_Comm comm)
     PMPI_Comm_set_attr(comm, keyval, made);
     return made;
 }
-shim_comm_t *shim_comm_of(MPI_Comm comm, shim_why_t *why)
+shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why)
 {
     void *value = NULL;
     int found = 0;
@@ -371,7 +407,7 @@ shim_comm_t *shim_comm_of(MPI_Comm comm, shim_why_t *why)
     *why = WHY_ARGUMENT;
     if (comm == MPI_COMM_NULL || PMPI_Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)
         return NULL;
-    shim_comm_t *state = found ? value : make(comm);
-    *why = state->why;
-    return state->gyre != NULL ? state : NULL;
+    shim_comm_t *state = found ? value : make(comm, waits);
+    *why = state != NULL ? state->why : WHY_NEW;
+    return state != NULL && state->gyre != NULL ? state : NULL;
 }

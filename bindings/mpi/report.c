@@ -15,17 +15,18 @@ static struct {
     atomic_ullong calls[WHY_COUNT];
     atomic_ullong bytes;
     atomic_ullong nanoseconds;
-} counts[CALL_COUNT];
+} counts[2 * CALL_COUNT];
 static atomic_ullong compared;
 static atomic_ullong different;
 
-#define SHIM_NAME(name) "MPI_" #name,
-static const char *const names[] = {SHIM_CALLS(SHIM_NAME)};
+#define SHIM_NAME(name, lower)  "MPI_" #name,
+#define SHIM_INAME(name, lower) "MPI_I" #lower,
+static const char *const names[] = {SHIM_CALLS(SHIM_NAME) SHIM_CALLS(SHIM_INAME)};
 static const char *const whys[WHY_COUNT] = {
     [WHY_NO_JOB] = "no job in Gyre",          [WHY_ALONE] = "communicator of 1 rank",
     [WHY_INTER] = "inter-communicator",       [WHY_FOREIGN] = "ranks of another MPI_COMM_WORLD",
     [WHY_FAILED] = "no communicator in Gyre", [WHY_TYPE] = "datatype or operation",
-    [WHY_ARGUMENT] = "invalid argument",
+    [WHY_ARGUMENT] = "invalid argument",      [WHY_NEW] = "communicator not in Gyre yet",
 };
 
 static bool is_set(const char *name)
@@ -44,101 +45,107 @@ void shim_passed_on(shim_call_t id, shim_why_t why)
         atomic_fetch_add(&counts[id].calls[why], 1);
 }
 
-void shim_check_keep(shim_run_t *run, void *region, size_t length, size_t same, gyre_type_t type)
+const char *shim_name(shim_call_t id)
 {
-    run->region = region;
-    run->length = length;
-    run->compared = same;
-    run->type = type;
-    run->expected = length > 0 ? malloc(length) : NULL;
-    if (run->expected != NULL)
-        memcpy(run->expected, region, length);
+    return names[id];
 }
-void shim_check_swap(shim_run_t *run)
+
+void *shim_shadow(shim_op_t *o, const void *user, uintptr_t low, size_t length)
 {
-    for (size_t i = 0; run->expected != NULL && i < run->length; i++) {
-        unsigned char byte = run->region[i];
-        run->region[i] = run->expected[i];
-        run->expected[i] = byte;
-    }
+    if (length == 0)
+        return (void *)(uintptr_t)user;
+    o->shadow = malloc(length);
+    if (o->shadow == NULL)
+        shim_no_memory("GYRE_MPI_CHECK");
+    if (o->recvs)
+        shim_copy_blocks(&o->recv, o->shadow);
+    else
+        memcpy(o->shadow, user, length);
+    return o->shadow + (ptrdiff_t)((uintptr_t)user - low);
 }
 static bool near(double a, double b, double tolerance)
 {
     return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * fmax(1, fmax(fabs(a), fabs(b)));
 }
-/* The first element that differs, or its count. Floating-point numbers may differ by what another order
- * of the operands makes. */
-static size_t first_difference(const shim_run_t *run, size_t size)
+typedef struct {
+    gyre_type_t type;
+    size_t at; /* the first element that differs, or SIZE_MAX */
+    size_t before;
+} difference_t;
+/* Floating-point numbers may differ by what another order of the operands makes. False: they differ. */
+static bool same(void *user, const void *mine, const void *other, size_t bytes)
 {
-    bool single = run->type == GYRE_FLOAT32 || run->type == GYRE_COMPLEX64;
-    bool twice = run->type == GYRE_FLOAT64 || run->type == GYRE_COMPLEX128;
+    difference_t *d = user;
+    bool single = d->type == GYRE_FLOAT32 || d->type == GYRE_COMPLEX64;
+    bool twice = d->type == GYRE_FLOAT64 || d->type == GYRE_COMPLEX128;
+    size_t size = d->type == GYRE_TYPE_NONE ? 1 : gyre_type_size(d->type);
     size_t part = single ? sizeof(float) : twice ? sizeof(double) : size;
-    for (size_t at = 0; at + part <= run->compared; at += part) {
-        const void *mine = run->region + at;
-        const void *other = run->expected + at;
-        bool same;
+    for (size_t at = 0; at + part <= bytes; at += part) {
+        const char *a = (const char *)mine + at;
+        const char *b = (const char *)other + at;
+        bool equal;
         if (single) {
-            float a;
-            float b;
-            memcpy(&a, mine, sizeof(a));
-            memcpy(&b, other, sizeof(b));
-            same = near((double)a, (double)b, 1e-4);
+            float x;
+            float y;
+            memcpy(&x, a, sizeof(x));
+            memcpy(&y, b, sizeof(y));
+            equal = near((double)x, (double)y, 1e-4);
         } else if (twice) {
-            double a;
-            double b;
-            memcpy(&a, mine, sizeof(a));
-            memcpy(&b, other, sizeof(b));
-            same = near(a, b, 1e-10);
-        } else if (run->type == GYRE_FLOAT64_INT32) { /* followed by padding */
-            same = memcmp(mine, other, 12) == 0;
-        } else if (run->type == GYRE_INT64_INT32) {
-            same = memcmp(mine, other, 12) == 0;
-        } else if (run->type == GYRE_INT16_INT32) {
-            same = memcmp(mine, other, 2) == 0 &&
-                   memcmp((const char *)mine + 4, (const char *)other + 4, 4) == 0;
+            double x;
+            double y;
+            memcpy(&x, a, sizeof(x));
+            memcpy(&y, b, sizeof(y));
+            equal = near(x, y, 1e-10);
+        } else if (d->type == GYRE_FLOAT64_INT32 || d->type == GYRE_INT64_INT32) { /* then padding */
+            equal = memcmp(a, b, 12) == 0;
+        } else if (d->type == GYRE_INT16_INT32) {
+            equal = memcmp(a, b, 2) == 0 && memcmp(a + 4, b + 4, 4) == 0;
         } else {
-            same = memcmp(mine, other, part) == 0;
+            equal = memcmp(a, b, part) == 0;
         }
-        if (!same)
-            return at / size;
+        if (!equal) {
+            d->at = (d->before + at) / size;
+            return false;
+        }
     }
-    return SIZE_MAX;
+    d->before += bytes;
+    return true;
 }
-static void compare(shim_run_t *run)
+static void compare(shim_op_t *o)
 {
-    if (run->expected == NULL)
-        return;
-    size_t size = run->type == GYRE_TYPE_NONE ? 1 : gyre_type_size(run->type);
-    size_t at = first_difference(run, size);
+    difference_t d = {.type = o->type, .at = SIZE_MAX};
+    if (o->recvs)
+        shim_compare_blocks(&o->recv, o->shadow, same, &d);
+    else
+        same(&d, o->result, o->shadow, o->length);
     atomic_fetch_add(&compared, 1);
-    if (at != SIZE_MAX) {
+    if (d.at != SIZE_MAX) {
         int rank = 0;
         PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
         atomic_fetch_add(&different, 1);
         fprintf(
             stderr,
             "libgyre-mpi: GYRE_MPI_CHECK: %s: rank %d: element %zu of type %s differs from MPI's result\n",
-            names[run->id], rank, at, run->type == GYRE_TYPE_NONE ? "byte" : gyre_type_name(run->type));
+            names[o->id], rank, d.at, o->type == GYRE_TYPE_NONE ? "byte" : gyre_type_name(o->type));
     }
-    free(run->expected);
 }
 
-void shim_begin(shim_run_t *run)
+void shim_begin(shim_op_t *o)
 {
     if (reporting)
-        run->from = PMPI_Wtime();
+        o->from = PMPI_Wtime();
 }
-int shim_end(shim_run_t *run, gyre_status_t status)
+void shim_end(shim_op_t *o)
 {
     if (reporting) {
-        atomic_fetch_add(&counts[run->id].calls[WHY_TAKEN], 1);
-        atomic_fetch_add(&counts[run->id].bytes, run->bytes);
-        atomic_fetch_add(&counts[run->id].nanoseconds,
-                         (unsigned long long)((PMPI_Wtime() - run->from) * 1e9));
+        atomic_fetch_add(&counts[o->id].calls[WHY_TAKEN], 1);
+        atomic_fetch_add(&counts[o->id].bytes, o->bytes);
+        atomic_fetch_add(&counts[o->id].nanoseconds, (unsigned long long)((PMPI_Wtime() - o->from) * 1e9));
     }
-    if (shim_checking && status == GYRE_OK)
-        compare(run);
-    return shim_result(run->comm, status);
+    if (o->shadow != NULL && o->status == GYRE_OK) {
+        compare(o);
+        free(o->shadow); /* after an error MPI's call may still write there */
+    }
 }
 
 void shim_report_print(int rank)
@@ -155,7 +162,7 @@ void shim_report_print(int rank)
         return;
     fprintf(stderr, "libgyre-mpi: collectives of rank 0\n%-26s %12s %12s %16s %12s\n", "call", "taken",
             "passed on", "bytes", "seconds");
-    for (int c = 0; c < CALL_COUNT; c++) {
+    for (int c = 0; c < 2 * CALL_COUNT; c++) {
         unsigned long long passed = 0;
         unsigned long long taken = atomic_load(&counts[c].calls[WHY_TAKEN]);
         for (int w = WHY_TAKEN + 1; w < WHY_COUNT; w++)

@@ -11,22 +11,36 @@
 #include <mpi.h>
 #pragma GCC visibility pop
 #include <gyre/gyre.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* The calls that may be taken. */
+/* The collectives that may be taken, blocking (MPI_Allreduce) and non-blocking (MPI_Iallreduce). */
 /* clang-format off */
 #define SHIM_CALLS(X) \
-    X(Allreduce) X(Reduce) X(Reduce_scatter) X(Reduce_scatter_block) X(Scan) X(Exscan) X(Bcast) X(Barrier) \
-    X(Gather) X(Gatherv) X(Scatter) X(Scatterv) X(Allgather) X(Allgatherv) X(Alltoall) X(Alltoallv) \
-    X(Alltoallw)
+    X(Allreduce, allreduce) X(Reduce, reduce) X(Reduce_scatter, reduce_scatter) \
+    X(Reduce_scatter_block, reduce_scatter_block) X(Scan, scan) X(Exscan, exscan) X(Bcast, bcast) \
+    X(Barrier, barrier) X(Gather, gather) X(Gatherv, gatherv) X(Scatter, scatter) X(Scatterv, scatterv) \
+    X(Allgather, allgather) X(Allgatherv, allgatherv) X(Alltoall, alltoall) X(Alltoallv, alltoallv) \
+    X(Alltoallw, alltoallw) X(Neighbor_allgather, neighbor_allgather) \
+    X(Neighbor_allgatherv, neighbor_allgatherv) X(Neighbor_alltoall, neighbor_alltoall) \
+    X(Neighbor_alltoallv, neighbor_alltoallv) X(Neighbor_alltoallw, neighbor_alltoallw)
+/* What takes requests, and may be of Gyre. */
+#define SHIM_WAITS(X) \
+    X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome) \
+    X(Request_get_status) X(Request_free)
 /* clang-format on */
-#define SHIM_ID(name) CALL_##name,
+#define SHIM_ID(name, lower) CALL_##name,
+/* The non-blocking form of a call has its number + CALL_COUNT. */
 typedef enum { SHIM_CALLS(SHIM_ID) CALL_COUNT } shim_call_t;
 
 /* The MPI library's own function. For what this library defines, also under its PMPI name (Open MPI). */
-#define SHIM_REAL(name) extern __typeof__(&PMPI_##name) shim_real_##name;
-SHIM_CALLS(SHIM_REAL)
+#define SHIM_REAL(name)         extern __typeof__(&PMPI_##name) shim_real_##name;
+#define SHIM_REALS(name, lower) SHIM_REAL(name) SHIM_REAL(I##lower)
+SHIM_CALLS(SHIM_REALS)
+SHIM_WAITS(SHIM_REAL)
 #define REAL(name) shim_real_##name
 
 /* Why a call is passed on. WHY_TAKEN: it is not. */
@@ -37,10 +51,19 @@ typedef enum {
     WHY_INTER,
     WHY_FOREIGN,
     WHY_FAILED,
+    WHY_NEW,
     WHY_TYPE,
     WHY_ARGUMENT,
     WHY_COUNT
 } shim_why_t;
+
+/* The neighbours in the topology of a communicator, without MPI_PROC_NULL, in the order in which messages
+ * between two ranks match. */
+typedef struct {
+    int n;
+    int *ranks; /* [n] */
+    int *index; /* [n] the place of each in the program's buffers */
+} shim_near_t;
 
 /* What belongs to a communicator of MPI. */
 typedef struct shim_comm {
@@ -51,16 +74,31 @@ typedef struct shim_comm {
     long long id;           /* the same number on all ranks */
     int *members;           /* [size], ranks in MPI_COMM_WORLD */
     struct shim_comm *next; /* in the list of those whose MPI communicator was freed */
+    shim_near_t to;         /* of neighbourhood collectives; ranks NULL: not known so far */
+    shim_near_t from;
+    pthread_mutex_t lock; /* with MPI_THREAD_MULTIPLE: of its calls in Gyre and their tests */
+    atomic_int requests;  /* those that are not freed; and 1 for the communicator of MPI */
+    atomic_bool freed;    /* the communicator of MPI is */
+    unsigned turn;        /* of drive() in which its first open collective had not ended */
 } shim_comm_t;
 
 /* comms.c */
 /* That of `comm`, made at its first use, when all ranks of `comm` must call it. NULL: pass the call on, for
- * the reason in *why. */
-shim_comm_t *shim_comm_of(MPI_Comm comm, shim_why_t *why);
+ * the reason in *why. waits false: none is made, since that waits for the other ranks. */
+shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why);
+/* A request of it was freed. */
+void shim_comm_leave(shim_comm_t *comm);
 /* Waits for a request that was started with `started`, and lets MPI's messages make progress. */
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request);
+/* A turn of a wait in which nothing has ended lets messages and other ranks go on; and the last one. */
+void shim_rest(unsigned turn, bool ended);
+void shim_yield(unsigned turn);
+/* MPI's class of error for `status`. */
+int shim_class(gyre_status_t status);
 /* What MPI returns for `status`; for an error the error handler of `comm` was called. */
 int shim_result(MPI_Comm comm, gyre_status_t status);
+/* Ends the job: this rank cannot go on. */
+_Noreturn void shim_no_memory(const char *what);
 
 /* types.c */
 void shim_types_init(void);
@@ -77,29 +115,169 @@ void shim_type_of(MPI_Datatype type, shim_type_t *out);
 int shim_pack(void *from, size_t count, MPI_Datatype type, size_t size, void *bytes);
 int shim_unpack(void *bytes, size_t count, MPI_Datatype type, size_t size, void *to);
 
-/* report.c */
-extern bool shim_checking; /* GYRE_MPI_CHECK */
-/* A call under way. */
+/* blocks.c */
+/* The send or the receive buffer of a call that moves data: n blocks. Block i is the program's block
+ * index[i], or i if index is NULL. The program's block i has counts[i] elements, or `count` if counts is
+ * NULL. It begins displs[i] elements from `user`; displs NULL: the blocks lie back to back. types: those of
+ * MPI_Alltoallw, whose displacements are in bytes; else NULL. */
 typedef struct {
+    void *user;
+    int n;
+    int count;
+    const int *index;
+    const int *counts;
+    const int *displs;
+    const MPI_Aint *places; /* displacements of MPI_Neighbor_alltoallw */
+    MPI_Datatype type;
+    const MPI_Datatype *types;
+    /* Set by shim_open: what Gyre gets. Block i has bytes[i] bytes, offsets[i] from data. It is at[i] bytes
+     * from `user`. */
+    unsigned char *data;
+    size_t *bytes;
+    size_t *offsets;
+    ptrdiff_t *at;
+    size_t total;
+    bool packed;
+    bool kept; /* the datatypes are this library's own */
+    void *memory;
+    void *bounce;
+    MPI_Datatype *own_types;
+    size_t small[3];
+    /* the memory of the program that the blocks lie in; equal: none */
+    uintptr_t low;
+    uintptr_t high;
+} shim_side_t;
+
+/* A collective that is taken, blocking or not. */
+typedef struct shim_op {
     shim_call_t id;
+    bool blocking;
+    bool ordered; /* ends after what was called before it on its communicator */
     MPI_Comm comm;
+    shim_comm_t *on;
+    gyre_request_t *request;
+    gyre_status_t status;
+    bool sends; /* `send` is used, since this rank has something to send; and recv */
+    bool recvs;
+    /* Of reductions: the result is copied from `bounce` to `result` at the end. NULL: it is there. */
+    void *result;
+    void *bounce;
+    size_t length; /* of the result in bytes */
+    gyre_type_t type;
     size_t bytes;
     double from;
-    /* GYRE_MPI_CHECK: where the result lies, what was there before, and what MPI made of it. */
-    unsigned char *region;
-    size_t length;
-    size_t compared; /* the first bytes of it */
-    unsigned char *expected;
-    gyre_type_t type; /* GYRE_TYPE_NONE: the data was moved */
-} shim_run_t;
+    /* GYRE_MPI_CHECK: MPI's own call, and where the result of MPI begins. */
+    MPI_Request other;
+    unsigned char *shadow;
+    /* Of those that do not block. */
+    MPI_Request handle;
+    bool left; /* by MPI_Request_free */
+    struct shim_op *next;
+    /* Of calls that move data. Not initialized by shim_take. */
+    shim_side_t send;
+    shim_side_t recv;
+} shim_op_t;
+
+/* Finds what Gyre gets of the sides that are used, and packs data that is not plain. False: MPI reports what
+ * is wrong. Each side has its flags: FILL: packed data holds what the program's buffer does, as for all that
+ * is sent. ADJACENT: blocks that do not lie back to back are packed. PACK: all are. */
+enum { SHIM_FILL = 1, SHIM_PACK = 2, SHIM_ADJACENT = 4 };
+bool shim_open(shim_op_t *o, unsigned send_flags, unsigned recv_flags);
+/* The program's buffer gets the result. */
+void shim_receive(shim_op_t *o);
+/* Frees both sides. */
+void shim_close(shim_op_t *o);
+shim_side_t shim_flat(const void *user, int count, MPI_Datatype type);
+shim_side_t shim_blocks(const void *user, int n, const int *counts, int count, const int *displs,
+                        MPI_Datatype type);
+/* Calls `each` with the bytes of each received block, in the program's buffer and in `shadow`, a copy of the
+ * memory from recv->low, until `each` returns false; and fills such a copy. */
+void shim_compare_blocks(shim_side_t *s, unsigned char *shadow,
+                         bool (*each)(void *user, const void *mine, const void *other, size_t bytes),
+                         void *user);
+void shim_copy_blocks(shim_side_t *s, unsigned char *shadow);
+
+/* requests.c */
+/* Of the functions that make both forms of a call: the blocking one. */
+extern MPI_Request shim_blocking;
+#define BLOCKING (&shim_blocking)
+/* The call goes to MPI. */
+#define PASS(name, lower, ...) \
+    (request == BLOCKING ? REAL(name)(__VA_ARGS__) : REAL(I##lower)(__VA_ARGS__, request))
+/* The collective `id` on `comm` if it can be taken, in *own or, if it does not block, in memory of its own.
+ * NULL: pass it on. root: 0 if it has none. */
+shim_op_t *shim_take(shim_op_t *own, shim_call_t id, int root, MPI_Comm comm, MPI_Request *request);
+/* It is not taken after all. */
+void shim_drop(shim_op_t *o, shim_why_t why);
+/* Starts it in Gyre by `call`, whose last argument is &o->request, unless there was an error before. */
+#define START(o, call)                \
+    do {                              \
+        if ((o)->status == GYRE_OK) { \
+            shim_enter((o)->on);      \
+            (o)->status = call;       \
+            shim_exit((o)->on);       \
+        }                             \
+    } while (0)
+void shim_enter(shim_comm_t *on);
+void shim_exit(shim_comm_t *on);
+/* Waits for it, or makes *request. What MPI returns. */
+int shim_finish(shim_op_t *o, MPI_Request *request);
+void shim_requests_init(void);
+/* MPI_Finalize: requests that are open are reported and end. */
+void shim_requests_end(int rank);
+
+/* report.c */
+extern bool shim_checking; /* GYRE_MPI_CHECK */
 void shim_report_init(void);
 void shim_passed_on(shim_call_t id, shim_why_t why);
-/* check_keep before the real call, check_swap after it. */
-void shim_check_keep(shim_run_t *run, void *region, size_t length, size_t compared, gyre_type_t type);
-void shim_check_swap(shim_run_t *run);
-void shim_begin(shim_run_t *run);
-/* Counts, compares, and gives what MPI returns for `status`. */
-int shim_end(shim_run_t *run, gyre_status_t status);
+/* GYRE_MPI_CHECK: where MPI's own call of `o` receives what the program receives at `user`, from which the
+ * program's memory begins at `low` and has `length` bytes. */
+void *shim_shadow(shim_op_t *o, const void *user, uintptr_t low, size_t length);
+/* Makes MPI's own call if results are compared: `call` receives at `shadow` and its request is &o->other. */
+#define CHECK_REDUCED(o, user, length, call)                                \
+    do {                                                                    \
+        if (shim_checking) {                                                \
+            void *shadow = shim_shadow(o, user, (uintptr_t)(user), length); \
+            call;                                                           \
+        }                                                                   \
+    } while (0)
+#define CHECK_MOVED(o, call)                                                                              \
+    do {                                                                                                  \
+        if (shim_checking) {                                                                              \
+            void *shadow = shim_shadow(o, (o)->recv.user, (o)->recv.low, (o)->recv.high - (o)->recv.low); \
+            call;                                                                                         \
+        }                                                                                                 \
+    } while (0)
+void shim_begin(shim_op_t *o);
+/* It has ended: counts it, and compares the results. */
+void shim_end(shim_op_t *o);
 void shim_report_print(int rank);
+const char *shim_name(shim_call_t id);
+
+/* Open MPI's Fortran calls the PMPI names. MPICH's calls the MPI names, and MPICH calls the others inside. */
+#define SHIM_ALIAS(name) \
+    extern __typeof__(MPI_##name) PMPI_##name __attribute__((alias("MPI_" #name), visibility("default")));
+#ifdef OPEN_MPI
+#define SHIM_FORTRAN(name, lower) SHIM_ALIAS(name) SHIM_ALIAS(I##lower)
+#else
+#define SHIM_FORTRAN(name, lower)
+#endif
+
+/* The two calls of the program that a function makes. parameters, arguments: in brackets. */
+#define UNPACK(...) __VA_ARGS__
+#define FORMS(name, lower, parameters, arguments)             \
+    int MPI_##name(UNPACK parameters)                         \
+    {                                                         \
+        return lower(UNPACK arguments, BLOCKING);             \
+    }                                                         \
+    int MPI_I##lower(UNPACK parameters, MPI_Request *request) \
+    {                                                         \
+        return lower(UNPACK arguments, request);              \
+    }                                                         \
+    SHIM_FORTRAN(name, lower)
+#define SEND  const void *send, int send_count, MPI_Datatype send_type
+#define SENDS const void *send, const int *send_counts, const int *send_displs
+#define RECV  void *recv, int recv_count, MPI_Datatype recv_type
+#define RECVS void *recv, const int *recv_counts, const int *recv_displs
 
 #endif

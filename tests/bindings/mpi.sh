@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# tests/bindings/mpi.sh: libgyre-mpi and gyre-mpi: a C and a Fortran program under each MPI library that is here, with the
-# library and without; the report and the comparison; order=exact; what is refused; ranks that end.
+# tests/bindings/mpi.sh: libgyre-mpi and gyre-mpi: C programs and a Fortran program under each MPI library that is here,
+# with the library and without; requests; the report and the comparison; order=exact; what is refused; ranks that end.
 . "$(dirname "$0")/../support/lib.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 GYRE_INIT_TIMEOUT=20
 kinds=$(cd "$B/lib" && ls libgyre-mpi-*.so 2>/dev/null | sed 's/libgyre-mpi-\(.*\)\.so/\1/')
@@ -14,6 +14,15 @@ mpi() { # KIND RANKS COMMAND...
 }
 CALLS='Allreduce Reduce Reduce_scatter Reduce_scatter_block Scan Exscan Bcast Barrier Gather Gatherv Scatter Scatterv Allgather
     Allgatherv Alltoall Alltoallv Alltoallw'
+NEIGHBORS='Neighbor_allgather Neighbor_allgatherv Neighbor_alltoall Neighbor_alltoallv Neighbor_alltoallw'
+# taken NAME CALL...: the last report has each as taken
+taken() {
+    local name=$1 call
+    shift
+    for call; do
+        check "$name: MPI_$call is taken" grep -qE "^MPI_$call +[1-9]" "$W/err"
+    done
+}
 
 for kind in $kinds; do
     if ! command -v "mpirun.$kind" >/dev/null; then
@@ -34,10 +43,33 @@ for kind in $kinds; do
     mpi "$kind" 2 env GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1 "$gyre" "$c" calls
     want "$kind: report and comparison" 0 'GYRE_MPI_CHECK: [1-9][0-9]* results compared with MPI.s, 0 differ'
     check "$kind: no warning" [ "$(grep -c 'not a setting' "$W/err")" = 0 ]
-    for call in $CALLS; do
-        check "$kind: MPI_$call is taken" grep -qE "^MPI_$call +[1-9]" "$W/err"
-    done
+    # shellcheck disable=SC2086 # a list
+    taken "$kind" $CALLS
     check "$kind: long double is passed on" grep -q '[1-9] passed on: datatype or operation' "$W/err"
+    # Without blocking.
+    r=$W/requests.$kind
+    run "mpicc.$kind" -O1 -pthread -o "$r" tests/bindings/mpi_requests.c
+    check "$kind: the program of requests compiles: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
+    mpi "$kind" 2 env GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1 "$gyre" "$c" requests
+    want "$kind: comparison of requests" 0 'GYRE_MPI_CHECK: [1-9][0-9]* results compared with MPI.s, 0 differ' \
+        '[1-9] passed on: communicator not in Gyre yet'
+    # shellcheck disable=SC2046,SC2086 # a list
+    taken "$kind" $(printf 'I%s\n' ${CALLS,,})
+    for n in 2 3; do
+        mpi "$kind" "$n" env GYRE_MPI_REPORT=1 "$gyre" "$r" all
+        want "$kind: requests, $n ranks" 0
+        # shellcheck disable=SC2046,SC2086 # a list
+        taken "$kind: $n ranks" $NEIGHBORS $(printf 'I%s\n' ${NEIGHBORS,,})
+    done
+    mpi "$kind" 3 "$gyre" "$r" random 200
+    want "$kind: random calls, many open" 0
+    mpi "$kind" 2 "$gyre" "$r" threads
+    want "$kind: threads with requests" 0
+    mpi "$kind" 2 "$gyre" "$r" fails
+    want "$kind: a request that fails" 0 'all_reduce .*count 1, int32'
+    mpi "$kind" 2 "$gyre" "$r" open
+    want "$kind: MPI_Finalize with an open request" 0 'MPI_Finalize: rank 0: open requests .* 1, .* of MPI_Ibarrier: wait'
+
     mpi "$kind" 3 "$gyre" "$c" progress
     want "$kind: messages move while Gyre waits" 0
     mpi "$kind" 2 "$gyre" "$c" threads
@@ -72,7 +104,8 @@ for kind in $kinds; do
         mpi "$kind" 3 env GYRE_MPI_REPORT=1 "$gyre" "$W/fortran"
         out_is "$kind: Fortran" '0 errors'
         want "$kind: Fortran is taken" 0 'MPI_Allreduce +4 +0' 'MPI_Allgather +1 +0' 'MPI_Reduce +1 +0' 'MPI_Bcast +1 +0' \
-            'MPI_Allgatherv +1 +0' 'MPI_Barrier +1 +0'
+            'MPI_Allgatherv +1 +0' 'MPI_Barrier +2 +0' 'MPI_Iallreduce +2 +0' 'MPI_Iallgather +1 +0' 'MPI_Ibarrier +2 +0' \
+            'MPI_Ineighbor_alltoall +1 +0'
     else
         leave_out "$kind: no mpif90.$kind"
     fi

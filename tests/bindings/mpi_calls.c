@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/bindings/mpi_calls.c: for mpi.sh: every collective of MPI that libgyre-mpi takes, on
- * communicators of several origins, with every root, several types, counts with 0 among them, in place
- * and with derived datatypes. Each result is compared with what it must be. `mpi_calls PART`: calls,
- * progress, threads, fails, abort, killed or order. */
+/* tests/bindings/mpi_calls.c: for mpi.sh: every collective of MPI that libgyre-mpi takes but those of
+ * neighbours (mpi_requests.c), on communicators of several origins, with every root, several types, counts
+ * with 0 among them, in place and with derived datatypes. Each result is compared with what it must be.
+ * `mpi_calls PART`: calls, requests (the same calls without blocking), progress, threads, fails, abort,
+ * killed or order. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,6 +29,78 @@ static void check(int line, int good)
 enum { MOST = 3000 };
 static const int counts[] = {0, 1, 7, MOST};
 #define EACH_COUNT (int c = 0; c < 4; c++)
+
+/* The part `requests`: each call is made by its form that does not block, and ended in all ways in turn. */
+static int nonblocking;
+static int ended(int rc, MPI_Request *request)
+{
+    static int way;
+    MPI_Request list[2] = {MPI_REQUEST_NULL, *request};
+    MPI_Status statuses[2];
+    int flag = 0, index = 0, indices[2];
+    switch (way++ % 9) {
+    case 0:
+        MPI_Wait(&list[1], &statuses[1]);
+        break;
+    case 1:
+        MPI_Waitall(2, list, MPI_STATUSES_IGNORE);
+        break;
+    case 2:
+        MPI_Waitany(2, list, &index, MPI_STATUS_IGNORE);
+        CHECK(index == 1);
+        break;
+    case 3:
+        MPI_Waitsome(2, list, &index, indices, statuses);
+        CHECK(index == 1 && indices[0] == 1);
+        break;
+    case 4:
+        while (!flag)
+            MPI_Test(&list[1], &flag, MPI_STATUS_IGNORE);
+        break;
+    case 5:
+        while (!flag)
+            MPI_Testall(2, list, &flag, statuses);
+        break;
+    case 6:
+        while (!flag)
+            MPI_Testany(2, list, &index, &flag, statuses);
+        CHECK(index == 1);
+        break;
+    case 7:
+        while (index == 0)
+            MPI_Testsome(2, list, &index, indices, MPI_STATUSES_IGNORE);
+        CHECK(index == 1 && indices[0] == 1);
+        break;
+    default:
+        while (!flag)
+            MPI_Request_get_status(list[1], &flag, MPI_STATUS_IGNORE);
+        CHECK(list[1] != MPI_REQUEST_NULL);
+        MPI_Wait(&list[1], MPI_STATUS_IGNORE);
+    }
+    CHECK(list[1] == MPI_REQUEST_NULL);
+    *request = list[1];
+    return rc;
+}
+static MPI_Request pending;
+#define EITHER(name, form, ...) \
+    (nonblocking ? ended(MPI_I##form(__VA_ARGS__, &pending), &pending) : (MPI_##name)(__VA_ARGS__))
+#define MPI_Allreduce(...)            EITHER(Allreduce, allreduce, __VA_ARGS__)
+#define MPI_Reduce(...)               EITHER(Reduce, reduce, __VA_ARGS__)
+#define MPI_Reduce_scatter(...)       EITHER(Reduce_scatter, reduce_scatter, __VA_ARGS__)
+#define MPI_Reduce_scatter_block(...) EITHER(Reduce_scatter_block, reduce_scatter_block, __VA_ARGS__)
+#define MPI_Scan(...)                 EITHER(Scan, scan, __VA_ARGS__)
+#define MPI_Exscan(...)               EITHER(Exscan, exscan, __VA_ARGS__)
+#define MPI_Bcast(...)                EITHER(Bcast, bcast, __VA_ARGS__)
+#define MPI_Barrier(comm)             EITHER(Barrier, barrier, comm)
+#define MPI_Gather(...)               EITHER(Gather, gather, __VA_ARGS__)
+#define MPI_Gatherv(...)              EITHER(Gatherv, gatherv, __VA_ARGS__)
+#define MPI_Scatter(...)              EITHER(Scatter, scatter, __VA_ARGS__)
+#define MPI_Scatterv(...)             EITHER(Scatterv, scatterv, __VA_ARGS__)
+#define MPI_Allgather(...)            EITHER(Allgather, allgather, __VA_ARGS__)
+#define MPI_Allgatherv(...)           EITHER(Allgatherv, allgatherv, __VA_ARGS__)
+#define MPI_Alltoall(...)             EITHER(Alltoall, alltoall, __VA_ARGS__)
+#define MPI_Alltoallv(...)            EITHER(Alltoallv, alltoallv, __VA_ARGS__)
+#define MPI_Alltoallw(...)            EITHER(Alltoallw, alltoallw, __VA_ARGS__)
 
 /* What rank r of n has at i. */
 static int value(int r, int i)
@@ -327,6 +400,22 @@ static void calls(int rank, int n)
     MPI_Group_free(&group);
 }
 
+/* A communicator gets one of Gyre at its first collective that blocks; before, others are MPI's. */
+static void requests(void)
+{
+    MPI_Comm comm;
+    nonblocking = 1;
+    all(MPI_COMM_WORLD);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    moves(comm, 0);
+    nonblocking = 0;
+    MPI_Barrier(comm);
+    nonblocking = 1;
+    reductions(comm);
+    nonblocking = 0;
+    MPI_Comm_free(&comm);
+}
+
 /* Rank 0 sends a large message and enters a collective, in which the receiver has been for long. */
 static void progress(int rank, int n)
 {
@@ -429,6 +518,8 @@ int main(int argc, char **argv)
         fails(rank);
     else if (strcmp(part, "calls") == 0)
         calls(rank, n);
+    else if (strcmp(part, "requests") == 0)
+        requests();
     MPI_Barrier(MPI_COMM_WORLD);
     if (strcmp(part, "abort") == 0 || strcmp(part, "killed") == 0) {
         if (rank == n - 1) {

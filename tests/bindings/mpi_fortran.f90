@@ -5,7 +5,7 @@ subroutine by_include(errors)
   implicit none
   include 'mpif.h'
   integer, intent(inout) :: errors
-  integer :: rank, n, ierr, i
+  integer :: rank, n, ierr, i, request, status(MPI_STATUS_SIZE)
   double precision :: x(5), total(5)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierr)
   call MPI_Comm_size(MPI_COMM_WORLD, n, ierr)
@@ -15,13 +15,17 @@ subroutine by_include(errors)
   end do
   call MPI_Allreduce(MPI_IN_PLACE, x, 5, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, ierr)
   if (ierr /= MPI_SUCCESS .or. any(x /= total)) errors = errors + 1
+  x = [((rank + 1) * i, i=1, 5)]
+  call MPI_Iallreduce(MPI_IN_PLACE, x, 5, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, request, ierr)
+  call MPI_Wait(request, status, ierr)
+  if (ierr /= MPI_SUCCESS .or. any(x /= total)) errors = errors + 1
 end subroutine
 
 subroutine by_module(errors)
   use mpi
   implicit none
   integer, intent(inout) :: errors
-  integer :: rank, n, ierr, i, own, half, type
+  integer :: rank, n, ierr, i, own, half, type, requests(2)
   integer, allocatable :: all(:)
   integer, asynchronous, volatile :: number ! MPI_BOTTOM hides who writes it
   logical :: some
@@ -45,6 +49,11 @@ subroutine by_module(errors)
   call MPI_Bcast(MPI_BOTTOM, 1, type, n - 1, MPI_COMM_WORLD, ierr)
   call MPI_Type_free(type, ierr)
   if (number /= n - 1) errors = errors + 1
+  own = rank
+  call MPI_Ibarrier(MPI_COMM_WORLD, requests(1), ierr)
+  call MPI_Iallgather(own, 1, MPI_INTEGER, all, 1, MPI_INTEGER, MPI_COMM_WORLD, requests(2), ierr)
+  call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, ierr)
+  if (any(all /= [(i, i=0, n - 1)])) errors = errors + 1
 end subroutine
 
 subroutine by_f08(errors)
@@ -54,6 +63,10 @@ subroutine by_f08(errors)
   integer :: rank, n, i
   integer, allocatable :: counts(:), shifts(:), parts(:)
   type(MPI_Comm) :: comm
+  type(MPI_Request) :: requests(2)
+  type(MPI_Status) :: status
+  logical :: done
+  integer :: near(2), ring(2)
   complex :: z(2)
   call MPI_Comm_dup(MPI_COMM_WORLD, comm)
   call MPI_Comm_rank(comm, rank)
@@ -70,6 +83,26 @@ subroutine by_f08(errors)
     if (any(parts(shifts(i) + 1:shifts(i) + counts(i)) /= i - 1)) errors = errors + 1
   end do
   call MPI_Barrier(comm)
+  call MPI_Ibarrier(comm, requests(1))
+  z = cmplx(rank, 1)
+  call MPI_Iallreduce(MPI_IN_PLACE, z, 2, MPI_COMPLEX, MPI_SUM, comm, requests(2))
+  done = .false.
+  do while (.not. done)
+    call MPI_Request_get_status(requests(2), done, status)
+  end do
+  done = .false.
+  do while (.not. done)
+    call MPI_Testall(2, requests, done, MPI_STATUSES_IGNORE)
+  end do
+  if (any(z /= cmplx(n * (n - 1) / 2, n))) errors = errors + 1
+  call MPI_Comm_free(comm)
+  ! A ring: what goes down comes from above.
+  call MPI_Cart_create(MPI_COMM_WORLD, 1, [n], [.true.], .false., comm)
+  call MPI_Barrier(comm)
+  ring = [rank, -rank]
+  call MPI_Ineighbor_alltoall(ring, 1, MPI_INTEGER, near, 1, MPI_INTEGER, comm, requests(1))
+  call MPI_Wait(requests(1), MPI_STATUS_IGNORE)
+  if (any(near /= [-modulo(rank - 1, n), modulo(rank + 1, n)])) errors = errors + 1
   call MPI_Comm_free(comm)
 end subroutine
 
