@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/train/sample.c: temperature and top-k sampling. */
+/* pipeline/train/sample.c: the window that a model sees of its text. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,49 +7,10 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "model/network/decode/decode.h"
-#include "model/random.h"
+#include "pipeline/generate/draw.h"
 #include "pipeline/train/sample.h"
 
 #define TOGETHER 64 /* rows at a time: enough for good products, little memory */
-
-static int by_logit_down(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x < y) - (x > y);
-}
-
-/* Draws from softmax(logits / temperature) over the logits that are at least the k-th largest. scratch:
- * [vocab]. */
-static size_t draw(const float *logits, size_t vocab, const model_sample_t *how, uint64_t index,
-                   float *scratch)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < vocab; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    if (how->temperature == 0.0)
-        return best;
-    float least = -INFINITY;
-    if (how->top_k > 0 && how->top_k < vocab) {
-        for (size_t i = 0; i < vocab; i++)
-            scratch[i] = logits[i];
-        qsort(scratch, vocab, sizeof *scratch, by_logit_down);
-        least = scratch[how->top_k - 1];
-    }
-    double sum = 0.0;
-    for (size_t i = 0; i < vocab; i++)
-        if (logits[i] >= least)
-            sum += exp(((double)logits[i] - (double)logits[best]) / how->temperature);
-    double left = sum * model_random_uniform(how->seed, MODEL_RANDOM_SAMPLE, 0, index);
-    for (size_t i = 0; i < vocab; i++) {
-        if (logits[i] < least)
-            continue;
-        left -= exp(((double)logits[i] - (double)logits[best]) / how->temperature);
-        if (left < 0.0)
-            return i;
-    }
-    return best; /* rounding left a sliver after the last token */
-}
 
 /* What a model reads next, and the logits that it then has. */
 typedef struct {
@@ -109,11 +70,12 @@ static gyre_status_t read_blank(reader_t *r, const model_infill_ids_t *ids, cons
 static gyre_status_t grow(reader_t *r, const model_sample_t *how, model_token_t *tokens, size_t *length,
                           size_t count, float *scratch)
 {
+    const pipe_draw_t draw = {.temperature = how->temperature, .top_k = how->top_k, .seed = how->seed};
     gyre_status_t status = GYRE_OK;
     for (size_t i = 0; status == GYRE_OK && i < count; i++) {
         status = how->infill ? read_blank(r, how->infill, tokens, *length) : read_text(r, tokens, *length);
         if (status == GYRE_OK)
-            tokens[(*length)++] = (model_token_t)draw(r->logits, r->vocab, how, i, scratch);
+            tokens[(*length)++] = (model_token_t)pipe_draw(&draw, r->logits, r->vocab, 0, i, scratch);
         r->started = 1;
         r->unread = 1;
     }
