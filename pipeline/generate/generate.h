@@ -45,8 +45,8 @@ typedef struct {
 typedef gyre_status_t (*pipe_said_fn)(void *user, size_t prompt, size_t index, model_token_t token,
                                       float log_probability, int last);
 
-/* All ranks have the same prompts. Collective. INVALID: a prompt without tokens, or that has no room for
- * `tokens` more in the model's positions; an id outside of the vocabulary. */
+/* All ranks have the same prompts. Collective. INVALID: a prompt without tokens; no room for `tokens` more in
+ * the model's positions, of which the last token needs none; an id outside of the vocabulary. */
 gyre_status_t pipe_generate(pipe_generator_t *generator, const pipe_prompt_t *prompt, size_t prompts,
                             const pipe_generate_t *how, pipe_said_fn said, void *user);
 

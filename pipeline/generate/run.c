@@ -299,12 +299,12 @@ static gyre_status_t check_prompt(const pipe_generator_t *g, const pipe_prompt_t
     if (prompt->count == 0)
         return gyre_fail(GYRE_ERR_INVALID,
                          "prompt %zu has no tokens: a model needs at least one to go on from", number + 1);
-    if (prompt->count > c->seq || tokens > c->seq - prompt->count)
+    if (prompt->count > c->seq || tokens > c->seq + 1 - prompt->count) /* the last is not read */
         return gyre_fail(GYRE_ERR_INVALID,
                          "prompt %zu has %zu tokens, and --tokens %zu are to follow, but the model has %zu "
                          "positions: %s",
                          number + 1, prompt->count, tokens, c->seq,
-                         prompt->count < c->seq ? "give fewer --tokens" : "shorten the prompt");
+                         prompt->count <= c->seq ? "give fewer --tokens" : "shorten the prompt");
     for (size_t i = 0; i < prompt->count; i++)
         if (prompt->tokens[i] < 0 || (size_t)prompt->tokens[i] >= c->vocab)
             return gyre_fail(GYRE_ERR_INVALID,

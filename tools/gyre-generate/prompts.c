@@ -49,7 +49,7 @@ static gyre_status_t read_text(const generate_options_t *options, prompts_t *pro
     return status;
 }
 
-/* One prompt, or one for each line; a line break at the end of a stream is none of a prompt. */
+/* One prompt, or one for each line. A line break that ends a stream is left out. */
 static gyre_status_t split(const generate_options_t *options, prompts_t *prompts)
 {
     const char *text = prompts->text;
