@@ -39,16 +39,19 @@ static void follow(const model_order_t *o, size_t n, size_t columns, size_t term
     }
 }
 
-/* A row stands where it is in the whole product, among rows that do not matter. */
-static void make_whole(const model_order_t *o, size_t at, size_t columns, size_t terms, const float *x,
-                       const float *b, size_t ldb, float *y)
+/* Rows stand where they are in the whole product, among rows that do not matter. */
+static void make_whole(const model_order_t *o, size_t n, const size_t *at, size_t columns, size_t terms,
+                       const float *x, size_t ldx, const float *b, size_t ldb, float *y, size_t ldy)
 {
-    memcpy(o->a + at * o->K, x, terms * sizeof *x);
-    memset(o->a + at * o->K + terms, 0, (o->K - terms) * sizeof *x);
-    if (o->more)
-        memcpy(o->c + at * o->N, y, columns * sizeof *y);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(o->a + at[i] * o->K, x + i * ldx, terms * sizeof *x);
+        memset(o->a + at[i] * o->K + terms, 0, (o->K - terms) * sizeof *x);
+        if (o->more)
+            memcpy(o->c + at[i] * o->N, y + i * ldy, columns * sizeof *y);
+    }
     model_matmul_f32(0, o->trans, o->M, o->N, o->K, 1, o->a, o->K, b, ldb, o->more ? 1 : 0, o->c, o->N);
-    memcpy(y, o->c + at * o->N, columns * sizeof *y);
+    for (size_t i = 0; i < n; i++)
+        memcpy(y + i * ldy, o->c + at[i] * o->N, columns * sizeof *y);
 }
 
 void model_order_rows(const model_order_t *o, size_t n, const size_t *at, size_t columns, size_t terms,
@@ -63,8 +66,11 @@ void model_order_rows(const model_order_t *o, size_t n, const size_t *at, size_t
         b = o->b;
         ldb = o->K;
     }
-    for (size_t i = 0; i < n; i++)
-        make_whole(o, at[i], columns, terms, x + i * ldx, b, ldb, y + i * ldy);
+    for (size_t i = 0, count; i < n; i += count) { /* those of one sequence fit into one product */
+        for (count = 1; i + count < n && at[i + count] > at[i + count - 1]; count++)
+            ;
+        make_whole(o, count, at + i, columns, terms, x + i * ldx, ldx, b, ldb, y + i * ldy, ldy);
+    }
 }
 
 /* ---- finding it ---------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  * A stage multiplies all positions of a sequence at once. A decoder has one new position, or some. The BLAS
  * may add in another order where a product has fewer rows, so a decoder does not call it. An order is found
  * once for each shape: the BLAS makes the whole product of random numbers, and one of the orders below must
- * give the same bits for its rows. Where none does, each product of a row is made as the whole one, which is
+ * give the same bits for its rows. Where none does, a product of some rows is made as the whole one, which is
  * slow and right.
  *
  *   one sum     fused multiply-adds, or products and sums, from the first term to the last
@@ -27,7 +27,7 @@ typedef struct model_order model_order_t;
 gyre_status_t model_order_create(int trans, size_t M, size_t N, size_t K, int more, int fast,
                                  model_order_t **out);
 void model_order_destroy(model_order_t *order);
-/* 0: rows are made as whole products. */
+/* 0: rows with rising places are made as one whole product. */
 int model_order_known(const model_order_t *order);
 
 /* y [n] = rows at[0] .. at[n - 1] of the product, of their rows x [n] of A. Only the first `columns` of N are

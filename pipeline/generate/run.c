@@ -159,8 +159,8 @@ static gyre_status_t load(pipe_generator_t *g)
     if (status == GYRE_OK)
         status = model_decoder_create(&how, &g->decoder);
     if (status == GYRE_OK && model_decoder_slow(g->decoder))
-        log_warning("each token costs the whole product of a sequence of %s: the BLAS (%s) adds its numbers "
-                    "in an order that Gyre does not know; --order fast does without the trainer's bits",
+        log_warning("each token costs a whole sequence's product of %s: the BLAS (%s) adds in an order that "
+                    "Gyre does not know; --order fast does without the trainer's bits",
                     model_decoder_slow(g->decoder), model_matmul_kind());
     return status;
 }

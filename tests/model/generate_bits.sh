@@ -4,6 +4,8 @@
 # ranks, with prompts in pieces and with other prompts; and what it refuses.
 #   `make check-generate` (TEST_LONG=1): also 1,000 tokens after each of 7 prompts, TP 1, 2, 4 and PP 2, batches of 1 to 7.
 . "$(dirname "$0")/../support/lib.sh"
+B=$(cd "$B" && pwd)
+UCX_RUN=$B/bin/ucx-run
 GENERATE=$B/bin/gyre-generate
 cd "$W" || exit 1
 for i in $(seq 200); do echo "The quick brown fox number $i jumps over the lazy dog."; done >text

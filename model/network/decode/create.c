@@ -196,8 +196,8 @@ void model_decoder_destroy(model_decoder_t *d)
 
 const char *model_decoder_slow(const model_decoder_t *d)
 {
-    for (int i = 0; i < ORDERS; i++)
-        if (d->order[i] && !model_order_known(d->order[i]))
+    for (int i = 0; i < ORDERS; i++) /* a router's products are short */
+        if (i != OF_ROUTER && i != OF_ROUTER_MORE && d->order[i] && !model_order_known(d->order[i]))
             return order_names[i];
     return NULL;
 }

@@ -42,8 +42,8 @@ typedef struct {
  * positions, work for `rows` positions, and a copy of the head's weights. NO_MEMORY. */
 gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_decoder_t **out);
 void model_decoder_destroy(model_decoder_t *decoder);
-/* The first product whose order was not found, so that each of its rows costs the whole product of a
- * sequence; NULL: all were found. Static storage. */
+/* The first product, but for routers', whose order was not found: reading some tokens costs the product of a
+ * whole sequence. NULL: all were found. Static storage. */
 const char *model_decoder_slow(const model_decoder_t *decoder);
 
 /* Forgets the tokens of a sequence: the next one is at position 0. */
