@@ -112,7 +112,15 @@ static int agrees(const model_order_t *o, const probe_t *p)
     return 1;
 }
 
-static int search(model_order_t *o, const probe_t *p)
+static int all_agree(const model_order_t *o, const probe_t *p, size_t probes)
+{
+    for (size_t i = 0; i < probes; i++)
+        if (!agrees(o, &p[i]))
+            return 0;
+    return 1;
+}
+
+static int search(model_order_t *o, const probe_t *p, size_t probes)
 {
     static const size_t splits[] = {SIZE_MAX / 2, 128, 192, 224, 240, 256, 288, 320,
                                     336,          352, 384, 448, 512, 640, 768, 1024};
@@ -124,7 +132,7 @@ static int search(model_order_t *o, const probe_t *p)
                 o->step = steps[i];
                 if (s > 0 && o->split >= o->K)
                     break; /* as without a split */
-                if (agrees(o, p))
+                if (all_agree(o, p, probes))
                     return 1;
                 if (s == 0)
                     break;
@@ -140,33 +148,53 @@ static float *take(int *ok, size_t a, size_t b)
     return p;
 }
 
-static int probe(model_order_t *o)
+static void probe_free(probe_t *p)
+{
+    free(p->a);
+    free(p->b);
+    free(p->turned);
+    free(p->c);
+    free(p->start);
+    free(p->rows);
+}
+
+/* A whole product of the numbers of `seed`. 0: no memory. */
+static int probe_make(const model_order_t *o, uint64_t seed, probe_t *p)
 {
     int ok = 1;
-    probe_t p = {.a = take(&ok, o->M, o->K),
-                 .b = take(&ok, o->K, o->N),
-                 .turned = take(&ok, o->N, o->trans ? o->K : 1),
-                 .c = take(&ok, o->M, o->N),
-                 .start = take(&ok, o->N, 1),
-                 .rows = take(&ok, o->N, TOGETHER)};
-    if (ok) {
-        fill(p.a, o->M * o->K, 1);
-        fill(p.b, o->K * o->N, 2);
-        fill(p.start, o->N, 3);
-        if (o->trans)
-            o->k->transpose(p.turned, p.b, o->K, o->N, o->N);
-        for (size_t m = 0; m < o->M; m++)
-            memcpy(p.c + m * o->N, p.start, o->N * sizeof *p.c);
-        model_matmul_f32(0, o->trans, o->M, o->N, o->K, 1, p.a, o->K, o->trans ? p.turned : p.b,
-                         o->trans ? o->K : o->N, o->more ? 1 : 0, p.c, o->N);
-        o->known = search(o, &p);
-    }
-    free(p.a);
-    free(p.b);
-    free(p.turned);
-    free(p.c);
-    free(p.start);
-    free(p.rows);
+    *p = (probe_t){.a = take(&ok, o->M, o->K),
+                   .b = take(&ok, o->K, o->N),
+                   .turned = take(&ok, o->N, o->trans ? o->K : 1),
+                   .c = take(&ok, o->M, o->N),
+                   .start = take(&ok, o->N, 1),
+                   .rows = take(&ok, o->N, TOGETHER)};
+    if (!ok)
+        return 0;
+    fill(p->a, o->M * o->K, 3 * seed);
+    fill(p->b, o->K * o->N, 3 * seed + 1);
+    fill(p->start, o->N, 3 * seed + 2);
+    if (o->trans)
+        o->k->transpose(p->turned, p->b, o->K, o->N, o->N);
+    for (size_t m = 0; m < o->M; m++)
+        memcpy(p->c + m * o->N, p->start, o->N * sizeof *p->c);
+    model_matmul_f32(0, o->trans, o->M, o->N, o->K, 1, p->a, o->K, o->trans ? p->turned : p->b,
+                     o->trans ? o->K : o->N, o->more ? 1 : 0, p->c, o->N);
+    return 1;
+}
+
+/* Different orders may agree on a few short sums: small products are tried more often. */
+static int find(model_order_t *o)
+{
+    enum { MOST = 64, ENOUGH = 1 << 20 };
+    const size_t wanted = base_max_size(1, base_min_size(MOST, ENOUGH / (o->M * o->N * o->K)));
+    probe_t p[MOST];
+    size_t made = 0;
+    int ok = 1;
+    for (; ok && made < wanted; made++)
+        ok = probe_make(o, made + 1, &p[made]);
+    o->known = ok && search(o, p, made);
+    while (made > 0)
+        probe_free(&p[--made]);
     return ok;
 }
 
@@ -187,7 +215,7 @@ gyre_status_t model_order_create(int trans, size_t M, size_t N, size_t K, int mo
                              .split = SIZE_MAX / 2,
                              .step = 1};
         model_matmul_init();
-        ok = fast || probe(o);
+        ok = fast || find(o);
     }
     if (ok && !o->known) {
         o->a = take(&ok, M, K);

@@ -11,7 +11,7 @@
  *   in pieces   K is cut as OpenBLAS does for its panels (driver/level3/level3.c); the pieces' sums are added
  *               in order
  *
- * Bits of the sums do not depend on the values, so numbers that agree once agree always. */
+ * The order of a sum does not depend on the values, so what agrees on enough random numbers agrees always. */
 #ifndef MODEL_KERNELS_ORDER_H
 #define MODEL_KERNELS_ORDER_H
 
