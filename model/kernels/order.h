@@ -22,7 +22,7 @@
 typedef struct model_order model_order_t;
 
 /* Of C [M,N] = A [M,K] op(B) (model_matmul_f32 with alpha 1; trans: B is [N,K]), plus what is in C with
- * `more`. Takes as long as the product and a few of its rows; with `fast` no time: an order is assumed, and
+ * `more`. Takes a few times as long as the product; with `fast` no time: an order is assumed, and
  * bits may differ. NO_MEMORY. */
 gyre_status_t model_order_create(int trans, size_t M, size_t N, size_t K, int more, int fast,
                                  model_order_t **out);
