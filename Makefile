@@ -218,7 +218,7 @@ cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
 CORE_OBJ  := $(call obj,$(CORE_SRC)) $(call cu_obj,$(CORE_CU))
 PROOF_OBJ := $(call obj,$(PROOF_SRC))
 TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(call cu_obj,$(TRAIN_CU))
-TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-tokenize gyre-doctor
+TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-tokenize gyre-doctor
 # a tool is tools/<name>.c plus the files of tools/<name>/, if any
 TOOLS     := $(foreach t,$(TOOLS),$(if $(wildcard tools/$(t).c),$(t)))
 TOOL_BINS := $(addprefix $(B)/bin/,$(TOOLS))
@@ -238,7 +238,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-generate check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
@@ -338,7 +338,7 @@ $(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OB
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,--dynamic-list=bindings/malloc/used.list $$(filter %.o,$$^) $(ARCHIVES) \
-	    $$(if $$(filter gyre-train gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(TOOL_LIBS) -o $$@
+	    $$(if $$(filter gyre-train gyre-generate gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(TOOL_LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 
@@ -420,6 +420,7 @@ help:
 	@echo "make check-oom     every request for memory, a descriptor, a mapping, a thread, a write fails once (also under ASan)"
 	@echo "make check-abi     a program that was built for 0.1 runs with this library, and no symbol is lost"
 	@echo "make check-arm     the reduction kernels for 64-bit Arm, on a processor that qemu emulates"
+	@echo "make check-generate 1,000 generated tokens in many layouts: the trainer's log-probabilities, to the bit"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
@@ -511,6 +512,9 @@ check-oom: $(B)/tests/failing/test_failing
 # A program of an older release with this library: tests/abi.
 check-abi: lib tools
 	@B='$(B)' bash tests/tools/test_abi.sh
+
+check-generate: all $(B)/tests/model/mp_generate_bits
+	@B='$(B)' TEST_LONG=1 bash tests/model/generate_bits.sh
 
 check-reshard: all
 	@B='$(B)' TEST_LONG=1 ONLY='$(ONLY)' bash tests/optim/reshard.sh

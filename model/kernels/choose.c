@@ -18,7 +18,7 @@ static int machine_has(model_isa_t isa)
         return 1;
 #if MODEL_HAVE_X86_TARGETS
     if (isa == MODEL_ISA_AVX2)
-        return __builtin_cpu_supports("avx2");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == MODEL_ISA_AVX512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");

@@ -13,6 +13,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define MODEL_HAVE_X86_TARGETS 1
+#include <immintrin.h> /* before a pragma names a target */
 #else
 #define MODEL_HAVE_X86_TARGETS 0
 #endif

@@ -282,3 +282,14 @@ gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *
     return status == GYRE_OK ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern(pattern))
                              : status;
 }
+
+/* ---- a model's folder ---------------------------------------------------------------------------------- */
+
+int model_tokenizer_file(const char *folder, char *path)
+{
+    static const char *const names[] = {"tokenizer.json", "merges.txt", "tokenizer.model"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (snprintf(path, PATH_MAX, "%s/%s", folder, names[i]) < PATH_MAX && access(path, F_OK) == 0)
+            return 1;
+    return 0;
+}

@@ -30,6 +30,8 @@ typedef struct model_tokenizer model_tokenizer_t;
  * the place. */
 gyre_status_t model_tokenizer_open(const char *spec, model_tokenizer_t **out);
 void model_tokenizer_destroy(model_tokenizer_t *tokenizer);
+/* The file of the tokenizer in a model's folder into path [PATH_MAX]; 0: there is none. */
+int model_tokenizer_file(const char *folder, char *path);
 
 const char *model_tokenizer_name(const model_tokenizer_t *tokenizer); /* "bytes", "gpt2", a file's name */
 size_t model_tokenizer_vocab(const model_tokenizer_t *tokenizer);     /* ids are below */

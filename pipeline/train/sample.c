@@ -1,63 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/train/sample.c: temperature and top-k sampling. */
+/* pipeline/train/sample.c: the window that a model sees of its text. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
-#include "model/network/decode.h"
-#include "model/random.h"
+#include "model/network/decode/decode.h"
+#include "pipeline/generate/draw.h"
 #include "pipeline/train/sample.h"
 
-static int by_logit_down(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x < y) - (x > y);
-}
-
-/* Draws from softmax(logits / temperature) over the logits that are at least the k-th largest. scratch:
- * [vocab]. */
-static size_t draw(const float *logits, size_t vocab, const model_sample_t *how, uint64_t index,
-                   float *scratch)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < vocab; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    if (how->temperature == 0.0)
-        return best;
-    float least = -INFINITY;
-    if (how->top_k > 0 && how->top_k < vocab) {
-        for (size_t i = 0; i < vocab; i++)
-            scratch[i] = logits[i];
-        qsort(scratch, vocab, sizeof *scratch, by_logit_down);
-        least = scratch[how->top_k - 1];
-    }
-    double sum = 0.0;
-    for (size_t i = 0; i < vocab; i++)
-        if (logits[i] >= least)
-            sum += exp(((double)logits[i] - (double)logits[best]) / how->temperature);
-    double left = sum * model_random_uniform(how->seed, MODEL_RANDOM_SAMPLE, 0, index);
-    for (size_t i = 0; i < vocab; i++) {
-        if (logits[i] < least)
-            continue;
-        left -= exp(((double)logits[i] - (double)logits[best]) / how->temperature);
-        if (left < 0.0)
-            return i;
-    }
-    return best; /* rounding left a sliver after the last token */
-}
+#define TOGETHER 64 /* rows at a time: enough for good products, little memory */
 
 /* What a model reads next, and the logits that it then has. */
 typedef struct {
     model_decoder_t *decoder;
-    size_t seq, vocab;
+    size_t seq, vocab, rows;
     size_t unread; /* tokens at the end of the text that it has not read */
     size_t begin;  /* with infill: where what is said for the present blank begins */
     int started;
     model_token_t *window; /* [seq] */
-    float *logits;         /* [vocab] */
+    float *logits;         /* [vocab_padded] */
 } reader_t;
+
+/* n tokens, as many at a time as the model takes; a prefix at once. */
+static gyre_status_t read_tokens(reader_t *r, const model_token_t *tokens, size_t n, int open)
+{
+    gyre_status_t status = GYRE_OK;
+    for (size_t at = 0, count; status == GYRE_OK && at < n; at += count) {
+        count = base_min_size(n - at, r->rows);
+        const model_piece_t piece = {.tokens = tokens + at, .count = count, .open = open};
+        status = model_decoder_read(r->decoder, &piece, 1, NULL, NULL, r->logits);
+    }
+    return status;
+}
 
 /* The text so far. When the model has no place for more it forgets the older half of it: to let the window
  * slide would cost all of its positions for each token, since they all move. */
@@ -65,11 +41,11 @@ static gyre_status_t read_text(reader_t *r, const model_token_t *tokens, size_t 
 {
     size_t keep = r->started ? (r->seq + 1) / 2 : r->seq;
     r->unread = r->started ? r->unread : length;
-    if (model_decoder_length(r->decoder) + r->unread > r->seq) {
-        model_decoder_reset(r->decoder);
+    if (model_decoder_length(r->decoder, 0) + r->unread > r->seq) {
+        model_decoder_reset(r->decoder, 0);
         r->unread = length < keep ? length : keep;
     }
-    return model_decoder_read(r->decoder, tokens + length - r->unread, r->unread, 0, r->logits);
+    return read_tokens(r, tokens + length - r->unread, r->unread, 0);
 }
 
 /* The same of a model that fills blanks: the text up to r->begin, as much as leaves half of the window free,
@@ -80,25 +56,26 @@ static gyre_status_t read_blank(reader_t *r, const model_infill_ids_t *ids, cons
 {
     const size_t half = r->seq / 2, room = r->seq - 2 - half;
     if (r->started && length - r->begin < half)
-        return model_decoder_read(r->decoder, tokens + length - 1, 1, 0, r->logits);
+        return read_tokens(r, tokens + length - 1, 1, 0);
     size_t kept = length < room ? length : room;
     r->begin = length;
     memcpy(r->window, tokens + length - kept, kept * sizeof *r->window);
     r->window[kept] = ids->gmask;
-    model_decoder_reset(r->decoder);
-    gyre_status_t status = model_decoder_read(r->decoder, r->window, kept + 1, 1, r->logits);
-    return status == GYRE_OK ? model_decoder_read(r->decoder, &ids->sop, 1, 0, r->logits) : status;
+    model_decoder_reset(r->decoder, 0);
+    gyre_status_t status = read_tokens(r, r->window, kept + 1, 1);
+    return status == GYRE_OK ? read_tokens(r, &ids->sop, 1, 0) : status;
 }
 
 /* All tokens of `count` more, each from the logits of the position before it. scratch: [vocab]. */
 static gyre_status_t grow(reader_t *r, const model_sample_t *how, model_token_t *tokens, size_t *length,
                           size_t count, float *scratch)
 {
+    const pipe_draw_t draw = {.temperature = how->temperature, .top_k = how->top_k, .seed = how->seed};
     gyre_status_t status = GYRE_OK;
     for (size_t i = 0; status == GYRE_OK && i < count; i++) {
         status = how->infill ? read_blank(r, how->infill, tokens, *length) : read_text(r, tokens, *length);
         if (status == GYRE_OK)
-            tokens[(*length)++] = (model_token_t)draw(r->logits, r->vocab, how, i, scratch);
+            tokens[(*length)++] = (model_token_t)pipe_draw(&draw, r->logits, r->vocab, 0, i, scratch);
         r->started = 1;
         r->unread = 1;
     }
@@ -119,12 +96,22 @@ gyre_status_t model_sample(const model_params_t *whole, const float *weights, co
     float *scratch = calloc(config->vocab, sizeof *scratch);
     reader_t reader = {.seq = config->seq,
                        .vocab = config->vocab,
+                       .rows = config->prefix ? config->seq : base_min_size(config->seq, TOGETHER),
                        .window = calloc(config->seq, sizeof *reader.window),
-                       .logits = calloc(config->vocab, sizeof *reader.logits)};
+                       .logits = calloc(config->vocab_padded, sizeof *reader.logits)};
+    const model_decoder_config_t how_read = {.params = whole,
+                                             .weights = weights,
+                                             .tp = {.size = 1},
+                                             .layers = config->layers,
+                                             .embed = 1,
+                                             .head = 1,
+                                             .slots = 1,
+                                             .rows = reader.rows,
+                                             .fast = 1};
     gyre_status_t status;
     if (!scratch || !reader.window || !reader.logits)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the logits of %zu tokens", config->vocab);
-    else if ((status = model_decoder_create(whole, weights, &reader.decoder)) == GYRE_OK)
+    else if ((status = model_decoder_create(&how_read, &reader.decoder)) == GYRE_OK)
         status = grow(&reader, how, tokens, length, count, scratch);
     model_decoder_destroy(reader.decoder);
     free(scratch);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -55,16 +54,6 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
 /* ---- the tokenizer of a model -------------------------------------------------------------------------- */
 
 #define BYTES_MOST 512 /* a model of bytes may have a few more ids than 256 */
-
-/* A file of the model's tokenizer into path [PATH_MAX]; 0: its folder has none. */
-static int find_tokenizer(const char *folder, char *path)
-{
-    static const char *const names[] = {"tokenizer.json", "merges.txt", "tokenizer.model"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (snprintf(path, PATH_MAX, "%s/%s", folder, names[i]) < PATH_MAX && access(path, F_OK) == 0)
-            return 1;
-    return 0;
-}
 
 /* 1: every id stands for the same bytes. Two tokenizers may cut text in different ways and still have the
  * same ids, such as tokenizer.json and a .tiktoken file. */
@@ -145,7 +134,7 @@ gyre_status_t train_text_check(const train_config_t *options, const model_data_t
     model_tokenizer_t *model = NULL;
     if (!options->load)
         return GYRE_OK;
-    int there = find_tokenizer(options->load, path);
+    int there = model_tokenizer_file(options->load, path);
     if (data->is_text || (!there && strcmp(data->tokenizer, "bytes") == 0))
         return check_bytes(options, data, there ? path : NULL, vocab);
     if (!there)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/model/test_matmul.c: products in tiles, and transposition, against plain loops in double. */
+/* tests/model/test_matmul.c: products in tiles, and transposition, against plain loops in double; rows of
+ * products against whole products, to the bit. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "model/kernels/kernels.h"
+#include "model/kernels/order.h"
 #include "model/random.h"
 
 typedef struct {
@@ -118,10 +120,97 @@ static void transposition(void **state)
     free(x);
 }
 
+/* Rows one by one, some of many, and all rows but the first two together, in the whole product's places. */
+static void check_rows(const shape_t *s, int trans_b, int more)
+{
+    const size_t M = s->M, N = s->N, K = s->K, step = M > 64 ? 13 : 1;
+    float *A = numbers(M * K, 1), *B = numbers(K * N, 2), *turned = numbers(K * N, 2),
+          *whole = numbers(M * N, 3), *rows = numbers(M * N, 3), *again = numbers(M * N, 3);
+    size_t *at = calloc(M, sizeof *at);
+    model_order_t *order;
+    assert_non_null(at);
+    model_kernels_f32(MODEL_ISA_BEST)->transpose(turned, B, K, N, N);
+    model_matmul_f32(0, trans_b, M, N, K, 1, A, K, trans_b ? turned : B, trans_b ? K : N, more ? 1 : 0, whole,
+                     N);
+    assert_int_equal(model_order_create(trans_b, M, N, K, more, 0, &order), GYRE_OK);
+    for (size_t m = 0; m < M; m++)
+        at[m] = m;
+    for (size_t m = 0; m < M; m += step)
+        model_order_rows(order, 1, at + m, N, K, A + m * K, K, B, N, rows + m * N, N);
+    if (M > 2)
+        model_order_rows(order, M - 2, at + 2, N, K, A + 2 * K, K, B, N, again + 2 * N, N);
+    for (size_t m = 0; m < M; m++) {
+        if ((m % step == 0 && memcmp(rows + m * N, whole + m * N, N * sizeof *rows) != 0) ||
+            (m > 1 && memcmp(again + m * N, whole + m * N, N * sizeof *rows) != 0))
+            fail_msg("%zu x %zu x %zu, transposed %d, more %d, order %s: row %zu has other bits", M, N, K,
+                     trans_b, more, model_order_known(order) ? "found" : "not found", m);
+    }
+    model_order_destroy(order);
+    free(A);
+    free(B);
+    free(turned);
+    free(whole);
+    free(rows);
+    free(again);
+    free(at);
+}
+
+static void rows_of_products(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int how = 0; how < 4; how++)
+            check_rows(&shapes[i], how & 1, how >> 1);
+    check_rows(&(shape_t){20, 32, 1000}, 0, 1); /* in pieces */
+}
+
+/* Terms and columns at the end that do not count. */
+static void part_of_a_row(void **state)
+{
+    (void)state;
+    enum { M = 48, N = 48, K = 700, TERMS = 451, COLUMNS = 33 };
+    float *A = numbers(M * K, 1), *B = numbers(K * N, 2), *whole = numbers(M * N, 3), row[N] = {0};
+    const size_t at = 17;
+    model_order_t *order;
+    memset(A + at * K + TERMS, 0, (K - TERMS) * sizeof *A);
+    model_matmul_f32(0, 0, M, N, K, 1, A, K, B, N, 0, whole, N);
+    assert_int_equal(model_order_create(0, M, N, K, 0, 0, &order), GYRE_OK);
+    model_order_rows(order, 1, &at, COLUMNS, TERMS, A + at * K, K, B, N, row, N);
+    assert_memory_equal(row, whole + at * N, COLUMNS * sizeof *row);
+    assert_true(row[COLUMNS] == 0.0f);
+    model_order_destroy(order);
+    free(A);
+    free(B);
+    free(whole);
+}
+
+static void chains_of_every_instruction_set(void **state)
+{
+    (void)state;
+    enum { ROWS = 7, N = 173, K = 61 };
+    float *x = numbers(ROWS * K, 1), *b = numbers(K * N, 2), *first = numbers(ROWS * N, 3);
+    for (int how = 0; how < 4; how++)
+        for (int isa = MODEL_ISA_BASE; isa < MODEL_ISA_COUNT; isa++) {
+            const model_kernels_t_f32 *k = model_kernels_f32((model_isa_t)isa);
+            float *y = numbers(ROWS * N, 3);
+            if (k)
+                k->chain(y, N, x, K, b, N, ROWS, N, K, how & 1, how >> 1);
+            if (isa == MODEL_ISA_BASE)
+                memcpy(first, y, ROWS * N * sizeof *y);
+            else if (k)
+                assert_memory_equal(first, y, ROWS * N * sizeof *y);
+            free(y);
+        }
+    free(x);
+    free(b);
+    free(first);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(products),
-                                       cmocka_unit_test(nothing_is_read_of_a_new_result),
-                                       cmocka_unit_test(transposition)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products),      cmocka_unit_test(nothing_is_read_of_a_new_result),
+        cmocka_unit_test(transposition), cmocka_unit_test(rows_of_products),
+        cmocka_unit_test(part_of_a_row), cmocka_unit_test(chains_of_every_instruction_set)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/network/decode/create.c: a decoder's memory, and the orders of its products. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "model/network/decode/internal.h"
+
+static const char *const order_names[ORDERS] = {"queries, keys and values",
+                                                "queries",
+                                                "keys and values",
+                                                "attention's scores",
+                                                "attention's values",
+                                                "attention's projection",
+                                                "the MLP",
+                                                "the MLP's output",
+                                                "the head",
+                                                "the router",
+                                                "the router",
+                                                "experts",
+                                                "experts' output"};
+
+static float *take(model_decoder_t *d, int *ok, size_t a, size_t b)
+{
+    size_t count = 0;
+    float *p = base_mul(a, b, &count) ? base_arena_alloc(&d->arena, count + 1, sizeof *p) : NULL;
+    *ok &= p != NULL;
+    return p;
+}
+
+static void *take_sizes(model_decoder_t *d, int *ok, size_t count, size_t size)
+{
+    void *p = base_arena_alloc(&d->arena, count + 1, size);
+    *ok &= p != NULL;
+    return p;
+}
+
+/* Levels of a tree over the leaves of this rank. */
+static size_t levels(const model_decoder_t *d)
+{
+    size_t n = 0;
+    for (size_t leaves = d->g; leaves > 1; leaves /= 2)
+        n++;
+    return n;
+}
+
+static void take_experts(model_decoder_t *d, int *ok)
+{
+    const model_config_t *c = &d->c;
+    const size_t N = d->config.rows, wide = c->gated ? 2 * c->ffn : c->ffn;
+    d->fc = take(d, ok, wide, 1);
+    d->act = take(d, ok, c->ffn, 1);
+    d->expert = take(d, ok, c->hidden, 1);
+    d->prob = take(d, ok, N, c->experts);
+    d->share = take(d, ok, N, c->top_k);
+    d->choice = take_sizes(d, ok, N * c->top_k, sizeof *d->choice);
+    d->slot_of = take_sizes(d, ok, N * c->top_k, sizeof *d->slot_of);
+    d->taken = take_sizes(d, ok, d->config.slots * d->config.layers * c->experts, sizeof *d->taken);
+}
+
+static void take_ends(model_decoder_t *d, int *ok)
+{
+    const size_t C = d->c.hidden, N = d->config.rows, v = d->vocab;
+    if (d->config.head) {
+        d->head = take(d, ok, d->g * v, C);
+        d->part = take(d, ok, N, d->g * v);
+        d->whole = d->config.tp.size > 1 ? take(d, ok, N, d->c.vocab_padded) : d->part;
+    }
+    if (d->c.pos == MODEL_POS_ROPE) {
+        d->turn = take(d, ok, d->c.seq, d->c.rotary_dim);
+        if (*ok)
+            model_rope_table_f32(d->turn, d->c.seq, d->c.rotary_dim / 2, d->c.rope_theta);
+    }
+}
+
+static int take_all(model_decoder_t *d)
+{
+    const size_t C = d->c.hidden, N = d->config.rows, T = d->c.seq, width = d->kv * d->c.head_dim;
+    size_t places = 0; /* of keys and values: a leaf of a layer of a sequence */
+    int ok = base_mul(d->config.slots * d->config.layers, d->g * width, &places);
+    d->length = take_sizes(d, &ok, d->config.slots, sizeof *d->length);
+    d->slot = take_sizes(d, &ok, N, sizeof *d->slot);
+    d->at = take_sizes(d, &ok, N, sizeof *d->at);
+    d->keys = take(d, &ok, places, d->padded);
+    d->values = take(d, &ok, places, T);
+    d->x = take(d, &ok, N, C);
+    d->x2 = take(d, &ok, N, C);
+    d->norm = take(d, &ok, N, C);
+    d->sum = take(d, &ok, N, C);
+    d->level = take(d, &ok, levels(d) * N, C);
+    d->project = take(d, &ok, N, d->qkv);
+    d->attn = take(d, &ok, d->g * N, d->attn_width);
+    d->score = take(d, &ok, N, d->padded);
+    d->stats = take(d, &ok, 2, N);
+    if (d->c.experts > 0) {
+        take_experts(d, &ok);
+    } else {
+        d->fc = take(d, &ok, d->g * N, d->fc_width);
+        d->act = take(d, &ok, d->g * N, d->ffn);
+    }
+    take_ends(d, &ok);
+    return ok;
+}
+
+/* The shapes are those of a stage. */
+static gyre_status_t find_orders(model_decoder_t *d)
+{
+    const model_config_t *c = &d->c;
+    const size_t T = c->seq, C = c->hidden, D = c->head_dim, E = c->experts,
+                 wide = c->gated ? 2 * c->ffn : c->ffn, cap = model_config_capacity(c);
+    const int layers = d->config.layers > 0, bias = !c->no_qkv_bias, dense = layers && E == 0,
+              sparse = layers && E > 0, top = c->top_query && d->config.first + d->config.layers == c->layers;
+    const struct {
+        int wanted, trans;
+        size_t M, N, K;
+        int more;
+    } shape[ORDERS] = {
+        [OF_QKV] = {layers, 0, T, d->qkv, C, bias},
+        [OF_QUERIES] = {top, 0, T, d->attn_width, C, bias},
+        [OF_KEYS_VALUES] = {top, 0, T, d->qkv - d->attn_width, C, bias},
+        [OF_SCORES] = {layers, 1, T, T, D, 0},
+        [OF_VALUES] = {layers, 0, T, D, T, 0},
+        [OF_ATTN_PROJ] = {layers, 0, T, C, d->attn_width, 0},
+        [OF_MLP_FC] = {dense, 0, T, d->fc_width, C, !c->no_mlp_bias},
+        [OF_MLP_PROJ] = {dense, 0, T, C, d->ffn, 0},
+        [OF_HEAD] = {d->config.head, 1, T, d->vocab, C, 0},
+        [OF_ROUTER] = {sparse && T >= c->leaves, 0, T / c->leaves, E, C, 0},
+        [OF_ROUTER_MORE] = {sparse && T % c->leaves > 0, 0, T / c->leaves + 1, E, C, 0},
+        [OF_EXPERT_FC] = {sparse, 0, cap, wide, C, 0},
+        [OF_EXPERT_PROJ] = {sparse, 0, cap, C, c->ffn, 0},
+    };
+    gyre_status_t status = GYRE_OK;
+    for (int i = 0; status == GYRE_OK && i < ORDERS; i++)
+        if (shape[i].wanted)
+            status = model_order_create(shape[i].trans, shape[i].M, shape[i].N, shape[i].K, shape[i].more,
+                                        d->config.fast, &d->order[i]);
+    return status;
+}
+
+void model_decoder_find_weights(model_decoder_t *d, int layer)
+{
+    memset(d->w, 0, sizeof d->w);
+    for (size_t r = 0; r < d->config.params->rows; r++) {
+        const model_param_t *row = &d->config.params->row[r];
+        if (row->layer == layer)
+            d->w[row->kind] = d->config.weights + row->offset;
+    }
+}
+gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_decoder_t **out)
+{
+    const model_config_t *c = &config->params->config;
+    model_decoder_t *d = calloc(1, sizeof *d);
+    if (!d)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read tokens one by one");
+    d->config = *config;
+    d->c = *c;
+    d->k = model_kernels_f32(MODEL_ISA_BEST);
+    d->g = c->leaves / config->tp.size;
+    d->heads = c->heads / c->leaves;
+    d->kv = c->kv_heads / c->leaves;
+    d->qkv = (d->heads + 2 * d->kv) * c->head_dim;
+    d->attn_width = d->heads * c->head_dim;
+    d->ffn = c->ffn / c->leaves;
+    d->fc_width = c->gated ? 2 * d->ffn : d->ffn;
+    d->vocab = c->vocab_padded / c->leaves;
+    d->experts_leaf = c->experts / c->leaves;
+    d->experts_here = d->experts_leaf * d->g;
+    d->padded = (c->seq + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
+    gyre_status_t status = take_all(d) ? find_orders(d)
+                                       : gyre_fail(GYRE_ERR_NO_MEMORY,
+                                                   "no memory for the keys and values of %zu sequences of "
+                                                   "%zu positions in %zu layers",
+                                                   config->slots, c->seq, config->layers);
+    if (status != GYRE_OK) {
+        model_decoder_destroy(d);
+        return status;
+    }
+    model_decoder_find_weights(d, (int)c->layers);
+    for (size_t leaf = 0; config->head && leaf < d->g; leaf++)
+        d->k->transpose(d->head + leaf * d->vocab * c->hidden, W(HEAD) + leaf * d->vocab * c->hidden,
+                        d->vocab, c->hidden, c->hidden);
+    *out = d;
+    return GYRE_OK;
+}
+
+void model_decoder_destroy(model_decoder_t *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < ORDERS; i++)
+        model_order_destroy(d->order[i]);
+    base_arena_free(&d->arena);
+    free(d);
+}
+
+const char *model_decoder_slow(const model_decoder_t *d)
+{
+    for (int i = 0; i < ORDERS; i++) /* a router's products are short */
+        if (i != OF_ROUTER && i != OF_ROUTER_MORE && d->order[i] && !model_order_known(d->order[i]))
+            return order_names[i];
+    return NULL;
+}
+
+void model_decoder_reset(model_decoder_t *d, size_t slot)
+{
+    d->length[slot] = 0;
+    if (d->taken)
+        memset(d->taken + slot * d->config.layers * d->c.experts, 0,
+               d->config.layers * d->c.experts * sizeof *d->taken);
+}
+
+size_t model_decoder_length(const model_decoder_t *d, size_t slot)
+{
+    return d->length[slot];
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/network/decode/internal.h: the state of a decoder (private to this folder).
+ *
+ * Shapes: n rows are read at a time, N at most; C hidden, G leaves, g of them here; of one leaf: h heads, kv
+ * heads of keys and values, D channels per head, q = (h + 2 kv) D, f channels of the MLP (f' = 2 f if it is
+ * gated), v rows of the vocabulary; T' positions, T rounded up to whole lanes. */
+#ifndef MODEL_NETWORK_DECODE_INTERNAL_H
+#define MODEL_NETWORK_DECODE_INTERNAL_H
+
+#include "base/arena.h"
+#include "model/kernels/kernels.h"
+#include "model/kernels/order.h"
+#include "model/network/decode/decode.h"
+
+/* Products whose orders are found, of leaves and experts. */
+enum {
+    OF_QKV, /* and of the top layer's queries, and its keys and values, if it has an embedding of them */
+    OF_QUERIES,
+    OF_KEYS_VALUES,
+    OF_SCORES,
+    OF_VALUES,
+    OF_ATTN_PROJ,
+    OF_MLP_FC,
+    OF_MLP_PROJ,
+    OF_HEAD,
+    OF_ROUTER, /* of a block of positions, and of one that has one more */
+    OF_ROUTER_MORE,
+    OF_EXPERT_FC,
+    OF_EXPERT_PROJ,
+    ORDERS
+};
+enum { DECODE_LANES = 16 };
+
+struct model_decoder {
+    model_decoder_config_t config;
+    model_config_t c;
+    const model_kernels_t_f32 *k;
+    base_arena_t arena;
+    size_t g, heads, kv, qkv, attn_width, fc_width, ffn, vocab; /* of a leaf: h, kv, q, h D, f', f, v */
+    size_t experts_leaf, experts_here, padded;                  /* experts of a leaf, of this rank; T' */
+    const float *w[MODEL_KINDS];                                /* of the present layer, and of both ends */
+    model_order_t *order[ORDERS];
+
+    size_t *length;            /* [slots] */
+    float *keys;               /* [slots][layers][g][kv D][T'] */
+    float *values;             /* [slots][layers][g][T][kv D] */
+    size_t *taken;             /* [slots][layers][E] slots of an expert that positions so far have */
+    size_t *slot;              /* [N] of the rows of the present call */
+    size_t *at;                /* [N] their positions */
+    float *x, *x2;             /* [N,C] residual stream */
+    float *norm;               /* [N,C] */
+    float *sum;                /* [N,C] of a row-parallel product */
+    float *level;              /* [levels][N,C] partial sums of leaves */
+    float *project;            /* [N,q] of one leaf */
+    float *attn;               /* [g][N,h D] */
+    float *score;              /* [N,T'] */
+    float *fc;                 /* [g][N,f'], or [f'] of an expert */
+    float *act;                /* [g][N,f], or [f] */
+    float *expert;             /* [C] of an expert's output */
+    float *prob;               /* [N,E] */
+    float *share;              /* [N,top_k] */
+    int32_t *choice, *slot_of; /* [N,top_k] experts; their slots, -1: none was free */
+    float *turn;               /* [T][rotary_dim] */
+    float *stats;              /* [2][N] of norms */
+    float *head;               /* [g][C][v] its weights, transposed */
+    float *part, *whole;       /* [g][N,v], [G][N,v] logits */
+};
+
+/* d->w: the weights of layer `layer` of the whole model; -1: the embedding, L: the head. */
+void model_decoder_find_weights(model_decoder_t *d, int layer);
+#define W(kind) (d->w[MODEL_##kind])
+
+#endif

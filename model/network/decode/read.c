@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/network/decode/read.c: reading tokens with a cache of keys and values. The arithmetic is that of
+ * stage/block.inc, attention.inc, head.inc and moe.inc; read it next to them. */
+#include <math.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "model/network/decode/internal.h"
+
+/* ---- parts of a layer ---------------------------------------------------------------------------------- */
+
+/* Rounds a tensor where a stage stores it. */
+static void keep(const model_decoder_t *d, float *x, size_t n)
+{
+    if (d->config.precision == MODEL_BFLOAT16)
+        d->k->round_bf16(x, n);
+    else if (d->config.precision == MODEL_FLOAT16)
+        d->k->round_fp16(x, n);
+}
+
+/* y [n,C] = norm(x [n,C]) */
+static void norm(const model_decoder_t *d, float *y, const float *x, const float *w, const float *b, size_t n)
+{
+    if (d->c.norm == MODEL_NORM_RMS)
+        d->k->rmsnorm(y, d->stats, x, w, n, d->c.hidden, (float)d->c.norm_eps);
+    else
+        d->k->layernorm(y, d->stats, d->stats + d->config.rows, x, w, b, n, d->c.hidden,
+                        (float)d->c.norm_eps);
+    keep(d, y, n * d->c.hidden);
+}
+
+/* y [n,m] = x [n,K] w [K,m] + bias [m] (NULL: none), rows ldy, K and ldw apart. */
+static void product(const model_decoder_t *d, int which, size_t n, size_t m, size_t K, const float *x,
+                    const float *w, size_t ldw, const float *bias, float *y, size_t ldy)
+{
+    for (size_t i = 0; bias && i < n; i++)
+        memcpy(y + i * ldy, bias, m * sizeof *y);
+    model_order_rows(d->order[which], n, d->at, m, K, x, K, w, ldw, y, ldy);
+}
+
+/* out [n,C] = the tree over leaves [first, first + leaves) of x [g][N,K] times w [g][K,C]. */
+static void join(const model_decoder_t *d, int which, size_t first, size_t leaves, size_t n, size_t K,
+                 const float *x, const float *w, float *out, float *level)
+{
+    const size_t C = d->c.hidden;
+    if (leaves == 1) {
+        product(d, which, n, C, K, x + first * d->config.rows * K, w + first * K * C, C, NULL, out, C);
+        return;
+    }
+    join(d, which, first, leaves / 2, n, K, x, w, out, level);
+    join(d, which, first + leaves / 2, leaves / 2, n, K, x, w, level, level + d->config.rows * C);
+    d->k->add(out, out, level, n * C);
+}
+
+/* x [n,C] summed over the group. */
+static gyre_status_t reduce(const model_decoder_t *d, float *x, size_t n)
+{
+    return d->config.tp.size == 1
+               ? GYRE_OK
+               : gyre_all_reduce(x, x, n * d->c.hidden, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), d->config.tp.comm);
+}
+
+/* out [n,C] = alpha base [n,C] + (d->sum [n,C] + bias); alpha is 1 but with post_norm. */
+static void residual(const model_decoder_t *d, float *out, const float *base, const float *bias, size_t n)
+{
+    const size_t C = d->c.hidden;
+    if (bias)
+        d->k->bias_rows(d->sum, d->sum, bias, n, C);
+    if (d->c.post_norm)
+        d->k->scale_add(out, (float)d->c.deepnorm, base, d->sum, n * C);
+    else
+        d->k->add(out, base, d->sum, n * C);
+    keep(d, out, n * C);
+}
+
+/* Where a leaf of a layer of a sequence has its keys [kv D][T'], or values [T][kv D]. */
+static float *cache_of(const model_decoder_t *d, float *cache, size_t slot, size_t layer, size_t leaf,
+                       size_t positions)
+{
+    return cache + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.head_dim * positions;
+}
+
+/* ---- attention ----------------------------------------------------------------------------------------- */
+
+/* d->project [n,q] of a leaf, of `in` [n,C]; queries of the top layer may come from an embedding of the
+ * positions (CodeGeeX). */
+static void queries_keys_values(const model_decoder_t *d, size_t layer, size_t leaf, const float *in,
+                                size_t n)
+{
+    const size_t C = d->c.hidden, q = d->attn_width, width = d->qkv;
+    const float *w = W(ATTN_QKV_W) + leaf * C * width,
+                *b = W(ATTN_QKV_B) ? W(ATTN_QKV_B) + leaf * width : NULL;
+    if (!d->c.top_query || d->config.first + layer + 1 != d->c.layers) {
+        product(d, OF_QKV, n, width, C, in, w, width, b, d->project, width);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            memcpy(d->x2 + i * C, W(WQE) + d->at[i] * C, C * sizeof *d->x2);
+        product(d, OF_QUERIES, n, q, C, d->x2, w, width, b, d->project, width);
+        product(d, OF_KEYS_VALUES, n, width - q, C, in, w + q, width, b ? b + q : NULL, d->project + q,
+                width);
+    }
+    keep(d, d->project, n * width);
+    if (d->c.pos != MODEL_POS_ROPE)
+        return;
+    for (size_t i = 0; i < n; i++)
+        for (size_t h = 0; h < d->heads + d->kv; h++)
+            d->k->rope(d->project + i * width + h * d->c.head_dim, d->turn + d->at[i] * d->c.rotary_dim, 1,
+                       width, d->c.rotary_dim / 2, d->c.rope_interleaved, 0);
+    keep(d, d->project, n * width);
+}
+
+/* Keys and values of the rows of d->project into the cache. */
+static void remember(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
+{
+    const size_t width = d->kv * d->c.head_dim;
+    for (size_t i = 0; i < n; i++) {
+        const float *key = d->project + i * d->qkv + d->attn_width;
+        float *keys = cache_of(d, d->keys, d->slot[i], layer, leaf, d->padded),
+              *values = cache_of(d, d->values, d->slot[i], layer, leaf, d->c.seq);
+        for (size_t j = 0; j < width; j++)
+            keys[j * d->padded + d->at[i]] = key[j];
+        memcpy(values + d->at[i] * width, key + width, width * sizeof *values);
+    }
+}
+
+/* One head of the `count` rows of a piece, the first at position t: queries [count], rows q apart, to out
+ * [count,D], rows h D apart. */
+static void attend(const model_decoder_t *d, const float *query, const float *keys, const float *values,
+                   const size_t *at, size_t count, int open, float slope, float *out)
+{
+    const size_t D = d->c.head_dim, ld = d->padded, most = at[count - 1] + 1;
+    const size_t columns = base_min_size((most + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES, d->c.seq);
+    float *s = d->score;
+    model_order_rows(d->order[OF_SCORES], count, at, columns, D, query, d->qkv, keys, ld, s, ld);
+    for (size_t i = 0; i < count; i++) {
+        size_t seen = open ? most : at[i] + 1;
+        d->k->softmax_one(s + i * ld, at[i], seen, 1.0f / (float)sqrt((double)D), slope);
+        memset(s + i * ld + seen, 0, (most - seen) * sizeof *s);
+        keep(d, s + i * ld, seen);
+    }
+    model_order_rows(d->order[OF_VALUES], count, at, D, most, s, ld, values, d->kv * D, out, d->attn_width);
+}
+
+/* d->sum [n,C] = attention of `in` [n,C], without its bias. */
+static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in, const model_piece_t *piece,
+                               size_t pieces, size_t n)
+{
+    const size_t D = d->c.head_dim, group = d->heads / d->kv;
+    for (size_t leaf = 0; leaf < d->g; leaf++) {
+        float *out = d->attn + leaf * d->config.rows * d->attn_width;
+        queries_keys_values(d, layer, leaf, in, n);
+        remember(d, layer, leaf, n);
+        for (size_t p = 0, row = 0; p < pieces; row += piece[p++].count)
+            for (size_t h = 0; h < d->heads; h++) {
+                const size_t head = (d->config.tp.rank * d->g + leaf) * d->heads + h, from = h / group * D;
+                const float *keys = cache_of(d, d->keys, piece[p].slot, layer, leaf, d->padded),
+                            *values = cache_of(d, d->values, piece[p].slot, layer, leaf, d->c.seq);
+                float slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0;
+                attend(d, d->project + row * d->qkv + h * D, keys + from * d->padded, values + from,
+                       d->at + row, piece[p].count, piece[p].open, slope, out + row * d->attn_width + h * D);
+            }
+        keep(d, out, n * d->attn_width);
+    }
+    join(d, OF_ATTN_PROJ, 0, d->g, n, d->attn_width, d->attn, W(ATTN_PROJ_W), d->sum, d->level);
+    return reduce(d, d->sum, n);
+}
+
+/* ---- the MLP ------------------------------------------------------------------------------------------- */
+
+static void activate(const model_decoder_t *d, float *act, const float *fc, size_t n, size_t ffn)
+{
+    if (d->c.gated)
+        d->k->gated[d->c.act](act, fc, n, ffn);
+    else
+        d->k->act[d->c.act](act, fc, n * ffn);
+    keep(d, act, n * ffn);
+}
+
+/* d->sum [n,C] = the MLP of `in` [n,C], without its last bias. */
+static gyre_status_t mlp(model_decoder_t *d, const float *in, size_t n)
+{
+    const size_t C = d->c.hidden, wide = d->fc_width, rows = d->config.rows;
+    for (size_t leaf = 0; leaf < d->g; leaf++) {
+        float *fc = d->fc + leaf * rows * wide;
+        product(d, OF_MLP_FC, n, wide, C, in, W(MLP_FC_W) + leaf * C * wide, wide,
+                W(MLP_FC_B) ? W(MLP_FC_B) + leaf * wide : NULL, fc, wide);
+        keep(d, fc, n * wide);
+        activate(d, d->act + leaf * rows * d->ffn, fc, n, d->ffn);
+    }
+    join(d, OF_MLP_PROJ, 0, d->g, n, d->ffn, d->act, W(MLP_PROJ_W), d->sum, d->level);
+    return reduce(d, d->sum, n);
+}
+
+/* Experts of the rows of `in` [n,C], and their slots. */
+static void route(model_decoder_t *d, size_t layer, const float *in, size_t n)
+{
+    const model_config_t *c = &d->c;
+    const size_t C = c->hidden, E = c->experts, k = c->top_k, T = c->seq, G = c->leaves;
+    for (size_t i = 0; i < n; i++) {
+        size_t block = d->at[i] * G / T; /* or the next one */
+        block += (block + 1) * T / G <= d->at[i];
+        size_t from = block * T / G, at = d->at[i] - from, rows = (block + 1) * T / G - from;
+        model_order_rows(d->order[rows > T / G ? OF_ROUTER_MORE : OF_ROUTER], 1, &at, E, C, in + i * C, C,
+                         W(ROUTER_W), E, d->prob + i * E, E);
+    }
+    d->k->route(d->prob, d->choice, d->share, n, E, k);
+    for (size_t i = 0; i < n * k; i++) {
+        size_t *taken = d->taken + (d->slot[i / k] * d->config.layers + layer) * E;
+        size_t slot = taken[d->choice[i]]++;
+        d->slot_of[i] = slot < model_config_capacity(c) ? (int32_t)slot : -1;
+    }
+}
+
+/* out [C] += a row's share of the output of one of this rank's experts. */
+static void expert(const model_decoder_t *d, size_t x, size_t slot, float share, const float *in, float *out)
+{
+    const size_t C = d->c.hidden, f = d->c.ffn, wide = d->c.gated ? 2 * f : f;
+    model_order_rows(d->order[OF_EXPERT_FC], 1, &slot, wide, C, in, C, W(EXPERT_FC_W) + x * C * wide, wide,
+                     d->fc, wide);
+    keep(d, d->fc, wide);
+    activate(d, d->act, d->fc, 1, f);
+    model_order_rows(d->order[OF_EXPERT_PROJ], 1, &slot, C, f, d->act, f, W(EXPERT_PROJ_W) + x * f * C, C,
+                     d->expert, C);
+    keep(d, d->expert, C);
+    d->k->scale_add(out, share, d->expert, out, C);
+}
+
+/* out [n,C] = the tree over leaves [first, first + leaves) of their experts' shares of each row, an expert
+ * after the other. */
+static void join_experts(const model_decoder_t *d, size_t first, size_t leaves, const float *in, size_t n,
+                         float *out, float *level)
+{
+    const size_t C = d->c.hidden, k = d->c.top_k, each = d->experts_leaf, here = d->config.tp.rank * d->g;
+    if (leaves > 1) {
+        join_experts(d, first, leaves / 2, in, n, out, level);
+        join_experts(d, first + leaves / 2, leaves / 2, in, n, level, level + d->config.rows * C);
+        d->k->add(out, out, level, n * C);
+        return;
+    }
+    memset(out, 0, n * C * sizeof *out);
+    for (size_t i = 0; i < n; i++)
+        for (size_t x = first * each; x < (first + 1) * each; x++)
+            for (size_t j = i * k; j < (i + 1) * k; j++)
+                if ((size_t)d->choice[j] == here * each + x && d->slot_of[j] >= 0)
+                    expert(d, x, (size_t)d->slot_of[j], d->share[j], in + i * C, out + i * C);
+}
+
+/* The same as mlp of a mixture of experts: a position that finds no slot with one of its choices goes
+ * without. */
+static gyre_status_t experts(model_decoder_t *d, size_t layer, const float *in, size_t n)
+{
+    route(d, layer, in, n);
+    join_experts(d, 0, d->g, in, n, d->sum, d->level);
+    return reduce(d, d->sum, n);
+}
+
+/* ---- a layer, and both ends ---------------------------------------------------------------------------- */
+
+/* d->x [n,C] through layer l of this rank's. */
+static gyre_status_t layer(model_decoder_t *d, size_t l, const model_piece_t *piece, size_t pieces, size_t n)
+{
+    const model_config_t *c = &d->c;
+    model_decoder_find_weights(d, (int)(d->config.first + l));
+    if (!c->post_norm)
+        norm(d, d->norm, d->x, W(LN1_W), W(LN1_B), n);
+    gyre_status_t status = attention(d, l, c->post_norm ? d->x : d->norm, piece, pieces, n);
+    if (status != GYRE_OK)
+        return status;
+    residual(d, d->x2, d->x, W(ATTN_PROJ_B), n);
+    if (c->post_norm)
+        norm(d, d->norm, d->x2, W(LN1_W), W(LN1_B), n);
+    else
+        norm(d, d->norm, c->parallel ? d->x : d->x2, W(LN2_W), W(LN2_B), n);
+    if ((status = c->experts > 0 ? experts(d, l, d->norm, n) : mlp(d, d->norm, n)) != GYRE_OK)
+        return status;
+    residual(d, c->post_norm ? d->x2 : d->x, c->post_norm ? d->norm : d->x2, W(MLP_PROJ_B), n);
+    if (c->post_norm)
+        norm(d, d->x, d->x2, W(LN2_W), W(LN2_B), n);
+    return GYRE_OK;
+}
+
+/* A token's embedding is on one rank of the group; -0.0 from the others changes no bit. */
+static gyre_status_t embed(model_decoder_t *d, const model_piece_t *piece, size_t pieces, size_t n)
+{
+    const size_t C = d->c.hidden, held = d->g * d->vocab, first = d->config.tp.rank * held;
+    float *to = d->c.embed_norm ? d->x2 : d->x, *row = d->sum;
+    model_decoder_find_weights(d, -1);
+    for (size_t p = 0; p < pieces; p++)
+        for (size_t i = 0; i < piece[p].count; i++, row += C) {
+            size_t token = (size_t)piece[p].tokens[i];
+            if (token >= first && token - first < held)
+                memcpy(row, W(WTE) + (token - first) * C, C * sizeof *row);
+            else
+                for (size_t j = 0; j < C; j++)
+                    row[j] = -0.0f;
+        }
+    gyre_status_t status = reduce(d, d->sum, n);
+    for (size_t i = 0; status == GYRE_OK && i < n; i++)
+        if (W(WPE))
+            d->k->add(to + i * C, d->sum + i * C, W(WPE) + (d->c.pos_offset + d->at[i]) * C, C);
+        else
+            memcpy(to + i * C, d->sum + i * C, C * sizeof *to);
+    if (d->c.embed_norm) {
+        keep(d, to, n * C);
+        d->k->layernorm(d->x, d->stats, d->stats + d->config.rows, to, W(EMB_LN_W), W(EMB_LN_B), n, C,
+                        (float)d->c.norm_eps);
+    }
+    keep(d, d->x, n * C);
+    return status;
+}
+
+/* logits [pieces, V'] of the last row of each piece. */
+static gyre_status_t head(model_decoder_t *d, const model_piece_t *piece, size_t pieces, float *logits)
+{
+    const size_t C = d->c.hidden, v = d->vocab, G = d->c.leaves;
+    float *x = d->x2;
+    model_decoder_find_weights(d, (int)d->c.layers);
+    for (size_t p = 0, row = 0; p < pieces; p++) {
+        row += piece[p].count;
+        memcpy(x + p * C, d->x + (row - 1) * C, C * sizeof *x);
+        d->at[p] = d->at[row - 1];
+    }
+    if (!d->c.post_norm) {
+        norm(d, d->norm, x, W(LNF_W), W(LNF_B), pieces);
+        x = d->norm;
+    }
+    for (size_t leaf = 0; leaf < d->g; leaf++)
+        product(d, OF_HEAD, pieces, v, C, x, d->head + leaf * v * C, v, NULL, d->part + leaf * pieces * v, v);
+    gyre_status_t status = d->config.tp.size == 1 ? GYRE_OK
+                                                  : gyre_all_gather(d->part, d->whole, d->g * pieces * v,
+                                                                    GYRE_FLOAT32, d->config.tp.comm);
+    for (size_t p = 0; status == GYRE_OK && p < pieces; p++)
+        for (size_t leaf = 0; leaf < G; leaf++)
+            memcpy(logits + p * d->c.vocab_padded + leaf * v, d->whole + (leaf * pieces + p) * v,
+                   v * sizeof *logits);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+static gyre_status_t check(const model_decoder_t *d, const model_piece_t *piece)
+{
+    if (piece->count < 1 || piece->count > d->c.seq - d->length[piece->slot])
+        return gyre_fail(GYRE_ERR_INVALID, "%zu tokens after %zu: the model has %zu positions", piece->count,
+                         d->length[piece->slot], d->c.seq);
+    if (piece->open && (!d->c.prefix || d->length[piece->slot] > 0))
+        return gyre_fail(GYRE_ERR_INVALID, "a prefix needs a model with prefixes, and comes first");
+    for (size_t i = 0; i < piece->count; i++)
+        if (piece->tokens[i] < 0 || (size_t)piece->tokens[i] >= d->c.vocab)
+            return gyre_fail(GYRE_ERR_INVALID, "token %zu is %d: the vocabulary is 0..%zu", i,
+                             (int)piece->tokens[i], d->c.vocab - 1);
+    return GYRE_OK;
+}
+
+/* Counts the rows of a call, and finds where they are. */
+static gyre_status_t place_rows(model_decoder_t *d, const model_piece_t *piece, size_t pieces, size_t *n)
+{
+    gyre_status_t status = GYRE_OK;
+    *n = 0;
+    for (size_t p = 0; p < pieces; p++) {
+        if ((status = check(d, &piece[p])) != GYRE_OK)
+            return status;
+        if (piece[p].count > d->config.rows - *n)
+            return gyre_fail(GYRE_ERR_INVALID, "more than %zu tokens together", d->config.rows);
+        for (size_t i = 0; i < piece[p].count; i++, (*n)++) {
+            d->at[*n] = d->length[piece[p].slot] + i;
+            d->slot[*n] = piece[p].slot;
+        }
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t model_decoder_read(model_decoder_t *d, const model_piece_t *piece, size_t pieces,
+                                 const float *x_in, float *x_out, float *logits)
+{
+    size_t n;
+    gyre_status_t status = place_rows(d, piece, pieces, &n);
+    if (status == GYRE_OK && d->config.embed)
+        status = embed(d, piece, pieces, n);
+    else if (status == GYRE_OK)
+        memcpy(d->x, x_in, n * d->c.hidden * sizeof *d->x);
+    for (size_t l = 0; status == GYRE_OK && l < d->config.layers; l++)
+        status = layer(d, l, piece, pieces, n);
+    if (status == GYRE_OK && !d->config.head)
+        memcpy(x_out, d->x, n * d->c.hidden * sizeof *x_out);
+    else if (status == GYRE_OK)
+        status = head(d, piece, pieces, logits);
+    for (size_t p = 0; status == GYRE_OK && p < pieces; p++)
+        d->length[piece[p].slot] += piece[p].count;
+    return status;
+}
+
+float model_log_probability(const model_config_t *c, const float *logits, model_token_t token, float *scratch)
+{
+    const model_kernels_t_f32 *k = model_kernels_f32(MODEL_ISA_BEST);
+    const size_t G = c->leaves, v = c->vocab_padded / G;
+    float max = 0, *sum = scratch + c->vocab_padded;
+    for (size_t leaf = 0; leaf < G; leaf++) {
+        size_t first = leaf * v, tokens = first >= c->vocab ? 0 : base_min_size(v, c->vocab - first);
+        k->row_max(&max, logits + first, 1, tokens, v, leaf > 0);
+    }
+    memcpy(scratch, logits, c->vocab_padded * sizeof *scratch);
+    for (size_t leaf = 0; leaf < G; leaf++) {
+        size_t first = leaf * v, tokens = first >= c->vocab ? 0 : base_min_size(v, c->vocab - first);
+        k->row_exp(sum + leaf, scratch + first, &max, 1, tokens, v);
+    }
+    for (size_t n = G; n > 1; n /= 2)
+        for (size_t i = 0; i < n / 2; i++)
+            sum[i] = sum[2 * i] + sum[2 * i + 1];
+    return -(float)(log((double)sum[0]) + (double)(max - logits[token]));
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/generate/source.c: opens a model in any of its forms. */
+#include "pipeline/generate/source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/formats/hf.h"
+#include "model/formats/weights.h"
+#include "model/network/hf_config.h"
+#include "optim/checkpoint/snapshot.h"
+
+struct pipe_source {
+    pipe_source_config_t config;
+    model_config_t model;
+    model_precision_t precision;
+    optim_snapshot_t *snapshot; /* NULL: a folder or file of weights */
+    uint64_t step;
+};
+
+/* ---- checkpoints --------------------------------------------------------------------------------------- */
+
+/* FOLDER/step-N as folder [PATH_MAX] and step; 0: the path is not of that form. */
+static int split_step(const char *path, char *folder, uint64_t *step)
+{
+    char *end;
+    if (!realpath(path, folder))
+        return 0;
+    char *slash = strrchr(folder, '/');
+    if (strncmp(slash + 1, "step-", 5) != 0 || slash[6] == 0)
+        return 0;
+    *step = strtoull(slash + 6, &end, 10);
+    if (*end)
+        return 0;
+    slash[slash == folder] = 0;
+    return 1;
+}
+
+/* What a checkpoint says of its model and precision. */
+static gyre_status_t read_run(pipe_source_t *source)
+{
+    const json_t *run = optim_snapshot_run(source->snapshot), *model = json_object_get(run, "model");
+    const char *precision = json_string_value(json_object_get(json_object_get(run, "options"), "precision"));
+    static const char *const words[] = {"fp32", "bf16", "fp16"};
+    if (!json_is_object(model))
+        return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint of step %" PRIu64 " in %s does not say its model",
+                         source->step, source->config.path);
+    for (int i = 0; precision && i < 3; i++)
+        if (strcmp(precision, words[i]) == 0)
+            source->precision = (model_precision_t)i;
+    return model_config_from_json(model, source->config.path, 0, &source->model);
+}
+
+static gyre_status_t open_newest(pipe_source_t *source, const char *folder)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    gyre_status_t status = optim_snapshot_list(folder, &steps, &count), last = GYRE_ERR_NOT_FOUND;
+    for (size_t i = 0; status == GYRE_OK && i < count && last != GYRE_OK; i++) {
+        last = optim_snapshot_open(folder, steps[i], &source->snapshot);
+        if (last == GYRE_OK)
+            source->step = steps[i];
+        else
+            log_warning("the checkpoint of step %" PRIu64 " in %s is not used", steps[i], folder);
+    }
+    free(steps);
+    return status != GYRE_OK ? status : last;
+}
+
+/* *is: the path is, or holds, a checkpoint. */
+static gyre_status_t open_checkpoint(pipe_source_t *source, int *is)
+{
+    char folder[PATH_MAX];
+    const char *path = source->config.path;
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    gyre_status_t status = GYRE_OK;
+    *is = 1;
+    if (split_step(path, folder, &source->step)) {
+        status = optim_snapshot_open(folder, source->step, &source->snapshot);
+    } else {
+        status = optim_snapshot_list(path, &steps, &count);
+        free(steps);
+        *is = status == GYRE_OK && count > 0;
+        if (*is)
+            status = open_newest(source, path);
+    }
+    return *is && status == GYRE_OK ? read_run(source) : status;
+}
+
+/* ---- any form ------------------------------------------------------------------------------------------ */
+
+static gyre_status_t open_file(pipe_source_t *source)
+{
+    gyre_status_t status = model_checkpoint_config(source->config.path, &source->model);
+    if (status == GYRE_OK && source->model.heads == 0 && source->config.heads == 0)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s does not say how many attention heads its model has: give --heads",
+                         source->config.path);
+    if (source->model.heads == 0)
+        source->model.heads = source->config.heads;
+    return status;
+}
+
+static gyre_status_t open_any(pipe_source_t *source)
+{
+    const char *path = source->config.path;
+    char config[PATH_MAX];
+    struct stat info;
+    int is = 0, n = snprintf(config, sizeof config, "%s/config.json", path);
+    if (stat(path, &info) != 0)
+        return gyre_fail(GYRE_ERR_NOT_FOUND,
+                         "--load %s: it is not there: give a folder with config.json, a folder of "
+                         "checkpoints, or a file of weights",
+                         path);
+    if (!S_ISDIR(info.st_mode))
+        return open_file(source);
+    if (n > 0 && n < (int)sizeof config && access(config, F_OK) == 0)
+        return model_hf_config(path, source->config.seq, &source->model);
+    gyre_status_t status = open_checkpoint(source, &is);
+    if (status != GYRE_OK || is)
+        return status;
+    return gyre_fail(GYRE_ERR_NOT_FOUND,
+                     "--load %s: the folder has neither config.json nor checkpoints (step-N)", path);
+}
+
+/* As gyre-train completes a shape. */
+static gyre_status_t complete(pipe_source_t *source)
+{
+    const pipe_source_config_t *c = &source->config;
+    model_config_t *model = &source->model;
+    if (c->seq > model->seq)
+        return gyre_fail(GYRE_ERR_INVALID, "--seq %zu: the model in %s has %zu positions", c->seq, c->path,
+                         model->seq);
+    if (source->snapshot && (c->seq > 0 || c->leaves > 0) &&
+        ((c->seq > 0 && c->seq != model->seq) || (c->leaves > 0 && c->leaves != model->leaves)))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--seq and --leaves are for models that are not checkpoints: the one in %s has %zu "
+                         "positions and %zu leaves",
+                         c->path, model->seq, model->leaves);
+    if (c->seq > 0)
+        model->seq = c->seq;
+    if (c->leaves > 0) {
+        model->leaves = c->leaves;
+        model->vocab_padded = 0; /* anew, for these leaves */
+    }
+    if (model->leaves == 0)
+        model->leaves = model_config_leaves(model);
+    if (c->precision >= 0)
+        source->precision = (model_precision_t)c->precision;
+    gyre_status_t status = model_config_check_of(model, c->path);
+    *model = model_config_complete(model);
+    return status;
+}
+
+gyre_status_t pipe_source_open(const pipe_source_config_t *config, pipe_source_t **out)
+{
+    pipe_source_t *source = calloc(1, sizeof *source);
+    if (!source)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open a model");
+    *source = (pipe_source_t){.config = *config, .precision = MODEL_FLOAT32, .step = UINT64_MAX};
+    gyre_status_t status = open_any(source);
+    if (status == GYRE_OK)
+        status = complete(source);
+    if (status != GYRE_OK) {
+        pipe_source_close(source);
+        return status;
+    }
+    *out = source;
+    return GYRE_OK;
+}
+
+void pipe_source_close(pipe_source_t *source)
+{
+    if (!source)
+        return;
+    if (source->snapshot)
+        optim_snapshot_close(source->snapshot);
+    free(source);
+}
+
+const model_config_t *pipe_source_model(const pipe_source_t *source)
+{
+    return &source->model;
+}
+
+model_precision_t pipe_source_precision(const pipe_source_t *source)
+{
+    return source->precision;
+}
+
+uint64_t pipe_source_step(const pipe_source_t *source)
+{
+    return source->step;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------- */
+
+static gyre_status_t read_checkpoint(const pipe_source_t *source, const model_params_t *whole,
+                                     const model_params_t *slice, float *weights)
+{
+    optim_range_t *range = calloc(slice->rows, sizeof *range);
+    size_t ranges = 0;
+    if (!range)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %zu rows", slice->rows);
+    for (size_t r = 0; r < slice->rows; r++) {
+        const model_param_t *row = &slice->row[r];
+        if (row->alias == MODEL_NONE)
+            range[ranges++] = (optim_range_t){.row = optim_range_row(whole, row->global),
+                                              .first = row->first,
+                                              .count = row->count,
+                                              .part = {weights + row->offset}};
+    }
+    gyre_status_t status = optim_snapshot_fit(source->snapshot, whole);
+    if (status == GYRE_OK)
+        status = optim_snapshot_read(source->snapshot, whole, range, ranges);
+    free(range);
+    return status;
+}
+
+gyre_status_t pipe_source_read(const pipe_source_t *source, const model_params_t *whole,
+                               const model_params_t *slice, float *weights)
+{
+    const model_kernels_t_f32 *k = model_kernels_f32(MODEL_ISA_BEST);
+    gyre_status_t status = source->snapshot ? read_checkpoint(source, whole, slice, weights)
+                                            : model_hf_load(source->config.path, slice, weights);
+    if (status == GYRE_OK && source->precision == MODEL_BFLOAT16)
+        k->round_bf16(weights, slice->total);
+    else if (status == GYRE_OK && source->precision == MODEL_FLOAT16)
+        k->round_fp16(weights, slice->total);
+    return status;
+}

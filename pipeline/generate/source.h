@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/generate/source.h: where the weights of a model that only computes come from: a Hugging Face
+ * folder, a file of weights, or a checkpoint of a run. */
+#ifndef PIPELINE_GENERATE_SOURCE_H
+#define PIPELINE_GENERATE_SOURCE_H
+
+#include <limits.h>
+
+#include "model/network/params.h"
+#include "model/network/stage/stage.h"
+
+typedef struct pipe_source pipe_source_t;
+
+typedef struct {
+    const char
+        *path;     /* such a folder or file; a folder of checkpoints: the newest good one; or one of them */
+    size_t seq;    /* positions of a sequence, at most the model's; 0: all */
+    size_t leaves; /* 0: the checkpoint's, or what gyre-train takes */
+    size_t heads;  /* of a file that does not say how many; 0: it says so */
+    int precision; /* a model_precision_t; -1: the checkpoint's, else fp32 */
+} pipe_source_config_t;
+
+/* NOT_FOUND, IO, FORMAT, UNSUPPORTED, INVALID: the message names the file or option. */
+gyre_status_t pipe_source_open(const pipe_source_config_t *config, pipe_source_t **out);
+void pipe_source_close(pipe_source_t *source);
+
+/* Complete. */
+const model_config_t *pipe_source_model(const pipe_source_t *source);
+model_precision_t pipe_source_precision(const pipe_source_t *source);
+/* The step of the checkpoint; UINT64_MAX: it is not one. */
+uint64_t pipe_source_step(const pipe_source_t *source);
+/* The rows of `slice`, of the table `whole` of pipe_source_model, into weights [slice->total], rounded to the
+ * precision. */
+gyre_status_t pipe_source_read(const pipe_source_t *source, const model_params_t *whole,
+                               const model_params_t *slice, float *weights);
+
+#endif

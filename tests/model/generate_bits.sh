@@ -1,0 +1,122 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# gyre-generate: the log-probabilities of its tokens are those of gyre-train's forward over the same tokens, to the bit, on any
+# ranks, with prompts in pieces and with other prompts; and what it refuses.
+#   `make check-generate` (TEST_LONG=1): also 1,000 tokens after each of 7 prompts, TP 1, 2, 4 and PP 2, batches of 1 to 7.
+. "$(dirname "$0")/../support/lib.sh"
+B=$(cd "$B" && pwd)
+UCX_RUN=$B/bin/ucx-run
+GENERATE=$B/bin/gyre-generate
+cd "$W" || exit 1
+for i in $(seq 200); do echo "The quick brown fox number $i jumps over the lazy dog."; done >text
+"$B/bin/gyre-train" --data text --layers 2 --hidden 64 --heads 4 --seq 64 --batch 4 --steps 12 --lr 0.01 --checkpoint run \
+    --checkpoint-every 6 --save one.safetensors --report none --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+
+# generate NAME OPTION...: text to NAME.text, log-probabilities to NAME.json
+generate() {
+    local name=$1
+    shift
+    timeout 60 "$GENERATE" --quiet --ignore-eot --logprobs "$name.json" "$@" >"$name.text" 2>"$name.err" || bad "$name: $(cat "$name.err")"
+}
+ranks() { # N NAME OPTION...: the same on N ranks
+    local n=$1 name=$2
+    shift 2
+    timeout 60 "$UCX_RUN" -n "$n" "$GENERATE" --quiet --ignore-eot --logprobs "$name.json" "$@" >"$name.text" 2>"$name.err" ||
+        bad "$name: $(cat "$name.err")"
+}
+# same A B: the same tokens with the same bits
+same() { check "$1 and $2 differ" cmp "$1.json" "$2.json"; }
+
+# the trainer's loss of the generated text as validation data is the mean of what the generator says
+generate one --load run --prompt T --tokens 64
+python3 - <<'PY' || bad "the tokens of one.json"
+import json
+lines = [json.loads(line) for line in open("one.json", encoding="utf-8")]
+values = [float.fromhex(line["logprob_hex"]) for line in lines]
+assert len(lines) == 64 and all(v == line["logprob"] or abs(v - line["logprob"]) < 1e-8 for v, line in zip(values, lines))
+open("said", "wb").write(b"T" + bytes(line["token"] for line in lines))
+total = 0.0
+for value in values:
+    total -= value
+open("loss", "w").write("%.17g" % (total / 64))
+PY
+"$B/bin/gyre-train" --data text --valid-data said --load one.safetensors --batch 4 --steps 0 --log loss.jsonl --report none \
+    --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+check "the trainer's loss is not the mean of the log-probabilities" grep -q "\"val_loss\":$(cat loss)[,}]" loss.jsonl
+check "the text is not that of the tokens" test "T$(cat one.text)" = "$(tr -d '\0' <said)"
+
+# one prompt in every form, on one to four ranks
+long=(--prompt "The quick brown fox number" --tokens 32)
+generate plain --load run "${long[@]}"
+generate step --load run/step-000000000012 "${long[@]}"
+generate file --load one.safetensors "${long[@]}"
+generate pieces --load run --prefill 3 "${long[@]}"
+ranks 2 tp2 --load run "${long[@]}"
+ranks 2 pp2 --load run --pp 2 --prefill 5 "${long[@]}"
+ranks 4 both --load run --tp 2 --pp 2 "${long[@]}"
+for other in step file pieces tp2 pp2 both; do same plain "$other"; done
+generate older --load run/step-000000000006 "${long[@]}"
+check "the older checkpoint says the same" test "$(cmp -s plain.json older.json || echo no)" = no
+
+# many prompts: one at a time, together, on ranks, from standard input
+printf 'The\nThe quick brown\nfox number 7\njumps\nover the lazy' >prompts
+many=(--load run --lines --tokens 20 --top-k 30 --top-p 0.9 --seed 3)
+generate alone --batch 1 --prompt-file prompts "${many[@]}"
+generate together --batch 4 --prefill 2 "${many[@]}" <prompts
+ranks 2 shared --batch 3 --prompt-file prompts "${many[@]}"
+same alone together
+same alone shared
+check "five answers" test "$(wc -l <alone.text)" = 5
+check "answers are lines of JSON" python3 -c 'import json; [json.loads(l)["text"] for l in open("together.text")]'
+generate other --batch 4 --prompt-file prompts "${many[@]}" --seed 4
+check "another seed gives the same tokens" test "$(cmp -s alone.json other.json || echo no)" = no
+
+# greedy
+generate greedy --load run --temperature 0 "${long[@]}"
+generate top1 --load run --top-k 1 "${long[@]}"
+same greedy top1
+generate echoed --load run --temperature 0 --echo "${long[@]}"
+check "--echo" test "$(cat echoed.text)" = "The quick brown fox number$(cat greedy.text)"
+
+# refused TEXT OPTION...: exit status 2 and an error with that text
+refused() {
+    local text=$1 code=0
+    shift
+    timeout 20 "$GENERATE" "$@" </dev/null >out 2>err || code=$?
+    checks=$((checks + 1))
+    if [ $code != 2 ] || ! grep -qF -- "$text" err; then
+        bad "not refused with '$text' but with $code: $*: $(cat err)"
+    fi
+}
+"$B/bin/gyre-train" --data text --load one.safetensors --batch 4 --steps 0 --save folder/ --report none --sample-tokens 0 \
+    >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+generate folder --load folder "${long[@]}"
+same plain folder
+printf '\377\376 a' >bytes
+printf '#version: 0.2\nT h\n' >merges.txt
+: >nothing
+mkdir empty
+refused "--load is missing" --prompt a
+refused "--load nowhere: it is not there" --load nowhere --prompt a
+refused "has neither config.json nor checkpoints" --load empty --prompt a
+refused "prompt 1 has no tokens" --load run --prompt-file nothing
+refused "prompt 1 has no tokens" --load run
+refused "--prompt-file none: No such file" --load run --prompt-file none
+refused "prompt 1 is not UTF-8: byte 0xff at its offset 0" --load run --tokenizer gpt2:merges.txt --prompt-file bytes
+refused "prompt 1 has 1 tokens, and --tokens 65 are to follow, but the model has 64 positions" --load run --prompt a --tokens 65
+refused "shorten the prompt" --load run --prompt "$(printf '%070d' 0)"
+refused "the one in run has 64 positions and 4 leaves" --load run --seq 32 --prompt a
+refused "is not the number of ranks, 1" --load run --tp 2 --prompt a
+refused "exclude each other" --load run --prompt a --prompt-file prompts
+refused "--logprobs" --load run --prompt a --logprobs
+sed -i 's/"n_layer": *2/"n_layer": 3/' folder/config.json
+refused "h.2." --load folder --prompt a
+ranks_refused=$(timeout 60 "$UCX_RUN" -n 2 "$GENERATE" --load nowhere --prompt a 2>&1 | grep -c "it is not there")
+check "two ranks report a missing folder once, not $ranks_refused times" test "$ranks_refused" = 1
+
+if [ -n "${TEST_LONG:-}" ]; then
+    for n in 1 2 4; do
+        check "1,000 tokens on $n ranks" timeout 500 "$UCX_RUN" -n "$n" "$B/tests/model/mp_generate_bits" 1000
+    done
+fi
+finish

@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The likeliest text of gyre-generate is that of `transformers`, in double precision, for 64 tokens after each of some prompts;
+each log-probability is within 1e-5 of it. On one rank and on two."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import tokenizers
+    import torch
+    import transformers
+except ImportError as missing:
+    print(f"SKIP: {missing.name} is not installed (tools/setup references)")
+    sys.exit(77)
+
+BUILD = os.environ.get("B", "build")
+TOKENS = 64
+PROMPTS = ["Gyre is a", "the quick brown fox", "collectives"]
+SIZES = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.3}
+MODELS = {
+    "gpt2": transformers.GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=96, initializer_range=0.3),
+    "opt": transformers.OPTConfig(**{k: v for k, v in SIZES.items() if k != "initializer_range"}, ffn_dim=64, init_std=0.3,
+                                  max_position_embeddings=96, word_embed_proj_dim=32),
+    "llama": transformers.LlamaConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96),
+    "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=64, rotary_pct=0.5, max_position_embeddings=96),
+}
+
+
+def make_tokenizer():
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    with open("README.md", encoding="utf-8") as readme:
+        made.train_from_iterator([readme.read()], tokenizers.trainers.BpeTrainer(
+            vocab_size=290, special_tokens=["<|endoftext|>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>")
+
+
+def expect(model, prompt):
+    """The likeliest tokens after the ids `prompt`, and their log-probabilities."""
+    ids, logs = list(prompt), []
+    with torch.no_grad():
+        for _ in range(TOKENS):
+            all_logs = torch.log_softmax(model(torch.tensor([ids])).logits[0, -1], -1)
+            ids.append(int(all_logs.argmax()))
+            logs.append(all_logs[ids[-1]].item())
+    return ids[len(prompt):], logs
+
+
+def gyre(folder, ranks, log):
+    launch = [f"{BUILD}/bin/ucx-run", "-n", str(ranks)] if ranks > 1 else []
+    done = subprocess.run([*launch, f"{BUILD}/bin/gyre-generate", "--load", folder, "--lines", "--temperature", "0", "--tokens",
+                           str(TOKENS), "--ignore-eot", "--quiet", "--logprobs", log], input="\n".join(PROMPTS) + "\n",
+                          capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = [[] for _ in PROMPTS]
+    with open(log, encoding="utf-8") as lines:
+        for line in map(json.loads, lines):
+            said[line["prompt"]].append((line["token"], line["logprob"]))
+    return said
+
+
+def main():
+    tokenizer = make_tokenizer()
+    with tempfile.TemporaryDirectory() as top:
+        for name, config in MODELS.items():
+            folder = f"{top}/{name}"
+            torch.set_default_dtype(torch.float32)
+            torch.manual_seed(1)
+            model = transformers.AutoModelForCausalLM.from_config(config).eval()
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            torch.set_default_dtype(torch.float64)
+            model = model.double()
+            for ranks in (1, 2):
+                for prompt, said in zip(PROMPTS, gyre(folder, ranks, f"{top}/log")):
+                    tokens, logs = expect(model, tokenizer(prompt)["input_ids"])
+                    assert [token for token, _ in said] == tokens, f"{name} after '{prompt}': {said}, but {tokens}"
+                    worst = max(abs(value - log) for (_, value), log in zip(said, logs))
+                    assert worst < 1e-5, f"{name} after '{prompt}': a log-probability is off by {worst}"
+            print(f"{name}: {len(PROMPTS)} times {TOKENS} tokens, those of transformers {transformers.__version__}")
+
+
+main()

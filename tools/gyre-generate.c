@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tools/gyre-generate.c: tokens after prompts, with the log-probabilities of gyre-train. See
+ * gyre-generate(1). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/settings/settings.h"
+#include "base/clock.h"
+#include "comm/boot/bootstrap.h"
+#include "tools/gyre-generate/generate.h"
+#include "tools/shared/flags.h"
+
+enum { OK = 0, ERROR = 1, USAGE = 2 };
+
+static const char usage[] =
+    "usage: gyre-generate --load MODEL [--prompt TEXT | --prompt-file FILE] [OPTION...]\n"
+    "       ucx-run -n N gyre-generate --load MODEL [OPTION...]\n"
+    "\n"
+    "Writes what a model says after a prompt, as its tokens come. The log-probability of each token is, to "
+    "the bit,\n"
+    "that of gyre-train's forward over the same tokens, on any number of ranks. Without --prompt and "
+    "--prompt-file\n"
+    "the prompt comes from standard input. Defaults stand in brackets.\n";
+
+/* -1: go on. */
+static int parse(int argc, char **argv, generate_options_t *o, int speak)
+{
+    int order = 0;
+    const flag_t rows[] = {
+        {FLAG(0, "load", TEXT, &o->config.source.path, "MODEL",
+              "a folder of Hugging Face's form, a folder of gyre-train's checkpoints (the newest)\n"
+              "or one of these, or a file of weights (gyre-train --save)")},
+        {FLAG(0, "tokenizer", TEXT, &o->tokenizer, "TOKENIZER",
+              "as of gyre-tokenize (the folder's; bytes, if the model has 256 ids)")},
+        {FLAG(0, "seq", SIZE, &o->config.source.seq, "N",
+              "positions, as the trainer was given (the model's)"),
+         .low = 1},
+        {FLAG(0, "leaves", SIZE, &o->config.source.leaves, "N", "the same of its fixed leaves"), .low = 1},
+        {FLAG(0, "heads", SIZE, &o->config.source.heads, "N", "of a file that does not say how many"),
+         .low = 1},
+        {FLAG(0, "precision", CHOICE, &o->config.source.precision, "fp32|bf16|fp16",
+              "type of weights and activations (the checkpoint's; else fp32)")},
+        {.kind = FLAG_HEADING, .help = "Prompts:"},
+        {FLAG(0, "prompt", TEXT, &o->prompt, "TEXT", "go on from it")},
+        {FLAG(0, "prompt-file", TEXT, &o->prompt_file, "FILE", "go on from its content")},
+        {FLAG(0, "lines", SWITCH, &o->lines, NULL,
+              "each line is a prompt of its own; each answer is a line, a JSON object")},
+        {FLAG(0, "batch", SIZE, &o->config.batch, "N", "prompts at a time (8)"), .low = 1, .high = 4096},
+        {FLAG(0, "prefill", SIZE, &o->config.prefill, "N", "tokens of prompts that are read at a time (64)"),
+         .low = 1, .high = 65536},
+        {.kind = FLAG_HEADING, .help = "Tokens:"},
+        {FLAG(0, "tokens", SIZE, &o->how.tokens, "N", "so many after each prompt, at most (64)"), .low = 1},
+        {FLAG(0, "temperature", REAL, &o->how.draw.temperature, "X", "0: always the likeliest (0.7)"),
+         .high = 100},
+        {FLAG(0, "top-k", SIZE, &o->how.draw.top_k, "N",
+              "only from the N likeliest tokens; 0: from all (0)")},
+        {FLAG(0, "top-p", REAL, &o->how.draw.top_p, "X",
+              "of these from the likeliest whose probabilities add up to X; 1: from all (1)"),
+         .low = 1e-6, .high = 1},
+        {FLAG(0, "seed", COUNT, &o->how.draw.seed, "N", "of the random numbers (0)")},
+        {FLAG(0, "ignore-eot", SWITCH, &o->ignore_eot, NULL, "do not end at the tokenizer's end of text")},
+        {.kind = FLAG_HEADING, .help = "Ranks:"},
+        {FLAG(0, "tp", SIZE, &o->config.tp, "N", "tensor-parallel ranks (all of a stage)"), .low = 1},
+        {FLAG(0, "pp", SIZE, &o->config.pp, "N", "stages of a pipeline (1)"), .low = 1},
+        {FLAG(0, "order", CHOICE, &order, "canonical|fast",
+              "fast: do not look for the BLAS's orders of additions at the start; the last bits\n"
+              "may differ from the trainer's (canonical)")},
+        {.kind = FLAG_HEADING, .help = "Output:"},
+        {FLAG(0, "logprobs", TEXT, &o->logprobs, "FILE",
+              "a JSON object for each token: prompt, index, token, text, logprob, logprob_hex")},
+        {FLAG(0, "echo", SWITCH, &o->echo, NULL, "write the prompt, too")},
+        {FLAG(0, "quiet", SWITCH, &o->quiet, NULL, "no line on standard error at the end")},
+    };
+    const flags_t flags = {.program = "gyre-generate", .usage = usage, FLAG_ROWS(rows)};
+    char why[512] = "";
+    FILE *out = speak ? stdout : fopen("/dev/null", "w");
+    flags_result_t result = flags_parse(&flags, argc, argv, NULL, out ? out : stderr, why, sizeof why);
+    if (!speak && out)
+        fclose(out);
+    o->config.fast = order;
+    if (result == FLAGS_HELP || result == FLAGS_VERSION)
+        return OK;
+    if (result == FLAGS_GO && !o->config.source.path)
+        snprintf(why, sizeof why, "--load is missing: a model's folder, a checkpoint or a file of weights");
+    else if (result == FLAGS_GO && o->prompt && o->prompt_file)
+        snprintf(why, sizeof why, "--prompt and --prompt-file exclude each other");
+    else if (result == FLAGS_GO)
+        return -1;
+    return speak ? flags_wrong("gyre-generate", "%s", why) : USAGE;
+}
+
+/* The tokenizer that --tokenizer names, or the model's folder has; bytes for models of 256 ids. */
+static gyre_status_t open_tokenizer(const generate_options_t *o, const model_config_t *model,
+                                    model_tokenizer_t **out)
+{
+    char path[PATH_MAX];
+    const char *spec = o->tokenizer;
+    if (!spec && model_tokenizer_file(o->config.source.path, path))
+        spec = path;
+    if (!spec && model->vocab == 256)
+        spec = "bytes";
+    if (!spec)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "which tokenizer the ids of the model in %s are from is not known: name it with "
+                         "--tokenizer",
+                         o->config.source.path);
+    return model_tokenizer_open(spec, out);
+}
+
+/* Rank 0's part before the first token. */
+static gyre_status_t prepare(generate_options_t *o, const pipe_generator_t *generator,
+                             model_tokenizer_t **tokenizer, prompts_t *prompts, output_t **output)
+{
+    gyre_status_t status = open_tokenizer(o, pipe_source_model(pipe_generator_source(generator)), tokenizer);
+    if (status == GYRE_OK)
+        status = prompts_read(o, *tokenizer, prompts);
+    if (status == GYRE_OK)
+        status = output_open(o, *tokenizer, prompts, output);
+    if (status == GYRE_OK && !o->ignore_eot)
+        o->how.stop = model_tokenizer_eot(*tokenizer);
+    return status;
+}
+
+/* Ranks other than 0 have no use for tokens but as the next ones to read. */
+static gyre_status_t nothing(void *user, size_t prompt, size_t index, model_token_t token,
+                             float log_probability, int last)
+{
+    (void)user;
+    (void)prompt;
+    (void)index;
+    (void)token;
+    (void)log_probability;
+    (void)last;
+    return GYRE_OK;
+}
+
+static void summary(const output_t *output, const prompts_t *prompts, base_time_t loaded, base_time_t begin)
+{
+    double seconds = (double)(base_now() - begin) * 1e-9;
+    fprintf(stderr,
+            "gyre-generate: %zu tokens after %zu prompt%s of %zu in %.2f s: %.1f tokens/s (set-up %.2f s)\n",
+            output_tokens(output), prompts->count, prompts->count == 1 ? "" : "s", prompts->total, seconds,
+            (double)output_tokens(output) / seconds, (double)loaded * 1e-9);
+}
+
+static gyre_status_t run(gyre_comm_t *comm, generate_options_t *o)
+{
+    pipe_generator_t *generator = NULL;
+    model_tokenizer_t *tokenizer = NULL;
+    output_t *output = NULL;
+    prompts_t prompts = {0};
+    const int rank = gyre_comm_rank(comm);
+    const base_time_t start = base_now();
+    gyre_status_t status = pipe_generator_create(comm, &o->config, &generator);
+    if (status == GYRE_OK) {
+        if (rank == 0)
+            status = prepare(o, generator, &tokenizer, &prompts, &output);
+        status = prompts_share(comm, status, &prompts);
+    }
+    if (status == GYRE_OK)
+        status = gyre_broadcast(&o->how.stop, &o->how.stop, 1, GYRE_INT64, 0, comm);
+    const base_time_t begin = base_now();
+    if (status == GYRE_OK)
+        status = pipe_generate(generator, prompts.prompt, prompts.count, &o->how,
+                               rank == 0 ? output_said : nothing, output);
+    if (status == GYRE_OK && rank == 0 && !o->quiet)
+        summary(output, &prompts, begin - start, begin);
+    gyre_status_t written = output_close(output);
+    prompts_free(&prompts);
+    model_tokenizer_destroy(tokenizer);
+    pipe_generator_destroy(generator);
+    return status == GYRE_OK ? written : status;
+}
+
+int main(int argc, char **argv)
+{
+    generate_options_t options = {
+        .config = {.source = {.precision = -1}, .batch = 8, .prefill = 64},
+        .how = {.draw = {.temperature = 0.7, .top_p = 1}, .tokens = 64, .stop = -1}};
+    int speak = comm_identity_rank_hint() == 0;
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    gyre_comm_t *comm;
+    base_settings_load();
+    int code = parse(argc, argv, &options, speak);
+    if (code >= 0)
+        return code;
+    gyre_status_t status = gyre_init(&config, &comm);
+    if (status == GYRE_OK) {
+        status = run(comm, &options);
+        gyre_status_t left = gyre_finalize(comm);
+        status = status == GYRE_OK ? left : status;
+    }
+    if (status == GYRE_OK)
+        return OK;
+    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT ||
+                status == GYRE_ERR_UNSUPPORTED;
+    return input ? USAGE : ERROR;
+}

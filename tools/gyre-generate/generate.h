@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tools/gyre-generate/generate.h: what the parts of gyre-generate share. */
+#ifndef GYRE_GENERATE_GENERATE_H
+#define GYRE_GENERATE_GENERATE_H
+
+#include <stdio.h>
+
+#include "pipeline/generate/generate.h"
+
+typedef struct {
+    pipe_generate_config_t config;
+    pipe_generate_t how;
+    const char *tokenizer, *prompt, *prompt_file, *logprobs;
+    int lines, echo, ignore_eot, quiet;
+} generate_options_t;
+
+/* The prompts of a run; on ranks other than 0 only their ids. */
+typedef struct {
+    char *text; /* all of them */
+    size_t bytes;
+    size_t *begin, *end;   /* [count] of each in it */
+    model_token_t *tokens; /* ids of all */
+    pipe_prompt_t *prompt; /* [count] */
+    size_t count, total;   /* prompts; ids */
+} prompts_t;
+
+/* Rank 0: reads the option, file or standard input, and encodes each prompt. INVALID: what is no UTF-8, where
+ * the tokenizer is not "bytes"; NOT_FOUND, IO, NO_MEMORY. */
+gyre_status_t prompts_read(const generate_options_t *options, const model_tokenizer_t *tokenizer,
+                           prompts_t *prompts);
+/* Rank 0's ids to all. `mine`: rank 0's status so far; others have GYRE_OK. Collective. */
+gyre_status_t prompts_share(gyre_comm_t *comm, gyre_status_t mine, prompts_t *prompts);
+void prompts_free(prompts_t *prompts);
+
+/* Where tokens go, on rank 0: standard output and --logprobs, in the order of prompts. */
+typedef struct output output_t;
+gyre_status_t output_open(const generate_options_t *options, const model_tokenizer_t *tokenizer,
+                          const prompts_t *prompts, output_t **out);
+/* A pipe_said_fn; user is the output. */
+gyre_status_t output_said(void *user, size_t prompt, size_t index, model_token_t token, float log_probability,
+                          int last);
+size_t output_tokens(const output_t *output); /* so far */
+/* Frees. IO: something could not be written. */
+gyre_status_t output_close(output_t *output);
+
+#endif
