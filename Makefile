@@ -382,7 +382,9 @@ $(B)/tests/failing/test_failing: private LDFLAGS += $(FAILING_WRAPS)
 F64_TESTS := $(addprefix $(B)/tests/model/,test_gradient test_kernels test_math test_stage test_stage_calls mp_hf)
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
-LINK_TEST = $(CC) $(ALL_CFLAGS) $(COUNTED_EXIT) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
+# They are many, and gold (in Debian's binutils) takes half of the time.
+TEST_LD   := $(if $(shell command -v ld.gold),-fuse-ld=gold)
+LINK_TEST = $(CC) $(ALL_CFLAGS) $(TEST_LD) $(COUNTED_EXIT) $(LDFLAGS) $(filter %.o,$^) $(ARCHIVES) \
     $(if $(filter model optim pipeline fuzz failing,$(firstword $(subst /, ,$(@:$(B)/tests/%=%))))$(findstring /tests/gpu/,$@)$(filter test_gyre_train test_plan,$(notdir $@)),$(LIBS_TRAIN)) $(TOOL_LIBS) -lcmocka -o $@
 $(B)/tests/%: $(B)/obj/tests/%.o $(call obj,$(SUPPORT_SRC)) $(ARCHIVES)
 	@mkdir -p $(@D)
