@@ -70,7 +70,8 @@ static int measure(gyre_comm_t *world, gyre_comm_t *comm, int ranks, perf_groups
     perf_streams_t streams = {0};
     if (!perf_case_open(&j.c, comm))
         return PERF_ERROR;
-    if (perf_buffers_create(o, &j.buffers) != GYRE_OK || perf_machine_probe(world, &machine) != GYRE_OK ||
+    if (perf_buffers_create(o, &j.buffers) != GYRE_OK ||
+        perf_machine_probe(world, o->iters, &machine) != GYRE_OK ||
         (o->norders && perf_orders_open(o, comm, j.orders) != GYRE_OK) ||
         (o->cold && perf_cold_open(&cold) != GYRE_OK) ||
         (o->streams > 1 && perf_streams_open(comm, o->streams, o->aggregate, &streams) != GYRE_OK)) {

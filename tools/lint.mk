@@ -22,7 +22,7 @@ compile_commands.json: $(SHARE)/flags FORCE
 # Each file once per change of it, of a header (its object is then newer) or of the rules.
 LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples bindings),$(COMPILED))
 LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
-SCRIPTS    = $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh')
+SCRIPTS    = $(sort $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh'))
 LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything
 lint: lint-quick $(LINTED:%.c=$(B)/lint/%.tidy)
 	@echo "$(words $(LINTED) $(SCRIPTS)) passed, 0 failed"

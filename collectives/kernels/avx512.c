@@ -5,6 +5,11 @@
 
 #include <immintrin.h>
 
+#if !defined(__OPTIMIZE__) && !defined(__clang__)
+/* gcc has macros for its intrinsics then, which convert a mask of -1. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#endif
+
 #define KERNEL_HALF_WIDTH 16
 typedef __m512 kernel_half_v;
 

@@ -13,7 +13,7 @@ job() {
     local name=$1 ranks=$2 kinds=$3 kind
     shift 3
     for kind in $kinds; do
-        run "$@" "$UCX_RUN" -n "$ranks" --bind none --timeout 25 "$PERF" all_reduce -b 8 -e 1M -f 32 -n 3 -w 1 -c 1 -R "$kind"
+        run "$@" "$UCX_RUN" -n "$ranks" --bind none --timeout 25 "$PERF" all_reduce -b 8 -e 1M -f 32 -n 5 -w 1 -c 1 -R "$kind"
         want "$name, -R $kind" 0
         check "$name, -R $kind: right" grep -qE '^# Out of bounds values *: *0 OK' "$W/out"
     done

@@ -20,9 +20,23 @@ for topology in nvswitch fat-tree fat-tree:4 torus torus:4x4x3 dragonfly etherne
         plan --collective $collective --ranks 48 --topology $topology -b 64K
         want "$collective over $topology" 0
         rows=$(grep -cE '^ +[0-9]+ [* ] [a-z]' "$W/out")
-        check "$collective over $topology: one winner, fastest first, in the table" json "$rows == len(R) >= 1 and "'[r["winner"] for r in R] == [True] + [False] * (len(R) - 1) and [r["time_us"] for r in R] == sorted(r["time_us"] for r in R)'
+        mv "$W/out.json" "$W/$collective, $topology, $rows rows"
     done
 done
+# In one process: python3 takes longer to start than gyre-plan takes.
+check "72 tables: one winner, fastest first, as many as in the output" python3 -S - "$W"/*' rows' <<'END'
+import json, sys
+
+def right(file):
+    rows = json.load(open(file))["results"]
+    times = [r["time_us"] for r in rows]
+    return (len(rows) == int(file.split()[-2]) >= 1 and times == sorted(times)
+            and [r["winner"] for r in rows] == [True] + [False] * (len(rows) - 1))
+
+wrong = [file for file in sys.argv[1:] if not right(file)]
+print(*wrong, sep="\n", end="")
+sys.exit(len(sys.argv) != 1 + 8 * 9 or wrong != [])
+END
 
 # --- numbers ---
 plan --algo ring --order fast --ranks 16 --topology ethernet -b 1M -e 16M -f 4 --chunk 16M
@@ -69,7 +83,7 @@ want "caches of a network" 1 'cannot be dealt out to caches'
 
 # --- large jobs; TEST_LONG=1: as large as the help promises ---
 long=${TEST_LONG:-0}
-ring=1024 trees=16384 all=768
+ring=1024 trees=16384 all=384
 [ "$long" = 0 ] || ring=4096 trees=65536 all=2048
 plan --algo ring --order fast --ranks $ring --topology nvswitch -b 256M
 want "ring, $ring ranks" 0

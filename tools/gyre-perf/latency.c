@@ -365,7 +365,8 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
     int code = PERF_ERROR;
     if (!perf_case_open(&c, comm))
         return PERF_ERROR;
-    if (perf_buffers_create(o, &buffers) != GYRE_OK || perf_machine_probe(comm, &machine) != GYRE_OK) {
+    const int iters = o->iters > 0 ? o->iters : PERF_FEW_ITERS; /* 0: as many as take --seconds */
+    if (perf_buffers_create(o, &buffers) != GYRE_OK || perf_machine_probe(comm, iters, &machine) != GYRE_OK) {
         code = perf_tell_error(rank, error, sizeof error);
         goto cleanup;
     }

@@ -78,7 +78,7 @@ static void measure_copies(perf_machine_t *m)
     free(to);
 }
 
-gyre_status_t perf_machine_probe(gyre_comm_t *comm, perf_machine_t *m)
+gyre_status_t perf_machine_probe(gyre_comm_t *comm, int iters, perf_machine_t *m)
 {
     const int rank = gyre_comm_rank(comm), n = gyre_comm_size(comm);
     perf_rank_info_t self = {.rank = rank, .pid = (int32_t)getpid()};
@@ -92,7 +92,8 @@ gyre_status_t perf_machine_probe(gyre_comm_t *comm, perf_machine_t *m)
             return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the names of %d ranks", n);
         if (getloadavg(m->load, 3) != 3)
             m->load[0] = m->load[1] = m->load[2] = -1.0;
-        measure_copies(m);
+        if (iters >= PERF_FEW_ITERS)
+            measure_copies(m);
     }
     return gyre_gather(&self, m->ranks, sizeof self, GYRE_UINT8, 0, comm);
 }

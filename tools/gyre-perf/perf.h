@@ -351,11 +351,13 @@ typedef struct {
 typedef struct {
     perf_rank_info_t *ranks; /* [n], at rank 0; else NULL */
     size_t large_bytes, cache_bytes;
-    double large_gbs, cache_gbs; /* memcpy, bytes copied per time */
+    double large_gbs, cache_gbs; /* memcpy, bytes copied per time; 0: not measured */
     double load[3];
 } perf_machine_t;
-/* Collective; rank 0 measures while the others wait. */
-gyre_status_t perf_machine_probe(gyre_comm_t *comm, perf_machine_t *m);
+/* Collective; rank 0 measures while the others wait. `iters`, of the run: below PERF_FEW_ITERS its figures
+ * are not worth comparing, and memcpy is not measured. */
+enum { PERF_FEW_ITERS = 5 };
+gyre_status_t perf_machine_probe(gyre_comm_t *comm, int iters, perf_machine_t *m);
 void perf_machine_free(perf_machine_t *m);
 
 /* ---- groups ---- */

@@ -68,9 +68,10 @@ void perf_config_machine(json_t *c, const perf_machine_t *m)
     perf_put(c, "transport", json_string(base_setting_string(SET_TRANSPORT)));
     perf_put(c, "order", json_string(base_setting_string(SET_ORDER)));
     perf_put(c, "kernels", json_string(coll_kernel_isa()));
-    perf_put(c, "memcpy_gbs",
-             json_pack("{s:I, s:f, s:I, s:f}", "large_bytes", (json_int_t)m->large_bytes, "large",
-                       m->large_gbs, "cache_bytes", (json_int_t)m->cache_bytes, "cache", m->cache_gbs));
+    if (m->large_gbs > 0.0)
+        perf_put(c, "memcpy_gbs",
+                 json_pack("{s:I, s:f, s:I, s:f}", "large_bytes", (json_int_t)m->large_bytes, "large",
+                           m->large_gbs, "cache_bytes", (json_int_t)m->cache_bytes, "cache", m->cache_gbs));
     perf_put(c, "load_average", json_pack("[f, f, f]", m->load[0], m->load[1], m->load[2]));
 }
 
@@ -167,6 +168,8 @@ void perf_print_machine(const perf_machine_t *m)
     if (m->large_gbs > 0.0)
         printf("# memcpy floor (rank 0 alone): %.2f GB/s for %zu MiB, %.2f GB/s for %zu KiB in cache\n",
                m->large_gbs, m->large_bytes >> 20, m->cache_gbs, m->cache_bytes >> 10);
+    else if (m->large_bytes == 0)
+        printf("# memcpy floor: not measured with -n below %d\n", PERF_FEW_ITERS);
     else
         printf("# memcpy floor: not measured, no memory for two buffers of %zu MiB\n", m->large_bytes >> 20);
     printf("# load average %.2f %.2f %.2f\n#\n", m->load[0], m->load[1], m->load[2]);

@@ -59,7 +59,8 @@ int perf_session_open(perf_session_t *s, const perf_common_t *common, const char
     }
     if (join(s, common->progress_thread) != GYRE_OK)
         return tell_error(s, comm_identity_rank_hint());
-    if (perf_machine_probe(s->world, &s->machine) != GYRE_OK) /* the others learn it from the library */
+    /* the others learn it from the library */
+    if (perf_machine_probe(s->world, PERF_FEW_ITERS, &s->machine) != GYRE_OK)
         return tell_error(s, s->rank);
     if (s->rank != 0)
         return PERF_OK;

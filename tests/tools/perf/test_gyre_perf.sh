@@ -16,7 +16,7 @@ right() { # NAME: the last run ended well and says so
 }
 
 # --- alone ---
-run "$PERF" all_reduce -b 4 -e 64K -f 4 -n 3
+run "$PERF" all_reduce -b 4 -e 64K -f 4 -n 5
 right "one rank, no launcher"
 check "a row for each size" [ "$(rows)" = 8 ]
 check "a figure below each head" [ "$(grep -v '^#' "$W/out" | awk '{print NF}' | sort -u)" = \

@@ -179,9 +179,9 @@ static gyre_status_t measure_row(void *user, gyre_type_t type, perf_op_t op, int
 }
 
 /* The ranks as the report shows them: this process, so many times, each with its device. */
-static gyre_status_t probe(gyre_comm_t *world, int n, perf_machine_t *m)
+static gyre_status_t probe(gyre_comm_t *world, int n, int iters, perf_machine_t *m)
 {
-    gyre_status_t status = perf_machine_probe(world, m);
+    gyre_status_t status = perf_machine_probe(world, iters, m);
     if (status != GYRE_OK)
         return status;
     perf_rank_info_t *all = calloc((size_t)n, sizeof *all);
@@ -209,7 +209,7 @@ int perf_gpus_measure(gyre_comm_t *world, const perf_options_t *o, int argc, cha
         gpu ? open_gpus(&g) : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", o->gpus);
     int code = PERF_ERROR;
     if (status == GYRE_OK)
-        status = probe(world, g.n, &machine);
+        status = probe(world, g.n, o->iters, &machine);
     if (status == GYRE_OK) {
         perf_report_open(&g.report, o, argc, argv, gpu[0].comm, &machine);
         status = perf_each_row(o, g.n, measure_row, &g);
