@@ -61,6 +61,8 @@ refused 'same element type' 'std::vector<int> s(1); std::vector<float> r(1); c.a
 refused "one of Gyre's" 'std::vector<long double> s(1); c.broadcast(s, 0);'
 refused 'deleted' 'gyre::Communicator d = c;'
 
+reached docs/cpp.md < <(grep -o 'gyre_[a-z0-9_]*' bindings/cpp/gyre/gyre.hpp)
+
 for compiler in g++ clang++; do
     command -v $compiler >/dev/null || {
         leave_out "no $compiler"
