@@ -51,7 +51,7 @@ for name in mean.py own.py tasks.py; do
     sed -n "/^    \$ ucx-run -n 2 python3 $name\$/,/^\$/p" docs/python.md | sed -n 's/^    \([^$].*\)/\1/p' | sort -u >"$W/said"
     check "what $name prints: $(diff "$W/said" "$W/lines" | head -5)" cmp -s "$W/said" "$W/lines"
 done
-nm -D --undefined-only "$W"/venv/lib/python3.*/site-packages/gyre/_gyre*.so | grep -o 'gyre_[a-z0-9_]*' | reached docs/python.md
+reached docs/python.md < <(nm -D --undefined-only "$W"/venv/lib/python3.*/site-packages/gyre/_gyre*.so | grep -o 'gyre_[a-z0-9_]*')
 
 # A copy of the package whose libgyre needs a library that is not there.
 cp -R "$W"/venv/lib/python3.*/site-packages/gyre "$W/gyre"
