@@ -54,6 +54,7 @@ def operations(comm):
         return
     kept = []
     for what, function, cause in (("raises", lambda left, right: {}["of the function"], KeyError),
+                                  ("calls Gyre", lambda left, right: comm.barrier(), ValueError),
                                   ("keeps its arrays", lambda left, right: kept.append(right), ValueError)):
         op = gyre.Operation(function)
         for name in ("all_reduce", "iall_reduce", "plan_all_reduce"):

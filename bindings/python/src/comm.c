@@ -55,6 +55,8 @@ comm_t *comm_open(PyObject *object, const char *call)
         return NULL;
     }
     comm_t *comm = (comm_t *)object;
+    if (inside(call))
+        return NULL;
     if (comm->comm != NULL)
         return comm;
     PyErr_Format(PyExc_ValueError, "%s: this communicator is closed", call);

@@ -5,8 +5,10 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 static atomic_int ending, running;
+static _Thread_local int depth; /* of functions of the program in which this thread is */
 
 int python_enter(PyGILState_STATE *state)
 {
@@ -16,13 +18,26 @@ int python_enter(PyGILState_STATE *state)
         return 0;
     }
     *state = PyGILState_Ensure();
+    depth++;
     return 1;
 }
 
 void python_leave(PyGILState_STATE state)
 {
+    depth--;
     PyGILState_Release(state);
     running--;
+}
+
+int inside(const char *call)
+{
+    static const char *const MAY[] = {"error", "local_rank", "local_size", "hosts"};
+    for (size_t i = 0; i < sizeof(MAY) / sizeof(MAY[0]); i++)
+        if (strcmp(call, MAY[i]) == 0)
+            return 0;
+    if (depth > 0)
+        PyErr_Format(PyExc_ValueError, "%s: a function that Gyre calls must not call Gyre", call);
+    return depth > 0;
 }
 
 /* At the exit of Python: no thread of Gyre may be in Python, or go there, any more. */

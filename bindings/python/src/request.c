@@ -77,6 +77,8 @@ static int after(request_t *request, gyre_status_t status)
 
 static int usable(const request_t *request, const char *call)
 {
+    if (inside(call))
+        return 0;
     if (!request->waits)
         return 1;
     PyErr_Format(PyExc_ValueError, "%s: another thread waits for this request", call);
