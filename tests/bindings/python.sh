@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../support/language.sh"
 python=/usr/bin/python3
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || skip "no Python of 3.11 or later"
-for module in ensurepip setuptools wheel pip numpy; do
+for module in venv setuptools wheel pip numpy; do
     "$python" -c "import $module" 2>/dev/null || skip "no $module for $python"
 done
 [ -e "/usr/include/python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/Python.h" ] || skip "no python3-dev"
@@ -18,9 +18,9 @@ run env PYTHON=$python bindings/python/make-wheel "$B" "$W"
 want "the wheel is built" 0
 wheel=$(tail -n 1 "$W/out")
 check "for every Python from 3.11 on: $wheel" [ "${wheel#*-cp311-abi3-linux_}" != "$wheel" ]
-run "$python" -m venv --system-site-packages "$W/venv"
+run "$python" -m venv --system-site-packages --without-pip "$W/venv"
 want "a virtual environment" 0
-run "$W/venv/bin/pip" install --quiet --no-index --no-deps "$wheel"
+run "$python" -m pip --disable-pip-version-check --python "$W/venv/bin/python" install --quiet --no-index --no-deps "$wheel"
 want "the wheel is installed" 0
 
 DEADLINE=60
