@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gyre._operations: Gyre's types as NumPy's, for operations and types of the program's own and for buckets."""
+"""gyre._operations: Gyre's types as NumPy's: for operations and types of the program's own, and for buckets.
+"""
 import sys
 import traceback
 
@@ -24,7 +25,8 @@ def apply(function, left, right, number):
     try:
         function(left, right)
         if sys.getrefcount(left) > 2 or sys.getrefcount(right) > 2:  # our name, and the argument
-            raise ValueError("the function of the operation has kept left or right; it must copy what it keeps")
+            raise ValueError("the function of the operation has kept left or right; "
+                             "it must copy what it keeps")
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)  # they must not hold memory of Gyre
         left = right = None

@@ -92,7 +92,7 @@ void pending_free(pending_t *pending);
 /* For functions of the program that any thread of Gyre calls. 0: Python ends, they must not run. */
 int python_enter(PyGILState_STATE *state);
 void python_leave(PyGILState_STATE state);
-/* 1, and an exception: this thread is in such a function, and the call is not one of those that it may make. */
+/* 1, and an exception: this thread is in such a function, and the call is not allowed there. */
 int inside(const char *call);
 /* A function of the package, module gyre._operations: a new reference. */
 PyObject *helper(const char *name);
