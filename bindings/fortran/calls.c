@@ -18,10 +18,16 @@ void gyre_f_stop(const char *text, int length);
 /* Why the last call of this thread was refused here; "": ask Gyre. */
 static _Thread_local char refusal[400];
 
+/* type(gyre_comm): the calls get its address as that of the handle. */
+typedef struct {
+    gyre_comm_t *handle;
+    int leaves;
+} comm_t;
+
 typedef struct {
     const char *name;
     gyre_comm_t *comm;
-    size_t n, me;
+    size_t n, me, leaves;
     int op; /* gyre_redop_kind_t, -1: the call reduces nothing */
     int refused;
     gyre_status_t why;
@@ -86,12 +92,14 @@ static void plain(const char *name, gyre_status_t rc, int *status)
     finish(name, rc, status);
 }
 
-static call_t begin(const char *name, gyre_comm_t *comm, int op)
+static call_t begin(const char *name, gyre_comm_t *const *at, int op)
 {
+    gyre_comm_t *comm = *at;
     int n = gyre_comm_size(comm), rank = gyre_comm_rank(comm);
     call_t c = {.name = name,
                 .comm = comm,
                 .op = op,
+                .leaves = op >= 0 ? (size_t)((const comm_t *)(const void *)at)->leaves : 1,
                 .type = GYRE_TYPE_NONE,
                 .n = n > 0 ? (size_t)n : 0,
                 .me = rank > 0 ? (size_t)rank : 0};
@@ -143,7 +151,7 @@ static int array(call_t *c, const CFI_cdesc_t *a, const char *what, void **at, s
                   "logical of 1 to 8 bytes per part",
                   what);
     if (c->op >= 0 && (a->type & CFI_type_mask) == CFI_type_Logical &&
-        (c->op < GYRE_BAND || c->op > GYRE_LXOR))
+        (c->op < GYRE_BAND || c->op > GYRE_LXOR) && c->op < GYRE_REDOP_USER)
         return no(c, GYRE_ERR_TYPE, "%s is logical, which takes GYRE_LAND, GYRE_LOR and GYRE_LXOR only",
                   what);
     if (c->type != GYRE_TYPE_NONE && type != c->type)
@@ -227,6 +235,13 @@ static int one(call_t *c, const CFI_cdesc_t *buffer)
 {
     return array(c, buffer, "buffer", &c->recv, &c->count);
 }
+/* With leaves, send has that many vectors of this rank, and there is no in-place form. */
+static int no_leaves(call_t *c)
+{
+    return c->leaves != 1 &&
+           no(c, GYRE_ERR_INVALID,
+              "send is absent: with leaves other than 1 (gyre_comm_set) there is no in-place form");
+}
 /* send: as large as recv; absent: in place */
 static int same(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv)
 {
@@ -234,7 +249,9 @@ static int same(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv)
     if (array(c, recv, "recv", &c->recv, &c->count))
         return 1;
     c->send = c->recv;
-    return send && (array(c, send, "send", &c->send, &has) || must(c, "send", has, c->count));
+    if (!send)
+        return no_leaves(c);
+    return array(c, send, "send", &c->send, &has) || must(c, "send", has, c->count * c->leaves);
 }
 /* send: n times recv; absent: recv is the wide one, and its block of this rank the result */
 static int narrow(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv)
@@ -243,7 +260,9 @@ static int narrow(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv)
     if (array(c, recv, "recv", &c->recv, &c->count))
         return 1;
     if (send)
-        return array(c, send, "send", &c->send, &has) || must(c, "send", has, c->count * c->n);
+        return array(c, send, "send", &c->send, &has) || must(c, "send", has, c->count * c->n * c->leaves);
+    if (no_leaves(c))
+        return 1;
     if (c->count % c->n)
         return no(c, GYRE_ERR_INVALID, "recv has %zu elements, not a multiple of the %zu ranks", c->count,
                   c->n);
@@ -258,8 +277,11 @@ static int narrowv(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, 
     if (array(c, recv, "recv", &c->recv, &c->count) || list(c, counts, "counts", c->n, &c->counts[0]))
         return 1;
     if (send)
-        return array(c, send, "send", &c->send, &has) || lie(c, "send", has, c->counts[0], NULL, c->n) ||
+        return array(c, send, "send", &c->send, &has) ||
+               lie(c, "send", c->leaves ? has / c->leaves : SIZE_MAX, c->counts[0], NULL, c->n) ||
                must(c, "recv", c->count, c->counts[0][c->me]);
+    if (no_leaves(c))
+        return 1;
     c->send = c->recv;
     c->recv = plus(c, c->send, block_at(c, c->counts[0], NULL));
     return lie(c, "recv", c->count, c->counts[0], NULL, c->n);
@@ -308,9 +330,15 @@ static int rooted(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, i
 {
     if (!send && !recv)
         return missing(c, "send");
-    if (gyre_comm_rank(c->comm) == root)
+    if (gyre_comm_rank(c->comm) == root || c->leaves == 0) /* without leaves, only recv has the count */
         return recv ? same(c, send, recv) : missing(c, "recv");
-    return array(c, send ? send : recv, send ? "send" : "recv", &c->send, &c->count);
+    if (!send && no_leaves(c))
+        return 1;
+    size_t has = 0;
+    if (array(c, send ? send : recv, send ? "send" : "recv", &c->send, &has))
+        return 1;
+    c->count = has / c->leaves;
+    return must(c, "send", has, c->count * c->leaves);
 }
 /* scatter: send, where `gives`, is n times recv; recv absent there: in place */
 static int deal(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *recv, int gives)
@@ -397,14 +425,15 @@ static int neighbors(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *send
            both(c, send, send_counts, NULL, recv, recv_counts, NULL, (size_t)c->nto, (size_t)c->nfrom);
 }
 
-/* The collectives and messages, each with its sibling that returns a request:
+/* The collectives and messages, each with its sibling that returns a request, and the collectives with that
+ * which makes a plan:
  * PAIR(name, (its parameters), what it reduces by or -1, whether its arrays are refused, (what Gyre gets)).
- * The sibling's parameters and what Gyre gets have the request at the end; `status` is last of all. */
+ * A sibling's parameters and what Gyre gets have the request or plan at the end; `status` is last of all. */
 #define BARE(...) __VA_ARGS__
 #define CALL(name, params, reduces, refuses, args)   \
     GYRE_API void gyre_f_##name(params, int *status) \
     {                                                \
-        call_t c = begin(#name, *comm, reduces);     \
+        call_t c = begin(#name, comm, reduces);      \
         if (c.refused || (refuses))                  \
             refuse(&c, status);                      \
         else                                         \
@@ -414,68 +443,73 @@ static int neighbors(call_t *c, const CFI_cdesc_t *send, const CFI_cdesc_t *send
     CALL(name, BARE params, reduces, refuses, BARE args) \
     CALL(i##name, BARE(BARE params, gyre_request_t **request), reduces, refuses, BARE(BARE args, request))
 
-PAIR(all_reduce,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
-     op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
-PAIR(reduce_scatter,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
-     op->kind, narrow(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
-PAIR(reduce_scatterv,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, const gyre_redop_t *op,
-      gyre_comm_t *const *comm),
-     op->kind, narrowv(&c, send, recv, counts), (c.send, c.recv, c.counts[0], c.type, *op, *comm))
-PAIR(all_gather, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm), -1,
-     wide(&c, send, recv, 1), (c.send, c.recv, c.count, c.type, *comm))
-PAIR(all_gatherv,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, gyre_comm_t *const *comm,
-      const CFI_cdesc_t *displs),
-     -1, widev(&c, send, recv, counts, displs, 1), (c.send, c.recv, c.counts[0], c.counts[1], c.type, *comm))
-PAIR(broadcast, (const CFI_cdesc_t *buffer, const int *root, gyre_comm_t *const *comm), -1, one(&c, buffer),
-     (c.recv, c.recv, c.count, c.type, *root, *comm))
-PAIR(reduce,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, const int *root,
-      gyre_comm_t *const *comm),
-     op->kind, rooted(&c, send, recv, *root), (c.send, c.recv, c.count, c.type, *op, *root, *comm))
-PAIR(scan,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
-     op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
-PAIR(exscan,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
-     op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
-PAIR(gather, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root, gyre_comm_t *const *comm),
-     -1, wide(&c, send, recv, gyre_comm_rank(*comm) == *root),
-     (c.send, c.recv, c.count, c.type, *root, *comm))
-PAIR(gatherv,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, const int *root,
-      gyre_comm_t *const *comm, const CFI_cdesc_t *displs),
-     -1, widev(&c, send, recv, counts, displs, gyre_comm_rank(*comm) == *root),
-     (c.send, c.count, c.recv, c.counts[0], c.counts[1], c.type, *root, *comm))
-PAIR(scatter, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root, gyre_comm_t *const *comm),
-     -1, deal(&c, send, recv, gyre_comm_rank(*comm) == *root),
-     (c.send, c.recv, c.count, c.type, *root, *comm))
-PAIR(scatterv,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *counts, const CFI_cdesc_t *recv, const int *root,
-      gyre_comm_t *const *comm, const CFI_cdesc_t *displs),
-     -1, dealv(&c, send, counts, displs, recv, gyre_comm_rank(*comm) == *root),
-     (c.send, c.counts[0], c.counts[1], c.recv, c.count, c.type, *root, *comm))
-PAIR(all_to_all, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm), -1,
-     square(&c, send, recv), (c.send, c.recv, c.count, c.type, *comm))
-PAIR(all_to_allv,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts, const CFI_cdesc_t *recv,
-      const CFI_cdesc_t *recv_counts, gyre_comm_t *const *comm, const CFI_cdesc_t *send_displs,
-      const CFI_cdesc_t *recv_displs),
-     -1, both(&c, send, send_counts, send_displs, recv, recv_counts, recv_displs, c.n, c.n),
-     (c.send, c.counts[0], c.counts[1], c.recv, c.counts[2], c.counts[3], c.type, *comm))
-PAIR(barrier, (gyre_comm_t *const *comm), -1, 0, (*comm))
+#define THREE(name, params, reduces, refuses, args) \
+    PAIR(name, params, reduces, refuses, args)      \
+    CALL(plan_##name, BARE(BARE params, gyre_plan_t **plan), reduces, refuses, BARE(BARE args, plan))
+
+THREE(all_reduce,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+      op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+THREE(reduce_scatter,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+      op->kind, narrow(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+THREE(reduce_scatterv,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, const gyre_redop_t *op,
+       gyre_comm_t *const *comm),
+      op->kind, narrowv(&c, send, recv, counts), (c.send, c.recv, c.counts[0], c.type, *op, *comm))
+THREE(all_gather, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm), -1,
+      wide(&c, send, recv, 1), (c.send, c.recv, c.count, c.type, *comm))
+THREE(all_gatherv,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, gyre_comm_t *const *comm,
+       const CFI_cdesc_t *displs),
+      -1, widev(&c, send, recv, counts, displs, 1), (c.send, c.recv, c.counts[0], c.counts[1], c.type, *comm))
+THREE(broadcast, (const CFI_cdesc_t *buffer, const int *root, gyre_comm_t *const *comm), -1, one(&c, buffer),
+      (c.recv, c.recv, c.count, c.type, *root, *comm))
+THREE(reduce,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, const int *root,
+       gyre_comm_t *const *comm),
+      op->kind, rooted(&c, send, recv, *root), (c.send, c.recv, c.count, c.type, *op, *root, *comm))
+THREE(scan,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+      op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+THREE(exscan,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const gyre_redop_t *op, gyre_comm_t *const *comm),
+      op->kind, same(&c, send, recv), (c.send, c.recv, c.count, c.type, *op, *comm))
+THREE(gather, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root, gyre_comm_t *const *comm),
+      -1, wide(&c, send, recv, gyre_comm_rank(*comm) == *root),
+      (c.send, c.recv, c.count, c.type, *root, *comm))
+THREE(gatherv,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const CFI_cdesc_t *counts, const int *root,
+       gyre_comm_t *const *comm, const CFI_cdesc_t *displs),
+      -1, widev(&c, send, recv, counts, displs, gyre_comm_rank(*comm) == *root),
+      (c.send, c.count, c.recv, c.counts[0], c.counts[1], c.type, *root, *comm))
+THREE(scatter, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, const int *root, gyre_comm_t *const *comm),
+      -1, deal(&c, send, recv, gyre_comm_rank(*comm) == *root),
+      (c.send, c.recv, c.count, c.type, *root, *comm))
+THREE(scatterv,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *counts, const CFI_cdesc_t *recv, const int *root,
+       gyre_comm_t *const *comm, const CFI_cdesc_t *displs),
+      -1, dealv(&c, send, counts, displs, recv, gyre_comm_rank(*comm) == *root),
+      (c.send, c.counts[0], c.counts[1], c.recv, c.count, c.type, *root, *comm))
+THREE(all_to_all, (const CFI_cdesc_t *send, const CFI_cdesc_t *recv, gyre_comm_t *const *comm), -1,
+      square(&c, send, recv), (c.send, c.recv, c.count, c.type, *comm))
+THREE(all_to_allv,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts, const CFI_cdesc_t *recv,
+       const CFI_cdesc_t *recv_counts, gyre_comm_t *const *comm, const CFI_cdesc_t *send_displs,
+       const CFI_cdesc_t *recv_displs),
+      -1, both(&c, send, send_counts, send_displs, recv, recv_counts, recv_displs, c.n, c.n),
+      (c.send, c.counts[0], c.counts[1], c.recv, c.counts[2], c.counts[3], c.type, *comm))
+THREE(barrier, (gyre_comm_t *const *comm), -1, 0, (*comm))
 PAIR(send, (const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm), -1, one(&c, buffer),
      (c.recv, c.count, c.type, *peer, *comm))
 PAIR(recv, (const CFI_cdesc_t *buffer, const int *peer, gyre_comm_t *const *comm), -1, one(&c, buffer),
      (c.recv, c.count, c.type, *peer, *comm))
-PAIR(neighbor_exchange,
-     (const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts, const CFI_cdesc_t *to, const CFI_cdesc_t *recv,
-      const CFI_cdesc_t *recv_counts, const CFI_cdesc_t *from, gyre_comm_t *const *comm),
-     -1, neighbors(&c, send, send_counts, to, recv, recv_counts, from),
-     (c.send, c.counts[0], NULL, c.nto, c.to, c.recv, c.counts[2], NULL, c.nfrom, c.from, c.type, *comm))
+THREE(neighbor_exchange,
+      (const CFI_cdesc_t *send, const CFI_cdesc_t *send_counts, const CFI_cdesc_t *to,
+       const CFI_cdesc_t *recv, const CFI_cdesc_t *recv_counts, const CFI_cdesc_t *from,
+       gyre_comm_t *const *comm),
+      -1, neighbors(&c, send, send_counts, to, recv, recv_counts, from),
+      (c.send, c.counts[0], NULL, c.nto, c.to, c.recv, c.counts[2], NULL, c.nfrom, c.from, c.type, *comm))
 
 /* Requests. */
 GYRE_API void gyre_f_wait(gyre_request_t **request, int *status)
@@ -505,6 +539,109 @@ GYRE_API void gyre_f_progress(gyre_comm_t *const *comm, int *status)
     plain("progress", gyre_progress(*comm), status);
 }
 
+/* Plans: gyre/plan.h. */
+GYRE_API void gyre_f_start(gyre_plan_t *const *plan, gyre_request_t **request, int *status)
+{
+    plain("start", gyre_start(*plan, request), status);
+}
+GYRE_API void gyre_f_plan_set(gyre_plan_t *const *plan, const int *order, const char *algorithm,
+                              const int64_t *chunk, const int64_t *tag, int *status)
+{
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.order = order ? (gyre_order_t)*order : GYRE_ORDER_DEFAULT;
+    options.algorithm = algorithm && *algorithm ? algorithm : NULL;
+    options.chunk = chunk ? (size_t)*chunk : 0;
+    options.tag = tag ? (uint64_t)*tag : 0;
+    plain("plan_set", gyre_plan_set(*plan, &options), status);
+}
+GYRE_API void gyre_f_plan_free(gyre_plan_t **plan, int *status)
+{
+    plain("plan_free", gyre_plan_free(plan), status);
+}
+
+/* Operations of the program's own. */
+GYRE_API void gyre_f_op_create(gyre_op_function_t function, const int *commutative, void *user,
+                               gyre_redop_t *op, int *status)
+{
+    plain("op_create", gyre_op_create(function, user, *commutative ? GYRE_OP_COMMUTATIVE : 0, op), status);
+}
+GYRE_API void gyre_f_op_free(gyre_redop_t *op, int *status)
+{
+    plain("op_free", gyre_op_free(op), status);
+}
+
+/* Buckets: gyre/bucket.h. Tensors and buckets are numbered from 0. */
+GYRE_API void gyre_f_buckets_create(gyre_comm_t *const *comm, const CFI_cdesc_t *counts,
+                                    const CFI_cdesc_t *mold, const gyre_redop_t *op, gyre_buckets_t **buckets,
+                                    const int *mode, const int64_t *bucket_bytes, gyre_bucket_fn landed,
+                                    void *const *user, int *status)
+{
+    call_t c = begin("buckets_create", comm, -1);
+    size_t tensors = counts->rank == 1 && counts->dim[0].extent > 0 ? (size_t)counts->dim[0].extent : 0;
+    gyre_buckets_config_t config = {.size = sizeof config, .op = *op, .landed = landed};
+    config.type = type_of(mold);
+    config.user = user ? *user : NULL;
+    config.mode = mode ? (gyre_bucket_mode_t)*mode : GYRE_BUCKET_ALL_REDUCE;
+    config.bucket_bytes = bucket_bytes && *bucket_bytes > 0 ? (size_t)*bucket_bytes : 0;
+    if (!c.refused && config.type == GYRE_TYPE_NONE)
+        no(&c, GYRE_ERR_TYPE, "mold has a type that Gyre does not have");
+    if (!c.refused && bucket_bytes && *bucket_bytes < 0)
+        no(&c, GYRE_ERR_INVALID, "bucket_bytes is %lld: pass 0 or more", (long long)*bucket_bytes);
+    if (c.refused || list(&c, counts, "counts", tensors, &c.counts[0]))
+        refuse(&c, status);
+    else
+        done(&c, gyre_buckets_create(*comm, &config, tensors, c.counts[0], buckets), status);
+}
+GYRE_API void gyre_f_buckets_destroy(gyre_buckets_t **buckets, int *status)
+{
+    gyre_status_t rc = gyre_buckets_destroy(*buckets);
+    *buckets = NULL;
+    plain("buckets_destroy", rc, status);
+}
+static size_t index_of(int i)
+{
+    return i < 0 ? SIZE_MAX : (size_t)i;
+}
+GYRE_API void gyre_f_buckets_tensor(gyre_buckets_t *const *buckets, const int *tensor, void **ptr,
+                                    int *status)
+{
+    void *at = gyre_buckets_tensor(*buckets, index_of(*tensor));
+    call_t c = {.name = "buckets_tensor"};
+    if (!at) {
+        no(&c, GYRE_ERR_INVALID, "there is no tensor %d", *tensor);
+        refuse(&c, status);
+        return;
+    }
+    *ptr = at;
+    plain("buckets_tensor", GYRE_OK, status);
+}
+GYRE_API int gyre_f_buckets_count(gyre_buckets_t *const *buckets)
+{
+    return (int)gyre_buckets_count(*buckets);
+}
+GYRE_API void gyre_f_buckets_get(gyre_buckets_t *const *buckets, const int *index, gyre_bucket_t *bucket,
+                                 int *status)
+{
+    plain("buckets_get", gyre_buckets_get(*buckets, index_of(*index), bucket), status);
+}
+GYRE_API void gyre_f_buckets_ready(gyre_buckets_t *const *buckets, const int *tensor, int *status)
+{
+    plain("buckets_ready", gyre_buckets_ready(*buckets, index_of(*tensor)), status);
+}
+GYRE_API void gyre_f_buckets_progress(gyre_buckets_t *const *buckets, int *status)
+{
+    plain("buckets_progress", gyre_buckets_progress(*buckets), status);
+}
+GYRE_API void gyre_f_buckets_wait(gyre_buckets_t *const *buckets, int *status)
+{
+    plain("buckets_wait", gyre_buckets_wait(*buckets), status);
+}
+GYRE_API void gyre_f_buckets_times(gyre_buckets_t *const *buckets, double *total_s, double *exposed_s,
+                                   int *status)
+{
+    plain("buckets_times", gyre_buckets_times(*buckets, total_s, exposed_s), status);
+}
+
 /* Communicators. Strings end with a zero; their Fortran side is in gyre.f90. */
 GYRE_API void gyre_f_init(gyre_comm_t **comm, const double *timeout_s, int *status)
 {
@@ -515,8 +652,10 @@ GYRE_API void gyre_f_init(gyre_comm_t **comm, const double *timeout_s, int *stat
 }
 static void ended(const char *name, gyre_status_t rc, gyre_comm_t **comm, int *status)
 {
-    if (rc == GYRE_OK)
+    if (rc == GYRE_OK) {
         *comm = NULL;
+        ((comm_t *)(void *)comm)->leaves = 1;
+    }
     plain(name, rc, status);
 }
 GYRE_API void gyre_f_finalize(gyre_comm_t **comm, int *status)
@@ -544,7 +683,7 @@ GYRE_API void gyre_f_comm_dup(gyre_comm_t *const *comm, gyre_comm_t **out, int *
 GYRE_API void gyre_f_comm_create_group(gyre_comm_t *const *comm, const CFI_cdesc_t *members, const int *tag,
                                        gyre_comm_t **out, int *status)
 {
-    call_t c = begin("comm_create_group", *comm, -1);
+    call_t c = begin("comm_create_group", comm, -1);
     if (c.refused || ranks(&c, members, "ranks", &c.to, &c.nto))
         refuse(&c, status);
     else
@@ -558,7 +697,7 @@ GYRE_API void gyre_f_comm_abort(gyre_comm_t *const *comm, const char *reason, in
 {
     plain("comm_abort", gyre_comm_abort(*comm, reason), status);
 }
-GYRE_API void gyre_f_comm_set(gyre_comm_t *const *comm, const int *order, const char *algorithm,
+GYRE_API void gyre_f_comm_set(comm_t *comm, const int *order, const int *leaves, const char *algorithm,
                               const int64_t *chunk, const double *timeout_s, const int64_t *tag, int *status)
 {
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
@@ -567,7 +706,11 @@ GYRE_API void gyre_f_comm_set(gyre_comm_t *const *comm, const int *order, const 
     options.chunk = chunk ? (size_t)*chunk : 0;
     options.timeout_s = timeout_s ? *timeout_s : 0;
     options.tag = tag ? (uint64_t)*tag : 0;
-    plain("comm_set", gyre_comm_set(*comm, &options), status);
+    options.leaves = leaves ? *leaves : 1;
+    gyre_status_t rc = gyre_comm_set(comm->handle, &options);
+    if (rc == GYRE_OK)
+        comm->leaves = options.leaves;
+    plain("comm_set", rc, status);
 }
 GYRE_API int gyre_f_comm_number(gyre_comm_t *const *comm, const int *which)
 {

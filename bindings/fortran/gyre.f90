@@ -8,15 +8,30 @@
 ! absent: an error stops the program with Gyre's text.
 module gyre
   use, intrinsic :: iso_c_binding, only: c_int, c_int64_t, c_double, c_ptr, c_null_ptr, c_char, &
-      c_null_char, c_bool, c_f_pointer, c_size_t, c_associated
+      c_null_char, c_bool, c_f_pointer, c_size_t, c_associated, c_funptr, c_funloc
   implicit none
   private :: c_int, c_int64_t, c_double, c_ptr, c_null_ptr, c_char, c_null_char, c_bool, &
-      c_f_pointer, c_size_t, c_associated, set, abort_by, number, text_of, length_of, words, &
-      status_words, test
+      c_f_pointer, c_size_t, c_associated, c_funptr, c_funloc, set, set_plan, create_op, &
+      abort_by, number, text_of, length_of, words, status_words, test
 
   type, bind(c) :: gyre_comm
     private
     type(c_ptr) :: handle = c_null_ptr
+    integer(c_int) :: leaves = 1
+  end type
+  type, bind(c) :: gyre_plan
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+  type, bind(c) :: gyre_buckets
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  end type
+  ! gyre_bucket_t: all counts are in elements; data is for c_f_pointer.
+  type, bind(c) :: gyre_bucket
+    integer(c_size_t) :: index
+    type(c_ptr) :: data
+    integer(c_size_t) :: count, first_tensor, tensors, shard_offset, shard_count
   end type
   type, bind(c) :: gyre_request
     private
@@ -43,6 +58,7 @@ module gyre
       GYRE_ERR_AUTH = 301, GYRE_ERR_BOOTSTRAP = 302, GYRE_ERR_INTERNAL = 303
   integer(c_int), parameter :: GYRE_ORDER_DEFAULT = 0, GYRE_ORDER_CANONICAL = 1, GYRE_ORDER_FAST = 2, &
       GYRE_ORDER_EXACT = 3
+  integer(c_int), parameter :: GYRE_BUCKET_ALL_REDUCE = 0, GYRE_BUCKET_REDUCE_SCATTER = 1
   integer(c_int), parameter :: GYRE_SPLIT_HOST = 0, GYRE_SPLIT_NUMA = 1, GYRE_SPLIT_DEVICE = 2
 
   ! The collectives and messages, as gyre/collectives.h has them: sizes and types come from the arrays.
@@ -397,6 +413,297 @@ module gyre
     end subroutine
   end interface
 
+  ! Plans (gyre/plan.h): the buffers must stay where they are until gyre_plan_free.
+  interface
+    subroutine gyre_plan_all_reduce(send, recv, op, comm, plan, status) &
+        bind(c, name='gyre_f_plan_all_reduce')
+      import :: gyre_comm, c_int, gyre_op, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(gyre_op), intent(in) :: op
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_reduce_scatter(send, recv, op, comm, plan, status) &
+        bind(c, name='gyre_f_plan_reduce_scatter')
+      import :: gyre_comm, c_int, gyre_op, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(gyre_op), intent(in) :: op
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_reduce_scatterv(send, recv, counts, op, comm, plan, status) &
+        bind(c, name='gyre_f_plan_reduce_scatterv')
+      import :: gyre_comm, c_int, gyre_op, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(*), dimension(..), intent(in) :: counts
+      type(gyre_op), intent(in) :: op
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_all_gather(send, recv, comm, plan, status) &
+        bind(c, name='gyre_f_plan_all_gather')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_all_gatherv(send, recv, counts, comm, displs, plan, status) &
+        bind(c, name='gyre_f_plan_all_gatherv')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(*), dimension(..), intent(in) :: counts
+      type(gyre_comm), intent(in) :: comm
+      type(*), dimension(..), intent(in), optional :: displs
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_broadcast(buffer, root, comm, plan, status) &
+        bind(c, name='gyre_f_plan_broadcast')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), asynchronous :: buffer
+      integer(c_int), intent(in) :: root
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_reduce(send, recv, op, root, comm, plan, status) &
+        bind(c, name='gyre_f_plan_reduce')
+      import :: gyre_comm, c_int, gyre_op, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), optional, asynchronous :: recv
+      type(gyre_op), intent(in) :: op
+      integer(c_int), intent(in) :: root
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_scan(send, recv, op, comm, plan, status) bind(c, name='gyre_f_plan_scan')
+      import :: gyre_comm, c_int, gyre_op, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(gyre_op), intent(in) :: op
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_exscan(send, recv, op, comm, plan, status) bind(c, name='gyre_f_plan_exscan')
+      import :: gyre_comm, c_int, gyre_op, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(gyre_op), intent(in) :: op
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_gather(send, recv, root, comm, plan, status) bind(c, name='gyre_f_plan_gather')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), optional, asynchronous :: recv
+      integer(c_int), intent(in) :: root
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_gatherv(send, recv, counts, root, comm, displs, plan, status) &
+        bind(c, name='gyre_f_plan_gatherv')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), optional, asynchronous :: recv
+      type(*), dimension(..), intent(in), optional :: counts
+      integer(c_int), intent(in) :: root
+      type(gyre_comm), intent(in) :: comm
+      type(*), dimension(..), intent(in), optional :: displs
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_scatter(send, recv, root, comm, plan, status) &
+        bind(c, name='gyre_f_plan_scatter')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), optional, asynchronous :: recv
+      integer(c_int), intent(in) :: root
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_scatterv(send, counts, recv, root, comm, displs, plan, status) &
+        bind(c, name='gyre_f_plan_scatterv')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(in), optional :: counts
+      type(*), dimension(..), intent(inout), optional, asynchronous :: recv
+      integer(c_int), intent(in) :: root
+      type(gyre_comm), intent(in) :: comm
+      type(*), dimension(..), intent(in), optional :: displs
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_all_to_all(send, recv, comm, plan, status) &
+        bind(c, name='gyre_f_plan_all_to_all')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), optional, asynchronous :: send
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_all_to_allv(send, send_counts, recv, recv_counts, comm, &
+        send_displs, recv_displs, plan, status) &
+        bind(c, name='gyre_f_plan_all_to_allv')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), asynchronous :: send
+      type(*), dimension(..), intent(in) :: send_counts
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(*), dimension(..), intent(in) :: recv_counts
+      type(gyre_comm), intent(in) :: comm
+      type(*), dimension(..), intent(in), optional :: send_displs
+      type(*), dimension(..), intent(in), optional :: recv_displs
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_barrier(comm, plan, status) bind(c, name='gyre_f_plan_barrier')
+      import :: gyre_comm, c_int, gyre_plan
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_neighbor_exchange(send, send_counts, to, recv, &
+        recv_counts, from, comm, plan, status) &
+        bind(c, name='gyre_f_plan_neighbor_exchange')
+      import :: gyre_comm, c_int, gyre_plan
+      type(*), dimension(..), intent(inout), asynchronous :: send
+      type(*), dimension(..), intent(in) :: send_counts
+      type(*), dimension(..), intent(in) :: to
+      type(*), dimension(..), intent(inout), asynchronous :: recv
+      type(*), dimension(..), intent(in) :: recv_counts
+      type(*), dimension(..), intent(in) :: from
+      type(gyre_comm), intent(in) :: comm
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_start(plan, request, status) bind(c, name='gyre_f_start')
+      import :: gyre_plan, gyre_request, c_int
+      type(gyre_plan), intent(in) :: plan
+      type(gyre_request), intent(inout), optional :: request
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_plan_free(plan, status) bind(c, name='gyre_f_plan_free')
+      import :: gyre_plan, c_int
+      type(gyre_plan), intent(inout) :: plan
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine set_plan(plan, order, algorithm, chunk, tag, status) bind(c, name='gyre_f_plan_set')
+      import :: gyre_plan, c_int, c_int64_t, c_char
+      type(gyre_plan), intent(in) :: plan
+      integer(c_int), intent(in), optional :: order
+      character(kind=c_char), intent(in) :: algorithm(*)
+      integer(c_int64_t), intent(in), optional :: chunk, tag
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+  end interface
+
+  ! Operations of the program's own, and buckets (gyre/bucket.h), whose numbers count from 0.
+  abstract interface
+    ! right(i) = left(i) op right(i) for count elements at these addresses, for c_f_pointer. GYRE_OK, or an
+    ! error.
+    integer(c_int) function gyre_op_function(left, right, count, type, user) bind(c)
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: left, right, user
+      integer(c_size_t), value :: count
+      integer(c_int), value :: type
+    end function
+    subroutine gyre_bucket_landed(bucket, user) bind(c)
+      import :: gyre_bucket, c_ptr
+      type(gyre_bucket), intent(in) :: bucket
+      type(c_ptr), value :: user
+    end subroutine
+  end interface
+  interface
+    subroutine create_op(function, commutative, user, op, status) bind(c, name='gyre_f_op_create')
+      import :: gyre_op, c_int, c_funptr, c_ptr
+      type(c_funptr), value :: function
+      integer(c_int), intent(in) :: commutative
+      type(c_ptr), value :: user
+      type(gyre_op), intent(inout) :: op
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_op_free(op, status) bind(c, name='gyre_f_op_free')
+      import :: gyre_op, c_int
+      type(gyre_op), intent(inout) :: op
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    ! counts: elements of each tensor, in order of readiness; mold: a value of the type. landed is called for
+    ! each bucket, on the thread that makes progress, and must not call Gyre.
+    subroutine gyre_buckets_create(comm, counts, mold, op, buckets, mode, bucket_bytes, landed, user, &
+        status) &
+        bind(c, name='gyre_f_buckets_create')
+      import :: gyre_comm, gyre_op, gyre_buckets, gyre_bucket_landed, c_int, c_int64_t, c_ptr
+      type(gyre_comm), intent(in) :: comm
+      type(*), dimension(..), intent(in) :: counts, mold
+      type(gyre_op), intent(in) :: op
+      type(gyre_buckets), intent(inout) :: buckets
+      integer(c_int), intent(in), optional :: mode
+      integer(c_int64_t), intent(in), optional :: bucket_bytes
+      procedure(gyre_bucket_landed), optional :: landed
+      type(c_ptr), intent(in), optional :: user
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_buckets_destroy(buckets, status) bind(c, name='gyre_f_buckets_destroy')
+      import :: gyre_buckets, c_int
+      type(gyre_buckets), intent(inout) :: buckets
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_buckets_tensor(buckets, tensor, ptr, status) bind(c, name='gyre_f_buckets_tensor')
+      import :: gyre_buckets, c_int, c_ptr
+      type(gyre_buckets), intent(in) :: buckets
+      integer(c_int), intent(in) :: tensor
+      type(c_ptr), intent(inout) :: ptr
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    integer(c_int) function gyre_buckets_count(buckets) bind(c, name='gyre_f_buckets_count')
+      import :: gyre_buckets, c_int
+      type(gyre_buckets), intent(in) :: buckets
+    end function
+    subroutine gyre_buckets_get(buckets, index, bucket, status) bind(c, name='gyre_f_buckets_get')
+      import :: gyre_buckets, gyre_bucket, c_int
+      type(gyre_buckets), intent(in) :: buckets
+      integer(c_int), intent(in) :: index
+      type(gyre_bucket), intent(inout) :: bucket
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_buckets_ready(buckets, tensor, status) bind(c, name='gyre_f_buckets_ready')
+      import :: gyre_buckets, c_int
+      type(gyre_buckets), intent(in) :: buckets
+      integer(c_int), intent(in) :: tensor
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_buckets_progress(buckets, status) bind(c, name='gyre_f_buckets_progress')
+      import :: gyre_buckets, c_int
+      type(gyre_buckets), intent(in) :: buckets
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_buckets_wait(buckets, status) bind(c, name='gyre_f_buckets_wait')
+      import :: gyre_buckets, c_int
+      type(gyre_buckets), intent(in) :: buckets
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+    subroutine gyre_buckets_times(buckets, total_s, exposed_s, status) bind(c, name='gyre_f_buckets_times')
+      import :: gyre_buckets, c_int, c_double
+      type(gyre_buckets), intent(in) :: buckets
+      real(c_double), intent(out) :: total_s, exposed_s
+      integer(c_int), intent(out), optional :: status
+    end subroutine
+  end interface
+
   ! Requests, groups, communicators.
   interface
     subroutine gyre_wait(request, status) bind(c, name='gyre_f_wait')
@@ -487,10 +794,11 @@ module gyre
       character(kind=c_char), intent(in) :: reason(*)
       integer(c_int), intent(out), optional :: status
     end subroutine
-    subroutine set(comm, order, algorithm, chunk, timeout_s, tag, status) bind(c, name='gyre_f_comm_set')
+    subroutine set(comm, order, leaves, algorithm, chunk, timeout_s, tag, status) &
+        bind(c, name='gyre_f_comm_set')
       import :: gyre_comm, c_int, c_int64_t, c_double, c_char
-      type(gyre_comm), intent(in) :: comm
-      integer(c_int), intent(in), optional :: order
+      type(gyre_comm), intent(inout) :: comm
+      integer(c_int), intent(in), optional :: order, leaves
       character(kind=c_char), intent(in) :: algorithm(*)
       integer(c_int64_t), intent(in), optional :: chunk, tag
       real(c_double), intent(in), optional :: timeout_s
@@ -616,18 +924,49 @@ contains
   end function
 
   ! Collective. What is absent gets its default.
-  subroutine gyre_comm_set(comm, order, algorithm, chunk, timeout_s, tag, status)
-    type(gyre_comm), intent(in) :: comm
-    integer(c_int), intent(in), optional :: order
+  subroutine gyre_comm_set(comm, order, leaves, algorithm, chunk, timeout_s, tag, status)
+    type(gyre_comm), intent(inout) :: comm
+    integer(c_int), intent(in), optional :: order, leaves
     character(len=*), intent(in), optional :: algorithm
     integer(c_int64_t), intent(in), optional :: chunk, tag
     real(c_double), intent(in), optional :: timeout_s
     integer(c_int), intent(out), optional :: status
     if (present(algorithm)) then
-      call set(comm, order, trim(algorithm) // c_null_char, chunk, timeout_s, tag, status)
+      call set(comm, order, leaves, trim(algorithm) // c_null_char, chunk, timeout_s, tag, status)
     else
-      call set(comm, order, c_null_char, chunk, timeout_s, tag, status)
+      call set(comm, order, leaves, c_null_char, chunk, timeout_s, tag, status)
     end if
+  end subroutine
+
+  ! The same on all ranks, but for tag. What is absent gets its default.
+  subroutine gyre_plan_set(plan, order, algorithm, chunk, tag, status)
+    type(gyre_plan), intent(in) :: plan
+    integer(c_int), intent(in), optional :: order
+    character(len=*), intent(in), optional :: algorithm
+    integer(c_int64_t), intent(in), optional :: chunk, tag
+    integer(c_int), intent(out), optional :: status
+    if (present(algorithm)) then
+      call set_plan(plan, order, trim(algorithm) // c_null_char, chunk, tag, status)
+    else
+      call set_plan(plan, order, c_null_char, chunk, tag, status)
+    end if
+  end subroutine
+
+  ! op: an operation for all calls that reduce; function runs on any thread (gyre_op_create(3)). commutative
+  ! absent: false. user is passed to the function.
+  subroutine gyre_op_create(function, op, commutative, user, status)
+    procedure(gyre_op_function) :: function
+    type(gyre_op), intent(inout) :: op
+    logical, intent(in), optional :: commutative
+    type(c_ptr), intent(in), optional :: user
+    integer(c_int), intent(out), optional :: status
+    integer(c_int) :: swaps
+    type(c_ptr) :: passed
+    swaps = 0
+    if (present(commutative)) swaps = merge(1, 0, commutative)
+    passed = c_null_ptr
+    if (present(user)) passed = user
+    call create_op(c_funloc(function), swaps, passed, op, status)
   end subroutine
 
   subroutine gyre_comm_abort(comm, reason, status)

@@ -3,6 +3,7 @@
 copy of that library; else it loads the installed one."""
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ def pkg_config(*what):
 
 libdir = pkg_config("--variable=libdir")
 bundle = os.environ.get("GYRE_BUNDLE") == "1"
+# where the loader looks anyway, as for Debian's package, none
+rpath = "$ORIGIN" if bundle else None if re.match(r"(/usr)?/lib(/[^/]*-linux-gnu)?$", libdir) else libdir
 for old in glob.glob("gyre/libgyre.so.*"):
     os.remove(old)
 if bundle:
@@ -39,7 +42,7 @@ setup(
             libraries=["gyre"],
             depends=glob.glob("src/*.h"),
             extra_compile_args=["-std=c17", "-O2", "-fvisibility=hidden"],
-            extra_link_args=["-Wl,-rpath," + ("$ORIGIN" if bundle else libdir)],
+            extra_link_args=["-Wl,-rpath," + rpath] if rpath else [],
             py_limited_api=True,
         )
     ],

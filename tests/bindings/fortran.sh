@@ -25,6 +25,8 @@ operations
 compile "$W/heat" examples/heat.f90 -std=f2018 -Wall -O2 -ffp-contract=off
 heat
 
+reached docs/fortran.md < <(nm --undefined-only "$P/lib/libgyre-fortran.a" | grep -o 'gyre_[a-z0-9_]*')
+
 # program NAME STATEMENTS: with world, x and request
 program() {
     printf 'program p\nuse gyre\nimplicit none\ntype(gyre_comm) :: world\nreal :: x(4, 4)\ntype(gyre_request) :: request\n%s\n%s\nend program\n' \

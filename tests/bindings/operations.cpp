@@ -327,6 +327,109 @@ void others(gyre::Communicator &c)
     CHECK(c.stats().operations > 0);
 }
 
+// The plan, made with `got` as its result, gives what the blocking call has given in `want`.
+template <class V> void gives(const gyre::Plan &plan, V &got, const V &want)
+{
+    for (int form = 0; form < 2; form++) {
+        std::fill(got.begin(), got.end(), -1);
+        form ? plan.start().wait() : plan();
+        CHECK(got == want);
+    }
+}
+
+void plans(const gyre::Communicator &c)
+{
+    const std::size_t n = static_cast<std::size_t>(c.size()), me = static_cast<std::size_t>(c.rank());
+    const gyre::Op sum = gyre::Op::sum;
+    std::vector<int> one(1, c.rank() + 1), odd(n * n + 1), wide(n), want1(1, -1), got1(1), want(n, -1), got(n);
+    std::iota(wide.begin(), wide.end(), 10 * c.rank());
+    const std::vector<std::size_t> counts(n, 1);
+    const int right = (c.rank() + 1) % c.size(), left = (c.rank() + c.size() - 1) % c.size();
+    c.all_reduce(wide, want, sum);
+    gives(c.plan_all_reduce(wide, got, sum), got, want);
+    c.scan(wide, want, sum);
+    gives(c.plan_scan(wide, got, sum), got, want);
+    c.reduce(wide, want, sum, 0);
+    if (me == 0)
+        gives(c.plan_reduce(wide, got, sum, 0), got, want);
+    else
+        gives(c.plan_reduce(wide, got, sum, 0), got, filled<int>(n, -1));
+    c.reduce_scatter(wide, want1, sum);
+    gives(c.plan_reduce_scatter(wide, got1, sum), got1, want1);
+    gives(c.plan_reduce_scatterv(wide, got1, counts, sum), got1, want1);
+    c.all_gather(one, want);
+    gives(c.plan_all_gather(one, got), got, want);
+    gives(c.plan_all_gatherv(one, got, counts), got, want);
+    want = me == 0 ? want : filled<int>(n, -1);
+    gives(c.plan_gather(one, got, 0), got, want);
+    gives(c.plan_gatherv(one, got, counts, 0), got, want);
+    c.scatter(wide, want1, 0);
+    gives(c.plan_scatter(wide, got1, 0), got1, want1);
+    gives(c.plan_scatterv(wide, got1, counts, 0), got1, want1);
+    c.all_to_all(wide, want);
+    gives(c.plan_all_to_all(wide, got), got, want);
+    gives(c.plan_all_to_allv(wide, counts, got, counts), got, want);
+    const std::array<std::size_t, 1> single{1};
+    const std::array<int, 1> to{right}, from{left};
+    want1[0] = left + 1;
+    gives(c.plan_neighbor_exchange(one, single, to, got1, single, from), got1, want1);
+    want1[0] = -1;
+    c.exscan(one, want1, sum);
+    gives(c.plan_exscan(one, got1, sum), got1, want1);
+    c.plan_barrier()();
+    int root = c.rank() + 5;
+    const gyre::Plan broadcast = c.plan_broadcast(root, c.size() - 1);
+    broadcast();
+    CHECK(root == c.size() - 1 + 5);
+    double x = 1e16 * (c.rank() == 0) + 1;
+    gyre::Plan plan = c.plan_all_reduce(x, sum);
+    gyre::Options exact;
+    exact.order = gyre::Order::exact;
+    exact.tag = 3;
+    plan.set(exact);
+    plan();
+    CHECK(x >= 1e16);
+    gyre::Request under_way = plan.start();
+    refuses(GYRE_ERR_INVALID, "gyre: plan_all_reduce: ", [&] { plan(); });
+    under_way.wait();
+    plan = gyre::Plan();
+    CHECK(!plan);
+    refuses(GYRE_ERR_INVALID, "gyre: plan", [&] { plan(); });
+    refuses(GYRE_ERR_INVALID, "gyre: plan_all_gather: recv has", [&] { (void)c.plan_all_gather(wide, odd); });
+}
+
+void buckets(const gyre::Communicator &c)
+{
+    const std::vector<std::size_t> counts{3, 5, 7};
+    double landed = 0;
+    std::size_t seen = 0;
+    gyre::Buckets<double> b(c, counts, gyre::Op::max, true, 8,
+                            [&](const gyre::Buckets<double>::Bucket &bucket) {
+                                landed = std::accumulate(bucket.shard.begin(), bucket.shard.end(), landed);
+                                seen++;
+                            });
+    for (std::size_t i : {2u, 0u, 1u}) {
+        for (double &x : b.tensor(i))
+            x = c.rank() + 1;
+        b.ready(i);
+    }
+    refuses(GYRE_ERR_INVALID, "gyre: buckets_ready: ", [&] { b.ready(0); });
+    b.wait();
+    c.all_reduce(landed, gyre::Op::sum);
+    CHECK(landed == 15 * c.size() && seen == b.size() && b.get(0).first_tensor == 0);
+    CHECK(b.times().total_s >= 0);
+    refuses(GYRE_ERR_INVALID, "gyre: buckets_wait: ", [&] { b.wait(); });
+    refuses(GYRE_ERR_INVALID, "gyre: buckets_tensor: there is no tensor 3", [&] { (void)b.tensor(3); });
+    gyre::Buckets<int> throws(
+        c, gyre::sizes(counts.data(), 1), gyre::Op::sum, false, 0,
+        [](const gyre::Buckets<int>::Bucket &) { throw gyre::Error(GYRE_ERR_IO, "of the program"); });
+    refuses(GYRE_ERR_IO, "of the program", [&] {
+        throws.ready(0);
+        throws.wait();
+    });
+    CHECK(c.place(c.rank()).host == 0);
+}
+
 void errors(gyre::Communicator &c)
 {
     const std::size_t n = static_cast<std::size_t>(c.size());
@@ -400,6 +503,8 @@ int main()
         sums<unsigned long>(world);
         moves(world);
         others(world);
+        plans(world);
+        buckets(world);
         errors(world);
         world.all_reduce(failed, gyre::Op::sum);
         if (world.rank() == 0)

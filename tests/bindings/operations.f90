@@ -1,9 +1,52 @@
 ! SPDX-License-Identifier: Apache-2.0
 ! tests/bindings/operations.f90: every call of module gyre against reference values; fortran.sh runs it.
+module own_functions
+  use, intrinsic :: iso_c_binding
+  use gyre
+  implicit none
+
+contains
+
+  ! right after left, of functions real(f) * x + aimag(f); counts its calls in user
+  integer(c_int) function after(left, right, count, type, user) bind(c)
+    type(c_ptr), value :: left, right, user
+    integer(c_size_t), value :: count
+    integer(c_int), value :: type
+    complex(c_double), pointer :: l(:), r(:)
+    integer(c_int), pointer :: calls
+    call c_f_pointer(left, l, [count])
+    call c_f_pointer(right, r, [count])
+    call c_f_pointer(user, calls)
+    calls = calls + 1
+    r = cmplx(real(r) * real(l), real(r) * aimag(l) + aimag(r), c_double)
+    after = merge(GYRE_OK, GYRE_ERR_TYPE, type == 14)
+  end function
+
+  integer(c_int) function fails(left, right, count, type, user) bind(c)
+    type(c_ptr), value :: left, right, user
+    integer(c_size_t), value :: count
+    integer(c_int), value :: type
+    fails = GYRE_ERR_INVALID
+    if (count < 0 .or. type < 0 .or. c_associated(left, right) .or. c_associated(user)) fails = GYRE_OK
+  end function
+
+  ! adds up the shards of the buckets that have landed
+  subroutine landed(bucket, user) bind(c)
+    type(gyre_bucket), intent(in) :: bucket
+    type(c_ptr), value :: user
+    real(c_double), pointer :: data(:), total
+    call c_f_pointer(bucket%data, data, [bucket%count])
+    call c_f_pointer(user, total)
+    total = total + sum(data(bucket%shard_offset + 1:bucket%shard_offset + bucket%shard_count))
+  end subroutine
+
+end module
+
 program operations
   use, intrinsic :: iso_fortran_env
   use, intrinsic :: iso_c_binding
   use gyre
+  use own_functions
   implicit none
   type(gyre_comm) :: world
   integer :: failed = 0, checked = 0, n, me
@@ -15,6 +58,10 @@ program operations
   call moves()
   call messages()
   call communicators()
+  call own()
+  call leaves()
+  call plans()
+  call buckets()
   call errors()
   call gyre_all_reduce(recv=failed, op=GYRE_SUM, comm=world)
   if (me == 0) print '(i0,a,i0,a)', checked, ' checks, ', failed, ' failed'
@@ -345,6 +392,200 @@ contains
     call c_f_pointer(part, mine, [100])
     call check('shared memory', mine(1) == mod(me + 1, n))
     call gyre_mem_free(memory)
+  end subroutine
+
+  subroutine own()
+    complex(real64) :: x(70), all(70), want
+    integer(c_int), target :: calls
+    integer :: r, status
+    type(gyre_op) :: op
+    type(gyre_comm) :: c
+    logical :: l
+    calls = 0
+    call gyre_op_create(after, op, user=c_loc(calls))
+    x = cmplx(me + 2, me + 1, real64)
+    want = (2, 1)
+    do r = 1, n - 1
+      want = cmplx((r + 2) * real(want), (r + 2) * aimag(want) + r + 1, real64)
+    end do
+    call gyre_all_reduce(x, all, op, world)
+    call check('an operation of its own', abs(all(1) - want) < 1e-9 .and. abs(all(70) - want) < 1e-9)
+    call check('its user', n == 1 .or. calls > 0)
+    call gyre_scan(recv=x, op=op, comm=world)
+    call check('scan', me < n - 1 .or. abs(x(2) - want) < 1e-9)
+    call gyre_op_free(op)
+    call gyre_all_reduce(x, all, op, world, status)
+    call check('a freed operation', status == GYRE_ERR_TYPE .or. status == GYRE_ERR_INVALID)
+    call gyre_op_create(fails, op, commutative=.true.)
+    call gyre_comm_dup(world, c)
+    l = .true.
+    call gyre_all_reduce(recv=l, op=op, comm=c, status=status)
+    call check('an operation that fails', status == merge(GYRE_OK, GYRE_ERR_ABORTED, n == 1))
+    call gyre_comm_destroy(c)
+    call gyre_op_free(op)
+  end subroutine
+
+  ! Rank r has r + 1 leaves of ones.
+  subroutine leaves()
+    real(real64) :: ones(2 * n, me + 1), some(2 * n), two(2)
+    integer :: total, status, i
+    type(gyre_comm) :: c
+    total = n * (n + 1) / 2
+    ones = 1
+    call gyre_comm_dup(world, c)
+    call gyre_comm_set(c, leaves=me + 1)
+    call gyre_all_reduce(ones, some, GYRE_SUM, c)
+    call check('leaves: all_reduce', all_are(some, total))
+    call gyre_reduce_scatter(ones, two, GYRE_SUM, c)
+    call check('leaves: reduce_scatter', all_are(two, total))
+    two = 0
+    call gyre_reduce_scatterv(ones, two, [(2, i=1, n)], GYRE_SUM, c)
+    call check('leaves: reduce_scatterv', all_are(two, total))
+    if (me == 0) then
+      call gyre_reduce(ones, some, GYRE_SUM, 0, c)
+      call check('leaves: reduce', all_are(some, total))
+    else
+      call gyre_reduce(ones, op=GYRE_SUM, root=0, comm=c)
+      call gyre_all_reduce(recv=some, op=GYRE_SUM, comm=c, status=status)
+      call refused(status, GYRE_ERR_INVALID, 'gyre_all_reduce: send is absent: with leaves')
+      call gyre_all_reduce(some, some, GYRE_SUM, c, status)
+      call refused(status, GYRE_ERR_INVALID, 'gyre_all_reduce: send has')
+    end if
+    call gyre_comm_set(c, leaves=-1, status=status)
+    call check('no leaves', status == GYRE_ERR_INVALID)
+    call gyre_comm_set(c)
+    call gyre_all_reduce(recv=some, op=GYRE_SUM, comm=c)
+    call gyre_comm_destroy(c)
+  end subroutine
+
+  ! Starts the plan twice, which must give `want` in `got` each time, and frees it.
+  subroutine gives(what, plan, got, want)
+    character(len=*), intent(in) :: what
+    type(gyre_plan), intent(inout) :: plan
+    integer, intent(inout), asynchronous :: got(:)
+    integer, intent(in) :: want(:)
+    type(gyre_request) :: request
+    got = -1
+    call gyre_start(plan)
+    call check('plan of ' // what, all_same(got, want))
+    got = -1
+    call gyre_start(plan, request)
+    call gyre_wait(request)
+    call check('request of a plan of ' // what, all_same(got, want))
+    call gyre_plan_free(plan)
+  end subroutine
+
+  subroutine plans()
+    integer, asynchronous :: one(1), wide(n), got1(1), got(n)
+    integer :: want(n), want1(1), ones(n), i, status, root
+    real(real64), asynchronous :: x
+    type(gyre_plan) :: plan
+    type(gyre_request) :: request
+    one = me + 1
+    wide = [(10 * me + i, i=1, n)]
+    ones = 1
+    call gyre_all_reduce(wide, want, GYRE_SUM, world)
+    call gyre_plan_all_reduce(wide, got, GYRE_SUM, world, plan)
+    call gives('all_reduce', plan, got, want)
+    call gyre_scan(wide, want, GYRE_SUM, world)
+    call gyre_plan_scan(wide, got, GYRE_SUM, world, plan)
+    call gives('scan', plan, got, want)
+    want = -1
+    call gyre_exscan(wide, want, GYRE_SUM, world)
+    call gyre_plan_exscan(wide, got, GYRE_SUM, world, plan)
+    call gives('exscan', plan, got, want)
+    call gyre_reduce_scatter(wide, want1, GYRE_SUM, world)
+    call gyre_plan_reduce_scatter(wide, got1, GYRE_SUM, world, plan)
+    call gives('reduce_scatter', plan, got1, want1)
+    call gyre_plan_reduce_scatterv(wide, got1, ones, GYRE_SUM, world, plan)
+    call gives('reduce_scatterv', plan, got1, want1)
+    want = -1
+    if (me == 0) call gyre_reduce(wide, want, GYRE_SUM, 0, world)
+    if (me /= 0) call gyre_reduce(wide, op=GYRE_SUM, root=0, comm=world)
+    call gyre_plan_reduce(wide, got, GYRE_SUM, 0, world, plan)
+    call gives('reduce', plan, got, want)
+    call gyre_all_gather(one, want, world)
+    call gyre_plan_all_gather(one, got, world, plan)
+    call gives('all_gather', plan, got, want)
+    call gyre_plan_all_gatherv(one, got, ones, world, plan=plan)
+    call gives('all_gatherv', plan, got, want)
+    if (me /= 0) want = -1
+    call gyre_plan_gather(one, got, 0, world, plan)
+    call gives('gather', plan, got, want)
+    call gyre_plan_gatherv(one, got, ones, 0, world, plan=plan)
+    call gives('gatherv', plan, got, want)
+    want1 = 1 + me
+    call gyre_plan_scatter(wide, got1, 0, world, plan)
+    call gives('scatter', plan, got1, want1)
+    call gyre_plan_scatterv(wide, ones, got1, 0, world, plan=plan)
+    call gives('scatterv', plan, got1, want1)
+    call gyre_all_to_all(wide, want, world)
+    call gyre_plan_all_to_all(wide, got, world, plan)
+    call gives('all_to_all', plan, got, want)
+    call gyre_plan_all_to_allv(wide, ones, got, ones, world, plan=plan)
+    call gives('all_to_allv', plan, got, want)
+    want1 = mod(me + n - 1, n) + 1
+    call gyre_plan_neighbor_exchange(one, [1], [mod(me + 1, n)], got1, [1], [mod(me + n - 1, n)], world, plan)
+    call gives('neighbor_exchange', plan, got1, want1)
+    call gyre_plan_barrier(world, plan)
+    call gyre_start(plan)
+    call gyre_plan_free(plan)
+    root = me
+    call gyre_plan_broadcast(root, n - 1, world, plan)
+    call gyre_start(plan)
+    call gyre_plan_free(plan)
+    call check('plan of broadcast', root == n - 1)
+    x = 1
+    call gyre_plan_all_reduce(recv=x, op=GYRE_SUM, comm=world, plan=plan)
+    call gyre_plan_set(plan, order=GYRE_ORDER_EXACT, tag=3_int64)
+    call gyre_start(plan, request)
+    call gyre_start(plan, status=status)
+    call refused(status, GYRE_ERR_INVALID, 'under way')
+    call gyre_plan_free(plan, status)
+    call refused(status, GYRE_ERR_INVALID, 'under way')
+    call gyre_wait(request)
+    call check('a plan in place', abs(x - n) < 1e-9)
+    call gyre_plan_free(plan)
+    call gyre_start(plan, status=status)
+    call check('a freed plan', status == GYRE_ERR_INVALID)
+    call gyre_plan_all_gather(one, got(:0), world, plan, status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_plan_all_gather: recv has 0 elements')
+  end subroutine
+
+  subroutine buckets()
+    type(gyre_buckets) :: b
+    type(gyre_bucket) :: bucket
+    type(c_ptr) :: ptr
+    real(c_double), target :: total
+    real(c_double), pointer :: tensor(:)
+    real(real64) :: whole, exposed
+    integer :: i, status, counts(3)
+    counts = [3, 5, 7]
+    total = 0
+    call gyre_buckets_create(world, counts, total, GYRE_MAX, b, GYRE_BUCKET_REDUCE_SCATTER, 8_int64, landed, &
+        user=c_loc(total))
+    do i = 2, 0, -1
+      call gyre_buckets_tensor(b, i, ptr)
+      call c_f_pointer(ptr, tensor, [counts(i + 1)])
+      tensor = me + 1
+      call gyre_buckets_ready(b, i)
+      call gyre_buckets_progress(b)
+    end do
+    call gyre_buckets_ready(b, 0, status)
+    call check('ready twice', status == GYRE_ERR_INVALID)
+    call gyre_buckets_wait(b)
+    call gyre_all_reduce(recv=total, op=GYRE_SUM, comm=world)
+    call check('buckets', abs(total - 15 * n) < 1e-9 .and. gyre_buckets_count(b) == 3)
+    call gyre_buckets_times(b, whole, exposed)
+    call gyre_buckets_get(b, 1, bucket)
+    call check('a bucket', whole >= 0 .and. bucket%index == 1 .and. bucket%first_tensor == 1)
+    call gyre_buckets_tensor(b, 3, ptr, status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_buckets_tensor: there is no tensor 3')
+    call gyre_buckets_destroy(b)
+    call gyre_buckets_create(world, [1, -1], total, GYRE_MAX, b, status=status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_buckets_create: counts(2) is -1')
+    call gyre_buckets_create(world, [1], 'text', GYRE_MAX, b, status=status)
+    call refused(status, GYRE_ERR_TYPE, 'gyre_buckets_create: mold has a type')
   end subroutine
 
   ! The call must have refused its arguments with `want`, and a text that has `part`.

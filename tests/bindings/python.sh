@@ -4,9 +4,10 @@
 # on 1 to 3 ranks, the examples of the docstrings and of docs/python.md, a rank that dies, a library that is missing.
 # deadline: 240
 . "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../support/language.sh"
 python=/usr/bin/python3
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || skip "no Python of 3.11 or later"
-for module in ensurepip setuptools wheel pip numpy; do
+for module in venv setuptools wheel pip numpy; do
     "$python" -c "import $module" 2>/dev/null || skip "no $module for $python"
 done
 [ -e "/usr/include/python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')/Python.h" ] || skip "no python3-dev"
@@ -17,9 +18,9 @@ run env PYTHON=$python bindings/python/make-wheel "$B" "$W"
 want "the wheel is built" 0
 wheel=$(tail -n 1 "$W/out")
 check "for every Python from 3.11 on: $wheel" [ "${wheel#*-cp311-abi3-linux_}" != "$wheel" ]
-run "$python" -m venv --system-site-packages "$W/venv"
+run "$python" -m venv --system-site-packages --without-pip "$W/venv"
 want "a virtual environment" 0
-run "$W/venv/bin/pip" install --quiet --no-index --no-deps "$wheel"
+run "$python" -m pip --disable-pip-version-check --python "$W/venv/bin/python" install --quiet --no-index --no-deps "$wheel"
 want "the wheel is installed" 0
 
 DEADLINE=60
@@ -42,7 +43,7 @@ programs() { # NAME: the block of docs/python.md that begins with "# NAME"
     sed -n "/^# $1\$/,/^\`\`\`\$/p" docs/python.md | sed '$d' >"$W/$1"
     [ -s "$W/$1" ]
 }
-for name in mean.py tasks.py; do
+for name in mean.py own.py tasks.py; do
     check "docs/python.md has $name" programs $name
     run "$UCX_RUN" -n 2 "$W/venv/bin/python" "$W/$name"
     want "$name" 0
@@ -50,6 +51,7 @@ for name in mean.py tasks.py; do
     sed -n "/^    \$ ucx-run -n 2 python3 $name\$/,/^\$/p" docs/python.md | sed -n 's/^    \([^$].*\)/\1/p' | sort -u >"$W/said"
     check "what $name prints: $(diff "$W/said" "$W/lines" | head -5)" cmp -s "$W/said" "$W/lines"
 done
+reached docs/python.md < <(nm -D --undefined-only "$W"/venv/lib/python3.*/site-packages/gyre/_gyre*.so | grep -o 'gyre_[a-z0-9_]*')
 
 # A copy of the package whose libgyre needs a library that is not there.
 cp -R "$W"/venv/lib/python3.*/site-packages/gyre "$W/gyre"

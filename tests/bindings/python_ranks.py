@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -13,45 +14,14 @@ import weakref
 
 import gyre
 import numpy as np
-
-checks = errors = 0
-
-
-def check(what, good):
-    """Counts, and prints what is not good."""
-    global checks, errors
-    checks += 1
-    if not good:
-        errors += 1
-        print(f"FAILED: {what}", flush=True)
-
-
-def equal(what, have, want):
-    check(f"{what}: {have!r} instead of {want!r}", np.array_equal(np.asarray(have), np.asarray(want)))
-
-
-def raises(what, exception, texts, function, *args, **named):
-    """The call raises `exception`, whose text has each of `texts`."""
-    try:
-        function(*args, **named)
-    except exception as error:
-        check(f"{what}: the text is '{error}'", all(text in str(error) for text in texts.split("|")))
-    except Exception as error:  # pylint: disable=broad-except
-        check(f"{what}: raised {error!r}", False)
-    else:
-        check(f"{what}: no exception", False)
-
+import python_check
+from python_check import both, check, equal, raises
+from python_own import buckets, operations, plans_and_groups
 
 def inputs(n, shape, dtype, seed):
     """The same list on every rank: what each rank has."""
     random = np.random.default_rng(seed)
     return [random.integers(0, 5, shape).astype(dtype) for _ in range(n)]
-
-
-def both(comm, name, *args, **named):
-    """The call in its blocking form, then in the other one."""
-    yield lambda *a, **k: getattr(comm, name)(*a, *args, **named, **k)
-    yield lambda *a, **k: getattr(comm, "i" + name)(*a, *args, **named, **k).wait()
 
 
 TYPES = "i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16".split()
@@ -354,6 +324,30 @@ def shared_memory(comm):
     del memory, mine
     gc.collect()
     equal("a view outlives the Memory", part, [comm.size - 1] * comm.size)
+    memory = comm.alloc_shared(64)
+    raises("put beyond", gyre.Error, "", memory.put, np.zeros(9), 0)
+    raises("offset", ValueError, "put: offset is -1", memory.put, np.zeros(1), 0, -1)
+    raises("get to read-only", ValueError, "get: array is read-only", memory.get, b"12345678", 0)
+    raises("put to plain memory", ValueError, "put: this Memory is not", gyre.Memory(8).put, np.zeros(1), 0)
+    raises("put of a list", TypeError, "put: array has neither", memory.put, [1.0], 0)
+    memory.put(np.full(2, comm.rank + 1.0), comm.rank, offset=8)  # an array that only the Memory holds
+    memory.flush(comm.rank)
+    comm.barrier()
+    seen = np.zeros(2)
+    memory.get(seen, comm.size - 1, 8)
+    memory.flush()
+    equal("put and get", seen, [comm.size] * 2)
+    comm.barrier()
+    x = np.arange(100000.0)
+    registered = gyre.register(x)
+    raises("register twice", gyre.Error, "", gyre.register, x[1000:])
+    frozen = np.zeros(9)
+    frozen.flags.writeable = False
+    raises("register read-only", ValueError, "register: array is read-only", gyre.register, frozen)
+    request = comm.iall_reduce(x)
+    request.wait()
+    del registered
+    check("register", x[3] == 3 * comm.size)
     x = gyre.zeros((2, 3), "f4")
     x += 1
     comm.all_reduce(x)
@@ -488,6 +482,9 @@ async def tasks(comm):
         check("a request after its await was cancelled", token[0] == 5)
         await other
     ticker.cancel()
+    made = await comm.idup()
+    check("await of a communicator", made.size == comm.size)
+    made.close()
     with comm.dup() as own:
         request = own.irecv(np.zeros(1), own.rank)
         await comm.ibarrier()
@@ -514,10 +511,26 @@ def kill():
     check("error()", world.error().status is gyre.Status.PEER_DEAD)
     left = world.shrink()
     world.close()
-    with left:
+    x = np.ones(1)
+    left.all_reduce(x)
+    equal("after shrink", x, [last])
+    joins = {**os.environ, "GYRE_JOIN": left.address()}
+    newcomer = subprocess.Popen([sys.executable, __file__, "join"], env=joins) if left.rank == 0 else None
+    with left.grow(1) as grown:
+        left.close()
         x = np.ones(1)
-        left.all_reduce(x)
-        equal("after shrink", x, [last])
+        grown.all_reduce(x)
+        equal("after grow", x, [last + 1])
+    if newcomer is not None:
+        equal("the newcomer ends", newcomer.wait(20), 0)
+
+
+def join():
+    """A newcomer of kill."""
+    with gyre.init(timeout=20) as world:
+        x = np.ones(1)
+        world.all_reduce(x)
+        equal("a newcomer", x, [world.size])
 
 
 def leave():
@@ -537,16 +550,18 @@ def leave():
 def main():
     if sys.argv[1:] == ["kill"]:
         kill()
+    elif sys.argv[1:] == ["join"]:
+        join()
     elif sys.argv[1:] == ["leave"]:
         leave()
     else:
         with gyre.init() as comm:
-            for part in (reductions, movements, other_arrays, mistakes, lifetimes, shared_memory, communicators, threads):
+            for part in (reductions, movements, operations, plans_and_groups, buckets, other_arrays, mistakes, lifetimes,
+                         shared_memory, communicators, threads):
                 part(comm)
             asyncio.run(tasks(comm))
         raises("after close", ValueError, "closed", comm.barrier)
-    print(f"{checks} checks, {errors} failed", flush=True)
-    return 1 if errors or not checks else 0
+    return python_check.finish()
 
 
 if __name__ == "__main__":

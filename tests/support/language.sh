@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# tests/support/language.sh: what the tests of a binding for a compiled language have in common. They source it after
-# lib.sh, and have compiled $W/operations and $W/heat.
+# tests/support/language.sh: what the tests of a binding for a language have in common. They source it after lib.sh; page,
+# operations and heat are of compiled ones, which have compiled $W/operations and $W/heat.
 # shellcheck shell=bash
 
 # page DOCUMENT LANGUAGE SOURCE: the first example of the page, by its own commands, prints what the page says.
@@ -11,6 +11,20 @@ page() {
     run bash -c "cd '$W' && $(grep -m1 '^    ucx-run' "$1")"
     want "the example of $1" 0
     out_is "the example of $1" "$(sed -n 's/^It prints `\(.*\)`\. .*/\1/p' "$1")"
+}
+
+# reached PAGE: the page names each function of the headers, but for gyre/cuda.h, that the binding does not call. stdin:
+# those that it calls.
+reached() {
+    sort -u >"$W/called"
+    sed -n '/^GYRE_API/s/.*\(gyre_[a-z0-9_]*\)(.*/\1/p' include/gyre/{bucket,collectives,comm,exact,plan,status,types,version}.h |
+        sort -u >"$W/public"
+    check "functions of the headers: $(wc -l <"$W/public")" [ "$(wc -l <"$W/public")" -gt 130 ]
+    local name missing=''
+    for name in $(comm -23 "$W/public" "$W/called"); do
+        grep -q "\`$name\`" "$1" || missing="$missing $name"
+    done
+    check "neither called nor named in $1:$missing" [ -z "$missing" ]
 }
 
 # Every call against reference values.

@@ -2,14 +2,14 @@
 // gyre/gyre.hpp: Gyre for C++17 and later, header only. Link as for C: `pkg-config --cflags --libs gyre`.
 //
 // Relies on gyre/gyre.h, whose comments say what each operation does. Promises:
-//  - Communicator, Request, Array, SharedArray, ExactSum and Group own what they stand for, and
-//    are move-only.
+//  - Communicator, Request, Plan, Array, SharedArray, Buckets, ExactSum and Group own what they stand for,
+//    and are move-only.
 //  - Buffers are contiguous containers, arrays, spans, or single elements. The element type gives
 //    Gyre's type.
 //  - The size of each buffer is checked before the call. Errors are exceptions of type gyre::Error.
 //  - No destructor throws, and none waits for another rank after an exception: it aborts the communicator
 //    first.
-// docs/cpp.md has examples. Longer than 600 lines: each collective stands here twice, blocking and not.
+// docs/cpp.md has examples. Longer than 600 lines: each collective stands here in three forms.
 #ifndef GYRE_GYRE_HPP
 #define GYRE_GYRE_HPP
 
@@ -19,8 +19,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -253,6 +255,21 @@ struct Options {
     std::uint64_t tag = 0;
 };
 
+namespace detail
+{
+inline gyre_options_t plain(const Options &from)
+{
+    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    options.order = static_cast<gyre_order_t>(from.order);
+    options.leaves = from.leaves;
+    options.algorithm = from.algorithm.empty() ? nullptr : from.algorithm.c_str();
+    options.chunk = from.chunk;
+    options.timeout_s = from.timeout_s;
+    options.tag = from.tag;
+    return options;
+}
+} // namespace detail
+
 // Options of init: gyre_config_t. Empty strings: from the environment.
 struct Config {
     int rank = -1;
@@ -308,7 +325,9 @@ class Request
   private:
     friend class Communicator;
     friend class ExactSum;
+    friend class Plan;
     Request(gyre_comm_t *comm, const char *call) noexcept : comm_(comm), call_(call) {}
+    gyre_request_t **place() noexcept { return &request_; }
     void end() noexcept
     {
         if (request_ && gyre_test(&request_) == GYRE_IN_PROGRESS) {
@@ -321,6 +340,53 @@ class Request
     gyre_comm_t *comm_ = nullptr;
     const char *call_ = "wait";
     int unwinding_ = std::uncaught_exceptions();
+};
+
+// A persistent operation: gyre/plan.h. It borrows its buffers and its communicator, as a request does, and a
+// request of start() must end before it.
+class Plan
+{
+  public:
+    Plan() noexcept = default;
+    Plan(Plan &&from) noexcept
+        : plan_(std::exchange(from.plan_, nullptr)), comm_(from.comm_), call_(from.call_)
+    {
+    }
+    Plan &operator=(Plan &&from) noexcept
+    {
+        std::swap(plan_, from.plan_);
+        std::swap(comm_, from.comm_);
+        std::swap(call_, from.call_);
+        return *this;
+    }
+    Plan(const Plan &) = delete;
+    Plan &operator=(const Plan &) = delete;
+    ~Plan() { gyre_plan_free(&plan_); }
+
+    // Makes the operation; blocks.
+    void operator()() const { detail::check(gyre_start(plan_, nullptr), call_); }
+    [[nodiscard]] Request start() const
+    {
+        Request request(comm_, call_);
+        detail::check(gyre_start(plan_, &request.request_), call_);
+        return request;
+    }
+    // Order, algorithm, chunk and tag; the same on all ranks but for the tag.
+    void set(const Options &options) const
+    {
+        const gyre_options_t c = detail::plain(options);
+        detail::check(gyre_plan_set(plan_, &c), "plan_set");
+    }
+    explicit operator bool() const noexcept { return plan_ != nullptr; }
+    gyre_plan_t *get() const noexcept { return plan_; }
+
+  private:
+    friend class Communicator;
+    Plan(gyre_comm_t *comm, const char *call) noexcept : comm_(comm), call_(call) {}
+    gyre_plan_t **place() noexcept { return &plan_; }
+    gyre_plan_t *plan_ = nullptr;
+    gyre_comm_t *comm_ = nullptr;
+    const char *call_ = "plan";
 };
 
 // Waits for all, also after an error; then throws the first error.
@@ -401,7 +467,7 @@ class Communicator
     static Communicator init(const Config &from = {})
     {
         gyre_config_t config = GYRE_CONFIG_INITIALIZER;
-        const gyre_options_t options = plain(from.options);
+        const gyre_options_t options = detail::plain(from.options);
         config.rank = from.rank;
         config.nranks = from.nranks;
         config.root = from.root.empty() ? nullptr : from.root.c_str();
@@ -469,7 +535,7 @@ class Communicator
     }
     void set(const Options &options)
     {
-        const gyre_options_t c = plain(options);
+        const gyre_options_t c = detail::plain(options);
         detail::check(gyre_comm_set(comm_, &c), "set");
         leaves_ = static_cast<std::size_t>(options.leaves);
     }
@@ -477,6 +543,13 @@ class Communicator
     // GYRE_OK, or the error that killed the communicator.
     gyre_status_t error() const noexcept { return gyre_comm_error(comm_); }
     void progress() const { detail::check(gyre_progress(comm_), "progress"); }
+    [[nodiscard]] gyre_place_t place(int rank) const
+    {
+        gyre_place_t out{};
+        out.size = sizeof out;
+        detail::check(gyre_comm_place(comm_, rank, &out), "place");
+        return out;
+    }
     [[nodiscard]] gyre_comm_stats_t stats() const
     {
         gyre_comm_stats_t out{};
@@ -485,563 +558,661 @@ class Communicator
         return out;
     }
 
-    // The collectives: gyre/collectives.h. Each blocks; its sibling i... returns a request at once.
+    // The collectives: gyre/collectives.h. Each blocks; its sibling i... returns a request at once, and plan_...
+    // a Plan, whose buffers must outlive it, too.
     // send, recv: the same size (with leaves: send has leaves times as much).
     template <class S, class R> void all_reduce(S &&send, R &&recv, Reduction op) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::need("all_reduce", "send", s.size(), detail::product("all_reduce", r.size(), leaves_));
-        detail::check(gyre_all_reduce(s.data(), r.data(), r.size(), detail::type<R>(), bare(op), comm_),
-                      "all_reduce");
+        return all_reduce_as<void>("all_reduce", gyre_all_reduce, std::forward<S>(send),
+                                   std::forward<R>(recv), op);
     }
     template <class S, class R> [[nodiscard]] Request iall_reduce(S &&send, R &&recv, Reduction op) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::need("iall_reduce", "send", s.size(), detail::product("iall_reduce", r.size(), leaves_));
-        return start("iall_reduce", [&](gyre_request_t **request) {
-            return gyre_iall_reduce(s.data(), r.data(), r.size(), detail::type<R>(), bare(op), comm_,
-                                    request);
-        });
+        return all_reduce_as<Request>("iall_reduce", gyre_iall_reduce, std::forward<S>(send),
+                                      std::forward<R>(recv), op);
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_all_reduce(S &&send, R &&recv, Reduction op) const
+    {
+        return all_reduce_as<Plan>("plan_all_reduce", gyre_plan_all_reduce, std::forward<S>(send),
+                                   std::forward<R>(recv), op);
     }
     // In place.
     template <class B> void all_reduce(B &&buffer, Reduction op) const
     {
-        const auto b = detail::view(buffer);
-        n("all_reduce");
-        detail::check(gyre_all_reduce(b.data(), b.data(), b.size(), detail::type<B>(), bare(op), comm_),
-                      "all_reduce");
+        return all_reduce_as<void>("all_reduce", gyre_all_reduce, std::forward<B>(buffer), op);
     }
     template <class B> [[nodiscard]] Request iall_reduce(B &&buffer, Reduction op) const
     {
-        detail::keeps<B>();
-        const auto b = detail::view(buffer);
-        n("iall_reduce");
-        return start("iall_reduce", [&](gyre_request_t **request) {
-            return gyre_iall_reduce(b.data(), b.data(), b.size(), detail::type<B>(), bare(op), comm_,
-                                    request);
-        });
+        return all_reduce_as<Request>("iall_reduce", gyre_iall_reduce, std::forward<B>(buffer), op);
+    }
+    template <class B> [[nodiscard]] Plan plan_all_reduce(B &&buffer, Reduction op) const
+    {
+        return all_reduce_as<Plan>("plan_all_reduce", gyre_plan_all_reduce, std::forward<B>(buffer), op);
     }
     // send: size() times as large as recv, which gets block rank() of the reduction.
     template <class S, class R> void reduce_scatter(S &&send, R &&recv, Reduction op) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::need("reduce_scatter", "send", s.size(),
-                     detail::product("reduce_scatter", r.size(), leaves_ * n("reduce_scatter")));
-        detail::check(gyre_reduce_scatter(s.data(), r.data(), r.size(), detail::type<R>(), bare(op), comm_),
-                      "reduce_scatter");
+        return reduce_scatter_as<void>("reduce_scatter", gyre_reduce_scatter, std::forward<S>(send),
+                                       std::forward<R>(recv), op);
     }
     template <class S, class R> [[nodiscard]] Request ireduce_scatter(S &&send, R &&recv, Reduction op) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::need("ireduce_scatter", "send", s.size(),
-                     detail::product("ireduce_scatter", r.size(), leaves_ * n("ireduce_scatter")));
-        return start("ireduce_scatter", [&](gyre_request_t **request) {
-            return gyre_ireduce_scatter(s.data(), r.data(), r.size(), detail::type<R>(), bare(op), comm_,
-                                        request);
-        });
+        return reduce_scatter_as<Request>("ireduce_scatter", gyre_ireduce_scatter, std::forward<S>(send),
+                                          std::forward<R>(recv), op);
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_reduce_scatter(S &&send, R &&recv, Reduction op) const
+    {
+        return reduce_scatter_as<Plan>("plan_reduce_scatter", gyre_plan_reduce_scatter, std::forward<S>(send),
+                                       std::forward<R>(recv), op);
     }
     // In place: block rank() of the buffer is the result.
     template <class B> void reduce_scatter(B &&buffer, Reduction op) const
     {
-        const auto b = detail::view(buffer);
-        const std::size_t count =
-            detail::share("reduce_scatter", "the buffer", b.size(), n("reduce_scatter"));
-        detail::check(
-            gyre_reduce_scatter(b.data(), b.data() + me() * count, count, detail::type<B>(), bare(op), comm_),
-            "reduce_scatter");
+        return reduce_scatter_as<void>("reduce_scatter", gyre_reduce_scatter, std::forward<B>(buffer), op);
     }
     template <class B> [[nodiscard]] Request ireduce_scatter(B &&buffer, Reduction op) const
     {
-        detail::keeps<B>();
-        const auto b = detail::view(buffer);
-        const std::size_t count =
-            detail::share("ireduce_scatter", "the buffer", b.size(), n("ireduce_scatter"));
-        return start("ireduce_scatter", [&](gyre_request_t **request) {
-            return gyre_ireduce_scatter(b.data(), b.data() + me() * count, count, detail::type<B>(), bare(op),
-                                        comm_, request);
-        });
+        return reduce_scatter_as<Request>("ireduce_scatter", gyre_ireduce_scatter, std::forward<B>(buffer),
+                                          op);
+    }
+    template <class B> [[nodiscard]] Plan plan_reduce_scatter(B &&buffer, Reduction op) const
+    {
+        return reduce_scatter_as<Plan>("plan_reduce_scatter", gyre_plan_reduce_scatter,
+                                       std::forward<B>(buffer), op);
     }
     // counts: one for each rank, the same on all of them.
     template <class S, class R> void reduce_scatterv(S &&send, R &&recv, sizes counts, Reduction op) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("reduce_scatterv");
-        detail::blocks("reduce_scatterv", "send", leaves_ ? s.size() / leaves_ : SIZE_MAX, counts, {}, ranks);
-        detail::need("reduce_scatterv", "recv", r.size(), counts[me()]);
-        detail::check(
-            gyre_reduce_scatterv(s.data(), r.data(), counts.data(), detail::type<R>(), bare(op), comm_),
-            "reduce_scatterv");
+        return reduce_scatterv_as<void>("reduce_scatterv", gyre_reduce_scatterv, std::forward<S>(send),
+                                        std::forward<R>(recv), counts, op);
     }
     template <class S, class R>
     [[nodiscard]] Request ireduce_scatterv(S &&send, R &&recv, sizes counts, Reduction op) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("ireduce_scatterv");
-        detail::blocks("ireduce_scatterv", "send", leaves_ ? s.size() / leaves_ : SIZE_MAX, counts, {},
-                       ranks);
-        detail::need("ireduce_scatterv", "recv", r.size(), counts[me()]);
-        return start("ireduce_scatterv", [&](gyre_request_t **request) {
-            return gyre_ireduce_scatterv(s.data(), r.data(), counts.data(), detail::type<R>(), bare(op),
-                                         comm_, request);
-        });
+        return reduce_scatterv_as<Request>("ireduce_scatterv", gyre_ireduce_scatterv, std::forward<S>(send),
+                                           std::forward<R>(recv), counts, op);
+    }
+    template <class S, class R>
+    [[nodiscard]] Plan plan_reduce_scatterv(S &&send, R &&recv, sizes counts, Reduction op) const
+    {
+        return reduce_scatterv_as<Plan>("plan_reduce_scatterv", gyre_plan_reduce_scatterv,
+                                        std::forward<S>(send), std::forward<R>(recv), counts, op);
     }
     // recv: size() times as large as send.
     template <class S, class R> void all_gather(S &&send, R &&recv) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::need("all_gather", "recv", r.size(),
-                     detail::product("all_gather", s.size(), n("all_gather")));
-        detail::check(gyre_all_gather(s.data(), r.data(), s.size(), detail::type<R>(), comm_), "all_gather");
+        return all_gather_as<void>("all_gather", gyre_all_gather, std::forward<S>(send),
+                                   std::forward<R>(recv));
     }
     template <class S, class R> [[nodiscard]] Request iall_gather(S &&send, R &&recv) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::need("iall_gather", "recv", r.size(),
-                     detail::product("iall_gather", s.size(), n("iall_gather")));
-        return start("iall_gather", [&](gyre_request_t **request) {
-            return gyre_iall_gather(s.data(), r.data(), s.size(), detail::type<R>(), comm_, request);
-        });
+        return all_gather_as<Request>("iall_gather", gyre_iall_gather, std::forward<S>(send),
+                                      std::forward<R>(recv));
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_all_gather(S &&send, R &&recv) const
+    {
+        return all_gather_as<Plan>("plan_all_gather", gyre_plan_all_gather, std::forward<S>(send),
+                                   std::forward<R>(recv));
     }
     // In place: block rank() of the buffer is the input.
     template <class B> void all_gather(B &&buffer) const
     {
-        const auto b = detail::view(buffer);
-        const std::size_t count = detail::share("all_gather", "the buffer", b.size(), n("all_gather"));
-        detail::check(gyre_all_gather(b.data() + me() * count, b.data(), count, detail::type<B>(), comm_),
-                      "all_gather");
+        return all_gather_as<void>("all_gather", gyre_all_gather, std::forward<B>(buffer));
     }
     template <class B> [[nodiscard]] Request iall_gather(B &&buffer) const
     {
-        detail::keeps<B>();
-        const auto b = detail::view(buffer);
-        const std::size_t count = detail::share("iall_gather", "the buffer", b.size(), n("iall_gather"));
-        return start("iall_gather", [&](gyre_request_t **request) {
-            return gyre_iall_gather(b.data() + me() * count, b.data(), count, detail::type<B>(), comm_,
-                                    request);
-        });
+        return all_gather_as<Request>("iall_gather", gyre_iall_gather, std::forward<B>(buffer));
+    }
+    template <class B> [[nodiscard]] Plan plan_all_gather(B &&buffer) const
+    {
+        return all_gather_as<Plan>("plan_all_gather", gyre_plan_all_gather, std::forward<B>(buffer));
     }
     // displs empty: the blocks lie back to back; here and below.
     template <class S, class R> void all_gatherv(S &&send, R &&recv, sizes counts, sizes displs = {}) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::blocks("all_gatherv", "recv", r.size(), counts, displs, n("all_gatherv"));
-        detail::need("all_gatherv", "send", s.size(), counts[me()]);
-        detail::check(gyre_all_gatherv(s.data(), r.data(), counts.data(), detail::or_null(displs),
-                                       detail::type<R>(), comm_),
-                      "all_gatherv");
+        return all_gatherv_as<void>("all_gatherv", gyre_all_gatherv, std::forward<S>(send),
+                                    std::forward<R>(recv), counts, displs);
     }
     template <class S, class R>
     [[nodiscard]] Request iall_gatherv(S &&send, R &&recv, sizes counts, sizes displs = {}) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::blocks("iall_gatherv", "recv", r.size(), counts, displs, n("iall_gatherv"));
-        detail::need("iall_gatherv", "send", s.size(), counts[me()]);
-        return start("iall_gatherv", [&](gyre_request_t **request) {
-            return gyre_iall_gatherv(s.data(), r.data(), counts.data(), detail::or_null(displs),
-                                     detail::type<R>(), comm_, request);
-        });
+        return all_gatherv_as<Request>("iall_gatherv", gyre_iall_gatherv, std::forward<S>(send),
+                                       std::forward<R>(recv), counts, displs);
+    }
+    template <class S, class R>
+    [[nodiscard]] Plan plan_all_gatherv(S &&send, R &&recv, sizes counts, sizes displs = {}) const
+    {
+        return all_gatherv_as<Plan>("plan_all_gatherv", gyre_plan_all_gatherv, std::forward<S>(send),
+                                    std::forward<R>(recv), counts, displs);
     }
     // The buffer of `root` goes to all others.
     template <class B> void broadcast(B &&buffer, int root) const
     {
-        const auto b = detail::view(buffer);
-        n("broadcast");
-        detail::check(gyre_broadcast(b.data(), b.data(), b.size(), detail::type<B>(), root, comm_),
-                      "broadcast");
+        return broadcast_as<void>("broadcast", gyre_broadcast, std::forward<B>(buffer), root);
     }
     template <class B> [[nodiscard]] Request ibroadcast(B &&buffer, int root) const
     {
-        detail::keeps<B>();
-        const auto b = detail::view(buffer);
-        n("ibroadcast");
-        return start("ibroadcast", [&](gyre_request_t **request) {
-            return gyre_ibroadcast(b.data(), b.data(), b.size(), detail::type<B>(), root, comm_, request);
-        });
+        return broadcast_as<Request>("ibroadcast", gyre_ibroadcast, std::forward<B>(buffer), root);
+    }
+    template <class B> [[nodiscard]] Plan plan_broadcast(B &&buffer, int root) const
+    {
+        return broadcast_as<Plan>("plan_broadcast", gyre_plan_broadcast, std::forward<B>(buffer), root);
     }
     // recv counts at root only; elsewhere it may be empty. In place: the same buffer twice.
     template <class S, class R> void reduce(S &&send, R &&recv, Reduction op, int root) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("reduce");
-        const std::size_t count = leaves_ ? s.size() / leaves_ : r.size();
-        detail::need("reduce", "send", s.size(), count * leaves_);
-        if (rank() == root)
-            detail::need("reduce", "recv", r.size(), count);
-        detail::check(gyre_reduce(s.data(), r.data(), count, detail::type<R>(), bare(op), root, comm_),
-                      "reduce");
+        return reduce_as<void>("reduce", gyre_reduce, std::forward<S>(send), std::forward<R>(recv), op, root);
     }
     template <class S, class R>
     [[nodiscard]] Request ireduce(S &&send, R &&recv, Reduction op, int root) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("ireduce");
-        const std::size_t count = leaves_ ? s.size() / leaves_ : r.size();
-        detail::need("ireduce", "send", s.size(), count * leaves_);
-        if (rank() == root)
-            detail::need("ireduce", "recv", r.size(), count);
-        return start("ireduce", [&](gyre_request_t **request) {
-            return gyre_ireduce(s.data(), r.data(), count, detail::type<R>(), bare(op), root, comm_, request);
-        });
+        return reduce_as<Request>("ireduce", gyre_ireduce, std::forward<S>(send), std::forward<R>(recv), op,
+                                  root);
+    }
+    template <class S, class R>
+    [[nodiscard]] Plan plan_reduce(S &&send, R &&recv, Reduction op, int root) const
+    {
+        return reduce_as<Plan>("plan_reduce", gyre_plan_reduce, std::forward<S>(send), std::forward<R>(recv),
+                               op, root);
     }
     // Prefix over ranks 0 to rank().
     template <class S, class R> void scan(S &&send, R &&recv, Reduction op) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("scan");
-        detail::need("scan", "recv", r.size(), s.size());
-        detail::check(gyre_scan(s.data(), r.data(), s.size(), detail::type<R>(), bare(op), comm_), "scan");
+        return scan_as<void>("scan", gyre_scan, std::forward<S>(send), std::forward<R>(recv), op);
     }
     template <class S, class R> [[nodiscard]] Request iscan(S &&send, R &&recv, Reduction op) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("iscan");
-        detail::need("iscan", "recv", r.size(), s.size());
-        return start("iscan", [&](gyre_request_t **request) {
-            return gyre_iscan(s.data(), r.data(), s.size(), detail::type<R>(), bare(op), comm_, request);
-        });
+        return scan_as<Request>("iscan", gyre_iscan, std::forward<S>(send), std::forward<R>(recv), op);
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_scan(S &&send, R &&recv, Reduction op) const
+    {
+        return scan_as<Plan>("plan_scan", gyre_plan_scan, std::forward<S>(send), std::forward<R>(recv), op);
     }
     // Prefix over ranks 0 to rank() - 1. Rank 0 gets nothing.
     template <class S, class R> void exscan(S &&send, R &&recv, Reduction op) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("exscan");
-        detail::need("exscan", "recv", r.size(), s.size());
-        detail::check(gyre_exscan(s.data(), r.data(), s.size(), detail::type<R>(), bare(op), comm_),
-                      "exscan");
+        return exscan_as<void>("exscan", gyre_exscan, std::forward<S>(send), std::forward<R>(recv), op);
     }
     template <class S, class R> [[nodiscard]] Request iexscan(S &&send, R &&recv, Reduction op) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("iexscan");
-        detail::need("iexscan", "recv", r.size(), s.size());
-        return start("iexscan", [&](gyre_request_t **request) {
-            return gyre_iexscan(s.data(), r.data(), s.size(), detail::type<R>(), bare(op), comm_, request);
-        });
+        return exscan_as<Request>("iexscan", gyre_iexscan, std::forward<S>(send), std::forward<R>(recv), op);
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_exscan(S &&send, R &&recv, Reduction op) const
+    {
+        return exscan_as<Plan>("plan_exscan", gyre_plan_exscan, std::forward<S>(send), std::forward<R>(recv),
+                               op);
     }
     // recv counts at root only.
     template <class S, class R> void gather(S &&send, R &&recv, int root) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("gather");
-        if (rank() == root)
-            detail::need("gather", "recv", r.size(), detail::product("gather", s.size(), ranks));
-        detail::check(gyre_gather(s.data(), r.data(), s.size(), detail::type<R>(), root, comm_), "gather");
+        return gather_as<void>("gather", gyre_gather, std::forward<S>(send), std::forward<R>(recv), root);
     }
     template <class S, class R> [[nodiscard]] Request igather(S &&send, R &&recv, int root) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("igather");
-        if (rank() == root)
-            detail::need("igather", "recv", r.size(), detail::product("igather", s.size(), ranks));
-        return start("igather", [&](gyre_request_t **request) {
-            return gyre_igather(s.data(), r.data(), s.size(), detail::type<R>(), root, comm_, request);
-        });
+        return gather_as<Request>("igather", gyre_igather, std::forward<S>(send), std::forward<R>(recv),
+                                  root);
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_gather(S &&send, R &&recv, int root) const
+    {
+        return gather_as<Plan>("plan_gather", gyre_plan_gather, std::forward<S>(send), std::forward<R>(recv),
+                               root);
     }
     // recv, counts, displs count at root only.
     template <class S, class R>
     void gatherv(S &&send, R &&recv, sizes counts, int root, sizes displs = {}) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("gatherv");
-        if (rank() == root) {
-            detail::blocks("gatherv", "recv", r.size(), counts, displs, ranks);
-            detail::need("gatherv", "send", s.size(), counts[me()]);
-        }
-        detail::check(gyre_gatherv(s.data(), s.size(), r.data(), detail::or_null(counts),
-                                   detail::or_null(displs), detail::type<R>(), root, comm_),
-                      "gatherv");
+        return gatherv_as<void>("gatherv", gyre_gatherv, std::forward<S>(send), std::forward<R>(recv), counts,
+                                root, displs);
     }
     template <class S, class R>
     [[nodiscard]] Request igatherv(S &&send, R &&recv, sizes counts, int root, sizes displs = {}) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("igatherv");
-        if (rank() == root) {
-            detail::blocks("igatherv", "recv", r.size(), counts, displs, ranks);
-            detail::need("igatherv", "send", s.size(), counts[me()]);
-        }
-        return start("igatherv", [&](gyre_request_t **request) {
-            return gyre_igatherv(s.data(), s.size(), r.data(), detail::or_null(counts),
-                                 detail::or_null(displs), detail::type<R>(), root, comm_, request);
-        });
+        return gatherv_as<Request>("igatherv", gyre_igatherv, std::forward<S>(send), std::forward<R>(recv),
+                                   counts, root, displs);
+    }
+    template <class S, class R>
+    [[nodiscard]] Plan plan_gatherv(S &&send, R &&recv, sizes counts, int root, sizes displs = {}) const
+    {
+        return gatherv_as<Plan>("plan_gatherv", gyre_plan_gatherv, std::forward<S>(send),
+                                std::forward<R>(recv), counts, root, displs);
     }
     // send counts at root only.
     template <class S, class R> void scatter(S &&send, R &&recv, int root) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("scatter");
-        if (rank() == root)
-            detail::need("scatter", "send", s.size(), detail::product("scatter", r.size(), ranks));
-        detail::check(gyre_scatter(s.data(), r.data(), r.size(), detail::type<R>(), root, comm_), "scatter");
+        return scatter_as<void>("scatter", gyre_scatter, std::forward<S>(send), std::forward<R>(recv), root);
     }
     template <class S, class R> [[nodiscard]] Request iscatter(S &&send, R &&recv, int root) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("iscatter");
-        if (rank() == root)
-            detail::need("iscatter", "send", s.size(), detail::product("iscatter", r.size(), ranks));
-        return start("iscatter", [&](gyre_request_t **request) {
-            return gyre_iscatter(s.data(), r.data(), r.size(), detail::type<R>(), root, comm_, request);
-        });
+        return scatter_as<Request>("iscatter", gyre_iscatter, std::forward<S>(send), std::forward<R>(recv),
+                                   root);
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_scatter(S &&send, R &&recv, int root) const
+    {
+        return scatter_as<Plan>("plan_scatter", gyre_plan_scatter, std::forward<S>(send),
+                                std::forward<R>(recv), root);
     }
     // send, counts, displs count at root only.
     template <class S, class R>
     void scatterv(S &&send, R &&recv, sizes counts, int root, sizes displs = {}) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("scatterv");
-        if (rank() == root) {
-            detail::blocks("scatterv", "send", s.size(), counts, displs, ranks);
-            detail::need("scatterv", "recv", r.size(), counts[me()]);
-        }
-        detail::check(gyre_scatterv(s.data(), detail::or_null(counts), detail::or_null(displs), r.data(),
-                                    r.size(), detail::type<R>(), root, comm_),
-                      "scatterv");
+        return scatterv_as<void>("scatterv", gyre_scatterv, std::forward<S>(send), std::forward<R>(recv),
+                                 counts, root, displs);
     }
     template <class S, class R>
     [[nodiscard]] Request iscatterv(S &&send, R &&recv, sizes counts, int root, sizes displs = {}) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t ranks = n("iscatterv");
-        if (rank() == root) {
-            detail::blocks("iscatterv", "send", s.size(), counts, displs, ranks);
-            detail::need("iscatterv", "recv", r.size(), counts[me()]);
-        }
-        return start("iscatterv", [&](gyre_request_t **request) {
-            return gyre_iscatterv(s.data(), detail::or_null(counts), detail::or_null(displs), r.data(),
-                                  r.size(), detail::type<R>(), root, comm_, request);
-        });
+        return scatterv_as<Request>("iscatterv", gyre_iscatterv, std::forward<S>(send), std::forward<R>(recv),
+                                    counts, root, displs);
+    }
+    template <class S, class R>
+    [[nodiscard]] Plan plan_scatterv(S &&send, R &&recv, sizes counts, int root, sizes displs = {}) const
+    {
+        return scatterv_as<Plan>("plan_scatterv", gyre_plan_scatterv, std::forward<S>(send),
+                                 std::forward<R>(recv), counts, root, displs);
     }
     // Block p of send goes to block rank() of recv of rank p.
     template <class S, class R> void all_to_all(S &&send, R &&recv) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t count = detail::share("all_to_all", "send", s.size(), n("all_to_all"));
-        detail::need("all_to_all", "recv", r.size(), s.size());
-        detail::check(gyre_all_to_all(s.data(), r.data(), count, detail::type<R>(), comm_), "all_to_all");
+        return all_to_all_as<void>("all_to_all", gyre_all_to_all, std::forward<S>(send),
+                                   std::forward<R>(recv));
     }
     template <class S, class R> [[nodiscard]] Request iall_to_all(S &&send, R &&recv) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        const std::size_t count = detail::share("iall_to_all", "send", s.size(), n("iall_to_all"));
-        detail::need("iall_to_all", "recv", r.size(), s.size());
-        return start("iall_to_all", [&](gyre_request_t **request) {
-            return gyre_iall_to_all(s.data(), r.data(), count, detail::type<R>(), comm_, request);
-        });
+        return all_to_all_as<Request>("iall_to_all", gyre_iall_to_all, std::forward<S>(send),
+                                      std::forward<R>(recv));
+    }
+    template <class S, class R> [[nodiscard]] Plan plan_all_to_all(S &&send, R &&recv) const
+    {
+        return all_to_all_as<Plan>("plan_all_to_all", gyre_plan_all_to_all, std::forward<S>(send),
+                                   std::forward<R>(recv));
     }
     // In place.
     template <class B> void all_to_all(B &&buffer) const
     {
-        const auto b = detail::view(buffer);
-        const std::size_t count = detail::share("all_to_all", "the buffer", b.size(), n("all_to_all"));
-        detail::check(gyre_all_to_all(b.data(), b.data(), count, detail::type<B>(), comm_), "all_to_all");
+        return all_to_all_as<void>("all_to_all", gyre_all_to_all, std::forward<B>(buffer));
     }
     template <class B> [[nodiscard]] Request iall_to_all(B &&buffer) const
     {
-        detail::keeps<B>();
-        const auto b = detail::view(buffer);
-        const std::size_t count = detail::share("iall_to_all", "the buffer", b.size(), n("iall_to_all"));
-        return start("iall_to_all", [&](gyre_request_t **request) {
-            return gyre_iall_to_all(b.data(), b.data(), count, detail::type<B>(), comm_, request);
-        });
+        return all_to_all_as<Request>("iall_to_all", gyre_iall_to_all, std::forward<B>(buffer));
+    }
+    template <class B> [[nodiscard]] Plan plan_all_to_all(B &&buffer) const
+    {
+        return all_to_all_as<Plan>("plan_all_to_all", gyre_plan_all_to_all, std::forward<B>(buffer));
     }
     template <class S, class R>
     void all_to_allv(S &&send, sizes send_counts, R &&recv, sizes recv_counts, sizes send_displs = {},
                      sizes recv_displs = {}) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::blocks("all_to_allv", "send", s.size(), send_counts, send_displs, n("all_to_allv"));
-        detail::blocks("all_to_allv", "recv", r.size(), recv_counts, recv_displs, n("all_to_allv"));
-        detail::check(gyre_all_to_allv(s.data(), send_counts.data(), detail::or_null(send_displs), r.data(),
-                                       recv_counts.data(), detail::or_null(recv_displs), detail::type<R>(),
-                                       comm_),
-                      "all_to_allv");
+        return all_to_allv_as<void>("all_to_allv", gyre_all_to_allv, std::forward<S>(send), send_counts,
+                                    std::forward<R>(recv), recv_counts, send_displs, recv_displs);
     }
     template <class S, class R>
     [[nodiscard]] Request iall_to_allv(S &&send, sizes send_counts, R &&recv, sizes recv_counts,
                                        sizes send_displs = {}, sizes recv_displs = {}) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        detail::blocks("iall_to_allv", "send", s.size(), send_counts, send_displs, n("iall_to_allv"));
-        detail::blocks("iall_to_allv", "recv", r.size(), recv_counts, recv_displs, n("iall_to_allv"));
-        return start("iall_to_allv", [&](gyre_request_t **request) {
-            return gyre_iall_to_allv(s.data(), send_counts.data(), detail::or_null(send_displs), r.data(),
-                                     recv_counts.data(), detail::or_null(recv_displs), detail::type<R>(),
-                                     comm_, request);
-        });
+        return all_to_allv_as<Request>("iall_to_allv", gyre_iall_to_allv, std::forward<S>(send), send_counts,
+                                       std::forward<R>(recv), recv_counts, send_displs, recv_displs);
     }
-    void barrier() const
+    template <class S, class R>
+    [[nodiscard]] Plan plan_all_to_allv(S &&send, sizes send_counts, R &&recv, sizes recv_counts,
+                                        sizes send_displs = {}, sizes recv_displs = {}) const
     {
-        n("barrier");
-        detail::check(gyre_barrier(comm_), "barrier");
+        return all_to_allv_as<Plan>("plan_all_to_allv", gyre_plan_all_to_allv, std::forward<S>(send),
+                                    send_counts, std::forward<R>(recv), recv_counts, send_displs,
+                                    recv_displs);
     }
-    [[nodiscard]] Request ibarrier() const
-    {
-        n("ibarrier");
-        return start("ibarrier", [&](gyre_request_t **request) { return gyre_ibarrier(comm_, request); });
-    }
+    void barrier() const { return barrier_as<void>("barrier", gyre_barrier); }
+    [[nodiscard]] Request ibarrier() const { return barrier_as<Request>("ibarrier", gyre_ibarrier); }
+    [[nodiscard]] Plan plan_barrier() const { return barrier_as<Plan>("plan_barrier", gyre_plan_barrier); }
     // Point to point: both sides pass the same size and type.
     template <class B> void send(B &&buffer, int peer) const
     {
-        const auto b = detail::view(buffer);
-        n("send");
-        detail::check(gyre_send(b.data(), b.size(), detail::type<B>(), peer, comm_), "send");
+        return send_as<void>("send", gyre_send, std::forward<B>(buffer), peer);
     }
     template <class B> [[nodiscard]] Request isend(B &&buffer, int peer) const
     {
-        detail::keeps<B>();
-        const auto b = detail::view(buffer);
-        n("isend");
-        return start("isend", [&](gyre_request_t **request) {
-            return gyre_isend(b.data(), b.size(), detail::type<B>(), peer, comm_, request);
-        });
+        return send_as<Request>("isend", gyre_isend, std::forward<B>(buffer), peer);
     }
     template <class B> void recv(B &&buffer, int peer) const
     {
-        const auto b = detail::view(buffer);
-        n("recv");
-        detail::check(gyre_recv(b.data(), b.size(), detail::type<B>(), peer, comm_), "recv");
+        return recv_as<void>("recv", gyre_recv, std::forward<B>(buffer), peer);
     }
     template <class B> [[nodiscard]] Request irecv(B &&buffer, int peer) const
     {
-        detail::keeps<B>();
-        const auto b = detail::view(buffer);
-        n("irecv");
-        return start("irecv", [&](gyre_request_t **request) {
-            return gyre_irecv(b.data(), b.size(), detail::type<B>(), peer, comm_, request);
-        });
+        return recv_as<Request>("irecv", gyre_irecv, std::forward<B>(buffer), peer);
     }
     // Block i of send goes to rank to[i], block i of recv comes from rank from[i].
     template <class S, class R>
     void neighbor_exchange(S &&send, sizes send_counts, span<const int> to, R &&recv, sizes recv_counts,
                            span<const int> from) const
     {
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("neighbor_exchange");
-        detail::blocks("neighbor_exchange", "send", s.size(), send_counts, {}, to.size());
-        detail::blocks("neighbor_exchange", "recv", r.size(), recv_counts, {}, from.size());
-        detail::check(gyre_neighbor_exchange(
-                          detail::or_null(send_counts) ? s.data() : nullptr, detail::or_null(send_counts),
-                          nullptr, number("neighbor_exchange", to.size()), to.data(), r.data(),
-                          detail::or_null(recv_counts), nullptr, number("neighbor_exchange", from.size()),
-                          from.data(), detail::type<R>(), comm_),
-                      "neighbor_exchange");
+        return neighbor_exchange_as<void>("neighbor_exchange", gyre_neighbor_exchange, std::forward<S>(send),
+                                          send_counts, to, std::forward<R>(recv), recv_counts, from);
     }
     template <class S, class R>
     [[nodiscard]] Request ineighbor_exchange(S &&send, sizes send_counts, span<const int> to, R &&recv,
                                              sizes recv_counts, span<const int> from) const
     {
-        detail::keeps<S, R>();
-        detail::alike<S, R>();
-        const auto s = detail::view(send);
-        const auto r = detail::view(recv);
-        n("ineighbor_exchange");
-        detail::blocks("ineighbor_exchange", "send", s.size(), send_counts, {}, to.size());
-        detail::blocks("ineighbor_exchange", "recv", r.size(), recv_counts, {}, from.size());
-        return start("ineighbor_exchange", [&](gyre_request_t **request) {
-            return gyre_ineighbor_exchange(
-                detail::or_null(send_counts) ? s.data() : nullptr, detail::or_null(send_counts), nullptr,
-                number("ineighbor_exchange", to.size()), to.data(), r.data(), detail::or_null(recv_counts),
-                nullptr, number("ineighbor_exchange", from.size()), from.data(), detail::type<R>(), comm_,
-                request);
-        });
+        return neighbor_exchange_as<Request>("ineighbor_exchange", gyre_ineighbor_exchange,
+                                             std::forward<S>(send), send_counts, to, std::forward<R>(recv),
+                                             recv_counts, from);
+    }
+    template <class S, class R>
+    [[nodiscard]] Plan plan_neighbor_exchange(S &&send, sizes send_counts, span<const int> to, R &&recv,
+                                              sizes recv_counts, span<const int> from) const
+    {
+        return neighbor_exchange_as<Plan>("plan_neighbor_exchange", gyre_plan_neighbor_exchange,
+                                          std::forward<S>(send), send_counts, to, std::forward<R>(recv),
+                                          recv_counts, from);
     }
 
   private:
+    template <class Out, class F, class S, class R>
+    Out all_reduce_as(const char *call, F function, S &&send, R &&recv, Reduction op) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        detail::need(call, "send", s.size(), detail::product(call, r.size(), leaves_));
+        return make<Out>(call, function, s.data(), r.data(), r.size(), detail::type<R>(), bare(op));
+    }
+
+    template <class Out, class F, class B>
+    Out all_reduce_as(const char *call, F function, B &&buffer, Reduction op) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<B>();
+        const auto b = detail::view(buffer);
+        n(call);
+        return make<Out>(call, function, b.data(), b.data(), b.size(), detail::type<B>(), bare(op));
+    }
+
+    template <class Out, class F, class S, class R>
+    Out reduce_scatter_as(const char *call, F function, S &&send, R &&recv, Reduction op) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        detail::need(call, "send", s.size(), detail::product(call, r.size(), leaves_ * n(call)));
+        return make<Out>(call, function, s.data(), r.data(), r.size(), detail::type<R>(), bare(op));
+    }
+
+    template <class Out, class F, class B>
+    Out reduce_scatter_as(const char *call, F function, B &&buffer, Reduction op) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<B>();
+        const auto b = detail::view(buffer);
+        const std::size_t count = detail::share(call, "the buffer", b.size(), n(call));
+        return make<Out>(call, function, b.data(), b.data() + me() * count, count, detail::type<B>(),
+                         bare(op));
+    }
+
+    template <class Out, class F, class S, class R>
+    Out reduce_scatterv_as(const char *call, F function, S &&send, R &&recv, sizes counts, Reduction op) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        const std::size_t ranks = n(call);
+        detail::blocks(call, "send", leaves_ ? s.size() / leaves_ : SIZE_MAX, counts, {}, ranks);
+        detail::need(call, "recv", r.size(), counts[me()]);
+        return make<Out>(call, function, s.data(), r.data(), counts.data(), detail::type<R>(), bare(op));
+    }
+
+    template <class Out, class F, class S, class R>
+    Out all_gather_as(const char *call, F function, S &&send, R &&recv) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        detail::need(call, "recv", r.size(), detail::product(call, s.size(), n(call)));
+        return make<Out>(call, function, s.data(), r.data(), s.size(), detail::type<R>());
+    }
+
+    template <class Out, class F, class B> Out all_gather_as(const char *call, F function, B &&buffer) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<B>();
+        const auto b = detail::view(buffer);
+        const std::size_t count = detail::share(call, "the buffer", b.size(), n(call));
+        return make<Out>(call, function, b.data() + me() * count, b.data(), count, detail::type<B>());
+    }
+
+    template <class Out, class F, class S, class R>
+    Out all_gatherv_as(const char *call, F function, S &&send, R &&recv, sizes counts, sizes displs) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        detail::blocks(call, "recv", r.size(), counts, displs, n(call));
+        detail::need(call, "send", s.size(), counts[me()]);
+        return make<Out>(call, function, s.data(), r.data(), counts.data(), detail::or_null(displs),
+                         detail::type<R>());
+    }
+
+    template <class Out, class F, class B>
+    Out broadcast_as(const char *call, F function, B &&buffer, int root) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<B>();
+        const auto b = detail::view(buffer);
+        n(call);
+        return make<Out>(call, function, b.data(), b.data(), b.size(), detail::type<B>(), root);
+    }
+
+    template <class Out, class F, class S, class R>
+    Out reduce_as(const char *call, F function, S &&send, R &&recv, Reduction op, int root) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        n(call);
+        const std::size_t count = leaves_ ? s.size() / leaves_ : r.size();
+        detail::need(call, "send", s.size(), count * leaves_);
+        if (rank() == root)
+            detail::need(call, "recv", r.size(), count);
+        return make<Out>(call, function, s.data(), r.data(), count, detail::type<R>(), bare(op), root);
+    }
+
+    template <class Out, class F, class S, class R>
+    Out scan_as(const char *call, F function, S &&send, R &&recv, Reduction op) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        n(call);
+        detail::need(call, "recv", r.size(), s.size());
+        return make<Out>(call, function, s.data(), r.data(), s.size(), detail::type<R>(), bare(op));
+    }
+
+    template <class Out, class F, class S, class R>
+    Out exscan_as(const char *call, F function, S &&send, R &&recv, Reduction op) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        n(call);
+        detail::need(call, "recv", r.size(), s.size());
+        return make<Out>(call, function, s.data(), r.data(), s.size(), detail::type<R>(), bare(op));
+    }
+
+    template <class Out, class F, class S, class R>
+    Out gather_as(const char *call, F function, S &&send, R &&recv, int root) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        const std::size_t ranks = n(call);
+        if (rank() == root)
+            detail::need(call, "recv", r.size(), detail::product(call, s.size(), ranks));
+        return make<Out>(call, function, s.data(), r.data(), s.size(), detail::type<R>(), root);
+    }
+
+    template <class Out, class F, class S, class R>
+    Out gatherv_as(const char *call, F function, S &&send, R &&recv, sizes counts, int root,
+                   sizes displs) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        const std::size_t ranks = n(call);
+        if (rank() == root) {
+            detail::blocks(call, "recv", r.size(), counts, displs, ranks);
+            detail::need(call, "send", s.size(), counts[me()]);
+        }
+        return make<Out>(call, function, s.data(), s.size(), r.data(), detail::or_null(counts),
+                         detail::or_null(displs), detail::type<R>(), root);
+    }
+
+    template <class Out, class F, class S, class R>
+    Out scatter_as(const char *call, F function, S &&send, R &&recv, int root) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        const std::size_t ranks = n(call);
+        if (rank() == root)
+            detail::need(call, "send", s.size(), detail::product(call, r.size(), ranks));
+        return make<Out>(call, function, s.data(), r.data(), r.size(), detail::type<R>(), root);
+    }
+
+    template <class Out, class F, class S, class R>
+    Out scatterv_as(const char *call, F function, S &&send, R &&recv, sizes counts, int root,
+                    sizes displs) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        const std::size_t ranks = n(call);
+        if (rank() == root) {
+            detail::blocks(call, "send", s.size(), counts, displs, ranks);
+            detail::need(call, "recv", r.size(), counts[me()]);
+        }
+        return make<Out>(call, function, s.data(), detail::or_null(counts), detail::or_null(displs), r.data(),
+                         r.size(), detail::type<R>(), root);
+    }
+
+    template <class Out, class F, class S, class R>
+    Out all_to_all_as(const char *call, F function, S &&send, R &&recv) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        const std::size_t count = detail::share(call, "send", s.size(), n(call));
+        detail::need(call, "recv", r.size(), s.size());
+        return make<Out>(call, function, s.data(), r.data(), count, detail::type<R>());
+    }
+
+    template <class Out, class F, class B> Out all_to_all_as(const char *call, F function, B &&buffer) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<B>();
+        const auto b = detail::view(buffer);
+        const std::size_t count = detail::share(call, "the buffer", b.size(), n(call));
+        return make<Out>(call, function, b.data(), b.data(), count, detail::type<B>());
+    }
+
+    template <class Out, class F, class S, class R>
+    Out all_to_allv_as(const char *call, F function, S &&send, sizes send_counts, R &&recv, sizes recv_counts,
+                       sizes send_displs, sizes recv_displs) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        detail::blocks(call, "send", s.size(), send_counts, send_displs, n(call));
+        detail::blocks(call, "recv", r.size(), recv_counts, recv_displs, n(call));
+        return make<Out>(call, function, s.data(), send_counts.data(), detail::or_null(send_displs), r.data(),
+                         recv_counts.data(), detail::or_null(recv_displs), detail::type<R>());
+    }
+
+    template <class Out, class F> Out barrier_as(const char *call, F function) const
+    {
+        n(call);
+        return make<Out>(call, function);
+    }
+
+    template <class Out, class F, class B>
+    Out send_as(const char *call, F function, B &&buffer, int peer) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<B>();
+        const auto b = detail::view(buffer);
+        n(call);
+        return make<Out>(call, function, b.data(), b.size(), detail::type<B>(), peer);
+    }
+
+    template <class Out, class F, class B>
+    Out recv_as(const char *call, F function, B &&buffer, int peer) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<B>();
+        const auto b = detail::view(buffer);
+        n(call);
+        return make<Out>(call, function, b.data(), b.size(), detail::type<B>(), peer);
+    }
+
+    template <class Out, class F, class S, class R>
+    Out neighbor_exchange_as(const char *call, F function, S &&send, sizes send_counts, span<const int> to,
+                             R &&recv, sizes recv_counts, span<const int> from) const
+    {
+        if constexpr (!std::is_void_v<Out>)
+            detail::keeps<S, R>();
+        detail::alike<S, R>();
+        const auto s = detail::view(send);
+        const auto r = detail::view(recv);
+        n(call);
+        detail::blocks(call, "send", s.size(), send_counts, {}, to.size());
+        detail::blocks(call, "recv", r.size(), recv_counts, {}, from.size());
+        return make<Out>(call, function, detail::or_null(send_counts) ? s.data() : nullptr,
+                         detail::or_null(send_counts), nullptr, number(call, to.size()), to.data(), r.data(),
+                         detail::or_null(recv_counts), nullptr, number(call, from.size()), from.data(),
+                         detail::type<R>());
+    }
+    // The call itself: with nothing to return, or with the Request or Plan that it makes.
+    template <class Out, class F, class... A> Out make(const char *call, F function, A... arguments) const
+    {
+        if constexpr (std::is_void_v<Out>) {
+            detail::check(function(arguments..., comm_), call);
+        } else {
+            Out made(comm_, call);
+            detail::check(function(arguments..., comm_, made.place()), call);
+            return made;
+        }
+    }
     template <class F> static Communicator made(const char *call, F make)
     {
         gyre_comm_t *comm = nullptr;
         detail::check(make(&comm), call);
         return Communicator(comm, false);
-    }
-    template <class F> Request start(const char *call, F begin) const
-    {
-        Request request(comm_, call);
-        detail::check(begin(&request.request_), call);
-        return request;
-    }
-    static gyre_options_t plain(const Options &from)
-    {
-        gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-        options.order = static_cast<gyre_order_t>(from.order);
-        options.leaves = from.leaves;
-        options.algorithm = from.algorithm.empty() ? nullptr : from.algorithm.c_str();
-        options.chunk = from.chunk;
-        options.timeout_s = from.timeout_s;
-        options.tag = from.tag;
-        return options;
     }
     static int number(const char *call, std::size_t n)
     {
@@ -1173,6 +1344,118 @@ template <class T> class SharedArray
   private:
     T *data_ = nullptr;
     std::size_t size_ = 0;
+};
+
+// Tensors that are reduced, bucket by bucket, while the program computes the next ones: gyre/bucket.h. It borrows
+// its communicator.
+template <class T> class Buckets
+{
+    static_assert(detail::type_number<T>() >= 0,
+                  "gyre: this element type is not one of Gyre's (gyre/types.h)");
+
+  public:
+    // A bucket that has landed; `shard` is this rank's part of the result.
+    struct Bucket {
+        std::size_t index;
+        span<T> data;
+        std::size_t first_tensor, tensors;
+        span<T> shard;
+    };
+    // Runs on the thread that makes progress, and must not call Gyre. An exception that leaves it is thrown by
+    // the next ready, progress or wait.
+    using Landed = std::function<void(const Bucket &)>;
+
+    // counts: elements of each tensor, in order of readiness. scatter: every rank gets its shard only.
+    Buckets(const Communicator &comm, sizes counts, Reduction op, bool scatter = false,
+            std::size_t bucket_bytes = 0, Landed landed = {})
+        : counts_(counts.begin(), counts.end()), landed_(new Callback{std::move(landed), nullptr})
+    {
+        gyre_buckets_config_t config{};
+        config.size = sizeof config;
+        config.type = static_cast<gyre_type_t>(detail::type_number<T>());
+        config.op = op.get();
+        config.mode = scatter ? GYRE_BUCKET_REDUCE_SCATTER : GYRE_BUCKET_ALL_REDUCE;
+        config.bucket_bytes = bucket_bytes;
+        config.landed = landed_->function ? call : nullptr;
+        config.user = landed_.get();
+        detail::check(gyre_buckets_create(comm.get(), &config, counts.size(), counts.data(), &buckets_),
+                      "buckets_create");
+    }
+    Buckets(Buckets &&from) noexcept
+        : buckets_(std::exchange(from.buckets_, nullptr)), counts_(std::move(from.counts_)),
+          landed_(std::move(from.landed_))
+    {
+    }
+    Buckets &operator=(Buckets &&from) noexcept
+    {
+        std::swap(buckets_, from.buckets_);
+        std::swap(counts_, from.counts_);
+        std::swap(landed_, from.landed_);
+        return *this;
+    }
+    Buckets(const Buckets &) = delete;
+    Buckets &operator=(const Buckets &) = delete;
+    // Waits for reductions under way.
+    ~Buckets() { gyre_buckets_destroy(buckets_); }
+
+    [[nodiscard]] span<T> tensor(std::size_t i) const
+    {
+        T *data = static_cast<T *>(gyre_buckets_tensor(buckets_, i));
+        if (!data)
+            detail::refuse("buckets_tensor", "there is no tensor " + std::to_string(i));
+        return span<T>(data, counts_[i]);
+    }
+    std::size_t size() const noexcept { return gyre_buckets_count(buckets_); }
+    [[nodiscard]] Bucket get(std::size_t index) const
+    {
+        gyre_bucket_t bucket{};
+        detail::check(gyre_buckets_get(buckets_, index, &bucket), "buckets_get");
+        return described(bucket);
+    }
+    void ready(std::size_t tensor) { after(gyre_buckets_ready(buckets_, tensor), "buckets_ready"); }
+    void progress() { after(gyre_buckets_progress(buckets_), "buckets_progress"); }
+    // Waits until every bucket has landed, and opens the next round.
+    void wait() { after(gyre_buckets_wait(buckets_), "buckets_wait"); }
+    struct Times {
+        double total_s, exposed_s;
+    };
+    [[nodiscard]] Times times() const
+    {
+        Times out{};
+        detail::check(gyre_buckets_times(buckets_, &out.total_s, &out.exposed_s), "buckets_times");
+        return out;
+    }
+
+  private:
+    struct Callback {
+        Landed function;
+        std::exception_ptr thrown;
+    };
+    static Bucket described(const gyre_bucket_t &b)
+    {
+        T *data = static_cast<T *>(b.data);
+        return {b.index, span<T>(data, b.count), b.first_tensor, b.tensors,
+                span<T>(data + b.shard_offset, b.shard_count)};
+    }
+    static void call(const gyre_bucket_t *bucket, void *user) noexcept
+    {
+        Callback *callback = static_cast<Callback *>(user);
+        try {
+            callback->function(described(*bucket));
+        } catch (...) {
+            if (!callback->thrown)
+                callback->thrown = std::current_exception();
+        }
+    }
+    void after(gyre_status_t status, const char *name)
+    {
+        if (std::exception_ptr thrown = std::exchange(landed_->thrown, nullptr))
+            std::rethrow_exception(thrown);
+        detail::check(status, name);
+    }
+    gyre_buckets_t *buckets_ = nullptr;
+    std::vector<std::size_t> counts_;
+    std::unique_ptr<Callback> landed_;
 };
 
 // An exact sum of floats or doubles: gyre/exact.h. Its bits do not depend on how the data are split.

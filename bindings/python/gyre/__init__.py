@@ -7,6 +7,8 @@
 
 docs/python.md describes it. Gyre also logs its errors on stderr; GYRE_LOG=none silences that.
 """
+import atexit as _atexit
+import contextlib as _contextlib
 import enum as _enum
 import typing as _typing
 
@@ -16,12 +18,27 @@ except ImportError as error:
     from ._missing import explain
 
     raise ImportError(explain(str(error))) from error
-from ._gyre import Comm, Exact, Memory, Request, create, create_id, init, unique_id, version
+from ._gyre import (
+    Buckets, Comm, Exact, Memory, Operation, Plan, Request, create, create_id, init, reduce_local, register,
+    unique_id, version, wait_any,
+)
 from ._waiting import wait_in_asyncio
 
 
+class Scope(_enum.IntEnum):
+    """The largest thing that an error kills."""
+
+    OPERATION = 1
+    COMMUNICATOR = 2
+    PROCESS = 3
+
+
 class Status(_enum.IntEnum):
-    """What a call of Gyre ended with; `scope` of gyre/status.h says what an error leaves usable."""
+    """What a call of Gyre ended with.
+
+    >>> gyre.Status.PEER_DEAD.scope.name
+    'COMMUNICATOR'
+    """
 
     INVALID = 100
     TYPE = 101
@@ -41,6 +58,11 @@ class Status(_enum.IntEnum):
     AUTH = 301
     BOOTSTRAP = 302
     INTERNAL = 303
+
+    @property
+    def scope(self) -> Scope:
+        """What this error kills."""
+        return Scope(self // 100)
 
 
 class Type(_enum.IntEnum):
@@ -118,6 +140,37 @@ class Place(_typing.NamedTuple):
     host_name: str
 
 
+class Stats(_typing.NamedTuple):
+    """What a communicator has counted: gyre_comm_stats_t of gyre/comm.h."""
+
+    operations: int
+    bytes_sent: int
+    bytes_received: int
+    messages_sent: int
+    plans_built: int
+    allocations: int
+    sleeps: int
+    shared_bytes: int
+    private_bytes: int
+    connections: int
+    wait_seconds: float
+    yields: int
+    yield_seconds: float
+    sleep_seconds: float
+
+
+class Bucket(_typing.NamedTuple):
+    """A bucket of Buckets. data: a NumPy array; this rank's shard of the result is
+    data[shard_offset : shard_offset + shard_count]."""
+
+    index: int
+    data: _typing.Any
+    first_tensor: int
+    tensors: int
+    shard_offset: int
+    shard_count: int
+
+
 class Error(RuntimeError):
     """An error of Gyre: its text, and `status`.
 
@@ -138,6 +191,27 @@ class Error(RuntimeError):
 
 SUM, PROD, MIN, MAX, AVG, BAND, BOR, BXOR, LAND, LOR, LXOR, MINLOC, MAXLOC = Op
 BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2 = Type.BFLOAT16, Type.FLOAT8_E4M3, Type.FLOAT8_E5M2
+
+
+@_contextlib.contextmanager
+def group():
+    """The calls in the block are started together at its end; blocking ones have finished there. An exception
+    in the block: none is made. It belongs to the thread.
+
+    >>> x = numpy.zeros(1)
+    >>> with gyre.group():
+    ...     comm.send(numpy.ones(1), (comm.rank + 1) % comm.size)
+    ...     comm.recv(x, (comm.rank - 1) % comm.size)
+    >>> float(x[0])
+    1.0
+    """
+    _gyre.group_start()
+    try:
+        yield
+    except BaseException:
+        _gyre.group_end(True)
+        raise
+    _gyre.group_end(False)
 
 
 def wait_all(requests) -> None:
@@ -171,8 +245,21 @@ def zeros(shape, dtype=float):
     return numpy.ndarray(shape, dtype, Memory(nbytes))
 
 
+def __getattr__(name):  # it needs NumPy, which the rest does not
+    if name == "UserType":
+        from ._operations import UserType
+
+        globals()[name] = UserType
+        return UserType
+    raise AttributeError(f"module 'gyre' has no attribute {name!r}")
+
+
 def _array(memory, dtype=float):
-    """The bytes as a NumPy array of one dimension, without a copy."""
+    """The bytes as a NumPy array of one dimension, without a copy.
+
+    >>> gyre.Memory(16).array("i4").size
+    4
+    """
     import numpy
 
     return numpy.ndarray(memory.nbytes // numpy.dtype(dtype).itemsize, dtype, memory)
@@ -198,3 +285,4 @@ def _exit(comm, kind, value, trace):
 Comm.__enter__, Comm.__exit__ = _enter, _exit
 Request.__await__ = wait_in_asyncio
 Memory.array = _array
+_atexit.register(_gyre.end)

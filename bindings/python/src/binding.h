@@ -30,7 +30,10 @@ void array_release(array_t *array);
 typedef struct pending {
     gyre_request_t *request; /* NULL: finished */
     array_t send, recv;
-    PyObject *keep; /* NULL, or an object that the operation uses */
+    PyObject *keep[2]; /* NULL, or objects that the operation uses: operation, type, plan, sum */
+    gyre_comm_t *made; /* by a call that makes a communicator: */
+    int makes;         /* 1: such a call */
+    int rank;          /* of Memory.put and get */
     struct pending *next;
 } pending_t;
 
@@ -41,6 +44,7 @@ typedef struct {
     int job;            /* 1: ended by gyre_finalize, 0: by gyre_comm_destroy */
     int calls;          /* threads that are in a call */
     PyObject *parent;   /* the Comm that it was made of, or NULL */
+    PyObject *failure;  /* the function of on_failure, or NULL */
     pending_t *orphans; /* operations whose Request was dropped */
 } comm_t;
 
@@ -58,10 +62,19 @@ typedef struct {
         (on)->calls--;             \
     } while (0)
 
+/* The arguments of gyre_options_t, for PyArg_ParseTupleAndKeywords */
+#define OPTION_NAMES                 "order", "leaves", "algorithm", "chunk", "timeout", "tag"
+#define OPTION_FORMAT                "iizndK"
+#define OPTION_PLACES(o, chunk, tag) &(o)->order, &(o)->leaves, &(o)->algorithm, chunk, &(o)->timeout_s, tag
+
 #define SLOT(what) ((void *)(uintptr_t)(what)) /* of a PyType_Slot: a function, or a docstring */
 
 /* Raises gyre.Error with the status and the text of this thread's last error. Returns NULL. */
 PyObject *raise_status(gyre_status_t status);
+/* The same for a call that has used `user`, an Operation or a Plan with one, or anything else: what the
+ * operation's function has raised is the cause of the error. NULL: raise_status. */
+PyObject *raise_caused(gyre_status_t status, PyObject *user);
+PyObject *none_or_raise(gyre_status_t status);
 /* gyre.NAME of the Python part of the package: a new reference. */
 PyObject *of_package(const char *name);
 
@@ -70,18 +83,52 @@ comm_t *comm_open(PyObject *object, const char *call);
 PyObject *comm_wrap(gyre_comm_t *comm, int job, int leaves, PyObject *parent);
 /* Frees what finished of the operations whose Request was dropped; wait: waits for all of them. */
 void comm_reap(comm_t *comm, int wait);
+/* gyre.Error with the text of this thread's last error: a new reference. */
+PyObject *error_of(gyre_status_t status);
 /* A Request for an operation that was started; takes `pending`. */
 PyObject *request_wrap(PyObject *comm, pending_t *pending);
 void pending_free(pending_t *pending);
 
-/* The methods of Comm that are collectives; ends with a NULL name. */
-extern PyMethodDef collective_methods[];
+/* For functions of the program that any thread of Gyre calls. 0: Python ends, they must not run. */
+int python_enter(PyGILState_STATE *state);
+void python_leave(PyGILState_STATE state);
+/* 1, and an exception: this thread is in such a function, and the call is not allowed there. */
+int inside(const char *call);
+/* A function of the package, module gyre._operations: a new reference. */
+PyObject *helper(const char *name);
+
+/* op: an int or an Operation, NULL for a sum; scale: NULL or a number. -1: an exception. */
+int take_reduction(PyObject *op, PyObject *scale, const char *call, gyre_redop_t *out);
+/* What an Operation's function has raised, NULL: nothing. Borrowed. `user` as in raise_caused. */
+PyObject *operation_raised(PyObject *user);
+PyObject *plan_operation(PyObject *user); /* the Operation of a Plan; else `user`. Borrowed. */
+
+/* A Plan of the arrays and objects of `pending`, which it takes. */
+PyObject *plan_wrap(PyObject *comm, gyre_plan_t *plan, pending_t *pending);
+/* Memory inside that of `owner`, as a NumPy array of the type: a new reference. */
+PyObject *array_in(PyObject *owner, void *ptr, size_t count, gyre_type_t type);
+/* A running iall_reduce of an Exact that is kept has ended. */
+void exact_ended(PyObject *object);
+
+/* A blocking call within gyre_group_start and _end: what it uses is held until the end. */
+int group_open(void);
+void group_hold(pending_t *pending);
+
+/* The methods of Comm that are collectives, and that make communicators; each ends with a NULL name. */
+extern PyMethodDef collective_methods[], making_methods[];
 int comm_add(PyObject *module);
 int request_add(PyObject *module);
 int exact_add(PyObject *module);
 int memory_add(PyObject *module);
+int plan_add(PyObject *module);
+int operation_add(PyObject *module);
+int buckets_add(PyObject *module);
 PyObject *comm_alloc_shared(PyObject *self, PyObject *bytes);
 
-extern PyMethodDef create_functions[];
+#define KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
+
+/* Functions of the module; each list ends with a NULL name. */
+extern PyMethodDef create_functions[], operation_functions[], group_functions[], memory_functions[],
+    request_functions[];
 
 #endif

@@ -46,7 +46,8 @@ struct call {
     int *ranks[2];            /* TO and FROM */
     gyre_redop_t op;
     int root;
-    gyre_request_t **request; /* NULL: the call blocks */
+    gyre_request_t **request; /* both NULL: the call blocks */
+    gyre_plan_t **plan;
     gyre_status_t status;
 };
 

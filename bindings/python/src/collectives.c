@@ -59,19 +59,7 @@ static int whole_number(const call_t *call, enum argument argument, long least, 
 
 static int take_op(call_t *call)
 {
-    int kind = GYRE_SUM;
-    if (call->given[OP] != NULL && whole_number(call, OP, 0, GYRE_REDOP_COUNT - 1, &kind) != 0)
-        return -1;
-    call->op = GYRE_OP((gyre_redop_kind_t)kind);
-    if (call->given[SCALE] == NULL)
-        return 0;
-    double scale = PyFloat_AsDouble(call->given[SCALE]);
-    if (scale == -1 && PyErr_Occurred() != NULL)
-        return -1;
-    if (kind != GYRE_SUM)
-        return refuse(call, SCALE, "is for sums only (op=gyre.SUM)");
-    call->op = GYRE_SCALED_SUM(scale);
-    return 0;
+    return take_reduction(call->given[OP], call->given[SCALE], call->of->name, &call->op);
 }
 
 static int take_root(call_t *call, enum argument argument)
@@ -148,8 +136,16 @@ static int divide(call_t *call, enum argument argument, size_t whole, size_t n, 
     return 0;
 }
 
-/* Calls gyre_NAME or gyre_iNAME without the GIL. */
-#define CALL(name, ...)                                                                                    \
+/* Calls gyre_NAME, gyre_iNAME or gyre_plan_NAME without the GIL. */
+#define CALL(name, ...)                                                                       \
+    do {                                                                                      \
+        if (call->plan != NULL)                                                               \
+            UNLOCKED(call->status = gyre_plan_##name(__VA_ARGS__, call->handle, call->plan)); \
+        else                                                                                  \
+            CALL_MESSAGE(name, __VA_ARGS__);                                                  \
+    } while (0)
+/* A message has no plan. */
+#define CALL_MESSAGE(name, ...)                                                                            \
     UNLOCKED(call->status = call->request != NULL ? gyre_i##name(__VA_ARGS__, call->handle, call->request) \
                                                   : gyre_##name(__VA_ARGS__, call->handle))
 
@@ -434,8 +430,9 @@ int run_all_to_allv(call_t *call)
 
 int run_barrier(call_t *call)
 {
-    UNLOCKED(call->status = call->request != NULL ? gyre_ibarrier(call->handle, call->request)
-                                                  : gyre_barrier(call->handle));
+    UNLOCKED(call->status = call->plan != NULL      ? gyre_plan_barrier(call->handle, call->plan)
+                            : call->request != NULL ? gyre_ibarrier(call->handle, call->request)
+                                                    : gyre_barrier(call->handle));
     return 0;
 }
 
@@ -444,7 +441,7 @@ int run_send(call_t *call)
     array_t *array = &call->recv;
     if (take_root(call, PEER) != 0 || take(call, BUFFER, 0) != 0)
         return -1;
-    CALL(send, array->data, array->count, array->type, call->root);
+    CALL_MESSAGE(send, array->data, array->count, array->type, call->root);
     return 0;
 }
 
@@ -453,7 +450,7 @@ int run_recv(call_t *call)
     array_t *array = &call->recv;
     if (take_root(call, PEER) != 0 || take(call, BUFFER, 1) != 0)
         return -1;
-    CALL(recv, array->data, array->count, array->type, call->root);
+    CALL_MESSAGE(recv, array->data, array->count, array->type, call->root);
     return 0;
 }
 

@@ -14,7 +14,7 @@ PyObject *of_package(const char *name)
     return found;
 }
 
-static PyObject *error_of(gyre_status_t status)
+PyObject *error_of(gyre_status_t status)
 {
     const char *text = gyre_last_error();
     PyObject *class = of_package("Error");
@@ -28,15 +28,22 @@ static PyObject *error_of(gyre_status_t status)
 
 PyObject *raise_status(gyre_status_t status)
 {
-    PyObject *error = error_of(status);
+    return raise_caused(status, NULL);
+}
+
+PyObject *raise_caused(gyre_status_t status, PyObject *user)
+{
+    PyObject *error = error_of(status), *cause = operation_raised(user);
     if (error != NULL) {
+        if (cause != NULL)
+            PyException_SetCause(error, Py_NewRef(cause)); /* takes the reference */
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);
     }
     return NULL;
 }
 
-static PyObject *none_or_raise(gyre_status_t status)
+PyObject *none_or_raise(gyre_status_t status)
 {
     return status == GYRE_OK ? Py_NewRef(Py_None) : raise_status(status);
 }
@@ -48,6 +55,8 @@ comm_t *comm_open(PyObject *object, const char *call)
         return NULL;
     }
     comm_t *comm = (comm_t *)object;
+    if (inside(call))
+        return NULL;
     if (comm->comm != NULL)
         return comm;
     PyErr_Format(PyExc_ValueError, "%s: this communicator is closed", call);
@@ -79,7 +88,7 @@ void comm_reap(comm_t *comm, int wait)
         if (wait)
             WITHOUT_GIL(comm, status = gyre_wait(&pending->request));
         else
-            status = gyre_test(&pending->request);
+            UNLOCKED(status = gyre_test(&pending->request));
         if (status == GYRE_IN_PROGRESS) {
             pending->next = comm->orphans;
             comm->orphans = pending;
@@ -89,10 +98,23 @@ void comm_reap(comm_t *comm, int wait)
     }
 }
 
+/* Takes back the function of on_failure; when this returns, it does not run any more. */
+static gyre_status_t forget_failure(comm_t *comm)
+{
+    gyre_status_t status = GYRE_OK;
+    PyObject *function = comm->failure;
+    comm->failure = NULL;
+    if (function != NULL && comm->comm != NULL)
+        UNLOCKED(status = gyre_comm_on_failure(comm->comm, NULL, NULL));
+    Py_XDECREF(function);
+    return status;
+}
+
 /* A communicator that is dropped without close() stays in Gyre until the job ends: ending it could wait. */
 static void comm_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+    forget_failure((comm_t *)self);
     Py_XDECREF(((comm_t *)self)->parent);
     PyObject_Free(self);
     Py_DECREF(type);
@@ -117,107 +139,18 @@ static PyObject *comm_close(PyObject *self, PyObject *Py_UNUSED(none))
     }
     if (job_ended(comm)) {
         comm->comm = NULL;
+        Py_CLEAR(comm->failure);
         Py_RETURN_NONE;
     }
     gyre_status_t status;
     comm_reap(comm, 1);
     WITHOUT_GIL(comm, status = comm->job ? gyre_finalize(comm->comm) : gyre_comm_destroy(comm->comm));
-    if (status != GYRE_ERR_INVALID) /* else nothing has happened */
+    if (status != GYRE_ERR_INVALID) { /* else nothing has happened */
         comm->comm = NULL;
+        Py_CLEAR(comm->failure);
+    }
     return none_or_raise(status);
 }
-
-/* Ends a call that made *out of `self`. */
-static PyObject *made(PyObject *self, gyre_status_t status, gyre_comm_t *out)
-{
-    if (status != GYRE_OK)
-        return raise_status(status);
-    return out != NULL ? comm_wrap(out, 0, 1, self) : Py_NewRef(Py_None);
-}
-
-static PyObject *comm_split(PyObject *self, PyObject *args, PyObject *names)
-{
-    static char *NAMES[] = {"color", "key", NULL};
-    int color = 0, key = 0;
-    comm_t *comm = comm_open(self, "split");
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "i|i:split", NAMES, &color, &key))
-        return NULL;
-    gyre_comm_t *out = NULL;
-    gyre_status_t status;
-    WITHOUT_GIL(comm, status = gyre_comm_split(comm->comm, color, key, &out));
-    return made(self, status, out);
-}
-
-static PyObject *comm_split_type(PyObject *self, PyObject *args, PyObject *names)
-{
-    static char *NAMES[] = {"type", "key", NULL};
-    int type = 0, key = 0;
-    comm_t *comm = comm_open(self, "split_type");
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "i|i:split_type", NAMES, &type, &key))
-        return NULL;
-    gyre_comm_t *out = NULL;
-    gyre_status_t status;
-    WITHOUT_GIL(comm, status = gyre_comm_split_type(comm->comm, (gyre_split_t)type, key, &out));
-    return made(self, status, out);
-}
-
-static PyObject *comm_dup(PyObject *self, PyObject *Py_UNUSED(none))
-{
-    comm_t *comm = comm_open(self, "dup");
-    if (comm == NULL)
-        return NULL;
-    gyre_comm_t *out = NULL;
-    gyre_status_t status;
-    WITHOUT_GIL(comm, status = gyre_comm_dup(comm->comm, &out));
-    return made(self, status, out);
-}
-
-static PyObject *comm_create_group(PyObject *self, PyObject *args, PyObject *names)
-{
-    static char *NAMES[] = {"ranks", "tag", NULL};
-    PyObject *ranks = NULL;
-    unsigned long long tag = 0;
-    comm_t *comm = comm_open(self, "create_group");
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "O|K:create_group", NAMES, &ranks, &tag))
-        return NULL;
-    Py_ssize_t n = PySequence_Size(ranks);
-    if (n < 0)
-        return NULL;
-    int *list = PyMem_Calloc((size_t)n + 1, sizeof(*list));
-    if (list == NULL)
-        return PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < n && PyErr_Occurred() == NULL; i++) {
-        PyObject *item = PySequence_GetItem(ranks, i);
-        long rank = item != NULL ? PyLong_AsLong(item) : -1;
-        Py_XDECREF(item);
-        list[i] = rank < 0 || rank > INT32_MAX ? -1 : (int)rank;
-    }
-    gyre_comm_t *out = NULL;
-    gyre_status_t status = GYRE_OK;
-    if (PyErr_Occurred() == NULL) {
-        WITHOUT_GIL(comm, status = gyre_comm_create_group(comm->comm, list, (int)n, tag, &out));
-    }
-    PyMem_Free(list);
-    return PyErr_Occurred() == NULL ? made(self, status, out) : NULL;
-}
-
-static PyObject *comm_shrink(PyObject *self, PyObject *Py_UNUSED(none))
-{
-    comm_t *comm = comm_open(self, "shrink");
-    if (comm == NULL)
-        return NULL;
-    gyre_comm_t *out = NULL;
-    gyre_status_t status;
-    WITHOUT_GIL(comm, status = gyre_comm_shrink(comm->comm, &out));
-    if (status != GYRE_OK)
-        return raise_status(status);
-    comm->job = 0;
-    return comm_wrap(out, 1, 1, NULL);
-}
-
-#define OPTION_NAMES                 "order", "leaves", "algorithm", "chunk", "timeout", "tag"
-#define OPTION_FORMAT                "iizndK"
-#define OPTION_PLACES(o, chunk, tag) &(o)->order, &(o)->leaves, &(o)->algorithm, chunk, &(o)->timeout_s, tag
 
 static PyObject *comm_set(PyObject *self, PyObject *args, PyObject *names)
 {
@@ -256,7 +189,8 @@ static PyObject *comm_error(PyObject *self, PyObject *Py_UNUSED(none))
     comm_t *comm = comm_open(self, "error");
     if (comm == NULL)
         return NULL;
-    gyre_status_t status = gyre_comm_error(comm->comm);
+    gyre_status_t status;
+    UNLOCKED(status = gyre_comm_error(comm->comm));
     return status == GYRE_OK ? Py_NewRef(Py_None) : error_of(status);
 }
 
@@ -285,10 +219,76 @@ static PyObject *comm_arm(PyObject *self, PyObject *Py_UNUSED(none))
     comm_t *comm = comm_open(self, "arm");
     if (comm == NULL)
         return NULL;
-    gyre_status_t status = gyre_comm_arm(comm->comm);
+    gyre_status_t status;
+    WITHOUT_GIL(comm, status = gyre_comm_arm(comm->comm));
     if (status != GYRE_OK && status != GYRE_IN_PROGRESS)
         return raise_status(status);
     return PyBool_FromLong(status == GYRE_OK);
+}
+
+static void call_failure(gyre_comm_t *Py_UNUSED(comm), gyre_status_t status, void *function)
+{
+    PyGILState_STATE state;
+    if (!python_enter(&state))
+        return;
+    PyObject *type = NULL, *value = NULL, *trace = NULL; /* of the call in which this may run */
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *error = error_of(status);
+    PyObject *result = error != NULL ? PyObject_CallFunctionObjArgs(function, error, NULL) : NULL;
+    if (result == NULL)
+        PyErr_WriteUnraisable(function);
+    Py_XDECREF(result);
+    Py_XDECREF(error);
+    PyErr_Restore(type, value, trace);
+    python_leave(state);
+}
+
+static PyObject *comm_on_failure(PyObject *self, PyObject *function)
+{
+    comm_t *comm = comm_open(self, "on_failure");
+    if (comm == NULL)
+        return NULL;
+    if (function != Py_None && !PyCallable_Check(function)) {
+        PyErr_SetString(PyExc_TypeError, "on_failure: function cannot be called; it must take a gyre.Error");
+        return NULL;
+    }
+    gyre_status_t status = forget_failure(comm);
+    if (status != GYRE_OK || function == Py_None)
+        return none_or_raise(status);
+    comm->failure = Py_NewRef(function);
+    UNLOCKED(status = gyre_comm_on_failure(comm->comm, call_failure, function));
+    if (status != GYRE_OK)
+        Py_CLEAR(comm->failure);
+    return none_or_raise(status);
+}
+
+static PyObject *comm_stats(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    comm_t *comm = comm_open(self, "stats");
+    gyre_comm_stats_t s = {.size = sizeof(s)};
+    gyre_status_t status = GYRE_OK;
+    if (comm == NULL)
+        return NULL;
+    UNLOCKED(status = gyre_comm_stats(comm->comm, &s));
+    PyObject *class = status == GYRE_OK ? of_package("Stats") : raise_status(status);
+    if (class == NULL)
+        return NULL;
+    PyObject *out = PyObject_CallFunction(class, "KKKKKKKKKKdKdd", s.operations, s.bytes_sent,
+                                          s.bytes_received, s.messages_sent, s.plans_built, s.allocations,
+                                          s.sleeps, s.shared_bytes, s.private_bytes, s.connections,
+                                          s.wait_seconds, s.yields, s.yield_seconds, s.sleep_seconds);
+    Py_DECREF(class);
+    return out;
+}
+
+static PyObject *comm_address(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    char text[128];
+    comm_t *comm = comm_open(self, "address");
+    if (comm == NULL)
+        return NULL;
+    gyre_status_t status = gyre_comm_address(comm->comm, text, sizeof(text));
+    return status == GYRE_OK ? PyUnicode_FromString(text) : raise_status(status);
 }
 
 static PyObject *comm_place(PyObject *self, PyObject *args, PyObject *names)
@@ -344,31 +344,11 @@ static PyGetSetDef properties[] = {
     {"hosts", get_local, NULL, "The number of hosts that the ranks are on.", "hosts"},
     {NULL, NULL, NULL, NULL, NULL}};
 
-#define KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 static PyMethodDef own_methods[] = {
     {"close", comm_close, METH_NOARGS,
      "close($self)\n--\n\nLeaves the job, when all ranks have called it (a job's communicator), or frees a\n"
      "communicator that was made of another one. Operations whose Request was dropped are waited for.\n"
      "`with comm:` calls it at the end; after an exception, abort() before it."},
-    {"split", KEYWORDS(comm_split),
-     "split($self, color, key=0)\n--\n\nRanks with the same color form a communicator, in the order of (key, "
-     "rank).\n"
-     "None for a negative color.\n\n"
-     ">>> with comm.split(comm.rank % 2) as half:\n...     half.size == (comm.size + 1 - comm.rank % 2) // "
-     "2\nTrue"},
-    {"split_type", KEYWORDS(comm_split_type),
-     "split_type($self, type, key=0)\n--\n\nRanks in the same place form a communicator: gyre.Split.\n\n"
-     ">>> with comm.split_type(gyre.Split.HOST) as host:\n...     host.size == comm.local_size\nTrue"},
-    {"dup", comm_dup, METH_NOARGS,
-     "dup($self)\n--\n\nA communicator of the same ranks with the same options.\n\n"
-     ">>> with comm.dup() as own:\n...     own.size == comm.size\nTrue"},
-    {"create_group", KEYWORDS(comm_create_group),
-     "create_group($self, ranks, tag=0)\n--\n\nA communicator of some ranks, who alone call it.\n\n"
-     ">>> with comm.create_group([comm.rank]) as alone:\n...     alone.size\n1"},
-    {"shrink", comm_shrink, METH_NOARGS,
-     "shrink($self)\n--\n\nThe job's communicator without dead ranks, after an Error with Status.PEER_DEAD. "
-     "All ranks\n"
-     "that are left call it. close() this one, too."},
     {"set", KEYWORDS(comm_set),
      "set($self, *, order=0, leaves=1, algorithm=None, chunk=0, timeout=0.0, tag=0)\n--\n\n"
      "Sets the options of the operations from here on; those that are not named get their defaults.\n"
@@ -392,6 +372,19 @@ static PyMethodDef own_methods[] = {
     {"place", KEYWORDS(comm_place),
      "place($self, rank=-1)\n--\n\nWhere a rank is: a gyre.Place. Default: this rank.\n\n"
      ">>> comm.place(0).host\n0"},
+    {"stats", comm_stats, METH_NOARGS,
+     "stats($self)\n--\n\nWhat was counted so far: a gyre.Stats. Any thread may call it.\n\n"
+     ">>> before = comm.stats().operations\n>>> comm.barrier()\n>>> comm.stats().operations - "
+     "before\n1"},
+    {"on_failure", comm_on_failure, METH_O,
+     "on_failure($self, function)\n--\n\nfunction(error), with a gyre.Error, is called once when the "
+     "communicator fails, also while no\n"
+     "thread is in a call. It runs on any thread, must return soon and calls of Gyre only comm.error(),\n"
+     "rank, size. None takes it back.\n\n"
+     ">>> failed = []\n>>> own = comm.dup()\n>>> own.on_failure(failed.append)\n>>> own.abort()\n"
+     ">>> failed[0].status.name\n'ABORTED'"},
+    {"address", comm_address, METH_NOARGS,
+     "address($self)\n--\n\nWhere newcomers join, the value of their GYRE_JOIN: see grow."},
     {"alloc_shared", comm_alloc_shared, METH_O,
      "alloc_shared($self, nbytes)\n--\n\nMemory in which the ranks of a host load and store: a gyre.Memory, "
      "zeroed. All\n"
@@ -409,15 +402,17 @@ static const char COMM_DOC[] =
 
 int comm_add(PyObject *module)
 {
-    int n = 0;
+    size_t n = 0, m = 0;
     while (collective_methods[n].ml_name != NULL)
         n++;
-    PyMethodDef *all =
-        PyMem_Calloc((size_t)(OWN_METHODS + n + 1), sizeof(*all)); /* for as long as the process */
+    while (making_methods[m].ml_name != NULL)
+        m++;
+    PyMethodDef *all = PyMem_Calloc(OWN_METHODS + n + m + 1, sizeof(*all)); /* for as long as the process */
     if (all == NULL)
         return -1;
     memcpy(all, own_methods, sizeof(own_methods));
-    memcpy(all + OWN_METHODS, collective_methods, (size_t)n * sizeof(*all));
+    memcpy(all + OWN_METHODS, collective_methods, n * sizeof(*all));
+    memcpy(all + OWN_METHODS + n, making_methods, m * sizeof(*all));
     PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(comm_dealloc)},
                            {Py_tp_methods, all},
                            {Py_tp_getset, properties},
@@ -428,163 +423,3 @@ int comm_add(PyObject *module)
     comm_type = (PyTypeObject *)PyType_FromSpec(&spec);
     return comm_type != NULL ? PyModule_AddObjectRef(module, "Comm", (PyObject *)comm_type) : -1;
 }
-
-static PyObject *init(PyObject *Py_UNUSED(module), PyObject *args, PyObject *names)
-{
-    static char *NAMES[] = {"rank",  "nranks", "root",      "secret", "init_timeout", "progress_thread",
-                            "order", "leaves", "algorithm", "chunk",  "timeout",      "tag",
-                            NULL};
-    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
-    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    Py_ssize_t chunk = 0;
-    unsigned long long tag = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|$iizzdi" OPTION_FORMAT ":init", NAMES, &config.rank,
-                                     &config.nranks, &config.root, &config.secret, &config.init_timeout_s,
-                                     &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)))
-        return NULL;
-    options.chunk = (size_t)chunk;
-    options.tag = tag;
-    config.timeout_s = options.timeout_s;
-    config.options = &options;
-    gyre_comm_t *world = NULL;
-    gyre_status_t status;
-    UNLOCKED(status = gyre_init(&config, &world));
-    return status == GYRE_OK ? comm_wrap(world, 1, options.leaves, NULL) : raise_status(status);
-}
-
-/* The program's all-gather, and the exception that it ended with. */
-typedef struct {
-    PyObject *function;
-    int nranks;
-    PyObject *type, *value, *trace;
-} gatherer_t;
-
-static gyre_status_t gather_in_python(const void *mine, void *all, size_t bytes, void *user)
-{
-    gatherer_t *gatherer = user;
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *blocks = PyObject_CallFunction(gatherer->function, "y#", mine, (Py_ssize_t)bytes);
-    Py_ssize_t n = blocks != NULL ? PySequence_Size(blocks) : -1;
-    if (n >= 0 && n != gatherer->nranks)
-        PyErr_Format(PyExc_ValueError,
-                     "create: all_gather returned %zd blocks; it must return one for each of %d ranks", n,
-                     gatherer->nranks);
-    for (Py_ssize_t i = 0; i < n && PyErr_Occurred() == NULL; i++) {
-        PyObject *block = PySequence_GetItem(blocks, i);
-        char *data = NULL;
-        Py_ssize_t length = 0;
-        if (block != NULL && PyBytes_AsStringAndSize(block, &data, &length) == 0) {
-            if ((size_t)length == bytes)
-                memcpy((char *)all + (size_t)i * bytes, data, bytes);
-            else
-                PyErr_Format(PyExc_ValueError,
-                             "create: all_gather returned %zd bytes for rank %zd; that rank passed %zu",
-                             length, i, bytes);
-        }
-        Py_XDECREF(block);
-    }
-    Py_XDECREF(blocks);
-    gyre_status_t status = PyErr_Occurred() == NULL ? GYRE_OK : GYRE_ERR_BOOTSTRAP;
-    if (status != GYRE_OK)
-        PyErr_Fetch(&gatherer->type, &gatherer->value, &gatherer->trace);
-    PyGILState_Release(state);
-    return status;
-}
-
-static PyObject *create_of(PyObject *args, PyObject *names, int by_id)
-{
-    static char *NAMES[] = {"all_gather",      "rank",  "nranks", "name",      "init_timeout",
-                            "progress_thread", "order", "leaves", "algorithm", "chunk",
-                            "timeout",         "tag",   NULL};
-    static char *ID_NAMES[] = {"id",    "rank",   "nranks",    "name",  "init_timeout", "progress_thread",
-                               "order", "leaves", "algorithm", "chunk", "timeout",      "tag",
-                               NULL};
-    gyre_create_t config = GYRE_CREATE_INITIALIZER;
-    gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    Py_ssize_t chunk = 0;
-    unsigned long long tag = 0;
-    PyObject *first = NULL;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, names, by_id ? "Oii|$zdi" OPTION_FORMAT ":create_id" : "Oii|$zdi" OPTION_FORMAT ":create",
-            by_id ? ID_NAMES : NAMES, &first, &config.rank, &config.nranks, &config.name,
-            &config.init_timeout_s, &config.progress_thread, OPTION_PLACES(&options, &chunk, &tag)))
-        return NULL;
-    options.chunk = (size_t)chunk;
-    options.tag = tag;
-    config.timeout_s = options.timeout_s;
-    config.options = &options;
-    gatherer_t gatherer = {.function = first, .nranks = config.nranks};
-    gyre_unique_id_t id;
-    gyre_comm_t *comm = NULL;
-    gyre_status_t status;
-    if (by_id) {
-        char *data = NULL;
-        Py_ssize_t length = 0;
-        if (PyBytes_AsStringAndSize(first, &data, &length) != 0)
-            return NULL;
-        if ((size_t)length != sizeof(id.bytes)) {
-            PyErr_Format(PyExc_ValueError, "create_id: id has %zd bytes; those of gyre.unique_id() have %zu",
-                         length, sizeof(id.bytes));
-            return NULL;
-        }
-        memcpy(id.bytes, data, sizeof(id.bytes));
-        UNLOCKED(status = gyre_comm_create_id(&id, config.rank, config.nranks, &config, &comm));
-    } else {
-        config.all_gather = gather_in_python;
-        config.user = &gatherer;
-        UNLOCKED(status = gyre_comm_create(&config, &comm));
-    }
-    if (status == GYRE_OK)
-        return comm_wrap(comm, 1, options.leaves, NULL);
-    if (gatherer.type == NULL)
-        return raise_status(status);
-    PyErr_Restore(gatherer.type, gatherer.value, gatherer.trace);
-    return NULL;
-}
-
-static PyObject *create(PyObject *Py_UNUSED(module), PyObject *args, PyObject *names)
-{
-    return create_of(args, names, 0);
-}
-
-static PyObject *create_id(PyObject *Py_UNUSED(module), PyObject *args, PyObject *names)
-{
-    return create_of(args, names, 1);
-}
-
-static PyObject *unique_id(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
-{
-    gyre_unique_id_t id;
-    gyre_status_t status = gyre_get_unique_id(&id);
-    return status == GYRE_OK ? PyBytes_FromStringAndSize((const char *)id.bytes, sizeof(id.bytes))
-                             : raise_status(status);
-}
-
-static PyObject *version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
-{
-    return PyUnicode_FromString(gyre_version());
-}
-
-#define OPTIONS_TEXT "order=0, leaves=1, algorithm=None, chunk=0, timeout=0.0, tag=0"
-PyMethodDef create_functions[] = {
-    {"init", KEYWORDS(init),
-     "init(*, rank=-1, nranks=-1, root=None, secret=None, init_timeout=0.0, progress_thread=-1, " OPTIONS_TEXT
-     ")\n--\n\n"
-     "Joins the job and returns the communicator of all its ranks. The launcher says which rank this\n"
-     "process is; without one it is rank 0 of 1. gyre_init(3) and gyre_comm_set(3) describe the options."},
-    {"create", KEYWORDS(create),
-     "create(all_gather, rank, nranks, *, name=None, init_timeout=0.0, progress_thread=-1, " OPTIONS_TEXT
-     ")\n--\n\n"
-     "Makes a job of the ranks that call it. all_gather(mine: bytes) returns the list of what all ranks\n"
-     "passed, in the order of ranks. Called twice; what it passes holds the job's secret.\n\n"
-     ">>> with gyre.create(lambda mine: [mine], 0, 1) as alone:\n...     alone.size\n1"},
-    {"create_id", KEYWORDS(create_id),
-     "create_id(id, rank, nranks, *, name=None, init_timeout=0.0, progress_thread=-1, " OPTIONS_TEXT
-     ")\n--\n\n"
-     "create() by the bytes of unique_id(), which rank 0 has made and passed to all ranks.\n\n"
-     ">>> with gyre.create_id(gyre.unique_id(), 0, 1) as alone:\n...     alone.size\n1"},
-    {"unique_id", unique_id, METH_NOARGS,
-     "unique_id()\n--\n\nBytes by which ranks find each other; who reads them can join.\n\n>>> "
-     "len(gyre.unique_id())\n128"},
-    {"version", version, METH_NOARGS, "version()\n--\n\nThe version of libgyre."},
-    {NULL, NULL, 0, NULL}};

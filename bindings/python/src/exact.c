@@ -38,7 +38,7 @@ static gyre_exact_t *idle(PyObject *self, const char *call)
 {
     if (((exact_t *)self)->calls == 0)
         return ((exact_t *)self)->exact;
-    PyErr_Format(PyExc_ValueError, "%s: another thread uses this sum in all_reduce", call);
+    PyErr_Format(PyExc_ValueError, "%s: an all_reduce of this sum is under way", call);
     return NULL;
 }
 
@@ -108,6 +108,43 @@ static PyObject *exact_reset(PyObject *self, PyObject *Py_UNUSED(none))
     Py_RETURN_NONE;
 }
 
+void exact_ended(PyObject *object)
+{
+    if (PyObject_TypeCheck(object, exact_type))
+        ((exact_t *)object)->calls--;
+}
+
+/* The operation that uses the sum holds it, until exact_ended. */
+static pending_t *holding(PyObject *self)
+{
+    pending_t *pending = PyMem_Calloc(1, sizeof(*pending));
+    if (pending == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    pending->keep[0] = Py_NewRef(self);
+    ((exact_t *)self)->calls++;
+    return pending;
+}
+
+static PyObject *exact_iall_reduce(PyObject *self, PyObject *object)
+{
+    comm_t *comm = comm_open(object, "Exact.iall_reduce");
+    gyre_exact_t *exact = comm != NULL ? idle(self, "iall_reduce") : NULL;
+    if (exact == NULL)
+        return NULL;
+    comm_reap(comm, 0);
+    pending_t *pending = holding(self);
+    if (pending == NULL)
+        return NULL;
+    gyre_status_t status;
+    WITHOUT_GIL(comm, status = gyre_exact_iall_reduce(exact, comm->comm, &pending->request));
+    if (status == GYRE_OK)
+        return request_wrap(object, pending);
+    pending_free(pending);
+    return raise_status(status);
+}
+
 static PyObject *exact_all_reduce(PyObject *self, PyObject *object)
 {
     comm_t *comm = comm_open(object, "Exact.all_reduce");
@@ -115,9 +152,14 @@ static PyObject *exact_all_reduce(PyObject *self, PyObject *object)
     if (exact == NULL)
         return NULL;
     gyre_status_t status;
-    ((exact_t *)self)->calls++;
+    pending_t *pending = holding(self);
+    if (pending == NULL)
+        return NULL;
     WITHOUT_GIL(comm, status = gyre_exact_all_reduce(exact, comm->comm));
-    ((exact_t *)self)->calls--;
+    if (group_open())
+        group_hold(pending);
+    else
+        pending_free(pending);
     return status == GYRE_OK ? Py_NewRef(Py_None) : raise_status(status);
 }
 
@@ -139,6 +181,10 @@ static PyMethodDef methods[] = {
     {"merge", exact_merge, METH_O, "merge($self, other)\n--\n\nAdds another sum, which stays as it is."},
     {"reset", exact_reset, METH_NOARGS, "reset($self)\n--\n\nMakes it a sum of nothing again."},
     {"all_reduce", exact_all_reduce, METH_O, "all_reduce($self, comm)\n--\n\nAdds up the sums of all ranks."},
+    {"iall_reduce", exact_iall_reduce, METH_O,
+     "iall_reduce($self, comm)\n--\n\nStarts all_reduce and returns its gyre.Request at once.\n\n"
+     ">>> total = gyre.Exact()\n>>> total.add(numpy.ones(3))\n>>> total.iall_reduce(comm).wait()\n"
+     ">>> total.value() == 3 * comm.size\nTrue"},
     {"value", exact_value, METH_NOARGS, "value($self)\n--\n\nThe float that is nearest to the sum."},
     {NULL, NULL, 0, NULL}};
 static const char EXACT_DOC[] = "Exact()\n--\n\nA sum without rounding: the same bits however the data are "

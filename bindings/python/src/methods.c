@@ -57,14 +57,34 @@ static void free_lists(call_t *call)
     PyMem_Free(call->ranks[1]);
 }
 
+/* What the call uses moves to `pending`: arrays, and an operation or a type of the program's own. */
+static void keep(call_t *call, pending_t *pending)
+{
+    pending->send = call->send;
+    pending->recv = call->recv;
+    for (int i = 0; i < 2; i++) {
+        PyObject *object = call->given[i == 0 ? OP : TYPE];
+        if (object != NULL && !PyLong_Check(object))
+            pending->keep[i] = Py_NewRef(object);
+    }
+}
+
 static PyObject *blocking(call_t *call)
 {
+    pending_t *held = group_open() ? PyMem_Calloc(1, sizeof(*held)) : NULL;
+    if (held == NULL && group_open())
+        return PyErr_NoMemory();
     int rc = call->of->run(call);
-    array_release(&call->send);
-    array_release(&call->recv);
+    if (held != NULL) {
+        keep(call, held);
+        group_hold(held);
+    } else {
+        array_release(&call->send);
+        array_release(&call->recv);
+    }
     if (rc != 0)
         return NULL;
-    return call->status == GYRE_OK ? Py_NewRef(Py_None) : raise_status(call->status);
+    return call->status == GYRE_OK ? Py_NewRef(Py_None) : raise_caused(call->status, call->given[OP]);
 }
 
 static PyObject *starting(call_t *call)
@@ -75,16 +95,30 @@ static PyObject *starting(call_t *call)
         return PyErr_NoMemory();
     call->request = &pending->request;
     int rc = call->of->run(call);
-    pending->send = call->send;
-    pending->recv = call->recv;
+    keep(call, pending);
     if (rc == 0 && call->status == GYRE_OK)
         return request_wrap((PyObject *)call->comm, pending);
+    pending_free(pending);
+    return rc != 0 ? NULL : raise_caused(call->status, call->given[OP]);
+}
+
+static PyObject *planning(call_t *call)
+{
+    gyre_plan_t *plan = NULL;
+    pending_t *pending = PyMem_Calloc(1, sizeof(*pending));
+    if (pending == NULL)
+        return PyErr_NoMemory();
+    call->plan = &plan;
+    int rc = call->of->run(call);
+    keep(call, pending);
+    if (rc == 0 && call->status == GYRE_OK)
+        return plan_wrap((PyObject *)call->comm, plan, pending);
     pending_free(pending);
     return rc != 0 ? NULL : raise_status(call->status);
 }
 
-static PyObject *method(PyObject *self, const collective_t *of, int blocks, PyObject *const *args,
-                        Py_ssize_t nargs, PyObject *names)
+static PyObject *method(PyObject *self, const collective_t *of, PyObject *(*way)(call_t *call),
+                        PyObject *const *args, Py_ssize_t nargs, PyObject *names)
 {
     call_t call = {.of = of};
     call.comm = comm_open(self, of->name);
@@ -92,23 +126,25 @@ static PyObject *method(PyObject *self, const collective_t *of, int blocks, PyOb
         return NULL;
     call.handle = call.comm->comm;
     call.comm->calls++;
-    PyObject *out = blocks ? blocking(&call) : starting(&call);
+    PyObject *out = way(&call);
     call.comm->calls--;
     free_lists(&call);
     return out;
 }
 
 #define REDUCING OP, SCALE, TYPE, LIST_END
-#define COLLECTIVE(name, run, needs, ...)                                                                 \
-    static const collective_t of_##name = {#name, {__VA_ARGS__}, needs, run_##run};                       \
-    static PyObject *py_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names)  \
-    {                                                                                                     \
-        return method(self, &of_##name, 1, args, nargs, names);                                           \
-    }                                                                                                     \
-    static PyObject *py_i##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names) \
-    {                                                                                                     \
-        return method(self, &of_##name, 0, args, nargs, names);                                           \
+#define WAY(prefix, name, way)                                                                              \
+    static PyObject *prefix##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *names) \
+    {                                                                                                       \
+        return method(self, &of_##name, way, args, nargs, names);                                           \
     }
+#define MESSAGE(name, run, needs, ...)                                              \
+    static const collective_t of_##name = {#name, {__VA_ARGS__}, needs, run_##run}; \
+    WAY(py_, name, blocking)                                                        \
+    WAY(py_i, name, starting)
+#define COLLECTIVE(name, run, needs, ...)  \
+    MESSAGE(name, run, needs, __VA_ARGS__) \
+    WAY(py_plan_, name, planning)
 COLLECTIVE(all_reduce, all_reduce, 1, SEND, RECV, REDUCING)
 COLLECTIVE(reduce_scatter, reduce_scatter, 1, SEND, RECV, REDUCING)
 COLLECTIVE(reduce_scatterv, reduce_scatterv, 3, SEND, RECV, COUNTS, REDUCING)
@@ -126,20 +162,25 @@ COLLECTIVE(all_to_all, all_to_all, 1, SEND, RECV, TYPE, LIST_END)
 COLLECTIVE(all_to_allv, all_to_allv, 4, SEND, SEND_COUNTS, RECV, RECV_COUNTS, SEND_DISPLS, RECV_DISPLS, TYPE,
            LIST_END)
 COLLECTIVE(barrier, barrier, 0, LIST_END)
-COLLECTIVE(send, send, 2, BUFFER, PEER, TYPE, LIST_END)
-COLLECTIVE(recv, recv, 2, BUFFER, PEER, TYPE, LIST_END)
+MESSAGE(send, send, 2, BUFFER, PEER, TYPE, LIST_END)
+MESSAGE(recv, recv, 2, BUFFER, PEER, TYPE, LIST_END)
 COLLECTIVE(neighbor_exchange, neighbor_exchange, 4, SEND, TO, RECV, FROM, SEND_COUNTS, RECV_COUNTS,
            SEND_DISPLS, RECV_DISPLS, TYPE, LIST_END)
 
-#define METHOD(name, parameters, text)                                                             \
-    {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL | METH_KEYWORDS,                 \
-     #name "($self, " parameters ")\n--\n\n" text},                                                \
-    {                                                                                              \
-        "i" #name, (PyCFunction)(void (*)(void))py_i##name, METH_FASTCALL | METH_KEYWORDS,         \
-            "i" #name "($self, " parameters ")\n--\n\nStarts " #name                               \
-            " and returns its gyre.Request at once.\n\n"                                           \
-            "The arrays belong to Gyre until the request has finished, and stay alive until then." \
+#define ENTRY(prefix, name, parameters, text)                                                         \
+    {                                                                                                 \
+#prefix #name, (PyCFunction)(void (*)(void))py_##prefix##name, METH_FASTCALL | METH_KEYWORDS, \
+            #prefix #name "($self, " parameters ")\n--\n\n" text                                      \
     }
+#define TWO(name, parameters, text)                                        \
+    ENTRY(, name, parameters, text),                                       \
+        ENTRY(i, name, parameters,                                         \
+              "Starts " #name " and returns its gyre.Request at once.\n\n" \
+              "The arrays belong to Gyre until the request has finished, and stay alive until then.")
+#define METHOD(name, parameters, text)                                  \
+    TWO(name, parameters, text), ENTRY(plan_, name, parameters,         \
+                                       "Checks the arguments of " #name \
+                                       " once and returns a gyre.Plan of it, which starts it often.")
 PyMethodDef collective_methods[] = {
     METHOD(all_reduce, "send, recv=None, op=0, scale=None, type=None", DOC_ALL_REDUCE),
     METHOD(reduce_scatter, "send, recv=None, op=0, scale=None, type=None", DOC_REDUCE_SCATTER),
@@ -158,8 +199,8 @@ PyMethodDef collective_methods[] = {
     METHOD(all_to_allv, "send, send_counts, recv, recv_counts, send_displs=None, recv_displs=None, type=None",
            DOC_ALL_TO_ALLV),
     METHOD(barrier, "", DOC_BARRIER),
-    METHOD(send, "buffer, peer, type=None", DOC_SEND),
-    METHOD(recv, "buffer, peer, type=None", DOC_RECV),
+    TWO(send, "buffer, peer, type=None", DOC_SEND),
+    TWO(recv, "buffer, peer, type=None", DOC_RECV),
     METHOD(neighbor_exchange,
            "send, to, recv, sources, send_counts=None, recv_counts=None, send_displs=None, recv_displs=None, "
            "type=None",

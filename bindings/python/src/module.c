@@ -18,7 +18,11 @@ PyMODINIT_FUNC PyInit__gyre(void)
     if (module == NULL)
         return NULL;
     if (comm_add(module) != 0 || request_add(module) != 0 || exact_add(module) != 0 ||
-        memory_add(module) != 0) {
+        memory_add(module) != 0 || plan_add(module) != 0 || operation_add(module) != 0 ||
+        buckets_add(module) != 0 || PyModule_AddFunctions(module, operation_functions) != 0 ||
+        PyModule_AddFunctions(module, group_functions) != 0 ||
+        PyModule_AddFunctions(module, memory_functions) != 0 ||
+        PyModule_AddFunctions(module, request_functions) != 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tests/bindings/python_own.py: parts of python_ranks.py: operations and types of the program's own, plans, groups,
+requests for communicators, buckets."""
+import gc
+import time
+
+import gyre
+import numpy as np
+from python_check import both, check, equal, raises
+
+
+def after(left, right):
+    """right = right after left, of functions slope * x + shift"""
+    right["shift"] += right["slope"] * left["shift"]
+    right["slope"] *= left["slope"]
+
+
+def operations(comm):
+    """Operations and types of the program's own."""
+    n, rank = comm.size, comm.rank
+    line = gyre.UserType([("slope", "i8"), ("shift", "i8")])
+    compose = gyre.Operation(after)
+    lines = [np.array([(r + 2, r + 1)] * 50, line.dtype) for r in range(n)]
+    want = lines[0].copy()
+    for r in range(1, n):
+        step = lines[r].copy()
+        after(want, step)
+        want = step
+    for name in ("all_reduce", "scan"):
+        for call in both(comm, name, op=compose, type=line):
+            out = np.empty_like(lines[rank])
+            call(lines[rank], out)
+            if name == "all_reduce" or rank == n - 1:
+                equal(f"{name} of functions", out, want)
+    x = lines[rank].copy()
+    comm.broadcast(x, root=n - 1, type=line)
+    equal("a type of its own moves", x, lines[n - 1])
+    local = lines[0].copy()
+    gyre.reduce_local(lines[0], local, compose, line)
+    check("reduce_local", local["slope"][0] == 4)
+    raises("reduce_local of two sizes", ValueError, "reduce_local: left has 2|right 3", gyre.reduce_local, np.zeros(2), np.zeros(3))
+    big = gyre.Operation(np.maximum, commutative=True)  # takes no third array by position
+    raises("not callable", TypeError, "Operation: function cannot be called", gyre.Operation, 3)
+    raises("op of another kind", TypeError, "all_reduce: op is neither", comm.all_reduce, np.zeros(2), op="sum")
+    raises("a large type", gyre.Error, "", gyre.UserType, 5000)
+    plan = comm.plan_all_reduce(np.zeros(2), op=big)
+    raises("an operation in use", gyre.Error, "", big.free)
+    plan.free()
+    big.free()
+    raises("a freed operation", ValueError, "all_reduce: op is an Operation that was freed", comm.all_reduce, np.zeros(2), op=big)
+    line.free()
+    raises("a freed type", ValueError, "broadcast: type: this UserType was freed", comm.broadcast, x, type=line)
+    if n == 1:
+        return
+    kept = []
+    for what, function, cause in (("raises", lambda left, right: {}["of the function"], KeyError),
+                                  ("calls Gyre", lambda left, right: comm.barrier(), ValueError),
+                                  ("keeps its arrays", lambda left, right: kept.append(right), ValueError)):
+        op = gyre.Operation(function)
+        for name in ("all_reduce", "iall_reduce", "plan_all_reduce"):
+            seen = 0
+            with comm.dup() as own:
+                try:
+                    made = getattr(own, name)(np.ones(4), np.empty(4), op=op)
+                    if made is not None:
+                        made() if name[0] == "p" else made.wait()
+                    check(f"a function that {what}: {name}: no error", False)
+                except gyre.Error as error:
+                    check(f"a function that {what}: {name}: {error}", error.status is gyre.Status.ABORTED)
+                    seen = isinstance(error.__cause__, cause)
+            total = np.array([seen], "i4")
+            comm.all_reduce(total)
+            check(f"a function that {what}: {name}: the cause on {total[0]} ranks", total[0] > 0)
+
+
+def plans_and_groups(comm):
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    x, y = np.zeros(3), np.zeros(3)
+    plan, other = comm.plan_all_reduce(x), comm.plan_all_reduce(y, op=gyre.MAX)
+    for step in range(3):
+        x[:] = y[:] = step
+        requests = [plan.start(), other.start()]
+        raises("a plan under way", gyre.Error, "", plan.start)
+        raises("a plan under way", gyre.Error, "", plan.free)
+        done = [gyre.wait_any(requests), gyre.wait_any(requests)]
+        check(f"wait_any: {done}", sorted(done) == [0, 1] and gyre.wait_any(requests) is None)
+        equal("plans", [x[0], y[0]], [step * n, step])
+    raises("wait_any of another thing", TypeError, r"wait_any: requests[0] is not", gyre.wait_any, [plan])
+    raises("wait_any twice the same", ValueError, "wait_any: another", gyre.wait_any, [requests[0]] * 2)
+    raises("a plan's arguments", ValueError, "all_gather: send has 3", comm.plan_all_gather, np.zeros(3), np.zeros(4 * n))
+    plan.free()
+    raises("a freed plan", ValueError, "start: this plan was freed", plan.start)
+    total = gyre.Exact()
+    total.add(np.ones(2))
+    again = comm.plan_barrier()
+    with gyre.group():
+        comm.send(np.full(2, float(rank)), right)  # an array that only the group holds
+        received = comm.irecv(x[:2], left)
+        total.all_reduce(comm)
+        again()
+    received.wait()
+    check(f"a group: {x[:2]}", x[0] == left and total.value() == 2 * n)
+    try:
+        with gyre.group():
+            received = comm.irecv(x[:1], left)
+            raise KeyError("of the program")
+    except KeyError:
+        pass
+    raises("a group that was left", gyre.Error, "", received.wait)
+    with gyre.group():
+        comm.barrier()
+        raises("no request of an open group", gyre.Error, "", comm.irecv(x[:0], rank).wait)
+        comm.send(x[:0], rank)
+    for request, size in ((comm.idup(), n), (comm.isplit(rank), 1), (comm.isplit_type(gyre.Split.HOST), n),
+                          (comm.icreate_group([rank]), 1)):
+        with request.wait() as made:
+            check("a communicator by a request", made.size == size and request.wait() is made and request.makes)
+    check("no color", comm.isplit(-1).wait() is None)
+    sum_of = gyre.Exact()
+    request = sum_of.iall_reduce(comm)
+    raises("a sum under way", ValueError, "value: an all_reduce of this sum is under way", sum_of.value)
+    request.wait()
+    check("a sum", sum_of.value() == 0)
+    before = comm.stats()
+    comm.barrier()
+    check("stats", comm.stats().operations == before.operations + 1 and before.private_bytes > 0)
+    failed = []
+    raises("on_failure", TypeError, "on_failure: function cannot be called", comm.on_failure, 1)
+    with comm.dup() as own:
+        own.on_failure(failed.append)
+        comm.barrier()
+        if rank == n - 1:
+            own.abort("by the last rank")
+        end = time.monotonic() + 20
+        while not failed and time.monotonic() < end:
+            time.sleep(0.002)
+        check(f"on_failure without a call: {failed}", len(failed) == 1 and "by the last rank" in str(failed[0]))
+
+
+def buckets(comm):
+    n, rank = comm.size, comm.rank
+    seen = []
+
+    def landed(bucket):
+        shard = bucket.data[bucket.shard_offset : bucket.shard_offset + bucket.shard_count]
+        seen.append((bucket.index, float(shard.sum())))
+
+    b = gyre.Buckets(comm, [3, 5, 7], gyre.Type.FLOAT64, op=gyre.MAX, scatter=True, bucket_bytes=8, landed=landed)
+    for step in range(2):
+        for i in (2, 0, 1):
+            b.tensor(i)[:] = rank + step
+            b.ready(i)
+        b.wait()
+    check(f"buckets: {seen}", sorted(i for i, _ in seen) == sorted(2 * list(range(len(b)))))
+    shards = np.array([sum(total for _, total in seen)])
+    comm.all_reduce(shards)
+    equal("the shards of all ranks", shards, [15 * (n - 1 + n)])
+    check(f"times {b.times()}", min(b.times()) >= 0)
+    raises("twice ready", gyre.Error, "", lambda: (b.ready(0), b.ready(0)))
+    raises("not all ready", gyre.Error, "", b.wait)
+    b.ready(1), b.ready(2), b.wait()
+    raises("tensor", IndexError, "tensor: tensor 3 is out of range; there are 3", b.tensor, 3)
+    raises("count", ValueError, "Buckets: counts[1] is negative", gyre.Buckets, comm, [1, -1], gyre.Type.INT32)
+    raises("op", ValueError, "Buckets: op is 77", gyre.Buckets, comm, [1], gyre.Type.INT32, op=77)
+    raises("type", gyre.Error, "", gyre.Buckets, comm, [1], 99)
+    raises("landed", ValueError, "Buckets: landed", gyre.Buckets, comm, [1], gyre.Type.INT32, landed=1)
+    last = b.tensor(2)
+    del b
+    gc.collect()
+    equal("an array keeps its Buckets", last.shape, (7,))
+    b = gyre.Buckets(comm, [1], gyre.Type.INT32, landed=lambda bucket: {}["of the function"])
+    raises("landed raises", KeyError, "of the function", lambda: (b.ready(0), b.wait()))
