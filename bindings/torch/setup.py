@@ -43,6 +43,6 @@ setup(
     install_requires=[f"torch=={required()}"],
     ext_modules=[Extension("gyre_torch._gyre_torch", [])],
     cmdclass={"build_ext": Build},
-    # PyTorch 2.14 and later find the backend by its name
+    # A recent PyTorch finds the backend by its name.
     entry_points={"torch.distributed.backends": ["gyre = gyre_torch:register"]},
 )
