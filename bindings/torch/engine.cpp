@@ -42,65 +42,21 @@ void fail(const std::string &text)
     throw std::runtime_error(text);
 }
 
-// ---- work ----
-
-Work::Work(std::shared_ptr<Engine> engine, int rank, c10d::OpType type, const char *call, Tensors inputs,
-           Tensors outputs)
-    : c10d::Work(rank, type, call), engine_(std::move(engine)), call_(call), inputs_(std::move(inputs)),
-      outputs_(std::move(outputs)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get())))
-{
-}
-
-bool Work::test()
+bool Operation::test()
 {
     bool busy = false;
-    for (auto &request : requests_) {
+    for (auto &request : requests) {
         gyre_status_t status = gyre_test(&request);
         busy |= status == GYRE_IN_PROGRESS;
-        if (status != GYRE_OK && status != GYRE_IN_PROGRESS && error_.empty())
-            error_ = std::string(call_) + ": " + gyre_last_error();
+        if (status != GYRE_OK && status != GYRE_IN_PROGRESS && error.empty())
+            error = std::string(call) + ": " + gyre_last_error();
     }
+    for (const auto &part : parts)
+        busy |= !part->finished;
     return !busy;
 }
 
-void Work::complete()
-{
-    std::exception_ptr error;
-    try {
-        if (!error_.empty())
-            fail(error_);
-        if (after)
-            after();
-    } catch (...) {
-        error = std::current_exception();
-    }
-    after = nullptr;
-    inputs_.clear();
-    finish(error);
-    finished_ = true;
-    if (error)
-        future_->setError(error);
-    else
-        future_->markCompleted(c10::IValue(outputs_));
-}
-
-bool Work::wait(Milliseconds timeout)
-{
-    std::optional<Clock::time_point> until;
-    if (timeout.count() > 0)
-        until = Clock::now() + timeout;
-    if (!finished_ && !engine_->wait(*this, until))
-        fail(std::string(call_) + ": it has not finished within the " + std::to_string(timeout.count()) +
-             " ms that wait() was given. It goes on: wait again");
-    if (auto error = exception())
-        std::rethrow_exception(error);
-    return true;
-}
-
-// ---- the engine ----
-
-Engine::Engine(gyre_comm_t *comm) : comm_(comm)
+Engine::Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent) : comm_(comm), parent_(parent)
 {
     kick_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
@@ -118,9 +74,9 @@ Engine::~Engine()
         ::close(timer_);
 }
 
-std::shared_ptr<Engine> Engine::create(gyre_comm_t *comm)
+std::shared_ptr<Engine> Engine::create(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent)
 {
-    std::shared_ptr<Engine> engine(new Engine(comm));
+    std::shared_ptr<Engine> engine(new Engine(comm, parent));
     std::lock_guard<std::mutex> lock(all.mutex);
     all.engines.remove_if([](const std::weak_ptr<Engine> &e) { return e.expired(); });
     all.engines.push_back(engine);
@@ -142,17 +98,17 @@ void Engine::set_timer(long nanoseconds)
     timed_ = true;
 }
 
-void Engine::issue(const c10::intrusive_ptr<Work> &work, const Start &start, size_t requests)
+void Engine::issue(const OperationPtr &operation, const Start &start, size_t requests)
 {
     std::lock_guard<std::mutex> lock(mutex_);
     if (closing_)
-        fail(std::string(work->call_) + ": the process group was destroyed");
-    work->requests_.assign(requests, nullptr);
+        fail(std::string(operation->call) + ": the process group was destroyed");
+    operation->requests.assign(requests, nullptr);
     const bool group = requests > 1;
     gyre_status_t status = group ? gyre_group_start() : GYRE_OK;
     std::string text;
     if (status == GYRE_OK) {
-        status = start(comm_, work->requests_);
+        status = start(comm_, operation->requests);
         if (status != GYRE_OK)
             text = gyre_last_error();
         if (group) {
@@ -161,10 +117,10 @@ void Engine::issue(const c10::intrusive_ptr<Work> &work, const Start &start, siz
         }
     }
     if (status != GYRE_OK) {
-        work->requests_.clear(); // none was started
-        fail(std::string(work->call_) + ": " + (text.empty() ? gyre_last_error() : text.c_str()));
+        operation->requests.clear(); // none was started
+        fail(std::string(operation->call) + ": " + (text.empty() ? gyre_last_error() : text.c_str()));
     }
-    open_.push_back(work);
+    open_.push_back(operation);
     if (asleep_)
         kick(); // the descriptor was armed for less than what is under way now
     else if (!driven_ && !timed_)
@@ -175,13 +131,13 @@ void Engine::issue(const c10::intrusive_ptr<Work> &work, const Start &start, siz
 void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
                   const std::optional<Clock::time_point> &until)
 {
-    std::vector<c10::intrusive_ptr<Work>> finished;
-    for (auto work = open_.begin(); work != open_.end();) {
-        if ((*work)->test()) {
-            finished.push_back(std::move(*work));
-            work = open_.erase(work);
+    std::vector<OperationPtr> finished;
+    for (auto operation = open_.begin(); operation != open_.end();) {
+        if ((*operation)->test()) {
+            finished.push_back(std::move(*operation));
+            operation = open_.erase(operation);
         } else {
-            ++work;
+            ++operation;
         }
     }
     if (!finished.empty()) {
@@ -189,8 +145,10 @@ void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
         driven_ = false;
         changed_.notify_all();
         lock.unlock();
-        for (auto &work : finished)
-            work->complete();
+        for (auto &operation : finished) {
+            const auto complete = std::move(operation->complete);
+            complete();
+        }
         finished.clear();
         lock.lock();
         if (asleep_)
@@ -220,11 +178,11 @@ void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
     driven_ = false;
 }
 
-bool Engine::wait(const Work &work, std::optional<Clock::time_point> until)
+bool Engine::wait(const Operation &operation, std::optional<Clock::time_point> until)
 {
     std::unique_lock<std::mutex> lock(mutex_);
     auto spin = Clock::now() + kSpin;
-    while (!work.finished_ && !(until && Clock::now() >= *until)) {
+    while (!operation.finished && !(until && Clock::now() >= *until)) {
         if (driven_) {
             if (until)
                 changed_.wait_until(lock, *until);
@@ -238,11 +196,24 @@ bool Engine::wait(const Work &work, std::optional<Clock::time_point> until)
     changed_.notify_all(); // another thread that waits drives from here on
     if (!open_.empty() && !driven_ && !timed_)
         set_timer(kUnwaited);
-    return work.finished_;
+    return operation.finished;
+}
+
+std::vector<std::shared_ptr<Engine>> Engine::children()
+{
+    std::vector<std::shared_ptr<Engine>> engines;
+    std::lock_guard<std::mutex> lock(all.mutex);
+    for (auto &weak : all.engines)
+        if (auto engine = weak.lock())
+            if (engine->parent_.get() == this)
+                engines.push_back(engine);
+    return engines;
 }
 
 void Engine::close(bool failing)
 {
+    for (auto &engine : children())
+        engine->close(failing);
     std::lock_guard<std::mutex> lock(mutex_);
     if (ended_)
         return;
@@ -266,7 +237,8 @@ bool Engine::close_all(bool failing, Milliseconds limit)
                 engines.push_back(engine);
     }
     for (auto &engine : engines)
-        engine->close(failing);
+        if (!engine->parent_)
+            engine->close(failing);
     for (auto &engine : engines) {
         std::unique_lock<std::mutex> lock(engine->mutex_);
         if (!engine->changed_.wait_until(lock, until, [&] { return engine->ended_; }))
@@ -298,7 +270,14 @@ void Engine::run()
     }
     ending_ = true;
     lock.unlock();
-    gyre_finalize(comm_);
+    for (auto &engine : children()) {
+        std::unique_lock<std::mutex> of_child(engine->mutex_);
+        engine->changed_.wait(of_child, [&] { return engine->ended_; });
+    }
+    if (parent_)
+        gyre_comm_destroy(comm_);
+    else
+        gyre_finalize(comm_);
     lock.lock();
     ended_ = true;
     changed_.notify_all();

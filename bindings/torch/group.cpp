@@ -1,10 +1,8 @@
 // bindings/torch/group.cpp: the process group "gyre": PyTorch's collectives on CPU tensors as calls of Gyre.
 // Each method checks its tensors, which throws at once, starts the calls, and returns the work.
 // SPDX-License-Identifier: Apache-2.0
-#include "engine.hpp"
+#include "work.hpp"
 
-#include <c10/util/irange.h>
-#include <cstring>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/utils/pybind.h>
 
@@ -20,177 +18,27 @@ using Base = c10d::ProcessGroup;
 #endif
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-std::string text(const char *call, const std::string &what)
-{
-    return std::string(call) + ": " + what;
-}
-
-std::string shape(const at::Tensor &tensor)
-{
-    std::string s = std::string(c10::toString(tensor.scalar_type())) + " [";
-    for (const auto i : c10::irange(tensor.dim()))
-        s += (i ? ", " : "") + std::to_string(tensor.size(i));
-    return s + "]";
-}
-
-size_t count_of(const at::Tensor &tensor)
-{
-    return static_cast<size_t>(tensor.numel());
-}
-
-gyre_type_t type_of(const char *call, const at::Tensor &tensor)
-{
-    switch (tensor.scalar_type()) {
-    case at::kChar:
-        return GYRE_INT8;
-    case at::kByte:
-        return GYRE_UINT8;
-    case at::kShort:
-        return GYRE_INT16;
-    case at::kInt:
-        return GYRE_INT32;
-    case at::kLong:
-        return GYRE_INT64;
-    case at::kHalf:
-        return GYRE_FLOAT16;
-    case at::kBFloat16:
-        return GYRE_BFLOAT16;
-    case at::kFloat:
-        return GYRE_FLOAT32;
-    case at::kDouble:
-        return GYRE_FLOAT64;
-    case at::kBool:
-        return GYRE_BOOL;
-    case at::kComplexFloat:
-        return GYRE_COMPLEX64;
-    case at::kComplexDouble:
-        return GYRE_COMPLEX128;
-#if TORCH_VERSION_MAJOR >= 2
-    case at::kFloat8_e4m3fn:
-        return GYRE_FLOAT8_E4M3;
-    case at::kFloat8_e5m2:
-        return GYRE_FLOAT8_E5M2;
-    case at::kUInt16:
-        return GYRE_UINT16;
-    case at::kUInt32:
-        return GYRE_UINT32;
-    case at::kUInt64:
-        return GYRE_UINT64;
-#endif
-    default:
-        fail(text(call, std::string("tensors of type ") + c10::toString(tensor.scalar_type()) +
-                            " are not supported. Convert it, or view it as uint8"));
-    }
-}
-
-// A bool is a truth value: its sum and maximum are "or", its product and minimum "and".
-gyre_redop_t op_of(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
-{
-    const bool truth = tensor.scalar_type() == at::kBool;
-    switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-        return GYRE_OP(truth ? GYRE_LOR : GYRE_SUM);
-    case c10d::ReduceOp::PRODUCT:
-        return GYRE_OP(truth ? GYRE_LAND : GYRE_PROD);
-    case c10d::ReduceOp::MIN:
-        return GYRE_OP(truth ? GYRE_LAND : GYRE_MIN);
-    case c10d::ReduceOp::MAX:
-        return GYRE_OP(truth ? GYRE_LOR : GYRE_MAX);
-    case c10d::ReduceOp::AVG:
-        return GYRE_OP(GYRE_AVG);
-    case c10d::ReduceOp::BAND:
-        return GYRE_OP(GYRE_BAND);
-    case c10d::ReduceOp::BOR:
-        return GYRE_OP(GYRE_BOR);
-    case c10d::ReduceOp::BXOR:
-        return GYRE_OP(GYRE_BXOR);
-    default:
-        fail(
-            text(call, "this ReduceOp is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR or BXOR"));
-    }
-}
-
-// dense: the elements may lie in another order than that of the indices, the same on all ranks.
-void check(const char *call, const at::Tensor &tensor, bool dense = false)
-{
-    if (!tensor.defined())
-        fail(text(call, "a tensor is not defined"));
-    if (!tensor.device().is_cpu())
-        fail(text(call,
-                  "the tensor is on " + tensor.device().str() + ". Gyre takes CPU tensors here: use .cpu()"));
-    if (tensor.layout() != at::kStrided)
-        fail(text(call, "the tensor is sparse. Use a dense one: .to_dense()"));
-    if (dense ? !tensor.is_non_overlapping_and_dense() : !tensor.is_contiguous())
-        fail(text(call, "the tensor " + shape(tensor) + " is not contiguous. Use .contiguous()"));
-    type_of(call, tensor);
-}
-
-const at::Tensor &only(const char *call, const Tensors &tensors, bool dense = false)
-{
-    if (tensors.size() != 1)
-        fail(text(call, "it takes one tensor on each rank, and got " + std::to_string(tensors.size())));
-    check(call, tensors[0], dense);
-    return tensors[0];
-}
-
-void same_type(const char *call, const at::Tensor &a, const at::Tensor &b)
-{
-    if (a.scalar_type() != b.scalar_type())
-        fail(text(call, "the types differ: " + shape(a) + " and " + shape(b)));
-}
-
-// A list of tensors as one block of memory: where it lies, and the number of elements of each.
-struct Block {
-    Block(const char *call, const Tensors &tensors, const at::Tensor &like)
+// How a group makes its operations: gyre_torch.Options.
+struct Settings {
+    Settings(std::string o = "", std::string a = "", size_t c = 0)
+        : order(std::move(o)), algorithm(std::move(a)), chunk(c)
     {
-        const size_t bytes = like.element_size();
-        bool joined = true;
-        for (const auto &tensor : tensors) {
-            check(call, tensor);
-            same_type(call, tensor, like);
-            joined =
-                joined && tensor.data_ptr() == static_cast<char *>(tensors[0].data_ptr()) + total * bytes;
-            counts.push_back(count_of(tensor));
-            total += counts.back();
-        }
-        if (!joined)
-            stage = at::empty({static_cast<int64_t>(total)}, like.options().requires_grad(false));
-        data = joined ? tensors[0].data_ptr() : stage.data_ptr();
     }
-    // Between the block and the tensors, if these do not lie back to back.
-    void load(const Tensors &tensors) const { copy(tensors, true); }
-    void store(const Tensors &tensors) const { copy(tensors, false); }
-    void copy(const Tensors &tensors, bool in) const
-    {
-        if (!stage.defined())
-            return;
-        char *at = static_cast<char *>(data);
-        for (const auto &tensor : tensors) {
-            const size_t bytes = count_of(tensor) * tensor.element_size();
-            if (bytes)
-                in ? std::memcpy(at, tensor.data_ptr(), bytes) : std::memcpy(tensor.data_ptr(), at, bytes);
-            at += bytes;
-        }
-    }
-    bool even(size_t count) const
-    {
-        for (size_t c : counts)
-            if (c != count)
-                return false;
-        return true;
-    }
-
-    at::Tensor stage;
-    void *data = nullptr;
-    std::vector<size_t> counts;
-    size_t total = 0;
+    std::string order;
+    std::string algorithm;
+    size_t chunk;
 };
+
+struct Exchange;
 
 class Group : public Base
 {
   public:
+    // parent: the default group, or null; ranks: the members of this one by their ranks there. Without
+    // settings the group has those of its parent.
     Group(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, double timeout_s,
-          const std::string &name, const std::string &order, const std::string &algorithm, size_t chunk);
+          const std::optional<Settings> &settings, const c10::intrusive_ptr<Group> &parent,
+          const std::vector<int> &ranks);
     ~Group() override { engine_->close(false); }
     const std::string getBackendName() const override { return "gyre"; }
 
@@ -466,6 +314,37 @@ class Group : public Base
     {
         barrier(opts)->wait(); // Gyre's text names the rank that is late
     }
+#if TORCH_VERSION_MAJOR >= 2
+    // Calls between these two start at once, and the second one returns work that stands for all of them.
+    bool supportsCoalescing() const override
+    {
+        return true;
+    }
+    void startCoalescing() override
+    {
+        coalescing_ = true;
+    }
+    WorkPtr endCoalescing() override
+    {
+        coalescing_ = false;
+        std::vector<OperationPtr> parts;
+        Tensors outputs;
+        for (const auto &work : coalesced_) {
+            parts.push_back(work->operation);
+            const auto of_part = work->result();
+            outputs.insert(outputs.end(), of_part.begin(), of_part.end());
+        }
+        coalesced_.clear();
+        return start(
+            "coalesced calls", c10d::OpType::COALESCED, {}, outputs, [](auto, auto &) { return GYRE_OK; },
+            nullptr, 0, std::move(parts));
+    }
+
+    void abort() override
+    {
+        engine_->close(true);
+    }
+#endif
     void setSequenceNumberForGroup() override {}
     uint64_t getSequenceNumberForGroup() override
     {
@@ -479,13 +358,23 @@ class Group : public Base
     }
 
     WorkPtr start(const char *call, c10d::OpType type, Tensors inputs, Tensors outputs,
-                  const Engine::Start &begin, std::function<void()> after = nullptr, size_t requests = 1)
+                  const Engine::Start &begin, std::function<void()> after = nullptr, size_t requests = 1,
+                  std::vector<OperationPtr> parts = {})
     {
-        auto work =
-            c10::make_intrusive<Work>(engine_, rank_, type, call, std::move(inputs), std::move(outputs));
-        work->after = std::move(after);
-        engine_->issue(work, begin, requests);
+        auto work = c10::make_intrusive<Work>(engine_, rank_, type, call, std::move(inputs),
+                                              std::move(outputs), std::move(after));
+        const auto operation = work->operation;
+        operation->parts = std::move(parts);
+        operation->complete = [work] { work->complete(); };
+        try {
+            engine_->issue(operation, begin, requests);
+        } catch (...) {
+            operation->complete = nullptr; // it holds the work, which holds the operation
+            throw;
+        }
         sequence_ += type != c10d::OpType::SEND && type != c10d::OpType::RECV;
+        if (coalescing_)
+            coalesced_.push_back(work);
         return work;
     }
 
@@ -601,30 +490,47 @@ class Group : public Base
             nullptr, inputs.size());
     }
 
+    std::shared_ptr<Engine> job(Exchange &exchange, double timeout_s) const;
+    std::shared_ptr<Engine> part_of(Group &parent, const std::vector<int> &ranks, uint64_t tag,
+                                    double timeout_s) const;
+    gyre_options_t options() const;
+
+    Settings settings_;
     std::shared_ptr<Engine> engine_;
     std::atomic<uint64_t> sequence_{0};
+    std::atomic<uint64_t> groups_{0}; // made of this one, with this rank as the first
+    bool coalescing_ = false;
+    std::vector<c10::intrusive_ptr<Work>> coalesced_;
 };
 
-// gyre_create_t.all_gather over the store of PyTorch.
-struct Bootstrap {
+// What the members of a new group say to each other, through the store of PyTorch.
+struct Exchange {
     c10d::Store &store;
-    int rank;
-    int size;
+    const int rank;
+    const int size;
     int calls = 0;
     std::string error;
 
+    std::vector<std::vector<uint8_t>> all(const std::vector<uint8_t> &mine)
+    {
+        const std::string key = "gyre/" + std::to_string(calls++) + "/";
+        store.set(key + std::to_string(rank), mine);
+        std::vector<std::vector<uint8_t>> values;
+        for (int r = 0; r < size; r++)
+            values.push_back(r == rank ? mine : store.get(key + std::to_string(r)));
+        return values;
+    }
+    // gyre_create_t.all_gather
     static gyre_status_t all_gather(const void *mine, void *all, size_t bytes, void *user)
     {
-        auto &self = *static_cast<Bootstrap *>(user);
-        const std::string key = "gyre/" + std::to_string(self.calls++) + "/";
+        auto &self = *static_cast<Exchange *>(user);
         const auto *from = static_cast<const uint8_t *>(mine);
+        auto *to = static_cast<uint8_t *>(all);
         try {
-            self.store.set(key + std::to_string(self.rank), std::vector<uint8_t>(from, from + bytes));
-            for (int r = 0; r < self.size; r++) {
-                const auto value = self.store.get(key + std::to_string(r));
+            for (const auto &value : self.all(std::vector<uint8_t>(from, from + bytes))) {
                 if (value.size() != bytes)
-                    fail("rank " + std::to_string(r) + " has put another number of bytes into the store");
-                std::memcpy(static_cast<char *>(all) + static_cast<size_t>(r) * bytes, value.data(), bytes);
+                    fail("a rank has put another number of bytes into the store");
+                to = std::copy(value.begin(), value.end(), to);
             }
             return GYRE_OK;
         } catch (const std::exception &e) {
@@ -646,28 +552,83 @@ gyre_order_t order_of(const std::string &order)
     fail("gyre_torch.Options: order '" + order + "' is unknown: use canonical, fast or exact");
 }
 
-Group::Group(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, double timeout_s,
-             const std::string &name, const std::string &order, const std::string &algorithm, size_t chunk)
-    : Base(rank, size)
+gyre_options_t Group::options() const
 {
-    Bootstrap bootstrap = {*store, rank, size, 0, {}};
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
-    options.order = order_of(order);
-    options.algorithm = algorithm.empty() ? nullptr : algorithm.c_str();
-    options.chunk = chunk;
+    options.order = order_of(settings_.order);
+    options.algorithm = settings_.algorithm.empty() ? nullptr : settings_.algorithm.c_str();
+    options.chunk = settings_.chunk;
+    return options;
+}
+
+std::shared_ptr<Engine> Group::job(Exchange &exchange, double timeout_s) const
+{
+    const auto options = this->options();
     gyre_create_t create = GYRE_CREATE_INITIALIZER;
-    create.rank = rank;
-    create.nranks = size;
-    create.all_gather = Bootstrap::all_gather;
-    create.user = &bootstrap;
+    create.rank = rank_;
+    create.nranks = size_;
+    create.all_gather = Exchange::all_gather;
+    create.user = &exchange;
     create.timeout_s = timeout_s;
-    create.name = name.c_str();
+    create.name = "torch"; // that of PyTorch may differ between ranks
     create.options = &options;
     gyre_comm_t *comm = nullptr;
     if (gyre_comm_create(&create, &comm) != GYRE_OK)
         fail(text("init_process_group",
-                  bootstrap.error.empty() ? gyre_last_error() : "the store of PyTorch: " + bootstrap.error));
-    engine_ = Engine::create(comm);
+                  exchange.error.empty() ? gyre_last_error() : "the store of PyTorch: " + exchange.error));
+    return Engine::create(comm, nullptr);
+}
+
+std::shared_ptr<Engine> Group::part_of(Group &parent, const std::vector<int> &ranks, uint64_t tag,
+                                       double timeout_s) const
+{
+    gyre_comm_t *comm = nullptr;
+    const auto making = std::make_shared<Operation>();
+    making->call = "new_group";
+    making->complete = [making = making.get()] { making->finished = true; };
+    parent.engine_->issue(making, [&](auto of, auto &r) {
+        return gyre_comm_icreate_group(of, ranks.data(), size_, tag, &comm, &r[0]);
+    });
+    parent.engine_->wait(*making, std::nullopt);
+    if (!making->error.empty())
+        fail(making->error);
+    auto options = this->options();
+    options.timeout_s = timeout_s;
+    if (gyre_comm_set(comm, &options) != GYRE_OK) {
+        const auto why = text("new_group", gyre_last_error());
+        gyre_comm_destroy(comm);
+        fail(why);
+    }
+    return Engine::create(comm, parent.engine_);
+}
+
+Group::Group(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, double timeout_s,
+             const std::optional<Settings> &settings, const c10::intrusive_ptr<Group> &parent,
+             const std::vector<int> &ranks)
+    : Base(rank, size), settings_(settings ? *settings
+                                  : parent ? parent->settings_
+                                           : Settings())
+{
+    Exchange exchange = {*store, rank, size, 0, {}};
+    options(); // throws before the others are waited for
+    if (parent) {
+        // A communicator of the job of the default group, if that works on all members. The tag is that of
+        // the first of them, and differs from those of groups that are made meanwhile.
+        const uint64_t mine = static_cast<uint64_t>(parent->rank_) << 32 | parent->groups_++;
+        uint64_t tag = 0;
+        bool works = true;
+        std::vector<uint8_t> said(sizeof mine);
+        std::memcpy(said.data(), &mine, sizeof mine);
+        const auto all = exchange.all(parent->engine_->failed() ? std::vector<uint8_t>() : said);
+        for (const auto &value : all)
+            works = works && value.size() == sizeof tag;
+        if (works) {
+            std::memcpy(&tag, all[0].data(), sizeof tag);
+            engine_ = part_of(*parent, ranks, tag, timeout_s);
+            return;
+        }
+    }
+    engine_ = job(exchange, timeout_s);
 }
 
 } // namespace
@@ -678,9 +639,11 @@ PYBIND11_MODULE(_gyre_torch, m)
     using namespace gyre_torch;
     namespace py = pybind11;
     py::module_::import("torch.distributed");
+    py::class_<Settings>(m, "Settings").def(py::init<std::string, std::string, size_t>());
     py::class_<Group, Base, c10::intrusive_ptr<Group>>(m, "ProcessGroupGyre")
-        .def(py::init<const c10::intrusive_ptr<c10d::Store> &, int, int, double, const std::string &,
-                      const std::string &, const std::string &, size_t>(),
+        .def(py::init<const c10::intrusive_ptr<c10d::Store> &, int, int, double,
+                      const std::optional<Settings> &, const c10::intrusive_ptr<Group> &,
+                      const std::vector<int> &>(),
              py::call_guard<py::gil_scoped_release>());
     m.def(
         "close_all",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/bindings/torch_ranks.py: every rank of torch.sh: the backend gyre next to Gloo, over the same ranks.
 
-Prints "rank R: N checks" if all hold. Parts: calls, training, errors, exit.
+torch_ranks.py PART...: prints "rank R: PART: N checks" for each part of which all hold. Parts: calls, training,
+errors, and, as the last one, exit.
 """
 import datetime
 import sys
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gyre_torch
 
-part = sys.argv[1]
+parts = sys.argv[1:]
 torch.set_num_threads(1)
 dist.init_process_group("gyre", timeout=datetime.timedelta(seconds=20))
 rank, n = dist.get_rank(), dist.get_world_size()
@@ -183,7 +184,9 @@ def errors():
            lambda: dist.all_reduce(square[:, ::2]))
     # PyTorch 2 finds this one by itself
     raises("sparse", "parse", lambda: dist.broadcast(square.to_sparse(), 0))
-    if torch.__version__.startswith("1."):  # PyTorch 2 sends it as float16
+    # PyTorch 2 sends the first one nowhere, and the second one as float16
+    if torch.__version__.startswith("1."):
+        raises("a device", "Meta", lambda: dist.all_reduce(torch.zeros(4, device="meta")))
         raises("a type", "ComplexHalf are not supported",
                lambda: dist.broadcast(torch.zeros(2, dtype=torch.complex32), 0))
     raises("any source", "Name the source", lambda: dist.recv(torch.zeros(1)))
@@ -216,6 +219,10 @@ def errors():
         # each root has sent and is done: the next call has the error
         "roots": lambda g: (dist.broadcast(torch.zeros(4), other, g),
                             dist.all_reduce(torch.zeros(4), group=g)),
+        # only the rank that receives too little or too much notices
+        "splits": lambda g: (dist.all_to_all_single(torch.zeros(n + other), torch.zeros(n),
+                                                    [1 + other] + [1] * (n - 1), group=g),
+                             dist.all_reduce(torch.zeros(4), group=g)),
         "calls": lambda g: dist.barrier(g) if other else dist.all_reduce(torch.zeros(4), group=g),
     }.items():
         group = dist.new_group()
@@ -224,6 +231,14 @@ def errors():
         check(f"other {what}: at once", time.monotonic() - begin < 5)
         raises(f"after other {what}", ":", lambda: dist.all_reduce(torch.zeros(1), group=group))
         dist.destroy_process_group(group)
+    # more groups than a process may have jobs: they are parts of the default group's
+    groups = [dist.new_group([0, k % n] if k % n else None) for k in range(40)]
+    for k, group in enumerate(groups):
+        if dist.get_rank(group) >= 0:
+            total = torch.ones(1)
+            dist.all_reduce(total, group=group)
+            check(f"group {k} of many", total, torch.full((1,), 2.0 if k % n else float(n)))
+            dist.destroy_process_group(group)
     group = dist.new_group()
     if rank == 0:
         dist.send(torch.ones(1), 1, group, tag=1)
@@ -245,7 +260,9 @@ def leave():
     check("at once", time.monotonic() - begin < 10)
 
 
-{"calls": calls, "training": training, "errors": errors, "exit": leave}[part]()
+for part in parts:
+    checks = 0
+    {"calls": calls, "training": training, "errors": errors, "exit": leave}[part]()
+    print(f"rank {rank}: {part}: {checks} checks", flush=True)
 if part != "exit":
     dist.destroy_process_group()
-print(f"rank {rank}: {part}: {checks} checks")

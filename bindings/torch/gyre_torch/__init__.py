@@ -10,6 +10,7 @@ import atexit
 import sys
 from dataclasses import dataclass
 
+import torch
 import torch.distributed as dist
 
 from . import _gyre_torch
@@ -24,6 +25,8 @@ _END_S = 60.0
 class Options:
     """pg_options of init_process_group and new_group: the same on all ranks of the group.
 
+    A group without options has those of the default group.
+
     order: of sums: "canonical", "fast" or "exact"; "": the setting GYRE_ORDER.
     algorithm: as GYRE_ALGO; "": that setting. chunk: bytes of a pipeline's pieces; 0: GYRE_CHUNK.
     """
@@ -33,15 +36,26 @@ class Options:
     chunk: int = 0
 
 
+def _default():
+    """The default group's part for CPU tensors, if this backend makes it."""
+    try:
+        group = dist.distributed_c10d._get_default_group()
+        if hasattr(group, "_get_backend"):  # PyTorch 2
+            group = group._get_backend(torch.device("cpu"))
+    except (RuntimeError, ValueError):
+        return None
+    return group if isinstance(group, _gyre_torch.ProcessGroupGyre) else None
+
+
 def _create(group, options):
-    options = Options() if options is None else options
-    if not isinstance(options, Options):
+    if not isinstance(options, (Options, type(None))):
         raise TypeError(f"init_process_group: pg_options is of type {type(options).__name__}: "
                         "the backend gyre takes gyre_torch.Options")
-    # The name of a group may differ between ranks: the store has a prefix for each.
+    settings = options and _gyre_torch.Settings(options.order, options.algorithm, options.chunk)
+    ranks = group.global_ranks_in_group  # of the default group: none
     return _gyre_torch.ProcessGroupGyre(group.store, group.group_rank, group.group_size,
-                                        group.timeout.total_seconds(), "torch", options.order,
-                                        options.algorithm, options.chunk)
+                                        group.timeout.total_seconds(), settings,
+                                        _default() if ranks else None, ranks)
 
 
 def _end():
@@ -49,9 +63,13 @@ def _end():
     _gyre_torch.close_all(failing, 1.0 if failing else _END_S)
 
 
-if dist.is_available():
-    if "devices" in dist.Backend.register_backend.__code__.co_varnames:
-        dist.Backend.register_backend("gyre", _create, extended_api=True, devices=["cpu"])
-    else:
-        dist.Backend.register_backend("gyre", _create, extended_api=True)
+def register():
+    """Registers the backend with torch.distributed: importing the module does, once."""
+    if not dist.is_available() or hasattr(dist.Backend, "GYRE"):
+        return
+    devices = {"devices": ["cpu"]} if "devices" in dist.Backend.register_backend.__code__.co_varnames else {}
+    dist.Backend.register_backend("gyre", _create, extended_api=True, **devices)
     atexit.register(_end)
+
+
+register()
