@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/mpi/comms.c: the job of Gyre with the ranks of MPI_COMM_WORLD, made in MPI_Init, and a
- * communicator of Gyre for each of MPI, made at its first collective and kept in an attribute. */
+ * communicator of Gyre for each of MPI that has had some collectives, kept in an attribute. */
 #include "shim.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -21,6 +21,7 @@ static __typeof__(&PMPI_Finalize) real_Finalize;
 /* Of MPI_COMM_WORLD. Set by MPI_Init, unset by MPI_Finalize: while the program has one thread in MPI. */
 static shim_comm_t *world;
 static bool crowded;                  /* this host has more ranks than cores */
+static int begins;                    /* the first collectives of a communicator, which MPI makes */
 static MPI_Comm idle = MPI_COMM_NULL; /* no message is ever sent on it */
 static int keyval = MPI_KEYVAL_INVALID;
 static int destroy(MPI_Comm comm, int key, void *value, void *extra);
@@ -146,6 +147,25 @@ static void comm_end(shim_comm_t *comm)
     free(comm);
 }
 
+/* To make a communicator of Gyre takes about as long as so many small collectives, and programs make many
+ * that have few. With GYRE_ORDER the program wants all its sums in that order. */
+static int choose_begins(void)
+{
+    enum { MOST = 1000000000, USUAL = 64 };
+    const char *text = getenv("GYRE_MPI_AFTER");
+    const char *order = getenv("GYRE_ORDER");
+    const int usual = order != NULL && order[0] != '\0' ? 0 : USUAL;
+    char *end = NULL;
+    if (text == NULL || text[0] == '\0')
+        return usual;
+    const long given = strtol(text, &end, 10);
+    if (end != text && *end == '\0' && given >= 0 && given <= MOST)
+        return (int)given;
+    fprintf(stderr, "libgyre-mpi: GYRE_MPI_AFTER=%s is not a number from 0 to %d: %d is used\n", text,
+            (int)MOST, usual);
+    return usual;
+}
+
 static void start(void)
 {
     int rank = 0;
@@ -160,7 +180,10 @@ static void start(void)
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, destroy, &keyval, NULL);
     shim_types_init();
 
-    gyre_unique_id_t id = {{0}};
+    struct {
+        gyre_unique_id_t id;
+        int begins;
+    } root = {{{0}}, 0}; /* what rank 0 says to all */
     gyre_create_t config = GYRE_CREATE_INITIALIZER;
     gyre_comm_t *gyre = NULL;
     gyre_request_t *request = NULL;
@@ -168,11 +191,14 @@ static void start(void)
      * same. */
     config.timeout_s = getenv("GYRE_TIMEOUT") != NULL ? 0 : 86400.0 * 365;
     config.name = "mpi";
-    bool well = rank != 0 || gyre_get_unique_id(&id) == GYRE_OK;
+    bool well = rank != 0 || gyre_get_unique_id(&root.id) == GYRE_OK;
+    if (rank == 0)
+        root.begins = choose_begins();
     if (all_well(idle, well)) {
-        REAL(Bcast)(&id, (int)sizeof(id), MPI_BYTE, 0, idle);
-        well =
-            shim_wait(gyre_comm_icreate_id(&id, rank, size, &config, &gyre, &request), &request) == GYRE_OK;
+        REAL(Bcast)(&root, (int)sizeof(root), MPI_BYTE, 0, idle);
+        begins = root.begins;
+        well = shim_wait(gyre_comm_icreate_id(&root.id, rank, size, &config, &gyre, &request), &request) ==
+               GYRE_OK;
     }
     if (all_well(idle, well && gyre != NULL)) {
         world = comm_new(rank, size);
@@ -313,6 +339,7 @@ static void connect_members(MPI_Comm comm, shim_comm_t *made)
     long long offers[3] = {id, -id, made->rank == 0 ? tag : 0};
     long long most[3] = {0, 0, 0};
     REAL(Allreduce)(offers, most, 3, MPI_LONG_LONG, MPI_MAX, comm);
+    made->why = WHY_TAKEN;
     made->id = most[2];
     if (most[0] != 0 && most[0] == -most[1]) {
         made->gyre = old->gyre;
@@ -354,7 +381,7 @@ static shim_comm_t *make(MPI_Comm comm)
     else if (!find_members(comm, made))
         made->why = WHY_FOREIGN;
     else
-        connect_members(comm, made);
+        made->why = WHY_NEW;
     PMPI_Comm_set_attr(comm, keyval, made);
     return made;
 }
@@ -372,6 +399,8 @@ shim_comm_t *shim_comm_of(MPI_Comm comm, shim_why_t *why)
     if (comm == MPI_COMM_NULL || PMPI_Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)
         return NULL;
     shim_comm_t *state = found ? value : make(comm);
+    if (state->why == WHY_NEW && state->calls++ >= begins)
+        connect_members(comm, state);
     *why = state->why;
     return state->gyre != NULL ? state : NULL;
 }

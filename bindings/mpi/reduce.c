@@ -139,11 +139,12 @@ int MPI_Reduce_scatter(const void *send, void *recv, const int *counts, MPI_Data
                        MPI_Comm comm)
 {
     reduction_t r;
-    shim_why_t why;
-    const shim_comm_t *on = shim_comm_of(comm, &why);
     size_t *sizes = NULL;
+    int size = 0;
     int total = 0;
-    for (int i = 0; on != NULL && i < on->size; i++)
+    if (comm != MPI_COMM_NULL)
+        PMPI_Comm_size(comm, &size);
+    for (int i = 0; i < size; i++)
         total = counts[i] < 0 || total < 0 ? -1 : total | counts[i]; /* only whether it is 0, or invalid */
     if (!take(&r, CALL_Reduce_scatter, send, recv, total, type, op, comm))
         return REAL(Reduce_scatter)(send, recv, counts, type, op, comm);

@@ -25,7 +25,7 @@ static const char *const whys[WHY_COUNT] = {
     [WHY_NO_JOB] = "no job in Gyre",          [WHY_ALONE] = "communicator of 1 rank",
     [WHY_INTER] = "inter-communicator",       [WHY_FOREIGN] = "ranks of another MPI_COMM_WORLD",
     [WHY_FAILED] = "no communicator in Gyre", [WHY_TYPE] = "datatype or operation",
-    [WHY_ARGUMENT] = "invalid argument",
+    [WHY_ARGUMENT] = "invalid argument",      [WHY_NEW] = "new communicator",
 };
 
 static bool is_set(const char *name)

@@ -36,6 +36,7 @@ typedef enum {
     WHY_ALONE,
     WHY_INTER,
     WHY_FOREIGN,
+    WHY_NEW,
     WHY_FAILED,
     WHY_TYPE,
     WHY_ARGUMENT,
@@ -48,14 +49,15 @@ typedef struct shim_comm {
     shim_why_t why;
     int rank;
     int size;
+    int calls;              /* while it is new: collectives so far, the same number on all ranks */
     long long id;           /* the same number on all ranks */
     int *members;           /* [size], ranks in MPI_COMM_WORLD */
     struct shim_comm *next; /* in the list of those whose MPI communicator was freed */
 } shim_comm_t;
 
 /* comms.c */
-/* That of `comm`, made at its first use, when all ranks of `comm` must call it. NULL: pass the call on, for
- * the reason in *why. */
+/* That of `comm`, which all its ranks make in the collective after the first GYRE_MPI_AFTER ones: called once
+ * in each. NULL: pass the call on, for the reason in *why. */
 shim_comm_t *shim_comm_of(MPI_Comm comm, shim_why_t *why);
 /* Waits for a request that was started with `started`, and lets MPI's messages make progress. */
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request);
