@@ -49,6 +49,30 @@ __attribute__((constructor)) static void load(void)
     find(&real_Finalize, "PMPI_Finalize");
 }
 
+/* The handles of another MPI's programs are not those that this library was compiled with. */
+static void refuse_other_mpi(void)
+{
+    static char text[1 << 14]; /* MPICH's constant is 8192, Open MPI's 256 */
+    int length = 0;
+    __typeof__(&PMPI_Get_library_version) version = NULL;
+#ifdef OPEN_MPI
+    const bool for_open_mpi = true;
+#else
+    const bool for_open_mpi = false;
+#endif
+    find(&version, "PMPI_Get_library_version");
+    if (version == NULL || version(text, &length) != MPI_SUCCESS)
+        return;
+    text[strcspn(text, "\n")] = '\0';
+    if ((strncmp(text, "Open MPI", 8) == 0) == for_open_mpi)
+        return;
+    fprintf(stderr,
+            "libgyre-mpi: MPI_Init: this library is built for %s, and the program runs with %.40s: start the "
+            "program with gyre-mpi, which preloads the right library\n",
+            for_open_mpi ? "Open MPI" : "MPICH", text);
+    _exit(1);
+}
+
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request)
 {
     enum { TESTS = 64 }; /* of Gyre for each turn of MPI, which costs as much as some of them */
@@ -214,6 +238,7 @@ static void start(void)
 
 int MPI_Init(int *argc, char ***argv)
 {
+    refuse_other_mpi();
     int rc = real_Init(argc, argv);
     if (rc == MPI_SUCCESS)
         start();
@@ -221,6 +246,7 @@ int MPI_Init(int *argc, char ***argv)
 }
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
+    refuse_other_mpi();
     int rc = real_Init_thread(argc, argv, required, provided);
     if (rc == MPI_SUCCESS)
         start();

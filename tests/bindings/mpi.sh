@@ -55,6 +55,12 @@ for kind in $kinds; do
     # One rank lacks the library: the next one says so, and all end.
     mpi "$kind" 1 env GYRE_INIT_TIMEOUT=1 "$gyre" "$c" calls : -n 1 "$c" calls
     want "$kind: a rank without the library" 1 'rank 0 waited 1 s for rank 1, which does not load libgyre-mpi'
+    # The library of the other MPI, by force.
+    for other in $kinds; do
+        [ "$other" != "$kind" ] || continue
+        mpi "$kind" 1 env LD_PRELOAD="$B/lib/libgyre-mpi-$other.so" "$c" calls
+        want "$kind: the library of $other" 1 'is built for .*, and the program runs with .*: start the program with gyre-mpi'
+    done
     # Without a launcher: one rank.
     run "$gyre" "$c" calls
     want "$kind: no launcher" 0
