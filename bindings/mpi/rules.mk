@@ -2,7 +2,7 @@
 # bindings/mpi/rules.mk: libgyre-mpi-openmpi.so and libgyre-mpi-mpich.so, one source compiled with each MPI that has a
 # compiler here, and the launcher gyre-mpi. Included by the Makefile.
 MPI_SRC := $(wildcard bindings/mpi/*.c)
-FOREIGN_C += $(MPI_SRC) $(wildcard tests/mpi/*.c)
+FOREIGN_C += $(MPI_SRC)
 MPI_KINDS := $(if $(SANITIZE),,$(foreach k,openmpi mpich,$(if $(shell command -v mpicc.$(k) 2>/dev/null),$(k))))
 LIB_MPI := $(MPI_KINDS:%=$(B)/lib/libgyre-mpi-%.so)
 .PHONY: mpi
