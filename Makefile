@@ -53,6 +53,7 @@ SETUP_PYTHON_STAMP := $(S)/setup-python.done
 SETUP_LAUNCH_STAMP := $(S)/setup-launch.done
 SETUP_VERBS_STAMP := $(S)/setup-verbs.done
 SETUP_ARM_STAMP := $(S)/setup-arm.done
+SETUP_MPI_STAMP := $(S)/setup-mpi-codes.done
 SETUP_HOSTS_STAMP := $(S)/setup-hosts.done
 SETUP_BUNDLE_STAMP := $(S)/setup-bundle.done
 # Goals that need neither packages nor a compiler.
@@ -246,7 +247,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-generate check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-generate check-mpi check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
@@ -433,6 +434,7 @@ help:
 	@echo "make check-generate 1,000 generated tokens in many layouts: the trainer's log-probabilities, to the bit"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
+	@echo "make check-mpi     packaged MPI programs and mpi4py's test suite with gyre-mpi and without (ONLY=WORD RANKS= TIMES=N)"
 	@echo "make check-verbs   the verbs transport, and UCX over RDMA, on Soft-RoCE in virtual machines (PARTS=\"unit one\", some of it)"
 	@echo "make check-fresh   SUITE=bookworm|trixie: the README's two commands, and a user's build, on a fresh Debian in a folder (root)"
 	@echo "make lint          clang-tidy, cppcheck and shellcheck over what changed since they last ran; lint-quick: without"
@@ -509,6 +511,9 @@ check-fuzz: $(SETUP_CHECK_STAMP)
 check-arm: $(SETUP_ARM_STAMP)
 	@B='$(B)' bash tests/arm/check
 
+check-mpi: lib mpi $(SETUP_MPI_STAMP)
+	@B='$(B)' bash tests/mpi/check $(if $(ONLY),-k '$(ONLY)')
+
 check-launch: all $(SETUP_LAUNCH_STAMP)
 	@B='$(B)' bash tests/launch/check $(if $(ONLY),-k '$(ONLY)')
 
@@ -580,7 +585,7 @@ $(SETUP_CHECK_STAMP): tools/setup
 	@touch $@ $(SETUP_STAMP)
 
 # The other modes of tools/setup: each has its stamp build/setup-MODE.done.
-$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP) $(SETUP_BUNDLE_STAMP) $(SETUP_LINT_STAMP) $(SETUP_COVERAGE_STAMP) $(SETUP_ARM_STAMP): \
+$(SETUP_FUZZ_STAMP) $(SETUP_PYTHON_STAMP) $(SETUP_HOSTS_STAMP) $(SETUP_LAUNCH_STAMP) $(SETUP_VERBS_STAMP) $(SETUP_PEERS_STAMP) $(SETUP_BUNDLE_STAMP) $(SETUP_LINT_STAMP) $(SETUP_COVERAGE_STAMP) $(SETUP_ARM_STAMP) $(SETUP_MPI_STAMP): \
 $(S)/setup-%.done: tools/setup
 	@mkdir -p $(@D)
 	@sh tools/setup $* '$(S)'

@@ -5,6 +5,7 @@
  * order, by a pure function (topo_seat_order), and send nothing. */
 #include "comm/link.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,18 +44,22 @@ static int own_node(void)
 
 topo_seat_t comm_own_seat(void)
 {
-    static _Thread_local struct {
+    /* Asking reads files. Not of the thread: gyre_comm_idup and its like ask on a thread of their own. */
+    static struct {
+        pthread_mutex_t lock;
         int known;
         cpu_set_t set;
         topo_seat_t seat;
-    } last; /* asking reads files */
+    } last = {.lock = PTHREAD_MUTEX_INITIALIZER};
     enum { WORDS = sizeof(cpu_set_t) / sizeof(uint64_t) };
     uint64_t mask[WORDS];
     cpu_set_t mine;
+    topo_seat_t seat;
 
     CPU_ZERO(&mine);
     if (sched_getaffinity(0, sizeof mine, &mine) != 0)
         return (topo_seat_t){.package = -1, .numa = -1, .cache = -1};
+    pthread_mutex_lock(&last.lock);
     if (!last.known || !CPU_EQUAL(&mine, &last.set)) {
         memcpy(mask, &mine, sizeof mask);
         last.seat = (topo_seat_t){.package = topo_package(NULL, mask, WORDS),
@@ -63,8 +68,10 @@ topo_seat_t comm_own_seat(void)
         last.set = mine;
         last.known = 1;
     }
-    last.seat.fabric = own_fabric();
-    return last.seat;
+    seat = last.seat;
+    pthread_mutex_unlock(&last.lock);
+    seat.fabric = own_fabric();
+    return seat;
 }
 
 gyre_status_t comm_seats_order(comm_group_t *group)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/mpi/comms.c: the job of Gyre with the ranks of MPI_COMM_WORLD, made in MPI_Init, and a
- * communicator of Gyre for each of MPI, made at its first collective and kept in an attribute. */
+ * communicator of Gyre for each of MPI that has had some collectives, kept in an attribute. */
 #include "shim.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -23,6 +23,7 @@ static __typeof__(&PMPI_Finalize) real_Finalize;
 /* Of MPI_COMM_WORLD. Set by MPI_Init, unset by MPI_Finalize: while the program has one thread in MPI. */
 static shim_comm_t *world;
 static bool crowded;                  /* this host has more ranks than cores */
+static int begins;                    /* the first collectives of a communicator, which MPI makes */
 static MPI_Comm idle = MPI_COMM_NULL; /* no message is ever sent on it */
 static int keyval = MPI_KEYVAL_INVALID;
 static int destroy(MPI_Comm comm, int key, void *value, void *extra);
@@ -69,6 +70,30 @@ void shim_rest(unsigned turn, bool ended)
     if (!ended)
         shim_yield(turn);
 }
+/* The handles of another MPI's programs are not those that this library was compiled with. */
+static void refuse_other_mpi(void)
+{
+    static char text[1 << 14]; /* MPICH's constant is 8192, Open MPI's 256 */
+    int length = 0;
+    __typeof__(&PMPI_Get_library_version) version = NULL;
+#ifdef OPEN_MPI
+    const bool for_open_mpi = true;
+#else
+    const bool for_open_mpi = false;
+#endif
+    find(&version, "PMPI_Get_library_version");
+    if (version == NULL || version(text, &length) != MPI_SUCCESS)
+        return;
+    text[strcspn(text, "\n")] = '\0';
+    if ((strncmp(text, "Open MPI", 8) == 0) == for_open_mpi)
+        return;
+    fprintf(stderr,
+            "libgyre-mpi: MPI_Init: this library is built for %s, and the program runs with %.40s: start the "
+            "program with gyre-mpi, which preloads the right library\n",
+            for_open_mpi ? "Open MPI" : "MPICH", text);
+    _exit(1);
+}
+
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request)
 {
     if (started != GYRE_OK)
@@ -170,6 +195,25 @@ static void comm_end(shim_comm_t *comm)
     free(comm);
 }
 
+/* To make a communicator of Gyre takes about as long as so many small collectives, and programs make many
+ * that have few. With GYRE_ORDER the program wants all its sums in that order. */
+static int choose_begins(void)
+{
+    enum { MOST = 1000000000, USUAL = 64 };
+    const char *text = getenv("GYRE_MPI_AFTER");
+    const char *order = getenv("GYRE_ORDER");
+    const int usual = order != NULL && order[0] != '\0' ? 0 : USUAL;
+    char *end = NULL;
+    if (text == NULL || text[0] == '\0')
+        return usual;
+    const long given = strtol(text, &end, 10);
+    if (end != text && *end == '\0' && given >= 0 && given <= MOST)
+        return (int)given;
+    fprintf(stderr, "libgyre-mpi: GYRE_MPI_AFTER=%s is not a number from 0 to %d: %d is used\n", text,
+            (int)MOST, usual);
+    return usual;
+}
+
 static void start(void)
 {
     int rank = 0;
@@ -185,7 +229,10 @@ static void start(void)
     shim_types_init();
     shim_requests_init();
 
-    gyre_unique_id_t id = {{0}};
+    struct {
+        gyre_unique_id_t id;
+        int begins;
+    } root = {{{0}}, 0}; /* what rank 0 says to all */
     gyre_create_t config = GYRE_CREATE_INITIALIZER;
     gyre_comm_t *gyre = NULL;
     gyre_request_t *request = NULL;
@@ -193,11 +240,14 @@ static void start(void)
      * same. */
     config.timeout_s = getenv("GYRE_TIMEOUT") != NULL ? 0 : 86400.0 * 365;
     config.name = "mpi";
-    bool well = rank != 0 || gyre_get_unique_id(&id) == GYRE_OK;
+    bool well = rank != 0 || gyre_get_unique_id(&root.id) == GYRE_OK;
+    if (rank == 0)
+        root.begins = choose_begins();
     if (all_well(idle, well)) {
-        REAL(Bcast)(&id, (int)sizeof(id), MPI_BYTE, 0, idle);
-        well =
-            shim_wait(gyre_comm_icreate_id(&id, rank, size, &config, &gyre, &request), &request) == GYRE_OK;
+        REAL(Bcast)(&root, (int)sizeof(root), MPI_BYTE, 0, idle);
+        begins = root.begins;
+        well = shim_wait(gyre_comm_icreate_id(&root.id, rank, size, &config, &gyre, &request), &request) ==
+               GYRE_OK;
     }
     if (all_well(idle, well && gyre != NULL)) {
         world = comm_new(rank, size);
@@ -213,6 +263,7 @@ static void start(void)
 
 int MPI_Init(int *argc, char ***argv)
 {
+    refuse_other_mpi();
     int rc = real_Init(argc, argv);
     if (rc == MPI_SUCCESS)
         start();
@@ -220,6 +271,7 @@ int MPI_Init(int *argc, char ***argv)
 }
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
+    refuse_other_mpi();
     int rc = real_Init_thread(argc, argv, required, provided);
     if (rc == MPI_SUCCESS)
         start();
@@ -346,6 +398,7 @@ static void connect_members(MPI_Comm comm, shim_comm_t *made)
     long long offers[3] = {id, -id, made->rank == 0 ? tag : 0};
     long long most[3] = {0, 0, 0};
     REAL(Allreduce)(offers, most, 3, MPI_LONG_LONG, MPI_MAX, comm);
+    made->why = WHY_TAKEN;
     made->id = most[2];
     if (most[0] != 0 && most[0] == -most[1]) {
         made->gyre = old->gyre;
@@ -371,8 +424,7 @@ static void connect_members(MPI_Comm comm, shim_comm_t *made)
                 "libgyre-mpi: a communicator of %d ranks cannot be made in Gyre: its collectives go to MPI\n",
                 made->size);
 }
-/* NULL: the other ranks are needed, and may not be waited for. */
-static shim_comm_t *make(MPI_Comm comm, bool waits)
+static shim_comm_t *make(MPI_Comm comm)
 {
     int inter = 0;
     int rank = 0;
@@ -380,8 +432,6 @@ static shim_comm_t *make(MPI_Comm comm, bool waits)
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &size);
-    if (!inter && size > 1 && !waits)
-        return NULL;
     shim_comm_t *made = comm_new(rank, size);
     if (inter)
         made->why = WHY_INTER;
@@ -390,7 +440,7 @@ static shim_comm_t *make(MPI_Comm comm, bool waits)
     else if (!find_members(comm, made))
         made->why = WHY_FOREIGN;
     else
-        connect_members(comm, made);
+        made->why = WHY_NEW;
     PMPI_Comm_set_attr(comm, keyval, made);
     return made;
 }
@@ -407,7 +457,11 @@ shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why)
     *why = WHY_ARGUMENT;
     if (comm == MPI_COMM_NULL || PMPI_Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)
         return NULL;
-    shim_comm_t *state = found ? value : make(comm, waits);
-    *why = state != NULL ? state->why : WHY_NEW;
-    return state != NULL && state->gyre != NULL ? state : NULL;
+    shim_comm_t *state = found ? value : make(comm);
+    if (state->why == WHY_NEW && state->calls < begins)
+        state->calls++;
+    else if (state->why == WHY_NEW && waits)
+        connect_members(comm, state);
+    *why = state->why;
+    return state->gyre != NULL ? state : NULL;
 }

@@ -50,8 +50,8 @@ typedef enum {
     WHY_ALONE,
     WHY_INTER,
     WHY_FOREIGN,
-    WHY_FAILED,
     WHY_NEW,
+    WHY_FAILED,
     WHY_TYPE,
     WHY_ARGUMENT,
     WHY_COUNT
@@ -71,6 +71,7 @@ typedef struct shim_comm {
     shim_why_t why;
     int rank;
     int size;
+    int calls;              /* while it is new: collectives so far, the same number on all ranks */
     long long id;           /* the same number on all ranks */
     int *members;           /* [size], ranks in MPI_COMM_WORLD */
     struct shim_comm *next; /* in the list of those whose MPI communicator was freed */
@@ -83,8 +84,9 @@ typedef struct shim_comm {
 } shim_comm_t;
 
 /* comms.c */
-/* That of `comm`, made at its first use, when all ranks of `comm` must call it. NULL: pass the call on, for
- * the reason in *why. waits false: none is made, since that waits for the other ranks. */
+/* That of `comm`, which its ranks make together in the first blocking collective after the first
+ * GYRE_MPI_AFTER ones. Called once in each collective; waits: it is a blocking one. NULL: pass the call on,
+ * for the reason in *why. */
 shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why);
 /* A request of it was freed. */
 void shim_comm_leave(shim_comm_t *comm);

@@ -91,7 +91,7 @@ base_time_t boot_beat(comm_boot_t *boot)
         boot_listener_rested(boot, now);
     }
     next = now + every(boot);
-    const unsigned char traced = (unsigned char)is_traced((int)getpid());
+    int traced = -1; /* not looked yet: the watcher calls this after each message, too */
     for (int i = 0; i < boot->edges_n; i++) {
         boot_edge_t *edge = &boot->edges[i];
         if (!edge->open || edge->left)
@@ -110,7 +110,9 @@ base_time_t boot_beat(comm_boot_t *boot)
             edge->heard = now;
         }
         if (now - edge->spoke >= every(boot)) {
-            if (boot_conn_send(&edge->conn, BOOT_BEAT, &traced, traced) != GYRE_OK)
+            traced = traced < 0 ? is_traced((int)getpid()) : traced;
+            const unsigned char says = (unsigned char)traced;
+            if (boot_conn_send(&edge->conn, BOOT_BEAT, &says, says) != GYRE_OK)
                 log_warning("bootstrap: no memory for a heartbeat to rank %d", edge->rank);
             edge->spoke = now;
         }

@@ -4,6 +4,7 @@
 # with the library and without; requests; the report and the comparison; order=exact; what is refused; ranks that end.
 . "$(dirname "$0")/../support/lib.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 GYRE_INIT_TIMEOUT=20
+export GYRE_MPI_AFTER=0 # else MPI makes the first collectives of each communicator
 kinds=$(cd "$B/lib" && ls libgyre-mpi-*.so 2>/dev/null | sed 's/libgyre-mpi-\(.*\)\.so/\1/')
 [ -n "$kinds" ] || skip "no mpicc.openmpi or mpicc.mpich where this was built, or a build with a sanitizer"
 gyre=$B/bin/gyre-mpi
@@ -40,11 +41,12 @@ for kind in $kinds; do
         check "$kind: $n ranks: $(cat "$W/out")" grep -q ', 0 failed' "$W/out"
         check "$kind: $n ranks: no messages" [ ! -s "$W/err" ]
     done
-    mpi "$kind" 2 env GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1 "$gyre" "$c" calls
+    mpi "$kind" 2 env GYRE_MPI_AFTER=3 GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1 "$gyre" "$c" calls
     want "$kind: report and comparison" 0 'GYRE_MPI_CHECK: [1-9][0-9]* results compared with MPI.s, 0 differ'
     check "$kind: no warning" [ "$(grep -c 'not a setting' "$W/err")" = 0 ]
     # shellcheck disable=SC2086 # a list
     taken "$kind" $CALLS
+    check "$kind: first collectives are passed on" grep -q '[1-9] passed on: communicator not in Gyre yet' "$W/err"
     check "$kind: long double is passed on" grep -q '[1-9] passed on: datatype or operation' "$W/err"
     # Without blocking.
     r=$W/requests.$kind
@@ -85,6 +87,12 @@ for kind in $kinds; do
     # One rank lacks the library: the next one says so, and all end.
     mpi "$kind" 1 env GYRE_INIT_TIMEOUT=1 "$gyre" "$c" calls : -n 1 "$c" calls
     want "$kind: a rank without the library" 1 'rank 0 waited 1 s for rank 1, which does not load libgyre-mpi'
+    # The library of the other MPI, by force.
+    for other in $kinds; do
+        [ "$other" != "$kind" ] || continue
+        mpi "$kind" 1 env LD_PRELOAD="$B/lib/libgyre-mpi-$other.so" "$c" calls
+        want "$kind: the library of $other" 1 'is built for .*, and the program runs with .*: start the program with gyre-mpi'
+    done
     # Without a launcher: one rank.
     run "$gyre" "$c" calls
     want "$kind: no launcher" 0
@@ -93,8 +101,10 @@ for kind in $kinds; do
     # 1e16 + 1 - 1e16, which is 0 from left to right.
     mpi "$kind" 3 "$gyre" "$c" order
     out_is "$kind: canonical order" 'sum 0, product 0'
-    mpi "$kind" 3 env GYRE_ORDER=exact "$gyre" "$c" order
-    out_is "$kind: order=exact" 'sum 1, product 0'
+    mpi "$kind" 3 env -u GYRE_MPI_AFTER GYRE_ORDER=exact "$gyre" "$c" order
+    out_is "$kind: order=exact, from the first collective" 'sum 1, product 0'
+    mpi "$kind" 2 env GYRE_MPI_AFTER=many "$gyre" "$c" order
+    want "$kind: an invalid number" 0 'GYRE_MPI_AFTER=many is not a number from 0 to [0-9]*: 64 is used'
 
     if command -v "mpif90.$kind" >/dev/null; then
         run "mpif90.$kind" -O1 -o "$W/fortran" -J "$W" tests/bindings/mpi_fortran.f90

@@ -494,8 +494,10 @@ static void order(int rank)
     double x = rank == 0 ? 1e16 : rank == 1 ? 1 : -1e16;
     double factor = rank;
     double sum, product;
-    MPI_Allreduce(&x, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Allreduce(&factor, &product, 1, MPI_DOUBLE, MPI_PROD, MPI_COMM_WORLD);
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Allreduce(&x, &sum, 1, MPI_DOUBLE, MPI_SUM, comm);
+    MPI_Allreduce(&factor, &product, 1, MPI_DOUBLE, MPI_PROD, comm);
     if (rank == 0)
         printf("sum %g, product %g\n", sum, product);
 }
