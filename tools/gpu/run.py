@@ -28,7 +28,7 @@ class Runner:
         self.here, self.seconds, self.factor = here, seconds, factor
         if os.path.exists(log):
             os.remove(log)
-        self.log = open(log, "a+b", buffering=0)  # whoever writes, writes at its end
+        self.log = open(log, "a+b", buffering=0)  # each writer writes at its end
         self.began, self.lines, self.process, self.part, self.times = time.monotonic(), 1, None, "", {}
 
     def left(self):
