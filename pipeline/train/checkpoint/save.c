@@ -42,18 +42,18 @@ static gyre_status_t count_owned(const train_parts_t *parts, size_t *elements)
 }
 
 /* The name under which all write, and a mark in the folder by which they find out whether it is the same
- * for all. */
-static gyre_status_t share_id(const train_parts_t *parts, char *id)
+ * for all. *marked: whether rank 0 could leave it. */
+static gyre_status_t share_id(const train_parts_t *parts, char *id, gyre_status_t *marked)
 {
-    gyre_status_t marked = GYRE_OK;
+    *marked = GYRE_OK;
     if (gyre_comm_rank(parts->comm) == 0) {
         memset(id, 0, OPTIM_SNAPSHOT_ID);
         optim_snapshot_id(id, OPTIM_SNAPSHOT_ID);
-        marked = optim_snapshot_probe(parts->folder, id);
+        *marked = optim_snapshot_probe(parts->folder, id);
     }
     gyre_status_t status = gyre_broadcast(id, id, OPTIM_SNAPSHOT_ID, GYRE_UINT8, 0, parts->comm);
     id[OPTIM_SNAPSHOT_ID - 1] = 0;
-    return status != GYRE_OK ? status : marked;
+    return status;
 }
 
 static gyre_status_t check_sees(const train_parts_t *parts, size_t elements, int sees)
@@ -85,7 +85,11 @@ gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, char id
         return status;
     }
     unsigned char word = elements > 0;
-    mine = share_id(parts, id);
+    status = share_id(parts, id, &mine);
+    if (status != GYRE_OK) { /* perhaps on this rank alone: no further call would fit the others' */
+        free(writes);
+        return status;
+    }
     int sees = optim_snapshot_sees(parts->folder, id);
     status = gyre_all_gather(&word, writes, 1, GYRE_UINT8, parts->comm);
     if (status == GYRE_OK && rank == 0) /* all have looked */
