@@ -57,20 +57,19 @@ static gyre_status_t read_run(pipe_source_t *source)
     return model_config_from_json(model, source->config.path, 0, &source->model);
 }
 
-static gyre_status_t open_newest(pipe_source_t *source, const char *folder)
+/* The first of `steps` that is whole. */
+static gyre_status_t open_newest(pipe_source_t *source, const char *folder, const uint64_t *steps,
+                                 size_t count)
 {
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    gyre_status_t status = optim_snapshot_list(folder, &steps, &count), last = GYRE_ERR_NOT_FOUND;
-    for (size_t i = 0; status == GYRE_OK && i < count && last != GYRE_OK; i++) {
-        last = optim_snapshot_open(folder, steps[i], &source->snapshot);
-        if (last == GYRE_OK)
+    gyre_status_t status = GYRE_ERR_NOT_FOUND;
+    for (size_t i = 0; i < count && status != GYRE_OK; i++) {
+        status = optim_snapshot_open(folder, steps[i], &source->snapshot);
+        if (status == GYRE_OK)
             source->step = steps[i];
         else
             log_warning("the checkpoint of step %" PRIu64 " in %s is not used", steps[i], folder);
     }
-    free(steps);
-    return status != GYRE_OK ? status : last;
+    return status;
 }
 
 /* *is: the path is, or holds, a checkpoint. */
@@ -86,10 +85,10 @@ static gyre_status_t open_checkpoint(pipe_source_t *source, int *is)
         status = optim_snapshot_open(folder, source->step, &source->snapshot);
     } else {
         status = optim_snapshot_list(path, &steps, &count);
-        free(steps);
         *is = status == GYRE_OK && count > 0;
         if (*is)
-            status = open_newest(source, path);
+            status = open_newest(source, path, steps, count);
+        free(steps);
     }
     return *is && status == GYRE_OK ? read_run(source) : status;
 }
