@@ -14,7 +14,6 @@
  * Each round is two all-gathers. A rank that meets an error takes part in them to the end and sends its
  * status along. So no other rank waits for it, and all return the same error. */
 #include "comm/link.h"
-#include "comm/launch/identity.h"
 #include "comm/memory/cma.h"
 
 #include <errno.h>
@@ -27,6 +26,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/machine/identity.h"
 #include "base/settings/settings.h"
 
 enum { CARD_MAGIC = 0x47594331 /* "GYC1" */ };
@@ -47,7 +47,7 @@ static uint64_t host_hint(comm_world_t *world)
     uint64_t host = atomic_load_explicit(&world->host_hint, memory_order_relaxed);
 
     if (host == 0) {
-        host = comm_host_hint();
+        host = base_machine(BASE_MACHINE_NET);
         atomic_store_explicit(&world->host_hint, host, memory_order_relaxed);
     }
     const uint64_t words[2] = {host, every > 0 ? (uint64_t)(world->rank / every) + 1 : 0};

@@ -101,7 +101,7 @@ typedef struct {
     /* ns of a call of the kernel that reads a peer's memory; measured by the first group that has a peer on
      * this host. 0: not yet. */
     _Atomic double cma_call_ns;
-    /* comm_host_hint, which reads files; 0: not yet asked. */
+    /* Of base_machine, which reads files; 0: not yet asked. */
     _Atomic uint64_t host_hint;
     /* Where the segments of its later groups lie; left by the first that has a peer on this host and must
      * make a file. Set once; NULL: none. The world's owner closes it after the last group. */

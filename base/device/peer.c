@@ -2,7 +2,6 @@
 /* base/device/peer.c: see peer.h. */
 #include "base/device/peer.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 
 #include "base/device/cuda.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/machine/identity.h"
 
 _Static_assert(sizeof(base_device_handle_t) == 128, "a handle travels as it is");
 
@@ -36,13 +35,7 @@ static uint64_t host_id, process_id; /* 0: unknown */
 
 static void identify(void)
 {
-    char text[64];
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (got > 0)
-        host_id = base_hash64(text, (size_t)got, 0) | 1;
+    host_id = base_machine(0);
     if (getrandom(&process_id, sizeof(process_id), 0) != (ssize_t)sizeof(process_id))
         process_id = 0;
 }

@@ -9,18 +9,17 @@
  * A unique id is "GYREID1", a NUL, 32 bytes of secret, 8 of the job's name, and the addresses of rank 0 as
  * text. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/machine/identity.h"
 #include "base/settings/settings.h"
 #include "base/thread/aside.h"
 #include "comm/launch/card.h"
@@ -39,22 +38,6 @@ typedef struct {
     char card[CARD_BYTES];
     uint64_t check;
 } row_t;
-
-uint64_t comm_host_hint(void)
-{
-    char text[256] = "";
-    struct stat net;
-    size_t used = 0;
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t got = read(fd, text, 64);
-        used = got > 0 ? (size_t)got : 0;
-        close(fd);
-    }
-    if (stat("/proc/self/ns/net", &net) == 0)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%llu", (unsigned long long)net.st_ino);
-    return base_hash64(text, used, 1);
-}
 
 static uint64_t check_of(const row_t *row)
 {
@@ -211,7 +194,8 @@ gyre_status_t comm_identity_gather(const comm_gather_t *by, const char *name, in
         identity_alone(out, NULL);
         return GYRE_OK;
     }
-    row_t mine = {.round = 1, .rank = (uint32_t)rank, .size = (uint32_t)size, .host = comm_host_hint()};
+    row_t mine = {
+        .round = 1, .rank = (uint32_t)rank, .size = (uint32_t)size, .host = base_machine(BASE_MACHINE_NET)};
     memcpy(mine.magic, magic, sizeof(magic));
     mine.name = base_hash64(name, strlen(name), 8);
     row_t *all = malloc((size_t)size * sizeof(*all) + GUARD);

@@ -79,9 +79,6 @@ gyre_status_t comm_unique_id(unsigned char id[COMM_ID_BYTES]);
 gyre_status_t comm_identity_by_id(const comm_gather_t *by, const unsigned char id[COMM_ID_BYTES],
                                   const char *name, int rank, int size, comm_identity_t *out);
 
-/* The same number for processes that see the same machine and network, most likely. */
-uint64_t comm_host_hint(void);
-
 /* Closes what comm_identity_meet still holds of the launcher's channel, if anything. */
 void comm_identity_leave(void);
 

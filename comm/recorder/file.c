@@ -19,19 +19,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/identity.h"
 #include "base/memory_file.h"
 
 static const char magic[8] = {'G', 'Y', 'R', 'E', 'R', 'E', 'C', '\n'};
-
-void comm_recorder_boot(char text[40])
-{
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, 39) : 0;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-}
 
 /* Job ids come from launchers and people: in a file's name only plain characters of them stay. */
 static void plain(char *text)
@@ -110,7 +101,7 @@ gyre_status_t comm_recorder_create(const char *dir, const char *job, const char 
                                      .launcher = 1,
                                      .made_ns = base_now(),
                                      .wall_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec};
-    comm_recorder_boot(r.head->boot);
+    base_machine_boot(r.head->boot);
     snprintf(r.head->job, sizeof(r.head->job), "%s", job);
     snprintf(r.head->host, sizeof(r.head->host), "%s", host);
     memcpy(r.head->magic, magic, sizeof(magic));

@@ -42,7 +42,5 @@ gyre_status_t comm_recorder_read(int fd, comm_recorder_head_t *head, comm_record
 /* The same from memory: data: [bytes]. */
 gyre_status_t comm_recorder_parse(const unsigned char *data, size_t bytes, comm_recorder_head_t *head,
                                   comm_recorder_slot_t **slots);
-/* The boot of this host, as in comm_recorder_head_t; "" if the system does not report it. text: [40]. */
-void comm_recorder_boot(char text[40]);
 
 #endif

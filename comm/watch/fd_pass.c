@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/identity.h"
 #include "comm/boot/wire.h"
 
 #define CLIENT_SECONDS   2.0  /* in which a client must finish */
@@ -33,27 +33,6 @@ static void mac(const unsigned char key[32], char label, const unsigned char que
     memcpy(text + 1 + QUESTION, nonce, 32);
     boot_put32(text + 1 + QUESTION + 32, status);
     crypto_generichash(out, 32, text, sizeof(text), key, 32);
-}
-
-/* What two processes must share to see each other's abstract sockets. */
-static void host_identity(unsigned char out[16])
-{
-    struct {
-        char boot[64];
-        uint64_t dev, ino;
-    } parts;
-    struct stat net;
-    memset(&parts, 0, sizeof(parts));
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, parts.boot, sizeof(parts.boot) - 1) <= 0)
-        gethostname(parts.boot, sizeof(parts.boot) - 1); /* the MAC decides; this only saves a vain attempt */
-    if (fd >= 0)
-        close(fd);
-    if (stat("/proc/self/ns/net", &net) == 0) {
-        parts.dev = (uint64_t)net.st_dev;
-        parts.ino = (uint64_t)net.st_ino;
-    }
-    crypto_generichash(out, 16, (const unsigned char *)&parts, sizeof(parts), NULL, 0);
 }
 
 static socklen_t socket_name(const unsigned char address[32], struct sockaddr_un *name)
@@ -75,7 +54,9 @@ gyre_status_t watch_fds_init(watch_fds_t *fds, const comm_boot_t *boot)
         return gyre_fail(GYRE_ERR_SYSTEM, "pthread_mutex_init");
     comm_boot_key(boot, "fd", fds->key);
     randombytes_buf(fds->address, 16);
-    host_identity(fds->address + 16);
+    /* What two processes must share to see each other's abstract sockets. */
+    const uint64_t machine = base_machine(BASE_MACHINE_NET);
+    memcpy(fds->address + 16, &machine, sizeof(machine));
     return GYRE_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/machine/identity.h"
 #include "tools/gyre-doctor/job.h"
 
 const comm_recorder_slot_t job_no_slot = {.waiting_for = -1};
@@ -100,9 +101,9 @@ static look_t look_once(const recorders_t *found, int i)
 static int sees_host_of(const comm_recorder_head_t *head, const char *host)
 {
     const ino_t first_pid_namespace = 0xEFFFFFFC; /* as in the kernel's include/linux/proc_ns.h */
-    char boot[40];
+    char boot[BASE_BOOT_BYTES];
     struct stat pids;
-    comm_recorder_boot(boot);
+    base_machine_boot(boot);
     return strcmp(boot, head->boot) == 0 &&
            (strcmp(host, head->host) == 0 ||
             (stat("/proc/self/ns/pid", &pids) == 0 && pids.st_ino == first_pid_namespace));
@@ -164,8 +165,8 @@ static void take(const recorders_t *found, int i, look_t *look, double seconds, 
 static void describe(const recorders_t *found, int i, job_t *job)
 {
     const recorder_t *r = &found->list[i];
-    char boot[40];
-    comm_recorder_boot(boot);
+    char boot[BASE_BOOT_BYTES];
+    base_machine_boot(boot);
     snprintf(job->id, sizeof(job->id), "%s", r->head.job);
     clock_text(r->head.wall_ns, job->began);
     job->age = strcmp(boot, r->head.boot) == 0 ? (double)(base_now() - r->head.made_ns) / 1e9 : -1;
