@@ -7,15 +7,18 @@
  * watcher's thread sends the beats: a rank that computes for an hour still beats.
  *
  * A rank that a debugger holds is silent, too, and lives: its beats say that it is traced, and a rank of the
- * same host sees it in /proc.
+ * same host sees it in /proc. So does a rank that gets no core where many processes want one: a rank of the
+ * same host sees that it could run.
  *
  * Cost per rank and beat: one wake-up, a look at /proc, and a send and a receive for each tree connection
  * (two on average). */
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/machine/process.h"
 #include "comm/boot/reconnect.h"
 
 enum { BEATS = 4 }; /* in the time that may pass in silence: three may be late */
@@ -29,52 +32,60 @@ void boot_beat_begin(comm_boot_t *boot)
 {
     base_time_t now = base_now();
     for (int i = 0; i < boot->edges_n; i++) {
-        boot->edges[i].heard = now;
+        boot->edges[i].ear.heard = now;
         boot->edges[i].spoke = 0;
     }
     boot->next_beat = now;
 }
 
-/* 1: a debugger traces this process. 0 also where /proc does not say. */
-static int is_traced(int pid)
+/* Why a rank lives that is silent; NULL: no reason is seen. Its process can be looked at if both ranks are in
+ * the same PID namespace of the same machine; if they share the network, too, nothing can be cut between
+ * them. */
+static const char *excuse(const comm_boot_t *boot, int rank, int traced)
 {
-    char path[40], line[128];
-    int tracer = 0;
-    snprintf(path, sizeof(path), "/proc/%d/status", pid);
-    FILE *file = fopen(path, "re");
-    while (file != NULL && tracer == 0 && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "TracerPid: %d", &tracer) == 1)
-            break;
-    if (file != NULL)
-        fclose(file);
-    return tracer != 0;
+    static const char held[] = "held by a debugger";
+    if (traced)
+        return held;
+    if (boot->places == NULL || rank < 0 || rank >= boot->places_n || boot->rank >= boot->places_n)
+        return NULL;
+    const boot_place_t *its = &boot->places[rank], *mine = &boot->places[boot->rank];
+    const int pid = (int)boot_get32(its->pid);
+    if (boot_get32(mine->machine) == 0 || memcmp(its->machine, mine->machine, sizeof(mine->machine)) != 0)
+        return NULL;
+    if (base_process_traced(pid))
+        return held;
+    return base_process_runs(pid) ? "but its process runs, or waits for a core" : NULL;
 }
 
-static int same_host(const comm_boot_t *boot, int rank)
+int boot_silent(const comm_boot_t *boot, int rank, const boot_conn_t *conn, int traced, boot_ear_t *ear,
+                base_time_t now)
 {
-    return boot->places != NULL && rank < boot->places_n && boot->rank < boot->places_n &&
-           boot->places[rank].host[0] != '\0' &&
-           strcmp(boot->places[rank].host, boot->places[boot->rank].host) == 0;
+    if (now - ear->heard < boot->silence)
+        return 0;
+    const char *why = excuse(boot, rank, traced);
+    struct pollfd unread = {.fd = conn->fd, .events = POLLIN, .revents = 0};
+    if (why == NULL && !ear->excused && poll(&unread, 1, 0) <= 0)
+        return 1;
+    if (why != NULL && !ear->excused)
+        log_warning("rank %d is silent, %s: the job waits for it, and operations end at their deadline "
+                    "(GYRE_TIMEOUT)",
+                    rank, why);
+    ear->excused = why != NULL; /* after that, it has the same time again to be heard of */
+    ear->heard = now;
+    return 0;
 }
 
-/* 1: that it is silent is a debugger's doing. */
-static int is_held(const comm_boot_t *boot, const boot_edge_t *edge)
-{
-    return edge->traced ||
-           (same_host(boot, edge->rank) && is_traced((int)boot_get32(boot->places[edge->rank].pid)));
-}
-
-static void silent(comm_boot_t *boot, boot_edge_t *edge, base_time_t now)
+static void lost(comm_boot_t *boot, boot_edge_t *edge, base_time_t now)
 {
     char text[BOOT_TEXT];
     snprintf(text, sizeof(text),
              "rank %d heard nothing from it for %.1f s: it was stopped or cut off (GYRE_HEARTBEAT)",
-             boot->rank, (double)(now - edge->heard) * 1e-9);
+             boot->rank, (double)(now - edge->ear.heard) * 1e-9);
     /* Should it wake up or be connected again, it learns why nobody wants to talk to it any more. */
     if (boot_conn_send(&edge->conn, BOOT_EXPELLED, text, strlen(text)) != GYRE_OK)
         log_warning("bootstrap: rank %d cannot be sent the news that it counts as dead", edge->rank);
     snprintf(text, sizeof(text), "silent for %.1f s, stopped or cut off (GYRE_HEARTBEAT sets the limit)",
-             (double)(now - edge->heard) * 1e-9);
+             (double)(now - edge->ear.heard) * 1e-9);
     boot_edge_lost(boot, edge, text, 1);
 }
 
@@ -87,7 +98,7 @@ base_time_t boot_beat(comm_boot_t *boot)
      * of the others. */
     if (now - boot->next_beat > every(boot)) {
         for (int i = 0; i < boot->edges_n; i++)
-            boot->edges[i].heard = now;
+            boot->edges[i].ear.heard = now;
         boot_listener_rested(boot, now);
     }
     next = now + every(boot);
@@ -96,28 +107,19 @@ base_time_t boot_beat(comm_boot_t *boot)
         boot_edge_t *edge = &boot->edges[i];
         if (!edge->open || edge->left)
             continue;
-        if (now - edge->heard >= boot->silence) {
-            const int held = is_held(boot, edge);
-            if (!held && !edge->held) {
-                silent(boot, edge, now);
-                continue;
-            }
-            if (!edge->held)
-                log_warning("rank %d is silent, held by a debugger: the job waits for it, and operations end "
-                            "at their deadline (GYRE_TIMEOUT)",
-                            edge->rank);
-            edge->held = held; /* let go of, it has the same time again to be heard of */
-            edge->heard = now;
+        if (boot_silent(boot, edge->rank, &edge->conn, edge->traced, &edge->ear, now)) {
+            lost(boot, edge, now);
+            continue;
         }
         if (now - edge->spoke >= every(boot)) {
-            traced = traced < 0 ? is_traced((int)getpid()) : traced;
+            traced = traced < 0 ? base_process_traced((int)getpid()) : traced;
             const unsigned char says = (unsigned char)traced;
             if (boot_conn_send(&edge->conn, BOOT_BEAT, &says, says) != GYRE_OK)
                 log_warning("bootstrap: no memory for a heartbeat to rank %d", edge->rank);
             edge->spoke = now;
         }
-        if (edge->heard + boot->silence < next)
-            next = edge->heard + boot->silence;
+        if (edge->ear.heard + boot->silence < next)
+            next = edge->ear.heard + boot->silence;
         if (edge->spoke + every(boot) < next)
             next = edge->spoke + every(boot);
     }

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/identity.h"
 #include "base/settings/settings.h"
 #include "comm/boot/shrink.h"
 
@@ -90,6 +91,7 @@ gyre_status_t boot_listener_open(comm_boot_t *boot, boot_place_t *place)
         boot->own_addr = mine;
     }
     boot_addr_pack(&boot->own_addr, place->addr);
+    boot_put32(place->machine, (uint32_t)base_machine(BASE_MACHINE_NET | BASE_MACHINE_PID));
     boot_put32(place->pid, (uint32_t)getpid());
     return GYRE_OK;
 }
@@ -126,7 +128,7 @@ static boot_contact_t *contact_new(comm_boot_t *boot)
     }
     contact->conn.fd = -1;
     contact->rank = -1;
-    contact->since = contact->heard = base_now();
+    contact->since = contact->ear.heard = base_now();
     contact->next = boot->contacts;
     boot->contacts = contact;
     return contact;
@@ -148,7 +150,7 @@ void boot_contact_dismiss(comm_boot_t *boot, boot_contact_t *contact, boot_type_
 void boot_contact_promote(comm_boot_t *boot, boot_contact_t *contact, boot_edge_t *edge)
 {
     boot_edge_adopt(edge, &contact->conn);
-    edge->heard = base_now();
+    edge->ear.heard = base_now();
     edge->left = 0;
     edge->steps = contact->steps;
     memset(&contact->steps, 0, sizeof(contact->steps));
@@ -306,7 +308,7 @@ static void dialled(comm_boot_t *boot, boot_contact_t *contact)
 static void contact_open(boot_contact_t *contact)
 {
     contact->state = CONTACT_OPEN;
-    contact->heard = base_now();
+    contact->ear.heard = base_now();
     contact->deadline = BASE_TIME_NEVER;
 }
 
@@ -461,7 +463,7 @@ void boot_listener_handle(comm_boot_t *boot, boot_contact_t *contact, const stru
         boot_read_t got = boot_conn_read(&contact->conn, limit);
         int err = errno;
         if (got == BOOT_READ_SOME)
-            contact->heard = base_now();
+            contact->ear = (boot_ear_t){.heard = base_now()};
         while (contact->state != CONTACT_GONE && contact_step(boot, contact))
             ;
         if (contact->state != CONTACT_GONE && (got == BOOT_READ_EOF || got == BOOT_READ_ERROR))
@@ -514,9 +516,9 @@ static base_time_t contact_beat(comm_boot_t *boot, boot_contact_t *contact, base
     base_time_t every = boot->silence / 4;
     if (boot->silence == 0 || contact->state != CONTACT_OPEN)
         return BASE_TIME_NEVER;
-    if (now - contact->heard >= boot->silence) {
+    if (boot_silent(boot, contact->rank, &contact->conn, 0, &contact->ear, now)) {
         char how[BOOT_TEXT];
-        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - contact->heard) * 1e-9);
+        snprintf(how, sizeof(how), "silent for %.1f s", (double)(now - contact->ear.heard) * 1e-9);
         if (boot_conn_send(&contact->conn, BOOT_EXPELLED, how, strlen(how)) != GYRE_OK)
             log_warning("bootstrap: rank %d cannot be sent the news that it counts as dead", contact->rank);
         contact_lost(boot, contact, how, 1);
@@ -527,7 +529,7 @@ static base_time_t contact_beat(comm_boot_t *boot, boot_contact_t *contact, base
             log_warning("bootstrap: no memory for a heartbeat to rank %d", contact->rank);
         contact->spoke = now;
     }
-    base_time_t limit = contact->heard + boot->silence;
+    base_time_t limit = contact->ear.heard + boot->silence;
     return limit < contact->spoke + every ? limit : contact->spoke + every;
 }
 
@@ -562,7 +564,7 @@ base_time_t boot_listener_tick(comm_boot_t *boot, base_time_t now)
 void boot_listener_rested(comm_boot_t *boot, base_time_t now)
 {
     for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
-        v->heard = now;
+        v->ear.heard = now;
 }
 
 boot_contact_t *boot_listener_find(comm_boot_t *boot, int rank, boot_role_t role, int ours)

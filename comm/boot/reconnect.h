@@ -35,7 +35,8 @@ typedef struct boot_contact {
     boot_hello_t hello; /* of the one who dialled */
     boot_addr_t addr;   /* ours: where it is dialled */
     base_time_t since, deadline, retry;
-    base_time_t heard, spoke;
+    boot_ear_t ear;
+    base_time_t spoke;
     boot_place_t place; /* a newcomer's */
     boot_buf_t steps;   /* of a child that was ahead: what it sent up meanwhile (boot_edge_t.steps) */
     unsigned char hello_text[BOOT_HELLO_BYTES]; /* ours */

@@ -215,7 +215,6 @@ static void dispatch(comm_boot_t *boot, boot_edge_t *edge, const boot_message_t 
         return;
     case BOOT_BEAT:
         edge->traced = m->bytes == 1 && m->data[0] == 1;
-        edge->held = 0;
         return;
     case BOOT_EXPELLED:
         boot_take_expelled(boot, edge, m);
@@ -260,7 +259,7 @@ void boot_handle(comm_boot_t *boot, boot_edge_t *edge, short revents)
         boot_read_t got = boot_conn_read(&edge->conn, BOOT_FRAME_HEAD + BOOT_FRAME_PAYLOAD + BOOT_FRAME_MAC);
         int err = errno;
         if (got == BOOT_READ_SOME)
-            edge->heard = base_now();
+            edge->ear = (boot_ear_t){.heard = base_now()};
         if (got == BOOT_READ_ERROR)
             snprintf(how, sizeof(how), "the connection to it failed: %s", strerror(err));
         boot_message_t m;

@@ -32,7 +32,7 @@
 enum {
     BOOT_EDGES_MAX = 33, /* parent and at most 31 children */
     BOOT_TEXT = 640, /* bytes of a text that travels: who called what at two ranks, and why that is wrong */
-    BOOT_HOST_BYTES = 36,      /* of a host's name, cut to that */
+    BOOT_HOST_BYTES = 32,      /* of a host's name, cut to that */
     BOOT_ABORTS_MAX = 4096,    /* remembered aborts: the oldest are forgotten beyond that */
     BOOT_ASKED_MAX = 64,       /* questions under way at once in one process */
     BOOT_LOST_MAX = 8,         /* lost letters that are known */
@@ -42,12 +42,17 @@ enum {
 #define BOOT_ABORT_JOB UINT64_MAX /* abort id of the job itself: a rank could not join, or was expelled */
 
 typedef struct {
+    base_time_t heard; /* when something last came from the other side */
+    int excused;       /* it was silent for too long, and for a reason that was logged */
+} boot_ear_t;
+
+typedef struct {
     int rank, place;
     int open;
-    int traced;               /* its last beat said that a debugger traces it */
-    int held;                 /* it was silent for too long, and a debugger was why: that was logged */
-    int left;                 /* it said goodbye: its closing is no death */
-    base_time_t heard, spoke; /* when something last came from it, and when a beat last went to it */
+    int traced; /* its last beat said that a debugger traces it */
+    int left;   /* it said goodbye: its closing is no death */
+    boot_ear_t ear;
+    base_time_t spoke; /* when a beat last went to it */
     boot_conn_t conn;
     boot_buf_t steps; /* its BOOT_UP or BOOT_DOWN messages that wait to be taken, each after a u64 length */
 } boot_edge_t;
@@ -85,6 +90,7 @@ typedef struct {
 typedef struct {
     unsigned char addr[BOOT_ADDR_BYTES]; /* loopback: on rank 0's host */
     char host[BOOT_HOST_BYTES];
+    unsigned char machine[4]; /* of base_machine: whose processes it sees; 0: not known */
     unsigned char pid[4];
 } boot_place_t;
 
@@ -182,6 +188,9 @@ void boot_edge_lost(comm_boot_t *boot, boot_edge_t *edge, const char *how, int s
  * on. */
 void boot_beat_begin(comm_boot_t *boot);
 base_time_t boot_beat(comm_boot_t *boot);
+/* 1: a rank has been silent for too long, and counts as dead. traced: its last beat said that it is. */
+int boot_silent(const comm_boot_t *boot, int rank, const boot_conn_t *conn, int traced, boot_ear_t *ear,
+                base_time_t now);
 
 /* Waits under the lock until something moved. TIMEOUT (quiet). */
 gyre_status_t boot_wait(comm_boot_t *boot, base_time_t deadline);

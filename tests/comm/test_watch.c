@@ -315,6 +315,46 @@ static void a_debugger_holds_a_rank(void **state)
     base_settings_set(SET_HEARTBEAT, NULL, "test");
 }
 
+/* Rank 2 of 4 sends no beats for three times what counts as silence: its watcher waits for a lock. While
+ * the thread that has the lock runs, which the others of its host see, no rank takes it for dead; when that
+ * thread sleeps, too, all do. */
+static int busy_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    int all[4] = {0, 1, 2, 3}, rank = comm_boot_rank(boot);
+    char text[256] = "";
+    const _Atomic uint32_t *trouble = comm_watch_trouble(watch);
+    (void)arg;
+    RANK_CHECK(comm_boot_meet(boot, SOON) == GYRE_OK);
+    if (rank == 2) {
+        const base_time_t until = base_now() + 1500000000;
+        boot_lock(boot);
+        while (base_now() < until)
+            ;
+        boot_unlock(boot);
+    }
+    RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
+    RANK_CHECK(atomic_load(trouble) == 0);
+    if (rank == 2) {
+        boot_lock(boot);
+        nap(1500);
+        boot_unlock(boot);
+        return 0;
+    }
+    RANK_CHECK(troubled(trouble, 0, 5.0));
+    RANK_CHECK(comm_watch_dead(watch, all, 4, text, sizeof(text)) == 2);
+    RANK_CHECK(strstr(text, "died: silent for 0.") != NULL);
+    nap(1000);
+    return 0;
+}
+
+static void a_silent_rank_that_runs_lives(void **state)
+{
+    (void)state;
+    base_settings_set(SET_HEARTBEAT, "0.5", "test");
+    assert_int_equal(boot_job_processes(4, 1, busy_body, NULL, NULL, 20.0), 0);
+    base_settings_set(SET_HEARTBEAT, NULL, "test");
+}
+
 /* When all stand still for a while, as after Ctrl-Z, no rank takes another for dead. */
 static int paused_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
 {
@@ -501,6 +541,7 @@ int main(void)
         cmocka_unit_test(a_full_stderr_delays_no_news),
         cmocka_unit_test(a_stopped_rank_is_dead),
         cmocka_unit_test(a_debugger_holds_a_rank),
+        cmocka_unit_test(a_silent_rank_that_runs_lives),
         cmocka_unit_test(a_paused_job_goes_on),
         cmocka_unit_test(abort_reaches_all),
         cmocka_unit_test(all_abort),
