@@ -22,12 +22,11 @@
 #include "base/device/cuda_error.h"
 #include "base/error.h"
 
-/* Whether there may be CUDA memory: 0 not seen yet, 1 there may, -1 no GPU device file: never will be. */
-static _Atomic int at_work;
+_Atomic int base_device_cuda_memory; /* -1: there is no GPU's device file */
 
 void base_cuda_seen(void)
 {
-    atomic_store_explicit(&at_work, 1, memory_order_relaxed);
+    atomic_store_explicit(&base_device_cuda_memory, 1, memory_order_relaxed);
 }
 
 static pthread_once_t counted = PTHREAD_ONCE_INIT;
@@ -78,13 +77,13 @@ const char *base_cuda_why_not(void)
 /* CUDA memory exists only where the driver is loaded, by us or by the application. Once seen it stays. */
 static int driver_is_loaded(void)
 {
-    int known = atomic_load_explicit(&at_work, memory_order_relaxed);
+    int known = atomic_load_explicit(&base_device_cuda_memory, memory_order_relaxed);
     if (known != 0)
         return known > 0;
     if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/nvhost-ctrl", F_OK) != 0 &&
         access("/dev/nvmap", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) {
         int unknown = 0;
-        atomic_compare_exchange_strong(&at_work, &unknown, -1);
+        atomic_compare_exchange_strong(&base_device_cuda_memory, &unknown, -1);
         return 0;
     }
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);

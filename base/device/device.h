@@ -32,6 +32,9 @@ gyre_status_t base_device_alloc(base_device_t device, size_t bytes,
 gyre_status_t base_device_free(base_device_t device, void *ptr);
 /* Where `ptr` lives: host memory unless CUDA knows better. */
 base_device_t base_device_of(const void *ptr);
+/* CUDA memory in this process: 1: there may be some; 0: nobody has looked yet; -1: none, and there never will
+ * be. */
+extern _Atomic int base_device_cuda_memory;
 
 /* Bytes of the device's memory that are free now, and all of it; of the host: physical memory. Either may
  * be NULL. */

@@ -29,6 +29,8 @@ static gyre_status_t none(void)
     return gyre_fail(GYRE_ERR_UNSUPPORTED, "no CUDA device: %s", base_cuda_why_not());
 }
 
+_Atomic int base_device_cuda_memory = -1;
+
 void base_cuda_seen(void) {}
 
 void base_cuda_leave(int index, int before)

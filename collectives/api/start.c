@@ -13,7 +13,7 @@
 #include "collectives/gpu/gpu.h"
 #include "collectives/kernels/kernels.h"
 
-gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
+gyre_status_t coll_check_comm_whole(const char *name, gyre_comm_t *comm)
 {
     if (!comm)
         return gyre_fail(GYRE_ERR_INVALID, "%s: comm is NULL", name);
@@ -29,7 +29,7 @@ gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
     return GYRE_OK;
 }
 
-gyre_status_t coll_check_type(const char *name, gyre_type_t type)
+gyre_status_t coll_check_type_whole(const char *name, gyre_type_t type)
 {
     if (gyre_type_size(type) == 0)
         return gyre_fail(GYRE_ERR_TYPE, "%s: %d is not a type (gyre_type_t)", name, (int)type);

@@ -5,6 +5,8 @@
 #ifndef COLLECTIVES_GPU_GPU_H
 #define COLLECTIVES_GPU_GPU_H
 
+#include <stdatomic.h>
+
 #include <gyre/cuda.h>
 
 #include "base/device/device.h"
@@ -16,7 +18,8 @@ enum { COLL_CUDA_BUS = 24 }; /* bytes of a PCI address, as text */
 /* 1 if `buffer` (may be NULL) lies in the memory of a CUDA device. */
 static inline int coll_cuda_holds(const void *buffer)
 {
-    return buffer && base_device_of(buffer).kind == BASE_CUDA;
+    return buffer && atomic_load_explicit(&base_device_cuda_memory, memory_order_relaxed) >= 0 &&
+           base_device_of(buffer).kind == BASE_CUDA;
 }
 
 gyre_status_t coll_cuda_start(const coll_call_t *call);

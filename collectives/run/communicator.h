@@ -340,8 +340,8 @@ void coll_group_note_error(gyre_status_t status);
 
 /* --- calls.c --- */
 /* The checks that every call begins with. A dead communicator answers with the error that killed it. */
-gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm);
-gyre_status_t coll_check_type(const char *name, gyre_type_t type);
+gyre_status_t coll_check_comm_whole(const char *name, gyre_comm_t *comm);
+gyre_status_t coll_check_type_whole(const char *name, gyre_type_t type);
 /* Non-blocking calls need a place for their request. */
 gyre_status_t coll_check_request(const char *name, gyre_request_t **request);
 /* Passes `status` on, and lets an open group end with it. */
@@ -406,6 +406,19 @@ static inline int coll_comm_troubled(const gyre_comm_t *comm)
 {
     return comm->n > 1 && atomic_load_explicit(comm->troubles, memory_order_relaxed) !=
                               atomic_load_explicit(&comm->trouble, memory_order_relaxed);
+}
+
+/* What every call begins with: the usual case here, the others and the text in start.c. */
+static inline gyre_status_t coll_check_comm(const char *name, gyre_comm_t *comm)
+{
+    if (comm && !coll_comm_troubled(comm) &&
+        atomic_load_explicit(&comm->error, memory_order_acquire) == GYRE_OK)
+        return GYRE_OK;
+    return coll_check_comm_whole(name, comm);
+}
+static inline gyre_status_t coll_check_type(const char *name, gyre_type_t type)
+{
+    return (unsigned)type < GYRE_TYPE_COUNT ? GYRE_OK : coll_check_type_whole(name, type);
 }
 
 static inline int coll_try_drive(gyre_comm_t *comm)

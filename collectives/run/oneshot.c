@@ -233,7 +233,9 @@ static int try_post(coll_oneshot_run_t *e)
     if (bytes)
         write_post(e, to);
     comm_outbox_post(x, bytes, e->tag);
-    comm_group_ring(e->comm->group);
+    /* who needs nothing finishes at once, and rings then */
+    if (e->next < e->plan->part.end)
+        comm_group_ring(e->comm->group);
     /* a reduction of what was scaled reads it here */
     e->from[e->comm->rank] = to;
     e->comm->traffic.bytes_sent += bytes;
@@ -284,7 +286,7 @@ gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
     if (e->failed != GYRE_OK)
         return coll_kernel_failed(p->shape.redop, e->failed);
     comm_outbox_finish(e->x);
-    if (e->x->stream) /* who is ahead may sleep until there is room again */
+    if (e->x->stream) /* the post above; and who is ahead may sleep until there is room again */
         comm_group_ring(e->comm->group);
     return GYRE_OK;
 }
@@ -292,6 +294,9 @@ gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
 gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e)
 {
     comm_group_t *group = e->comm->group;
+    gyre_status_t first = coll_oneshot_advance(e);
+    if (first != GYRE_IN_PROGRESS)
+        return first;
     int scarce = comm_wait_scarce(group);
     int looks = scarce ? LOOKS_BEFORE_YIELD : LOOKS, most = scarce ? YIELDS : 0;
     for (int yields = 0;; yields++) {

@@ -5,6 +5,7 @@
  * pointers. */
 #include "collectives/run/plan.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,10 +43,12 @@ static int same_size(const coll_plan_t *p)
 static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
 {
     const coll_shape_t *a = &p->shape;
-    if (a->op != b->op || a->type != b->type || a->redop != b->redop || a->order != b->order ||
-        a->scaled != b->scaled || a->root != b->root || a->in_place != b->in_place ||
-        a->uniform != b->uniform || a->count != b->count || !same_size(p))
+    enum { PLAIN = offsetof(coll_shape_t, counts) };
+    _Static_assert(PLAIN == 8 * sizeof(int) + sizeof(size_t), "what is compared has no padding");
+    if (memcmp(a, b, PLAIN) != 0 || !same_size(p))
         return 0;
+    if (p->given == 0 && !b->counts && !b->displs && !b->rcounts && !b->rdispls)
+        return 1;
     const size_t *mine[4] = {a->counts, a->displs, a->rcounts, a->rdispls};
     const size_t *theirs[4] = {b->counts, b->displs, b->rcounts, b->rdispls};
     for (unsigned i = 0; i < 4; i++) {
@@ -407,15 +410,11 @@ gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_options_t *options, c
     return GYRE_OK;
 }
 
-gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
+/* The shape is not that of the operation's last call. */
+static __attribute__((noinline)) gyre_status_t find_or_build(gyre_comm_t *comm, const coll_shape_t *shape,
+                                                             coll_plan_t **out)
 {
     coll_plan_cache_t *cache = &comm->plans;
-    coll_plan_t *last = cache->last[shape->op];
-    if (last && same_shape(last, shape, comm->n)) {
-        last->used = ++cache->uses;
-        *out = last;
-        return GYRE_OK;
-    }
     uint64_t key = shape_key(shape, comm->n);
     coll_plan_t **chain = &cache->chain[key % COLL_PLAN_CHAINS];
     cache->uses++;
@@ -440,6 +439,17 @@ gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_p
     cache->bytes += p->bytes;
     cache->built++;
     *out = cache->last[shape->op] = p;
+    return GYRE_OK;
+}
+
+gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
+{
+    coll_plan_cache_t *cache = &comm->plans;
+    coll_plan_t *last = cache->last[shape->op];
+    if (!last || !same_shape(last, shape, comm->n))
+        return find_or_build(comm, shape, out);
+    last->used = ++cache->uses;
+    *out = last;
     return GYRE_OK;
 }
 
