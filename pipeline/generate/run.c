@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/network/decode/decode.h"
+#include "pipeline/agree/agree.h"
 #include "pipeline/plan/layout.h"
 
 /* A sequence in a slot. */
@@ -54,25 +55,6 @@ static size_t rows_of(const pipe_generator_t *g)
 
 /* ---- making it ----------------------------------------------------------------------------------------- */
 
-/* The first error of any rank becomes that of all. */
-static gyre_status_t agree(const pipe_generator_t *g, gyre_status_t mine)
-{
-    char text[512];
-    const int rank = gyre_comm_rank(g->world);
-    snprintf(text, sizeof text, "%s", gyre_last_error()); /* the call below may change it */
-    int64_t word = mine == GYRE_OK ? INT64_MAX : (int64_t)rank << 16 | (int64_t)mine;
-    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), g->world);
-    if (status != GYRE_OK || word == INT64_MAX)
-        return mine != GYRE_OK ? mine : status;
-    const int first = (int)(word >> 16);
-    if (first == rank) {
-        if (rank > 0)
-            log_error("%s", text);
-        return gyre_fail_quiet(mine, "%s", text);
-    }
-    return gyre_fail_quiet((gyre_status_t)(word & 0xffff), "rank %d failed: see its log", first);
-}
-
 static gyre_status_t find_degrees(pipe_generator_t *g)
 {
     const size_t ranks = (size_t)gyre_comm_size(g->world), layers = pipe_source_model(g->source)->layers;
@@ -92,8 +74,9 @@ static gyre_status_t find_degrees(pipe_generator_t *g)
 }
 
 /* Without a word to the other ranks. */
-static gyre_status_t open_model(pipe_generator_t *g)
+static gyre_status_t open_model(void *user)
 {
+    pipe_generator_t *g = user;
     gyre_status_t status = pipe_source_open(&g->config.source, &g->source);
     if (status == GYRE_OK && pipe_source_model(g->source)->prefix)
         status = gyre_fail(GYRE_ERR_UNSUPPORTED,
@@ -132,8 +115,9 @@ static gyre_status_t take_memory(pipe_generator_t *g)
                            batch);
 }
 
-static gyre_status_t load(pipe_generator_t *g)
+static gyre_status_t load(void *user)
 {
+    pipe_generator_t *g = user;
     const size_t layers = g->whole->config.layers;
     model_decoder_config_t how = {
         .tp = {.comm = g->config.tp > 1 ? g->tp : NULL, .rank = g->place.tp, .size = g->config.tp},
@@ -165,14 +149,6 @@ static gyre_status_t load(pipe_generator_t *g)
     return status;
 }
 
-static gyre_status_t by_all(pipe_generator_t *g, gyre_status_t (*step)(pipe_generator_t *))
-{
-    int muted = base_log_mute(gyre_comm_rank(g->world) != 0);
-    gyre_status_t status = step(g);
-    base_log_mute(muted);
-    return agree(g, status);
-}
-
 static gyre_status_t make_groups(pipe_generator_t *g)
 {
     gyre_status_t status = gyre_comm_split(g->world, (int)g->place.pp, (int)g->place.tp, &g->tp);
@@ -187,11 +163,11 @@ gyre_status_t pipe_generator_create(gyre_comm_t *world, const pipe_generate_conf
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a generator");
     g->world = world;
     g->config = *config;
-    gyre_status_t status = by_all(g, open_model);
+    gyre_status_t status = pipe_by_all(world, open_model, g, NULL);
     if (status == GYRE_OK)
         status = make_groups(g);
     if (status == GYRE_OK)
-        status = by_all(g, load);
+        status = pipe_by_all(world, load, g, NULL);
     if (status != GYRE_OK) {
         pipe_generator_destroy(g);
         return status;
