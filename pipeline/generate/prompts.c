@@ -13,9 +13,24 @@ static gyre_status_t no_memory(void)
     return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the tokens of prompts");
 }
 
+static gyre_status_t append(pipe_prompts_t *p, const model_token_t *ids, size_t count)
+{
+    if (p->token_room - p->total < count) {
+        size_t room = 2 * p->token_room + count;
+        model_token_t *grown = realloc(p->tokens, room * sizeof *grown);
+        if (!grown)
+            return no_memory();
+        p->tokens = grown;
+        p->token_room = room;
+    }
+    if (count > 0)
+        memcpy(p->tokens + p->total, ids, count * sizeof *ids);
+    p->total += count;
+    return GYRE_OK;
+}
+
 gyre_status_t pipe_prompts_add(pipe_prompts_t *p, const model_token_t *ids, size_t count, size_t given)
 {
-    const size_t more = count + given;
     if (p->count == p->prompt_room) {
         size_t room = 2 * p->prompt_room + 16;
         pipe_prompt_t *grown = realloc(p->prompt, room * sizeof *grown);
@@ -24,19 +39,14 @@ gyre_status_t pipe_prompts_add(pipe_prompts_t *p, const model_token_t *ids, size
         p->prompt = grown;
         p->prompt_room = room;
     }
-    if (p->token_room - p->total < more) {
-        size_t room = 2 * p->token_room + more;
-        model_token_t *grown = realloc(p->tokens, room * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        p->tokens = grown;
-        p->token_room = room;
-    }
-    if (more > 0)
-        memcpy(p->tokens + p->total, ids, more * sizeof *ids);
-    p->total += more;
     p->prompt[p->count++] = (pipe_prompt_t){.count = count, .given = given};
-    return GYRE_OK;
+    return append(p, ids, count + given);
+}
+
+gyre_status_t pipe_prompts_extend(pipe_prompts_t *p, const model_token_t *ids, size_t count)
+{
+    p->prompt[p->count - 1].count += count;
+    return append(p, ids, count);
 }
 
 /* On a rank that has not read them. */

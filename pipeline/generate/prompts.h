@@ -16,6 +16,8 @@ typedef struct {
 
 /* One more: count ids that are read, and `given` after them that follow. NO_MEMORY. */
 gyre_status_t pipe_prompts_add(pipe_prompts_t *prompts, const model_token_t *ids, size_t count, size_t given);
+/* More ids that are read at the end of the last one, which has none given. NO_MEMORY. */
+gyre_status_t pipe_prompts_extend(pipe_prompts_t *prompts, const model_token_t *ids, size_t count);
 /* Rank 0's to all. `mine`: rank 0's status so far; others have GYRE_OK. Collective; an error is that of every
  * rank. */
 gyre_status_t pipe_prompts_share(gyre_comm_t *comm, gyre_status_t mine, pipe_prompts_t *prompts);
