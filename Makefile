@@ -227,7 +227,7 @@ cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
 CORE_OBJ  := $(call obj,$(CORE_SRC)) $(call cu_obj,$(CORE_CU))
 PROOF_OBJ := $(call obj,$(PROOF_SRC))
 TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(call cu_obj,$(TRAIN_CU))
-TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-tokenize gyre-doctor
+TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-eval gyre-tokenize gyre-doctor
 # a tool is tools/<name>.c plus the files of tools/<name>/, if any
 TOOLS     := $(foreach t,$(TOOLS),$(if $(wildcard tools/$(t).c),$(t)))
 TOOL_BINS := $(addprefix $(B)/bin/,$(TOOLS))
@@ -347,7 +347,7 @@ $(B)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OB
 	@mkdir -p $$(@D)
 	@echo "  LD    $$@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -Wl,--dynamic-list=bindings/malloc/used.list $$(filter %.o,$$^) $(ARCHIVES) \
-	    $$(if $$(filter gyre-train gyre-generate gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(TOOL_LIBS) -o $$@
+	    $$(if $$(filter gyre-train gyre-generate gyre-eval gyre-tokenize gyre-plan,$(1)),$$(LIBS_TRAIN)) $$(TOOL_LIBS) -o $$@
 endef
 $(foreach t,$(TOOLS),$(eval $(call TOOL_RULE,$(t))))
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/utf8.h: one code point of UTF-8 (RFC 3629). */
+/* base/utf8.h: UTF-8 (RFC 3629), a code point at a time. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
@@ -32,6 +32,16 @@ static inline size_t base_utf8_decode(const unsigned char *text, size_t bytes, u
         return 0;
     *out = c;
     return length;
+}
+
+/* Bytes of the longest beginning of text [bytes] that is UTF-8. */
+static inline size_t base_utf8_span(const unsigned char *text, size_t bytes)
+{
+    uint32_t letter;
+    size_t at = 0;
+    for (size_t n; at < bytes && (n = base_utf8_decode(text + at, bytes - at, &letter)) > 0; at += n)
+        ;
+    return at;
 }
 
 #endif

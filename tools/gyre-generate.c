@@ -12,6 +12,7 @@
 #include "comm/boot/bootstrap.h"
 #include "tools/gyre-generate/generate.h"
 #include "tools/shared/flags.h"
+#include "tools/shared/model_flags.h"
 
 enum { OK = 0, ERROR = 1, USAGE = 2 };
 
@@ -28,21 +29,8 @@ static const char usage[] =
 /* -1: go on. */
 static int parse(int argc, char **argv, generate_options_t *o, int speak)
 {
-    int order = 0;
     const flag_t rows[] = {
-        {FLAG(0, "load", TEXT, &o->config.source.path, "MODEL",
-              "a folder of Hugging Face's form, a folder of gyre-train's checkpoints (the newest)\n"
-              "or one of these, or a file of weights (gyre-train --save)")},
-        {FLAG(0, "tokenizer", TEXT, &o->tokenizer, "TOKENIZER",
-              "as of gyre-tokenize (the folder's; bytes, if the model has 256 ids)")},
-        {FLAG(0, "seq", SIZE, &o->config.source.seq, "N",
-              "positions, as the trainer was given (the model's)"),
-         .low = 1},
-        {FLAG(0, "leaves", SIZE, &o->config.source.leaves, "N", "the same of its fixed leaves"), .low = 1},
-        {FLAG(0, "heads", SIZE, &o->config.source.heads, "N", "of a file that does not say how many"),
-         .low = 1},
-        {FLAG(0, "precision", CHOICE, &o->config.source.precision, "fp32|bf16|fp16",
-              "type of weights and activations (the checkpoint's; else fp32)")},
+        MODEL_FLAGS(&o->part.source, &o->tokenizer),
         {.kind = FLAG_HEADING, .help = "Prompts:"},
         {FLAG(0, "prompt", TEXT, &o->prompt, "TEXT", "go on from it")},
         {FLAG(0, "prompt-file", TEXT, &o->prompt_file, "FILE", "go on from its content")},
@@ -63,11 +51,7 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
         {FLAG(0, "seed", COUNT, &o->how.draw.seed, "N", "of the random numbers (0)")},
         {FLAG(0, "ignore-eot", SWITCH, &o->ignore_eot, NULL, "do not end at the tokenizer's end of text")},
         {.kind = FLAG_HEADING, .help = "Ranks:"},
-        {FLAG(0, "tp", SIZE, &o->config.tp, "N", "tensor-parallel ranks (all of a stage)"), .low = 1},
-        {FLAG(0, "pp", SIZE, &o->config.pp, "N", "stages of a pipeline (1)"), .low = 1},
-        {FLAG(0, "order", CHOICE, &order, "canonical|fast",
-              "fast: do not look for the BLAS's orders of additions at the start; the last bits\n"
-              "may differ from the trainer's (canonical)")},
+        RANK_FLAGS(&o->part, &o->config.fast),
         {.kind = FLAG_HEADING, .help = "Output:"},
         {FLAG(0, "logprobs", TEXT, &o->logprobs, "FILE",
               "a JSON object for each token: prompt, index, token, text, logprob, logprob_hex")},
@@ -80,10 +64,9 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
     flags_result_t result = flags_parse(&flags, argc, argv, NULL, out ? out : stderr, why, sizeof why);
     if (!speak && out)
         fclose(out);
-    o->config.fast = order;
     if (result == FLAGS_HELP || result == FLAGS_VERSION)
         return OK;
-    if (result == FLAGS_GO && !o->config.source.path)
+    if (result == FLAGS_GO && !o->part.source.path)
         snprintf(why, sizeof why, "--load is missing: a model's folder, a checkpoint or a file of weights");
     else if (result == FLAGS_GO && o->prompt && o->prompt_file)
         snprintf(why, sizeof why, "--prompt and --prompt-file exclude each other");
@@ -92,29 +75,13 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
     return speak ? flags_wrong("gyre-generate", "%s", why) : USAGE;
 }
 
-/* The tokenizer that --tokenizer names, or the model's folder has; bytes for models of 256 ids. */
-static gyre_status_t open_tokenizer(const generate_options_t *o, const model_config_t *model,
-                                    model_tokenizer_t **out)
-{
-    char path[PATH_MAX];
-    const char *spec = o->tokenizer;
-    if (!spec && model_tokenizer_file(o->config.source.path, path))
-        spec = path;
-    if (!spec && model->vocab == 256)
-        spec = "bytes";
-    if (!spec)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "which tokenizer the ids of the model in %s are from is not known: name it with "
-                         "--tokenizer",
-                         o->config.source.path);
-    return model_tokenizer_open(spec, out);
-}
-
 /* Rank 0's part before the first token. */
-static gyre_status_t prepare(generate_options_t *o, const pipe_generator_t *generator,
+static gyre_status_t prepare(generate_options_t *o, const pipe_source_t *source,
                              model_tokenizer_t **tokenizer, prompts_t *prompts, output_t **output)
 {
-    gyre_status_t status = open_tokenizer(o, pipe_source_model(pipe_generator_source(generator)), tokenizer);
+    gyre_status_t status = pipe_source_tokenizer(source, o->tokenizer, tokenizer);
+    if (status == GYRE_OK && !*tokenizer)
+        status = pipe_source_no_tokenizer(source);
     if (status == GYRE_OK)
         status = prompts_read(o, *tokenizer, prompts);
     if (status == GYRE_OK)
@@ -137,7 +104,8 @@ static gyre_status_t nothing(void *user, size_t prompt, size_t index, model_toke
     return GYRE_OK;
 }
 
-static void summary(const output_t *output, const prompts_t *prompts, base_time_t loaded, base_time_t begin)
+static void summary(const output_t *output, const pipe_prompts_t *prompts, base_time_t loaded,
+                    base_time_t begin)
 {
     double seconds = (double)(base_now() - begin) * 1e-9;
     fprintf(stderr,
@@ -148,37 +116,42 @@ static void summary(const output_t *output, const prompts_t *prompts, base_time_
 
 static gyre_status_t run(gyre_comm_t *comm, generate_options_t *o)
 {
+    pipe_part_t part;
     pipe_generator_t *generator = NULL;
     model_tokenizer_t *tokenizer = NULL;
     output_t *output = NULL;
     prompts_t prompts = {0};
     const int rank = gyre_comm_rank(comm);
     const base_time_t start = base_now();
-    gyre_status_t status = pipe_generator_create(comm, &o->config, &generator);
+    gyre_status_t status = pipe_part_open(comm, &o->part, &part);
+    if (status == GYRE_OK)
+        status = pipe_generator_create(&part, &o->config, &generator);
     if (status == GYRE_OK) {
         if (rank == 0)
-            status = prepare(o, generator, &tokenizer, &prompts, &output);
-        status = prompts_share(comm, status, &prompts);
+            status = prepare(o, part.source, &tokenizer, &prompts, &output);
+        status = pipe_prompts_share(comm, status, &prompts.ids);
     }
     if (status == GYRE_OK)
         status = gyre_broadcast(&o->how.stop, &o->how.stop, 1, GYRE_INT64, 0, comm);
     const base_time_t begin = base_now();
     if (status == GYRE_OK)
-        status = pipe_generate(generator, prompts.prompt, prompts.count, &o->how,
+        status = pipe_generate(generator, prompts.ids.prompt, prompts.ids.count, &o->how,
                                rank == 0 ? output_said : nothing, output);
     if (status == GYRE_OK && rank == 0 && !o->quiet)
-        summary(output, &prompts, begin - start, begin);
+        summary(output, &prompts.ids, begin - start, begin);
     gyre_status_t written = output_close(output);
     prompts_free(&prompts);
     model_tokenizer_destroy(tokenizer);
     pipe_generator_destroy(generator);
+    pipe_part_close(&part);
     return status == GYRE_OK ? written : status;
 }
 
 int main(int argc, char **argv)
 {
     generate_options_t options = {
-        .config = {.source = {.precision = -1}, .batch = 8, .prefill = 64},
+        .part = {.source = {.precision = -1}},
+        .config = {.batch = 8, .prefill = 64},
         .how = {.draw = {.temperature = 0.7, .top_p = 1}, .tokens = 64, .stop = -1}};
     int speak = comm_identity_rank_hint() == 0;
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;

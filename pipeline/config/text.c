@@ -179,11 +179,8 @@ static int is_implied(const train_config_t *o, const train_row_t *row)
 
 static int is_utf8(const char *text)
 {
-    uint32_t letter;
-    for (size_t step, n = strlen(text); n > 0; text += step, n -= step)
-        if ((step = base_utf8_decode((const unsigned char *)text, n, &letter)) == 0)
-            return 0;
-    return 1;
+    const size_t bytes = strlen(text);
+    return base_utf8_span((const unsigned char *)text, bytes) == bytes;
 }
 
 /* The value as JSON, in new memory. NULL: there is none to give (*none), or no memory. */

@@ -7,13 +7,10 @@
 #ifndef PIPELINE_GENERATE_GENERATE_H
 #define PIPELINE_GENERATE_GENERATE_H
 
-#include "model/tokenizer/tokenizer.h"
 #include "pipeline/generate/draw.h"
-#include "pipeline/generate/source.h"
+#include "pipeline/load/part.h"
 
 typedef struct {
-    pipe_source_config_t source;
-    size_t tp, pp;  /* degrees, whose product is the number of ranks; 0: tp what pp leaves over, pp 1 */
     size_t batch;   /* sequences together, at most */
     size_t prefill; /* tokens of prompts that are read at a time */
     int fast;       /* 1: without the bits of the trainer (model_decoder_config_t) */
@@ -21,21 +18,21 @@ typedef struct {
 
 typedef struct pipe_generator pipe_generator_t;
 
-/* Opens the model and reads this rank's part. Collective; an error is that of every rank, and the first rank
- * that failed has logged it. */
-gyre_status_t pipe_generator_create(gyre_comm_t *world, const pipe_generate_config_t *config,
+/* `part` is open and outlives the generator. Collective; an error is that of every rank, and the first rank
+ * that failed has logged it: NO_MEMORY. */
+gyre_status_t pipe_generator_create(const pipe_part_t *part, const pipe_generate_config_t *config,
                                     pipe_generator_t **out);
 void pipe_generator_destroy(pipe_generator_t *generator);
-const pipe_source_t *pipe_generator_source(const pipe_generator_t *generator);
 
 typedef struct {
-    const model_token_t *tokens;
+    const model_token_t *tokens; /* [count + given] */
     size_t count;
+    size_t given; /* so many tokens follow that are given, not drawn; 0: they are drawn */
 } pipe_prompt_t;
 
 typedef struct {
     pipe_draw_t draw;
-    size_t tokens; /* after each prompt, at most */
+    size_t tokens; /* after each prompt, at most, if they are drawn */
     int64_t stop;  /* a token that ends a sequence; -1: none */
 } pipe_generate_t;
 
@@ -45,8 +42,8 @@ typedef struct {
 typedef gyre_status_t (*pipe_said_fn)(void *user, size_t prompt, size_t index, model_token_t token,
                                       float log_probability, int last);
 
-/* All ranks have the same prompts. Collective. INVALID: a prompt without tokens; no room for `tokens` more in
- * the model's positions, of which the last token needs none; an id outside of the vocabulary. */
+/* All ranks have the same prompts. Collective. INVALID: a prompt without tokens; no room for those that
+ * follow in the model's positions, of which the last token needs none; an id outside of the vocabulary. */
 gyre_status_t pipe_generate(pipe_generator_t *generator, const pipe_prompt_t *prompt, size_t prompts,
                             const pipe_generate_t *how, pipe_said_fn said, void *user);
 

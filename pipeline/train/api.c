@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "collectives/api/sized.h"
 #include "comm/boot/bootstrap.h"
+#include "pipeline/agree/agree.h"
 #include "pipeline/train/run.h"
 
 struct gyre_train {
@@ -101,7 +102,7 @@ gyre_status_t gyre_train_create(gyre_comm_t *comm, const char *config, gyre_trai
     base_log_mute(muted);
     gyre_status_t status = train_join(run, comm);
     if (status == GYRE_OK)
-        status = train_agree(&train->run, mine);
+        status = pipe_agree(train->run.comm, mine, &train->run.agreed);
     if (status == GYRE_OK)
         status = train_set_up(run);
     if (status != GYRE_OK) {
@@ -154,7 +155,7 @@ static gyre_status_t ended(gyre_train_t *train, gyre_status_t status)
  * communicator failed. */
 static gyre_status_t survived(gyre_train_t *train, gyre_status_t mine)
 {
-    gyre_status_t status = train_agree(&train->run, mine);
+    gyre_status_t status = pipe_agree(train->run.comm, mine, &train->run.agreed);
     if (gyre_comm_error(train->run.comm) != GYRE_OK)
         return ended(train, status);
     train->run.agreed = 0; /* of errors to come nothing is known */
@@ -247,13 +248,15 @@ gyre_status_t gyre_train_export(gyre_train_t *train, const char *path)
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* A checkpoint names its data by their hash, which set-up takes only with the setting "checkpoint". */
-static gyre_status_t identify(train_run_t *run)
+static gyre_status_t identify(void *user)
 {
+    train_run_t *run = user;
     return run->data->hash == 0 ? model_data_identify(run->data) : GYRE_OK;
 }
 
-static gyre_status_t prepare_folder(train_run_t *run)
+static gyre_status_t prepare_folder(void *user)
 {
+    train_run_t *run = user;
     const gyre_status_t status = identify(run);
     return status == GYRE_OK && run->rank == 0 ? optim_snapshot_prepare(run->folder) : status;
 }

@@ -13,6 +13,7 @@
 #include "base/text/json.h"
 #include "base/hash.h"
 #include "model/network/hf_config.h"
+#include "pipeline/agree/agree.h"
 #include "pipeline/config/table.h"
 #include "pipeline/train/run.h"
 
@@ -146,10 +147,10 @@ gyre_status_t train_compare_ranks(train_run_t *run)
         return gyre_fail_quiet(looked, "%s", why); /* what failed here came first */
     if (status != GYRE_OK || word == INT64_MAX)
         return status;
-    if (word < 0)
-        return train_failed(run, (int)((word - blind) >> 16), (gyre_status_t)((word - blind) & 0xffff),
-                            looked, why);
     run->agreed = 1;
+    if (word < 0)
+        return pipe_agree_failed(run->comm, (int)((word - blind) >> 16),
+                                 (gyre_status_t)((word - blind) & 0xffff), looked, why);
     size_t which = (size_t)(word >> 32);
     int other = (int)(word & 0xffffffff);
     char here[VALUE], there[VALUE] = "";

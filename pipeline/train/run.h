@@ -102,8 +102,8 @@ gyre_status_t train_save(train_run_t *run, double patience);
 gyre_status_t train_await(train_run_t *run);
 /* For train_by_all: the newest good checkpoint, if there is one, becomes the run's state; what writes
  * checkpoints. */
-gyre_status_t train_resume_run(train_run_t *run);
-gyre_status_t train_open_saver(train_run_t *run);
+gyre_status_t train_resume_run(void *run);
+gyre_status_t train_open_saver(void *run);
 /* Mean loss over the validation sequences in use. Collective. */
 gyre_status_t train_evaluate(train_run_t *run, double *loss);
 /* Compares the ranks' weights, takes their hash, writes --save, waits for the last checkpoint, and at last
@@ -118,16 +118,8 @@ gyre_status_t train_leave(train_run_t *run, gyre_status_t status);
 /* Waits for the checkpoint under way, too. */
 void train_free(train_run_t *run);
 
-/* `mine` of all ranks become one: the status of the lowest rank that failed. Only rank 0 logs; an error of
- * other ranks alone is logged by the lowest of them. The error text of all others names the lowest, too.
- * Collective. */
-gyre_status_t train_agree(train_run_t *run, gyre_status_t mine);
-/* The end of it, or of another agreement, on one rank: rank `first` failed with `what`. mine, text: what this
- * rank has met. Returns `what`. */
-gyre_status_t train_failed(train_run_t *run, int first, gyre_status_t what, gyre_status_t mine,
-                           const char *text);
-/* What `step` does on each rank for itself, and train_agree. Collective. */
-gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run));
+/* pipe_by_all of a run. Collective. */
+gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(void *run));
 
 /* ramp.c: every size on the way is one that this layout can train. INVALID. */
 gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks);

@@ -15,6 +15,7 @@
 #include "model/network/hf_config.h"
 #include "model/network/stage/flops.h"
 #include "model/formats/hf.h"
+#include "pipeline/agree/agree.h"
 #include "pipeline/train/peak.h"
 #include "pipeline/train/run.h"
 #include "pipeline/train/text.h"
@@ -329,8 +330,9 @@ static gyre_status_t open_data(train_run_t *run)
 }
 
 /* What each rank does for itself, without a word to the others. */
-static gyre_status_t prepare(train_run_t *run)
+static gyre_status_t prepare(void *user)
 {
+    train_run_t *run = user;
     train_config_t *options = run->options;
     gyre_status_t status = open_data(run);
     if (status == GYRE_OK)
@@ -353,40 +355,9 @@ static gyre_status_t prepare(train_run_t *run)
     return status == GYRE_OK && run->rank == 0 ? train_open_outputs(run) : status;
 }
 
-gyre_status_t train_agree(train_run_t *run, gyre_status_t mine)
+gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(void *run))
 {
-    char text[512];
-    snprintf(text, sizeof text, "%s", gyre_last_error()); /* the call below may change it */
-    int64_t word = mine == GYRE_OK ? INT64_MAX : (int64_t)run->rank << 16 | (int64_t)mine;
-    gyre_status_t status = gyre_all_reduce(&word, &word, 1, GYRE_INT64, GYRE_OP(GYRE_MIN), run->comm);
-    if (status != GYRE_OK && mine != GYRE_OK)
-        return gyre_fail_quiet(mine, "%s", text); /* what failed here came first */
-    if (status != GYRE_OK || word == INT64_MAX)
-        return status;
-    const int first = (int)(word >> 16);
-    const gyre_status_t what = (gyre_status_t)(word & 0xffff);
-    if (run->rank > 0 && first == run->rank)
-        log_error("%s", text);
-    return train_failed(run, first, what, mine, text);
-}
-
-gyre_status_t train_failed(train_run_t *run, int first, gyre_status_t what, gyre_status_t mine,
-                           const char *text)
-{
-    run->agreed = 1;
-    if (first == run->rank)
-        return gyre_fail_quiet(what, "%s", text);
-    if (mine != GYRE_OK)
-        return gyre_fail_quiet(what, "%s (rank %d failed, too: %s)", text, first, gyre_status_string(what));
-    return gyre_fail_quiet(what, "rank %d failed: %s: see its log", first, gyre_status_string(what));
-}
-
-gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(train_run_t *run))
-{
-    int muted = base_log_mute(run->rank != 0);
-    gyre_status_t status = step(run);
-    base_log_mute(muted);
-    return train_agree(run, status);
+    return pipe_by_all(run->comm, step, run, &run->agreed);
 }
 
 /* The environment may tell rank 0 only that the job was started anew: its word counts. */
@@ -427,8 +398,9 @@ static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
                          range->weight);
 }
 
-static gyre_status_t load(train_run_t *run)
+static gyre_status_t load(void *user)
 {
+    train_run_t *run = user;
     source_t source = {.whole = pipe_train_whole(run->train)};
     gyre_status_t status = model_hf_open(run->options->load, source.whole, &source.file);
     if (status == GYRE_OK)
@@ -437,8 +409,9 @@ static gyre_status_t load(train_run_t *run)
     return status;
 }
 
-gyre_status_t train_resume_run(train_run_t *run)
+gyre_status_t train_resume_run(void *user)
 {
+    train_run_t *run = user;
     const train_parts_t parts = train_parts_of(run);
     train_state_t state;
     gyre_status_t status = train_resume(&parts, &state, &run->resumed);
@@ -453,22 +426,25 @@ gyre_status_t train_resume_run(train_run_t *run)
     return GYRE_OK;
 }
 
-gyre_status_t train_open_saver(train_run_t *run)
+gyre_status_t train_open_saver(void *user)
 {
+    train_run_t *run = user;
     const train_parts_t parts = train_parts_of(run);
     return train_save_open(&parts, run->next, run->id, &run->saver);
 }
 
 /* Rank 0 writes --save. */
-static gyre_status_t open_origin(train_run_t *run)
+static gyre_status_t open_origin(void *user)
 {
+    train_run_t *run = user;
     return run->rank == 0
                ? model_hf_origin_open(run->options->load, pipe_train_whole(run->train), &run->origin)
                : GYRE_OK;
 }
 
-static gyre_status_t make_parts(train_run_t *run)
+static gyre_status_t make_parts(void *user)
 {
+    train_run_t *run = user;
     return pipe_train_make(run->train);
 }
 

@@ -94,25 +94,27 @@ static void compare(trainer_t *t, size_t tokens, const char *how)
 }
 
 static void try(gyre_comm_t *comm, const char *folder, trainer_t *t, size_t tokens,
-                pipe_generate_config_t config)
+                const pipe_part_config_t *place, pipe_generate_config_t config)
 {
     char how[128];
+    pipe_part_t part;
     pipe_generator_t *generator;
     pipe_prompt_t prompt[PROMPTS];
-    snprintf(how, sizeof how, "%s, tp %zu, pp %zu, batch %zu, prefill %zu", strrchr(folder, '/'), config.tp,
-             config.pp, config.batch, config.prefill);
-    config.source.path = folder;
+    snprintf(how, sizeof how, "%s, tp %zu, pp %zu, batch %zu, prefill %zu", strrchr(folder, '/'), place->tp,
+             place->pp, config.batch, config.prefill);
     for (size_t p = 0; p < PROMPTS; p++) {
         prompt[p] = (pipe_prompt_t){.tokens = sequence[p].text, .count = sequence[p].count};
         memset(sequence[p].text + sequence[p].count, 0,
                (t->params->config.seq + 1 - sequence[p].count) * sizeof *sequence[p].text);
     }
-    MP_OK(pipe_generator_create(comm, &config, &generator));
+    MP_OK(pipe_part_open(comm, place, &part));
+    MP_OK(pipe_generator_create(&part, &config, &generator));
     const pipe_generate_t sampled = {
         .draw = {.temperature = 1.0, .top_k = 20, .top_p = 0.95, .seed = 5}, .tokens = tokens, .stop = -1};
     MP_OK(pipe_generate(generator, prompt, PROMPTS, &sampled, keep, NULL));
     compare(t, tokens, how);
     pipe_generator_destroy(generator);
+    pipe_part_close(&part);
 }
 
 static void check(gyre_comm_t *comm, const char *folder, model_precision_t precision, size_t tokens)
@@ -133,11 +135,9 @@ static void check(gyre_comm_t *comm, const char *folder, model_precision_t preci
     for (size_t pp = 1; pp <= ranks && pp <= 2; pp++) /* the model has two layers */
         for (size_t batch = 1; batch <= PROMPTS; batch += 3)
             try(comm, folder, &trainer, tokens,
-                (pipe_generate_config_t){.source.precision = (int)precision,
-                                         .tp = ranks / pp,
-                                         .pp = pp,
-                                         .batch = batch,
-                                         .prefill = batch == 1 ? 64 : batch - 1});
+                &(pipe_part_config_t){
+                    .source = {.path = folder, .precision = (int)precision}, .tp = ranks / pp, .pp = pp},
+                (pipe_generate_config_t){.batch = batch, .prefill = batch == 1 ? 64 : batch - 1});
     for (size_t p = 0; p < PROMPTS; p++) {
         free(sequence[p].text);
         free(sequence[p].first);

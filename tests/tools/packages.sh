@@ -94,7 +94,7 @@ for line in sys.stdin:
     if found:
         print(*re.findall(r"(?:(?<=[,;] )|^)(--?[A-Za-z][\w-]*)", found[1]), sep="\n")' | sed '/^$/d' | sort -u
 }
-for words in ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-tokenize gyre-doctor 'gyre-perf latency' 'gyre-plan memory'; do
+for words in ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-eval gyre-tokenize gyre-doctor 'gyre-perf latency' 'gyre-plan memory'; do
     # shellcheck disable=SC2086 # words
     documented $words >"$W/documented"
     check "$words has options" [ "$(wc -l <"$W/documented")" -ge 2 ]

@@ -5,9 +5,10 @@
 
 #include <stdio.h>
 
-#include "pipeline/generate/generate.h"
+#include "pipeline/generate/prompts.h"
 
 typedef struct {
+    pipe_part_config_t part;
     pipe_generate_config_t config;
     pipe_generate_t how;
     const char *tokenizer, *prompt, *prompt_file, *logprobs;
@@ -18,18 +19,14 @@ typedef struct {
 typedef struct {
     char *text; /* all of them */
     size_t bytes;
-    size_t *begin, *end;   /* [count] of each in it */
-    model_token_t *tokens; /* ids of all */
-    pipe_prompt_t *prompt; /* [count] */
-    size_t count, total;   /* prompts; ids */
+    size_t *begin, *end; /* [ids.count] of each in it */
+    pipe_prompts_t ids;
 } prompts_t;
 
 /* Rank 0: reads the option, file or standard input, and encodes each prompt. INVALID: what is no UTF-8, where
  * the tokenizer is not "bytes"; NOT_FOUND, IO, NO_MEMORY. */
 gyre_status_t prompts_read(const generate_options_t *options, const model_tokenizer_t *tokenizer,
                            prompts_t *prompts);
-/* Rank 0's ids to all. `mine`: rank 0's status so far; others have GYRE_OK. Collective. */
-gyre_status_t prompts_share(gyre_comm_t *comm, gyre_status_t mine, prompts_t *prompts);
 void prompts_free(prompts_t *prompts);
 
 /* Where tokens go, on rank 0: standard output and --logprobs, in the order of prompts. */

@@ -35,23 +35,23 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
                           const prompts_t *prompts, output_t **out)
 {
     output_t *o = calloc(1, sizeof *o);
-    made_t *made = calloc(prompts->count, sizeof *made);
+    made_t *made = calloc(prompts->ids.count, sizeof *made);
     gyre_status_t status = GYRE_OK;
-    for (size_t p = 0; made && status == GYRE_OK && p < prompts->count; p++) {
+    for (size_t p = 0; made && status == GYRE_OK && p < prompts->ids.count; p++) {
         made[p].tokens = calloc(options->how.tokens + 1, sizeof *made[p].tokens);
         made[p].log_probability = calloc(options->how.tokens + 1, sizeof *made[p].log_probability);
         if (!made[p].tokens || !made[p].log_probability)
             status = GYRE_ERR_NO_MEMORY;
     }
     if (!o || !made || status != GYRE_OK) {
-        for (size_t p = 0; made && p < prompts->count; p++) {
+        for (size_t p = 0; made && p < prompts->ids.count; p++) {
             free(made[p].tokens);
             free(made[p].log_probability);
         }
         free(made);
         free(o);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu tokens after each of %zu prompts",
-                         options->how.tokens, prompts->count);
+                         options->how.tokens, prompts->ids.count);
     }
     *o = (output_t){.options = options, .tokenizer = tokenizer, .prompts = prompts, .made = made};
     *out = o;
@@ -115,7 +115,7 @@ static gyre_status_t end_prompt(output_t *o, size_t p)
     if (!text)
         return no_memory();
     if (o->options->echo) {
-        char *prompt = quoted(o, o->prompts->prompt[p].tokens, o->prompts->prompt[p].count);
+        char *prompt = quoted(o, o->prompts->ids.prompt[p].tokens, o->prompts->ids.prompt[p].count);
         if (prompt)
             printf("{\"prompt\":%zu,\"before\":%s,\"text\":%s}\n", p, prompt, text);
         free(prompt);
@@ -137,7 +137,7 @@ gyre_status_t output_said(void *user, size_t prompt, size_t index, model_token_t
     o->made[prompt].made = index + 1;
     o->made[prompt].ended = last;
     o->total++;
-    while (status == GYRE_OK && o->current < o->prompts->count) {
+    while (status == GYRE_OK && o->current < o->prompts->ids.count) {
         made_t *made = &o->made[o->current];
         while (status == GYRE_OK && made->written < made->made)
             status = write_token(o, o->current, made->written++);
@@ -165,7 +165,7 @@ gyre_status_t output_close(output_t *o)
         gyre_status_t written = base_file_commit(&o->log);
         status = status == GYRE_OK ? written : status;
     }
-    for (size_t p = 0; p < o->prompts->count; p++) {
+    for (size_t p = 0; p < o->prompts->ids.count; p++) {
         free(o->made[p].tokens);
         free(o->made[p].log_probability);
     }

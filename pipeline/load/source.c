@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/generate/source.c: opens a model in any of its forms. */
-#include "pipeline/generate/source.h"
+/* pipeline/load/source.c: opens a model in any of its forms. */
+#include "pipeline/load/source.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -197,6 +197,25 @@ model_precision_t pipe_source_precision(const pipe_source_t *source)
 uint64_t pipe_source_step(const pipe_source_t *source)
 {
     return source->step;
+}
+
+gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out)
+{
+    char path[PATH_MAX];
+    *out = NULL;
+    if (!spec && model_tokenizer_file(source->config.path, path))
+        spec = path;
+    if (!spec && source->model.vocab == 256)
+        spec = "bytes";
+    return spec ? model_tokenizer_open(spec, out) : GYRE_OK;
+}
+
+gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
+{
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "which tokenizer the ids of the model in %s are from is not known: name it with "
+                     "--tokenizer",
+                     source->config.path);
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------- */

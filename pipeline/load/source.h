@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/generate/source.h: where the weights of a model that only computes come from: a Hugging Face
+/* pipeline/load/source.h: where the weights of a model that only computes come from: a Hugging Face
  * folder, a file of weights, or a checkpoint of a run. */
-#ifndef PIPELINE_GENERATE_SOURCE_H
-#define PIPELINE_GENERATE_SOURCE_H
+#ifndef PIPELINE_LOAD_SOURCE_H
+#define PIPELINE_LOAD_SOURCE_H
 
 #include <limits.h>
 
 #include "model/network/params.h"
 #include "model/network/stage/stage.h"
+#include "model/tokenizer/tokenizer.h"
 
 typedef struct pipe_source pipe_source_t;
 
@@ -29,6 +30,11 @@ const model_config_t *pipe_source_model(const pipe_source_t *source);
 model_precision_t pipe_source_precision(const pipe_source_t *source);
 /* The step of the checkpoint; UINT64_MAX: it is not one. */
 uint64_t pipe_source_step(const pipe_source_t *source);
+/* The tokenizer that `spec` names (model_tokenizer_open); NULL: that in the model's folder, or bytes for a
+ * model of 256 ids, or none: *out NULL. */
+gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out);
+/* INVALID: which tokenizer the model's ids are from is not known. */
+gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source);
 /* The rows of `slice`, of the table `whole` of pipe_source_model, into weights [slice->total], rounded to the
  * precision. */
 gyre_status_t pipe_source_read(const pipe_source_t *source, const model_params_t *whole,

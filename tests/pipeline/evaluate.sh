@@ -1,0 +1,170 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# gyre-eval: the perplexity of a text is the trainer's validation loss, to the bit; log-probabilities are the same on any ranks,
+# in batches and windows; choices have those of the trainer's forward over the same text; accuracies are those of the
+# definitions; and what it refuses.
+. "$(dirname "$0")/../support/lib.sh"
+B=$(cd "$B" && pwd)
+UCX_RUN=$B/bin/ucx-run
+EVAL=$B/bin/gyre-eval
+QUESTIONS=$PWD/tests/pipeline/evaluate_questions.py
+cd "$W" || exit 1
+for i in $(seq 40); do echo "The quick brown fox number $i jumps over the lazy dog."; done >text
+"$B/bin/gyre-train" --data text --layers 2 --hidden 64 --heads 4 --seq 192 --batch 4 --steps 6 --lr 0.01 --checkpoint run \
+    --save one.safetensors --report none --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+
+# run NAME OPTION...: table to NAME.text, results to NAME.json, log-probabilities to NAME.log
+run() {
+    local name=$1
+    shift
+    timeout 60 "$EVAL" --load run --quiet --json "$name.json" --logprobs "$name.log" "$@" >"$name.text" 2>"$name.err" ||
+        bad "$name: $(cat "$name.err")"
+}
+ranks() { # N NAME OPTION...: the same on N ranks
+    local n=$1 name=$2
+    shift 2
+    timeout 60 "$UCX_RUN" -n "$n" "$EVAL" --load run --quiet --json "$name.json" --logprobs "$name.log" "$@" >"$name.text" 2>"$name.err" ||
+        bad "$name: $(cat "$name.err")"
+}
+# same A B: the same results with the same bits
+same() {
+    check "the log-probabilities of $1 and $2 differ" cmp "$1.log" "$2.log"
+    check "the results of $1 and $2 differ" cmp "$1.json" "$2.json"
+    check "the tables of $1 and $2 differ" cmp "$1.text" "$2.text"
+}
+# python NAME: a script from standard input, whose failed assertion is the test's
+python() { python3 - || bad "$1"; }
+
+# ---- perplexity ----
+# five windows: the trainer's loss of the same text
+head -c 961 text >whole
+"$B/bin/gyre-train" --data text --valid-data whole --load one.safetensors --batch 4 --steps 0 --log loss.jsonl --report none \
+    --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+run whole whole
+python "the trainer's validation loss" <<'PY'
+import json, math
+row = json.load(open("whole.json"))["results"][0]
+losses = [json.loads(line).get("val_loss") for line in open("loss.jsonl")]
+assert row["nats_per_token"] == float.fromhex(row["nats_per_token_hex"]) and row["nats_per_token"] in losses, (row, losses)
+assert (row["tokens"], row["windows"], row["bytes"]) == (960, 5, 960), row
+assert math.isclose(row["bits_per_byte"], row["nats_per_token"] / math.log(2), rel_tol=1e-14)
+assert math.isclose(row["perplexity"], math.exp(row["nats_per_token"]), rel_tol=1e-14)
+PY
+
+# windows that overlap, the last of them not full; each is what it is alone
+head -c 700 text >some
+run stride --stride 70 some
+run two --stride 70 some whole
+ranks 2 tp2 --stride 70 some
+ranks 2 pp2 --stride 70 --pp 2 some
+ranks 4 both --stride 70 --tp 2 --pp 2 some
+for other in tp2 pp2 both; do same stride "$other"; done
+for w in 0 1 6 8; do tail -c "+$((70 * w + 1))" some | head -c 193 >"window$w"; done
+run windows window0 window1 window6 window8
+python "windows" <<'PY'
+import json, math
+def read(name):
+    lines = [json.loads(line) for line in open(name)]
+    assert all(float.fromhex(x["logprob_hex"]) != 0 and abs(float.fromhex(x["logprob_hex"]) - x["logprob"]) < 1e-8 for x in lines)
+    return {(x["file"], x["index"]): x["logprob_hex"] for x in lines}
+some, windows, two = read("stride.log"), read("windows.log"), read("two.log")
+assert len(some) == 699
+for file, w in enumerate((0, 1, 6, 8)):
+    for t in range(1 if w == 0 else 70 * (w - 1) + 193, min(70 * w + 193, 700)):
+        assert some[0, t] == windows[file, t - 70 * w], (w, t)
+assert all(two[key] == value for key, value in some.items()) and len(two) == 699 + 960
+rows = json.load(open("two.json"))
+everything = rows["all"]
+assert everything["tokens"] == 699 + 960 and everything["bytes"] == everything["tokens"]
+nats = sum(row["nats_per_token"] * row["tokens"] for row in rows["results"]) / everything["tokens"]
+assert math.isclose(everything["nats_per_token"], nats, rel_tol=1e-14)
+PY
+# other forms of the same model and text
+"$B/bin/gyre-tokenize" --quiet --tokenizer bytes --out some.gyt some || bad "gyre-tokenize"
+run tokens --stride 70 some.gyt
+check "a token file has other log-probabilities than its text" cmp stride.log tokens.log
+run limit --stride 70 --limit 700 text
+check "--limit" cmp stride.log limit.log
+run file --load one.safetensors --heads 4 --stride 70 some
+check "a file of weights has other log-probabilities than the checkpoint" cmp stride.log file.log
+run bf16 --precision bf16 some
+ranks 2 bf16tp2 --precision bf16 --tp 2 some
+same bf16 bf16tp2
+check "--precision bf16 changes nothing" test "$(cmp -s bf16.log stride.log || echo no)" = no
+
+# ---- questions ----
+python3 "$QUESTIONS" write || bad "the questions"
+for task in hellaswag arc mmlu; do
+    files=("$task"*.*)
+    run "$task" --task "$task" --long cut "${files[@]}"
+    ranks 2 "$task-tp2" --task "$task" --long cut --batch 3 --prefill 5 "${files[@]}"
+    ranks 2 "$task-pp2" --task "$task" --long cut --batch 16 --pp 2 "${files[@]}"
+    run "$task-one" --task "$task" --long cut --batch 1 "${files[@]}"
+    for other in tp2 pp2 one; do same "$task" "$task-$other"; done
+    # every choice as a text, by the trainer's forward
+    python3 "$QUESTIONS" texts "$task" "${files[@]}" || bad "$task: the texts of choices"
+    timeout 60 "$EVAL" --load run --quiet --logprobs "$task.texts.log" "$task.texts"/* >/dev/null || bad "$task: the perplexity of its texts"
+    check "$task" python3 "$QUESTIONS" compare "$task" "${files[@]}"
+done
+
+# refused TEXT OPTION...: exit status 2 and an error with that text
+refused() {
+    local text=$1 code=0
+    shift
+    timeout 20 "$EVAL" "$@" </dev/null >out 2>err || code=$?
+    checks=$((checks + 1))
+    if [ $code != 2 ] || ! grep -qF -- "$text" err; then
+        bad "not refused with '$text' but with $code: $*: $(cat err)"
+    fi
+}
+# line TASK TEXT LINE: the second line of a file of that task, after a good one
+good_hellaswag='{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","e"],"label":0}'
+good_arc='{"question":{"stem":"a","choices":[{"text":"b","label":"A"},{"text":"c","label":"B"}]},"answerKey":"B"}'
+line() {
+    local task=$1 good="good_$1" name=bad.jsonl
+    [ "$task" = mmlu ] && name=bad_test.csv
+    printf '%s\n%s\n' "${!good}" "$3" >"$name"
+    refused "$name:2: $2" --load run --task "$task" "$name"
+}
+good_mmlu='a,b,c,d,e,A'
+line hellaswag 'the line is not a JSON object' '{"activity_label":'
+line hellaswag 'the line is not a JSON object: it is another value' '[]'
+line hellaswag 'key "ctx_b" wants a string' '{"activity_label":"a","ctx_a":"b","endings":["d","e"],"label":0}'
+line hellaswag 'key "label" wants the number of an ending' '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","e"],"label":""}'
+line hellaswag 'key "label" wants the number of an ending' '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","e"],"label":2}'
+line hellaswag 'key "endings" wants a list of two strings' '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":"d","label":0}'
+line hellaswag 'key "endings" wants strings alone' '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d",3],"label":0}'
+line hellaswag 'choice 2 is empty' '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","[e]"],"label":0}'
+line hellaswag 'the line is not a JSON object: unable to decode byte' "$(printf '{"activity_label":"\377"}')"
+line arc 'key "answerKey" wants the label of a choice' "${good_arc/\"B\"\}]/\"C\"\}]}"
+line arc 'key "question.stem" wants a string' "${good_arc/stem/stern}"
+line arc 'key "question.choices.text" wants a string' "${good_arc/\"b\"/7}"
+line arc 'key "choices" wants as many strings' '{"question":"a","choices":{"text":["b","c"],"label":["A"]},"answerKey":"A"}'
+line mmlu 'the record has 5 fields' 'a,b,c,d,A'
+line mmlu "field 6, the answer, is 'E'" 'a,b,c,d,e,E'
+line mmlu 'the record begins a field in quotes that do not end' 'a,b,c,d,"e,A'
+line mmlu 'the record is not UTF-8: byte 0xff' "$(printf 'a,b,\377,d,e,A')"
+printf '{"activity_label":"a","ctx_a":"%0190d","ctx_b":"c","endings":["d","e"],"label":0}\n' 0 >long.jsonl
+printf '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["%0193d","e"],"label":0}\n' 0 >longer.jsonl
+printf '\377\376 a' >bytes
+printf '#version: 0.2\nT h\n' >merges.txt
+printf 'a' >one
+: >nothing
+refused "long.jsonl:1: context and choice 1 have 195 and 2 tokens, but the model has 192 positions: --long cut" --load run --task hellaswag long.jsonl
+refused "longer.jsonl:1: choice 1 has 194 tokens alone" --load run --task hellaswag --long cut longer.jsonl
+refused "nothing holds no question" --load run --task arc nothing
+refused "cannot open none" --load run --task arc none
+refused "one has 1 tokens: 2 or more are needed" --load run one
+refused "nothing" --load run nothing
+refused "bytes is not UTF-8: byte 0xff at its offset 0" --load run --tokenizer gpt2:merges.txt bytes
+refused "some.gyt was written with tokenizer 'bytes'" --load run --tokenizer gpt2:merges.txt some.gyt
+refused "--stride 193: a window has 192 positions" --load run --stride 193 some
+refused "--load is missing" some
+refused "there is no FILE" --load run
+refused "--stride is an option of --task perplexity" --load run --task arc --stride 3 nothing
+refused "--batch is an option of questions" --load run --batch 3 some
+refused "is not the number of ranks, 1" --load run --tp 2 some
+ranks_refused=$(timeout 60 "$UCX_RUN" -n 2 "$EVAL" --load run --task arc nothing 2>&1 | grep -c "holds no question")
+check "two ranks report a file without questions once, not $ranks_refused times" test "$ranks_refused" = 1
+check "a refused run leaves no results" test ! -e nothing.json
+finish

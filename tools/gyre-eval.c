@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tools/gyre-eval.c: perplexity and multiple choice, with the log-probabilities of gyre-train. See
+ * gyre-eval(1). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/settings/settings.h"
+#include "comm/boot/bootstrap.h"
+#include "pipeline/agree/agree.h"
+#include "tools/gyre-eval/eval.h"
+#include "tools/shared/flags.h"
+#include "tools/shared/model_flags.h"
+
+enum { OK = 0, ERROR = 1, USAGE = 2 };
+
+static const char usage[] = "usage: gyre-eval --load MODEL [OPTION...] FILE...\n"
+                            "       gyre-eval --load MODEL --task hellaswag|arc|mmlu [OPTION...] FILE...\n"
+                            "       ucx-run -n N gyre-eval --load MODEL [OPTION...] FILE...\n"
+                            "\n"
+                            "Prints the perplexity of texts and token files, or how many questions a model "
+                            "answers, a row for each FILE.\n"
+                            "Log-probabilities are, to the bit, those of gyre-train's forward over the same "
+                            "tokens, on any number of\n"
+                            "ranks. Defaults stand in brackets.\n";
+
+static int read_format(void *to, const char *name)
+{
+    return model_tokens_format_find(name, to);
+}
+
+/* What options of one kind of task are given with the other. NULL: nothing. */
+static const char *misplaced(const eval_options_t *o, int long_)
+{
+    if (o->task == TASK_PERPLEXITY)
+        return o->generate.batch     ? "--batch"
+               : o->generate.prefill ? "--prefill"
+               : o->generate.fast    ? "--order"
+               : long_ >= 0          ? "--long"
+                                     : NULL;
+    return o->stride ? "--stride" : o->format != MODEL_TOKENS_AUTO ? "--data-format" : NULL;
+}
+
+/* -1: go on. */
+static int parse(int argc, char **argv, eval_options_t *o, int speak)
+{
+    int words = argc, long_ = -1;
+    const flag_t rows[] = {
+        MODEL_FLAGS(&o->part.source, &o->tokenizer),
+        {FLAG(0, "task", CHOICE, &o->task, "perplexity|hellaswag|arc|mmlu",
+              "what FILE holds: text or tokens, or questions as their authors publish them\n"
+              "(perplexity)")},
+        {FLAG(0, "limit", SIZE, &o->limit, "N", "only the first N tokens or questions of each FILE (all)"),
+         .low = 1},
+        {.kind = FLAG_HEADING, .help = "Perplexity:"},
+        {FLAG(0, "stride", SIZE, &o->stride, "N",
+              "so many tokens from window to window: a smaller one gives each token more\n"
+              "context, at its price (all positions)"),
+         .low = 1},
+        {FLAG(0, "data-format", READ, &o->format, "NAME",
+              "of FILE: auto, text, gyre, llmc, megatron, nanogpt (auto)"),
+         .read = read_format, .wants = "auto, text, gyre, llmc, megatron or nanogpt"},
+        {.kind = FLAG_HEADING, .help = "Questions:"},
+        {FLAG(0, "long", CHOICE, &long_, "refuse|cut",
+              "of contexts for which the model has too few positions: cut leaves out their\n"
+              "beginning (refuse)")},
+        {FLAG(0, "batch", SIZE, &o->generate.batch, "N", "choices at a time (8)"), .low = 1, .high = 4096},
+        {FLAG(0, "prefill", SIZE, &o->generate.prefill, "N",
+              "tokens of contexts that are read at a time (64)"),
+         .low = 1, .high = 65536},
+        {.kind = FLAG_HEADING, .help = "Ranks:"},
+        RANK_FLAGS(&o->part, &o->generate.fast),
+        {.kind = FLAG_HEADING, .help = "Output:"},
+        {FLAG(0, "json", TEXT, &o->json, "FILE", "the results as a JSON document")},
+        {FLAG(0, "logprobs", TEXT, &o->logprobs, "FILE",
+              "a JSON object for each token or choice that was scored, in a line of its own")},
+        {FLAG(0, "quiet", SWITCH, &o->quiet, NULL, "no line on standard error at the end")},
+    };
+    const flags_t flags = {.program = "gyre-eval", .usage = usage, FLAG_ROWS(rows)};
+    char why[512] = "";
+    FILE *out = speak ? stdout : fopen("/dev/null", "w");
+    flags_result_t result = flags_parse(&flags, argc, argv, &words, out ? out : stderr, why, sizeof why);
+    if (!speak && out)
+        fclose(out);
+    if (result == FLAGS_HELP || result == FLAGS_VERSION)
+        return OK;
+    o->file = argv + words;
+    o->files = (size_t)(argc - words);
+    o->cut = long_ == 1;
+    const char *other = misplaced(o, long_);
+    if (result == FLAGS_GO && !o->part.source.path)
+        snprintf(why, sizeof why, "--load is missing: a model's folder, a checkpoint or a file of weights");
+    else if (result == FLAGS_GO && o->files == 0)
+        snprintf(why, sizeof why, "there is no FILE");
+    else if (result == FLAGS_GO && other)
+        snprintf(why, sizeof why, "%s is an option of %s", other,
+                 o->task == TASK_PERPLEXITY ? "questions, which --task names" : "--task perplexity");
+    else if (result == FLAGS_GO)
+        return -1;
+    return speak ? flags_wrong("gyre-eval", "%s", why) : USAGE;
+}
+
+/* Rank 0's part before the first file. */
+static gyre_status_t prepare(eval_t *eval)
+{
+    gyre_status_t status =
+        pipe_source_tokenizer(eval->part.source, eval->options->tokenizer, &eval->tokenizer);
+    if (status == GYRE_OK && !eval->tokenizer && eval->options->task != TASK_PERPLEXITY)
+        status = pipe_source_no_tokenizer(eval->part.source);
+    return status == GYRE_OK ? results_open(eval) : status;
+}
+
+static gyre_status_t evaluate(eval_t *eval)
+{
+    const eval_options_t *o = eval->options;
+    const int texts = o->task == TASK_PERPLEXITY, rank = gyre_comm_rank(eval->comm);
+    const pipe_generate_config_t how = {.batch = o->generate.batch ? o->generate.batch : 8,
+                                        .prefill = o->generate.prefill ? o->generate.prefill : 64,
+                                        .fast = o->generate.fast};
+    const base_time_t start = base_now();
+    gyre_status_t status = pipe_part_open(eval->comm, &o->part, &eval->part);
+    if (status == GYRE_OK)
+        status = pipe_agree(eval->comm, rank == 0 ? prepare(eval) : GYRE_OK, NULL);
+    if (status == GYRE_OK)
+        status = texts ? pipe_evaluator_create(&eval->part, &eval->evaluator)
+                       : pipe_generator_create(&eval->part, &how, &eval->generator);
+    const base_time_t begin = base_now();
+    for (size_t i = 0; status == GYRE_OK && i < o->files; i++)
+        status = texts ? eval_text(eval, o->file[i]) : eval_questions(eval, o->file[i]);
+    if (status == GYRE_OK && rank == 0 && !o->quiet)
+        fprintf(stderr, "gyre-eval: %.2f s (set-up %.2f s)\n", (double)(base_now() - begin) * 1e-9,
+                (double)(begin - start) * 1e-9);
+    return status;
+}
+
+static gyre_status_t run(gyre_comm_t *comm, const eval_options_t *o)
+{
+    eval_t eval = {.options = o, .comm = comm};
+    gyre_status_t status = evaluate(&eval);
+    status = results_close(eval.results, status);
+    pipe_generator_destroy(eval.generator);
+    pipe_evaluator_destroy(eval.evaluator);
+    model_tokenizer_destroy(eval.tokenizer);
+    pipe_part_close(&eval.part);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    eval_options_t options = {.part = {.source = {.precision = -1}}};
+    int speak = comm_identity_rank_hint() == 0;
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    gyre_comm_t *comm;
+    base_settings_load();
+    int code = parse(argc, argv, &options, speak);
+    if (code >= 0)
+        return code;
+    gyre_status_t status = gyre_init(&config, &comm);
+    if (status == GYRE_OK) {
+        status = run(comm, &options);
+        gyre_status_t left = gyre_finalize(comm);
+        status = status == GYRE_OK ? left : status;
+    }
+    if (status == GYRE_OK)
+        return OK;
+    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT ||
+                status == GYRE_ERR_UNSUPPORTED;
+    return input ? USAGE : ERROR;
+}
