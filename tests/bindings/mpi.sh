@@ -134,6 +134,13 @@ run "$gyre"
 want "no program" 2 'usage'
 run "$gyre" /no/such/program
 want "no such program" 2 'no such program'
+cp "$gyre" "$W/other"
+printf '\x01' | dd of="$W/other" bs=1 seek=18 conv=notrunc 2>/dev/null # e_machine
+run "$gyre" "$W/other"
+want "a program for another machine" 2 'built for another kind of machine'
+head -c 100 "$gyre" >"$W/cut" && chmod +x "$W/cut"
+run "$gyre" "$W/cut"
+want "a program that is cut off" 2 'statically linked|Exec format error'
 run "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
 out_is "neither MPI nor a launcher" nothing
 mkdir -p "$W/bin" "$W/lib"
