@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/mpi/job.c: MPI_Init and MPI_Finalize, and the job of Gyre with the ranks of MPI_COMM_WORLD. Many programs
- * have few collectives: libgyre is loaded, and the ranks are joined, when a communicator of all of them needs it. */
+/* bindings/mpi/job.c: MPI_Init and MPI_Finalize, and the job of Gyre with the ranks of MPI_COMM_WORLD. Many
+ * programs have few collectives: libgyre is loaded, and the ranks are joined, when a communicator of all of
+ * them needs it. */
 #include "shim.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -40,7 +41,7 @@ __attribute__((constructor)) static void load(void)
     find(&real_Init, "PMPI_Init");
     find(&real_Init_thread, "PMPI_Init_thread");
     find(&real_Finalize, "PMPI_Finalize");
-    /* libgyre needs these, which take 20 ms once the process has threads, as those of MPI; now they take nothing. */
+    /* libgyre needs these. They take 20 ms once the process has threads, as those of MPI, and nothing now. */
     (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
 }

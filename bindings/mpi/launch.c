@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/mpi/launch.c: gyre-mpi PROGRAM [ARG]...: finds out which MPI library the program uses, preloads the
- * libgyre-mpi that is built for it, and becomes the program. docs/mpi.md.
+/* bindings/mpi/launch.c: gyre-mpi PROGRAM [ARG]...: finds out which MPI library the program uses, preloads
+ * the libgyre-mpi that is built for it, and becomes the program. docs/mpi.md.
  *
- * What a program links is read from its file. Only where that names no MPI library, the program's dynamic linker
- * lists the libraries of its libraries, and does not start it. */
+ * What a program links is read from its file. Only where that names no MPI library, the program's dynamic
+ * linker lists the libraries of its libraries, and does not start it. */
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static void add(names_t *names, const char *name)
         strcpy(names->of[names->count++], name);
 }
 
-/* ---- a file --------------------------------------------------------------------------------------------- */
+/* ---- a file ------------------------------------------------------------------------------------------ */
 
 typedef enum { NOT_ELF, OTHER_MACHINE, STATIC, DYNAMIC } kind_t;
 typedef struct {
@@ -150,7 +150,7 @@ static kind_t read_file(const char *path, names_t *names, const char **interpret
     return kind;
 }
 
-/* ---- what a program needs ------------------------------------------------------------------------------- */
+/* ---- what a program needs ---------------------------------------------------------------------------- */
 
 /* What the dynamic linker would load. It writes a line "name => path (address)" for each. */
 static void list_needed(const char *interpreter, const char *program, names_t *names)
@@ -220,7 +220,7 @@ static void find_libraries(char folder[PATH_MAX])
         fail("there is no folder %s", path);
 }
 
-/* ---- which library it gets ------------------------------------------------------------------------------ */
+/* ---- which library it gets --------------------------------------------------------------------------- */
 
 static bool is_set(const char *name)
 {

@@ -113,7 +113,7 @@ typedef struct {
     atomic_bool failed;          /* the ranks cannot be joined */
 } shim_job_t;
 extern shim_job_t shim_job;
-/* Joins the ranks; called by all of them. root: the rank in `comm` of rank 0. What it returns is the same on all. */
+/* Joins the ranks; called by all of them, with the same result. root: the rank in `comm` of rank 0. */
 bool shim_join(MPI_Comm comm, int root);
 /* Whether `well` holds on all ranks of `comm`. */
 bool shim_all_well(MPI_Comm comm, bool well);
