@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/mpi/start.c: a program that ends at once: what gyre-mpi costs at the start. `start N`: N all-reduces. */
+/* tests/mpi/start.c: a program that ends at once, for what gyre-mpi costs. `start N`: N all-reduces. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
