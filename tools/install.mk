@@ -57,7 +57,7 @@ install: install-train $(TOOL_BINS) mpi
 	$(Q)install -d $(addprefix '$(TO)'/,bin share/man/man1 share/man/man7)
 	$(Q)install -m 755 $(TOOL_BINS) '$(TO)'/bin/
 	$(Q)$(if $(LIB_MPI),install -m 755 $(LIB_MPI) '$(TO)'/$(L)/ && \
-	    sed 's|/\.\./lib"|/../$(L)"|' bindings/mpi/gyre-mpi >'$(TO)'/bin/gyre-mpi && chmod 755 '$(TO)'/bin/gyre-mpi,:)
+	    $(call MPI_LAUNCHER,'$(TO)'/bin/gyre-mpi,../$(L)),:)
 	$(Q)$(foreach p,$(PERF_NAMES),ln -sf gyre-perf '$(TO)'/bin/$(p);)
 	$(Q)$(INSTALL_COMPLETIONS)
 	$(Q)$(foreach m,$(filter-out %.3,$(MAN_PAGES)),install -m 644 $(m) '$(TO)'/$(call man_path,$(m));)

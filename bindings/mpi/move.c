@@ -14,8 +14,8 @@ static int bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm 
     if (!shim_open(o, 0, o->on->rank == root ? SHIM_FILL : 0))
         return PASS(Bcast, bcast, buffer, count, type, root, comm);
     CHECK_MOVED(o, REAL(Ibcast)(shadow, count, type, root, comm, &o->other));
-    START(o, gyre_ibroadcast(o->recv.data, o->recv.data, o->recv.total, GYRE_UINT8, root, o->on->gyre,
-                             &o->request));
+    START(o, GYRE(ibroadcast)(o->recv.data, o->recv.data, o->recv.total, GYRE_UINT8, root, o->on->gyre,
+                              &o->request));
     return shim_finish(o, request);
 }
 
@@ -41,8 +41,8 @@ static int gather(const void *send, int send_count, MPI_Datatype send_type, void
         return PASS(Gather, gather, ARGUMENTS(recv));
     CHECK_MOVED(o, REAL(Igather)(ARGUMENTS(shadow), &o->other));
     size_t block = o->recvs ? o->recv.bytes[0] : o->send.total;
-    START(o, gyre_igather(o->sends ? o->send.data : own_block(&o->recv, root, block), o->recv.data, block,
-                          GYRE_UINT8, root, o->on->gyre, &o->request));
+    START(o, GYRE(igather)(o->sends ? o->send.data : own_block(&o->recv, root, block), o->recv.data, block,
+                           GYRE_UINT8, root, o->on->gyre, &o->request));
     return shim_finish(o, request);
 #undef ARGUMENTS
 }
@@ -62,9 +62,9 @@ static int gatherv(const void *send, int send_count, MPI_Datatype send_type, voi
     if (!shim_open(o, 0, o->sends ? 0 : SHIM_FILL))
         return PASS(Gatherv, gatherv, ARGUMENTS(recv));
     CHECK_MOVED(o, REAL(Igatherv)(ARGUMENTS(shadow), &o->other));
-    START(o, gyre_igatherv(o->sends ? o->send.data : own_block(&o->recv, root, 0),
-                           o->sends ? o->send.total : o->recv.bytes[root], o->recv.data, o->recv.bytes,
-                           o->recv.offsets, GYRE_UINT8, root, o->on->gyre, &o->request));
+    START(o, GYRE(igatherv)(o->sends ? o->send.data : own_block(&o->recv, root, 0),
+                            o->sends ? o->send.total : o->recv.bytes[root], o->recv.data, o->recv.bytes,
+                            o->recv.offsets, GYRE_UINT8, root, o->on->gyre, &o->request));
     return shim_finish(o, request);
 #undef ARGUMENTS
 }
@@ -86,7 +86,7 @@ static int scatter(const void *send, int send_count, MPI_Datatype send_type, voi
     CHECK_MOVED(o, REAL(Iscatter)(ARGUMENTS(shadow), &o->other));
     size_t block = o->sends ? o->send.bytes[0] : o->recv.total;
     void *to = o->recvs ? o->recv.data : o->send.data + (size_t)root * block;
-    START(o, gyre_iscatter(o->send.data, to, block, GYRE_UINT8, root, o->on->gyre, &o->request));
+    START(o, GYRE(iscatter)(o->send.data, to, block, GYRE_UINT8, root, o->on->gyre, &o->request));
     return shim_finish(o, request);
 #undef ARGUMENTS
 }
@@ -108,9 +108,9 @@ static int scatterv(const void *send, const int *counts, const int *displs, MPI_
         return PASS(Scatterv, scatterv, ARGUMENTS(recv));
     CHECK_MOVED(o, REAL(Iscatterv)(ARGUMENTS(shadow), &o->other));
     void *to = o->recvs ? o->recv.data : o->send.data + o->send.offsets[root];
-    START(o, gyre_iscatterv(o->send.data, o->send.bytes, o->send.offsets, to,
-                            o->recvs ? o->recv.total : o->send.bytes[root], GYRE_UINT8, root, o->on->gyre,
-                            &o->request));
+    START(o, GYRE(iscatterv)(o->send.data, o->send.bytes, o->send.offsets, to,
+                             o->recvs ? o->recv.total : o->send.bytes[root], GYRE_UINT8, root, o->on->gyre,
+                             &o->request));
     return shim_finish(o, request);
 #undef ARGUMENTS
 }
@@ -131,8 +131,8 @@ static int allgather(const void *send, int send_count, MPI_Datatype send_type, v
         return PASS(Allgather, allgather, ARGUMENTS(recv));
     CHECK_MOVED(o, REAL(Iallgather)(ARGUMENTS(shadow), &o->other));
     size_t block = o->recv.bytes[0];
-    START(o, gyre_iall_gather(o->sends ? o->send.data : own_block(&o->recv, o->on->rank, block), o->recv.data,
-                              block, GYRE_UINT8, o->on->gyre, &o->request));
+    START(o, GYRE(iall_gather)(o->sends ? o->send.data : own_block(&o->recv, o->on->rank, block),
+                               o->recv.data, block, GYRE_UINT8, o->on->gyre, &o->request));
     return shim_finish(o, request);
 #undef ARGUMENTS
 }
@@ -154,8 +154,8 @@ static int allgatherv(const void *send, int send_count, MPI_Datatype send_type, 
     if (!shim_open(o, 0, SHIM_ADJACENT | (o->sends ? 0 : SHIM_FILL)))
         return PASS(Allgatherv, allgatherv, ARGUMENTS(recv));
     CHECK_MOVED(o, REAL(Iallgatherv)(ARGUMENTS(shadow), &o->other));
-    START(o, gyre_iall_gatherv(o->sends ? o->send.data : own_block(&o->recv, o->on->rank, 0), o->recv.data,
-                               o->recv.bytes, NULL, GYRE_UINT8, o->on->gyre, &o->request));
+    START(o, GYRE(iall_gatherv)(o->sends ? o->send.data : own_block(&o->recv, o->on->rank, 0), o->recv.data,
+                                o->recv.bytes, NULL, GYRE_UINT8, o->on->gyre, &o->request));
     return shim_finish(o, request);
 #undef ARGUMENTS
 }
@@ -175,17 +175,17 @@ static int alltoall(const void *send, int send_count, MPI_Datatype send_type, vo
     if (!shim_open(o, SHIM_ADJACENT, SHIM_ADJACENT | (o->sends ? 0 : SHIM_FILL)))
         return PASS(Alltoall, alltoall, ARGUMENTS(recv));
     CHECK_MOVED(o, REAL(Ialltoall)(ARGUMENTS(shadow), &o->other));
-    START(o, gyre_iall_to_all(o->sends ? o->send.data : o->recv.data, o->recv.data, o->recv.bytes[0],
-                              GYRE_UINT8, o->on->gyre, &o->request));
+    START(o, GYRE(iall_to_all)(o->sends ? o->send.data : o->recv.data, o->recv.data, o->recv.bytes[0],
+                               GYRE_UINT8, o->on->gyre, &o->request));
     return shim_finish(o, request);
 #undef ARGUMENTS
 }
 
 /* MPI_Alltoallv and MPI_Alltoallw; in place: what is sent is a copy of the receive buffer. */
-#define EXCHANGE(o)                                                                             \
-    START(o,                                                                                    \
-          gyre_iall_to_allv((o)->send.data, (o)->send.bytes, (o)->send.offsets, (o)->recv.data, \
-                            (o)->recv.bytes, (o)->recv.offsets, GYRE_UINT8, (o)->on->gyre, &(o)->request))
+#define EXCHANGE(o)                                                                              \
+    START(o,                                                                                     \
+          GYRE(iall_to_allv)((o)->send.data, (o)->send.bytes, (o)->send.offsets, (o)->recv.data, \
+                             (o)->recv.bytes, (o)->recv.offsets, GYRE_UINT8, (o)->on->gyre, &(o)->request))
 static int alltoallv(const void *send, const int *send_counts, const int *send_displs, MPI_Datatype send_type,
                      void *recv, const int *recv_counts, const int *recv_displs, MPI_Datatype recv_type,
                      MPI_Comm comm, MPI_Request *request)

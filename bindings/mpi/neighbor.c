@@ -115,9 +115,9 @@ static int exchange(shim_op_t *o, bool same, MPI_Request *request)
         for (int i = 0; i < to->n; i++)
             bytes[i] = o->send.total;
     }
-    START(o, gyre_ineighbor_exchange(o->send.data, bytes, offsets, to->n, to->ranks, o->recv.data,
-                                     o->recv.bytes, o->recv.offsets, from->n, from->ranks, GYRE_UINT8,
-                                     o->on->gyre, &o->request));
+    START(o, GYRE(ineighbor_exchange)(o->send.data, bytes, offsets, to->n, to->ranks, o->recv.data,
+                                      o->recv.bytes, o->recv.offsets, from->n, from->ranks, GYRE_UINT8,
+                                      o->on->gyre, &o->request));
     free(made);
     return shim_finish(o, request);
 }

@@ -35,7 +35,7 @@ static bool take(reduction_t *r, shim_call_t id, const void *send, void *recv, i
     r->send = send == MPI_IN_PLACE ? recv : send;
     r->recv = recv;
     r->count = (size_t)count;
-    r->bytes = r->count * gyre_type_size(r->type);
+    r->bytes = r->count * GYRE(type_size)(r->type);
     o->bytes = r->bytes;
     o->type = r->type;
     o->result = recv;
@@ -50,7 +50,7 @@ static int allreduce(const void *send, void *recv, int count, MPI_Datatype type,
     if (!take(&r, CALL_Allreduce, send, recv, count, type, op, 0, comm, request))
         return PASS(Allreduce, allreduce, send, recv, count, type, op, comm);
     CHECK_REDUCED(r.o, recv, r.bytes, REAL(Iallreduce)(send, shadow, count, type, op, comm, &r.o->other));
-    START(r.o, gyre_iall_reduce(r.send, recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
+    START(r.o, GYRE(iall_reduce)(r.send, recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
     return shim_finish(r.o, request);
 }
 
@@ -68,8 +68,8 @@ static int reduce(const void *send, void *recv, int count, MPI_Datatype type, MP
     r.o->length = here ? r.bytes : 0;
     CHECK_REDUCED(r.o, recv, r.o->length,
                   REAL(Ireduce)(send, shadow, count, type, op, root, comm, &r.o->other));
-    START(r.o, gyre_ireduce(r.send, here ? recv : NULL, r.count, r.type, r.op, root, r.o->on->gyre,
-                            &r.o->request));
+    START(r.o, GYRE(ireduce)(r.send, here ? recv : NULL, r.count, r.type, r.op, root, r.o->on->gyre,
+                             &r.o->request));
     return shim_finish(r.o, request);
 }
 
@@ -80,7 +80,7 @@ static int scan(const void *send, void *recv, int count, MPI_Datatype type, MPI_
     if (!take(&r, CALL_Scan, send, recv, count, type, op, 0, comm, request))
         return PASS(Scan, scan, send, recv, count, type, op, comm);
     CHECK_REDUCED(r.o, recv, r.bytes, REAL(Iscan)(send, shadow, count, type, op, comm, &r.o->other));
-    START(r.o, gyre_iscan(r.send, recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
+    START(r.o, GYRE(iscan)(r.send, recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
     return shim_finish(r.o, request);
 }
 
@@ -94,7 +94,7 @@ static int exscan(const void *send, void *recv, int count, MPI_Datatype type, MP
     r.o->length = first ? 0 : r.bytes;
     CHECK_REDUCED(r.o, recv, first && send != MPI_IN_PLACE ? 0 : r.bytes,
                   REAL(Iexscan)(send, shadow, count, type, op, comm, &r.o->other));
-    START(r.o, gyre_iexscan(r.send, recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
+    START(r.o, GYRE(iexscan)(r.send, recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
     return shim_finish(r.o, request);
 }
 
@@ -118,7 +118,7 @@ static int reduce_scatter_block(const void *send, void *recv, int count, MPI_Dat
     CHECK_REDUCED(r.o, recv, send == MPI_IN_PLACE ? r.o->bytes : r.bytes,
                   REAL(Ireduce_scatter_block)(send, shadow, count, type, op, comm, &r.o->other));
     bounce(&r, send == MPI_IN_PLACE);
-    START(r.o, gyre_ireduce_scatter(r.send, r.recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
+    START(r.o, GYRE(ireduce_scatter)(r.send, r.recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
     return shim_finish(r.o, request);
 }
 
@@ -134,7 +134,7 @@ static int reduce_scatter(const void *send, void *recv, const int *counts, MPI_D
         total = counts[i] < 0 || total < 0 ? -1 : total | counts[i]; /* only whether it is 0, or invalid */
     if (!take(&r, CALL_Reduce_scatter, send, recv, total, type, op, 0, comm, request))
         return PASS(Reduce_scatter, reduce_scatter, send, recv, counts, type, op, comm);
-    const size_t element = gyre_type_size(r.type);
+    const size_t element = GYRE(type_size)(r.type);
     size_t *sizes = malloc((size_t)size * sizeof(*sizes));
     if (sizes == NULL)
         shim_no_memory("the counts of MPI_Reduce_scatter");
@@ -147,7 +147,7 @@ static int reduce_scatter(const void *send, void *recv, const int *counts, MPI_D
     CHECK_REDUCED(r.o, recv, send == MPI_IN_PLACE ? r.o->bytes : r.o->length,
                   REAL(Ireduce_scatter)(send, shadow, counts, type, op, comm, &r.o->other));
     bounce(&r, send == MPI_IN_PLACE);
-    START(r.o, gyre_ireduce_scatterv(r.send, r.recv, sizes, r.type, r.op, r.o->on->gyre, &r.o->request));
+    START(r.o, GYRE(ireduce_scatterv)(r.send, r.recv, sizes, r.type, r.op, r.o->on->gyre, &r.o->request));
     free(sizes);
     return shim_finish(r.o, request);
 }
@@ -160,7 +160,7 @@ static int barrier(MPI_Comm comm, MPI_Request *request)
         return PASS(Barrier, barrier, comm);
     if (shim_checking)
         REAL(Ibarrier)(comm, &o->other);
-    START(o, gyre_ibarrier(o->on->gyre, &o->request));
+    START(o, GYRE(ibarrier)(o->on->gyre, &o->request));
     return shim_finish(o, request);
 }
 

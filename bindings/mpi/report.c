@@ -78,7 +78,7 @@ static bool same(void *user, const void *mine, const void *other, size_t bytes)
     difference_t *d = user;
     bool single = d->type == GYRE_FLOAT32 || d->type == GYRE_COMPLEX64;
     bool twice = d->type == GYRE_FLOAT64 || d->type == GYRE_COMPLEX128;
-    size_t size = d->type == GYRE_TYPE_NONE ? 1 : gyre_type_size(d->type);
+    size_t size = d->type == GYRE_TYPE_NONE ? 1 : GYRE(type_size)(d->type);
     size_t part = single ? sizeof(float) : twice ? sizeof(double) : size;
     for (size_t at = 0; at + part <= bytes; at += part) {
         const char *a = (const char *)mine + at;
@@ -126,7 +126,7 @@ static void compare(shim_op_t *o)
         fprintf(
             stderr,
             "libgyre-mpi: GYRE_MPI_CHECK: %s: rank %d: element %zu of type %s differs from MPI's result\n",
-            names[o->id], rank, d.at, o->type == GYRE_TYPE_NONE ? "byte" : gyre_type_name(o->type));
+            names[o->id], rank, d.at, o->type == GYRE_TYPE_NONE ? "byte" : GYRE(type_name)(o->type));
     }
 }
 

@@ -81,7 +81,7 @@ static void *help(void *unused)
         nanosleep(&nap, NULL);
         now = atomic_load_explicit(&helper.turns, memory_order_relaxed);
         if (now == turns)
-            (void)gyre_progress(helper.world);
+            (void)GYRE(progress)(helper.world);
         turns = now;
         pthread_mutex_lock(&helper.lock);
     }
@@ -95,11 +95,10 @@ static void wake_helper(void)
         return;
     pthread_mutex_lock(&helper.lock);
     if (!helper.tried) {
-        shim_why_t why;
         sigset_t all;
         sigset_t old;
         helper.tried = true;
-        helper.world = shim_comm_of(MPI_COMM_WORLD, false, &why)->gyre;
+        helper.world = atomic_load(&shim_job.gyre);
         sigfillset(&all);
         pthread_sigmask(SIG_BLOCK, &all, &old);
         helper.runs = pthread_create(&helper.thread, NULL, help, NULL) == 0;
@@ -154,7 +153,7 @@ static bool has_ended(shim_op_t *o)
     int flag = 1;
     if (o->request != NULL) {
         shim_enter(o->on);
-        gyre_status_t status = gyre_test(&o->request);
+        gyre_status_t status = GYRE(test)(&o->request);
         shim_exit(o->on);
         if (status == GYRE_IN_PROGRESS)
             return false;
@@ -316,7 +315,7 @@ void shim_requests_end(int rank)
         rank, atomic_load(&open), shim_name(list.first->id));
     drive_for(1);
     for (const shim_op_t *o = list.first; o != NULL; o = o->next)
-        gyre_comm_abort(o->on->gyre, "MPI_Finalize was called before a non-blocking collective had ended");
+        GYRE(comm_abort)(o->on->gyre, "MPI_Finalize was called before a non-blocking collective had ended");
     drive_for(5);
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bindings/mpi/rules.mk: libgyre-mpi-openmpi.so and libgyre-mpi-mpich.so, one source compiled with each MPI that has a
 # compiler here, and the launcher gyre-mpi. Included by the Makefile.
-MPI_SRC := $(wildcard bindings/mpi/*.c)
+MPI_SRC := $(filter-out bindings/mpi/launch.c,$(wildcard bindings/mpi/*.c))
 FOREIGN_C += $(MPI_SRC)
 MPI_KINDS := $(if $(SANITIZE),,$(foreach k,openmpi mpich,$(if $(shell command -v mpicc.$(k) 2>/dev/null),$(k))))
 LIB_MPI := $(MPI_KINDS:%=$(B)/lib/libgyre-mpi-%.so)
@@ -11,12 +11,15 @@ mpi: $(LIB_MPI) $(B)/bin/gyre-mpi
 	    *) echo "  libgyre-mpi-$$k.so is left out: there is no mpicc.$$k, or this build has a sanitizer" ;; esac; done
 all: mpi
 # -isystem: the headers of MPI have warnings of their own.
-$(B)/lib/libgyre-mpi-%.so: $(MPI_SRC) bindings/mpi/shim.h $(wildcard include/gyre/*.h) $(LIB_SO) $(SHARE)/flags
+$(B)/lib/libgyre-mpi-%.so: $(MPI_SRC) bindings/mpi/shim.h $(wildcard include/gyre/*.h) $(SHARE)/flags | $(LIB_SO)
 	@mkdir -p $(@D)
 	@echo "  MPICC $@"
 	$(Q)mpicc.$* -shared -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,-z,defs '-Wl,-rpath,$$ORIGIN' $(CPPFLAGS) \
 	    $$(mpicc.$* -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p') $(ALL_CFLAGS) $(LDFLAGS) $(MPI_SRC) \
-	    -L$(B)/lib -l:$(notdir $(LIB_SO)) -ldl -lm -pthread -o $@
-$(B)/bin/gyre-mpi: bindings/mpi/gyre-mpi
+	    -DGYRE_LIBRARY='"$(notdir $(LIB_SO))"' -ldl -lm -pthread -o $@
+# MPI_LAUNCHER PATH,LIBRARIES: the program at PATH, with the folder of libgyre-mpi from that of PATH
+MPI_LAUNCHER = $(CC) $(CPPFLAGS) -DGYRE_MPI_LIBRARIES='"$(2)"' $(ALL_CFLAGS) $(LDFLAGS) bindings/mpi/launch.c -o $(1)
+$(B)/bin/gyre-mpi: bindings/mpi/launch.c $(SHARE)/flags
 	@mkdir -p $(@D)
-	$(Q)install -m 755 $< $@
+	@echo "  CC    $@"
+	$(Q)$(call MPI_LAUNCHER,$@,../lib)

@@ -31,10 +31,19 @@
 #define SHIM_WAITS(X) \
     X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome) \
     X(Request_get_status) X(Request_free)
+/* What is used of libgyre. */ \
+#define SHIM_GYRE(X) \
+    X(comm_abort) X(comm_destroy) X(comm_error) X(comm_icreate_group) X(comm_icreate_id) \
+    X(comm_local_size) X(finalize) X(get_unique_id) X(iall_gather) X(iall_gatherv) X(iall_reduce) \
+    X(iall_to_all) X(iall_to_allv) X(ibarrier) X(ibroadcast) X(iexscan) X(igather) X(igatherv) \
+    X(ineighbor_exchange) X(ireduce) X(ireduce_scatter) X(ireduce_scatterv) X(iscan) X(iscatter) \
+    X(iscatterv) X(progress) X(test) X(type_name) X(type_size)
 /* clang-format on */
 #define SHIM_ID(name, lower) CALL_##name,
-/* The non-blocking form of a call has its number + CALL_COUNT. */
-typedef enum { SHIM_CALLS(SHIM_ID) CALL_COUNT } shim_call_t;
+    /* The non-blocking form of a call has its number + CALL_COUNT. */
+    typedef enum {
+        SHIM_CALLS(SHIM_ID) CALL_COUNT
+    } shim_call_t;
 
 /* The MPI library's own function. For what this library defines, also under its PMPI name (Open MPI). */
 #define SHIM_REAL(name)         extern __typeof__(&PMPI_##name) shim_real_##name;
@@ -42,6 +51,14 @@ typedef enum { SHIM_CALLS(SHIM_ID) CALL_COUNT } shim_call_t;
 SHIM_CALLS(SHIM_REALS)
 SHIM_WAITS(SHIM_REAL)
 #define REAL(name) shim_real_##name
+
+/* libgyre's function. Set from the time on when the ranks were joined. */
+#define SHIM_MEMBER(name) __typeof__(&gyre_##name) name;
+typedef struct {
+    SHIM_GYRE(SHIM_MEMBER)
+} shim_gyre_t;
+extern shim_gyre_t shim_gyre;
+#define GYRE(name) shim_gyre.name
 
 /* Why a call is passed on. WHY_TAKEN: it is not. */
 typedef enum {
@@ -71,9 +88,11 @@ typedef struct shim_comm {
     shim_why_t why;
     int rank;
     int size;
-    int calls;              /* while it is new: collectives so far, the same number on all ranks */
-    long long id;           /* the same number on all ranks */
-    int *members;           /* [size], ranks in MPI_COMM_WORLD */
+    int calls;    /* while it is new: collectives so far, the same number on all ranks */
+    int next_try; /* the number of them at which its ranks see next whether it can be made in Gyre */
+    int root;     /* its rank that is rank 0 of MPI_COMM_WORLD, if that is a member */
+    long long id; /* the same number on all ranks */
+    int *members; /* [size], ranks in MPI_COMM_WORLD */
     struct shim_comm *next; /* in the list of those whose MPI communicator was freed */
     shim_near_t to;         /* of neighbourhood collectives; ranks NULL: not known so far */
     shim_near_t from;
@@ -83,13 +102,21 @@ typedef struct shim_comm {
     unsigned turn;        /* of drive() in which its first open collective had not ended */
 } shim_comm_t;
 
-/* comms.c */
-/* That of `comm`, which its ranks make together in the first blocking collective after the first
- * GYRE_MPI_AFTER ones. Called once in each collective; waits: it is a blocking one. NULL: pass the call on,
- * for the reason in *why. */
-shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why);
-/* A request of it was freed. */
-void shim_comm_leave(shim_comm_t *comm);
+/* job.c */
+/* That of all ranks of MPI_COMM_WORLD. */
+typedef struct {
+    bool open; /* from MPI_Init to MPI_Finalize, if there are several ranks */
+    int rank;
+    int size;
+    int begins;                  /* how many collectives of each communicator MPI makes first */
+    _Atomic(gyre_comm_t *) gyre; /* NULL: not joined so far */
+    atomic_bool failed;          /* the ranks cannot be joined */
+} shim_job_t;
+extern shim_job_t shim_job;
+/* Joins the ranks; called by all of them, with the same result. root: the rank in `comm` of rank 0. */
+bool shim_join(MPI_Comm comm, int root);
+/* Whether `well` holds on all ranks of `comm`. */
+bool shim_all_well(MPI_Comm comm, bool well);
 /* Waits for a request that was started with `started`, and lets MPI's messages make progress. */
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request);
 /* A turn of a wait in which nothing has ended lets messages and other ranks go on; and the last one. */
@@ -101,6 +128,18 @@ int shim_class(gyre_status_t status);
 int shim_result(MPI_Comm comm, gyre_status_t status);
 /* Ends the job: this rank cannot go on. */
 _Noreturn void shim_no_memory(const char *what);
+
+/* comms.c */
+void shim_comms_init(void);
+/* The job is that of MPI_COMM_WORLD, too. */
+void shim_comms_take_world(void);
+void shim_comms_end(void);
+/* That of `comm`, which its ranks make together in the first blocking collective after the first
+ * GYRE_MPI_AFTER ones. Called once in each collective; waits: it is a blocking one. NULL: pass the call on,
+ * for the reason in *why. */
+shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why);
+/* A request of it was freed. */
+void shim_comm_leave(shim_comm_t *comm);
 
 /* types.c */
 void shim_types_init(void);

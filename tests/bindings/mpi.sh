@@ -35,6 +35,13 @@ for kind in $kinds; do
     check "$kind: the program compiles: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
     mpi "$kind" 2 "$c" calls
     want "$kind: without the library" 0
+    mpi "$kind" 2 env -u GYRE_MPI_AFTER "$gyre" "$c" few
+    want "$kind: few collectives" 0
+    check "$kind: few collectives: $(cat "$W/out")" grep -q 'libgyre is not loaded' "$W/out"
+    mpi "$kind" 2 "$gyre" "$c" few
+    check "$kind: it would be seen: $(cat "$W/out")" grep -q 'libgyre is loaded' "$W/out"
+    mpi "$kind" 3 env GYRE_MPI_AFTER=8 GYRE_MPI_REPORT=1 "$gyre" "$c" late
+    want "$kind: some ranks need the job first" 0 'MPI_Allreduce +28 +32' 'MPI_Bcast +0 +6'
     for n in 1 3; do
         mpi "$kind" "$n" "$gyre" "$c" calls
         want "$kind: $n ranks" 0
@@ -76,6 +83,8 @@ for kind in $kinds; do
     want "$kind: messages move while Gyre waits" 0
     mpi "$kind" 2 "$gyre" "$c" threads
     want "$kind: threads" 0
+    mpi "$kind" 2 env GYRE_MPI_AFTER=20 GYRE_MPI_REPORT=1 "$gyre" "$c" threads
+    want "$kind: threads that join the ranks" 0 'MPI_Allreduce +[1-9]'
     mpi "$kind" 2 "$gyre" "$c" fails
     want "$kind: the error handler is called" 0 'all_reduce .*count 1, int32'
     mpi "$kind" 2 "$gyre" "$c" abort
@@ -93,6 +102,12 @@ for kind in $kinds; do
         mpi "$kind" 1 env LD_PRELOAD="$B/lib/libgyre-mpi-$other.so" "$c" calls
         want "$kind: the library of $other" 1 'is built for .*, and the program runs with .*: start the program with gyre-mpi'
     done
+    # The library without libgyre: MPI makes the collectives.
+    mkdir -p "$W/broken"
+    cp "$B/lib/libgyre-mpi-$kind.so" "$W/broken/"
+    : >"$W/broken/libgyre.so.0"
+    mpi "$kind" 2 env GYRE_MPI_AFTER=2 LD_PRELOAD="$W/broken/libgyre-mpi-$kind.so" "$c" calls
+    want "$kind: without libgyre" 0 'libgyre cannot be loaded' 'the ranks cannot be joined in Gyre: all collectives go to MPI'
     # Without a launcher: one rank.
     run "$gyre" "$c" calls
     want "$kind: no launcher" 0
@@ -134,6 +149,13 @@ run "$gyre"
 want "no program" 2 'usage'
 run "$gyre" /no/such/program
 want "no such program" 2 'no such program'
+cp "$gyre" "$W/other"
+printf '\x01' | dd of="$W/other" bs=1 seek=18 conv=notrunc 2>/dev/null # e_machine
+run "$gyre" "$W/other"
+want "a program for another machine" 2 'built for another kind of machine'
+head -c 100 "$gyre" >"$W/cut" && chmod +x "$W/cut"
+run "$gyre" "$W/cut"
+want "a program that is cut off" 2 'statically linked|Exec format error'
 run "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
 out_is "neither MPI nor a launcher" nothing
 mkdir -p "$W/bin" "$W/lib"

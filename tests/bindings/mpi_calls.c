@@ -2,8 +2,8 @@
 /* tests/bindings/mpi_calls.c: for mpi.sh: every collective of MPI that libgyre-mpi takes but those of
  * neighbours (mpi_requests.c), on communicators of several origins, with every root, several types, counts
  * with 0 among them, in place and with derived datatypes. Each result is compared with what it must be.
- * `mpi_calls PART`: calls, requests (the same calls without blocking), progress, threads, fails, abort,
- * killed or order. */
+ * `mpi_calls PART`: calls, requests (the same calls without blocking), progress, threads, few, late, fails,
+ * abort, killed or order. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -468,6 +468,37 @@ static void threads(void)
     CHECK(errors == 0);
 }
 
+/* With the usual GYRE_MPI_AFTER: MPI makes the few collectives, and libgyre is not loaded. */
+static void few(int rank)
+{
+    char line[4096];
+    int loaded = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    MPI_Barrier(MPI_COMM_WORLD);
+    while (maps && fgets(line, sizeof line, maps))
+        loaded |= strstr(line, "/libgyre.so") != NULL;
+    if (maps)
+        fclose(maps);
+    if (rank == 0)
+        printf("libgyre is %s\n", loaded ? "loaded" : "not loaded");
+}
+/* With GYRE_MPI_AFTER=8: two ranks need the job of all, which is joined in the 5th collective of all. */
+static void late(int rank)
+{
+    MPI_Comm part;
+    int sum = 0;
+    MPI_Comm_split(MPI_COMM_WORLD, rank / 2, rank, &part);
+    for (int i = 0; i < 20; i++)
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, part);
+    for (int i = 0; i < 6; i++)
+        MPI_Bcast(&sum, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < 40; i++) {
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, part);
+        CHECK(sum == (rank < 2 ? 1 : rank));
+    }
+    MPI_Comm_free(&part);
+}
+
 /* The error handler of the communicator is called. */
 static int handled;
 static void handler(MPI_Comm *comm, int *code, ...)
@@ -516,6 +547,10 @@ int main(int argc, char **argv)
         progress(rank, n);
     else if (strcmp(part, "threads") == 0)
         threads();
+    else if (strcmp(part, "few") == 0)
+        few(rank);
+    else if (strcmp(part, "late") == 0)
+        late(rank);
     else if (strcmp(part, "fails") == 0)
         fails(rank);
     else if (strcmp(part, "calls") == 0)

@@ -62,7 +62,6 @@ coll_members_t coll_members_of(const gyre_comm_t *comm)
 
 gyre_status_t coll_members_make(const coll_members_t *m, gyre_comm_t **out)
 {
-    char nothing = 0;
     gyre_comm_t *made = NULL;
     comm_circle_t *circle;
     gyre_status_t st = comm_circle_open(m->world->boot, m->label, m->parent, m->tag, m->ranks, m->world_ranks,
@@ -70,10 +69,8 @@ gyre_status_t coll_members_make(const coll_members_t *m, gyre_comm_t **out)
     if (st != GYRE_OK)
         return st;
     const uint64_t id = comm_circle_id(circle);
-    st = comm_circle_gather(circle, &nothing, 0, &nothing); /* all are there, with the same list */
-    if (st == GYRE_OK)
-        st = coll_comm_make(m->world, id, m->world_ranks, m->n, m->rank, comm_circle_gather, circle,
-                            m->deadline, &made);
+    st = coll_comm_make(m->world, id, m->world_ranks, m->n, m->rank, comm_circle_gather, circle, m->deadline,
+                        &made);
     if (st == GYRE_OK) {
         made->options = *m->options;
         coll_comm_set_timeout(made, m->timeout_s);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/mpi/job.c: MPI_Init and MPI_Finalize, and the job of Gyre with the ranks of MPI_COMM_WORLD. Many
+ * programs have few collectives: libgyre is loaded, and the ranks are joined, when a communicator of all of
+ * them needs it. */
+#include "shim.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SHIM_POINTER(name)         __typeof__(&PMPI_##name) shim_real_##name;
+#define SHIM_POINTERS(name, lower) SHIM_POINTER(name) SHIM_POINTER(I##lower)
+SHIM_CALLS(SHIM_POINTERS)
+SHIM_WAITS(SHIM_POINTER)
+static __typeof__(&PMPI_Init) real_Init;
+static __typeof__(&PMPI_Init_thread) real_Init_thread;
+static __typeof__(&PMPI_Finalize) real_Finalize;
+shim_gyre_t shim_gyre;
+
+shim_job_t shim_job;
+static bool crowded;                  /* this host has more ranks than cores */
+static MPI_Comm idle = MPI_COMM_NULL; /* no message is ever sent on it */
+
+/* What dlsym finds after this library: a program that has no MPI gets NULL, and calls none of it. */
+static void find(void *pointer, const char *name)
+{
+    void *symbol = dlsym(RTLD_NEXT, name);
+    memcpy(pointer, &symbol, sizeof(symbol));
+}
+__attribute__((constructor)) static void load(void)
+{
+#define SHIM_LOAD(name)         find(&shim_real_##name, "PMPI_" #name);
+#define SHIM_LOADS(name, lower) SHIM_LOAD(name) SHIM_LOAD(I##lower)
+    SHIM_CALLS(SHIM_LOADS)
+    SHIM_WAITS(SHIM_LOAD)
+    find(&real_Init, "PMPI_Init");
+    find(&real_Init_thread, "PMPI_Init_thread");
+    find(&real_Finalize, "PMPI_Finalize");
+    /* libgyre needs these. They take 20 ms once the process has threads, as those of MPI, and nothing now. */
+    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+}
+/* False: a line on stderr has said why. */
+static bool load_gyre(void)
+{
+    bool whole = true;
+    void *gyre = dlopen(GYRE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (gyre == NULL) {
+        fprintf(stderr, "libgyre-mpi: libgyre cannot be loaded: %s\n", dlerror());
+        return false;
+    }
+#define SHIM_SYMBOL(name)                                 \
+    {                                                     \
+        void *symbol = dlsym(gyre, "gyre_" #name);        \
+        memcpy(&shim_gyre.name, &symbol, sizeof(symbol)); \
+        whole = whole && symbol != NULL;                  \
+    }
+    SHIM_GYRE(SHIM_SYMBOL)
+    if (!whole)
+        fprintf(stderr, "libgyre-mpi: " GYRE_LIBRARY
+                        " is of another release: install libgyre and libgyre-mpi together\n");
+    return whole;
+}
+
+enum { TESTS = 64 }; /* of Gyre for each turn of MPI, which costs as much as some of them */
+void shim_yield(unsigned turn)
+{
+    /* Where ranks share cores, the one that is waited for needs this one at once. */
+    if (crowded || turn % TESTS == 0)
+        sched_yield();
+}
+void shim_rest(unsigned turn, bool ended)
+{
+    /* At least once in each call, as in MPI's own. */
+    if (ended || turn % TESTS == 0) {
+        int flag = 0;
+        PMPI_Iprobe(MPI_ANY_SOURCE, 0, idle, &flag, MPI_STATUS_IGNORE);
+    }
+    if (!ended)
+        shim_yield(turn);
+}
+/* The handles of another MPI's programs are not those that this library was compiled with. */
+static void refuse_other_mpi(void)
+{
+    static char text[1 << 14]; /* MPICH's constant is 8192, Open MPI's 256 */
+    int length = 0;
+    __typeof__(&PMPI_Get_library_version) version = NULL;
+#ifdef OPEN_MPI
+    const bool for_open_mpi = true;
+#else
+    const bool for_open_mpi = false;
+#endif
+    find(&version, "PMPI_Get_library_version");
+    if (version == NULL || version(text, &length) != MPI_SUCCESS)
+        return;
+    text[strcspn(text, "\n")] = '\0';
+    if ((strncmp(text, "Open MPI", 8) == 0) == for_open_mpi)
+        return;
+    fprintf(stderr,
+            "libgyre-mpi: MPI_Init: this library is built for %s, and the program runs with %.40s: start the "
+            "program with gyre-mpi, which preloads the right library\n",
+            for_open_mpi ? "Open MPI" : "MPICH", text);
+    _exit(1);
+}
+
+gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request)
+{
+    if (started != GYRE_OK)
+        return started;
+    for (unsigned turn = 1;; turn++) {
+        gyre_status_t status = GYRE(test)(request);
+        shim_rest(turn, status != GYRE_IN_PROGRESS);
+        if (status != GYRE_IN_PROGRESS)
+            return status;
+    }
+}
+
+int shim_class(gyre_status_t status)
+{
+    return status == GYRE_OK              ? MPI_SUCCESS
+           : status == GYRE_ERR_NO_MEMORY ? MPI_ERR_NO_MEM
+           : status == GYRE_ERR_MISMATCH  ? MPI_ERR_TRUNCATE
+           : status == GYRE_ERR_OVERLAP   ? MPI_ERR_BUFFER
+           : status == GYRE_ERR_INVALID   ? MPI_ERR_ARG
+           : status == GYRE_ERR_TYPE      ? MPI_ERR_TYPE
+           : status == GYRE_ERR_OVERFLOW  ? MPI_ERR_COUNT
+                                          : MPI_ERR_OTHER;
+}
+int shim_result(MPI_Comm comm, gyre_status_t status)
+{
+    if (status != GYRE_OK)
+        PMPI_Comm_call_errhandler(comm, shim_class(status));
+    return shim_class(status);
+}
+void shim_no_memory(const char *what)
+{
+    fprintf(stderr, "libgyre-mpi: no memory for %s\n", what);
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+    abort();
+}
+
+/* Seconds to wait for other ranks in MPI_Init. */
+static double init_timeout(void)
+{
+    const char *text = getenv("GYRE_INIT_TIMEOUT");
+    double seconds = text != NULL ? strtod(text, NULL) : 0;
+    return seconds > 0 ? seconds : 60;
+}
+
+/* A rank without this library would make MPI's collectives where this one makes others, and all would wait.
+ * So each rank sends one message to the next one, which only this library receives. */
+static void ask_neighbor(int rank, int size)
+{
+    enum { TAG = 32767 }; /* the highest that every MPI has */
+    int before = (rank + size - 1) % size;
+    int done = 0;
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    PMPI_Irecv(NULL, 0, MPI_BYTE, before, TAG, MPI_COMM_WORLD, &requests[0]);
+    PMPI_Isend(NULL, 0, MPI_BYTE, (rank + 1) % size, TAG, MPI_COMM_WORLD, &requests[1]);
+    double deadline = PMPI_Wtime() + init_timeout();
+    while (!done && PMPI_Wtime() < deadline) {
+        PMPI_Testall(2, requests, &done, statuses);
+        if (!done)
+            usleep(100);
+    }
+    if (done)
+        return;
+    fprintf(stderr,
+            "libgyre-mpi: MPI_Init: rank %d waited %.0f s for rank %d, which does not load libgyre-mpi: "
+            "start all ranks with gyre-mpi, or none (GYRE_INIT_TIMEOUT sets the seconds)\n",
+            rank, init_timeout(), before);
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* Whether `well` holds on all ranks. */
+bool shim_all_well(MPI_Comm comm, bool well)
+{
+    int mine = well;
+    int all = 0;
+    REAL(Allreduce)(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+    return all;
+}
+/* To make a communicator of Gyre takes about as long as so many small collectives, and programs make many
+ * that have few. With GYRE_ORDER the program wants all its sums in that order. */
+static int choose_begins(void)
+{
+    enum { MOST = 1000000000, USUAL = 64 };
+    const char *text = getenv("GYRE_MPI_AFTER");
+    const char *order = getenv("GYRE_ORDER");
+    const int usual = order != NULL && order[0] != '\0' ? 0 : USUAL;
+    char *end = NULL;
+    if (text == NULL || text[0] == '\0')
+        return usual;
+    const long given = strtol(text, &end, 10);
+    if (end != text && *end == '\0' && given >= 0 && given <= MOST)
+        return (int)given;
+    fprintf(stderr, "libgyre-mpi: GYRE_MPI_AFTER=%s is not a number from 0 to %d: %d is used\n", text,
+            (int)MOST, usual);
+    return usual;
+}
+
+bool shim_join(MPI_Comm comm, int root)
+{
+    gyre_unique_id_t id = {{0}};
+    gyre_create_t config = GYRE_CREATE_INITIALIZER;
+    gyre_comm_t *gyre = NULL;
+    gyre_request_t *request = NULL;
+    /* A rank of an MPI program may compute for hours while others wait; one that died is found all the
+     * same. */
+    config.timeout_s = getenv("GYRE_TIMEOUT") != NULL ? 0 : 86400.0 * 365;
+    config.name = "mpi";
+    PMPI_Comm_split(comm, 0, 0,
+                    &idle); /* that of one rank would not do: MPICH looks at nothing else for it */
+    bool well = load_gyre() && (shim_job.rank != 0 || GYRE(get_unique_id)(&id) == GYRE_OK);
+    if (shim_all_well(comm, well)) {
+        REAL(Bcast)(&id, (int)sizeof(id), MPI_BYTE, root, comm);
+        well = shim_wait(GYRE(comm_icreate_id)(&id, shim_job.rank, shim_job.size, &config, &gyre, &request),
+                         &request) == GYRE_OK;
+    }
+    if (shim_all_well(comm, well && gyre != NULL)) {
+        crowded = GYRE(comm_local_size)(gyre) > sysconf(_SC_NPROCESSORS_ONLN);
+        atomic_store(&shim_job.gyre, gyre);
+        return true;
+    }
+    atomic_store(&shim_job.failed, true);
+    if (shim_job.rank == 0)
+        fprintf(stderr, "libgyre-mpi: the ranks cannot be joined in Gyre: all collectives go to MPI\n");
+    return false;
+}
+
+static void start(void)
+{
+    PMPI_Comm_rank(MPI_COMM_WORLD, &shim_job.rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &shim_job.size);
+    shim_report_init();
+    if (shim_job.size == 1)
+        return;
+    ask_neighbor(shim_job.rank, shim_job.size);
+    if (shim_job.rank == 0)
+        shim_job.begins = choose_begins();
+    REAL(Bcast)(&shim_job.begins, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    shim_types_init();
+    shim_requests_init();
+    shim_comms_init();
+    shim_job.open = true;
+    if (shim_job.begins == 0 && shim_join(MPI_COMM_WORLD, 0))
+        shim_comms_take_world();
+}
+
+int MPI_Init(int *argc, char ***argv)
+{
+    refuse_other_mpi();
+    int rc = real_Init(argc, argv);
+    if (rc == MPI_SUCCESS)
+        start();
+    return rc;
+}
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    refuse_other_mpi();
+    int rc = real_Init_thread(argc, argv, required, provided);
+    if (rc == MPI_SUCCESS)
+        start();
+    return rc;
+}
+int MPI_Finalize(void)
+{
+    int finalized = 0;
+    PMPI_Finalized(&finalized);
+    if (shim_job.open && !finalized) {
+        gyre_comm_t *gyre = atomic_load(&shim_job.gyre);
+        shim_requests_end(shim_job.rank);
+        shim_report_print(shim_job.rank);
+        /* All messages that need this rank's progress are delivered before Gyre waits for the ranks. */
+        if (gyre != NULL)
+            REAL(Barrier)(MPI_COMM_WORLD);
+        shim_job.open = false;
+        shim_comms_end();
+        if (gyre != NULL)
+            GYRE(finalize)(gyre);
+        if (idle != MPI_COMM_NULL)
+            PMPI_Comm_free(&idle);
+    }
+    return real_Finalize();
+}
+/* Fortran calls these in both MPI libraries, or may. */
+SHIM_ALIAS(Init)
+SHIM_ALIAS(Init_thread)
+SHIM_ALIAS(Finalize)

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/mpi/launch.c: gyre-mpi PROGRAM [ARG]...: finds out which MPI library the program uses, preloads
+ * the libgyre-mpi that is built for it, and becomes the program. docs/mpi.md.
+ *
+ * What a program links is read from its file. Only where that names no MPI library, the program's dynamic
+ * linker lists the libraries of its libraries, and does not start it. */
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef GYRE_MPI_LIBRARIES
+#define GYRE_MPI_LIBRARIES "../lib" /* from the folder of this program */
+#endif
+
+_Noreturn static void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+_Noreturn static void fail(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fputs("gyre-mpi: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    exit(2);
+}
+
+enum { NAME_MOST = 64, NAMES_MOST = 4 };
+/* The MPI libraries that are linked, as libmpi.so.40 or libmpich.so.12. */
+typedef struct {
+    int count;
+    char of[NAMES_MOST][NAME_MOST];
+} names_t;
+static bool has(const names_t *names, const char *name)
+{
+    for (int i = 0; i < names->count; i++)
+        if (strcmp(names->of[i], name) == 0)
+            return true;
+    return false;
+}
+static void add(names_t *names, const char *name)
+{
+    const bool is_mpi = strncmp(name, "libmpi.so", 9) == 0 || strncmp(name, "libmpich.so", 11) == 0;
+    if (is_mpi && strlen(name) < NAME_MOST && names->count < NAMES_MOST && !has(names, name))
+        strcpy(names->of[names->count++], name);
+}
+
+/* ---- a file ------------------------------------------------------------------------------------------ */
+
+typedef enum { NOT_ELF, OTHER_MACHINE, STATIC, DYNAMIC } kind_t;
+typedef struct {
+    const char *bytes; /* mapped for as long as this program runs */
+    size_t size;
+    size_t first; /* where the program headers begin */
+    size_t segments;
+} elf_t;
+
+static bool read_part(const elf_t *elf, size_t offset, void *out, size_t size)
+{
+    if (offset > elf->size || size > elf->size - offset)
+        return false;
+    memcpy(out, elf->bytes + offset, size);
+    return true;
+}
+static bool read_segment(const elf_t *elf, size_t i, ElfW(Phdr) * out)
+{
+    return i < elf->segments && read_part(elf, elf->first + i * sizeof(*out), out, sizeof(*out));
+}
+/* NULL: it does not end in the file. */
+static const char *text_at(const elf_t *elf, size_t offset)
+{
+    const bool ends = offset < elf->size && memchr(elf->bytes + offset, 0, elf->size - offset) != NULL;
+    return ends ? elf->bytes + offset : NULL;
+}
+/* Where in the file lies what is loaded to `address`. */
+static bool offset_of(const elf_t *elf, size_t address, size_t *offset)
+{
+    ElfW(Phdr) s;
+    for (size_t i = 0; read_segment(elf, i, &s); i++)
+        if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) {
+            *offset = s.p_offset + (address - s.p_vaddr);
+            return true;
+        }
+    return false;
+}
+static bool read_entry(const elf_t *elf, size_t dynamic, size_t i, ElfW(Dyn) * out)
+{
+    return read_part(elf, dynamic + i * sizeof(*out), out, sizeof(*out)) && out->d_tag != DT_NULL;
+}
+static void read_needed(const elf_t *elf, size_t dynamic, names_t *names)
+{
+    ElfW(Dyn) d;
+    size_t texts = 0;
+    bool found = false;
+    for (size_t i = 0; !found && read_entry(elf, dynamic, i, &d); i++)
+        found = d.d_tag == DT_STRTAB && offset_of(elf, d.d_un.d_ptr, &texts);
+    for (size_t i = 0; found && read_entry(elf, dynamic, i, &d); i++) {
+        const bool named = d.d_tag == DT_NEEDED && d.d_un.d_val < elf->size;
+        const char *name = named ? text_at(elf, texts + d.d_un.d_val) : NULL;
+        if (name != NULL)
+            add(names, name);
+    }
+}
+static kind_t read_elf(elf_t *elf, names_t *names, const char **interpreter)
+{
+    extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* of this program */
+    ElfW(Ehdr) head;
+    ElfW(Phdr) s;
+    kind_t kind = STATIC;
+    if (memcmp(elf->bytes, ELFMAG, SELFMAG) != 0)
+        return NOT_ELF;
+    if (!read_part(elf, 0, &head, sizeof(head)) ||
+        memcmp(head.e_ident, __ehdr_start.e_ident, EI_VERSION) != 0 ||
+        head.e_machine != __ehdr_start.e_machine || head.e_phentsize != sizeof(s))
+        return OTHER_MACHINE;
+    elf->first = head.e_phoff;
+    elf->segments = head.e_phnum;
+    for (size_t i = 0; read_segment(elf, i, &s); i++) {
+        if (s.p_type == PT_DYNAMIC)
+            read_needed(elf, s.p_offset, names);
+        if (s.p_type == PT_INTERP && (*interpreter = text_at(elf, s.p_offset)) != NULL)
+            kind = DYNAMIC;
+    }
+    return kind;
+}
+/* names: those that the file itself needs. *interpreter: its dynamic linker, of DYNAMIC. */
+static kind_t read_file(const char *path, names_t *names, const char **interpreter)
+{
+    struct stat about;
+    kind_t kind = NOT_ELF;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &about) == 0 && about.st_size >= SELFMAG) {
+        elf_t elf = {.size = (size_t)about.st_size};
+        void *map = mmap(NULL, elf.size, PROT_READ, MAP_PRIVATE, fd, 0);
+        elf.bytes = map;
+        kind = map != MAP_FAILED ? read_elf(&elf, names, interpreter) : NOT_ELF;
+    }
+    if (fd >= 0)
+        close(fd);
+    return kind;
+}
+
+/* ---- what a program needs ---------------------------------------------------------------------------- */
+
+/* What the dynamic linker would load. It writes a line "name => path (address)" for each. */
+static void list_needed(const char *interpreter, const char *program, names_t *names)
+{
+    int ends[2];
+    char line[PATH_MAX + 2 * NAME_MOST];
+    if (pipe(ends) != 0)
+        return;
+    const pid_t child = fork();
+    if (child == 0) {
+        const int nothing = open("/dev/null", O_WRONLY);
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(nothing, STDERR_FILENO);
+        close(ends[0]);
+        execl(interpreter, interpreter, "--list", program, (char *)NULL);
+        _exit(1);
+    }
+    close(ends[1]);
+    FILE *lines = child > 0 ? fdopen(ends[0], "r") : NULL;
+    while (lines != NULL && fgets(line, sizeof(line), lines) != NULL) {
+        char *name = line + strspn(line, " \t");
+        name[strcspn(name, " \n")] = '\0';
+        add(names, name);
+    }
+    if (lines != NULL)
+        fclose(lines);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+}
+
+/* As a shell finds it. False: there is none. */
+static bool find_program(const char *name, char path[PATH_MAX])
+{
+    struct stat about;
+    const char *list = getenv("PATH");
+    if (list == NULL)
+        list = "/bin:/usr/bin"; /* as execvp */
+    if (strchr(name, '/') != NULL)
+        list = NULL;
+    const char *at = list != NULL ? list : "";
+    for (;; at++) {
+        const int length = (int)strcspn(at, ":");
+        const char *folder = length > 0 ? at : ".";
+        const int written = list == NULL
+                                ? snprintf(path, PATH_MAX, "%s", name)
+                                : snprintf(path, PATH_MAX, "%.*s/%s", length > 0 ? length : 1, folder, name);
+        if (written < PATH_MAX && stat(path, &about) == 0 && S_ISREG(about.st_mode) &&
+            access(path, X_OK) == 0)
+            return true;
+        at += length;
+        if (*at == '\0')
+            return false;
+    }
+}
+/* The folder of the libgyre-mpi, next to that of this program. */
+static void find_libraries(char folder[PATH_MAX])
+{
+    char self[PATH_MAX];
+    char path[PATH_MAX + sizeof("/" GYRE_MPI_LIBRARIES)];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    snprintf(path, sizeof(path), "%s/" GYRE_MPI_LIBRARIES, self);
+    if (slash == NULL || realpath(path, folder) == NULL)
+        fail("there is no folder %s", path);
+}
+
+/* ---- which library it gets --------------------------------------------------------------------------- */
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0';
+}
+/* No MPI library is linked, as with Python: that of the launcher. */
+static bool launched_by(const char *kind)
+{
+    const bool open_mpi = is_set("OMPI_COMM_WORLD_SIZE");
+    return strcmp(kind, "openmpi") == 0 ? open_mpi : !open_mpi && is_set("PMI_RANK");
+}
+/* path: of the libgyre-mpi for the program. False: there is none. */
+static bool choose(const char *folder, const names_t *used, char *path, size_t size)
+{
+    static const char *const kinds[] = {"openmpi", "mpich"};
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        names_t built_for = {0};
+        const char *interpreter = NULL;
+        snprintf(path, size, "%s/libgyre-mpi-%s.so", folder, kinds[k]);
+        if (read_file(path, &built_for, &interpreter) == NOT_ELF)
+            continue;
+        for (int i = 0; i < used->count; i++)
+            if (has(&built_for, used->of[i]))
+                return true;
+        if (used->count == 0 && launched_by(kinds[k]))
+            return true;
+    }
+    return false;
+}
+static void preload(const char *path)
+{
+    const char *before = getenv("LD_PRELOAD");
+    char *value = NULL;
+    if (asprintf(&value, before != NULL && before[0] != '\0' ? "%s:%s" : "%s", path, before) < 0 ||
+        setenv("LD_PRELOAD", value, 1) != 0)
+        fail("no memory");
+    free(value);
+}
+
+int main(int count, char **arguments)
+{
+    const char *program = count > 1 ? arguments[1] : "";
+    char path[PATH_MAX];
+    char folder[PATH_MAX];
+    char library[PATH_MAX + NAME_MOST];
+    const char *interpreter = NULL;
+    names_t used = {0};
+    if (strcmp(program, "-h") == 0 || strcmp(program, "--help") == 0) {
+        puts("gyre-mpi PROGRAM [ARG]...: runs an MPI program with its collectives on Gyre: mpirun -n 4 "
+             "gyre-mpi PROGRAM.\n"
+             "It finds out which MPI library the program uses, and preloads the libgyre-mpi that is built "
+             "for it.");
+        return 0;
+    }
+    if (program[0] == '\0' || program[0] == '-')
+        fail("usage: mpirun -n RANKS gyre-mpi PROGRAM [ARG]...");
+    if (!find_program(program, path))
+        fail("%s: no such program", program);
+    find_libraries(folder);
+    const kind_t kind = read_file(path, &used, &interpreter);
+    if (kind == STATIC)
+        fail("%s is statically linked: nothing can be preloaded; link it dynamically, or start it without "
+             "gyre-mpi",
+             program);
+    if (kind == OTHER_MACHINE)
+        fail("%s is built for another kind of machine: start it without gyre-mpi", program);
+    if (kind == DYNAMIC && used.count == 0)
+        list_needed(interpreter, path, &used);
+    if (choose(folder, &used, library, sizeof(library)))
+        preload(library);
+    else if (used.count > 0)
+        fail("%s uses %s, and no library in %s is built for it: build Gyre where mpicc.openmpi or "
+             "mpicc.mpich has that "
+             "library",
+             program, used.of[0], folder);
+    else if (is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMI_RANK"))
+        fail("%s is not linked with MPI, and %s has no libgyre-mpi for this mpirun", program, folder);
+    /* Else neither MPI nor an MPI launcher: there is nothing to do. */
+    execvp(program, arguments + 1);
+    fail("%s: %s", program, strerror(errno));
+}
