@@ -8,23 +8,28 @@
 
 #include "base/text/json.h"
 #include "base/settings/settings.h"
+#include "tools/gyre-doctor/compare.h"
 #include "tools/gyre-doctor/job.h"
 #include "tools/gyre-doctor/report.h"
 #include "tools/shared/flags.h"
 
 static const char usage[] =
     "usage: gyre-doctor [--settings] [--json FILE|-]\n"
+    "       ucx-run ... gyre-doctor --compare [--json FILE|-]\n"
     "       gyre-doctor --job [ID|FILE] [--record DIR] [--json FILE|-]\n"
     "\n"
     "Prints what this machine has, what Gyre will use, what is missing and how to get it.\n"
+    "With --compare: what is not alike on all ranks of a job that runs it.\n"
     "With --job: what the ranks of a job are doing, who waits for whom, and who is to blame.\n";
 
 static const char notes[] =
     "Lines marked X are required and missing, ! can be improved, - are absent and not needed.\n"
-    "Exit status: 0 everything required is there, 1 something is missing or malformed, 2 wrong usage.\n";
+    "Exit status: 0 everything required is there (--compare: and is alike), 1 something is missing or "
+    "malformed\n"
+    "or differs, 2 wrong usage.\n";
 
 typedef struct {
-    int settings;
+    int settings, compare;
     int job;           /* asked for */
     const char *which; /* id or file; NULL: list them */
     const char *json;  /* NULL: none */
@@ -44,6 +49,8 @@ static int parse(int argc, char **argv, options_t *options)
         {FLAG(0, "record", TEXT, &record, "DIR", "where flight recorders are (default: GYRE_RECORD)")},
         {FLAG(0, "settings", SWITCH, &options->settings, NULL,
               "list every setting instead: value, default, unit, where the value came from, meaning")},
+        {FLAG(0, "compare", SWITCH, &options->compare, NULL,
+              "start it as the job is started: rank 0 prints what differs between the ranks")},
         {FLAG(0, "json", TEXT, &options->json, "FILE",
               "write the same as JSON to FILE (-: to standard output, and nothing else there)")},
     };
@@ -51,8 +58,8 @@ static int parse(int argc, char **argv, options_t *options)
     int done = flags_take(&flags, argc, argv, NULL);
     if (done < 0 && record && base_settings_set(SET_RECORD, record, "flag --record") != GYRE_OK)
         return 2;
-    if (done < 0 && options->job && options->settings)
-        return flags_wrong(flags.program, "--job and --settings are two questions");
+    if (done < 0 && options->job + options->settings + options->compare > 1)
+        return flags_wrong(flags.program, "--job, --settings and --compare are different questions");
     return done;
 }
 
@@ -93,7 +100,12 @@ static int examine(const options_t *options)
     look_at_software(&report);
     look_at_choices(&report);
     int bad = report_count(&report, FOUND_MISSING) > 0;
-    if (options->json == NULL)
+    json_t *compared = NULL;
+    if (options->compare) {
+        bad |= compare_ranks(&report, options->json != NULL ? &compared : NULL);
+        if (compared != NULL) /* rank 0 */
+            bad |= put_json(compared, options->json);
+    } else if (options->json == NULL)
         report_print(&report, stdout);
     else
         bad |= put_json(report_json(&report), options->json);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bindings/fortran/rules.mk: libgyre-fortran.a, gyre.mod and `make install-fortran`. Included by the Makefile.
-FOREIGN_C += bindings/fortran/calls.c
+FORTRAN_C := $(wildcard bindings/fortran/*.c)
+FOREIGN_C += $(FORTRAN_C)
 ifeq ($(filter environment command,$(origin FC)),)
 FC := gfortran
 endif
@@ -12,7 +13,7 @@ $(B)/obj/bindings/fortran/gyre.o: bindings/fortran/gyre.f90
 	@mkdir -p $(@D)
 	@echo "  FC    $<"
 	$(Q)$(FC) $(FFLAGS_GYRE) -J$(@D) -c $< -o $@
-$(LIB_FORTRAN): $(call obj,bindings/fortran/calls.c) $(B)/obj/bindings/fortran/gyre.o
+$(LIB_FORTRAN): $(call obj,$(FORTRAN_C)) $(B)/obj/bindings/fortran/gyre.o
 	@mkdir -p $(@D)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^

@@ -60,10 +60,40 @@ want "forced settings" 0
 check "forced transport" grep -q 'ranks of one host *ucx (GYRE_TRANSPORT=ucx)' "$W/out"
 check "forced kernels" grep -q 'reduction kernels *scalar' "$W/out"
 
+# --- ranks that differ ---
+cat >"$W/odd" <<'EOF'
+#!/bin/bash
+if [ "$GYRE_RANK" = 1 ]; then
+    ulimit -n 300
+    export GYRE_CHUNK=64K GYRE_ORDER=exact UCX_TLS=tcp,self OMP_PLACES=
+fi
+exec "$@"
+EOF
+chmod +x "$W/odd"
+run "$B/bin/ucx-run" -n 2 "$D" --compare
+want "ranks that are alike" 0
+check "it says how many things" grep -qE '^2 ranks were compared: [0-9]+ things are alike, 0 differ\.$' "$W/out"
+run "$B/bin/ucx-run" -n 3 "$W/odd" "$D" --compare
+want "a rank that differs" 1
+check "limits" grep -qE '^    300 descriptors .*  rank 1 \(' "$W/out"
+check "settings by which collectives fail" grep -qE '^    64K  rank 1 \(' "$W/out"
+check "the others' value" sh -c 'grep -A1 "GYRE_ORDER$" "$1" | grep -qE "^    canonical  ranks 0 .*, 2 "' - "$W/out"
+check "the environment" sh -c 'grep -A2 "UCX_TLS$" "$1" | grep -qE "^    tcp,self  rank 1 "' - "$W/out"
+check "an empty value is not an absent one" sh -c 'grep -A2 "OMP_PLACES$" "$1" | grep -q "^    (empty)  rank 1 "' - "$W/out"
+check "nothing else" grep -qE '^3 ranks were compared: [0-9]+ things are alike, 6 differ\.$' "$W/out"
+run "$B/bin/ucx-run" -n 3 "$W/odd" "$D" --compare --json "$W/compared.json"
+want "--compare --json" 1
+cp "$W/compared.json" "$W/out"
+check "its JSON" json 'd["ranks"] == len(d["hosts"]) == 3 and d["alike"] > 50 and [v["ranks"] for e in d["differences"] \
+    if e["name"] == "Settings: GYRE_CHUNK" for v in e["values"]] == [[0, 2], [1]]'
+run "$D" --compare
+want "one rank" 0
+check "it says what to do" grep -q 'ucx-run -n' "$W/out"
+
 # --- usage ---
 run "$D" --help
 want "--help" 0
-check "help names every flag" [ "$(grep -cE -- '--(settings|json|help|version)' "$W/out")" -ge 4 ]
+check "help names every flag" [ "$(grep -cE -- '--(settings|compare|json|help|version)' "$W/out")" -ge 5 ]
 run "$D" --version
 want "--version" 0
 run "$D" --nonsense
@@ -71,7 +101,7 @@ want "an unknown flag" 2 'unknown option --nonsense'
 run "$D" --seting
 want "a slip in a flag" 2 'unknown option --seting .did you mean --settings.'
 run "$D" --job --settings
-want "two questions" 2 'two questions'
+want "two questions" 2 'different questions'
 run "$D" --json
 want "a missing value" 2 json
 run "$D" extra
@@ -95,7 +125,7 @@ want "numbers of a busy machine" 0
 check "it says so" grep -q -- '- tuning, busy *others had the cores: measured in 1.8 times the time' "$W/out"
 
 # --- the manual page ---
-for flag in settings json help version; do
+for flag in settings compare json help version; do
     check "man page: --$flag" grep -q -- "-$flag" docs/man/gyre-doctor.1
 done
 finish

@@ -209,9 +209,24 @@ static void gpu_rdma(report_t *report, int index)
                "%s", text);
 }
 
+/* What the kernel's part of NVIDIA's driver says of itself. */
+static void gpu_driver(report_t *report)
+{
+    char line[256] = "";
+    FILE *file = fopen("/proc/driver/nvidia/version", "re");
+    if (file == NULL)
+        return;
+    if (fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        report_add(report, FOUND_OK, "driver", "", "%s", line);
+    }
+    fclose(file);
+}
+
 void look_at_gpus(report_t *report)
 {
     report->section = "GPUs";
+    gpu_driver(report);
     int count = base_device_count(BASE_CUDA);
     report->facts.gpus = count;
     if (count == 0) {

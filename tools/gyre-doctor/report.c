@@ -76,8 +76,7 @@ void report_print(const report_t *report, FILE *out)
     fprintf(out, ". gyre-doctor --settings lists what can be set.\n");
 }
 
-/* A JSON string of text from outside: JSON must be UTF-8, so odd bytes of other text become '?'. */
-static json_t *text_json(const char *text)
+json_t *report_text_json(const char *text)
 {
     json_t *value = json_string(text);
     if (value != NULL)
@@ -97,9 +96,10 @@ json_t *report_json(const report_t *report)
 {
     json_t *list = json_array();
     for (const finding_t *f = report->first; f != NULL; f = f->next)
-        if (json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:o, s:s}", "section", f->section, "name",
-                                                  text_json(f->name), "state", words[f->state], "value",
-                                                  text_json(f->value), "advice", f->advice)) != 0) {
+        if (json_array_append_new(list,
+                                  json_pack("{s:s, s:o, s:s, s:o, s:s}", "section", f->section, "name",
+                                            report_text_json(f->name), "state", words[f->state], "value",
+                                            report_text_json(f->value), "advice", f->advice)) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -114,9 +114,10 @@ json_t *report_settings_json(void)
     json_t *list = json_array();
     for (int i = 0; i < SET_COUNT; i++) {
         base_setting_row_t row = base_setting_row((base_setting_t)i);
-        json_t *entry = json_pack("{s:s, s:s, s:o, s:s, s:s, s:o, s:s}", "name", row.name, "kind",
-                                  kinds[row.kind], "value", text_json(row.value), "default", row.standard,
-                                  "unit", row.unit, "source", text_json(row.source), "meaning", row.meaning);
+        json_t *entry =
+            json_pack("{s:s, s:s, s:o, s:s, s:s, s:o, s:s}", "name", row.name, "kind", kinds[row.kind],
+                      "value", report_text_json(row.value), "default", row.standard, "unit", row.unit,
+                      "source", report_text_json(row.source), "meaning", row.meaning);
         if (json_array_append_new(list, entry) != 0) {
             json_decref(list);
             return NULL;

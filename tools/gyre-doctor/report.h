@@ -46,6 +46,8 @@ int report_count(const report_t *report, found_t state);
 void report_print(const report_t *report, FILE *out);
 json_t *report_json(const report_t *report); /* a new reference; NULL: no memory */
 json_t *report_settings_json(void);          /* the same */
+/* A JSON string of text from outside: JSON must be UTF-8, so odd bytes of other text become '?'. */
+json_t *report_text_json(const char *text);
 void report_free(report_t *report);
 
 void look_at_machine(report_t *report);
