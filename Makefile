@@ -247,7 +247,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-generate check-mpi check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-plan check-generate check-mpi check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
@@ -424,6 +424,7 @@ help:
 	@echo "                   ONLY=\"collectives places bandwidth rails failures shrink train\": some of its parts)"
 	@echo "make check-contributing     what docs/contributing/ promises: a toy of each kind, made by its patch in a copy (ONLY=NAME)"
 	@echo "make check-recipes every published run of examples/recipes, tiny: its loss falls, its bits are those of one process (ONLY=NAME)"
+	@echo "make check-plan    gyre-plan against published runs, by source, next to the simplest baseline: docs/planning.md"
 	@echo "make check-layouts training in more than 100 layouts, in all precisions: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-faults  random jobs that lose ranks, hosts and links: hangs, wrong bits, leftovers (root; ROUNDS=N LANES=N SEED=S FIRST=K ROUND=K FAULTS=)"
 	@echo "make check-fuzz    each fuzz target for a minute (FUZZ_SECONDS=N ONLY=WORD)"
@@ -538,6 +539,9 @@ check-reshard: all
 
 check-recipes: all $(SETUP_PYTHON_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/layouts/recipes $(if $(ONLY),-k '$(ONLY)')
+
+check-plan: $(B)/bin/gyre-plan
+	@B='$(B)' OPENBLAS_NUM_THREADS=1 /usr/bin/python3 tests/plan/check --bounds
 
 check-layouts: all $(SETUP_PYTHON_STAMP)
 	@B='$(B)' /usr/bin/python3 tests/layouts/check $(if $(ONLY),-k '$(ONLY)')

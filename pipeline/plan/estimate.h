@@ -12,15 +12,16 @@
 #include "model/network/stage/flops.h"
 #include "pipeline/plan/recipe.h"
 
-/* ---- machines (hardware.c) ----------------------------------------------------------------------------- */
+/* ---- machines (machines.c) ----------------------------------------------------------------------------- */
 
 typedef struct {
     const char *name;
-    double peak;       /* dense 16-bit FLOP/s */
-    double memory;     /* bytes */
-    double reserve;    /* bytes that the driver's context and its libraries take */
-    double intra;      /* bytes/s that a rank sends inside a node, as an all-reduce achieves them (busbw) */
-    double inter;      /* the same to other nodes, when all ranks of the node do */
+    double peak;    /* dense 16-bit FLOP/s */
+    double memory;  /* bytes */
+    double reserve; /* bytes that the driver's context and its libraries take */
+    double intra;   /* bytes/s that a rank sends inside a node, as an all-reduce achieves them (busbw) */
+    double inter;   /* the same to other nodes, when all ranks of the node do: a rank's part of the network */
+    double bandwidth;  /* bytes/s of device memory */
     double efficiency; /* part of peak that the products of a large layer achieve */
     /* seconds per layer and micro-batch that are neither products nor messages (launching kernels, norms) */
     double overhead;
@@ -32,6 +33,39 @@ typedef struct {
 extern const plan_machine_t plan_machines[];
 extern const size_t plan_machine_count;
 const plan_machine_t *plan_machine_find(const char *name); /* NULL: not there */
+
+/* ---- software (software.c) ----------------------------------------------------------------------------- */
+
+/* What the software that trains makes of a machine. */
+typedef struct {
+    const char *name;
+    double efficiency; /* part of the peak that products achieve; 0: the machine's (plan_software_on) */
+    double attention;  /* of attention's products, times that of other products */
+    /* seconds in which a host launches a layer's forward and backward: the accelerator waits where it is
+     * faster than that; a third more with full recomputation */
+    double host;
+    double latency; /* seconds per collective of a tensor-parallel group, over what its bytes take */
+    double step;    /* seconds per step that do not depend on the layout */
+    double overlap; /* below 0: the machine's (plan_software_on) */
+    int traffic; /* 1: device memory's reads and writes count by themselves; 0: efficiency stands for them */
+    int keeps;   /* 1: attention keeps its scores for backward, if nothing is computed again */
+    int moves;   /* 1: its kernels read and write the scores; 0: one fused kernel does not */
+    size_t bucket; /* bytes of a gradient bucket */
+    /* bytes per parameter of a rank, in addition to ZeRO's formulas (DeepSpeed's BF16 optimizer: 2) */
+    size_t extra;
+    double logit;     /* bytes that each logit takes at the peak (4: one copy in fp32) */
+    double kept;      /* activations, times those of the formulas */
+    size_t workspace; /* bytes of its libraries */
+    size_t reserve;   /* bytes that its allocator cannot use at the limit, in addition to the machine's */
+    const char *source;
+} plan_software_t;
+
+extern const plan_software_t plan_softwares[]; /* the first: the papers' formulas and nothing else */
+extern const size_t plan_software_count;
+const plan_software_t *plan_software_find(const char *name); /* NULL: not there */
+/* Replaces the machine's efficiency and overlap by those of the software, where it has some; adds its
+ * reserve. A software with `traffic` has no use for the machine's overhead, which becomes 0. */
+void plan_software_on(const plan_software_t *software, plan_machine_t *machine);
 
 /* ---- counts that every estimate begins with ------------------------------------------------------------ */
 
@@ -50,14 +84,7 @@ void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base);
  * there. */
 model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank);
 
-/* ---- memory (memory_model.c) --------------------------------------------------------------------------- */
-
-/* What the software that trains adds. */
-typedef struct {
-    size_t bucket; /* bytes of a gradient bucket */
-    /* bytes per parameter of a rank, in addition to ZeRO's formulas (DeepSpeed's BF16 optimizer: 2) */
-    size_t extra;
-} plan_software_t;
+/* ---- memory (memory.c) --------------------------------------------------------------------------- */
 
 typedef struct {
     model_holds_t holds;
@@ -80,7 +107,7 @@ void plan_memory(const pipe_recipe_t *recipe, const plan_base_t *base, size_t ra
 size_t plan_memory_worst(const pipe_recipe_t *recipe, const plan_base_t *base,
                          const plan_software_t *software, plan_memory_t *out);
 
-/* ---- time (time_model.c) ------------------------------------------------------------------------------- */
+/* ---- time (time.c) ------------------------------------------------------------------------------- */
 
 /* Bytes that a rank of the busiest stage sends in a step. */
 typedef struct {
@@ -90,10 +117,13 @@ typedef struct {
 } plan_volume_t;
 
 typedef struct {
-    double compute, tp, overhead, hops; /* of one micro-batch on the slowest stage: its slot is their sum */
-    double slots;                       /* micro-batches and the bubble, in slots */
-    double bubble;                      /* part of the step in which the slowest stage waits */
-    double dp;                          /* exposed */
+    /* of one micro-batch on the slowest stage: its slot is their sum. memory: reads and writes; overhead: the
+     * machine's, and what the host takes longer than the accelerator */
+    double compute, memory, tp, overhead, hops;
+    double slots;  /* micro-batches and the bubble, in slots */
+    double bubble; /* part of the step in which the slowest stage waits */
+    double dp;     /* exposed */
+    double update; /* the optimizer's step, and what a step takes in any layout */
     double step;
     double model_flops, hardware_flops; /* of the job, per step */
     double teraflops; /* hardware_flops per rank and second, in 1e12: what papers of this field print */
@@ -104,6 +134,6 @@ typedef struct {
 
 plan_volume_t plan_volume(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank);
 void plan_time(const pipe_recipe_t *recipe, const plan_base_t *base, const plan_machine_t *machine,
-               plan_time_t *out);
+               const plan_software_t *software, plan_time_t *out);
 
 #endif

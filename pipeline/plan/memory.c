@@ -77,17 +77,23 @@ static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, si
     *scores = (e + (c->attn_dropout > 0.0 ? 1 + e : 0)) * c->heads * c->seq;
 }
 
+static int keeps_scores(const plan_software_t *software, model_recompute_t recompute)
+{
+    return software->keeps && recompute == MODEL_RECOMPUTE_NONE;
+}
+
 /* Bytes that the layers keep for backward of one micro-batch: Korthikanti et al. 2022, equations 1 to 5, with
  * the terms of their section 4.1 taken one by one, so that other widths, gates, grouped queries, no
  * dropout and fp32 have theirs. */
-static size_t plan_layer_bytes(const pipe_recipe_t *r, model_recompute_t recompute)
+static size_t layer_bytes(const pipe_recipe_t *r, const plan_software_t *software,
+                          model_recompute_t recompute)
 {
     const size_t t = r->layout.tp, n = tokens(r), cuts = r->layout.sequence ? t : 1;
     if (recompute == MODEL_RECOMPUTE_FULL)
         return share(n * pipe_precision_bytes(r->precision.type) * r->model.hidden, cuts);
     size_t whole, cut, scores;
     layer_tensors(r, &whole, &cut, &scores);
-    return share(n * whole, cuts) + share(n * (cut + (recompute == MODEL_RECOMPUTE_NONE ? scores : 0)), t);
+    return share(n * whole, cuts) + share(n * (cut + (keeps_scores(software, recompute) ? scores : 0)), t);
 }
 
 static void state_bytes(const pipe_recipe_t *r, plan_memory_t *m)
@@ -103,7 +109,8 @@ static void state_bytes(const pipe_recipe_t *r, plan_memory_t *m)
 
 /* Embedding: the mask of its dropout, the input of a norm after it. Head: input of final norm and of the
  * product, logits in fp32 (Korthikanti et al. 2022, section 4.3). */
-static size_t end_bytes(const pipe_recipe_t *r, const model_holds_t *holds, size_t in_flight)
+static size_t end_bytes(const pipe_recipe_t *r, const plan_software_t *software, const model_holds_t *holds,
+                        size_t in_flight)
 {
     const model_config_t *c = &r->model;
     const size_t e = pipe_precision_bytes(r->precision.type), cuts = r->layout.sequence ? r->layout.tp : 1;
@@ -116,7 +123,8 @@ static size_t end_bytes(const pipe_recipe_t *r, const model_holds_t *holds, size
          * first */
         size_t held = pipe_kind_row(r->layout.schedule)->holds_logits ? in_flight : 1;
         bytes += held * (share(tokens(r) * c->hidden * 2 * e, cuts) +
-                         share(tokens(r) * 4 * c->vocab_padded, r->layout.tp));
+                         share((size_t)((double)tokens(r) * software->logit * (double)c->vocab_padded),
+                               r->layout.tp));
     }
     return bytes;
 }
@@ -155,11 +163,14 @@ void plan_memory(const pipe_recipe_t *r, const plan_base_t *base, size_t rank,
     m.in_flight = (size_t)pipe_activation_bound(&base->shape, (int)rank);
     state_bytes(r, &m);
     /* chunks of a stage differ by a layer at most: in flight are as many of one as of another */
-    m.activations = m.in_flight * m.holds.layers * plan_layer_bytes(r, r->recompute) / r->layout.chunks;
-    m.ends = end_bytes(r, &m.holds, m.in_flight);
+    m.activations =
+        (size_t)(software->kept * (double)(m.in_flight * m.holds.layers *
+                                           layer_bytes(r, software, r->recompute) / r->layout.chunks));
+    m.ends = end_bytes(r, software, &m.holds, m.in_flight);
     if (r->recompute != MODEL_RECOMPUTE_NONE && m.holds.layers > 0)
-        m.working = plan_layer_bytes(r, MODEL_RECOMPUTE_NONE) - plan_layer_bytes(r, r->recompute);
-    m.buffers = buffer_bytes(r, base, &m, rank, software->bucket) + software->extra * m.parameters;
+        m.working = layer_bytes(r, software, MODEL_RECOMPUTE_NONE) - layer_bytes(r, software, r->recompute);
+    m.buffers = buffer_bytes(r, base, &m, rank, software->bucket) + software->extra * m.parameters +
+                software->workspace;
     m.total = m.weights + m.gradients + m.optimizer + m.activations + m.ends + m.working + m.buffers;
     *out = m;
 }

@@ -98,7 +98,7 @@ static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
                 }
                 if (bytes > machine->memory)
                     continue;
-                plan_time(r, &base, machine, &time);
+                plan_time(r, &base, machine, &s->software, &time);
                 /* what is not faster by a thousandth is taken only if it is leaner */
                 if (best.time.step < 0.0 || time.step < best.time.step * 0.999 ||
                     (time.step <= best.time.step * 1.001 && memory.total < best.memory.total))

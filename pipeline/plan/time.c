@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/time.c: seconds per step, and what travels. */
+#include <math.h>
+
 #include "base/checked.h"
 #include "pipeline/plan/estimate.h"
+#include "pipeline/plan/work.h"
 #include "pipeline/schedules/kinds.h"
 
 /* Bytes of the residual stream of one micro-batch. */
@@ -77,10 +80,15 @@ plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_
     };
 }
 
-/* A group of `size` ranks that lie `apart` ranks from each other: whether it leaves a node. */
+/* What a rank sends in a ring of `size` ranks that lie `apart` ranks from each other. A ring leaves a node
+ * over the parts of the network of all its ranks there. */
 static double rate(const plan_machine_t *machine, size_t size, size_t apart)
 {
-    return size * apart <= (size_t)machine->per_node ? machine->intra : machine->inter;
+    const size_t node = (size_t)machine->per_node;
+    if (size * apart <= node)
+        return machine->intra;
+    const double here = apart < node ? (double)(node / apart) : 1.0;
+    return fmin(machine->intra, machine->inter * here);
 }
 
 /* Slots of a step: m, and what the pipeline takes to fill and to drain, in slots of the slowest stage: p - 1
@@ -92,50 +100,68 @@ static double slots(const pipe_recipe_t *r, double m, double others)
     return m + others / (fill > 0.0 ? fill : (double)r->layout.chunks);
 }
 
+/* Collectives of one layer's tensor-parallel group: see layer_tp. With sequence parallelism each is two. */
+static double layer_collectives(const pipe_recipe_t *r)
+{
+    const double passes = r->recompute == MODEL_RECOMPUTE_FULL ? 3.0 : 2.0;
+    const double each = r->model.parallel ? 1.0 : 2.0;
+    return r->layout.tp > 1 ? passes * each * (r->layout.sequence ? 2.0 : 1.0) : 0.0;
+}
+
 typedef struct {
-    double compute, tp, overhead, hops;
+    double compute, memory, tp, overhead, hops;
 } slot_t;
 
 static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
-                         size_t rank)
+                         const plan_software_t *software, size_t rank)
 {
     const pipe_layout_t *l = &r->layout;
     const model_holds_t holds = plan_holds(r, base, rank);
     const plan_volume_t volume = plan_volume(r, base, rank);
-    const double m = (double)base->micro_batches, b = (double)l->micro_batch;
-    double flops =
-        b * model_flops_step(&base->flops, (double)holds.layers, holds.head, r->recompute) / (double)l->tp;
-    return (slot_t){.compute = flops / (machine->peak * machine->efficiency),
-                    .tp = volume.tp / m / rate(machine, l->tp, 1),
-                    .overhead = (double)holds.layers * machine->overhead,
-                    .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * l->dp) : 0.0};
+    const plan_work_t layer = plan_work_layer(r, base, software), head = plan_work_head(r, base);
+    const size_t parameters = model_count_rank(&base->count, &holds, l->tp);
+    const double m = (double)base->micro_batches, layers = (double)holds.layers, top = holds.head ? 1.0 : 0.0;
+    const double peak = machine->peak * machine->efficiency;
+    const double bytes = layers * layer.bytes + top * head.bytes + plan_work_sum(r, base, parameters);
+    slot_t s = {
+        .compute =
+            (layers * (layer.products + layer.attention / software->attention) + top * head.products) / peak,
+        .memory = software->traffic ? bytes / machine->bandwidth : 0.0,
+        .tp = volume.tp / m / rate(machine, l->tp, 1) + layers * layer_collectives(r) * software->latency,
+        .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * l->dp) : 0.0};
+    const double host = layers * software->host * (r->recompute == MODEL_RECOMPUTE_FULL ? 4.0 / 3.0 : 1.0);
+    s.overhead = layers * machine->overhead + fmax(0.0, host - s.compute - s.memory - s.tp);
+    return s;
 }
 
 static double sum(slot_t s)
 {
-    return s.compute + s.tp + s.overhead + s.hops;
+    return s.compute + s.memory + s.tp + s.overhead + s.hops;
 }
 
 void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
-               plan_time_t *out)
+               const plan_software_t *software, plan_time_t *out)
 {
     const pipe_layout_t *l = &r->layout;
     const double m = (double)base->micro_batches, ranks = (double)(l->tp * l->pp * l->dp);
     plan_time_t t = {0};
     slot_t slowest = {0};
     double all = 0.0, dp = 0.0;
+    size_t most = 0;
     for (size_t rank = 0; rank < l->pp; rank++) {
-        slot_t s = stage_slot(r, base, machine, rank);
-        plan_volume_t volume = plan_volume(r, base, rank);
+        const slot_t s = stage_slot(r, base, machine, software, rank);
+        const plan_volume_t volume = plan_volume(r, base, rank);
+        const model_holds_t holds = plan_holds(r, base, rank);
         all += sum(s);
         if (rank == 0 || sum(s) > sum(slowest))
             slowest = s;
-        if (rank == 0 || volume.dp > dp)
-            dp = volume.dp;
+        dp = fmax(dp, volume.dp);
+        most = base_max_size(most, model_count_rank(&base->count, &holds, l->tp));
         if (volume.tp + volume.pp + volume.dp > t.volume.tp + t.volume.pp + t.volume.dp)
             t.volume = volume;
     }
     t.compute = slowest.compute;
+    t.memory = slowest.memory;
     t.tp = slowest.tp;
     t.overhead = slowest.overhead;
     t.hops = slowest.hops;
@@ -144,7 +170,8 @@ void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machi
     t.slots = slots(r, m, all / sum(slowest) - 1.0);
     double pipeline = t.slots * sum(slowest);
     t.dp = l->dp > 1 ? (1.0 - machine->overlap) * dp / rate(machine, l->dp, l->tp) : 0.0;
-    t.step = pipeline + t.dp;
+    t.update = software->step + (software->traffic ? plan_work_update(r, most) / machine->bandwidth : 0.0);
+    t.step = pipeline + t.dp + t.update;
     t.bubble = (t.slots - m) * sum(slowest) / t.step;
     double sequences = (double)r->batch.batch;
     t.model_flops =

@@ -8,14 +8,13 @@
 
 static void estimates(const pipe_recipe_t *recipe)
 {
-    const plan_software_t software = {.bucket = 25u << 20};
     plan_base_t base;
     plan_memory_t memory;
     plan_time_t time;
     if (plan_base(recipe, &base) != GYRE_OK)
         return;
-    FUZZ_CHECK(plan_memory_worst(recipe, &base, &software, &memory) < recipe->layout.pp);
-    plan_time(recipe, &base, &plan_machines[0], &time);
+    FUZZ_CHECK(plan_memory_worst(recipe, &base, &plan_softwares[0], &memory) < recipe->layout.pp);
+    plan_time(recipe, &base, &plan_machines[0], &plan_softwares[0], &time);
     FUZZ_CHECK(isfinite(time.step) && time.step > 0.0 && isfinite(time.mfu));
 }
 

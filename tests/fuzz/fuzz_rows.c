@@ -30,7 +30,7 @@ static void rows(const plan_rows_t *table)
                    isfinite(row->extra));
     }
     if (table->row[0].seconds > 0.0)
-        plan_fit(table, &first, 1, &machine);
+        plan_fit(table, &first, 1, &question.software, &machine);
     FUZZ_CHECK(machine.efficiency > 0.0 && machine.efficiency <= 1.0);
 }
 

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "pipeline/plan/memory_trainer.h"
+#include "pipeline/plan/work.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
 #include "optim/store/shard.h"
@@ -51,7 +52,7 @@ static plan_memory_t memory(const char *text, size_t stage)
     plan_base_t base;
     plan_question_t q = question(text, &base);
     plan_memory_t m;
-    plan_memory(&q.recipe, &base, stage, &q.memory, &m);
+    plan_memory(&q.recipe, &base, stage, &q.software, &m);
     assert_int_equal(m.total,
                      m.weights + m.gradients + m.optimizer + m.activations + m.ends + m.working + m.buffers);
     return m;
@@ -62,7 +63,7 @@ static plan_time_t seconds(const char *text)
     plan_base_t base;
     plan_question_t q = question(text, &base);
     plan_time_t t;
-    plan_time(&q.recipe, &base, &q.machine, &t);
+    plan_time(&q.recipe, &base, &q.machine, &q.software, &t);
     return t;
 }
 
@@ -186,7 +187,7 @@ static void bloom(void **state)
     assert_true(fabs((double)model_count_total(&base.count) * 14 / GIB / 1024 - 2.244) < 0.0005);
     assert_true(fabs((double)model_count_total(&base.count) * 2 / GIB - 328.3) < 0.05);
     plan_memory_t m;
-    assert_int_equal(plan_memory_worst(&q.recipe, &base, &q.memory, &m), 0);
+    assert_int_equal(plan_memory_worst(&q.recipe, &base, &q.software, &m), 0);
     assert_int_equal(m.holds.layers, 5);
     assert_int_equal(m.weights + m.gradients + m.optimizer, 6 * m.parameters + 12 * ((m.parameters + 7) / 8));
 }
@@ -244,6 +245,82 @@ static void bubbles(void **state)
     close_to(seconds(EVEN "--schedule zb-v").bubble, 0.5 / 8.5, 0.01);
 }
 
+/* A ring that leaves a node uses the network of all its ranks there, up to the rate inside. */
+static void networks(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        double rate;
+    } groups[] = {{"--dp 8", 254e9},       {"--dp 16", 200e9},      {"--dp 16 --inter 50", 254e9},
+                  {"--dp 4 --tp 4", 50e9}, {"--dp 2 --tp 8", 25e9}, {"--dp 2 --tp 16 --inter 3", 3e9}};
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "--heads 16 --hidden 1024 --global-batch 16 --machine A100-80 --overlap 0 %s",
+                 groups[i].text);
+        const plan_time_t t = seconds(text);
+        close_to(t.dp, t.volume.dp / groups[i].rate, 1e-9);
+    }
+    /* a tensor-parallel group over two nodes */
+    const plan_time_t t = seconds("--heads 16 --hidden 1024 --tp 16 --machine A100-80");
+    close_to(t.tp, t.volume.tp / 200e9, 1e-9);
+}
+
+/* GPT-3's layer, tp 8: what its device memory reads and writes, term by term. */
+static void traffic(void **state)
+{
+    (void)state;
+    plan_base_t base;
+    plan_question_t q =
+        question(GPT3 "--dp 1 --tp 8 --pp 1 --layers 2 --global-batch 2 --recompute none", &base);
+    const double s = 2048, h = 12288, scores = (double)SCORES / 8;
+    const double products = (s * h + h * 3 * h / 8 + s * 3 * h / 8) + (s * h / 8 + h / 8 * h + s * h) +
+                            (s * h + h * h / 2 + s * h / 2) + (s * h / 2 + h / 2 * h + s * h);
+    /* norms and residual sums with dropout's mask, whole; the activation, cut */
+    const double rest = s * (2 * (5 * 2 * h + h) + 2 * 2 * h / 2);
+    const double fused = 3 * (2 * products + rest);
+    plan_software_t software = q.software;
+    close_to(plan_work_layer(&q.recipe, &base, &software).bytes, fused, 1e-12);
+    software.moves = 1; /* 4 and 7 passes of 2 bytes, and dropout's 5 each */
+    close_to(plan_work_layer(&q.recipe, &base, &software).bytes, fused + scores * (13 + 19), 1e-12);
+    q.recipe.recompute = MODEL_RECOMPUTE_FULL;
+    close_to(plan_work_layer(&q.recipe, &base, &software).bytes, fused * 4 / 3 + scores * (2 * 13 + 19),
+             1e-12);
+    close_to(plan_work_layer(&q.recipe, &base, &software).products, 4 * base.flops.matrix / 8, 1e-12);
+    /* the optimizer's step: fp32 gradients three times, moments and master copy in and out, 16-bit weights */
+    close_to(plan_work_update(&q.recipe, 1000), 1000 * (3 * 4 + 24 + 2), 1e-12);
+    close_to(plan_work_sum(&q.recipe, &base, 1000), 1000 * 2 * 4, 1e-12);
+}
+
+/* Software's figures: the host's is a floor, the others are added. */
+static void softwares(void **state)
+{
+    (void)state;
+#define RUN                                                                                                 \
+    "--heads 16 --hidden 1024 --layers 4 --tp 2 --global-batch 4 --dtype bf16 --recompute full --software " \
+    "fsdp "
+    const plan_time_t plain = seconds(RUN "--step 0"), step = seconds(RUN "--step 50");
+    close_to(step.step - plain.step, 0.05, 1e-9);
+    assert_true(plain.memory > 0.0 && plain.update > 0.0 && plain.overhead == 0.0);
+    close_to(seconds(RUN "--latency 100").tp - plain.tp, 4 * 6 * 100e-6, 1e-9);
+    const plan_time_t slow = seconds(RUN "--host 30");
+    close_to(slow.compute + slow.memory + slow.tp + slow.overhead, 4 * 0.03 * 4 / 3, 1e-9);
+    close_to(seconds(RUN "--host 1e-3").step, seconds(RUN).step, 1e-9);
+    assert_true(seconds(RUN "--attention 0.5").compute > seconds(RUN "--attention 1").compute);
+    assert_true(seconds(RUN "--bandwidth 1000").memory > 1.5 * seconds(RUN).memory);
+    /* memory: no scores, 14 bytes of a logit, 1.4 times the other activations, half a GiB */
+    const char *model = "--heads 16 --hidden 1024 --layers 4 --dtype bf16 --vocab 50304 --software ";
+    char text[200];
+    snprintf(text, sizeof text, "%s megatron --recompute selective", model);
+    const plan_memory_t papers = memory(text, 0);
+    snprintf(text, sizeof text, "%s nanotron", model);
+    const plan_memory_t own = memory(text, 0);
+    close_to((double)own.activations, 1.4 * (double)papers.activations, 1e-7);
+    assert_int_equal(own.ends - papers.ends, 10ul * 1024 * 50304);
+    assert_int_equal(own.buffers - papers.buffers, 512ul << 20);
+}
+
 static plan_rows_t read(const char *text, plan_question_t *q)
 {
     plan_rows_t rows;
@@ -268,7 +345,7 @@ static plan_errors_t errors_of(const plan_rows_t *rows, const plan_question_t *q
             own |= q->fit[f] == i + 1;
         if (!(row->seconds > 0.0))
             continue;
-        plan_time(&row->recipe, &row->base, machine, &t);
+        plan_time(&row->recipe, &row->base, machine, &q->software, &t);
         double counted = t.teraflops * t.step / row->seconds;
         *contradict += row->teraflops > 0.0 && fabs(counted / row->teraflops - 1) > part ? 1 : 0;
         if (!own)
@@ -302,13 +379,13 @@ static void published_times(void **state)
                 "--fit 31,33,79,80,84",
                 &q);
     plan_machine_t machine = q.machine;
-    plan_fit(&rows, q.fit, q.fits, &machine);
+    plan_fit(&rows, q.fit, q.fits, &q.software, &machine);
     e = errors_of(&rows, &q, &machine, 0.002, &contradict);
     assert_int_equal(contradict, 1);
     assert_int_equal(e.rows, 124);
     assert_true(e.median < 0.10);
     plan_machine_t again = q.machine;
-    plan_fit(&rows, q.fit, q.fits, &again);
+    plan_fit(&rows, q.fit, q.fits, &q.software, &again);
     assert_true(again.efficiency == machine.efficiency && again.intra == machine.intra &&
                 again.inter == machine.inter && again.overhead == machine.overhead &&
                 again.overlap == machine.overlap && again.reserve == machine.reserve);
@@ -329,10 +406,10 @@ static void fits(void **state)
     made.overhead = 5e-3;
     for (size_t i = 0; i < rows.rows; i++) {
         plan_time_t t;
-        plan_time(&rows.row[i].recipe, &rows.row[i].base, &made, &t);
+        plan_time(&rows.row[i].recipe, &rows.row[i].base, &made, &q.software, &t);
         rows.row[i].seconds = rows.row[i].seconds > 0.0 ? t.step : 0.0;
     }
-    plan_fit(&rows, q.fit, q.fits, &found);
+    plan_fit(&rows, q.fit, q.fits, &q.software, &found);
     close_to(found.efficiency, made.efficiency, 0.02);
     size_t contradict;
     plan_errors_t e = errors_of(&rows, &q, &found, 1, &contradict);
@@ -359,7 +436,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_bytes), cmocka_unit_test(trainer),         cmocka_unit_test(activations),
         cmocka_unit_test(in_flight),   cmocka_unit_test(bloom),           cmocka_unit_test(volumes),
-        cmocka_unit_test(bubbles),     cmocka_unit_test(published_times), cmocka_unit_test(fits),
+        cmocka_unit_test(bubbles),     cmocka_unit_test(networks),        cmocka_unit_test(traffic),
+        cmocka_unit_test(softwares),   cmocka_unit_test(published_times), cmocka_unit_test(fits),
         cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

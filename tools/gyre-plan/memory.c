@@ -54,8 +54,9 @@ static void print_stage(size_t stage, const plan_memory_t *m, double size)
 /* A row's own column "extra" wins over the flag. */
 static plan_software_t software_of(const plan_question_t *q, const plan_row_t *row)
 {
-    return (plan_software_t){.bucket = q->memory.bucket,
-                             .extra = row->extra < 0 ? q->memory.extra : (size_t)row->extra};
+    plan_software_t software = q->software;
+    software.extra = row->extra < 0 ? software.extra : (size_t)row->extra;
+    return software;
 }
 
 /* What is between estimate and measurement in the middle of the rows to fit; else the machine's. */
@@ -103,8 +104,9 @@ static void compare(const plan_question_t *q, size_t i, const plan_row_t *row, d
         seen->falsely += out ? 1 : 0;
     }
     json_array_append_new(seen->list,
-                          json_pack("{s:I, s:f, s:f, s:b}", "row", (json_int_t)(i + 1), "estimate", bytes,
-                                    "measured", row->memory, "out_of_memory", out));
+                          json_pack("{s:I, s:f, s:f, s:b, s:f, s:f}", "row", (json_int_t)(i + 1), "estimate",
+                                    bytes, "measured", row->memory, "out_of_memory", out, "reserve", reserve,
+                                    "state", (double)(m.weights + m.gradients + m.optimizer)));
 }
 
 /* Measured runs: the estimate and what the driver takes, next to what was seen; for those that failed the
@@ -220,13 +222,13 @@ static int one(const plan_question_t *q)
     plan_memory_t worst = {0};
     if (plan_base(&q->recipe, &base) != GYRE_OK)
         return PLAN_FAILED;
-    size_t at = plan_memory_worst(&q->recipe, &base, &q->memory, &worst);
+    size_t at = plan_memory_worst(&q->recipe, &base, &q->software, &worst);
     plan_print_recipe(&q->recipe, &base);
     print_head(&worst);
     json_t *stages = json_array();
     for (size_t s = 0; s < q->recipe.layout.pp; s++) {
         plan_memory_t m;
-        plan_memory(&q->recipe, &base, s, &q->memory, &m);
+        plan_memory(&q->recipe, &base, s, &q->software, &m);
         print_stage(s, &m, unit(worst.total));
         json_array_append_new(stages, stage_json(s, &m));
     }

@@ -49,6 +49,14 @@ enum {
     EFFICIENCY,
     OVERHEAD,
     OVERLAP,
+    BANDWIDTH,
+    SOFTWARE,
+    ATTENTION,
+    HOST,
+    LATENCY,
+    STEP,
+    LOGIT,
+    KEPT,
     BUCKET,
     EXTRA,
     TRAINER,
@@ -71,6 +79,7 @@ typedef struct {
 } given_t;
 
 #define RUN    (PLAN_FOR_MEMORY | PLAN_FOR_TIME)
+#define TIME   (PLAN_FOR_TIME | PLAN_FOR_SEARCH)
 #define MEMORY (PLAN_FOR_MEMORY | PLAN_FOR_SEARCH)
 #define SIZES  1e6
 
@@ -216,6 +225,37 @@ static const struct {
      {FLAG(0, "overlap", REAL, NULL, "PART",
            "part of the messages between replicas that is hidden by computing"),
       .high = 1}},
+    {BANDWIDTH,
+     TIME,
+     {FLAG(0, "bandwidth", REAL, NULL, "GBS", "what its memory reads and writes (GB/s)"), .low = 1e-6,
+      .high = 1e9}},
+    {FLAGS, 0, {.kind = FLAG_HEADING, .help = "Software"}},
+    {SOFTWARE,
+     0,
+     {FLAG(0, "software", TEXT, NULL, "NAME",
+           "what it makes of the machine: megatron (default) nanotron fsdp\n"
+           "megatron-deepspeed internevo (docs/planning.md)")}},
+    {ATTENTION,
+     TIME,
+     {FLAG(0, "attention", REAL, NULL, "PART", "rate of attention's products, over that of other products"),
+      .low = 1e-3, .high = 1e3}},
+    {HOST,
+     TIME,
+     {FLAG(0, "host", REAL, NULL, "MS",
+           "milliseconds in which the host launches a layer's forward and backward"),
+      .high = 1e6}},
+    {LATENCY,
+     TIME,
+     {FLAG(0, "latency", REAL, NULL, "US", "microseconds more of each tensor-parallel collective"),
+      .high = 1e9}},
+    {STEP, TIME, {FLAG(0, "step", REAL, NULL, "MS", "milliseconds more per step"), .high = 1e9}},
+    {LOGIT,
+     MEMORY,
+     {FLAG(0, "logit-bytes", REAL, NULL, "N", "bytes that each logit takes at the peak"), .high = 64}},
+    {KEPT,
+     MEMORY,
+     {FLAG(0, "activations", REAL, NULL, "X", "activations, times those of the formulas"), .low = 0.1,
+      .high = 10}},
 };
 enum { ROWS_MOST = sizeof table / sizeof *table };
 
@@ -363,7 +403,7 @@ int plan_row_recipe(const plan_question_t *q, const char *what, const char *cons
     *out = q->recipe;
     int code = apply_names("time", &given, out);
     if (code == PLAN_OK && apply(&given, out) != GYRE_OK)
-        code = PLAN_USAGE;
+        return usage("time", "%s: a layout that does not work", what);
     return code;
 }
 
@@ -376,6 +416,18 @@ static void standard(pipe_recipe_t *r)
 }
 
 /* ---- the machine --------------------------------------------------------------------------------------- */
+
+static void apply_software(const given_t *g, plan_software_t *s)
+{
+    s->attention = g->is[ATTENTION] ? g->real[ATTENTION] : s->attention;
+    s->host = g->is[HOST] ? g->real[HOST] / 1e3 : s->host;
+    s->latency = g->is[LATENCY] ? g->real[LATENCY] / 1e6 : s->latency;
+    s->step = g->is[STEP] ? g->real[STEP] / 1e3 : s->step;
+    s->logit = g->is[LOGIT] ? g->real[LOGIT] : s->logit;
+    s->kept = g->is[KEPT] ? g->real[KEPT] : s->kept;
+    s->bucket = g->is[BUCKET] ? g->bytes : s->bucket;
+    s->extra = g->is[EXTRA] ? (size_t)g->count[EXTRA] : s->extra;
+}
 
 static int apply_machine(const char *what, const given_t *g, plan_question_t *q)
 {
@@ -393,6 +445,17 @@ static int apply_machine(const char *what, const given_t *g, plan_question_t *q)
     q->machine = found ? *found : *plan_machine_find("A100-80");
     plan_machine_t *m = &q->machine;
     q->have_machine = found || g->is[HBM];
+    name = g->text[SOFTWARE] ? g->text[SOFTWARE] : plan_softwares[0].name;
+    const plan_software_t *software = plan_software_find(name);
+    if (!software) {
+        char all[160] = "";
+        for (size_t i = 0; i < plan_software_count; i++)
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "",
+                     plan_softwares[i].name);
+        return usage(what, "does not know the software %s; there is: %s", name, all);
+    }
+    q->software = *software;
+    plan_software_on(software, m);
     m->reserve = g->is[RESERVE] ? g->real[RESERVE] * 1073741824.0 : m->reserve;
     m->peak = g->is[PEAK] ? g->real[PEAK] * 1e12 : m->peak;
     m->memory = g->is[HBM] ? g->real[HBM] * 1073741824.0 : m->memory;
@@ -401,6 +464,8 @@ static int apply_machine(const char *what, const given_t *g, plan_question_t *q)
     m->efficiency = g->is[EFFICIENCY] ? g->real[EFFICIENCY] : m->efficiency;
     m->overlap = g->is[OVERLAP] ? g->real[OVERLAP] : m->overlap;
     m->overhead = g->is[OVERHEAD] ? g->real[OVERHEAD] / 1e3 : m->overhead;
+    m->bandwidth = g->is[BANDWIDTH] ? g->real[BANDWIDTH] * 1e9 : m->bandwidth;
+    apply_software(g, &q->software);
     if (g->is[PER_NODE])
         m->per_node = (int)g->count[PER_NODE];
     else if (q->recipe.per_node)
@@ -424,7 +489,7 @@ static int apply_fit(const char *what, const char *list, plan_question_t *q)
 int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan_question_t *out)
 {
     given_t given = {0};
-    plan_question_t q = {.memory = {.bucket = 25u << 20}, .top = 10};
+    plan_question_t q = {.top = 10};
     int code = collect(argc, argv, what, help, &given);
     if (code != PLAN_OK)
         return code;
@@ -442,9 +507,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
         code = apply_machine(argv[0], &given, &q);
     if (code == PLAN_OK)
         code = apply_fit(argv[0], given.text[FIT], &q);
-    q.memory.bucket = given.is[BUCKET] ? given.bytes : q.memory.bucket;
     q.trainer_bucket = given.is[BUCKET] ? given.bytes : 0;
-    q.memory.extra = count_of(&given, EXTRA, 0);
     q.gpus = count_of(&given, GPUS, q.recipe.layout.tp * q.recipe.layout.pp * q.recipe.layout.dp);
     q.top = count_of(&given, TOP, q.top);
     q.trainer = given.is[TRAINER];

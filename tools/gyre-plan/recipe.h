@@ -14,7 +14,7 @@ typedef struct {
     pipe_recipe_t recipe;
     int have_machine; /* 0: none was named, by flag or recipe */
     plan_machine_t machine;
-    plan_software_t memory;
+    plan_software_t software;
     int trainer;           /* of memory: gyre-train's own, too */
     size_t trainer_bucket; /* bytes of its gradient buckets; 0: gyre-train's default */
     const char *json;      /* NULL: no file */

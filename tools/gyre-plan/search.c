@@ -70,8 +70,8 @@ static void print_own(const plan_question_t *q, const plan_search_t *s)
     if (r->layout.tp * r->layout.pp * r->layout.dp != q->gpus)
         return;
     plan_base_layout(r, &base);
-    plan_time(r, &base, &q->machine, &time);
-    plan_memory_worst(r, &base, &q->memory, &memory);
+    plan_time(r, &base, &q->machine, &q->software, &time);
+    plan_memory_worst(r, &base, &q->software, &memory);
     plan_found_t own = {*r, time, memory};
     size_t place = 1;
     while (place <= s->founds && s->found[place - 1].time.step < time.step)
@@ -111,7 +111,7 @@ int plan_search_question(int argc, char **argv)
         return code < 0 ? PLAN_OK : code;
     plan_search_t s = {.recipe = q.recipe,
                        .machine = q.machine,
-                       .software = q.memory,
+                       .software = q.software,
                        .gpus = q.gpus,
                        .one_schedule = q.one_schedule};
     code = plan_search(&s) ? print_all(&q, &s) : PLAN_FAILED;

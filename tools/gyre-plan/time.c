@@ -19,40 +19,48 @@ static const char help[] = "usage: gyre-plan time [--recipe FILE] [flags]\n"
 
 static json_t *time_json(const plan_time_t *t)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
-                     "step_s", t->step, "slot_compute_s", t->compute, "slot_tp_s", t->tp, "slot_overhead_s",
-                     t->overhead, "slot_hops_s", t->hops, "slots", t->slots, "bubble", t->bubble, "dp_s",
-                     t->dp, "model_flops", t->model_flops, "hardware_flops", t->hardware_flops, "tflops",
-                     t->teraflops, "mfu", t->mfu, "hfu", t->hfu, "tokens_per_s", t->tokens, "tp_bytes",
-                     t->volume.tp, "pp_bytes", t->volume.pp, "dp_bytes", t->volume.dp);
+    return json_pack(
+        "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+        "step_s", t->step, "slot_compute_s", t->compute, "slot_memory_s", t->memory, "update_s", t->update,
+        "slot_tp_s", t->tp, "slot_overhead_s", t->overhead, "slot_hops_s", t->hops, "slots", t->slots,
+        "bubble", t->bubble, "dp_s", t->dp, "model_flops", t->model_flops, "hardware_flops",
+        t->hardware_flops, "tflops", t->teraflops, "mfu", t->mfu, "hfu", t->hfu, "tokens_per_s", t->tokens,
+        "tp_bytes", t->volume.tp, "pp_bytes", t->volume.pp, "dp_bytes", t->volume.dp);
 }
 
-static json_t *machine_json(const plan_machine_t *m)
+static json_t *machine_json(const plan_machine_t *m, const plan_software_t *s)
 {
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:i}", "name", m->name, "peak_tflops", m->peak / 1e12,
-                     "intra_gbs", m->intra / 1e9, "inter_gbs", m->inter / 1e9, "efficiency", m->efficiency,
-                     "overhead_ms", m->overhead * 1e3, "per_node", m->per_node);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:s}", "name", m->name, "peak_tflops",
+                     m->peak / 1e12, "intra_gbs", m->intra / 1e9, "inter_gbs", m->inter / 1e9,
+                     "bandwidth_gbs", m->bandwidth / 1e9, "efficiency", m->efficiency, "overhead_ms",
+                     m->overhead * 1e3, "per_node", m->per_node, "software", s->name);
 }
 
-static void print_machine(const plan_machine_t *m)
+static void print_machine(const plan_machine_t *m, const plan_software_t *s)
 {
     printf("on %s: peak %.1f TFLOP/s, products at %.3f of it, %.4g ms more per layer and micro-batch; "
-           "%.4g GB/s inside "
-           "a node of %d, %.4g to others\n",
+           "%.4g GB/s inside a node of %d, %.4g to others\n",
            m->name, m->peak / 1e12, m->efficiency, m->overhead * 1e3, m->intra / 1e9, m->per_node,
            m->inter / 1e9);
+    printf(
+        "with %s: attention at %.3g of that, %.4g ms to launch a layer, %.3g us more per collective, %.4g ms "
+        "more per step; from %s\n",
+        s->name, s->attention, s->host * 1e3, s->latency * 1e6, s->step * 1e3, s->source);
 }
 
 static void print_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_time_t *t)
 {
-    double slot = t->compute + t->tp + t->overhead + t->hops;
-    printf("\nstep        %10.4f s   %.2f slots of %.4f s, and %.4f s for gradients and weights between "
-           "replicas\n",
-           t->step, t->slots, slot, t->dp);
+    double slot = t->compute + t->memory + t->tp + t->overhead + t->hops;
+    printf("\nstep        %10.4f s   %.2f slots of %.4f s, %.4f s for gradients and weights between "
+           "replicas, %.4f "
+           "s for the optimizer and the rest\n",
+           t->step, t->slots, slot, t->dp, t->update);
     printf("  slot      %10.4f s   one micro-batch of %zu on the slowest stage: products %.4f, "
            "tensor-parallel %.4f,\n",
            slot, base->micro_batches, t->compute, t->tp);
-    printf("                           other %.4f, neighbours %.4f\n", t->overhead, t->hops);
+    printf("                           memory's traffic %.4f, waiting for the host and other %.4f, "
+           "neighbours %.4f\n",
+           t->memory, t->overhead, t->hops);
     printf("  bubble    %10.1f %%   of the step\n", 100.0 * t->bubble);
     printf("TFLOP/s     %10.2f     per rank, as the hardware does them (recompute %s)\n", t->teraflops,
            pipe_recompute_name(r->recompute));
@@ -69,14 +77,15 @@ static int one(const plan_question_t *q)
     plan_time_t t;
     if (plan_base(&q->recipe, &base) != GYRE_OK)
         return PLAN_FAILED;
-    plan_time(&q->recipe, &base, &q->machine, &t);
+    plan_time(&q->recipe, &base, &q->machine, &q->software, &t);
     plan_print_recipe(&q->recipe, &base);
-    print_machine(&q->machine);
+    print_machine(&q->machine, &q->software);
     print_time(&q->recipe, &base, &t);
     json_t *root = plan_json_recipe(&q->recipe, &base);
     if (root)
-        json_object_update_new(
-            root, json_pack("{s:o, s:o}", "machine", machine_json(&q->machine), "time", time_json(&t)));
+        json_object_update_new(root,
+                               json_pack("{s:o, s:o}", "machine", machine_json(&q->machine, &q->software),
+                                         "time", time_json(&t)));
     return plan_json_write(q, root);
 }
 
@@ -108,7 +117,12 @@ static int table(const plan_question_t *q)
         return code;
     plan_machine_t machine = q->machine;
     if (q->fits)
-        plan_fit(&rows, q->fit, q->fits, &machine);
+        plan_fit(&rows, q->fit, q->fits, &q->software, &machine);
+    if (q->fits && machine.efficiency >= 0.999)
+        fprintf(
+            stderr,
+            "gyre-plan time: --fit: efficiency ended at 1: these rows are faster than --inter, --overlap and "
+            "the rest let them be; change those\n");
     double *step = calloc(2 * rows.rows, sizeof *step), *count = step ? step + rows.rows : NULL;
     json_t *list = json_array();
     if (!step || !list) {
@@ -117,7 +131,7 @@ static int table(const plan_question_t *q)
         plan_rows_free(&rows);
         return PLAN_FAILED;
     }
-    print_machine(&machine);
+    print_machine(&machine, &q->software);
     printf("\n%5s %6s %6s %5s %4s %3s %3s %5s %6s %10s %10s %8s %9s %9s\n", "row", "layers", "hidden",
            "heads", "dp", "tp", "pp", "micro", "global", "measured s", "estimate s", "error %", "printed",
            "counted");
@@ -128,7 +142,7 @@ static int table(const plan_question_t *q)
         plan_time_t t;
         if (!(row->seconds > 0.0))
             continue;
-        plan_time(&row->recipe, &row->base, &machine, &t);
+        plan_time(&row->recipe, &row->base, &machine, &q->software, &t);
         double error = t.step / row->seconds - 1.0, counted = from_seconds(row, &t);
         int own = plan_is_fitted(q, i + 1);
         if (!own)
@@ -139,9 +153,10 @@ static int table(const plan_question_t *q)
                own ? '*' : ' ', row->recipe.model.layers, row->recipe.model.hidden, row->recipe.model.heads,
                l->dp, l->tp, l->pp, l->micro_batch, row->recipe.batch.batch, row->seconds, t.step,
                100.0 * error, row->teraflops, counted);
-        json_array_append_new(list, json_pack("{s:I, s:b, s:f, s:f, s:f, s:f}", "row", (json_int_t)(i + 1),
-                                              "fitted", own, "measured_s", row->seconds, "estimate_s", t.step,
-                                              "printed_tflops", row->teraflops, "counted_tflops", counted));
+        json_array_append_new(list, json_pack("{s:I, s:b, s:f, s:f, s:f, s:f, s:o}", "row",
+                                              (json_int_t)(i + 1), "fitted", own, "measured_s", row->seconds,
+                                              "estimate_s", t.step, "printed_tflops", row->teraflops,
+                                              "counted_tflops", counted, "time", time_json(&t)));
     }
     plan_errors_t of_steps = plan_errors(step, steps), of_counts = plan_errors(count, counts);
     putchar('\n');
@@ -150,7 +165,7 @@ static int table(const plan_question_t *q)
     free(step);
     plan_rows_free(&rows);
     return plan_json_write(q, json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", GYRE_VERSION, "machine",
-                                        machine_json(&machine), "rows", list, "step_errors",
+                                        machine_json(&machine, &q->software), "rows", list, "step_errors",
                                         errors_json(of_steps), "tflops_errors", errors_json(of_counts)));
 }
 

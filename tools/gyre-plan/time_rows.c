@@ -135,6 +135,7 @@ void plan_rows_free(plan_rows_t *rows)
 /* ---- fitting ------------------------------------------------------------------------------------------- */
 
 enum { UNKNOWNS = 3, ROUNDS = 400 };
+#define FAR 25.0 /* square of the error, in units of 5 %, from which on a row counts less */
 static const double loose[UNKNOWNS] = {0.2, 0.7, 3.0}; /* of logarithms */
 
 typedef struct {
@@ -142,7 +143,8 @@ typedef struct {
     const size_t *fit;
     size_t fits;
     plan_machine_t machine; /* as given */
-    double from[UNKNOWNS];  /* logarithms of what is sought */
+    const plan_software_t *software;
+    double from[UNKNOWNS]; /* logarithms of what is sought */
 } fit_t;
 
 static plan_machine_t machine_at(const fit_t *f, const double x[UNKNOWNS])
@@ -163,8 +165,8 @@ static double cost(const fit_t *f, const double x[UNKNOWNS])
         plan_time_t t;
         if (!(row->seconds > 0.0))
             continue;
-        plan_time(&row->recipe, &row->base, &machine, &t);
-        sum += pow(log(t.step / row->seconds) / 0.05, 2);
+        plan_time(&row->recipe, &row->base, &machine, f->software, &t);
+        sum += FAR * log1p(pow(log(t.step / row->seconds) / 0.05, 2) / FAR);
     }
     for (int u = 0; u < UNKNOWNS; u++)
         sum += pow((x[u] - f->from[u]) / loose[u], 2);
@@ -204,13 +206,12 @@ static void shrink(const fit_t *f, corner_t *s)
     }
 }
 
-void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, plan_machine_t *machine)
+void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, const plan_software_t *software,
+              plan_machine_t *machine)
 {
-    fit_t f = {rows,
-               fit,
-               fits,
-               *machine,
-               {log(machine->efficiency), log(machine->intra), log(fmax(machine->overhead, 1e-5))}};
+    fit_t f = {rows,     fit,
+               fits,     *machine,
+               software, {log(machine->efficiency), log(machine->intra), log(fmax(machine->overhead, 1e-5))}};
     corner_t s[UNKNOWNS + 1];
     for (int i = 0; i <= UNKNOWNS; i++) {
         for (int u = 0; u < UNKNOWNS; u++)

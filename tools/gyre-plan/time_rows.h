@@ -29,10 +29,12 @@ int plan_rows_read(const plan_question_t *q, plan_rows_t *out);
 void plan_rows_free(plan_rows_t *rows);
 
 /* Moves efficiency, intra and overhead of `machine` to where they explain the rows `fit` (numbers from 1)
- * best: the least sum of squared logarithms of the ratio of estimate and measurement, over 5 %, and of the
- * three from what they were, over factors of 1.2, 2 and 20: with few rows they do not say
- * everything. A simplex search (Nelder and Mead 1965). */
-void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, plan_machine_t *machine);
+ * best: the least sum of the squared logarithms of the ratio of estimate and measurement, over 5 %, and of
+ * the three from what they were, over factors of 1.2, 2 and 20: with few rows they do not say everything. A
+ * row that is far off counts by the logarithm of its square (Cauchy's loss): runs that stalled do not move
+ * the others. A simplex search (Nelder and Mead 1965). */
+void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, const plan_software_t *software,
+              plan_machine_t *machine);
 
 typedef struct {
     size_t rows;                  /* that were compared */
