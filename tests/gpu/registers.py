@@ -9,25 +9,27 @@ from pathlib import Path
 
 BUILD = Path(sys.argv[1])
 REPORT = re.compile(r"entry function '(\S+)' for 'sm_90'\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads\n"
-                    r".*?Used (\d+) registers", re.S)
-ATTENTION, PRODUCTS = "model/gpu/attention/", "model/gpu/products/matmul"
+                    r".*?Used (\d+) registers(.*?)\n", re.S)
+ATTENTION, PRODUCTS, LAYERS = "model/gpu/attention/", "model/gpu/products/matmul", "model/gpu/layers/"
 wrong = checked = 0
 
 
 def kernels(file, pattern):
-    """[(registers, stored, loaded)] of the kernels of a file whose names match, in the order of the names."""
+    """[(registers, stored, loaded, static shared memory)] of the kernels of a file whose names match, in the order of the
+    names."""
     found = {}
-    for name, stored, loaded, registers in REPORT.findall((BUILD / f"obj/{file}.cu.usage").read_text()):
+    for name, stored, loaded, registers, rest in REPORT.findall((BUILD / f"obj/{file}.cu.usage").read_text()):
         plain = subprocess.check_output(["c++filt", "-p", name], text=True).strip()
         if re.fullmatch(pattern, plain):
-            found[plain] = (int(registers), int(stored), int(loaded))
+            shared = re.search(r"(\d+) bytes smem", rest)
+            found[plain] = (int(registers), int(stored), int(loaded), int(shared[1]) if shared else 0)
     if not found:
         sys.exit(f"nvcc reported no kernel {pattern} in {file}.cu")
     return [found[name] for name in sorted(found, key=lambda n: [int(w) for w in re.findall(r"\d+", n)])]
 
 
 def spills(some):
-    each = [f"{stored} + {loaded}" if stored + loaded else "none" for _, stored, loaded in some]
+    each = [f"{stored} + {loaded}" if stored + loaded else "none" for _, stored, loaded, _ in some]
     return "none" if set(each) == {"none"} else ", ".join(each)
 
 
@@ -41,9 +43,15 @@ def says(file, text):
 
 
 def row(label, some, span=False):
-    registers = [r for r, _, _ in some]
+    registers = [r for r, *_ in some]
     cell = f"{min(registers)} to {max(registers)}" if span else ", ".join(map(str, registers))
     says("docs/gpu-training.md", f"| {label} | {cell} | {spills(some)} |")
+
+
+def layer(label, file, *names):
+    """A row of the kernels between products: those that have a form of bf16 have it there."""
+    some = [k for name in names for k in kernels(LAYERS + file, name + r"(<unsigned short>)?")]
+    says("docs/gpu-training.md", f"| {label} | {', '.join(str(k[0]) for k in some)} | {spills(some)} | {some[0][3]} |")
 
 
 def main():
@@ -55,6 +63,11 @@ def main():
     row("attention backward, bf16, dq", kernels(ATTENTION + "mma", r"backward<\d+, 0>"))
     row("attention, fp32: forward, dk and dv, dq", kernels(ATTENTION + "f32", r"forward") +
         kernels(ATTENTION + "f32", r"backward<1>") + kernels(ATTENTION + "f32", r"backward<0>"))
+
+    for name in "leaf_sums", "loss_back", "embed_back", "widen":
+        layer(f"`{name}`", "vocabulary", name)
+    layer("`norm_forward`", "norm", "norm_forward")
+    layer("`norm_backward`, `position_sums`", "norm", "norm_backward", "position_sums")
 
     adding, exact = ([k for file in sorted(Path("collectives/gpu/sums").glob(name))
                       for k in kernels(str(file.with_suffix("")), r"rounds_kernel<.*>")]

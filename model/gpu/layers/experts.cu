@@ -2,7 +2,7 @@
 /* model/gpu/layers/experts.cu: routing and rows of a mixture of experts. Compiled without contraction. */
 #include "model/gpu/layers/experts.h"
 #include "model/gpu/layers/launch.h"
-#include "model/gpu/scalar.h"
+#include "model/gpu/layers/wide.h"
 
 enum { THREADS = 256, WARP = 32, WARPS = THREADS / WARP, ROWS = THREADS / MODEL_LANES };
 #define ALL 0xffffffffu
@@ -188,39 +188,6 @@ extern "C" gyre_status_t model_cuda_fill_slots(model_cuda_type_t type, const mod
 }
 
 /* ---- sums over experts --------------------------------------------------------------------------------- */
-
-static __device__ __forceinline__ void load_some(float (&v)[1], const float *p)
-{
-    v[0] = *p;
-}
-
-static __device__ __forceinline__ void load_some(float (&v)[1], const uint16_t *p)
-{
-    v[0] = model_load(p);
-}
-
-static __device__ __forceinline__ void load_some(float (&v)[4], const float *p)
-{
-    float4 f = *(const float4 *)p;
-    v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
-}
-
-static __device__ __forceinline__ void load_some(float (&v)[4], const uint16_t *p)
-{
-    uint2 u = *(const uint2 *)p;
-    v[0] = of_bits_f32(u.x << 16), v[1] = of_bits_f32(u.x & 0xffff0000u);
-    v[2] = of_bits_f32(u.y << 16), v[3] = of_bits_f32(u.y & 0xffff0000u);
-}
-
-static __device__ __forceinline__ void store_some(float *p, const float (&v)[1])
-{
-    *p = v[0];
-}
-
-static __device__ __forceinline__ void store_some(float *p, const float (&v)[4])
-{
-    *(float4 *)p = make_float4(v[0], v[1], v[2], v[3]);
-}
 
 /* The i-th expert, in their order, that a position has a slot of here, as lane i of a warp holds it. */
 typedef struct {

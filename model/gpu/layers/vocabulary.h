@@ -37,16 +37,16 @@ gyre_status_t model_cuda_embed(const model_cuda_embed_t *embed, struct CUstream_
  * Reads type, sequences, T, channels, tokens, wte, first, vocab. */
 gyre_status_t model_cuda_embed_part(const model_cuda_embed_t *embed, float *part, struct CUstream_st *stream);
 
-/* dw [vocab, channels], zeroed before, += the rows d [T, channels] of one sequence or several, times
- * `shrink`, at their tokens. chain [T], made by model_cuda_chain, links positions that have the same
- * token, so that their rows are added in their order without atomics. */
+/* dw [vocab, channels], zeroed before: its rows of tokens that occur become the sums of the rows d [T,
+ * channels] of one sequence or several, times `shrink`. segments [T], made by model_cuda_segments, has the
+ * positions of each token side by side, so that their rows are added in their order without atomics. */
 gyre_status_t model_cuda_embed_back(model_cuda_type_t type, float *dw, size_t first, size_t vocab,
-                                    const void *d, const int32_t *tokens, const int32_t *chain, size_t T,
+                                    const void *d, const int32_t *tokens, const int32_t *segments, size_t T,
                                     size_t channels, float shrink, struct CUstream_st *stream);
-/* On the host: fills chain [T] from tokens [T]. Let n be the next position of the same token plus 1, or 0
- * after the last. The first position of each token has n, the others have -1 - n. last [V]: -1 in every
+/* On the host: fills segments [T] from tokens [T]: the positions of each token in their order, tokens in the
+ * order of their first positions. A token's first position t is written as -1 - t. last [V]: -1 in every
  * place, before and after. */
-void model_cuda_chain(int32_t *chain, const int32_t *tokens, size_t T, int32_t *last);
+void model_cuda_segments(int32_t *segments, const int32_t *tokens, size_t T, int32_t *last);
 
 /* out [count] floats = d [terms][count] of `type`, terms >= 1, added one after another. */
 gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, const void *d, size_t terms, size_t count,

@@ -91,8 +91,8 @@ void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j)
                    "clearing a gradient");
     if (s->status == GYRE_OK) /* GLM-130B: the token embedding learns more slowly */
         s->status = model_cuda_embed_back(s->type, D(WTE), s->tp.rank * vocab, vocab, d,
-                                          slot->device.tokens + j * T, slot->device.chain + j * T, many * T,
-                                          C, (float)s->c.embed_shrink, s->stream);
+                                          slot->device.tokens + j * T, slot->device.segments + j * T,
+                                          many * T, C, (float)s->c.embed_shrink, s->stream);
     if (s->c.embed_norm)
         put_sums(s, D(EMB_LN_W), D(EMB_LN_B), slot->sums_embed, j);
     if (!D(WPE) || s->status != GYRE_OK)

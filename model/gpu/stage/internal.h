@@ -73,7 +73,7 @@ enum {
 
 /* The input of a forward, copied to the GPU in one piece. */
 typedef struct {
-    int32_t *tokens, *targets, *chain, *positions; /* [n][T] */
+    int32_t *tokens, *targets, *segments, *positions; /* [n][T] */
     uint32_t *prefix, *keys; /* [n], [n][4] of residual dropout; its last words are not read */
     uint32_t *weight_keys;   /* [layers][n][4] of attention's weights */
 } input_t;
@@ -152,7 +152,7 @@ struct model_cuda_stage {
     pool_t kept, work;
     model_traffic_t traffic;
     size_t input_bytes; /* of slot->host */
-    int32_t *last;      /* host, [V]: of model_cuda_chain */
+    int32_t *last;      /* host, [V]: of model_cuda_segments */
 
     const void *weight[MODEL_KINDS]; /* of the rows that are acquired now */
     float *grad[MODEL_KINDS];        /* destination of their gradients, for config.grad_sequences */

@@ -122,7 +122,7 @@ static size_t lay_input(const stage_t *s, input_t *in, char *base)
     size_t B = s->config.together, T = s->c.seq;
     *in = (input_t){.tokens = take(&pool, sizeof(int32_t), B, T, 1),
                     .targets = take(&pool, sizeof(int32_t), B, T, 1),
-                    .chain = take(&pool, sizeof(int32_t), B, T, 1),
+                    .segments = take(&pool, sizeof(int32_t), B, T, 1),
                     .positions = take(&pool, sizeof(int32_t), B, T, 1),
                     .prefix = take(&pool, sizeof(uint32_t), B, 1, 1),
                     .keys = take(&pool, sizeof(uint32_t), B, 4, 1),

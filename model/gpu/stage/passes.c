@@ -121,11 +121,11 @@ static void load(stage_t *s, slot_t *slot, size_t n, const model_sequence_t *seq
     slot->evaluate = sequence[0].evaluate;
     for (size_t j = 0; s->status == GYRE_OK && j < n; j++)
         s->status = load_one(s, slot, j, &sequence[j]);
-    /* positions with the same token are linked among those that have one gradient */
+    /* positions with the same token are brought together among those that have one gradient */
     size_t T = s->c.seq, many = s->config.grad_sequences;
     for (size_t j = 0; s->status == GYRE_OK && s->config.embed && j < n; j += many)
-        model_cuda_chain(slot->in.chain + j * T, slot->in.tokens + j * T, base_min_size(many, n - j) * T,
-                         s->last);
+        model_cuda_segments(slot->in.segments + j * T, slot->in.tokens + j * T,
+                            base_min_size(many, n - j) * T, s->last);
     stage_copy(s, slot->device.tokens, slot->in.tokens, s->input_bytes);
     if (s->status == GYRE_OK)
         stage_call(s, cudaEventRecord(slot->read, s->stream), "recording an event");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/gpu/kernels/test_elementwise.c: the kernels between products against those of the CPU
  * (model/kernels/kernels.h): in fp32 to the bit where they keep its order of sums (residual, norms and their
- * backward, gates, rotary positions, dropout, embedding), else to a part in a million (sums over
- * positions, cross-entropy); in bf16 the same numbers rounded once. */
+ * backward, gates, rotary positions, dropout), else to a part in a million (sums over positions,
+ * cross-entropy); in bf16 the same numbers rounded once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -240,32 +240,6 @@ static void rotation_and_dropout(void **state)
     free(x);
 }
 
-static void embedding_backward(void **state)
-{
-    (void)state;
-    enum { V = 6, FIRST = 1, HERE = 4 };
-    const int32_t tokens[T] = {3, 0, 3, 1, 5, 3, 4, 1, 0};
-    int32_t chain[T], last[V] = {-1, -1, -1, -1, -1, -1};
-    float *d = numbers(T * C), want[HERE * C] = {0};
-    for (size_t t = 0; t < T; t++)
-        if (tokens[t] >= FIRST && tokens[t] < FIRST + HERE)
-            k->scale_add(want + (tokens[t] - FIRST) * C, 0.1f, d + t * C, want + (tokens[t] - FIRST) * C, C);
-    model_cuda_chain(chain, tokens, T, last);
-    for (size_t i = 0; i < V; i++)
-        assert_int_equal(last[i], -1);
-    void *d_d = to_device(d, T * C * 4), *d_tokens = to_device(tokens, sizeof tokens),
-         *d_chain = to_device(chain, sizeof chain);
-    float *dw = to_device(NULL, sizeof want);
-    assert_cuda(cudaMemset(dw, 0, sizeof want));
-    assert_int_equal(
-        model_cuda_embed_back(MODEL_CUDA_F32, dw, FIRST, HERE, d_d, d_tokens, d_chain, T, C, 0.1f, stream),
-        GYRE_OK);
-    expect("gradient of an embedding", want, back(dw, HERE * C), HERE * C, 0);
-    assert_true(cudaFree(d_d) == cudaSuccess && cudaFree(d_tokens) == cudaSuccess &&
-                cudaFree(d_chain) == cudaSuccess);
-    free(d);
-}
-
 static void cross_entropy(void **state)
 {
     (void)state;
@@ -372,7 +346,6 @@ int main(void)
                                        cmocka_unit_test(norm_backward),
                                        cmocka_unit_test(gates),
                                        cmocka_unit_test(rotation_and_dropout),
-                                       cmocka_unit_test(embedding_backward),
                                        cmocka_unit_test(cross_entropy),
                                        cmocka_unit_test(sixteen_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
