@@ -14,8 +14,8 @@
 
 enum { RANGES_MOST = 12 }; /* that are printed for one value */
 
-/* What may differ from rank to rank in a sound job: addresses, what is free at the moment, measured numbers, and
- * what a launcher gives to each process. */
+/* What may differ from rank to rank in a sound job: addresses, what is free at the moment, measured numbers,
+ * and what a launcher gives to each process. */
 static const char *const own[] = {
     "interfaces",       "/dev/shm",
     "huge pages",       "CPU set",
