@@ -19,6 +19,7 @@ HELLASWAG = [
     {"ind": 4, "activity_label": "Removing ice", "ctx_a": "A man [step] scrapes  the [title] window.", "ctx_b": "then THE Man",
      "ctx": "unused", "endings": ["drives off.", " [substeps] sits  down. ", "sings [title] loudly.", "scrapes."], "label": 3},
     {"activity_label": "Cards [x", "ctx_a": "She deals", "ctx_b": "", "endings": ["two", "\u00fcberall, na\u00efve", "no [one] five"], "label": "1"},
+    {"activity_label": "Marks", "ctx_a": "He looks", "ctx_b": "UP and [step]", "endings": ["away.", "[x] there"], "label": 0},
     {"activity_label": "Long", "ctx_a": "word " * 36, "ctx_b": "x", "endings": ["is cut", "is not"], "label": 0},
 ]
 ARC = [
@@ -82,18 +83,18 @@ def write():
 
 
 def pieces(task, paths):
-    """(file, question, choice, context, choice's text) of bytes as tokens."""
+    """(file, question, choice's number, context and choice of bytes as tokens, choice)."""
     for file, path in enumerate(paths):
         for number, (context, choices, _) in enumerate(questions(task, path)):
             kept = context.rstrip()
             for place, choice in enumerate(choices):
                 follows = (context[len(kept):] + " " + choice).encode()
-                yield file, number, place, kept.encode()[max(0, len(kept.encode()) + len(follows) - POSITIONS - 1):], follows
+                yield file, number, place, kept.encode()[max(0, len(kept.encode()) + len(follows) - POSITIONS - 1):], follows, choice
 
 
 def texts(task, paths):
     os.makedirs(f"{task}.texts", exist_ok=True)
-    for file, number, place, context, choice in pieces(task, paths):
+    for file, number, place, context, choice, _ in pieces(task, paths):
         with open(f"{task}.texts/{file:03}-{number:03}-{place:03}", "wb") as out:
             out.write(context + choice)
 
@@ -108,12 +109,13 @@ def compare(task, paths):
     expected = list(pieces(task, paths))
     assert len(said) == len(tokens) == len(expected), (len(said), len(tokens), len(expected))
     scores = {}
-    for text, (line, (file, number, place, context, choice)) in enumerate(zip(said, expected)):
+    for text, (line, (file, number, place, context, choice, alone)) in enumerate(zip(said, expected)):
         total = 0.0
         for value in tokens[text][len(context) - 1:]:
             total += value
         assert (line["file"], line["choice"]) == (file, place) and line["tokens"] == len(choice), (line, choice)
         assert line["context_tokens"] == len(context) and float.fromhex(line["logprob_hex"]) == total == line["logprob"], (line, total)
+        assert (line["characters"], line["bytes"]) == (len(alone), len(alone.encode())), (line, alone)
         scores.setdefault(file, {}).setdefault(number, []).append(total)
     with open(f"{task}.json", encoding="utf-8") as results:
         document = json.load(results)

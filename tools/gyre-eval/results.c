@@ -30,6 +30,12 @@ static const char *const acc_name[PIPE_ACCS] = {"acc", "acc_norm", "acc_bytes"};
 
 /* ---- begin --------------------------------------------------------------------------------------------- */
 
+/* Of the JSON library, which says no more. */
+static gyre_status_t no_results(void)
+{
+    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for results, or a file's name in them is not UTF-8");
+}
+
 /* What is the same for all rows. */
 static gyre_status_t begin_document(const eval_t *eval, results_t *r)
 {
@@ -48,7 +54,7 @@ static gyre_status_t begin_document(const eval_t *eval, results_t *r)
         (json_int_t)model->seq, "leaves", (json_int_t)model->leaves, "precision",
         precisions[pipe_source_precision(source)], "stride",
         o->task == TASK_PERPLEXITY ? json_integer((json_int_t)stride) : json_null(), "results", r->rows);
-    return r->rows && r->document ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for results");
+    return r->rows && r->document ? GYRE_OK : no_results();
 }
 
 gyre_status_t results_open(eval_t *eval)
@@ -76,7 +82,7 @@ static void add_row(results_t *r, const char *key, json_t *row)
                                              : json_object_set(r->document, key, row);
     json_decref(row);
     if (failed && r->status == GYRE_OK)
-        r->status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for results");
+        r->status = no_results();
 }
 
 static void print_name(const char *path)
@@ -104,11 +110,11 @@ static void add_text(results_t *r, const char *key, const char *path, size_t tok
     char exact[40];
     const double bits = bytes > 0 ? nats * (double)tokens / LN2 / (double)bytes : NAN;
     snprintf(exact, sizeof exact, "%a", nats);
-    json_t *row = json_pack("{s:s, s:I, s:I, s:o, s:f, s:s, s:o, s:o}", "file", path, "tokens",
+    json_t *row = json_pack("{s:s, s:I, s:I, s:o, s:o, s:s, s:o, s:o}", "file", path, "tokens",
                             (json_int_t)tokens, "windows", (json_int_t)windows, "bytes",
-                            bytes > 0 ? json_integer((json_int_t)bytes) : json_null(), "nats_per_token", nats,
-                            "nats_per_token_hex", exact, "bits_per_byte", real_or_null(bits), "perplexity",
-                            real_or_null(exp(nats)));
+                            bytes > 0 ? json_integer((json_int_t)bytes) : json_null(), "nats_per_token",
+                            real_or_null(nats), "nats_per_token_hex", exact, "bits_per_byte",
+                            real_or_null(bits), "perplexity", real_or_null(exp(nats)));
     add_row(r, key, row);
     print_name(path);
     printf(" %10zu %12.6f ", tokens, nats);
