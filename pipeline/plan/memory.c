@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/memory.c: bytes per rank, by kind. */
+#include <stdint.h>
+
 #include "base/checked.h"
 #include "pipeline/plan/estimate.h"
 #include "pipeline/schedules/kinds.h"
@@ -46,6 +48,12 @@ model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, s
 static size_t share(size_t bytes, size_t ranks)
 {
     return (bytes + ranks - 1) / ranks;
+}
+
+static size_t times(size_t bytes, double x)
+{
+    const double product = x * (double)bytes;
+    return product < 1e19 ? (size_t)product : SIZE_MAX;
 }
 
 /* Tokens of a micro-batch. */
@@ -108,7 +116,7 @@ static void state_bytes(const pipe_recipe_t *r, plan_memory_t *m)
 }
 
 /* Embedding: the mask of its dropout, the input of a norm after it. Head: input of final norm and of the
- * product, logits in fp32 (Korthikanti et al. 2022, section 4.3). */
+ * product, logits in fp32 (Korthikanti et al. 2022, section 4.3) or what the software keeps of them. */
 static size_t end_bytes(const pipe_recipe_t *r, const plan_software_t *software, const model_holds_t *holds,
                         size_t in_flight)
 {
@@ -123,8 +131,7 @@ static size_t end_bytes(const pipe_recipe_t *r, const plan_software_t *software,
          * first */
         size_t held = pipe_kind_row(r->layout.schedule)->holds_logits ? in_flight : 1;
         bytes += held * (share(tokens(r) * c->hidden * 2 * e, cuts) +
-                         share((size_t)((double)tokens(r) * software->logit * (double)c->vocab_padded),
-                               r->layout.tp));
+                         share(times(tokens(r) * c->vocab_padded, software->logit), r->layout.tp));
     }
     return bytes;
 }
@@ -164,8 +171,8 @@ void plan_memory(const pipe_recipe_t *r, const plan_base_t *base, size_t rank,
     state_bytes(r, &m);
     /* chunks of a stage differ by a layer at most: in flight are as many of one as of another */
     m.activations =
-        (size_t)(software->kept * (double)(m.in_flight * m.holds.layers *
-                                           layer_bytes(r, software, r->recompute) / r->layout.chunks));
+        times(m.in_flight * m.holds.layers * layer_bytes(r, software, r->recompute) / r->layout.chunks,
+              software->kept);
     m.ends = end_bytes(r, software, &m.holds, m.in_flight);
     if (r->recompute != MODEL_RECOMPUTE_NONE && m.holds.layers > 0)
         m.working = layer_bytes(r, software, MODEL_RECOMPUTE_NONE) - layer_bytes(r, software, r->recompute);

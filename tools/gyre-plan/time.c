@@ -42,18 +42,16 @@ static void print_machine(const plan_machine_t *m, const plan_software_t *s)
            "%.4g GB/s inside a node of %d, %.4g to others\n",
            m->name, m->peak / 1e12, m->efficiency, m->overhead * 1e3, m->intra / 1e9, m->per_node,
            m->inter / 1e9);
-    printf(
-        "with %s: attention at %.3g of that, %.4g ms to launch a layer, %.3g us more per collective, %.4g ms "
-        "more per step; from %s\n",
-        s->name, s->attention, s->host * 1e3, s->latency * 1e6, s->step * 1e3, s->source);
+    printf("with %s: attention at %.3g of that, %.4g ms to launch a layer, %.3g us more per collective, "
+           "%.4g ms more per step; from %s\n",
+           s->name, s->attention, s->host * 1e3, s->latency * 1e6, s->step * 1e3, s->source);
 }
 
 static void print_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_time_t *t)
 {
     double slot = t->compute + t->memory + t->tp + t->overhead + t->hops;
     printf("\nstep        %10.4f s   %.2f slots of %.4f s, %.4f s for gradients and weights between "
-           "replicas, %.4f "
-           "s for the optimizer and the rest\n",
+           "replicas, %.4f s for the optimizer and the rest\n",
            t->step, t->slots, slot, t->dp, t->update);
     printf("  slot      %10.4f s   one micro-batch of %zu on the slowest stage: products %.4f, "
            "tensor-parallel %.4f,\n",
@@ -119,10 +117,9 @@ static int table(const plan_question_t *q)
     if (q->fits)
         plan_fit(&rows, q->fit, q->fits, &q->software, &machine);
     if (q->fits && machine.efficiency >= 0.999)
-        fprintf(
-            stderr,
-            "gyre-plan time: --fit: efficiency ended at 1: these rows are faster than --inter, --overlap and "
-            "the rest let them be; change those\n");
+        fprintf(stderr,
+                "gyre-plan time: --fit: efficiency ended at 1: these rows are faster than --inter and "
+                "--overlap let them be; change those\n");
     double *step = calloc(2 * rows.rows, sizeof *step), *count = step ? step + rows.rows : NULL;
     json_t *list = json_array();
     if (!step || !list) {

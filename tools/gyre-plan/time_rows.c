@@ -209,9 +209,12 @@ static void shrink(const fit_t *f, corner_t *s)
 void plan_fit(const plan_rows_t *rows, const size_t *fit, size_t fits, const plan_software_t *software,
               plan_machine_t *machine)
 {
-    fit_t f = {rows,     fit,
-               fits,     *machine,
-               software, {log(machine->efficiency), log(machine->intra), log(fmax(machine->overhead, 1e-5))}};
+    fit_t f = {.rows = rows,
+               .fit = fit,
+               .fits = fits,
+               .machine = *machine,
+               .software = software,
+               .from = {log(machine->efficiency), log(machine->intra), log(fmax(machine->overhead, 1e-5))}};
     corner_t s[UNKNOWNS + 1];
     for (int i = 0; i <= UNKNOWNS; i++) {
         for (int u = 0; u < UNKNOWNS; u++)
