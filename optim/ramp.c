@@ -43,6 +43,12 @@ gyre_status_t optim_ramp_check(const optim_ramp_t *r)
             GYRE_ERR_INVALID,
             "the batch would have %zu sizes, which is too many: take a larger increment than %zu",
             way / r->increment + 1, r->increment);
+    for (size_t i = 0, size; r->round > 1 && i < optim_ramp_sizes(r); i++)
+        if ((size = optim_ramp_size(r, i)) > r->round && size % r->round != 0)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "the batch grows from %zu sequences by %zu at a time, but %zu sequences are no "
+                             "whole number of rounds of %zu (--lanes): take multiples of %zu for both",
+                             r->start, r->increment, size, r->round, r->round);
     return GYRE_OK;
 }
 

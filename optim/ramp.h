@@ -18,10 +18,11 @@ typedef struct {
     size_t start, increment; /* start 0: it is `batch` from the first step on */
     uint64_t over;           /* sequences, at most 2^53 */
     size_t leaf;             /* that every size is a multiple of (optim/batch.h); 0: 1 */
+    size_t round;            /* sequences; every larger size is a multiple of it; 0: 1 */
 } optim_ramp_t;
 
 /* INVALID, with the way out: increment does not lead from start to batch, or some size is no whole number
- * of leaves. */
+ * of leaves, or of rounds. */
 gyre_status_t optim_ramp_check(const optim_ramp_t *ramp);
 
 /* Sizes that the batch has one after the other, `batch` the last of them: size i is optim_ramp_size(ramp,

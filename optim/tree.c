@@ -45,8 +45,7 @@ double optim_tree_sum(const double *leaf, size_t n, size_t group)
     return optim_tree_sum(leaf, left, group) + optim_tree_sum(leaf + left, n - left, group);
 }
 
-/* Sums that are held when leaf i comes, and how many of them it joins. */
-static void find(size_t n, size_t group, size_t i, size_t *held, size_t *joins)
+void optim_tree_joins(size_t n, size_t group, size_t i, size_t *held, size_t *joins)
 {
     *held = *joins = 0;
     while (n > 1) {
@@ -67,7 +66,7 @@ size_t optim_stack_levels(size_t leaves, size_t group)
 {
     size_t most = 0, held, joins;
     for (size_t i = 0; i + 1 < leaves; i++) {
-        find(leaves, group, i, &held, &joins);
+        optim_tree_joins(leaves, group, i, &held, &joins);
         most = base_max_size(most, held - joins + 1);
     }
     return most;
@@ -136,7 +135,7 @@ void optim_stack_destroy(optim_stack_t *stack)
 float *optim_stack_place(optim_stack_t *stack, size_t i)
 {
     size_t held, joins;
-    find(stack->leaves, stack->group, i, &held, &joins);
+    optim_tree_joins(stack->leaves, stack->group, i, &held, &joins);
     return joins == 0 && i + 1 < stack->leaves ? stack->level[held] : NULL;
 }
 
@@ -170,7 +169,7 @@ static gyre_status_t join(const optim_stack_t *stack, float *value, size_t offse
 gyre_status_t optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
 {
     size_t held, joins;
-    find(stack->leaves, stack->group, i, &held, &joins);
+    optim_tree_joins(stack->leaves, stack->group, i, &held, &joins);
     /* nothing to add for a leaf that was computed in place */
     return join(stack, value, offset, count, held, joins, 1);
 }
@@ -180,6 +179,6 @@ gyre_status_t optim_stack_finish(const optim_stack_t *stack, float *value, size_
     size_t held = 0, joins;
     if (stack->leaves == 0)
         return GYRE_OK;
-    find(stack->leaves, stack->group, stack->leaves - 1, &held, &joins);
+    optim_tree_joins(stack->leaves, stack->group, stack->leaves - 1, &held, &joins);
     return join(stack, value, offset, count, held, held, 0);
 }

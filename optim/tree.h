@@ -22,6 +22,10 @@ size_t optim_tree_split(size_t n, size_t group);
 /* Sum of leaf[0..n) in tree order; 0 for n == 0. */
 double optim_tree_sum(const double *leaf, size_t n, size_t group);
 
+/* When leaf i of n comes, *held sums of complete left subtrees are kept; it joins the last *joins of them,
+ * the innermost first. */
+void optim_tree_joins(size_t n, size_t group, size_t i, size_t *held, size_t *joins);
+
 /* Sums of long vectors whose leaves appear one by one, from the first to the last. What is held are the sums
  * of complete left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
 typedef struct optim_stack optim_stack_t;

@@ -121,7 +121,7 @@ static gyre_status_t stack_join(void *user, float *value, float *const *left, si
 static gyre_status_t stack(optim_zero_t *zero)
 {
     const optim_stack_place_t on = {.user = zero, .take = stack_take, .give = stack_give, .join = stack_join};
-    return optim_stack_create_on(&on, zero->plan.config.share, zero->plan.config.group,
+    return optim_stack_create_on(&on, zero->plan.config.run, zero->plan.config.group,
                                  zero->plan.params->grad_total, &zero->stack);
 }
 
@@ -364,10 +364,10 @@ static gyre_status_t reduce(optim_zero_t *zero, size_t b)
     gyre_type_t type = zero_grad_type(zero);
     gyre_status_t status = behind_compute(zero, on);
     if (status == GYRE_OK && zero->plan.config.stage == 0)
-        status = gyre_all_reduce_stream(run->data, run->data, zero->plan.bucket[b].count, type,
+        status = gyre_all_reduce_stream(run->data, zero_sum_own(zero, b), zero->plan.bucket[b].count, type,
                                         GYRE_OP(GYRE_SUM), zero->groups.dp, native(on));
     else if (status == GYRE_OK)
-        status = gyre_reduce_scatterv_stream(run->data, zero_grad_own(zero, b), run->shards, type,
+        status = gyre_reduce_scatterv_stream(run->data, zero_sum_own(zero, b), run->shards, type,
                                              GYRE_OP(GYRE_SUM), zero->groups.dp, native(on));
     return status == GYRE_OK ? started(zero, on, &run->reduce) : status;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/buckets.c: gradients on their way: places, starts in order, buffers that come back.
  *
- * Reductions start in the order of buckets, the same on all ranks of dp, whatever order rows become ready
- * in. */
+ * Reductions start in the same order on all ranks of dp. Where there is one per step that is the order of
+ * buckets, whatever order rows become ready in: shares may differ. Where there are several, ranks have equal
+ * shares and follow the same schedule, so each starts as soon as its bucket is full; sums are added as they
+ * land. */
 #include <string.h>
 
 #include "base/error.h"
@@ -49,10 +51,40 @@ gyre_status_t zero_buffer_add(optim_zero_t *zero, size_t pool)
     return GYRE_OK;
 }
 
-/* Bucket `oldest` has been reduced. */
-static void landed(optim_zero_t *zero)
+/* What this rank keeps of bucket b on a level of sums over reductions. */
+static char *level_own(const optim_zero_t *zero, size_t b, size_t level)
 {
-    zero_run_t *run = &zero->run[zero->oldest++];
+    return zero->levels + (level * zero->plan.grads + zero->plan.bucket[b].grad_at) * zero->plan.grad_bytes;
+}
+
+/* The sum of bucket b's reduction, in its buffer, joins those before it. */
+static gyre_status_t add_up(optim_zero_t *zero, size_t b)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const optim_zero_config_t *c = &plan->config;
+    const zero_bucket_t *k = &plan->bucket[b];
+    size_t i = zero->run[b].added++, j = i % c->blocks, bytes = k->own * plan->grad_bytes, held, joins;
+    char *value = zero_sum_own(zero, b), *sum = zero_grad_own(zero, b);
+    gyre_status_t status = GYRE_OK;
+    optim_tree_joins(c->blocks, c->block_group, j, &held, &joins);
+    for (; status == GYRE_OK && joins > 0; joins--)
+        status = zero->on->add_grads(zero, value, level_own(zero, b, --held), k->own);
+    if (status != GYRE_OK)
+        return status;
+    if (j + 1 < c->blocks)
+        return zero->on->copy(zero, level_own(zero, b, held), value, bytes);
+    return i < c->blocks ? zero->on->copy(zero, sum, value, bytes)
+                         : zero->on->add_grads(zero, sum, value, k->own);
+}
+
+/* The oldest reduction has ended; `status`: whether well. */
+static gyre_status_t landed(optim_zero_t *zero, gyre_status_t status)
+{
+    size_t b = zero->queue[zero->oldest++ % zero->plan.buckets];
+    zero_run_t *run = &zero->run[b];
+    if (status == GYRE_OK && zero_in_buffer(&zero->plan))
+        status = add_up(zero, b);
+    run->under_way = 0;
     if (run->buffer != ZERO_NO_BUFFER) {
         put_idle(zero, run->buffer);
         run->buffer = ZERO_NO_BUFFER;
@@ -60,32 +92,39 @@ static void landed(optim_zero_t *zero)
     if (zero->plan.pools > 0)
         run->data = NULL;
     under_way_ends(zero);
+    return status;
 }
 
 static gyre_status_t wait_oldest(optim_zero_t *zero)
 {
-    gyre_status_t status = zero->on->wait(zero, &zero->run[zero->oldest].reduce);
-    landed(zero);
+    size_t b = zero->queue[zero->oldest % zero->plan.buckets];
+    return landed(zero, zero->on->wait(zero, &zero->run[b].reduce));
+}
+
+static gyre_status_t wait_exposed(optim_zero_t *zero)
+{
+    base_time_t begin = base_now();
+    gyre_status_t status = wait_oldest(zero);
+    zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
     return status;
 }
 
 gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
 {
     zero_run_t *run = &zero->run[b];
-    if (run->data)
-        return GYRE_OK;
+    gyre_status_t status = GYRE_OK;
+    while (status == GYRE_OK && run->under_way) /* with the sum of the run before */
+        status = wait_exposed(zero);
+    if (status != GYRE_OK || run->data)
+        return status;
     size_t pool = zero->plan.bucket[b].pool;
     zero_idle_t *idle = &zero->idle[pool];
-    while (idle->first == ZERO_NO_BUFFER && zero->oldest < zero->next && !zero->impatient) {
-        base_time_t start = base_now();
-        gyre_status_t status = wait_oldest(zero);
-        zero_exposed(zero, MODEL_SPAN_REDUCE, start);
-        if (status != GYRE_OK)
+    while (idle->first == ZERO_NO_BUFFER && zero->oldest < zero->next && !zero->impatient)
+        if ((status = wait_exposed(zero)) != GYRE_OK)
             return status;
-    }
     if (idle->first == ZERO_NO_BUFFER) {
         /* chunks of a pipeline fill several buckets in turns; or it must not wait */
-        gyre_status_t status = zero_buffer_add(zero, pool);
+        status = zero_buffer_add(zero, pool);
         if (status != GYRE_OK)
             return status;
     }
@@ -107,17 +146,25 @@ static gyre_status_t start(optim_zero_t *zero, size_t b)
     return zero->on->reduce(zero, b);
 }
 
+static gyre_status_t start_next(optim_zero_t *zero, size_t b)
+{
+    gyre_status_t status = start(zero, b);
+    if (status != GYRE_OK)
+        return status;
+    if (!zero->under_way_since)
+        zero->under_way_since = base_now();
+    zero->run[b].under_way = 1;
+    zero->queue[zero->next++ % zero->plan.buckets] = b;
+    return GYRE_OK;
+}
+
+/* What is full, in order. */
 static gyre_status_t start_full(optim_zero_t *zero)
 {
-    while (zero->next < zero->plan.buckets && zero->run[zero->next].missing == 0) {
-        gyre_status_t status = start(zero, zero->next);
-        if (status != GYRE_OK)
-            return status;
-        if (!zero->under_way_since)
-            zero->under_way_since = base_now();
-        zero->next++;
-    }
-    return GYRE_OK;
+    gyre_status_t status = GYRE_OK;
+    while (status == GYRE_OK && zero->next < zero->plan.buckets && zero->run[zero->next].missing == 0)
+        status = start_next(zero, zero->next);
+    return status;
 }
 
 gyre_status_t zero_progress(optim_zero_t *zero)
@@ -126,10 +173,10 @@ gyre_status_t zero_progress(optim_zero_t *zero)
     base_time_t begin = base_now();
     int moving = zero->oldest < zero->next;
     while (zero->oldest < zero->next) {
-        if ((status = zero->on->test(zero, &zero->run[zero->oldest].reduce)) == GYRE_IN_PROGRESS)
+        size_t b = zero->queue[zero->oldest % zero->plan.buckets];
+        if ((status = zero->on->test(zero, &zero->run[b].reduce)) == GYRE_IN_PROGRESS)
             break;
-        landed(zero);
-        if (status != GYRE_OK)
+        if ((status = landed(zero, status)) != GYRE_OK)
             return status;
     }
     if (moving)
@@ -140,8 +187,15 @@ gyre_status_t zero_progress(optim_zero_t *zero)
 gyre_status_t zero_bucket_ready(optim_zero_t *zero, size_t b)
 {
     base_time_t begin = base_now();
-    zero->run[b].missing--;
-    gyre_status_t status = start_full(zero);
+    zero_run_t *run = &zero->run[b];
+    gyre_status_t status = GYRE_OK;
+    run->missing--;
+    if (zero_plan_reductions(&zero->plan) == 1) {
+        status = start_full(zero);
+    } else if (run->missing == 0) {
+        run->missing = zero->plan.bucket[b].rows; /* of the next run */
+        status = start_next(zero, b);
+    }
     zero_exposed(zero, MODEL_SPAN_REDUCE, begin);
     return status == GYRE_OK ? zero_progress(zero) : status;
 }
@@ -180,8 +234,11 @@ gyre_status_t zero_buckets_wait(optim_zero_t *zero)
 
 void zero_buckets_reset(optim_zero_t *zero)
 {
-    for (size_t b = 0; b < zero->plan.buckets; b++)
+    for (size_t b = 0; b < zero->plan.buckets; b++) {
         zero->run[b].missing = zero->plan.bucket[b].rows;
+        zero->run[b].added = 0;
+        zero->run[b].under_way = 0;
+    }
     memset(zero->seen, 0, zero->plan.params->rows * sizeof *zero->seen);
     memset(zero->sent, 0, sizeof zero->sent);
     zero->next = zero->oldest = 0;

@@ -42,7 +42,7 @@ static gyre_status_t stack(optim_zero_t *zero)
     optim_round_fn rounding = !plan->config.grad16                       ? NULL
                               : plan->config.precision == MODEL_BFLOAT16 ? k->round_bf16
                                                                          : k->round_fp16;
-    return optim_stack_create(plan->config.share, plan->config.group, plan->params->grad_total, rounding,
+    return optim_stack_create(plan->config.run, plan->config.group, plan->params->grad_total, rounding,
                               &zero->stack);
 }
 
@@ -170,10 +170,10 @@ static gyre_status_t reduce(optim_zero_t *zero, size_t b)
     zero_run_t *run = &zero->run[b];
     gyre_type_t type = zero_grad_type(zero);
     if (zero->plan.config.stage == 0)
-        return started(gyre_iall_reduce(run->data, run->data, zero->plan.bucket[b].count, type,
+        return started(gyre_iall_reduce(run->data, zero_sum_own(zero, b), zero->plan.bucket[b].count, type,
                                         GYRE_OP(GYRE_SUM), zero->groups.dp, &run->reduce.request),
                        &run->reduce);
-    return started(gyre_ireduce_scatterv(run->data, zero_grad_own(zero, b), run->shards, type,
+    return started(gyre_ireduce_scatterv(run->data, zero_sum_own(zero, b), run->shards, type,
                                          GYRE_OP(GYRE_SUM), zero->groups.dp, &run->reduce.request),
                    &run->reduce);
 }

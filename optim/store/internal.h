@@ -25,8 +25,10 @@ typedef struct {
 
 /* What a bucket does in this step, in addition to the plan's zero_bucket_t. */
 typedef struct {
-    size_t missing;       /* rows without the gradient of the whole share */
+    size_t missing;       /* rows without the gradient of the whole run */
     char *data;           /* [count] gradients as they are reduced; NULL: no buffer of the pool yet */
+    int under_way;        /* 1: its reduction was started, and is not known to have ended */
+    size_t added;         /* reductions of this step whose sums are in place */
     size_t buffer;        /* which one that is; ZERO_NO_BUFFER: its own memory */
     size_t *shards;       /* [ranks] elements of each rank's shard */
     zero_ticket_t reduce; /* of gradients */
@@ -133,11 +135,13 @@ struct optim_zero {
     uint64_t file_read;    /* bytes read from it */
     float *lost; /* what a gather of a row that failed sends from; world may be at it until it is gone */
     optim_stack_t *stack;
+    char *levels; /* [levels, plan.grads]: sums of reductions, as gradients are kept; NULL: none */
 
     zero_run_t *run;       /* [buckets] */
     size_t *shards;        /* [buckets, ranks] */
-    size_t next;           /* first bucket whose reduction was not started */
-    size_t oldest;         /* first bucket whose reduction is not known to have ended */
+    size_t *queue;         /* [buckets] in the order in which reductions were started, a ring */
+    size_t next;           /* reductions that were started in this step */
+    size_t oldest;         /* of them the first that is not known to have ended */
     zero_buffer_t *buffer; /* [buckets], `buffers` of them with memory; the first is of the first pool */
     size_t buffers;
     zero_idle_t *idle; /* [pools] */
@@ -198,8 +202,19 @@ static inline char *zero_weight_own(const optim_zero_t *zero, size_t b)
 static inline char *zero_grad_own(const optim_zero_t *zero, size_t b)
 {
     const zero_bucket_t *k = &zero->plan.bucket[b];
-    return zero->grads +
-           (zero->plan.config.stage >= 2 ? k->grad_at : k->grad + k->first) * zero->plan.grad_bytes;
+    return zero->grads + (zero->plan.grad_shards ? k->grad_at : k->grad + k->first) * zero->plan.grad_bytes;
+}
+/* 1: the sum of bucket b's reduction is to be added to others: it stays in the bucket's buffer until then. */
+static inline int zero_in_buffer(const zero_plan_t *plan)
+{
+    return plan->adds && (plan->ranks == 1 || zero_plan_reductions(plan) > 1);
+}
+/* Where the sum of bucket b's reduction goes. */
+static inline char *zero_sum_own(const optim_zero_t *zero, size_t b)
+{
+    return zero_in_buffer(&zero->plan)
+               ? zero->run[b].data + zero->plan.bucket[b].first * zero->plan.grad_bytes
+               : zero_grad_own(zero, b);
 }
 
 /* ---- buckets.c ---- */

@@ -32,8 +32,8 @@ static int begins(const zero_plan_t *plan, size_t r, size_t count)
     const model_param_t *row = plan->params->row;
     if (r == 0 || row[r].twin || row[r - 1].twin)
         return 1;
-    if (plan->config.stage == 3 && row[r].layer != row[r - 1].layer)
-        return 1; /* a unit is gathered by itself */
+    if ((plan->config.stage == 3 || plan->adds) && row[r].layer != row[r - 1].layer)
+        return 1; /* a unit is gathered by itself; all rows of one have had as many sequences */
     return count > 0 && (count + row[r].count) * sizeof(float) > plan->config.bucket_bytes;
 }
 
@@ -149,12 +149,58 @@ static gyre_status_t make_pools(zero_plan_t *plan)
     return GYRE_OK;
 }
 
+void optim_zero_share(optim_zero_config_t *config, const optim_batch_t *batch, const optim_part_t *part)
+{
+    config->share = optim_batch_leaves(batch, part->count);
+    config->group = optim_batch_leaves(batch, optim_batch_group(batch));
+    config->run = optim_batch_leaves(batch, part->run);
+    config->blocks = part->blocks;
+    config->block_group = part->block_group;
+}
+
+static gyre_status_t set_share(zero_plan_t *plan, const optim_zero_config_t *config)
+{
+    optim_zero_config_t *c = &plan->config;
+    c->share = config->share;
+    c->group = config->group ? config->group : 1;
+    c->run = config->run ? config->run : c->share;
+    c->blocks = config->blocks ? config->blocks : zero_plan_reductions(plan);
+    c->block_group = config->block_group ? config->block_group : 1;
+    if (c->run > 0 && (c->share % c->run != 0 || c->share / c->run % c->blocks != 0))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "ZeRO: a share of %zu does not divide into rounds of %zu reductions of %zu",
+                         c->share, c->blocks, c->run);
+    return GYRE_OK;
+}
+
 /* Whole fp32 gradients have a place for each row; so have the first of two sequences, among the partial
  * sums. */
-void zero_plan_staging(zero_plan_t *plan)
+static void measure_staging(zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;
-    plan->staging = c->grad16 || (plan->pools > 0 && c->share > 2) ? plan->max_unit : 0;
+    plan->staging = c->grad16 || (plan->pools > 0 && c->run > 2) ? plan->max_unit : 0;
+}
+
+gyre_status_t zero_plan_resize(zero_plan_t *plan, const optim_zero_config_t *config)
+{
+    gyre_status_t status = set_share(plan, config);
+    if (status == GYRE_OK && zero_plan_reductions(plan) > 1 && !plan->adds)
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO: %zu reductions per step, but it was made for one",
+                         zero_plan_reductions(plan));
+    measure_staging(plan);
+    return status;
+}
+
+size_t zero_plan_sums(const zero_plan_t *plan)
+{
+    const optim_zero_config_t *c = &plan->config;
+    return optim_stack_levels(c->run, c->group) * plan->params->grad_total * sizeof(float);
+}
+
+size_t zero_plan_levels(const zero_plan_t *plan)
+{
+    const optim_zero_config_t *c = &plan->config;
+    return plan->adds ? optim_stack_levels(c->blocks, c->block_group) * plan->grads * plan->grad_bytes : 0;
 }
 
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
@@ -163,10 +209,11 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     *plan = (zero_plan_t){.params = params, .config = *config, .ranks = ranks, .rank = rank};
     optim_zero_config_t *c = &plan->config;
     c->scaler = optim_scaler_complete(&c->scaler);
-    c->group = c->group ? c->group : 1;
     c->bucket_bytes = c->bucket_bytes ? c->bucket_bytes : (size_t)base_setting_int(SET_BUCKET_BYTES);
     c->verify_steps = c->verify_steps ? c->verify_steps : VERIFY_STEPS;
     gyre_status_t status = check(c, ranks, rank);
+    if (status == GYRE_OK)
+        status = set_share(plan, config);
     if (status != GYRE_OK)
         return status;
     plan->bucket = calloc(params->rows + 1, sizeof *plan->bucket);
@@ -178,14 +225,16 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     int half = c->precision != MODEL_FLOAT32, many = ranks > 1;
     plan->weight_bytes = half ? sizeof(uint16_t) : sizeof(float);
     plan->grad_bytes = c->grad16 ? sizeof(uint16_t) : sizeof(float);
+    plan->adds = zero_plan_reductions(plan) > 1;
+    plan->grad_shards = c->stage >= 2 || (c->stage == 1 && plan->adds);
     make_buckets(plan);
     measure_units(plan);
     plan->gathers = c->stage == 3 && many;
-    if (c->stage >= 2 && many && (status = make_pools(plan)) != GYRE_OK) {
+    if (((c->stage >= 2 && many) || plan->adds) && (status = make_pools(plan)) != GYRE_OK) {
         zero_plan_free(plan);
         return status;
     }
-    zero_plan_staging(plan);
+    measure_staging(plan);
     plan->expands = half && !c->on_device;
     if (plan->gathers || plan->expands)
         plan->entries = c->keep ? plan->units : plan->gathers ? 2 : 1; /* in use, and on its way */
@@ -229,13 +278,12 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_WEIGHTS] +=
             weights ? (c->stage == 3 ? k->own : k->count) * plan->weight_bytes : 0;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_GRADIENTS] +=
-            (c->stage >= 2 ? k->own : k->count) * plan->grad_bytes;
+            (plan->grad_shards ? k->own : k->count) * plan->grad_bytes;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MASTER] +=
             state && half ? k->own * sizeof(float) : 0;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MOMENTS] += state ? k->own * 2 * sizeof(float) : 0;
     }
-    bytes[OPTIM_MEMORY_ACCUMULATION] =
-        optim_stack_levels(c->share, c->group) * plan->params->grad_total * sizeof(float);
+    bytes[OPTIM_MEMORY_ACCUMULATION] = zero_plan_sums(plan) + zero_plan_levels(plan);
     bytes[OPTIM_MEMORY_BUCKETS] = plan->staging * sizeof(float);
     for (size_t i = 0; i < plan->pools; i++)
         bytes[OPTIM_MEMORY_BUCKETS] += plan->pool[i].buffers * plan->pool[i].count * plan->grad_bytes;
@@ -257,11 +305,11 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
     for (size_t b = 0; b < plan->buckets; b++) {
         const zero_bucket_t *k = &plan->bucket[b], *w = &plan->bucket[zero_plan_weights(plan, b)];
         const model_param_t *row = &plan->params->row[k->row];
-        uint64_t scatter = others ? k->count - k->cut_count : 0;
+        uint64_t scatter = others ? k->count - k->cut_count : 0, times = zero_plan_reductions(plan);
         if (c->stage == 0)
-            sent[OPTIM_TRAFFIC_ALL_REDUCE] += scatter + others * k->cut_count;
+            sent[OPTIM_TRAFFIC_ALL_REDUCE] += times * (scatter + others * k->cut_count);
         else
-            sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += scatter;
+            sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += times * scatter;
         if ((c->stage == 1 || c->stage == 2) && k->alias == MODEL_NONE)
             sent[OPTIM_TRAFFIC_ALL_GATHER] += others * k->cut_count;
         int again = row->layer >= 0 ||

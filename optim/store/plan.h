@@ -46,6 +46,8 @@ typedef struct {
     size_t max_unit_buckets; /* that one has rows in */
     int gathers;             /* 1: acquire gathers (stage 3 on more than one rank) */
     int expands;             /* 1: the model is given fp32 that is not held */
+    int adds;                /* 1: buckets may be reduced several times in a step, and are added up */
+    int grad_shards;         /* 1: of gradients only this rank's shards are kept */
     size_t pools;            /* 0: buckets have places of their own */
     zero_pool_t *pool;       /* [pools], the longest buffers first: those of the first hold max_bucket */
     size_t staging; /* elements of fp32 in which gradients are computed that have no place yet; 0: none */
@@ -55,8 +57,16 @@ typedef struct {
 /* INVALID: a value of config; NO_MEMORY, OVERFLOW. Freed by zero_plan_free. */
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
                              size_t rank, zero_plan_t *plan);
-/* plan->staging, of its share. */
-void zero_plan_staging(zero_plan_t *plan);
+/* Another share, and what follows from it (optim_zero_resize). INVALID. */
+gyre_status_t zero_plan_resize(zero_plan_t *plan, const optim_zero_config_t *config);
+/* Bytes of the sums over the sequences of a run, and over the reductions of a round. */
+size_t zero_plan_sums(const zero_plan_t *plan);
+size_t zero_plan_levels(const zero_plan_t *plan);
+/* Reductions of each bucket in a step. */
+static inline size_t zero_plan_reductions(const zero_plan_t *plan)
+{
+    return plan->config.run ? plan->config.share / plan->config.run : 1;
+}
 void zero_plan_free(zero_plan_t *plan);
 
 /* The unit of row `first`: rows [*begin, *end) of the same layer. */

@@ -322,8 +322,9 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
         return gyre_fail(GYRE_ERR_INVALID,
                          "%s: gradient of sequence %zu, but this rank's share is %zu sequences",
                          row[first].name, i, share);
-    float *stack = i + 1 < share ? optim_stack_place(zero->stack, i) : NULL;
-    int direct = !plan->config.grad16 && (i + 1 == share || plan->pools == 0);
+    size_t run = plan->config.run, j = i % run;
+    float *stack = j + 1 < run ? optim_stack_place(zero->stack, j) : NULL;
+    int direct = !plan->config.grad16 && (j + 1 == run || plan->pools == 0);
     if (!stack && !direct && (status = stage_rows(zero, first, rows)) != GYRE_OK)
         return status;
     for (size_t r = first; r < first + rows; r++) {
@@ -350,8 +351,8 @@ static int is_staged(const optim_zero_t *zero, const float *placed)
     return zero->staging && placed >= zero->staging && placed < zero->staging + zero->plan.max_unit;
 }
 
-/* Rows first .. end - 1 of one bucket, which follow each other in memory and in the table: their last
- * sequence's gradients, joined with those before, in the bucket. */
+/* Rows first .. end - 1 of one bucket, which follow each other in memory and in the table: the gradients of
+ * the last sequence of a run, joined with those before, in the bucket. */
 static gyre_status_t complete(optim_zero_t *zero, size_t first, size_t end, size_t count)
 {
     const model_param_t *row = &zero->plan.params->row[first];
@@ -395,9 +396,9 @@ static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
     for (size_t r = first, end, count; status == GYRE_OK && r < first + rows; r = end) {
         if (!zero->placed[r])
             return gyre_fail(GYRE_ERR_INVALID, "%s is ready, but was given no place", row[r].name);
-        size_t i = zero->seen[r];
+        size_t run = zero->plan.config.run, i = run ? zero->seen[r] % run : 0;
         end = run_of(zero, r, first + rows, &count);
-        if (i + 1 == zero->plan.config.share)
+        if (i + 1 == run)
             status = complete(zero, r, end, count);
         else
             status = optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, count);

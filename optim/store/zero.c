@@ -44,15 +44,18 @@ static gyre_status_t take_share(optim_zero_t *zero)
     if (status == GYRE_OK)
         status = zero->on->stack(zero);
     if (status == GYRE_OK)
-        zero->bytes[OPTIM_MEMORY_ACCUMULATION] = optim_stack_levels(plan->config.share, plan->config.group) *
-                                                 plan->params->grad_total * sizeof(float);
+        zero->bytes[OPTIM_MEMORY_ACCUMULATION] = zero_plan_sums(plan);
+    if (status == GYRE_OK && zero_plan_levels(plan) > 0) {
+        status = zero_take(zero, OPTIM_MEMORY_ACCUMULATION, zero_plan_levels(plan), 0, &memory);
+        zero->levels = memory;
+    }
     return status;
 }
 
 static gyre_status_t take_gradients(optim_zero_t *zero)
 {
     const zero_plan_t *plan = &zero->plan;
-    int shards = plan->config.stage >= 2;
+    int shards = plan->grad_shards;
     void *memory;
     gyre_status_t status =
         zero_take(zero, OPTIM_MEMORY_GRADIENTS,
@@ -149,14 +152,15 @@ static gyre_status_t take_tables(optim_zero_t *zero)
                          plan->buckets, plan->ranks);
     zero->run = calloc(buckets, sizeof *zero->run);
     zero->shards = calloc(shards, sizeof *zero->shards);
+    zero->queue = calloc(buckets, sizeof *zero->queue);
     zero->buffer = calloc(buckets, sizeof *zero->buffer);
     zero->idle = calloc(plan->pools + 1, sizeof *zero->idle);
     zero->seen = calloc(rows, sizeof *zero->seen);
     zero->placed = calloc(rows, sizeof *zero->placed);
     zero->entry = calloc(units, sizeof *zero->entry);
     zero->requests = calloc(units * (plan->max_unit_buckets + 1), sizeof *zero->requests);
-    if (!zero->run || !zero->shards || !zero->buffer || !zero->idle || !zero->seen || !zero->placed ||
-        !zero->entry || !zero->requests)
+    if (!zero->run || !zero->shards || !zero->queue || !zero->buffer || !zero->idle || !zero->seen ||
+        !zero->placed || !zero->entry || !zero->requests)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu buckets of %zu rows", plan->buckets,
                          plan->params->rows);
     for (size_t b = 0; b < plan->buckets; b++) {
@@ -190,16 +194,18 @@ static gyre_status_t prepare_gathers(optim_zero_t *zero)
     return status == GYRE_OK ? gyre_comm_split(dp, 0, gyre_comm_rank(dp), &zero->gather_comm) : status;
 }
 
-gyre_status_t optim_zero_resize(optim_zero_t *zero, size_t share, size_t group, size_t longest)
+gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest)
 {
     zero_plan_t *plan = &zero->plan;
+    gyre_status_t status = zero_plan_resize(plan, config);
+    if (status != GYRE_OK)
+        return status;
     optim_stack_destroy(zero->stack);
     zero->stack = NULL;
+    zero->on->give(zero, zero->levels, 0);
+    zero->levels = NULL;
     zero->bytes[OPTIM_MEMORY_ACCUMULATION] = 0;
-    plan->config.share = share;
-    plan->config.group = group;
-    zero_plan_staging(plan);
-    zero->impatient = plan->gathers && share < longest;
+    zero->impatient = plan->gathers && config->share < longest;
     return take_share(zero);
 }
 
@@ -293,6 +299,7 @@ void optim_zero_destroy(optim_zero_t *zero)
     zero->on->give(zero, zero->staging, 0);
     zero->on->give(zero, zero->weights, 1);
     zero->on->give(zero, zero->grads, 1);
+    zero->on->give(zero, zero->levels, 0);
     optim_stack_destroy(zero->stack);
     zero->on->give(zero, zero->master, 0);
     zero->on->give(zero, zero->m, 0);
@@ -310,6 +317,7 @@ void optim_zero_destroy(optim_zero_t *zero)
         close(zero->file);
     free(zero->run);
     free(zero->shards);
+    free(zero->queue);
     free(zero->buffer);
     free(zero->idle);
     free(zero->seen);

@@ -19,6 +19,10 @@
  *       3     shard        shard        shard                  reduce-scatter, 2 all-gathers per micro-batch
  *             3 (one)
  *
+ * With several reductions per step (config.run) stage 1 keeps gradients as stage 2 does, and each reduction
+ * sends as much again. What a reduction gives is added to the gradients that are kept, so memory is the same
+ * for any number of them.
+ *
  * Bits do not depend on the stage, nor on the ranks: gradients are joined in the tree of optim/tree.h over
  * the sequences of the batch, their norm is exact (gyre/exact.h), AdamW goes element by element.
  *
@@ -32,6 +36,7 @@
 #include "model/spans.h"
 #include "model/network/stage/stage.h"
 #include "optim/adamw.h"
+#include "optim/batch.h"
 #include "optim/scaler.h"
 
 typedef struct {
@@ -40,6 +45,11 @@ typedef struct {
      * What is called a sequence here is a leaf of that tree: a sequence, or several that have one
      * gradient. */
     size_t share, group;
+    /* Leaves between two reductions of a bucket; divides share. 0: share, one reduction per step. With
+     * several reductions the sums of `blocks` of them are joined in the tree of optim/tree.h (of group
+     * `block_group`), and those of such trees are added from the first to the last (optim_batch_part; blocks
+     * 0: all, one tree). Ranks of dp must have the same share, run and blocks then. */
+    size_t run, blocks, block_group;
     size_t bucket_bytes; /* of fp32 gradients; 0: GYRE_BUCKET_BYTES. A tied row is alone in its bucket. */
 
     /* MODEL_FLOAT32: weights are fp32. Else weights that the model computes with are held in these 16 bits,
@@ -71,6 +81,9 @@ typedef struct {
         offload;
 } optim_zero_config_t;
 
+/* Share, group, run and blocks of the rank that has `part` of the batch. */
+void optim_zero_share(optim_zero_config_t *config, const optim_batch_t *batch, const optim_part_t *part);
+
 /* Groups of this rank; NULL: it is alone in that group. They must outlive the object. */
 typedef struct {
     gyre_comm_t *world; /* all ranks of the run */
@@ -91,10 +104,12 @@ typedef enum {
     OPTIM_MEMORY_MASTER,
     OPTIM_MEMORY_MOMENTS,
     OPTIM_MEMORY_TIED,
-    OPTIM_MEMORY_ACCUMULATION, /* sums over a rank's sequences: log2(share) levels of fp32 */
-    OPTIM_MEMORY_BUCKETS,      /* whole buckets in flight, gradients on their way into them */
-    OPTIM_MEMORY_GATHERED,     /* weights that were gathered or expanded */
-    OPTIM_MEMORY_OFFLOAD,      /* what of the file is in memory at a time */
+    /* sums over a rank's sequences between reductions: log2(run) levels of fp32; over reductions:
+     * log2(blocks) levels of what is kept of gradients */
+    OPTIM_MEMORY_ACCUMULATION,
+    OPTIM_MEMORY_BUCKETS,  /* whole buckets in flight, gradients on their way into them */
+    OPTIM_MEMORY_GATHERED, /* weights that were gathered or expanded */
+    OPTIM_MEMORY_OFFLOAD,  /* what of the file is in memory at a time */
     OPTIM_MEMORY_KINDS
 } optim_memory_t;
 const char *optim_memory_name(optim_memory_t kind);
@@ -140,9 +155,10 @@ void optim_zero_destroy(optim_zero_t *zero);
  * (gyre_comm_abort). */
 void optim_zero_abort(optim_zero_t *zero, const char *reason);
 
-/* Between two steps: from now on this rank has `share` sequences of `group` in every step, and the rank of dp
- * with most has `longest`. Weights and state stay. Local. NO_MEMORY: no further step can be made. */
-gyre_status_t optim_zero_resize(optim_zero_t *zero, size_t share, size_t group, size_t longest);
+/* Between two steps: from now on share, group, run and blocks are those of `config`, of which nothing else is
+ * read, and the rank of dp with most sequences has `longest`. Weights and state stay. Local. INVALID: several
+ * reductions, but it was made for one. NO_MEMORY: no further step can be made. */
+gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest);
 
 /* Initial weights (model_param_init), moments zero, steps 0. Collective over dp. */
 gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);

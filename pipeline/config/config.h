@@ -59,7 +59,7 @@ typedef struct {
     int lr_schedule;           /* optim_curve_t */
 
     /* parallelism */
-    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, bucket_bytes;
+    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, lanes, bucket_bytes;
     int schedule;  /* pipe_kind_t */
     int balance;   /* pipe_layout_t.balance */
     int recompute; /* model_recompute_t */

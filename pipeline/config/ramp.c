@@ -39,6 +39,7 @@ gyre_status_t train_ramp_read(const train_config_t *options, optim_ramp_t *out)
             (unsigned long long)options->batch / 2 > 0 ? (unsigned long long)options->batch / 2 : 1);
     *out = (optim_ramp_t){.batch = (size_t)options->batch,
                           .leaf = (size_t)options->grad_sequences,
+                          .round = (size_t)(options->lanes * options->grad_sequences),
                           .start = (size_t)start,
                           .increment = (size_t)increment,
                           .over = over};

@@ -43,6 +43,7 @@ static void take_layout(train_config_t *o, const pipe_recipe_t *r)
     TAKE("micro-batch", o->micro_batch, l->micro_batch);
     TAKE("recompute", o->recompute, (int)r->recompute);
     TAKE("grad-sequences", o->grad_sequences, r->batch.leaf);
+    TAKE("lanes", o->lanes, r->batch.lanes);
     TAKE("groups", o->groups, OPEN("batch") ? r->batch.groups : 0);
     TAKE("batch", o->batch, r->batch.batch);
 }

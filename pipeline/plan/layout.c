@@ -21,6 +21,23 @@ size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *bat
     return longest;
 }
 
+int pipe_layout_spreads(const pipe_layout_t *layout, const optim_batch_t *batch)
+{
+    const optim_part_t part = optim_batch_part(batch, layout->dp, 0, 1);
+    return layout->zero > 0 && part.run < part.count;
+}
+
+optim_part_t pipe_layout_most(const pipe_layout_t *layout, const optim_batch_t *batch)
+{
+    int spread = pipe_layout_spreads(layout, batch);
+    optim_part_t most = {0};
+    for (size_t d = 0; d < layout->dp; d++) {
+        const optim_part_t part = optim_batch_part(batch, layout->dp, d, spread);
+        most = d == 0 || part.count > most.count ? part : most;
+    }
+    return most;
+}
+
 pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, const pipe_load_t *load)
 {
     pipe_layout_t l = *layout;
@@ -71,7 +88,8 @@ size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batc
 
 /* ---- the rules: each returns 0 and says in `why` what is broken ---------------------------------------- */
 
-#define WHY         PIPE_LAYOUT_WHY
+#define WHY PIPE_LAYOUT_WHY
+_Static_assert((int)WHY >= (int)OPTIM_BATCH_WHY, "a reason of the batch's fits");
 #define MOST_LEAVES 64 /* that gyre-train's --leaves takes */
 
 static int check_degrees(const pipe_layout_t *l, size_t ranks, char why[WHY])
@@ -144,6 +162,8 @@ static int check_data(const pipe_layout_t *l, const optim_batch_t *batch, char w
                  batch->batch, leaf, l->dp, optim_batch_nearest_leaf(batch, l->dp));
         return 0;
     }
+    if (!optim_batch_dealt(batch, l->dp, why))
+        return 0;
     if (l->micro_batch % leaf != 0) {
         snprintf(why, WHY, "micro-batches of %zu sequences are no whole gradients of %zu (--grad-sequences)",
                  l->micro_batch, leaf);

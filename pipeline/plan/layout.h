@@ -76,6 +76,12 @@ size_t pipe_layout_stages(const pipe_layout_t *layout);
 void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
                         size_t *count);
 
+/* 1 if gradients are reduced leaf by leaf (optim_batch_part), so that a rank keeps none but its shards: with
+ * ZeRO, where a batch is given lanes and this layout's ranks divide them. Of a batch that grows
+ * (optim/ramp.h) the last size decides. */
+int pipe_layout_spreads(const pipe_layout_t *layout, const optim_batch_t *batch);
+/* What the data-parallel rank with most sequences has of the batch. */
+optim_part_t pipe_layout_most(const pipe_layout_t *layout, const optim_batch_t *batch);
 /* Sequences of the data-parallel rank that has most. */
 size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch);
 /* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the

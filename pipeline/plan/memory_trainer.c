@@ -11,7 +11,6 @@
 static optim_zero_config_t config_of(const pipe_recipe_t *r, size_t bucket)
 {
     optim_zero_config_t c = {.stage = r->layout.zero,
-                             .group = optim_batch_leaves(&r->batch, optim_batch_group(&r->batch)),
                              .bucket_bytes = bucket,
                              .precision = r->precision.type,
                              .grad16 =
@@ -21,12 +20,8 @@ static optim_zero_config_t config_of(const pipe_recipe_t *r, size_t bucket)
                                        .epsilon = r->optimizer.eps,
                                        .weight_decay = r->optimizer.weight_decay},
                              .clip = r->optimizer.clip};
-    for (size_t d = 0; d < r->layout.dp; d++) { /* the longest share keeps most sums */
-        size_t first, share;
-        optim_batch_share(&r->batch, r->layout.dp, d, &first, &share);
-        c.share = share > c.share ? share : c.share;
-    }
-    c.share = optim_batch_leaves(&r->batch, c.share);
+    const optim_part_t most = pipe_layout_most(&r->layout, &r->batch); /* which keeps most sums */
+    optim_zero_share(&c, &r->batch, &most);
     return c;
 }
 

@@ -17,13 +17,14 @@ static size_t held(const size_t bytes[OPTIM_MEMORY_KINDS])
 }
 
 /* Bytes that stage 3 saves against stage 0 on the rank with the largest shards; 0 where it takes more. */
-static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size_t share, size_t *out)
+static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size_t *out)
 {
     size_t bytes[OPTIM_MEMORY_KINDS];
-    const optim_batch_t *batch = &load->batch;
-    optim_zero_config_t zero = {.share = optim_batch_leaves(batch, share),
-                                .group = optim_batch_leaves(batch, optim_batch_group(batch)),
-                                .bucket_bytes = BUCKET,
+    pipe_layout_t without = *l;
+    without.zero = 0;
+    const optim_part_t most = pipe_layout_most(l, &load->batch),
+                       whole_most = pipe_layout_most(&without, &load->batch);
+    optim_zero_config_t zero = {.bucket_bytes = BUCKET,
                                 .precision = load->precision,
                                 .grad16 = load->grad16,
                                 .offload = load->offload ? "." : NULL};
@@ -32,10 +33,12 @@ static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size
     gyre_status_t status = model_params_create(&load->model, &whole);
     if (status == GYRE_OK)
         status = model_params_slice(whole, &slice, &local);
+    optim_zero_share(&zero, &load->batch, &whole_most);
     if (status == GYRE_OK)
         status = optim_zero_predict(local, &zero, l->dp, 0, 1, 1, bytes, NULL);
     size_t all = status == GYRE_OK ? held(bytes) : 0;
     zero.stage = 3;
+    optim_zero_share(&zero, &load->batch, &most);
     if (status == GYRE_OK)
         status = optim_zero_predict(local, &zero, l->dp, 0, 1, 1, bytes, NULL);
     *out = status == GYRE_OK && all > held(bytes) ? all - held(bytes) : 0;
@@ -71,8 +74,7 @@ size_t pipe_layout_together(const pipe_layout_t *l, const pipe_load_t *load)
         !pipe_layout_works(&one, &load->model, l->tp * l->dp, &load->batch, why))
         return leaf;
     size_t longest = pipe_layout_longest(l, &load->batch), spare, each, most;
-    if (longest <= leaf || saved(l, load, longest, &spare) != GYRE_OK ||
-        activations(l, load, &each) != GYRE_OK)
+    if (longest <= leaf || saved(l, load, &spare) != GYRE_OK || activations(l, load, &each) != GYRE_OK)
         return leaf; /* an estimate that failed has reported its error */
     longest /= leaf; /* from here on in leaves, which are whole */
     most = base_min_size(longest, base_max_size(1, (1 + spare / 2 / base_max_size(1, each)) / leaf));

@@ -186,6 +186,7 @@ static gyre_status_t read_layout(const char *where, const json_t *object, pipe_r
                            {"global_batch", COUNT, &r->batch.batch, 1, 1e9},
                            {"groups", COUNT, &r->batch.groups, 1, 1e9},
                            {"grad_sequences", COUNT, &r->batch.leaf, 1, 1048576},
+                           {"lanes", COUNT, &r->batch.lanes, 1, 1048576},
                            {"seq", COUNT, &seq, 1, 1048576},
                            {"recompute", RECOMPUTE, &r->recompute, 0, 0}};
     gyre_status_t status = READ("layout", object, keys);
@@ -295,7 +296,7 @@ void pipe_recipe_complete(pipe_recipe_t *r)
     size_t dp = r->layout.dp;
     if (!r->batch.batch)
         r->batch.batch = dp * r->layout.micro_batch;
-    if (!r->batch.groups && (dp & (dp - 1)) != 0 && optim_batch_leaves(&r->batch, r->batch.batch) % dp == 0)
+    if (!r->batch.groups && (dp & (dp - 1)) != 0 && optim_batch_lanes(&r->batch) % dp == 0)
         r->batch.groups = dp;
     r->batch = optim_batch_complete(&r->batch);
 }
@@ -361,6 +362,7 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
         GYRE_OK) /* of the file's own batch: another's, as a planner may ask for, need not be reached so */
         status = optim_ramp_check(&(optim_ramp_t){.batch = r.batch.batch,
                                                   .leaf = r.batch.leaf,
+                                                  .round = r.batch.lanes * r.batch.leaf,
                                                   .start = r.optimizer.ramp_start,
                                                   .increment = r.optimizer.ramp_step,
                                                   .over = r.optimizer.ramp_over});

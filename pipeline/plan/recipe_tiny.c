@@ -82,8 +82,10 @@ pipe_recipe_t pipe_recipe_tiny(const pipe_recipe_t *recipe)
     r.layout.micro_batch = base_max_size(1, base_min_size(recipe->layout.micro_batch, share / r.layout.pp));
     if (recipe->batch.leaf > 1 && r.layout.micro_batch > 1)
         r.layout.micro_batch = r.layout.micro_batch / 2 * 2;
-    r.batch = optim_batch_complete(
-        &(optim_batch_t){.batch = BATCH, .leaf = recipe->batch.leaf > 1 && r.layout.micro_batch > 1 ? 2 : 1});
+    const size_t leaf = recipe->batch.leaf > 1 && r.layout.micro_batch > 1 ? 2 : 1;
+    /* two rounds, where there are gradients enough for all ranks in each */
+    const size_t lanes = recipe->batch.lanes ? base_max_size(BATCH / leaf / 2, r.layout.dp) : 0;
+    r.batch = optim_batch_complete(&(optim_batch_t){.batch = BATCH, .leaf = leaf, .lanes = lanes});
     r.nodes = 1;
     r.per_node = r.layout.tp * r.layout.pp * r.layout.dp;
     r.accelerator[0] = '\0';

@@ -47,15 +47,17 @@ static double hop(const pipe_recipe_t *r)
 
 /* Rajbhandari et al. 2020, section 7: gradients meet once per step, 2 psi (n-1)/n as an all-reduce, or psi as
  * a reduce-scatter and psi to gather the weights; stage 3 gathers them for every pass over a micro-batch
- * instead. */
+ * instead. With lanes gradients meet as often as gyre-train reduces them (optim_batch_part). */
 static double dp_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t parameters)
 {
     const double n = (double)r->layout.dp, psi = (double)parameters * (n - 1.0) / n;
     const double grad = (double)pipe_precision_bytes(r->precision.grad),
                  weight = (double)pipe_precision_bytes(r->precision.type);
+    const optim_part_t part = pipe_layout_most(&r->layout, &r->batch);
+    const double times = part.run ? (double)(part.count / part.run) : 1.0;
     if (r->layout.zero == 0)
-        return 2.0 * psi * grad;
-    return psi * grad + psi * weight * (r->layout.zero < 3 ? 1.0 : 2.0 * (double)base->micro_batches);
+        return 2.0 * psi * grad * times;
+    return psi * grad * times + psi * weight * (r->layout.zero < 3 ? 1.0 : 2.0 * (double)base->micro_batches);
 }
 
 plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t rank)

@@ -24,7 +24,7 @@ static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, s
  * sequences are idle in the first ones, so that all end together (optim_zero_idle). */
 static size_t idle_of(const pipe_train_t *train, int mb, size_t n)
 {
-    size_t from = (size_t)mb * train->work.micro, idle = train->longest - train->work.count;
+    size_t from = (size_t)mb * train->work.micro, idle = train->longest - train->work.part.count;
     return base_min_size(n, idle - base_min_size(idle, from));
 }
 
@@ -104,9 +104,10 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
         return status;
     if (idle == n)
         return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD) : GYRE_OK;
-    size_t first = (size_t)mb * work->micro + idle - (train->longest - work->count); /* of this column's */
+    size_t first =
+        (size_t)mb * work->micro + idle - (train->longest - work->part.count); /* of this column's */
     for (size_t j = 0; j < n - idle; j++) {
-        size_t index = work->first + (first + j) * work->step;
+        size_t index = optim_part_index(&work->part, first + j);
         train->sequence[j] =
             (model_sequence_t){.sequence = index, .step = work->number, .evaluate = work->evaluate};
         if (chunk->embed || chunk->head || train->whole->config.prefix)
@@ -114,8 +115,7 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
     }
     return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence,
                                part(in, train, idle), part_out(out, train, idle),
-                               train->place.tp == 0 ? work->loss + work->first + first * work->step : NULL,
-                               work->step);
+                               train->place.tp == 0 ? work->loss + first : NULL, 1);
 }
 
 gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,

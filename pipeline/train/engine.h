@@ -43,11 +43,10 @@ enum {
 typedef struct {
     pipe_fetch_fn fetch;
     void *user;
-    double *loss;       /* [sequences], by index; the head's rank of tensor rank 0 fills in its own */
-    size_t first, step; /* index of local sequence i is first + i * step */
-    size_t count;       /* local sequences; those after them are idle, so that all columns run one schedule */
-    size_t micro;       /* sequences of a micro-batch */
-    uint64_t number;    /* of the training step */
+    double *loss;      /* [part.count], of local sequences; the head's rank of tensor rank 0 fills it in */
+    optim_part_t part; /* local sequences; those after them are idle, so that all columns run one schedule */
+    size_t micro;      /* sequences of a micro-batch */
+    uint64_t number;   /* of the training step */
     float scale;
     int evaluate; /* 1: losses of validation, without dropout */
 } work_t;
@@ -65,10 +64,13 @@ struct pipe_train {
     pipe_links_t *links; /* between the GPUs of pp; NULL like it */
     chunk_t *chunk;      /* [layout.chunks] */
     pipe_executor_t *executor, *evaluator;
-    size_t first, share, longest;    /* sequences of this data-parallel rank; of the rank with most */
+    optim_part_t part;               /* sequences of this data-parallel rank */
+    size_t longest;                  /* of the rank with most */
+    int spread;                      /* 1: gradients are reduced leaf by leaf (optim_batch_part) */
     size_t boundary;                 /* elements of one sequence between stages */
     gyre_type_t type;                /* of them */
     double *loss;                    /* [batch + WORDS] */
+    double *own_loss;                /* [batch, at least EVALUATED]: of local sequences */
     model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
     model_token_t *tokens, *targets; /* [micro_batch, seq] */
     int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */

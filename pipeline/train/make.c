@@ -178,8 +178,7 @@ static gyre_status_t make_zero(pipe_train_t *train)
     const pipe_train_config_t *config = &train->config;
     optim_zero_config_t how = config->zero;
     how.stage = train->layout.zero;
-    how.share = optim_batch_leaves(&train->batch, train->share);
-    how.group = optim_batch_leaves(&train->batch, optim_batch_group(&train->batch));
+    optim_zero_share(&how, &train->batch, &train->part);
     how.precision = config->precision;
     if (train->gpu) {
         how.on_device = 1;
@@ -196,7 +195,7 @@ static gyre_status_t make_zero(pipe_train_t *train)
 static void find_shares(pipe_train_t *train)
 {
     train->longest = pipe_layout_longest(&train->layout, &train->batch);
-    optim_batch_share(&train->batch, train->layout.dp, train->place.dp, &train->first, &train->share);
+    train->part = optim_batch_part(&train->batch, train->layout.dp, train->place.dp, train->spread);
     train->layout.micro_batch = base_min_size(train->layout.micro_batch, base_max_size(1, train->longest));
 }
 
@@ -234,7 +233,8 @@ static gyre_status_t take_memory(pipe_train_t *train)
 {
     train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
     train->loss = calloc(train->batch.batch + WORDS, sizeof *train->loss);
-    return train->chunk && train->loss
+    train->own_loss = calloc(base_max_size(train->batch.batch, EVALUATED), sizeof *train->own_loss);
+    return train->chunk && train->loss && train->own_loss
                ? GYRE_OK
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
 }
@@ -300,6 +300,7 @@ gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *co
     train->load = load;
     train->place = pipe_layout_place(&layout, (size_t)gyre_comm_rank(world));
     train->batch = optim_batch_complete(&config->batch);
+    train->spread = pipe_layout_spreads(&layout, &train->batch);
     find_shares(train);
     if ((status = make_groups(train)) != GYRE_OK) {
         pipe_train_destroy(train);
@@ -368,10 +369,9 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
         pipe_layout_complete(&train->config.layout, (size_t)gyre_comm_size(train->world), &train->load)
             .micro_batch;
     find_shares(train);
-    const optim_batch_t *b = &train->batch;
-    status =
-        optim_zero_resize(train->zero, optim_batch_leaves(b, train->share),
-                          optim_batch_leaves(b, optim_batch_group(b)), optim_batch_leaves(b, train->longest));
+    optim_zero_config_t how = {0};
+    optim_zero_share(&how, &train->batch, &train->part);
+    status = optim_zero_resize(train->zero, &how, optim_batch_leaves(&train->batch, train->longest));
     return status == GYRE_OK ? make_parts(train) : status;
 }
 
@@ -435,5 +435,6 @@ void pipe_train_destroy(pipe_train_t *train)
     model_params_destroy(train->whole);
     free(train->chunk);
     free(train->loss);
+    free(train->own_loss);
     free(train);
 }

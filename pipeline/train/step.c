@@ -57,13 +57,20 @@ static void tell_routing(const pipe_train_t *train, const double *word, pipe_tra
     out->dropped = word[WORD_DROPPED] / choices;
 }
 
-/* All passes of a batch, and their losses. */
-static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor)
+/* All passes of a batch; losses of this rank's sequences go to loss, by their index. */
+static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor, double *loss)
 {
+    const optim_part_t *part = &train->work.part;
+    memset(train->own_loss, 0, part->count * sizeof *train->own_loss);
+    train->work.loss = train->own_loss;
     gyre_status_t status = pipe_executor_step(executor);
     if (status == GYRE_OK)
         status = pipe_gpu_finish(train->gpu);
-    return status == GYRE_OK ? pipe_links_error(train->links) : status;
+    if (status == GYRE_OK)
+        status = pipe_links_error(train->links);
+    for (size_t i = 0; status == GYRE_OK && i < part->count; i++)
+        loss[optim_part_index(part, i)] = train->own_loss[i];
+    return status;
 }
 
 /* What ranks ask for, as words [PIPE_ASKS] whose sums over ranks tell what any of them does. */
@@ -88,10 +95,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     memset(train->loss, 0, words * sizeof *train->loss);
     train->work = (work_t){.fetch = fetch,
                            .user = user,
-                           .loss = train->loss,
-                           .first = train->first,
-                           .step = 1,
-                           .count = train->share,
+                           .part = train->part,
                            .micro = train->layout.micro_batch,
                            .number = step,
                            .scale = (float)optim_zero_loss_scale(train->zero)};
@@ -100,7 +104,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     base_time_t tensor = tensor_time(train);
     optim_zero_begin(train->zero);
     watch(train, out->spans);
-    gyre_status_t status = run(train, train->executor);
+    gyre_status_t status = run(train, train->executor, train->loss);
     if (status == GYRE_OK)
         add_spans(train, out->spans);
     base_time_t reducing = base_now();
@@ -122,7 +126,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     watch(train, NULL);
     if (status != GYRE_OK)
         return status;
-    out->loss = optim_tree_sum(train->loss, batch, optim_batch_group(&train->batch)) / (double)batch;
+    out->loss = optim_batch_sum(&train->batch, train->loss) / (double)batch;
     memcpy(out->note, train->loss + batch, sizeof out->note);
     tell_routing(train, train->loss + batch, out);
     pipe_report_t report;
@@ -145,19 +149,19 @@ static size_t evaluated_together(const pipe_train_t *train)
 static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t first,
                                    size_t count, double *each)
 {
-    size_t dp = train->layout.dp, longest = train->longest;
+    size_t dp = train->layout.dp, longest = train->longest, column = train->place.dp;
     train->work = (work_t){.fetch = fetch,
                            .user = user,
-                           .loss = each,
-                           .first = first + train->place.dp,
-                           .step = dp,
-                           .count = count > train->place.dp ? (count - train->place.dp - 1) / dp + 1 : 0,
+                           .part = {.first = first + column,
+                                    .run = 1,
+                                    .stride = dp,
+                                    .count = count > column ? (count - column - 1) / dp + 1 : 0},
                            .micro = evaluated_together(train),
                            .number = 0,
                            .scale = 1.0f,
                            .evaluate = 1};
     train->longest = (count + dp - 1) / dp;
-    gyre_status_t status = run(train, train->evaluator);
+    gyre_status_t status = run(train, train->evaluator, each);
     train->longest = longest;
     return status;
 }

@@ -6,10 +6,35 @@
  * mp_zero_drift.c. */
 #include "tests/optim/zero_train.h"
 
+/* Three rounds of lanes, one or two to a rank, in micro-batches that end within a round and beyond it. */
+static void try_rounds(job_t *job, size_t tp, size_t dp, size_t pp, int stage)
+{
+    trial_t t = {.tp = tp,
+                 .dp = dp,
+                 .pp = pp,
+                 .lanes = dp * (size_t)(1 + stage % 2),
+                 .micro = (size_t)(1 + stage),
+                 .zero = {.stage = stage, .bucket_bytes = 6000}};
+    t.batch = 3 * t.lanes;
+    if (dp == 3)
+        t.lanes = dp; /* two to a rank would be no subtree */
+    try(job, t);
+    t.lanes = dp == 3 ? dp : 4 * dp; /* sums of several reductions on several levels */
+    t.batch = 2 * t.lanes;
+    t.micro = 2;
+    t.chunks = 1;
+    t.zero.grad16 = 1;
+    t.zero.precision = stage % 2 ? MODEL_BFLOAT16 : MODEL_FLOAT16;
+    t.zero.scaler = (optim_scaler_config_t){.start = 1024.0, .interval = 2, .hysteresis = 1};
+    t.overflow = 1;
+    try(job, t);
+}
+
 /* All stages on one layout of the ranks, with what else there is spread over the trials. */
 static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
 {
     for (int stage = 0; stage < 4; stage++) {
+        try_rounds(job, tp, dp, pp, stage);
         trial_t t = {
             .tp = tp, .dp = dp, .pp = pp, .batch = 8, .zero = {.stage = stage, .bucket_bytes = 6000}};
         try(job, t);

@@ -318,6 +318,110 @@ static void leaves_of_several(void **state)
     assert_non_null(strstr(gyre_last_error(), "--grad-sequences"));
 }
 
+/* What the ranks' parts give, reduced after every run: the ranks' sums of a run in the tree over ranks,
+ * those of the blocks of a round in a tree, rounds from the first to the last. */
+static double reduced(const optim_batch_t *batch, size_t ranks, int spread, const double *leaf,
+                      size_t used[64])
+{
+    const optim_part_t one = optim_batch_part(batch, ranks, 0, spread);
+    size_t group = optim_batch_group(batch), runs = one.count / one.run;
+    double of_rank[64], block[64], run[64], sum = 0.0;
+    for (size_t k = 0; k < runs; k++) {
+        for (size_t r = 0; r < ranks; r++) {
+            const optim_part_t part = optim_batch_part(batch, ranks, r, spread);
+            assert_true(part.count == one.count && part.run == one.run && part.blocks == one.blocks);
+            for (size_t i = 0; i < part.run; i++) {
+                size_t index = optim_part_index(&part, k * part.run + i);
+                run[i] = leaf[index];
+                used[index]++;
+            }
+            of_rank[r] = optim_tree_sum(run, part.run, group);
+        }
+        block[k % one.blocks] = optim_tree_sum(of_rank, ranks, 1);
+        if (k % one.blocks + 1 == one.blocks) {
+            double round = optim_tree_sum(block, one.blocks, one.block_group);
+            sum = k < one.blocks ? round : sum + round;
+        }
+    }
+    return sum;
+}
+
+/* Rounds of lanes: whatever the number of ranks, and wherever they reduce, the sum is that of one rank. */
+static void rounds_of_lanes(void **state)
+{
+    (void)state;
+    char why[OPTIM_BATCH_WHY];
+    double leaf[64];
+    size_t spread_runs = 0, chain_differs = 0;
+    for (size_t i = 0; i < 64; i++)
+        leaf[i] = normal(41, i) * pow(10.0, (double)(i % 9));
+    for (size_t lanes = 1; lanes <= 32; lanes++)
+        for (size_t groups = 0; groups <= lanes; groups++)
+            for (size_t n = lanes; n <= 64 && (groups == 0 || lanes % groups == 0); n += lanes)
+                for (size_t ranks = 1; ranks <= lanes; ranks++) {
+                    const optim_batch_t batch = {.batch = n, .lanes = lanes, .groups = groups};
+                    assert_int_equal(optim_batch_rounds(&batch), n / lanes);
+                    if (!optim_batch_dealt(&batch, ranks, why) || lanes % ranks != 0)
+                        continue;
+                    const optim_batch_t whole = {.batch = n, .groups = batch.groups};
+                    double want = optim_batch_sum(&batch, leaf);
+                    if (n == lanes)
+                        assert_true(want == optim_batch_sum(&whole, leaf));
+                    chain_differs += n > lanes && groups == 0 && want != optim_batch_sum(&whole, leaf);
+                    for (int spread = 0; spread < 2; spread++) {
+                        const optim_part_t part = optim_batch_part(&batch, ranks, 0, spread);
+                        size_t used[64] = {0};
+                        int even = 1; /* one round may have uneven shares */
+                        for (size_t r = 0; r < ranks; r++)
+                            even &= optim_batch_part(&batch, ranks, r, spread).count * ranks == n;
+                        if (!even)
+                            continue;
+                        spread_runs += spread && part.run < lanes / ranks;
+                        assert_true(reduced(&batch, ranks, spread, leaf, used) == want);
+                        for (size_t i = 0; i < n; i++)
+                            assert_int_equal(used[i], 1);
+                    }
+                }
+    assert_true(chain_differs > 30 && spread_runs > 100);
+}
+
+/* Lanes that are refused, and the way out that the refusal names. */
+static void refusals_of_lanes(void **state)
+{
+    (void)state;
+    static const struct {
+        optim_batch_t batch;
+        size_t ranks;
+        const char *text;
+    } bad[] = {{{.batch = 12, .lanes = 8}, 1, "rounds of 8 (--lanes): take a batch of 16 sequences"},
+               {{.batch = 16, .lanes = 8, .groups = 3}, 1, "take --groups 8, or --lanes 9"},
+               {{.batch = 16, .lanes = 4},
+                8,
+                "rounds of 4 gradients (--lanes) cannot feed dp 8: take --lanes 8"},
+               {{.batch = 16, .lanes = 8}, 3, "dp 3 does not divide the 8 gradients of a round (--lanes)"},
+               {{.batch = 24, .lanes = 12}, 6, "in 4 groups: take --groups 12"}},
+      good[] = {{{.batch = 16, .lanes = 8}, 1, NULL},
+                {{.batch = 16, .lanes = 8, .groups = 8}, 1, NULL},
+                {{.batch = 16, .lanes = 8}, 8, NULL},
+                {{.batch = 16, .lanes = 8}, 4, NULL},
+                {{.batch = 24, .lanes = 12, .groups = 12}, 6, NULL},
+                {{.batch = 6, .lanes = 8}, 3, NULL}, /* one round, in shares as without lanes */
+                {{.batch = 992, .lanes = 124, .groups = 124}, 124, NULL}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(optim_batch_check(&bad[i].batch, bad[i].ranks), GYRE_ERR_INVALID);
+        assert_non_null(strstr(gyre_last_error(), bad[i].text));
+    }
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        assert_int_equal(optim_batch_check(&good[i].batch, good[i].ranks), GYRE_OK);
+    const optim_ramp_t ramp = {.batch = 24, .start = 4, .increment = 4, .round = 8},
+                       steps = {.batch = 24, .start = 8, .increment = 8, .round = 8},
+                       below = {.batch = 8, .start = 2, .increment = 2, .round = 8};
+    assert_int_equal(optim_ramp_check(&ramp), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "12 sequences are no whole number of rounds of 8 (--lanes)"));
+    assert_int_equal(optim_ramp_check(&steps), GYRE_OK);
+    assert_int_equal(optim_ramp_check(&below), GYRE_OK);
+}
+
 /* DP 24 of a batch of 4,224 (GLM-130B) has equal shares with 96 groups, and so have 12, 6, 3 and 1. */
 static void groups_for_24(void **state)
 {
@@ -343,6 +447,8 @@ int main(void)
         cmocka_unit_test(groups_are_trees_of_trees),
         cmocka_unit_test(groups_for_24),
         cmocka_unit_test(leaves_of_several),
+        cmocka_unit_test(rounds_of_lanes),
+        cmocka_unit_test(refusals_of_lanes),
         cmocka_unit_test(every_node_is_rounded),
         cmocka_unit_test(shares),
     };

@@ -28,6 +28,7 @@ static const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon =
 /* A layout of the ranks, and what is tried on it. */
 typedef struct {
     size_t tp, dp, pp, batch;
+    size_t lanes; /* of the batch (optim/batch.h) */
     size_t micro; /* sequences that go through a unit together; 0: 1 */
     optim_zero_config_t zero;
     int chunks;    /* 1: the upper units get all their sequences before the lower ones get any */
@@ -42,8 +43,9 @@ typedef struct {
     size_t rank, ranks;
     size_t tp_rank, dp_rank, pp_rank;
     optim_zero_groups_t groups;
-    size_t first, share, longest;
+    size_t share, longest;
     optim_batch_t batch;
+    optim_part_t part;
     size_t step;
     /* the serial reference, whole layouts */
     float *w, *m, *v, *seen; /* seen: what the model computes with */
@@ -114,13 +116,28 @@ static inline void sum_leaves(const job_t *job, const trial_t *t, size_t first, 
         round_all(t->zero.precision, out, total);
 }
 
+/* The sum of each round, added to those before it. */
+static inline void sum_rounds(const job_t *job, const trial_t *t, double scale, float *out)
+{
+    size_t total = job->whole->grad_total, lanes = optim_batch_lanes(&job->batch);
+    float *next = zeros(total);
+    for (size_t at = 0; at < t->batch; at += lanes) {
+        sum_leaves(job, t, at, lanes, scale, at ? next : out);
+        for (size_t i = 0; at > 0 && i < total; i++)
+            out[i] = out[i] + next[i];
+        if (t->zero.grad16)
+            round_all(t->zero.precision, out, total);
+    }
+    free(next);
+}
+
 static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
 {
     const optim_scaler_config_t config = optim_scaler_complete(&t->zero.scaler);
     double scale = t->zero.precision == MODEL_FLOAT16 ? scaler->scale : 1.0;
     size_t total = job->whole->grad_total;
     float *grad = zeros(total);
-    sum_leaves(job, t, 0, t->batch, scale, grad);
+    sum_rounds(job, t, scale, grad);
     size_t head = model_params_find(job->whole, MODEL_HEAD, 0),
            wte = model_params_find(job->whole, MODEL_WTE, 0);
     const model_param_t *h = &job->whole->row[head], *e = &job->whole->row[wte];
@@ -188,12 +205,13 @@ static inline void make_gradient(job_t *job, const trial_t *t, const model_store
                                  size_t end, size_t sequence, const float *const *value, double scale)
 {
     float *grad[MAX_ROWS];
+    size_t index = optim_part_index(&job->part, sequence);
     MP_OK(store->place(store->user, sequence % 2, begin, end - begin, grad));
     for (size_t r = begin; r < end; r++) {
         const model_param_t *row = &job->local->row[r];
         const float *w = job->seen + job->whole->row[row->global].offset + row->first;
         for (size_t i = 0; i < row->count; i++)
-            grad[r - begin][i] = gradient(t, row->global, row->first + i, job->first + sequence, job->step,
+            grad[r - begin][i] = gradient(t, row->global, row->first + i, index, job->step,
                                           value ? value[r - begin][i] : w[i], scale);
     }
     MP_OK(store->ready(store->user, sequence % 2, begin, end - begin));
@@ -363,6 +381,13 @@ static inline gyre_comm_t *split(job_t *job, size_t size, size_t color)
     return comm;
 }
 
+/* Which sequences are this rank's: the stage says where it reduces. */
+static inline void take_part(job_t *job, const trial_t *t)
+{
+    job->part = optim_batch_part(&job->batch, t->dp, job->dp_rank, t->zero.stage > 0);
+    job->share = job->part.count;
+}
+
 static inline void begin_layout(job_t *job, const trial_t *t)
 {
     CHECK(t->tp * t->dp * t->pp == job->ranks);
@@ -384,7 +409,7 @@ static inline void begin_layout(job_t *job, const trial_t *t)
     job->groups.tp = split(job, t->tp, job->dp_rank + t->dp * job->pp_rank);
     job->groups.tied = split(job, t->pp, job->tp_rank + t->tp * job->dp_rank); /* of two stages: all of pp */
     CHECK(t->pp <= 2);
-    const optim_batch_t batch = {.batch = t->batch};
+    const optim_batch_t batch = {.batch = t->batch, .lanes = t->lanes};
     job->batch = optim_batch_complete(&batch);
     job->longest = 0;
     for (size_t d = 0; d < t->dp; d++) {
@@ -392,7 +417,7 @@ static inline void begin_layout(job_t *job, const trial_t *t)
         optim_batch_share(&job->batch, t->dp, d, &first, &share);
         job->longest = share > job->longest ? share : job->longest;
     }
-    optim_batch_share(&job->batch, t->dp, job->dp_rank, &job->first, &job->share);
+    take_part(job, t);
 }
 
 static inline void end_layout(job_t *job)
@@ -407,8 +432,8 @@ static inline optim_zero_t *make(job_t *job, const trial_t *t)
 {
     optim_zero_config_t config = t->zero;
     optim_zero_t *zero = NULL;
-    config.share = job->share;
-    config.group = optim_batch_group(&job->batch);
+    take_part(job, t);
+    optim_zero_share(&config, &job->batch, &job->part);
     config.adamw = how;
     config.clip = CLIP;
     MP_OK(create_zero(job->local, &job->groups, &config, &zero));

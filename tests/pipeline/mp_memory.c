@@ -2,7 +2,8 @@
 /* ranks: 2 3 4 */
 /* tests/pipeline/mp_memory.c: what the planner says that the trainer will hold (plan_trainer, as `gyre-plan
  * memory --trainer` prints it) is what it holds, by kind and to the byte, in every ZeRO stage and precision,
- * for a model whose embedding is much longer than a layer's matrices. */
+ * for a model whose embedding is much longer than a layer's matrices. With lanes it is as much for 2, 3 and 8
+ * rounds of accumulation. */
 #include <string.h>
 
 #include "base/log.h"
@@ -17,17 +18,23 @@ static const char recipe_text[] =
     "{\"model\": {\"model_type\": \"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, "
     "\"num_hidden_layers\": 3,"
     " \"num_attention_heads\": 4, \"vocab_size\": 2000, \"max_position_embeddings\": 16},"
-    " \"layout\": {\"tp\": %d, \"dp\": %d, \"zero\": %d, \"global_batch\": %d},"
+    " \"layout\": {\"tp\": %d, \"dp\": %d, \"zero\": %d, \"global_batch\": %d%s},"
     " \"precision\": {\"dtype\": \"%s\", \"grad_dtype\": \"%s\"}}";
 
-static void compare(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad)
+/* `rounds` of a gradient or, of two ranks, two on each data-parallel rank; 0: one round of two, as without
+ * lanes. Returns what rank 0 holds. */
+static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad, int rounds)
 {
     enum { BUCKET = 4096 };
-    char text[600];
+    char text[600], more[64] = "";
     int dp = gyre_comm_size(world) / tp;
     pipe_recipe_t recipe;
     plan_base_t base;
-    snprintf(text, sizeof text, recipe_text, tp, dp, zero, 2 * dp, type, grad);
+    int lanes = dp == 2 ? 2 * dp : dp;
+    if (rounds > 0)
+        snprintf(more, sizeof more, ", \"lanes\": %d", lanes);
+    snprintf(text, sizeof text, recipe_text, tp, dp, zero, rounds > 0 ? rounds * lanes : 2 * dp, more, type,
+             grad);
     json_t *object = json_loads(text, 0, NULL);
     CHECK(object && pipe_recipe_from_json(object, "test", &recipe) == GYRE_OK);
     json_decref(object);
@@ -54,8 +61,28 @@ static void compare(gyre_comm_t *world, int tp, int zero, const char *type, cons
     size_t longest = recipe.model.vocab_padded * recipe.model.hidden * (size_t)(4 / tp);
     MP_CHECK(zero < 2 || held[OPTIM_MEMORY_BUCKETS] < 3 * longest, "ZeRO %d, tp %d, %s: %zu bytes of buckets",
              zero, tp, type, held[OPTIM_MEMORY_BUCKETS]);
+    /* with ZeRO no rank holds sums of its own: what there is more than without is shards */
+    MP_CHECK(rounds == 0 || zero == 0 ||
+                 held[OPTIM_MEMORY_ACCUMULATION] <= held[OPTIM_MEMORY_GRADIENTS] + held[OPTIM_MEMORY_TIED],
+             "ZeRO %d, tp %d, %s: %zu bytes of sums", zero, tp, type, held[OPTIM_MEMORY_ACCUMULATION]);
+    size_t all = 0;
+    for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        all += held[k];
     model_params_destroy(whole);
     pipe_train_destroy(train);
+    return all;
+}
+
+/* Any number of rounds beyond the first takes the same memory. */
+static void compare_rounds(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad)
+{
+    size_t two = compare(world, tp, zero, type, grad, 2);
+    compare(world, tp, zero, type, grad, 1);
+    for (int rounds = 3; rounds <= 8; rounds += 5) {
+        size_t more = compare(world, tp, zero, type, grad, rounds);
+        MP_CHECK(more == two, "ZeRO %d, tp %d, %s: %zu bytes with %d rounds, %zu with 2", zero, tp, type,
+                 more, rounds, two);
+    }
 }
 
 int main(void)
@@ -64,9 +91,11 @@ int main(void)
     MP_OK(gyre_init(NULL, &world));
     for (int tp = 1; tp < gyre_comm_size(world); tp *= 2)
         for (int zero = 0; zero < 4 && gyre_comm_size(world) % tp == 0; zero++) {
-            compare(world, tp, zero, "fp32", "fp32");
-            compare(world, tp, zero, "bf16", "fp32");
-            compare(world, tp, zero, "bf16", "bf16");
+            compare(world, tp, zero, "fp32", "fp32", 0);
+            compare(world, tp, zero, "bf16", "fp32", 0);
+            compare(world, tp, zero, "bf16", "bf16", 0);
+            compare_rounds(world, tp, zero, "fp32", "fp32");
+            compare_rounds(world, tp, zero, "bf16", "bf16");
         }
     MP_OK(gyre_finalize(world));
     return 0;

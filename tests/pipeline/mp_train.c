@@ -149,6 +149,19 @@ static void sum_leaves(job_t *job, size_t first, size_t n, float *out)
     free(right);
 }
 
+/* The same of the whole batch: rounds from the first to the last. */
+static void sum_batch(job_t *job, float *out)
+{
+    size_t lanes = optim_batch_lanes(&job->batch), leaves = optim_batch_leaves(&job->batch, job->batch.batch);
+    float *next = zeros(job->params->grad_total);
+    for (size_t at = 0; at < leaves; at += lanes) {
+        sum_leaves(job, at, lanes, at ? next : out);
+        for (size_t i = 0; at > 0 && i < job->params->grad_total; i++)
+            out[i] = out[i] + next[i];
+    }
+    free(next);
+}
+
 /* The head's share of a tied weight's gradient joins the embedding's. */
 static void join_tied(job_t *job)
 {
@@ -244,9 +257,8 @@ static void dump_end(const job_t *job)
 /* The reference's step, but for the update; the trainer's loss and norm are its own. Returns the norm. */
 static double compare_step(job_t *job, const pipe_train_step_t *step, double *loss)
 {
-    sum_leaves(job, 0, optim_batch_leaves(&job->batch, job->batch.batch), job->grad);
-    *loss = optim_tree_sum(job->loss, job->batch.batch, optim_batch_group(&job->batch)) /
-            (double)job->batch.batch;
+    sum_batch(job, job->grad);
+    *loss = optim_batch_sum(&job->batch, job->loss) / (double)job->batch.batch;
     MP_CHECK(step->loss == *loss, "step %zu: loss %a, one process has %a", job->step, step->loss, *loss);
     join_tied(job);
     double norm = norm_of(job);
@@ -272,7 +284,7 @@ static void compare_weights(const job_t *job, pipe_train_t *train, int rank)
 
 /* Without tensor parallelism all ranks together send 2 (n - 1) elements per gradient, n ranks being
  * data-parallel, and in stage 3 with m micro-batches (2 m + 1) (n - 1), less m times the embeddings, which
- * backward does not read; with `keep` 2 (n - 1). */
+ * backward does not read; with `keep` 2 (n - 1). Gradients count once for each reduction. */
 static void check_traffic(const job_t *job, gyre_comm_t *world, const pipe_layout_t *l, int keep,
                           const optim_zero_step_t *step)
 {
@@ -283,9 +295,10 @@ static void check_traffic(const job_t *job, gyre_comm_t *world, const pipe_layou
     for (size_t r = 0; r < job->params->rows; r++)
         embeddings += job->params->row[r].layer < 0 ? job->params->row[r].count : 0;
     uint64_t gathered = l->zero < 3 ? job->params->total : keep ? all : 2 * m * all - m * embeddings;
-    MP_CHECK(sent == (l->dp - 1) * (all + gathered), "stage %d, %llu micro-batches: %llu sent, not %llu",
-             l->zero, (unsigned long long)m, (unsigned long long)sent,
-             (unsigned long long)((l->dp - 1) * (all + gathered)));
+    const optim_part_t part = pipe_layout_most(l, &job->batch);
+    uint64_t want = (l->dp - 1) * (part.count / part.run * all + gathered);
+    MP_CHECK(sent == want, "stage %d, %llu micro-batches: %llu sent, not %llu", l->zero,
+             (unsigned long long)m, (unsigned long long)sent, (unsigned long long)want);
 }
 
 static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
@@ -388,14 +401,16 @@ static size_t held(pipe_train_t *train, size_t *sums)
 }
 
 /* A batch of 8 sequences, then 3 (which feed not all of four ranks), then 8: the steps are those of one
- * process, a run that was made for the size, the memory is that of before. */
-static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout, const char *offload)
+ * process, a run that was made for the size, the memory is that of before. With lanes 8 sequences are two
+ * rounds, and 3 are one, in uneven shares, which have sums of their own. */
+static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout, const char *offload,
+                    size_t lanes)
 {
     static const size_t sizes[] = {8, 8, 3, 3, 8, 8};
     pipe_train_t *train = NULL;
     size_t first = 0, sums = 0, now, sums_now;
     int rank = gyre_comm_rank(world);
-    job->batch = (optim_batch_t){.batch = 8};
+    job->batch = (optim_batch_t){.batch = 8, .lanes = lanes};
     pipe_train_config_t config = config_of(job, layout);
     config.zero.offload = offload;
     make_reference(job);
@@ -414,8 +429,8 @@ static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout,
             first = now;
             sums = sums_now;
         }
-        MP_CHECK(job->step != 3 || (now <= first && sums_now <= sums), "3 sequences hold %zu bytes, 8 %zu",
-                 now, first);
+        MP_CHECK(job->step != 3 || lanes > 0 || (now <= first && sums_now <= sums),
+                 "3 sequences hold %zu bytes, 8 %zu", now, first);
         MP_CHECK(job->step != 5 || (now == first && sums_now == sums), "%zu bytes, %zu before", now, first);
         double loss;
         update(job, compare_step(job, &step, &loss), 0.002);
@@ -458,12 +473,21 @@ int main(int argc, char **argv)
     run(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B});
     job.batch = (optim_batch_t){.batch = 8};
 
+    /* rounds of lanes: one gradient a rank, and two; micro-batches that end within a round, with it, beyond
+     * */
+    job.batch = (optim_batch_t){.batch = 12, .lanes = ranks == 3 ? 3 : 4};
+    run(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .micro_batch = 2, .schedule = PIPE_1F1B});
+    split.micro_batch = 3;
+    run(&job, world, &split);
+    job.batch = (optim_batch_t){.batch = 8};
+
     gathers(&job, world);
-    resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B}, NULL);
+    resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 3, .schedule = PIPE_1F1B}, NULL, 0);
     resized(&job, world,
-            &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 2, .micro_batch = 2, .schedule = PIPE_1F1B}, P_tmpdir);
+            &(pipe_layout_t){.tp = 1, .pp = 1, .zero = 2, .micro_batch = 2, .schedule = PIPE_1F1B}, P_tmpdir,
+            0);
     if (ranks % 2 == 0)
-        resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 2, .zero = 1, .schedule = PIPE_ZB_H1}, NULL);
+        resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 2, .zero = 1, .schedule = PIPE_ZB_H1}, NULL, 4);
 
     const pipe_train_config_t odd = {
         .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};

@@ -37,6 +37,7 @@ enum {
     MICRO,
     GLOBAL,
     LEAF,
+    LANES,
     RECOMPUTE,
     DTYPE,
     GRAD,
@@ -170,6 +171,10 @@ static const struct {
     {LEAF,
      0,
      {FLAG(0, "grad-sequences", COUNT, NULL, "N", "sequences that one gradient sums up"), .low = 1,
+      .high = 1048576}},
+    {LANES,
+     0,
+     {FLAG(0, "lanes", COUNT, NULL, "N", "gradients per round of accumulation; 0: the batch is one round"),
       .high = 1048576}},
     {BALANCE,
      0,
@@ -372,7 +377,8 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     r->batch.leaf = count_of(g, LEAF, r->batch.leaf);
     if (g->is[LEAF] && !g->is[MICRO]) /* the least that holds as many */
         l->micro_batch = (l->micro_batch + r->batch.leaf - 1) / r->batch.leaf * r->batch.leaf;
-    if (g->is[GLOBAL] || g->is[DP] || g->is[LEAF]) {
+    r->batch.lanes = count_of(g, LANES, r->batch.lanes);
+    if (g->is[GLOBAL] || g->is[DP] || g->is[LEAF] || g->is[LANES]) {
         r->batch.batch = count_of(g, GLOBAL, r->batch.batch);
         r->batch.groups = 0;
     }
@@ -545,6 +551,8 @@ void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
            l->micro_batch);
     if (r->batch.leaf > 1)
         printf("%zu to a gradient, ", r->batch.leaf);
+    if (optim_batch_rounds(&r->batch) > 1)
+        printf("rounds of %zu gradients, ", r->batch.lanes);
     printf("recompute %s, %s, gradients %s\n", pipe_recompute_name(r->recompute),
            pipe_precision_name(r->precision.type), pipe_precision_name(r->precision.grad));
 }
@@ -553,15 +561,15 @@ json_t *plan_json_recipe(const pipe_recipe_t *r, const plan_base_t *base)
 {
     const pipe_layout_t *l = &r->layout;
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:s, s:s, s:s}",
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}",
         "version", GYRE_VERSION, "recipe", r->name, "parameters", (json_int_t)model_count_total(&base->count),
         "active_parameters", (json_int_t)model_count_active(&base->count), "dp", (json_int_t)l->dp, "tp",
         (json_int_t)l->tp, "pp", (json_int_t)l->pp, "chunks", (json_int_t)l->chunks, "schedule",
         pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel", l->sequence, "micro_batch",
         (json_int_t)l->micro_batch, "micro_batches", (json_int_t)base->micro_batches, "global_batch",
         (json_int_t)r->batch.batch, "grad_sequences", (json_int_t)optim_batch_complete(&r->batch).leaf,
-        "recompute", pipe_recompute_name(r->recompute), "dtype", pipe_precision_name(r->precision.type),
-        "grad_dtype", pipe_precision_name(r->precision.grad));
+        "lanes", (json_int_t)r->batch.lanes, "recompute", pipe_recompute_name(r->recompute), "dtype",
+        pipe_precision_name(r->precision.type), "grad_dtype", pipe_precision_name(r->precision.grad));
 }
 
 int plan_json_write(const plan_question_t *q, json_t *root)
