@@ -95,8 +95,8 @@ static gyre_status_t create(const optim_stack_place_t *on, size_t leaves, size_t
         else if (!(memory = malloc(bytes ? bytes : 1)))
             status = gyre_fail(
                 GYRE_ERR_NO_MEMORY,
-                "no memory for partial sums of %zu gradients of %zu elements: take a smaller batch or "
-                "model, or more ranks",
+                "no memory for partial sums of %zu gradients of %zu elements: take --lanes (docs/zero.md), a "
+                "smaller batch or model, or more ranks",
                 leaves, length);
         if (status != GYRE_OK) {
             optim_stack_destroy(stack);

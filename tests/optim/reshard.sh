@@ -84,7 +84,20 @@ pairs() { # OPTIONS PAIR...
     done
 }
 
+# rounds of accumulation: 3 of 4 gradients
+lanes=("4 | --zero 3 | --pp 2 --schedule zb-h1 | 2" "2 | --zero 1 | | 4" "4 | --pp 2 --zero 2 | --tp 2 --zero 0 | 4")
+[ -n "${TEST_LONG:-}" ] || lanes=("${lanes[@]:0:1}")
+
 pairs "" "${fp32[@]}"
+pairs "--batch 12 --lanes 4" "${lanes[@]}"
+if [ -d "$W/checkpoints" ]; then
+    train 2 --batch 12 --lanes 2 --checkpoint "$W/checkpoints" --resume
+    want "other lanes" 2 "--lanes is 2, but the run in .* was begun with 4: give --lanes 4"
+    train 2 --batch 12 --checkpoint "$W/checkpoints" --resume
+    want "the order without lanes" 2 "--lanes is 0, but the run in .* was begun with 4"
+    train 8 --batch 12 --lanes 4
+    want "more ranks than lanes" 2 "rounds of 4 gradients \(--lanes\) cannot feed dp 8"
+fi
 [ ${#bf16[@]} = 0 ] || pairs "--precision bf16" "${bf16[@]}"
 pairs "--precision fp16" "${fp16[@]}"
 finish

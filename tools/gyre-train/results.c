@@ -15,17 +15,21 @@ static void print_gathers(const train_run_t *run)
 {
     const pipe_layout_t *l = pipe_train_layout(run->train);
     const optim_batch_t batch = train_config_batch(run->options);
-    size_t rounds = pipe_layout_rounds(l, &batch);
+    const optim_part_t part = pipe_layout_most(l, &batch);
+    size_t rounds = pipe_layout_rounds(l, &batch), reductions = part.run ? part.count / part.run : 1;
     if (l->zero != 3 || l->dp < 2)
         return;
     printf("ZeRO 3: micro-batches of %zu%s, activations %.1f MB on rank 0, ", l->micro_batch,
            run->options->micro_batch ? "" : " (chosen)",
            (double)pipe_train_activation_bytes(run->train) / 1e6);
     if (run->options->keep_weights)
-        printf("weights gathered once a step: it sends 2 values per parameter\n");
+        printf("weights gathered once a step: it sends %zu values per parameter\n", 1 + reductions);
+    else if (rounds > 1)
+        printf("weights gathered 2 x %zu times a step: it sends %zu values per parameter (larger "
+               "--micro-batch: fewer; --keep-weights: %zu)\n",
+               rounds, 2 * rounds + reductions, 1 + reductions);
     else
-        printf("weights gathered 2 x %zu times a step: it sends %zu values per parameter%s\n", rounds,
-               2 * rounds + 1, rounds > 1 ? " (larger --micro-batch: fewer; --keep-weights: 2)" : "");
+        printf("weights gathered 2 x 1 times a step: it sends %zu values per parameter\n", 2 + reductions);
 }
 
 /* Micro-batches of a GPU that could have one gradient each. */
