@@ -33,7 +33,7 @@ typedef struct {
     model_pos_t pos;
     size_t pos_offset; /* learned positions begin at this row (OPT: 2) */
     size_t rotary_dim; /* of MODEL_POS_ROPE, even; 0: head_dim (GPT-NeoX-20B: a quarter) */
-    double rope_theta; /* 0: 10000 */
+    model_rope_t rope;
     /* 1: pairs are neighbours (GPT-J, ChatGLM2); 0: halves (GPT-NeoX, LLaMA, GLM-130B) */
     int rope_interleaved;
 

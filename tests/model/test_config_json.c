@@ -51,7 +51,10 @@ static model_config_t accept(const char *text, model_family_t family)
     assert_true(c.untied == again.untied && c.parallel == again.parallel && c.post_norm == again.post_norm);
     assert_true(c.no_qkv_bias == again.no_qkv_bias && c.no_mlp_bias == again.no_mlp_bias);
     assert_true(c.deepnorm == again.deepnorm && c.norm_eps == again.norm_eps &&
-                c.rope_theta == again.rope_theta);
+                c.rope.theta == again.rope.theta);
+    assert_true(c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
+                c.rope.low == again.rope.low && c.rope.high == again.rope.high &&
+                c.rope.original == again.rope.original && c.rope.attention == again.rope.attention);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
 }
@@ -119,7 +122,7 @@ static void published(void **state)
                " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-05, \"sliding_window\": null,"
                " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1000000.0}}",
                MODEL_FAMILY_LLAMA); /* nothing distinguishes it from a LLaMA */
-    assert_true(c.kv_heads == 8 && c.rope_theta == 1e6 && c.head_dim == 128);
+    assert_true(c.kv_heads == 8 && c.rope.theta == 1e6 && c.head_dim == 128);
 
     c = accept("{\"model_type\": \"mixtral\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
                "\"num_hidden_layers\": 32,"
@@ -161,6 +164,41 @@ static void published(void **state)
         " \"pos\": \"alibi\", \"norm\": \"RMSNorm\", \"post_norm\": true, \"act\": \"relu\", \"leaves\": 1}",
         MODEL_FAMILY_GYRE);
     assert_true(c.pos == MODEL_POS_ALIBI && c.post_norm && c.norm == MODEL_NORM_RMS);
+}
+
+#define SCALED(more)                                                                                         \
+    "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 1, \"num_attention_heads\": 4," \
+    " \"intermediate_size\": 64, \"vocab_size\": 9, \"max_position_embeddings\": 64, " more "}"
+
+/* Frequencies of rotary positions, as `transformers` 4, 5 and published files say it. */
+static void scaled_rope(void **state)
+{
+    (void)state;
+    model_config_t c = accept(SCALED("\"rope_theta\": 500000.0, \"rope_scaling\": {\"factor\": 8.0, "
+                                     "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                                     "\"original_max_position_embeddings\": 16, \"rope_type\": \"llama3\"}"),
+                              MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_LLAMA3 && c.rope.theta == 5e5 && c.rope.factor == 8.0 &&
+                c.rope.low == 1.0 && c.rope.high == 4.0 && c.rope.original == 16 && c.rope.attention == 0.0);
+    c = accept(SCALED("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}"), MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_LINEAR && c.rope.factor == 4.0 && c.rope.original == 0);
+    c = accept(SCALED("\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}"), MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_DYNAMIC && c.rope.factor == 2.0);
+    c = accept(SCALED("\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 1e6, \"factor\": 4.0, "
+                      "\"original_max_position_embeddings\": 32}"),
+               MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_YARN && c.rope.theta == 1e6 && c.rope.low == 1.0 &&
+                c.rope.high == 32.0 && c.rope.original == 32);
+    assert_true(fabs(c.rope.attention - (1.0 + 0.1 * log(4.0))) < 1e-15);
+    c = accept(
+        SCALED("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"beta_fast\": 16, \"mscale\": 0.5,"
+               " \"mscale_all_dim\": 1.0}"),
+        MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.high == 16.0 && c.rope.original == 64);
+    assert_true(fabs(c.rope.attention - (1.0 + 0.05 * log(40.0)) / (1.0 + 0.1 * log(40.0))) < 1e-15);
+    c = accept(SCALED("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"attention_factor\": 1.0}"),
+               MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.attention == 1.0);
 }
 
 /* A share of the head, wherever it stands. */
@@ -313,10 +351,20 @@ static void refused(void **state)
     refuse(GPT2(", \"resid_pdrop\": 0.1, \"embd_pdrop\": 0.2"), GYRE_ERR_UNSUPPORTED, "one dropout");
     refuse(GPT2(", \"gyre\": {\"leafs\": 2}"), GYRE_ERR_FORMAT, "leafs is no field");
     refuse(GPT2(", \"num_key_value_heads\": 1"), GYRE_ERR_UNSUPPORTED, "models of type gpt2 are not so");
-    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\"}"), GYRE_ERR_UNSUPPORTED,
-           "rope_scaling is {");
-    refuse(LLAMA(", \"rope_parameters\": {\"rope_type\": \"yarn\"}"), GYRE_ERR_UNSUPPORTED,
-           "rope_type is \"yarn\"");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\"}"), GYRE_ERR_INVALID,
+           "factor 0 of scaled rotary positions");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}"), GYRE_ERR_INVALID,
+           "rotations 0 and 0");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"truncate\": false}"),
+           GYRE_ERR_UNSUPPORTED, "truncate is false: Gyre has true only");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}"), GYRE_ERR_FORMAT,
+           "factor is \"2\"");
+    refuse(LLAMA(", \"rope_scaling\": {\"factor\": 2}"), GYRE_ERR_FORMAT, "rope_type is missing");
+    refuse(LLAMA(", \"rope_scaling\": \"linear\""), GYRE_ERR_FORMAT, "rope_scaling is \"linear\"");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"longrope\"}"), GYRE_ERR_UNSUPPORTED,
+           "rope_type is \"longrope\": supported are default, linear, dynamic, llama3, yarn");
+    refuse(LLAMA(", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}"),
+           GYRE_ERR_UNSUPPORTED, "the same for all layers only");
     refuse(LLAMA(", \"num_key_value_heads\": 3"), GYRE_ERR_INVALID, "kv_heads 3");
     refuse("{\"model_type\": \"mistral\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
            "\"num_attention_heads\": 2,"
@@ -340,8 +388,8 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(rotary_share),
-                                       cmocka_unit_test(bounded), cmocka_unit_test(refused),
-                                       cmocka_unit_test(advice_is_accepted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published),    cmocka_unit_test(scaled_rope),
+                                       cmocka_unit_test(rotary_share), cmocka_unit_test(bounded),
+                                       cmocka_unit_test(refused),      cmocka_unit_test(advice_is_accepted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,7 +167,7 @@ static void rope(void **state)
     (void)state;
     static rope_t n;
     double dx[T * C];
-    model_rope_table_f64(n.turn, T, 4, 10000.0);
+    model_rope_table_f64(n.turn, T, 4, &(model_rope_t){.theta = 10000.0});
     for (n.interleaved = 0; n.interleaved < 2; n.interleaved++) {
         fill(n.x, T * C, 7, 1.0);
         fill(n.dy, T * C, 8, 1.0);
@@ -186,6 +186,54 @@ static void rope(void **state)
                 assert_true(fabs(n.y[t * C + c] - want) < 1e-15 * 8.0);
             }
     }
+}
+
+/* Frequencies of published models, by the formulas of their own programs in double. */
+static void scaled_rope(void **state)
+{
+    (void)state;
+    const model_rope_t llama = {.theta = 5e5,
+                                .type = MODEL_ROPE_LLAMA3,
+                                .factor = 8,
+                                .low = 1,
+                                .high = 4,
+                                .original = 8192},
+                       qwen = {.theta = 1e6,
+                               .type = MODEL_ROPE_YARN,
+                               .factor = 4,
+                               .low = 1,
+                               .high = 32,
+                               .original = 32768,
+                               .attention = 1.25},
+                       linear = {.theta = 1e4, .type = MODEL_ROPE_LINEAR, .factor = 4},
+                       dynamic = {.theta = 1e4, .type = MODEL_ROPE_DYNAMIC, .factor = 4};
+    const struct {
+        const model_rope_t *rope;
+        size_t pair;
+        double want;
+    } known[] = {{&llama, 0, 1.0},
+                 {&llama, 28, 0.003211445994752591},
+                 {&llama, 29, 0.002166570763503359},
+                 {&llama, 32, 0.0005248461609929547},
+                 {&llama, 35, 9.556212353964683e-05},
+                 {&llama, 63, 3.068925988914511e-07},
+                 {&qwen, 0, 1.0},
+                 {&qwen, 23, 0.006978305848598663},
+                 {&qwen, 24, 0.005375321490790102},
+                 {&qwen, 30, 0.001064360981247002},
+                 {&qwen, 39, 6.490394320837029e-05},
+                 {&qwen, 40, 4.445698525097307e-05},
+                 {&qwen, 63, 3.102344401879299e-07}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        double got = model_rope_frequency(known[i].rope, known[i].pair, 64);
+        assert_true(fabs(got / known[i].want - 1.0) < 1e-14);
+    }
+    assert_true(model_rope_frequency(&linear, 1, 2) == 0.0025 &&
+                model_rope_frequency(&dynamic, 1, 2) == 0.01);
+    float turn[2 * 2 * 64];
+    model_rope_table_f32(turn, 2, 64, &qwen);
+    assert_true(turn[0] == 1.25f && turn[64] == 0.0f);
+    assert_true(turn[128] == (float)(1.25 * cos(1.0)) && turn[192] == (float)(1.25 * sin(1.0)));
 }
 
 /* ---- softmax with a bias and a prefix ---- */
@@ -349,7 +397,7 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     }
     for (size_t i = 0; i < C; i++)
         w[i] = 1.0f + 0.1f * d[i];
-    model_rope_table_f32(turn, T, 4, 10000.0);
+    model_rope_table_f32(turn, T, 4, &(model_rope_t){.theta = 10000.0});
     for (int a = 0; a < MODEL_ACTS; a++) {
         f->act[a](e->act[a], x, T * F);
         f->act_backward[a](e->slope[a], d, x, T * F);
@@ -395,9 +443,16 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rmsnorm), cmocka_unit_test(activations), cmocka_unit_test(activations_are_accurate),
-        cmocka_unit_test(rope),    cmocka_unit_test(softmax),     cmocka_unit_test(alibi_slopes),
-        cmocka_unit_test(routing), cmocka_unit_test(dropout),     cmocka_unit_test(instruction_sets_agree),
+        cmocka_unit_test(rmsnorm),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(activations_are_accurate),
+        cmocka_unit_test(rope),
+        cmocka_unit_test(scaled_rope),
+        cmocka_unit_test(softmax),
+        cmocka_unit_test(alibi_slopes),
+        cmocka_unit_test(routing),
+        cmocka_unit_test(dropout),
+        cmocka_unit_test(instruction_sets_agree),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

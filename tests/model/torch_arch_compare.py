@@ -106,12 +106,30 @@ def conv(x, w, name):
     return y + w[name + ".bias"] if name + ".bias" in w else y
 
 
-def rotate(x, dim, theta=10000.0, neighbours=False, positions=None):
+def scaled(frequency, theta, c):
+    """Frequencies of a rope_scaling, and what cosines and sines are multiplied by."""
+    turns, pairs = c.get("original_max_position_embeddings", T) * frequency / (2 * math.pi), len(frequency)
+    if c["rope_type"] == "llama3":
+        share = (c["high_freq_factor"] - turns) / (c["high_freq_factor"] - c["low_freq_factor"])
+    elif c["rope_type"] == "yarn":
+        low, high = (pairs * math.log(T / (n * 2 * math.pi)) / math.log(theta) for n in (c["beta_fast"], c["beta_slow"]))
+        low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * pairs - 1)
+        share = (torch.arange(pairs) - low) / (high - low)
+    else:
+        share = torch.full_like(frequency, 1.0 if c["rope_type"] == "linear" else 0.0) # dynamic: beyond T only
+    share = share.clamp(0, 1).to(frequency.dtype)
+    return frequency * (share / c["factor"] + 1 - share), 1 + 0.1 * math.log(c["factor"]) if c["rope_type"] == "yarn" else 1
+
+
+def rotate(x, dim, theta=10000.0, neighbours=False, positions=None, scaling=None):
     """x [B, H, T, D]: the first dim channels turn; positions [B, T] if they do not count up."""
-    half = dim // 2
+    half, times = dim // 2, 1
     positions = torch.arange(T) if positions is None else torch.tensor(positions)[:, None]
-    angle = positions.to(x.dtype)[..., None] * theta ** (-torch.arange(half, dtype=x.dtype) / half)
-    cos, sin = angle.cos(), angle.sin()
+    frequency = theta ** (-torch.arange(half, dtype=x.dtype) / half)
+    if scaling:
+        frequency, times = scaled(frequency, theta, scaling)
+    angle = positions.to(x.dtype)[..., None] * frequency
+    cos, sin = times * angle.cos(), times * angle.sin()
     a, b = (x[..., 0:dim:2], x[..., 1:dim:2]) if neighbours else (x[..., :half], x[..., half:dim])
     p, q = a * cos - b * sin, b * cos + a * sin
     turned = torch.stack((p, q), -1).flatten(-2) if neighbours else torch.cat((p, q), -1)
@@ -282,7 +300,7 @@ def joined_shapes(layer, attention, top):
     return shapes
 
 
-def llama(eps, kv, moe=None):
+def llama(eps, kv, moe=None, scaling=None):
     def forward(w, tokens, prefix, balance):
         x = w["model.embed_tokens.weight"][tokens]
         for i in range(L):
@@ -290,7 +308,8 @@ def llama(eps, kv, moe=None):
             y = rms_norm(x, w, at + "input_layernorm", eps)
             q = heads_of(linear(y, w, at + "self_attn.q_proj"), H)
             k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), kv) for n in "kv")
-            x = x + linear(attend(rotate(q, D), rotate(k, D), v), w, at + "self_attn.o_proj")
+            q, k = rotate(q, D, scaling=scaling), rotate(k, D, scaling=scaling)
+            x = x + linear(attend(q, k, v), w, at + "self_attn.o_proj")
             y = rms_norm(x, w, at + "post_attention_layernorm", eps)
             if moe:
                 def run(e, z, at=at + "block_sparse_moe.experts."):
@@ -437,6 +456,14 @@ def architectures():
                        llama_shapes(2, 20), llama(1e-6, 2))
     yield Architecture("LLaMA, tied", {"model_type": "llama", "tie_word_embeddings": True, **llama_config},
                        llama_shapes(2, 20, tied=True), llama(1e-6, 2))
+    for scaling in ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.2, "high_freq_factor": 1.5,
+                     "original_max_position_embeddings": 9}, {"rope_type": "linear", "factor": 4.0},
+                    {"rope_type": "dynamic", "factor": 2.0},
+                    {"rope_type": "yarn", "factor": 4.0, "beta_fast": 1.8, "beta_slow": 0.01,
+                     "original_max_position_embeddings": T}):
+        yield Architecture(f"LLaMA, {scaling['rope_type']}", {"model_type": "llama", "tie_word_embeddings": False,
+                                                              "rope_scaling": scaling, **llama_config},
+                           llama_shapes(2, 20), llama(1e-6, 2, scaling=scaling))
     yield Architecture("Mixtral", {"model_type": "mixtral", "tie_word_embeddings": False, **llama_config,
                                    "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2,
                                    "router_aux_loss_coef": 0.0, "sliding_window": None},

@@ -311,7 +311,7 @@ static gyre_status_t fill_tables(stage_t *s)
     if (!host)
         return no_memory(s, "the host's is out");
     if (s->turn) {
-        model_rope_table_f32(host, s->c.seq, half, s->c.rope_theta);
+        model_rope_table_f32(host, s->c.seq, half, &s->c.rope);
         stage_copy(s, s->turn, host, s->c.seq * 2 * half * sizeof *host);
     }
     for (size_t h = 0; s->slopes && h < heads; h++)
