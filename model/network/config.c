@@ -38,12 +38,21 @@ model_config_t model_config_complete(const model_config_t *config)
     c.vocab_padded = c.vocab_padded ? c.vocab_padded : (c.vocab + c.leaves - 1) / c.leaves * c.leaves;
     c.rotary_dim = c.rotary_dim ? c.rotary_dim : c.head_dim;
     c.rope = complete_rope(&c.rope);
+    if (c.window == 0)
+        c.window_from = c.window_every = 0;
     c.norm_eps = c.norm_eps > 0.0 ? c.norm_eps : 1e-5;
     c.deepnorm = c.deepnorm > 0.0 ? c.deepnorm : 1.0;
     c.embed_shrink = c.embed_shrink > 0.0 ? c.embed_shrink : 1.0;
     c.top_k = c.top_k ? c.top_k : 2;
     c.capacity = c.capacity > 0.0 ? c.capacity : 1.25;
     return c;
+}
+
+size_t model_config_window(const model_config_t *config, size_t layer)
+{
+    int all = layer < config->window_from || config->window >= config->seq ||
+              (config->window_every > 0 && (layer + 1) % config->window_every == 0);
+    return all ? 0 : config->window;
 }
 
 size_t model_config_capacity(const model_config_t *config)
@@ -179,6 +188,8 @@ static int check_features(const model_config_t *c, broken_t *broken)
     if (!(c->dropout >= 0.0 && c->dropout < 1.0) || !(c->attn_dropout >= 0.0 && c->attn_dropout < 1.0))
         return BROKEN(broken, "dropout %g, attn_dropout %g: they must lie in 0 up to 1", c->dropout,
                       c->attn_dropout);
+    if (c->prefix && c->window > 0)
+        return BROKEN(broken, "prefix and window together: no model has both");
     if (c->parallel && c->post_norm)
         return BROKEN(broken, "parallel and post_norm together: no model has both");
     return 1;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/network/hf_rope.h"
 #include "model/network/hf_values.h"
+#include "model/network/hf_window.h"
 
 #include "model/network/hf_config_tables.inc"
 
@@ -153,26 +154,6 @@ static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const
 
 /* ---- what only some families have ---------------------------------------------------------------------- */
 
-/* A window that is not shorter than a sequence is full attention. */
-static gyre_status_t check_window(const model_config_t *c, const json_t *object, const char *where)
-{
-    const json_t *value = json_object_get(object, "sliding_window");
-    char what[120];
-    if (!value || json_is_null(value) || json_integer_value(value) >= (json_int_t)c->seq)
-        return GYRE_OK;
-    snprintf(what, sizeof what,
-             "Gyre has full attention only: take sequences that are not longer, such as --seq %lld",
-             (long long)json_integer_value(value));
-    return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
-                              json_integer_value(value) > 0 ? what : "it must be null or a number above 0");
-}
-
-static int write_no_window(const model_config_t *c, json_t *object)
-{
-    (void)c;
-    return json_object_set_new(object, "sliding_window", json_null());
-}
-
 static gyre_status_t read_opt(model_config_t *c, const json_t *object, const char *where)
 {
     const json_t *value = json_object_get(object, "word_embed_proj_dim");
@@ -282,7 +263,38 @@ static int write_mixtral(const model_config_t *c, json_t *object)
         bad |= json_object_set_new(object, "output_router_logits", json_true());
         bad |= json_object_set_new(object, "router_aux_loss_coef", json_real(c->balance));
     }
-    return bad | write_no_window(c, object);
+    return bad;
+}
+
+/* "intermediate_size" is of dense layers, of which there are none. */
+static int skips_qwen3_moe(const key_t_ *key, const json_t *value)
+{
+    return skips_mixtral(key, value) || strcmp(key->key, "intermediate_size") == 0;
+}
+
+/* A choice's weight is its share of the chosen probabilities: what `transformers` has with norm_topk_prob. */
+static gyre_status_t read_qwen3_moe(model_config_t *c, const json_t *object, const char *where)
+{
+    int shares = 0;
+    gyre_status_t status = model_hf_flag(object, "norm_topk_prob", where, &shares);
+    if (status == GYRE_OK && (!shares || c->top_k < 2))
+        return MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
+                                 "%s: Gyre has norm_topk_prob true and num_experts_per_tok above 1 only",
+                                 where);
+    if (status == GYRE_OK)
+        status = read_attention_bias(c, object, where);
+    return status == GYRE_OK ? read_mixtral(c, object, where) : status;
+}
+
+static int write_qwen3_moe(const model_config_t *c, json_t *object)
+{
+    int bad = json_object_set_new(object, "norm_topk_prob", json_true());
+    return bad | write_attention_bias(c, object) | write_mixtral(c, object);
+}
+
+static int write_phi3(const model_config_t *c, json_t *object)
+{
+    return write_share(c, "partial_rotary_factor", object);
 }
 
 /* ---- a whole file -------------------------------------------------------------------------------------- */
@@ -335,6 +347,8 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
     if (status == GYRE_OK && c->pos == MODEL_POS_ROPE && c->heads > 0)
         status =
             model_hf_read_rope(c, object, where, family->rotary_share > 0.0 ? family->rotary_share : 1.0);
+    if (status == GYRE_OK)
+        status = model_hf_read_window(c, object, where, family->windows, family->name);
     if (status == GYRE_OK)
         status = read_dropout(c, object, where);
     return status == GYRE_OK && family->read ? family->read(c, object, where) : status;
@@ -391,8 +405,6 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, si
             MODEL_HF_COMPLAIN(where, GYRE_ERR_INVALID, "--seq %zu: %s has %zu positions", seq, where, c.seq);
     if (status == GYRE_OK && seq > 0)
         c.seq = seq;
-    if (status == GYRE_OK)
-        status = check_window(&c, object, where);
     status = status == GYRE_OK ? model_config_check_of(&c, where) : status;
     if (status == GYRE_OK)
         *out = model_config_complete(&c);
@@ -432,7 +444,7 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
         const key_t_ *key = find_key(family->writes[i]);
         bad |= json_object_set_new(object, key->key, field_json(c, find_field(key->field), key->inverse));
     }
-    bad |= model_hf_write_rope(c, object);
+    bad |= model_hf_write_rope(c, object) | model_hf_write_window(c, object, family->windows);
     if (family->write)
         bad |= family->write(c, object);
     for (int i = 0; i < 3; i++)

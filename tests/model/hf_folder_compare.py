@@ -25,7 +25,7 @@ MODELS = {
     "opt": transformers.OPTConfig(**SIZES, ffn_dim=32, max_position_embeddings=64, word_embed_proj_dim=16, dropout=0.0, **MINE),
     "llama": transformers.LlamaConfig(**LLAMA, rope_theta=50000.0),
     "llama 3": transformers.LlamaConfig(**LLAMA, rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0}),
-    "mistral": transformers.MistralConfig(**LLAMA, sliding_window=32),
+    "mistral": transformers.MistralConfig(**LLAMA, sliding_window=12),
     "mixtral": transformers.MixtralConfig(**LLAMA, num_local_experts=2, sliding_window=None),
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=32, rotary_pct=0.5, max_position_embeddings=64,
                                            **MINE),

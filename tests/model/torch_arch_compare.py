@@ -148,8 +148,8 @@ def heads_of(x, heads):
     return x.reshape(B, T, heads, -1).transpose(1, 2)
 
 
-def attend(q, k, v, prefix=None, slopes=None):
-    """[B, H, T, D] each; prefix: positions of each sequence that see one another."""
+def attend(q, k, v, prefix=None, slopes=None, window=None):
+    """[B, H, T, D] each; prefix: positions of each sequence that see one another; window: the last that are seen."""
     if k.shape[1] < q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
@@ -157,6 +157,8 @@ def attend(q, k, v, prefix=None, slopes=None):
         distance = torch.arange(T)[None, :] - torch.arange(T)[:, None]
         scores = scores + slopes[:, None, None] * distance
     mask = torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1, 1, 1)
+    if window:
+        mask = mask.triu(1 - window)
     for i, n in enumerate(prefix or []):
         mask[i, 0, :n, :n] = True
     scores = scores.masked_fill(~mask, float("-inf"))
@@ -300,7 +302,7 @@ def joined_shapes(layer, attention, top):
     return shapes
 
 
-def llama(eps, kv, moe=None, scaling=None):
+def llama(eps, kv, moe=None, scaling=None, window=None):
     def forward(w, tokens, prefix, balance):
         x = w["model.embed_tokens.weight"][tokens]
         for i in range(L):
@@ -309,7 +311,7 @@ def llama(eps, kv, moe=None, scaling=None):
             q = heads_of(linear(y, w, at + "self_attn.q_proj"), H)
             k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), kv) for n in "kv")
             q, k = rotate(q, D, scaling=scaling), rotate(k, D, scaling=scaling)
-            x = x + linear(attend(q, k, v), w, at + "self_attn.o_proj")
+            x = x + linear(attend(q, k, v, window=window), w, at + "self_attn.o_proj")
             y = rms_norm(x, w, at + "post_attention_layernorm", eps)
             if moe:
                 def run(e, z, at=at + "block_sparse_moe.experts."):
@@ -464,6 +466,8 @@ def architectures():
         yield Architecture(f"LLaMA, {scaling['rope_type']}", {"model_type": "llama", "tie_word_embeddings": False,
                                                               "rope_scaling": scaling, **llama_config},
                            llama_shapes(2, 20), llama(1e-6, 2, scaling=scaling))
+    yield Architecture("Mistral, a window", {"model_type": "mistral", "tie_word_embeddings": False, "sliding_window": 5,
+                                             **llama_config}, llama_shapes(2, 20), llama(1e-6, 2, window=5))
     yield Architecture("Mixtral", {"model_type": "mixtral", "tie_word_embeddings": False, **llama_config,
                                    "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2,
                                    "router_aux_loss_coef": 0.0, "sliding_window": None},

@@ -345,6 +345,13 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "heads of %zu channels on the GPU: at most %d; --device cpu has no limit",
                          c->head_dim, MODEL_CUDA_HEAD_MAX);
+    for (size_t l = config->first; l < config->first + config->layers; l++)
+        if (model_config_window(c, l) > 0)
+            return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                             "a window of %zu positions on the GPU: take --seq %zu, or --device cpu",
+                             c->window, c->window);
+    if (c->qk_norm)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "norms of queries and keys on the GPU: take --device cpu");
     gyre_status_t status = model_cuda_attention_fits(
         config->precision == MODEL_FLOAT32 ? MODEL_CUDA_F32 : MODEL_CUDA_BF16, c->head_dim);
     if (status != GYRE_OK)
