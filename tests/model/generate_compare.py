@@ -30,8 +30,15 @@ MODELS = {
                                                       "high_freq_factor": 4.0, "original_max_position_embeddings": 24}),
     "mistral": transformers.MistralConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
                                           sliding_window=20, attn_implementation="eager"),
+    "qwen2": transformers.Qwen2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                      tie_word_embeddings=True),
+    "phi3": transformers.Phi3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                    pad_token_id=0, attn_implementation="eager"),
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=64, rotary_pct=0.5, max_position_embeddings=96),
 }
+if hasattr(transformers, "Qwen3Config"): # of 4.51
+    MODELS["qwen3"] = transformers.Qwen3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
+                                               max_position_embeddings=96)
 
 
 def make_tokenizer():

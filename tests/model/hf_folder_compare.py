@@ -26,6 +26,8 @@ MODELS = {
     "llama": transformers.LlamaConfig(**LLAMA, rope_theta=50000.0),
     "llama 3": transformers.LlamaConfig(**LLAMA, rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0}),
     "mistral": transformers.MistralConfig(**LLAMA, sliding_window=12),
+    "qwen2": transformers.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=12, max_window_layers=1),
+    "phi3": transformers.Phi3Config(**LLAMA),
     "mixtral": transformers.MixtralConfig(**LLAMA, num_local_experts=2, sliding_window=None),
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=32, rotary_pct=0.5, max_position_embeddings=64,
                                            **MINE),
