@@ -82,12 +82,49 @@ uint32_t model_dropout_below(double probability)
     return (uint32_t)(probability * 4294967296.0);
 }
 
-void model_rope_table_f32(float *turn, size_t T, size_t half, double theta)
+#define TURN 6.283185307179586476925 /* 2 pi */
+
+/* The share of the scaled frequency, the rest is the plain one: 0 for pairs that rotate often within the
+ * original positions, 1 for those that rotate seldom. */
+static double scaled_share(const model_rope_t *rope, double plain, size_t i, size_t half)
 {
-    for (size_t t = 0; t < T; t++)
-        for (size_t i = 0; i < half; i++) {
-            double angle = (double)t * pow(theta, -(double)i / (double)half);
-            turn[2 * t * half + i] = (float)cos(angle);
-            turn[(2 * t + 1) * half + i] = (float)sin(angle);
+    const double original = (double)rope->original;
+    double share;
+    if (rope->type == MODEL_ROPE_LLAMA3) {
+        share = (rope->high - original * plain / TURN) / (rope->high - rope->low);
+    } else { /* so many rotations has pair half log(original / (rotations 2 pi)) / log(theta) */
+        const double pairs = (double)half / log(rope->theta);
+        double first = floor(pairs * log(original / (rope->high * TURN))),
+               last = ceil(pairs * log(original / (rope->low * TURN)));
+        first = fmax(first, 0.0);
+        last = fmin(last, (double)(2 * half - 1));
+        share = ((double)i - first) / (last == first ? 0.001 : last - first);
+    }
+    return fmin(fmax(share, 0.0), 1.0);
+}
+
+double model_rope_frequency(const model_rope_t *rope, size_t i, size_t half)
+{
+    const double plain = pow(rope->theta, -(double)i / (double)half);
+    if (rope->type == MODEL_ROPE_PLAIN || rope->type == MODEL_ROPE_DYNAMIC)
+        return plain;
+    const double share = rope->type == MODEL_ROPE_LINEAR ? 1.0 : scaled_share(rope, plain, i, half);
+    return plain / rope->factor * share + plain * (1.0 - share);
+}
+
+double model_rope_attention(const model_rope_t *rope)
+{
+    return rope->type == MODEL_ROPE_YARN ? rope->attention : 1.0;
+}
+
+void model_rope_table_f32(float *turn, size_t T, size_t half, const model_rope_t *rope)
+{
+    const double times = model_rope_attention(rope);
+    for (size_t i = 0; i < half; i++) {
+        const double frequency = model_rope_frequency(rope, i, half);
+        for (size_t t = 0; t < T; t++) {
+            turn[2 * t * half + i] = (float)(times * cos((double)t * frequency));
+            turn[(2 * t + 1) * half + i] = (float)(times * sin((double)t * frequency));
         }
+    }
 }

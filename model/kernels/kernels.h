@@ -40,6 +40,10 @@ void model_dropout_key(uint64_t seed, uint64_t sequence, uint64_t step, size_t l
                        uint32_t key[4]);
 uint32_t model_dropout_below(double probability);
 
+/* The frequency of pair i of `half`, in radians per position; what cosines and sines are multiplied by. */
+double model_rope_frequency(const model_rope_t *rope, size_t i, size_t half);
+double model_rope_attention(const model_rope_t *rope);
+
 #include "model/kernels/real.h"
 #include "model/kernels/table.inc"
 #undef real

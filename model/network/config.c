@@ -12,6 +12,22 @@
  * takes as the width of a matrix is an int, and has a limit of its own: check_widths. */
 #define LIMIT 1048576u
 
+static model_rope_t complete_rope(const model_rope_t *rope)
+{
+    const int yarn = rope->type == MODEL_ROPE_YARN, rotations = yarn || rope->type == MODEL_ROPE_LLAMA3;
+    model_rope_t r = {.theta = rope->theta > 0.0 ? rope->theta : 10000.0, .type = rope->type};
+    if (r.type != MODEL_ROPE_PLAIN)
+        r.factor = rope->factor;
+    if (rotations) {
+        r.low = rope->low;
+        r.high = rope->high;
+        r.original = rope->original;
+    }
+    if (yarn)
+        r.attention = rope->attention > 0.0 ? rope->attention : 1.0 + 0.1 * log(fmax(1.0, rope->factor));
+    return r;
+}
+
 model_config_t model_config_complete(const model_config_t *config)
 {
     model_config_t c = *config;
@@ -21,13 +37,22 @@ model_config_t model_config_complete(const model_config_t *config)
     c.leaves = c.leaves ? c.leaves : 1;
     c.vocab_padded = c.vocab_padded ? c.vocab_padded : (c.vocab + c.leaves - 1) / c.leaves * c.leaves;
     c.rotary_dim = c.rotary_dim ? c.rotary_dim : c.head_dim;
-    c.rope_theta = c.rope_theta > 0.0 ? c.rope_theta : 10000.0;
+    c.rope = complete_rope(&c.rope);
+    if (c.window == 0)
+        c.window_from = c.window_every = 0;
     c.norm_eps = c.norm_eps > 0.0 ? c.norm_eps : 1e-5;
     c.deepnorm = c.deepnorm > 0.0 ? c.deepnorm : 1.0;
     c.embed_shrink = c.embed_shrink > 0.0 ? c.embed_shrink : 1.0;
     c.top_k = c.top_k ? c.top_k : 2;
     c.capacity = c.capacity > 0.0 ? c.capacity : 1.25;
     return c;
+}
+
+size_t model_config_window(const model_config_t *config, size_t layer)
+{
+    int all = layer < config->window_from || config->window >= config->seq ||
+              (config->window_every > 0 && (layer + 1) % config->window_every == 0);
+    return all ? 0 : config->window;
 }
 
 size_t model_config_capacity(const model_config_t *config)
@@ -41,7 +66,7 @@ size_t model_config_capacity(const model_config_t *config)
 
 /* ---- the rules: each returns 0 and names in `broken` the one that is not kept ------------------------- */
 
-#define WHY 160
+#define WHY 200
 typedef struct {
     int quiet; /* in: the search for another value wants no words */
     char why[WHY];
@@ -130,6 +155,24 @@ static int check_leaves(const model_config_t *c, broken_t *broken)
            divides("vocab_padded", c->vocab_padded, "leaves", c->leaves, broken);
 }
 
+/* Rotations and positions that a scaled frequency is computed from. */
+static int check_rope(const model_rope_t *rope, broken_t *broken)
+{
+    if (rope->type != MODEL_ROPE_PLAIN && !(rope->factor >= 1.0))
+        return BROKEN(broken, "factor %g of scaled rotary positions: it must be at least 1", rope->factor);
+    if (rope->type != MODEL_ROPE_LLAMA3 && rope->type != MODEL_ROPE_YARN)
+        return 1;
+    if (!(rope->low > 0.0 && rope->high > rope->low))
+        return BROKEN(broken,
+                      "rotations %g and %g of scaled rotary positions (low_freq_factor, high_freq_factor; "
+                      "beta_slow, beta_fast): they must be above 0, and rise",
+                      rope->low, rope->high);
+    if (rope->original < 1 || rope->original > LIMIT)
+        return BROKEN(broken, "original_max_position_embeddings %zu: it must lie in 1..%u", rope->original,
+                      LIMIT);
+    return rope->theta > 1.0 || BROKEN(broken, "rope_theta %g: it must be above 1", rope->theta);
+}
+
 static int check_features(const model_config_t *c, broken_t *broken)
 {
     broken->vary[0] = 0;
@@ -138,11 +181,15 @@ static int check_features(const model_config_t *c, broken_t *broken)
     if (c->pos == MODEL_POS_ROPE && (c->rotary_dim % 2 != 0 || c->rotary_dim > c->head_dim))
         return BROKEN(broken, "rotary_dim %zu: it must be even and at most head_dim (%zu)", c->rotary_dim,
                       c->head_dim);
+    if (c->pos == MODEL_POS_ROPE && !check_rope(&c->rope, broken))
+        return 0;
     if (c->experts > 0 && c->top_k > c->experts)
         return BROKEN(broken, "top_k %zu: there are %zu experts", c->top_k, c->experts);
     if (!(c->dropout >= 0.0 && c->dropout < 1.0) || !(c->attn_dropout >= 0.0 && c->attn_dropout < 1.0))
         return BROKEN(broken, "dropout %g, attn_dropout %g: they must lie in 0 up to 1", c->dropout,
                       c->attn_dropout);
+    if (c->prefix && c->window > 0)
+        return BROKEN(broken, "prefix and window together: no model has both");
     if (c->parallel && c->post_norm)
         return BROKEN(broken, "parallel and post_norm together: no model has both");
     return 1;

@@ -33,9 +33,14 @@ typedef struct {
     model_pos_t pos;
     size_t pos_offset; /* learned positions begin at this row (OPT: 2) */
     size_t rotary_dim; /* of MODEL_POS_ROPE, even; 0: head_dim (GPT-NeoX-20B: a quarter) */
-    double rope_theta; /* 0: 10000 */
+    model_rope_t rope;
     /* 1: pairs are neighbours (GPT-J, ChatGLM2); 0: halves (GPT-NeoX, LLaMA, GLM-130B) */
     int rope_interleaved;
+
+    /* Position t sees itself and the window - 1 before it; 0: all before it. Of the model's layers the first
+     * `window_from` see all, and of the others each window_every-th (counted from the first layer; 0: none):
+     * Gemma 2 has 2, Gemma 3 has 6. */
+    size_t window, window_from, window_every;
 
     model_norm_t norm;
     double norm_eps;     /* 0: 1e-5 */
@@ -49,8 +54,11 @@ typedef struct {
     int parallel; /* x + attention(norm1 x) + mlp(norm2 x) (GPT-NeoX) */
     int untied;   /* the head has a weight of its own */
     int no_qkv_bias, no_proj_bias, no_mlp_bias;
-    int prefix;    /* the mask is open within a sequence's prefix (GLM) */
+    int qk_norm; /* RMSNorm of each head of q and k, with one gain for all heads, before they turn (Qwen3) */
+    int prefix;  /* the mask is open within a sequence's prefix (GLM) */
     int top_query; /* the last layer's queries come from a learned position embedding (CodeGeeX) */
+
+    int fused_files; /* files have q, k and v in one tensor, and so gate and up (Phi-3) */
 
     size_t experts;  /* E; 0: a dense MLP */
     size_t top_k;    /* experts per token; 0: 2 */
@@ -73,6 +81,9 @@ gyre_status_t model_config_check_of(const model_config_t *config, const char *wh
 /* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without
  * experts. */
 size_t model_config_capacity(const model_config_t *config);
+/* Positions that one of layer `layer` sees at most, itself among them. 0: all before it, also where a window
+ * is not shorter than a sequence. */
+size_t model_config_window(const model_config_t *config, size_t layer);
 /* `config` with zeros replaced by their meaning. */
 model_config_t model_config_complete(const model_config_t *config);
 

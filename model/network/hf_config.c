@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "model/network/hf_rope.h"
 #include "model/network/hf_values.h"
+#include "model/network/hf_window.h"
 
 #include "model/network/hf_config_tables.inc"
 
@@ -42,24 +44,12 @@ static int family_has(const family_t *family, const char *field)
     return 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------- */
-
-static gyre_status_t read_word(const json_t *value, const word_t *words, const char *where, const char *key,
-                               int *out)
+static const model_hf_word_t *words_of(type_t type)
 {
-    if (!json_is_string(value))
-        return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be text");
-    char known[200] = "supported are";
-    for (const word_t *w = words; w->text; w++) {
-        if (strcmp(w->text, json_string_value(value)) == 0) {
-            *out = w->value;
-            return GYRE_OK;
-        }
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s %s", w > words ? "," : "", w->text);
-    }
-    return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, key, value, known);
+    return type == POS ? positions : type == NORM ? norms : type == ACT ? activations : model_hf_rope_types;
 }
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static gyre_status_t read_field(model_config_t *c, const field_t *field, const json_t *value,
                                 const char *where, const char *key, int inverse)
@@ -84,23 +74,12 @@ static gyre_status_t read_field(model_config_t *c, const field_t *field, const j
             return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
         *(int *)at = json_is_true(value) != inverse;
         return GYRE_OK;
-    case POS:
-        status = read_word(value, positions, where, key, &word);
+    default: /* enumerations are ints */
+        status = model_hf_word(value, words_of(field->type), where, key, &word);
         if (status == GYRE_OK)
-            c->pos = (model_pos_t)word;
-        return status;
-    case NORM:
-        status = read_word(value, norms, where, key, &word);
-        if (status == GYRE_OK)
-            c->norm = (model_norm_t)word;
-        return status;
-    case ACT:
-        status = read_word(value, activations, where, key, &word);
-        if (status == GYRE_OK)
-            c->act = (model_act_t)word;
+            memcpy(at, &word, sizeof word);
         return status;
     }
-    return status;
 }
 
 static int same_field(const field_t *field, const model_config_t *a, const model_config_t *b)
@@ -148,42 +127,6 @@ static gyre_status_t read_key(model_config_t *c, const family_t *family, const k
     return GYRE_OK;
 }
 
-/* The share of a head that rotates. `transformers` 5 has it in an object, together with the base. */
-static gyre_status_t read_rotary(model_config_t *c, const family_t *family, const json_t *object,
-                                 const char *where)
-{
-    double share = family->rotary_share > 0.0 ? family->rotary_share : 1.0;
-    const json_t *rope = json_object_get(object, "rope_parameters"),
-                 *type = json_object_get(rope, "rope_type");
-    gyre_status_t status = model_hf_number(object, "rotary_pct", where, &share);
-    if (status == GYRE_OK)
-        status = model_hf_number(object, "rotary_percent", where, &share);
-    if (status == GYRE_OK)
-        status = model_hf_number(object, "partial_rotary_factor", where, &share);
-    if (status == GYRE_OK)
-        status = model_hf_number(rope, "partial_rotary_factor", where, &share);
-    if (status == GYRE_OK)
-        status = model_hf_number(rope, "rope_theta", where, &c->rope_theta);
-    if (status == GYRE_OK && type &&
-        (!json_is_string(type) || strcmp(json_string_value(type), "default") != 0))
-        status =
-            model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "rope_type", type, "Gyre has \"default\" only");
-    if (status == GYRE_OK && (share <= 0.0 || share > 1.0))
-        status = MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT,
-                                   "%s: the share of a head that rotates is %g: it must lie above 0, up to 1",
-                                   where, share);
-    if (status != GYRE_OK || share == 1.0)
-        return status;
-    size_t head_dim = model_config_complete(c).head_dim;
-    c->rotary_dim = (size_t)((double)head_dim * share);
-    if (c->rotary_dim == 0 && head_dim > 0) /* 0 would mean: all of them */
-        status = MODEL_HF_COMPLAIN(
-            where, GYRE_ERR_FORMAT,
-            "%s: the share of a head that rotates is %g, which leaves none of its %zu channels", where, share,
-            head_dim);
-    return status;
-}
-
 /* Dropout: of the embedding and both residual branches, one probability. */
 static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const char *where)
 {
@@ -210,26 +153,6 @@ static gyre_status_t read_dropout(model_config_t *c, const json_t *object, const
 }
 
 /* ---- what only some families have ---------------------------------------------------------------------- */
-
-/* A window that is not shorter than a sequence is full attention. */
-static gyre_status_t check_window(const model_config_t *c, const json_t *object, const char *where)
-{
-    const json_t *value = json_object_get(object, "sliding_window");
-    char what[120];
-    if (!value || json_is_null(value) || json_integer_value(value) >= (json_int_t)c->seq)
-        return GYRE_OK;
-    snprintf(what, sizeof what,
-             "Gyre has full attention only: take sequences that are not longer, such as --seq %lld",
-             (long long)json_integer_value(value));
-    return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window", value,
-                              json_integer_value(value) > 0 ? what : "it must be null or a number above 0");
-}
-
-static int write_no_window(const model_config_t *c, json_t *object)
-{
-    (void)c;
-    return json_object_set_new(object, "sliding_window", json_null());
-}
 
 static gyre_status_t read_opt(model_config_t *c, const json_t *object, const char *where)
 {
@@ -340,7 +263,38 @@ static int write_mixtral(const model_config_t *c, json_t *object)
         bad |= json_object_set_new(object, "output_router_logits", json_true());
         bad |= json_object_set_new(object, "router_aux_loss_coef", json_real(c->balance));
     }
-    return bad | write_no_window(c, object);
+    return bad;
+}
+
+/* "intermediate_size" is of dense layers, of which there are none. */
+static int skips_qwen3_moe(const key_t_ *key, const json_t *value)
+{
+    return skips_mixtral(key, value) || strcmp(key->key, "intermediate_size") == 0;
+}
+
+/* A choice's weight is its share of the chosen probabilities: what `transformers` has with norm_topk_prob. */
+static gyre_status_t read_qwen3_moe(model_config_t *c, const json_t *object, const char *where)
+{
+    int shares = 0;
+    gyre_status_t status = model_hf_flag(object, "norm_topk_prob", where, &shares);
+    if (status == GYRE_OK && (!shares || c->top_k < 2))
+        return MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
+                                 "%s: Gyre has norm_topk_prob true and num_experts_per_tok above 1 only",
+                                 where);
+    if (status == GYRE_OK)
+        status = read_attention_bias(c, object, where);
+    return status == GYRE_OK ? read_mixtral(c, object, where) : status;
+}
+
+static int write_qwen3_moe(const model_config_t *c, json_t *object)
+{
+    int bad = json_object_set_new(object, "norm_topk_prob", json_true());
+    return bad | write_attention_bias(c, object) | write_mixtral(c, object);
+}
+
+static int write_phi3(const model_config_t *c, json_t *object)
+{
+    return write_share(c, "partial_rotary_factor", object);
 }
 
 /* ---- a whole file -------------------------------------------------------------------------------------- */
@@ -391,7 +345,10 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
          status == GYRE_OK && i < sizeof family->only / sizeof family->only[0] && family->only[i].key; i++)
         status = model_hf_only(object, family->only[i].key, where, family->only[i].value);
     if (status == GYRE_OK && c->pos == MODEL_POS_ROPE && c->heads > 0)
-        status = read_rotary(c, family, object, where);
+        status =
+            model_hf_read_rope(c, object, where, family->rotary_share > 0.0 ? family->rotary_share : 1.0);
+    if (status == GYRE_OK)
+        status = model_hf_read_window(c, object, where, family->windows, family->name);
     if (status == GYRE_OK)
         status = read_dropout(c, object, where);
     return status == GYRE_OK && family->read ? family->read(c, object, where) : status;
@@ -448,8 +405,6 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, si
             MODEL_HF_COMPLAIN(where, GYRE_ERR_INVALID, "--seq %zu: %s has %zu positions", seq, where, c.seq);
     if (status == GYRE_OK && seq > 0)
         c.seq = seq;
-    if (status == GYRE_OK)
-        status = check_window(&c, object, where);
     status = status == GYRE_OK ? model_config_check_of(&c, where) : status;
     if (status == GYRE_OK)
         *out = model_config_complete(&c);
@@ -461,7 +416,7 @@ gyre_status_t model_config_from_json(const json_t *object, const char *where, si
 static json_t *field_json(const model_config_t *c, const field_t *field, int inverse)
 {
     const void *at = (const char *)c + field->at;
-    const word_t *words = NULL;
+    const char *word;
     int value = 0;
     switch (field->type) {
     case SIZE:
@@ -470,22 +425,11 @@ static json_t *field_json(const model_config_t *c, const field_t *field, int inv
         return json_real(*(const double *)at);
     case FLAG:
         return json_boolean(*(const int *)at != inverse);
-    case POS:
-        words = positions;
-        value = (int)c->pos;
-        break;
-    case NORM:
-        words = norms;
-        value = (int)c->norm;
-        break;
-    case ACT:
-        words = activations;
-        value = (int)c->act;
-        break;
+    default:
+        memcpy(&value, at, sizeof value);
+        word = model_hf_word_of(words_of(field->type), value);
+        return word ? json_string(word) : NULL;
     }
-    while (words && words->text && words->value != value)
-        words++;
-    return words && words->text ? json_string(words->text) : NULL;
 }
 
 /* The keys that `transformers` has for the family, with their values; NULL: no memory. */
@@ -500,6 +444,7 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
         const key_t_ *key = find_key(family->writes[i]);
         bad |= json_object_set_new(object, key->key, field_json(c, find_field(key->field), key->inverse));
     }
+    bad |= model_hf_write_rope(c, object) | model_hf_write_window(c, object, family->windows);
     if (family->write)
         bad |= family->write(c, object);
     for (int i = 0; i < 3; i++)
@@ -544,7 +489,7 @@ static model_config_t plain(const model_config_t *config)
     if (c.pos != MODEL_POS_ROPE) {
         c.rotary_dim = 0;
         c.rope_interleaved = 0;
-        c.rope_theta = 0.0;
+        c.rope = (model_rope_t){0};
     }
     if (!c.experts)
         c.top_k = 0;

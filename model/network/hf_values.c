@@ -32,6 +32,30 @@ gyre_status_t model_hf_bad_value(gyre_status_t status, const char *where, const 
     return MODEL_HF_COMPLAIN(where, status, "%s: %s is %s: %s", where, key, text, what);
 }
 
+gyre_status_t model_hf_word(const json_t *value, const model_hf_word_t *words, const char *where,
+                            const char *key, int *out)
+{
+    if (!json_is_string(value))
+        return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be text");
+    char known[200] = "supported are";
+    for (const model_hf_word_t *w = words; w->text; w++) {
+        if (strcmp(w->text, json_string_value(value)) == 0) {
+            *out = w->value;
+            return GYRE_OK;
+        }
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s %s", w > words ? "," : "", w->text);
+    }
+    return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, key, value, known);
+}
+
+const char *model_hf_word_of(const model_hf_word_t *words, int value)
+{
+    while (words->text && words->value != value)
+        words++;
+    return words->text;
+}
+
 gyre_status_t model_hf_number(const json_t *object, const char *key, const char *where, double *out)
 {
     const json_t *value = json_object_get(object, key);

@@ -17,6 +17,17 @@ extern const char model_hf_unheard[];
 /* Fails with `status` and a text that names file, key, value, and what is wrong. */
 gyre_status_t model_hf_bad_value(gyre_status_t status, const char *where, const char *key,
                                  const json_t *value, const char *what);
+/* A word for a value of an enumeration; the last one has no text. */
+typedef struct {
+    const char *text;
+    int value;
+} model_hf_word_t;
+/* *out: the value of one of `words`. FORMAT: no text; UNSUPPORTED: another word, with a list of them. */
+gyre_status_t model_hf_word(const json_t *value, const model_hf_word_t *words, const char *where,
+                            const char *key, int *out);
+/* The first word for `value`; NULL: none. */
+const char *model_hf_word_of(const model_hf_word_t *words, int value);
+
 /* A number, not below 0: *out; absent or null: as it is. FORMAT: anything else. */
 gyre_status_t model_hf_number(const json_t *object, const char *key, const char *where, double *out);
 /* true, false: *out; absent: as it is. FORMAT: anything else. */

@@ -25,7 +25,8 @@ typedef struct {
     [MODEL_LNF_W] = "transformer.ln_f.weight", [MODEL_LNF_B] = "transformer.ln_f.bias",                      \
     [MODEL_WPE] = "transformer.wpe.weight", [MODEL_WTE] = "transformer.wte.weight",                          \
     [MODEL_HEAD] = "lm_head.weight", [MODEL_EMB_LN_W] = "transformer.ln_emb.weight",                         \
-    [MODEL_EMB_LN_B] = "transformer.ln_emb.bias"
+    [MODEL_EMB_LN_B] = "transformer.ln_emb.bias", [MODEL_Q_NORM_W] = "attn.q_norm.weight",                   \
+    [MODEL_K_NORM_W] = "attn.k_norm.weight"
 
 static const names_t generic = {.layer = "transformer.h.%zu.", .name = {GENERIC}};
 
@@ -77,29 +78,42 @@ static const names_t gpt_neox = {
     .turned = 1,
     .by_head = 1};
 
-static const names_t llama = {.layer = "model.layers.%zu.",
-                              .name = {[MODEL_MLP_PROJ_W] = "mlp.down_proj.weight",
-                                       [MODEL_MLP_PROJ_B] = "mlp.down_proj.bias",
-                                       [MODEL_MLP_FC_W] = "mlp.gate_up_proj.weight",
-                                       [MODEL_MLP_FC_B] = "mlp.gate_up_proj.bias",
-                                       [MODEL_LN2_W] = "post_attention_layernorm.weight",
-                                       [MODEL_ATTN_PROJ_W] = "self_attn.o_proj.weight",
-                                       [MODEL_ATTN_PROJ_B] = "self_attn.o_proj.bias",
-                                       [MODEL_ATTN_QKV_W] = "self_attn.qkv_proj.weight",
-                                       [MODEL_ATTN_QKV_B] = "self_attn.qkv_proj.bias",
-                                       [MODEL_LN1_W] = "input_layernorm.weight",
-                                       [MODEL_EXPERT_PROJ_W] = "block_sparse_moe.experts.w2.weight",
-                                       [MODEL_EXPERT_FC_W] = "block_sparse_moe.experts.w1_w3.weight",
-                                       [MODEL_ROUTER_W] = "block_sparse_moe.gate.weight",
-                                       [MODEL_LNF_W] = "model.norm.weight",
-                                       [MODEL_WTE] = "model.embed_tokens.weight",
-                                       [MODEL_HEAD] = "lm_head.weight"},
-                              .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-                              .gate_up = {"mlp.gate_proj", "mlp.up_proj"},
+#define LLAMA_NAMES(mlp)                                        \
+    .layer = "model.layers.%zu.",                               \
+    .name = {[MODEL_MLP_PROJ_W] = "mlp.down_proj.weight",       \
+             [MODEL_MLP_PROJ_B] = "mlp.down_proj.bias",         \
+             [MODEL_MLP_FC_W] = "mlp.gate_up_proj.weight",      \
+             [MODEL_MLP_FC_B] = "mlp.gate_up_proj.bias",        \
+             [MODEL_LN2_W] = "post_attention_layernorm.weight", \
+             [MODEL_ATTN_PROJ_W] = "self_attn.o_proj.weight",   \
+             [MODEL_ATTN_PROJ_B] = "self_attn.o_proj.bias",     \
+             [MODEL_ATTN_QKV_W] = "self_attn.qkv_proj.weight",  \
+             [MODEL_ATTN_QKV_B] = "self_attn.qkv_proj.bias",    \
+             [MODEL_LN1_W] = "input_layernorm.weight",          \
+             [MODEL_EXPERT_PROJ_W] = mlp ".experts.w2.weight",  \
+             [MODEL_EXPERT_FC_W] = mlp ".experts.w1_w3.weight", \
+             [MODEL_ROUTER_W] = mlp ".gate.weight",             \
+             [MODEL_LNF_W] = "model.norm.weight",               \
+             [MODEL_WTE] = "model.embed_tokens.weight",         \
+             [MODEL_HEAD] = "lm_head.weight",                   \
+             [MODEL_Q_NORM_W] = "self_attn.q_norm.weight",      \
+             [MODEL_K_NORM_W] = "self_attn.k_norm.weight"},     \
+    .turned = 1
+#define LLAMA_PIECES                                                     \
+    .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, \
+    .gate_up = {"mlp.gate_proj", "mlp.up_proj"}
+
+static const names_t llama = {LLAMA_NAMES("block_sparse_moe"), LLAMA_PIECES,
                               .expert = {"block_sparse_moe.experts.%zu.w1.weight",
                                          "block_sparse_moe.experts.%zu.w3.weight",
-                                         "block_sparse_moe.experts.%zu.w2.weight"},
-                              .turned = 1};
+                                         "block_sparse_moe.experts.%zu.w2.weight"}};
+
+static const names_t qwen_moe = {LLAMA_NAMES("mlp"), LLAMA_PIECES,
+                                 .expert = {"mlp.experts.%zu.gate_proj.weight",
+                                            "mlp.experts.%zu.up_proj.weight",
+                                            "mlp.experts.%zu.down_proj.weight"}};
+
+static const names_t phi3 = {LLAMA_NAMES("mlp")};
 
 static const names_t *names_of(model_family_t family)
 {
@@ -113,7 +127,7 @@ static const names_t *names_of(model_family_t family)
 
 static int in_layer(model_kind_t kind)
 {
-    return kind < MODEL_LAYER_KINDS || kind == MODEL_WQE;
+    return model_kind_of_layers(kind) || kind == MODEL_WQE;
 }
 
 /* "transformer.h.3." + text, or text. */

@@ -11,7 +11,7 @@
 #include "model/random.h"
 
 /* What an extent is a multiple of. */
-typedef enum { ONE, C, F, FF, Q, QKV, T, TP, V, EF, EC, E } extent_t;
+typedef enum { ONE, C, D, F, FF, Q, QKV, T, TP, V, EF, EC, E } extent_t;
 
 typedef struct {
     extent_t shape[2];
@@ -44,12 +44,15 @@ static const kind_t kinds[MODEL_KINDS] = {
     [MODEL_WQE] = {{T, C}, -1, MODEL_INIT_NORMAL, 0},
     [MODEL_EMB_LN_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_EMB_LN_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_Q_NORM_W] = {{D, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_K_NORM_W] = {{D, ONE}, -1, MODEL_INIT_ONE, 0},
 };
 
 static const model_kind_t layer_order[] = {
     MODEL_MLP_PROJ_W,  MODEL_MLP_PROJ_B, MODEL_MLP_FC_W,   MODEL_MLP_FC_B, MODEL_EXPERT_PROJ_W,
     MODEL_EXPERT_FC_W, MODEL_ROUTER_W,   MODEL_LN2_W,      MODEL_LN2_B,    MODEL_ATTN_PROJ_W,
-    MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B, MODEL_LN1_W,    MODEL_LN1_B,
+    MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B, MODEL_Q_NORM_W, MODEL_K_NORM_W,
+    MODEL_LN1_W,       MODEL_LN1_B,
 };
 #define LAYER_ROWS (sizeof layer_order / sizeof layer_order[0])
 
@@ -71,6 +74,9 @@ static int has_kind(const model_config_t *c, model_kind_t kind, size_t layer)
         return !c->no_proj_bias;
     case MODEL_ATTN_QKV_B:
         return !c->no_qkv_bias;
+    case MODEL_Q_NORM_W:
+    case MODEL_K_NORM_W:
+        return c->qk_norm;
     case MODEL_LN1_B:
     case MODEL_LN2_B:
         return c->norm == MODEL_NORM_LAYER;
@@ -99,6 +105,9 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
         return 1;
     case C:
         *out = c->hidden;
+        return 1;
+    case D:
+        *out = c->head_dim;
         return 1;
     case F:
         *out = c->ffn;
@@ -150,7 +159,7 @@ static gyre_status_t add_row(model_params_t *params, model_family_t family, mode
     if (!has_kind(c, kind, layer))
         return GYRE_OK;
     model_param_t *row = &params->row[params->rows];
-    int in_layer = kind < MODEL_LAYER_KINDS || kind == MODEL_WQE;
+    int in_layer = model_kind_of_layers(kind) || kind == MODEL_WQE;
     int at_end = kind == MODEL_LNF_W || kind == MODEL_LNF_B || kind == MODEL_HEAD;
     *row = (model_param_t){.kind = kind,
                            .layer = in_layer ? (int)layer
@@ -295,7 +304,7 @@ size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t
 {
     for (size_t r = 0; r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
-        if (row->kind == kind && (kind >= MODEL_LAYER_KINDS || row->layer == (int)layer))
+        if (row->kind == kind && (!model_kind_of_layers(kind) || row->layer == (int)layer))
             return r;
     }
     return MODEL_NONE;
@@ -356,7 +365,7 @@ void model_param_to_file(const model_param_t *row, const float *canonical, float
 static uint32_t random_stream(const model_param_t *row)
 {
     model_kind_t kind = row->kind == MODEL_HEAD && row->twin ? MODEL_WTE : row->kind;
-    uint32_t layer = kind < MODEL_LAYER_KINDS ? (uint32_t)row->layer + 1 : 0;
+    uint32_t layer = model_kind_of_layers(kind) ? (uint32_t)row->layer + 1 : 0;
     return layer * 64 + (uint32_t)kind;
 }
 

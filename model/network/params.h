@@ -21,8 +21,8 @@
 
 #include "model/network/config.h"
 
-/* Kinds before MODEL_LAYER_KINDS occur at most once per layer. F' is F, or 2 F if the MLP is gated (gate,
- * up). */
+/* Kinds before MODEL_LAYER_KINDS, and from MODEL_MORE_LAYER_KINDS on, occur at most once per layer. F' is F,
+ * or 2 F if the MLP is gated (gate, up). */
 typedef enum {
     MODEL_MLP_PROJ_W,    /* [F, C] (Conv1D: [in, out], as GPT-2 stores every product) */
     MODEL_MLP_PROJ_B,    /* [C] */
@@ -48,8 +48,18 @@ typedef enum {
     MODEL_WQE,                       /* [T, C]: the top layer's queries (config.top_query) */
     MODEL_EMB_LN_W,                  /* [C] */
     MODEL_EMB_LN_B,                  /* [C] */
+    /* of each layer again: initial values of the kinds above are numbered by their places here */
+    MODEL_MORE_LAYER_KINDS,
+    MODEL_Q_NORM_W = MODEL_MORE_LAYER_KINDS, /* [D] gains of config.qk_norm */
+    MODEL_K_NORM_W,                          /* [D] */
     MODEL_KINDS
 } model_kind_t;
+
+/* 1: each layer may have a row of this kind. */
+static inline int model_kind_of_layers(model_kind_t kind)
+{
+    return kind < MODEL_LAYER_KINDS || kind >= MODEL_MORE_LAYER_KINDS;
+}
 
 typedef enum { MODEL_INIT_ZERO, MODEL_INIT_ONE, MODEL_INIT_NORMAL } model_init_t;
 

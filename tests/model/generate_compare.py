@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The likeliest text of gyre-generate is that of `transformers`, in double precision, for 64 tokens after each of some prompts;
-each log-probability is within 1e-5 of it. On one rank and on two."""
+each log-probability is within 1e-4 of it: `transformers` computes rotary angles in float. On one rank and on two."""
 import json
 import os
 import subprocess
@@ -25,8 +25,20 @@ MODELS = {
     "opt": transformers.OPTConfig(**{k: v for k, v in SIZES.items() if k != "initializer_range"}, ffn_dim=64, init_std=0.3,
                                   max_position_embeddings=96, word_embed_proj_dim=32),
     "llama": transformers.LlamaConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96),
+    "llama 3": transformers.LlamaConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                        rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                                      "high_freq_factor": 4.0, "original_max_position_embeddings": 24}),
+    "mistral": transformers.MistralConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                          sliding_window=20, attn_implementation="eager"),
+    "qwen2": transformers.Qwen2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                      tie_word_embeddings=True),
+    "phi3": transformers.Phi3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                    pad_token_id=0, attn_implementation="eager"),
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=64, rotary_pct=0.5, max_position_embeddings=96),
 }
+if hasattr(transformers, "Qwen3Config"): # of 4.51
+    MODELS["qwen3"] = transformers.Qwen3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
+                                               max_position_embeddings=96)
 
 
 def make_tokenizer():
@@ -80,7 +92,7 @@ def main():
                     tokens, logs = expect(model, tokenizer(prompt)["input_ids"])
                     assert [token for token, _ in said] == tokens, f"{name} after '{prompt}': {said}, but {tokens}"
                     worst = max(abs(value - log) for (_, value), log in zip(said, logs))
-                    assert worst < 1e-5, f"{name} after '{prompt}': a log-probability is off by {worst}"
+                    assert worst < 1e-4, f"{name} after '{prompt}': a log-probability is off by {worst}"
             print(f"{name}: {len(PROMPTS)} times {TOKENS} tokens, those of transformers {transformers.__version__}")
 
 

@@ -52,12 +52,10 @@ train --load again.safetensors --seq 8 --steps 0 --save again2.safetensors
 cmp again.safetensors again2.safetensors
 ls -d ./*.tmp-* 2>/dev/null && exit 1
 
-# Mistral: a window that is shorter than the model's positions, but not than the sequences
+# Mistral: a window that is shorter than the model's positions, and than some sequences
 echo '{"model_type": "mistral", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
  "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "sliding_window": 16}' >mistral.json
-refused "--seq 16" --model mistral.json --steps 1
-refused "--seq 16" --model mistral.json --seq 17 --steps 1
-train --model mistral.json --seq 16 --steps 1 --save mistral/
+train --model mistral.json --seq 17 --steps 1 --save mistral/
 cp mistral.json mistral/config.json
 train --load mistral --seq 16 --steps 1 --save mistral2/
 python3 - <<'PY'

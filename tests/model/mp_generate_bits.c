@@ -187,6 +187,9 @@ int main(int argc, char **argv)
     models[1].act = MODEL_ACT_SILU;
     models[1].gated = models[1].untied = 1;
     models[1].no_qkv_bias = models[1].no_proj_bias = models[1].no_mlp_bias = 1;
+    models[1].window = 24;
+    models[1].window_every = 2;
+    models[1].qk_norm = 1;
     models[2].experts = 4;
     models[2].untied = 1;
     gyre_comm_t *comm;

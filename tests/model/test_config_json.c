@@ -51,7 +51,13 @@ static model_config_t accept(const char *text, model_family_t family)
     assert_true(c.untied == again.untied && c.parallel == again.parallel && c.post_norm == again.post_norm);
     assert_true(c.no_qkv_bias == again.no_qkv_bias && c.no_mlp_bias == again.no_mlp_bias);
     assert_true(c.deepnorm == again.deepnorm && c.norm_eps == again.norm_eps &&
-                c.rope_theta == again.rope_theta);
+                c.rope.theta == again.rope.theta);
+    assert_true(c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
+                c.rope.low == again.rope.low && c.rope.high == again.rope.high &&
+                c.qk_norm == again.qk_norm && c.fused_files == again.fused_files &&
+                c.window == again.window && c.window_from == again.window_from &&
+                c.window_every == again.window_every && c.rope.original == again.rope.original &&
+                c.rope.attention == again.rope.attention);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
 }
@@ -119,7 +125,15 @@ static void published(void **state)
                " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-05, \"sliding_window\": null,"
                " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1000000.0}}",
                MODEL_FAMILY_LLAMA); /* nothing distinguishes it from a LLaMA */
-    assert_true(c.kv_heads == 8 && c.rope_theta == 1e6 && c.head_dim == 128);
+    assert_true(c.kv_heads == 8 && c.rope.theta == 1e6 && c.head_dim == 128 && c.window == 0);
+
+    c = accept("{\"model_type\": \"mistral\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
+               "\"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, "
+               "\"vocab_size\": 32000, \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-05, "
+               "\"rope_theta\": 10000.0, \"sliding_window\": 4096}",
+               MODEL_FAMILY_MISTRAL);
+    assert_true(c.window == 4096 && model_config_window(&c, 0) == 4096 &&
+                model_config_window(&c, 31) == 4096);
 
     c = accept("{\"model_type\": \"mixtral\", \"hidden_size\": 4096, \"intermediate_size\": 14336, "
                "\"num_hidden_layers\": 32,"
@@ -130,6 +144,48 @@ static void published(void **state)
                "\"sliding_window\": null}",
                MODEL_FAMILY_MIXTRAL);
     assert_true(c.experts == 8 && c.top_k == 2 && c.capacity == 4.0 && c.balance == 0.02 && c.leaves == 4);
+
+    c = accept("{\"model_type\": \"qwen2\", \"hidden_size\": 3584, \"intermediate_size\": 18944, "
+               "\"num_hidden_layers\": 28, \"num_attention_heads\": 28, \"num_key_value_heads\": 4, "
+               "\"vocab_size\": 152064, \"hidden_act\": \"silu\", \"max_position_embeddings\": 131072, "
+               "\"max_window_layers\": 28, \"rms_norm_eps\": 1e-06, \"rope_theta\": 1000000.0, "
+               "\"sliding_window\": 131072, \"tie_word_embeddings\": false, \"use_sliding_window\": false}",
+               MODEL_FAMILY_QWEN2);
+    assert_true(!c.no_qkv_bias && c.no_proj_bias && c.no_mlp_bias && c.window == 0 && c.kv_heads == 4);
+    c = accept("{\"model_type\": \"qwen2\", \"hidden_size\": 64, \"intermediate_size\": 64, "
+               "\"num_hidden_layers\": 4, "
+               "\"num_attention_heads\": 4, \"vocab_size\": 90, \"max_window_layers\": 2, "
+               "\"sliding_window\": 16, \"use_sliding_window\": true, \"layer_types\": [\"full_attention\", "
+               "\"full_attention\", \"sliding_attention\", \"sliding_attention\"]}",
+               MODEL_FAMILY_QWEN2);
+    assert_true(model_config_window(&c, 1) == 0 && model_config_window(&c, 2) == 16);
+    c = accept(
+        "{\"model_type\": \"qwen3\", \"attention_bias\": false, \"head_dim\": 128, \"hidden_size\": 1024, "
+        "\"intermediate_size\": 3072, \"max_position_embeddings\": 40960, \"max_window_layers\": 28, "
+        "\"num_attention_heads\": 16, \"num_hidden_layers\": 28, \"num_key_value_heads\": 8, "
+        "\"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
+        "\"tie_word_embeddings\": true, \"use_sliding_window\": false, \"vocab_size\": 151936}",
+        MODEL_FAMILY_QWEN3);
+    assert_true(c.qk_norm && c.no_qkv_bias && c.head_dim == 128 && !c.untied && c.leaves == 4);
+    c = accept("{\"model_type\": \"qwen3_moe\", \"decoder_sparse_step\": 1, \"head_dim\": 128, "
+               "\"hidden_size\": 2048, \"intermediate_size\": 6144, \"max_position_embeddings\": 40960, "
+               "\"mlp_only_layers\": [], \"moe_intermediate_size\": 768, \"norm_topk_prob\": true, "
+               "\"num_attention_heads\": 32, \"num_experts\": 128, \"num_experts_per_tok\": 8, "
+               "\"num_hidden_layers\": 48, \"num_key_value_heads\": 4, \"rms_norm_eps\": 1e-06, "
+               "\"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.001, \"use_sliding_window\": false, "
+               "\"sliding_window\": null, \"vocab_size\": 151936}",
+               MODEL_FAMILY_QWEN3_MOE);
+    assert_true(c.ffn == 768 && c.experts == 128 && c.top_k == 8 && c.capacity == 16.0 && c.balance == 0.0);
+
+    c = accept(
+        "{\"model_type\": \"phi3\", \"attention_bias\": false, \"hidden_size\": 5120, "
+        "\"intermediate_size\": 17920, \"max_position_embeddings\": 16384, \"num_attention_heads\": 40, "
+        "\"num_hidden_layers\": 40, \"num_key_value_heads\": 10, \"embd_pdrop\": 0.0, "
+        "\"original_max_position_embeddings\": 16384, \"rms_norm_eps\": 1e-05, \"rope_scaling\": null, "
+        "\"rope_theta\": 250000, \"sliding_window\": null, \"vocab_size\": 100352}",
+        MODEL_FAMILY_PHI3);
+    assert_true(c.fused_files && c.rope.theta == 250000.0 && c.kv_heads == 10 && c.rotary_dim == 128 &&
+                c.leaves == 2);
 
     c = accept("{\"model_type\": \"glm\", \"hidden_size\": 12288, \"num_hidden_layers\": 70, "
                "\"num_attention_heads\": 96,"
@@ -161,6 +217,61 @@ static void published(void **state)
         " \"pos\": \"alibi\", \"norm\": \"RMSNorm\", \"post_norm\": true, \"act\": \"relu\", \"leaves\": 1}",
         MODEL_FAMILY_GYRE);
     assert_true(c.pos == MODEL_POS_ALIBI && c.post_norm && c.norm == MODEL_NORM_RMS);
+}
+
+#define SCALED(more)                                                                                         \
+    "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 1, \"num_attention_heads\": 4," \
+    " \"intermediate_size\": 64, \"vocab_size\": 9, \"max_position_embeddings\": 64, " more "}"
+
+/* Frequencies of rotary positions, as `transformers` 4, 5 and published files say it. */
+static void scaled_rope(void **state)
+{
+    (void)state;
+    model_config_t c = accept(SCALED("\"rope_theta\": 500000.0, \"rope_scaling\": {\"factor\": 8.0, "
+                                     "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                                     "\"original_max_position_embeddings\": 16, \"rope_type\": \"llama3\"}"),
+                              MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_LLAMA3 && c.rope.theta == 5e5 && c.rope.factor == 8.0 &&
+                c.rope.low == 1.0 && c.rope.high == 4.0 && c.rope.original == 16 && c.rope.attention == 0.0);
+    c = accept(SCALED("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}"), MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_LINEAR && c.rope.factor == 4.0 && c.rope.original == 0);
+    c = accept(SCALED("\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}"), MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_DYNAMIC && c.rope.factor == 2.0);
+    c = accept(SCALED("\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 1e6, \"factor\": 4.0, "
+                      "\"original_max_position_embeddings\": 32}"),
+               MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.type == MODEL_ROPE_YARN && c.rope.theta == 1e6 && c.rope.low == 1.0 &&
+                c.rope.high == 32.0 && c.rope.original == 32);
+    assert_true(fabs(c.rope.attention - (1.0 + 0.1 * log(4.0))) < 1e-15);
+    c = accept(
+        SCALED("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"beta_fast\": 16, \"mscale\": 0.5,"
+               " \"mscale_all_dim\": 1.0}"),
+        MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.high == 16.0 && c.rope.original == 64);
+    assert_true(fabs(c.rope.attention - (1.0 + 0.05 * log(40.0)) / (1.0 + 0.1 * log(40.0))) < 1e-15);
+    c = accept(SCALED("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"attention_factor\": 1.0}"),
+               MODEL_FAMILY_LLAMA);
+    assert_true(c.rope.attention == 1.0);
+}
+
+/* Which layers have a window. */
+static void windows(void **state)
+{
+    (void)state;
+    model_config_t c = {.seq = 8, .window = 4};
+    assert_true(model_config_window(&c, 0) == 4 && model_config_window(&c, 5) == 4);
+    c.window_every = 3;
+    c.window_from = 1;
+    const size_t want[] = {0, 4, 0, 4, 4, 0};
+    for (size_t l = 0; l < 6; l++)
+        assert_int_equal(model_config_window(&c, l), want[l]);
+    c.window = 8; /* as long as a sequence */
+    assert_int_equal(model_config_window(&c, 1), 0);
+    c = accept(
+        "{\"model_type\": \"gyre\", \"vocab\": 40, \"seq\": 8, \"layers\": 4, \"hidden\": 12, \"heads\": 3,"
+        " \"window\": 3, \"window_from\": 1, \"window_every\": 2}",
+        MODEL_FAMILY_GYRE);
+    assert_true(c.window == 3 && c.window_from == 1 && c.window_every == 2);
 }
 
 /* A share of the head, wherever it stands. */
@@ -297,6 +408,11 @@ static void refuse(const char *text, gyre_status_t want, const char *say)
     "{\"model_type\": \"llama\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2," \
     " \"intermediate_size\": 8, \"vocab_size\": 9" more "}"
 
+#define MISTRAL(more)                                                                                       \
+    "{\"model_type\": \"mistral\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": " \
+    "2,"                                                                                                    \
+    " \"intermediate_size\": 8, \"vocab_size\": 9" more "}"
+
 static void refused(void **state)
 {
     (void)state;
@@ -313,15 +429,30 @@ static void refused(void **state)
     refuse(GPT2(", \"resid_pdrop\": 0.1, \"embd_pdrop\": 0.2"), GYRE_ERR_UNSUPPORTED, "one dropout");
     refuse(GPT2(", \"gyre\": {\"leafs\": 2}"), GYRE_ERR_FORMAT, "leafs is no field");
     refuse(GPT2(", \"num_key_value_heads\": 1"), GYRE_ERR_UNSUPPORTED, "models of type gpt2 are not so");
-    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\"}"), GYRE_ERR_UNSUPPORTED,
-           "rope_scaling is {");
-    refuse(LLAMA(", \"rope_parameters\": {\"rope_type\": \"yarn\"}"), GYRE_ERR_UNSUPPORTED,
-           "rope_type is \"yarn\"");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\"}"), GYRE_ERR_INVALID,
+           "factor 0 of scaled rotary positions");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}"), GYRE_ERR_INVALID,
+           "rotations 0 and 0");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"truncate\": false}"),
+           GYRE_ERR_UNSUPPORTED, "truncate is false: Gyre has true only");
+    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}"), GYRE_ERR_FORMAT,
+           "factor is \"2\"");
+    refuse(LLAMA(", \"rope_scaling\": {\"factor\": 2}"), GYRE_ERR_FORMAT, "rope_type is missing");
+    refuse(LLAMA(", \"rope_scaling\": \"linear\""), GYRE_ERR_FORMAT, "rope_scaling is \"linear\"");
+    refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"longrope\"}"), GYRE_ERR_UNSUPPORTED,
+           "rope_type is \"longrope\": supported are default, linear, dynamic, llama3, yarn");
+    refuse(LLAMA(", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}"),
+           GYRE_ERR_UNSUPPORTED, "the same for all layers only");
     refuse(LLAMA(", \"num_key_value_heads\": 3"), GYRE_ERR_INVALID, "kv_heads 3");
-    refuse("{\"model_type\": \"mistral\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
-           "\"num_attention_heads\": 2,"
-           " \"vocab_size\": 9, \"max_position_embeddings\": 64, \"sliding_window\": 32}",
-           GYRE_ERR_UNSUPPORTED, "sliding_window is 32");
+    refuse(LLAMA(", \"sliding_window\": 32"), GYRE_ERR_UNSUPPORTED, "models of type llama have no windows");
+    refuse(MISTRAL(", \"sliding_window\": -8"), GYRE_ERR_FORMAT, "sliding_window is -8");
+    refuse(MISTRAL(", \"layer_types\": [\"full_attention\"]"), GYRE_ERR_UNSUPPORTED,
+           "layer 0 must be \"sliding_attention\"");
+    refuse(MISTRAL(", \"layer_types\": []"), GYRE_ERR_FORMAT, "as many as there are layers");
+    refuse(
+        "{\"model_type\": \"gyre\", \"vocab\": 40, \"seq\": 8, \"layers\": 2, \"hidden\": 12, \"heads\": 3,"
+        " \"prefix\": true, \"window\": 4}",
+        GYRE_ERR_INVALID, "prefix and window together");
     refuse(
         "{\"model_type\": \"opt\", \"hidden_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 2,"
         " \"vocab_size\": 9, \"word_embed_proj_dim\": 4}",
@@ -333,6 +464,9 @@ static void refused(void **state)
     refuse(LLAMA(", \"partial_rotary_factor\": 0.1"), GYRE_ERR_FORMAT, "leaves none of its 4 channels");
     refuse(LLAMA(", \"gyre\": {\"ffn\": 2305843009213693951, \"leaves\": 2}"), GYRE_ERR_INVALID,
            "ffn is 2305843009213693951");
+    refuse("{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
+           "\"num_attention_heads\": 2, \"vocab_size\": 9}",
+           GYRE_ERR_UNSUPPORTED, "norm_topk_prob true");
     refuse("{\"model_type\": \"glm\", \"rms_norm_eps\": 1e-6}", GYRE_ERR_UNSUPPORTED, "GLM-4");
     refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "config.json: vocab is 0");
     refuse("[]", GYRE_ERR_FORMAT, "JSON object");
@@ -340,8 +474,9 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published), cmocka_unit_test(rotary_share),
-                                       cmocka_unit_test(bounded), cmocka_unit_test(refused),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published),         cmocka_unit_test(scaled_rope),
+                                       cmocka_unit_test(windows),           cmocka_unit_test(rotary_share),
+                                       cmocka_unit_test(bounded),           cmocka_unit_test(refused),
                                        cmocka_unit_test(advice_is_accepted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,15 @@ static const model_config_t kinds[] = {
     {.experts = 4, .untied = 1, .capacity = 4.0},
     {.experts = 4, .gated = 1, .act = MODEL_ACT_SILU, .capacity = 0.5}, /* most find no slot */
     {.experts = 4, .top_k = 1},
+    {.pos = MODEL_POS_ROPE, .window = 5},
+    {.pos = MODEL_POS_ROPE,
+     .norm = MODEL_NORM_RMS,
+     .qk_norm = 1,
+     .kv_heads = 4,
+     .head_dim = 6,
+     .no_proj_bias = 1},
+    {.top_query = 1, .qk_norm = 1},
+    {.pos = MODEL_POS_ALIBI, .window = 9, .window_every = 2, .kv_heads = 2},
 };
 
 /* One by one; again after a reset, all at once; three at a time. */
@@ -164,7 +173,7 @@ static void every_kind(void **unused)
 static void every_precision(void **unused)
 {
     (void)unused;
-    const model_config_t some[] = {{0}, kinds[3], {.experts = 4, .untied = 1}};
+    const model_config_t some[] = {{0}, kinds[3], {.experts = 4, .untied = 1}, {.qk_norm = 1}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         check_reads(&some[k], MODEL_BFLOAT16);
         check_reads(&some[k], MODEL_FLOAT16);
@@ -175,11 +184,9 @@ static void every_precision(void **unused)
 static void odd_shapes(void **unused)
 {
     (void)unused;
-    const model_config_t odd[] = {{.seq = 12, .vocab = 21},
-                                  {.seq = 37, .vocab = 101},
-                                  {.seq = 1},
-                                  {.seq = 100, .head_dim = 12},
-                                  {.seq = LONG, .ffn = 344}};
+    const model_config_t odd[] = {
+        {.seq = 12, .vocab = 21},     {.seq = 37, .vocab = 101}, {.seq = 1},
+        {.seq = 100, .head_dim = 12}, {.seq = LONG, .ffn = 344}, {.seq = LONG, .window = 37}};
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
         check_reads(&odd[k], MODEL_FLOAT32);
 }

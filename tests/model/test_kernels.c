@@ -167,7 +167,7 @@ static void rope(void **state)
     (void)state;
     static rope_t n;
     double dx[T * C];
-    model_rope_table_f64(n.turn, T, 4, 10000.0);
+    model_rope_table_f64(n.turn, T, 4, &(model_rope_t){.theta = 10000.0});
     for (n.interleaved = 0; n.interleaved < 2; n.interleaved++) {
         fill(n.x, T * C, 7, 1.0);
         fill(n.dy, T * C, 8, 1.0);
@@ -188,18 +188,103 @@ static void rope(void **state)
     }
 }
 
-/* ---- softmax with a bias and a prefix ---- */
+/* ---- norms of heads ---- */
+enum { HEADS = 3, WIDTH = 5, APART = HEADS * WIDTH + 2 };
+typedef struct {
+    double x[T * APART], w[WIDTH], dy[T * APART], y[T * APART], raw[T * HEADS * WIDTH], rstd[T * HEADS];
+} heads_t;
+
+static double heads_scalar(void *context)
+{
+    heads_t *n = context;
+    memcpy(n->y, n->x, sizeof n->y);
+    k->head_norm(n->y, n->raw, n->rstd, n->w, T, APART, HEADS, WIDTH, 1e-5);
+    return gradient_dot(n->y, n->dy, T * APART);
+}
+
+/* Each head is normalised as a row of rmsnorm is; what is next to them stays. */
+static void head_norm(void **state)
+{
+    (void)state;
+    static heads_t n;
+    double dx[T * APART], dw[WIDTH], y[WIDTH], rstd;
+    fill(n.x, T * APART, 21, 1.0);
+    fill(n.dy, T * APART, 22, 1.0);
+    fill(n.w, WIDTH, 23, 1.0);
+    heads_scalar(&n);
+    for (size_t i = 0; i < T * HEADS; i++) {
+        size_t at = i / HEADS * APART + i % HEADS * WIDTH;
+        k->rmsnorm(y, &rstd, n.x + at, n.w, 1, WIDTH, 1e-5);
+        assert_memory_equal(y, n.y + at, sizeof y);
+        assert_memory_equal(n.raw + i * WIDTH, n.x + at, sizeof y);
+    }
+    assert_memory_equal(n.y + HEADS * WIDTH, n.x + HEADS * WIDTH, 2 * sizeof *y);
+    memcpy(dx, n.dy, sizeof dx);
+    k->head_norm_backward(dx, dw, n.raw, n.rstd, n.w, T, APART, HEADS, WIDTH);
+    gradient_check("norms of heads, x", heads_scalar, &n, n.x, dx, T * APART);
+    gradient_check("norms of heads, w", heads_scalar, &n, n.w, dw, WIDTH);
+}
+
+/* Frequencies of published models, by the formulas of their own programs in double. */
+static void scaled_rope(void **state)
+{
+    (void)state;
+    const model_rope_t llama = {.theta = 5e5,
+                                .type = MODEL_ROPE_LLAMA3,
+                                .factor = 8,
+                                .low = 1,
+                                .high = 4,
+                                .original = 8192},
+                       qwen = {.theta = 1e6,
+                               .type = MODEL_ROPE_YARN,
+                               .factor = 4,
+                               .low = 1,
+                               .high = 32,
+                               .original = 32768,
+                               .attention = 1.25},
+                       linear = {.theta = 1e4, .type = MODEL_ROPE_LINEAR, .factor = 4},
+                       dynamic = {.theta = 1e4, .type = MODEL_ROPE_DYNAMIC, .factor = 4};
+    const struct {
+        const model_rope_t *rope;
+        size_t pair;
+        double want;
+    } known[] = {{&llama, 0, 1.0},
+                 {&llama, 28, 0.003211445994752591},
+                 {&llama, 29, 0.002166570763503359},
+                 {&llama, 32, 0.0005248461609929547},
+                 {&llama, 35, 9.556212353964683e-05},
+                 {&llama, 63, 3.068925988914511e-07},
+                 {&qwen, 0, 1.0},
+                 {&qwen, 23, 0.006978305848598663},
+                 {&qwen, 24, 0.005375321490790102},
+                 {&qwen, 30, 0.001064360981247002},
+                 {&qwen, 39, 6.490394320837029e-05},
+                 {&qwen, 40, 4.445698525097307e-05},
+                 {&qwen, 63, 3.102344401879299e-07}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        double got = model_rope_frequency(known[i].rope, known[i].pair, 64);
+        assert_true(fabs(got / known[i].want - 1.0) < 1e-14);
+    }
+    assert_true(model_rope_frequency(&linear, 1, 2) == 0.0025 &&
+                model_rope_frequency(&dynamic, 1, 2) == 0.01);
+    float turn[2 * 2 * 64];
+    model_rope_table_f32(turn, 2, 64, &qwen);
+    assert_true(turn[0] == 1.25f && turn[64] == 0.0f);
+    assert_true(turn[128] == (float)(1.25 * cos(1.0)) && turn[192] == (float)(1.25 * sin(1.0)));
+}
+
+/* ---- softmax with a bias, a prefix and a window ---- */
 enum { V = 23 };
 typedef struct {
     double s[V * V], d[V * V], p[V * V], slope;
-    size_t prefix;
+    size_t prefix, window;
 } softmax_t;
 
 static double softmax_scalar(void *context)
 {
     softmax_t *n = context;
     memcpy(n->p, n->s, sizeof n->p);
-    k->softmax(n->p, V, 0.4, n->slope, n->prefix);
+    k->softmax(n->p, V, 0.4, n->slope, n->prefix, n->window);
     return gradient_dot(n->p, n->d, V * V);
 }
 
@@ -210,24 +295,26 @@ static void softmax(void **state)
     static double ds[V * V];
     fill(n.s, V * V, 9, 2.0);
     fill(n.d, V * V, 10, 1.0);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         n.slope = i & 1 ? 0.25 : 0.0;
         n.prefix = i & 2 ? 9 : 0;
+        n.window = i & 4 ? 7 : 0;
         softmax_scalar(&n);
         for (size_t t = 0; t < V; t++) {
-            size_t seen = n.prefix && t < 9 ? 9 : t + 1;
+            size_t seen = n.prefix && t < 9 ? 9 : t + 1, from = n.window && t >= 7 ? t - 6 : 0;
             double sum = 0.0, total = 0.0;
-            for (size_t j = 0; j < seen; j++)
+            for (size_t j = from; j < seen; j++)
                 total += exp(0.4 * n.s[t * V + j] - n.slope * fabs((double)j - (double)t));
             for (size_t j = 0; j < V; j++) {
                 double want = exp(0.4 * n.s[t * V + j] - n.slope * fabs((double)j - (double)t)) / total;
-                assert_true(j < seen ? fabs(n.p[t * V + j] - want) < 1e-14 : n.p[t * V + j] == 0.0);
+                assert_true(j >= from && j < seen ? fabs(n.p[t * V + j] - want) < 1e-14
+                                                  : n.p[t * V + j] == 0.0);
                 sum += n.p[t * V + j];
             }
             assert_true(fabs(sum - 1.0) < 1e-14);
         }
         memcpy(ds, n.d, sizeof ds);
-        k->softmax_backward(ds, n.p, V, 0.4, n.prefix);
+        k->softmax_backward(ds, n.p, V, 0.4, n.prefix, n.window);
         gradient_check("softmax", softmax_scalar, &n, n.s, ds, V * V);
     }
 }
@@ -333,7 +420,8 @@ static void dropout(void **state)
 typedef struct {
     float act[MODEL_ACTS][T * F], slope[MODEL_ACTS][T * F], gated[MODEL_ACTS][T * F],
         dgated[MODEL_ACTS][2 * T * F];
-    float norm[T * C], rstd[T], dx[T * C], dw[C], rope[T * C], p[V * V], dp[V * V], drop[T * C], prob[T * E],
+    float norm[T * C], rstd[T], dx[T * C], dw[C], rope[T * C], heads[T * C], dheads[T * C], dgain[C / 3],
+        raw[T * C], rstd_heads[3 * T], p[V * V], dp[V * V], pw[V * V], dpw[V * V], drop[T * C], prob[T * E],
         weight[T * K], dlogit[T * E];
     int32_t choice[T * K];
 } everything_t;
@@ -349,7 +437,7 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     }
     for (size_t i = 0; i < C; i++)
         w[i] = 1.0f + 0.1f * d[i];
-    model_rope_table_f32(turn, T, 4, 10000.0);
+    model_rope_table_f32(turn, T, 4, &(model_rope_t){.theta = 10000.0});
     for (int a = 0; a < MODEL_ACTS; a++) {
         f->act[a](e->act[a], x, T * F);
         f->act_backward[a](e->slope[a], d, x, T * F);
@@ -358,12 +446,20 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     }
     f->rmsnorm(e->norm, e->rstd, x, w, T, C, 1e-5f);
     f->rmsnorm_backward(e->dx, e->dw, d, x, w, e->rstd, T, C);
+    memcpy(e->heads, x, sizeof e->heads);
+    memcpy(e->dheads, d, sizeof e->dheads);
+    f->head_norm(e->heads, e->raw, e->rstd_heads, w, T, C, 3, C / 3, 1e-5f);
+    f->head_norm_backward(e->dheads, e->dgain, e->raw, e->rstd_heads, w, T, C, 3, C / 3);
     memcpy(e->rope, x, sizeof e->rope);
     f->rope(e->rope, turn, T, C, 4, 0, 0);
     memcpy(e->p, x, sizeof e->p);
     memcpy(e->dp, d, sizeof e->dp);
-    f->softmax(e->p, V, 0.3f, 0.25f, 5);
-    f->softmax_backward(e->dp, e->p, V, 0.3f, 5);
+    f->softmax(e->p, V, 0.3f, 0.25f, 5, 0);
+    f->softmax_backward(e->dp, e->p, V, 0.3f, 5, 0);
+    memcpy(e->pw, x, sizeof e->pw);
+    memcpy(e->dpw, d, sizeof e->dpw);
+    f->softmax(e->pw, V, 0.3f, 0.0f, 0, 6);
+    f->softmax_backward(e->dpw, e->pw, V, 0.3f, 0, 6);
     model_dropout_key(1, 2, 3, 4, 0, key);
     f->dropout(e->drop, x, key, model_dropout_below(0.5), 2.0f, 3, T * C);
     memcpy(e->prob, x, sizeof e->prob);
@@ -395,9 +491,17 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rmsnorm), cmocka_unit_test(activations), cmocka_unit_test(activations_are_accurate),
-        cmocka_unit_test(rope),    cmocka_unit_test(softmax),     cmocka_unit_test(alibi_slopes),
-        cmocka_unit_test(routing), cmocka_unit_test(dropout),     cmocka_unit_test(instruction_sets_agree),
+        cmocka_unit_test(rmsnorm),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(activations_are_accurate),
+        cmocka_unit_test(rope),
+        cmocka_unit_test(scaled_rope),
+        cmocka_unit_test(head_norm),
+        cmocka_unit_test(softmax),
+        cmocka_unit_test(alibi_slopes),
+        cmocka_unit_test(routing),
+        cmocka_unit_test(dropout),
+        cmocka_unit_test(instruction_sets_agree),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

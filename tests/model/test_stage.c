@@ -211,6 +211,17 @@ static void architectures(void **state)
     llama.rope_interleaved = 1;
     check_gradients("LLaMA, tied, neighbours, recomputation", &llama,
                     (model_stage_config_t){.recompute = MODEL_RECOMPUTE_FULL});
+    llama.qk_norm = 1;
+    llama.no_qkv_bias = 0;
+    check_gradients("Qwen3, with biases of q, k, v", &llama, (model_stage_config_t){0});
+    check_gradients("Qwen3, split", &llama,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    llama.qk_norm = 0;
+    llama.window = 3;
+    check_gradients("Mistral, a window of 3", &llama, (model_stage_config_t){0});
+    llama.window_every = 2;
+    check_gradients("windows in turn", &llama,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_SELECTIVE});
     const model_config_t glm = {.vocab = 11,
                                 .seq = 6,
                                 .layers = 2,

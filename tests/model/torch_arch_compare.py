@@ -106,12 +106,30 @@ def conv(x, w, name):
     return y + w[name + ".bias"] if name + ".bias" in w else y
 
 
-def rotate(x, dim, theta=10000.0, neighbours=False, positions=None):
+def scaled(frequency, theta, c):
+    """Frequencies of a rope_scaling, and what cosines and sines are multiplied by."""
+    turns, pairs = c.get("original_max_position_embeddings", T) * frequency / (2 * math.pi), len(frequency)
+    if c["rope_type"] == "llama3":
+        share = (c["high_freq_factor"] - turns) / (c["high_freq_factor"] - c["low_freq_factor"])
+    elif c["rope_type"] == "yarn":
+        low, high = (pairs * math.log(T / (n * 2 * math.pi)) / math.log(theta) for n in (c["beta_fast"], c["beta_slow"]))
+        low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * pairs - 1)
+        share = (torch.arange(pairs) - low) / (high - low)
+    else:
+        share = torch.full_like(frequency, 1.0 if c["rope_type"] == "linear" else 0.0) # dynamic: beyond T only
+    share = share.clamp(0, 1).to(frequency.dtype)
+    return frequency * (share / c["factor"] + 1 - share), 1 + 0.1 * math.log(c["factor"]) if c["rope_type"] == "yarn" else 1
+
+
+def rotate(x, dim, theta=10000.0, neighbours=False, positions=None, scaling=None):
     """x [B, H, T, D]: the first dim channels turn; positions [B, T] if they do not count up."""
-    half = dim // 2
+    half, times = dim // 2, 1
     positions = torch.arange(T) if positions is None else torch.tensor(positions)[:, None]
-    angle = positions.to(x.dtype)[..., None] * theta ** (-torch.arange(half, dtype=x.dtype) / half)
-    cos, sin = angle.cos(), angle.sin()
+    frequency = theta ** (-torch.arange(half, dtype=x.dtype) / half)
+    if scaling:
+        frequency, times = scaled(frequency, theta, scaling)
+    angle = positions.to(x.dtype)[..., None] * frequency
+    cos, sin = times * angle.cos(), times * angle.sin()
     a, b = (x[..., 0:dim:2], x[..., 1:dim:2]) if neighbours else (x[..., :half], x[..., half:dim])
     p, q = a * cos - b * sin, b * cos + a * sin
     turned = torch.stack((p, q), -1).flatten(-2) if neighbours else torch.cat((p, q), -1)
@@ -130,8 +148,8 @@ def heads_of(x, heads):
     return x.reshape(B, T, heads, -1).transpose(1, 2)
 
 
-def attend(q, k, v, prefix=None, slopes=None):
-    """[B, H, T, D] each; prefix: positions of each sequence that see one another."""
+def attend(q, k, v, prefix=None, slopes=None, window=None):
+    """[B, H, T, D] each; prefix: positions of each sequence that see one another; window: the last that are seen."""
     if k.shape[1] < q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
@@ -139,6 +157,8 @@ def attend(q, k, v, prefix=None, slopes=None):
         distance = torch.arange(T)[None, :] - torch.arange(T)[:, None]
         scores = scores + slopes[:, None, None] * distance
     mask = torch.ones(T, T, dtype=torch.bool).tril().repeat(B, 1, 1, 1)
+    if window:
+        mask = mask.triu(1 - window)
     for i, n in enumerate(prefix or []):
         mask[i, 0, :n, :n] = True
     scores = scores.masked_fill(~mask, float("-inf"))
@@ -282,7 +302,7 @@ def joined_shapes(layer, attention, top):
     return shapes
 
 
-def llama(eps, kv, moe=None):
+def llama(eps, kv, moe=None, scaling=None, window=None):
     def forward(w, tokens, prefix, balance):
         x = w["model.embed_tokens.weight"][tokens]
         for i in range(L):
@@ -290,13 +310,18 @@ def llama(eps, kv, moe=None):
             y = rms_norm(x, w, at + "input_layernorm", eps)
             q = heads_of(linear(y, w, at + "self_attn.q_proj"), H)
             k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), kv) for n in "kv")
-            x = x + linear(attend(rotate(q, D), rotate(k, D), v), w, at + "self_attn.o_proj")
+            if at + "self_attn.q_norm.weight" in w:
+                q, k = rms_norm(q, w, at + "self_attn.q_norm", eps), rms_norm(k, w, at + "self_attn.k_norm", eps)
+            q, k = rotate(q, D, scaling=scaling), rotate(k, D, scaling=scaling)
+            x = x + linear(attend(q, k, v, window=window), w, at + "self_attn.o_proj")
             y = rms_norm(x, w, at + "post_attention_layernorm", eps)
             if moe:
-                def run(e, z, at=at + "block_sparse_moe.experts."):
-                    gate = ACTIVATIONS["silu"](linear(z, w, at + f"{e}.w1"))
-                    return linear(gate * linear(z, w, at + f"{e}.w3"), w, at + f"{e}.w2")
-                x = x + experts(y, moe, w[at + "block_sparse_moe.gate.weight"].T, run, balance)
+                block, (gate, up, down) = at + moe["block"], moe["names"]
+
+                def run(e, z, block=block, gate=gate, up=up, down=down):
+                    act = ACTIVATIONS["silu"](linear(z, w, f"{block}.experts.{e}.{gate}"))
+                    return linear(act * linear(z, w, f"{block}.experts.{e}.{up}"), w, f"{block}.experts.{e}.{down}")
+                x = x + experts(y, moe, w[block + ".gate.weight"].T, run, balance)
             else:
                 gate = ACTIVATIONS["silu"](linear(y, w, at + "mlp.gate_proj"))
                 x = x + linear(gate * linear(y, w, at + "mlp.up_proj"), w, at + "mlp.down_proj")
@@ -305,7 +330,28 @@ def llama(eps, kv, moe=None):
     return forward
 
 
-def llama_shapes(kv, ffn, tied=False, moe=None):
+def phi3(w, tokens, prefix, balance):
+    """LLaMA with q, k, v in one tensor, and gate and up."""
+    w = dict(w)
+    for i in range(L):
+        at = f"model.layers.{i}."
+        for name, parts in (("self_attn.%s_proj.weight", "qkv"), ("mlp.%s_proj.weight", ("gate", "up"))):
+            fused = w.pop(at + name % ("qkv" if parts == "qkv" else "gate_up"))
+            sizes = (C, 2 * D, 2 * D) if parts == "qkv" else (20, 20)
+            w.update({at + name % part: piece for part, piece in zip(parts, fused.split(sizes))})
+    return llama(1e-5, 2, window=5)(w, tokens, prefix, balance)
+
+
+def phi3_shapes():
+    shapes = {}
+    for name, shape in llama_shapes(2, 20).items():
+        if "k_proj" not in name and "v_proj" not in name and "gate_proj" not in name:
+            shape = (C + 4 * D, C) if "q_proj" in name else (40, C) if "up_proj" in name else shape
+            shapes[name.replace("q_proj", "qkv_proj").replace("up_proj", "gate_up_proj")] = shape
+    return shapes
+
+
+def llama_shapes(kv, ffn, tied=False, moe=None, biases=False, norms=False):
     shapes = {"model.embed_tokens.weight": (V, C), "model.norm.weight": (C,)}
     if not tied:
         shapes["lm_head.weight"] = (V, C)
@@ -314,12 +360,16 @@ def llama_shapes(kv, ffn, tied=False, moe=None):
         shapes.update({at + "input_layernorm.weight": (C,), at + "post_attention_layernorm.weight": (C,),
                        at + "self_attn.q_proj.weight": (C, C), at + "self_attn.k_proj.weight": (kv * D, C),
                        at + "self_attn.v_proj.weight": (kv * D, C), at + "self_attn.o_proj.weight": (C, C)})
+        if biases:
+            shapes.update({at + "self_attn.q_proj.bias": (C,), at + "self_attn.k_proj.bias": (kv * D,),
+                           at + "self_attn.v_proj.bias": (kv * D,)})
+        if norms:
+            shapes.update({at + "self_attn.q_norm.weight": (D,), at + "self_attn.k_norm.weight": (D,)})
         if moe:
-            shapes[at + "block_sparse_moe.gate.weight"] = (moe["experts"], C)
+            shapes[at + moe["block"] + ".gate.weight"] = (moe["experts"], C)
             for e in range(moe["experts"]):
-                shapes.update({at + f"block_sparse_moe.experts.{e}.w1.weight": (ffn, C),
-                               at + f"block_sparse_moe.experts.{e}.w2.weight": (C, ffn),
-                               at + f"block_sparse_moe.experts.{e}.w3.weight": (ffn, C)})
+                shapes.update({f"{at}{moe['block']}.experts.{e}.{name}.weight": (C, ffn) if name == moe["names"][2] else (ffn, C)
+                               for name in moe["names"]})
         else:
             shapes.update({at + "mlp.gate_proj.weight": (ffn, C), at + "mlp.up_proj.weight": (ffn, C),
                            at + "mlp.down_proj.weight": (C, ffn)})
@@ -411,7 +461,8 @@ def architectures():
     llama_config = {"vocab_size": V, "max_position_embeddings": T, "num_hidden_layers": L, "hidden_size": C,
                     "num_attention_heads": H, "num_key_value_heads": 2, "intermediate_size": 20, "hidden_act": "silu",
                     "rms_norm_eps": 1e-6, "bos_token_id": 0, "eos_token_id": 0}
-    moe = {"experts": 4, "k": 2}
+    moe = {"experts": 4, "k": 2, "block": "block_sparse_moe", "names": ("w1", "w3", "w2")}
+    qwen_moe = {**moe, "block": "mlp", "names": ("gate_proj", "up_proj", "down_proj")}
     top_query = {f"transformer.h.{L - 1}.attn.wqe.weight": (T, C)}
     yield Architecture("GPT-2", {"model_type": "gpt2", **gpt2_config}, gpt2_shapes(), gpt2("gelu_new"))
     yield Architecture("OPT", {"model_type": "opt", "vocab_size": V, "max_position_embeddings": T, "num_hidden_layers": L,
@@ -437,10 +488,31 @@ def architectures():
                        llama_shapes(2, 20), llama(1e-6, 2))
     yield Architecture("LLaMA, tied", {"model_type": "llama", "tie_word_embeddings": True, **llama_config},
                        llama_shapes(2, 20, tied=True), llama(1e-6, 2))
+    for scaling in ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.2, "high_freq_factor": 1.5,
+                     "original_max_position_embeddings": 9}, {"rope_type": "linear", "factor": 4.0},
+                    {"rope_type": "dynamic", "factor": 2.0},
+                    {"rope_type": "yarn", "factor": 4.0, "beta_fast": 1.8, "beta_slow": 0.01,
+                     "original_max_position_embeddings": T}):
+        yield Architecture(f"LLaMA, {scaling['rope_type']}", {"model_type": "llama", "tie_word_embeddings": False,
+                                                              "rope_scaling": scaling, **llama_config},
+                           llama_shapes(2, 20), llama(1e-6, 2, scaling=scaling))
+    yield Architecture("Mistral, a window", {"model_type": "mistral", "tie_word_embeddings": False, "sliding_window": 5,
+                                             **llama_config}, llama_shapes(2, 20), llama(1e-6, 2, window=5))
     yield Architecture("Mixtral", {"model_type": "mixtral", "tie_word_embeddings": False, **llama_config,
                                    "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2,
                                    "router_aux_loss_coef": 0.0, "sliding_window": None},
                        llama_shapes(2, 20, moe=moe), llama(1e-6, 2, moe))
+    yield Architecture("Qwen2", {"model_type": "qwen2", "tie_word_embeddings": True, **llama_config},
+                       llama_shapes(2, 20, tied=True, biases=True), llama(1e-6, 2))
+    yield Architecture("Qwen3", {"model_type": "qwen3", "tie_word_embeddings": False, "head_dim": D, **llama_config},
+                       llama_shapes(2, 20, norms=True), llama(1e-6, 2))
+    yield Architecture("Qwen3, experts", {"model_type": "qwen3_moe", "tie_word_embeddings": False, "head_dim": D, **llama_config,
+                                          "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+                                          "norm_topk_prob": True, "router_aux_loss_coef": 0.0},
+                       llama_shapes(2, 20, moe=qwen_moe, norms=True), llama(1e-6, 2, qwen_moe))
+    yield Architecture("Phi-3", {"model_type": "phi3", "tie_word_embeddings": False, **llama_config, "rms_norm_eps": 1e-5,
+                                 "pad_token_id": 0, "sliding_window": 5, "original_max_position_embeddings": T},
+                       phi3_shapes(), phi3)
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,
@@ -533,7 +605,7 @@ def compare(arch, folder, report):
     if exported.keys() != weights.keys() or any(not torch.equal(exported[n], weights[n]) for n in weights):
         print(f"FAILED: {arch.name}: the export differs from what was imported")
         report.failed += 1
-    if transformers and arch.hf:
+    if transformers and arch.hf and arch.config["model_type"] in transformers.CONFIG_MAPPING:
         compare_transformers(arch, folder, answer, mine, tokens, targets, report)
 
 
@@ -542,13 +614,13 @@ def stacked(gradients):
     the other, and GPT-NeoX's head is called as all others."""
     made = {"lm_head.weight": gradients["embed_out.weight"]} if "embed_out.weight" in gradients else {}
     for i in range(L):
-        at, to = f"model.layers.{i}.block_sparse_moe.", f"model.layers.{i}.mlp."
-        if at + "gate.weight" not in gradients:
-            continue
-        w1, w2, w3 = ([gradients[at + f"experts.{e}.w{n}.weight"] for e in range(4)] for n in (1, 2, 3))
-        made[to + "gate.weight"] = gradients[at + "gate.weight"]
-        made[to + "experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(w1, w3)])
-        made[to + "experts.down_proj"] = torch.stack(w2)
+        to = f"model.layers.{i}.mlp."
+        for at, names in ((f"model.layers.{i}.block_sparse_moe.", ("w1", "w3", "w2")), (to, ("gate_proj", "up_proj", "down_proj"))):
+            if at + "gate.weight" in gradients:
+                gate, up, down = ([gradients[at + f"experts.{e}.{n}.weight"] for e in range(4)] for n in names)
+                made[to + "gate.weight"] = gradients[at + "gate.weight"]
+                made[to + "experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(gate, up)])
+                made[to + "experts.down_proj"] = torch.stack(down)
     return made
 
 
@@ -558,7 +630,7 @@ def compare_transformers(arch, folder, answer, mine, tokens, targets, report):
     options = {"torch_dtype": torch.float64}
     if int(transformers.__version__.split(".")[0]) >= 5:
         options = {"dtype": torch.float64}
-        if "num_local_experts" in arch.config:
+        if "num_experts_per_tok" in arch.config:
             options["experts_implementation"] = "eager"
     mine = {**mine, **stacked(mine)}
     for path in (folder, os.path.join(folder, "export")):

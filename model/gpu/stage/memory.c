@@ -311,7 +311,7 @@ static gyre_status_t fill_tables(stage_t *s)
     if (!host)
         return no_memory(s, "the host's is out");
     if (s->turn) {
-        model_rope_table_f32(host, s->c.seq, half, s->c.rope_theta);
+        model_rope_table_f32(host, s->c.seq, half, &s->c.rope);
         stage_copy(s, s->turn, host, s->c.seq * 2 * half * sizeof *host);
     }
     for (size_t h = 0; s->slopes && h < heads; h++)
@@ -345,6 +345,13 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "heads of %zu channels on the GPU: at most %d; --device cpu has no limit",
                          c->head_dim, MODEL_CUDA_HEAD_MAX);
+    for (size_t l = config->first; l < config->first + config->layers; l++)
+        if (model_config_window(c, l) > 0)
+            return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                             "a window of %zu positions on the GPU: take --seq %zu, or --device cpu",
+                             c->window, c->window);
+    if (c->qk_norm)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "norms of queries and keys on the GPU: take --device cpu");
     gyre_status_t status = model_cuda_attention_fits(
         config->precision == MODEL_FLOAT32 ? MODEL_CUDA_F32 : MODEL_CUDA_BF16, c->head_dim);
     if (status != GYRE_OK)

@@ -70,7 +70,7 @@ static void take_ends(model_decoder_t *d, int *ok)
     if (d->c.pos == MODEL_POS_ROPE) {
         d->turn = take(d, ok, d->c.seq, d->c.rotary_dim);
         if (*ok)
-            model_rope_table_f32(d->turn, d->c.seq, d->c.rotary_dim / 2, d->c.rope_theta);
+            model_rope_table_f32(d->turn, d->c.seq, d->c.rotary_dim / 2, &d->c.rope);
     }
 }
 

@@ -101,6 +101,12 @@ static void queries_keys_values(const model_decoder_t *d, size_t layer, size_t l
                 width);
     }
     keep(d, d->project, n * width);
+    if (d->c.qk_norm) {
+        const float eps = (float)d->c.norm_eps;
+        d->k->head_norm(d->project, NULL, NULL, W(Q_NORM_W), n, width, d->heads, d->c.head_dim, eps);
+        d->k->head_norm(d->project + q, NULL, NULL, W(K_NORM_W), n, width, d->kv, d->c.head_dim, eps);
+        keep(d, d->project, n * width);
+    }
     if (d->c.pos != MODEL_POS_ROPE)
         return;
     for (size_t i = 0; i < n; i++)
@@ -124,29 +130,43 @@ static void remember(const model_decoder_t *d, size_t layer, size_t leaf, size_t
     }
 }
 
-/* One head of the `count` rows of a piece, the first at position t: queries [count], rows q apart, to out
- * [count,D], rows h D apart. */
-static void attend(const model_decoder_t *d, const float *query, const float *keys, const float *values,
-                   const size_t *at, size_t count, int open, float slope, float *out)
+/* The first position that one at t sees. */
+static size_t first_seen(size_t t, size_t window)
 {
-    const size_t D = d->c.head_dim, ld = d->padded, most = at[count - 1] + 1;
-    const size_t columns = base_min_size((most + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES, d->c.seq);
+    return window > 0 && t + 1 > window ? t + 1 - window : 0;
+}
+
+/* One head of the `count` rows of a piece, the first at position t: queries [count], rows q apart, to out
+ * [count,D], rows h D apart. What lies in front of the first row's window is not computed where the order of
+ * the scores is known. */
+static void attend(const model_decoder_t *d, const float *query, const float *keys, const float *values,
+                   const size_t *at, size_t count, int open, float slope, size_t window, float *out)
+{
+    const size_t D = d->c.head_dim, ld = d->padded, most = at[count - 1] + 1,
+                 least = first_seen(at[0], window);
+    const size_t columns = base_min_size((most + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES, d->c.seq),
+                 begin = model_order_known(d->order[OF_SCORES]) ? least / DECODE_LANES * DECODE_LANES : 0;
     float *s = d->score;
-    model_order_rows(d->order[OF_SCORES], count, at, columns, D, query, d->qkv, keys, ld, s, ld);
+    model_order_rows(d->order[OF_SCORES], count, at, columns - begin, D, query, d->qkv, keys + begin, ld,
+                     s + begin, ld);
     for (size_t i = 0; i < count; i++) {
-        size_t seen = open ? most : at[i] + 1;
-        d->k->softmax_one(s + i * ld, at[i], seen, 1.0f / (float)sqrt((double)D), slope);
-        memset(s + i * ld + seen, 0, (most - seen) * sizeof *s);
-        keep(d, s + i * ld, seen);
+        size_t from = first_seen(at[i], window), seen = open ? most : at[i] + 1;
+        float *row = s + i * ld;
+        d->k->softmax_one(row + from, at[i] - from, seen - from, 1.0f / (float)sqrt((double)D), slope);
+        memset(row, 0, from * sizeof *s);
+        memset(row + seen, 0, (most - seen) * sizeof *s);
+        keep(d, row + from, seen - from);
     }
-    model_order_rows(d->order[OF_VALUES], count, at, D, most, s, ld, values, d->kv * D, out, d->attn_width);
+    model_order_rows_from(d->order[OF_VALUES], count, at, D, least, most, s, ld, values, d->kv * D, out,
+                          d->attn_width);
 }
 
 /* d->sum [n,C] = attention of `in` [n,C], without its bias. */
 static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in, const model_piece_t *piece,
                                size_t pieces, size_t n)
 {
-    const size_t D = d->c.head_dim, group = d->heads / d->kv;
+    const size_t D = d->c.head_dim, group = d->heads / d->kv,
+                 window = model_config_window(&d->c, d->config.first + layer);
     for (size_t leaf = 0; leaf < d->g; leaf++) {
         float *out = d->attn + leaf * d->config.rows * d->attn_width;
         queries_keys_values(d, layer, leaf, in, n);
@@ -158,7 +178,8 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
                             *values = cache_of(d, d->values, piece[p].slot, layer, leaf, d->c.seq);
                 float slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0;
                 attend(d, d->project + row * d->qkv + h * D, keys + from * d->padded, values + from,
-                       d->at + row, piece[p].count, piece[p].open, slope, out + row * d->attn_width + h * D);
+                       d->at + row, piece[p].count, piece[p].open, slope, window,
+                       out + row * d->attn_width + h * D);
             }
         keep(d, out, n * d->attn_width);
     }

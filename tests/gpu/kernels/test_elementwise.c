@@ -196,7 +196,7 @@ static void rotation_and_dropout(void **state)
     (void)state;
     enum { D = 8, HALF = 3, HEADS = 2, LD = 20, ROWS = B * T };
     float turn[T * 2 * HALF];
-    model_rope_table_f32(turn, T, HALF, 10000.0);
+    model_rope_table_f32(turn, T, HALF, &(model_rope_t){.theta = 10000.0});
     void *d_turn = to_device(turn, sizeof turn);
     for (int mode = 0; mode < 4; mode++) {
         float *x = numbers(ROWS * LD);

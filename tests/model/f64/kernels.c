@@ -17,13 +17,13 @@ const model_kernels_t_f64 *model_kernels_f64(model_isa_t isa)
     return &model_table_f64_base;
 }
 
-void model_rope_table_f64(double *turn, size_t T, size_t half, double theta)
+void model_rope_table_f64(double *turn, size_t T, size_t half, const model_rope_t *rope)
 {
     for (size_t t = 0; t < T; t++)
         for (size_t i = 0; i < half; i++) {
-            double angle = (double)t * pow(theta, -(double)i / (double)half);
-            turn[2 * t * half + i] = cos(angle);
-            turn[(2 * t + 1) * half + i] = sin(angle);
+            double angle = (double)t * model_rope_frequency(rope, i, half);
+            turn[2 * t * half + i] = model_rope_attention(rope) * cos(angle);
+            turn[(2 * t + 1) * half + i] = model_rope_attention(rope) * sin(angle);
         }
 }
 

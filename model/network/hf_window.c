@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/network/hf_window.c: the keys of sliding windows, as `transformers` has them. */
+#include "model/network/hf_window.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A whole number, not below 0; absent: as it is; null: `null`. */
+static gyre_status_t read_size(const json_t *object, const char *key, const char *where, size_t null,
+                               size_t *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value)
+        return GYRE_OK;
+    if (!json_is_null(value) && (!json_is_integer(value) || json_integer_value(value) < 0))
+        return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value,
+                                  "it must be null or a whole number, not below 0");
+    *out = json_is_null(value) ? null : (size_t)json_integer_value(value);
+    return GYRE_OK;
+}
+
+/* "layer_types": layer by layer the same as what the other keys say. */
+static gyre_status_t check_layers(const model_config_t *c, const json_t *object, const char *where)
+{
+    const json_t *types = json_object_get(object, "layer_types"), *type;
+    model_config_t long_ones = *c; /* a window that is not shorter than the positions is one, too */
+    size_t l;
+    if (!types || json_is_null(types))
+        return GYRE_OK;
+    if (!json_is_array(types) || json_array_size(types) != c->layers)
+        return model_hf_bad_value(GYRE_ERR_FORMAT, where, "layer_types", types,
+                                  "it must be a list of as many as there are layers");
+    long_ones.seq = SIZE_MAX;
+    json_array_foreach(types, l, type)
+    {
+        const char *word = json_string_value(type),
+                   *want = model_config_window(&long_ones, l) > 0 ? "sliding_attention" : "full_attention";
+        char what[120];
+        if (word && strcmp(word, want) == 0)
+            continue;
+        snprintf(what, sizeof what, "layer %zu must be \"%s\"; for other patterns take model_type \"gyre\"",
+                 l, want);
+        return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "layer_types", types, what);
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t model_hf_read_window(model_config_t *c, const json_t *object, const char *where,
+                                   model_hf_windows_t keys, const char *type)
+{
+    int use = keys != MODEL_HF_USE_WINDOWS;
+    gyre_status_t status = model_hf_flag(object, "use_sliding_window", where, &use);
+    if (status == GYRE_OK)
+        status = read_size(object, "sliding_window", where, 0, &c->window);
+    if (status == GYRE_OK && keys == MODEL_HF_USE_WINDOWS)
+        status = read_size(object, "max_window_layers", where, c->window_from, &c->window_from);
+    if (!use || (keys == MODEL_HF_NO_WINDOWS && c->window >= c->seq))
+        c->window = 0;
+    if (status == GYRE_OK && keys == MODEL_HF_NO_WINDOWS && c->window > 0) {
+        char what[120];
+        snprintf(what, sizeof what,
+                 "models of type %s have no windows; for any combination take model_type \"gyre\"", type);
+        return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "sliding_window",
+                                  json_object_get(object, "sliding_window"), what);
+    }
+    return status == GYRE_OK ? check_layers(c, object, where) : status;
+}
+
+int model_hf_write_window(const model_config_t *c, json_t *object, model_hf_windows_t keys)
+{
+    int bad = 0;
+    if (keys == MODEL_HF_NO_WINDOWS)
+        return 0;
+    bad |= json_object_set_new(object, "sliding_window",
+                               c->window > 0 ? json_integer((json_int_t)c->window) : json_null());
+    if (keys == MODEL_HF_USE_WINDOWS) {
+        bad |= json_object_set_new(object, "use_sliding_window", json_boolean(c->window > 0));
+        bad |= json_object_set_new(object, "max_window_layers", json_integer((json_int_t)c->window_from));
+    }
+    return bad;
+}
