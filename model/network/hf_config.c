@@ -292,9 +292,11 @@ static int write_qwen3_moe(const model_config_t *c, json_t *object)
     return bad | write_attention_bias(c, object) | write_mixtral(c, object);
 }
 
+/* Without the key, transformers takes token 32000 for padding, which a smaller vocabulary does not have. */
 static int write_phi3(const model_config_t *c, json_t *object)
 {
-    return write_share(c, "partial_rotary_factor", object);
+    int bad = json_object_set_new(object, "pad_token_id", json_null());
+    return bad | write_share(c, "partial_rotary_factor", object);
 }
 
 /* ---- a whole file -------------------------------------------------------------------------------------- */
