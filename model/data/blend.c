@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "model/data/data.h"
@@ -170,6 +171,7 @@ static void take_facts(model_data_t *data)
         data->tokens += tokens->count;
         data->bytes += tokens->bytes;
         data->is_text &= tokens->format == MODEL_TOKENS_TEXT;
+        data->masked |= tokens->masked;
     }
 }
 
@@ -261,6 +263,21 @@ static gyre_status_t check_length(const model_data_t *data, size_t seq)
     return GYRE_OK;
 }
 
+/* A part must hold a token that is learned. Nearly always the first ones tell. */
+static gyre_status_t check_learned(const model_mix_t *mix, const char *what)
+{
+    for (size_t s = 0; s < mix->sources; s++) {
+        uint64_t first = mix->first[s] + 1, end = mix->first[s] + mix->count[s]; /* the first is no target */
+        if (model_tokens_next_learned(mix->tokens[s], first, end) < end)
+            return GYRE_OK;
+    }
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s: no token of the data for %s is learned: its mask hides them all; write it again with "
+        "gyre-tokenize --learn all, or name other data",
+        path_of(mix->tokens[0]), what);
+}
+
 #define ENTROPY_TOKENS ((uint64_t)4 << 20)
 #define ENTROPY_PIECE  16384
 
@@ -268,6 +285,7 @@ static gyre_status_t check_length(const model_data_t *data, size_t seq)
 static gyre_status_t count_ids(const model_data_t *data, uint64_t *count, uint64_t *all)
 {
     model_token_t piece[1024];
+    unsigned char learned[1024];
     gyre_status_t status = GYRE_OK;
     for (size_t s = 0; s < data->train.sources; s++) {
         const model_tokens_t *tokens = data->train.tokens[s];
@@ -281,9 +299,11 @@ static gyre_status_t count_ids(const model_data_t *data, uint64_t *count, uint64
             for (uint64_t at = from; status == GYRE_OK && at < end; at += 1024) {
                 size_t n = end - at < 1024 ? (size_t)(end - at) : 1024;
                 status = model_tokens_read(tokens, at, n, data->limit, piece);
-                for (size_t i = 0; status == GYRE_OK && i < n; i++)
-                    count[piece[i]]++;
-                *all += n;
+                model_tokens_learned(tokens, at, n, learned);
+                for (size_t i = 0; status == GYRE_OK && i < n; i++) {
+                    count[piece[i]] += learned[i];
+                    *all += learned[i];
+                }
             }
         }
     }
@@ -347,6 +367,10 @@ gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq)
             "the data's vocabulary has %zu ids, the model's %zu: a model of %zu or more is needed",
             data->vocab, vocab, data->vocab);
     gyre_status_t status = check_length(data, seq);
+    if (status == GYRE_OK && data->masked)
+        status = check_learned(&data->train, "training");
+    if (status == GYRE_OK && data->masked)
+        status = check_learned(&data->valid, "validation");
     if (status != GYRE_OK)
         return status;
     if (!data->valid_share && !(data->valid_share = calloc(data->valid.sources, sizeof *data->valid_share)))
@@ -359,12 +383,26 @@ gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq)
 
 /* ---- sequences ----------------------------------------------------------------------------------------- */
 
+/* Of targets [count], which are ids from `first` on. */
+static void hide(const model_tokens_t *from, uint64_t first, size_t count, model_token_t *targets)
+{
+    unsigned char learned[1024];
+    for (size_t at = 0, n; at < count; at += n) {
+        n = base_min_size(count - at, sizeof learned);
+        model_tokens_learned(from, first + at, n, learned);
+        for (size_t i = 0; i < n; i++)
+            targets[at + i] = learned[i] ? targets[at + i] : MODEL_IGNORED;
+    }
+}
+
 static gyre_status_t cut(const model_data_t *data, const model_tokens_t *from, uint64_t first,
                          model_token_t *tokens, model_token_t *targets)
 {
     gyre_status_t status = model_tokens_read(from, first + 1, data->seq, data->limit, targets),
                   head = model_tokens_read(from, first, 1, data->limit, tokens);
     memcpy(tokens + 1, targets, (data->seq - 1) * sizeof *tokens);
+    if (from->masked)
+        hide(from, first + 1, data->seq, targets);
     return status == GYRE_OK ? head : status;
 }
 

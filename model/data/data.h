@@ -49,6 +49,7 @@ typedef struct {
     uint64_t tokens;       /* in the sources for training, validation's tenth included */
     uint64_t bytes;        /* of these tokens */
     int is_text;           /* 1: every source is text: a token is a byte */
+    int masked;            /* 1: some source says which tokens are learned */
     size_t vocab;          /* by the sources' headers; 0: no source has it */
     const char *tokenizer; /* borrowed; "": unknown */
     uint64_t tokenizer_hash;
@@ -58,8 +59,8 @@ typedef struct {
     size_t seq;            /* tokens of a sequence */
     uint64_t sequences;    /* for validation */
     uint64_t *valid_share; /* [valid.sources]: sequences from each source */
-    /* of the sources for training, nats per token: the loss of a model that knows frequencies only; of 4 Mi
-     * tokens of each source at most, spread over it */
+    /* of the sources for training, nats per token that is learned: the loss of a model that knows frequencies
+     * only; of 4 Mi tokens of each source at most, spread over it */
     double unigram_entropy;
 } model_data_t;
 
@@ -73,13 +74,13 @@ void model_data_destroy(model_data_t *data);
 gyre_status_t model_data_identify(model_data_t *data);
 
 /* Prepares for a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than
- * the data's, or a part does not hold a sequence and its targets. FORMAT: a sampled id is not below the
- * vocabulary. */
+ * the data's, a part does not hold a sequence and its targets, or no token of a part is learned. FORMAT: a
+ * sampled id is not below the vocabulary. */
 gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq);
 
 /* What a model learns from a sequence; the caller's memory. */
 typedef struct {
-    model_token_t *tokens, *targets; /* [seq] */
+    model_token_t *tokens, *targets; /* [seq]; targets that are not learned are MODEL_IGNORED */
     int32_t *positions; /* [seq] as in model_sequence_t; NULL: not asked for, they are 0 .. seq - 1 */
     size_t prefix;      /* positions that see one another and are not learned */
 } model_example_t;
@@ -90,7 +91,8 @@ typedef struct {
     uint64_t samples;    /* sequences of the steps before it: step * batch with a constant batch */
 } model_data_step_t;
 
-/* Sequence `index` of the step's global batch: tokens, targets [seq]. FORMAT: an id of the file is not below
+/* Sequence `index` of the step's global batch: tokens, targets [seq]; a target that the data's mask hides is
+ * MODEL_IGNORED. FORMAT: an id of the file is not below
  * the vocabulary; all ids that were written are below it. */
 gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
                                model_token_t *tokens, model_token_t *targets);

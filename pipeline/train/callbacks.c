@@ -70,6 +70,16 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     sequence->prefix = example.prefix;
 }
 
+/* Positions of the sequence in place j that are learned. With prefixes all positions count: a sequence's loss
+ * is a mean over those after its prefix. */
+static size_t learned_of(const pipe_train_t *train, size_t j)
+{
+    size_t seq = train->whole->config.seq, learned = 0;
+    for (size_t t = 0; t < seq; t++)
+        learned += train->sequence[j].targets[t] != MODEL_IGNORED;
+    return learned;
+}
+
 /* This rank's error, or that of others, which they have logged. */
 gyre_status_t train_unread(pipe_train_t *train, double ranks)
 {
@@ -111,6 +121,8 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
             (model_sequence_t){.sequence = index, .step = work->number, .evaluate = work->evaluate};
         if (chunk->embed || chunk->head || train->whole->config.prefix)
             read_sequence(train, index, j);
+        if (chunk->head && train->place.tp == 0)
+            *work->learned += (double)learned_of(train, j);
     }
     return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence,
                                part(in, train, idle), part_out(out, train, idle),

@@ -34,6 +34,7 @@ enum {
     WORD_BALANCE = WORD_ASKED + PIPE_ASKS,
     WORD_BALANCE_LOW,
     WORD_DROPPED,
+    WORD_LEARNED, /* positions that are learned, of all sequences */
     WORDS
 };
 #define BALANCE_UNIT  0x1p-40
@@ -44,6 +45,7 @@ typedef struct {
     pipe_fetch_fn fetch;
     void *user;
     double *loss;       /* [sequences], by index; the head's rank of tensor rank 0 fills in its own */
+    double *learned;    /* the same rank adds the positions that are learned */
     size_t first, step; /* index of local sequence i is first + i * step */
     size_t count;       /* local sequences; those after them are idle, so that all columns run one schedule */
     size_t micro;       /* sequences of a micro-batch */

@@ -66,6 +66,16 @@ gyre_status_t train_objective_choose(train_run_t *run)
     if (options->objective == TRAIN_OBJECTIVE_AUTO)
         options->objective = 1 + (shape->prefix ? MODEL_OBJECTIVE_INFILL : MODEL_OBJECTIVE_CAUSAL);
     run->objective = (model_objective_t)(options->objective - 1);
+    if (run->data->masked && run->objective != MODEL_OBJECTIVE_CAUSAL)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s says which tokens are learned, which only --objective causal heeds: give it, or "
+                         "other data",
+                         options->data);
+    if (run->data->masked && options->device)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s says which tokens are learned, which a GPU does not heed yet: train with "
+                         "--device cpu, or on data without a mask",
+                         options->data);
     if (run->objective != MODEL_OBJECTIVE_CAUSAL && !shape->prefix)
         return gyre_fail(
             GYRE_ERR_INVALID,
