@@ -19,7 +19,10 @@
 typedef enum {
     MODEL_SAMPLING_RANDOM, /* windows of seq + 1 tokens from uniform places, drawn with replacement */
     /* windows side by side, each once per epoch, in a new random order in each epoch */
-    MODEL_SAMPLING_EPOCH
+    MODEL_SAMPLING_EPOCH,
+    /* whole documents, several in a sequence or one, each once per epoch (model/data/packing.h) */
+    MODEL_SAMPLING_PACKED,
+    MODEL_SAMPLING_PADDED
 } model_sampling_t;
 
 /* What is learned of a sequence: each token from those before it; the same after a prefix that is seen as a
@@ -39,6 +42,8 @@ typedef struct {
     model_tokens_t **tokens; /* [sources] */
     uint64_t *first, *count; /* [sources]: the part of each, in tokens */
     model_blend_t *blend;    /* NULL: there is one source */
+    /* [sources], owned, of MODEL_SAMPLING_PACKED and _PADDED, by model_data_prepare; else NULL */
+    struct model_packing **packing;
 } model_mix_t;
 
 typedef struct {
@@ -83,6 +88,7 @@ typedef struct {
     model_token_t *tokens, *targets; /* [seq]; targets that are not learned are MODEL_IGNORED */
     int32_t *positions; /* [seq] as in model_sequence_t; NULL: not asked for, they are 0 .. seq - 1 */
     size_t prefix;      /* positions that see one another and are not learned */
+    int32_t *documents; /* [seq] as in model_sequence_t; NULL: not asked for */
 } model_example_t;
 
 /* A step of a run. */
@@ -91,18 +97,19 @@ typedef struct {
     uint64_t samples;    /* sequences of the steps before it: step * batch with a constant batch */
 } model_data_step_t;
 
-/* Sequence `index` of the step's global batch: tokens, targets [seq]; a target that the data's mask hides is
- * MODEL_IGNORED. FORMAT: an id of the file is not below
+/* Sequence `index` of the step's global batch: tokens, targets and documents of *out; a target that the
+ * data's mask hides is MODEL_IGNORED. FORMAT: an id of the file is not below
  * the vocabulary; all ids that were written are below it. */
 gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
-                               model_token_t *tokens, model_token_t *targets);
+                               const model_example_t *out);
+/* 1: its sequences have documents that do not see one another. */
+int model_data_has_documents(const model_data_t *data);
 /* Sequences of one epoch of source `source`. */
 uint64_t model_data_epoch(const model_data_t *data, size_t source);
 
 /* Sequences side by side in the parts for validation; each source has a number of them in proportion to its
  * weight. */
 size_t model_data_validation_count(const model_data_t *data);
-gyre_status_t model_data_validation(const model_data_t *data, size_t index, model_token_t *tokens,
-                                    model_token_t *targets);
+gyre_status_t model_data_validation(const model_data_t *data, size_t index, const model_example_t *out);
 
 #endif

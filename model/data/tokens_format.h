@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/data/tokens_format.h: what the readers of token files share (tokens*.c of this folder only). */
+/* model/data/tokens_format.h: what the readers of token files share (this folder only). */
 #ifndef MODEL_DATA_TOKENS_FORMAT_H
 #define MODEL_DATA_TOKENS_FORMAT_H
 

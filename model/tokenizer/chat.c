@@ -11,8 +11,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "base/text/json.h"
 #include "model/tokenizer/chat_templates.h"
 
 struct model_chat {
@@ -107,7 +105,6 @@ static gyre_status_t read_program(const char *path, char **out)
 static gyre_status_t template_of_folder(const char *spec, const chat_template_t **out)
 {
     char path[PATH_MAX], *program = NULL;
-    json_t *config = NULL;
     gyre_status_t status;
     if (file_next_to(spec, "chat_template.jinja", path)) {
         if ((status = read_program(path, &program)) == GYRE_OK)
@@ -116,12 +113,13 @@ static gyre_status_t template_of_folder(const char *spec, const chat_template_t 
         return status;
     }
     if (file_next_to(spec, "tokenizer_config.json", path)) {
-        int muted = base_log_mute(1);
-        status = base_json_read(path, &config);
-        base_log_mute(muted);
+        json_error_t error; /* "model_max_length" may be 10^30, "no limit" */
+        json_t *config = json_load_file(path, JSON_DECODE_INT_AS_REAL, &error);
         const char *text = program_of(config);
-        if (status == GYRE_OK && text)
-            status = recognise(path, text, out);
+        status = !config ? gyre_fail_quiet(GYRE_ERR_FORMAT, "%s:%d: not valid JSON: %s", path, error.line,
+                                           error.text)
+                 : text  ? recognise(path, text, out)
+                         : GYRE_OK;
         json_decref(config);
         if (status != GYRE_OK || text)
             return status;

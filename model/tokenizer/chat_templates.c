@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/chat_templates.c: what stands before and after messages, by template, and the Jinja programs
- * that write the same. */
+/* model/tokenizer/chat_templates.c: what stands before and after messages, by template, and the Jinja
+ * programs that write the same. */
 #include "model/tokenizer/chat_templates.h"
 
 #include <stdlib.h>

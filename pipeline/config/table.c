@@ -28,8 +28,11 @@ static const pipe_word_t format_words[] = {{"auto", MODEL_TOKENS_AUTO},
                                            {"megatron", MODEL_TOKENS_MEGATRON},
                                            {"nanogpt", MODEL_TOKENS_NANOGPT},
                                            {NULL, 0}};
-static const pipe_word_t sampling_words[] = {
-    {"random", MODEL_SAMPLING_RANDOM}, {"epoch", MODEL_SAMPLING_EPOCH}, {NULL, 0}};
+static const pipe_word_t sampling_words[] = {{"random", MODEL_SAMPLING_RANDOM},
+                                             {"epoch", MODEL_SAMPLING_EPOCH},
+                                             {"packed", MODEL_SAMPLING_PACKED},
+                                             {"padded", MODEL_SAMPLING_PADDED},
+                                             {NULL, 0}};
 static const pipe_word_t objective_words[] = {{"auto", TRAIN_OBJECTIVE_AUTO},
                                               {"causal", 1 + MODEL_OBJECTIVE_CAUSAL},
                                               {"prefix", 1 + MODEL_OBJECTIVE_PREFIX},
@@ -80,7 +83,8 @@ const train_row_t train_rows[] = {
     {TRAIN_DATA, "tokenizer", TRAIN_TEXT, AT(tokenizer), NULL, 0, 0, "TOKENIZER",
      "tokenizer of the data, for the sample of text; as for gyre-tokenize", TRAIN_OWN, NULL},
     {TRAIN_DATA, "sampling", TRAIN_CHOICE, AT(sampling), "random", 0, 0, NULL,
-     "sequences from random places, or each one once per epoch", TRAIN_CURVE, sampling_words},
+     "sequences from random places, or each one once per epoch; packed, padded: whole documents", TRAIN_CURVE,
+     sampling_words},
     {TRAIN_DATA, "objective", TRAIN_CHOICE, AT(objective), "auto", 0, 0, NULL,
      "infill: GLM's blanks; auto: infill with prefix masks, else causal", TRAIN_CURVE, objective_words},
     {TRAIN_DATA, "infill-ids", TRAIN_TEXT, AT(infill_ids), NULL, 0, 0, "MASK,GMASK,SOP,EOP",

@@ -74,6 +74,7 @@ struct pipe_train {
     model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
     model_token_t *tokens, *targets; /* [micro_batch, seq] */
     int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
+    int32_t *documents;              /* the same, with config.documents; else NULL */
     work_t work;
     double *lost;         /* losses of an evaluation that failed */
     gyre_status_t unread; /* the first sequence of this step that could not be read */

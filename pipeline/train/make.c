@@ -153,7 +153,8 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .stages = train->layout.chunks,
                                     .precision = config->precision,
                                     .split = pipe_kind_splits(train->layout.schedule),
-                                    .seed = config->seed};
+                                    .seed = config->seed,
+                                    .documents = config->documents};
         chunk_layers(train, c, &how.first, &how.layers);
         status = pipe_worker_create(&(pipe_worker_config_t){.params = train->local,
                                                             .tp = &tp,
@@ -214,7 +215,9 @@ static gyre_status_t take_sequences(pipe_train_t *train)
     train->tokens = calloc(tokens, sizeof *train->tokens);
     train->targets = calloc(tokens, sizeof *train->targets);
     train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
-    if (!train->sequence || !train->tokens || !train->targets || (placed && !train->positions))
+    train->documents = train->config.documents ? calloc(tokens, sizeof *train->documents) : NULL;
+    if (!train->sequence || !train->tokens || !train->targets || (placed && !train->positions) ||
+        (train->config.documents && !train->documents))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for micro-batches of %zu sequences", micro);
     return GYRE_OK;
 }
@@ -225,9 +228,10 @@ static void free_sequences(pipe_train_t *train)
     free(train->tokens);
     free(train->targets);
     free(train->positions);
+    free(train->documents);
     train->sequence = NULL;
     train->tokens = train->targets = NULL;
-    train->positions = NULL;
+    train->positions = train->documents = NULL;
 }
 
 static gyre_status_t take_memory(pipe_train_t *train)

@@ -193,7 +193,8 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                  .offload_activations = o->offload_activations,
                                  .graphs = (model_graphs_t)o->cuda_graphs,
                                  .device = run->device,
-                                 .seed = o->seed};
+                                 .seed = o->seed,
+                                 .documents = model_data_has_documents(run->data)};
 }
 
 /* Options that contradict one another. */
@@ -294,6 +295,7 @@ static gyre_status_t check_input(train_run_t *run)
     size_t batch = config.batch.batch, idle = train_ramp_idle(&config.batch, layout.dp),
            longest = pipe_layout_longest(&layout, &config.batch);
     train_ramp_tell(&run->ramp, &config.batch, layout.dp);
+    train_documents_tell(run);
     if (idle > 0)
         log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", batch,
                     layout.dp, idle, idle == 1 ? "has" : "have", layout.dp - idle);

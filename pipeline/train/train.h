@@ -29,6 +29,7 @@ typedef struct {
     model_isa_t isa;
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */
+    int documents;        /* 1: sequences have documents that do not see one another (model_sequence_t) */
 } pipe_train_config_t;
 
 typedef struct pipe_train pipe_train_t;
@@ -37,9 +38,9 @@ typedef struct pipe_train pipe_train_t;
 pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch);
 
 /* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before;
- * positions are asked for by a model with prefixes and rotary positions. Called on the ranks that hold the
- * first or the last stage, with prefixes on all. An error, which is logged, ends the step on all ranks
- * before it changes anything. */
+ * positions are asked for by a model with prefixes and rotary positions, documents by config.documents.
+ * Called on the ranks that hold the first or the last stage, with prefixes or documents on all. An error,
+ * which is logged, ends the step on all ranks before it changes anything. */
 typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t *out);
 
 /* Makes it over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),

@@ -187,7 +187,8 @@ static void of_a_folder(void **state)
     char got[2048];
     model_tokenizer_t *tokenizer = open_chatty();
     refuse(tokenizer, NULL, talk, 5, GYRE_ERR_NOT_FOUND, "there is no chat template next to");
-    put("tokenizer_config.json", "{\"chat_template\": \"" CHATML "\"}");
+    put("tokenizer_config.json",
+        "{\"model_max_length\": 1000000000000000019884624838656, \"chat_template\": \"" CHATML "\"}");
     assert_int_equal(encode(tokenizer, NULL, talk + 3, 2, got), GYRE_OK);
     assert_string_equal(got, "#<|im_start|>user\nhe#<|im_end|>\n#<|im_start|>assistant\n[##<|im_end|>]\n");
     put("tokenizer_config.json",

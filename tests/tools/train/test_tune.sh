@@ -97,22 +97,32 @@ want "60 steps" 0
 check "the loss on answers falls" python3 -c 'import sys; sys.exit(not float(sys.argv[2]) < 0.5 * float(sys.argv[1]))' \
     "$(loss "$W/long" 1)" "$(loss "$W/long" 60)"
 SMALL+=(--steps 4 --eval-every 2)
-run "$TRAIN" "${SMALL[@]}" --log "$W/alone"
-want "one process" 0
-curve "$W/alone" >"$W/curve"
-check "four losses" [ "$(grep -c loss_hex "$W/curve")" = 4 ]
-while read -r ranks options <&3; do
-    # shellcheck disable=SC2086 # several options
-    run "$UCX_RUN" -n "$ranks" "$TRAIN" "${SMALL[@]}" $options --log "$W/log"
-    want "$options" 0
-    check "$options: the same bits" cmp -s "$W/curve" <(curve "$W/log")
-done 3<<'LAYOUTS'
+for sampling in random packed padded; do
+    run "$TRAIN" "${SMALL[@]}" --sampling $sampling --log "$W/alone"
+    want "one process, $sampling" 0
+    curve "$W/alone" >"$W/$sampling"
+    check "four losses" [ "$(grep -c loss_hex "$W/$sampling")" = 4 ]
+    while read -r ranks options <&3; do
+        # shellcheck disable=SC2086 # several options
+        run "$UCX_RUN" -n "$ranks" "$TRAIN" "${SMALL[@]}" --sampling $sampling $options --log "$W/log"
+        want "$sampling $options" 0
+        check "$sampling $options: the same bits" cmp -s "$W/$sampling" <(curve "$W/log")
+    done 3<<'LAYOUTS'
 2 --tp 2 --sequence-parallel --recompute full
 2 --pp 2 --micro-batch 2
 2 --dp 2
 4 --pp 2 --dp 2 --zero 2 --schedule zb-h1
 3 --dp 3 --zero 3
 LAYOUTS
+done
+
+# --- documents that are too long, and data and models without documents ---
+run "$TRAIN" "${SMALL[@]}" --seq 40 --sampling packed
+want "short sequences" 0 "3[0-9]+ of 3[0-9]+ documents are longer than a sequence of 40 tokens: their ends are not trained on"
+run "$TRAIN" "${SMALL[@]}" --seq 12 --sampling packed
+want "too short sequences" 2 "no document has a token to learn"
+run "$TRAIN" "${SMALL[@]}" --data README.md --sampling padded
+want "text" 2 "README.md is of format text, which does not say where documents are"
 
 # a mask that hides all of the tenth for validation; an objective that knows no mask
 printf '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "%2000s"}]}' \
@@ -123,5 +133,5 @@ want "a mask that hides everything" 2 "late.gyt: no token of the data for valida
 printf '{"model_type": "glm", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
 "vocab_size": 264, "max_position_embeddings": 48, "hidden_act": "geglu"}' >"$W/glm.json"
 run "$TRAIN" --model "$W/glm.json" --data "$W/chats.gyt" --steps 1 --report none
-want "blanks of conversations" 2 "says which tokens are learned, which only --objective causal heeds"
+want "blanks of conversations" 2 "data with a mask of what is learned: only --objective causal heeds documents and masks"
 finish
