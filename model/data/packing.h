@@ -30,14 +30,14 @@ typedef struct model_packing {
 } model_packing_t;
 
 /* Of the documents that begin among ids first .. first + count - 1 of the stream. together 0: one in each
- * sequence, in their order. 16 bytes for each document, and three times as many while it is made. INVALID: the
- * files do not say where documents are, or none is left. NO_MEMORY. */
+ * sequence, in their order. 24 bytes for each document, and twice as many while it is made. INVALID: the
+ * files do not say where documents are, or none is left. FORMAT: a file is damaged. NO_MEMORY. */
 gyre_status_t model_packing_create(const model_tokens_t *tokens, uint64_t first, uint64_t count, size_t seq,
                                    int together, model_packing_t **out);
 void model_packing_destroy(model_packing_t *packing);
 
-/* Sequence `number`: tokens, targets [seq], and with documents != NULL the first position of the document that
- * each position is part of [seq]. FORMAT: an id is not below `vocab`. */
+/* Sequence `number`: tokens, targets [seq], and with documents != NULL the first position of the document
+ * that each position is part of [seq]. FORMAT: an id is not below `vocab`. */
 gyre_status_t model_packing_read(const model_packing_t *packing, const model_tokens_t *from, uint64_t number,
                                  size_t vocab, model_token_t *tokens, model_token_t *targets,
                                  int32_t *documents);

@@ -115,6 +115,8 @@ const train_row_t train_rows[] = {
      "steps until --min-lr, warm-up included; 0: --steps", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "weight-decay", TRAIN_REAL, AT(weight_decay), "0.1", 0, 100, "X",
      "decoupled weight decay, on matrices only", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "freeze", TRAIN_TEXT, AT(freeze), NULL, 0, 0, "PATTERN,...",
+     "weights whose names fit keep their values, such as '*wte*,*.h.0.*'", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "beta1", TRAIN_REAL, AT(beta1), "0.9", 0, 0.999999, "X",
      "decay of AdamW's first moment", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "beta2", TRAIN_REAL, AT(beta2), "0.99", 0, 0.999999999, "X",

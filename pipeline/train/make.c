@@ -316,6 +316,8 @@ gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *co
 gyre_status_t pipe_train_make(pipe_train_t *train)
 {
     gyre_status_t status = model_params_create(&train->config.model, &train->whole);
+    if (status == GYRE_OK && train->config.freeze)
+        status = model_params_freeze(train->whole, train->config.freeze);
     if (status == GYRE_OK)
         status = take_memory(train);
     if (status == GYRE_OK)
@@ -326,7 +328,7 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = pipe_links_create(train->config.device, pipe_gpu_stream(train->gpu), &train->links);
     if (status == GYRE_OK)
         status = make_zero(train);
-    train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
+    train->config.zero.offload = train->config.freeze = NULL; /* which are the caller's, and needed no more */
     return status == GYRE_OK ? make_parts(train) : status;
 }
 

@@ -194,6 +194,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                  .graphs = (model_graphs_t)o->cuda_graphs,
                                  .device = run->device,
                                  .seed = o->seed,
+                                 .freeze = o->freeze,
                                  .documents = model_data_has_documents(run->data)};
 }
 
@@ -208,6 +209,13 @@ static gyre_status_t check_precision(const train_config_t *o)
     if (o->grad_type && o->precision == MODEL_FLOAT32)
         return gyre_fail(GYRE_ERR_INVALID, "--grad-type 16 needs --precision bf16 or fp16");
     return GYRE_OK;
+}
+
+static gyre_status_t check_frozen(const train_config_t *o)
+{
+    return o->freeze && o->device
+               ? gyre_fail(GYRE_ERR_INVALID, "--freeze is for --device cpu: a GPU updates all weights")
+               : GYRE_OK;
 }
 
 static gyre_status_t check_activations(const train_config_t *o)
@@ -270,6 +278,8 @@ static gyre_status_t check_input(train_run_t *run)
     gyre_status_t status = check_precision(run->options);
     if (status == GYRE_OK)
         status = check_activations(run->options);
+    if (status == GYRE_OK)
+        status = check_frozen(run->options);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)

@@ -29,6 +29,7 @@ typedef struct {
     model_isa_t isa;
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */
+    const char *freeze;   /* rows that are not trained (model_params_freeze); NULL: none. Not on a GPU */
     int documents;        /* 1: sequences have documents that do not see one another (model_sequence_t) */
 } pipe_train_config_t;
 

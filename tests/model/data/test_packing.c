@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole documents in sequences: each once, none over another, cut where they are too long, left out where nothing
- * is learned; best fit; epochs; and what is refused. */
+/* Whole documents in sequences: each once, none over another, cut where they are too long, left out where
+ * nothing is learned; best fit; epochs; and what is refused. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -116,6 +116,37 @@ for sampling in random packed padded; do
 LAYOUTS
 done
 
+# --- frozen weights ---
+FROZEN=("${SMALL[@]}" --freeze '*wte*,*.h.0.*')
+run "$TRAIN" "${SMALL[@]}" --steps 0 --save "$W/start"
+run "$TRAIN" "${FROZEN[@]}" --log "$W/alone" --save "$W/end"
+want "frozen" 0
+check "says how many" grep -qE "^0.02 of 0.04 million parameters are frozen" "$W/out"
+check "their bits stay, and others' do not" python3 - "$W/start" "$W/end" <<'PY'
+import json, struct, sys
+def tensors(path):
+    data = open(path, "rb").read()
+    (n,) = struct.unpack_from("<Q", data)
+    head = json.loads(data[8 : 8 + n])
+    return {k: data[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+start, end = map(tensors, sys.argv[1:])
+for name in start:
+    assert (start[name] == end[name]) == ("wte" in name or ".h.0." in name), name
+PY
+curve "$W/alone" >"$W/frozen"
+for options in "2 --tp 2" "4 --pp 2 --dp 2 --zero 2" "2 --dp 2 --zero 3"; do
+    # shellcheck disable=SC2086 # several options
+    run "$UCX_RUN" -n ${options%% *} "$TRAIN" "${FROZEN[@]}" ${options#* } --log "$W/log"
+    want "frozen, $options" 0
+    check "frozen, $options: the same bits" cmp -s "$W/frozen" <(curve "$W/log")
+done
+run "$TRAIN" "${SMALL[@]}" --freeze '*ln_f*,*q_proj*'
+want "a pattern that fits nothing" 2 "--freeze \*q_proj\*: no weight is named so; names are .*transformer.wte.weight"
+run "$TRAIN" "${SMALL[@]}" --freeze '*'
+want "everything frozen" 2 "--freeze: every weight is frozen"
+run "$TRAIN" --load "$W/start" --data "$W/chats.gyt" --heads 4 --steps 1 --report none --sample-tokens 0
+check "the rate of loaded weights is said" grep -qx "learning rate 2e-05, the default for weights that are loaded" "$W/out"
+
 # --- documents that are too long, and data and models without documents ---
 run "$TRAIN" "${SMALL[@]}" --seq 40 --sampling packed
 want "short sequences" 0 "3[0-9]+ of 3[0-9]+ documents are longer than a sequence of 40 tokens: their ends are not trained on"
