@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 typedef int32_t model_token_t;
+/* As a target: the position is not learned. */
+#define MODEL_IGNORED ((model_token_t)-1)
 
 typedef enum { MODEL_POS_LEARNED, MODEL_POS_ROPE, MODEL_POS_ALIBI, MODEL_POS_NONE } model_pos_t;
 typedef enum { MODEL_NORM_LAYER, MODEL_NORM_RMS } model_norm_t;

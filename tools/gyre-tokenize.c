@@ -31,11 +31,16 @@ static int read_format(void *to, const char *name)
     return model_tokens_format_find(name, to);
 }
 
+static int read_template(void *to, const char *name)
+{
+    *(const char **)to = name;
+    return model_chat_known(name);
+}
+
 /* -1: go on. */
 static int parse(int argc, char **argv, tokenize_options_t *options)
 {
-    const char *key = NULL;
-    int jsonl = 0, words = 0;
+    int words = 0, learn_given = 0;
     const flag_t rows[] = {
         {FLAG(0, "tokenizer", TEXT, &options->tokenizer, "TOKENIZER",
               "bytes; gpt2:merges.txt; gpt2:FILE, cl100k:FILE or o200k:FILE (.tiktoken); or a\n"
@@ -44,8 +49,20 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
         {FLAG(0, "out", TEXT, &options->out, "FILE",
               "the token file; it is replaced as a whole, when all is done")},
         {FLAG(0, "eot", SWITCH, &options->eot, NULL, "put the tokenizer's end of text after each document")},
-        {FLAG(0, "jsonl", SWITCH, &jsonl, NULL, "each line of INPUT is a JSON object with one document")},
-        {FLAG(0, "key", TEXT, &key, "NAME", "of the document in it (text)")},
+        {FLAG(0, "jsonl", SWITCH, &options->jsonl, NULL,
+              "each line of INPUT is a JSON object with one document: \"messages\", a\n"
+              "conversation; \"prompt\" and \"completion\"; or \"text\"")},
+        {FLAG(0, "key", TEXT, &options->key, "NAME", "each object's text is under NAME")},
+        {FLAG(0, "template", READ, &options->template, "NAME",
+              "of conversations: chatml, qwen2, qwen2.5, smollm2, llama3, mistral, zephyr, plain\n"
+              "(that of tokenizer_config.json next to the tokenizer, if it writes one of these)"),
+         .read = read_template, .wants = model_chat_names()},
+        {FLAG(0, "learn", CHOICE, &options->learn, "answers|all",
+              "what is learned of conversations and prompts: the answers (default), or all"),
+         .given = &learn_given},
+        {FLAG(0, "context", COUNT, &options->context, "N",
+              "leave out conversations and prompts of more than N tokens"),
+         .low = 2},
         {FLAG(0, "threads", COUNT, &options->threads, "N", "that encode (as many as there are cores)"),
          .low = 1, .high = THREADS_MOST},
         {FLAG(0, "quiet", SWITCH, &options->quiet, NULL, "no progress on standard error")},
@@ -63,9 +80,20 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
     int done = flags_take(&flags, argc, argv, &words);
     if (done >= 0)
         return done;
-    if (key && !jsonl)
-        return complain("--key needs --jsonl");
-    options->key = jsonl ? (key ? key : "text") : NULL;
+    const struct {
+        const char *name;
+        int given;
+    } needy[] = {{"--key", options->key != NULL},
+                 {"--template", options->template != NULL},
+                 {"--learn", learn_given},
+                 {"--context", options->context != UINT64_MAX}};
+    for (size_t i = 0; i < sizeof needy / sizeof *needy; i++) {
+        if (needy[i].given && !options->jsonl)
+            return flags_wrong("gyre-tokenize", "%s needs --jsonl", needy[i].name);
+        if (needy[i].given && i > 0 && options->key)
+            return flags_wrong("gyre-tokenize", "%s is for conversations, and --key for texts",
+                               needy[i].name);
+    }
     options->inputs = argv + words;
     options->input_count = (size_t)(argc - words);
     return -1;
@@ -92,6 +120,7 @@ int main(int argc, char **argv)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     tokenize_options_t options = {.count = UINT64_MAX,
+                                  .context = UINT64_MAX,
                                   .threads = cores < 1              ? 1
                                              : cores > THREADS_MOST ? THREADS_MOST
                                                                     : (uint64_t)cores};

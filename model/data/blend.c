@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "model/data/data.h"
+#include "model/data/packing.h"
 #include "model/random.h"
 
 __extension__ typedef unsigned __int128 wide_t;
@@ -170,6 +171,7 @@ static void take_facts(model_data_t *data)
         data->tokens += tokens->count;
         data->bytes += tokens->bytes;
         data->is_text &= tokens->format == MODEL_TOKENS_TEXT;
+        data->masked |= tokens->masked;
     }
 }
 
@@ -210,10 +212,20 @@ gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **
     return GYRE_OK;
 }
 
+static void unpack(model_mix_t *mix)
+{
+    for (size_t s = 0; mix->packing && s < mix->sources; s++)
+        model_packing_destroy(mix->packing[s]);
+    free(mix->packing);
+    mix->packing = NULL;
+}
+
 void model_data_destroy(model_data_t *data)
 {
     if (!data)
         return;
+    unpack(&data->train);
+    unpack(&data->valid);
     if (data->own_valid)
         model_blend_destroy(data->valid.blend);
     mix_close(&data->valid, data->own_valid);
@@ -261,6 +273,21 @@ static gyre_status_t check_length(const model_data_t *data, size_t seq)
     return GYRE_OK;
 }
 
+/* A part must hold a token that is learned. Nearly always the first ones tell. */
+static gyre_status_t check_learned(const model_mix_t *mix, const char *what)
+{
+    for (size_t s = 0; s < mix->sources; s++) {
+        uint64_t first = mix->first[s] + 1, end = mix->first[s] + mix->count[s]; /* the first is no target */
+        if (model_tokens_next_learned(mix->tokens[s], first, end) < end)
+            return GYRE_OK;
+    }
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s: no token of the data for %s is learned: its mask hides them all; write it again with "
+        "gyre-tokenize --learn all, or name other data",
+        path_of(mix->tokens[0]), what);
+}
+
 #define ENTROPY_TOKENS ((uint64_t)4 << 20)
 #define ENTROPY_PIECE  16384
 
@@ -268,6 +295,7 @@ static gyre_status_t check_length(const model_data_t *data, size_t seq)
 static gyre_status_t count_ids(const model_data_t *data, uint64_t *count, uint64_t *all)
 {
     model_token_t piece[1024];
+    unsigned char learned[1024];
     gyre_status_t status = GYRE_OK;
     for (size_t s = 0; s < data->train.sources; s++) {
         const model_tokens_t *tokens = data->train.tokens[s];
@@ -281,9 +309,11 @@ static gyre_status_t count_ids(const model_data_t *data, uint64_t *count, uint64
             for (uint64_t at = from; status == GYRE_OK && at < end; at += 1024) {
                 size_t n = end - at < 1024 ? (size_t)(end - at) : 1024;
                 status = model_tokens_read(tokens, at, n, data->limit, piece);
-                for (size_t i = 0; status == GYRE_OK && i < n; i++)
-                    count[piece[i]]++;
-                *all += n;
+                model_tokens_learned(tokens, at, n, learned);
+                for (size_t i = 0; status == GYRE_OK && i < n; i++) {
+                    count[piece[i]] += learned[i];
+                    *all += learned[i];
+                }
             }
         }
     }
@@ -307,9 +337,25 @@ static gyre_status_t find_entropy(model_data_t *data)
     return status;
 }
 
-static uint64_t windows(uint64_t count, size_t seq)
+/* Sequences of a source, each once. */
+static uint64_t windows(const model_data_t *data, const model_mix_t *mix, size_t source)
 {
-    return count > seq ? (count - 1) / seq : 0;
+    uint64_t count = mix->count[source];
+    if (mix->packing)
+        return mix->packing[source]->sequences;
+    return count > data->seq ? (count - 1) / data->seq : 0;
+}
+
+static gyre_status_t pack(const model_data_t *data, model_mix_t *mix)
+{
+    gyre_status_t status = GYRE_OK;
+    unpack(mix);
+    if (!(mix->packing = calloc(mix->sources, sizeof *mix->packing)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sources", mix->sources);
+    for (size_t s = 0; status == GYRE_OK && s < mix->sources; s++)
+        status = model_packing_create(mix->tokens[s], mix->first[s], mix->count[s], data->seq,
+                                      data->sampling == MODEL_SAMPLING_PACKED, &mix->packing[s]);
+    return status;
 }
 
 /* How many sequences the blend can take for validation before a source has no more, and how many of each
@@ -319,12 +365,12 @@ static void share_validation(model_data_t *data)
     const model_mix_t *mix = &data->valid;
     const model_blend_t *blend = mix->blend;
     if (!blend) {
-        data->sequences = data->valid_share[0] = windows(mix->count[0], data->seq);
+        data->sequences = data->valid_share[0] = windows(data, mix, 0);
         return;
     }
     uint64_t most = UINT64_MAX;
     for (size_t s = 0; s < mix->sources; s++) {
-        uint64_t have = windows(mix->count[s], data->seq);
+        uint64_t have = windows(data, mix, s);
         uint32_t at = 0;
         while (blend->owner[at] != s || blend->rank[at] != have % blend->share[s])
             at++;
@@ -346,31 +392,46 @@ gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq)
             GYRE_ERR_INVALID,
             "the data's vocabulary has %zu ids, the model's %zu: a model of %zu or more is needed",
             data->vocab, vocab, data->vocab);
-    gyre_status_t status = check_length(data, seq);
+    gyre_status_t status = model_data_has_documents(data) ? GYRE_OK : check_length(data, seq);
+    if (status == GYRE_OK && data->masked)
+        status = check_learned(&data->train, "training");
+    if (status == GYRE_OK && data->masked)
+        status = check_learned(&data->valid, "validation");
     if (status != GYRE_OK)
         return status;
     if (!data->valid_share && !(data->valid_share = calloc(data->valid.sources, sizeof *data->valid_share)))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sources", data->valid.sources);
     data->limit = vocab;
     data->seq = seq;
+    if (model_data_has_documents(data) &&
+        ((status = pack(data, &data->train)) != GYRE_OK || (status = pack(data, &data->valid)) != GYRE_OK))
+        return status;
     share_validation(data);
     return find_entropy(data);
 }
 
 /* ---- sequences ----------------------------------------------------------------------------------------- */
 
-static gyre_status_t cut(const model_data_t *data, const model_tokens_t *from, uint64_t first,
-                         model_token_t *tokens, model_token_t *targets)
-{
-    gyre_status_t status = model_tokens_read(from, first + 1, data->seq, data->limit, targets),
-                  head = model_tokens_read(from, first, 1, data->limit, tokens);
-    memcpy(tokens + 1, targets, (data->seq - 1) * sizeof *tokens);
-    return status == GYRE_OK ? head : status;
-}
-
 uint64_t model_data_epoch(const model_data_t *data, size_t source)
 {
-    return windows(data->train.count[source], data->seq);
+    return windows(data, &data->train, source);
+}
+
+int model_data_has_documents(const model_data_t *data)
+{
+    return data->sampling == MODEL_SAMPLING_PACKED || data->sampling == MODEL_SAMPLING_PADDED;
+}
+
+/* Sequence `number` of a source: a window from token `number` of its part on, or packed documents. */
+static gyre_status_t cut(const model_data_t *data, const model_mix_t *mix, size_t source, uint64_t number,
+                         const model_example_t *out)
+{
+    const model_tokens_t *from = mix->tokens[source];
+    if (mix->packing)
+        return model_packing_read(mix->packing[source], from, number, data->limit, out->tokens, out->targets,
+                                  out->documents);
+    return model_window_read(from, mix->first[source] + number, data->seq, data->limit, out->tokens,
+                             out->targets);
 }
 
 /* First token of window `number` of the source's endless series of epochs. Windows do not fill the part. The
@@ -385,7 +446,7 @@ static uint64_t epoch_place(const model_data_t *data, size_t source, uint64_t se
 }
 
 gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
-                               model_token_t *tokens, model_token_t *targets)
+                               const model_example_t *out)
 {
     size_t source = 0;
     uint64_t number = step->samples + index, first;
@@ -393,11 +454,14 @@ gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t
         model_blend_find(data->train.blend, number, &source, &number);
     if (data->sampling == MODEL_SAMPLING_EPOCH)
         first = epoch_place(data, source, step->seed, number);
-    else { /* the last target must lie in the part */
+    else if (data->train.packing) {
+        uint64_t each = model_data_epoch(data, source);
+        first = model_order_place(step->seed, (uint32_t)source, number / each, each, number % each);
+    } else { /* the last target must lie in the part */
         uint64_t bits = model_random_bits(step->seed, MODEL_RANDOM_DATA, (uint32_t)index, step->step);
         first = bits % (data->train.count[source] - data->seq);
     }
-    return cut(data, data->train.tokens[source], data->train.first[source] + first, tokens, targets);
+    return cut(data, &data->train, source, first, out);
 }
 
 size_t model_data_validation_count(const model_data_t *data)
@@ -405,16 +469,14 @@ size_t model_data_validation_count(const model_data_t *data)
     return (size_t)data->sequences;
 }
 
-gyre_status_t model_data_validation(const model_data_t *data, size_t index, model_token_t *tokens,
-                                    model_token_t *targets)
+gyre_status_t model_data_validation(const model_data_t *data, size_t index, const model_example_t *out)
 {
     const model_mix_t *mix = &data->valid;
     size_t source = 0;
     uint64_t number = index;
     if (mix->blend) { /* spread over the source */
         model_blend_find(mix->blend, index, &source, &number);
-        number =
-            (uint64_t)((wide_t)number * windows(mix->count[source], data->seq) / data->valid_share[source]);
+        number = (uint64_t)((wide_t)number * windows(data, mix, source) / data->valid_share[source]);
     }
-    return cut(data, mix->tokens[source], mix->first[source] + number * data->seq, tokens, targets);
+    return cut(data, mix, source, mix->packing ? number : number * data->seq, out);
 }

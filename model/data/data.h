@@ -19,7 +19,10 @@
 typedef enum {
     MODEL_SAMPLING_RANDOM, /* windows of seq + 1 tokens from uniform places, drawn with replacement */
     /* windows side by side, each once per epoch, in a new random order in each epoch */
-    MODEL_SAMPLING_EPOCH
+    MODEL_SAMPLING_EPOCH,
+    /* whole documents, several in a sequence or one, each once per epoch (model/data/packing.h) */
+    MODEL_SAMPLING_PACKED,
+    MODEL_SAMPLING_PADDED
 } model_sampling_t;
 
 /* What is learned of a sequence: each token from those before it; the same after a prefix that is seen as a
@@ -39,6 +42,8 @@ typedef struct {
     model_tokens_t **tokens; /* [sources] */
     uint64_t *first, *count; /* [sources]: the part of each, in tokens */
     model_blend_t *blend;    /* NULL: there is one source */
+    /* [sources], owned, of MODEL_SAMPLING_PACKED and _PADDED, by model_data_prepare; else NULL */
+    struct model_packing **packing;
 } model_mix_t;
 
 typedef struct {
@@ -49,6 +54,7 @@ typedef struct {
     uint64_t tokens;       /* in the sources for training, validation's tenth included */
     uint64_t bytes;        /* of these tokens */
     int is_text;           /* 1: every source is text: a token is a byte */
+    int masked;            /* 1: some source says which tokens are learned */
     size_t vocab;          /* by the sources' headers; 0: no source has it */
     const char *tokenizer; /* borrowed; "": unknown */
     uint64_t tokenizer_hash;
@@ -58,8 +64,8 @@ typedef struct {
     size_t seq;            /* tokens of a sequence */
     uint64_t sequences;    /* for validation */
     uint64_t *valid_share; /* [valid.sources]: sequences from each source */
-    /* of the sources for training, nats per token: the loss of a model that knows frequencies only; of 4 Mi
-     * tokens of each source at most, spread over it */
+    /* of the sources for training, nats per token that is learned: the loss of a model that knows frequencies
+     * only; of 4 Mi tokens of each source at most, spread over it */
     double unigram_entropy;
 } model_data_t;
 
@@ -73,15 +79,16 @@ void model_data_destroy(model_data_t *data);
 gyre_status_t model_data_identify(model_data_t *data);
 
 /* Prepares for a model of `vocab` ids and sequences of `seq` tokens. INVALID: the vocabulary is smaller than
- * the data's, or a part does not hold a sequence and its targets. FORMAT: a sampled id is not below the
- * vocabulary. */
+ * the data's, a part does not hold a sequence and its targets, or no token of a part is learned. FORMAT: a
+ * sampled id is not below the vocabulary. */
 gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq);
 
 /* What a model learns from a sequence; the caller's memory. */
 typedef struct {
-    model_token_t *tokens, *targets; /* [seq] */
+    model_token_t *tokens, *targets; /* [seq]; targets that are not learned are MODEL_IGNORED */
     int32_t *positions; /* [seq] as in model_sequence_t; NULL: not asked for, they are 0 .. seq - 1 */
     size_t prefix;      /* positions that see one another and are not learned */
+    int32_t *documents; /* [seq] as in model_sequence_t; NULL: not asked for */
 } model_example_t;
 
 /* A step of a run. */
@@ -90,17 +97,19 @@ typedef struct {
     uint64_t samples;    /* sequences of the steps before it: step * batch with a constant batch */
 } model_data_step_t;
 
-/* Sequence `index` of the step's global batch: tokens, targets [seq]. FORMAT: an id of the file is not below
+/* Sequence `index` of the step's global batch: tokens, targets and documents of *out; a target that the
+ * data's mask hides is MODEL_IGNORED. FORMAT: an id of the file is not below
  * the vocabulary; all ids that were written are below it. */
 gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t *step, size_t index,
-                               model_token_t *tokens, model_token_t *targets);
+                               const model_example_t *out);
+/* 1: its sequences have documents that do not see one another. */
+int model_data_has_documents(const model_data_t *data);
 /* Sequences of one epoch of source `source`. */
 uint64_t model_data_epoch(const model_data_t *data, size_t source);
 
 /* Sequences side by side in the parts for validation; each source has a number of them in proportion to its
  * weight. */
 size_t model_data_validation_count(const model_data_t *data);
-gyre_status_t model_data_validation(const model_data_t *data, size_t index, model_token_t *tokens,
-                                    model_token_t *targets);
+gyre_status_t model_data_validation(const model_data_t *data, size_t index, const model_example_t *out);
 
 #endif

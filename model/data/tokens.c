@@ -438,8 +438,7 @@ static gyre_status_t bad_id(const model_tokens_t *tokens, const model_tokens_par
         model_tokens_format_name(tokens->format));
 }
 
-/* The part that holds id number `at`. */
-static size_t find_part(const model_tokens_t *tokens, uint64_t at)
+size_t tokens_find_part(const model_tokens_t *tokens, uint64_t at)
 {
     size_t low = 0, high = tokens->parts;
     while (high - low > 1) {
@@ -456,7 +455,7 @@ gyre_status_t model_tokens_read(const model_tokens_t *tokens, uint64_t first, si
                                 model_token_t *out)
 {
     int64_t limit = vocab == 0 || vocab > TOKENS_VOCAB_MOST ? TOKENS_VOCAB_MOST : (int64_t)vocab;
-    for (size_t p = find_part(tokens, first), done = 0; done < count; p++) {
+    for (size_t p = tokens_find_part(tokens, first), done = 0; done < count; p++) {
         const model_tokens_part_t *part = &tokens->part[p];
         uint64_t from = first + done - part->first;
         size_t most = count - done, n = part->count - from < most ? (size_t)(part->count - from) : most;
@@ -486,6 +485,10 @@ static gyre_status_t verify_file(const model_tokens_t *tokens, size_t number)
             file->path);
     if (base_hash64(file->documents, (size_t)(file->document_count + 1) * 8, 0) != file->hash[1])
         return gyre_fail(GYRE_ERR_FORMAT, "%s: the checksum of its documents is wrong: the file is damaged",
+                         file->path);
+    if (file->mask && base_hash64(file->mask, (size_t)(tokens_u64(file->map + TOKENS_AT_COUNT) + 7) / 8, 0) !=
+                          tokens_u64(file->map + TOKENS_AT_MASK_HASH))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: the checksum of its mask is wrong: the file is damaged",
                          file->path);
     for (uint64_t d = 0; d <= file->document_count; d++) {
         uint64_t at = tokens_u64(file->documents + 8 * d);

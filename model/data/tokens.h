@@ -59,6 +59,7 @@ typedef struct {
     uint64_t hash[2];               /* gyre: of ids and of documents, from the header */
     const unsigned char *documents; /* gyre: u64 [documents + 1] in the map */
     uint64_t document_count;
+    const unsigned char *ids, *mask; /* gyre: where its ids begin; bit i: id i is learned. NULL: all are */
 } model_tokens_file_t;
 
 /* Ids that lie side by side. */
@@ -85,6 +86,7 @@ typedef struct {
     model_tokens_file_t *file; /* [maps] */
     model_tokens_part_t *part; /* [parts], by `first` */
     size_t maps;               /* entries of `file` */
+    int masked;                /* 1: some file says which ids are learned */
 } model_tokens_t;
 
 /* Opens `path`: a file, a folder of files of one format, a pattern of them (glob(7), used if there is no such
@@ -99,6 +101,11 @@ void model_tokens_close(model_tokens_t *tokens);
  * `vocab`. */
 gyre_status_t model_tokens_read(const model_tokens_t *tokens, uint64_t first, size_t count, size_t vocab,
                                 model_token_t *out);
+
+/* Whether ids first .. first + count - 1, which must be in the stream, are learned: out[count] is 1 or 0. */
+void model_tokens_learned(const model_tokens_t *tokens, uint64_t first, size_t count, unsigned char *out);
+/* The first id from `first` on that is learned, before `end`; `end`: no id is. */
+uint64_t model_tokens_next_learned(const model_tokens_t *tokens, uint64_t first, uint64_t end);
 
 /* Reads everything and checks it: checksums if the format has them, documents in order, every id below
  * `vocab` (0: not negative). *most: the largest id. FORMAT. */
@@ -124,8 +131,10 @@ typedef struct {
 /* Writes a file next to `path` (base/file.h); finish renames it. INVALID (vocabulary), NO_MEMORY, IO. */
 gyre_status_t model_tokens_create(const char *path, const model_tokens_header_t *header,
                                   model_tokens_writer_t **out);
-/* One more document. INVALID: an id is not below the vocabulary; IO; NO_MEMORY. */
-gyre_status_t model_tokens_add(model_tokens_writer_t *writer, const model_token_t *ids, size_t count);
+/* One more document. learned [count]: 1 if an id is a target of training, else 0; NULL: all are. INVALID: an
+ * id is not below the vocabulary; IO; NO_MEMORY. */
+gyre_status_t model_tokens_add(model_tokens_writer_t *writer, const model_token_t *ids,
+                               const unsigned char *learned, size_t count);
 /* Frees the writer in any case. */
 gyre_status_t model_tokens_finish(model_tokens_writer_t *writer);
 void model_tokens_abandon(model_tokens_writer_t *writer);

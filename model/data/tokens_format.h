@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/data/tokens_format.h: what the readers of token files share (tokens*.c of this folder only). */
+/* model/data/tokens_format.h: what the readers of token files share (this folder only). */
 #ifndef MODEL_DATA_TOKENS_FORMAT_H
 #define MODEL_DATA_TOKENS_FORMAT_H
 
@@ -14,6 +14,7 @@
 /* its bytes show damage by text mode, 7-bit transfer and cutting */
 #define TOKENS_GYRE_MAGIC   "\x89GYT\r\n\x1a\n"
 #define TOKENS_GYRE_VERSION 1
+#define TOKENS_GYRE_MASKED  2 /* the version of files that say which ids are learned */
 #define TOKENS_GYRE_HEADER  256
 enum {
     TOKENS_AT_MAGIC = 0,
@@ -29,6 +30,8 @@ enum {
     TOKENS_AT_TOKENIZER_HASH = 72,
     TOKENS_AT_EOT = 80,
     TOKENS_AT_NAME = 88,
+    TOKENS_AT_MASK = 224,      /* of version 2, whose name is shorter */
+    TOKENS_AT_MASK_HASH = 232, /* the same */
     TOKENS_AT_SIZE = 240,
     TOKENS_AT_HEADER_HASH = 248
 };
@@ -72,6 +75,9 @@ void tokens_unmap(model_tokens_t *tokens);
 /* Appends ids [count] at `at` in file number `file`; joins them with the last part if they lie right after
  * it. */
 gyre_status_t tokens_append(model_tokens_t *tokens, size_t file, const unsigned char *at, uint64_t count);
+
+/* The part that holds id number `at`. */
+size_t tokens_find_part(const model_tokens_t *tokens, uint64_t at);
 
 /* A text file, or a folder of them: all of the stream. sure: a file that does not look like text is one all
  * the same; else it is INVALID. */

@@ -12,6 +12,22 @@
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
+static int is_masked(const unsigned char *header)
+{
+    return tokens_u32(header + TOKENS_AT_VERSION) == TOKENS_GYRE_MASKED;
+}
+
+static uint64_t mask_bytes(uint64_t count)
+{
+    return count / 8 + (count % 8 > 0);
+}
+
+/* Where the tokenizer's name ends, with its zeros. */
+static size_t name_end(const unsigned char *header)
+{
+    return is_masked(header) ? TOKENS_AT_MASK : TOKENS_AT_SIZE;
+}
+
 /* Checks the numbers of a header whose checksum is right against the size of the file: a writer may err,
  * too. */
 static gyre_status_t check_extents(const model_tokens_file_t *file, uint64_t count, uint64_t documents,
@@ -38,6 +54,12 @@ static gyre_status_t check_extents(const model_tokens_file_t *file, uint64_t cou
                          "%s: its documents begin at token %" PRIu64 " and end at %" PRIu64
                          ", not at 0 and %" PRIu64,
                          file->path, tokens_u64(h + table), tokens_u64(h + table + 8 * documents), count);
+    uint64_t mask = is_masked(h) ? tokens_u64(h + TOKENS_AT_MASK) : 0;
+    if (is_masked(h) &&
+        (mask < TOKENS_GYRE_HEADER || mask > file->bytes || mask_bytes(count) > file->bytes - mask))
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s: a mask of %" PRIu64 " tokens at byte %" PRIu64 " does not fit in its %zu bytes",
+                         file->path, count, mask, file->bytes);
     return GYRE_OK;
 }
 
@@ -53,14 +75,14 @@ static gyre_status_t check_header(const model_tokens_file_t *file)
     if (tokens_u64(h + TOKENS_AT_HEADER_HASH) != base_hash64(h, TOKENS_AT_HEADER_HASH, 0))
         return gyre_fail(GYRE_ERR_FORMAT, "%s: the header's checksum is wrong: the file is damaged",
                          file->path);
-    if (tokens_u32(h + TOKENS_AT_VERSION) != TOKENS_GYRE_VERSION)
-        return gyre_fail(GYRE_ERR_FORMAT, "%s is of version %" PRIu32 "; this program reads version %d",
-                         file->path, tokens_u32(h + TOKENS_AT_VERSION), TOKENS_GYRE_VERSION);
+    if (tokens_u32(h + TOKENS_AT_VERSION) != TOKENS_GYRE_VERSION && !is_masked(h))
+        return gyre_fail(GYRE_ERR_FORMAT,
+                         "%s is of version %" PRIu32 "; this program reads versions %d and %d", file->path,
+                         tokens_u32(h + TOKENS_AT_VERSION), TOKENS_GYRE_VERSION, TOKENS_GYRE_MASKED);
     uint32_t bits = tokens_u32(h + TOKENS_AT_BITS);
     uint64_t vocab = tokens_u64(h + TOKENS_AT_VOCAB), eot = tokens_u64(h + TOKENS_AT_EOT);
     if ((bits != 16 && bits != 32) || vocab == 0 || vocab > TOKENS_VOCAB_MOST ||
-        (bits == 16 && vocab > 65536) || (eot != UINT64_MAX && eot >= vocab) ||
-        h[TOKENS_AT_NAME + MODEL_TOKENS_NAME - 1] != 0)
+        (bits == 16 && vocab > 65536) || (eot != UINT64_MAX && eot >= vocab) || h[name_end(h) - 1] != 0)
         return gyre_fail(GYRE_ERR_FORMAT,
                          "%s: the header is invalid: tokens of %" PRIu32 " bits, a vocabulary of %" PRIu64
                          " ids",
@@ -85,7 +107,9 @@ static gyre_status_t take_header(model_tokens_t *tokens, const model_tokens_file
     tokens->vocab = vocab;
     tokens->tokenizer_hash = hash;
     tokens->eot = eot == UINT64_MAX ? -1 : (int64_t)eot;
-    memcpy(tokens->tokenizer, name, MODEL_TOKENS_NAME);
+    memset(tokens->tokenizer, 0, sizeof tokens->tokenizer);
+    memcpy(tokens->tokenizer, name, name_end(h) - TOKENS_AT_NAME);
+    tokens->masked |= is_masked(h);
     return GYRE_OK;
 }
 
@@ -108,8 +132,10 @@ gyre_status_t tokens_open_gyre(model_tokens_t *tokens, const char *path)
     file->hash[1] = tokens_u64(h + TOKENS_AT_TABLE_HASH);
     file->documents = h + tokens_u64(h + TOKENS_AT_TABLE);
     file->document_count = documents;
+    file->ids = h + tokens_u64(h + TOKENS_AT_DATA);
+    file->mask = is_masked(h) ? h + tokens_u64(h + TOKENS_AT_MASK) : NULL;
     tokens->documents += documents;
-    return tokens_append(tokens, number, h + tokens_u64(h + TOKENS_AT_DATA), count);
+    return tokens_append(tokens, number, file->ids, count);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
@@ -123,12 +149,16 @@ struct model_tokens_writer {
     /* [documents], little-endian, owned: first id after each */
     uint64_t *end;
     uint64_t documents, room;
+    /* [mask_room], owned: bit i: id i is learned; NULL: all are so far */
+    unsigned char *mask;
+    size_t mask_room;
 };
 
 static void free_writer(model_tokens_writer_t *writer)
 {
     base_hash_end(writer->hash);
     free(writer->end);
+    free(writer->mask);
     free(writer);
 }
 
@@ -183,8 +213,34 @@ static gyre_status_t written(const model_tokens_writer_t *writer)
                : GYRE_OK;
 }
 
-gyre_status_t model_tokens_add(model_tokens_writer_t *writer, const model_token_t *ids, size_t count)
+/* Bits of the next `count` ids. Before the first one that is not learned there is no mask. */
+static gyre_status_t add_mask(model_tokens_writer_t *writer, const unsigned char *learned, size_t count)
 {
+    size_t need = (size_t)mask_bytes(writer->count + count);
+    if (!writer->mask && (!learned || !memchr(learned, 0, count)))
+        return GYRE_OK;
+    if (need > writer->mask_room) {
+        size_t room = need + need / 2 + 1024;
+        unsigned char *grown = realloc(writer->mask, room);
+        if (!grown)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the mask of %" PRIu64 " tokens",
+                             writer->count + count);
+        memset(grown + writer->mask_room, 0xff, room - writer->mask_room);
+        writer->mask = grown;
+        writer->mask_room = room;
+    }
+    for (size_t i = 0; learned && i < count; i++)
+        if (!learned[i])
+            writer->mask[(writer->count + i) / 8] &= (unsigned char)~(1u << (writer->count + i) % 8);
+    return GYRE_OK;
+}
+
+gyre_status_t model_tokens_add(model_tokens_writer_t *writer, const model_token_t *ids,
+                               const unsigned char *learned, size_t count)
+{
+    gyre_status_t status = add_mask(writer, learned, count);
+    if (status != GYRE_OK)
+        return status;
     unsigned char piece[8192];
     if (writer->documents == writer->room) {
         uint64_t room = writer->room ? 2 * writer->room : 1024;
@@ -213,7 +269,22 @@ gyre_status_t model_tokens_add(model_tokens_writer_t *writer, const model_token_
     return written(writer);
 }
 
-/* Padding, documents, and then the header in the room left for it. */
+/* After the table of documents; its end is filled with zeros to a multiple of 8 bytes. */
+static void write_mask(model_tokens_writer_t *writer, uint64_t at)
+{
+    unsigned char *h = writer->header, zeros[8] = {0};
+    size_t bytes = (size_t)mask_bytes(writer->count);
+    if (writer->count % 8 > 0)
+        writer->mask[bytes - 1] &= (unsigned char)((1u << writer->count % 8) - 1);
+    fwrite(writer->mask, 1, bytes, writer->file.out);
+    fwrite(zeros, 1, -bytes & 7, writer->file.out);
+    memset(h + TOKENS_AT_MASK - 1, 0, TOKENS_AT_SIZE - TOKENS_AT_MASK + 1); /* the name's end */
+    tokens_put_u32(h + TOKENS_AT_VERSION, TOKENS_GYRE_MASKED);
+    tokens_put_u64(h + TOKENS_AT_MASK, at);
+    tokens_put_u64(h + TOKENS_AT_MASK_HASH, base_hash64(writer->mask, bytes, 0));
+}
+
+/* Padding, documents, mask, and then the header in the room left for it. */
 static gyre_status_t write_rest(model_tokens_writer_t *writer)
 {
     FILE *out = writer->file.out;
@@ -236,7 +307,10 @@ static gyre_status_t write_rest(model_tokens_writer_t *writer)
     tokens_put_u64(h + TOKENS_AT_DATA_HASH, base_hash_end(writer->hash));
     writer->hash = NULL;
     tokens_put_u64(h + TOKENS_AT_TABLE_HASH, base_hash_end(hash));
-    tokens_put_u64(h + TOKENS_AT_SIZE, table + 8 * (writer->documents + 1));
+    uint64_t end = table + 8 * (writer->documents + 1);
+    if (writer->mask)
+        write_mask(writer, end);
+    tokens_put_u64(h + TOKENS_AT_SIZE, end + (writer->mask ? (mask_bytes(writer->count) + 7) / 8 * 8 : 0));
     tokens_put_u64(h + TOKENS_AT_HEADER_HASH, base_hash64(h, TOKENS_AT_HEADER_HASH, 0));
     if (fseeko(out, 0, SEEK_SET) != 0)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the header of %s", writer->file.path);

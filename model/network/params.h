@@ -103,6 +103,7 @@ typedef struct {
     model_init_t init;
     double std; /* of MODEL_INIT_NORMAL */
     int decay;  /* 1: weight decay applies (matrices) */
+    int frozen; /* 1: training leaves it as it is (model_params_freeze) */
 } model_param_t;
 
 typedef struct {
@@ -116,6 +117,13 @@ typedef struct {
 /* Builds the table. INVALID (model_config_check), OVERFLOW, NO_MEMORY. Freed by model_params_destroy. */
 gyre_status_t model_params_create(const model_config_t *config, model_params_t **out);
 void model_params_destroy(model_params_t *params);
+
+/* Freezes the rows whose names fit one of `patterns`: fnmatch(3), commas between them. A tied head and its
+ * embedding go together. Before the table is cut into slices. INVALID: a pattern fits no name (the text has
+ * the names), or no row is left to train. NO_MEMORY. */
+gyre_status_t model_params_freeze(model_params_t *params, const char *patterns);
+/* Elements of frozen rows. */
+size_t model_params_frozen(const model_params_t *params);
 
 /* The part of the model on one rank: its tensor-parallel leaves [tp_rank G / tp_size, + G / tp_size) of the
  * layers whose `has` is 1 ([L]), the embeddings with `embed`, head and final norm with `head`. */

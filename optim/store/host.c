@@ -132,7 +132,7 @@ static gyre_status_t update(optim_zero_t *zero, size_t b, const optim_adamw_fact
     *rounded = 0;
     for (size_t r = k->row; r < k->row + k->rows; r++) {
         size_t lo, hi;
-        if (zero_row_part(zero, r, &lo, &hi))
+        if (!zero->plan.params->row[r].frozen && zero_row_part(zero, r, &lo, &hi))
             update_row(zero, f, zero->plan.params->row[r].decay, state, lo - k->first,
                        zero_grad_own(zero, b) + (lo - k->first) * zero->plan.grad_bytes, hi - lo);
     }

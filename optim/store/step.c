@@ -42,7 +42,7 @@ static gyre_status_t join_tied(optim_zero_t *zero)
 }
 
 /* Squares of what only this rank counts: its shard (also where it holds all), rows that all ranks of tp hold
- * on the first of them, tied weights where the embedding is. */
+ * on the first of them, tied weights where the embedding is. Frozen rows do not count. */
 gyre_status_t zero_squares(optim_zero_t *zero,
                            gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
                            void *user)
@@ -54,7 +54,7 @@ gyre_status_t zero_squares(optim_zero_t *zero,
         size_t b = plan->bucket_of[r];
         const zero_bucket_t *k = &plan->bucket[b];
         size_t lo = row[r].grad - k->grad, hi = lo + row[r].count;
-        if (k->tied || (row[r].cut < 0 && zero->tp_rank > 0))
+        if (k->tied || row[r].frozen || (row[r].cut < 0 && zero->tp_rank > 0))
             continue;
         lo = lo > k->cut_first ? lo : k->cut_first;
         hi = hi < k->cut_first + k->cut_count ? hi : k->cut_first + k->cut_count;

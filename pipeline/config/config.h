@@ -57,6 +57,7 @@ typedef struct {
     double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon;
     uint64_t warmup, lr_decay; /* steps */
     int lr_schedule;           /* optim_curve_t */
+    char *freeze;              /* names of rows; NULL: all are trained */
 
     /* parallelism */
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, lanes, bucket_bytes;

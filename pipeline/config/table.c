@@ -28,8 +28,11 @@ static const pipe_word_t format_words[] = {{"auto", MODEL_TOKENS_AUTO},
                                            {"megatron", MODEL_TOKENS_MEGATRON},
                                            {"nanogpt", MODEL_TOKENS_NANOGPT},
                                            {NULL, 0}};
-static const pipe_word_t sampling_words[] = {
-    {"random", MODEL_SAMPLING_RANDOM}, {"epoch", MODEL_SAMPLING_EPOCH}, {NULL, 0}};
+static const pipe_word_t sampling_words[] = {{"random", MODEL_SAMPLING_RANDOM},
+                                             {"epoch", MODEL_SAMPLING_EPOCH},
+                                             {"packed", MODEL_SAMPLING_PACKED},
+                                             {"padded", MODEL_SAMPLING_PADDED},
+                                             {NULL, 0}};
 static const pipe_word_t objective_words[] = {{"auto", TRAIN_OBJECTIVE_AUTO},
                                               {"causal", 1 + MODEL_OBJECTIVE_CAUSAL},
                                               {"prefix", 1 + MODEL_OBJECTIVE_PREFIX},
@@ -80,7 +83,7 @@ const train_row_t train_rows[] = {
     {TRAIN_DATA, "tokenizer", TRAIN_TEXT, AT(tokenizer), NULL, 0, 0, "TOKENIZER",
      "tokenizer of the data, for the sample of text; as for gyre-tokenize", TRAIN_OWN, NULL},
     {TRAIN_DATA, "sampling", TRAIN_CHOICE, AT(sampling), "random", 0, 0, NULL,
-     "sequences from random places, or each one once per epoch", TRAIN_CURVE, sampling_words},
+     "any place, or each once per epoch; packed, padded: of whole documents", TRAIN_CURVE, sampling_words},
     {TRAIN_DATA, "objective", TRAIN_CHOICE, AT(objective), "auto", 0, 0, NULL,
      "infill: GLM's blanks; auto: infill with prefix masks, else causal", TRAIN_CURVE, objective_words},
     {TRAIN_DATA, "infill-ids", TRAIN_TEXT, AT(infill_ids), NULL, 0, 0, "MASK,GMASK,SOP,EOP",
@@ -111,6 +114,8 @@ const train_row_t train_rows[] = {
      "steps until --min-lr, warm-up included; 0: --steps", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "weight-decay", TRAIN_REAL, AT(weight_decay), "0.1", 0, 100, "X",
      "decoupled weight decay, on matrices only", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "freeze", TRAIN_TEXT, AT(freeze), NULL, 0, 0, "PATTERN,...",
+     "weights whose names fit keep their values, such as '*wte*,*.h.0.*'", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "beta1", TRAIN_REAL, AT(beta1), "0.9", 0, 0.999999, "X",
      "decay of AdamW's first moment", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "beta2", TRAIN_REAL, AT(beta2), "0.99", 0, 0.999999999, "X",

@@ -51,7 +51,8 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     size_t seq = train->whole->config.seq;
     model_example_t example = {.tokens = train->tokens + j * seq,
                                .targets = train->targets + j * seq,
-                               .positions = train->positions ? train->positions + j * seq : NULL};
+                               .positions = train->positions ? train->positions + j * seq : NULL,
+                               .documents = train->documents ? train->documents + j * seq : NULL};
     /* the error of one that cannot be read is logged; the step is lost, and others would only repeat it */
     gyre_status_t status =
         train->unread == GYRE_OK ? train->work.fetch(train->work.user, index, &example) : train->unread;
@@ -60,6 +61,8 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
         memset(example.targets, 0, seq * sizeof *example.targets);
         if (example.positions)
             memset(example.positions, 0, seq * sizeof *example.positions);
+        if (example.documents)
+            memset(example.documents, 0, seq * sizeof *example.documents);
         example.prefix = 0;
         train->unread = status;
     }
@@ -67,7 +70,18 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     sequence->tokens = example.tokens;
     sequence->targets = example.targets;
     sequence->positions = example.positions;
+    sequence->documents = example.documents;
     sequence->prefix = example.prefix;
+}
+
+/* Positions of the sequence in place j that are learned. With prefixes all positions count: a sequence's loss
+ * is a mean over those after its prefix. */
+static size_t learned_of(const pipe_train_t *train, size_t j)
+{
+    size_t seq = train->whole->config.seq, learned = 0;
+    for (size_t t = 0; t < seq; t++)
+        learned += train->sequence[j].targets[t] != MODEL_IGNORED;
+    return learned;
 }
 
 /* This rank's error, or that of others, which they have logged. */
@@ -110,8 +124,10 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
         size_t index = optim_part_index(&work->part, first + j);
         train->sequence[j] =
             (model_sequence_t){.sequence = index, .step = work->number, .evaluate = work->evaluate};
-        if (chunk->embed || chunk->head || train->whole->config.prefix)
+        if (chunk->embed || chunk->head || train->whole->config.prefix || train->config.documents)
             read_sequence(train, index, j);
+        if (chunk->head && train->place.tp == 0)
+            *work->learned += (double)learned_of(train, j);
     }
     return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence,
                                part(in, train, idle), part_out(out, train, idle),

@@ -70,14 +70,15 @@ static gyre_status_t hash_data(const train_run_t *run, uint64_t *train, uint64_t
     model_token_t *tokens = calloc(2 * seq, sizeof *tokens);
     if (!tokens)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a sequence of %zu tokens", seq);
+    const model_example_t example = {.tokens = tokens, .targets = tokens + seq};
     gyre_status_t status = GYRE_OK;
     *train = base_hash64(size, sizeof size, 0);
     *valid = validation;
     for (size_t i = 0; status == GYRE_OK && i < batch; i++)
-        if ((status = model_data_train(data, &first, i, tokens, tokens + seq)) == GYRE_OK)
+        if ((status = model_data_train(data, &first, i, &example)) == GYRE_OK)
             *train = base_hash64(tokens, 2 * seq * sizeof *tokens, *train);
     for (size_t i = 0; status == GYRE_OK && i < 2 && i < validation; i++)
-        if ((status = model_data_validation(data, i * (validation - 1), tokens, tokens + seq)) == GYRE_OK)
+        if ((status = model_data_validation(data, i * (validation - 1), &example)) == GYRE_OK)
             *valid = base_hash64(tokens, 2 * seq * sizeof *tokens, *valid);
     free(tokens);
     return status;

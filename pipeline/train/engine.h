@@ -34,6 +34,7 @@ enum {
     WORD_BALANCE = WORD_ASKED + PIPE_ASKS,
     WORD_BALANCE_LOW,
     WORD_DROPPED,
+    WORD_LEARNED, /* positions that are learned, of all sequences */
     WORDS
 };
 #define BALANCE_UNIT  0x1p-40
@@ -44,6 +45,7 @@ typedef struct {
     pipe_fetch_fn fetch;
     void *user;
     double *loss;      /* [part.count], of local sequences; the head's rank of tensor rank 0 fills it in */
+    double *learned;   /* the same rank adds the positions that are learned */
     optim_part_t part; /* local sequences; those after them are idle, so that all columns run one schedule */
     size_t micro;      /* sequences of a micro-batch */
     uint64_t number;   /* of the training step */
@@ -74,6 +76,7 @@ struct pipe_train {
     model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
     model_token_t *tokens, *targets; /* [micro_batch, seq] */
     int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
+    int32_t *documents;              /* the same, with config.documents; else NULL */
     work_t work;
     double *lost;         /* losses of an evaluation that failed */
     gyre_status_t unread; /* the first sequence of this step that could not be read */

@@ -153,7 +153,8 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     .stages = train->layout.chunks,
                                     .precision = config->precision,
                                     .split = pipe_kind_splits(train->layout.schedule),
-                                    .seed = config->seed};
+                                    .seed = config->seed,
+                                    .documents = config->documents};
         chunk_layers(train, c, &how.first, &how.layers);
         status = pipe_worker_create(&(pipe_worker_config_t){.params = train->local,
                                                             .tp = &tp,
@@ -213,7 +214,9 @@ static gyre_status_t take_sequences(pipe_train_t *train)
     train->tokens = calloc(tokens, sizeof *train->tokens);
     train->targets = calloc(tokens, sizeof *train->targets);
     train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
-    if (!train->sequence || !train->tokens || !train->targets || (placed && !train->positions))
+    train->documents = train->config.documents ? calloc(tokens, sizeof *train->documents) : NULL;
+    if (!train->sequence || !train->tokens || !train->targets || (placed && !train->positions) ||
+        (train->config.documents && !train->documents))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for micro-batches of %zu sequences", micro);
     return GYRE_OK;
 }
@@ -224,9 +227,10 @@ static void free_sequences(pipe_train_t *train)
     free(train->tokens);
     free(train->targets);
     free(train->positions);
+    free(train->documents);
     train->sequence = NULL;
     train->tokens = train->targets = NULL;
-    train->positions = NULL;
+    train->positions = train->documents = NULL;
 }
 
 static gyre_status_t take_memory(pipe_train_t *train)
@@ -313,6 +317,8 @@ gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *co
 gyre_status_t pipe_train_make(pipe_train_t *train)
 {
     gyre_status_t status = model_params_create(&train->config.model, &train->whole);
+    if (status == GYRE_OK && train->config.freeze)
+        status = model_params_freeze(train->whole, train->config.freeze);
     if (status == GYRE_OK)
         status = take_memory(train);
     if (status == GYRE_OK)
@@ -323,7 +329,7 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = pipe_links_create(train->config.device, pipe_gpu_stream(train->gpu), &train->links);
     if (status == GYRE_OK)
         status = make_zero(train);
-    train->config.zero.offload = NULL; /* which is the caller's, and needed no more */
+    train->config.zero.offload = train->config.freeze = NULL; /* which are the caller's, and needed no more */
     return status == GYRE_OK ? make_parts(train) : status;
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/objective.c: what a run learns of each sequence of its data. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/data/packing.h"
 #include "model/random.h"
 #include "pipeline/train/run.h"
 
@@ -59,6 +61,27 @@ static gyre_status_t choose_ids(train_run_t *run)
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", text);
 }
 
+/* Masks, and documents that do not see one another. */
+static gyre_status_t check_documents(const train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    const model_config_t *shape = &run->shape;
+    int documents = model_data_has_documents(run->data), masked = run->data->masked || documents;
+    const char *what = documents ? "--sampling packed and padded" : "data with a mask of what is learned";
+    if (masked && run->objective != MODEL_OBJECTIVE_CAUSAL)
+        return gyre_fail(GYRE_ERR_INVALID, "%s: only --objective causal heeds documents and masks", what);
+    if (masked && options->device)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s: a GPU heeds neither documents nor masks yet: train with --device cpu", what);
+    if (documents && (shape->prefix || shape->experts > 0 || shape->top_query))
+        return gyre_fail(
+            GYRE_ERR_INVALID,
+            "%s: not for models with experts, prefix masks or a layer of queries on top, in which "
+            "documents of a sequence would see one another: take --sampling epoch",
+            what);
+    return GYRE_OK;
+}
+
 gyre_status_t train_objective_choose(train_run_t *run)
 {
     train_config_t *options = run->options;
@@ -66,6 +89,9 @@ gyre_status_t train_objective_choose(train_run_t *run)
     if (options->objective == TRAIN_OBJECTIVE_AUTO)
         options->objective = 1 + (shape->prefix ? MODEL_OBJECTIVE_INFILL : MODEL_OBJECTIVE_CAUSAL);
     run->objective = (model_objective_t)(options->objective - 1);
+    gyre_status_t fits = check_documents(run);
+    if (fits != GYRE_OK)
+        return fits;
     if (run->objective != MODEL_OBJECTIVE_CAUSAL && !shape->prefix)
         return gyre_fail(
             GYRE_ERR_INVALID,
@@ -82,6 +108,31 @@ gyre_status_t train_objective_choose(train_run_t *run)
     gyre_status_t status = choose_ids(run);
     return status == GYRE_OK ? model_infill_create(&run->infill_ids, shape->vocab, shape->seq, &run->infill)
                              : status;
+}
+
+void train_documents_tell(const train_run_t *run)
+{
+    const model_mix_t *mix = &run->data->train;
+    uint64_t documents = 0, cut = 0, unlearned = 0, sequences = 0, positions = 0;
+    for (size_t s = 0; mix->packing && s < mix->sources; s++) {
+        documents += mix->packing[s]->documents;
+        cut += mix->packing[s]->cut;
+        unlearned += mix->packing[s]->unlearned;
+        sequences += mix->packing[s]->sequences;
+        positions += mix->packing[s]->positions;
+    }
+    if (documents > 0)
+        log_info("%" PRIu64 " documents in %" PRIu64 " sequences, of which %.1f %% are not padding",
+                 documents, sequences,
+                 100.0 * (double)positions / ((double)sequences * (double)run->shape.seq));
+    if (cut > 0)
+        log_warning("%" PRIu64 " of %" PRIu64
+                    " documents are longer than a sequence of %zu tokens: their ends are "
+                    "not trained on; a longer --seq takes them",
+                    cut, documents, run->shape.seq);
+    if (unlearned > 0)
+        log_warning("%" PRIu64 " documents are left out: none of their first %zu tokens is learned",
+                    unlearned, run->shape.seq + 1);
 }
 
 /* ---- sequences ----------------------------------------------------------------------------------------- */
@@ -113,7 +164,7 @@ gyre_status_t train_fetch(void *user, size_t index, model_example_t *out)
     train_run_t *run = user;
     const model_data_step_t step = {
         .seed = run->options->seed, .step = run->next, .samples = run->before_next};
-    gyre_status_t status = model_data_train(run->data, &step, index, out->tokens, out->targets);
+    gyre_status_t status = model_data_train(run->data, &step, index, out);
     return status == GYRE_OK ? pose(run, MODEL_RANDOM_INFILL, step.samples + index, out) : status;
 }
 
@@ -122,7 +173,6 @@ gyre_status_t train_fetch_validation(void *user, size_t index, model_example_t *
     train_run_t *run = user;
     size_t all = model_data_validation_count(run->data);
     size_t place = (size_t)((double)index * (double)all / (double)run->val_count); /* spread evenly */
-    gyre_status_t status =
-        model_data_validation(run->data, place < all ? place : all - 1, out->tokens, out->targets);
+    gyre_status_t status = model_data_validation(run->data, place < all ? place : all - 1, out);
     return status == GYRE_OK ? pose(run, MODEL_RANDOM_INFILL_VALIDATION, index, out) : status;
 }

@@ -136,6 +136,8 @@ gyre_status_t train_compare_ranks(train_run_t *run);
 /* objective.c: what --objective, the recipe and the model say is learned, and what that needs; after
  * model_data_prepare. INVALID, NO_MEMORY. */
 gyre_status_t train_objective_choose(train_run_t *run);
+/* Logs how documents fit into sequences, if the data has documents. */
+void train_documents_tell(const train_run_t *run);
 /* Sequences of a step and of the validation set, as pipe_fetch_fn; user is the run. */
 gyre_status_t train_fetch(void *user, size_t index, model_example_t *out);
 gyre_status_t train_fetch_validation(void *user, size_t index, model_example_t *out);

@@ -194,7 +194,9 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                  .offload_activations = o->offload_activations,
                                  .graphs = (model_graphs_t)o->cuda_graphs,
                                  .device = run->device,
-                                 .seed = o->seed};
+                                 .seed = o->seed,
+                                 .freeze = o->freeze,
+                                 .documents = model_data_has_documents(run->data)};
 }
 
 /* Options that contradict one another. */
@@ -208,6 +210,13 @@ static gyre_status_t check_precision(const train_config_t *o)
     if (o->grad_type && o->precision == MODEL_FLOAT32)
         return gyre_fail(GYRE_ERR_INVALID, "--grad-type 16 needs --precision bf16 or fp16");
     return GYRE_OK;
+}
+
+static gyre_status_t check_frozen(const train_config_t *o)
+{
+    return o->freeze && o->device
+               ? gyre_fail(GYRE_ERR_INVALID, "--freeze is for --device cpu: a GPU updates all weights")
+               : GYRE_OK;
 }
 
 static gyre_status_t check_activations(const train_config_t *o)
@@ -271,6 +280,8 @@ static gyre_status_t check_input(train_run_t *run)
     if (status == GYRE_OK)
         status = check_activations(run->options);
     if (status == GYRE_OK)
+        status = check_frozen(run->options);
+    if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)
         status = optim_batch_check(&config.batch, layout.dp);
@@ -295,6 +306,7 @@ static gyre_status_t check_input(train_run_t *run)
     size_t batch = config.batch.batch, idle = train_ramp_idle(&config.batch, layout.dp),
            longest = pipe_layout_longest(&layout, &config.batch);
     train_ramp_tell(&run->ramp, &config.batch, layout.dp);
+    train_documents_tell(run);
     if (idle > 0)
         log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", batch,
                     layout.dp, idle, idle == 1 ? "has" : "have", layout.dp - idle);

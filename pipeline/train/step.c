@@ -57,6 +57,15 @@ static void tell_routing(const pipe_train_t *train, const double *word, pipe_tra
     out->dropped = word[WORD_DROPPED] / choices;
 }
 
+/* By which sums over sequences are divided. Each sequence's loss, and so its gradient, is a sum over the
+ * positions that are learned, divided by the length of a sequence: the mean over all learned positions of the
+ * step is their sum, times that length, over `learned` (docs/contract.md). Where every position is learned
+ * that is the number of sequences, to the bit. Where none is, all sums are 0. */
+static double weight_of(const pipe_train_t *train, double learned)
+{
+    return learned > 0.0 ? learned / (double)train->whole->config.seq : 1.0;
+}
+
 /* All passes of a batch; losses of this rank's sequences go to loss, by their index. */
 static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor, double *loss)
 {
@@ -96,6 +105,7 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     train->work = (work_t){.fetch = fetch,
                            .user = user,
                            .part = train->part,
+                           .learned = train->loss + batch + WORD_LEARNED,
                            .micro = train->layout.micro_batch,
                            .number = step,
                            .scale = (float)optim_zero_loss_scale(train->zero)};
@@ -121,12 +131,13 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     out->asked = get_asked(train->loss + batch + WORD_ASKED);
     if (status == GYRE_OK)
         status = train_unread(train, train->loss[batch + WORD_UNREAD]);
+    double weight = weight_of(train, train->loss[batch + WORD_LEARNED]);
     if (status == GYRE_OK)
-        status = optim_zero_finish(train->zero, 1.0 / (double)batch, rate, &out->zero);
+        status = optim_zero_finish(train->zero, 1.0 / weight, rate, &out->zero);
     watch(train, NULL);
     if (status != GYRE_OK)
         return status;
-    out->loss = optim_batch_sum(&train->batch, train->loss) / (double)batch;
+    out->loss = optim_batch_sum(&train->batch, train->loss) / weight;
     memcpy(out->note, train->loss + batch, sizeof out->note);
     tell_routing(train, train->loss + batch, out);
     pipe_report_t report;
@@ -144,10 +155,11 @@ static size_t evaluated_together(const pipe_train_t *train)
     return train->layout.zero == 3 ? base_min_size(train->layout.micro_batch, EVALUATED) : 1;
 }
 
-/* Losses of sequences first .. first + count - 1 of `fetch` to each [count], where this rank computes them.
+/* Losses of sequences first .. first + count - 1 of `fetch` to each [count], where this rank computes them,
+ * and added to *learned their positions that are learned.
  * They are dealt out to the columns one by one. */
 static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t first,
-                                   size_t count, double *each)
+                                   size_t count, double *each, double *learned)
 {
     size_t dp = train->layout.dp, longest = train->longest, column = train->place.dp;
     train->work = (work_t){.fetch = fetch,
@@ -156,6 +168,7 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
                                     .run = 1,
                                     .stride = dp,
                                     .count = count > column ? (count - column - 1) / dp + 1 : 0},
+                           .learned = learned,
                            .micro = evaluated_together(train),
                            .number = 0,
                            .scale = 1.0f,
@@ -201,9 +214,10 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
         if (status != GYRE_OK)
             return status;
     }
-    double *each = calloc(count + 1, sizeof *each);
+    double *each = calloc(count + 2, sizeof *each); /* losses; ranks that could not read; learned positions */
     if (!each)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
+    double *learned = each + count + 1;
     train->unread = GYRE_OK;
     train->missed = 0;
     gyre_status_t status = GYRE_OK;
@@ -211,15 +225,15 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
         if (at > 0)
             status = compare_asks(train, asks, user, asked);
         if (status == GYRE_OK && *asked == 0)
-            status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each);
+            status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each, learned);
     }
     each[count] = train->unread != GYRE_OK;
     if (status == GYRE_OK)
-        status = gyre_all_reduce(each, each, count + 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+        status = gyre_all_reduce(each, each, count + 2, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
     if (status == GYRE_OK)
         status = train_unread(train, each[count]);
     if (status == GYRE_OK && *asked == 0)
-        *loss = optim_tree_sum(each, count, 1) / (double)count;
+        *loss = optim_tree_sum(each, count, 1) / weight_of(train, *learned);
     if (gyre_comm_error(train->world) != GYRE_OK && !train->lost)
         train->lost = each; /* which world may still send from */
     else

@@ -29,6 +29,8 @@ typedef struct {
     model_isa_t isa;
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */
+    const char *freeze;   /* rows that are not trained (model_params_freeze); NULL: none. Not on a GPU */
+    int documents;        /* 1: sequences have documents that do not see one another (model_sequence_t) */
 } pipe_train_config_t;
 
 typedef struct pipe_train pipe_train_t;
@@ -37,9 +39,9 @@ typedef struct pipe_train pipe_train_t;
 pipe_load_t pipe_train_load(const pipe_train_config_t *config, size_t batch);
 
 /* Writes sequence `index` of the present global batch (or validation set) to *out, whose prefix is 0 before;
- * positions are asked for by a model with prefixes and rotary positions. Called on the ranks that hold the
- * first or the last stage, with prefixes on all. An error, which is logged, ends the step on all ranks
- * before it changes anything. */
+ * positions are asked for by a model with prefixes and rotary positions, documents by config.documents.
+ * Called on the ranks that hold the first or the last stage, with prefixes or documents on all. An error,
+ * which is logged, ends the step on all ranks before it changes anything. */
 typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t *out);
 
 /* Makes it over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),
@@ -72,7 +74,7 @@ void pipe_train_destroy(pipe_train_t *train);
 #define PIPE_NOTES 2
 #define PIPE_ASKS  3 /* bits that any rank may set for all to see; what they mean is the caller's */
 typedef struct {
-    double loss;             /* mean over the global batch, nats per token */
+    double loss;             /* mean over the learned positions of the global batch, nats per token */
     model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
     unsigned asked;          /* in: what this rank asks for, PIPE_ASKS bits; out: what any rank does */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
@@ -96,10 +98,10 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch);
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out);
 
-/* Mean loss over sequences 0 .. count - 1 of `fetch`; the same bits in every layout. Collective over world.
- * asks: what this rank asks for at present (PIPE_ASKS bits); NULL: nothing. The ranks compare that now and
- * then, a second or so of a processor core apart. If any asks for something, they all stop: *asked has the
- * bits of all ranks, and *loss is NaN. */
+/* Mean loss over the learned positions of sequences 0 .. count - 1 of `fetch`; the same bits in every layout.
+ * Collective over world. asks: what this rank asks for at present (PIPE_ASKS bits); NULL: nothing. The ranks
+ * compare that now and then, a second or so of a processor core apart. If any asks for something, they all
+ * stop: *asked has the bits of all ranks, and *loss is NaN. */
 typedef unsigned (*pipe_asks_fn)(void *user);
 gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
                                   pipe_asks_fn asks, unsigned *asked, double *loss);

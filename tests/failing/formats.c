@@ -142,7 +142,7 @@ static int put_tokens(void)
         model_tokens_writer_t *writer;
         snprintf(name, sizeof name, "gyre/part-%d.gyt", f);
         good = good && model_tokens_create(in_files(name), &header, &writer) == GYRE_OK &&
-               model_tokens_add(writer, ids, EACH) == GYRE_OK && model_tokens_finish(writer) == GYRE_OK;
+               model_tokens_add(writer, ids, NULL, EACH) == GYRE_OK && model_tokens_finish(writer) == GYRE_OK;
         snprintf(name, sizeof name, "llmc/part-%d.bin", f);
         good = good && put(name, llmc, sizeof llmc);
         snprintf(name, sizeof name, "nanogpt/part-%d.bin", f);

@@ -18,11 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         for (uint64_t step = 0; step < 4; step++) {
             const model_data_step_t at = {.seed = 5, .step = step, .samples = 3 * step};
-            model_data_train(text, &at, step, tokens, targets);
+            model_data_train(text, &at, step, &(const model_example_t){.tokens = tokens, .targets = targets});
         }
         size_t n = model_data_validation_count(text);
         if (n > 0)
-            model_data_validation(text, n - 1, tokens, targets);
+            model_data_validation(text, n - 1,
+                                  &(const model_example_t){.tokens = tokens, .targets = targets});
     }
     model_data_destroy(text);
     return 0;

@@ -406,7 +406,7 @@ static void refusals(void **state)
     w.tokens[2] = 11; /* a padded row is no token */
     assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
     w.tokens[2] = 0;
-    w.targets[5] = -1;
+    w.targets[5] = -2;
     assert_int_equal(model_stage_forward_f64(w.stage, 0, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);
     w.targets[5] = 0;
     assert_int_equal(model_stage_forward_f64(w.stage, 1, &w.sequence, NULL, NULL, &loss), GYRE_ERR_INVALID);

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -22,10 +20,7 @@ typedef enum { EMPTY, FILLED, TAKEN, DONE } place_state_t;
 typedef struct {
     place_state_t state;
     tokenize_batch_t batch;
-    model_token_t *id; /* [id_count], owned: the documents' ids, joined */
-    size_t id_count, id_room;
-    size_t *end; /* [documents], owned: first id after each */
-    size_t documents, room;
+    tokenize_documents_t made; /* owned */
     gyre_status_t status;
     char why[512];
 } place_t;
@@ -33,6 +28,7 @@ typedef struct {
 typedef struct {
     const tokenize_options_t *options;
     model_tokenizer_t *tokenizer;
+    model_chat_t *chat; /* NULL: no conversation has come */
     tokenize_input_t *input;
     model_tokens_writer_t *writer;
     place_t *place; /* [places] */
@@ -45,68 +41,21 @@ typedef struct {
     size_t threads;
     /* for the terminal */
     base_time_t start, last;
-    uint64_t bytes, documents, tokens;
+    uint64_t bytes, documents, tokens, learned, longer, unlearned;
     int tty;
 } ring_t;
 
 /* ---- a worker ------------------------------------------------------------------------------------------ */
 
-static gyre_status_t no_memory(void)
+gyre_status_t tokenize_coder_chat(tokenize_coder_t *coder, const model_chat_t **out)
 {
-    return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the tokens of a batch");
-}
-
-static gyre_status_t add_document(const ring_t *ring, model_encoder_t *encoder, place_t *place,
-                                  const void *text, size_t bytes)
-{
-    const model_token_t *id;
-    size_t count;
-    gyre_status_t status = model_encode(encoder, text, bytes, &id, &count);
-    if (status != GYRE_OK)
-        return status;
-    if (place->id_room - place->id_count < count + 1) {
-        size_t room = 2 * place->id_room + count + 1024;
-        model_token_t *grown = realloc(place->id, room * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        place->id = grown;
-        place->id_room = room;
-    }
-    if (place->documents == place->room) {
-        size_t room = 2 * place->room + 16;
-        size_t *grown = realloc(place->end, room * sizeof *grown);
-        if (!grown)
-            return no_memory();
-        place->end = grown;
-        place->room = room;
-    }
-    if (count > 0)
-        memcpy(place->id + place->id_count, id, count * sizeof *id);
-    place->id_count += count;
-    if (ring->options->eot)
-        place->id[place->id_count++] = (model_token_t)model_tokenizer_eot(ring->tokenizer);
-    place->end[place->documents++] = place->id_count;
-    return GYRE_OK;
-}
-
-static gyre_status_t add_line(const ring_t *ring, model_encoder_t *encoder, place_t *place, const char *line,
-                              size_t length, uint64_t number)
-{
-    json_error_t error;
-    json_t *object = json_loadb(line, length, JSON_ALLOW_NUL, &error);
-    const json_t *text = json_object_get(object, ring->options->key);
-    gyre_status_t status;
-    if (!object)
-        status = gyre_fail_quiet(GYRE_ERR_FORMAT, "%s:%" PRIu64 ": not valid JSON: %s", place->batch.path,
-                                 number, error.text);
-    else if (!json_is_string(text))
-        status = gyre_fail_quiet(GYRE_ERR_FORMAT,
-                                 "%s:%" PRIu64 ": the object has no text under the key '%s': name it "
-                                 "with --key",
-                                 place->batch.path, number, ring->options->key);
-    else
-        status = add_document(ring, encoder, place, json_string_value(text), json_string_length(text));
-    json_decref(object);
+    ring_t *ring = coder->ring;
+    pthread_mutex_lock(&ring->lock);
+    gyre_status_t status = ring->chat ? GYRE_OK
+                                      : model_chat_open(ring->tokenizer, ring->options->tokenizer,
+                                                        ring->options->template, &ring->chat);
+    *out = ring->chat;
+    pthread_mutex_unlock(&ring->lock);
     return status;
 }
 
@@ -118,12 +67,14 @@ static int is_blank(const char *line, size_t length)
     return i == length;
 }
 
-static gyre_status_t encode_batch(const ring_t *ring, model_encoder_t *encoder, place_t *place)
+static gyre_status_t encode_batch(tokenize_coder_t *coder, place_t *place)
 {
     const tokenize_batch_t *batch = &place->batch;
-    place->id_count = place->documents = 0;
+    tokenize_documents_t *made = &place->made;
+    made->ids.count = made->count = 0;
+    made->longer = made->unlearned = 0;
     if (batch->line == 0)
-        return add_document(ring, encoder, place, batch->text, batch->bytes);
+        return tokenize_text(coder, (const char *)batch->text, batch->bytes, made);
     gyre_status_t status = GYRE_OK;
     const char *at = (const char *)batch->text, *end = at + batch->bytes;
     for (uint64_t number = batch->line; status == GYRE_OK && at < end; number++) {
@@ -131,8 +82,9 @@ static gyre_status_t encode_batch(const ring_t *ring, model_encoder_t *encoder, 
         if (!stop)
             stop = end;
         at = stop + 1;
-        if (!is_blank(line, (size_t)(stop - line)))
-            status = add_line(ring, encoder, place, line, (size_t)(stop - line), number);
+        const tokenize_line_t one = {batch->path, number, line, (size_t)(stop - line)};
+        if (!is_blank(line, one.length))
+            status = tokenize_line(coder, &one, made);
     }
     return status;
 }
@@ -140,8 +92,8 @@ static gyre_status_t encode_batch(const ring_t *ring, model_encoder_t *encoder, 
 static void *work(void *arg)
 {
     ring_t *ring = arg;
-    model_encoder_t *encoder = NULL;
-    gyre_status_t ready = model_encoder_create(ring->tokenizer, &encoder);
+    tokenize_coder_t coder = {.options = ring->options, .tokenizer = ring->tokenizer, .ring = ring};
+    gyre_status_t ready = model_encoder_create(ring->tokenizer, &coder.encoder);
     pthread_mutex_lock(&ring->lock);
     for (;;) {
         place_t *place = &ring->place[ring->first_free % ring->places];
@@ -154,7 +106,7 @@ static void *work(void *arg)
         ring->first_free++;
         place->state = TAKEN;
         pthread_mutex_unlock(&ring->lock);
-        place->status = ready == GYRE_OK ? encode_batch(ring, encoder, place) : ready;
+        place->status = ready == GYRE_OK ? encode_batch(&coder, place) : ready;
         if (place->status != GYRE_OK)
             snprintf(place->why, sizeof place->why, "%s", gyre_last_error());
         pthread_mutex_lock(&ring->lock);
@@ -162,7 +114,7 @@ static void *work(void *arg)
         pthread_cond_signal(&ring->done);
     }
     pthread_mutex_unlock(&ring->lock);
-    model_encoder_destroy(encoder);
+    model_encoder_destroy(coder.encoder);
     return NULL;
 }
 
@@ -197,11 +149,17 @@ static gyre_status_t write_place(ring_t *ring, place_t *place)
     gyre_status_t status = place->status;
     if (status != GYRE_OK)
         return gyre_fail(status, "%s", place->why);
-    for (size_t d = 0, begin = 0; status == GYRE_OK && d < place->documents; begin = place->end[d++])
-        status = model_tokens_add(ring->writer, place->id + begin, place->end[d] - begin);
+    const tokenize_documents_t *made = &place->made;
+    for (size_t d = 0, begin = 0; status == GYRE_OK && d < made->count; begin = made->end[d++])
+        status = model_tokens_add(ring->writer, made->ids.id + begin, made->ids.learned + begin,
+                                  made->end[d] - begin);
     ring->bytes += place->batch.bytes;
-    ring->documents += place->documents;
-    ring->tokens += place->id_count;
+    ring->documents += made->count;
+    ring->tokens += made->ids.count;
+    for (size_t i = 0; i < made->ids.count; i++)
+        ring->learned += made->ids.learned[i];
+    ring->longer += made->longer;
+    ring->unlearned += made->unlearned;
     pthread_mutex_lock(&ring->lock);
     place->state = EMPTY;
     pthread_mutex_unlock(&ring->lock);
@@ -260,8 +218,9 @@ static void stop_workers(ring_t *ring)
         pthread_join(ring->thread[i], NULL);
     for (size_t i = 0; ring->place && i < ring->places; i++) {
         free(ring->place[i].batch.text);
-        free(ring->place[i].id);
-        free(ring->place[i].end);
+        free(ring->place[i].made.ids.id);
+        free(ring->place[i].made.ids.learned);
+        free(ring->place[i].made.end);
     }
     free(ring->place);
     free(ring->thread);
@@ -298,6 +257,11 @@ gyre_status_t tokenize_encode(const tokenize_options_t *options)
             status = go_round(&ring);
         stop_workers(&ring);
     }
+    if (status == GYRE_OK && ring.documents == 0 && ring.longer + ring.unlearned > 0)
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "nothing is left to write: %" PRIu64
+                           " conversations are longer than --context, %" PRIu64 " have no answer to learn",
+                           ring.longer, ring.unlearned);
     if (status == GYRE_OK) {
         show_progress(&ring, 1);
         status = model_tokens_finish(ring.writer);
@@ -308,11 +272,21 @@ gyre_status_t tokenize_encode(const tokenize_options_t *options)
         printf("%s: %" PRIu64 " tokens of %s in %" PRIu64 " documents from %.1f MB in %.1f s\n", options->out,
                ring.tokens, model_tokenizer_name(ring.tokenizer), ring.documents, (double)ring.bytes / 1e6,
                (double)(base_now() - ring.start) * 1e-9);
+    if (status == GYRE_OK && ring.learned < ring.tokens)
+        printf("%" PRIu64 " of the tokens are learned: answers and completions, each with its end\n",
+               ring.learned);
+    if (status == GYRE_OK && ring.longer > 0)
+        log_warning("%" PRIu64 " conversations of more than %" PRIu64 " tokens were left out", ring.longer,
+                    options->context);
+    if (status == GYRE_OK && ring.unlearned > 0)
+        log_warning("%" PRIu64 " conversations without an answer were left out: --learn all takes them",
+                    ring.unlearned);
     if (status == GYRE_OK && tokenize_input_skipped(ring.input) > 0)
         log_warning("%zu files in folders do not look like text and were left out",
                     tokenize_input_skipped(ring.input));
     if (ring.input)
         tokenize_input_close(ring.input);
+    model_chat_destroy(ring.chat);
     model_tokenizer_destroy(ring.tokenizer);
     return status;
 }

@@ -68,7 +68,7 @@ gyre_status_t tokenize_input_open(const tokenize_options_t *options, tokenize_in
         tokenize_input_close(input);
         return status;
     }
-    input->by_line = options->key != NULL;
+    input->by_line = options->jsonl;
     for (size_t i = 0; i < input->files.count; i++) {
         struct stat info;
         if (stat(input->files.path[i], &info) == 0 && S_ISREG(info.st_mode))

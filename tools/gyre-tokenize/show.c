@@ -9,6 +9,16 @@
 #include "base/error.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
+static uint64_t count_learned(const model_tokens_t *tokens)
+{
+    uint64_t learned = 0, at = 0;
+    while ((at = model_tokens_next_learned(tokens, at, tokens->count)) < tokens->count) {
+        learned++;
+        at++;
+    }
+    return learned;
+}
+
 gyre_status_t tokenize_info(const tokenize_options_t *options)
 {
     static const char *const types[] = {"8 bits",         "8 bits signed", "16 bits",       "16 bits signed",
@@ -26,6 +36,8 @@ gyre_status_t tokenize_info(const tokenize_options_t *options)
         printf("documents   %" PRIu64 "\n", tokens->documents);
     else
         printf("documents   not in this format\n");
+    if (tokens->masked)
+        printf("learned     %" PRIu64 " tokens\n", count_learned(tokens));
     if (tokens->vocab > 0)
         printf("vocabulary  %zu\n", tokens->vocab);
     else

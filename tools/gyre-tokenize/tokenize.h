@@ -2,6 +2,7 @@
 /* tools/gyre-tokenize/tokenize.h: shared by the parts of gyre-tokenize.
  *
  *   input.c    files, folders and lines become batches of documents
+ *   lines.c    a line of JSON becomes a document
  *   encode.c   batches become tokens on several threads, and a file, in their order
  *   show.c     the content of a token file, and its text */
 #ifndef GYRE_TOKENIZE_H
@@ -13,14 +14,21 @@
 #include <gyre/gyre.h>
 
 #include "model/data/files.h"
-#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/chat.h"
 #include "model/data/tokens.h"
 
+enum { TOKENIZE_LEARN_ANSWERS, TOKENIZE_LEARN_ALL };
+
 typedef struct {
-    const char *tokenizer, *out, *key; /* key: of --jsonl; NULL: files are documents */
-    const char *decode, *info;         /* the token file; NULL: another task */
-    model_tokens_format_t format;      /* of decode and info */
-    uint64_t from, count, threads;     /* count UINT64_MAX: to the end */
+    const char *tokenizer, *out;
+    int jsonl;                     /* lines are documents, else files are */
+    const char *key;               /* of --jsonl; NULL: what the objects have */
+    const char *template;          /* of conversations; NULL: the one of the tokenizer's folder */
+    int learn;                     /* TOKENIZE_LEARN_: of conversations, and of prompts' completions */
+    uint64_t context;              /* longer ones of these are left out */
+    const char *decode, *info;     /* the token file; NULL: another task */
+    model_tokens_format_t format;  /* of decode and info */
+    uint64_t from, count, threads; /* count UINT64_MAX: to the end */
     int eot, quiet;
     char *const *inputs; /* [input_count] */
     size_t input_count;
@@ -33,6 +41,39 @@ typedef struct {
     unsigned char *text; /* [bytes], owned by the batch, room for `room` */
     size_t bytes, room;
 } tokenize_batch_t;
+
+/* Ids of documents, one after another; zeros to begin with, and the owner frees the arrays. */
+typedef struct {
+    model_ids_t ids;
+    size_t *end; /* [count] first id after each */
+    size_t count, room;
+    uint64_t longer, unlearned; /* left out: longer than the context; without a token that is learned */
+} tokenize_documents_t;
+
+/* What one thread encodes with. */
+typedef struct {
+    const tokenize_options_t *options;
+    const model_tokenizer_t *tokenizer;
+    model_encoder_t *encoder;
+    void *ring; /* encode.c's */
+} tokenize_coder_t;
+
+typedef struct {
+    const char *path;
+    uint64_t number; /* 1-based */
+    const char *text;
+    size_t length;
+} tokenize_line_t;
+
+/* encode.c: the chat template, which is looked for when the first conversation comes. Errors are not logged,
+ * as those of the calls below. */
+gyre_status_t tokenize_coder_chat(tokenize_coder_t *coder, const model_chat_t **out);
+
+/* lines.c: appends the document that the text, or the line's JSON object, is. FORMAT, INVALID: the text names
+ * the line. NO_MEMORY. */
+gyre_status_t tokenize_text(tokenize_coder_t *coder, const char *text, size_t bytes,
+                            tokenize_documents_t *out);
+gyre_status_t tokenize_line(tokenize_coder_t *coder, const tokenize_line_t *line, tokenize_documents_t *out);
 
 /* Where documents come from. */
 typedef struct tokenize_input tokenize_input_t;

@@ -63,6 +63,12 @@ void train_print_start(const train_run_t *run)
         printf("as the first %d of %zu ids, ", BYTES, run->shape.vocab);
     printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
            run->options->valid_data);
+    if (run->options->load && !train_config_given(run->options, "lr"))
+        printf("learning rate %g, the default for weights that are loaded\n", run->options->lr);
+    if (run->options->freeze)
+        printf("%.2f of %.2f million parameters are frozen\n",
+               (double)model_params_frozen(pipe_train_whole(run->train)) / 1e6,
+               (double)run->record.parameters / 1e6);
     print_gathers(run);
     if (run->options->device)
         printf("on CUDA device %d (%s), %s\n", run->device.index, run->record.device,

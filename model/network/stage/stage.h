@@ -56,6 +56,7 @@ typedef struct {
     model_graphs_t graphs; /* on a GPU */
     size_t stages;         /* of the GPU's, which share the memory that graphs may take; 0: 1 */
     uint64_t seed;         /* of dropout */
+    int documents;         /* 1: sequences may have documents; on the CPU only */
 } model_stage_config_t;
 
 /* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix);
@@ -66,6 +67,10 @@ typedef struct {
     /* [T], each below T: the positions whose angles the channels turn by, of a model that has prefixes and
      * MODEL_POS_ROPE. NULL: 0 .. T - 1 */
     const int32_t *positions;
+    /* [T], with config.documents: the first position of the document that a position is part of. A position
+     * sees those of its document up to its own, and counts from the first of them. NULL: the sequence is
+     * one */
+    const int32_t *documents;
     uint64_t sequence, step;
     int evaluate; /* 1: no dropout, for a loss of validation; logits never have any */
 } model_sequence_t;

@@ -221,23 +221,26 @@ static void sequences(void **state)
         for (size_t index = 0; index < 4; index++) {
             const model_data_step_t step = {.seed = 1, .step = s, .samples = 4 * s},
                                     other = {.seed = 2, .step = s, .samples = 4 * s};
-            assert_int_equal(model_data_train(data, &step, index, x, y), GYRE_OK);
+            assert_int_equal(
+                model_data_train(data, &step, index, &(const model_example_t){.tokens = x, .targets = y}),
+                GYRE_OK);
             size_t place = place_of(x, y);
             /* never another: runs of before are repeated to the bit */
             uint64_t bits = model_random_bits(1, MODEL_RANDOM_DATA, (uint32_t)index, s);
             assert_int_equal(place, bits % (225 - SEQ));
             first |= place == 0;
             last |= place == 225 - SEQ - 1;
-            model_data_train(data, &step, index, again, y);
+            model_data_train(data, &step, index, &(const model_example_t){.tokens = again, .targets = y});
             assert_memory_equal(x, again, sizeof x);
-            model_data_train(data, &other, index, again, y);
+            model_data_train(data, &other, index, &(const model_example_t){.tokens = again, .targets = y});
             different += memcmp(x, again, sizeof x) != 0;
         }
     assert_true(different > 1900);
     assert_true(first && last); /* every place can be drawn */
 
     assert_int_equal(model_data_validation_count(data), 3);
-    assert_int_equal(model_data_validation(data, 1, x, y), GYRE_OK);
+    assert_int_equal(model_data_validation(data, 1, &(const model_example_t){.tokens = x, .targets = y}),
+                     GYRE_OK);
     assert_int_equal(place_of(x, y), 225 + SEQ);
     assert_int_equal(model_data_identify(data), GYRE_OK);
     assert_int_equal(data->hash, base_hash64(text, BYTES, 0));
@@ -265,9 +268,13 @@ static void epochs(void **state)
             /* the same sample in batches of 4 and of 7 */
             const model_data_step_t step = {.seed = 9, .step = i / 4, .samples = i / 4 * 4},
                                     other = {.seed = 9, .step = i / 7, .samples = i / 7 * 7};
-            assert_int_equal(model_data_train(data, &step, i % 4, x, y), GYRE_OK);
+            assert_int_equal(
+                model_data_train(data, &step, i % 4, &(const model_example_t){.tokens = x, .targets = y}),
+                GYRE_OK);
             size_t place = place_of(x, y);
-            assert_int_equal(model_data_train(data, &other, i % 7, x, y), GYRE_OK);
+            assert_int_equal(
+                model_data_train(data, &other, i % 7, &(const model_example_t){.tokens = x, .targets = y}),
+                GYRE_OK);
             assert_int_equal(place_of(x, y), place);
             assert_int_equal(seen[place]++, 0);
             assert_true(place + SEQ < 225);
@@ -303,7 +310,9 @@ static void epochs_begin_elsewhere(void **state)
         int begin = -1;
         for (size_t i = 0; i < each; i++) {
             const model_data_step_t step = {.seed = 3, .samples = epoch * each};
-            assert_int_equal(model_data_train(data, &step, i, x, y), GYRE_OK);
+            assert_int_equal(
+                model_data_train(data, &step, i, &(const model_example_t){.tokens = x, .targets = y}),
+                GYRE_OK);
             int mine = (x[0] - 1) % ODD;
             assert_true(begin < 0 || mine == begin);
             begin = mine;
@@ -336,7 +345,9 @@ static void blend(void **state)
     size_t b = 0;
     for (size_t i = 0; i < 400; i++) {
         const model_data_step_t step = {.seed = 3, .step = i / 4, .samples = i / 4 * 4};
-        assert_int_equal(model_data_train(data, &step, i % 4, x, y), GYRE_OK);
+        assert_int_equal(
+            model_data_train(data, &step, i % 4, &(const model_example_t){.tokens = x, .targets = y}),
+            GYRE_OK);
         b += x[0] == 'b';
         assert_true(fabs((double)b - 0.75 * (double)(i + 1)) < 1.0);
     }
@@ -344,7 +355,8 @@ static void blend(void **state)
     size_t n = model_data_validation_count(data);
     assert_in_range(n, 5, 6);
     for (size_t i = b = 0; i < n; i++) {
-        assert_int_equal(model_data_validation(data, i, x, y), GYRE_OK);
+        assert_int_equal(model_data_validation(data, i, &(const model_example_t){.tokens = x, .targets = y}),
+                         GYRE_OK);
         b += x[0] == 'b';
     }
     assert_int_equal(b, 4);
@@ -362,7 +374,9 @@ static void blend(void **state)
     assert_int_equal(model_data_prepare(data, 256, SEQ), GYRE_OK);
     assert_int_equal(data->train.count[0], 1000);
     assert_int_equal(model_data_validation_count(data), 399 / SEQ);
-    assert_int_equal(model_data_validation(data, 399 / SEQ - 1, x, y), GYRE_OK);
+    assert_int_equal(
+        model_data_validation(data, 399 / SEQ - 1, &(const model_example_t){.tokens = x, .targets = y}),
+        GYRE_OK);
     assert_int_equal(x[0], 'b');
     model_data_destroy(data);
     assert_int_equal(open_text(at("a,1:x"), &data), GYRE_OK); /* what is there is no list */

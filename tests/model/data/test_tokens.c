@@ -92,9 +92,9 @@ static void write_sample(const char *name, size_t vocab)
     const model_tokens_header_t header = {
         .vocab = vocab, .tokenizer = "test", .tokenizer_hash = 0x1234, .eot = 7};
     assert_int_equal(model_tokens_create(at(name), &header, &writer), GYRE_OK);
-    assert_int_equal(model_tokens_add(writer, sample, 4), GYRE_OK);
-    assert_int_equal(model_tokens_add(writer, sample, 0), GYRE_OK); /* an empty document is one */
-    assert_int_equal(model_tokens_add(writer, sample + 4, 3), GYRE_OK);
+    assert_int_equal(model_tokens_add(writer, sample, NULL, 4), GYRE_OK);
+    assert_int_equal(model_tokens_add(writer, sample, NULL, 0), GYRE_OK); /* an empty document is one */
+    assert_int_equal(model_tokens_add(writer, sample + 4, NULL, 3), GYRE_OK);
     assert_int_not_equal(access(at(name), F_OK), 0); /* not before it is whole */
     assert_int_equal(model_tokens_finish(writer), GYRE_OK);
 }
@@ -142,6 +142,62 @@ static void own_layout(void **state)
     assert_int_equal(unlink(at("a.gyt")), 0);
 }
 
+static void write_masked(const char *name, const unsigned char *learned)
+{
+    model_tokens_writer_t *writer = NULL;
+    model_token_t ids[20];
+    const model_tokens_header_t header = {.vocab = 65536, .tokenizer = "test", .eot = -1};
+    assert_int_equal(model_tokens_create(at(name), &header, &writer), GYRE_OK);
+    for (int i = 0; i < 20; i++)
+        ids[i] = i;
+    assert_int_equal(model_tokens_add(writer, ids, NULL, 5), GYRE_OK);
+    assert_int_equal(model_tokens_add(writer, ids + 5, learned, 8), GYRE_OK);
+    assert_int_equal(model_tokens_add(writer, ids + 13, NULL, 7), GYRE_OK);
+    assert_int_equal(model_tokens_finish(writer), GYRE_OK);
+}
+
+/* Which ids are learned: of one file, of a stream of files with a mask and without, and byte for byte. */
+static void own_mask(void **state)
+{
+    (void)state;
+    static const unsigned char some[8] = {0, 1, 0, 0, 1, 1, 0, 1}, all[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    unsigned char bytes[512], got[40], want[40];
+    model_tokens_t *tokens = NULL;
+    model_token_t most;
+    write_masked("a.gyt", all);
+    assert_int_equal(get("a.gyt", bytes, sizeof bytes), 256 + 40 + 32); /* as without a mask */
+    assert_int_equal(bytes[8], 1);
+    write_masked("b.gyt", some);
+    assert_int_equal(get("b.gyt", bytes, sizeof bytes), 256 + 40 + 32 + 8);
+    assert_int_equal(bytes[8], 2);
+    assert_memory_equal(bytes + 224, "\x48\1\0\0\0\0\0\0", 8);
+    assert_memory_equal(bytes + 328, "\x5f\xf6\x0f\0\0\0\0\0", 8); /* ids 5, 7, 8 and 11 are not learned */
+    uint64_t hash = base_hash64(bytes + 328, 3, 0);
+    assert_memory_equal(bytes + 232, &hash, 8);
+    assert_int_equal(open_as("*.gyt", MODEL_TOKENS_AUTO, &tokens), GYRE_OK);
+    assert_true(tokens->masked);
+    assert_int_equal(tokens->count, 40);
+    memset(want, 1, sizeof want);
+    memcpy(want + 25, some, sizeof some);
+    model_tokens_learned(tokens, 0, 40, got);
+    assert_memory_equal(got, want, 40);
+    model_tokens_learned(tokens, 24, 9, got);
+    assert_memory_equal(got, want + 24, 9);
+    assert_int_equal(model_tokens_next_learned(tokens, 18, 40), 18);
+    assert_int_equal(model_tokens_next_learned(tokens, 27, 40), 29);
+    assert_int_equal(model_tokens_next_learned(tokens, 27, 29), 29);
+    assert_int_equal(model_tokens_verify(tokens, 65536, &most), GYRE_OK);
+    model_tokens_close(tokens);
+    bytes[329] ^= 1;
+    put("b.gyt", bytes, 336);
+    assert_int_equal(open_as("b.gyt", MODEL_TOKENS_AUTO, &tokens), GYRE_OK);
+    assert_int_equal(model_tokens_verify(tokens, 65536, &most), GYRE_ERR_FORMAT);
+    assert_non_null(strstr(gyre_last_error(), "the checksum of its mask"));
+    model_tokens_close(tokens);
+    unlink(at("a.gyt"));
+    unlink(at("b.gyt"));
+}
+
 /* Any changed bit is noticed, in the header and the ends at once, elsewhere by verify; so is any missing
  * byte. */
 static void own_damaged(void **state)
@@ -184,7 +240,8 @@ static void own_damaged(void **state)
                {40, 1 << 20, "do not fit"},
                {48, UINT64_MAX, "do not fit"},
                {80, 65536, "the header is invalid"},
-               {8, 2, "version 2"},
+               {8, 3, "version 3"},
+               {8, 2, "a mask of 7 tokens at byte 0 does not fit"},
                {16, 6, "end at 7"},
                {232, UINT64_MAX, "the header is invalid"}};
     for (size_t i = 0; i < sizeof lie / sizeof *lie; i++) {
@@ -210,7 +267,7 @@ static void writer_refuses(void **state)
     assert_int_equal(model_tokens_create("/dev/null", &header, &writer), GYRE_ERR_INVALID);
     assert_null(writer);
     assert_int_equal(model_tokens_create(at("c.gyt"), &header, &writer), GYRE_OK);
-    assert_int_equal(model_tokens_add(writer, (model_token_t[]){299, 300}, 2), GYRE_ERR_INVALID);
+    assert_int_equal(model_tokens_add(writer, (model_token_t[]){299, 300}, NULL, 2), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "300"));
     model_tokens_abandon(writer);
     assert_int_not_equal(access(at("c.gyt"), F_OK), 0);
@@ -437,10 +494,9 @@ static void names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own),         cmocka_unit_test(own_layout),
-        cmocka_unit_test(own_damaged), cmocka_unit_test(writer_refuses),
-        cmocka_unit_test(llmc),        cmocka_unit_test(megatron),
-        cmocka_unit_test(every_type),  cmocka_unit_test(nanogpt),
+        cmocka_unit_test(own),         cmocka_unit_test(own_layout),     cmocka_unit_test(own_mask),
+        cmocka_unit_test(own_damaged), cmocka_unit_test(writer_refuses), cmocka_unit_test(llmc),
+        cmocka_unit_test(megatron),    cmocka_unit_test(every_type),     cmocka_unit_test(nanogpt),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/tokenizer/chat.h: conversations as token ids, and which of these are learned.
+ *
+ * A chat template says what stands before and after each message. Published models have theirs as a Jinja
+ * program in tokenizer_config.json or chat_template.jinja; Gyre does not interpret Jinja. It has some
+ * templates by name (chat_templates.c), and knows the programs that write the same as these by their text.
+ *
+ * The tokens of a template are its own: a message that holds "<|im_end|>" has ten characters there, not a
+ * token, so nobody ends a turn from within. An answer is encoded by itself, as it is generated: after the ids
+ * of all that stands before it. */
+#ifndef MODEL_TOKENIZER_CHAT_H
+#define MODEL_TOKENIZER_CHAT_H
+
+#include "model/tokenizer/tokenizer.h"
+
+typedef enum { MODEL_ROLE_SYSTEM, MODEL_ROLE_USER, MODEL_ROLE_ASSISTANT, MODEL_ROLES } model_role_t;
+
+typedef struct {
+    model_role_t role;
+    const char *text; /* [bytes] */
+    size_t bytes;
+} model_message_t;
+
+/* Ids that grow; zeros to begin with, and the caller frees both arrays. */
+typedef struct {
+    model_token_t *id;
+    unsigned char *learned; /* 1: a target of training */
+    size_t count, room;
+} model_ids_t;
+
+/* Appends ids [count], all learned or none. NO_MEMORY. */
+gyre_status_t model_ids_add(model_ids_t *ids, const model_token_t *id, size_t count, int learned);
+
+/* Errors below are not logged: the caller knows in which line of which file they are. */
+
+/* Returns 0 for a role that no template has. */
+int model_role_find(const char *name, model_role_t *out);
+/* "chatml, llama3, ...": for messages and helps. */
+const char *model_chat_names(void);
+/* 1 if `name` is one of them. */
+int model_chat_known(const char *name);
+
+typedef struct model_chat model_chat_t;
+
+/* The template `name` on a tokenizer, which must outlive it. NULL: that of chat_template.jinja or
+ * tokenizer_config.json in the folder of the tokenizer's file, which `spec` (model_tokenizer_open) names.
+ * NOT_FOUND: there is neither; INVALID: the template is unknown, or the tokenizer lacks one of its tokens;
+ * FORMAT, IO, NO_MEMORY. */
+gyre_status_t model_chat_open(const model_tokenizer_t *tokenizer, const char *spec, const char *name,
+                              model_chat_t **out);
+void model_chat_destroy(model_chat_t *chat);
+
+/* Appends a conversation. Learned are the answers, each with the token that ends it. INVALID: the template
+ * does not have these roles in this order. NO_MEMORY. */
+gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder,
+                                const model_message_t *message, size_t count, model_ids_t *out);
+
+/* Appends a text. NO_MEMORY. */
+gyre_status_t model_ids_encode(model_encoder_t *encoder, const char *text, size_t bytes, int learned,
+                               model_ids_t *out);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/tokenizer/chat_templates.h: the templates that there are, as data (model/tokenizer/chat.c). */
+#ifndef MODEL_TOKENIZER_CHAT_TEMPLATES_H
+#define MODEL_TOKENIZER_CHAT_TEMPLATES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/tokenizer/chat.h"
+
+enum { CHAT_TOKENS = 4 };
+
+typedef struct {
+    const char *name;
+    const char *token[CHAT_TOKENS]; /* tokens of the template, wherever they stand in the texts below */
+    const char *begin;              /* before the first message */
+    /* before and after a message of each role; NULL: there is no such role */
+    const char *before[MODEL_ROLES], *after[MODEL_ROLES];
+    const char *system; /* the system's message where the conversation has none; NULL: none */
+    int trim;           /* 1: white space at both ends of a message is left out */
+    int alternate;      /* 1: user and assistant take turns, and the user begins */
+} chat_template_t;
+
+/* In a text of a template: the tokenizer's end of a text. */
+#define CHAT_EOT "{eot}"
+
+extern const chat_template_t chat_templates[];
+extern const size_t chat_templates_count;
+
+/* The template that writes what the Jinja program `text` writes; NULL: the program is unknown. */
+const chat_template_t *chat_template_of(const char *text);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversations to ids: every template's text and what is learned of it, tokens within messages, the template
+ * of a model's folder, and what is refused. */
+/* one thread: TSan has nothing to see */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "model/tokenizer/chat.h"
+#include "model/tokenizer/chat_templates.h"
+#include "tests/model/text/vocabulary.h"
+
+static const char *const specials[] = {"<|im_start|>",
+                                       "<|im_end|>",
+                                       "<|begin_of_text|>",
+                                       "<|start_header_id|>",
+                                       "<|end_header_id|>",
+                                       "<|eot_id|>",
+                                       "<s>",
+                                       "</s>"};
+
+/* The small vocabulary, and tokens of chats. */
+static model_tokenizer_t *open_chatty(void)
+{
+    static char changed[70000];
+    const char *mark = "\"special\":true}", *place = strstr(json, mark);
+    assert_non_null(place);
+    size_t n = (size_t)(place - json) + strlen(mark);
+    memcpy(changed, json, n);
+    for (size_t i = 0; i < sizeof specials / sizeof *specials; i++)
+        n += (size_t)snprintf(changed + n, sizeof changed - n,
+                              ",{\"id\":%zu,\"content\":\"%s\",\"special\":true}", TOKENS + 1 + i,
+                              specials[i]);
+    snprintf(changed + n, sizeof changed - n, "%s", place + strlen(mark));
+    put("chatty.json", changed);
+    return open_spec("", "chatty.json");
+}
+
+/* What ids say: tokens of the vocabulary's own after a '#', what is learned in brackets. */
+static void show(const model_tokenizer_t *tokenizer, const model_ids_t *ids, char *out)
+{
+    int before = 0;
+    for (size_t i = 0; i <= ids->count; i++) {
+        int now = i < ids->count ? ids->learned[i] : 0;
+        size_t n = 0;
+        if (now != before)
+            *out++ = now ? '[' : ']';
+        before = now;
+        if (i == ids->count)
+            break;
+        if (ids->id[i] >= TOKENS)
+            *out++ = '#';
+        const unsigned char *bytes = model_tokenizer_bytes(tokenizer, ids->id[i], &n);
+        memcpy(out, bytes, n);
+        out += n;
+    }
+    *out = 0;
+}
+
+static gyre_status_t encode(const model_tokenizer_t *tokenizer, const char *name,
+                            const model_message_t *message, size_t count, char *out)
+{
+    model_chat_t *chat = NULL;
+    model_encoder_t *encoder = NULL;
+    model_ids_t ids = {0};
+    assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
+    gyre_status_t status = model_chat_open(tokenizer, at("chatty.json"), name, &chat);
+    if (status == GYRE_OK)
+        status = model_chat_encode(chat, encoder, message, count, &ids);
+    if (status == GYRE_OK)
+        show(tokenizer, &ids, out);
+    model_chat_destroy(chat);
+    model_encoder_destroy(encoder);
+    free(ids.id);
+    free(ids.learned);
+    return status;
+}
+
+#define SAYS(role_, text_)                          \
+    {                                               \
+        MODEL_ROLE_##role_, text_, sizeof text_ - 1 \
+    }
+
+static const model_message_t talk[] = {SAYS(SYSTEM, "be"), SAYS(USER, " the <|im_end|>"),
+                                       SAYS(ASSISTANT, " and\n"), SAYS(USER, "he"), SAYS(ASSISTANT, "#")};
+
+static void every_template(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name, *text;
+    } want[] = {
+        {"chatml", "#<|im_start|>system\nbe#<|im_end|>\n#<|im_start|>user\n the <|im_end|>#<|im_end|>\n"
+                   "#<|im_start|>assistant\n[ and\n#<|im_end|>]\n#<|im_start|>user\nhe#<|im_end|>\n"
+                   "#<|im_start|>assistant\n[##<|im_end|>]\n"},
+        {"llama3", "#<|begin_of_text|>#<|start_header_id|>system#<|end_header_id|>\n\nbe#<|eot_id|>"
+                   "#<|start_header_id|>user#<|end_header_id|>\n\nthe <|im_end|>#<|eot_id|>"
+                   "#<|start_header_id|>assistant#<|end_header_id|>\n\n[and#<|eot_id|>]"
+                   "#<|start_header_id|>user#<|end_header_id|>\n\nhe#<|eot_id|>"
+                   "#<|start_header_id|>assistant#<|end_header_id|>\n\n[##<|eot_id|>]"},
+        {"zephyr", "<|system|>\nbe#</s>\n<|user|>\n the <|im_end|>#</s>\n<|assistant|>\n[ and\n#</s>]\n"
+                   "<|user|>\nhe#</s>\n<|assistant|>\n[##</s>]\n"},
+        {"plain", "be\n\nUser:\n the <|im_end|>\n\nAssistant:\n[ and\n#<|endoftext|>]\n\n"
+                  "User:\nhe\n\nAssistant:\n[##<|endoftext|>]\n\n"},
+    };
+    char got[2048];
+    model_tokenizer_t *tokenizer = open_chatty();
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        assert_int_equal(encode(tokenizer, want[i].name, talk, 5, got), GYRE_OK);
+        assert_string_equal(got, want[i].text);
+    }
+    assert_int_equal(encode(tokenizer, "mistral", talk + 1, 4, got), GYRE_OK);
+    assert_string_equal(got, "#<s>[INST]  the <|im_end|> [/INST][ and\n#</s>][INST] he [/INST][##</s>]");
+    /* a system message where there is none, and not where there is one */
+    assert_int_equal(encode(tokenizer, "qwen2", talk + 3, 2, got), GYRE_OK);
+    assert_string_equal(got,
+                        "#<|im_start|>system\nYou are a helpful assistant.#<|im_end|>\n#<|im_start|>user\nhe"
+                        "#<|im_end|>\n#<|im_start|>assistant\n[##<|im_end|>]\n");
+    assert_int_equal(encode(tokenizer, "qwen2.5", talk, 2, got), GYRE_OK);
+    assert_string_equal(
+        got, "#<|im_start|>system\nbe#<|im_end|>\n#<|im_start|>user\n the <|im_end|>#<|im_end|>\n");
+    assert_int_equal(encode(tokenizer, "smollm2", talk + 3, 1, got), GYRE_OK);
+    assert_non_null(strstr(got, "AI assistant named SmolLM, trained by Hugging Face#<|im_end|>\n"));
+    model_tokenizer_destroy(tokenizer);
+}
+
+/* Texts between tokens are encoded as one: the space of "[INST] " and a message make the token " the". An
+ * answer's are not: generation begins after the template's. */
+static void joined(void **state)
+{
+    (void)state;
+    static const model_message_t lines[] = {SAYS(USER, "the"), SAYS(ASSISTANT, "the")};
+    model_tokenizer_t *tokenizer = open_chatty();
+    model_encoder_t *encoder = NULL;
+    model_chat_t *chat = NULL;
+    model_ids_t ids = {0};
+    const int spaced = find_token((const unsigned char *)" the", 4),
+              bare = find_token((const unsigned char *)"he", 2);
+    assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
+    assert_int_equal(model_chat_open(tokenizer, "", "mistral", &chat), GYRE_OK);
+    assert_int_equal(model_chat_encode(chat, encoder, lines, 2, &ids), GYRE_OK);
+    assert_true(ids.count > 4);
+    assert_int_equal(ids.id[7], spaced); /* <s> [ I N S T ] */
+    assert_false(ids.learned[7]);
+    assert_int_equal(ids.id[ids.count - 2], bare); /* "t", "he", </s> */
+    assert_true(ids.learned[ids.count - 3]);
+    assert_false(ids.learned[ids.count - 4]);
+    model_chat_destroy(chat);
+    model_encoder_destroy(encoder);
+    model_tokenizer_destroy(tokenizer);
+    free(ids.id);
+    free(ids.learned);
+}
+
+static void names(void **state)
+{
+    (void)state;
+    char list[512] = "";
+    for (size_t i = 0; i < chat_templates_count; i++) {
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
+                 chat_templates[i].name);
+        assert_true(model_chat_known(chat_templates[i].name));
+    }
+    assert_string_equal(list, model_chat_names());
+    assert_false(model_chat_known("jinja"));
+}
+
+static void refuse(const model_tokenizer_t *tokenizer, const char *name, const model_message_t *message,
+                   size_t count, gyre_status_t status, const char *word)
+{
+    char got[2048];
+    assert_int_equal(encode(tokenizer, name, message, count, got), status);
+    if (!strstr(gyre_last_error(), word))
+        fail_msg("'%s' does not speak of '%s'", gyre_last_error(), word);
+}
+
+/* ChatML as many tokenizer_config.json have it. */
+#define CHATML                                                                                          \
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\\\n' + message['content'] + " \
+    "'<|im_end|>' + '\\\\n'}}{% endfor %}"
+
+static void of_a_folder(void **state)
+{
+    (void)state;
+    char got[2048];
+    model_tokenizer_t *tokenizer = open_chatty();
+    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_NOT_FOUND, "there is no chat template next to");
+    put("tokenizer_config.json",
+        "{\"model_max_length\": 1000000000000000019884624838656, \"chat_template\": \"" CHATML "\"}");
+    assert_int_equal(encode(tokenizer, NULL, talk + 3, 2, got), GYRE_OK);
+    assert_string_equal(got, "#<|im_start|>user\nhe#<|im_end|>\n#<|im_start|>assistant\n[##<|im_end|>]\n");
+    put("tokenizer_config.json",
+        "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}, {\"name\": "
+        "\"default\", \"template\": \"" CHATML " \\n\"}]}");
+    assert_int_equal(encode(tokenizer, NULL, talk + 3, 2, got), GYRE_OK);
+    put("tokenizer_config.json", "{\"chat_template\": \"" CHATML "!\"}");
+    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_INVALID, "is unknown, and Jinja is not interpreted");
+    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_INVALID, "chatml, qwen2");
+    put("tokenizer_config.json", "{\"chat_template\": ");
+    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_FORMAT, "tokenizer_config.json");
+    put("tokenizer_config.json", "{}");
+    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_NOT_FOUND, "--template");
+    put("chat_template.jinja", "{{ messages }}");
+    refuse(tokenizer, NULL, talk, 5, GYRE_ERR_INVALID, "chat_template.jinja");
+    unlink(at("chat_template.jinja"));
+    unlink(at("tokenizer_config.json"));
+    model_tokenizer_destroy(tokenizer);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const model_message_t late[] = {SAYS(USER, "a"), SAYS(SYSTEM, "b")};
+    model_tokenizer_t *tokenizer = open_chatty(), *plain = open_spec("", "merges.txt"), *bytes = NULL;
+    model_role_t role;
+    assert_int_equal(model_tokenizer_open("bytes", &bytes), GYRE_OK);
+    refuse(tokenizer, "jinja", talk, 5, GYRE_ERR_INVALID,
+           "there is no chat template 'jinja': there are chatml");
+    refuse(tokenizer, "mistral", talk, 5, GYRE_ERR_INVALID,
+           "message 1: --template mistral has no role 'system'");
+    refuse(tokenizer, "mistral", talk + 2, 2, GYRE_ERR_INVALID, "message 1: with --template mistral");
+    refuse(tokenizer, "chatml", late, 2, GYRE_ERR_INVALID, "message 2: the role 'system'");
+    refuse(plain, "chatml", talk, 5, GYRE_ERR_INVALID,
+           "needs the token <|im_start|>, which the tokenizer gpt2");
+    refuse(bytes, "plain", talk, 5, GYRE_ERR_INVALID, "needs the token for the end of a text");
+    assert_false(model_role_find("tool", &role));
+    model_tokenizer_destroy(tokenizer);
+    model_tokenizer_destroy(plain);
+    model_tokenizer_destroy(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(joined),
+                                       cmocka_unit_test(names), cmocka_unit_test(of_a_folder),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

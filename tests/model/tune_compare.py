@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations against `transformers`: the same ids and the same learned tokens by the chat template of the model's folder; and with
+them packed and padded, the mean loss over all answers and the gradient's norm, which `transformers` takes of each one alone."""
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import tokenizers
+    import torch
+    import transformers
+except ImportError as missing:
+    print(f"SKIP: {missing.name} is not installed (tools/setup references)")
+    sys.exit(77)
+
+BUILD = os.environ.get("B", "build")
+CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+          "{% endfor %}")
+SEQ = 320
+
+
+def gyre(tool, *words):
+    done = subprocess.run([f"{BUILD}/bin/{tool}", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{tool} {' '.join(words)}: {done.stderr}"
+
+
+def make_tokenizer(text):
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.train_from_iterator([text], tokenizers.trainers.BpeTrainer(
+        vocab_size=360, special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
+    tokenizer.chat_template = CHATML
+    return tokenizer
+
+
+def conversations(words):
+    draw = random.Random(4)
+
+    def say(least, most):
+        return " ".join(draw.choice(words) for _ in range(draw.randint(least, most)))
+
+    for i in range(60):
+        talk = [{"role": "system", "content": say(1, 5)}] if i % 3 == 0 else []
+        for _ in range(draw.randint(1, 3)):
+            talk += [{"role": "user", "content": say(1, 8)}, {"role": "assistant", "content": say(1, 6)}]
+        yield talk
+
+
+def read_tokens(path):
+    """Documents as (ids, learned), as docs/data.md has the file."""
+    with open(path, "rb") as file:
+        data = file.read()
+    version, bits, _, documents = struct.unpack_from("<IIQQ", data, 8)
+    (table,) = struct.unpack_from("<Q", data, 48)
+    (mask,) = struct.unpack_from("<Q", data, 224)
+    assert (version, bits) == (2, 16)
+    ends = struct.unpack_from(f"<{documents + 1}Q", data, table)
+    for a, b in zip(ends, ends[1:]):
+        yield (list(struct.unpack_from(f"<{b - a}H", data, 256 + 2 * a)),
+               [data[mask + i // 8] >> i % 8 & 1 for i in range(a, b)])
+
+
+def expected(tokenizer, talk):
+    """What CHATML writes, as one text, and its tokens that overlap an answer or the end of one."""
+    text, answers = "", []
+    for message in talk:
+        text += f"<|im_start|>{message['role']}\n"
+        begin = len(text)
+        text += message["content"] + "<|im_end|>"
+        if message["role"] == "assistant":
+            answers.append((begin, len(text)))
+        text += "\n"
+    made = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    return made["input_ids"], [int(any(a < end and b > begin for begin, end in answers)) for a, b in made["offset_mapping"]]
+
+
+def mean_loss(model, documents):
+    loss = learned = 0
+    for ids, mask in documents:
+        labels = torch.tensor([[i if m else -100 for i, m in zip(ids, mask)]])
+        logits = model(torch.tensor([ids])).logits
+        loss = loss + torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:], ignore_index=-100, reduction="sum")
+        learned += (labels[0, 1:] >= 0).sum().item()
+    return loss / learned
+
+
+def main():
+    with open("README.md", encoding="utf-8") as file, tempfile.TemporaryDirectory() as folder:
+        text = file.read()
+        tokenizer = make_tokenizer(text)
+        model_folder, chats, out = (f"{folder}/{name}" for name in ("model", "chats.jsonl", "chats.gyt"))
+        torch.manual_seed(1)
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=SEQ, initializer_range=0.1))
+        model.save_pretrained(model_folder)
+        tokenizer.save_pretrained(model_folder)
+        talks = list(conversations(text.split()))
+        with open(chats, "w", encoding="utf-8") as lines:
+            lines.writelines(json.dumps({"messages": talk}) + "\n" for talk in talks)
+        gyre("gyre-tokenize", "--tokenizer", f"{model_folder}/tokenizer.json", "--jsonl", "--quiet", "--out", out, chats)
+        documents = list(read_tokens(out))
+        want = [expected(tokenizer, talk) for talk in talks]
+        assert documents == want, "ids or learned tokens differ"
+        assert max(len(ids) for ids, _ in documents) <= SEQ + 1
+        with torch.no_grad():
+            loss = mean_loss(model.double(), documents).item()
+        for sampling in ("packed", "padded"):
+            log = f"{folder}/{sampling}"
+            gyre("gyre-train", "--load", model_folder, "--data", out, "--valid-data", out, "--sampling", sampling, "--steps", "1",
+                 "--lr", "1e-9",
+                 "--batch", "1" if sampling == "packed" else "60", "--eval-sequences", "1000", "--report", "none",
+                 "--sample-tokens", "0", "--log", log)
+            with open(log, encoding="utf-8") as lines:
+                lines = [json.loads(line) for line in lines]
+            got = next(line["val_loss"] for line in lines if "val_loss" in line)
+            print(f"{sampling}: loss {got:.9f}, transformers {loss:.9f}")
+            assert abs(got - loss) < 2e-6 * loss
+        step = next(line for line in lines if line.get("step") == 1) # of all documents, padded
+        mean_loss(model, documents).backward()
+        norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters())).item()
+        print(f"gradient norm {step['grad_norm']:.9f}, transformers {norm:.9f}")
+        assert abs(step["loss"] - loss) < 2e-6 * loss and abs(step["grad_norm"] - norm) < 1e-5 * norm
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+#!/bin/bash
+# tests/tools/train/test_tune.sh: fine-tuning on conversations: JSON lines to a token file with a mask, the loss on answers falls, the
+# same bits in every layout, and bad input is refused by name. What is learned of a conversation: tests/model/text/test_chat.c.
+# deadline: 90
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../../support/lib.sh"
+unset "${!GYRE_@}"
+DEADLINE=40
+TRAIN=$B/bin/gyre-train
+T=$B/bin/gyre-tokenize
+
+# A tokenizer of bytes and of the tokens of a chat, and conversations with one answer to each question.
+python3 - "$W" <<'PY'
+import json, sys
+w = sys.argv[1]
+plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(256 - len(plain))]
+special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+vocab = {word: i for i, word in enumerate(letters + special)}
+json.dump({"version": "1.0", "added_tokens": [{"id": vocab[s], "content": s, "special": True} for s in special], "normalizer": None,
+           "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}, "decoder": {"type": "ByteLevel"},
+           "model": {"type": "BPE", "vocab": vocab, "merges": []}}, open(w + "/tokenizer.json", "w"))
+words = "cat dog sun tea red".split()
+with open(w + "/chats.jsonl", "w") as out:
+    for i in range(400):
+        a, b = words[i % 5], words[i * 7 // 5 % 5]
+        out.write(json.dumps({"messages": [{"role": "user", "content": f"{i % 97} {a}?"}, {"role": "assistant", "content": a[::-1]},
+                                           {"role": "user", "content": b}, {"role": "assistant", "content": b[::-1]}]}) + "\n")
+PY
+chat() { # FILE ARGUMENTS...
+    run "$T" --tokenizer "$W/tokenizer.json" --jsonl --quiet --out "$W/$1.gyt" "${@:2}"
+}
+curve() {
+    python3 -c 'import json, sys
+for line in map(json.loads, open(sys.argv[1])):
+    if "loss_hex" in line or "val_hex" in line:
+        print({k: line[k] for k in line if k == "step" or k.endswith("_hex")})' "$1"
+}
+loss() { # LOG STEP
+    python3 -c 'import json, sys
+print(next(line["loss"] for line in map(json.loads, open(sys.argv[1])) if line.get("step") == int(sys.argv[2])))' "$1" "$2"
+}
+
+# --- conversations to tokens ---
+chat one --template chatml --threads 1 "$W/chats.jsonl"
+want "one thread" 0
+check "says what is learned" grep -qx "3200 of the tokens are learned: answers and completions, each with its end" "$W/out"
+chat chats --template chatml --threads 3 "$W/chats.jsonl"
+check "the same on three" cmp -s "$W/one.gyt" "$W/chats.gyt"
+run "$T" --info "$W/chats.gyt"
+check "info counts them" grep -qx "learned     3200 tokens" "$W/out"
+chat all --template chatml --learn all "$W/chats.jsonl"
+run "$T" --info "$W/all.gyt"
+check "all of it" bash -c '! grep -q learned "$1"' - "$W/out"
+printf '%s\n' '{"prompt": "2+2=", "completion": "4"}' '{"text": "a text"}' >"$W/pair.jsonl"
+chat pair "$W/pair.jsonl"
+check "a completion, its end, and a text" grep -qx "8 of the tokens are learned: .*" "$W/out"
+{
+    cat "$W/chats.jsonl"
+    echo '{"messages": [{"role": "user", "content": "nobody answers"}]}'
+    printf '{"prompt": "%200s", "completion": "long"}\n' x
+} >"$W/mixed.jsonl"
+chat mixed --template chatml --context 150 "$W/mixed.jsonl"
+want "what is left out" 0 "1 conversations of more than 150 tokens were left out" "1 conversations without an answer were left out"
+check "and counted" grep -q "in 400 documents" "$W/out"
+
+# --- bad input ---
+bad_line() { # NAME LINE PATTERN
+    { head -n 2 "$W/chats.jsonl" && echo "$2"; } >"$W/bad.jsonl"
+    chat bad --template chatml "$W/bad.jsonl"
+    want "$1" 2 "bad.jsonl:3: $3"
+}
+bad_line "an unknown role" '{"messages": [{"role": "tool", "content": "x"}]}' "message 1: the role 'tool' is unknown: there are system, user"
+bad_line "no messages" '{"messages": []}' '"messages" is not a list of one message or more'
+bad_line "no content" '{"messages": [{"role": "user"}]}' 'message 1: its "content" is not a text'
+bad_line "no role" '{"messages": ["x"]}' 'message 1 has no "role"'
+bad_line "a list as a prompt" '{"prompt": [], "completion": "x"}' '"prompt" and "completion" must be texts'
+bad_line "nothing that is known" '{"question": "x"}' 'the object has neither "messages", nor'
+chat bad --template mistral "$W/chats.jsonl"
+want "a tokenizer without the template's tokens" 2 "chats.jsonl:1: --template mistral needs the token <s>, which the tokenizer tokenizer.json lacks"
+chat bad "$W/chats.jsonl"
+want "no template" 2 "there is no chat template next to the tokenizer .*: name one with --template: chatml, "
+chat bad --template jinja "$W/chats.jsonl"
+want "an unknown template" 2 "chatml, qwen2"
+echo '{"messages": [{"role": "user", "content": "nobody answers"}]}' >"$W/none.jsonl"
+chat bad --template chatml "$W/none.jsonl"
+want "nothing to learn" 2 "nothing is left to write: 0 conversations are longer than --context, 1 have no answer to learn"
+check "nothing is written" [ ! -e "$W/bad.gyt" ]
+run "$T" --tokenizer bytes --template chatml --out "$W/bad.gyt" README.md
+want "a template for texts" 2 "--template needs --jsonl"
+
+# --- training ---
+SMALL=(--data "$W/chats.gyt" --layers 2 --hidden 32 --heads 4 --seq 48 --batch 8 --lr 0.01 --warmup 4 --eval-sequences 8 --report none
+    --sample-tokens 0)
+run "$TRAIN" "${SMALL[@]}" --steps 60 --log "$W/long"
+want "60 steps" 0
+check "the loss on answers falls" python3 -c 'import sys; sys.exit(not float(sys.argv[2]) < 0.5 * float(sys.argv[1]))' \
+    "$(loss "$W/long" 1)" "$(loss "$W/long" 60)"
+SMALL+=(--steps 4 --eval-every 2)
+for sampling in random packed padded; do
+    run "$TRAIN" "${SMALL[@]}" --sampling $sampling --log "$W/alone"
+    want "one process, $sampling" 0
+    curve "$W/alone" >"$W/$sampling"
+    check "four losses" [ "$(grep -c loss_hex "$W/$sampling")" = 4 ]
+    while read -r ranks options <&3; do
+        # shellcheck disable=SC2086 # several options
+        run "$UCX_RUN" -n "$ranks" "$TRAIN" "${SMALL[@]}" --sampling $sampling $options --log "$W/log"
+        want "$sampling $options" 0
+        check "$sampling $options: the same bits" cmp -s "$W/$sampling" <(curve "$W/log")
+    done 3<<'LAYOUTS'
+2 --tp 2 --sequence-parallel --recompute full
+2 --pp 2 --micro-batch 2
+2 --dp 2
+4 --pp 2 --dp 2 --zero 2 --schedule zb-h1
+3 --dp 3 --zero 3
+LAYOUTS
+done
+
+# --- frozen weights ---
+FROZEN=("${SMALL[@]}" --freeze '*wte*,*.h.0.*')
+run "$TRAIN" "${SMALL[@]}" --steps 0 --save "$W/start"
+run "$TRAIN" "${FROZEN[@]}" --log "$W/alone" --save "$W/end"
+want "frozen" 0
+check "says how many" grep -qE "^0.02 of 0.04 million parameters are frozen" "$W/out"
+check "their bits stay, and others' do not" python3 - "$W/start" "$W/end" <<'PY'
+import json, struct, sys
+def tensors(path):
+    data = open(path, "rb").read()
+    (n,) = struct.unpack_from("<Q", data)
+    head = json.loads(data[8 : 8 + n])
+    return {k: data[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+start, end = map(tensors, sys.argv[1:])
+for name in start:
+    assert (start[name] == end[name]) == ("wte" in name or ".h.0." in name), name
+PY
+curve "$W/alone" >"$W/frozen"
+for options in "2 --tp 2" "4 --pp 2 --dp 2 --zero 2" "2 --dp 2 --zero 3"; do
+    # shellcheck disable=SC2086 # several options
+    run "$UCX_RUN" -n ${options%% *} "$TRAIN" "${FROZEN[@]}" ${options#* } --log "$W/log"
+    want "frozen, $options" 0
+    check "frozen, $options: the same bits" cmp -s "$W/frozen" <(curve "$W/log")
+done
+run "$TRAIN" "${SMALL[@]}" --freeze '*ln_f*,*q_proj*'
+want "a pattern that fits nothing" 2 "--freeze \*q_proj\*: no weight is named so; names are .*transformer.wte.weight"
+run "$TRAIN" "${SMALL[@]}" --freeze '*'
+want "everything frozen" 2 "--freeze: every weight is frozen"
+run "$TRAIN" --load "$W/start" --data "$W/chats.gyt" --heads 4 --steps 1 --report none --sample-tokens 0
+check "the rate of loaded weights is said" grep -qx "learning rate 2e-05, the default for weights that are loaded" "$W/out"
+
+# --- documents that are too long, and data and models without documents ---
+run "$TRAIN" "${SMALL[@]}" --seq 40 --sampling packed
+want "short sequences" 0 "3[0-9]+ of 3[0-9]+ documents are longer than a sequence of 40 tokens: their ends are not trained on"
+run "$TRAIN" "${SMALL[@]}" --seq 12 --sampling packed
+want "too short sequences" 2 "no document has a token to learn"
+run "$TRAIN" "${SMALL[@]}" --data README.md --sampling padded
+want "text" 2 "README.md is of format text, which does not say where documents are"
+
+# a mask that hides all of the tenth for validation; an objective that knows no mask
+printf '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "%2000s"}]}' \
+    x >"$W/late.jsonl"
+chat late --template chatml "$W/late.jsonl"
+run "$TRAIN" "${SMALL[@]}" --data "$W/late.gyt"
+want "a mask that hides everything" 2 "late.gyt: no token of the data for validation is learned: its mask hides them all"
+printf '{"model_type": "glm", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+"vocab_size": 264, "max_position_embeddings": 48, "hidden_act": "geglu"}' >"$W/glm.json"
+run "$TRAIN" --model "$W/glm.json" --data "$W/chats.gyt" --steps 1 --report none
+want "blanks of conversations" 2 "data with a mask of what is learned: only --objective causal heeds documents and masks"
+finish

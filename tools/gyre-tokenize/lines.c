@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tools/gyre-tokenize/lines.c: a line of JSON becomes a document: a text, a prompt with its completion, or a
+ * conversation. Errors are not logged: the main thread does. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "tools/gyre-tokenize/tokenize.h"
+
+static gyre_status_t no_memory(void)
+{
+    return gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the tokens of a batch");
+}
+
+/* An error of a line: where it is, and the last error's text. */
+static gyre_status_t at_line(const tokenize_line_t *line, gyre_status_t status)
+{
+    char why[400];
+    snprintf(why, sizeof why, "%s", gyre_last_error());
+    return gyre_fail_quiet(status, "%s:%" PRIu64 ": %s", line->path, line->number, why);
+}
+
+static gyre_status_t add_eot(tokenize_coder_t *coder, int learned, tokenize_documents_t *out)
+{
+    int64_t eot = model_tokenizer_eot(coder->tokenizer);
+    const model_token_t id = (model_token_t)eot;
+    return eot < 0 ? GYRE_OK : model_ids_add(&out->ids, &id, 1, learned);
+}
+
+/* The ids since `first` are a document. */
+static gyre_status_t end_document(tokenize_documents_t *out)
+{
+    if (out->count == out->room) {
+        size_t room = 2 * out->room + 16;
+        size_t *grown = realloc(out->end, room * sizeof *grown);
+        if (!grown)
+            return no_memory();
+        out->end = grown;
+        out->room = room;
+    }
+    out->end[out->count++] = out->ids.count;
+    return GYRE_OK;
+}
+
+gyre_status_t tokenize_text(tokenize_coder_t *coder, const char *text, size_t bytes,
+                            tokenize_documents_t *out)
+{
+    gyre_status_t status = model_ids_encode(coder->encoder, text, bytes, 1, &out->ids);
+    if (status == GYRE_OK && coder->options->eot)
+        status = add_eot(coder, 1, out);
+    return status == GYRE_OK ? end_document(out) : status;
+}
+
+/* What is learned of a prompt is its completion, and that it ends there. */
+static gyre_status_t add_pair(tokenize_coder_t *coder, const json_t *prompt, const json_t *completion,
+                              tokenize_documents_t *out)
+{
+    if (!json_is_string(prompt) || !json_is_string(completion))
+        return gyre_fail_quiet(GYRE_ERR_FORMAT,
+                               "\"prompt\" and \"completion\" must be texts; a conversation stands under "
+                               "\"messages\"");
+    gyre_status_t status =
+        model_ids_encode(coder->encoder, json_string_value(prompt), json_string_length(prompt), 0, &out->ids);
+    if (status == GYRE_OK)
+        status = model_ids_encode(coder->encoder, json_string_value(completion),
+                                  json_string_length(completion), 1, &out->ids);
+    return status == GYRE_OK ? add_eot(coder, 1, out) : status;
+}
+
+static gyre_status_t read_message(const json_t *object, size_t number, model_message_t *out)
+{
+    const json_t *content = json_object_get(object, "content"),
+                 *calls = json_object_get(object, "tool_calls");
+    const char *role = json_string_value(json_object_get(object, "role"));
+    if (!role)
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu has no \"role\"", number);
+    if (!model_role_find(role, &out->role))
+        return gyre_fail_quiet(
+            GYRE_ERR_INVALID,
+            "message %zu: the role '%.60s' is unknown: there are system, user and assistant", number, role);
+    if (calls && !json_is_null(calls))
+        return gyre_fail_quiet(GYRE_ERR_INVALID, "message %zu: \"tool_calls\" are not supported", number);
+    if (!json_is_string(content))
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "message %zu: its \"content\" is not a text", number);
+    out->text = json_string_value(content);
+    out->bytes = json_string_length(content);
+    return GYRE_OK;
+}
+
+static gyre_status_t add_conversation(tokenize_coder_t *coder, const json_t *list, tokenize_documents_t *out)
+{
+    size_t count = json_array_size(list);
+    if (!json_is_array(list) || count == 0)
+        return gyre_fail_quiet(GYRE_ERR_FORMAT, "\"messages\" is not a list of one message or more");
+    const model_chat_t *chat = NULL;
+    gyre_status_t status = tokenize_coder_chat(coder, &chat);
+    model_message_t *message = status == GYRE_OK ? calloc(count, sizeof *message) : NULL;
+    if (status == GYRE_OK && !message)
+        status = no_memory();
+    for (size_t i = 0; status == GYRE_OK && i < count; i++)
+        status = read_message(json_array_get(list, i), i + 1, &message[i]);
+    if (status == GYRE_OK)
+        status = model_chat_encode(chat, coder->encoder, message, count, &out->ids);
+    free(message);
+    return status == GYRE_OK && coder->options->eot ? add_eot(coder, 0, out) : status;
+}
+
+/* The ids since `first` become a document, or are left out and counted. */
+static gyre_status_t keep_or_drop(const tokenize_coder_t *coder, size_t first, tokenize_documents_t *out)
+{
+    size_t count = out->ids.count - first;
+    int unlearned = coder->options->learn == TOKENIZE_LEARN_ANSWERS &&
+                    (count < 2 || !memchr(out->ids.learned + first + 1, 1, count - 1));
+    int longer = count > coder->options->context;
+    if (coder->options->learn == TOKENIZE_LEARN_ALL)
+        memset(out->ids.learned + first, 1, count);
+    if (!unlearned && !longer)
+        return end_document(out);
+    out->unlearned += (uint64_t)unlearned;
+    out->longer += (uint64_t)(longer && !unlearned);
+    out->ids.count = first;
+    return GYRE_OK;
+}
+
+static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, tokenize_documents_t *out)
+{
+    const tokenize_options_t *options = coder->options;
+    const json_t *messages = json_object_get(object, "messages"), *prompt = json_object_get(object, "prompt"),
+                 *completion = json_object_get(object, "completion");
+    const json_t *text = json_object_get(object, options->key ? options->key : "text");
+    size_t first = out->ids.count;
+    gyre_status_t status;
+    if (!options->key && messages)
+        status = add_conversation(coder, messages, out);
+    else if (!options->key && prompt && completion)
+        status = add_pair(coder, prompt, completion, out);
+    else if (json_is_string(text))
+        status = tokenize_text(coder, json_string_value(text), json_string_length(text), out);
+    else if (options->key)
+        return gyre_fail_quiet(GYRE_ERR_FORMAT,
+                               "the object has no text under the key '%s': name it with --key", options->key);
+    else
+        return gyre_fail_quiet(
+            GYRE_ERR_FORMAT, "the object has neither \"messages\", nor \"prompt\" and \"completion\", nor a "
+                             "\"text\": name the key of its text with --key");
+    int talks = !options->key && (messages || (prompt && completion));
+    return status == GYRE_OK && talks ? keep_or_drop(coder, first, out) : status;
+}
+
+gyre_status_t tokenize_line(tokenize_coder_t *coder, const tokenize_line_t *line, tokenize_documents_t *out)
+{
+    json_error_t error;
+    json_t *object = json_loadb(line->text, line->length, JSON_ALLOW_NUL, &error);
+    gyre_status_t status = object ? add_object(coder, object, out)
+                                  : gyre_fail_quiet(GYRE_ERR_FORMAT, "not valid JSON: %s", error.text);
+    json_decref(object);
+    return status == GYRE_OK ? GYRE_OK : at_line(line, status);
+}
