@@ -155,7 +155,7 @@ const train_row_t train_rows[] = {
     {TRAIN_PARALLELISM, "grad-sequences", TRAIN_COUNT, AT(grad_sequences), "1", 1, 1048576, "N",
      "consecutive sequences whose gradient is one product; divides --micro-batch", TRAIN_CURVE, NULL},
     {TRAIN_PARALLELISM, "lanes", TRAIN_COUNT, AT(lanes), "0", 0, 1048576, "N",
-     "gradients per round of accumulation, the most ranks for DP; 0: the batch is one round", TRAIN_CURVE,
+     "gradients per round of accumulation, and most ranks of DP; 0: one round", TRAIN_CURVE,
      NULL},
     {TRAIN_PARALLELISM, "groups", TRAIN_COUNT, AT(groups), "0", 0, 1048576, "N",
      "equal groups of a round (the batch) for DP; 0: the largest power of two", TRAIN_CURVE, NULL},
