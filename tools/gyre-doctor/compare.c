@@ -38,7 +38,6 @@ static int is_own(const char *name)
 
 static void add_settings(report_t *report)
 {
-    extern char **environ;
     report->section = "Settings";
     for (int i = 0; i < SET_COUNT; i++) {
         const base_setting_row_t row = base_setting_row((base_setting_t)i);
