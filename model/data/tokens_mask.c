@@ -22,7 +22,7 @@ void model_tokens_learned(const model_tokens_t *tokens, uint64_t first, size_t c
         uint64_t bit = 0, left;
         const unsigned char *mask = mask_at(tokens, first + done, &bit, &left);
         for (; done < count && left > 0; done++, bit++, left--)
-            out[done] = mask ? mask[bit / 8] >> bit % 8 & 1 : 1;
+            out[done] = (unsigned char)(mask ? mask[bit / 8] >> bit % 8 & 1 : 1);
     }
 }
 

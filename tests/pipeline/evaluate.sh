@@ -120,15 +120,17 @@ refused() {
     fi
 }
 # line TASK TEXT LINE: the second line of a file of that task, after a good one
-good_hellaswag='{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","e"],"label":0}'
-good_arc='{"question":{"stem":"a","choices":[{"text":"b","label":"A"},{"text":"c","label":"B"}]},"answerKey":"B"}'
+declare -A good=(
+    [hellaswag]='{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","e"],"label":0}'
+    [arc]='{"question":{"stem":"a","choices":[{"text":"b","label":"A"},{"text":"c","label":"B"}]},"answerKey":"B"}'
+    [mmlu]='a,b,c,d,e,A'
+)
 line() {
-    local task=$1 good="good_$1" name=bad.jsonl
+    local task=$1 name=bad.jsonl
     [ "$task" = mmlu ] && name=bad_test.csv
-    printf '%s\n%s\n' "${!good}" "$3" >"$name"
+    printf '%s\n%s\n' "${good[$task]}" "$3" >"$name"
     refused "$name:2: $2" --load run --task "$task" "$name"
 }
-good_mmlu='a,b,c,d,e,A'
 line hellaswag 'the line is not a JSON object' '{"activity_label":'
 line hellaswag 'the line is not a JSON object: it is another value' '[]'
 line hellaswag 'key "ctx_b" wants a string' '{"activity_label":"a","ctx_a":"b","endings":["d","e"],"label":0}'
@@ -138,9 +140,9 @@ line hellaswag 'key "endings" wants a list of two strings' '{"activity_label":"a
 line hellaswag 'key "endings" wants strings alone' '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d",3],"label":0}'
 line hellaswag 'choice 2 is empty' '{"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","[e]"],"label":0}'
 line hellaswag 'the line is not a JSON object: unable to decode byte' "$(printf '{"activity_label":"\377"}')"
-line arc 'key "answerKey" wants the label of a choice' "${good_arc/\"B\"\}]/\"C\"\}]}"
-line arc 'key "question.stem" wants a string' "${good_arc/stem/stern}"
-line arc 'key "question.choices.text" wants a string' "${good_arc/\"b\"/7}"
+line arc 'key "answerKey" wants the label of a choice' "${good[arc]/\"B\"\}]/\"C\"\}]}"
+line arc 'key "question.stem" wants a string' "${good[arc]/stem/stern}"
+line arc 'key "question.choices.text" wants a string' "${good[arc]/\"b\"/7}"
 line arc 'key "choices" wants as many strings' '{"question":"a","choices":{"text":["b","c"],"label":["A"]},"answerKey":"A"}'
 line mmlu 'the record has 5 fields' 'a,b,c,d,A'
 line mmlu "field 6, the answer, is 'E'" 'a,b,c,d,e,E'
