@@ -12,9 +12,8 @@
 #include "pipeline/agree/agree.h"
 #include "tools/gyre-eval/eval.h"
 #include "tools/shared/flags.h"
+#include "tools/shared/job.h"
 #include "tools/shared/model_flags.h"
-
-enum { OK = 0, ERROR = 1, USAGE = 2 };
 
 static const char usage[] = "usage: gyre-eval --load MODEL [OPTION...] FILE...\n"
                             "       gyre-eval --load MODEL --task hellaswag|arc|mmlu [OPTION...] FILE...\n"
@@ -85,7 +84,7 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
     if (!speak && out)
         fclose(out);
     if (result == FLAGS_HELP || result == FLAGS_VERSION)
-        return OK;
+        return JOB_OK;
     o->file = argv + words;
     o->files = (size_t)(argc - words);
     o->cut = long_ == 1;
@@ -99,7 +98,7 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
                  o->task == TASK_PERPLEXITY ? "questions, which --task names" : "--task perplexity");
     else if (result == FLAGS_GO)
         return -1;
-    return speak ? flags_wrong("gyre-eval", "%s", why) : USAGE;
+    return speak ? flags_wrong("gyre-eval", "%s", why) : JOB_USAGE;
 }
 
 /* Rank 0's part before the first file. */
@@ -135,8 +134,9 @@ static gyre_status_t evaluate(eval_t *eval)
     return status;
 }
 
-static gyre_status_t run(gyre_comm_t *comm, const eval_options_t *o)
+static gyre_status_t run(gyre_comm_t *comm, void *user)
 {
+    const eval_options_t *o = user;
     eval_t eval = {.options = o, .comm = comm};
     gyre_status_t status = evaluate(&eval);
     status = results_close(eval.results, status);
@@ -151,21 +151,9 @@ int main(int argc, char **argv)
 {
     eval_options_t options = {.part = {.source = {.precision = -1}}};
     int speak = comm_identity_rank_hint() == 0;
-    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
-    gyre_comm_t *comm;
     base_settings_load();
     int code = parse(argc, argv, &options, speak);
     if (code >= 0)
         return code;
-    gyre_status_t status = gyre_init(&config, &comm);
-    if (status == GYRE_OK) {
-        status = run(comm, &options);
-        gyre_status_t left = gyre_finalize(comm);
-        status = status == GYRE_OK ? left : status;
-    }
-    if (status == GYRE_OK)
-        return OK;
-    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT ||
-                status == GYRE_ERR_UNSUPPORTED;
-    return input ? USAGE : ERROR;
+    return job_main(run, &options);
 }

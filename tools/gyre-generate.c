@@ -12,9 +12,8 @@
 #include "comm/boot/bootstrap.h"
 #include "tools/gyre-generate/generate.h"
 #include "tools/shared/flags.h"
+#include "tools/shared/job.h"
 #include "tools/shared/model_flags.h"
-
-enum { OK = 0, ERROR = 1, USAGE = 2 };
 
 static const char usage[] =
     "usage: gyre-generate --load MODEL [--prompt TEXT | --prompt-file FILE] [OPTION...]\n"
@@ -65,14 +64,14 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
     if (!speak && out)
         fclose(out);
     if (result == FLAGS_HELP || result == FLAGS_VERSION)
-        return OK;
+        return JOB_OK;
     if (result == FLAGS_GO && !o->part.source.path)
         snprintf(why, sizeof why, "--load is missing: a model's folder, a checkpoint or a file of weights");
     else if (result == FLAGS_GO && o->prompt && o->prompt_file)
         snprintf(why, sizeof why, "--prompt and --prompt-file exclude each other");
     else if (result == FLAGS_GO)
         return -1;
-    return speak ? flags_wrong("gyre-generate", "%s", why) : USAGE;
+    return speak ? flags_wrong("gyre-generate", "%s", why) : JOB_USAGE;
 }
 
 /* Rank 0's part before the first token. */
@@ -114,8 +113,9 @@ static void summary(const output_t *output, const pipe_prompts_t *prompts, base_
             (double)output_tokens(output) / seconds, (double)loaded * 1e-9);
 }
 
-static gyre_status_t run(gyre_comm_t *comm, generate_options_t *o)
+static gyre_status_t run(gyre_comm_t *comm, void *user)
 {
+    generate_options_t *o = user;
     pipe_part_t part;
     pipe_generator_t *generator = NULL;
     model_tokenizer_t *tokenizer = NULL;
@@ -154,21 +154,9 @@ int main(int argc, char **argv)
         .config = {.batch = 8, .prefill = 64},
         .how = {.draw = {.temperature = 0.7, .top_p = 1}, .tokens = 64, .stop = -1}};
     int speak = comm_identity_rank_hint() == 0;
-    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
-    gyre_comm_t *comm;
     base_settings_load();
     int code = parse(argc, argv, &options, speak);
     if (code >= 0)
         return code;
-    gyre_status_t status = gyre_init(&config, &comm);
-    if (status == GYRE_OK) {
-        status = run(comm, &options);
-        gyre_status_t left = gyre_finalize(comm);
-        status = status == GYRE_OK ? left : status;
-    }
-    if (status == GYRE_OK)
-        return OK;
-    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT ||
-                status == GYRE_ERR_UNSUPPORTED;
-    return input ? USAGE : ERROR;
+    return job_main(run, &options);
 }

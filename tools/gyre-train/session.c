@@ -9,6 +9,7 @@
 #include "tools/gyre-train/progress.h"
 #include "tools/gyre-train/results.h"
 #include "tools/gyre-train/session.h"
+#include "tools/shared/job.h"
 
 static volatile sig_atomic_t stop_signal, saves;
 
@@ -64,11 +65,8 @@ static gyre_status_t train(train_run_t *run)
 /* trained: steps were tried, with input that was good as far as one saw. */
 static int exit_code(gyre_status_t status, int trained)
 {
-    if (status == GYRE_OK)
-        return TRAIN_OK;
-    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT ||
-                status == GYRE_ERR_UNSUPPORTED;
-    return input && !trained ? TRAIN_USAGE : TRAIN_ERROR;
+    const int code = job_exit(status);
+    return code == JOB_USAGE && trained ? JOB_ERROR : code;
 }
 
 /* Rank 0 writes and prints. */
