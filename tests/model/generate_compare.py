@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The likeliest text of gyre-generate is that of `transformers`, in double precision, for 64 tokens after each of some prompts;
-each log-probability is within 1e-4 of it: `transformers` computes rotary angles in float. On one rank and on two."""
+each log-probability is within 1e-5 of it, 1e-4 where rotary angles are scaled: `transformers` computes those in float. On one rank and on two."""
 import json
 import os
 import subprocess
@@ -92,7 +92,7 @@ def main():
                     tokens, logs = expect(model, tokenizer(prompt)["input_ids"])
                     assert [token for token, _ in said] == tokens, f"{name} after '{prompt}': {said}, but {tokens}"
                     worst = max(abs(value - log) for (_, value), log in zip(said, logs))
-                    assert worst < 1e-4, f"{name} after '{prompt}': a log-probability is off by {worst}"
+                    assert worst < (1e-4 if name == "llama 3" else 1e-5), f"{name} after '{prompt}': a log-probability is off by {worst}"
             print(f"{name}: {len(PROMPTS)} times {TOKENS} tokens, those of transformers {transformers.__version__}")
 
 
