@@ -137,11 +137,18 @@ int shim_result(MPI_Comm comm, gyre_status_t status)
         PMPI_Comm_call_errhandler(comm, shim_class(status));
     return shim_class(status);
 }
+/* Ends the job after a message. MPICH's launcher drops what it has not read of a rank that aborts. */
+static _Noreturn void end_job(void)
+{
+    enum { LAUNCHER_READS_US = 200000 };
+    usleep(LAUNCHER_READS_US);
+    PMPI_Abort(MPI_COMM_WORLD, 1);
+    abort();
+}
 void shim_no_memory(const char *what)
 {
     fprintf(stderr, "libgyre-mpi: no memory for %s\n", what);
-    PMPI_Abort(MPI_COMM_WORLD, 1);
-    abort();
+    end_job();
 }
 
 /* Seconds to wait for other ranks in MPI_Init. */
@@ -175,7 +182,7 @@ static void ask_neighbor(int rank, int size)
             "libgyre-mpi: MPI_Init: rank %d waited %.0f s for rank %d, which does not load libgyre-mpi: "
             "start all ranks with gyre-mpi, or none (GYRE_INIT_TIMEOUT sets the seconds)\n",
             rank, init_timeout(), before);
-    PMPI_Abort(MPI_COMM_WORLD, 1);
+    end_job();
 }
 
 /* Whether `well` holds on all ranks. */
