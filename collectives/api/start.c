@@ -26,7 +26,8 @@ gyre_status_t coll_check_comm_whole(const char *name, gyre_comm_t *comm)
         return coll_check_live(name, comm);
     if (error != GYRE_OK)
         return gyre_fail_quiet(error, "%s: the communicator failed before: %s", name, comm->error_text);
-    return GYRE_OK;
+    /* Another thread drives, and may be about to say so. A program that has seen the error sees it here. */
+    return coll_comm_ask(comm);
 }
 
 gyre_status_t coll_check_type_whole(const char *name, gyre_type_t type)

@@ -405,7 +405,7 @@ void coll_progress_thread_stop(void);
 static inline int coll_comm_troubled(const gyre_comm_t *comm)
 {
     return comm->n > 1 && atomic_load_explicit(comm->troubles, memory_order_relaxed) !=
-                              atomic_load_explicit(&comm->trouble, memory_order_relaxed);
+                              atomic_load_explicit(&comm->trouble, memory_order_acquire);
 }
 
 /* What every call begins with: the usual case here, the others and the text in start.c. */

@@ -119,10 +119,11 @@ static gyre_status_t trouble_of(const gyre_comm_t *comm, char *text, size_t byte
 gyre_status_t coll_comm_ask(const gyre_comm_t *comm)
 {
     char text[1024];
+    const int troubled = coll_comm_troubled(comm); /* first: it ends once the error is set */
     gyre_status_t status = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
     if (status != GYRE_OK)
         return gyre_fail_quiet(status, "%s", comm->error_text);
-    if (!coll_comm_troubled(comm) || comm_watch_interrupted())
+    if (!troubled || comm_watch_interrupted())
         return GYRE_OK;
     status = trouble_of(comm, text, sizeof text);
     return status == GYRE_OK ? status : gyre_fail_quiet(at_least_communicator(status), "%s", text);
@@ -231,10 +232,11 @@ void coll_comm_notice(gyre_comm_t *comm)
     uint32_t trouble = atomic_load_explicit(comm->troubles, memory_order_acquire);
     if (trouble == comm->trouble)
         return;
-    comm->trouble = trouble;
     char text[1024];
     gyre_request_t *r = comm->head ? comm->head : comm->p2p_head;
     st = trouble_of(comm, text, sizeof text);
     if (st != GYRE_OK)
         coll_comm_fail(comm, r, st, text);
+    /* last: until then gyre_comm_error and new calls look for themselves */
+    atomic_store_explicit(&comm->trouble, trouble, memory_order_release);
 }
