@@ -525,7 +525,7 @@ check-contributing: $(SETUP_CHECK_STAMP)
 # ASan finds the memory that a failure leaves; tests/failing.
 check-oom: $(B)/tests/failing/test_failing
 	+@$(MAKE) SANITIZE=address $(B)/address/tests/failing/test_failing
-	@all=0; for build in $(B) $(B)/address; do TEST_LONG=1 $$build/tests/failing/test_failing || all=1; done; exit $$all
+	@all=0; for build in $(B) $(B)/address; do LANES='$(LANES)' ONLY='$(ONLY)' tests/failing/check $$build || all=1; done; exit $$all
 
 # A program of an older release with this library: tests/abi.
 check-abi: lib tools

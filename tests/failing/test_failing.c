@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* one thread: TSan has nothing to see */
-/* ASan in check-long: make check-oom runs all of it with ASan */
+/* ASan in check-long: make check-oom runs every k with ASan */
 /* tests/failing/test_failing.c: the k-th request for memory, a descriptor, a mapping, a thread, a write, a
  * service of UCX or memory inside jansson fails on one rank: for all k, until a run passes untouched. Every
  * such run ends with an error at that rank that blames no file and no argument, or without one where Gyre
@@ -10,9 +10,11 @@
  * takes: 30
  * deadline: 300
  *
- *     test_failing                          a sample of k; with TEST_LONG=1 all
+ *     test_failing                          a sample of k
+ *     test_failing SCENARIO RANK KIND       all k
  *     test_failing SCENARIO RANK KIND K     one run, with its messages
- *     test_failing SCENARIO RANK KIND /N    every N-th k
+ *     test_failing SCENARIO RANK KIND F/N   every N-th k from F on
+ *     test_failing list                     SCENARIO RANK KIND of all, a line each
  *
  * With FAILING_ONLY=FUNCTION, such as ucp_put_nbx, only its requests count. */
 #include <errno.h>
@@ -331,12 +333,11 @@ static int look(const scenario_t *s, int victim, inject_kind_t kind, long k)
     return *v->struck != '\0' || *died;
 }
 
-/* In a sample, every `stride`-th k, from a number that differs between kinds and ranks. */
-static void sweep(const scenario_t *s, int victim, inject_kind_t kind, long stride)
+/* Every `stride`-th k from `first` on. */
+static void sweep(const scenario_t *s, int victim, inject_kind_t kind, long first, long stride)
 {
-    long k = 1 + (stride > 1 ? ((long)kind * 7 + victim * 3) % stride : 0);
     const int before = failed;
-    while (look(s, victim, kind, k) && failed < before + 40)
+    for (long k = first; look(s, victim, kind, k) && failed < before + 40;)
         k += stride;
     printf("%s, rank %d, %s: %ld requests, every %ld\n", s->name, victim, inject_names[kind],
            shared->report[victim].requests, stride);
@@ -355,12 +356,25 @@ static int is_left_out(const scenario_t *s, int victim, inject_kind_t kind)
            (kind == INJECT_UCX && !spans_hosts(s));
 }
 
+/* UCX is asked for services only where ranks count as hosts. */
+static void list(void)
+{
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
+        for (int victim = 0; victim < scenarios[i].n; victim++)
+            for (inject_kind_t kind = 0; kind < INJECT_KINDS; kind++)
+                if (kind != INJECT_UCX || spans_hosts(&scenarios[i]))
+                    printf("%s %d %s\n", scenarios[i].name, victim, inject_names[kind]);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "list") == 0) {
+        list();
+        return 0;
+    }
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return 2;
-    const int all = getenv("TEST_LONG") != NULL;
     const char *temporary = getenv("TMPDIR");
     char files[72];
     snprintf(folder, sizeof folder, "%s/failing-XXXXXX", temporary ? temporary : "/tmp");
@@ -388,18 +402,20 @@ int main(int argc, char **argv)
             if (argc > 2 && atoi(argv[2]) != victim)
                 continue;
             for (inject_kind_t kind = 0; kind < INJECT_KINDS; kind++) {
-                if (!all && argc == 1 && is_left_out(s, victim, kind))
+                if (argc == 1 && is_left_out(s, victim, kind))
                     continue;
                 if (argc > 3 && strcmp(argv[3], inject_names[kind]) != 0)
                     continue;
-                if (argc > 4 && *argv[4] == '/')
-                    sweep(s, victim, kind, atol(argv[4] + 1));
+                const char *every = argc > 4 ? strchr(argv[4], '/') : NULL;
+                if (every)
+                    sweep(s, victim, kind, atol(argv[4]), atol(every + 1));
                 else if (argc > 4) {
                     verbose = 1;
                     look(s, victim, kind, atol(argv[4]));
                 } else {
-                    const long stride = all || argc > 1 ? 1 : s->every * per_kind(kind);
-                    sweep(s, victim, kind, stride);
+                    /* a sample begins with a number that differs between kinds and ranks */
+                    const long stride = argc > 1 ? 1 : s->every * per_kind(kind);
+                    sweep(s, victim, kind, 1 + ((long)kind * 7 + victim * 3) % stride, stride);
                 }
             }
         }
