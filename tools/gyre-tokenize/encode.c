@@ -142,6 +142,8 @@ static void *work(void *arg)
     ring_t *ring = arg;
     model_encoder_t *encoder = NULL;
     gyre_status_t ready = model_encoder_create(ring->tokenizer, &encoder);
+    if (ready == GYRE_OK)
+        model_encoder_specials(encoder, ring->options->specials);
     pthread_mutex_lock(&ring->lock);
     for (;;) {
         place_t *place = &ring->place[ring->first_free % ring->places];
