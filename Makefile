@@ -1,7 +1,7 @@
 # `make help` lists what can be asked of it. Rules of the emulator, the GPU bundle, fuzzing, linters, benchmarks and
 # `make install` are in the .mk files that it includes.
 #
-#   make [CUDA=0|1] [VERBS=0|1] [SANITIZE=address|thread|undefined] [WERROR=0|1] [V=1]
+#   make [CUDA=0|1] [VERBS=0|1] [SENTENCEPIECE=0|1] [SANITIZE=address|thread|undefined] [WERROR=0|1] [V=1]
 #
 # What the machine has is found by itself and reported in one line each. Everything made lies under $(B).
 #
@@ -44,7 +44,7 @@ S        := $(if $(findstring command,$(origin B)),$(SHARE),build)
 # libgyre needs the first; tools need jansson, training both others, too.
 PKGS_CORE  := hwloc ucx libsodium libxxhash
 PKGS_JSON  := jansson
-PKGS_TRAIN := openblas libpcre2-8
+PKGS_TRAIN := openblas libpcre2-8 libutf8proc
 SETUP_STAMP := $(S)/setup.done
 SETUP_LIB_STAMP := $(S)/setup-lib.done
 SETUP_CHECK_STAMP := $(S)/setup-check.done
@@ -96,15 +96,21 @@ endif
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /usr/lib/cuda))
 HAVE_CUDA  := $(if $(wildcard $(CUDA_HOME)/include/cuda_runtime.h),1,0)
 HAVE_VERBS := $(if $(wildcard /usr/include/infiniband/verbs.h),1,0)
+HAVE_SENTENCEPIECE := $(if $(wildcard /usr/include/sentencepiece_processor.h),1,0)
 CUDA  ?= $(HAVE_CUDA)
 VERBS ?= $(HAVE_VERBS)
+SENTENCEPIECE ?= $(HAVE_SENTENCEPIECE)
 NO_CUDA  := no toolkit found: GPU memory is off
 NO_VERBS := no rdma-core headers found
+NO_SENTENCEPIECE := $(if $(filter 1,$(HAVE_SENTENCEPIECE)),as asked; its headers are here,no headers found)
 ifeq ($(CUDA)$(HAVE_CUDA),10)
 $(error CUDA=1: no toolkit in CUDA_HOME='$(CUDA_HOME)'; name it with CUDA_HOME=DIR, or: sudo apt-get install nvidia-cuda-toolkit)
 endif
 ifeq ($(VERBS)$(HAVE_VERBS),10)
 $(error VERBS=1: no headers of rdma-core; to install them: sudo apt-get install libibverbs-dev)
+endif
+ifeq ($(SENTENCEPIECE)$(HAVE_SENTENCEPIECE),10)
+$(error SENTENCEPIECE=1: no headers of SentencePiece; to install them: sudo apt-get install libsentencepiece-dev)
 endif
 ifeq ($(HAVE_CUDA),1)
 NO_CUDA  := as asked; the toolkit is in $(CUDA_HOME)
@@ -129,7 +135,9 @@ LDFLAGS  ?=
 LIBS     := -Wl,--as-needed $(CORE_LIBS) -ldl -lm -pthread
 # of tools and tests; LIBS begins with --as-needed, so a program gets jansson only if it uses it
 TOOL_LIBS = $(LIBS) $(JSON_LIBS)
-LIBS_TRAIN := $(TRAIN_LIBS)
+# its pkg-config names the library that trains tokenizers, too
+SENTENCEPIECE_LIBS := $(if $(filter 1,$(SENTENCEPIECE)),-lsentencepiece -lstdc++)
+LIBS_TRAIN := $(TRAIN_LIBS) $(SENTENCEPIECE_LIBS)
 CPPFLAGS += $(CORE_CFLAGS)
 PLAIN_CPPFLAGS := $(CPPFLAGS)
 # -g1: reports name lines and functions; all that -g has would take a third longer to build
@@ -189,10 +197,13 @@ TRAIN_ROOMS := model optim pipeline
 WITHOUT     := $(if $(filter 1,$(VERBS)),,comm/verbs/% tests/comm/verbs/% tests/fuzz/fuzz_hello.c)
 # tests/gpu/ is part of a build with CUDA only: what it links with nvcc's kernels is for a machine with a GPU, and
 # what it links with the emulator (below) runs anywhere; not instrumented
+WITHOUT     += $(if $(filter 1,$(SENTENCEPIECE)),model/tokenizer/no_sentencepiece.c)
 WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/%)
 CORE_SRC    := $(filter-out $(WITHOUT) $(addsuffix /%,$(PROOF_ROOMS) $(TEXT_ROOMS)),$(call sources,$(CORE_ROOMS),c))
 PROOF_SRC   := $(call sources,$(PROOF_ROOMS),c)
-TRAIN_SRC   := $(call sources,$(TEXT_ROOMS) $(TRAIN_ROOMS),c)
+TRAIN_SRC   := $(filter-out $(WITHOUT),$(call sources,$(TEXT_ROOMS) $(TRAIN_ROOMS),c))
+# C++ behind C calls
+TRAIN_CC    := $(if $(filter 1,$(SENTENCEPIECE)),$(call sources,$(TRAIN_ROOMS),cc))
 # what tests under ASan compute with for long
 ASAN_FASTER := $(filter collectives/schedules/% collectives/proof/% model/network/%,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC)) \
     $(wildcard tests/model/f64/*.c)
@@ -226,7 +237,8 @@ CU_B  := $(if $(SANITIZE),$(S),$(B))
 cu_obj = $(patsubst %.cu,$(CU_B)/obj/%.cu.o,$(1))
 CORE_OBJ  := $(call obj,$(CORE_SRC)) $(call cu_obj,$(CORE_CU))
 PROOF_OBJ := $(call obj,$(PROOF_SRC))
-TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(call cu_obj,$(TRAIN_CU))
+CC_OBJ    := $(patsubst %.cc,$(SHARE)/obj/%.cc.o,$(TRAIN_CC))
+TRAIN_OBJ := $(call obj,$(TRAIN_SRC)) $(CC_OBJ) $(call cu_obj,$(TRAIN_CU))
 TOOLS     := ucx-run gyre-perf gyre-topo gyre-plan gyre-train gyre-generate gyre-eval gyre-tokenize gyre-doctor
 # a tool is tools/<name>.c plus the files of tools/<name>/, if any
 TOOLS     := $(foreach t,$(TOOLS),$(if $(wildcard tools/$(t).c),$(t)))
@@ -247,7 +259,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-plan check-generate check-mpi check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-plan check-generate check-tokenizers check-mpi check-reshard check-verbs fuzz format words demo bench bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
@@ -257,11 +269,12 @@ examples: $(EXAMPLES)
 report:
 	@echo "CUDA=$(CUDA)$(if $(filter 1,$(CUDA)), ($(CUDA_HOME)), ($(NO_CUDA)))"
 	@echo "VERBS=$(VERBS)$(if $(filter 1,$(VERBS)), (libibverbs), ($(NO_VERBS)))"
+	@echo "SENTENCEPIECE=$(SENTENCEPIECE)$(if $(filter 1,$(SENTENCEPIECE)), (libsentencepiece), ($(NO_SENTENCEPIECE)))"
 	@$(if $(SANITIZE),echo "SANITIZE=$(SANITIZE)",true)
 
 # Everything is built anew when the flags change; what asks for the parts, also when those do.
 BUILT_WITH := $(CC) $(COMPILER) $(PLAIN_CPPFLAGS) $(ALL_CFLAGS)
-PARTS_WITH := $(CPPFLAGS) $(LDFLAGS) $(LIBS)
+PARTS_WITH := $(CPPFLAGS) $(LDFLAGS) $(LIBS) $(SENTENCEPIECE_LIBS)
 # A build without a part refuses the part's headers, also where they happen to be installed.
 WITHOUT_H  := \#pragma GCC poison gyre_no_such_part$(if $(filter 0,$(CUDA)), cudaError_t)$(if $(filter 0,$(VERBS)), ibv_context)
 $(SHARE)/flags: FORCE
@@ -286,6 +299,13 @@ ifneq ($(SHARE),$(B))
 $(SHARE)/obj/%.o: %.c $(SHARE)/flags | $(SETUP_LIB_STAMP)
 	$(COMPILE)
 endif
+
+# C++
+CXX ?= g++
+$(SHARE)/obj/%.cc.o: %.cc $(SHARE)/flags | $(SETUP_LIB_STAMP)
+	@mkdir -p $(@D)
+	@echo "  CXX   $<"
+	$(Q)$(CXX) $(PLAIN_CPPFLAGS) $(patsubst -std=c17,-std=c++17,$(ALL_CFLAGS)) -MMD -MP -c $< -o $@
 
 # CUDA sources. Contraction is off: results are those of the CPU, bit for bit; a file whose products may fuse says so
 # with CUFLAGS_<file> := --fmad=true. Nothing of libstdc++ is linked: what nvcc's stubs keep in statics is the same value
@@ -330,10 +350,10 @@ $(LIB_A): $(CORE_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(LIB_TRAIN): $(TRAIN_OBJ)
+$(LIB_TRAIN): $(TRAIN_OBJ) $(B)/flags-parts
 	@mkdir -p $(@D)
 	@echo "  AR    $@"
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $(TRAIN_OBJ)
 
 $(LIB_PROOF): $(PROOF_OBJ)
 	@mkdir -p $(@D)
@@ -433,6 +453,7 @@ help:
 	@echo "make check-abi     a program that was built for 0.1 runs with this library, and no symbol is lost"
 	@echo "make check-arm     the reduction kernels for 64-bit Arm, on a processor that qemu emulates"
 	@echo "make check-generate 1,000 generated tokens in many layouts: the trainer's log-probabilities, to the bit"
+	@echo "make check-tokenizers 40,000 strings with each of 43 tokenizers: the ids of the libraries they are from (STRINGS=N ONLY=WORD)"
 	@echo "make check-reshard training saved in one layout and gone on with in another, 25 pairs: the same bits (ONLY=WORD: some of them)"
 	@echo "make check-launch  every launcher over several hosts on this machine, and what ucx-run promises (root; ONLY=WORD: a part)"
 	@echo "make check-mpi     packaged MPI programs and mpi4py's test suite with gyre-mpi and without (ONLY=WORD RANKS= TIMES=N)"
@@ -467,7 +488,7 @@ help:
 	@echo "make tools, tests, examples          parts of the build"
 	@echo "make clean         removes build/"
 	@echo
-	@echo "CUDA=0|1 VERBS=0|1          without or with that part (default: what the machine has)"
+	@echo "CUDA=0|1 VERBS=0|1 SENTENCEPIECE=0|1    without or with that part (default: what the machine has)"
 	@echo "SANITIZE=address|thread|undefined    an instrumented build under build/<name>/"
 	@echo "WERROR=0|1                  warnings are errors (default: with compilers that we know)"
 	@echo "B=DIR                       build there;  V=1  show the commands;  CC=, CFLAGS=, LDFLAGS=, OPT="
@@ -530,6 +551,11 @@ check-oom: $(B)/tests/failing/test_failing
 # A program of an older release with this library: tests/abi.
 check-abi: lib tools
 	@B='$(B)' bash tests/tools/test_abi.sh
+
+# tokenizers against the libraries they are from, on many strings
+check-tokenizers: all
+	@sh tools/setup references
+	@TOKENIZER_STRINGS=$(or $(STRINGS),40000) B='$(B)' build/venv/bin/python tests/model/text/tokenizer_kinds_compare.py
 
 check-generate: all $(B)/tests/model/mp_generate_bits
 	@B='$(B)' TEST_LONG=1 bash tests/model/generate_bits.sh

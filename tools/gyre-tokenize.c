@@ -44,8 +44,8 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
     const flag_t rows[] = {
         {FLAG(0, "tokenizer", TEXT, &options->tokenizer, "TOKENIZER",
               "bytes; gpt2:merges.txt; gpt2:FILE, cl100k:FILE or o200k:FILE (.tiktoken); or a\n"
-              "file: tokenizer.json (byte-level BPE), merges.txt, a .tiktoken file named after\n"
-              "its pattern")},
+              "file: tokenizer.json, a .model of SentencePiece, merges.txt, a .tiktoken file named\n"
+              "after its pattern")},
         {FLAG(0, "out", TEXT, &options->out, "FILE",
               "the token file; it is replaced as a whole, when all is done")},
         {FLAG(0, "eot", SWITCH, &options->eot, NULL, "put the tokenizer's end of text after each document")},
@@ -63,6 +63,9 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
         {FLAG(0, "context", COUNT, &options->context, "N",
               "leave out conversations and prompts of more than N tokens"),
          .low = 2},
+        {FLAG(0, "specials", SWITCH, &options->specials, NULL,
+              "take special tokens of tokenizer.json from the text: <s> is one token, not three\n"
+              "characters")},
         {FLAG(0, "threads", COUNT, &options->threads, "N", "that encode (as many as there are cores)"),
          .low = 1, .high = THREADS_MOST},
         {FLAG(0, "quiet", SWITCH, &options->quiet, NULL, "no progress on standard error")},

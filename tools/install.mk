@@ -48,7 +48,7 @@ install-train: install-lib $(LIB_TRAIN)
 	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/$(L)' 'includedir=$${prefix}/include' '' 'Name: gyre-train' \
 	    'Description: training of GPT models over many ranks' 'Version: $(VERSION)' \
 	    'Requires: $(PKGS_CORE) $(PKGS_JSON) $(PKGS_TRAIN)' 'Cflags: -I$${includedir}' \
-	    'Libs: -L$${libdir} -l:libgyre-train.a -l:libgyre.a $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' \
+	    'Libs: -L$${libdir} -l:libgyre-train.a -l:libgyre.a $(SENTENCEPIECE_LIBS) $(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))' \
 	    > '$(TO)'/$(L)/pkgconfig/gyre-train.pc
 	$(Q)install -m 644 $(TRAIN_PAGES) '$(TO)'/share/man/man3/
 	$(Q)$(foreach a,$(filter %=$(notdir $(TRAIN_PAGES)),$(MAN_ALIASES)),echo '.so man3/$(lastword $(subst =, ,$(a)))' >'$(TO)'/$(call alias_path,$(a));)

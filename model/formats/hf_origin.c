@@ -16,6 +16,7 @@
 static const char *const kept[] = {"tokenizer.json",
                                    "tokenizer_config.json",
                                    "tokenizer.model",
+                                   "spiece.model",
                                    "vocab.json",
                                    "merges.txt",
                                    "added_tokens.json",

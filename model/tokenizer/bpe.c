@@ -1,28 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/bpe.c: pieces to tokens.
+/* model/tokenizer/bpe.c: pieces to tokens, by byte-pair encoding.
  *
- * A piece is a linked list of tokens, at first one per byte, each identified by its first byte. A heap holds
- * the neighbours that may be merged, by (rank, place). When an entry comes up, the rank noted at its place
- * shows whether a merge has changed it meanwhile. A piece of n bytes takes O(n log n) in any case. Short
- * pieces that have been seen are cached. */
+ * A piece is a linked list of tokens, at first one for each byte, or for each character that has a token. A
+ * heap holds the neighbours that may be merged, by (rank, place). When an entry comes up, the rank noted at
+ * its place shows whether a merge has changed it meanwhile. A piece of n bytes takes O(n log n) in any
+ * case. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "model/tokenizer/internal.h"
 
 #define NOWHERE UINT32_MAX
-
-#define CACHE       8192 /* pieces */
-#define CACHE_BYTES 22
-#define CACHE_IDS   8
-typedef struct {
-    unsigned char bytes, ids; /* bytes 0: empty */
-    unsigned char piece[CACHE_BYTES];
-    model_token_t id[CACHE_IDS];
-} remembered_t;
 
 typedef struct {
     uint32_t id, before, next; /* neighbours' places; NOWHERE at the ends */
@@ -30,51 +20,30 @@ typedef struct {
     uint32_t rank;
 } node_t;
 
-struct model_encoder {
-    const model_tokenizer_t *tokenizer;
-    tokenizer_cutter_t *cutter;
+struct tokenizer_bpe {
     node_t *node;   /* [node_room] */
     uint64_t *heap; /* [3 node_room]: rank << 32 | place */
     size_t node_room, heap_count;
-    model_token_t *id; /* [room] */
-    size_t count, room;
-    remembered_t *cache; /* [CACHE] */
 };
 
-gyre_status_t model_encoder_create(const model_tokenizer_t *tokenizer, model_encoder_t **out)
+gyre_status_t tokenizer_bpe_create(tokenizer_bpe_t **out)
 {
-    model_encoder_t *encoder = calloc(1, sizeof *encoder);
-    if (encoder)
-        encoder->cache = calloc(CACHE, sizeof *encoder->cache);
-    if (!encoder || !encoder->cache) {
-        free(encoder);
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to encode text");
-    }
-    encoder->tokenizer = tokenizer;
-    gyre_status_t status = tokenizer_cutter_create(tokenizer->split, &encoder->cutter);
-    if (status != GYRE_OK) {
-        model_encoder_destroy(encoder);
-        return status;
-    }
-    *out = encoder;
-    return GYRE_OK;
+    *out = calloc(1, sizeof **out);
+    return *out ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to encode text");
 }
 
-void model_encoder_destroy(model_encoder_t *encoder)
+void tokenizer_bpe_destroy(tokenizer_bpe_t *bpe)
 {
-    if (!encoder)
+    if (!bpe)
         return;
-    tokenizer_cutter_destroy(encoder->cutter);
-    free(encoder->node);
-    free(encoder->heap);
-    free(encoder->id);
-    free(encoder->cache);
-    free(encoder);
+    free(bpe->node);
+    free(bpe->heap);
+    free(bpe);
 }
 
 /* ---- heap ---------------------------------------------------------------------------------------------- */
 
-static void heap_push(model_encoder_t *e, uint64_t key)
+static void heap_push(tokenizer_bpe_t *e, uint64_t key)
 {
     size_t at = e->heap_count++;
     for (; at > 0 && e->heap[(at - 1) / 2] > key; at = (at - 1) / 2)
@@ -82,7 +51,7 @@ static void heap_push(model_encoder_t *e, uint64_t key)
     e->heap[at] = key;
 }
 
-static uint64_t heap_pop(model_encoder_t *e)
+static uint64_t heap_pop(tokenizer_bpe_t *e)
 {
     uint64_t top = e->heap[0], key = e->heap[--e->heap_count];
     size_t at = 0, child;
@@ -101,9 +70,9 @@ static uint64_t heap_pop(model_encoder_t *e)
 /* ---- merging ------------------------------------------------------------------------------------------- */
 
 /* Looks whether the token at `at` and its next may be merged. */
-static void consider(model_encoder_t *e, const unsigned char *piece, size_t bytes, uint32_t at)
+static void consider(tokenizer_bpe_t *e, const model_tokenizer_t *t, const unsigned char *piece, size_t bytes,
+                     uint32_t at)
 {
-    const model_tokenizer_t *t = e->tokenizer;
     node_t *node = &e->node[at];
     node->rank = TOKENIZER_NONE;
     if (node->next == NOWHERE)
@@ -111,7 +80,7 @@ static void consider(model_encoder_t *e, const unsigned char *piece, size_t byte
     const node_t *next = &e->node[node->next];
     if (t->merged)
         node->rank = tokenizer_rank(t, node->id, next->id);
-    else {
+    else { /* of bytes: places are theirs */
         size_t end = next->next == NOWHERE ? bytes : next->next;
         node->rank = tokenizer_lookup(t, piece + at, end - at);
     }
@@ -119,15 +88,17 @@ static void consider(model_encoder_t *e, const unsigned char *piece, size_t byte
         heap_push(e, (uint64_t)node->rank << 32 | at);
 }
 
-static void merge_all(model_encoder_t *e, const unsigned char *piece, size_t bytes)
+/* The first `count` nodes have their ids. */
+static void merge_all(tokenizer_bpe_t *e, const model_tokenizer_t *t, const unsigned char *piece,
+                      size_t bytes, size_t count)
 {
     e->heap_count = 0;
-    for (uint32_t i = 0; i < bytes; i++)
-        e->node[i] = (node_t){.id = e->tokenizer->byte_id[piece[i]],
-                              .before = i == 0 ? NOWHERE : i - 1,
-                              .next = i + 1 == bytes ? NOWHERE : i + 1};
-    for (uint32_t i = 0; i < bytes; i++)
-        consider(e, piece, bytes, i);
+    for (uint32_t i = 0; i < count; i++) {
+        e->node[i].before = i == 0 ? NOWHERE : i - 1;
+        e->node[i].next = i + 1 == count ? NOWHERE : i + 1;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        consider(e, t, piece, bytes, i);
     while (e->heap_count > 0) {
         uint64_t key = heap_pop(e);
         uint32_t at = (uint32_t)key, rank = (uint32_t)(key >> 32);
@@ -136,30 +107,56 @@ static void merge_all(model_encoder_t *e, const unsigned char *piece, size_t byt
             continue; /* of before another merge */
         node_t *gone = &e->node[node->next];
         gone->rank = TOKENIZER_NONE;
-        node->id = e->tokenizer->merged ? e->tokenizer->merged[rank] : rank;
+        node->id = t->merged ? t->merged[rank] : rank;
         node->next = gone->next;
         if (node->next != NOWHERE)
             e->node[node->next].before = at;
-        consider(e, piece, bytes, at);
+        consider(e, t, piece, bytes, at);
         if (node->before != NOWHERE)
-            consider(e, piece, bytes, node->before);
+            consider(e, t, piece, bytes, node->before);
     }
 }
 
-static gyre_status_t make_room(model_encoder_t *e, size_t bytes)
+/* 1: each byte of a character has a token. */
+static int falls_back(const model_tokenizer_t *t, const unsigned char *text, size_t bytes)
 {
-    if (e->room - e->count < bytes) {
-        size_t room = base_max_size(2 * e->room, e->count + bytes + 1024);
-        model_token_t *grown = realloc(e->id, room * sizeof *grown);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu tokens", room);
-        e->id = grown;
-        e->room = room;
-    }
-    return GYRE_OK;
+    for (size_t i = 0; i < bytes; i++)
+        if (t->byte_id[text[i]] == TOKENIZER_NONE)
+            return 0;
+    return 1;
 }
 
-static gyre_status_t make_nodes(model_encoder_t *e, size_t bytes)
+/* A token for each character, byte tokens where there is none, else the unknown token. Hugging Face's writes
+ * an unknown token only when the next known character or the end comes, after byte tokens in between. */
+static size_t start_of_characters(tokenizer_bpe_t *e, const model_tokenizer_t *t, const unsigned char *piece,
+                                  size_t bytes)
+{
+    size_t n = 0, length;
+    int waiting = 0; /* for an unknown token */
+    uint32_t c;
+    for (size_t at = 0; at < bytes; at += length) {
+        length = base_utf8_decode(piece + at, bytes - at, &c);
+        uint32_t id = tokenizer_lookup(t, piece + at, length);
+        if (id != TOKENIZER_NONE && !t->token[id].special) {
+            if (waiting)
+                e->node[n++].id = t->unknown;
+            waiting = 0;
+            e->node[n++].id = id;
+        } else if (falls_back(t, piece + at, length)) {
+            for (size_t i = 0; i < length; i++)
+                e->node[n++].id = t->byte_id[piece[at + i]];
+        } else if (t->unknown != TOKENIZER_NONE) {
+            if (waiting && !t->fuse_unknown)
+                e->node[n++].id = t->unknown;
+            waiting = 1;
+        }
+    }
+    if (waiting)
+        e->node[n++].id = t->unknown;
+    return n;
+}
+
+static gyre_status_t make_nodes(tokenizer_bpe_t *e, size_t bytes)
 {
     size_t room = base_max_size(2 * e->node_room, bytes + 256);
     if (bytes <= e->node_room)
@@ -178,91 +175,26 @@ static gyre_status_t make_nodes(model_encoder_t *e, size_t bytes)
     return GYRE_OK;
 }
 
-static gyre_status_t take_piece(void *user, const unsigned char *piece, size_t bytes)
+gyre_status_t tokenizer_bpe_piece(tokenizer_bpe_t *e, const model_tokenizer_t *t, const unsigned char *piece,
+                                  size_t bytes, model_token_t *id, size_t *count)
 {
-    model_encoder_t *e = user;
-    const model_tokenizer_t *t = e->tokenizer;
-    gyre_status_t status = make_room(e, bytes);
-    if (status != GYRE_OK)
-        return status;
-    remembered_t *seen = NULL;
-    if (bytes <= CACHE_BYTES) {
-        seen = &e->cache[base_hash64(piece, bytes, 0) % CACHE];
-        if (seen->bytes == bytes && memcmp(seen->piece, piece, bytes) == 0) {
-            memcpy(e->id + e->count, seen->id, seen->ids * sizeof *e->id);
-            e->count += seen->ids;
-            return GYRE_OK;
-        }
-    }
-    size_t first = e->count;
     uint32_t whole = t->whole_first ? tokenizer_lookup(t, piece, bytes) : TOKENIZER_NONE;
-    if (whole != TOKENIZER_NONE)
-        e->id[e->count++] = (model_token_t)whole;
-    else {
-        if ((status = make_nodes(e, bytes)) != GYRE_OK)
-            return status;
-        merge_all(e, piece, bytes);
-        for (uint32_t at = 0; at != NOWHERE; at = e->node[at].next)
-            e->id[e->count++] = (model_token_t)e->node[at].id;
+    *count = 0;
+    if (whole != TOKENIZER_NONE && !t->token[whole].special) {
+        id[(*count)++] = (model_token_t)whole;
+        return GYRE_OK;
     }
-    if (seen && e->count - first <= CACHE_IDS) {
-        seen->bytes = (unsigned char)bytes;
-        seen->ids = (unsigned char)(e->count - first);
-        memcpy(seen->piece, piece, bytes);
-        memcpy(seen->id, e->id + first, seen->ids * sizeof *e->id);
-    }
-    return GYRE_OK;
-}
-
-/* ---- the whole ----------------------------------------------------------------------------------------- */
-
-/* The longest added token at `text`; NULL: no such token. */
-static const tokenizer_added_t *added_at(const model_tokenizer_t *t, const unsigned char *text, size_t bytes)
-{
-    for (size_t i = 0; i < t->added_count; i++)
-        if (t->added[i].count <= bytes && memcmp(t->added[i].bytes, text, t->added[i].count) == 0)
-            return &t->added[i];
-    return NULL;
-}
-
-static gyre_status_t encode_around_added(model_encoder_t *e, const unsigned char *text, size_t bytes)
-{
-    const model_tokenizer_t *t = e->tokenizer;
-    size_t from = 0;
-    gyre_status_t status = GYRE_OK;
-    for (size_t at = 0; status == GYRE_OK && t->added_count > 0 && at < bytes;) {
-        const tokenizer_added_t *added = added_at(t, text + at, bytes - at);
-        if (!added) {
-            at++;
-            continue;
-        }
-        if (at > from)
-            status = tokenizer_cut(e->cutter, text + from, at - from, take_piece, e);
-        if (status == GYRE_OK && (status = make_room(e, 1)) == GYRE_OK)
-            e->id[e->count++] = (model_token_t)added->id;
-        from = at += added->count;
-    }
-    return status == GYRE_OK && from < bytes
-               ? tokenizer_cut(e->cutter, text + from, bytes - from, take_piece, e)
-               : status;
-}
-
-gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t bytes,
-                           const model_token_t **ids, size_t *count)
-{
-    const model_tokenizer_t *t = encoder->tokenizer;
-    const unsigned char *byte = text;
-    encoder->count = 0;
-    gyre_status_t status = make_room(encoder, 1);
-    if (status == GYRE_OK && !t->split && t->merged && t->merges == 0) { /* bytes */
-        if ((status = make_room(encoder, bytes)) == GYRE_OK)
-            for (; encoder->count < bytes; encoder->count++)
-                encoder->id[encoder->count] = (model_token_t)t->byte_id[byte[encoder->count]];
-    } else if (status == GYRE_OK)
-        status = encode_around_added(encoder, byte, bytes);
+    gyre_status_t status = make_nodes(e, bytes);
     if (status != GYRE_OK)
         return status;
-    *ids = encoder->id;
-    *count = encoder->count;
+    size_t n = bytes;
+    if (t->kind == TOKENIZER_BYTES)
+        for (size_t i = 0; i < bytes; i++)
+            e->node[i].id = t->byte_id[piece[i]];
+    else
+        n = start_of_characters(e, t, piece, bytes);
+    merge_all(e, t, piece, bytes, n);
+    for (uint32_t at = n > 0 ? 0 : NOWHERE; at != NOWHERE; at = e->node[at].next)
+        id[(*count)++] = (model_token_t)e->node[at].id;
     return GYRE_OK;
 }

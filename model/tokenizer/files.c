@@ -209,8 +209,9 @@ gyre_status_t tokenizer_read_merges(model_tokenizer_t *tokenizer, const char *pa
     if (status == GYRE_OK)
         tokenizer_find_eot(tokenizer);
     json_decref(vocab.ids);
-    return status == GYRE_OK ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern("gpt2"))
-                             : status;
+    return status == GYRE_OK
+               ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern("gpt2"), 0, SPLIT_ISOLATED, 0)
+               : status;
 }
 
 /* ---- .tiktoken: base64 of a token's bytes, a space, its rank, which is its id -------------------------- */
@@ -279,7 +280,8 @@ gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *
     if (status == GYRE_OK)
         status = tokenizer_index(tokenizer, path);
     tokenizer->whole_first = 1;
-    return status == GYRE_OK ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern(pattern))
+    return status == GYRE_OK ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern(pattern), 0,
+                                                   SPLIT_ISOLATED, 0)
                              : status;
 }
 
@@ -287,7 +289,7 @@ gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *
 
 int model_tokenizer_file(const char *folder, char *path)
 {
-    static const char *const names[] = {"tokenizer.json", "merges.txt", "tokenizer.model"};
+    static const char *const names[] = {"tokenizer.json", "merges.txt", "tokenizer.model", "spiece.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (snprintf(path, PATH_MAX, "%s/%s", folder, names[i]) < PATH_MAX && access(path, F_OK) == 0)
             return 1;

@@ -1,133 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/json.c: Hugging Face's tokenizer.json, as far as it is byte-level BPE. Normalizers, which
- * could make text lose bytes, and tokens of another kind are refused. Post-processors, which only add special
- * tokens around a whole text, are not applied. */
+/* model/tokenizer/json.c: Hugging Face's tokenizer.json: its model, vocabulary and added tokens.
+ * Post-processors, which only add special tokens around a whole text, are not applied. */
+#include "model/tokenizer/json.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text/json.h"
-#include "model/tokenizer/internal.h"
+#include "base/hash.h"
 
-/* What is refused: KEY is VALUE, and why. */
-static gyre_status_t unsupported(const char *path, const char *key, const json_t *value, const char *why)
+gyre_status_t tokenizer_unsupported(const char *path, const char *key, const json_t *value, const char *why)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     gyre_status_t status = gyre_fail(GYRE_ERR_INVALID, "%s: %s is %.100s, which is not supported: %s", path,
-                                     key, text ? text : "?", why);
+                                     key, text ? text : "absent", why);
     free(text);
     return status;
 }
 
-static int absent(const json_t *value)
-{
-    return !value || json_is_null(value);
-}
-
-static const char *type_of(const json_t *value)
+const char *tokenizer_type_of(const json_t *value)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
     return type ? type : "";
 }
 
-/* ---- what is supported --------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------------------- */
 
-static gyre_status_t check_model(const char *path, const json_t *model)
+static gyre_status_t check_model(const char *path, const json_t *model, int *unigram)
 {
-    const char *const type = type_of(model);
+    const char *const type = tokenizer_type_of(model);
     const json_t *value;
+    *unigram = strcmp(type, "Unigram") == 0;
+    if (*unigram)
+        return GYRE_OK;
     /* old files have no type, and are BPE if they have merges */
     if (*type ? strcmp(type, "BPE") != 0 : !json_object_get(model, "merges"))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "%s: the model is %s: byte-level BPE is supported, and no other kind of tokenizer",
+        return gyre_fail(GYRE_ERR_INVALID, "%s: the model is %s, which is not supported: BPE and Unigram are",
                          path, *type ? type : "of no type");
-    if (!absent(value = json_object_get(model, "dropout")) && json_number_value(value) != 0.0)
-        return unsupported(path, "model.dropout", value, "tokens would be random");
-    if (json_is_true(value = json_object_get(model, "byte_fallback")))
-        return unsupported(path, "model.byte_fallback", value,
-                           "the vocabulary is of characters, not of bytes");
+    if (!tokenizer_absent(value = json_object_get(model, "dropout")) && json_number_value(value) != 0.0)
+        return tokenizer_unsupported(path, "model.dropout", value, "tokens would be random");
     const char *const words[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++)
-        if (!absent(value = json_object_get(model, words[i])) &&
+        if (!tokenizer_absent(value = json_object_get(model, words[i])) &&
             (json_string_length(value) > 0 || !json_is_string(value)))
-            return unsupported(path, words[i], value, "tokens are bytes here");
-    return GYRE_OK;
-}
-
-static gyre_status_t check_byte_level(const char *path, const json_t *step)
-{
-    const json_t *value = json_object_get(step, "add_prefix_space");
-    return json_is_true(value)
-               ? unsupported(path, "add_prefix_space", value, "decoding would not give back the text")
-               : GYRE_OK;
-}
-
-static gyre_status_t add_split(model_tokenizer_t *tokenizer, const char *path, const json_t *step)
-{
-    const json_t *pattern = json_object_get(step, "pattern"), *behavior = json_object_get(step, "behavior"),
-                 *invert = json_object_get(step, "invert");
-    const char *regex = json_string_value(json_object_get(pattern, "Regex"));
-    if (!regex)
-        return unsupported(path, "pre_tokenizer's pattern", pattern, "{\"Regex\": ...} is");
-    if (!json_is_string(behavior) || strcmp(json_string_value(behavior), "Isolated") != 0)
-        return unsupported(path, "pre_tokenizer's behavior", behavior, "\"Isolated\" is");
-    if (json_is_true(invert))
-        return unsupported(path, "pre_tokenizer's invert", invert, "false is");
-    return tokenizer_split_add(&tokenizer->split, path, regex);
-}
-
-/* One step. *mapped: bytes have become letters, so it was the last that cuts. */
-static gyre_status_t add_step(model_tokenizer_t *tokenizer, const char *path, const json_t *step, int *mapped)
-{
-    const char *type = type_of(step);
-    gyre_status_t status;
-    if (*mapped)
-        return unsupported(path, "pre_tokenizer", step, "nothing may follow ByteLevel");
-    if (strcmp(type, "Split") == 0)
-        return add_split(tokenizer, path, step);
-    if (strcmp(type, "ByteLevel") != 0)
-        return unsupported(path, "pre_tokenizer", step, "ByteLevel, and Split before it, are");
-    *mapped = 1;
-    if ((status = check_byte_level(path, step)) != GYRE_OK)
-        return status;
-    const json_t *use = json_object_get(step, "use_regex");
-    return json_is_false(use) ? GYRE_OK
-                              : tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern("gpt2"));
-}
-
-static gyre_status_t read_steps(model_tokenizer_t *tokenizer, const char *path, const json_t *pre)
-{
-    int mapped = 0;
-    gyre_status_t status = GYRE_OK;
-    if (strcmp(type_of(pre), "Sequence") == 0) {
-        const json_t *list = json_object_get(pre, "pretokenizers");
-        for (size_t i = 0; status == GYRE_OK && i < json_array_size(list); i++)
-            status = add_step(tokenizer, path, json_array_get(list, i), &mapped);
-    } else if (!absent(pre))
-        status = add_step(tokenizer, path, pre, &mapped);
-    if (status == GYRE_OK && !mapped)
-        status = gyre_fail(
-            GYRE_ERR_INVALID,
-            "%s: its pre_tokenizer has no ByteLevel: byte-level BPE is supported, and no other kind", path);
-    return status;
-}
-
-static gyre_status_t check_rest(const char *path, const json_t *all)
-{
-    const json_t *normalizer = json_object_get(all, "normalizer"), *decoder = json_object_get(all, "decoder");
-    if (!absent(normalizer))
-        return unsupported(path, "normalizer", normalizer,
-                           "it changes text, so decoding would not give it back");
-    if (!absent(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0)
-        return unsupported(path, "decoder", decoder, "ByteLevel is");
+            return tokenizer_unsupported(path, words[i], value, "tokens without prefix and suffix are");
     return GYRE_OK;
 }
 
 /* ---- tokens -------------------------------------------------------------------------------------------- */
 
-/* A word in GPT-2's letters as bytes; 0: not such a word. */
-static int to_bytes(const char *word, size_t length, unsigned char *out, size_t room, size_t *count)
+/* A word in GPT-2's letters as bytes; 0: not such a word. Of a vocabulary of characters it is itself. */
+static int to_surface(const model_tokenizer_t *tokenizer, const char *word, size_t length, unsigned char *out,
+                      size_t room, size_t *count)
 {
+    if (tokenizer->kind != TOKENIZER_BYTES) {
+        if (length > room)
+            return 0;
+        memcpy(out, word, length);
+        *count = length;
+        return 1;
+    }
     *count = 0;
     for (size_t i = 0, step; i < length; i += step) {
         uint32_t letter;
@@ -148,34 +81,37 @@ static int is_id(const json_t *value, size_t *id)
     return 1;
 }
 
-static int longer(const void *a, const void *b)
-{
-    uint32_t x = ((const tokenizer_added_t *)a)->count, y = ((const tokenizer_added_t *)b)->count;
-    return (x < y) - (x > y);
-}
-
 static gyre_status_t add_one_added(model_tokenizer_t *tokenizer, const char *path, const json_t *item,
                                    const json_t *vocab)
 {
-    const json_t *content = json_object_get(item, "content");
-    const char *const flags[] = {"lstrip", "rstrip", "single_word"};
-    int special = json_is_true(json_object_get(item, "special"));
-    size_t id;
+    const json_t *content = json_object_get(item, "content"), *known = NULL;
+    size_t id, known_id;
     if (!json_is_string(content) || !is_id(json_object_get(item, "id"), &id))
         return gyre_fail(GYRE_ERR_FORMAT, "%s: an entry of added_tokens has no id and content", path);
-    for (size_t i = 0; !special && i < 3; i++)
-        if (json_is_true(json_object_get(item, flags[i])))
-            return unsupported(path, flags[i], item,
-                               "an added token that comes of text must stand for itself");
-    const json_t *known = json_object_get(vocab, json_string_value(content));
-    size_t known_id;
+    const json_t *normalized = json_object_get(item, "normalized");
+    tokenizer_added_t added = {.id = (uint32_t)id,
+                               .special = json_is_true(json_object_get(item, "special")),
+                               .lstrip = json_is_true(json_object_get(item, "lstrip")),
+                               .rstrip = json_is_true(json_object_get(item, "rstrip")),
+                               .single_word = json_is_true(json_object_get(item, "single_word")),
+                               .count = json_string_length(content)};
+    added.normalized = normalized ? json_is_true(normalized) : !added.special;
+    if (json_is_object(vocab))
+        known = json_object_get(vocab, json_string_value(content));
     if (known && (!is_id(known, &known_id) || known_id != id))
         return gyre_fail(GYRE_ERR_FORMAT, "%s: added token '%.80s' has id %zu, but another in the vocabulary",
                          path, json_string_value(content), id);
-    if (!special && json_string_length(content) > 0)
-        tokenizer->added[tokenizer->added_count++] =
-            (tokenizer_added_t){.id = (uint32_t)id, .count = (uint32_t)json_string_length(content)};
-    return tokenizer_add(tokenizer, path, id, json_string_value(content), json_string_length(content), 1);
+    if (added.count > 0) {
+        if (!(added.content = malloc(added.count)))
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the added tokens of %s", path);
+        memcpy(added.content, json_string_value(content), added.count);
+        tokenizer->added[tokenizer->added_count++] = added;
+    }
+    /* of bytes its content is text, not letters; else it is made of pieces only if the vocabulary lists it */
+    const int listed = tokenizer->kind != TOKENIZER_BYTES &&
+                       (json_is_array(vocab) ? id < json_array_size(vocab) : known != NULL);
+    return tokenizer_add(tokenizer, path, id, json_string_value(content), json_string_length(content),
+                         added.special || !listed);
 }
 
 static gyre_status_t read_added(model_tokenizer_t *tokenizer, const char *path, const json_t *list,
@@ -202,12 +138,13 @@ static gyre_status_t read_vocab(model_tokenizer_t *tokenizer, const char *path, 
         size_t id, count;
         if (!is_id(value, &id))
             return gyre_fail(GYRE_ERR_FORMAT, "%s: token '%.80s' has no valid id", path, word);
-        if (id < tokenizer->vocab && tokenizer->token[id].there && tokenizer->token[id].special)
+        if (tokenizer->kind == TOKENIZER_BYTES && id < tokenizer->vocab && tokenizer->token[id].there &&
+            tokenizer->token[id].special)
             continue; /* an added one: its content is text, not letters */
-        if (!to_bytes(word, strlen(word), bytes, sizeof bytes, &count))
+        if (!to_surface(tokenizer, word, strlen(word), bytes, sizeof bytes, &count))
             return gyre_fail(GYRE_ERR_INVALID,
                              "%s: token '%.80s' is not written in the letters of byte-level BPE, and is not "
-                             "an added token: no other kind of vocabulary is supported",
+                             "an added token",
                              path, word);
         if ((status = tokenizer_add(tokenizer, path, id, bytes, count, 0)) != GYRE_OK)
             return status;
@@ -231,9 +168,9 @@ static gyre_status_t read_merge(model_tokenizer_t *tokenizer, const char *path, 
     right_length = right ? strlen(right) : 0;
     unsigned char bytes[1024];
     uint32_t id[2] = {TOKENIZER_NONE, TOKENIZER_NONE};
-    if (left && right && to_bytes(left, left_length, bytes, sizeof bytes, &count))
+    if (left && right && to_surface(tokenizer, left, left_length, bytes, sizeof bytes, &count))
         id[0] = tokenizer_lookup(tokenizer, bytes, count);
-    if (left && right && to_bytes(right, right_length, bytes, sizeof bytes, &count))
+    if (left && right && to_surface(tokenizer, right, right_length, bytes, sizeof bytes, &count))
         id[1] = tokenizer_lookup(tokenizer, bytes, count);
     if (id[0] == TOKENIZER_NONE || id[1] == TOKENIZER_NONE)
         return gyre_fail(GYRE_ERR_FORMAT, "%s: merge %zu is not of two tokens of the vocabulary", path,
@@ -251,40 +188,183 @@ static gyre_status_t read_merges(model_tokenizer_t *tokenizer, const char *path,
     return status;
 }
 
+/* ---- Unigram: [[piece, score], ...], where the place is the id ----------------------------------------- */
+
+static gyre_status_t read_pieces(model_tokenizer_t *tokenizer, const char *path, const json_t *vocab)
+{
+    const size_t count = json_array_size(vocab);
+    gyre_status_t status = GYRE_OK;
+    if (count == 0 || count > TOKENIZER_IDS)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: model.vocab is not a list of pieces and scores", path);
+    for (size_t id = 0; status == GYRE_OK && id < count; id++) {
+        const json_t *item = json_array_get(vocab, id), *piece = json_array_get(item, 0),
+                     *score = json_array_get(item, 1);
+        if (!json_is_string(piece) || !json_is_number(score))
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: entry %zu of model.vocab is not a piece and a score", path,
+                             id);
+        status = tokenizer_add(tokenizer, path, id, json_string_value(piece), json_string_length(piece), 0);
+    }
+    return status;
+}
+
+/* The list of pieces, when the blob does not move any more. */
+static gyre_status_t list_pieces(model_tokenizer_t *tokenizer, const char *path, const json_t *vocab)
+{
+    size_t listed = 0;
+    tokenizer_word_t *word = malloc((tokenizer->vocab + 1) * sizeof *word);
+    tokenizer->score = calloc(tokenizer->vocab + 1, sizeof *tokenizer->score);
+    if (!word || !tokenizer->score) {
+        free(word);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the pieces of %s", path);
+    }
+    double least = 0;
+    for (size_t id = 0; id < json_array_size(vocab); id++) {
+        const tokenizer_token_t *token = &tokenizer->token[id];
+        tokenizer->score[id] = json_number_value(json_array_get(json_array_get(vocab, id), 1));
+        if (id == 0 || tokenizer->score[id] < least)
+            least = tokenizer->score[id];
+        if (token->count > 0 && !token->special)
+            word[listed++] = (tokenizer_word_t){tokenizer->blob + token->at, token->count, (uint32_t)id};
+    }
+    tokenizer->unknown_score = least - 10; /* the penalty that SentencePiece has, too */
+    tokenizer_words_sort(&tokenizer->pieces, word, listed);
+    return GYRE_OK;
+}
+
+/* ---- unknown characters -------------------------------------------------------------------------------- */
+
+static gyre_status_t read_unknown(model_tokenizer_t *tokenizer, const char *path, const json_t *model)
+{
+    const json_t *word = json_object_get(model, "unk_token"), *number = json_object_get(model, "unk_id");
+    size_t id;
+    tokenizer->fuse_unknown =
+        tokenizer->kind == TOKENIZER_UNIGRAM || json_is_true(json_object_get(model, "fuse_unk"));
+    if (json_is_true(json_object_get(model, "byte_fallback")))
+        for (unsigned b = 0; b < 256; b++) {
+            unsigned char text[8];
+            snprintf((char *)text, sizeof text, "<0x%02X>", b);
+            tokenizer->byte_id[b] = tokenizer_lookup(tokenizer, text, 6);
+        }
+    if (tokenizer->kind == TOKENIZER_UNIGRAM) {
+        if (!is_id(number, &id) || id >= json_array_size(json_object_get(model, "vocab")))
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: model.unk_id is not a place in model.vocab", path);
+        tokenizer->unknown = (uint32_t)id;
+    } else if (!tokenizer_absent(word)) {
+        tokenizer->unknown = tokenizer_lookup(tokenizer, (const unsigned char *)json_string_value(word),
+                                              json_string_length(word));
+        if (tokenizer->unknown == TOKENIZER_NONE)
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: model.unk_token is not in the vocabulary", path);
+    }
+    return GYRE_OK;
+}
+
 /* ---- the whole ----------------------------------------------------------------------------------------- */
 
-/* Now that the blob does not move any more. */
-static void finish_added(model_tokenizer_t *tokenizer)
+/* Whether the mark of spaces only begins tokens, or follows itself. */
+static int marks_lead(const model_tokenizer_t *t)
 {
-    for (size_t i = 0; i < tokenizer->added_count; i++)
-        tokenizer->added[i].bytes = tokenizer->blob + tokenizer->token[tokenizer->added[i].id].at;
-    if (tokenizer->added_count > 1)
-        qsort(tokenizer->added, tokenizer->added_count, sizeof *tokenizer->added, longer);
-    tokenizer_find_eot(tokenizer);
+    for (size_t id = 0; id < t->vocab; id++) {
+        const unsigned char *at = t->blob + t->token[id].at, *end = at + t->token[id].count;
+        if (!t->token[id].there)
+            continue;
+        while ((size_t)(end - at) >= t->mark_bytes && memcmp(at, t->mark, t->mark_bytes) == 0)
+            at += t->mark_bytes;
+        if (at < end && memmem(at, (size_t)(end - at), t->mark, t->mark_bytes))
+            return 0;
+    }
+    return 1;
+}
+
+/* Text of a vocabulary of characters may be one long piece: it is cut where no token can reach over. */
+static void find_marks(model_tokenizer_t *t)
+{
+    if (t->mark_bytes == 0) {
+        memcpy(t->mark, "\xe2\x96\x81", 3);
+        t->mark_bytes = 3;
+    }
+    t->cut_marks = t->kind == TOKENIZER_CHARS && !t->whole_first &&
+                   tokenizer_lookup(t, t->mark, t->mark_bytes) != TOKENIZER_NONE && marks_lead(t);
+}
+
+static void mix(uint64_t *hash, const void *data, size_t bytes)
+{
+    *hash = base_hash64(data, bytes, *hash + 1);
+}
+
+/* What decides ids and is not in the hash of byte-level BPE. */
+static gyre_status_t hash_more(model_tokenizer_t *t, const char *path, const json_t *normalizer)
+{
+    for (size_t i = 0; i < t->added_count; i++) {
+        const tokenizer_added_t *added = &t->added[i];
+        const int flags[] = {added->lstrip, added->rstrip, added->single_word, added->normalized};
+        if (!added->special && (flags[0] || flags[1] || flags[2] || (flags[3] && t->normalizer))) {
+            mix(&t->more, &added->id, sizeof added->id);
+            mix(&t->more, flags, sizeof flags);
+        }
+    }
+    if (t->kind != TOKENIZER_BYTES) {
+        const uint32_t facts[] = {(uint32_t)t->kind, t->unknown, (uint32_t)t->fuse_unknown};
+        mix(&t->more, facts, sizeof facts);
+        mix(&t->more, t->byte_id, sizeof t->byte_id);
+        if (t->score)
+            mix(&t->more, t->score, t->vocab * sizeof *t->score);
+    }
+    if (t->normalizer) {
+        char *text = base_json_dump(normalizer, JSON_COMPACT | JSON_SORT_KEYS);
+        if (!text)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the normalizer of %s", path);
+        mix(&t->more, text, strlen(text));
+        free(text);
+    }
+    return GYRE_OK;
+}
+
+static gyre_status_t read_tokens(model_tokenizer_t *t, const char *path, const json_t *all, json_t *vocab)
+{
+    const json_t *model = json_object_get(all, "model");
+    const int unigram = t->kind == TOKENIZER_UNIGRAM;
+    memset(t->byte_id, 0xff, sizeof t->byte_id);
+    gyre_status_t status = read_added(t, path, json_object_get(all, "added_tokens"), vocab);
+    if (status == GYRE_OK)
+        status = unigram ? read_pieces(t, path, vocab) : read_vocab(t, path, vocab);
+    if (status == GYRE_OK)
+        status = tokenizer_index(t, path);
+    if (status == GYRE_OK && !unigram)
+        status = read_merges(t, path, json_object_get(model, "merges"));
+    if (status == GYRE_OK && t->kind != TOKENIZER_BYTES)
+        status = read_unknown(t, path, model);
+    if (status == GYRE_OK)
+        status = tokenizer_json_decoder(t, path, json_object_get(all, "decoder"));
+    return status == GYRE_OK && unigram ? list_pieces(t, path, vocab) : status;
 }
 
 static gyre_status_t read_all(model_tokenizer_t *tokenizer, const char *path, const json_t *all)
 {
-    const json_t *model = json_object_get(all, "model");
-    json_t *vocab = json_object_get(model, "vocab");
+    const json_t *model = json_object_get(all, "model"), *normalizer = json_object_get(all, "normalizer");
+    int bytes = 0, unigram = 0;
     if (!json_is_object(model))
         return gyre_fail(GYRE_ERR_FORMAT, "%s has no model: it is not a tokenizer.json", path);
-    gyre_status_t status = check_model(path, model);
+    gyre_status_t status = check_model(path, model, &unigram);
     if (status == GYRE_OK)
-        status = check_rest(path, all);
+        status = tokenizer_json_normalizer(tokenizer, path, normalizer);
     if (status == GYRE_OK)
-        status = read_steps(tokenizer, path, json_object_get(all, "pre_tokenizer"));
+        status = tokenizer_json_steps(tokenizer, path, json_object_get(all, "pre_tokenizer"), &bytes);
+    if (status == GYRE_OK && bytes && unigram)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s: a Unigram model of ByteLevel's letters is not supported: one of characters is",
+                         path);
+    tokenizer->kind = unigram ? TOKENIZER_UNIGRAM : bytes ? TOKENIZER_BYTES : TOKENIZER_CHARS;
     if (status == GYRE_OK)
-        status = read_added(tokenizer, path, json_object_get(all, "added_tokens"), vocab);
-    if (status == GYRE_OK)
-        status = read_vocab(tokenizer, path, vocab);
-    if (status == GYRE_OK)
-        status = tokenizer_index(tokenizer, path);
-    if (status == GYRE_OK)
-        status = read_merges(tokenizer, path, json_object_get(model, "merges"));
+        status = read_tokens(tokenizer, path, all, json_object_get(model, "vocab"));
     tokenizer->whole_first = json_is_true(json_object_get(model, "ignore_merges"));
     if (status == GYRE_OK)
-        finish_added(tokenizer);
+        status = tokenizer_finish_added(tokenizer);
+    if (status == GYRE_OK)
+        status = hash_more(tokenizer, path, normalizer);
+    if (status == GYRE_OK) {
+        find_marks(tokenizer);
+        tokenizer_find_eot(tokenizer);
+    }
     return status;
 }
 

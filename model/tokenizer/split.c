@@ -1,160 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/split.c: text to pieces, by patterns.
- *
- * Patterns are PCRE2's, in UTF and UCP mode, compiled to machine code where it can. In them \s means
- * Unicode's White_Space, as it does in the libraries that other tokenizers use: PCRE2's own takes U+180E
- * for a space, too. */
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+/* model/tokenizer/split.c: text to pieces, in steps: each cuts the pieces of the step before it, at what a
+ * pattern matches, or puts a mark in front of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "model/tokenizer/internal.h"
+#include "model/tokenizer/pattern.h"
 
-#define MOST_STEPS 8
+#define MOST_STEPS 12
+
+typedef struct {
+    /* the pattern as given, after other parameters where they are not the usual ones: for the hash */
+    char *name;
+    pcre2_code *code; /* NULL: a step with a mark */
+    split_behavior_t behavior;
+    int invert;
+    char mark[8];
+    size_t mark_bytes;
+    split_prepend_t prepend;
+    int replace, cut;
+} step_t;
 
 struct tokenizer_split {
     size_t steps;
-    pcre2_code *code[MOST_STEPS];
-    char *pattern[MOST_STEPS]; /* as given, for the hash */
+    step_t step[MOST_STEPS];
 };
 
-/* The published patterns, in words of one engine. */
-static const struct {
-    const char *name, *pattern;
-} patterns[] = {
-    {"gpt2", "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s+(?!\\S)|\\s+"},
-    {"cl100k",
-     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|"
-     "\\s++(?!\\p{Any})|\\s*[\\r\\n]|\\s+(?!\\S)|\\s"},
-    {"o200k", "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
-              "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-              "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
-              "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-              "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}};
-
-const char *tokenizer_pattern(const char *name)
-{
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
-        if (strcmp(patterns[i].name, name) == 0)
-            return patterns[i].pattern;
-    return NULL;
-}
-
-#define SPACES                                                                                           \
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}" \
-    "\\x{3000}"
-
-/* The reason to refuse the escape \c, whose meaning differs between engines; NULL: it is accepted. */
-static const char *refuse_escape(char c, int depth)
-{
-    if (!c)
-        return "it ends with \\";
-    if (c == 'S' && depth > 0)
-        return "\\S within [] is not supported";
-    if (c == 'b' && depth > 0) /* backspace, in every engine */
-        return NULL;
-    return strchr("wWbBhHvVRXZGKNOyYQE", c)
-               ? "\\w, \\b, \\h and what else differs between engines is not supported"
-               : NULL;
-}
-
-/* Why the group or anchor that begins here is refused. */
-static const char *refuse_outside(const char *p)
-{
-    if (*p == '^' || *p == '$')
-        return "^ and $ are not supported: they mean lines to one engine and texts to another";
-    if (p[0] == '(' && p[1] == '?')
-        for (p += 2; (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || *p == '-'; p++)
-            if (*p != 'i' && *p != '-')
-                return "of the flags only (?i) is supported";
-    return NULL;
-}
-
-static const char no_memory[] = "no memory";
-
-/* The pattern in PCRE2's syntax; caller frees. Patterns of tokenizer.json are Oniguruma's: \s and \S are
- * spelt out, sets within sets, which are their union, are joined, and constructs with another meaning in
- * PCRE2 are refused. NULL: *why. */
-static char *spell_out(const char *pattern, const char **why)
-{
-    size_t room = strlen(pattern) * (sizeof SPACES + 4) + 1, used = 0;
-    char *out = malloc(room);
-    int depth = 0; /* of sets */
-    *why = out ? NULL : no_memory;
-    for (const char *p = pattern; !*why && *p; p++) {
-        if (*p == '\\' && !(*why = refuse_escape(p[1], depth))) {
-            p++;
-            if (*p == 's' || *p == 'S')
-                used += (size_t)snprintf(out + used, room - used, depth > 0 ? "%s%s" : "[%s%s]",
-                                         *p == 'S' ? "^" : "", SPACES);
-            else {
-                out[used++] = '\\';
-                out[used++] = *p;
-            }
-        } else if (*p == '[' && depth++ == 0) {
-            out[used++] = '[';
-            if (p[1] == '^')
-                out[used++] = *++p;
-            if (p[1] == ']') { /* one of the set */
-                out[used++] = '\\';
-                out[used++] = *++p;
-            }
-        } else if (*p == '[') {
-            if (p[1] == ':' || p[1] == '^')
-                *why = "[^...] and [:...:] within a set are not supported";
-        } else if (*p == ']' && depth > 0) {
-            if (--depth == 0)
-                out[used++] = ']';
-        } else if (depth > 0 && p[0] == '&' && p[1] == '&') {
-            *why = "&& within a set is not supported";
-        } else if (!*why && (depth > 0 || !(*why = refuse_outside(p))))
-            out[used++] = *p;
-    }
-    if (*why) {
-        free(out);
-        return NULL;
-    }
-    out[used] = 0;
-    return out;
-}
-
-gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, const char *pattern)
+static gyre_status_t next_step(tokenizer_split_t **split, const char *path, const char *name,
+                               const char *parameters, step_t **step)
 {
     if (!*split && !(*split = calloc(1, sizeof **split)))
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the pattern of %s", path);
     if ((*split)->steps == MOST_STEPS)
         return gyre_fail(GYRE_ERR_INVALID, "%s cuts text in more than %d steps", path, MOST_STEPS);
-    const char *why;
-    char *spelled = spell_out(pattern, &why), *copy = strdup(pattern);
-    if (!spelled || !copy) {
-        free(copy);
-        free(spelled);
-        if (!why || why == no_memory)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the pattern of %s", path);
-        return gyre_fail(GYRE_ERR_INVALID, "%s: its pattern '%.200s': %s", path, pattern, why);
-    }
-    int error;
-    PCRE2_SIZE at;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)spelled, PCRE2_ZERO_TERMINATED,
-                                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, NULL);
-    free(spelled);
-    if (!code) {
-        unsigned char text[200] = "";
-        pcre2_get_error_message(error, text, sizeof text);
-        free(copy);
-        if (error == PCRE2_ERROR_HEAP_FAILED)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the pattern of %s", path);
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: its pattern '%.200s' is invalid: %s", path, pattern,
-                         (char *)text);
-    }
-    (void)pcre2_jit_compile(code,
-                            PCRE2_JIT_COMPLETE); /* without it the matcher interprets: slower, but the same */
-    (*split)->code[(*split)->steps] = code;
-    (*split)->pattern[(*split)->steps++] = copy;
+    size_t room = strlen(name) + strlen(parameters) + 1;
+    char *copy = malloc(room);
+    if (!copy)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the pattern of %s", path);
+    snprintf(copy, room, "%s%s", parameters, name);
+    *step = &(*split)->step[(*split)->steps++];
+    (*step)->name = copy;
+    return GYRE_OK;
+}
+
+gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, const char *pattern,
+                                  int literal, split_behavior_t behavior, int invert)
+{
+    char parameters[40] = "";
+    step_t *step = NULL;
+    if (literal || behavior != SPLIT_ISOLATED || invert)
+        snprintf(parameters, sizeof parameters, "\1%d,%d,%d:", literal, (int)behavior, invert);
+    gyre_status_t status = next_step(split, path, pattern, parameters, &step);
+    if (status != GYRE_OK)
+        return status;
+    step->behavior = behavior;
+    step->invert = invert;
+    return tokenizer_pattern_compile(path, pattern, literal, &step->code);
+}
+
+gyre_status_t tokenizer_split_add_mark(tokenizer_split_t **split, const char *path, const char *mark,
+                                       split_prepend_t prepend, int replace, int cut)
+{
+    char parameters[40];
+    step_t *step = NULL;
+    snprintf(parameters, sizeof parameters, "\2%d,%d,%d:", (int)prepend, replace, cut);
+    if (strlen(mark) == 0 || strlen(mark) >= sizeof step->mark)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: the mark '%.20s' of spaces is not one character", path, mark);
+    gyre_status_t status = next_step(split, path, mark, parameters, &step);
+    if (status != GYRE_OK)
+        return status;
+    snprintf(step->mark, sizeof step->mark, "%s", mark);
+    step->mark_bytes = strlen(mark);
+    step->prepend = prepend;
+    step->replace = replace;
+    step->cut = cut;
     return GYRE_OK;
 }
 
@@ -163,8 +85,8 @@ void tokenizer_split_destroy(tokenizer_split_t *split)
     if (!split)
         return;
     for (size_t i = 0; i < split->steps; i++) {
-        pcre2_code_free(split->code[i]);
-        free(split->pattern[i]);
+        pcre2_code_free(split->step[i].code);
+        free(split->step[i].name);
     }
     free(split);
 }
@@ -172,15 +94,30 @@ void tokenizer_split_destroy(tokenizer_split_t *split)
 uint64_t tokenizer_split_hash(const tokenizer_split_t *split, uint64_t hash)
 {
     for (size_t i = 0; split && i < split->steps; i++)
-        hash = base_hash64(split->pattern[i], strlen(split->pattern[i]), hash);
+        hash = base_hash64(split->step[i].name, strlen(split->step[i].name), hash);
     return hash;
 }
 
 /* ---- cutting ------------------------------------------------------------------------------------------- */
 
+typedef struct {
+    size_t begin, end;
+    int match;
+} span_t;
+
+typedef struct {
+    pcre2_match_data *match;
+    tokenizer_buffer_t text; /* with marks */
+    span_t *span;            /* [room] */
+    size_t room;
+} state_t;
+
 struct tokenizer_cutter {
     const tokenizer_split_t *split; /* borrowed; NULL: a text is one piece */
-    pcre2_match_data *match[MOST_STEPS];
+    state_t state[MOST_STEPS];
+    const unsigned char *origin; /* where the text begins, if nothing stands before it */
+    tokenizer_take_fn take;
+    void *user;
 };
 
 gyre_status_t tokenizer_cutter_create(const tokenizer_split_t *split, tokenizer_cutter_t **out)
@@ -190,7 +127,7 @@ gyre_status_t tokenizer_cutter_create(const tokenizer_split_t *split, tokenizer_
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to cut text");
     cutter->split = split;
     for (size_t i = 0; split && i < split->steps; i++)
-        if (!(cutter->match[i] = pcre2_match_data_create(1, NULL))) {
+        if (!(cutter->state[i].match = pcre2_match_data_create(1, NULL))) {
             tokenizer_cutter_destroy(cutter);
             return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to cut text");
         }
@@ -202,85 +139,188 @@ void tokenizer_cutter_destroy(tokenizer_cutter_t *cutter)
 {
     if (!cutter)
         return;
-    for (size_t i = 0; i < MOST_STEPS; i++)
-        pcre2_match_data_free(cutter->match[i]);
+    for (size_t i = 0; i < MOST_STEPS; i++) {
+        pcre2_match_data_free(cutter->state[i].match);
+        free(cutter->state[i].text.bytes);
+        free(cutter->state[i].span);
+    }
     free(cutter);
 }
 
-/* The next match at or after `from` that is not empty: from *begin to *end. 0: there is no match; below: the
- * matcher gave up. */
-static int next_match(tokenizer_cutter_t *cutter, size_t step, const unsigned char *text, size_t bytes,
-                      size_t from, size_t *begin, size_t *end)
+static gyre_status_t cut_from_step(tokenizer_cutter_t *cutter, size_t step, const unsigned char *text,
+                                   size_t bytes);
+
+/* The parts that a step makes: what matches, and what stands between. */
+typedef struct {
+    tokenizer_cutter_t *cutter;
+    size_t number;
+    const unsigned char *text;
+    size_t bytes, done, begin, end; /* the next match, from done on */
+} parts_t;
+
+static gyre_status_t look(parts_t *p)
 {
-    while (from < bytes) {
-        int n = pcre2_match(cutter->split->code[step], text, bytes, from, PCRE2_NO_UTF_CHECK,
-                            cutter->match[step], NULL);
-        if (n == PCRE2_ERROR_NOMATCH)
-            return 0;
-        if (n < 0)
-            return n;
-        const PCRE2_SIZE *found = pcre2_get_ovector_pointer(cutter->match[step]);
-        if (found[1] > found[0]) {
-            *begin = found[0];
-            *end = found[1];
-            return 1;
-        }
-        from = found[0] + 1; /* an empty match: on with the next code point */
-        while (from < bytes && (text[from] & 0xC0) == 0x80)
-            from++;
-    }
-    return 0;
+    const step_t *step = &p->cutter->split->step[p->number];
+    int found = tokenizer_pattern_next(step->code, p->cutter->state[p->number].match, p->text, p->bytes,
+                                       p->done, &p->begin, &p->end);
+    if (found < 0)
+        return tokenizer_pattern_gave_up(step->name, p->bytes, found);
+    if (!found)
+        p->begin = p->end = p->bytes;
+    return GYRE_OK;
 }
 
-/* `text` is valid UTF-8. */
-static gyre_status_t cut_from_step(tokenizer_cutter_t *cutter, size_t step, const unsigned char *text,
-                                   size_t bytes, tokenizer_take_fn take, void *user)
+/* Each part by itself, or without those that match. */
+static gyre_status_t cut_apart(parts_t *p, const step_t *step)
 {
-    if (!cutter->split || step == cutter->split->steps)
-        return take(user, text, bytes);
+    const int removed = step->behavior == SPLIT_REMOVED;
     gyre_status_t status = GYRE_OK;
-    for (size_t done = 0, begin = 0, end = 0; status == GYRE_OK && done < bytes; done = end) {
-        int found = next_match(cutter, step, text, bytes, done, &begin, &end);
-        if (found < 0)
-            return gyre_fail(
-                GYRE_ERR_INVALID,
-                "the pattern '%.100s' gives up on a text of %zu bytes (PCRE2's error %d): it needs too "
-                "many steps or too much memory",
-                cutter->split->pattern[step], bytes, found);
-        if (!found)
-            begin = end = bytes;
-        if (begin > done)
-            status = cut_from_step(cutter, step + 1, text + done, begin - done, take, user);
-        if (status == GYRE_OK && end > begin)
-            status = cut_from_step(cutter, step + 1, text + begin, end - begin, take, user);
+    for (; status == GYRE_OK && p->done < p->bytes; p->done = p->end) {
+        if ((status = look(p)) != GYRE_OK)
+            return status;
+        if (p->begin > p->done && !(removed && step->invert))
+            status = cut_from_step(p->cutter, p->number + 1, p->text + p->done, p->begin - p->done);
+        if (status == GYRE_OK && p->end > p->begin && !(removed && !step->invert))
+            status = cut_from_step(p->cutter, p->number + 1, p->text + p->begin, p->end - p->begin);
     }
     return status;
 }
 
-/* Length of the run of UTF-8 that begins the text, or, if there is none, *bad of bytes that are not. */
-static size_t valid_run(const unsigned char *text, size_t bytes, size_t *bad)
+static gyre_status_t keep_span(state_t *state, size_t *count, size_t begin, size_t end, int match)
 {
-    size_t run = 0, length;
-    uint32_t c;
-    while (run < bytes && (length = text[run] < 0x80 ? 1 : base_utf8_decode(text + run, bytes - run, &c)) > 0)
-        run += length;
-    *bad = 0;
-    while (run == 0 && *bad < bytes && base_utf8_decode(text + *bad, bytes - *bad, &c) == 0)
-        ++*bad;
-    return run;
+    if (*count == state->room) {
+        size_t room = base_max_size(2 * state->room, 256);
+        span_t *grown = realloc(state->span, room * sizeof *grown);
+        if (!grown)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu pieces of a text", room);
+        state->span = grown;
+        state->room = room;
+    }
+    if (end > begin)
+        state->span[(*count)++] = (span_t){begin, end, match};
+    return GYRE_OK;
 }
 
-gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, const unsigned char *text, size_t bytes,
+/* Joins spans in place; the new count. */
+static size_t join(split_behavior_t behavior, span_t *span, size_t count)
+{
+    size_t kept = 0;
+    int before = 0;
+    if (behavior == SPLIT_MERGED_WITH_NEXT) { /* from the end */
+        size_t first = count;
+        for (size_t i = count; i-- > 0;) {
+            int match = span[i].match;
+            if (match && !before && first < count)
+                span[first].begin = span[i].begin;
+            else
+                span[--first] = span[i];
+            before = match;
+        }
+        memmove(span, span + first, (count - first) * sizeof *span);
+        return count - first;
+    }
+    for (size_t i = 0; i < count; i++) {
+        int match = span[i].match;
+        int joins = behavior == SPLIT_CONTIGUOUS ? match == before : match && !before;
+        if (joins && kept > 0)
+            span[kept - 1].end = span[i].end;
+        else
+            span[kept++] = span[i];
+        before = match;
+    }
+    return kept;
+}
+
+static gyre_status_t cut_and_join(parts_t *p, const step_t *step)
+{
+    state_t *state = &p->cutter->state[p->number];
+    gyre_status_t status = GYRE_OK;
+    size_t count = 0;
+    for (; status == GYRE_OK && p->done < p->bytes; p->done = p->end) {
+        if ((status = look(p)) == GYRE_OK)
+            status = keep_span(state, &count, p->done, p->begin, step->invert);
+        if (status == GYRE_OK)
+            status = keep_span(state, &count, p->begin, p->end, !step->invert);
+    }
+    if (status == GYRE_OK && count > 0)
+        count = join(step->behavior, state->span, count);
+    for (size_t i = 0; status == GYRE_OK && i < count; i++)
+        status = cut_from_step(p->cutter, p->number + 1, p->text + state->span[i].begin,
+                               state->span[i].end - state->span[i].begin);
+    return status;
+}
+
+/* ---- marks --------------------------------------------------------------------------------------------- */
+
+static int begins(const step_t *step, const unsigned char *text, size_t bytes)
+{
+    return bytes >= step->mark_bytes && memcmp(text, step->mark, step->mark_bytes) == 0;
+}
+
+/* The text with marks, into the step's buffer. */
+static gyre_status_t put_marks(tokenizer_buffer_t *out, const step_t *step, const unsigned char *text,
+                               size_t bytes, int first)
+{
+    gyre_status_t status = GYRE_OK;
+    int already = begins(step, text, bytes) || (step->replace && bytes > 0 && *text == ' ');
+    out->count = 0;
+    if (!already && (step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && first)))
+        status = tokenizer_append(out, step->mark, step->mark_bytes);
+    for (size_t done = 0, end; status == GYRE_OK && done < bytes; done = end) {
+        const unsigned char *space = step->replace ? memchr(text + done, ' ', bytes - done) : NULL;
+        end = space ? (size_t)(space - text) : bytes;
+        status = tokenizer_append(out, text + done, end - done);
+        if (status == GYRE_OK && space) {
+            status = tokenizer_append(out, step->mark, step->mark_bytes);
+            end++;
+        }
+    }
+    return status;
+}
+
+static gyre_status_t cut_at_marks(tokenizer_cutter_t *cutter, size_t number, const unsigned char *text,
+                                  size_t bytes)
+{
+    const step_t *step = &cutter->split->step[number];
+    tokenizer_buffer_t *buffer = &cutter->state[number].text;
+    int first = text == cutter->origin;
+    gyre_status_t status = put_marks(buffer, step, text, bytes, first);
+    if (status != GYRE_OK)
+        return status;
+    text = buffer->bytes;
+    bytes = buffer->count;
+    if (first)
+        cutter->origin = text;
+    for (size_t done = 0, end; status == GYRE_OK && done < bytes; done = end) {
+        const unsigned char *next =
+            step->cut ? memmem(text + done + 1, bytes - done - 1, step->mark, step->mark_bytes) : NULL;
+        end = next ? (size_t)(next - text) : bytes;
+        status = cut_from_step(cutter, number + 1, text + done, end - done);
+        if (first)
+            cutter->origin = NULL;
+    }
+    return status;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------- */
+
+static gyre_status_t cut_from_step(tokenizer_cutter_t *cutter, size_t number, const unsigned char *text,
+                                   size_t bytes)
+{
+    if (!cutter->split || number == cutter->split->steps)
+        return cutter->take(cutter->user, text, bytes);
+    const step_t *step = &cutter->split->step[number];
+    parts_t parts = {.cutter = cutter, .number = number, .text = text, .bytes = bytes};
+    if (!step->code)
+        return cut_at_marks(cutter, number, text, bytes);
+    return step->behavior <= SPLIT_REMOVED ? cut_apart(&parts, step) : cut_and_join(&parts, step);
+}
+
+gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, const unsigned char *text, size_t bytes, int first,
                             tokenizer_take_fn take, void *user)
 {
-    gyre_status_t status = GYRE_OK;
-    for (size_t done = 0; status == GYRE_OK && done < bytes;) {
-        size_t bad, run = valid_run(text + done, bytes - done, &bad);
-        if (run > 0)
-            status = cut_from_step(cutter, 0, text + done, run, take, user);
-        else
-            status = take(user, text + done, run = bad);
-        done += run;
-    }
-    return status;
+    cutter->origin = first ? text : NULL;
+    cutter->take = take;
+    cutter->user = user;
+    return cut_from_step(cutter, 0, text, bytes);
 }

@@ -5,15 +5,17 @@
  *   gpt2:FILE       GPT-2: FILE is merges.txt (vocab.bpe), or r50k_base.tiktoken. A vocab.json next to
  *                   merges.txt has the ids
  *   cl100k:FILE, o200k:FILE    a .tiktoken file with the patterns of those names
- *   FILE            tokenizer.json of Hugging Face (byte-level BPE), or merges.txt, or a .tiktoken file whose
- *                   name includes the pattern's
+ *   FILE            tokenizer.json of Hugging Face (BPE, Unigram), or a .model file of SentencePiece, where
+ *                   the build has its library, or merges.txt, or a .tiktoken file whose name includes the
+ *                   pattern's
  *
- * A text is cut into pieces by a pattern (PCRE2, Unicode), and each piece becomes tokens by byte-pair
- * encoding. Among all neighbours that may be merged, those of the lowest rank are merged, the leftmost first,
- * until there are no more (Sennrich et al., "Neural machine translation of rare words with subword units",
- * ACL 2016, on bytes). O(n log n) for a piece of n bytes. Decoding gives back the bytes of every text, valid
- * UTF-8 or not. docs/data.md lists what is refused in tokenizer.json, and the tokens of bytes that are not
- * UTF-8. */
+ * A text is normalized, where tokenizer.json says so, and cut into pieces by patterns (PCRE2, Unicode). Each
+ * piece becomes tokens by byte-pair encoding, or by a unigram model (unigram.c). Byte-pair encoding: among
+ * all neighbours that may be merged, those of the lowest rank are merged, the leftmost first, until there are
+ * no more (Sennrich et al., "Neural machine translation of rare words with subword units", ACL 2016).
+ * O(n log n) for a piece of n bytes. Decoding gives back the bytes of every text, valid UTF-8 or not, unless
+ * a tokenizer.json changes text, or it is a model. docs/data.md lists what is refused in tokenizer.json, and
+ * the tokens of bytes that are not UTF-8. */
 #ifndef MODEL_TOKENIZER_TOKENIZER_H
 #define MODEL_TOKENIZER_TOKENIZER_H
 
@@ -37,12 +39,12 @@ const char *model_tokenizer_name(const model_tokenizer_t *tokenizer); /* "bytes"
 size_t model_tokenizer_vocab(const model_tokenizer_t *tokenizer);     /* ids are below */
 /* between documents; -1: no such token */
 int64_t model_tokenizer_eot(const model_tokenizer_t *tokenizer);
-/* A hash of everything that decides which tokens a text becomes: the bytes of all ids, the pattern, merges in
- * their order, added tokens that text may give. A list of merges and the same list in a tokenizer.json are
- * one tokenizer. A .tiktoken file, which takes a piece that is a token whole and merges by ids, is
- * another. */
+/* A hash of everything that decides which tokens a text becomes: the bytes of all ids, the pattern,
+ * merges in their order, added tokens that text may give; normalizers and scores, where there are some. A
+ * list of merges and the same list in a tokenizer.json are one tokenizer. A .tiktoken file, which takes a
+ * piece that is a token whole and merges by ids, is another. */
 uint64_t model_tokenizer_hash(const model_tokenizer_t *tokenizer);
-/* The bytes of `id`, borrowed; *count of them. NULL: no such id. */
+/* What `id` is in a text, borrowed; *count bytes. NULL: no such id. */
 const unsigned char *model_tokenizer_bytes(const model_tokenizer_t *tokenizer, model_token_t id,
                                            size_t *count);
 /* The id of a token with just these bytes, special ones included; -1: no such token. */
@@ -53,13 +55,18 @@ typedef struct model_encoder model_encoder_t;
 gyre_status_t model_encoder_create(const model_tokenizer_t *tokenizer, model_encoder_t **out);
 void model_encoder_destroy(model_encoder_t *encoder);
 
-/* *ids [*count] belong to the encoder until its next call. Text never gives special tokens: <|endoftext|> in
- * a document is thirteen characters. NO_MEMORY, INVALID (a pattern from a file gives up). */
+/* Whether special tokens are taken from text (1), or text never gives them (0, at first): <|endoftext|> in a
+ * document is thirteen characters. Other added tokens always are. Of tokenizer.json only. */
+void model_encoder_specials(model_encoder_t *encoder, int taken);
+
+/* *ids [*count] belong to the encoder until its next call. NO_MEMORY, INVALID (a pattern from a file gives
+ * up). */
 gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t bytes,
                            const model_token_t **ids, size_t *count);
 
-/* The bytes of all ids, joined, with a NUL after them that is not counted; caller frees. FORMAT: an id does
- * not exist. */
+/* The text of ids that begin a text: the bytes of all, joined, without the space that encoding may have
+ * put in front, and with a NUL after them that is not counted; caller frees. FORMAT: an id does not
+ * exist. */
 gyre_status_t model_decode(const model_tokenizer_t *tokenizer, const model_token_t *ids, size_t count,
                            unsigned char **bytes, size_t *length);
 

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/vocabulary.c: a vocabulary, its maps, and decoding. */
-#include <errno.h>
-#include <stdio.h>
+/* model/tokenizer/vocabulary.c: a vocabulary and its maps. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "model/tokenizer/internal.h"
 
@@ -41,10 +37,31 @@ int tokenizer_unletter(uint32_t letter)
 
 /* ---- vocabulary ---------------------------------------------------------------------------------------- */
 
+/* Appends to the blob. */
+static gyre_status_t put_bytes(model_tokenizer_t *tokenizer, const char *path, const void *bytes,
+                               size_t count, uint32_t *at)
+{
+    if (count > UINT32_MAX / 2 - tokenizer->blob_bytes)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: its tokens have more than 2 GiB", path);
+    if (tokenizer->blob_bytes + count > tokenizer->blob_room) {
+        size_t room = base_max_size(2 * tokenizer->blob_room, tokenizer->blob_bytes + count + 4096);
+        unsigned char *grown = realloc(tokenizer->blob, room);
+        if (!grown)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the tokens of %s", path);
+        tokenizer->blob = grown;
+        tokenizer->blob_room = room;
+    }
+    if (count > 0)
+        memcpy(tokenizer->blob + tokenizer->blob_bytes, bytes, count);
+    *at = (uint32_t)tokenizer->blob_bytes;
+    tokenizer->blob_bytes += count;
+    return GYRE_OK;
+}
+
 gyre_status_t tokenizer_add(model_tokenizer_t *tokenizer, const char *path, size_t id, const void *bytes,
                             size_t count, int special)
 {
-    if (id >= TOKENIZER_IDS || count > UINT32_MAX / 2 - tokenizer->blob_bytes)
+    if (id >= TOKENIZER_IDS)
         return gyre_fail(GYRE_ERR_FORMAT, "%s: id %zu is above %zu, which no vocabulary has", path, id,
                          TOKENIZER_IDS);
     if (id >= tokenizer->room) {
@@ -63,21 +80,25 @@ gyre_status_t tokenizer_add(model_tokenizer_t *tokenizer, const char *path, size
         token->special |= special;
         return GYRE_OK;
     }
-    if (tokenizer->blob_bytes + count > tokenizer->blob_room) {
-        size_t room = base_max_size(2 * tokenizer->blob_room, tokenizer->blob_bytes + count + 4096);
-        unsigned char *grown = realloc(tokenizer->blob, room);
-        if (!grown)
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the tokens of %s", path);
-        tokenizer->blob = grown;
-        tokenizer->blob_room = room;
-    }
-    if (count > 0)
-        memcpy(tokenizer->blob + tokenizer->blob_bytes, bytes, count);
-    *token = (tokenizer_token_t){
-        .at = (uint32_t)tokenizer->blob_bytes, .count = (uint32_t)count, .there = 1, .special = special};
-    tokenizer->blob_bytes += count;
+    uint32_t at = 0;
+    gyre_status_t status = put_bytes(tokenizer, path, bytes, count, &at);
+    if (status != GYRE_OK)
+        return status;
+    *token = (tokenizer_token_t){.at = at,
+                                 .count = (uint32_t)count,
+                                 .text_at = at,
+                                 .text_count = (uint32_t)count,
+                                 .there = 1,
+                                 .special = special};
     tokenizer->vocab = base_max_size(tokenizer->vocab, id + 1);
     return GYRE_OK;
+}
+
+gyre_status_t tokenizer_set_text(model_tokenizer_t *tokenizer, size_t id, const void *bytes, size_t count)
+{
+    tokenizer_token_t *token = &tokenizer->token[id];
+    token->text_count = (uint32_t)count;
+    return put_bytes(tokenizer, tokenizer->name, bytes, count, &token->text_at);
 }
 
 /* The slot that holds these bytes, or the empty one where they belong. */
@@ -115,7 +136,7 @@ gyre_status_t tokenizer_index(model_tokenizer_t *tokenizer, const char *path)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the map of %zu tokens", tokenizer->vocab);
     for (size_t id = 0; id < tokenizer->vocab; id++) {
         const tokenizer_token_t *token = &tokenizer->token[id];
-        if (!token->there || token->special || token->count == 0)
+        if (!token->there || token->count == 0 || (token->special && tokenizer->kind == TOKENIZER_BYTES))
             continue;
         size_t at = slot_of(tokenizer, tokenizer->blob + token->at, token->count);
         if (tokenizer->by_bytes[at] != TOKENIZER_NONE)
@@ -124,7 +145,7 @@ gyre_status_t tokenizer_index(model_tokenizer_t *tokenizer, const char *path)
         tokenizer->by_bytes[at] = (uint32_t)id;
         tokenizer->longest = base_max_size(tokenizer->longest, token->count);
     }
-    for (unsigned b = 0; b < 256; b++) {
+    for (unsigned b = 0; b < 256 && tokenizer->kind == TOKENIZER_BYTES; b++) {
         unsigned char byte = (unsigned char)b;
         tokenizer->byte_id[b] = tokenizer_lookup(tokenizer, &byte, 1);
         if (tokenizer->byte_id[b] == TOKENIZER_NONE)
@@ -189,178 +210,7 @@ uint32_t tokenizer_rank(const model_tokenizer_t *tokenizer, uint32_t left, uint3
     return tokenizer->pair_rank[pair_slot(tokenizer, (uint64_t)left << 32 | right)];
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------- */
-
-static gyre_status_t read_file(const char *path, char **text, size_t *bytes)
-{
-    struct stat info;
-    FILE *in = fopen(path, "rbe");
-    if (!in)
-        return gyre_fail_errno(base_file_status(errno), errno, "cannot open the tokenizer %s", path);
-    gyre_status_t status = GYRE_OK;
-    char *all = NULL;
-    size_t got = 0;
-    if (fstat(fileno(in), &info) != 0 || !S_ISREG(info.st_mode))
-        status = gyre_fail(GYRE_ERR_INVALID, "%s is not a file: name a tokenizer's file", path);
-    else if (!(all = malloc((size_t)info.st_size + 1)))
-        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
-    else if ((got = fread(all, 1, (size_t)info.st_size, in)) != (size_t)info.st_size)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno ? errno : EIO, "cannot read %s", path);
-    fclose(in);
-    if (status != GYRE_OK) {
-        free(all);
-        return status;
-    }
-    all[got] = 0;
-    *text = all;
-    *bytes = got;
-    return GYRE_OK;
-}
-
-/* The pattern in the name of a .tiktoken file. */
-static const char *pattern_of_name(const char *path)
-{
-    const char *name = strrchr(path, '/');
-    name = name ? name + 1 : path;
-    if (strstr(name, "cl100k"))
-        return "cl100k";
-    if (strstr(name, "o200k"))
-        return "o200k";
-    return strstr(name, "r50k") || strstr(name, "p50k") || strstr(name, "gpt2") ? "gpt2" : NULL;
-}
-
-/* merges.txt: "#version" or two words without a digit in the second, in a line; .tiktoken: base64 and a
- * number. */
-static int looks_like_tiktoken(const char *text)
-{
-    const char *space = strpbrk(text, " \n");
-    if (*text == '#' || !space || *space != ' ')
-        return 0;
-    size_t digits = strspn(space + 1, "0123456789");
-    return digits > 0 && (space[1 + digits] == '\n' || space[1 + digits] == '\r' || !space[1 + digits]);
-}
-
-void tokenizer_find_eot(model_tokenizer_t *tokenizer)
-{
-    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
-    for (size_t i = 0; tokenizer->eot < 0 && i < sizeof ends / sizeof *ends; i++)
-        tokenizer->eot = model_tokenizer_find(tokenizer, ends[i], strlen(ends[i]));
-}
-
-static gyre_status_t read_kind(model_tokenizer_t *tokenizer, const char *path, const char *pattern)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    gyre_status_t status = read_file(path, &text, &bytes);
-    if (status != GYRE_OK)
-        return status;
-    const char *name = strrchr(path, '/');
-    snprintf(tokenizer->name, sizeof tokenizer->name, "%s", pattern ? pattern : name ? name + 1 : path);
-    if (text[strspn(text, " \t\r\n")] == '{')
-        status = pattern ? gyre_fail(GYRE_ERR_INVALID,
-                                     "%s is a tokenizer.json, which says its pattern: leave %s: out", path,
-                                     pattern)
-                         : tokenizer_read_json(tokenizer, path);
-    else if (looks_like_tiktoken(text)) {
-        const char *told = pattern ? pattern : pattern_of_name(path);
-        if (told) {
-            snprintf(tokenizer->name, sizeof tokenizer->name, "%s", told);
-            status = tokenizer_read_tiktoken(tokenizer, path, text, bytes, told);
-        } else
-            status =
-                gyre_fail(GYRE_ERR_INVALID,
-                          "%s does not say by which pattern text is cut: give gpt2:%s, cl100k:%s or o200k:%s",
-                          path, path, path, path);
-    } else if (!pattern || strcmp(pattern, "gpt2") == 0) {
-        snprintf(tokenizer->name, sizeof tokenizer->name, "gpt2");
-        status = tokenizer_read_merges(tokenizer, path, text, bytes);
-    } else
-        status = gyre_fail(GYRE_ERR_FORMAT,
-                           "%s is not a .tiktoken file: its first line is not base64 and a number", path);
-    free(text);
-    return status;
-}
-
-static gyre_status_t make_bytes(model_tokenizer_t *tokenizer)
-{
-    gyre_status_t status = GYRE_OK;
-    snprintf(tokenizer->name, sizeof tokenizer->name, "bytes");
-    for (unsigned b = 0; status == GYRE_OK && b < 256; b++) {
-        unsigned char byte = (unsigned char)b;
-        status = tokenizer_add(tokenizer, "bytes", b, &byte, 1, 0);
-    }
-    if (status == GYRE_OK)
-        status = tokenizer_index(tokenizer, "bytes");
-    return status == GYRE_OK ? tokenizer_merges(tokenizer, 0) : status;
-}
-
-/* A hash of everything that decides which tokens a text becomes: the pattern, the bytes of every id, merges
- * in their order, whether a piece that is a token is taken apart, and which added tokens text may give. */
-static uint64_t hash_of(const model_tokenizer_t *tokenizer)
-{
-    uint64_t hash = tokenizer_split_hash(tokenizer->split, tokenizer->vocab);
-    uint64_t sizes[] = {tokenizer->merges, tokenizer->whole_first != 0, tokenizer->added_count};
-    hash = base_hash64(sizes, sizeof sizes, hash);
-    for (size_t id = 0; id < tokenizer->vocab; id++) {
-        const tokenizer_token_t *token = &tokenizer->token[id];
-        if (token->there)
-            hash = base_hash64(tokenizer->blob + token->at, token->count, hash + id);
-    }
-    uint64_t merges = 0; /* the table's order depends on its size; a sum does not depend on the order */
-    for (size_t i = 0; i < tokenizer->pair_slots; i++)
-        if (tokenizer->pair_rank[i] != TOKENIZER_NONE) {
-            uint64_t merge[] = {tokenizer->pair_rank[i], tokenizer->pair[i]};
-            merges += base_hash64(merge, sizeof merge, 0);
-        }
-    hash = base_hash64(&merges, sizeof merges, hash);
-    uint64_t added = 0; /* any order: no two have the same text */
-    for (size_t i = 0; i < tokenizer->added_count; i++)
-        added += base_hash64(&tokenizer->added[i].id, sizeof tokenizer->added[i].id, 0);
-    hash = base_hash64(&added, sizeof added, hash);
-    return hash ? hash : 1; /* 0 means unknown */
-}
-
-gyre_status_t model_tokenizer_open(const char *spec, model_tokenizer_t **out)
-{
-    model_tokenizer_t *tokenizer = calloc(1, sizeof *tokenizer);
-    if (!tokenizer)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a tokenizer");
-    tokenizer->eot = -1;
-    gyre_status_t status;
-    const char *colon = strchr(spec, ':');
-    char prefix[16] = "";
-    if (colon && (size_t)(colon - spec) < sizeof prefix)
-        memcpy(prefix, spec, (size_t)(colon - spec));
-    if (strcmp(spec, "bytes") == 0)
-        status = make_bytes(tokenizer);
-    else
-        status = *prefix && tokenizer_pattern(prefix) ? read_kind(tokenizer, colon + 1, prefix)
-                                                      : read_kind(tokenizer, spec, NULL);
-    if (status != GYRE_OK) {
-        model_tokenizer_destroy(tokenizer);
-        return status;
-    }
-    tokenizer->hash = hash_of(tokenizer);
-    *out = tokenizer;
-    return GYRE_OK;
-}
-
-void model_tokenizer_destroy(model_tokenizer_t *tokenizer)
-{
-    if (!tokenizer)
-        return;
-    tokenizer_split_destroy(tokenizer->split);
-    free(tokenizer->token);
-    free(tokenizer->blob);
-    free(tokenizer->by_bytes);
-    free(tokenizer->merged);
-    free(tokenizer->pair);
-    free(tokenizer->pair_rank);
-    free(tokenizer->added);
-    free(tokenizer);
-}
-
-/* ---- facts and decoding -------------------------------------------------------------------------------- */
+/* ---- facts --------------------------------------------------------------------------------------------- */
 
 const char *model_tokenizer_name(const model_tokenizer_t *tokenizer)
 {
@@ -387,39 +237,17 @@ const unsigned char *model_tokenizer_bytes(const model_tokenizer_t *tokenizer, m
 {
     if (id < 0 || (size_t)id >= tokenizer->vocab || !tokenizer->token[id].there)
         return NULL;
-    *count = tokenizer->token[id].count;
-    return tokenizer->blob + tokenizer->token[id].at;
+    *count = tokenizer->token[id].text_count;
+    return tokenizer->blob + tokenizer->token[id].text_at;
 }
 
 int64_t model_tokenizer_find(const model_tokenizer_t *tokenizer, const void *bytes, size_t count)
 {
     for (size_t id = 0; id < tokenizer->vocab; id++) {
         const tokenizer_token_t *token = &tokenizer->token[id];
-        if (token->there && token->count == count && memcmp(tokenizer->blob + token->at, bytes, count) == 0)
+        if (token->there && token->text_count == count &&
+            memcmp(tokenizer->blob + token->text_at, bytes, count) == 0)
             return (int64_t)id;
     }
     return -1;
-}
-
-gyre_status_t model_decode(const model_tokenizer_t *tokenizer, const model_token_t *ids, size_t count,
-                           unsigned char **bytes, size_t *length)
-{
-    size_t all = 0, one = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!model_tokenizer_bytes(tokenizer, ids[i], &one))
-            return gyre_fail(GYRE_ERR_FORMAT, "token %zu is %d, which tokenizer '%s' does not have", i,
-                             (int)ids[i], tokenizer->name);
-        if (!base_add(all, one, &all))
-            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the text of %zu tokens", count);
-    }
-    unsigned char *text = malloc(all + 1);
-    if (!text)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the text of %zu tokens", count);
-    size_t used = 0;
-    for (size_t i = 0; i < count; i++, used += one)
-        memcpy(text + used, model_tokenizer_bytes(tokenizer, ids[i], &one), tokenizer->token[ids[i]].count);
-    text[used] = 0;
-    *bytes = text;
-    *length = used;
-    return GYRE_OK;
 }

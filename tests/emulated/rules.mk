@@ -30,7 +30,7 @@ $(E)/obj/%.o: %.cc $(E)/flags | $(SETUP_STAMP)
 	@echo "  CXX   $<"
 	$(Q)$(CUDA_HOST) -Itests/emulated $(CPPFLAGS) $(E_FLAGS) -MMD -MP -c $< -o $@
 $(E)/libgyre.a: $(call obj,$(CORE_SRC)) $(call e_obj,$(CORE_CU))
-$(E)/libgyre-train.a: $(call obj,$(TRAIN_SRC)) $(call e_obj,$(TRAIN_CU))
+$(E)/libgyre-train.a: $(call obj,$(TRAIN_SRC)) $(CC_OBJ) $(call e_obj,$(TRAIN_CU))
 $(E)/libemulated.a: $(E_RUNTIME)
 $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@mkdir -p $(@D)

@@ -114,6 +114,47 @@ static int put_tokenizers(void)
     return fclose(json) == 0 && fclose(ranks) == 0 && fclose(vocab) == 0 && fclose(merges) == 0;
 }
 
+/* Tokenizers of characters: the letters, a mark for spaces, and what follows. */
+static int put_characters(const char *name, const char *model, const char *letter_form, const char *rest)
+{
+    FILE *json = fopen(in_files(name), "w");
+    if (!json)
+        return 0;
+    fprintf(
+        json,
+        "{\"added_tokens\": [{\"id\": 40, \"content\": \"[a token that text may give]\", \"special\": false, "
+        "\"normalized\": true}], \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": "
+        "\"NFC\"}, "
+        "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"z+\"}, \"content\": \"z\"}]}, \"pre_tokenizer\": "
+        "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Metaspace\", \"replacement\": "
+        "\"\\u2581\", "
+        "\"prepend_scheme\": \"first\", \"split\": true}, {\"type\": \"Split\", \"pattern\": {\"String\": "
+        "\"g\"}, "
+        "\"behavior\": \"MergedWithPrevious\"}]}, \"decoder\": {\"type\": \"Metaspace\", \"replacement\": "
+        "\"\\u2581\", \"prepend_scheme\": \"first\"}, \"model\": {%s",
+        model);
+    for (int i = 0; i < 26; i++) {
+        const char word[] = {(char)('a' + i), 0};
+        fprintf(json, letter_form, word, i);
+    }
+    fputs(rest, json);
+    return fclose(json) == 0;
+}
+
+static int put_kinds(void)
+{
+    return put_characters(
+               "chars.json",
+               "\"type\": \"BPE\", \"unk_token\": \"?\", \"merges\": [[\"t\", \"h\"], [\"\\u2581\", "
+               "\"th\"]], \"vocab\": {\"?\": 30, \"\\u2581\": 31, \"\\n\": 32, \"th\": 33",
+               ", \"%s\": %d", ", \"\\u2581th\": 34}}}") &&
+           put_characters(
+               "unigram.json",
+               "\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"?\", 0], [\"\\u2581\", -2], [\"\\n\", "
+               "-2], [\"the\", -3]",
+               ", [\"%s\", -%d]", "]}}");
+}
+
 /* Two files of each format in a folder of its own, whose tokens are 0, 1, ... 255, 0, ... */
 static int put_tokens(void)
 {
@@ -196,8 +237,8 @@ int formats_prepare(const char *at)
              "{\"recipe\": \"%s/recipe.json\", \"data\": \"1:%s/gyre,2:%s/texts\", \"steps\": 1, \"seq\": 8, "
              "\"eval-sequences\": 1}",
              at, at, at);
-    return put_tokenizers() && put_tokens() && put_models() && put_text("recipe.json", recipe) &&
-           put_text("settings.json", settings) &&
+    return put_tokenizers() && put_kinds() && put_tokens() && put_models() &&
+           put_text("recipe.json", recipe) && put_text("settings.json", settings) &&
            put_text("network.json",
                     "{\"title\": \"a network\", \"nodes\": [\"a\", \"b\"], \"links\": ["
                     "{\"between\": [\"a\", \"a switch of it\"], \"latency_ns\": 500, \"rate\": 25}, "
@@ -237,6 +278,10 @@ static gyre_status_t load_tokenizers(job_t *job)
         load_tokenizer(job, "tokenizer.json", in_files("tokenizer.json"), LETTERS + MERGES + 2);
     if (status == GYRE_OK)
         status = load_tokenizer(job, "merges.txt", in_files("gpt2/merges.txt"), LETTERS + MERGES + 1);
+    if (status == GYRE_OK)
+        status = load_tokenizer(job, "chars.json", in_files("chars.json"), 41);
+    if (status == GYRE_OK)
+        status = load_tokenizer(job, "unigram.json", in_files("unigram.json"), 41);
     if (status == GYRE_OK) {
         snprintf(spec, sizeof spec, "gpt2:%s", in_files("gpt2.tiktoken"));
         status = load_tokenizer(job, ".tiktoken", spec, LETTERS + MERGES + 1);

@@ -19,7 +19,7 @@ $(FUZZ_DIR)/obj/%.o: %.c $(FUZZ_DIR)/flags | $(SETUP_STAMP)
 	@echo "  FUZZ  $<"
 	$(Q)$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
 
-$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC))
+$(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC)) $(CC_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 

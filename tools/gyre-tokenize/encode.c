@@ -94,6 +94,8 @@ static void *work(void *arg)
     ring_t *ring = arg;
     tokenize_coder_t coder = {.options = ring->options, .tokenizer = ring->tokenizer, .ring = ring};
     gyre_status_t ready = model_encoder_create(ring->tokenizer, &coder.encoder);
+    if (ready == GYRE_OK)
+        model_encoder_specials(coder.encoder, ring->options->specials);
     pthread_mutex_lock(&ring->lock);
     for (;;) {
         place_t *place = &ring->place[ring->first_free % ring->places];

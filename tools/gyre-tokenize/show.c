@@ -81,22 +81,50 @@ static gyre_status_t open_tokenizer(const tokenize_options_t *options, const mod
         options->decode, tokens->tokenizer, tokens->tokenizer_hash, spec, model_tokenizer_hash(*out));
 }
 
+/* The text of ids that begin a text, or that go on with one: then a space in front stays. */
+static gyre_status_t text_of(const model_tokenizer_t *tokenizer, int begins, const model_token_t *id,
+                             size_t n, unsigned char **text, size_t *bytes)
+{
+    size_t one = 0, all = 0;
+    if (begins)
+        return model_decode(tokenizer, id, n, text, bytes);
+    for (size_t i = 0; i < n; i++)
+        all += model_tokenizer_bytes(tokenizer, id[i], &one) ? one : 0;
+    *bytes = 0;
+    if (!(*text = malloc(all + 1)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the text of %zu tokens", n);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char *piece = model_tokenizer_bytes(tokenizer, id[i], &one);
+        if (!piece) {
+            free(*text);
+            *text = NULL;
+            return gyre_fail(GYRE_ERR_FORMAT, "the file holds token %d, which tokenizer '%s' does not have",
+                             (int)id[i], model_tokenizer_name(tokenizer));
+        }
+        memcpy(*text + *bytes, piece, one);
+        *bytes += one;
+    }
+    return GYRE_OK;
+}
+
 static gyre_status_t print_text(const model_tokens_t *tokens, const model_tokenizer_t *tokenizer,
                                 uint64_t from, uint64_t end)
 {
     enum { PIECE = 4096 };
     model_token_t id[PIECE];
     gyre_status_t status = GYRE_OK;
+    int begins = from == 0;
     while (status == GYRE_OK && from < end) {
         size_t n = end - from < PIECE ? (size_t)(end - from) : PIECE, bytes;
         unsigned char *text = NULL;
         status = model_tokens_read(tokens, from, n, model_tokenizer_vocab(tokenizer), id);
         if (status == GYRE_OK)
-            status = model_decode(tokenizer, id, n, &text, &bytes);
+            status = text_of(tokenizer, begins, id, n, &text, &bytes);
         if (status == GYRE_OK && fwrite(text, 1, bytes, stdout) != bytes)
             status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the text");
         free(text);
         from += n;
+        begins = 0;
     }
     return status;
 }

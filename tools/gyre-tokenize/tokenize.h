@@ -29,7 +29,7 @@ typedef struct {
     const char *decode, *info;     /* the token file; NULL: another task */
     model_tokens_format_t format;  /* of decode and info */
     uint64_t from, count, threads; /* count UINT64_MAX: to the end */
-    int eot, quiet;
+    int eot, quiet, specials;
     char *const *inputs; /* [input_count] */
     size_t input_count;
 } tokenize_options_t;

@@ -4,7 +4,7 @@
 CMAKE_FILES := gyre-config.cmake gyre-config-version.cmake
 # from lib/cmake/gyre up to the prefix, and words that the files name
 FILL_CMAKE = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PKGS_CORE@|$(PKGS_CORE)|' \
-    -e 's|@PKGS_TRAIN@|$(PKGS_JSON) $(PKGS_TRAIN)|' -e 's|@UP@|$(subst $() ,/,$(foreach d,$(subst /, ,$(L)) cmake gyre,..))|' \
+    -e 's|@PKGS_TRAIN@|$(PKGS_JSON) $(PKGS_TRAIN)|' -e 's|@TRAIN_PRIVATE@|$(SENTENCEPIECE_LIBS)|' -e 's|@UP@|$(subst $() ,/,$(foreach d,$(subst /, ,$(L)) cmake gyre,..))|' \
     -e 's|@LIBS_PRIVATE@|$(filter-out $(CORE_LIBS) -Wl$(,)--as-needed,$(LIBS))|'
 
 # One file serves all tools, under the name by which the shell looks for each.

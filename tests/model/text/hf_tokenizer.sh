@@ -73,12 +73,12 @@ grep -q "$unknown" out.log && exit 1
 refused "--tokenizer other.json, of the data, has other ids than the model's" "${plain[@]}" --tokenizer other.json
 
 # a model whose tokenizer cannot be read: refused, unless --tokenizer says what the data's ids are
-echo '{"model": {"type": "Unigram"}}' >model/tokenizer.json
+echo '{"model": {"type": "WordPiece"}}' >model/tokenizer.json
 refused "name the tokenizer of the data with --tokenizer" --load model --data other-json.gyt
-grep -q "$unknown: .*Unigram" out.log
+grep -q "$unknown: .*WordPiece" out.log
 refused "name the tokenizer of the data with --tokenizer" "${plain[@]}"
 train --load model --data other-json.gyt --tokenizer other.json
-grep -q "$unknown: .*Unigram" out.log
+grep -q "$unknown: .*WordPiece" out.log
 
 # without a tokenizer: as many ids as a model of bytes may have, and more; tokens
 train --load new --data text

@@ -139,19 +139,16 @@ static void refuse_json(const char *from, const char *to, gyre_status_t status, 
 static void refused(void **state)
 {
     (void)state;
-    refuse_json("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", GYRE_ERR_INVALID, "normalizer");
+    refuse_json("\"normalizer\":null", "\"normalizer\":{\"type\":\"BertNormalizer\"}", GYRE_ERR_INVALID,
+                "NFKC");
     refuse_json("\"type\":\"BPE\"", "\"type\":\"Unigram\"", GYRE_ERR_INVALID, "Unigram");
     refuse_json("\"dropout\":null", "\"dropout\":0.1", GYRE_ERR_INVALID, "dropout");
-    refuse_json("\"dropout\":null", "\"byte_fallback\":true", GYRE_ERR_INVALID, "byte_fallback");
     refuse_json("\"dropout\":null", "\"end_of_word_suffix\":\"</w>\"", GYRE_ERR_INVALID,
                 "end_of_word_suffix");
-    refuse_json("\"add_prefix_space\":false", "\"add_prefix_space\":true", GYRE_ERR_INVALID,
-                "add_prefix_space");
-    refuse_json("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Metaspace\"",
-                GYRE_ERR_INVALID, "Metaspace");
+    refuse_json("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"",
+                GYRE_ERR_INVALID, "UnicodeScripts");
     refuse_json("\"decoder\":{\"type\":\"ByteLevel\"}", "\"decoder\":{\"type\":\"WordPiece\"}",
                 GYRE_ERR_INVALID, "decoder");
-    refuse_json("\"special\":true", "\"special\":false,\"lstrip\":true", GYRE_ERR_INVALID, "lstrip");
     refuse_json("\"special\":true}", "\"special\":true},{\"id\":3}", GYRE_ERR_FORMAT, "added_tokens");
     refuse_json("\"a\":", "\"\xe4\xb8\xad\":", GYRE_ERR_INVALID, "letters");
     refuse_json("\"a\":", "\"ax\":", GYRE_ERR_FORMAT, "byte 0x61");
@@ -205,8 +202,8 @@ static void patterns(void **state)
         const char *regex, *word; /* as in JSON; NULL: accepted */
     } pattern[] = {{"a\\\\b", "differs between engines"},
                    {"[\\\\w]", "differs between engines"},
-                   {"^a", "^ and $"},
-                   {"a$", "^ and $"},
+                   {"^a", NULL},
+                   {"a$", NULL},
                    {"(?m:a)", "only (?i)"},
                    {"(?i:a)(?-i:b)(?=c)(?!d)(?<=e)", NULL},
                    {"[a[^b]]", "within a set"},

@@ -263,7 +263,7 @@ def builds_for(tests, options):
         Variant("main", "build", [], ["all", "tests"], ["all"], label="build"),
         Variant("references", "system", [], [], label="references",
                 command=["sh", "tools/setup", "references"]),
-        Variant("minimal", "minimal", ["B=build/minimal", "SHARE=build", "CUDA=0", "VERBS=0"], ["all"],
+        Variant("minimal", "minimal", ["B=build/minimal", "SHARE=build", "CUDA=0", "VERBS=0", "SENTENCEPIECE=0"], ["all"],
                 ["all"]),
         Variant("emulated", "emulated", [], ["emulated"], ["emulated"]),
         Variant("address", "address", ["SANITIZE=address"], [], ["build/address/bin/ucx-run", "build/address/examples/survive"],

@@ -27,6 +27,7 @@ class Gyre(MakefilePackage):
     depends_on("jansson@2.11:", when="+tools")
     depends_on("openblas", when="+tools")
     depends_on("pcre2", when="+tools")
+    depends_on("utf8proc", when="+tools")
     depends_on("rdma-core", when="+verbs")
     depends_on("cuda", when="+cuda")
 
@@ -37,6 +38,7 @@ class Gyre(MakefilePackage):
             "WERROR=0",
             "CUDA=" + yes[spec.satisfies("+cuda")],
             "VERBS=" + yes[spec.satisfies("+verbs")],
+            "SENTENCEPIECE=0",
         ]
         if spec.satisfies("+cuda"):
             words.append("CUDA_HOME=" + spec["cuda"].prefix)

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/tokenizer/sentencepiece.cc: SentencePiece's library behind C calls. No exception leaves this file: the
+ * library itself returns statuses, and what it allocates may throw std::bad_alloc. */
+#include "model/tokenizer/sentencepiece.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <sentencepiece_processor.h>
+
+extern "C" {
+#include "base/error.h"
+}
+
+struct tokenizer_library {
+    sentencepiece::SentencePieceProcessor processor;
+};
+
+namespace
+{
+
+gyre_status_t no_memory()
+{
+    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for SentencePiece");
+}
+
+gyre_status_t load(const char *path, const void *model, size_t bytes, tokenizer_library *library)
+{
+    const auto status = library->processor.LoadFromSerializedProto({static_cast<const char *>(model), bytes});
+    if (!status.ok())
+        return gyre_fail(GYRE_ERR_FORMAT, "%s is not a model of SentencePiece: %s", path,
+                         status.ToString().c_str());
+    return GYRE_OK;
+}
+
+} // namespace
+
+gyre_status_t tokenizer_library_open(const char *path, const void *model, size_t bytes,
+                                     tokenizer_library_t **out)
+{
+    tokenizer_library *library = nullptr;
+    gyre_status_t status = GYRE_OK;
+    try {
+        library = new tokenizer_library;
+        status = load(path, model, bytes, library);
+    } catch (const std::bad_alloc &) {
+        status = no_memory();
+    }
+    if (status != GYRE_OK) {
+        delete library;
+        return status;
+    }
+    *out = library;
+    return GYRE_OK;
+}
+
+void tokenizer_library_close(tokenizer_library_t *library)
+{
+    delete library;
+}
+
+int tokenizer_library_size(const tokenizer_library_t *library)
+{
+    return library->processor.GetPieceSize();
+}
+
+int tokenizer_library_end(const tokenizer_library_t *library)
+{
+    return library->processor.eos_id();
+}
+
+const char *tokenizer_library_piece(const tokenizer_library_t *library, int id, size_t *bytes)
+{
+    const std::string &piece = library->processor.IdToPiece(id);
+    *bytes = piece.size();
+    return piece.data();
+}
+
+tokenizer_library_kind_t tokenizer_library_kind(const tokenizer_library_t *library, int id)
+{
+    const auto &processor = library->processor;
+    return processor.IsControl(id)   ? LIBRARY_CONTROL
+           : processor.IsUnknown(id) ? LIBRARY_UNKNOWN
+           : processor.IsByte(id)    ? LIBRARY_BYTE
+                                     : LIBRARY_NORMAL;
+}
+
+gyre_status_t tokenizer_library_encode(const tokenizer_library_t *library, const void *text, size_t bytes,
+                                       int32_t **ids, size_t *count)
+{
+    try {
+        std::vector<int> made;
+        const auto status = library->processor.Encode({static_cast<const char *>(text), bytes}, &made);
+        if (!status.ok())
+            return gyre_fail(GYRE_ERR_INVALID, "SentencePiece cannot encode a text of %zu bytes: %s", bytes,
+                             status.ToString().c_str());
+        int32_t *copy = static_cast<int32_t *>(std::malloc((made.size() + 1) * sizeof *copy));
+        if (!copy)
+            return no_memory();
+        for (size_t i = 0; i < made.size(); i++)
+            copy[i] = made[i];
+        *ids = copy;
+        *count = made.size();
+        return GYRE_OK;
+    } catch (const std::bad_alloc &) {
+        return no_memory();
+    }
+}
+
+gyre_status_t tokenizer_library_decode(const tokenizer_library_t *library, const int32_t *ids, size_t count,
+                                       unsigned char **text, size_t *bytes)
+{
+    try {
+        std::string made;
+        const auto status = library->processor.Decode(std::vector<int>(ids, ids + count), &made);
+        if (!status.ok())
+            return gyre_fail(GYRE_ERR_INVALID, "SentencePiece cannot decode %zu ids: %s", count,
+                             status.ToString().c_str());
+        unsigned char *copy = static_cast<unsigned char *>(std::malloc(made.size() + 1));
+        if (!copy)
+            return no_memory();
+        std::memcpy(copy, made.c_str(), made.size() + 1);
+        *text = copy;
+        *bytes = made.size();
+        return GYRE_OK;
+    } catch (const std::bad_alloc &) {
+        return no_memory();
+    }
+}

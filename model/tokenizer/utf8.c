@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/tokenizer/utf8.c: buffers of text and facts about characters. Categories are utf8proc's. */
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "model/tokenizer/internal.h"
+
+gyre_status_t tokenizer_append(tokenizer_buffer_t *buffer, const void *bytes, size_t count)
+{
+    if (buffer->room - buffer->count < count) {
+        size_t room = base_max_size(2 * buffer->room, buffer->count + count + 256);
+        unsigned char *grown = realloc(buffer->bytes, room);
+        if (!grown)
+            return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a text of %zu bytes", room);
+        buffer->bytes = grown;
+        buffer->room = room;
+    }
+    if (count > 0)
+        memcpy(buffer->bytes + buffer->count, bytes, count);
+    buffer->count += count;
+    return GYRE_OK;
+}
+
+size_t tokenizer_valid_run(const unsigned char *text, size_t bytes, size_t *bad)
+{
+    size_t run = 0, length;
+    uint32_t c;
+    while (run < bytes && (length = text[run] < 0x80 ? 1 : base_utf8_decode(text + run, bytes - run, &c)) > 0)
+        run += length;
+    *bad = 0;
+    while (run == 0 && *bad < bytes && base_utf8_decode(text + *bad, bytes - *bad, &c) == 0)
+        ++*bad;
+    return run;
+}
+
+/* Bytes of the longest beginning of a character at text[0], at least 1, where no whole one stands. */
+static size_t longest_beginning(const unsigned char *text, size_t bytes)
+{
+    const unsigned c = text[0];
+    size_t most = c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 && c < 0xF5 ? 3 : 0;
+    unsigned low = c == 0xE0   ? 0xA0
+                   : c == 0xF0 ? 0x90
+                               : 0x80,
+             high = c == 0xED   ? 0x9F
+                    : c == 0xF4 ? 0x8F
+                                : 0xBF;
+    size_t n = 1;
+    for (; n <= most && n < bytes && text[n] >= low && text[n] <= high; n++) {
+        low = 0x80;
+        high = 0xBF;
+    }
+    return n;
+}
+
+gyre_status_t tokenizer_replace_bad(tokenizer_buffer_t *out, const unsigned char *text, size_t bytes)
+{
+    gyre_status_t status = GYRE_OK;
+    for (size_t done = 0, bad; status == GYRE_OK && done < bytes;) {
+        size_t run = tokenizer_valid_run(text + done, bytes - done, &bad);
+        if (run > 0)
+            status = tokenizer_append(out, text + done, run);
+        else {
+            status = tokenizer_append(out, "\xef\xbf\xbd", 3);
+            run = longest_beginning(text + done, bytes - done);
+        }
+        done += run;
+    }
+    return status;
+}
+
+int tokenizer_is_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+           c == 0x3000;
+}
+
+int tokenizer_is_word(uint32_t c)
+{
+    switch (utf8proc_category((utf8proc_int32_t)c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return 1;
+    default: /* Join_Control, and letters in circles and squares, which are Alphabetic */
+        return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+               (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+    }
+}
+
+size_t tokenizer_before(const unsigned char *text, size_t at, uint32_t *c)
+{
+    size_t from = at - 1;
+    while (from > 0 && (text[from] & 0xC0) == 0x80)
+        from--;
+    *c = 0;
+    (void)base_utf8_decode(text + from, at - from, c);
+    return at - from;
+}
+
+size_t tokenizer_put_utf8(unsigned char *out, uint32_t c)
+{
+    return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, out);
+}
