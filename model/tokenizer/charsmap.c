@@ -4,9 +4,9 @@
  *
  * Keys stand in a double-array trie of darts-clone: a unit of 32 bits has a label (bits 0 to 7, and 31), the
  * offset of its children (bits 10 to 30, 8 bits more if bit 9 says so) and whether a key ends there (bit 8);
- * the unit of such an end is the place of the replacement. Hugging Face's tokenizers, whose ids these are, look
- * up a grapheme of less than six bytes whole, then each character by itself, and take the shortest key that
- * begins it. Graphemes are utf8proc's. */
+ * the unit of such an end is the place of the replacement. Hugging Face's tokenizers, whose ids these are,
+ * look up a grapheme of less than six bytes whole, then each character by itself, and take the shortest key
+ * that begins it. Graphemes are utf8proc's. */
 #include <string.h>
 #include <utf8proc.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/decode.c: ids to text: the bytes of each token, joined, without the space that encoding puts
- * in front. */
+/* model/tokenizer/decode.c: ids to text: the bytes of each token, joined, without the space that encoding
+ * puts in front. */
 #include <stdlib.h>
 #include <string.h>
 

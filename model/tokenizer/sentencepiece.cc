@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/sentencepiece.cc: SentencePiece's library behind C calls. No exception leaves this file: the
- * library itself returns statuses, and what it allocates may throw std::bad_alloc. */
+/* model/tokenizer/sentencepiece.cc: SentencePiece's library under C calls. Exceptions end here: the library
+ * itself returns statuses, and what it allocates may throw std::bad_alloc. */
 #include "model/tokenizer/sentencepiece.h"
 
 #include <cstdlib>

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "model/tokenizer/internal.h"
 
-/* The best way to the place: its last token begins at `from`, and the next one on the best way ends at `next`. */
+/* The best way to the place: its last token begins at `from`, the next one on the best way ends at `next`. */
 struct tokenizer_place {
     double score;
     uint32_t from, next, id; /* from: TOKENIZER_NONE: no way yet */

@@ -14,7 +14,7 @@
 #include <gyre/gyre.h>
 
 #include "model/data/files.h"
-#include "model/tokenizer/chat.h"
+#include "model/chat/conversation.h"
 #include "model/data/tokens.h"
 
 enum { TOKENIZE_LEARN_ANSWERS, TOKENIZE_LEARN_ALL };

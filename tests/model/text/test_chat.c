@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/tokenizer/chat.h"
-#include "model/tokenizer/chat_templates.h"
+#include "model/chat/conversation.h"
+#include "model/chat/templates.h"
 #include "tests/model/text/vocabulary.h"
 
 static const char *const specials[] = {"<|im_start|>",

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/chat_templates.h: the templates that there are, as data (model/tokenizer/chat.c). */
-#ifndef MODEL_TOKENIZER_CHAT_TEMPLATES_H
-#define MODEL_TOKENIZER_CHAT_TEMPLATES_H
+/* model/chat/templates.h: the templates that there are, as data (model/chat/conversation.c). */
+#ifndef MODEL_CHAT_TEMPLATES_H
+#define MODEL_CHAT_TEMPLATES_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/tokenizer/chat.h"
+#include "model/chat/conversation.h"
 
 enum { CHAT_TOKENS = 4 };
 

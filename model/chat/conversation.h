@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/chat.h: conversations as token ids, and which of these are learned.
+/* model/chat/conversation.h: conversations as token ids, and which of these are learned.
  *
  * A chat template says what stands before and after each message. Published models have theirs as a Jinja
  * program in tokenizer_config.json or chat_template.jinja; Gyre does not interpret Jinja. It has some
- * templates by name (chat_templates.c), and knows the programs that write the same as these by their text.
+ * templates by name (templates.c), and knows the programs that write the same as these by their text.
  *
  * The tokens of a template are its own: a message that holds "<|im_end|>" has ten characters there, not a
  * token, so nobody ends a turn from within. An answer is encoded by itself, as it is generated: after the ids
  * of all that stands before it. */
-#ifndef MODEL_TOKENIZER_CHAT_H
-#define MODEL_TOKENIZER_CHAT_H
+#ifndef MODEL_CHAT_CONVERSATION_H
+#define MODEL_CHAT_CONVERSATION_H
 
 #include "model/tokenizer/tokenizer.h"
 

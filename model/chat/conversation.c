@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/chat.c: conversations become ids by a template; which template a model's folder has. */
-#include "model/tokenizer/chat.h"
+/* model/chat/conversation.c: conversations become ids by a template; which template a model's folder has. */
+#include "model/chat/conversation.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "model/tokenizer/chat_templates.h"
+#include "model/chat/templates.h"
 
 struct model_chat {
     const chat_template_t *template;

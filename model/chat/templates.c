@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/chat_templates.c: what stands before and after messages, by template, and the Jinja
+/* model/chat/templates.c: what stands before and after messages, by template, and the Jinja
  * programs that write the same. */
-#include "model/tokenizer/chat_templates.h"
+#include "model/chat/templates.h"
 
 #include <stdlib.h>
 #include <string.h>
