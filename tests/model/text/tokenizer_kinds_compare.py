@@ -302,10 +302,16 @@ def tokens_of(path):
 
 
 def of_one_age(text, content):
-    """Whether all tables agree on the characters. Those of the reference's Punctuation are of Unicode 8."""
-    young = [c for c in text if unicodedata.category(c)[0] in "PC" and ord(c) >= 0x600 and not 0x2000 <= ord(c) < 0x2070
-             and not 0x3000 <= ord(c) < 0x3040 and not 0xFE30 <= ord(c) < 0xFF66]
-    return not ("Punctuation" in json.dumps(content["pre_tokenizer"]) and young) and not any(unicodedata.category(c) == "Cn" for c in text)
+    """Whether all tables agree on the characters. Those of the reference are older: its Punctuation and marks are of Unicode 8."""
+    if any(unicodedata.category(c) == "Cn" for c in text):
+        return False
+    if "Punctuation" in json.dumps(content["pre_tokenizer"]) and any(
+            (unicodedata.category(c)[0] in "PC" or c == "\U000111c9") and ord(c) >= 0x600 and not 0x2000 <= ord(c) < 0x2070
+            and not 0x3000 <= ord(c) < 0x3040 and not 0xFE30 <= ord(c) < 0xFF66 for c in text):
+        return False
+    young = [c for c in text if unicodedata.ucd_3_2_0.category(c) == "Cn" and (
+        unicodedata.decomposition(c) or unicodedata.category(c)[0] == "M" or c in "\u1cf2\u1cf3")]  # these two were marks then
+    return not (young and any(kind in json.dumps(content["normalizer"]) for kind in ("NF", "StripAccents")))
 
 
 class Comparison:
