@@ -543,10 +543,11 @@ check-launch: all $(SETUP_LAUNCH_STAMP)
 check-contributing: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tests/contributing/check $(ONLY)
 
-# ASan finds the memory that a failure leaves; tests/failing.
+# ASan finds the memory that a failure leaves; there, every eighth request inside jansson. tests/failing.
 check-oom: $(B)/tests/failing/test_failing
 	+@$(MAKE) SANITIZE=address $(B)/address/tests/failing/test_failing
-	@all=0; for build in $(B) $(B)/address; do LANES='$(LANES)' ONLY='$(ONLY)' tests/failing/check $$build || all=1; done; exit $$all
+	@export LANES='$(LANES)' ONLY='$(ONLY)'; all=0; tests/failing/check $(B) || all=1; \
+	    tests/failing/check $(B)/address 8 || all=1; exit $$all
 
 # A program of an older release with this library: tests/abi.
 check-abi: lib tools

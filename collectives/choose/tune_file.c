@@ -131,9 +131,9 @@ static int parse_number(const char *text, double *out)
 }
 
 /* Digits after the point of costs below 1; others are written with two. The least cost is one of the last of
- * these digits, so that what is read can be written. */
+ * these digits, and the greatest has no more digits than a number may, so that what is read can be written. */
 enum { SMALL_DIGITS = 6 };
-static const double LEAST_COST = 1e-6;
+static const double LEAST_COST = 1e-6, MOST_COST = 1e12;
 
 static gyre_status_t read_cost(reader_t *r)
 {
@@ -146,10 +146,11 @@ static gyre_status_t read_cost(reader_t *r)
             continue;
         int zero = strncmp(field->name, "net_", 4) == 0, whole = field->kind != 'd';
         if (!parse_number(r->word[2], &value) || (whole && value != floor(value)) ||
-            (field->kind == 'i' && value > 1e6) ||
+            value > (field->kind == 'i' ? 1e6 : MOST_COST) ||
             (value < (whole ? 1.0 : LEAST_COST) && !(zero && value == 0)))
-            return wrong(r, "cost %s: \"%s\" is not a %snumber from %s%s", field->name, r->word[2],
-                         whole ? "whole " : "", whole ? "1" : "0.000001", zero ? ", or 0" : "");
+            return wrong(r, "cost %s: \"%s\" is not a %snumber from %s to %s%s", field->name, r->word[2],
+                         whole ? "whole " : "", whole ? "1" : "0.000001",
+                         field->kind == 'i' ? "1000000" : "1000000000000", zero ? ", or 0" : "");
         cost_set(&r->out->cost, field, value);
         return GYRE_OK;
     }

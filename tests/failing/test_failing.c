@@ -349,20 +349,26 @@ static long per_kind(inject_kind_t kind)
     return kind == INJECT_JSON ? 50 : kind == INJECT_MEMORY ? 12 : 3;
 }
 
+/* UCX is asked for services only where ranks count as hosts; and JSON is the same in each of ZeRO's stages. */
+static int has(const scenario_t *s, inject_kind_t kind)
+{
+    return kind == INJECT_UCX    ? spans_hosts(s)
+           : kind == INJECT_JSON ? s->body != training_zero_2 && s->body != training_zero_3
+                                 : 1;
+}
+
 /* A sample leaves this out. */
 static int is_left_out(const scenario_t *s, int victim, inject_kind_t kind)
 {
-    return s->every == 0 || (s->in_turn && (int)kind % s->n != victim) ||
-           (kind == INJECT_UCX && !spans_hosts(s));
+    return s->every == 0 || (s->in_turn && (int)kind % s->n != victim) || !has(s, kind);
 }
 
-/* UCX is asked for services only where ranks count as hosts. */
 static void list(void)
 {
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         for (int victim = 0; victim < scenarios[i].n; victim++)
             for (inject_kind_t kind = 0; kind < INJECT_KINDS; kind++)
-                if (kind != INJECT_UCX || spans_hosts(&scenarios[i]))
+                if (has(&scenarios[i], kind))
                     printf("%s %d %s\n", scenarios[i].name, victim, inject_names[kind]);
 }
 
