@@ -202,7 +202,7 @@ WITHOUT     += $(if $(filter 1,$(CUDA)),$(if $(SANITIZE),tests/gpu/%),tests/gpu/
 CORE_SRC    := $(filter-out $(WITHOUT) $(addsuffix /%,$(PROOF_ROOMS) $(TEXT_ROOMS)),$(call sources,$(CORE_ROOMS),c))
 PROOF_SRC   := $(call sources,$(PROOF_ROOMS),c)
 TRAIN_SRC   := $(filter-out $(WITHOUT),$(call sources,$(TEXT_ROOMS) $(TRAIN_ROOMS),c))
-# C++ behind C calls
+# C++ below C calls
 TRAIN_CC    := $(if $(filter 1,$(SENTENCEPIECE)),$(call sources,$(TRAIN_ROOMS),cc))
 # what tests under ASan compute with for long
 ASAN_FASTER := $(filter collectives/schedules/% collectives/proof/% model/network/%,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC)) \

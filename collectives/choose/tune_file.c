@@ -130,8 +130,9 @@ static int parse_number(const char *text, double *out)
     return digits > 0 && digits < 16;
 }
 
-/* Digits after the point of costs below 1; others are written with two. The least cost is one of the last of
- * these digits, and the greatest has no more digits than a number may, so that what is read can be written. */
+/* Digits after the point of costs below 1; others are written with two. The least cost is one of the last
+ * of these digits, and the greatest has no more digits than a number may, so that what is read can be
+ * written. */
 enum { SMALL_DIGITS = 6 };
 static const double LEAST_COST = 1e-6, MOST_COST = 1e12;
 

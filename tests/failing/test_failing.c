@@ -349,7 +349,7 @@ static long per_kind(inject_kind_t kind)
     return kind == INJECT_JSON ? 50 : kind == INJECT_MEMORY ? 12 : 3;
 }
 
-/* UCX is asked for services only where ranks count as hosts; and JSON is the same in each of ZeRO's stages. */
+/* UCX is asked for services only where ranks count as hosts; JSON is the same in each of ZeRO's stages. */
 static int has(const scenario_t *s, inject_kind_t kind)
 {
     return kind == INJECT_UCX    ? spans_hosts(s)
