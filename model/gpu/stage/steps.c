@@ -277,58 +277,49 @@ void stage_norm(stage_t *s, size_t n, void *y, size_t step_y, float *mean, float
         s->status = model_cuda_norm(&p, s->stream);
 }
 
-/* Sums over this rank's positions of dy (sequences step_dy apart), and with x of what belongs to its norm. */
-static void sum_positions(stage_t *s, size_t n, model_cuda_position_sums_t p)
+static model_cuda_span_t span_of(const stage_t *s, size_t n)
 {
-    p.type = s->type;
-    p.sequences = n;
-    p.rows = s->here;
-    p.channels = s->c.hidden;
-    p.all = s->c.seq;
-    p.begin = s->begin;
-    p.leaves = s->c.leaves;
-    p.norm = p.mean ? MODEL_NORM_LAYER : MODEL_NORM_RMS;
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_position_sums(&p, s->stream);
+    return (model_cuda_span_t){.sequences = n,
+                               .rows = s->here,
+                               .channels = s->c.hidden,
+                               .all = s->c.seq,
+                               .begin = s->begin,
+                               .leaves = s->c.leaves};
 }
 
-void stage_norm_back(stage_t *s, size_t n, void *out, const void *base, float *sums, size_t rows,
-                     size_t row_w, size_t row_b, const void *dy, const void *x, const void *w,
-                     const float *mean, const float *rstd)
+void stage_norm_back(stage_t *s, size_t n, const stage_norm_back_t *b)
 {
     size_t C = s->c.hidden;
-    const model_cuda_norm_back_t p = {.type = s->type,
-                                      .rows = n * s->here,
-                                      .channels = C,
-                                      .dy = dy,
-                                      .x = x,
-                                      .w = w,
-                                      .mean = mean,
-                                      .rstd = rstd,
-                                      .norm = mean ? MODEL_NORM_LAYER : MODEL_NORM_RMS,
-                                      .base = base,
-                                      .out = out};
-    sum_positions(s, n,
-                  (model_cuda_position_sums_t){.dy = dy,
-                                               .step_dy = s->here * C,
-                                               .x = x,
-                                               .mean = mean,
-                                               .rstd = rstd,
-                                               .sum_w = sums + row_w * C,
-                                               .sum_b = sums + row_b * C,
-                                               .step_sum = rows * C});
-    if (s->status == GYRE_OK) /* out may be dy: written after the sums */
+    model_cuda_norm_back_t p = {.type = s->type,
+                                .span = span_of(s, n),
+                                .dy = b->dy,
+                                .x = b->x,
+                                .w = b->w,
+                                .mean = b->mean,
+                                .rstd = b->rstd,
+                                .norm = b->mean ? MODEL_NORM_LAYER : MODEL_NORM_RMS,
+                                .base = b->base,
+                                .out = b->out,
+                                .partial = s->part,
+                                .step_sum = b->rows * C};
+    for (size_t i = 0; i < MODEL_CUDA_SUMMED; i++)
+        p.sum[i] = b->row[i] < 0 ? NULL : b->sums + (size_t)b->row[i] * C;
+    if (s->status == GYRE_OK)
         s->status = model_cuda_norm_back(&p, s->stream);
 }
 
 void stage_position_sum(stage_t *s, size_t n, float *sums, size_t row, const void *whole)
 {
     size_t C = s->c.hidden;
-    sum_positions(s, n,
-                  (model_cuda_position_sums_t){.dy = stage_at(s, whole, s->begin * C),
-                                               .step_dy = s->c.seq * C,
-                                               .sum_b = sums + row * C,
-                                               .step_sum = MODEL_SUMS * C});
+    const model_cuda_position_sums_t p = {.type = s->type,
+                                          .span = span_of(s, n),
+                                          .dy = stage_at(s, whole, s->begin * C),
+                                          .step_dy = s->c.seq * C,
+                                          .partial = s->part,
+                                          .sum = sums + row * C,
+                                          .step_sum = MODEL_SUMS * C};
+    if (s->status == GYRE_OK)
+        s->status = model_cuda_position_sums(&p, s->stream);
 }
 
 const void *stage_branch_back(stage_t *s, const slot_t *slot, void *into, const void *d_x, size_t layer,
