@@ -67,7 +67,8 @@ def main():
     for name in "leaf_sums", "loss_back", "embed_back", "widen":
         layer(f"`{name}`", "vocabulary", name)
     layer("`norm_forward`", "norm", "norm_forward")
-    layer("`norm_backward`, `position_sums`", "norm", "norm_backward", "position_sums")
+    layer("`norm_backward`, `join_pieces`", "norm_back", "norm_backward", "join_pieces")
+    layer("`sum_pieces` (only with dropout)", "norm_back", "sum_pieces")
 
     adding, exact = ([k for file in sorted(Path("collectives/gpu/sums").glob(name))
                       for k in kernels(str(file.with_suffix("")), r"rounds_kernel<.*>")]

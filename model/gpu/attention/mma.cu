@@ -12,162 +12,9 @@
  * order. Both are one kernel, `backward`, whose block has "rows" (the 128 that stay) and "columns" (the 64
  * that pass).
  *   delta = rowsum(do o);  p = e^(s - lse);  dp = drop(do v^T);  ds = p (dp - delta)
- *   dv = drop(p)^T do;  dk = scale ds^T q;  dq = scale ds k
- * Rows of a tile in shared memory are D + 8 elements apart: an odd number of 16-byte groups, so ldmatrix's
- * eight rows never meet in a bank. Tiles are padded with zeros to D = 64, 96 or 128 columns, and beyond T. */
+ *   dv = drop(p)^T do;  dk = scale ds^T q;  dq = scale ds k */
 #include "model/gpu/attention/internal.h"
-
-/* ---- tiles --------------------------------------------------------------------------------------------- */
-
-/* tile [LINES][D + 8] = rows r0 .. of x, rows `ld` elements apart, by cp.async (fast) or plainly. 8 or 16
- * threads have a row; of D 96 a quarter of them has nothing to do, which costs less than divisions by 12. */
-template <int D, int LINES, int THREADS>
-static __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *x, size_t ld, int r0, int T,
-                                                 int head_dim, int fast)
-{
-    constexpr int W = D > 64 ? 16 : 8, STEP = THREADS / W;
-    const int c = (int)threadIdx.x % W * 8, line = (int)threadIdx.x / W, here = T - r0 - line;
-    const int n = head_dim - c < 0 ? 0 : head_dim - c > 8 ? 8 : head_dim - c;
-    const bf16 *from = x + (size_t)(r0 + line) * ld + c;
-    bf16 *to = tile + line * (D + 8) + c;
-    if (c >= D)
-        return;
-    if (fast) {
-#pragma unroll
-        for (int j = 0; j < LINES / STEP; j++, from += STEP * ld) {
-            int m = j * STEP < here ? n : 0;
-            gyre_cp_async16(to + j * STEP * (D + 8), m > 0 ? from : x, 2 * m);
-        }
-    } else {
-#pragma unroll 1
-        for (int j = 0; j < LINES / STEP; j++, from += STEP * ld)
-#pragma unroll
-            for (int e = 0; e < 8; e++)
-                to[j * STEP * (D + 8) + e] = e < n && j * STEP < here ? from[e] : __float2bfloat16(0);
-    }
-}
-
-/* Fragments of 16 x 16: of the left factor from rows of its own; of the right one for 16 columns of the
- * result, which are rows in memory (`across`) or columns (`along`: the tile is [K][N]). */
-template <int D>
-static __device__ __forceinline__ void left16(uint32_t f[4], const bf16 *tile, int row, int k)
-{
-    int lane = threadIdx.x % 32;
-    gyre_ldmatrix_x4(f, tile + (row + lane % 16) * (D + 8) + k + lane / 16 * 8);
-}
-
-template <int D>
-static __device__ __forceinline__ void across16(uint32_t f[4], const bf16 *tile, int row, int k)
-{
-    int lane = threadIdx.x % 32;
-    gyre_ldmatrix_x4(f, tile + (row + lane / 16 * 8 + lane % 8) * (D + 8) + k + (lane / 8 & 1) * 8);
-}
-
-template <int D>
-static __device__ __forceinline__ void along16(uint32_t f[4], const bf16 *tile, int k, int column)
-{
-    int lane = threadIdx.x % 32;
-    gyre_ldmatrix_x4_trans(f, tile + (k + lane % 16) * (D + 8) + column + lane / 16 * 8);
-}
-
-static __device__ __forceinline__ uint32_t pack(float low, float high)
-{
-    __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-    uint32_t bits;
-    memcpy(&bits, &two, sizeof(bits));
-    return bits;
-}
-
-/* Two neighbouring tiles of a result, 16 x 8 each, as the left factor of the next product. */
-static __device__ __forceinline__ void as_left(uint32_t f[4], const float a[4], const float b[4])
-{
-    f[0] = pack(a[0], a[1]);
-    f[1] = pack(a[2], a[3]);
-    f[2] = pack(b[0], b[1]);
-    f[3] = pack(b[2], b[3]);
-}
-
-/* s [16 I, C] of a warp = rows row .. of one tile times rows column .. of another, over the channels. */
-template <int D, int I, int C>
-static __device__ __forceinline__ void scores(float s[I][C / 8][4], const bf16 *rows, int row,
-                                              const bf16 *columns, int column)
-{
-#pragma unroll
-    for (int i = 0; i < I; i++)
-#pragma unroll
-        for (int j = 0; j < C / 8; j++)
-            s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = 0;
-#pragma unroll
-    for (int kk = 0; kk < D; kk += 16) {
-        uint32_t left[I][4], right[4];
-#pragma unroll
-        for (int i = 0; i < I; i++)
-            left16<D>(left[i], rows, row + i * 16, kk);
-#pragma unroll
-        for (int j = 0; j < C / 16; j++) {
-            across16<D>(right, columns, column + j * 16, kk);
-#pragma unroll
-            for (int i = 0; i < I; i++) {
-                gyre_mma_bf16(s[i][2 * j], left[i], right);
-                gyre_mma_bf16(s[i][2 * j + 1], left[i], right + 2);
-            }
-        }
-    }
-}
-
-/* acc [16 I, D] of a warp += w [16 I, C], as bf16, times rows column .. of a tile. */
-template <int D, int I, int C>
-static __device__ __forceinline__ void gather(float acc[I][D / 8][4], const float w[I][C / 8][4],
-                                              const bf16 *columns, int column)
-{
-#pragma unroll
-    for (int kk = 0; kk < C; kk += 16) {
-        uint32_t left[I][4], right[4];
-#pragma unroll
-        for (int i = 0; i < I; i++)
-            as_left(left[i], w[i][kk / 8], w[i][kk / 8 + 1]);
-#pragma unroll
-        for (int j = 0; j < D / 16; j++) {
-            along16<D>(right, columns, column + kk, j * 16);
-#pragma unroll
-            for (int i = 0; i < I; i++) {
-                gyre_mma_bf16(acc[i][2 * j], left[i], right);
-                gyre_mma_bf16(acc[i][2 * j + 1], left[i], right + 2);
-            }
-        }
-    }
-}
-
-/* A warp stores 16 rows x D of a result, times `factor` of the two rows that a lane has. It goes through its
- * own rows of a tile that is no longer used. */
-template <int D>
-static __device__ __forceinline__ void store16(bf16 *x, size_t ld, int r0, int T, int head_dim, int fast,
-                                               bf16 *tile, const float acc[D / 8][4], float factor_0,
-                                               float factor_1)
-{
-    int lane = threadIdx.x % 32;
-    __syncwarp();
-#pragma unroll
-    for (int j = 0; j < D / 8; j++) {
-        bf16 *at = tile + lane / 4 * (D + 8) + j * 8 + lane % 4 * 2;
-        *(uint32_t *)at = pack(acc[j][0] * factor_0, acc[j][1] * factor_0);
-        *(uint32_t *)(at + 8 * (D + 8)) = pack(acc[j][2] * factor_1, acc[j][3] * factor_1);
-    }
-    __syncwarp();
-    for (int i = lane; i < 16 * (D / 8); i += 32) {
-        int r = i / (D / 8), c = i % (D / 8) * 8;
-        if (r0 + r >= T || c >= head_dim)
-            continue;
-        const bf16 *from = tile + r * (D + 8) + c;
-        bf16 *to = x + (size_t)(r0 + r) * ld + c;
-        if (fast) {
-            *(uint4 *)to = *(const uint4 *)from;
-        } else {
-            for (int e = 0; e < 8 && c + e < head_dim; e++)
-                to[e] = from[e];
-        }
-    }
-}
+#include "model/gpu/attention/tiles.h"
 
 /* Of J tiles of 16 x 8 side by side: bit 4 j + e: dropout takes element e of tile j. The lane's first element
  * is (r, c) of the head, rows being queries, or keys (OF_KEYS). */
@@ -238,11 +85,11 @@ static __device__ __forceinline__ void soften(float s[COLUMNS / 8][4], float out
 
 /* Grid: x blocks of rows, the last (longest) first; y heads of all leaves; z sequences. Four warps of 32
  * rows, as two tiles of 16. Shared memory: q, then one tile of k and one of v. The values travel while
- * scores are computed, the next keys while values are used. */
-template <int D>
-static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __grid_constant__ attend_t p)
+ * scores are computed, the next keys while values are used. Of heads up to 64 channels q stays in registers:
+ * a multiprocessor then has two blocks, and none spills registers. */
+template <int D> static __global__ void __launch_bounds__(128, 2) forward(const __grid_constant__ attend_t p)
 {
-    constexpr int LD = D + 8;
+    constexpr int LD = D + 8, KEEPS = D == 64;
     GYRE_DYNAMIC_SHARED(bf16, shared);
     bf16 *tile_q = shared, *tile_k = tile_q + ROWS * LD, *tile_v = tile_k + COLUMNS * LD;
     const model_cuda_attention_t *a = &p.a;
@@ -261,6 +108,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
     gyre_cp_async_commit();
 
     float out[2][D / 8][4], largest[2][2], sum[2][2];
+    uint32_t kept[2][D / 16][4]; /* q */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         largest[i][0] = largest[i][1] = -INFINITY;
@@ -270,6 +118,12 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
             out[i][j][0] = out[i][j][1] = out[i][j][2] = out[i][j][3] = 0;
     }
 
+    if (KEEPS) {
+        gyre_cp_async_wait<0>();
+        __syncthreads();
+        keep<D, 2>(kept, tile_q, warp * 32);
+    }
+
     for (int c0 = 0; c0 < end; c0 += COLUMNS) {
         gyre_cp_async_wait<0>();
         __syncthreads(); /* the keys are there, and the values before were used */
@@ -277,7 +131,7 @@ static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) forward(const __g
         gyre_cp_async_commit();
 
         float s[2][COLUMNS / 8][4];
-        scores<D, 2, COLUMNS>(s, tile_q, warp * 32, tile_k, 0);
+        scores<D, 2, COLUMNS>(s, KEEPS ? kept : NULL, tile_q, warp * 32, tile_k, 0);
 
         const int masked = c0 + COLUMNS > seen(r0, prefix), c = c0 + lane % 4 * 2;
 #pragma unroll
@@ -475,8 +329,8 @@ static __global__ void __launch_bounds__(part_t<OF_KEYS>::THREADS, part_t<OF_KEY
 #pragma unroll
             for (int sub = 0; sub < COLUMNS; sub += C) {
                 float w[I][C / 8][4], d[I][C / 8][4];
-                scores<D, I, C>(w, rows_x, warp * 16 * I, cols_x, sub);
-                scores<D, I, C>(d, rows_y, warp * 16 * I, cols_y, sub);
+                scores<D, I, C>(w, NULL, rows_x, warp * 16 * I, cols_x, sub);
+                scores<D, I, C>(d, NULL, rows_y, warp * 16 * I, cols_y, sub);
 #pragma unroll
                 for (int i = 0; i < I; i++) {
                     int r = (warp * I + i) * 16 + lane / 4, c = sub + lane % 4 * 2, query = OF_KEYS ? c : r;

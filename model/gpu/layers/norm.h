@@ -28,8 +28,8 @@ typedef struct {
     size_t first;   /* element of a sequence's tensor at which its first row here begins */
 } model_cuda_dropout_t;
 
-/* out = alpha x + drop(sum + bias), and y = norm of it, or of x where there is no sum. One pass over the row
- * brings out and its mean, one the variance, one y; out is read from the cache. */
+/* out = alpha x + drop(sum + bias), and y = norm of it, or of x where there is no sum. Memory is read once: a
+ * row waits in shared memory for its mean, its variance and y, if two of them fit in 48 KiB. */
 typedef struct {
     model_cuda_type_t type; /* of x, bias, out, y, w, b */
     size_t sequences, rows, channels;
@@ -54,33 +54,44 @@ typedef struct {
 } model_cuda_norm_t;
 gyre_status_t model_cuda_norm(const model_cuda_norm_t *norm, struct CUstream_st *stream);
 
-/* out = base + the gradient of x in y = norm(x), from that of y. */
+/* Sums over positions, of each sequence. A sequence's `all` positions are cut into pieces at floor(k all /
+ * pieces): 32 of them, or fewer powers of two where those would be shorter than 8, and at least one per leaf;
+ * each is added up in order, and the pieces are joined in a tree. Rows here are positions `begin` .. begin +
+ * rows - 1, whole pieces of them (sequence parallelism). */
+typedef struct {
+    size_t sequences, rows, channels, all, begin, leaves;
+} model_cuda_span_t;
+/* Pieces of `all` positions. */
+size_t model_cuda_pieces(size_t all, size_t leaves);
+
+/* What is summed with the gradient of a norm's input: with n = (x - mean) rstd, or x rstd, dy n and dy
+ * (gradients of gain and bias), base, and out as stored (gradients of the biases on the residual stream). */
+enum { MODEL_CUDA_SUM_W, MODEL_CUDA_SUM_B, MODEL_CUDA_SUM_BASE, MODEL_CUDA_SUM_OUT, MODEL_CUDA_SUMMED };
+
+/* out = base + the gradient of x in y = norm(x), from that of y; and sums over positions in the same pass. */
 typedef struct {
     model_cuda_type_t type; /* of dy, x, w, base, out */
-    size_t rows, channels;
-    const void *dy, *x, *w;   /* [rows][channels]; w [channels] */
-    const float *mean, *rstd; /* [rows] */
+    model_cuda_span_t span;
+    const void *dy, *x, *w;   /* [sequences][rows][channels]; w [channels] */
+    const float *mean, *rstd; /* [sequences][rows]; mean only of MODEL_NORM_LAYER */
     model_norm_t norm;
-    const void *base; /* [rows][channels]; NULL: 0 */
+    const void *base; /* as x; NULL: 0 */
     void *out;        /* may be base or dy */
+    float *partial;   /* scratch: [sequences][pieces here][MODEL_CUDA_SUMMED][channels] */
+    /* [channels] of each sequence, step_sum elements apart; NULL: not asked for */
+    float *sum[MODEL_CUDA_SUMMED];
+    size_t step_sum;
 } model_cuda_norm_back_t;
 gyre_status_t model_cuda_norm_back(const model_cuda_norm_back_t *back, struct CUstream_st *stream);
 
-/* Sums over positions of dy, and of dy n with n = (x - mean) rstd or x rstd: gradients of bias and gain, per
- * sequence. A sequence's `all` positions are cut into pieces at floor(k all / pieces): 32 of them, or fewer
- * powers of two where those would be shorter than 8, and at least one per leaf; each is added up in order,
- * and the pieces are joined in a tree. Rows here are positions `begin` .. begin + rows - 1, whole pieces
- * of them (sequence parallelism). */
+/* Sums over positions of dy. */
 typedef struct {
-    model_cuda_type_t type; /* of dy, x */
-    size_t sequences, rows, channels, all, begin, leaves;
+    model_cuda_type_t type; /* of dy */
+    model_cuda_span_t span;
     const void *dy; /* rows of a sequence side by side, sequences step_dy elements apart */
     size_t step_dy;
-    const void *x; /* [sequences][rows][channels]; NULL: the sum of dy only */
-    const float *mean, *rstd;
-    model_norm_t norm;
-    float *sum_w,
-        *sum_b; /* [channels] of each sequence, step_sum elements apart; sum_b may be NULL where x is given */
+    float *partial; /* scratch: [sequences][pieces here][channels] */
+    float *sum;     /* [channels] of each sequence, step_sum elements apart */
     size_t step_sum;
 } model_cuda_position_sums_t;
 gyre_status_t model_cuda_position_sums(const model_cuda_position_sums_t *sums, struct CUstream_st *stream);

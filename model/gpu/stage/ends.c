@@ -61,8 +61,16 @@ void stage_embed_backward(stage_t *s, slot_t *slot, void *d_x)
     if (drop.keys && s->status == GYRE_OK)
         s->status = model_cuda_drop(s->type, d_x, edge, d_x, edge, slot->n, s->here, C, &drop, s->stream);
     if (s->c.embed_norm) {
-        stage_norm_back(s, slot->n, d_x, NULL, slot->sums_embed, 2, 0, 1, d_x, slot->x_embed, W(EMB_LN_W),
-                        slot->meane, slot->rstde);
+        stage_norm_back(s, slot->n,
+                        &(stage_norm_back_t){.dy = d_x,
+                                             .x = slot->x_embed,
+                                             .w = W(EMB_LN_W),
+                                             .out = d_x,
+                                             .mean = slot->meane,
+                                             .rstd = slot->rstde,
+                                             .sums = slot->sums_embed,
+                                             .rows = 2,
+                                             .row = {0, 1, -1, -1}});
         stage_complete(s, slot->sums_embed, slot->n * 2 * C);
     }
     stage_spread(s, slot->n, slot->d_embed, d_x);
@@ -206,8 +214,16 @@ void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x)
                  s->c.post_norm ? d_x : s->d_norm);
     if (s->c.post_norm)
         return;
-    stage_norm_back(s, slot->n, d_x, NULL, slot->sums_head, 2, 0, 1, s->d_norm, slot->x_out, W(LNF_W),
-                    slot->meanf, slot->rstdf);
+    stage_norm_back(s, slot->n,
+                    &(stage_norm_back_t){.dy = s->d_norm,
+                                         .x = slot->x_out,
+                                         .w = W(LNF_W),
+                                         .out = d_x,
+                                         .mean = slot->meanf,
+                                         .rstd = slot->rstdf,
+                                         .sums = slot->sums_head,
+                                         .rows = 2,
+                                         .row = {0, 1, -1, -1}});
     stage_complete(s, slot->sums_head, slot->n * 2 * C);
 }
 

@@ -158,7 +158,7 @@ struct model_cuda_stage {
     float *grad[MODEL_KINDS];        /* destination of their gradients, for config.grad_sequences */
 
     /* workspace */
-    float *part;  /* [g][n][T,C] leaves of a sum */
+    float *part;  /* [g][n][T,C] leaves of a sum; or [n][pieces][MODEL_CUDA_SUMMED][C] sums over positions */
     float *whole; /* [n][T,C] what the group reduces; NULL: no group */
     float *shard; /* [n][R,C] the result, with sequence parallelism */
     void *d_norm; /* S [n][R,C] gradient of a norm's output */
@@ -237,11 +237,17 @@ model_cuda_dropout_t stage_dropout(const stage_t *s, const slot_t *slot, size_t 
 /* y = norm(x S [n][R,C]), sequences of y step_y apart. */
 void stage_norm(stage_t *s, size_t n, void *y, size_t step_y, float *mean, float *rstd, const void *x,
                 const void *w, const void *b);
-/* out = base + the gradient through the norm; sums of the gain's and bias's gradients to rows row_w and row_b
- * of sums [n][rows][C]. */
-void stage_norm_back(stage_t *s, size_t n, void *out, const void *base, float *sums, size_t rows,
-                     size_t row_w, size_t row_b, const void *dy, const void *x, const void *w,
-                     const float *mean, const float *rstd);
+/* out = base + the gradient through the norm (model_cuda_norm_back), and its sums over this rank's positions
+ * to rows row[MODEL_CUDA_SUM_...] of sums [n][rows][C]; -1: not asked for. */
+typedef struct {
+    const void *dy, *x, *w, *base;
+    void *out;
+    const float *mean, *rstd;
+    float *sums;
+    size_t rows;
+    int row[MODEL_CUDA_SUMMED];
+} stage_norm_back_t;
+void stage_norm_back(stage_t *s, size_t n, const stage_norm_back_t *back);
 /* Row `row` of sums [n][MODEL_SUMS][C] = sums over this rank's positions of whole S [n][T,C]. */
 void stage_position_sum(stage_t *s, size_t n, float *sums, size_t row, const void *whole);
 /* The dy S [n][T,C] of a branch, from the gradient of its sum d_x S [n][R,C]: d_x itself if `into` is

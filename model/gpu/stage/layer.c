@@ -289,6 +289,13 @@ void stage_layer_weights(stage_t *s, const slot_t *slot, size_t l, size_t j)
 
 /* ---- backward ------------------------------------------------------------------------------------------ */
 
+/* Whether the norm between attention and MLP also sums the gradients of both branches' outputs: they are what
+ * it reads and writes, where no dropout changes them. */
+static int sums_with_norm(const stage_t *s, const slot_t *slot)
+{
+    return !s->c.post_norm && !s->c.parallel && !stage_dropout(s, slot, 0, SITE_MLP).keys;
+}
+
 /* s->d_norm: the gradient of the MLP's input, from dy S [n][T,C], that of its output. */
 static void mlp_backward(stage_t *s, const slot_t *slot, const layer_t *a, const void *dy)
 {
@@ -297,7 +304,8 @@ static void mlp_backward(stage_t *s, const slot_t *slot, const layer_t *a, const
         stage_experts_backward(s, n, a, dy);
         return;
     }
-    stage_position_sum(s, n, a->sums, SUM_MLP_PROJ_B, dy);
+    if (!sums_with_norm(s, slot))
+        stage_position_sum(s, n, a->sums, SUM_MLP_PROJ_B, dy);
     if (s->c.gated) {
         stage_rows_input(s, n, s->d_act, dy, W(MLP_PROJ_W), s->leaf_ffn, NULL);
         if (s->status == GYRE_OK)
@@ -332,7 +340,8 @@ static void query_backward(stage_t *s, const slot_t *slot, const join_t *queries
 static void attention_backward(stage_t *s, const slot_t *slot, const layer_t *a, size_t l, const void *dy)
 {
     size_t n = slot->n, C = s->c.hidden, q = s->leaf_qkv, D = s->c.head_dim;
-    stage_position_sum(s, n, a->sums, SUM_ATTN_PROJ_B, dy);
+    if (!sums_with_norm(s, slot))
+        stage_position_sum(s, n, a->sums, SUM_ATTN_PROJ_B, dy);
     stage_rows_input(s, n, s->d_attn, dy, W(ATTN_PROJ_W), s->leaf_attn, NULL);
     model_cuda_attention_t p = attention_of(s, slot, a, l);
     p.d_o = heads_at(s, n, s->d_attn, s->leaf_attn, 0);
@@ -363,16 +372,32 @@ static void attention_backward(stage_t *s, const slot_t *slot, const layer_t *a,
     stage_sum_to(s, n, &join, s->d_norm);
 }
 
-/* d_in = the gradient s->d_norm through the norm, added to `base`. */
+/* d_in = the gradient dy through the norm, added to `base`. */
 static void through_norm(stage_t *s, const slot_t *slot, const layer_t *a, int second, void *d_in,
                          const void *base, const void *dy, const void *x)
 {
-    if (second)
-        stage_norm_back(s, slot->n, d_in, base, a->sums, MODEL_SUMS, SUM_LN2_W, SUM_LN2_B, dy, x, W(LN2_W),
-                        a->mean2, a->rstd2);
-    else
-        stage_norm_back(s, slot->n, d_in, base, a->sums, MODEL_SUMS, SUM_LN1_W, SUM_LN1_B, dy, x, W(LN1_W),
-                        a->mean1, a->rstd1);
+    stage_norm_back_t p = {.dy = dy,
+                           .x = x,
+                           .w = W(LN1_W),
+                           .base = base,
+                           .out = d_in,
+                           .mean = a->mean1,
+                           .rstd = a->rstd1,
+                           .sums = a->sums,
+                           .rows = MODEL_SUMS,
+                           .row = {SUM_LN1_W, SUM_LN1_B, -1, -1}};
+    if (second) {
+        p.w = W(LN2_W);
+        p.mean = a->mean2;
+        p.rstd = a->rstd2;
+        p.row[MODEL_CUDA_SUM_W] = SUM_LN2_W;
+        p.row[MODEL_CUDA_SUM_B] = SUM_LN2_B;
+        if (sums_with_norm(s, slot)) { /* base and d_in are the gradients of the branches' outputs */
+            p.row[MODEL_CUDA_SUM_BASE] = s->c.experts > 0 ? -1 : SUM_MLP_PROJ_B;
+            p.row[MODEL_CUDA_SUM_OUT] = SUM_ATTN_PROJ_B;
+        }
+    }
+    stage_norm_back(s, slot->n, &p);
 }
 
 static void pre_norm_backward(stage_t *s, const slot_t *slot, size_t l, const void *d_x, void *d_in)

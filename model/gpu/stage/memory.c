@@ -182,7 +182,8 @@ static void take_work(stage_t *s)
 {
     size_t B = s->config.together, T = s->c.seq, C = s->c.hidden, R = s->here, f4 = sizeof(float);
     pool_t *w = &s->work;
-    s->part = take(w, f4, s->g * B, T, C);
+    s->part =
+        take(w, f4, B, base_max_size(s->g * T, model_cuda_pieces(T, s->c.leaves) * MODEL_CUDA_SUMMED), C);
     s->whole = s->tp.size > 1 ? take(w, f4, B, T, C) : NULL;
     s->shard = s->tp.sequence ? take(w, f4, B, R, C) : NULL;
     s->d_norm = take(w, s->size, B, R, C);

@@ -13,7 +13,8 @@
  *    joined in the tree of docs/contract.md.
  *  - Sums over positions have the pieces of model/gpu/layers/norm.h.
  *  - The gradient of a weight is one product per sequence, or over all positions of config.grad_sequences of
- *    them. The store makes the tree over those.
+ *    them; or the tree over the products of up to 8 pieces of these positions, whose number the shape and
+ *    config.leaves decide. The store makes the tree over gradients.
  *  - With Gyre's own kernels (model/gpu/products/matmul.h) a row of a product has the same bits for any
  *    micro-batch. cuBLASLt may choose another order for another number of rows: the bits then depend on the
  *    size of the micro-batch.

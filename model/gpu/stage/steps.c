@@ -125,6 +125,53 @@ void stage_columns(stage_t *s, size_t n, void *y, const void *x, const void *w, 
     multiply(s, &p, x, w, y);
 }
 
+/* What an H200 takes, in tenths of a nanosecond: a multiprocessor for one of K's elements of a tile, all of
+ * its memory to write and read a tile in fp32, and a launch. */
+enum { PROCESSORS = 132, TILE = 128, STEP_TIME = 63, TILE_TIME = 320, LAUNCH_TIME = 30000, MOST_PIECES = 8 };
+
+/* The number of pieces of K that the gradient [M,N] of a leaf's weight is summed in: the one that takes least
+ * by these figures, for leaves one after the other. More than one helps where the tiles of all leaves leave
+ * multiprocessors idle. The figures are the same on every GPU, and the leaves those of all ranks, so bits
+ * depend on neither. The weight has `width` rows or columns, and C of the others: the pieces' sums fit into
+ * s->part. */
+static size_t pieces_of(const stage_t *s, size_t M, size_t N, size_t K, size_t width)
+{
+    const size_t tiles = (M + TILE - 1) / TILE * ((N + TILE - 1) / TILE), leaves = s->c.leaves;
+    size_t best = 1, least = (tiles * leaves + PROCESSORS - 1) / PROCESSORS * K * STEP_TIME;
+    for (size_t n = 2; n <= MOST_PIECES && K % n == 0 && n * width <= K; n *= 2) {
+        size_t turns = (tiles * n + PROCESSORS - 1) / PROCESSORS;
+        size_t time = leaves * (turns * (K / n) * STEP_TIME + tiles * n * TILE_TIME + LAUNCH_TIME);
+        if (time < least) {
+            best = n;
+            least = time;
+        }
+    }
+    return best;
+}
+
+/* dw [g][M,N], the gradient of a weight: `whole`, or products of pieces of K, joined in the tree of
+ * docs/contract.md. */
+static void weigh(stage_t *s, const model_cuda_product_t *whole, size_t width, const void *a, const void *b,
+                  float *dw)
+{
+    const size_t pieces = pieces_of(s, whole->M, whole->N, whole->K, width), count = whole->M * whole->N;
+    model_cuda_product_t p = *whole;
+    if (pieces == 1) {
+        multiply(s, whole, a, b, dw);
+        return;
+    }
+    p.K /= pieces;
+    p.batch = pieces;
+    p.step_a = p.K * p.lda;
+    p.step_b = p.K * p.ldb;
+    p.step_d = count;
+    for (size_t leaf = 0; leaf < s->g; leaf++) {
+        multiply(s, &p, stage_at(s, a, leaf * whole->step_a), stage_at(s, b, leaf * whole->step_b), s->part);
+        if (s->status == GYRE_OK)
+            s->status = model_cuda_join(MODEL_CUDA_F32, dw + leaf * count, s->part, pieces, count, s->stream);
+    }
+}
+
 void stage_columns_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, float *db, const void *dy,
                           const void *x, size_t width)
 {
@@ -143,7 +190,7 @@ void stage_columns_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, f
                                     .in = s->type,
                                     .out = MODEL_CUDA_F32};
     const void *d = stage_at(s, dy, j * T * width);
-    multiply(s, &p, stage_at(s, x, j * T * C), d, dw);
+    weigh(s, &p, width, stage_at(s, x, j * T * C), d, dw);
     if (db && s->status == GYRE_OK)
         s->status = model_cuda_column_sum(s->matmul, db, d, s->type, rows, width, width, s->g,
                                           slot->n * T * width, s->stream);
@@ -190,7 +237,7 @@ void stage_rows_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, cons
                                     .alpha = 1,
                                     .in = s->type,
                                     .out = MODEL_CUDA_F32};
-    multiply(s, &p, stage_at(s, x, j * T * width), stage_at(s, dy, j * T * C), dw);
+    weigh(s, &p, width, stage_at(s, x, j * T * width), stage_at(s, dy, j * T * C), dw);
 }
 
 /* ---- sums over leaves ---------------------------------------------------------------------------------- */
@@ -277,58 +324,49 @@ void stage_norm(stage_t *s, size_t n, void *y, size_t step_y, float *mean, float
         s->status = model_cuda_norm(&p, s->stream);
 }
 
-/* Sums over this rank's positions of dy (sequences step_dy apart), and with x of what belongs to its norm. */
-static void sum_positions(stage_t *s, size_t n, model_cuda_position_sums_t p)
+static model_cuda_span_t span_of(const stage_t *s, size_t n)
 {
-    p.type = s->type;
-    p.sequences = n;
-    p.rows = s->here;
-    p.channels = s->c.hidden;
-    p.all = s->c.seq;
-    p.begin = s->begin;
-    p.leaves = s->c.leaves;
-    p.norm = p.mean ? MODEL_NORM_LAYER : MODEL_NORM_RMS;
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_position_sums(&p, s->stream);
+    return (model_cuda_span_t){.sequences = n,
+                               .rows = s->here,
+                               .channels = s->c.hidden,
+                               .all = s->c.seq,
+                               .begin = s->begin,
+                               .leaves = s->c.leaves};
 }
 
-void stage_norm_back(stage_t *s, size_t n, void *out, const void *base, float *sums, size_t rows,
-                     size_t row_w, size_t row_b, const void *dy, const void *x, const void *w,
-                     const float *mean, const float *rstd)
+void stage_norm_back(stage_t *s, size_t n, const stage_norm_back_t *b)
 {
     size_t C = s->c.hidden;
-    const model_cuda_norm_back_t p = {.type = s->type,
-                                      .rows = n * s->here,
-                                      .channels = C,
-                                      .dy = dy,
-                                      .x = x,
-                                      .w = w,
-                                      .mean = mean,
-                                      .rstd = rstd,
-                                      .norm = mean ? MODEL_NORM_LAYER : MODEL_NORM_RMS,
-                                      .base = base,
-                                      .out = out};
-    sum_positions(s, n,
-                  (model_cuda_position_sums_t){.dy = dy,
-                                               .step_dy = s->here * C,
-                                               .x = x,
-                                               .mean = mean,
-                                               .rstd = rstd,
-                                               .sum_w = sums + row_w * C,
-                                               .sum_b = sums + row_b * C,
-                                               .step_sum = rows * C});
-    if (s->status == GYRE_OK) /* out may be dy: written after the sums */
+    model_cuda_norm_back_t p = {.type = s->type,
+                                .span = span_of(s, n),
+                                .dy = b->dy,
+                                .x = b->x,
+                                .w = b->w,
+                                .mean = b->mean,
+                                .rstd = b->rstd,
+                                .norm = b->mean ? MODEL_NORM_LAYER : MODEL_NORM_RMS,
+                                .base = b->base,
+                                .out = b->out,
+                                .partial = s->part,
+                                .step_sum = b->rows * C};
+    for (size_t i = 0; i < MODEL_CUDA_SUMMED; i++)
+        p.sum[i] = b->row[i] < 0 ? NULL : b->sums + (size_t)b->row[i] * C;
+    if (s->status == GYRE_OK)
         s->status = model_cuda_norm_back(&p, s->stream);
 }
 
 void stage_position_sum(stage_t *s, size_t n, float *sums, size_t row, const void *whole)
 {
     size_t C = s->c.hidden;
-    sum_positions(s, n,
-                  (model_cuda_position_sums_t){.dy = stage_at(s, whole, s->begin * C),
-                                               .step_dy = s->c.seq * C,
-                                               .sum_b = sums + row * C,
-                                               .step_sum = MODEL_SUMS * C});
+    const model_cuda_position_sums_t p = {.type = s->type,
+                                          .span = span_of(s, n),
+                                          .dy = stage_at(s, whole, s->begin * C),
+                                          .step_dy = s->c.seq * C,
+                                          .partial = s->part,
+                                          .sum = sums + row * C,
+                                          .step_sum = MODEL_SUMS * C};
+    if (s->status == GYRE_OK)
+        s->status = model_cuda_position_sums(&p, s->stream);
 }
 
 const void *stage_branch_back(stage_t *s, const slot_t *slot, void *into, const void *d_x, size_t layer,

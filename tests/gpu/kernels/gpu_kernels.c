@@ -246,6 +246,10 @@ static double products_by(bench_t *bench, model_cuda_matmul_t *matmul, const cha
     products(bench, matmul, by, "MLP up, weights' gradient",
              (model_cuda_product_t){.trans_a = 1, .M = 768, .N = 3072, .K = 8192, .in = b, .out = f}, of,
              NULL);
+    products(
+        bench, matmul, by, "MLP up, weights' gradient, 4 pieces",
+        (model_cuda_product_t){.batch = 4, .trans_a = 1, .M = 768, .N = 3072, .K = 2048, .in = b, .out = f},
+        of, NULL);
     products(bench, matmul, by, "logits",
              (model_cuda_product_t){.trans_b = 1, .M = 8192, .N = 50304, .K = 768, .in = b, .out = b}, of,
              NULL);

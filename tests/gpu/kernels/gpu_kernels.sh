@@ -31,7 +31,7 @@ assert any("backward" in row["name"] for row in rows)
 PY
     EMULATED_MEMORY=72 run "$EMULATED"
     want "a device without room for any row" 1
-    check "each row says so, and the others go on" [ "$(grep -cE '^failed: [^;]+; cudaMalloc.*: out of memory$' "$W/out")" = 13 ]
+    check "each row says so, and the others go on" [ "$(grep -cE '^failed: [^;]+; cudaMalloc.*: out of memory$' "$W/out")" = 14 ]
     check "which by name" grep -q '^failed: own, bf16: logits \[8192,768\] x \[768,50304\]; ' "$W/out"
     run "$EMULATED" --device 99
     want "a GPU that is not there" 2 'no number 99'

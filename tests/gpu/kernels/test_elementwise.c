@@ -131,40 +131,28 @@ static void norm_backward(void **state)
         }
         float *sum_w = to_device(NULL, sizeof dw), *sum_b = to_device(NULL, sizeof db);
         const model_norm_t norm = rms ? MODEL_NORM_RMS : MODEL_NORM_LAYER;
-        const model_cuda_position_sums_t sums = {.type = MODEL_CUDA_F32,
-                                                 .sequences = B,
-                                                 .rows = T,
-                                                 .channels = C,
-                                                 .all = T,
-                                                 .leaves = 4,
-                                                 .dy = d_dy,
-                                                 .step_dy = T * C,
-                                                 .x = d_x,
-                                                 .mean = d_mean,
-                                                 .rstd = d_rstd,
-                                                 .norm = norm,
-                                                 .sum_w = sum_w,
-                                                 .sum_b = sum_b,
-                                                 .step_sum = C};
-        assert_int_equal(model_cuda_position_sums(&sums, stream), GYRE_OK);
-        const model_cuda_norm_back_t p = {.type = MODEL_CUDA_F32,
-                                          .rows = B * T,
-                                          .channels = C,
-                                          .dy = d_dy,
-                                          .x = d_x,
-                                          .w = d_w,
-                                          .mean = d_mean,
-                                          .rstd = d_rstd,
-                                          .norm = norm,
-                                          .base = base,
-                                          .out = base};
+        float *partial = to_device(NULL, B * T * MODEL_CUDA_SUMMED * C * 4);
+        const model_cuda_norm_back_t p = {
+            .type = MODEL_CUDA_F32,
+            .span = {.sequences = B, .rows = T, .channels = C, .all = T, .leaves = 4},
+            .dy = d_dy,
+            .x = d_x,
+            .w = d_w,
+            .mean = d_mean,
+            .rstd = d_rstd,
+            .norm = norm,
+            .base = base,
+            .out = base,
+            .partial = partial,
+            .sum = {sum_w, sum_b},
+            .step_sum = C};
         assert_int_equal(model_cuda_norm_back(&p, stream), GYRE_OK);
         expect("gradient of a norm's input", dx, back(base, N), N, 0);
         expect("gradient of a gain", dw[0], back(sum_w, B * C), B * C, 1e-6);
         expect("gradient of a bias", db[0], back(sum_b, B * C), B * C, 1e-6);
         assert_true(cudaFree(d_x) == cudaSuccess && cudaFree(d_dy) == cudaSuccess &&
                     cudaFree(d_w) == cudaSuccess && cudaFree(d_mean) == cudaSuccess &&
-                    cudaFree(d_rstd) == cudaSuccess);
+                    cudaFree(d_rstd) == cudaSuccess && cudaFree(partial) == cudaSuccess);
         free(x), free(dy), free(w), free(b), free(dx), free(y);
     }
 }
