@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/bindings/cpp.sh: gyre/gyre.hpp as installed: the page's example as written, every call against reference values
 # on 1, 2 and 3 ranks, the heat equation as in C; every call is clean with both compilers as C++17 and C++20.
+# deadline: 300
 . "$(dirname "$0")/../support/lib.sh"
 . "$(dirname "$0")/../support/language.sh"
 P=$W/prefix
