@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/device/ranges.h"
 #include "base/error.h"
 #include "optim/store/internal.h"
 
@@ -170,7 +171,9 @@ void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)
 
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
 {
+    base_range_begin("optimizer", zero->steps);
     gyre_status_t status = finish(zero, scale, rate, step);
+    base_range_end();
     if (status != GYRE_OK)
         return status;
     step->exposed_s = zero->plan.config.on_device ? NAN : (double)zero->exposed * 1e-9;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/device/ranges.h"
 #include "base/error.h"
 #include "pipeline/schedules/check.h"
 #include "pipeline/schedules/program.h"
@@ -343,10 +344,10 @@ static gyre_status_t compute(pipe_executor_t *e, const pipe_step_t *step)
                             .micro_batch = a->micro_batch,
                             .start = base_now(),
                             .waited = e->waited};
+    base_range_begin(pipe_op_name(a->op), (uint64_t)a->micro_batch);
     st = call_back(e, step);
-    if (st !=
-        /* it may have met an error of the communicator in pipe_executor_progress: that has its own story */
-        GYRE_OK)
+    base_range_end();
+    if (st != GYRE_OK) /* perhaps of the communicator, from pipe_executor_progress: that has its own story */
         return gyre_comm_error(e->comm) == GYRE_OK ? callback_failed(e, a, st) : st;
     event->end = base_now();
     e->busy_sum += event->end - event->start;

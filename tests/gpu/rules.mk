@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/gpu/rules.mk: the bundle for a machine with a GPU and nothing of ours (docs/gpu.md). Included by the Makefile.
 # All tests of device code in one program: each alone would bring the libraries and all kernels again. But for those that stand
-# between Gyre and a library with functions of the same names: they are not in the bundle, whose UCX knows no CUDA memory anyway.
-GPU_ALONE    := ranks/mp_direct ranks/mp_unable ranks/mp_wire
+# between Gyre and a library with functions of the same names (they are not in the bundle, whose UCX knows no CUDA memory anyway),
+# or is a profiler.
+GPU_ALONE    := ranks/mp_direct ranks/mp_unable ranks/mp_wire test_ranges
 GPU_TESTS    := $(filter-out $(GPU_ALONE),$(patsubst $(B)/tests/gpu/%,%,$(filter $(B)/tests/gpu/%,$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))))
 GPU_PROGRAMS := $(addprefix $(B)/bin/,$(filter ucx-run gyre-perf gyre-train gyre-doctor,$(TOOLS))) $(B)/tests/gpu/many
 $(B)/obj/tests/gpu/many/%.o: $(B)/obj/tests/gpu/%.o

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "base/checked.h"
+#include "base/device/ranges.h"
 #include "base/error.h"
 #include "base/thread/futex.h"
 
@@ -339,8 +340,11 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
                       .count = call->shown,
                       .comm = (uint32_t)comm->id,
                       .user_tag = call->tag};
+    base_range_begin(call->name,
+                     base_max_size(call->send_count, call->recv_count) * gyre_type_size(call->shape.type));
     st = enqueue(c, call, &as, algo, registered ? &places : NULL, call->streamed ? call->stream : c->stream,
                  capturing);
+    base_range_end();
     if (st == GYRE_OK && !call->streamed)
         st = as_request(c, &as, call);
     coll_cuda_exit(c, before);
@@ -422,7 +426,9 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
                                     .comm = (uint32_t)comm->id,
                                     .user_tag = comm->options.tag},
                              .stream = stream};
+    base_range_begin(name, m.bytes);
     st = coll_cuda_enqueue_message(&m);
+    base_range_end();
     return st == GYRE_OK ? st : coll_refuse(st);
 }
 
