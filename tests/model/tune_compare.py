@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Conversations against `transformers`: the same ids and the same learned tokens by the chat template of the model's folder; and with
-them packed and padded, the mean loss over all answers and the gradient's norm, which `transformers` takes of each one alone."""
+them packed and padded, the mean loss over all answers and the gradient's norm, which `transformers` takes of each one alone. A model that
+was tuned on conversations gives their answers in `transformers`."""
 import json
 import os
 import random
@@ -92,6 +93,36 @@ def mean_loss(model, documents):
     return loss / learned
 
 
+def answer_of(model, tokenizer, question):
+    """The likeliest tokens up to the end of the answer."""
+    ids = tokenizer.encode(f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n", add_special_tokens=False)
+    begin, end = len(ids), tokenizer.convert_tokens_to_ids("<|im_end|>")
+    while ids[-1] != end and len(ids) < begin + 12: # not generate(), which PyTorch 1.13 does not serve under Python 3.11
+        with torch.no_grad():
+            ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+    return tokenizer.decode(ids[begin:])
+
+
+def check_answers(folder, model_folder, tokenizer):
+    """Fine-tuned on 2,000 conversations and saved as a folder, the model answers in `transformers`."""
+    questions = {"cat": "tac", "dog": "god", "sun": "nus", "tea": "aet", "red": "der"}
+    chats, out, tuned = (f"{folder}/{name}" for name in ("words.jsonl", "words.gyt", "tuned"))
+    draw = random.Random(5)
+    with open(chats, "w", encoding="utf-8") as lines:
+        for _ in range(2000):
+            said = draw.sample(sorted(questions), 2)
+            lines.write(json.dumps({"messages": [message for word in said for message in (
+                {"role": "user", "content": f"{word}?"}, {"role": "assistant", "content": questions[word]})]}) + "\n")
+    gyre("gyre-tokenize", "--tokenizer", f"{model_folder}/tokenizer.json", "--jsonl", "--quiet", "--out", out, chats)
+    gyre("gyre-train", "--load", model_folder, "--data", out, "--sampling", "packed", "--seq", "128", "--batch", "4", "--steps",
+         "100", "--lr", "0.01", "--warmup", "5", "--eval-sequences", "8", "--report", "none", "--sample-tokens", "0", "--save",
+         f"{tuned}/")
+    model, tokenizer = (kind.from_pretrained(tuned) for kind in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer))
+    said = {question: answer_of(model, tokenizer, f"{question}?") for question in questions}
+    print(said)
+    assert said == {question: f"{answer}<|im_end|>" for question, answer in questions.items()}
+
+
 def main():
     with open("README.md", encoding="utf-8") as file, tempfile.TemporaryDirectory() as folder:
         text = file.read()
@@ -129,6 +160,7 @@ def main():
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters())).item()
         print(f"gradient norm {step['grad_norm']:.9f}, transformers {norm:.9f}")
         assert abs(step["loss"] - loss) < 2e-6 * loss and abs(step["grad_norm"] - norm) < 1e-5 * norm
+        check_answers(folder, model_folder, tokenizer)
     return 0
 
 
