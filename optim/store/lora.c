@@ -52,7 +52,7 @@ optim_zero_config_t optim_lora_factors(const optim_zero_config_t *config)
     return factors;
 }
 
-/* The pairs of these slices, pair [factors->rows / 2], and what memory they need. Either may be NULL. */
+/* The pairs of these slices, pair [factors->rows / 2] (NULL: not wanted), and what memory they need. */
 static void find_pairs(const optim_lora_config_t *c, pair_t *pair, need_t *need)
 {
     const model_params_t *weights = c->weights, *factors = c->factors;
