@@ -52,7 +52,9 @@ typedef enum {
     MODEL_MORE_LAYER_KINDS,
     MODEL_Q_NORM_W = MODEL_MORE_LAYER_KINDS, /* [D] gains of config.qk_norm */
     MODEL_K_NORM_W,                          /* [D] */
-    MODEL_KINDS
+    MODEL_KINDS,
+    /* and more: factors of a weight of the kind that is so much less (model/network/lora.h) */
+    MODEL_ADAPTERS = 32
 } model_kind_t;
 
 /* 1: each layer may have a row of this kind. */

@@ -20,6 +20,8 @@ static gyre_status_t check(const optim_zero_config_t *c, size_t ranks, size_t ra
                          ranks);
     if (c->precision != MODEL_FLOAT32 && c->precision != MODEL_BFLOAT16 && c->precision != MODEL_FLOAT16)
         return gyre_fail(GYRE_ERR_INVALID, "%d is not a precision", (int)c->precision);
+    if (c->weights_only && ((c->stage != 0 && c->stage != 3) || c->on_device || c->offload))
+        return gyre_fail(GYRE_ERR_INVALID, "ZeRO: weights alone are for stages 0 and 3, on the host");
     if (c->grad16 && c->precision == MODEL_FLOAT32)
         return gyre_fail(GYRE_ERR_INVALID,
                          "16-bit gradients need weights in 16 bits: take bf16 or fp16, or fp32 gradients");
@@ -178,7 +180,8 @@ static gyre_status_t set_share(zero_plan_t *plan, const optim_zero_config_t *con
 static void measure_staging(zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;
-    plan->staging = c->grad16 || (plan->pools > 0 && c->run > 2) ? plan->max_unit : 0;
+    int staged = !c->weights_only && (c->grad16 || (plan->pools > 0 && c->run > 2));
+    plan->staging = staged ? plan->max_unit : 0;
 }
 
 gyre_status_t zero_plan_resize(zero_plan_t *plan, const optim_zero_config_t *config)
@@ -225,12 +228,13 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     int half = c->precision != MODEL_FLOAT32, many = ranks > 1;
     plan->weight_bytes = half ? sizeof(uint16_t) : sizeof(float);
     plan->grad_bytes = c->grad16 ? sizeof(uint16_t) : sizeof(float);
-    plan->adds = zero_plan_reductions(plan) > 1;
+    plan->adds = !c->weights_only && zero_plan_reductions(plan) > 1;
     plan->grad_shards = c->stage >= 2 || (c->stage == 1 && plan->adds);
     make_buckets(plan);
     measure_units(plan);
     plan->gathers = c->stage == 3 && many;
-    if (((c->stage >= 2 && many) || plan->adds) && (status = make_pools(plan)) != GYRE_OK) {
+    if (((c->stage >= 2 && many && !c->weights_only) || plan->adds) &&
+        (status = make_pools(plan)) != GYRE_OK) {
         zero_plan_free(plan);
         return status;
     }
@@ -274,16 +278,16 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
     memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
     for (size_t b = 0; b < plan->buckets; b++) {
         const zero_bucket_t *k = &plan->bucket[b];
-        int weights = k->alias == MODEL_NONE, state = weights && !c->offload;
+        int weights = k->alias == MODEL_NONE, state = weights && !c->offload && !c->weights_only;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_WEIGHTS] +=
             weights ? (c->stage == 3 ? k->own : k->count) * plan->weight_bytes : 0;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_GRADIENTS] +=
-            (plan->grad_shards ? k->own : k->count) * plan->grad_bytes;
+            c->weights_only ? 0 : (plan->grad_shards ? k->own : k->count) * plan->grad_bytes;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MASTER] +=
             state && half ? k->own * sizeof(float) : 0;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MOMENTS] += state ? k->own * 2 * sizeof(float) : 0;
     }
-    bytes[OPTIM_MEMORY_ACCUMULATION] = zero_plan_sums(plan) + zero_plan_levels(plan);
+    bytes[OPTIM_MEMORY_ACCUMULATION] = c->weights_only ? 0 : zero_plan_sums(plan) + zero_plan_levels(plan);
     bytes[OPTIM_MEMORY_BUCKETS] = plan->staging * sizeof(float);
     for (size_t i = 0; i < plan->pools; i++)
         bytes[OPTIM_MEMORY_BUCKETS] += plan->pool[i].buffers * plan->pool[i].count * plan->grad_bytes;
@@ -306,7 +310,9 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
         const zero_bucket_t *k = &plan->bucket[b], *w = &plan->bucket[zero_plan_weights(plan, b)];
         const model_param_t *row = &plan->params->row[k->row];
         uint64_t scatter = others ? k->count - k->cut_count : 0, times = zero_plan_reductions(plan);
-        if (c->stage == 0)
+        if (c->weights_only)
+            ;
+        else if (c->stage == 0)
             sent[OPTIM_TRAFFIC_ALL_REDUCE] += times * (scatter + others * k->cut_count);
         else
             sent[OPTIM_TRAFFIC_REDUCE_SCATTER] += times * scatter;
@@ -317,7 +323,7 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
         size_t passes = c->keep ? forward + backward > 0 : forward + (again ? backward : 0);
         if (plan->gathers)
             sent[OPTIM_TRAFFIC_GATHER] += others * w->cut_count * passes;
-        if (row->twin && zero_plan_needs_partner(plan))
+        if (row->twin && zero_plan_needs_partner(plan) && !c->weights_only)
             sent[OPTIM_TRAFFIC_TIED] += k->own;
     }
 }

@@ -281,7 +281,8 @@ gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, opt
     if (first >= params->rows || rows > params->rows - first)
         return gyre_fail(GYRE_ERR_INVALID, "ZeRO: %zu rows from row %zu on are out of range: there are %zu",
                          rows, first, params->rows);
-    gyre_status_t status = down && zero->plan.config.share == 0 ? zero_buckets_nothing(zero) : GYRE_OK;
+    int starts = down && zero->plan.config.share == 0 && !zero->plan.config.weights_only;
+    gyre_status_t status = starts ? zero_buckets_nothing(zero) : GYRE_OK;
     if (!zero->plan.gathers)
         return status;
     for (size_t at = down ? first : first + rows;

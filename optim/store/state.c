@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "optim/convert.h"
 #include "optim/store/internal.h"
 
 static size_t parts_of(const optim_zero_t *zero)
@@ -99,10 +100,47 @@ static gyre_status_t transfer(optim_zero_t *zero, size_t b, void *memory, size_t
     return GYRE_OK;
 }
 
+/* The window, where it is not a file's: `parts` vectors as long as the longest bucket. */
+static gyre_status_t take_window(optim_zero_t *zero, size_t parts)
+{
+    size_t n = zero->plan.max_own ? zero->plan.max_own : 1;
+    if (!zero->window && !(zero->window = malloc(n * parts * sizeof(float))))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu elements of state on their way", n);
+    return GYRE_OK;
+}
+
+/* Weights without a state: those of 16 bits become fp32 in the window. */
+static gyre_status_t open_weights(optim_zero_t *zero, size_t b, zero_view_t *view)
+{
+    char *own = zero_weight_own(zero, b);
+    *view = (zero_view_t){.w = (float *)(void *)own};
+    if (!zero_half(zero))
+        return GYRE_OK;
+    gyre_status_t status = take_window(zero, 1);
+    if (status == GYRE_OK)
+        optim_expand(zero->plan.config.precision, (uint16_t *)(void *)own, zero->window,
+                     zero->plan.bucket[b].own);
+    view->w = zero->window;
+    return status;
+}
+
+static gyre_status_t close_weights(optim_zero_t *zero, size_t b, int changed)
+{
+    gyre_status_t status = GYRE_OK;
+    if (zero->window && changed)
+        status =
+            zero->on->round_weights(zero, zero->window, zero_weight_own(zero, b), zero->plan.bucket[b].own);
+    free(zero->window);
+    zero->window = NULL;
+    return status;
+}
+
 gyre_status_t zero_state_open(optim_zero_t *zero, size_t b, zero_view_t *view)
 {
     const zero_bucket_t *k = &zero->plan.bucket[b];
     float *weight = (float *)(void *)zero_weight_own(zero, b);
+    if (zero->plan.config.weights_only)
+        return open_weights(zero, b, view);
     if (zero->file < 0) {
         *view = (zero_view_t){zero->master ? zero->master + k->at : weight, zero->m + k->at, zero->v + k->at};
         return GYRE_OK;
@@ -116,6 +154,8 @@ gyre_status_t zero_state_open(optim_zero_t *zero, size_t b, zero_view_t *view)
 
 gyre_status_t zero_state_close(optim_zero_t *zero, size_t b, int changed)
 {
+    if (zero->plan.config.weights_only)
+        return close_weights(zero, b, changed);
     return zero->file >= 0 && changed
                ? transfer(zero, b, zero->window, file_bytes(zero, b), file_at(zero, b), 1)
                : GYRE_OK;
@@ -129,10 +169,8 @@ static gyre_status_t open_for_host(optim_zero_t *zero, size_t b, zero_view_t *vi
     gyre_status_t status = zero_state_open(zero, b, zero->device ? &there : view);
     if (status != GYRE_OK || !zero->device)
         return status;
-    if (!zero->window &&
-        !(zero->window = malloc((zero->plan.max_own ? zero->plan.max_own : 1) * 3 * sizeof(float))))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu elements of state on their way",
-                         zero->plan.max_own);
+    if ((status = take_window(zero, 3)) != GYRE_OK)
+        return status;
     *view = (zero_view_t){.m = zero->window, .v = zero->window + n, .w = zero->window + 2 * n};
     float *to[] = {view->m, view->v, view->w}, *from[] = {there.m, there.v, there.w};
     for (size_t i = 0; status == GYRE_OK && i < 3; i++)
@@ -203,8 +241,8 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
                                               .first = row->first + (lo - (row->grad - k->grad)),
                                               .count = hi - lo,
                                               .weight = listed ? NULL : view.w + (lo - k->first),
-                                              .exp_avg = listed ? NULL : view.m + (lo - k->first),
-                                              .exp_avg_sq = listed ? NULL : view.v + (lo - k->first)};
+                                              .exp_avg = view.m ? view.m + (lo - k->first) : NULL,
+                                              .exp_avg_sq = view.v ? view.v + (lo - k->first) : NULL};
             status = fn(user, &range);
         }
         if (status == GYRE_OK && !listed && open)
@@ -225,9 +263,19 @@ gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_
             continue;
         if ((status = zero_state_open(zero, b, &view)) == GYRE_OK)
             status = zero_weights_publish(zero, b, view.w);
+        if (status == GYRE_OK)
+            status = zero_state_close(zero, b, 0);
     }
     memset(zero->sent, 0, sizeof zero->sent); /* of no step */
     return status;
+}
+
+void optim_zero_no_moments(const optim_zero_range_t *range)
+{
+    if (range->exp_avg)
+        memset(range->exp_avg, 0, range->count * sizeof(float));
+    if (range->exp_avg_sq)
+        memset(range->exp_avg_sq, 0, range->count * sizeof(float));
 }
 
 typedef struct {
@@ -240,8 +288,7 @@ static gyre_status_t init_range(void *user, const optim_zero_range_t *range)
     const init_t *init = user;
     model_param_init(&init->zero->plan.params->row[range->row], init->seed, range->first, range->count,
                      range->weight);
-    memset(range->exp_avg, 0, range->count * sizeof(float));
-    memset(range->exp_avg_sq, 0, range->count * sizeof(float));
+    optim_zero_no_moments(range);
     return GYRE_OK;
 }
 
@@ -297,6 +344,11 @@ static gyre_status_t read_weights(optim_zero_t *zero, size_t b, size_t lo, size_
     if (zero->file >= 0 && zero_half(zero)) /* after the moments (zero_state_open) */
         return transfer(zero, b, out, bytes, file_at(zero, b) + (off_t)((2 * k->own + at) * sizeof(float)),
                         0);
+    if (zero->plan.config.weights_only && zero_half(zero)) {
+        optim_expand(zero->plan.config.precision, (const uint16_t *)(void *)zero_weight_own(zero, b) + at,
+                     out, hi - lo);
+        return GYRE_OK;
+    }
     const float *weight =
         zero->master ? zero->master + k->at : (const float *)(const void *)zero_weight_own(zero, b);
     return zero->on->read(zero, out, weight + at, bytes);

@@ -169,6 +169,13 @@ void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)
     zero->spans = spans;
 }
 
+void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step)
+{
+    step->exposed_s += (double)zero->exposed * 1e-9;
+    for (size_t i = 0; i < OPTIM_TRAFFIC_KINDS; i++)
+        step->sent[i] += zero->sent[i];
+}
+
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
 {
     base_range_begin("optimizer", zero->steps);

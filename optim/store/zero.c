@@ -57,6 +57,10 @@ static gyre_status_t take_gradients(optim_zero_t *zero)
     const zero_plan_t *plan = &zero->plan;
     int shards = plan->grad_shards;
     void *memory;
+    for (size_t b = 0; b < plan->buckets; b++)
+        zero->run[b].buffer = ZERO_NO_BUFFER;
+    if (plan->config.weights_only)
+        return GYRE_OK;
     gyre_status_t status =
         zero_take(zero, OPTIM_MEMORY_GRADIENTS,
                   (shards ? plan->grads : plan->params->grad_total) * plan->grad_bytes, 1, &memory);
@@ -67,7 +71,6 @@ static gyre_status_t take_gradients(optim_zero_t *zero)
         const zero_bucket_t *k = &plan->bucket[b];
         if (k->tied)
             count_tied(zero, OPTIM_MEMORY_GRADIENTS, (shards ? k->own : k->count) * plan->grad_bytes);
-        zero->run[b].buffer = ZERO_NO_BUFFER;
         if (plan->pools == 0) /* whole, or one rank's only shard */
             zero->run[b].data = zero->grads + (shards ? k->grad_at : k->grad) * plan->grad_bytes;
     }
@@ -90,7 +93,7 @@ static gyre_status_t take_weights(optim_zero_t *zero)
     zero->weights = memory;
     if (status == GYRE_OK && plan->config.offload)
         status = zero_file_create(zero);
-    else if (status == GYRE_OK) {
+    else if (status == GYRE_OK && !plan->config.weights_only) {
         if (zero_half(zero) && (status = zero_take(zero, OPTIM_MEMORY_MASTER, state, 0, &memory)) == GYRE_OK)
             zero->master = memory;
         if (status == GYRE_OK &&

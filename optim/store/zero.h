@@ -41,6 +41,10 @@
 
 typedef struct {
     int stage; /* 0 .. 3 */
+    /* 1: weights alone, which nobody updates: no gradients, master weights and moments. Stage 0 or 3; no
+     * device, no offload. place and optim_zero_finish are not called, and of 16-bit weights the state's fp32
+     * values are those of the 16 bits. */
+    int weights_only;
     /* Of this DP rank in every step, and of a group of their tree; ranks' shares may differ (optim/batch.h).
      * What is called a sequence here is a leaf of that tree: a sequence, or several that have one
      * gradient. */
@@ -208,6 +212,8 @@ void optim_zero_begin(optim_zero_t *zero);
  * replicas have drifted apart; the text names ranks and row. INVALID: a row has had fewer sequences. */
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step);
 uint64_t optim_zero_steps(const optim_zero_t *zero); /* updates made */
+/* Adds what a store of weights alone has sent and waited for since optim_zero_begin. */
+void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step);
 
 /* From now on `spans` gets reductions, gathers, what travels, and the update; NULL: none does. Borrowed. */
 void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans);
@@ -227,7 +233,7 @@ void optim_zero_memory(const optim_zero_t *zero, size_t bytes[OPTIM_MEMORY_KINDS
  * Pointers are valid during the call. */
 typedef struct {
     size_t row, global, first, count;
-    float *weight, *exp_avg, *exp_avg_sq; /* [count], fp32 */
+    float *weight, *exp_avg, *exp_avg_sq; /* [count], fp32; the moments NULL with config.weights_only */
 } optim_zero_range_t;
 typedef gyre_status_t (*optim_zero_range_fn)(void *user, const optim_zero_range_t *range);
 typedef enum {
@@ -240,6 +246,8 @@ typedef enum {
 /* Visits ranges in the order of the table; one per row at most. Ends with the first answer that is not
  * GYRE_OK. Local. */
 gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zero_range_fn fn, void *user);
+/* For OPTIM_STATE_LOAD of weights alone: the range's moments, if it has any, begin as zeros. */
+void optim_zero_no_moments(const optim_zero_range_t *range);
 /* After OPTIM_STATE_LOAD: makes what the model computes with from the fp32 weights. `scaler` may be NULL.
  * Collective over dp. */
 gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_scaler_t *scaler);

@@ -58,6 +58,9 @@ typedef struct {
     uint64_t warmup, lr_decay; /* steps */
     int lr_schedule;           /* optim_curve_t */
     char *freeze;              /* names of rows; NULL: all are trained */
+    uint64_t lora;             /* rank of adapters; 0: none */
+    double lora_alpha;         /* 0: twice the rank */
+    char *lora_on;             /* names of rows; NULL: all that can have adapters */
 
     /* parallelism */
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, lanes, bucket_bytes;

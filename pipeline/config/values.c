@@ -12,6 +12,8 @@
 /* For weights that are loaded, which the default for random ones would wreck. Full fine-tunings of published
  * models take 1e-5 to 5e-5. */
 #define LOADED_LR 2e-5
+/* For adapters, which begin as if they were not there. */
+#define LORA_LR 2e-4
 
 static void *field(train_config_t *options, const train_row_t *row)
 {
@@ -298,6 +300,25 @@ static int check_save_type(const train_config_t *options, char why[TRAIN_WHY])
     return 0;
 }
 
+/* Adapters are for weights that are there, and leave all of them as they are. */
+static int check_lora(const train_config_t *options, char why[TRAIN_WHY])
+{
+    const char *needy = options->lora_on                            ? "lora-on"
+                        : train_config_given(options, "lora-alpha") ? "lora-alpha"
+                                                                    : NULL;
+    if (options->lora == 0 && needy)
+        snprintf(why, TRAIN_WHY, "--%s needs --lora RANK", needy);
+    else if (options->lora > 0 && !options->load)
+        snprintf(why, TRAIN_WHY, "--lora needs --load: adapters are for weights that are there");
+    else if (options->lora > 0 && options->freeze)
+        snprintf(why, TRAIN_WHY,
+                 "--lora and --freeze exclude each other: with adapters all weights stay as "
+                 "they are; --lora-on says which have adapters");
+    else
+        return 1;
+    return 0;
+}
+
 gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY])
 {
     uint64_t from = 0, to;
@@ -305,7 +326,7 @@ gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]
     gyre_status_t status = train_recipe_apply(options);
     if (status != GYRE_OK)
         return status;
-    if (!check_checkpoint(options, why) || !check_save_type(options, why))
+    if (!check_checkpoint(options, why) || !check_save_type(options, why) || !check_lora(options, why))
         return GYRE_ERR_INVALID;
     if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to)) {
         snprintf(why, TRAIN_WHY, "--trace-steps %.300s: wants FROM:TO, such as 10:12, 64 steps at most",
@@ -313,7 +334,7 @@ gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]
         return GYRE_ERR_INVALID;
     }
     if (options->load && !train_config_given(options, "lr"))
-        options->lr = LOADED_LR;
+        options->lr = options->lora > 0 ? LORA_LR : LOADED_LR;
     if (options->time_limit > 0.0 && !train_config_given(options, "steps"))
         options->steps = UINT64_MAX;
     if (options->trace_steps && from > options->steps) {

@@ -51,6 +51,12 @@ static gyre_status_t read_run(pipe_source_t *source)
     if (!json_is_object(model))
         return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint of step %" PRIu64 " in %s does not say its model",
                          source->step, source->config.path);
+    if (json_object_get(run, "base"))
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "%s holds adapters (--lora), not the weights that they are for: run the same gyre-train "
+            "with --resume and --save, which writes the merged model",
+            source->config.path);
     for (int i = 0; precision && i < 3; i++)
         if (strcmp(precision, words[i]) == 0)
             source->precision = (model_precision_t)i;

@@ -338,7 +338,7 @@ gyre_status_t gyre_train_resume(gyre_train_t *train, const char *folder, uint64_
         status = train_by_all(run, train_resume_run);
     run->folder = NULL;
     if (status == GYRE_OK) /* the ranks' files may differ */
-        status = optim_zero_verify(pipe_train_zero(run->train));
+        status = pipe_train_verify(run->train);
     if (status == GYRE_OK && step)
         *step = run->next;
     train->done = run->next >= run->options->steps;

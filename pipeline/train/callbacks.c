@@ -117,7 +117,7 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
     if (status != GYRE_OK)
         return status;
     if (idle == n)
-        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_FORWARD) : GYRE_OK;
+        return n ? train_idle(train, chunk, OPTIM_PASS_FORWARD) : GYRE_OK;
     size_t first =
         (size_t)mb * work->micro + idle - (train->longest - work->part.count); /* of this column's */
     for (size_t j = 0; j < n - idle; j++) {
@@ -146,7 +146,7 @@ gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void 
     if (status != GYRE_OK)
         return status;
     if (idle == n)
-        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD) : GYRE_OK;
+        return n ? train_idle(train, chunk, OPTIM_PASS_BACKWARD) : GYRE_OK;
     return pipe_worker_backward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->work.scale,
                                 part(d_out, train, idle), part_out(d_in, train, idle));
 }
@@ -158,7 +158,6 @@ gyre_status_t train_on_backward_weight(void *user, int chunk_index, int mb, unsi
     size_t n = sequences_of(train, mb), idle = idle_of(train, mb, n);
     (void)flags;
     if (idle == n)
-        return n ? optim_zero_idle(train->zero, chunk->first, chunk->rows, OPTIM_PASS_BACKWARD_WEIGHT)
-                 : GYRE_OK;
+        return n ? train_idle(train, chunk, OPTIM_PASS_BACKWARD_WEIGHT) : GYRE_OK;
     return pipe_worker_backward_weight(chunk->worker, slot_of(train, chunk, mb, idle), n - idle);
 }

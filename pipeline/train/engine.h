@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/train/engine.h: the inside of pipe_train_t: make.c makes and ends it, callbacks.c computes for the
- * pipeline's executor, step.c steps and evaluates. For these three files only. */
+ * pipeline's executor, step.c steps and evaluates, weights.c has its weights. For these four files only. */
 #ifndef PIPELINE_TRAIN_ENGINE_H
 #define PIPELINE_TRAIN_ENGINE_H
 
@@ -61,7 +61,13 @@ struct pipe_train {
     pipe_place_t place;
     optim_batch_t batch;
     model_params_t *whole, *local;
-    optim_zero_t *zero;
+    optim_zero_t *zero; /* what is trained: weights, or with adapters their factors */
+    /* of a run that trains adapters; else NULL: their table, this rank's slice of it, the weights, and what
+     * stages work on */
+    model_adapters_t *adapters;
+    model_params_t *factors;
+    optim_zero_t *base;
+    optim_lora_t *lora;
     pipe_gpu_t *gpu;     /* NULL: stages are on the CPU */
     pipe_links_t *links; /* between the GPUs of pp; NULL like it */
     chunk_t *chunk;      /* [layout.chunks] */
@@ -93,6 +99,14 @@ void train_on_routing(void *user, const model_routed_t *routed);
 /* ranks: how many ranks could not read a sequence. GYRE_OK if none; else this rank's error, or that of
  * others. */
 gyre_status_t train_unread(pipe_train_t *train, double ranks);
+
+/* weights.c: the adapters' tables; the stores of weights and of what is trained; what stages work on, and
+ * optim_zero_idle of it. */
+gyre_status_t train_make_adapters(pipe_train_t *train, const model_slice_t *slice);
+gyre_status_t train_make_stores(pipe_train_t *train, const optim_zero_groups_t *groups,
+                                const optim_zero_config_t *how);
+const model_store_t_f32 *train_store(pipe_train_t *train);
+gyre_status_t train_idle(pipe_train_t *train, const chunk_t *chunk, optim_pass_t pass);
 
 /* make.c */
 gyre_status_t train_make_executor(pipe_train_t *train, size_t micro_batches, size_t micro, int forward_only,

@@ -73,6 +73,8 @@ static gyre_status_t make_slice(pipe_train_t *train)
         slice.head |= train->chunk[c].head;
     }
     gyre_status_t status = model_params_slice(train->whole, &slice, &train->local);
+    if (status == GYRE_OK && train->config.lora.rank > 0)
+        status = train_make_adapters(train, &slice);
     free(has);
     for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
         chunk_t *chunk = &train->chunk[c];
@@ -159,7 +161,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
         status = pipe_worker_create(&(pipe_worker_config_t){.params = train->local,
                                                             .tp = &tp,
                                                             .config = &how,
-                                                            .store = optim_zero_store(train->zero),
+                                                            .store = train_store(train),
                                                             .cuda_store = optim_zero_cuda_store(train->zero),
                                                             .isa = config->isa,
                                                             .gpu = train->gpu,
@@ -190,7 +192,7 @@ static gyre_status_t make_zero(pipe_train_t *train)
                                         .dp = train->layout.dp > 1 ? train->dp : NULL,
                                         .tp = train->layout.tp > 1 ? train->tp : NULL,
                                         .tied = train->tied};
-    return optim_zero_make(train->local, &groups, &how, &train->zero);
+    return train_make_stores(train, &groups, &how);
 }
 
 static void find_shares(pipe_train_t *train)
@@ -329,7 +331,8 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = pipe_links_create(train->config.device, pipe_gpu_stream(train->gpu), &train->links);
     if (status == GYRE_OK)
         status = make_zero(train);
-    train->config.zero.offload = train->config.freeze = NULL; /* which are the caller's, and needed no more */
+    /* which are the caller's, and needed no more */
+    train->config.zero.offload = train->config.freeze = train->config.lora.on = NULL;
     return status == GYRE_OK ? make_parts(train) : status;
 }
 
@@ -354,6 +357,8 @@ gyre_status_t pipe_train_join(pipe_train_t *train)
         status = gyre_comm_prepare_cuda(train->tp);
     if (status == GYRE_OK)
         status = optim_zero_join(train->zero);
+    if (status == GYRE_OK && train->base)
+        status = optim_zero_join(train->base);
     return status == GYRE_OK && train->links && train->layout.pp > 1 ? connect_links(train) : status;
 }
 
@@ -399,6 +404,8 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
     pipe_links_abort(train->links, reason);
     if (train->zero)
         optim_zero_abort(train->zero, reason);
+    if (train->base)
+        optim_zero_abort(train->base, reason);
 }
 
 /* Executors and stages wait for their requests themselves, whatever happens. */
@@ -408,6 +415,8 @@ void pipe_train_leave(pipe_train_t *train)
         return;
     if (train->zero)
         optim_zero_leave(train->zero);
+    if (train->base)
+        optim_zero_leave(train->base);
     (void)pipe_gpu_finish(train->gpu); /* what went wrong there is logged, and nobody goes on */
     pipe_links_leave(train->links);
     destroy_group(&train->tied);
@@ -422,8 +431,11 @@ void pipe_train_release(pipe_train_t *train)
         return;
     pipe_train_leave(train);
     free_parts(train);
+    optim_lora_destroy(train->lora);
+    optim_zero_destroy(train->base);
     optim_zero_destroy(train->zero);
-    train->zero = NULL;
+    train->lora = NULL;
+    train->zero = train->base = NULL;
     pipe_links_destroy(train->links);
     train->links = NULL;
     pipe_gpu_destroy(train->gpu);
@@ -438,6 +450,8 @@ void pipe_train_destroy(pipe_train_t *train)
         return;
     pipe_train_release(train);
     model_params_destroy(train->local);
+    model_params_destroy(train->factors);
+    model_adapters_destroy(train->adapters);
     model_params_destroy(train->whole);
     free(train->chunk);
     free(train->loss);

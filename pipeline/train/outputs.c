@@ -51,8 +51,7 @@ static gyre_status_t gather_row(void *user, size_t row, float *canonical)
     train_run_t *run = user;
     if (run->rank == 0 && !canonical)
         return GYRE_ERR_NO_MEMORY; /* as model_checkpoint_stream has said */
-    return optim_zero_gather_row(pipe_train_zero(run->train), pipe_train_whole(run->train), row,
-                                 run->rank == 0 ? canonical : NULL);
+    return pipe_train_gather_row(run->train, row, run->rank == 0 ? canonical : NULL);
 }
 
 /* Memory for the whole model on rank 0, which alone draws the sample. What the kernel would have to kill for

@@ -293,9 +293,9 @@ gyre_status_t train_advance(train_run_t *run, train_step_t *step, int *stop)
 gyre_status_t train_conclude(train_run_t *run)
 {
     run->record.seconds = elapsed(run);
-    gyre_status_t status = optim_zero_verify(pipe_train_zero(run->train));
+    gyre_status_t status = pipe_train_verify(run->train);
     if (status == GYRE_OK)
-        status = optim_zero_digest(pipe_train_zero(run->train), &run->record.hash);
+        status = pipe_train_digest(run->train, &run->record.hash);
     if (status == GYRE_OK) /* the first steps may have taken some */
         status = train_gather_memory(run);
     if (status == GYRE_OK)

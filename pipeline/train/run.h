@@ -75,8 +75,9 @@ typedef struct {
     int hung; /* a checkpoint was not written within SAVE_END_S: nobody waits for it again */
     /* rank 0, after an error: what becomes of the checkpoint under way is not logged yet */
     int unnamed;
-    int stuck;  /* the file system keeps the thread of a saver: the table stays */
-    int agreed; /* an error is that of every rank: nobody waits for one that fails alone */
+    int stuck;     /* the file system keeps the thread of a saver: the table stays */
+    int agreed;    /* an error is that of every rank: nobody waits for one that fails alone */
+    uint64_t base; /* of adapters: a hash of the weights that they are for */
     train_record_t record;
     train_timeline_t *timeline; /* NULL: nobody asks for one */
 } train_run_t;

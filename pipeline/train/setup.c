@@ -196,6 +196,7 @@ static pipe_train_config_t config_of(const train_run_t *run)
                                  .device = run->device,
                                  .seed = o->seed,
                                  .freeze = o->freeze,
+                                 .lora = {.rank = o->lora, .alpha = o->lora_alpha, .on = o->lora_on},
                                  .documents = model_data_has_documents(run->data)};
 }
 
@@ -214,8 +215,9 @@ static gyre_status_t check_precision(const train_config_t *o)
 
 static gyre_status_t check_frozen(const train_config_t *o)
 {
-    return o->freeze && o->device
-               ? gyre_fail(GYRE_ERR_INVALID, "--freeze is for --device cpu: a GPU updates all weights")
+    return o->device && (o->freeze || o->lora > 0)
+               ? gyre_fail(GYRE_ERR_INVALID, "--%s is for --device cpu: a GPU updates all weights",
+                           o->freeze ? "freeze" : "lora")
                : GYRE_OK;
 }
 
@@ -389,8 +391,9 @@ train_parts_t train_parts_of(train_run_t *run)
                            .options = run->options,
                            .folder = run->folder ? run->folder : run->options->checkpoint,
                            .data = run->data,
-                           .params = pipe_train_whole(run->train),
-                           .zero = pipe_train_zero(run->train)};
+                           .params = pipe_train_table(run->train),
+                           .zero = pipe_train_zero(run->train),
+                           .base = run->base};
 }
 
 /* ---- weights to begin with ----------------------------------------------------------------------------- */
@@ -404,10 +407,16 @@ typedef struct {
 static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
 {
     const source_t *source = user;
-    memset(range->exp_avg, 0, range->count * sizeof *range->exp_avg);
-    memset(range->exp_avg_sq, 0, range->count * sizeof *range->exp_avg_sq);
+    optim_zero_no_moments(range);
     return model_hf_read(source->file, &source->whole->row[range->global], range->first, range->count,
                          range->weight);
+}
+
+/* What --load gives its weights to. */
+static optim_zero_t *weights_of(train_run_t *run)
+{
+    optim_zero_t *base = pipe_train_base(run->train);
+    return base ? base : pipe_train_zero(run->train);
 }
 
 static gyre_status_t load(void *user)
@@ -416,7 +425,7 @@ static gyre_status_t load(void *user)
     source_t source = {.whole = pipe_train_whole(run->train)};
     gyre_status_t status = model_hf_open(run->options->load, source.whole, &source.file);
     if (status == GYRE_OK)
-        status = optim_zero_state(pipe_train_zero(run->train), OPTIM_STATE_LOAD, load_range, &source);
+        status = optim_zero_state(weights_of(run), OPTIM_STATE_LOAD, load_range, &source);
     model_hf_close(source.file);
     return status;
 }
@@ -471,10 +480,10 @@ static gyre_status_t make_train(train_run_t *run)
     return status == GYRE_OK && run->options->load ? train_by_all(run, open_origin) : status;
 }
 
-/* Weights of a run that begins: those of --load, or random ones. */
+/* Those of --load, or random ones. */
 static gyre_status_t begin_weights(train_run_t *run)
 {
-    optim_zero_t *zero = pipe_train_zero(run->train);
+    optim_zero_t *zero = weights_of(run);
     base_time_t start = base_now();
     gyre_status_t status =
         run->options->load ? train_by_all(run, load) : optim_zero_init(zero, run->options->seed);
@@ -486,6 +495,13 @@ static gyre_status_t begin_weights(train_run_t *run)
     return status;
 }
 
+/* Weights that stay as they are while their adapters are trained, also when the run goes on. */
+static gyre_status_t begin_base(train_run_t *run)
+{
+    gyre_status_t status = begin_weights(run);
+    return status == GYRE_OK ? optim_zero_digest(pipe_train_base(run->train), &run->base) : status;
+}
+
 gyre_status_t train_gather_memory(train_run_t *run)
 {
     enum { ACTIVATIONS = OPTIM_MEMORY_KINDS, CHECKPOINT, KINDS };
@@ -495,7 +511,7 @@ gyre_status_t train_gather_memory(train_run_t *run)
     _Static_assert((int)KINDS <= (int)TRAIN_MEMORY_KINDS, "every kind has a place in the record");
     if (!all)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the memory of %zu ranks", ranks);
-    optim_zero_memory(pipe_train_zero(run->train), bytes);
+    pipe_train_memory(run->train, bytes);
     for (size_t k = 0; k < OPTIM_MEMORY_KINDS; k++) {
         mine[k] = bytes[k];
         memory->kind[k] = optim_memory_name((optim_memory_t)k);
@@ -557,14 +573,17 @@ gyre_status_t train_set_up(train_run_t *run)
         status = make_train(run);
     if (status == GYRE_OK)
         train_choose_sample(run);
+    if (status == GYRE_OK && pipe_train_base(run->train))
+        status = begin_base(run);
     if (status == GYRE_OK && run->resuming)
         status = train_by_all(run, train_resume_run);
     if (status == GYRE_OK && !run->resumed) /* a checkpoint has all of them */
-        status = begin_weights(run);
+        status = pipe_train_base(run->train) ? optim_zero_init(pipe_train_zero(run->train), options->seed)
+                                             : begin_weights(run);
     if (status == GYRE_OK && options->checkpoint)
         status = train_by_all(run, train_open_saver);
     if (status == GYRE_OK) /* the ranks' files may differ */
-        status = optim_zero_verify(pipe_train_zero(run->train));
+        status = pipe_train_verify(run->train);
     if (status != GYRE_OK) {
         if (run->made_checkpoints)
             (void)rmdir(options->checkpoint); /* if it is still empty */

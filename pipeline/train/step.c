@@ -33,12 +33,16 @@ static void watch(pipe_train_t *train, model_spans_t *spans)
         pipe_worker_watch(train->chunk[c].worker, spans);
     pipe_executor_watch(train->executor, spans != NULL);
     optim_zero_watch(train->zero, spans);
+    if (train->lora) {
+        optim_zero_watch(train->base, spans);
+        optim_lora_watch(train->lora, spans);
+    }
 }
 
 /* Nanoseconds that this thread has spent in collectives of its tensor-parallel group so far. */
 static base_time_t tensor_time(const pipe_train_t *train)
 {
-    base_time_t sum = 0;
+    base_time_t sum = train->lora ? optim_lora_exposed(train->lora) : 0;
     for (size_t c = 0; c < train->layout.chunks; c++)
         sum += pipe_worker_exposed(train->chunk[c].worker);
     return sum;
@@ -113,6 +117,8 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     train->missed = 0;
     base_time_t tensor = tensor_time(train);
     optim_zero_begin(train->zero);
+    if (train->base)
+        optim_zero_begin(train->base);
     watch(train, out->spans);
     gyre_status_t status = run(train, train->executor, train->loss);
     if (status == GYRE_OK)
@@ -137,6 +143,8 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     watch(train, NULL);
     if (status != GYRE_OK)
         return status;
+    if (train->base)
+        optim_zero_moved(train->base, &out->zero);
     out->loss = optim_batch_sum(&train->batch, train->loss) / weight;
     memcpy(out->note, train->loss + batch, sizeof out->note);
     tell_routing(train, train->loss + batch, out);
@@ -244,16 +252,6 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
 int pipe_train_unread(const pipe_train_t *train)
 {
     return train->missed;
-}
-
-const model_params_t *pipe_train_whole(const pipe_train_t *train)
-{
-    return train->whole;
-}
-
-optim_zero_t *pipe_train_zero(pipe_train_t *train)
-{
-    return train->zero;
 }
 
 const pipe_layout_t *pipe_train_layout(const pipe_train_t *train)

@@ -13,7 +13,7 @@
 #include "base/device/device.h"
 #include "model/spans.h"
 #include "model/network/stage/stage.h"
-#include "optim/store/zero.h"
+#include "optim/store/lora.h"
 #include "pipeline/run/executor.h"
 #include "pipeline/plan/layout.h"
 
@@ -30,6 +30,7 @@ typedef struct {
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */
     const char *freeze;   /* rows that are not trained (model_params_freeze); NULL: none. Not on a GPU */
+    model_lora_t lora;    /* adapters that are trained instead of the weights; zeros: none. Not on a GPU */
     int documents;        /* 1: sequences have documents that do not see one another (model_sequence_t) */
 } pipe_train_config_t;
 
@@ -110,11 +111,22 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
  * its first one, and all ranks have the error. */
 int pipe_train_unread(const pipe_train_t *train);
 
-/* What it is made of; all borrowed. The whole table; weights and state; the layout. */
+/* What it is made of; all borrowed. The whole table of weights; what is trained, with its state, and its
+ * whole table: the weights, or their adapters (config.lora); with adapters the weights, else NULL; the
+ * layout. */
 const model_params_t *pipe_train_whole(const pipe_train_t *train);
 optim_zero_t *pipe_train_zero(pipe_train_t *train);
+const model_params_t *pipe_train_table(const pipe_train_t *train);
+optim_zero_t *pipe_train_base(pipe_train_t *train);
 const pipe_layout_t *pipe_train_layout(const pipe_train_t *train); /* complete */
 /* Bytes of activations (slots and workspace) and of boundary tensors. */
 size_t pipe_train_activation_bytes(const pipe_train_t *train);
+
+/* optim_zero_memory, _verify, _digest of all that it holds. */
+void pipe_train_memory(const pipe_train_t *train, size_t bytes[OPTIM_MEMORY_KINDS]);
+gyre_status_t pipe_train_verify(pipe_train_t *train);
+gyre_status_t pipe_train_digest(pipe_train_t *train, uint64_t *digest);
+/* optim_zero_gather_row of the whole table, with adapters merged. */
+gyre_status_t pipe_train_gather_row(pipe_train_t *train, size_t row, float *canonical);
 
 #endif

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Conversations against `transformers`: the same ids and the same learned tokens by the chat template of the model's folder; and with
-them packed and padded, the mean loss over all answers and the gradient's norm, which `transformers` takes of each one alone."""
+them packed and padded, the mean loss over all answers and the gradient's norm, which `transformers` takes of each one alone. A model that
+was tuned on conversations, whole or by adapters, gives their answers in `transformers`."""
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import sys
 import tempfile
 
 try:
+    import safetensors.torch
     import tokenizers
     import torch
     import transformers
@@ -92,6 +94,78 @@ def mean_loss(model, documents):
     return loss / learned
 
 
+def answer_of(model, tokenizer, question):
+    """The likeliest tokens up to the end of the answer."""
+    ids = tokenizer.encode(f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n", add_special_tokens=False)
+    begin, end = len(ids), tokenizer.convert_tokens_to_ids("<|im_end|>")
+    while ids[-1] != end and len(ids) < begin + 12: # not generate(), which PyTorch 1.13 does not serve under Python 3.11
+        with torch.no_grad():
+            ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+    return tokenizer.decode(ids[begin:])
+
+
+def write_talks(path, answers):
+    """2,000 conversations with these answers."""
+    draw = random.Random(5)
+    with open(path, "w", encoding="utf-8") as lines:
+        for _ in range(2000):
+            said = draw.sample(sorted(answers), 2)
+            lines.write(json.dumps({"messages": [message for word in said for message in (
+                {"role": "user", "content": f"{word}?"}, {"role": "assistant", "content": answers[word]})]}) + "\n")
+
+
+def tune(folder, model_folder, answers, *words):
+    """The folder of the model after 100 steps on conversations with these answers, and that model in `transformers`."""
+    chats, out, tuned = (f"{folder}/{name}" for name in ("words.jsonl", "words.gyt", "tuned-" + "-".join(answers.values())))
+    write_talks(chats, answers)
+    gyre("gyre-tokenize", "--tokenizer", f"{model_folder}/tokenizer.json", "--jsonl", "--quiet", "--out", out, chats)
+    gyre("gyre-train", "--load", model_folder, "--data", out, "--sampling", "packed", "--seq", "128", "--batch", "4", "--steps",
+         "100", "--lr", "0.01", "--warmup", "5", "--eval-sequences", "8", "--report", "none", "--sample-tokens", "0", "--save",
+         f"{tuned}/", *words)
+    model, tokenizer = (kind.from_pretrained(tuned) for kind in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer))
+    said = {question: answer_of(model, tokenizer, f"{question}?") for question in answers}
+    print(said)
+    assert said == {question: f"{answer}<|im_end|>" for question, answer in answers.items()}
+    return tuned, model
+
+
+def add_adapters(model, checkpoint):
+    """Adds x A B of each adapter in the checkpoint, which has one leaf, to what the products of `model` give."""
+    (step,) = os.listdir(checkpoint)
+    (shard,) = [name for name in os.listdir(f"{checkpoint}/{step}") if name.endswith(".safetensors")]
+    vectors = safetensors.torch.load_file(f"{checkpoint}/{step}/{shard}")
+    factor = {name[:name.index("[")]: value for name, value in vectors.items() if name.endswith("].weight")}
+    adapted = 0
+    for number, layer in enumerate(model.model.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        for name, products in (("self_attn.qkv_proj", [attention.q_proj, attention.k_proj, attention.v_proj]),
+                               ("self_attn.o_proj", [attention.o_proj]), ("mlp.down_proj", [mlp.down_proj]),
+                               ("mlp.gate_up_proj", [mlp.gate_proj, mlp.up_proj])):
+            name = f"model.layers.{number}.{name}"
+            a = factor[name + ".lora_A.weight"].double().reshape(products[0].in_features, -1)
+            b = factor[name + ".lora_B.weight"].double().reshape(a.shape[1], -1)
+            for product, part in zip(products, b.split([product.out_features for product in products], dim=1)):
+                product.register_forward_hook(lambda _, x, y, a=a, part=part: y + 2 * (x[0] @ a) @ part)
+                adapted += 1
+    assert 2 * len(model.model.layers) * 4 == len(factor) and adapted == 7 * len(model.model.layers)
+
+
+def check_answers(folder, model_folder):
+    """Fine-tuned and saved as a folder, the model answers in `transformers`; so it does after adapters of that model were trained on other
+    answers. The logits of the merged weights are those of the model with its adapters next to them."""
+    tuned, _ = tune(folder, model_folder, {"cat": "tac", "dog": "god", "sun": "nus", "tea": "aet", "red": "der"})
+    _, merged = tune(folder, tuned, {"cat": "meow", "dog": "wuff", "sun": "hot", "tea": "hot", "red": "rose"}, "--lora", "8", "--leaves", "1",
+                     "--checkpoint", f"{folder}/adapters", "--checkpoint-every", "0")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tuned).double()
+    add_adapters(model, f"{folder}/adapters")
+    ids = torch.tensor([list(range(0, 360, 5))])
+    with torch.no_grad():
+        apart, together = (one(ids).logits for one in (model, merged.double()))
+    error = (apart - together).abs().max().item()
+    print(f"logits of up to {apart.abs().max().item():.2f}: merged and apart differ by {error:.1e}")
+    assert error < 1e-5
+
+
 def main():
     with open("README.md", encoding="utf-8") as file, tempfile.TemporaryDirectory() as folder:
         text = file.read()
@@ -129,6 +203,7 @@ def main():
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in model.parameters())).item()
         print(f"gradient norm {step['grad_norm']:.9f}, transformers {norm:.9f}")
         assert abs(step["loss"] - loss) < 2e-6 * loss and abs(step["grad_norm"] - norm) < 1e-5 * norm
+        check_answers(folder, model_folder)
     return 0
 
 

@@ -2,8 +2,8 @@
 /* ranks: 2 3 4 */
 /* tests/pipeline/mp_memory.c: what the planner says that the trainer will hold (plan_trainer, as `gyre-plan
  * memory --trainer` prints it) is what it holds, by kind and to the byte, in every ZeRO stage and precision,
- * for a model whose embedding is much longer than a layer's matrices. With lanes it is as much for 2, 3 and 8
- * rounds of accumulation. */
+ * for a model whose embedding is much longer than a layer's matrices, and for its adapters. With lanes it is
+ * as much for 2, 3 and 8 rounds of accumulation. */
 #include <string.h>
 
 #include "base/log.h"
@@ -22,8 +22,9 @@ static const char recipe_text[] =
     " \"precision\": {\"dtype\": \"%s\", \"grad_dtype\": \"%s\"}}";
 
 /* `rounds` of a gradient or, of two ranks, two on each data-parallel rank; 0: one round of two, as without
- * lanes. Returns what rank 0 holds. */
-static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad, int rounds)
+ * lanes. lora: rank of adapters that are trained; 0: none. Returns what rank 0 holds. */
+static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad, int rounds,
+                      size_t lora)
 {
     enum { BUCKET = 4096 };
     char text[600], more[64] = "";
@@ -46,14 +47,17 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
                                                  .grad16 = recipe.precision.type != MODEL_FLOAT32 &&
                                                            recipe.precision.grad == recipe.precision.type,
                                                  .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8},
-                                                 .clip = 1.0}};
+                                                 .clip = 1.0},
+                                        .lora = {.rank = lora, .on = "*mlp*"}};
     pipe_train_t *train = NULL;
     model_params_t *whole = NULL;
+    model_adapters_t *adapters = NULL;
     size_t planned[OPTIM_MEMORY_KINDS], held[OPTIM_MEMORY_KINDS];
     CHECK(create_train(world, &config, &train) == GYRE_OK);
     CHECK(plan_base(&recipe, &base) == GYRE_OK && plan_trainer_table(&recipe, &whole) == GYRE_OK);
-    CHECK(plan_trainer(&recipe, &base, whole, 0, BUCKET, planned) == GYRE_OK);
-    optim_zero_memory(pipe_train_zero(train), held);
+    CHECK(lora == 0 || model_adapters_create(whole, &config.lora, &adapters) == GYRE_OK);
+    CHECK(plan_trainer(&recipe, &base, whole, adapters, 0, BUCKET, planned) == GYRE_OK);
+    pipe_train_memory(train, held);
     for (int k = 0; gyre_comm_rank(world) == 0 && k < OPTIM_MEMORY_KINDS; k++)
         MP_CHECK(planned[k] == held[k], "%s, ZeRO %d, tp %d, %s: %zu bytes planned, %zu held",
                  optim_memory_name((optim_memory_t)k), zero, tp, type, planned[k], held[k]);
@@ -62,12 +66,13 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
     MP_CHECK(zero < 2 || held[OPTIM_MEMORY_BUCKETS] < 3 * longest, "ZeRO %d, tp %d, %s: %zu bytes of buckets",
              zero, tp, type, held[OPTIM_MEMORY_BUCKETS]);
     /* with ZeRO no rank holds sums of its own: what there is more than without is shards */
-    MP_CHECK(rounds == 0 || zero == 0 ||
+    MP_CHECK(rounds == 0 || zero == 0 || lora > 0 ||
                  held[OPTIM_MEMORY_ACCUMULATION] <= held[OPTIM_MEMORY_GRADIENTS] + held[OPTIM_MEMORY_TIED],
              "ZeRO %d, tp %d, %s: %zu bytes of sums", zero, tp, type, held[OPTIM_MEMORY_ACCUMULATION]);
     size_t all = 0;
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         all += held[k];
+    model_adapters_destroy(adapters);
     model_params_destroy(whole);
     pipe_train_destroy(train);
     return all;
@@ -76,13 +81,22 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
 /* Any number of rounds beyond the first takes the same memory. */
 static void compare_rounds(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad)
 {
-    size_t two = compare(world, tp, zero, type, grad, 2);
-    compare(world, tp, zero, type, grad, 1);
+    size_t two = compare(world, tp, zero, type, grad, 2, 0);
+    compare(world, tp, zero, type, grad, 1, 0);
     for (int rounds = 3; rounds <= 8; rounds += 5) {
-        size_t more = compare(world, tp, zero, type, grad, rounds);
+        size_t more = compare(world, tp, zero, type, grad, rounds, 0);
         MP_CHECK(more == two, "ZeRO %d, tp %d, %s: %zu bytes with %d rounds, %zu with 2", zero, tp, type,
                  more, rounds, two);
     }
+}
+
+/* Adapters: no gradient and no state of the weights, which are most of it. */
+static void compare_lora(gyre_comm_t *world, int tp, int zero, const char *type, const char *grad)
+{
+    size_t all = compare(world, tp, zero, type, grad, 0, 0), few = compare(world, tp, zero, type, grad, 0, 4);
+    compare(world, tp, zero, type, grad, 2, 4);
+    MP_CHECK(3 * few < 2 * all, "ZeRO %d, tp %d, %s: %zu bytes with adapters, %zu without", zero, tp, type,
+             few, all);
 }
 
 int main(void)
@@ -91,9 +105,11 @@ int main(void)
     MP_OK(gyre_init(NULL, &world));
     for (int tp = 1; tp < gyre_comm_size(world); tp *= 2)
         for (int zero = 0; zero < 4 && gyre_comm_size(world) % tp == 0; zero++) {
-            compare(world, tp, zero, "fp32", "fp32", 0);
-            compare(world, tp, zero, "bf16", "fp32", 0);
-            compare(world, tp, zero, "bf16", "bf16", 0);
+            compare(world, tp, zero, "fp32", "fp32", 0, 0);
+            compare(world, tp, zero, "bf16", "fp32", 0, 0);
+            compare(world, tp, zero, "bf16", "bf16", 0, 0);
+            compare_lora(world, tp, zero, "fp32", "fp32");
+            compare_lora(world, tp, zero, "bf16", "bf16");
             compare_rounds(world, tp, zero, "fp32", "fp32");
             compare_rounds(world, tp, zero, "bf16", "bf16");
         }

@@ -51,6 +51,14 @@ plan memory --recipe $R/mt-nlg-530b.json --trainer
 want "gyre-train's own" 0
 check "its buckets, not those of other software" grep -q 'buckets of 524288 bytes' "$W/out"
 check "35 stages" json 'len(d["trainer"]) == 35 and all(s["weights"] > 0 for s in d["trainer"])'
+plan memory --lora 8 --lora-on '*attn*' --dp 2 --zero 3 --global-batch 2
+want "of adapters" 0
+check "gradients and moments of 12 layers with 8 (3 x 768 + 2304) elements" json \
+    'd["trainer"][0]["gradients"] == 4 * 442368 and d["trainer"][0]["moments"] == 4 * 442368'
+run "$P" memory --lora-on '*attn*'
+want "names without adapters" 2 "--lora-on needs --lora RANK"
+run "$P" memory --lora 8 --lora-on '*q_proj*'
+want "unknown names" 1 "--lora-on \*q_proj\*: no weight that can have an adapter is named so"
 
 # --- tables of measured runs ---
 SWEEP=(--recipe "$R/bloom-176b.json" --rows docs/data/bloom-sweep.txt --fit '31,33,79,80,84')

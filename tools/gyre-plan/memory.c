@@ -180,15 +180,11 @@ static size_t trainer_bucket(const plan_question_t *q)
 }
 
 /* What gyre-train itself will hold: a table of stages, and the same as JSON; NULL after an error. */
-static json_t *trainer(const plan_question_t *q, const plan_base_t *base)
+static json_t *trainer_of(const plan_question_t *q, const plan_base_t *base, const model_params_t *whole,
+                          const model_adapters_t *adapters)
 {
-    model_params_t *whole = NULL;
     json_t *stages = json_array();
     size_t bytes[OPTIM_MEMORY_KINDS], bucket = trainer_bucket(q);
-    if (plan_trainer_table(&q->recipe, &whole) != GYRE_OK) {
-        json_decref(stages);
-        return NULL;
-    }
     printf("\nweights and optimizer state in gyre-train, MiB (buckets of %zu bytes)\n%5s", bucket, "stage");
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         printf(" %12s", optim_memory_name((optim_memory_t)k));
@@ -196,7 +192,7 @@ static json_t *trainer(const plan_question_t *q, const plan_base_t *base)
     for (size_t s = 0; s < q->recipe.layout.pp; s++) {
         size_t total = 0;
         json_t *stage = json_object();
-        if (plan_trainer(&q->recipe, base, whole, s, bucket, bytes) != GYRE_OK) {
+        if (plan_trainer(&q->recipe, base, whole, adapters, s, bucket, bytes) != GYRE_OK) {
             json_decref(stage);
             json_decref(stages);
             stages = NULL;
@@ -212,6 +208,18 @@ static json_t *trainer(const plan_question_t *q, const plan_base_t *base)
         printf(" %12.3f\n", (double)total / MIB);
         json_array_append_new(stages, stage);
     }
+    return stages;
+}
+
+static json_t *trainer(const plan_question_t *q, const plan_base_t *base)
+{
+    model_params_t *whole = NULL;
+    model_adapters_t *adapters = NULL;
+    gyre_status_t status = plan_trainer_table(&q->recipe, &whole);
+    if (status == GYRE_OK && q->lora.rank > 0)
+        status = model_adapters_create(whole, &q->lora, &adapters);
+    json_t *stages = status == GYRE_OK ? trainer_of(q, base, whole, adapters) : NULL;
+    model_adapters_destroy(adapters);
     model_params_destroy(whole);
     return stages;
 }

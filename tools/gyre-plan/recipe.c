@@ -61,6 +61,8 @@ enum {
     BUCKET,
     EXTRA,
     TRAINER,
+    LORA,
+    LORA_ON,
     RESERVE,
     JSON,
     ROWS,
@@ -97,9 +99,13 @@ static const struct {
     {TRAINER,
      PLAN_FOR_MEMORY,
      {FLAG(0, "trainer", SWITCH, NULL, NULL,
-           "also prints what gyre-train itself will hold of weights and optimizer state, by\n"
-           "the plan that it makes: with sums over a rank's sequences, which keep results\n"
-           "the same in every layout")}},
+           "also prints what gyre-train itself will hold of weights and optimizer state: with\n"
+           "the sums over a rank's sequences that keep results the same in every layout")}},
+    {LORA,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "lora", COUNT, NULL, "RANK", "as --trainer, for adapters of this rank"), .low = 1,
+      .high = SIZES}},
+    {LORA_ON, PLAN_FOR_MEMORY, {FLAG(0, "lora-on", TEXT, NULL, "PATTERN,...", "weights that have them")}},
     {ROWS,
      PLAN_FOR_TIME,
      {FLAG(0, "rows", TEXT, NULL, "TABLE",
@@ -516,10 +522,13 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     q.trainer_bucket = given.is[BUCKET] ? given.bytes : 0;
     q.gpus = count_of(&given, GPUS, q.recipe.layout.tp * q.recipe.layout.pp * q.recipe.layout.dp);
     q.top = count_of(&given, TOP, q.top);
-    q.trainer = given.is[TRAINER];
+    q.trainer = given.is[TRAINER] || given.is[LORA];
+    q.lora = (model_lora_t){.rank = count_of(&given, LORA, 0), .on = given.text[LORA_ON]};
     q.one_schedule = given.text[SCHEDULE] != NULL;
     q.json = given.text[JSON];
     q.rows = given.text[ROWS];
+    if (code == PLAN_OK && q.lora.on && !given.is[LORA])
+        code = usage(argv[0], "--lora-on needs --lora RANK");
     if (code == PLAN_OK && q.fits && !q.rows)
         code = usage(argv[0], "--fit needs --rows FILE");
     int err = code == PLAN_OK && q.json ? base_file_check(q.json) : 0;

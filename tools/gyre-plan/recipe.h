@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "model/network/lora.h"
 #include "pipeline/plan/estimate.h"
 
 enum { PLAN_FIT = 16 }; /* rows that can be fitted */
@@ -17,6 +18,7 @@ typedef struct {
     plan_software_t software;
     int trainer;           /* of memory: gyre-train's own, too */
     size_t trainer_bucket; /* bytes of its gradient buckets; 0: gyre-train's default */
+    model_lora_t lora;     /* adapters that it trains; rank 0: none */
     const char *json;      /* NULL: no file */
     /* of time */
     const char *rows;

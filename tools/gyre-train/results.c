@@ -64,7 +64,12 @@ void train_print_start(const train_run_t *run)
     printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
            run->options->valid_data);
     if (run->options->load && !train_config_given(run->options, "lr"))
-        printf("learning rate %g, the default for weights that are loaded\n", run->options->lr);
+        printf("learning rate %g, the default for %s\n", run->options->lr,
+               run->options->lora > 0 ? "adapters" : "weights that are loaded");
+    if (run->options->lora > 0)
+        printf("adapters of rank %llu on %zu weights: %.3f million parameters are trained, of %.2f million\n",
+               (unsigned long long)run->options->lora, pipe_train_table(run->train)->rows / 2,
+               (double)pipe_train_table(run->train)->total / 1e6, (double)run->record.parameters / 1e6);
     if (run->options->freeze)
         printf("%.2f of %.2f million parameters are frozen\n",
                (double)model_params_frozen(pipe_train_whole(run->train)) / 1e6,

@@ -35,8 +35,9 @@ typedef struct {
     const train_config_t *options;
     const char *folder; /* of the checkpoints */
     const model_data_t *data;
-    const model_params_t *params; /* the whole table */
+    const model_params_t *params; /* the whole table: of weights, or of adapters */
     optim_zero_t *zero;
+    uint64_t base; /* of adapters: optim_zero_digest of the weights that they are for; else 0 */
 } train_parts_t;
 
 /* The index's object for this state; NULL: no memory. */

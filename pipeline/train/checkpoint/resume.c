@@ -50,6 +50,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
            json_object_set_new(run, "model", model) != 0;
     if (!bad && state->id != 0)
         bad = json_object_set_new(run, "id", base_json_hex(state->id)) != 0;
+    if (!bad && parts->base != 0)
+        bad = json_object_set_new(run, "base", base_json_hex(parts->base)) != 0;
     const optim_scaler_t *scaler = &state->scaler;
     if (!bad && scaler->scale > 0.0)
         bad = json_object_set_new(run, "scaler",
@@ -337,6 +339,19 @@ static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *f
                      parts->options->data, data->bytes, data->hash, parts->folder, bytes, hash);
 }
 
+/* Adapters are for the weights that they were trained on. */
+static gyre_status_t check_base(const train_parts_t *parts, const candidate_t *found)
+{
+    const char *then = json_string_value(json_object_get(found->run, "base"));
+    if (!then || parts->base == 0 || strtoull(then, NULL, 16) == parts->base)
+        return GYRE_OK;
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "the adapters in %s were trained on other weights than those in %s: give the --load that "
+        "the run was begun with",
+        found->at, parts->options->load);
+}
+
 /* It is of this run, as far as bits depend on it. */
 static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *found, train_state_t *state)
 {
@@ -349,6 +364,8 @@ static gyre_status_t check_run(const train_parts_t *parts, const candidate_t *fo
         status = get_state(found->run, found->at, state);
     if (status == GYRE_OK)
         status = check_data(parts, found);
+    if (status == GYRE_OK)
+        status = check_base(parts, found);
     const char *blas = json_string_value(json_object_get(found->run, "blas"));
     if (status == GYRE_OK && blas && strcmp(blas, model_matmul_kind()) != 0)
         log_warning("%s was written on a processor of another kind (%s; this is %s): from here on the curve "

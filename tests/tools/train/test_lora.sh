@@ -1,0 +1,102 @@
+#!/bin/bash
+# tests/tools/train/test_lora.sh: adapters of weights that are loaded: the same bits in every layout, the merged model that a run leaves,
+# checkpoints of adapters alone, and what is refused. Products and gradients: tests/model/test_lora.c; memory: tests/pipeline/mp_memory.c.
+# deadline: 60
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../../support/lib.sh"
+unset "${!GYRE_@}"
+DEADLINE=30
+TRAIN=$B/bin/gyre-train
+
+DATA=(--data README.md --eval-sequences 8 --report none --sample-tokens 0)
+run "$TRAIN" "${DATA[@]}" --layers 2 --hidden 32 --heads 4 --seq 32 --leaves 4 --steps 30 --save "$W/base"
+want "weights to begin with" 0
+ON=("${DATA[@]}" --load "$W/base" --batch 8 --warmup 2 --steps 6 --eval-every 3 --lr 0.01)
+LORA=("${ON[@]}" --lora 4 --lora-on '*attn*,*.1.mlp*')
+last() { # LOG: the last validation loss
+    python3 -c 'import json, sys
+line = json.loads(open(sys.argv[1]).readlines()[-1])
+print(line["val_loss"])' "$1"
+}
+curve() {
+    python3 -c 'import json, sys
+for line in map(json.loads, open(sys.argv[1])):
+    if "loss_hex" in line or "weights_hash" in line:
+        print({k: line[k] for k in line if k in ("step", "val_loss", "weights_hash") or k.endswith("_hex")})' "$1"
+}
+
+# --- layouts ---
+run "$TRAIN" "${LORA[@]}" --log "$W/alone" --save "$W/merged"
+want "one process" 0
+check "says what is trained" grep -qE "^adapters of rank 4 on 6 weights: 0.003 million parameters are trained, of 0.03 million" "$W/out"
+curve "$W/alone" >"$W/bits"
+check "six steps and the end" [ "$(wc -l <"$W/bits")" = 7 ]
+while read -r ranks options <&3; do
+    # shellcheck disable=SC2086 # several options
+    run "$UCX_RUN" -n "$ranks" "$TRAIN" "${LORA[@]}" $options --log "$W/log" --save "$W/weights"
+    want "$options" 0
+    check "$options: the same bits" cmp -s "$W/bits" <(curve "$W/log")
+    check "$options: the same merged model" cmp -s "$W/merged" "$W/weights"
+done 3<<'LAYOUTS'
+2 --tp 2 --sequence-parallel --recompute full
+4 --pp 2 --dp 2 --zero 3 --schedule zb-h1
+3 --dp 3 --zero 1
+LAYOUTS
+run "$UCX_RUN" -n 2 "$TRAIN" "${LORA[@]}" --lora-on '*.0.attn*' --pp 2 --precision bf16
+want "a rank without adapters" 0
+
+# --- the merged model ---
+check "weights without adapters keep their bits, others do not" python3 - "$W/base" "$W/merged" <<'PY'
+import json, struct, sys
+def tensors(path):
+    data = open(path, "rb").read()
+    (n,) = struct.unpack_from("<Q", data)
+    head = json.loads(data[8 : 8 + n])
+    return {k: data[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+base, merged = map(tensors, sys.argv[1:])
+assert base.keys() == merged.keys()
+for name in base:
+    adapted = (".attn." in name or ".1.mlp." in name) and name.endswith("weight")
+    assert (base[name] != merged[name]) == adapted, name
+PY
+run "$TRAIN" "${DATA[@]}" --load "$W/merged" --steps 0 --log "$W/log"
+want "the merged model" 0
+check "its loss is that of the run, to the bit" [ "$(last "$W/log")" = "$(last "$W/alone")" ]
+run "$UCX_RUN" -n 2 "$TRAIN" "${LORA[@]}" --precision bf16 --tp 2 --log "$W/half" --save "$W/weights"
+want "bf16" 0
+run "$TRAIN" "${DATA[@]}" --load "$W/weights" --precision bf16 --steps 0 --log "$W/log"
+want "the merged model in bf16" 0
+check "its loss is that of the run, too" [ "$(last "$W/log")" = "$(last "$W/half")" ]
+
+# --- checkpoints ---
+run "$UCX_RUN" -n 2 "$TRAIN" "${LORA[@]}" --tp 2 --checkpoint "$W/cp" --checkpoint-every 3 --save "$W/weights"
+want "with checkpoints" 0
+check "they hold adapters alone" python3 -c 'import json, sys
+names = [row["name"] for row in json.load(open(sys.argv[1]))["rows"]]
+assert len(names) == 12 and all(".lora_" in name for name in names), names' "$W/cp/step-000000000003/index.json"
+rm -rf "$W/cp/step-000000000006"
+run "$TRAIN" "${ON[@]}" --checkpoint "$W/cp" --resume
+want "resumed without adapters" 2 "--lora is 0, but the run in .* was begun with 4"
+run "$TRAIN" "${LORA[@]}" --load "$W/merged" --checkpoint "$W/cp" --resume
+want "resumed on other weights" 2 "the adapters in .* were trained on other weights than those in .*/merged"
+run "$UCX_RUN" -n 2 "$TRAIN" "${LORA[@]}" --zero 3 --checkpoint "$W/cp" --resume --save "$W/weights"
+want "resumed in another layout" 0
+check "goes on after step 3" grep -q "going on after step 3" "$W/out"
+check "to the same merged model" cmp -s "$W/merged" "$W/weights"
+run "$B/bin/gyre-generate" --load "$W/cp" --prompt x
+want "adapters are no model" 2 "holds adapters \(--lora\), not the weights that they are for"
+
+# --- what is refused ---
+refused() { # NAME PATTERN OPTIONS...
+    run "$TRAIN" "${ON[@]}" "${@:3}"
+    want "$1" 2 "$2"
+}
+refused "an unknown name" "--lora-on \*q_proj\*: no weight that can have an adapter is named so; names are .*h.0.attn.c_attn.weight" --lora 4 \
+    --lora-on '*attn*,*q_proj*'
+refused "a rank that is too large" "--lora 33: .* takes a rank of up to 32" --lora 33
+refused "frozen weights, too" "--lora and --freeze exclude each other" --lora 4 --freeze '*wte*'
+refused "names without adapters" "--lora-on needs --lora RANK" --lora-on '*attn*'
+refused "a factor without adapters" "--lora-alpha needs --lora RANK" --lora-alpha 8
+run "$TRAIN" "${DATA[@]}" --lora 4
+want "nothing to adapt" 2 "--lora needs --load"
+finish
