@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/device/ranges.c: ranges by NVTX, whose header finds a profiler at run time (NVTX_INJECTION64_PATH, which
- * Nsight Systems sets) and has no library. */
+/* base/device/ranges.c: ranges by NVTX, whose header finds a profiler at run time (NVTX_INJECTION64_PATH,
+ * which Nsight Systems sets) and has no library. */
 #include "base/device/ranges.h"
 
 #ifdef GYRE_CUDA

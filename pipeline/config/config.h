@@ -56,6 +56,7 @@ typedef struct {
     /* optimizer */
     double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon;
     uint64_t warmup, lr_decay; /* steps */
+    uint64_t lr_cooldown;      /* steps */
     int lr_schedule;           /* optim_curve_t */
     char *freeze;              /* names of rows; NULL: all are trained */
     uint64_t lora;             /* rank of adapters; 0: none */

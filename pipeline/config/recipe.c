@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "pipeline/config/config.h"
@@ -89,6 +90,9 @@ static gyre_status_t take_optimizer(train_config_t *o, const pipe_recipe_t *r)
     TAKE("lr", o->lr, p->lr);
     TAKE("lr-schedule", o->lr_schedule, (int)p->curve);
     TAKE("lr-decay", o->lr_decay, optim_ramp_steps(&ramp, p->decay));
+    const size_t stable = p->decay - base_min_size(p->cooldown, p->decay);
+    TAKE("lr-cooldown", o->lr_cooldown,
+         p->cooldown ? optim_ramp_steps(&ramp, p->decay) - optim_ramp_steps(&ramp, stable) : 0);
     TAKE("warmup", o->warmup, optim_ramp_steps(&ramp, p->warmup));
     TAKE("beta1", o->beta1, p->beta1);
     TAKE("beta2", o->beta2, p->beta2);

@@ -19,6 +19,8 @@ const pipe_word_t pipe_precision_words[] = {
 const pipe_word_t pipe_curve_words[] = {{"cosine", OPTIM_CURVE_COSINE},
                                         {"linear", OPTIM_CURVE_LINEAR},
                                         {"constant", OPTIM_CURVE_CONSTANT},
+                                        {"wsd", OPTIM_CURVE_WSD},
+                                        {"inverse-sqrt", OPTIM_CURVE_INVERSE_SQRT},
                                         {NULL, 0}};
 const pipe_word_t pipe_schedule_words[] = {
 #define KIND(id, stem, name, ...) {name, PIPE_##id},

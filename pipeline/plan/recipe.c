@@ -236,6 +236,7 @@ static gyre_status_t read_optimizer(const char *where, const json_t *object, pip
                            {"schedule", CURVE, &o->curve, 0, 0},
                            {"warmup_samples", COUNT, &o->warmup, 0, 1e15},
                            {"decay_samples", COUNT, &o->decay, 0, 1e15},
+                           {"cooldown_samples", COUNT, &o->cooldown, 0, 1e15},
                            {"rampup", OBJECT, NULL, 0, 0}};
     const key_t_ ramp[] = {{"start", COUNT, &o->ramp_start, 1, 1e9},
                            {"increment", COUNT, &o->ramp_step, 1, 1e9},

@@ -24,6 +24,7 @@ typedef struct {
     optim_curve_t curve; /* from lr down to min_lr */
     size_t warmup;       /* sequences from 0 up to lr */
     size_t decay;        /* sequences, warm-up among them, until min_lr */
+    size_t cooldown;     /* of wsd: the last of these, in which the rate falls; 0: a tenth */
     /* the batch grows from ramp_start by ramp_step until ramp_over sequences are through and it is
      * batch.batch; ramp_start 0: it does not grow */
     size_t ramp_start, ramp_step, ramp_over;

@@ -94,6 +94,7 @@ pipe_recipe_t pipe_recipe_tiny(const pipe_recipe_t *recipe)
         recipe->optimizer.lr > 0.0 ? 3e-3 * recipe->optimizer.min_lr / recipe->optimizer.lr : 0.0;
     r.optimizer.warmup = recipe->optimizer.warmup ? WARM * BATCH : 0;
     r.optimizer.decay = recipe->optimizer.decay ? STEPS * BATCH : 0;
+    r.optimizer.cooldown = recipe->optimizer.cooldown ? WARM * BATCH : 0;
     if (recipe->optimizer.ramp_start) {
         r.optimizer.ramp_start = r.optimizer.ramp_step = BATCH / 2;
         r.optimizer.ramp_over = WARM * BATCH;

@@ -123,6 +123,7 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
                                        .floor = options->min_lr,
                                        .warmup = options->warmup,
                                        .steps = options->lr_decay ? options->lr_decay : options->steps,
+                                       .cooldown = options->lr_cooldown,
                                        .curve = (optim_curve_t)options->lr_schedule};
     base_time_t start = base_now();
     pipe_train_step_t step = {.spans = train_timeline_begin(run->timeline, run->next + 1)};

@@ -112,6 +112,28 @@ static void schedule(void **state)
     other.curve = OPTIM_CURVE_CONSTANT;
     assert_true(fabs(optim_schedule_rate(&other, 4, 0.0) - 1.0) < 1e-12);
     assert_true(optim_schedule_rate(&other, 5000, 1.0) == 2.0);
+    other.curve = OPTIM_CURVE_WSD;
+    other.cooldown = 20;
+    for (size_t i = 10; i <= 90; i++)
+        assert_true(optim_schedule_rate(&other, i, 0.0) == 2.0);
+    assert_true(fabs(optim_schedule_rate(&other, 95, 0.0) - 1.1) < 1e-12); /* sqrt(5 / 20) of the way */
+    assert_true(fabs(optim_schedule_rate(&other, 110, 0.0) - 0.2) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 5000, 0.0) - 0.2) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 20, 0.85) - 1.1) < 1e-12); /* by the clock */
+    other.cooldown = 0; /* 11 steps */
+    assert_true(optim_schedule_rate(&other, 99, 0.0) == 2.0);
+    assert_true(optim_schedule_rate(&other, 100, 0.0) < 1.5);
+    other.cooldown = 1000; /* all steps after warm-up */
+    assert_true(optim_schedule_rate(&other, 10, 0.0) == 2.0);
+    assert_true(fabs(optim_schedule_rate(&other, 35, 0.0) - 1.1) < 1e-12);
+    other.curve = OPTIM_CURVE_INVERSE_SQRT;
+    assert_true(fabs(optim_schedule_rate(&other, 9, 0.0) - 2.0) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 39, 0.0) - 1.0) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 999, 0.0) - 0.2) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 5000, 0.0) - 0.2) < 1e-12);
+    other.warmup = 0;
+    assert_true(fabs(optim_schedule_rate(&other, 0, 0.0) - 2.0) < 1e-12);
+    assert_true(fabs(optim_schedule_rate(&other, 3, 0.0) - 1.0) < 1e-12);
 }
 
 /* The contract's tree, written as it is defined. */
