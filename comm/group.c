@@ -284,9 +284,9 @@ int comm_group_cores(const comm_group_t *group)
     return group->cores;
 }
 
-void comm_group_post_call(comm_group_t *group, const comm_call_t *call)
+comm_board_t *comm_group_board(const comm_group_t *group)
 {
-    comm_board_post(group->board, call);
+    return group->board;
 }
 
 static comm_board_t *board_of(const comm_group_t *group, int rank)
