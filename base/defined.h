@@ -36,4 +36,17 @@ gyre_status_t base_type_end(gyre_type_t type);
 /* 0: not defined. */
 size_t base_type_bytes(gyre_type_t type);
 
+/* types.c: the types that all programs have. */
+typedef struct {
+    size_t bytes;
+    const char *name;
+} base_type_t;
+extern const base_type_t base_types[GYRE_TYPE_COUNT];
+/* gyre_type_size, which as an exported function is called through a table, for every small call. */
+static inline size_t base_type_size(gyre_type_t type)
+{
+    /* Through unsigned: a caller in another language may pass anything, negative numbers included. */
+    return (unsigned)type < GYRE_TYPE_COUNT ? base_types[type].bytes : base_type_bytes(type);
+}
+
 #endif

@@ -4,10 +4,7 @@
 
 #include "base/defined.h"
 
-static const struct {
-    size_t bytes;
-    const char *name;
-} types[GYRE_TYPE_COUNT] = {
+const base_type_t base_types[GYRE_TYPE_COUNT] = {
     [GYRE_INT8] = {1, "int8"},
     [GYRE_UINT8] = {1, "uint8"},
     [GYRE_INT16] = {2, "int16"},
@@ -63,14 +60,13 @@ static const char *const user_redops[] = {NAMES("userop")}, *const user_types[] 
 
 size_t gyre_type_size(gyre_type_t type)
 {
-    /* Through unsigned: a caller in another language may pass anything, negative numbers included. */
-    return (unsigned)type < GYRE_TYPE_COUNT ? types[type].bytes : base_type_bytes(type);
+    return base_type_size(type);
 }
 
 const char *gyre_type_name(gyre_type_t type)
 {
     if ((unsigned)type < GYRE_TYPE_COUNT)
-        return types[type].name;
+        return base_types[type].name;
     /* Also where this process has none of that number: it may be another rank's. */
     const unsigned number = (unsigned)type - GYRE_TYPE_USER;
     return number < BASE_DEFINED_MOST ? user_types[number] : "unknown";

@@ -22,6 +22,10 @@ $(B)/bench/waiters: $(call obj,bench/waiters.c) $(LIB_A)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $^ $(LIBS) -o $@
 
+# Instructions of small calls (RANKS, 2; BYTES, 8): callgrind counts alike on a busy machine, too.
+bench-instructions: $(B)/bin/ucx-run $(B)/bin/gyre-perf
+	@/usr/bin/python3 bench/instructions.py --bin $(B)/bin $(if $(RANKS),--ranks $(RANKS)) $(if $(BYTES),--bytes $(BYTES)) $(COLLECTIVES)
+
 # ---- beside the peers
 # One loop, linked once with each library. A peer that tools/setup could not install is left out, and the orchestrator
 # says so; its program is then not made and is asked for again the next time.

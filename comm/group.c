@@ -284,9 +284,9 @@ int comm_group_cores(const comm_group_t *group)
     return group->cores;
 }
 
-void comm_group_post_call(comm_group_t *group, const comm_call_t *call)
+comm_board_t *comm_group_board(const comm_group_t *group)
 {
-    comm_board_post(group->board, call);
+    return group->board;
 }
 
 static comm_board_t *board_of(const comm_group_t *group, int rank)
@@ -356,6 +356,13 @@ void comm_group_outbox_populate(comm_group_t *group, size_t bytes, int stream)
     group->populated = reach;
 }
 
+static __attribute__((noinline)) void ring_sleepers(const comm_group_t *group)
+{
+    for (int l = 0; l < group->seg.locals; l++)
+        if (l != group->seg.local)
+            comm_bell_ring_for(comm_segment_bell(&group->seg, l), group->seg.local);
+}
+
 /* A promise is never taken back, so one look at all of them is enough. */
 static int all_promised(comm_group_t *group)
 {
@@ -367,13 +374,31 @@ static int all_promised(comm_group_t *group)
     return group->all_promised = all;
 }
 
-void comm_group_ring(comm_group_t *group)
+static __attribute__((noinline)) void ring_with_fence(comm_group_t *group)
 {
     if (all_promised(group)) /* as in comm_bell_order */
         base_fence_light();
     else
         base_fence();
-    for (int l = 0; l < group->seg.locals; l++)
-        if (l != group->seg.local)
-            comm_bell_ring_for(comm_segment_bell(&group->seg, l), group->seg.local);
+    ring_sleepers(group);
+}
+
+void comm_group_ring(comm_group_t *group)
+{
+    if (!group->all_promised) {
+        ring_with_fence(group);
+        return;
+    }
+    base_fence_light();
+    /* Hardly ever one sleeps: a look at all of them, for every small call, before any is rung. */
+    const unsigned char *bell = (const unsigned char *)comm_segment_bell(&group->seg, 0);
+    const size_t stride = group->seg.local_stride;
+    const int locals = group->seg.locals, own = group->seg.local;
+    uint32_t sleeping = COMM_BELL_AWAKE;
+    for (int l = 0; l < locals; l++, bell += stride)
+        if (l != own)
+            sleeping |= atomic_load_explicit(&((const comm_bell_t *)(const void *)bell)->sleeping,
+                                             memory_order_relaxed);
+    if (sleeping != COMM_BELL_AWAKE)
+        ring_sleepers(group);
 }

@@ -186,8 +186,9 @@ gyre_status_t comm_group_lost(const comm_group_t *group);
 /* OK, or with what another rank has aborted the group, else PEER_DEAD as above; text: the story. */
 gyre_status_t comm_group_trouble(const comm_group_t *group, char *text, size_t bytes);
 
-/* The call board: each local rank's present call, readable by its local peers. */
-void comm_group_post_call(comm_group_t *group, const comm_call_t *call);
+/* This rank's call board, for comm_board_post (comm/memory/segment.h): its last calls, readable by its local
+ * peers. */
+struct comm_board *comm_group_board(const comm_group_t *group);
 /* 1 and *call: what `peer` is doing or did last; 0: not visible from here. */
 int comm_group_peer_call(const comm_group_t *group, int peer, comm_call_t *call);
 /* One of the last few calls of `rank` (own or local peer): the collective number `seq`, or with p2p the

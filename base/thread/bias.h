@@ -43,19 +43,32 @@ static inline const void *base_bias_self(void)
 
 int base_bias_try_slow(base_bias_t *lock);
 
+/* The owner's way out, if it came in by base_bias_enter. */
+static inline void base_bias_exit(base_bias_t *lock)
+{
+    /* release: pairs with the acquire of the thread that enters next */
+    atomic_store_explicit(&lock->inside, 0, memory_order_release);
+}
+
+/* The owner's way in, without a call. 0: the caller is not the owner, or it is an ordinary lock by now. */
+static inline int base_bias_enter(base_bias_t *lock)
+{
+    if (atomic_load_explicit(&lock->owner, memory_order_relaxed) != base_bias_self())
+        return 0;
+    atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
+    /* Pairs with base_fence_threads in revoke(): either we see `revoked` below, or the revoker sees
+     * `inside`. */
+    atomic_signal_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&lock->revoked, memory_order_relaxed) == BASE_BIAS_OWNED)
+        return 1; /* the thread that was in before was this one */
+    base_bias_exit(lock);
+    return 0;
+}
+
 /* 1: taken. 0: somebody else has it, or is about to revoke it. */
 static inline int base_bias_try(base_bias_t *lock)
 {
-    if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == base_bias_self()) {
-        atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
-        /* Pairs with base_fence_threads in revoke(): either we see `revoked` below, or the revoker sees
-         * `inside`. */
-        atomic_signal_fence(memory_order_seq_cst);
-        if (atomic_load_explicit(&lock->revoked, memory_order_relaxed) == BASE_BIAS_OWNED)
-            return 1; /* the thread that was in before was this one */
-        atomic_store_explicit(&lock->inside, 0, memory_order_release);
-    }
-    return base_bias_try_slow(lock);
+    return base_bias_enter(lock) || base_bias_try_slow(lock);
 }
 
 /* 1: only one thread has ever wanted it, as far as its owner can tell. Who is in and sees 0 should leave
@@ -68,12 +81,11 @@ static inline int base_bias_unwanted(const base_bias_t *lock)
 /* By the thread that took it. */
 static inline void base_bias_leave(base_bias_t *lock)
 {
-    /* release: pairs with the acquire of the thread that enters next */
     if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == base_bias_self() &&
         atomic_load_explicit(&lock->inside, memory_order_relaxed))
-        atomic_store_explicit(&lock->inside, 0, memory_order_release);
+        base_bias_exit(lock);
     else
-        atomic_store_explicit(&lock->held, 0, memory_order_release);
+        atomic_store_explicit(&lock->held, 0, memory_order_release); /* as in base_bias_exit */
 }
 
 #endif

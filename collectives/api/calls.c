@@ -42,19 +42,26 @@ static gyre_status_t begin(coll_call_t *c, const char *name, coll_op_t op, const
 {
     CHECK(coll_check_comm(name, comm));
     CHECK(coll_check_type(name, type));
-    *c = (coll_call_t){
-        .name = name,
-        .comm = comm,
-        .shape = {.op = op, .type = type, .order = comm->options.order, .root = -1, .count = count},
-        .send = send,
-        .recv = recv,
-        .shown = count,
-        .scale = 1.0,
-        .tag = comm->options.tag,
-        .request = how.request,
-        .stream = how.stream,
-        .streamed = how.streamed,
-        .plan = how.plan};
+    /* Field by field: GCC clears a struct of this size by a string instruction, whose start takes longer. */
+    c->name = name;
+    c->comm = comm;
+    c->shape =
+        (coll_shape_t){.op = op, .type = type, .order = comm->options.order, .root = -1, .count = count};
+    c->send = send;
+    c->recv = recv;
+    c->send_count = c->recv_count = 0;
+    c->shown = count;
+    c->v = 0;
+    c->inside = COLL_INSIDE_NONE;
+    c->scale = 1.0;
+    c->tag = comm->options.tag;
+    c->request = how.request;
+    c->finished = NULL;
+    c->user = NULL;
+    c->stream = how.stream;
+    c->streamed = how.streamed;
+    c->plan = how.plan;
+    c->under_way = NULL;
     return GYRE_OK;
 }
 

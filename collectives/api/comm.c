@@ -79,6 +79,7 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
     comm->rank = rank;
     comm->n = n;
     comm->id = id;
+    comm->board = comm_group_board(comm->group);
     comm->tune = coll_world_tune(world);
     comm_group_set_ring_best(comm->group, coll_stage_ring_best(comm));
     comm->troubles = comm_watch_trouble(world->watch);
@@ -110,6 +111,7 @@ gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **o
     for (int r = 0; r < team->n; r++)
         ranks[r] = r;
     comm->team = team;
+    comm->board = &team->rank[rank].board;
     comm->world_ranks = ranks;
     comm->troubles = &team->trouble;
     comm->rank = comm->local_rank = rank;

@@ -174,7 +174,7 @@ static gyre_status_t run_alone(gyre_comm_t *comm, message_t *m)
     comm_msg_t msg = {0};
     m->tag.seq = m->call.seq = m->kind == COLL_REQ_SEND ? ++with->sent : ++with->received;
     comm_recorder_begin(recorder, &m->call, 0); /* the clock is read when it turns out to be late */
-    comm_group_post_call(comm->group, &m->call);
+    coll_post_call(comm, &m->call);
     gyre_status_t st =
         with->link ? GYRE_OK : comm_group_link(comm->group, m->peer, COMM_LANE_P2P, &with->link);
     if (st == GYRE_OK)

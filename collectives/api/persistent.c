@@ -21,10 +21,8 @@ struct gyre_plan {
     _Atomic uint32_t under_way; /* 1: a request of it was not waited for */
     coll_plan_t *schedule;      /* NULL: on a device, or messages */
     coll_neighbors_t *messages; /* NULL: a collective */
-    comm_call_t call;           /* but for its number */
-    coll_run_t run;
-    coll_call_t args; /* its arrays are `arrays` */
-    size_t *arrays;   /* [4 * n] or NULL: the call's counts and displs */
+    coll_call_t args;           /* its arrays are `arrays` */
+    size_t *arrays;             /* [4 * n] or NULL: the call's counts and displs */
     gyre_plan_t *next;
 };
 
@@ -95,8 +93,6 @@ gyre_status_t coll_persistent_make(const coll_call_t *c)
         return coll_refuse(st);
     }
     base_redop_hold(p->args.shape.redop);
-    if (p->schedule)
-        coll_call_bind(&p->args, p->schedule, &p->run, &p->call);
     *c->plan = p;
     return GYRE_OK;
 }
@@ -161,7 +157,7 @@ gyre_status_t gyre_start(gyre_plan_t *plan, gyre_request_t **request)
     if (!plan->schedule || (fault_at && plan->comm->seq + 1 >= fault_at))
         return start_as_call(plan);
     coll_drive(plan->comm);
-    return coll_call_run(&plan->args, plan->schedule, &plan->run, &plan->call);
+    return coll_call_run(&plan->args, plan->schedule);
 }
 
 static const char SET[] = "gyre_plan_set";
@@ -216,7 +212,6 @@ gyre_status_t gyre_plan_set(gyre_plan_t *plan, const gyre_options_t *options)
         coll_plan_free(plan->schedule);
         plan->schedule = schedule;
         plan->args = args;
-        coll_call_bind(&plan->args, schedule, &plan->run, &plan->call);
     }
     coll_stop_driving(comm);
     return st;

@@ -73,7 +73,7 @@ static gyre_status_t refuse_pair(const char *name, gyre_redop_kind_t kind, gyre_
                      gyre_redop_name(kind), gyre_type_name(type), kinds, gyre_redop_name(kind), types);
 }
 
-gyre_status_t coll_check_redop(const char *name, gyre_redop_t op, gyre_type_t type)
+gyre_status_t coll_check_redop_whole(const char *name, gyre_redop_t op, gyre_type_t type)
 {
     if ((int)op.kind < 0 || (int)op.kind >= GYRE_REDOP_COUNT)
         return check_own_redop(name, op);
@@ -133,11 +133,9 @@ gyre_status_t coll_call_order(coll_call_t *c, gyre_order_t order)
     return st;
 }
 
-gyre_status_t coll_check_root(const char *name, int root, const gyre_comm_t *comm)
+gyre_status_t coll_refuse_root(const char *name, int root, const gyre_comm_t *comm)
 {
-    if (root < 0 || root >= comm->n)
-        return gyre_fail(GYRE_ERR_INVALID, "%s: root %d is not in 0..%d", name, root, comm->n - 1);
-    return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID, "%s: root %d is not in 0..%d", name, root, comm->n - 1);
 }
 
 static int touches(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -168,49 +166,6 @@ static gyre_status_t check_buffers(const coll_call_t *c, size_t esize)
     return GYRE_OK;
 }
 
-int coll_call_on_device(const coll_call_t *c)
-{
-    return c->streamed || c->comm->team || coll_cuda_holds(c->recv) || coll_cuda_holds(c->send);
-}
-
-void coll_call_bind(const coll_call_t *c, const coll_plan_t *plan, coll_run_t *run, comm_call_t *call)
-{
-    *run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale};
-    *call = (comm_call_t){.op = (uint8_t)c->shape.op,
-                          .type = (uint8_t)c->shape.type,
-                          .redop = (uint8_t)(c->inside ? (int)c->inside : (int)c->shape.redop),
-                          .flags = (uint8_t)((c->shape.scaled ? COMM_CALL_SCALED : 0) |
-                                             (c->v ? COMM_CALL_V : 0) | (c->inside ? COMM_CALL_INSIDE : 0)),
-                          .root = c->shape.root,
-                          .sig = plan->sig,
-                          .count = c->shown,
-                          .algo = (uint32_t)plan->algo,
-                          .comm = (uint32_t)c->comm->id,
-                          .user_tag = c->inside ? 0 : c->tag};
-}
-
-gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan, const coll_run_t *run, comm_call_t *call)
-{
-    gyre_comm_t *comm = c->comm;
-    coll_plan_hold(plan); /* coll_request_finish releases it */
-    if (plan->oneshot && !c->request && !coll_group_open() && !comm->head)
-        return coll_run_oneshot(comm, plan, run, call);
-    gyre_request_t *r = coll_request_new_driving(comm);
-    if (!r)
-        coll_plan_release(plan);
-    coll_stop_driving(comm);
-    if (!r)
-        return coll_refuse(GYRE_ERR_NO_MEMORY);
-    r->plan = plan;
-    r->run = *run;
-    r->finished = c->finished;
-    r->user = c->user;
-    r->tag.sig = plan->sig;
-    r->call = *call;
-    coll_request_of(r, c->under_way);
-    return coll_request_start(r, c->request);
-}
-
 static gyre_status_t check_on_device(const coll_call_t *c)
 {
     if (c->comm->leaves && coll_op_reduces(c->shape.op))
@@ -224,7 +179,7 @@ static gyre_status_t check_on_device(const coll_call_t *c)
 gyre_status_t coll_call_start(coll_call_t *c)
 {
     gyre_comm_t *comm = c->comm;
-    size_t esize = c->shape.op == COLL_BARRIER ? 1 : gyre_type_size(c->shape.type);
+    const size_t esize = base_type_size(c->shape.type);
     gyre_status_t st = check_buffers(c, esize);
     const int on_device = st == GYRE_OK && coll_call_on_device(c);
     if (on_device)
@@ -238,16 +193,13 @@ gyre_status_t coll_call_start(coll_call_t *c)
     if (on_device)
         return coll_cuda_start(c);
     coll_plan_t *plan;
-    coll_run_t run;
-    comm_call_t call;
     coll_drive(comm);
     st = coll_plan_get(comm, &c->shape, &plan);
     if (st != GYRE_OK) {
         coll_stop_driving(comm);
         return coll_refuse(st);
     }
-    coll_call_bind(c, plan, &run, &call);
-    return coll_call_run(c, plan, &run, &call);
+    return coll_call_run(c, plan);
 }
 
 gyre_status_t coll_check_request(const char *name, gyre_request_t **request)

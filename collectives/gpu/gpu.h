@@ -15,11 +15,16 @@
 
 enum { COLL_CUDA_BUS = 24 }; /* bytes of a PCI address, as text */
 
-/* 1 if `buffer` (may be NULL) lies in the memory of a CUDA device. */
+/* 1 if `a` or `b` (may be NULL) lies in the memory of a CUDA device. */
+static inline int coll_cuda_holds_any(const void *a, const void *b)
+{
+    if (atomic_load_explicit(&base_device_cuda_memory, memory_order_relaxed) < 0)
+        return 0;
+    return (a && base_device_of(a).kind == BASE_CUDA) || (b && base_device_of(b).kind == BASE_CUDA);
+}
 static inline int coll_cuda_holds(const void *buffer)
 {
-    return buffer && atomic_load_explicit(&base_device_cuda_memory, memory_order_relaxed) >= 0 &&
-           base_device_of(buffer).kind == BASE_CUDA;
+    return coll_cuda_holds_any(buffer, NULL);
 }
 
 gyre_status_t coll_cuda_start(const coll_call_t *call);

@@ -12,6 +12,7 @@
 #endif
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/thread/cacheline.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
@@ -78,7 +79,7 @@ int coll_kernel_select(const char *isa)
     return 1;
 }
 
-static const kernel_table_t *choose(void)
+static __attribute__((noinline)) const kernel_table_t *choose(void)
 {
     const char *wanted = base_setting_string(SET_KERNELS);
     const kernel_table_t *table = find(wanted);
@@ -204,9 +205,14 @@ static void reduce_straight(kernel_reduce_fn fn, void *dst, const void *const *s
     const size_t block = BLOCK_BYTES / elem;
     unsigned char *to = dst;
     const void *at[8];
+    if (count <= block) {
+        base_claim(to, count * elem);
+        fn(to, srcs, count);
+        return;
+    }
     for (int j = 0; j < k; j++)
         at[j] = srcs[j];
-    base_claim(to, base_min_size(count, block) * elem);
+    base_claim(to, BLOCK_BYTES);
     while (count > block) {
         base_claim(to + BLOCK_BYTES, base_min_size(count - block, block) * elem);
         fn(to, at, block);
@@ -237,25 +243,26 @@ void coll_kernel_reduce(gyre_redop_kind_t op, gyre_type_t type, void *dst, const
     if (count == 0)
         return;
     const kernel_reduce_fn *fn = kernels_of(type)->reduce[op][type];
+    const size_t elem = base_type_size(type);
     /* NOLINTBEGIN(clang-analyzer-core.NullDereference): the caller knows that the type has this */
     switch (k) {
     case 1:
         reduce_one(op, type, dst, srcs[0], count);
         return;
     case 2:
-        reduce_straight(fn[KERNEL_OF_2], dst, srcs, k, count, gyre_type_size(type));
+        reduce_straight(fn[KERNEL_OF_2], dst, srcs, k, count, elem);
         return;
     case 3:
-        reduce_straight(fn[KERNEL_OF_3], dst, srcs, k, count, gyre_type_size(type));
+        reduce_straight(fn[KERNEL_OF_3], dst, srcs, k, count, elem);
         return;
     case 4:
-        reduce_straight(fn[KERNEL_OF_4], dst, srcs, k, count, gyre_type_size(type));
+        reduce_straight(fn[KERNEL_OF_4], dst, srcs, k, count, elem);
         return;
     case 8:
-        reduce_straight(fn[KERNEL_OF_8], dst, srcs, k, count, gyre_type_size(type));
+        reduce_straight(fn[KERNEL_OF_8], dst, srcs, k, count, elem);
         return;
     default:
-        reduce_many(fn, dst, srcs, k, count, gyre_type_size(type));
+        reduce_many(fn, dst, srcs, k, count, elem);
     }
     /* NOLINTEND(clang-analyzer-core.NullDereference) */
 }

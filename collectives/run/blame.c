@@ -59,14 +59,6 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
              reduces ? gyre_redop_name((gyre_redop_kind_t)call->redop) : "", root, where, captured, tag);
 }
 
-void coll_post_call(gyre_comm_t *comm, const comm_call_t *call)
-{
-    if (comm->team)
-        comm_board_post(&comm->team->rank[comm->rank].board, call);
-    else
-        comm_group_post_call(comm->group, call);
-}
-
 int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call)
 {
     return comm->team ? comm_board_find(&comm->team->rank[rank].board, seq, 0, -1, call)

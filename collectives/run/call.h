@@ -20,14 +20,42 @@ typedef struct {
     int v;        /* the form with a count per rank */
     coll_inside_t inside;
     double scale;
-    uint32_t tag;             /* comm_call_t.user_tag */
+    uint32_t tag; /* comm_call_t.user_tag */
+    int streamed; /* gyre_x_stream: on `stream` */
+    gyre_cuda_stream_t stream;
     gyre_request_t **request; /* NULL: blocking, or streamed */
     coll_finished_fn finished;
     void *user;
-    gyre_cuda_stream_t stream;
-    int streamed;                /* gyre_x_stream: on `stream` */
     gyre_plan_t **plan;          /* not NULL: made into a persistent operation, instead of being started */
     _Atomic uint32_t *under_way; /* of a persistent operation that is started; or NULL */
 } coll_call_t;
+
+/* Two ways of a call on host memory that holds its plan. call: as the others see it, but for its number. The
+ * caller is driving, and stops driving here.
+ *
+ * As a request. */
+gyre_status_t coll_call_queue(const coll_call_t *c, coll_plan_t *plan, const comm_call_t *call);
+/* Blocking, by an exchange, with nothing else in the queue: at once, without a request as long as the others
+ * are on time. */
+gyre_status_t coll_call_exchange(const coll_call_t *c, coll_plan_t *plan, comm_call_t *call);
+/* The others were not: the exchange that has begun becomes a request. */
+gyre_status_t coll_call_wait(const coll_call_t *c, coll_plan_t *plan, const comm_call_t *call);
+
+/* Starts a checked call on host memory with its plan. The caller is driving, and stops driving here. */
+static inline gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan)
+{
+    comm_call_t call = plan->call;
+    call.count = c->shown;
+    call.user_tag = c->tag;
+    if (c->inside) {
+        call.redop = (uint8_t)c->inside;
+        call.flags |= COMM_CALL_INSIDE;
+        call.user_tag = 0;
+    }
+    coll_plan_hold(plan); /* the end of the call releases it */
+    if (plan->oneshot && !c->request && !c->comm->head && !coll_group_open())
+        return coll_call_exchange(c, plan, &call);
+    return coll_call_queue(c, plan, &call);
+}
 
 #endif

@@ -87,6 +87,7 @@ struct gyre_comm {
     comm_world_t *world;
     comm_group_t *group; /* NULL: its ranks are threads' or one thread's in this process, a team */
     coll_team_t *team;   /* NULL: its ranks are processes, a group */
+    comm_board_t *board; /* this rank's calls, where the others see them; the group's or the team's */
     const _Atomic uint32_t *troubles; /* changes with every death or abort that is noted */
     int rank, n, local_rank, local_size, hosts;
     int is_world;
@@ -163,6 +164,19 @@ struct gyre_comm {
     coll_traffic_t traffic;
 };
 
+/* coll_plan_find; first of all the plan of the operation's last call, if that one and this have no arrays and
+ * a type that all programs have. */
+static inline gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
+{
+    coll_plan_t *last = comm->plans.last[shape->op];
+    if (!last || !coll_shape_alike(&last->shape, shape) || last->given || coll_shape_has_arrays(shape) ||
+        shape->type >= GYRE_TYPE_USER)
+        return coll_plan_find(comm, shape, out);
+    last->used = ++comm->plans.uses;
+    *out = last;
+    return GYRE_OK;
+}
+
 /* --- comm.c --- */
 /* The communicator of the job's present members; collective over them. */
 gyre_status_t coll_world_make(comm_world_t *world, base_time_t deadline, gyre_comm_t **out);
@@ -231,10 +245,6 @@ static inline void coll_request_of(gyre_request_t *r, _Atomic uint32_t *under_wa
     if (under_way)
         atomic_store_explicit(under_way, 1, memory_order_relaxed);
 }
-/* A blocking call by an exchange, with nothing else in the queue: runs it at once, without a request as long
- * as the others are on time. The caller is driving and stops driving here. */
-gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
-                               comm_call_t *call);
 /* Moves all operations of `comm` a step. The caller is driving. > 0: something moved. Errors end up in the
  * requests; a death or an abort is noticed here, too. */
 int coll_comm_advance_driving(gyre_comm_t *comm);
@@ -309,7 +319,10 @@ void coll_fail_queue(gyre_request_t **head, gyre_request_t **tail, gyre_status_t
 void coll_call_text(const comm_call_t *call, char *text, size_t bytes);
 /* A call stands where the other ranks can see it; of a rank, the newest one with that number. The caller
  * of post is driving. */
-void coll_post_call(gyre_comm_t *comm, const comm_call_t *call);
+static inline void coll_post_call(gyre_comm_t *comm, const comm_call_t *call)
+{
+    comm_board_post(comm->board, call);
+}
 int coll_find_call(const gyre_comm_t *comm, int rank, uint32_t seq, comm_call_t *call);
 /* A rank of the communicator that r waits for; -1: none that is known. The caller is driving. */
 int coll_first_blocker(const gyre_request_t *r);
@@ -332,7 +345,14 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
 
 /* --- group.c --- */
 /* 1 while this thread is between gyre_group_start and gyre_group_end. */
-int coll_group_open(void);
+int coll_group_open_here(void);
+/* The same. Calls ask it often, and finding a thread's variable in a shared library takes a call: so first
+ * how many threads are there. A thread sees its own change; the others' do not matter. */
+extern _Atomic uint32_t coll_groups;
+static inline int coll_group_open(void)
+{
+    return atomic_load_explicit(&coll_groups, memory_order_relaxed) > 0 && coll_group_open_here();
+}
 /* The open group starts r at its end; request: as for coll_request_start. */
 void coll_group_collect(gyre_request_t *r, gyre_request_t **request);
 /* An open group of this thread will end with this error. */
@@ -425,7 +445,13 @@ static inline int coll_try_drive(gyre_comm_t *comm)
 {
     return base_bias_try(&comm->driving);
 }
-void coll_drive(gyre_comm_t *comm); /* waits for its turn */
+void coll_drive_wait(gyre_comm_t *comm);
+/* Waits for its turn. */
+static inline void coll_drive(gyre_comm_t *comm)
+{
+    if (!base_bias_enter(&comm->driving))
+        coll_drive_wait(comm);
+}
 static inline void coll_stop_driving(gyre_comm_t *comm)
 {
     base_bias_leave(&comm->driving);

@@ -310,7 +310,6 @@ static gyre_status_t exchange_advance(gyre_request_t *r, int *moved)
 {
     coll_oneshot_run_t *e = &r->comm->oneshot;
     if (!r->run.started) {
-        e->comm = r->comm;
         e->plan = r->plan;
         e->in = r->run.in;
         e->out = r->run.out;

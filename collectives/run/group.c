@@ -12,9 +12,12 @@ static _Thread_local struct {
     const coll_device_ops_t *device; /* messages on a device were collected */
 } group;
 
+_Atomic uint32_t coll_groups;
+
 gyre_status_t gyre_group_start(void)
 {
-    group.depth++;
+    if (group.depth++ == 0)
+        atomic_fetch_add_explicit(&coll_groups, 1, memory_order_relaxed);
     return GYRE_OK;
 }
 
@@ -31,7 +34,7 @@ void coll_group_collect(gyre_request_t *r, gyre_request_t **request)
         *request = r;
 }
 
-int coll_group_open(void)
+int coll_group_open_here(void)
 {
     return group.depth > 0;
 }
@@ -86,6 +89,7 @@ gyre_status_t gyre_group_end(void)
     }
     if (--group.depth > 0)
         return GYRE_OK;
+    atomic_fetch_sub_explicit(&coll_groups, 1, memory_order_relaxed);
     gyre_request_t *list = group.head;
     gyre_status_t status = group.error;
     group.head = group.tail = NULL;

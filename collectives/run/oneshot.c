@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "base/thread/futex.h"
-#include "collectives/run/communicator.h"
+#include "collectives/run/call.h"
 #include "collectives/kernels/kernels.h"
 
 enum {
@@ -104,113 +104,166 @@ static int streams(coll_op_t op)
     return op == COLL_BROADCAST || op == COLL_SCATTER || op == COLL_REDUCE || op == COLL_GATHER;
 }
 
-void coll_oneshot_prepare(const gyre_comm_t *comm, coll_plan_t *p)
+/* Bytes that `rank` posts. */
+static inline size_t post_bytes(const coll_plan_t *p, int rank)
+{
+    return p->part.counts ? p->part.counts[rank] * p->esize : p->part.post;
+}
+
+void coll_oneshot_prepare(gyre_comm_t *comm, coll_plan_t *p)
 {
     const int rank = comm->rank, n = comm->n;
     const coll_shape_t *s = &p->shape;
     const int from_root = s->op == COLL_BROADCAST || s->op == COLL_SCATTER;
     coll_oneshot_part_t *part = &p->part;
     part->posts = posts(s, rank);
+    part->streams = streams(s->op);
     part->first = from_root ? s->root : 0;
     part->end = !needs(s, rank) ? part->first : from_root ? s->root + 1 : n;
-    part->count = coll_op_is_vector(s->op) ? s->count : 0;
+    part->first += part->first == rank;
+    part->end -= part->end - 1 == rank;
+    part->counts = s->op == COLL_ALL_GATHER || s->op == COLL_GATHER ? s->counts : NULL;
+    part->post = coll_op_is_vector(s->op) ? s->count * p->esize : 0;
     if (s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL)
         for (int r = 0; r < n; r++)
-            part->count += s->counts[r];
-    comm_group_outbox_populate(comm->group, posted_count(s, n) * p->esize, streams(s->op));
+            part->post += s->counts[r] * p->esize;
+    part->sent = post_bytes(p, rank);
+    for (int r = part->first; r < part->end; r++)
+        part->received += r != rank ? post_bytes(p, r) : 0;
+    comm->oneshot.comm = comm;
+    comm->oneshot.x = comm_group_outbox(comm->group);
+    comm_group_outbox_populate(comm->group, posted_count(s, n) * p->esize, part->streams);
 }
 
-/* Elements that `rank` posts. */
-static inline size_t post_count(const coll_plan_t *p, int rank)
+/* ---- what a rank posts --------------------------------------------------------------------------------- */
+
+/* `part` .. 2 * part bytes, which do not overlap, as the first and the last `part` of them. */
+static inline void copy_ends(char *to, const char *from, size_t bytes, size_t part)
 {
-    const coll_shape_t *s = &p->shape;
-    return s->op == COLL_ALL_GATHER || s->op == COLL_GATHER ? s->counts[rank] : p->part.count;
+    uint64_t first, last;
+    memcpy(&first, from, part);
+    memcpy(&last, from + bytes - part, part);
+    memcpy(to, &first, part);
+    memcpy(to + bytes - part, &last, part);
 }
 
-/* Copies the blocks of IN back to back, or scaled. */
-static void write_post(const coll_oneshot_run_t *e, char *to)
+/* They are the same, and nothing is written, or do not overlap. A number or two go without a call. */
+static inline void copy(char *to, const void *from, size_t bytes)
 {
-    const coll_plan_t *p = e->plan;
-    const coll_shape_t *s = &p->shape;
-    int blocks = s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL;
-    int n = blocks ? e->comm->n : 1;
-    for (int b = 0; b < n; b++) {
-        size_t count = blocks ? s->counts[b] : e->posted;
-        const char *from = e->in + (blocks ? s->displs[b] * p->esize : 0);
-        if (s->scaled)
-            coll_kernel_scale(s->type, to, from, count, e->scale);
-        else
-            memcpy(to, from, count * p->esize);
-        to += count * p->esize;
-    }
-}
-
-/* dst = all ranks' elements [at, at + count) of what they posted, added up. Own input is taken from where it
- * lies, unless it was scaled on the way. */
-static gyre_status_t add_up(coll_oneshot_run_t *e, char *dst, const char *own, size_t at, size_t count)
-{
-    const coll_plan_t *p = e->plan;
-    const void *from[COMM_OUTBOX_RANKS];
-    for (int r = 0; r < e->comm->n; r++)
-        from[r] = (const char *)e->from[r] + at * p->esize;
-    if (!p->shape.scaled)
-        from[e->comm->rank] = own;
-    gyre_status_t st = coll_plan_reduce(p, dst, from, e->comm->n, count);
-    if (st == GYRE_OK)
-        coll_plan_finish(p, dst, count);
-    return st;
-}
-
-static void copy(char *to, const void *from, size_t bytes)
-{
-    if (bytes && to != from)
+    if (to == from || bytes == 0)
+        return;
+    if (bytes >= 8 && bytes <= 16)
+        copy_ends(to, from, bytes, 8);
+    else if (bytes >= 4 && bytes < 8)
+        copy_ends(to, from, bytes, 4);
+    else
         memcpy(to, from, bytes);
 }
 
-static size_t before(const size_t *counts, int rank)
-{
-    size_t sum = 0;
-    for (int r = 0; r < rank; r++)
-        sum += counts[r];
-    return sum;
-}
-
-/* Everything that is needed has come: makes the result. Not OK: what the program's own operation returned. */
-static gyre_status_t make_result(coll_oneshot_run_t *e)
+/* Copies `count` elements of IN, or scales them. */
+static char *put(const coll_oneshot_run_t *e, char *to, const char *from, size_t count)
 {
     const coll_plan_t *p = e->plan;
-    const coll_shape_t *s = &p->shape;
-    int me = e->comm->rank, n = e->comm->n;
-    const int blocks = !coll_op_is_vector(s->op) && s->op != COLL_BARRIER;
-    size_t es = p->esize, mine = blocks ? s->counts[me] : 0;
+    if (p->shape.scaled)
+        coll_kernel_scale(p->shape.type, to, from, count, e->scale);
+    else
+        copy(to, from, count * p->esize);
+    return to + count * p->esize;
+}
+
+/* Blocks back to back. */
+static __attribute__((noinline)) void put_blocks(const coll_oneshot_run_t *e, char *to)
+{
+    const coll_plan_t *p = e->plan;
+    for (int r = 0; r < e->comm->n; r++)
+        to = put(e, to, e->in + p->shape.displs[r] * p->esize, p->shape.counts[r]);
+}
+
+static inline void write_post(const coll_oneshot_run_t *e, char *to)
+{
+    const coll_shape_t *s = &e->plan->shape;
+    if (s->op == COLL_REDUCE_SCATTER || s->op == COLL_SCATTER || s->op == COLL_ALL_TO_ALL)
+        put_blocks(e, to);
+    else if (s->scaled)
+        (void)put(e, to, e->in, s->count);
+    else
+        copy(to, e->in, e->plan->part.sent);
+}
+
+/* Posts, if there is room. */
+static int try_post(coll_oneshot_run_t *e)
+{
+    const coll_oneshot_part_t *part = &e->plan->part;
+    char *to = comm_outbox_reserve(e->x, part->sent);
+    if (!to)
+        return 0;
+    if (part->sent)
+        write_post(e, to);
+    comm_outbox_post(e->x, part->sent, e->tag);
+    /* who needs nothing finishes at once, and rings then */
+    if (e->next < part->end)
+        comm_group_ring(e->comm->group);
+    if (e->plan->shape.scaled)
+        e->from[e->comm->rank] = to;
+    e->comm->traffic.bytes_sent += part->sent;
+    e->comm->traffic.messages_sent++;
+    e->state = COLL_ONESHOT_WAITS;
+    return 1;
+}
+
+/* ---- what it makes of the posts ------------------------------------------------------------------------ */
+
+/* OUT = all ranks' `from`, of `count` elements each, added up. */
+static gyre_status_t add_up(const coll_oneshot_run_t *e, const void *const *from, size_t count)
+{
+    gyre_status_t st = coll_plan_reduce(e->plan, e->out, from, e->comm->n, count);
+    if (st == GYRE_OK)
+        coll_plan_finish(e->plan, e->out, count);
+    return st;
+}
+
+/* Of all posts this rank's block. */
+static gyre_status_t add_up_block(const coll_oneshot_run_t *e)
+{
+    const coll_shape_t *s = &e->plan->shape;
+    const size_t es = e->plan->esize;
+    const int me = e->comm->rank;
+    const void *from[COMM_OUTBOX_RANKS];
+    size_t at = 0; /* posts hold the blocks back to back */
+    for (int r = 0; r < me; r++)
+        at += s->counts[r];
+    for (int r = 0; r < e->comm->n; r++)
+        from[r] = (const char *)e->from[r] + at * es;
+    if (!s->scaled)
+        from[me] = e->in + s->displs[me] * es;
+    return add_up(e, from, s->counts[me]);
+}
+
+/* Of operations on blocks. */
+static __attribute__((noinline)) gyre_status_t make_blocks(const coll_oneshot_run_t *e)
+{
+    const coll_shape_t *s = &e->plan->shape;
+    const size_t es = e->plan->esize;
+    const int me = e->comm->rank, n = e->comm->n;
+    const size_t mine = s->counts[me] * es;
     switch (s->op) {
-    case COLL_ALL_REDUCE:
-        return add_up(e, e->out, e->in, 0, s->count);
-    case COLL_REDUCE:
-        if (me == s->root)
-            return add_up(e, e->out, e->in, 0, s->count);
-        break;
     case COLL_REDUCE_SCATTER:
-        return add_up(e, e->out, e->in + s->displs[me] * es, before(s->counts, me), mine);
-    case COLL_BROADCAST:
-        copy(e->out, me == s->root ? e->in : e->from[s->root], s->count * es);
-        break;
+        return add_up_block(e);
     case COLL_SCATTER:
         if (me == s->root)
-            copy(e->out, e->in + s->displs[me] * es, mine * es);
+            copy(e->out, e->in + s->displs[me] * es, mine);
         else
-            copy(e->out, (const char *)e->from[s->root] + (size_t)me * mine * es, mine * es);
+            copy(e->out, (const char *)e->from[s->root] + (size_t)me * mine, mine);
         break;
     case COLL_GATHER:
     case COLL_ALL_GATHER:
         for (int r = 0; r < n && needs(s, me); r++)
-            copy(e->out + s->displs[r] * es, r == me ? e->in : e->from[r], s->counts[r] * es);
+            copy(e->out + s->displs[r] * es, e->from[r], s->counts[r] * es);
         break;
     case COLL_ALL_TO_ALL:
         for (int r = 0; r < n; r++)
             copy(e->out + s->rdispls[r] * es,
-                 r == me ? e->in + s->displs[me] * es : (const char *)e->from[r] + (size_t)me * mine * es,
-                 mine * es);
+                 r == me ? e->in + s->displs[me] * es : (const char *)e->from[r] + (size_t)me * mine, mine);
         break;
     default:
         break;
@@ -218,85 +271,87 @@ static gyre_status_t make_result(coll_oneshot_run_t *e)
     return GYRE_OK;
 }
 
-/* Posts, if this rank has something to say and there is room. */
-static int try_post(coll_oneshot_run_t *e)
+/* Everything that is needed has come. Not OK: what the program's own operation returned. */
+static inline gyre_status_t make_result(const coll_oneshot_run_t *e)
 {
-    comm_outbox_t *x = e->x;
-    size_t bytes = e->posted * e->plan->esize;
-    if (!e->plan->part.posts) {
-        e->state = COLL_ONESHOT_WAITS;
-        return 1;
+    const coll_shape_t *s = &e->plan->shape;
+    switch (s->op) {
+    case COLL_BARRIER:
+        return GYRE_OK;
+    case COLL_BROADCAST:
+        copy(e->out, e->from[s->root], e->plan->part.post);
+        return GYRE_OK;
+    case COLL_ALL_REDUCE:
+        return add_up(e, e->from, s->count);
+    case COLL_REDUCE:
+        return e->comm->rank == s->root ? add_up(e, e->from, s->count) : GYRE_OK;
+    default:
+        return make_blocks(e);
     }
-    char *to = comm_outbox_reserve(x, bytes);
-    if (!to)
-        return 0;
-    if (bytes)
-        write_post(e, to);
-    comm_outbox_post(x, bytes, e->tag);
-    /* who needs nothing finishes at once, and rings then */
-    if (e->next < e->plan->part.end)
-        comm_group_ring(e->comm->group);
-    /* a reduction of what was scaled reads it here */
-    e->from[e->comm->rank] = to;
-    e->comm->traffic.bytes_sent += bytes;
-    e->comm->traffic.messages_sent++;
-    e->state = COLL_ONESHOT_WAITS;
-    return 1;
 }
 
-/* A rank reads its own input where it lies. */
-static inline void skip_own(coll_oneshot_run_t *e)
-{
-    e->next += e->next == e->comm->rank && e->next < e->plan->part.end;
-}
+/* ---- its steps ----------------------------------------------------------------------------------------- */
 
-void coll_oneshot_begin(coll_oneshot_run_t *e)
+static inline void begin(coll_oneshot_run_t *e)
 {
-    e->x = comm_group_outbox(e->comm->group);
-    e->state = COLL_ONESHOT_POSTS;
-    e->next = e->plan->part.first;
-    skip_own(e);
-    e->failed = GYRE_OK;
-    e->posted = post_count(e->plan, e->comm->rank);
+    gyre_comm_t *comm = e->comm;
+    const coll_oneshot_part_t *part = &e->plan->part;
+    e->state = part->posts ? COLL_ONESHOT_POSTS : COLL_ONESHOT_WAITS;
+    e->next = part->first;
+    e->from[comm->rank] = e->in; /* it is read where it lies, unless it is scaled on its way into the post */
     /* A post stands for all calls so far: a disagreement between ranks none of which read what the other
      * posted (two roots of a broadcast) is found by the next call in which they do. */
-    e->comm->exchange_chain = (e->comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
-    e->tag.sig = e->comm->exchange_chain;
-    comm_outbox_begin(e->x, streams(e->plan->shape.op));
-    (void)try_post(e); /* no room: coll_oneshot_advance tries again */
+    comm->exchange_chain = (comm->exchange_chain + e->tag.sig) * 0x9E3779B1u;
+    e->tag.sig = comm->exchange_chain;
+    comm_outbox_begin(e->x, part->streams);
+    if (part->posts)
+        (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 
-gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
+/* All that is needed is there. */
+static inline gyre_status_t finish(coll_oneshot_run_t *e)
 {
-    const coll_plan_t *p = e->plan;
-    if (e->state == COLL_ONESHOT_POSTS && !try_post(e))
-        return GYRE_IN_PROGRESS;
-    while (e->next < p->part.end) {
-        const int from = e->next;
-        const size_t bytes = post_count(p, from) * p->esize;
-        gyre_status_t st = comm_outbox_look(e->x, from, bytes, e->tag, &e->from[from]);
-        if (st != GYRE_OK)
-            return st;
-        e->comm->traffic.bytes_received += bytes;
-        e->next++;
-        skip_own(e);
+    const gyre_status_t st = e->failed == GYRE_OK ? make_result(e) : e->failed;
+    if (st != GYRE_OK) {
+        e->failed = st; /* what is in place is spoilt: it is not tried again */
+        return coll_kernel_failed(e->plan->shape.redop, st);
     }
-    if (e->failed == GYRE_OK) /* what is in place is spoilt else: it is not tried again */
-        e->failed = make_result(e);
-    if (e->failed != GYRE_OK)
-        return coll_kernel_failed(p->shape.redop, e->failed);
+    e->comm->traffic.bytes_received += e->plan->part.received;
     comm_outbox_finish(e->x);
     if (e->x->stream) /* the post above; and who is ahead may sleep until there is room again */
         comm_group_ring(e->comm->group);
     return GYRE_OK;
 }
 
-gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e)
+static inline gyre_status_t advance(coll_oneshot_run_t *e)
+{
+    const coll_plan_t *p = e->plan;
+    if (e->state == COLL_ONESHOT_POSTS && !try_post(e))
+        return GYRE_IN_PROGRESS;
+    while (e->next < p->part.end) {
+        const int from = e->next;
+        gyre_status_t st = comm_outbox_look(e->x, from, post_bytes(p, from), e->tag, &e->from[from]);
+        if (st != GYRE_OK)
+            return st;
+        e->next += 1 + (from + 1 == e->comm->rank);
+    }
+    return finish(e);
+}
+
+void coll_oneshot_begin(coll_oneshot_run_t *e)
+{
+    begin(e);
+}
+
+gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e)
+{
+    return advance(e);
+}
+
+/* Advances again and again, for a short and bounded while. */
+static __attribute__((noinline)) gyre_status_t spin(coll_oneshot_run_t *e)
 {
     comm_group_t *group = e->comm->group;
-    gyre_status_t first = coll_oneshot_advance(e);
-    if (first != GYRE_IN_PROGRESS)
-        return first;
     int scarce = comm_wait_scarce(group);
     int looks = scarce ? LOOKS_BEFORE_YIELD : LOOKS, most = scarce ? YIELDS : 0;
     for (int yields = 0;; yields++) {
@@ -309,6 +364,33 @@ gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e)
         if (yields == most || !comm_wait_yield(group, yields == 0))
             return GYRE_IN_PROGRESS;
     }
+}
+
+gyre_status_t coll_call_exchange(const coll_call_t *c, coll_plan_t *plan, comm_call_t *call)
+{
+    gyre_comm_t *comm = c->comm;
+    coll_oneshot_run_t *e = &comm->oneshot;
+    comm_recorder_slot_t *recorder = comm->world->recorder;
+    call->seq = ++comm->seq;
+    e->plan = plan;
+    e->in = c->send;
+    e->out = c->recv;
+    e->scale = c->scale;
+    e->tag = (comm_tag_t){.seq = call->seq, .sig = call->sig};
+    coll_post_call(comm, call); /* before the data: who finds a mismatch reads it */
+    begin(e);
+    comm_recorder_begin(recorder, call, 0); /* no time for the clock: coll_call_wait has */
+    gyre_status_t st = advance(e);
+    if (st == GYRE_IN_PROGRESS)
+        st = spin(e);
+    if (st != GYRE_OK)
+        return coll_call_wait(c, plan, call);
+    coll_plan_release(plan);
+    comm->operations++;
+    if (!comm->p2p_head)
+        comm_recorder_end(recorder);
+    coll_stop_driving(comm);
+    return GYRE_OK;
 }
 
 int coll_oneshot_late(const coll_oneshot_run_t *e)

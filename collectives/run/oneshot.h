@@ -11,20 +11,21 @@ enum { COLL_ONESHOT_MOST = 16 << 10 }; /* bytes that a rank posts at most */
 
 typedef enum { COLL_ONESHOT_POSTS, COLL_ONESHOT_WAITS } coll_oneshot_state_t;
 
-/* One operation under way. The first five are the caller's. */
+/* A communicator's exchange under way. The first five are the caller's. */
 typedef struct {
-    gyre_comm_t *comm;
     const coll_plan_t *plan;
     const char *in;
     char *out;
     double scale;
     comm_tag_t tag;
 
+    /* The same in all of the communicator's. */
+    gyre_comm_t *comm;
     comm_outbox_t *x;
+
     coll_oneshot_state_t state;
-    int next;             /* the lowest rank whose post is needed and has not come; part.end: none */
-    size_t posted;        /* elements that this rank posts */
-    gyre_status_t failed; /* what the program's own operation returned */
+    int next;             /* the lowest rank whose post is needed and has not come; >= part.end: none */
+    gyre_status_t failed; /* what the program's own operation returned: the communicator fails then */
     const void *from[COMM_OUTBOX_RANKS];
 } coll_oneshot_run_t;
 
@@ -33,15 +34,13 @@ typedef struct {
 int coll_oneshot_serves(const gyre_comm_t *comm, const coll_shape_t *shape, size_t esize);
 /* Sets plan->part, for a plan that goes this way and whose shape is spelled out, and has the memory mapped
  * that its posts use. */
-void coll_oneshot_prepare(const gyre_comm_t *comm, coll_plan_t *plan);
+void coll_oneshot_prepare(gyre_comm_t *comm, coll_plan_t *plan);
 /* Begins the communicator's next exchange, and posts if there is room; no other may be under way. The caller
  * is driving. */
 void coll_oneshot_begin(coll_oneshot_run_t *e);
 /* A step further. OK: finished. IN_PROGRESS: call again; this call does not wait. MISMATCH; an error of
  * the program's own operation, again and again. The caller is driving. */
 gyre_status_t coll_oneshot_advance(coll_oneshot_run_t *e);
-/* Advances again and again, for a short and bounded while. */
-gyre_status_t coll_oneshot_spin(coll_oneshot_run_t *e);
 /* A rank that this operation waits for; -1: none. */
 int coll_oneshot_late(const coll_oneshot_run_t *e);
 

@@ -35,20 +35,14 @@ static uint64_t shape_key(const coll_shape_t *s, int n)
 }
 
 /* A number of the program's own may have come to stand for another type since. */
-static int same_size(const coll_plan_t *p)
+static inline int same_size(const coll_plan_t *p)
 {
     return p->shape.type < GYRE_TYPE_USER || p->esize == gyre_type_size(p->shape.type);
 }
 
-static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
+static int same_arrays(const coll_plan_t *p, const coll_shape_t *b, int n)
 {
     const coll_shape_t *a = &p->shape;
-    enum { PLAIN = offsetof(coll_shape_t, counts) };
-    _Static_assert(PLAIN == 8 * sizeof(int) + sizeof(size_t), "what is compared has no padding");
-    if (memcmp(a, b, PLAIN) != 0 || !same_size(p))
-        return 0;
-    if (p->given == 0 && !b->counts && !b->displs && !b->rcounts && !b->rdispls)
-        return 1;
     const size_t *mine[4] = {a->counts, a->displs, a->rcounts, a->rdispls};
     const size_t *theirs[4] = {b->counts, b->displs, b->rcounts, b->rdispls};
     for (unsigned i = 0; i < 4; i++) {
@@ -58,6 +52,11 @@ static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
             return 0;
     }
     return 1;
+}
+
+static int same_shape(const coll_plan_t *p, const coll_shape_t *b, int n)
+{
+    return coll_shape_alike(&p->shape, b) && same_size(p) && same_arrays(p, b, n);
 }
 
 /* What ranks must agree on. Counts that a rank need not know (gather, scatter, all_to_all of uneven sizes)
@@ -331,6 +330,20 @@ void coll_plan_free(coll_plan_t *p)
     free(p);
 }
 
+static comm_call_t as_others_see_it(const gyre_comm_t *comm, const coll_plan_t *p)
+{
+    const coll_shape_t *s = &p->shape;
+    return (comm_call_t){.op = (uint8_t)s->op,
+                         .type = (uint8_t)s->type,
+                         .redop = (uint8_t)s->redop,
+                         .flags =
+                             (uint8_t)((s->scaled ? COMM_CALL_SCALED : 0) | (p->given ? COMM_CALL_V : 0)),
+                         .root = s->root,
+                         .sig = shape_sig(s, p, comm->n),
+                         .algo = (uint32_t)p->algo,
+                         .comm = (uint32_t)comm->id};
+}
+
 static gyre_status_t plan_build(gyre_comm_t *comm, const coll_options_t *options, const coll_shape_t *shape,
                                 uint64_t key, coll_plan_t **out)
 {
@@ -361,7 +374,7 @@ static gyre_status_t plan_build(gyre_comm_t *comm, const coll_options_t *options
             coll_oneshot_prepare(comm, p);
         else
             st = build_segments(comm, p);
-        p->sig = shape_sig(&p->shape, p, comm->n);
+        p->call = as_others_see_it(comm, p);
     }
     if (st != GYRE_OK) {
         coll_plan_free(p);
@@ -410,11 +423,15 @@ gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_options_t *options, c
     return GYRE_OK;
 }
 
-/* The shape is not that of the operation's last call. */
-static __attribute__((noinline)) gyre_status_t find_or_build(gyre_comm_t *comm, const coll_shape_t *shape,
-                                                             coll_plan_t **out)
+gyre_status_t coll_plan_find(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
 {
     coll_plan_cache_t *cache = &comm->plans;
+    coll_plan_t *last = cache->last[shape->op];
+    if (last && same_shape(last, shape, comm->n)) {
+        last->used = ++cache->uses;
+        *out = last;
+        return GYRE_OK;
+    }
     uint64_t key = shape_key(shape, comm->n);
     coll_plan_t **chain = &cache->chain[key % COLL_PLAN_CHAINS];
     cache->uses++;
@@ -439,17 +456,6 @@ static __attribute__((noinline)) gyre_status_t find_or_build(gyre_comm_t *comm, 
     cache->bytes += p->bytes;
     cache->built++;
     *out = cache->last[shape->op] = p;
-    return GYRE_OK;
-}
-
-gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out)
-{
-    coll_plan_cache_t *cache = &comm->plans;
-    coll_plan_t *last = cache->last[shape->op];
-    if (!last || !same_shape(last, shape, comm->n))
-        return find_or_build(comm, shape, out);
-    last->used = ++cache->uses;
-    *out = last;
     return GYRE_OK;
 }
 

@@ -9,6 +9,11 @@
 #ifndef COLLECTIVES_RUN_PLAN_H
 #define COLLECTIVES_RUN_PLAN_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
 #include <gyre/collectives.h>
 
 #include "base/defined.h"
@@ -18,19 +23,38 @@
 #include "comm/transport.h"
 
 /* All that a plan depends on, in addition to the communicator. Lookups borrow the arrays; the cache copies
- * them. */
+ * them. What is no array is compared in each call: it has no padding, and is short. */
 typedef struct {
     coll_op_t op;
     gyre_type_t type;
     gyre_redop_kind_t redop;
     gyre_order_t order; /* DEFAULT: as CANONICAL */
-    int scaled;
     int root;
-    int in_place;
-    int uniform;
+    bool scaled, in_place, uniform, reserved; /* reserved: 0 */
     size_t count;
     const size_t *counts, *displs, *rcounts, *rdispls; /* [n]; NULL: `uniform` blocks of count, or packed */
 } coll_shape_t;
+
+/* 1: they agree in all but their arrays. As words: a call of memcmp takes longer. */
+static inline int coll_shape_alike(const coll_shape_t *a, const coll_shape_t *b)
+{
+    enum { PLAIN = offsetof(coll_shape_t, counts), WORDS = PLAIN / sizeof(uint64_t) };
+    _Static_assert(PLAIN == 5 * sizeof(int) + 4 * sizeof(bool) + sizeof(size_t),
+                   "what is compared has no padding");
+    uint64_t differ = 0;
+    for (size_t i = 0; i < WORDS; i++) {
+        uint64_t x, y;
+        memcpy(&x, (const char *)a + i * sizeof x, sizeof x);
+        memcpy(&y, (const char *)b + i * sizeof y, sizeof y);
+        differ |= x ^ y;
+    }
+    return differ == 0;
+}
+
+static inline int coll_shape_has_arrays(const coll_shape_t *s)
+{
+    return ((uintptr_t)s->counts | (uintptr_t)s->displs | (uintptr_t)s->rcounts | (uintptr_t)s->rdispls) != 0;
+}
 
 /* 1: a sum, or an average, that is to be rounded once. Other reductions do not depend on their order. */
 static inline int coll_shape_is_exact(const coll_shape_t *s)
@@ -90,9 +114,12 @@ typedef struct {
 
 /* A rank's part in an exchange: collectives/run/oneshot.c. */
 typedef struct {
-    int posts;      /* 1: this rank posts */
-    int first, end; /* it needs the posts of ranks first..end - 1, without its own */
-    size_t count;   /* elements of each post; gather, all_gather: counts[rank] instead */
+    int posts;             /* 1: this rank posts */
+    int streams;           /* 1: no rank both posts and reads */
+    int first, end;        /* it needs the posts of ranks first..end - 1, neither of which it is itself */
+    size_t post;           /* bytes of each post, */
+    const size_t *counts;  /* or [n] elements of each rank's; NULL: post */
+    size_t sent, received; /* bytes of its own post and of those that it needs */
 } coll_oneshot_part_t;
 
 /* Bytes of this rank's buffers that are brought to a window (collectives/run/reach/stage.h); 0: not. */
@@ -115,7 +142,7 @@ struct coll_plan {
     coll_oneshot_part_t part;
     size_t chunk;         /* elements */
     coll_choice_t choice; /* how these came about */
-    uint32_t sig;         /* what ranks must agree on */
+    comm_call_t call;     /* a call with it as others see it, but for number, count and tag */
     size_t esize;
     uint32_t nsegments;
     size_t segment_count; /* elements by which consecutive segments are shifted */
@@ -226,7 +253,7 @@ typedef struct {
 } coll_options_t;
 
 /* Finds or builds the plan. Errors: NO_MEMORY, UNSUPPORTED (a forced algorithm that does not serve this). */
-gyre_status_t coll_plan_get(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
+gyre_status_t coll_plan_find(gyre_comm_t *comm, const coll_shape_t *shape, coll_plan_t **out);
 /* Builds one that is not in the cache: the caller's, until coll_plan_free. options: instead of the
  * communicator's; shape->order is theirs. Errors as above. The caller of both is driving. */
 gyre_status_t coll_plan_make(gyre_comm_t *comm, const coll_options_t *options, const coll_shape_t *shape,

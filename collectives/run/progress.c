@@ -25,7 +25,7 @@ static struct {
     _Atomic int stop;
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER, .thread_lock = PTHREAD_MUTEX_INITIALIZER};
 
-void coll_drive(gyre_comm_t *comm)
+void coll_drive_wait(gyre_comm_t *comm)
 {
     for (uint32_t turn = 0; !coll_try_drive(comm); turn++) {
         if (turn % 64 == 63)

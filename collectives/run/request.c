@@ -4,7 +4,7 @@
  *
  * Collectives of a communicator run one after the other in call order. Point-to-point messages run
  * concurrently with them. Requests come from a free list, so that a repeated call allocates nothing. */
-#include "collectives/run/communicator.h"
+#include "collectives/run/call.h"
 
 #include <stdlib.h>
 
@@ -208,7 +208,7 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
         *head = r;
     *tail = r;
     comm_recorder_begin(comm->world->recorder, &r->call, r->started);
-    comm_group_post_call(comm->group, &r->call);
+    coll_post_call(comm, &r->call);
     if (error != GYRE_OK)
         coll_fail_queue(head, tail, error);
     coll_stop_driving(comm);
@@ -216,15 +216,14 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
 
 /* An exchange that has begun becomes the request at the head of the queue: for waiting, and for telling
  * what went wrong. */
-static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run,
-                                           const comm_call_t *call)
+static gyre_request_t *exchange_to_request(const coll_call_t *c, coll_plan_t *plan, const comm_call_t *call)
 {
+    gyre_comm_t *comm = c->comm;
     gyre_request_t *r = coll_request_new_driving(comm);
     if (!r)
         return NULL;
     r->plan = plan;
-    r->run = *run;
-    r->run.started = 1;
+    r->run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale, .started = 1};
     r->call = *call;
     r->tag = comm->oneshot.tag;
     coll_request_begin_at(r, base_now());
@@ -233,29 +232,10 @@ static gyre_request_t *exchange_to_request(gyre_comm_t *comm, coll_plan_t *plan,
     return r;
 }
 
-gyre_status_t coll_run_oneshot(gyre_comm_t *comm, coll_plan_t *plan, const coll_run_t *run, comm_call_t *call)
+gyre_status_t coll_call_wait(const coll_call_t *c, coll_plan_t *plan, const comm_call_t *call)
 {
-    coll_oneshot_run_t *e = &comm->oneshot;
-    comm_recorder_slot_t *recorder = comm->world->recorder;
-    call->seq = ++comm->seq;
-    e->comm = comm;
-    e->plan = plan;
-    e->in = run->in;
-    e->out = run->out;
-    e->scale = run->scale;
-    e->tag = (comm_tag_t){.seq = call->seq, .sig = plan->sig};
-    comm_group_post_call(comm->group, call); /* before the data: who finds a mismatch reads it */
-    coll_oneshot_begin(e);
-    comm_recorder_begin(recorder, call, 0); /* no time for the clock: see exchange_to_request */
-    if (coll_oneshot_spin(e) == GYRE_OK) {
-        coll_plan_release(plan);
-        comm->operations++;
-        if (!comm->p2p_head)
-            comm_recorder_end(recorder);
-        coll_stop_driving(comm);
-        return GYRE_OK;
-    }
-    gyre_request_t *r = exchange_to_request(comm, plan, run, call);
+    gyre_comm_t *comm = c->comm;
+    gyre_request_t *r = exchange_to_request(c, plan, call);
     if (!r) { /* half an operation cannot be taken back */
         coll_plan_release(plan);
         coll_comm_fail(comm, NULL, GYRE_ERR_NO_MEMORY, NULL);
@@ -277,4 +257,22 @@ gyre_status_t coll_request_start(gyre_request_t *r, gyre_request_t **request)
     (void)coll_comm_advance(r->comm);
     *request = r;
     return GYRE_OK;
+}
+
+gyre_status_t coll_call_queue(const coll_call_t *c, coll_plan_t *plan, const comm_call_t *call)
+{
+    gyre_request_t *r = coll_request_new_driving(c->comm);
+    if (!r)
+        coll_plan_release(plan);
+    coll_stop_driving(c->comm);
+    if (!r)
+        return coll_refuse(GYRE_ERR_NO_MEMORY);
+    r->plan = plan;
+    r->run = (coll_run_t){.in = c->send, .out = c->recv, .scale = c->scale};
+    r->finished = c->finished;
+    r->user = c->user;
+    r->tag.sig = call->sig;
+    r->call = *call;
+    coll_request_of(r, c->under_way);
+    return coll_request_start(r, c->request);
 }

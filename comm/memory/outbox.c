@@ -17,13 +17,14 @@ enum { DEMOTE_MOST = 512, CLAIM_MOST = 4096, STREAM_SHORT = 256, AHEAD_LEAST = 5
 typedef struct {
     _Atomic uint64_t done; /* operations that the owner is done with */
     uint64_t pad[7];
-} __attribute__((aligned(64))) progress_t;
+} __attribute__((aligned(COMM_OUTBOX_LINE))) progress_t;
 
 typedef struct {
     _Atomic uint64_t number; /* of the operation whose post lies here; stored last */
     uint32_t seq, sig;       /* comm_tag_t */
     unsigned char payload[COMM_OUTBOX_INLINE];
-} __attribute__((aligned(64))) line_t;
+} __attribute__((aligned(COMM_OUTBOX_LINE))) line_t;
+_Static_assert(sizeof(progress_t) == COMM_OUTBOX_LINE && sizeof(line_t) == COMM_OUTBOX_LINE, "lines");
 
 size_t comm_outbox_most(const comm_outbox_shape_t *shape)
 {
@@ -46,6 +47,7 @@ void comm_outbox_open(comm_outbox_t *x, const comm_outbox_shape_t *shape, void *
 {
     memset(x, 0, sizeof *x);
     x->base = memory;
+    x->own = x->base + (size_t)mine * stride;
     x->stride = stride;
     x->shape = *shape;
     x->ranks = ranks;
@@ -58,10 +60,10 @@ static progress_t *progress_of(const comm_outbox_t *x, int rank)
     return (progress_t *)(void *)(x->base + (size_t)rank * x->stride);
 }
 
-static line_t *line_of(const comm_outbox_t *x, int rank, uint64_t number)
+/* Of the present operation, in the outbox at `outbox`. */
+static line_t *line_in(const comm_outbox_t *x, unsigned char *outbox)
 {
-    line_t *lines = (line_t *)(void *)(progress_of(x, rank) + 1);
-    return &lines[number & (x->shape.lines - 1)];
+    return (line_t *)(void *)(outbox + x->line);
 }
 
 /* The class whose slots take payloads of `bytes`. In a stream, what was posted should have left the
@@ -87,27 +89,27 @@ size_t comm_outbox_reach(const comm_outbox_t *x, size_t bytes, int stream)
     return reach;
 }
 
-/* Where a payload of `bytes` of operation `number` lies. *places: how many operations later that place is
- * used again. */
-static unsigned char *place_of(const comm_outbox_t *x, int rank, uint64_t number, size_t bytes,
-                               uint32_t *places)
+typedef struct {
+    unsigned char *at;
+    size_t again; /* operations until the place is used again */
+} place_t;
+
+/* Where a payload of operation `number` lies that is too long for its line. Out of line, like all that short
+ * payloads do not need: their way is a dozen instructions. */
+static __attribute__((noinline)) place_t slot_of(const comm_outbox_t *x, int rank, uint64_t number,
+                                                 size_t bytes)
 {
     const comm_outbox_shape_t *s = &x->shape;
-    unsigned char *at = (unsigned char *)line_of(x, rank, 0) + s->lines * sizeof(line_t);
-    if (bytes <= COMM_OUTBOX_INLINE) {
-        *places = s->lines;
-        return line_of(x, rank, number)->payload;
-    }
+    unsigned char *at = x->base + (size_t)rank * x->stride + (1 + s->lines) * sizeof(line_t);
     const int c = class_of(s, bytes, x->stream);
     for (int i = 0; i < c; i++)
         at += (size_t)s->slots[i] * s->slot_bytes[i];
-    *places = s->slots[c];
-    return at + (number & (s->slots[c] - 1)) * s->slot_bytes[c];
+    return (place_t){at + (number & (s->slots[c] - 1)) * s->slot_bytes[c], s->slots[c]};
 }
 
 /* 1 if all others are done with operation `number`. Looks at the progress line only of those who may not
  * be. */
-static int all_done(comm_outbox_t *x, uint64_t number)
+static __attribute__((noinline)) int all_done(comm_outbox_t *x, uint64_t number)
 {
     uint64_t least = UINT64_MAX;
     for (int r = 0; r < x->ranks; r++) {
@@ -126,21 +128,25 @@ static int all_done(comm_outbox_t *x, uint64_t number)
 
 void *comm_outbox_reserve(comm_outbox_t *x, size_t bytes)
 {
-    uint32_t places;
-    void *place = place_of(x, x->mine, x->number, bytes, &places);
-    if (x->number <= x->safe + places)
-        return place;
+    const place_t place = bytes <= COMM_OUTBOX_INLINE ? (place_t){line_in(x, x->own)->payload, x->shape.lines}
+                                                      : slot_of(x, x->mine, x->number, bytes);
+    if (x->number <= x->safe + place.again)
+        return place.at;
     /* Once there is no room, wait for half of it. A rank that is late has enough to read meanwhile, and is
      * not disturbed by looks at its progress line after each operation. */
-    return all_done(x, x->number - (places + 1) / 2) ? place : NULL;
+    return all_done(x, x->number - (place.again + 1) / 2) ? place.at : NULL;
+}
+
+static __attribute__((noinline)) void demote_slot(const comm_outbox_t *x, size_t bytes)
+{
+    base_demote(slot_of(x, x->mine, x->number, bytes).at, bytes);
 }
 
 void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag)
 {
-    line_t *line = line_of(x, x->mine, x->number);
-    uint32_t places;
+    line_t *line = line_in(x, x->own);
     if (bytes > COMM_OUTBOX_INLINE && bytes <= DEMOTE_MOST)
-        base_demote(place_of(x, x->mine, x->number, bytes, &places), bytes);
+        demote_slot(x, bytes);
     line->seq = tag.seq;
     line->sig = tag.sig;
     /* release: a rank that sees the number sees tag and payload */
@@ -149,10 +155,23 @@ void comm_outbox_post(comm_outbox_t *x, size_t bytes, comm_tag_t tag)
     x->posted = bytes;
 }
 
+/* Where a post of `rank` lies that is not in its line. OK. */
+static __attribute__((noinline)) gyre_status_t look_into_slot(const comm_outbox_t *x, int rank, size_t bytes,
+                                                              const void **payload)
+{
+    /* In a stream the next post is often there already. */
+    if (x->stream && bytes > AHEAD_LEAST && bytes <= AHEAD_MOST) {
+        const unsigned char *next = slot_of(x, rank, x->number + 1, bytes).at;
+        for (size_t i = 0; i < bytes; i += BASE_LINE)
+            __builtin_prefetch(next + i);
+    }
+    *payload = slot_of(x, rank, x->number, bytes).at;
+    return GYRE_OK;
+}
+
 gyre_status_t comm_outbox_look(comm_outbox_t *x, int rank, size_t bytes, comm_tag_t tag, const void **payload)
 {
-    line_t *line = line_of(x, rank, x->number);
-    uint32_t places;
+    line_t *line = line_in(x, x->base + (size_t)rank * x->stride);
     /* acquire: pairs with the release in comm_outbox_post */
     if (atomic_load_explicit(&line->number, memory_order_acquire) != x->number) {
         x->awaited = rank;
@@ -161,14 +180,10 @@ gyre_status_t comm_outbox_look(comm_outbox_t *x, int rank, size_t bytes, comm_ta
     if (line->sig != tag.sig || line->seq != tag.seq)
         return gyre_fail_quiet(GYRE_ERR_MISMATCH, "what rank %d posted belongs to another call", rank);
     x->looked = 1;
-    /* In a stream the next post is often there already. */
-    if (x->stream && bytes > AHEAD_LEAST && bytes <= AHEAD_MOST) {
-        const unsigned char *next = place_of(x, rank, x->number + 1, bytes, &places);
-        for (size_t i = 0; i < bytes; i += BASE_LINE)
-            __builtin_prefetch(next + i);
-    }
     x->seen[rank] = x->number - 1; /* it posts an operation only after it is done with the one before */
-    *payload = place_of(x, rank, x->number, bytes, &places);
+    if (bytes > COMM_OUTBOX_INLINE)
+        return look_into_slot(x, rank, bytes, payload);
+    *payload = line->payload;
     return GYRE_OK;
 }
 
@@ -181,15 +196,23 @@ int comm_outbox_laggard(const comm_outbox_t *x)
     return last;
 }
 
+/* The others have read these lines: have them back before the next post, likely one of equal size, needs
+ * them. Who only posts and never waits posts so soon that it is the one after which profits. */
+static __attribute__((noinline)) void claim_slot(const comm_outbox_t *x)
+{
+    base_claim(slot_of(x, x->mine, x->number + (x->looked ? 1 : 2), x->posted).at,
+               base_min_size(x->posted, CLAIM_MOST));
+}
+
 void comm_outbox_finish(comm_outbox_t *x)
 {
+    progress_t *own = (progress_t *)(void *)x->own;
     /* release: our loads from the outboxes come before; pairs with the acquire in all_done */
-    atomic_store_explicit(&progress_of(x, x->mine)->done, x->number, memory_order_release);
-    /* The others have read these lines: have them back before the next post, likely one of equal size, needs
-     * them. Who only posts and never waits posts so soon that it is the one after which profits. */
-    base_claim(line_of(x, x->mine, x->number + 1), sizeof(line_t));
-    uint32_t places;
+    atomic_store_explicit(&own->done, x->number, memory_order_release);
+    if (x->posted == COMM_OUTBOX_NOTHING)
+        return;
+    base_claim(x->own + COMM_OUTBOX_LINE + ((x->number + 1) & (x->shape.lines - 1)) * COMM_OUTBOX_LINE,
+               COMM_OUTBOX_LINE);
     if (x->posted > COMM_OUTBOX_INLINE)
-        base_claim(place_of(x, x->mine, x->number + (x->looked ? 1 : 2), x->posted, &places),
-                   x->posted < CLAIM_MOST ? x->posted : CLAIM_MOST);
+        claim_slot(x);
 }

@@ -31,9 +31,12 @@
 
 enum {
     COMM_OUTBOX_INLINE = 48,
+    COMM_OUTBOX_LINE = 64, /* bytes of the progress line, and of each other */
     COMM_OUTBOX_CLASSES = 3,
     COMM_OUTBOX_RANKS = 256 /* at most on one host */
 };
+
+#define COMM_OUTBOX_NOTHING SIZE_MAX
 
 typedef struct {
     uint32_t lines, slots[COMM_OUTBOX_CLASSES]; /* powers of two, slots <= lines */
@@ -42,14 +45,15 @@ typedef struct {
 } comm_outbox_shape_t;
 
 typedef struct {
-    unsigned char *base; /* [ranks] outboxes */
+    unsigned char *base, *own; /* [ranks] outboxes; this rank's */
     size_t stride;
     comm_outbox_shape_t shape;
     int ranks, mine;
     uint64_t number;                  /* of the present operation, or of the last */
+    size_t line;                      /* where its line begins in an outbox, in bytes */
     uint64_t safe;                    /* everyone is done with operation `safe` and those before it */
     uint64_t seen[COMM_OUTBOX_RANKS]; /* done by each, as last seen */
-    size_t posted;                    /* bytes, in the present operation */
+    size_t posted;                    /* bytes, in the present operation; COMM_OUTBOX_NOTHING */
     int stream;                       /* as given to comm_outbox_begin */
     int looked;                       /* 1: somebody's post was read in it */
     int awaited;                      /* the rank whose post was not there at the last look; -1: none */
@@ -73,7 +77,8 @@ static inline void comm_outbox_begin(comm_outbox_t *x, int stream)
 {
     x->stream = stream;
     x->number++;
-    x->posted = 0;
+    x->line = COMM_OUTBOX_LINE + (x->number & (x->shape.lines - 1)) * COMM_OUTBOX_LINE;
+    x->posted = COMM_OUTBOX_NOTHING;
     x->looked = 0;
     x->awaited = -1;
 }

@@ -314,19 +314,9 @@ void comm_segment_populate(const void *at, size_t bytes)
 #endif
 }
 
-static unsigned char *local_area(const comm_segment_t *seg, int local)
-{
-    return seg->base + seg->locals_at + (size_t)local * seg->local_stride;
-}
-
-comm_bell_t *comm_segment_bell(const comm_segment_t *seg, int local)
-{
-    return (comm_bell_t *)(void *)local_area(seg, local);
-}
-
 comm_board_t *comm_segment_board(const comm_segment_t *seg, int local)
 {
-    return (comm_board_t *)(void *)(local_area(seg, local) + sizeof(comm_bell_t));
+    return (comm_board_t *)(void *)((unsigned char *)comm_segment_bell(seg, local) + sizeof(comm_bell_t));
 }
 
 int32_t *comm_segment_cells(const comm_segment_t *seg)
@@ -336,7 +326,8 @@ int32_t *comm_segment_cells(const comm_segment_t *seg)
 
 _Atomic unsigned char *comm_segment_cma(const comm_segment_t *seg, int reader, int owner)
 {
-    unsigned char *bytes = local_area(seg, reader) + sizeof(comm_bell_t) + sizeof(comm_board_t);
+    unsigned char *bytes =
+        (unsigned char *)comm_segment_bell(seg, reader) + sizeof(comm_bell_t) + sizeof(comm_board_t);
 
     return (_Atomic unsigned char *)(bytes + owner);
 }
@@ -356,23 +347,6 @@ comm_ring_ctl_t *comm_segment_ring(const comm_segment_t *seg, int from, int to, 
     size_t pair = (size_t)from * (size_t)(seg->locals - 1) + (size_t)(to > from ? to - 1 : to);
 
     return (comm_ring_ctl_t *)(void *)(seg->base + seg->lane_at[lane] + pair * ring_bytes(seg->slots[lane]));
-}
-
-/* A sequence lock with one writer. The words are atomics so that a torn read is a value, not undefined
- * behaviour; the sequence shows whether it was torn. */
-void comm_board_post(comm_board_t *board, const comm_call_t *call)
-{
-    comm_board_entry_t *e = &board->entry[board->posts % COMM_BOARD_CALLS];
-    uint64_t words[COMM_CALL_WORDS], seq = 2 * ++board->posts;
-
-    memcpy(words, call, sizeof words);
-    atomic_store_explicit(&e->seq, seq - 1, memory_order_relaxed);
-    /* Each word is stored with release: a reader that acquires the word also sees the odd number before it.
-     * On x86 this costs nothing; on Arm five stlr per call. */
-    for (int i = 0; i < COMM_CALL_WORDS; i++)
-        atomic_store_explicit(&e->words[i], words[i], memory_order_release);
-    /* Release: all words are visible before the even number. */
-    atomic_store_explicit(&e->seq, seq, memory_order_release);
 }
 
 /* The number of the post, or 0: nothing there, or never still (its owner died in the middle of a post). */

@@ -27,13 +27,11 @@ static comm_recorder_slot_t *kept;       /* the same after it was closed, while 
 static uint32_t holds;                   /* writes of this process that must be finished */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-/* Held while a thread of this process records. Not in the slot: a process that dies must not leave it taken
- * there. */
-static base_bias_t turn;
+base_bias_t comm_recorder_turn;
 
 static void take_turn(void)
 {
-    while (!base_bias_try(&turn))
+    while (!base_bias_try(&comm_recorder_turn))
         base_relax();
 }
 
@@ -186,16 +184,11 @@ void comm_recorder_close(comm_recorder_slot_t *slot)
     pthread_mutex_unlock(&opening);
 }
 
-void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now)
+void comm_recorder_begin_late(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now)
 {
     take_turn();
-    uint32_t head = atomic_load_explicit(&slot->head, memory_order_relaxed);
-    slot->calls[head % COMM_RECORDER_CALLS] = *call;
-    atomic_store_explicit(&slot->waiting_for, -1, memory_order_relaxed);
-    atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
-    atomic_store_explicit(&slot->head, head + 1, memory_order_release); /* the call before its number */
-    atomic_store_explicit(&slot->state, 2, memory_order_release);
-    base_bias_leave(&turn);
+    comm_recorder_write(slot, call, now);
+    base_bias_leave(&comm_recorder_turn);
 }
 
 void comm_recorder_doing(comm_recorder_slot_t *slot, comm_doing_t *doing)
@@ -207,16 +200,10 @@ void comm_recorder_doing(comm_recorder_slot_t *slot, comm_doing_t *doing)
         doing->calls[doing->calls_n++] = slot->calls[(k - 1) % COMM_RECORDER_CALLS];
     int64_t started = atomic_load_explicit(&slot->started_ns, memory_order_relaxed);
     doing->waiting_for = atomic_load_explicit(&slot->waiting_for, memory_order_relaxed);
-    base_bias_leave(&turn);
+    base_bias_leave(&comm_recorder_turn);
     doing->state = atomic_load_explicit(&slot->state, memory_order_relaxed);
     if (started > 0)
         doing->seconds = (double)(base_now() - started) * 1e-9;
-}
-
-void comm_recorder_end(comm_recorder_slot_t *slot)
-{
-    if (atomic_load_explicit(&slot->state, memory_order_relaxed) == 2)
-        atomic_store_explicit(&slot->state, 1, memory_order_release);
 }
 
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text)
@@ -225,5 +212,5 @@ void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text)
     snprintf(slot->error, sizeof(slot->error), "%s", text);
     atomic_store_explicit(&slot->state, 3,
                           memory_order_release); /* the text before the state that announces it */
-    base_bias_leave(&turn);
+    base_bias_leave(&comm_recorder_turn);
 }

@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/thread/bias.h"
+
 /* COMM_CALL_P2P: a send, or with COMM_CALL_RECV a receive; root is the peer and seq counts that pair's
  * messages. COMM_CALL_DEVICE: on the memory of a device. COMM_CALL_REGISTERED: on registered device memory
  * that peers read directly. COMM_CALL_CAPTURED: into a graph. COMM_CALL_V: with a count per rank, as
@@ -98,7 +100,7 @@ void comm_recorder_close(comm_recorder_slot_t *slot);
 void comm_recorder_hold(int begins);
 /* Hot path: begin and end of a call. Threads of one process take turns. `now`: base_now(), which the caller
  * has read already. */
-void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now);
+static inline void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now);
 /* Notes that the newest call has been waiting for `rank` for a while. */
 static inline void comm_recorder_wait(comm_recorder_slot_t *slot, int rank)
 {
@@ -120,7 +122,36 @@ typedef struct {
     comm_call_t calls[COMM_DOING_CALLS]; /* newest first */
 } comm_doing_t;
 void comm_recorder_doing(comm_recorder_slot_t *slot, comm_doing_t *doing);
-void comm_recorder_end(comm_recorder_slot_t *slot);
+static inline void comm_recorder_end(comm_recorder_slot_t *slot)
+{
+    if (atomic_load_explicit(&slot->state, memory_order_relaxed) == 2)
+        atomic_store_explicit(&slot->state, 1, memory_order_release);
+}
 void comm_recorder_fail(comm_recorder_slot_t *slot, const char *text);
+
+/* Held while a thread of this process records. Not in the slot: a process that dies must not leave it taken
+ * there. */
+extern base_bias_t comm_recorder_turn;
+/* In turn. */
+static inline void comm_recorder_write(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now)
+{
+    uint32_t head = atomic_load_explicit(&slot->head, memory_order_relaxed);
+    slot->calls[head % COMM_RECORDER_CALLS] = *call;
+    atomic_store_explicit(&slot->waiting_for, -1, memory_order_relaxed);
+    atomic_store_explicit(&slot->started_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&slot->head, head + 1, memory_order_release); /* the call before its number */
+    atomic_store_explicit(&slot->state, 2, memory_order_release);
+}
+/* Where other threads record, too. */
+void comm_recorder_begin_late(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now);
+static inline void comm_recorder_begin(comm_recorder_slot_t *slot, const comm_call_t *call, int64_t now)
+{
+    if (!base_bias_enter(&comm_recorder_turn)) {
+        comm_recorder_begin_late(slot, call, now);
+        return;
+    }
+    comm_recorder_write(slot, call, now);
+    base_bias_exit(&comm_recorder_turn);
+}
 
 #endif

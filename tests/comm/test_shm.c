@@ -242,7 +242,7 @@ static int disagree(ranks_t *self)
     RANKS_CHECK(self, link != NULL);
     RANKS_CHECK(self, comm_group_peer_call(self->group, 1 - self->rank, &theirs) == 0);
     ranks_barrier(self);
-    comm_group_post_call(self->group, &call);
+    comm_board_post(comm_group_board(self->group), &call);
     if (self->rank == 0) {
         RANKS_CHECK(self, ranks_send(self, 1, 0, buf, 100, (comm_tag_t){41, 1}) == GYRE_OK);
         return 0;
