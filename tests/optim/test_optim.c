@@ -120,7 +120,7 @@ static void schedule(void **state)
     assert_true(fabs(optim_schedule_rate(&other, 110, 0.0) - 0.2) < 1e-12);
     assert_true(fabs(optim_schedule_rate(&other, 5000, 0.0) - 0.2) < 1e-12);
     assert_true(fabs(optim_schedule_rate(&other, 20, 0.85) - 1.1) < 1e-12); /* by the clock */
-    other.cooldown = 0; /* 11 steps */
+    other.cooldown = 0;                                                     /* 11 steps */
     assert_true(optim_schedule_rate(&other, 99, 0.0) == 2.0);
     assert_true(optim_schedule_rate(&other, 100, 0.0) < 1.5);
     other.cooldown = 1000; /* all steps after warm-up */
