@@ -303,9 +303,8 @@ static int check_save_type(const train_config_t *options, char why[TRAIN_WHY])
 /* Adapters are for weights that are there, and leave all of them as they are. */
 static int check_lora(const train_config_t *options, char why[TRAIN_WHY])
 {
-    const char *needy = options->lora_on                            ? "lora-on"
-                        : train_config_given(options, "lora-alpha") ? "lora-alpha"
-                                                                    : NULL;
+    /* by values: the log of a run without adapters gives them all */
+    const char *needy = options->lora_on ? "lora-on" : options->lora_alpha > 0 ? "lora-alpha" : NULL;
     if (options->lora == 0 && needy)
         snprintf(why, TRAIN_WHY, "--%s needs --lora RANK", needy);
     else if (options->lora > 0 && !options->load)
