@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 try:
-    import tokenizers
+    import small_bpe
     import torch
     import transformers
 except ImportError as missing:
@@ -41,16 +42,6 @@ if hasattr(transformers, "Qwen3Config"): # of 4.51
                                                max_position_embeddings=96)
 
 
-def make_tokenizer():
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    with open("README.md", encoding="utf-8") as readme:
-        made.train_from_iterator([readme.read()], tokenizers.trainers.BpeTrainer(
-            vocab_size=290, special_tokens=["<|endoftext|>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>")
-
-
 def expect(model, prompt):
     """The likeliest tokens after the ids `prompt`, and their log-probabilities."""
     ids, logs = list(prompt), []
@@ -76,7 +67,8 @@ def gyre(folder, ranks, log):
 
 
 def main():
-    tokenizer = make_tokenizer()
+    with open("README.md", encoding="utf-8") as readme:
+        tokenizer = small_bpe.train(readme.read())
     with tempfile.TemporaryDirectory() as top:
         for name, config in MODELS.items():
             folder = f"{top}/{name}"

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 try:
-    import tokenizers
+    import small_bpe
     import torch
     import transformers
 except ImportError as missing:
@@ -37,15 +38,6 @@ MODELS = {
 def gyre(tool, *words):
     done = subprocess.run([f"{BUILD}/bin/{tool}", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{tool} {' '.join(words)}: {done.stderr}"
-
-
-def make_tokenizer(text):
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.train_from_iterator([text], tokenizers.trainers.BpeTrainer(
-        vocab_size=290, special_tokens=["<|endoftext|>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>")
 
 
 def changed_keys(before, after):
@@ -88,7 +80,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with open("README.md", encoding="utf-8") as readme:
             text = readme.read() * 4
-        tokenizer = make_tokenizer(text)
+        tokenizer = small_bpe.train(text)
         tokenizer.save_pretrained(f"{folder}/tokenizer")
         with open(f"{folder}/text", "w", encoding="utf-8") as out:
             out.write(text)

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 try:
     import safetensors.torch
-    import tokenizers
+    import small_bpe
     import torch
     import transformers
 except ImportError as missing:
@@ -29,18 +30,6 @@ SEQ = 320
 def gyre(tool, *words):
     done = subprocess.run([f"{BUILD}/bin/{tool}", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{tool} {' '.join(words)}: {done.stderr}"
-
-
-def make_tokenizer(text):
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.train_from_iterator([text], tokenizers.trainers.BpeTrainer(
-        vocab_size=360, special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
-    tokenizer.chat_template = CHATML
-    return tokenizer
 
 
 def conversations(words):
@@ -169,7 +158,8 @@ def check_answers(folder, model_folder):
 def main():
     with open("README.md", encoding="utf-8") as file, tempfile.TemporaryDirectory() as folder:
         text = file.read()
-        tokenizer = make_tokenizer(text)
+        tokenizer = small_bpe.train(text, 360, ("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
+        tokenizer.chat_template = CHATML
         model_folder, chats, out = (f"{folder}/{name}" for name in ("model", "chats.jsonl", "chats.gyt"))
         torch.manual_seed(1)
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(

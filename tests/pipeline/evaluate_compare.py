@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 try:
-    import tokenizers
+    import small_bpe
     import torch
     import transformers
 except ImportError as missing:
@@ -26,15 +27,6 @@ MODELS = {
     "gpt2": transformers.GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=4, n_positions=POSITIONS, initializer_range=0.3),
     "llama": transformers.LlamaConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=POSITIONS),
 }
-
-
-def make_tokenizer(text):
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.train_from_iterator([text], tokenizers.trainers.BpeTrainer(
-        vocab_size=290, special_tokens=["<|endoftext|>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>")
 
 
 def log_probabilities(model, ids):
@@ -102,7 +94,7 @@ def compare(name, model, tokenizer, text):
 def main():
     with open("README.md", encoding="utf-8") as readme:
         text = readme.read()
-    tokenizer = make_tokenizer(text)
+    tokenizer = small_bpe.train(text)
     with tempfile.TemporaryDirectory() as top:
         os.chdir(top)
         reference.write()
