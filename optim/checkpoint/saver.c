@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
  * longest: a shared file system is asked once a second, and a checkpoint is ready twice as late at most. */
 #define LOOK_FIRST_S 0.02
 #define LOOK_LAST_S  1.0
+#define TELL_S       2.0 /* for which a rank tries to say that it could not make the folder */
 #define LAST_S       0.5 /* a last moment for what was given up */
 
 struct optim_saver {
@@ -223,10 +225,23 @@ static gyre_status_t finish(optim_saver_t *saver, const char *made)
     return status;
 }
 
+/* This rank could not make the folder; others have made it, or do so yet. There rank 0 learns of the error:
+ * else it would wait for the shard until its patience ends. */
+static void tell_of_folder(const optim_saver_t *saver, const char *made)
+{
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    const base_time_t until = base_deadline(TELL_S);
+    while (mkdir(made, 0777) != 0 && errno != EEXIST && base_now() < until)
+        nanosleep(&pause, NULL);
+    model_shard_fail(made, saver->rank);
+}
+
 static gyre_status_t write_out(optim_saver_t *saver)
 {
     char made[PATH_MAX];
     gyre_status_t status = optim_snapshot_begin(saver->folder, saver->step, saver->id, saver->attempt, made);
+    if (status == GYRE_ERR_IO && saver->rank > 0)
+        tell_of_folder(saver, made);
     if (status != GYRE_OK)
         return status;
     if (saver->rank == 0) /* what a rank wrote that was late for an attempt which had failed by then */
