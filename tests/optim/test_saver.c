@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -61,6 +62,20 @@ DIR *opendir(const char *path)
     void *const found = system_call("opendir", path);
     memcpy(&next, &found, sizeof next);
     return next(path);
+}
+
+static atomic_int no_room; /* so many folders cannot be made */
+
+int mkdir(const char *path, mode_t mode)
+{
+    int (*next)(const char *, mode_t);
+    void *const found = system_call("mkdir", path);
+    memcpy(&next, &found, sizeof next);
+    if (atomic_load(&no_room) > 0 && atomic_fetch_sub(&no_room, 1) > 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return next(path, mode);
 }
 
 static atomic_int under_way; /* as the savers said */
@@ -393,6 +408,31 @@ static void unreadable(void **unused)
     assert_int_equal(optim_snapshot_remove(folder, 3), GYRE_OK);
 }
 
+/* A rank that cannot make the folder says so in the one that another rank makes. */
+static void no_folder(void **unused)
+{
+    (void)unused;
+    optim_saver_t *saver[RANKS];
+    uint64_t newest = 0;
+    make_all(saver, 0, 1000.0);
+    for (size_t r = RANKS; r-- > 0;) {
+        if (r == RANKS - 1)
+            atomic_store(&no_room, 1);
+        assert_int_equal(save_piece(saver[r], 1, r, RANKS, PATIENT), GYRE_OK);
+        while (atomic_load(&no_room) > 0)
+            usleep(1000);
+    }
+    assert_int_equal(optim_saver_wait(saver[RANKS - 1], PATIENT, NULL), GYRE_ERR_IO);
+    assert_int_equal(optim_saver_wait(saver[0], PATIENT, NULL), GYRE_ERR_IO);
+    save_all(saver, 2, RANKS);
+    assert_int_equal(optim_saver_wait(saver[0], PATIENT, &newest), GYRE_OK);
+    assert_int_equal(newest, 2);
+    for (size_t r = 0; r < RANKS; r++)
+        assert_int_equal(optim_saver_destroy(saver[r], PATIENT), 1);
+    assert_int_equal(hidden_entries(), 0);
+    assert_int_equal(optim_snapshot_remove(folder, 2), GYRE_OK);
+}
+
 /* Waiting for a rank that never comes ends at once when it is given up. */
 static void given_up(void **unused)
 {
@@ -473,9 +513,9 @@ static void asks_rarely(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(asks_rarely), cmocka_unit_test(keeps),
-                                       cmocka_unit_test(busy),        cmocka_unit_test(fails),
-                                       cmocka_unit_test(together),    cmocka_unit_test(unreadable),
-                                       cmocka_unit_test(given_up),    cmocka_unit_test(slow_shard)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(asks_rarely), cmocka_unit_test(keeps),    cmocka_unit_test(busy),
+        cmocka_unit_test(fails),       cmocka_unit_test(together), cmocka_unit_test(unreadable),
+        cmocka_unit_test(no_folder),   cmocka_unit_test(given_up), cmocka_unit_test(slow_shard)};
     return cmocka_run_group_tests(tests, begin, end);
 }
