@@ -102,15 +102,11 @@ static void merge(const optim_lora_t *lora, const pair_t *pair, const float *wei
                   const float *b)
 {
     const optim_lora_config_t *c = &lora->config;
-    const model_kernels_t_f32 *k = model_kernels_f32(MODEL_ISA_BEST);
     const model_param_t *row = &c->weights->row[pair->row];
     float *merged = lora->merged + pair->at;
     memcpy(merged, weight, row->count * sizeof *merged);
     model_lora_merge(row, c->adapters->rank, c->adapters->scale, a, b, merged);
-    if (c->precision == MODEL_BFLOAT16)
-        k->round_bf16(merged, row->count);
-    else if (c->precision == MODEL_FLOAT16)
-        k->round_fp16(merged, row->count);
+    model_keep_f32(model_kernels_f32(MODEL_ISA_BEST), c->precision, merged, row->count);
 }
 
 static gyre_status_t acquire(void *user, size_t first, size_t rows, size_t next_first, size_t next_rows,

@@ -251,12 +251,10 @@ static gyre_status_t read_checkpoint(const pipe_source_t *source, const model_pa
 gyre_status_t pipe_source_read(const pipe_source_t *source, const model_params_t *whole,
                                const model_params_t *slice, float *weights)
 {
-    const model_kernels_t_f32 *k = model_kernels_f32(MODEL_ISA_BEST);
     gyre_status_t status = source->snapshot ? read_checkpoint(source, whole, slice, weights)
                                             : model_hf_load(source->config.path, slice, weights);
-    if (status == GYRE_OK && source->precision == MODEL_BFLOAT16)
-        k->round_bf16(weights, slice->total);
-    else if (status == GYRE_OK && source->precision == MODEL_FLOAT16)
-        k->round_fp16(weights, slice->total);
+    if (status == GYRE_OK)
+        model_keep_f32(model_kernels_f32(MODEL_ISA_BEST), (model_precision_t)source->precision, weights,
+                       slice->total);
     return status;
 }

@@ -103,17 +103,14 @@ static gyre_status_t merge_row(pipe_train_t *train, size_t row, size_t i, float 
 {
     const model_adapters_t *adapters = train->adapters;
     const model_param_t *factor = &adapters->table->row[2 * i];
-    const model_kernels_t_f32 *k = model_kernels_f32(MODEL_ISA_BEST);
     float *b = factors ? factors + factor[0].count : NULL;
     gyre_status_t status = optim_zero_gather_row(train->zero, adapters->table, 2 * i, factors);
     if (status == GYRE_OK)
         status = optim_zero_gather_row(train->zero, adapters->table, 2 * i + 1, b);
     if (status != GYRE_OK || !factors)
         return status;
-    if (train->config.precision == MODEL_BFLOAT16)
-        k->round_bf16(factors, factor[0].count + factor[1].count);
-    else if (train->config.precision == MODEL_FLOAT16)
-        k->round_fp16(factors, factor[0].count + factor[1].count);
+    model_keep_f32(model_kernels_f32(MODEL_ISA_BEST), train->config.precision, factors,
+                   factor[0].count + factor[1].count);
     model_lora_merge(&train->whole->row[row], adapters->rank, adapters->scale, factors, b, canonical);
     return GYRE_OK;
 }

@@ -13,10 +13,7 @@
 /* Rounds a tensor where a stage stores it. */
 static void keep(const model_decoder_t *d, float *x, size_t n)
 {
-    if (d->config.precision == MODEL_BFLOAT16)
-        d->k->round_bf16(x, n);
-    else if (d->config.precision == MODEL_FLOAT16)
-        d->k->round_fp16(x, n);
+    model_keep_f32(d->k, d->config.precision, x, n);
 }
 
 /* y [n,C] = norm(x [n,C]) */
