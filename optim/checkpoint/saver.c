@@ -26,8 +26,8 @@
  * longest: a shared file system is asked once a second, and a checkpoint is ready twice as late at most. */
 #define LOOK_FIRST_S 0.02
 #define LOOK_LAST_S  1.0
-#define TELL_S       2.0 /* for which a rank tries to say that it could not make the folder */
 #define LAST_S       0.5 /* a last moment for what was given up */
+#define TELL_TIMES   100 /* a rank that could not make the folder tries again, 20 ms apart, to say so in it */
 
 struct optim_saver {
     const model_params_t *whole;
@@ -230,8 +230,7 @@ static gyre_status_t finish(optim_saver_t *saver, const char *made)
 static void tell_of_folder(const optim_saver_t *saver, const char *made)
 {
     const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
-    const base_time_t until = base_deadline(TELL_S);
-    while (mkdir(made, 0777) != 0 && errno != EEXIST && base_now() < until)
+    for (int i = 0; i < TELL_TIMES && mkdir(made, 0777) != 0 && errno != EEXIST; i++)
         nanosleep(&pause, NULL);
     model_shard_fail(made, saver->rank);
 }
