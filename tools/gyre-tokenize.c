@@ -9,8 +9,9 @@
 #include "base/settings/settings.h"
 #include "tools/gyre-tokenize/tokenize.h"
 #include "tools/shared/flags.h"
+#include "tools/shared/job.h"
 
-enum { OK = 0, ERROR = 1, USAGE = 2, THREADS_MOST = 1024 };
+enum { THREADS_MOST = 1024 };
 
 static const char usage[] =
     "usage: gyre-tokenize --tokenizer TOKENIZER --out FILE.gyt [OPTION...] INPUT...\n"
@@ -138,10 +139,7 @@ int main(int argc, char **argv)
                                             : tokenize_encode(&options);
     if (fflush(stdout) != 0 && status == GYRE_OK) {
         fprintf(stderr, "gyre-tokenize: cannot write to standard output: %s\n", strerror(errno));
-        return ERROR;
+        return JOB_ERROR;
     }
-    if (status == GYRE_OK)
-        return OK;
-    int input = status == GYRE_ERR_INVALID || status == GYRE_ERR_NOT_FOUND || status == GYRE_ERR_FORMAT;
-    return input ? USAGE : ERROR;
+    return job_exit(status);
 }
