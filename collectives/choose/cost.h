@@ -26,7 +26,7 @@ typedef struct {
     double peer_write; /* storing where another core has just loaded, within the cache */
     /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
     double total_memory;
-    double cma_call, cma_rate; /* process_vm_readv: per call, and bytes per nanosecond */
+    double cma_call, cma_rate; /* process_vm_readv: per call, and bytes in small pages, within the cache */
     size_t cache_bytes;        /* the working set of one core up to which the *_cache rates hold */
     int cores;                 /* that this job's ranks may use on the host */
 

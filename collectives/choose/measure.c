@@ -24,6 +24,7 @@
 enum {
     REGION = 16 << 20, /* of memory to work on: well beyond a second-level cache */
     SMALL = 128 << 10, /* well within one */
+    PAGED = 2 * SMALL, /* of it in small pages, as most of malloc's memory: the kernel looks up each */
     CPUS_MOST = 8,     /* cores at work at once, for total_memory */
     GIVE_UP_NS = 30 * 1000 * 1000
 };
@@ -56,7 +57,7 @@ void coll_cost_builtin(coll_cost_t *out)
 /* ---- what one thread can do ---------------------------------------------------------------------------- */
 
 typedef struct {
-    unsigned char *memory; /* [REGION] */
+    unsigned char *memory; /* [REGION + PAGED] */
     double share;          /* ns for one measurement */
     double took, at_best;  /* ns of all samples so far, and of as many of the best */
     cpu_set_t before;      /* the calling thread's binding */
@@ -127,11 +128,11 @@ static void measure_alone(bench_t *b, coll_cost_t *out)
     out->reduce_memory = (double)large / time_of(b, WORK_REDUCE, b->memory, large);
     if (!cma_works(b->memory))
         return;
-    double eight = time_of(b, WORK_CMA, b->memory, 8),
-           large_read = time_of(b, WORK_CMA, b->memory, large / 4);
+    unsigned char *const paged = b->memory + REGION;
+    double eight = time_of(b, WORK_CMA, paged, 8), block = time_of(b, WORK_CMA, paged, SMALL);
     out->cma_call = eight;
-    if (large_read > eight)
-        out->cma_rate = (double)(large / 4) / (large_read - eight);
+    if (block > eight)
+        out->cma_rate = SMALL / (block - eight);
 }
 
 /* ---- what takes two ------------------------------------------------------------------------------------ */
@@ -441,11 +442,12 @@ double coll_measure(double seconds, coll_cost_t *out)
     bench_t b = {.share = seconds * 1e9 / 15}; /* 13 measurements, and the memory to prepare */
     coll_cost_builtin(&cost);
     *out = cost;
-    b.memory = mmap(NULL, REGION + SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    b.memory = mmap(NULL, REGION + PAGED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b.memory == MAP_FAILED)
         return 1;
     (void)madvise(b.memory, REGION, MADV_HUGEPAGE); /* fewer faults, if the system has such pages */
-    memset(b.memory, 0, REGION);
+    (void)madvise(b.memory + REGION, PAGED, MADV_NOHUGEPAGE);
+    memset(b.memory, 0, REGION + PAGED);
     find_cpus(&b);
     if (b.ncpus > 0)
         bind_to(b.cpus[0]);
@@ -462,7 +464,7 @@ double coll_measure(double seconds, coll_cost_t *out)
         cost.cores = b.allowed;
         (void)sched_setaffinity(0, sizeof b.before, &b.before);
     }
-    munmap(b.memory, REGION + SMALL);
+    munmap(b.memory, REGION + PAGED);
     *out = cost;
     return b.took / b.at_best;
 }

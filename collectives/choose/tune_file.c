@@ -35,7 +35,7 @@ const coll_cost_field_t coll_cost_fields[] = {
     FIELD(peer_write, "GB/s", 'd', "copying to where another core has just read"),
     FIELD(total_memory, "GB/s", 'd', "all cores together, read and written, beyond caches"),
     FIELD(cma_call, "ns", 'd', "a call of process_vm_readv"),
-    FIELD(cma_rate, "GB/s", 'd', "what it copies"),
+    FIELD(cma_rate, "GB/s", 'd', "what it copies, in small pages, within the cache"),
     FIELD(cache_bytes, "bytes", 'z', "of one core's second-level cache"),
     FIELD(cores, "", 'i', "that ranks may use"),
     FIELD(net_latency, "ns", 'd', "between hosts; 0: unknown"),

@@ -49,8 +49,6 @@ enum {
         32 << 10,        /* bytes in which prefetching between cores gets going: they take twice the time */
     STORE_BUFFER = 4096, /* stores that wait for their lines while the core goes on */
     INLINE_MOST = 48,    /* a payload that comes with the flag */
-    PAGE = 4096,
-    PAGE_NS = 55,           /* finding and holding a page of another process; not in coll_cost_t */
     JOINT_PIECE = 256 << 10 /* fetched and added at once, about: see coll_joint_room */
 };
 
@@ -81,12 +79,14 @@ static double take_back(const sim_t *s, double bytes)
            stream_start(s, bytes, STREAM_START) / 2;
 }
 
-/* process_vm_readv: what it copies, and a while for each page. */
+/* process_vm_readv. Its rate includes what it does for each page. Data that is not in this core's cache takes
+ * as much longer as a plain copy of it does. */
 static double by_kernel(const sim_t *s, double bytes, int fresh)
 {
-    double cached = fresh ? fetch(s, bytes) : per(bytes, s->cost->copy_cache);
-    cached += ceil(bytes / PAGE) * PAGE_NS;
-    return s->cost->cma_call + s->in_cache * cached + (1 - s->in_cache) * per(bytes, s->cost->cma_rate);
+    const coll_cost_t *cost = s->cost;
+    const double near = per(bytes, cost->copy_cache);
+    const double from = fresh ? fetch(s, bytes) : mixed(s, bytes, cost->copy_cache, cost->copy_memory);
+    return cost->cma_call + per(bytes, cost->cma_rate) + sim_later(from - near, 0);
 }
 
 /* The rank works for `work` ns and moves `traffic` bytes. Bytes that the caches do not hold compete for the

@@ -118,9 +118,9 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const double volume = reach.got > reach.sent ? reach.got : reach.sent;
     const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
     const double kernel = calls * call_of(comm) + volume / cost->cma_rate;
-    /* What is copied lies where a peer has read, or wrote, the time before, as what a ring takes does; peers
-     * fetch it in all cases. */
-    const double staged = (double)(in + out) / cost->peer_write;
+    /* An input is copied to where a peer has read the time before, as what a ring takes is; a result from
+     * where a peer has just written. Peers fetch the one and write the other in all cases. */
+    const double staged = (double)in / cost->peer_write + (double)out / cost->peer_cache;
     if (staged < SURELY * (kernel + reach.ring / cost->peer_write))
         p->staging.in = in, p->staging.out = out;
 }

@@ -387,8 +387,8 @@ static void host_times(void **state)
      * the sender learns of the end 50 later */
     a = args_of(COLL_BROADCAST, 2, 10000);
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_WINDOW), 100 + 30 + 50 + 30 + 20000 + 50);
-    /* private memory: process_vm_readv instead, ten pages */
-    enum { KERNEL = 1000 + 20000 + 10 * 55 };
+    /* private memory: process_vm_readv instead */
+    enum { KERNEL = 1000 + 80000 };
     near(alone(&plain_cost, &a, COLL_DIRECT, COLL_MEMORY_PLAIN), 100 + 30 + 50 + 30 + KERNEL + 50);
     /* in a loop: the root is ahead, and its own work (call, post, copy) is the pace */
     a = args_of(COLL_BROADCAST, 2, 2);
@@ -409,7 +409,7 @@ static void host_shared(void **state)
     double add = 2 * 40000 / 4.0, write = 40000 / 2.0;
     near(predict(&plain_cost, &a, COLL_SHARED, COLL_MEMORY_WINDOW),
          100 + 54 + 50 + 54 + 10 + add + write + 32 + 50 + 32);
-    double fetch = 1000 + 20000 + 10 * 55, store = fetch; /* private memory: by system calls */
+    double fetch = 1000 + 80000, store = fetch; /* private memory: by system calls */
     near(predict(&plain_cost, &a, COLL_SHARED, COLL_MEMORY_PLAIN),
          100 + 54 + 50 + 54 + 10 + add + fetch + store + 32 + 50 + 32);
 }
