@@ -120,7 +120,8 @@ static gyre_status_t move_in(comm_group_t *group, const comm_group_t *parent, co
     if (status != GYRE_OK)
         return status;
     comm_group_move_in(group);
-    return comm_group_begin(group);
+    comm_group_begin(group);
+    return GYRE_OK;
 }
 
 gyre_status_t comm_group_derive(const comm_group_t *parent, uint64_t id, const int *members, int n, int rank,

@@ -170,14 +170,11 @@ gyre_status_t comm_group_new(comm_world_t *world, uint64_t id, const int *world_
     return GYRE_OK;
 }
 
-gyre_status_t comm_group_begin(comm_group_t *group)
+void comm_group_begin(comm_group_t *group)
 {
-    gyre_status_t status;
-
     hear_bell(group);
-    status = comm_watch_on_trouble(group->world->watch, wake_sleeper, group);
-    group->on_trouble = status == GYRE_OK;
-    return status;
+    group->sleeper = (comm_watch_sleeper_t){.wake = wake_sleeper, .user = group};
+    comm_watch_on_trouble(group->world->watch, &group->sleeper);
 }
 
 gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
@@ -199,7 +196,7 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     else
         status = join(group, all_gather, user, deadline);
     if (status == GYRE_OK && n > 1)
-        status = comm_group_begin(group);
+        comm_group_begin(group);
     if (status != GYRE_OK) {
         comm_group_destroy(group);
         return status;
@@ -250,8 +247,8 @@ void comm_group_destroy(comm_group_t *group)
 {
     if (!group)
         return;
-    if (group->on_trouble)
-        comm_watch_off_trouble(group->world->watch, group);
+    if (group->sleeper.wake)
+        comm_watch_off_trouble(group->world->watch, &group->sleeper);
     note_use(group);
     close_links(group);
     comm_segment_close(&group->seg);

@@ -150,9 +150,9 @@ struct comm_group {
     uint32_t waits;        /* that took more than a turn */
     int lateness; /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
     comm_yields_t yields;
-    long switches;      /* involuntary ones of the waiting thread, at the last look */
-    _Atomic int failed; /* 1: a wait in it ended by a death or an abort; other threads may ask */
-    int on_trouble;     /* 1: registered with the watcher */
+    long switches;                /* involuntary ones of the waiting thread, at the last look */
+    _Atomic int failed;           /* 1: a wait in it ended by a death or an abort; other threads may ask */
+    comm_watch_sleeper_t sleeper; /* its wake is NULL: not registered with the watcher */
     struct comm_peer_memory **peer_memory; /* [n] comm/peer_memory.h; NULLs until used */
     const comm_transport_ops_t *network;   /* joins ranks that share no memory; NULL: no rank needs it */
     void *network_state;                   /* its own */
@@ -184,7 +184,7 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gath
 gyre_status_t comm_group_new(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
                              comm_group_t **out);
 void comm_group_move_in(comm_group_t *group);
-gyre_status_t comm_group_begin(comm_group_t *group);
+void comm_group_begin(comm_group_t *group);
 /* locate.c: 1: what this rank's card says of its settings and of where it may run is still so. */
 int comm_card_holds(const comm_group_t *group);
 /* The cores that the ranks of this host may use together, and whether the ranks outnumber them. */
