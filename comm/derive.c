@@ -13,9 +13,8 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 
-/* 1: all ranks are on this host, with places in its segment, and what is on their cards holds for any of
- * them. */
-static int serves(const comm_group_t *parent)
+/* All ranks are on this host, with places in its segment, and what their cards say holds for any of them. */
+int comm_group_derives(const comm_group_t *parent)
 {
     return parent->n > 1 && parent->hosts == 1 && parent->seg.base && parent->seg.locals == parent->n &&
            !parent->network && !comm_group_shuns_memory(parent) && comm_cells_one(parent);
@@ -42,7 +41,7 @@ comm_offer_t comm_group_offer(const comm_group_t *parent)
     comm_offer_t offer = {0};
 
     /* After a death or an abort each group has a file of its own (comm/locate.c). */
-    if (!backing || !serves(parent) || !comm_card_holds(parent) ||
+    if (!backing || !comm_group_derives(parent) || !comm_card_holds(parent) ||
         atomic_load(comm_watch_trouble(world->watch)))
         return offer;
     offer.budget = (uint64_t)base_setting_int(SET_SHM_BUDGET);
@@ -59,37 +58,19 @@ void comm_group_withdraw(const comm_group_t *parent, const comm_offer_t *offer)
                          room_bytes(parent, offer->budget));
 }
 
-static const comm_offer_t *offer_of(const void *offers, size_t stride, int rank)
-{
-    return (const comm_offer_t *)(const void *)((const unsigned char *)offers + (size_t)rank * stride);
-}
-
-int comm_offers_serve(const comm_group_t *parent, const void *offers, size_t stride)
-{
-    const uint64_t name = offer_of(offers, stride, 0)->backing;
-
-    for (int r = 1; r < parent->n; r++)
-        if (offer_of(offers, stride, r)->backing != name)
-            return 0;
-    return name != 0;
-}
-
-/* What the parent knows of the members. */
-static void take_over(comm_group_t *group, const comm_group_t *parent, const int *members, const void *offers,
-                      size_t stride)
+int comm_offers_serve(const comm_offer_t *offers, int n, double *cma_call_ns)
 {
     double sum = 0;
     int known = 0;
 
-    for (int r = 0; r < group->n; r++) {
-        const double ns = offer_of(offers, stride, members[r])->cma_call_ns;
-        group->cards[r] = parent->cards[members[r]];
-        group->node_of[r] = parent->node_of[members[r]];
-        group->local_of[r] = r;
-        sum += ns > 0 ? ns : 0;
-        known += ns > 0;
+    for (int r = 0; r < n; r++) {
+        if (offers[r].backing != offers[0].backing)
+            return 0;
+        sum += offers[r].cma_call_ns > 0 ? offers[r].cma_call_ns : 0;
+        known += offers[r].cma_call_ns > 0;
     }
-    group->cma_call_ns = known ? sum / known : 0;
+    *cma_call_ns = known ? sum / known : 0;
+    return offers[0].backing != 0;
 }
 
 static void copy_reads(comm_group_t *group, const comm_group_t *parent, const int *members)
@@ -125,20 +106,23 @@ static gyre_status_t move_in(comm_group_t *group, const comm_group_t *parent, co
 }
 
 gyre_status_t comm_group_derive(const comm_group_t *parent, uint64_t id, const int *members, int n, int rank,
-                                const void *offers, size_t stride, comm_group_t **out)
+                                const comm_offer_t *first, double cma_call_ns, comm_group_t **out)
 {
     comm_group_t *group;
     gyre_status_t status = comm_group_new(parent->world, id, parent->world_ranks, n, rank, &group);
 
     if (status != GYRE_OK)
         return status;
-    for (int r = 0; r < n; r++)
+    for (int r = 0; r < n; r++) {
         group->world_ranks[r] = parent->world_ranks[members[r]];
-    if (n == 1) {
-        group->node_of[0] = parent->node_of[members[0]];
-    } else {
-        take_over(group, parent, members, offers, stride);
-        status = move_in(group, parent, members, offer_of(offers, stride, members[0]));
+        group->node_of[r] = parent->node_of[members[r]];
+        group->local_of[r] = r;
+        if (n > 1)
+            group->cards[r] = parent->cards[members[r]];
+    }
+    if (n > 1) {
+        group->cma_call_ns = cma_call_ns;
+        status = move_in(group, parent, members, first);
     }
     if (status != GYRE_OK) {
         comm_group_destroy(group);

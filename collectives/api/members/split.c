@@ -169,14 +169,14 @@ static gyre_status_t split_meet(const subset_t *s, int color, int rank, int *wor
 }
 
 /* By what all have said first. */
-static gyre_status_t split_derive(const subset_t *s, int color, int rank, const split_first_t *first,
-                                  gyre_comm_t **out)
+static gyre_status_t split_derive(const subset_t *s, int color, int rank, const comm_offer_t *offers,
+                                  double cma_call_ns, gyre_comm_t **out)
 {
     const base_time_t start = base_now();
     gyre_comm_t *comm = s->parent;
     comm_group_t *group;
     gyre_status_t st = comm_group_derive(comm->group, split_id(comm, color), s->members, s->n, rank,
-                                         &first->offer, sizeof *first, &group);
+                                         &offers[s->members[0]], cma_call_ns, &group);
     return st == GYRE_OK ? coll_comm_around(comm->world, group, s->n, rank, start, out) : st;
 }
 
@@ -194,13 +194,14 @@ static gyre_status_t split_agree(const subset_t *s, gyre_status_t mine)
     return st;
 }
 
-/* asks, first: [ranks of the parent]. */
-static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks, const split_first_t *first,
+/* asks, offers: [ranks of the parent]. */
+static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks, const comm_offer_t *offers,
                                 int *members, int *world_ranks, gyre_comm_t **out)
 {
     gyre_comm_t *comm = of->parent, *made = NULL;
     const int color = asks[comm->rank].color;
-    const int derives = comm_offers_serve(comm->group, &first->offer, sizeof *first);
+    double cma_call_ns;
+    const int derives = comm_offers_serve(offers, comm->n, &cma_call_ns);
     subset_t subset = *of;
     gyre_status_t st = GYRE_OK;
     int rank = 0;
@@ -208,9 +209,9 @@ static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks
     if (color >= 0)
         subset.n = coll_split_members(asks, comm->n, comm->rank, members, &rank);
     if (!derives || subset.n < 2 || rank > 0)
-        comm_group_withdraw(comm->group, &first[comm->rank].offer);
+        comm_group_withdraw(comm->group, &offers[comm->rank]);
     if (color >= 0)
-        st = derives ? split_derive(&subset, color, rank, first, &made)
+        st = derives ? split_derive(&subset, color, rank, offers, cma_call_ns, &made)
                      : split_meet(&subset, color, rank, world_ranks, &made);
     if (made)
         coll_options_inherit(made, comm);
@@ -258,8 +259,9 @@ gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int
                           .said = malloc(n * sizeof *all.said)};
     coll_split_ask_t *asks = malloc(n * sizeof *asks);
     split_first_t *first = malloc(n * sizeof *first);
+    comm_offer_t *offers = malloc(n * sizeof *offers);
     int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
-    if (!all.said || !asks || !first || !members || !world_ranks)
+    if (!all.said || !asks || !first || !offers || !members || !world_ranks)
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", all.name, comm->n);
     split_first_t mine = {.ask = {.call = (int32_t)inside, .color = color < 0 ? -1 : color, .key = key}};
     if (st == GYRE_OK) {
@@ -267,16 +269,19 @@ gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int
         st = coll_inside_all_gather(&mine, first, sizeof mine, comm, inside);
     }
     comm->splits++;
-    for (size_t r = 0; st == GYRE_OK && r < n; r++)
+    for (size_t r = 0; st == GYRE_OK && r < n; r++) {
         asks[r] = first[r].ask;
+        offers[r] = first[r].offer;
+    }
     if (st == GYRE_OK && (st = split_compare(&all, asks)) != GYRE_OK)
         comm_group_withdraw(comm->group, &mine.offer);
     gyre_comm_t *made = NULL;
     if (st == GYRE_OK)
-        st = split_make(&all, asks, first, members, world_ranks, &made);
+        st = split_make(&all, asks, offers, members, world_ranks, &made);
     free(all.said);
     free(asks);
     free(first);
+    free(offers);
     free(members);
     free(world_ranks);
     if (st == GYRE_OK)

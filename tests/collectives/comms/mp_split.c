@@ -36,6 +36,17 @@ static void round_trip(int color, int key)
     MP_OK(gyre_comm_destroy(comm));
 }
 
+static void group_trip(void)
+{
+    static const int ranks[] = {1, 0}; /* the others do other work */
+    gyre_comm_t *comm;
+    if (rank > 1)
+        return;
+    MP_OK(gyre_comm_create_group(world, ranks, 2, 5, &comm));
+    sum_is_right(comm, 1);
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 /* ---- what it costs ------------------------------------------------------------------------------------- */
 
 static uint64_t operations(void)
@@ -76,10 +87,14 @@ static void costs(void)
     MP_OK(gyre_comm_dup(world, &comm));
     MP_CHECK(operations() == before + 4, "dup: %d exchanges", (int)(operations() - before) - 2);
     MP_OK(gyre_comm_destroy(comm));
+    for (int i = 0; i < 3; i++)
+        group_trip();
     const int mapped = mappings();
     const long touched = pages();
-    for (int i = 0; i < TIMES; i++)
+    for (int i = 0; i < TIMES; i++) {
         round_trip(i % 2 ? 0 : rank % 2, 0);
+        group_trip();
+    }
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they keep what was freed */
     MP_CHECK(pages() - touched < TIMES / 2, "%ld pages in %d splits", pages() - touched, TIMES);
     MP_CHECK(mappings() <= mapped + 1, "%d mappings, %d before", mappings(), mapped);
