@@ -10,6 +10,7 @@
  *     mp_split dead         until another rank dies, which is what the error says */
 #include "tests/support/mp.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -101,6 +102,39 @@ static void costs(void)
 #endif
     (void)touched;
     (void)mapped;
+}
+
+/* To all cores, or if it may use all already to one. 1: that is another set. */
+static int bind_elsewhere(void)
+{
+    cpu_set_t before, other;
+    size_t cpu = 0;
+    MP_CHECK(sched_getaffinity(0, sizeof before, &before) == 0, "sched_getaffinity");
+    memset(&other, 0xff, sizeof other);
+    if (sched_setaffinity(0, sizeof other, &other) == 0 && sched_getaffinity(0, sizeof other, &other) == 0 &&
+        !CPU_EQUAL(&before, &other))
+        return 1;
+    while (!CPU_ISSET(cpu, &before))
+        cpu++;
+    CPU_ZERO(&other);
+    CPU_SET(cpu, &other);
+    return CPU_COUNT(&before) > 1 && sched_setaffinity(0, sizeof other, &other) == 0;
+}
+
+/* Of a thread that runs elsewhere than its parent communicator knows the others get to know that. */
+static void bound_elsewhere(void)
+{
+    cpu_set_t before;
+    gyre_comm_t *comm;
+    MP_CHECK(sched_getaffinity(0, sizeof before, &before) == 0, "sched_getaffinity");
+    int bound = rank == 0 && bind_elsewhere();
+    MP_OK(gyre_broadcast(&bound, &bound, 1, GYRE_INT32, 0, world));
+    const uint64_t count = operations();
+    MP_OK(gyre_comm_split(world, 0, 0, &comm));
+    MP_CHECK(!bound || operations() > count + 2, "%d exchanges", (int)(operations() - count));
+    sum_is_right(comm, 1);
+    MP_CHECK(sched_setaffinity(0, sizeof before, &before) == 0, "sched_setaffinity");
+    MP_OK(gyre_comm_destroy(comm));
 }
 
 /* ---- what it leaves to the next ------------------------------------------------------------------------ */
@@ -207,8 +241,10 @@ int main(int argc, char **argv)
     } else if (argc == 2) {
         until_one_dies();
     } else {
-        if (!getenv("GYRE_TRANSPORT"))
+        if (!getenv("GYRE_TRANSPORT")) {
             costs();
+            bound_elsewhere();
+        }
         mixture();
     }
     MP_OK(gyre_finalize(world));
