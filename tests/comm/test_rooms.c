@@ -5,8 +5,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -217,6 +219,37 @@ static void test_others(void **state)
         comm_backing_close(far[v]);
 }
 
+/* A process that may have no more addresses gives up those of rooms that it has left. */
+static void test_addresses(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* it needs addresses of its own */
+#endif
+    comm_segment_t seg[RANKS], more;
+    uint64_t room[COMM_ROOMS_OWN];
+    struct rlimit before, limit;
+    long pages = 0;
+    for (int i = 0; i < COMM_ROOMS_OWN; i++)
+        room[i] = reserve(1);
+    for (int i = 0; i < COMM_ROOMS_OWN - 1; i++) {
+        enter(room[i], seg);
+        for (int r = 0; r < RANKS; r++)
+            comm_segment_close(&seg[r]);
+    }
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_true(f && fscanf(f, "%ld", &pages) == 1);
+    fclose(f);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    const gyre_status_t status = comm_segment_enter(view[1], room[COMM_ROOMS_OWN - 1], BUDGET, RANKS, &more);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(status, GYRE_OK);
+    comm_segment_close(&more);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +259,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_returned, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_many, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_others, open_views, close_views),
+        cmocka_unit_test_setup_teardown(test_addresses, open_views, close_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
