@@ -21,6 +21,11 @@ static int all_alike(const comm_group_t *group)
     return 1;
 }
 
+int comm_cells_one(const comm_group_t *group)
+{
+    return group->n <= COMM_FLAT_RANKS || all_alike(group);
+}
+
 void comm_cells_divide(comm_group_t *group)
 {
     const size_t n = (size_t)group->n;
@@ -29,7 +34,7 @@ void comm_cells_divide(comm_group_t *group)
     _Static_assert(sizeof(int) == sizeof(int32_t), "cells are shared as they are");
 
     /* a new segment is all zeros: one cell */
-    if (group->n <= COMM_FLAT_RANKS || all_alike(group))
+    if (comm_cells_one(group))
         return;
     const uint64_t **masks = malloc(n * sizeof *masks);
     for (size_t r = 0; masks && r < n; r++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/group.c: life of a group, and what can be asked of it.
  *
- * Making one is collective and costs three or four all-gathers; afterwards nothing is connected yet
- * (comm/link.c). A group of one makes none and no shared memory. */
+ * Making one is collective. It costs three or four all-gathers, or, of ranks that know each other already,
+ * one and an agreement (comm/derive.c). Afterwards nothing is connected yet (comm/link.c). A group of one
+ * makes none and no shared memory. */
 #include "comm/link.h"
 
 #include <errno.h>
@@ -97,6 +98,12 @@ static gyre_status_t join(comm_group_t *group, comm_all_gather_fn all_gather, vo
         locals += group->local_of[r] >= 0;
     if (locals < 2)
         comm_segment_close(&group->seg);
+    comm_group_move_in(group);
+    return join_hosts(group, all_gather, user, deadline);
+}
+
+void comm_group_move_in(comm_group_t *group)
+{
     if (group->seg.base) {
         group->bell = comm_segment_bell(&group->seg, group->seg.local);
         group->board = comm_segment_board(&group->seg, group->seg.local);
@@ -112,7 +119,6 @@ static gyre_status_t join(comm_group_t *group, comm_all_gather_fn all_gather, vo
     }
     if (group->oversubscribed)
         atomic_store_explicit(&group->world->crowded, 1, memory_order_relaxed);
-    return join_hosts(group, all_gather, user, deadline);
 }
 
 /* A rank that sleeps on a network's descriptors must hear the ranks of its host, too, and the threads of its
@@ -135,18 +141,12 @@ static const comm_transport_ops_t *forced_transport(void)
     return number < 0 ? NULL : comm_transports[number];
 }
 
-gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                                comm_all_gather_fn all_gather, void *user, base_time_t deadline,
-                                comm_group_t **out)
+gyre_status_t comm_group_new(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
+                             comm_group_t **out)
 {
-    comm_group_t *group;
+    comm_group_t *group = aligned_alloc(_Alignof(comm_group_t), sizeof *group);
     gyre_status_t status;
 
-    if (n < 1 || rank < 0 || rank >= n || !world_ranks || (n > 1 && !all_gather))
-        return gyre_fail(GYRE_ERR_INVALID, "rank %d of %d is not a place in a group", rank, n);
-    if (n > 1 && !world->watch)
-        return gyre_fail(GYRE_ERR_INTERNAL, "a group of %d ranks needs a watcher", n);
-    group = aligned_alloc(_Alignof(comm_group_t), sizeof *group);
     if (!group)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a communicator of %d ranks", n);
     memset(group, 0, sizeof *group);
@@ -162,15 +162,41 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
     group->forced = forced_transport();
     group->spin_ns = base_setting_int(SET_SPIN) * 1000; /* microseconds there */
     status = allocate(group, world_ranks);
-    if (status == GYRE_OK && n == 1)
-        group->node_of[0] = comm_own_seat().numa;
-    if (status == GYRE_OK && n > 1)
-        status = join(group, all_gather, user, deadline);
-    if (status == GYRE_OK && n > 1) {
-        hear_bell(group);
-        status = comm_watch_on_trouble(world->watch, wake_sleeper, group);
-        group->on_trouble = status == GYRE_OK;
+    if (status != GYRE_OK) {
+        comm_group_destroy(group);
+        return status;
     }
+    *out = group;
+    return GYRE_OK;
+}
+
+void comm_group_begin(comm_group_t *group)
+{
+    hear_bell(group);
+    group->sleeper = (comm_watch_sleeper_t){.wake = wake_sleeper, .user = group};
+    comm_watch_on_trouble(group->world->watch, &group->sleeper);
+}
+
+gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
+                                comm_all_gather_fn all_gather, void *user, base_time_t deadline,
+                                comm_group_t **out)
+{
+    comm_group_t *group;
+    gyre_status_t status;
+
+    if (n < 1 || rank < 0 || rank >= n || !world_ranks || (n > 1 && !all_gather))
+        return gyre_fail(GYRE_ERR_INVALID, "rank %d of %d is not a place in a group", rank, n);
+    if (n > 1 && !world->watch)
+        return gyre_fail(GYRE_ERR_INTERNAL, "a group of %d ranks needs a watcher", n);
+    status = comm_group_new(world, id, world_ranks, n, rank, &group);
+    if (status != GYRE_OK)
+        return status;
+    if (n == 1)
+        group->node_of[0] = comm_own_seat().numa;
+    else
+        status = join(group, all_gather, user, deadline);
+    if (status == GYRE_OK && n > 1)
+        comm_group_begin(group);
     if (status != GYRE_OK) {
         comm_group_destroy(group);
         return status;
@@ -206,12 +232,24 @@ void comm_group_shut(comm_group_t *group)
     close_links(group);
 }
 
+/* What its segment was used for, before the links are closed. */
+static void note_use(comm_group_t *group)
+{
+    comm_segment_t *seg = &group->seg;
+
+    seg->lines = (uint32_t)(group->outbox.number < UINT32_MAX ? group->outbox.number : UINT32_MAX);
+    seg->soiled = group->populated > 0 || atomic_load(&group->failed) != 0;
+    for (size_t i = 0; group->links && i < (size_t)group->n * COMM_LANES; i++)
+        seg->soiled |= group->links[i] != NULL;
+}
+
 void comm_group_destroy(comm_group_t *group)
 {
     if (!group)
         return;
-    if (group->on_trouble)
-        comm_watch_off_trouble(group->world->watch, group);
+    if (group->sleeper.wake)
+        comm_watch_off_trouble(group->world->watch, &group->sleeper);
+    note_use(group);
     close_links(group);
     comm_segment_close(&group->seg);
     comm_bell_close(group->bell_fd);

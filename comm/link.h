@@ -103,7 +103,7 @@ typedef struct {
     int32_t status;            /* GYRE_OK, or why this rank cannot go on */
     unsigned char address[32]; /* of its watcher */
     uint64_t hint; /* equal for ranks that are probably on one host; only saves attempts, decides nothing */
-    uint64_t probe_address, probe_value; /* a word of its memory and what is in it: for trying CMA */
+    uint64_t probe_address, probe_value; /* comm_world_t.probe: where it is, and what */
     uint64_t backing;                    /* name of its backing file; 0: it has none to offer */
     int32_t pid;
     int32_t transport; /* GYRE_TRANSPORT: must be the same everywhere; number in the table, -1: auto */
@@ -146,14 +146,13 @@ struct comm_group {
     int all_promised; /* 1: no ringer needs a fence; seen by the thread that drives */
     comm_board_t own_board;
     comm_board_t *board;
-    uint64_t probe;        /* the word that peers read to try CMA */
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */
     uint32_t waits;        /* that took more than a turn */
     int lateness; /* how often peers kept this rank waiting beyond patience lately; see comm/wait.c */
     comm_yields_t yields;
-    long switches;      /* involuntary ones of the waiting thread, at the last look */
-    _Atomic int failed; /* 1: a wait in it ended by a death or an abort; other threads may ask */
-    int on_trouble;     /* 1: registered with the watcher */
+    long switches;                /* involuntary ones of the waiting thread, at the last look */
+    _Atomic int failed;           /* 1: a wait in it ended by a death or an abort; other threads may ask */
+    comm_watch_sleeper_t sleeper; /* its wake is NULL: not registered with the watcher */
     struct comm_peer_memory **peer_memory; /* [n] comm/peer_memory.h; NULLs until used */
     const comm_transport_ops_t *network;   /* joins ranks that share no memory; NULL: no rank needs it */
     void *network_state;                   /* its own */
@@ -180,8 +179,20 @@ gyre_status_t comm_seats_order(comm_group_t *group);
 gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gather, void *user,
                                 base_time_t deadline);
 
+/* group.c, for those who make groups. new: nothing is known of the others yet; move_in: the segment is there;
+ * begin: news of failures reaches it. destroy undoes any part. */
+gyre_status_t comm_group_new(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
+                             comm_group_t **out);
+void comm_group_move_in(comm_group_t *group);
+void comm_group_begin(comm_group_t *group);
+/* locate.c: 1: what this rank's card says of its settings and of where it may run is still so. */
+int comm_card_holds(const comm_group_t *group);
+/* The cores that the ranks of this host may use together, and whether the ranks outnumber them. */
+void comm_group_count_crowd(comm_group_t *group);
+
 /* comm/cells.c. divide: the leader, with a segment for all `n` of the group, before it offers it; take:
  * everyone, located. */
+int comm_cells_one(const comm_group_t *group); /* 1: any ranks of the group are near each other */
 void comm_cells_divide(comm_group_t *group);
 void comm_cells_take(comm_group_t *group);
 

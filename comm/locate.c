@@ -54,14 +54,47 @@ static uint64_t host_hint(comm_world_t *world)
     return base_hash64(words, sizeof words, 1);
 }
 
+static uint64_t probe_word(comm_world_t *world)
+{
+    uint64_t none = 0;
+
+    if (atomic_load_explicit(&world->probe, memory_order_relaxed) == 0)
+        (void)atomic_compare_exchange_strong(&world->probe, &none, base_random64() | 1); /* never 0 */
+    return atomic_load_explicit(&world->probe, memory_order_relaxed);
+}
+
+/* What may change while the process runs: by its settings, and where the calling thread may run. */
+static void fill_state(const comm_group_t *group, comm_card_t *card)
+{
+    const char *copy = base_setting_string(SET_SHM_COPY);
+    cpu_set_t mine;
+    _Static_assert(sizeof card->cores <= sizeof(cpu_set_t), "a cpu_set_t has at least as many bits");
+
+    card->transport = comm_transport_find(base_setting_string(SET_TRANSPORT));
+    card->reaches = strcmp(copy, "auto") == 0 || strcmp(copy, "cma") == 0;
+    card->hint = host_hint(group->world);
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
+        CPU_SET(0, &mine);
+    memcpy(card->cores, &mine, sizeof card->cores);
+}
+
+int comm_card_holds(const comm_group_t *group)
+{
+    const comm_card_t *said = &group->cards[group->rank];
+    comm_card_t now;
+
+    fill_state(group, &now);
+    return now.transport == said->transport && now.reaches == said->reaches && now.hint == said->hint &&
+           memcmp(now.cores, said->cores, sizeof now.cores) == 0;
+}
+
 static void fill_card(comm_group_t *group, comm_card_t *card)
 {
-    cpu_set_t *set = (cpu_set_t *)(void *)card->cores;
-
     memset(card, 0, sizeof *card);
     card->magic = CARD_MAGIC + (uint32_t)sizeof *card;
     card->pid = (int32_t)getpid();
-    card->transport = group->forced ? comm_transport_number(group->forced) : -1;
+    fill_state(group, card);
     card->status = GYRE_OK;
     if (group->forced && group->forced->missing)
         card->status = (int32_t)gyre_fail(GYRE_ERR_UNSUPPORTED, "GYRE_TRANSPORT=%s: this build has no %s; %s",
@@ -69,25 +102,15 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     for (int i = 0; i < COMM_TRANSPORTS && comm_transports[i]; i++)
         if (comm_transports[i]->introduce && (!group->forced || group->forced == comm_transports[i]))
             comm_transports[i]->introduce(card->said[i]);
-    card->reaches = strcmp(base_setting_string(SET_SHM_COPY), "auto") == 0 ||
-                    strcmp(base_setting_string(SET_SHM_COPY), "cma") == 0;
-    card->hint = host_hint(group->world);
     /* After a death or an abort each group has a file of its own, whose memory needs nobody who is gone. */
     const comm_backing_t *backing = atomic_load_explicit(&group->world->backing, memory_order_acquire);
     if (group->world->watch && atomic_load(comm_watch_trouble(group->world->watch)) == 0)
         card->backing = comm_backing_name(backing);
     card->place = comm_backing_place(backing);
-    group->probe = base_random64() | 1; /* never 0 */
-    card->probe_address = (uint64_t)(uintptr_t)&group->probe;
-    card->probe_value = group->probe;
+    card->probe_address = (uint64_t)(uintptr_t)&group->world->probe;
+    card->probe_value = probe_word(group->world);
     if (group->world->watch)
         comm_watch_address(group->world->watch, card->address);
-    _Static_assert(sizeof card->cores <= sizeof(cpu_set_t), "a cpu_set_t has at least as many bits");
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
-        CPU_SET(0, &mine);
-    memcpy(set, &mine, sizeof card->cores);
     card->seat = comm_own_seat();
 }
 
@@ -335,8 +358,7 @@ static void number_hosts(comm_group_t *group)
     }
 }
 
-/* The cores that the ranks of this host may use together, and whether the ranks outnumber them. */
-static void count_crowd(comm_group_t *group)
+void comm_group_count_crowd(comm_group_t *group)
 {
     int ranks = 0, cores = 0;
 
@@ -411,7 +433,7 @@ gyre_status_t comm_group_locate(comm_group_t *group, comm_all_gather_fn all_gath
         number_hosts(group);
         for (int r = 0; r < group->n; r++)
             group->node_of[r] = group->cards[r].seat.numa;
-        count_crowd(group);
+        comm_group_count_crowd(group);
         comm_cells_take(group);
         status = comm_seats_order(group);
     }

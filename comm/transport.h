@@ -101,6 +101,9 @@ typedef struct {
     /* ns of a call of the kernel that reads a peer's memory; measured by the first group that has a peer on
      * this host. 0: not yet. */
     _Atomic double cma_call_ns;
+    /* A random word, which ranks of this host read to try whether the kernel lets them, and whether this
+     * process is still there. 0: not yet drawn. */
+    _Atomic uint64_t probe;
     /* Of base_machine, which reads files; 0: not yet asked. */
     _Atomic uint64_t host_hint;
     /* Where the segments of its later groups lie; left by the first that has a peer on this host and must
@@ -120,6 +123,29 @@ gyre_status_t comm_group_create(comm_world_t *world, uint64_t id, const int *wor
                                 comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                                 comm_group_t **out);
 void comm_group_destroy(comm_group_t *group);
+
+/* A group of ranks of another one, its parent, all of whose ranks share this host: what the parent's ranks
+ * know of each other, the group's take over. So one exchange of what follows is enough, among the group's
+ * ranks at least, and then an agreement on whether all have made it. */
+typedef struct {
+    uint64_t backing; /* name of this rank's backing file; 0: it cannot make a group so */
+    uint64_t room;    /* that it has reserved there, should it be a group's first rank (rooms.h) */
+    uint64_t budget;  /* its GYRE_SHM_BUDGET */
+    double cma_call_ns;
+} comm_offer_t;
+/* 1: offers of the parent's ranks may serve. The same on all of them. */
+int comm_group_derives(const comm_group_t *parent);
+comm_offer_t comm_group_offer(const comm_group_t *parent);
+/* All ranks know that no group is made in this rank's room. A rank that cannot know, as after an error, does
+ * not call it: that costs addresses in a file. */
+void comm_group_withdraw(const comm_group_t *parent, const comm_offer_t *offer);
+/* 1: groups can be made by ranks with these [n] offers. *cma_call_ns: what these say of it together. */
+int comm_offers_serve(const comm_offer_t *offers, int n, double *cma_call_ns);
+/* members: [n] ranks of the parent in the order of the new group, of which this rank is number `rank`.
+ * first: the offer of the first of them; cma_call_ns: the same on all. Exchanges nothing. Nothing may be said
+ * in the group before all its ranks have made it. */
+gyre_status_t comm_group_derive(const comm_group_t *parent, uint64_t id, const int *members, int n, int rank,
+                                const comm_offer_t *first, double cma_call_ns, comm_group_t **out);
 /* A group that has failed lets go of the program's buffers. By the thread that drives the group. When this
  * returns, no peer and no adapter writes to the buffers of the group's operations any more, and no rank uses
  * what it still reads there. So their owner may get the failure. Bounded: a second or so where something does

@@ -55,30 +55,26 @@ void coll_comm_set_timeout(gyre_comm_t *comm, double seconds)
     comm->timeout_ns = seconds > 0 && seconds < 3e9 ? (base_time_t)(seconds * 1e9) : BASE_TIME_NEVER / 4;
 }
 
-gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
-                             comm_all_gather_fn all_gather, void *user, base_time_t deadline,
-                             gyre_comm_t **out)
+gyre_status_t coll_comm_around(comm_world_t *world, comm_group_t *group, int n, int rank, base_time_t start,
+                               gyre_comm_t **out)
 {
-    const base_time_t start = base_now();
     gyre_comm_t *comm = coll_handle_new(world);
-    if (!comm)
+    if (!comm) {
+        comm_group_destroy(group);
         return GYRE_ERR_NO_MEMORY;
-    gyre_status_t st =
-        comm_group_create(world, id, world_ranks, n, rank, all_gather, user, deadline, &comm->group);
-    if (st != GYRE_OK) {
-        coll_handle_end(comm, NOT_MADE);
-        return st;
     }
     comm->world_ranks = malloc((size_t)n * sizeof *comm->world_ranks);
     if (!comm->world_ranks) {
-        comm_group_destroy(comm->group);
+        comm_group_destroy(group);
         coll_handle_end(comm, NOT_MADE);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %d ranks", n);
     }
-    memcpy(comm->world_ranks, world_ranks, (size_t)n * sizeof *comm->world_ranks);
+    for (int r = 0; r < n; r++)
+        comm->world_ranks[r] = comm_group_world_rank(group, r);
+    comm->group = group;
     comm->rank = rank;
     comm->n = n;
-    comm->id = id;
+    comm->id = comm_group_id(group);
     comm->board = comm_group_board(comm->group);
     comm->tune = coll_world_tune(world);
     comm_group_set_ring_best(comm->group, coll_stage_ring_best(comm));
@@ -95,6 +91,16 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
     comm->made_in = base_now() - start;
     *out = comm;
     return GYRE_OK;
+}
+
+gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_ranks, int n, int rank,
+                             comm_all_gather_fn all_gather, void *user, base_time_t deadline,
+                             gyre_comm_t **out)
+{
+    const base_time_t start = base_now();
+    comm_group_t *group;
+    gyre_status_t st = comm_group_create(world, id, world_ranks, n, rank, all_gather, user, deadline, &group);
+    return st == GYRE_OK ? coll_comm_around(world, group, n, rank, start, out) : st;
 }
 
 gyre_status_t coll_comm_make_member(coll_team_t *team, int rank, gyre_comm_t **out)

@@ -12,6 +12,10 @@ gyre_status_t coll_comm_make(comm_world_t *world, uint64_t id, const int *world_
                              comm_all_gather_fn all_gather, void *user, base_time_t deadline,
                              gyre_comm_t **out);
 
+/* The same of a group, which the communicator owns, also on an error. start: when its making began. */
+gyre_status_t coll_comm_around(comm_world_t *world, comm_group_t *group, int n, int rank, base_time_t start,
+                               gyre_comm_t **out);
+
 void coll_comm_set_timeout(gyre_comm_t *comm, double seconds);
 
 /* A caller's options, checked. */

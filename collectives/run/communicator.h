@@ -119,7 +119,8 @@ struct gyre_comm {
     char error_text[1700];
     gyre_failure_fn on_failure; /* not called so far; guarded by failure.c */
     void *on_failure_user;
-    int hears_failure; /* 1: registered with the watcher for that */
+    comm_watch_sleeper_t sleeper; /* for that */
+    int hears_failure;            /* 1: registered with the watcher for it */
 
     gyre_request_t *head, *tail; /* collectives, in call order; only the head runs */
     gyre_request_t *p2p_head, *p2p_tail;
@@ -148,8 +149,8 @@ struct gyre_comm {
     _Atomic int registered; /* in the registry; changes under the registry's mutex */
     _Atomic int kept;       /* stays there without an operation: coll_registry_keep */
     gyre_comm_t *next_registered;
-    gyre_comm_t *next_handle; /* handles.c */
-    _Atomic uint32_t trouble; /* the watcher's counter when it was last looked at */
+    gyre_comm_t *next_handle, *last_handle; /* handles.c */
+    _Atomic uint32_t trouble;               /* the watcher's counter when it was last looked at */
     /* For coll_note_idle; only the driving thread changes it. */
     uint32_t idle_turns;
     int noted;              /* for whom it waits stands in the flight recorder */

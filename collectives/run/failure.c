@@ -147,8 +147,9 @@ gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, 
 {
     gyre_status_t st = coll_check_live("gyre_comm_on_failure", comm);
     if (st == GYRE_OK && function && !comm->hears_failure && comm->world->watch) {
-        st = comm_watch_on_trouble(comm->world->watch, hear, comm);
-        comm->hears_failure = st == GYRE_OK;
+        comm->sleeper = (comm_watch_sleeper_t){.wake = hear, .user = comm};
+        comm_watch_on_trouble(comm->world->watch, &comm->sleeper);
+        comm->hears_failure = 1;
     }
     if (st != GYRE_OK)
         return st;
@@ -164,7 +165,7 @@ gyre_status_t gyre_comm_on_failure(gyre_comm_t *comm, gyre_failure_fn function, 
 void coll_comm_off_failure(gyre_comm_t *comm)
 {
     if (comm->hears_failure)
-        comm_watch_off_trouble(comm->world->watch, comm);
+        comm_watch_off_trouble(comm->world->watch, &comm->sleeper);
     comm->hears_failure = 0;
     pthread_mutex_lock(&calling);
     comm->on_failure = NULL;

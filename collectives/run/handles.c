@@ -31,24 +31,17 @@ static struct {
 static void append(handle_list_t *list, gyre_comm_t *comm)
 {
     comm->next_handle = NULL;
+    comm->last_handle = list->last;
     *(list->last ? &list->last->next_handle : &list->first) = comm;
     list->last = comm;
     list->count++;
 }
 
-/* Without effect if it is not in the list. */
 static void take_out(handle_list_t *list, const gyre_comm_t *comm)
 {
-    gyre_comm_t *before = NULL;
-    for (gyre_comm_t *at = list->first; at; before = at, at = at->next_handle) {
-        if (at != comm)
-            continue;
-        *(before ? &before->next_handle : &list->first) = at->next_handle;
-        if (list->last == at)
-            list->last = before;
-        list->count--;
-        return;
-    }
+    *(comm->last_handle ? &comm->last_handle->next_handle : &list->first) = comm->next_handle;
+    *(comm->next_handle ? &comm->next_handle->last_handle : &list->last) = comm->last_handle;
+    list->count--;
 }
 
 /* Calls on it are refused from here on. */

@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "base/memory_file.h"
+#include "comm/memory/rooms.h"
 
 /* A rank's part: addresses, not memory. 4 million segments of 4 MiB, and 2^17 ranks before offsets end. */
 static const uint64_t PART = UINT64_C(1) << 44;
@@ -25,6 +26,7 @@ struct comm_backing {
     int place, places;
     _Atomic uint64_t next; /* offset of the next room that this rank gives out */
     uint64_t end;
+    comm_rooms_t rooms;
     unsigned char reads[]; /* [places] */
 };
 
@@ -60,6 +62,7 @@ comm_backing_t *comm_backing_open(int fd, size_t bytes, uint64_t name, int place
     backing->places = places;
     atomic_init(&backing->next, begin + (uint64_t)place * PART);
     backing->end = begin + (uint64_t)(place + 1) * PART;
+    comm_rooms_init(&backing->rooms);
     memcpy(backing->reads, reads, (size_t)places);
     return backing;
 }
@@ -68,6 +71,7 @@ void comm_backing_close(comm_backing_t *backing)
 {
     if (!backing)
         return;
+    comm_rooms_free(&backing->rooms);
     close(backing->fd);
     free(backing);
 }
@@ -105,8 +109,24 @@ uint64_t comm_backing_take(comm_backing_t *backing, size_t bytes)
     return at;
 }
 
-void comm_backing_give_back(const comm_backing_t *backing, uint64_t at, size_t bytes)
+void comm_backing_untake(comm_backing_t *backing, uint64_t at, size_t bytes)
 {
-    if (base_memory_file_give_back(backing->fd, at, bytes) != 0)
-        log_info("the memory of a communicator is kept until the job ends (fallocate: %s)", strerror(errno));
+    uint64_t next = at + base_round_up(bytes, ALIGNED);
+
+    /* If another thread has taken one since, this one stays unused. */
+    (void)atomic_compare_exchange_strong_explicit(&backing->next, &next, at, memory_order_relaxed,
+                                                  memory_order_relaxed);
+}
+
+int comm_backing_give_back(const comm_backing_t *backing, uint64_t at, size_t bytes)
+{
+    if (base_memory_file_give_back(backing->fd, at, bytes) == 0)
+        return 1;
+    log_info("the memory of a communicator is kept until the job ends (fallocate: %s)", strerror(errno));
+    return 0;
+}
+
+comm_rooms_t *comm_backing_rooms(comm_backing_t *backing)
+{
+    return &backing->rooms;
 }

@@ -6,9 +6,10 @@
  * and a part of it is that rank's to give out. A later group whose ranks on this host all have the same file
  * lies there: its maker sends a place, where a file of its own would have to be fetched through two watchers.
  *
- * A rank gives out its places one after the other and none twice. So the ranks share no lock, and a rank that
- * was stopped and goes on never writes to another group's segment. The memory of a segment goes back to the
- * system when all of its ranks have left it, or when the last process closes the file. */
+ * A rank gives out its places one after the other, and a place twice only if all that were there have left it
+ * (rooms.h). So the ranks share no lock, and a rank that was stopped and goes on never writes to another
+ * group's segment. The memory of other segments goes back to the system when all of its ranks have left it,
+ * or when the last process closes the file. */
 #ifndef COMM_MEMORY_BACKING_H
 #define COMM_MEMORY_BACKING_H
 
@@ -16,6 +17,8 @@
 #include <stdint.h>
 
 typedef struct comm_backing comm_backing_t;
+typedef struct comm_room comm_room_t;
+typedef struct comm_rooms comm_rooms_t;
 
 /* How long a file with a segment of `bytes` at its beginning has to be, to back the segments of `places`
  * ranks. 0: too long for this process (RLIMIT_FSIZE). */
@@ -36,7 +39,11 @@ int comm_backing_reads(const comm_backing_t *backing, int place);
 
 /* Room for a segment, all zeros: its offset in the file. 0: nothing is left. By any thread. */
 uint64_t comm_backing_take(comm_backing_t *backing, size_t bytes);
-/* Gives memory that nobody uses back to the system. */
-void comm_backing_give_back(const comm_backing_t *backing, uint64_t at, size_t bytes);
+/* Nobody has used the room that was taken last. */
+void comm_backing_untake(comm_backing_t *backing, uint64_t at, size_t bytes);
+/* Gives memory that nobody uses back to the system: 1, and it is all zeros. 0: it stays as it is. */
+int comm_backing_give_back(const comm_backing_t *backing, uint64_t at, size_t bytes);
+/* What this process keeps of it (rooms.h). */
+comm_rooms_t *comm_backing_rooms(comm_backing_t *backing);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory_file.h"
 #include "base/thread/futex.h"
+#include "comm/memory/rooms.h"
 
 enum {
     SEGMENT_MAGIC = 0x47595331, /* "GYS1" */
@@ -48,6 +49,8 @@ enum { SLOTS_LONG = 4 * COMM_POOL_BYTES / COMM_LINE };
 typedef struct {
     _Atomic uint64_t cookie; /* random; proves that a fetched descriptor is this segment */
     _Atomic int32_t left;    /* ranks that have closed it */
+    _Atomic uint32_t lines;  /* the most that one of them had used of the outboxes' lines */
+    _Atomic uint32_t soiled; /* 1: one of them had used more */
     uint32_t magic;
     int32_t locals;
     uint32_t slots[COMM_LANES];
@@ -285,18 +288,82 @@ gyre_status_t comm_segment_open_in(comm_backing_t *backing, uint64_t at, int loc
     return open_at(comm_backing_fd(backing), made, cookie, seg);
 }
 
+gyre_status_t comm_segment_enter(comm_backing_t *backing, uint64_t room, size_t budget, int locals,
+                                 comm_segment_t *seg)
+{
+    comm_segment_t made = {.backing = backing,
+                           .at = room & ~COMM_ROOM_KEPT,
+                           .kept = (room & COMM_ROOM_KEPT) != 0,
+                           .locals = locals};
+    gyre_status_t status;
+
+    share_out(&made, budget);
+    status = comm_room_enter(backing, &made);
+    if (status == GYRE_OK)
+        *seg = made;
+    return status;
+}
+
+size_t comm_segment_room(size_t budget, int locals)
+{
+    comm_segment_t least = {.locals = locals, .outbox = outbox_shapes[EXCHANGE_SHAPES - 1]};
+
+    for (int lane = 0; lane < COMM_LANES; lane++)
+        least.slots[lane] = SLOTS_MIN;
+    layout(&least);
+    return base_max_size(least.bytes, comm_segment_budget(budget, locals));
+}
+
+/* Says what this rank has used. Returns 1 to the last rank. */
+static int leave(const comm_segment_t *seg)
+{
+    segment_header_t *header = (segment_header_t *)seg->base;
+    uint32_t lines = atomic_load_explicit(&header->lines, memory_order_relaxed);
+
+    while (lines < seg->lines &&
+           !atomic_compare_exchange_weak_explicit(&header->lines, &lines, seg->lines, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+    if (seg->soiled)
+        atomic_store_explicit(&header->soiled, 1, memory_order_relaxed);
+    /* acq_rel: what the others did here comes before the last one gives it back */
+    return atomic_fetch_add_explicit(&header->left, 1, memory_order_acq_rel) == seg->locals - 1;
+}
+
 void comm_segment_close(comm_segment_t *seg)
 {
-    int last = 0;
+    const int last = seg->backing && leave(seg);
 
-    if (seg->backing) /* acq_rel: what the others did here comes before the last one gives it back */
-        last = atomic_fetch_add_explicit(&((segment_header_t *)seg->base)->left, 1, memory_order_acq_rel) ==
-               seg->locals - 1;
-    if (seg->base)
+    if (seg->kept)
+        comm_room_leave(seg);
+    else if (seg->base)
         munmap(seg->base, seg->bytes);
-    if (last)
+    if (last && !seg->kept)
         comm_backing_give_back(seg->backing, seg->at, seg->bytes);
     memset(seg, 0, sizeof *seg);
+}
+
+int comm_segment_left_by_all(const comm_segment_t *seg)
+{
+    const segment_header_t *header = (const segment_header_t *)seg->base;
+
+    /* acquire: what they did here comes before what is done here next */
+    return atomic_load_explicit(&header->left, memory_order_acquire) == seg->locals;
+}
+
+int comm_segment_clean(comm_backing_t *backing, const comm_segment_t *seg, int keep)
+{
+    segment_header_t *header = (segment_header_t *)seg->base;
+    const uint32_t most = seg->outbox.lines,
+                   used = atomic_load_explicit(&header->lines, memory_order_relaxed);
+
+    if (!keep || atomic_load_explicit(&header->soiled, memory_order_relaxed))
+        return comm_backing_give_back(backing, seg->at, seg->bytes);
+    /* Operation k has line k % lines; the progress line comes before line 0. */
+    for (int l = 0; l < seg->locals && most > 0; l++)
+        memset(comm_segment_outbox(seg, l), 0, (size_t)(1 + (used < most ? used + 1 : most)) * COMM_LINE);
+    memset(seg->base, 0, seg->locals_at + (size_t)seg->locals * seg->local_stride);
+    return 1;
 }
 
 void comm_segment_populate(const void *at, size_t bytes)

@@ -78,10 +78,14 @@ typedef struct {
 typedef struct {
     unsigned char *base; /* NULL: none */
     size_t bytes;
-    comm_backing_t *backing;    /* the file in which it lies, borrowed; NULL: one of its own */
-    uint64_t at;                /* its offset there */
-    int locals;                 /* places for ranks; some may be empty */
-    int local;                  /* ours */
+    comm_backing_t *backing; /* the file in which it lies, borrowed; NULL: one of its own */
+    uint64_t at;             /* its offset there */
+    comm_room_t *room;       /* where it is mapped; NULL: for this group alone */
+    int kept;                /* 1: the place is used again after this group (rooms.h) */
+    uint32_t lines;          /* set before it is closed: of each outbox, at most this rank has used so many */
+    int soiled;              /* likewise; 1: this rank has used more than its area and these lines */
+    int locals;              /* places for ranks; some may be empty */
+    int local;               /* ours */
     uint32_t slots[COMM_LANES]; /* per ring; powers of two */
     comm_outbox_shape_t outbox; /* lines 0: none */
     uint32_t buffers;           /* of each rank's pool; 0: none */
@@ -101,7 +105,18 @@ gyre_status_t comm_segment_open(int fd, int locals, uint64_t cookie, comm_segmen
 /* Maps one that lies in the backing file. at: its offset there, as its maker says. Errors as above. */
 gyre_status_t comm_segment_open_in(comm_backing_t *backing, uint64_t at, int locals, uint64_t cookie,
                                    comm_segment_t *seg);
+/* Maps one for `locals` ranks in a room that its maker has reserved there (rooms.h), all zeros, and lays it
+ * out as `budget`, the maker's, asks: all ranks know the layout, and none reads what another wrote.
+ * NO_MEMORY. */
+gyre_status_t comm_segment_enter(comm_backing_t *backing, uint64_t room, size_t budget, int locals,
+                                 comm_segment_t *seg);
+/* Bytes of a room that takes the segment of any number of ranks up to `locals`. */
+size_t comm_segment_room(size_t budget, int locals);
 void comm_segment_close(comm_segment_t *seg);
+/* Of a segment that was closed here, and is still mapped. 1: all its ranks have closed it. */
+int comm_segment_left_by_all(const comm_segment_t *seg);
+/* Makes such a segment all zeros again; keep: by writing them where little was used. 0: that failed. */
+int comm_segment_clean(comm_backing_t *backing, const comm_segment_t *seg, int keep);
 
 /* Bytes of the longest message that an empty ring takes whole. 0: one packet is all. The second: of the
  * segment that would be made for `locals` ranks. */

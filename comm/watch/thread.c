@@ -22,12 +22,6 @@
 #include "comm/boot/reconnect.h"
 #include "comm/watch/fd_pass.h"
 
-typedef struct sleeper {
-    struct sleeper *next;
-    comm_watch_wake_fn wake;
-    void *user;
-} sleeper_t;
-
 /* What one turn of the loop polls; grows with the contacts. */
 typedef struct {
     struct pollfd *polls;
@@ -44,7 +38,7 @@ struct comm_watch {
     int running;
     pthread_mutex_t start_lock;
     pthread_mutex_t wake_lock;
-    sleeper_t *sleepers;
+    comm_watch_sleeper_t *sleepers;
     uint32_t told; /* the trouble counter at the last round of callbacks; under wake_lock */
     watch_fds_t fds;
     turn_t turn; /* the thread's */
@@ -64,7 +58,7 @@ static void wake_sleepers(comm_watch_t *watch)
     uint32_t trouble = atomic_load_explicit(&watch->boot->trouble, memory_order_acquire);
     if (trouble != watch->told) {
         watch->told = trouble;
-        for (sleeper_t *s = watch->sleepers; s != NULL; s = s->next)
+        for (comm_watch_sleeper_t *s = watch->sleepers; s != NULL; s = s->next)
             s->wake(s->user);
     }
     pthread_mutex_unlock(&watch->wake_lock);
@@ -235,11 +229,6 @@ static void watch_free(comm_watch_t *watch)
     watch_fds_free(&watch->fds);
     free(watch->turn.polls);
     free(watch->turn.contacts);
-    while (watch->sleepers != NULL) {
-        sleeper_t *s = watch->sleepers;
-        watch->sleepers = s->next;
-        free(s);
-    }
     pthread_mutex_destroy(&watch->start_lock);
     pthread_mutex_destroy(&watch->wake_lock);
     free(watch);
@@ -296,32 +285,23 @@ const _Atomic uint32_t *comm_watch_trouble(const comm_watch_t *watch)
     return &watch->boot->trouble;
 }
 
-gyre_status_t comm_watch_on_trouble(comm_watch_t *watch, comm_watch_wake_fn wake, void *user)
+void comm_watch_on_trouble(comm_watch_t *watch, comm_watch_sleeper_t *sleeper)
 {
-    sleeper_t *s = calloc(1, sizeof(*s));
-    if (s == NULL)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a wake-up call");
-    s->wake = wake;
-    s->user = user;
     pthread_mutex_lock(&watch->wake_lock);
-    s->next = watch->sleepers;
-    watch->sleepers = s;
+    sleeper->next = watch->sleepers;
+    sleeper->at = &watch->sleepers;
+    if (sleeper->next != NULL)
+        sleeper->next->at = &sleeper->next;
+    watch->sleepers = sleeper;
     pthread_mutex_unlock(&watch->wake_lock);
-    return GYRE_OK;
 }
 
-void comm_watch_off_trouble(comm_watch_t *watch, void *user)
+void comm_watch_off_trouble(comm_watch_t *watch, comm_watch_sleeper_t *sleeper)
 {
     pthread_mutex_lock(&watch->wake_lock);
-    for (sleeper_t **at = &watch->sleepers; *at != NULL;) {
-        sleeper_t *s = *at;
-        if (s->user == user) {
-            *at = s->next;
-            free(s);
-        } else {
-            at = &s->next;
-        }
-    }
+    *sleeper->at = sleeper->next;
+    if (sleeper->next != NULL)
+        sleeper->next->at = sleeper->at;
     pthread_mutex_unlock(&watch->wake_lock);
 }
 

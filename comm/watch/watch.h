@@ -37,8 +37,14 @@ const _Atomic uint32_t *comm_watch_trouble(const comm_watch_t *watch);
  * the thread that aborts. Must not block and must not call on_trouble or off_trouble; it may call
  * comm_watch_dead. It is not called after off_trouble has returned. */
 typedef void (*comm_watch_wake_fn)(void *user);
-gyre_status_t comm_watch_on_trouble(comm_watch_t *watch, comm_watch_wake_fn wake, void *user);
-void comm_watch_off_trouble(comm_watch_t *watch, void *user);
+/* Owned by the caller, who fills in wake and user; it stays where it is until off_trouble. */
+typedef struct comm_watch_sleeper {
+    comm_watch_wake_fn wake;
+    void *user;
+    struct comm_watch_sleeper *next, **at; /* the watcher's */
+} comm_watch_sleeper_t;
+void comm_watch_on_trouble(comm_watch_t *watch, comm_watch_sleeper_t *sleeper);
+void comm_watch_off_trouble(comm_watch_t *watch, comm_watch_sleeper_t *sleeper);
 
 /* Returns the world rank among ranks[0..n) whose death was noted here first. If no rank died: the first that
  * left after an error; a rank that left thus never hides the death that caused it. Else -1. `how` (may be

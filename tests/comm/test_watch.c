@@ -50,7 +50,8 @@ static int dying_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     char how[128] = "";
     int all[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     const _Atomic uint32_t *trouble = comm_watch_trouble(watch);
-    RANK_CHECK(comm_watch_on_trouble(watch, count_wake, &wakes) == GYRE_OK);
+    comm_watch_sleeper_t sleeper = {.wake = count_wake, .user = &wakes};
+    comm_watch_on_trouble(watch, &sleeper);
     RANK_CHECK(comm_watch_dead(watch, all, 8, NULL, 0) == -1);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
     if (comm_boot_rank(boot) == victim) {
@@ -66,7 +67,7 @@ static int dying_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     while (atomic_load(&wakes) == 0 && base_poll_ms(until) != 0)
         nap(1);
     RANK_CHECK(atomic_load(&wakes) >= 1);
-    comm_watch_off_trouble(watch, &wakes);
+    comm_watch_off_trouble(watch, &sleeper);
     /* what can no longer work says so at once */
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_ERR_PEER_DEAD);
     char name[16];
@@ -448,7 +449,8 @@ static int blind_body(comm_boot_t *boot, comm_watch_t *watch, void *arg)
     struct rlimit before, none;
     _Atomic int wakes = 0;
     char text[256] = "";
-    RANK_CHECK(comm_watch_on_trouble(watch, count_wake, &wakes) == GYRE_OK);
+    comm_watch_sleeper_t sleeper = {.wake = count_wake, .user = &wakes};
+    comm_watch_on_trouble(watch, &sleeper);
     RANK_CHECK(comm_boot_barrier(boot, SOON) == GYRE_OK);
     RANK_CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
     none = before;

@@ -123,7 +123,8 @@ static void singletons(void **state)
     assert_int_equal(descriptors(), before);
     assert_int_equal(comm_boot_barrier(boot[0], SOON), GYRE_OK);
     _Atomic int wakes = 0;
-    assert_int_equal(comm_watch_on_trouble(watch[0], count_wake, &wakes), GYRE_OK);
+    comm_watch_sleeper_t sleeper = {.wake = count_wake, .user = &wakes};
+    comm_watch_on_trouble(watch[0], &sleeper);
     comm_watch_abort(watch[0], 5, GYRE_ERR_ABORTED, NULL);
     assert_int_equal(atomic_load(&wakes), 1);
     char text[64];

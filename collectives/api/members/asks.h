@@ -12,11 +12,12 @@ gyre_status_t coll_check_parent(const char *name, gyre_comm_t *comm, gyre_comm_t
 gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int key, gyre_comm_t **out);
 
 /* What members need to make a communicator of some ranks of another, over the bootstrap. All is borrowed.
- * The other communicator itself is not used. */
+ * Of the other communicator only what never changes is used. */
 typedef struct {
     const char *label; /* of the call, for errors */
     comm_world_t *world;
-    uint64_t parent, tag; /* the other communicator's id; see comm_circle_open */
+    const comm_group_t *group; /* the other communicator's */
+    uint64_t parent, tag;      /* the other communicator's id; see comm_circle_open */
     base_time_t deadline;
     const coll_options_t *options;  /* of the new one */
     double timeout_s;               /* of its operations */

@@ -54,10 +54,40 @@ gyre_status_t coll_members_read(const char *name, const gyre_comm_t *comm, const
 coll_members_t coll_members_of(const gyre_comm_t *comm)
 {
     return (coll_members_t){.world = comm->world,
+                            .group = comm->group,
                             .parent = comm->id,
                             .deadline = base_deadline(comm->timeout_s),
                             .options = &comm->options,
                             .timeout_s = comm->timeout_s};
+}
+
+/* If all ranks of the other communicator are on one host, one exchange is enough (comm/derive.c). *done: 1:
+ * that was it; 0: the members have to meet as those of a job do. */
+static gyre_status_t derive(const coll_members_t *m, comm_circle_t *circle, gyre_comm_t **out, int *done)
+{
+    const base_time_t start = base_now();
+    comm_offer_t mine, *offers;
+    comm_group_t *group;
+    double cma_call_ns;
+    *done = 0;
+    if (m->n < 2 || !comm_group_derives(m->group))
+        return GYRE_OK;
+    *done = 1;
+    offers = calloc((size_t)m->n, sizeof *offers);
+    if (!offers)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", m->label, m->n);
+    mine = comm_group_offer(m->group);
+    gyre_status_t st = comm_circle_gather(circle, &mine, sizeof mine, offers);
+    if (st == GYRE_OK) {
+        *done = comm_offers_serve(offers, m->n, &cma_call_ns);
+        if (!*done || m->rank > 0)
+            comm_group_withdraw(m->group, &mine);
+    }
+    if (st == GYRE_OK && *done)
+        st = comm_group_derive(m->group, comm_circle_id(circle), m->ranks, m->n, m->rank, &offers[0],
+                               cma_call_ns, &group);
+    free(offers);
+    return st == GYRE_OK && *done ? coll_comm_around(m->world, group, m->n, m->rank, start, out) : st;
 }
 
 gyre_status_t coll_members_make(const coll_members_t *m, gyre_comm_t **out)
@@ -69,8 +99,11 @@ gyre_status_t coll_members_make(const coll_members_t *m, gyre_comm_t **out)
     if (st != GYRE_OK)
         return st;
     const uint64_t id = comm_circle_id(circle);
-    st = coll_comm_make(m->world, id, m->world_ranks, m->n, m->rank, comm_circle_gather, circle, m->deadline,
-                        &made);
+    int done;
+    st = derive(m, circle, &made, &done);
+    if (!done)
+        st = coll_comm_make(m->world, id, m->world_ranks, m->n, m->rank, comm_circle_gather, circle,
+                            m->deadline, &made);
     if (st == GYRE_OK) {
         made->options = *m->options;
         coll_comm_set_timeout(made, m->timeout_s);

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collectives/api/members/split.c: communicators of some of a communicator's ranks, or of all of them.
- * All ranks of the parent take part. */
+ * All ranks of the parent take part.
+ *
+ * Where all ranks of the parent are on one host, what they know of each other holds for a new communicator.
+ * One exchange says who belongs together and where each would have its memory (comm/derive.c), another one
+ * whether all could make theirs. Elsewhere the members meet as those of a job do, in five exchanges or
+ * more. */
 #include "collectives/run/communicator.h"
 
 #include <stdlib.h>
@@ -18,6 +23,14 @@ typedef struct {
     int32_t failed;
     unsigned char few[FEW]; /* these bytes, if no rank has more of them */
 } split_round_t;
+
+/* What all ranks say first: what they ask for, and what a communicator can be made of at once if all ranks of
+ * the parent are on one host. Short enough for the line of its flag in an outbox. */
+typedef struct {
+    coll_split_ask_t ask;
+    comm_offer_t offer;
+} split_first_t;
+_Static_assert(sizeof(split_first_t) <= COMM_OUTBOX_INLINE, "one cache line of each rank");
 
 /* The members of a split exchange over the parent. Its other ranks, who may need more exchanges, fewer or
  * none, take part in each round all the same, so that a split is nothing but collectives of the parent. */
@@ -139,30 +152,71 @@ int coll_split_members(const coll_split_ask_t *asks, int n, int rank, int *membe
     return count;
 }
 
-static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks, int *members,
-                                int *world_ranks, gyre_comm_t **out)
+static uint64_t split_id(const gyre_comm_t *comm, int color)
 {
-    gyre_comm_t *comm = of->parent;
-    coll_split_ask_t mine = asks[comm->rank];
-    int rank = 0;
+    uint64_t words[3] = {comm->id, comm->splits, (uint64_t)(uint32_t)color};
+    return base_hash64(words, sizeof words, 3);
+}
+
+/* By exchanges over the parent, whatever joins its ranks. */
+static gyre_status_t split_meet(const subset_t *s, int color, int rank, int *world_ranks, gyre_comm_t **out)
+{
+    gyre_comm_t *comm = s->parent;
+    for (int i = 0; i < s->n; i++)
+        world_ranks[i] = comm_group_world_rank(comm->group, s->members[i]);
+    return coll_comm_make(comm->world, split_id(comm, color), world_ranks, s->n, rank, exchange_by_parent,
+                          (void *)(uintptr_t)s, base_deadline(comm->timeout_s), out);
+}
+
+/* By what all have said first. */
+static gyre_status_t split_derive(const subset_t *s, int color, int rank, const comm_offer_t *offers,
+                                  double cma_call_ns, gyre_comm_t **out)
+{
+    const base_time_t start = base_now();
+    gyre_comm_t *comm = s->parent;
+    comm_group_t *group;
+    gyre_status_t st = comm_group_derive(comm->group, split_id(comm, color), s->members, s->n, rank,
+                                         &offers[s->members[0]], cma_call_ns, &group);
+    return st == GYRE_OK ? coll_comm_around(comm->world, group, s->n, rank, start, out) : st;
+}
+
+/* As split_finish, where nobody needs a round any more. */
+static gyre_status_t split_agree(const subset_t *s, gyre_status_t mine)
+{
+    const int32_t failed = mine != GYRE_OK;
+    int32_t *said = (int32_t *)(void *)s->said;
+    gyre_status_t st = coll_inside_all_gather(&failed, said, sizeof failed, s->parent, s->inside);
+    if (mine != GYRE_OK)
+        return mine;
+    for (int i = 0; st == GYRE_OK && i < s->n; i++)
+        if (said[s->members[i]])
+            st = gyre_fail(GYRE_ERR_ABORTED, "%s: rank %d could not make the new communicator", s->name, i);
+    return st;
+}
+
+/* asks, offers: [ranks of the parent]. */
+static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks, const comm_offer_t *offers,
+                                int *members, int *world_ranks, gyre_comm_t **out)
+{
+    gyre_comm_t *comm = of->parent, *made = NULL;
+    const int color = asks[comm->rank].color;
+    double cma_call_ns;
+    const int derives = comm_offers_serve(offers, comm->n, &cma_call_ns);
     subset_t subset = *of;
+    gyre_status_t st = GYRE_OK;
+    int rank = 0;
     subset.members = members;
-    if (mine.color < 0)
-        return split_finish(&subset, GYRE_OK);
-    int n = coll_split_members(asks, comm->n, comm->rank, members, &rank);
-    for (int i = 0; i < n; i++)
-        world_ranks[i] = comm_group_world_rank(comm->group, members[i]);
-    uint64_t words[3] = {comm->id, comm->splits, (uint64_t)(uint32_t)mine.color};
-    uint64_t id = base_hash64(words, sizeof words, 3);
-    base_time_t deadline = base_deadline(comm->timeout_s);
-    gyre_comm_t *made = NULL;
-    subset.n = n;
-    gyre_status_t st =
-        coll_comm_make(comm->world, id, world_ranks, n, rank, exchange_by_parent, &subset, deadline, &made);
-    if (st == GYRE_OK)
+    if (color >= 0)
+        subset.n = coll_split_members(asks, comm->n, comm->rank, members, &rank);
+    if (!derives || subset.n < 2 || rank > 0)
+        comm_group_withdraw(comm->group, &offers[comm->rank]);
+    if (color >= 0)
+        st = derives ? split_derive(&subset, color, rank, offers, cma_call_ns, &made)
+                     : split_meet(&subset, color, rank, world_ranks, &made);
+    if (made)
         coll_options_inherit(made, comm);
-    gyre_status_t agreed = split_finish(&subset, st);
-    if (agreed != GYRE_OK && st == GYRE_OK)
+    gyre_status_t agreed = derives ? split_agree(&subset, st) : split_finish(&subset, st);
+    if (agreed != GYRE_OK && made)
         coll_comm_free(made);
     if (agreed == GYRE_OK)
         *out = made;
@@ -204,20 +258,30 @@ gyre_status_t coll_split(coll_inside_t inside, gyre_comm_t *comm, int color, int
                           .parent = comm,
                           .said = malloc(n * sizeof *all.said)};
     coll_split_ask_t *asks = malloc(n * sizeof *asks);
+    split_first_t *first = malloc(n * sizeof *first);
+    comm_offer_t *offers = malloc(n * sizeof *offers);
     int *members = malloc(n * sizeof *members), *world_ranks = malloc(n * sizeof *world_ranks);
-    if (!all.said || !asks || !members || !world_ranks)
+    if (!all.said || !asks || !first || !offers || !members || !world_ranks)
         st = gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", all.name, comm->n);
-    coll_split_ask_t mine = {.call = (int32_t)inside, .color = color < 0 ? -1 : color, .key = key};
-    if (st == GYRE_OK)
-        st = coll_inside_all_gather(&mine, asks, sizeof mine, comm, inside);
+    split_first_t mine = {.ask = {.call = (int32_t)inside, .color = color < 0 ? -1 : color, .key = key}};
+    if (st == GYRE_OK) {
+        mine.offer = comm_group_offer(comm->group);
+        st = coll_inside_all_gather(&mine, first, sizeof mine, comm, inside);
+    }
     comm->splits++;
-    if (st == GYRE_OK)
-        st = split_compare(&all, asks);
+    for (size_t r = 0; st == GYRE_OK && r < n; r++) {
+        asks[r] = first[r].ask;
+        offers[r] = first[r].offer;
+    }
+    if (st == GYRE_OK && (st = split_compare(&all, asks)) != GYRE_OK)
+        comm_group_withdraw(comm->group, &mine.offer);
     gyre_comm_t *made = NULL;
     if (st == GYRE_OK)
-        st = split_make(&all, asks, members, world_ranks, &made);
+        st = split_make(&all, asks, offers, members, world_ranks, &made);
     free(all.said);
     free(asks);
+    free(first);
+    free(offers);
     free(members);
     free(world_ranks);
     if (st == GYRE_OK)
