@@ -64,7 +64,7 @@ const train_row_t train_rows[] = {
     {TRAIN_MODEL, "hidden", TRAIN_COUNT, AT(hidden), "128", 1, 65536, "N", "channels; a multiple of heads",
      TRAIN_SHAPE, NULL},
     {TRAIN_MODEL, "heads", TRAIN_COUNT, AT(heads), "4", 1, 4096, "N", "attention heads", TRAIN_SHAPE, NULL},
-    {TRAIN_MODEL, "seq", TRAIN_COUNT, AT(seq), "128", 1, 65536, "TOKENS",
+    {TRAIN_MODEL, "seq", TRAIN_COUNT, AT(seq), "128", 1, 1048576, "TOKENS",
      "tokens (bytes of text) per sequence", TRAIN_SHAPE, NULL},
     {TRAIN_MODEL, "load", TRAIN_TEXT, AT(load), NULL, 0, 0, "FILE|DIR",
      "start from these weights, with their shape (DIR: Hugging Face format)", TRAIN_TOGETHER, NULL},
