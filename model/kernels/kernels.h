@@ -44,8 +44,27 @@ uint32_t model_dropout_below(double probability);
 double model_rope_frequency(const model_rope_t *rope, size_t i, size_t half);
 double model_rope_attention(const model_rope_t *rope);
 
+/* Positions of a block of attention, of queries or of keys (model/kernels/attention/api.inc); a power of
+ * two. */
+#define MODEL_ATTENTION_BLOCK ((size_t)128)
+
+/* The first position that one at t sees: with itself the last `window`; 0: all. */
+static inline size_t model_first_seen(size_t t, size_t window)
+{
+    return window > 0 && t + 1 > window ? t + 1 - window : 0;
+}
+
+/* Some rows of a document's scores, of which a row sees its own column and those before it, of these the last
+ * `window` with its own (0: all), and in rows below `prefix` all columns below it. */
+typedef struct {
+    size_t first, rows;   /* positions first .. first + rows - 1 */
+    size_t from, columns; /* which see none but from .. from + columns - 1 */
+    size_t prefix, window;
+} model_scores_t;
+
 #include "model/kernels/real.h"
 #include "model/kernels/table.inc"
+#include "model/kernels/attention/api.inc"
 #undef real
 #undef real_bits_t
 #undef REAL

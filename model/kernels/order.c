@@ -29,18 +29,14 @@ static size_t piece(const model_order_t *o, size_t left)
     return left > o->split ? (left / 2 + o->step - 1) / o->step * o->step : left;
 }
 
-/* A sum that begins at 0 is +0 after any number of terms that are 0, and +0 added to a sum leaves it as it
- * is: no sum of a chain is -0. So terms of 0 in front are passed over. */
-static void follow(const model_order_t *o, size_t n, size_t columns, size_t skip, size_t terms,
-                   const float *x, size_t ldx, const float *b, size_t ldb, float *y, size_t ldy)
+static void follow(const model_order_t *o, size_t n, size_t columns, size_t terms, const float *x, size_t ldx,
+                   const float *b, size_t ldb, float *y, size_t ldy)
 {
     int more = o->more;
     for (size_t k = 0, count; k < terms; k += count) {
         count = piece(o, o->K - k);
-        if (k + count <= skip)
-            continue;
-        const size_t from = base_max_size(k, skip), end = base_min_size(k + count, terms);
-        o->k->chain(y, ldy, x + from, ldx, b + from * ldb, ldb, n, columns, end - from, o->fused, more);
+        o->k->chain(y, ldy, x + k, ldx, b + k * ldb, ldb, n, columns, base_min_size(count, terms - k),
+                    o->fused, more);
         more = 1;
     }
 }
@@ -63,15 +59,8 @@ static void make_whole(const model_order_t *o, size_t n, const size_t *at, size_
 void model_order_rows(const model_order_t *o, size_t n, const size_t *at, size_t columns, size_t terms,
                       const float *x, size_t ldx, const float *b, size_t ldb, float *y, size_t ldy)
 {
-    model_order_rows_from(o, n, at, columns, 0, terms, x, ldx, b, ldb, y, ldy);
-}
-
-void model_order_rows_from(const model_order_t *o, size_t n, const size_t *at, size_t columns, size_t skip,
-                           size_t terms, const float *x, size_t ldx, const float *b, size_t ldb, float *y,
-                           size_t ldy)
-{
     if (o->known) {
-        follow(o, n, columns, skip, terms, x, ldx, b, ldb, y, ldy);
+        follow(o, n, columns, terms, x, ldx, b, ldb, y, ldy);
         return;
     }
     if (o->trans) {
@@ -108,7 +97,7 @@ static int rows_agree(const model_order_t *o, const probe_t *p, size_t m, size_t
 {
     for (size_t i = 0; i < n; i++)
         memcpy(p->rows + i * o->N, p->start, o->N * sizeof *p->rows);
-    follow(o, n, o->N, 0, o->K, p->a + m * o->K, o->K, p->b, o->N, p->rows, o->N);
+    follow(o, n, o->N, o->K, p->a + m * o->K, o->K, p->b, o->N, p->rows, o->N);
     return memcmp(p->rows, p->c + m * o->N, n * o->N * sizeof *p->rows) == 0;
 }
 

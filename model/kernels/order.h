@@ -35,9 +35,5 @@ int model_order_known(const model_order_t *order);
  * rows are ldy, ldx and ldb apart. */
 void model_order_rows(const model_order_t *order, size_t n, const size_t *at, size_t columns, size_t terms,
                       const float *x, size_t ldx, const float *b, size_t ldb, float *y, size_t ldy);
-/* The same where the caller knows more: the first `skip` terms of x are 0, too, which changes no sum. */
-void model_order_rows_from(const model_order_t *order, size_t n, const size_t *at, size_t columns,
-                           size_t skip, size_t terms, const float *x, size_t ldx, const float *b, size_t ldb,
-                           float *y, size_t ldy);
 
 #endif

@@ -103,15 +103,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [ROUNDS [HIDDEN SEQ LAYERS HEADS VOCAB]]\n", argv[0]);
         return 2;
     }
-    variant_t all[] = {
-        {.name = "leaves 1", .leaves = 1},
-        {.name = "leaves 2", .leaves = 2},
-        {.name = "leaves 4", .leaves = 4},
-        {.name = "leaves 4, sequence parallel", .leaves = 4, .sequence = 1},
-        {.name = "leaves 4, attention recomputed", .leaves = 4, .recompute = MODEL_RECOMPUTE_SELECTIVE},
-        {.name = "leaves 4, all recomputed", .leaves = 4, .recompute = MODEL_RECOMPUTE_FULL},
-        {.name = "leaves 4, bf16", .leaves = 4, .precision = MODEL_BFLOAT16},
-        {.name = "leaves 4, fp16", .leaves = 4, .precision = MODEL_FLOAT16}};
+    variant_t all[] = {{.name = "leaves 1", .leaves = 1},
+                       {.name = "leaves 2", .leaves = 2},
+                       {.name = "leaves 4", .leaves = 4},
+                       {.name = "leaves 4, sequence parallel", .leaves = 4, .sequence = 1},
+                       {.name = "leaves 4, all recomputed", .leaves = 4, .recompute = MODEL_RECOMPUTE_FULL},
+                       {.name = "leaves 4, bf16", .leaves = 4, .precision = MODEL_BFLOAT16},
+                       {.name = "leaves 4, fp16", .leaves = 4, .precision = MODEL_FLOAT16}};
     const size_t variants = sizeof all / sizeof all[0];
     gyre_comm_t *world = NULL;
     OK(gyre_init(NULL, &world));

@@ -12,7 +12,7 @@
 #include "model/random.h"
 #include "tests/support/mp.h"
 
-enum { LAYERS = 4, SEQUENCES = 2, LONGEST = 64 };
+enum { LAYERS = 4, SEQUENCES = 2, LONGEST = 272 };
 
 typedef struct {
     const char *name;
@@ -151,6 +151,19 @@ static const shape_t shapes[] = {
       .leaves = 4,
       .act = MODEL_ACT_GELU_FAST,
       .top_query = 1}},
+    /* three blocks of attention, a window that leaves out blocks, and one that does not */
+    {"long",
+     {.vocab = 40,
+      .seq = 272,
+      .layers = LAYERS,
+      .hidden = 16,
+      .heads = 8,
+      .kv_heads = 4,
+      .leaves = 4,
+      .pos = MODEL_POS_ROPE,
+      .window = 100,
+      .window_every = 2,
+      .attn_dropout = 0.1}},
 };
 enum { DEMO = 0 };
 
@@ -388,10 +401,10 @@ static void make_whole(const shape_t *shape, whole_t *w)
     }
 }
 
-/* Whether this one is run: all but of the demo's, which is large, and of 16 bits, which need few. */
+/* Whether this one is run: all but of the large ones, and of 16 bits, which need few. */
 static int wanted(size_t shape, const layout_t *layout)
 {
-    if (shape == DEMO)
+    if (shape == DEMO || shapes[shape].config.seq == LONGEST)
         return layout->stages == 1 && layout->recompute == MODEL_RECOMPUTE_NONE && !layout->split;
     if (layout->precision == MODEL_FLOAT32)
         return 1;

@@ -18,7 +18,7 @@
 #include "model/network/stage/plain_store.h"
 #include "model/random.h"
 
-enum { VOCAB = 64, SEQ = 32, LONG = 160, SLOTS = 3 };
+enum { VOCAB = 64, SEQ = 32, LONG = 300, SLOTS = 3 };
 
 typedef struct {
     model_params_t *params;
@@ -186,9 +186,23 @@ static void odd_shapes(void **unused)
     (void)unused;
     const model_config_t odd[] = {
         {.seq = 12, .vocab = 21},     {.seq = 37, .vocab = 101}, {.seq = 1},
-        {.seq = 100, .head_dim = 12}, {.seq = LONG, .ffn = 344}, {.seq = LONG, .window = 37}};
+        {.seq = 100, .head_dim = 12}, {.seq = 160, .ffn = 344},  {.seq = 160, .window = 37}};
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
         check_reads(&odd[k], MODEL_FLOAT32);
+}
+
+/* Positions in several blocks of attention: whole ones only, a short one at the end, and windows that leave
+ * out blocks. */
+static void blocks(void **unused)
+{
+    (void)unused;
+    const model_config_t some[] = {{.seq = 256, .kv_heads = 4},
+                                   {.seq = LONG, .pos = MODEL_POS_ROPE},
+                                   {.seq = LONG, .pos = MODEL_POS_ALIBI, .window = 1},
+                                   {.seq = LONG, .window = 130},
+                                   {.seq = 129}};
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++)
+        check_reads(&some[k], k == 1 ? MODEL_BFLOAT16 : MODEL_FLOAT32);
 }
 
 /* Three sequences in one call, of other lengths; the middle one begins later. */
@@ -220,13 +234,15 @@ static void prefixes(void **unused)
     (void)unused;
     const model_config_t prefixed[] = {{.prefix = 1},
                                        {.prefix = 1, .pos = MODEL_POS_ROPE, .post_norm = 1, .deepnorm = 2},
-                                       {.prefix = 1, .pos = MODEL_POS_ALIBI}};
+                                       {.prefix = 1, .pos = MODEL_POS_ALIBI},
+                                       {.prefix = 1, .seq = LONG}};
     for (size_t k = 0; k < sizeof prefixed / sizeof *prefixed; k++) {
+        const size_t first = prefixed[k].seq ? 270 : 5;
         pair_t p;
-        make(&p, prefixed[k], 5, MODEL_FLOAT32);
-        reads(&p, 0, 5, 1);
-        reads(&p, 5, 1, 0);
-        reads(&p, 6, 4, 0);
+        make(&p, prefixed[k], first, MODEL_FLOAT32);
+        reads(&p, 0, first, 1);
+        reads(&p, first, 1, 0);
+        reads(&p, first + 1, 4, 0);
         unmake(&p);
     }
 }
@@ -261,9 +277,10 @@ static void refusals(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_kind), cmocka_unit_test(every_precision),
-                                       cmocka_unit_test(odd_shapes), cmocka_unit_test(other_sequences),
-                                       cmocka_unit_test(prefixes),   cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_kind),      cmocka_unit_test(every_precision),
+                                       cmocka_unit_test(odd_shapes),      cmocka_unit_test(blocks),
+                                       cmocka_unit_test(other_sequences), cmocka_unit_test(prefixes),
+                                       cmocka_unit_test(refusals)};
     base_log_set_level(BASE_LOG_NONE);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

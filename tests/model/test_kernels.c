@@ -277,15 +277,34 @@ static void scaled_rope(void **state)
 enum { V = 23 };
 typedef struct {
     double s[V * V], d[V * V], p[V * V], slope;
-    size_t prefix, window;
+    model_scores_t at;
 } softmax_t;
 
 static double softmax_scalar(void *context)
 {
     softmax_t *n = context;
     memcpy(n->p, n->s, sizeof n->p);
-    k->softmax(n->p, V, 0.4, n->slope, n->prefix, n->window);
+    k->softmax(n->p, &n->at, 0.4, n->slope);
     return gradient_dot(n->p, n->d, V * V);
+}
+
+/* Rows 11 .. 19 and the columns from 4 on, which they see with a window of 7, have the bits of all rows. */
+static void softmax_of_some_rows(const softmax_t *n, const double *ds)
+{
+    enum { FIRST = 11, ROWS = 9 };
+    const size_t from = n->at.window ? 4 : 0, columns = FIRST + ROWS + 2 - from;
+    const model_scores_t at = {FIRST, ROWS, from, columns, n->at.prefix, n->at.window};
+    double p[ROWS * V], d[ROWS * V];
+    for (size_t i = 0; i < ROWS; i++) {
+        memcpy(p + i * columns, n->s + (FIRST + i) * V + from, columns * sizeof *p);
+        memcpy(d + i * columns, n->d + (FIRST + i) * V + from, columns * sizeof *d);
+    }
+    k->softmax(p, &at, 0.4, n->slope);
+    k->softmax_backward(d, p, &at, 0.4);
+    for (size_t i = 0; i < ROWS; i++) {
+        assert_memory_equal(p + i * columns, n->p + (FIRST + i) * V + from, columns * sizeof *p);
+        assert_memory_equal(d + i * columns, ds + (FIRST + i) * V + from, columns * sizeof *d);
+    }
 }
 
 static void softmax(void **state)
@@ -297,11 +316,10 @@ static void softmax(void **state)
     fill(n.d, V * V, 10, 1.0);
     for (int i = 0; i < 6; i++) {
         n.slope = i & 1 ? 0.25 : 0.0;
-        n.prefix = i & 2 ? 9 : 0;
-        n.window = i & 4 ? 7 : 0;
+        n.at = (model_scores_t){.rows = V, .columns = V, .prefix = i & 2 ? 9 : 0, .window = i & 4 ? 7 : 0};
         softmax_scalar(&n);
         for (size_t t = 0; t < V; t++) {
-            size_t seen = n.prefix && t < 9 ? 9 : t + 1, from = n.window && t >= 7 ? t - 6 : 0;
+            size_t seen = n.at.prefix && t < 9 ? 9 : t + 1, from = n.at.window && t >= 7 ? t - 6 : 0;
             double sum = 0.0, total = 0.0;
             for (size_t j = from; j < seen; j++)
                 total += exp(0.4 * n.s[t * V + j] - n.slope * fabs((double)j - (double)t));
@@ -314,8 +332,9 @@ static void softmax(void **state)
             assert_true(fabs(sum - 1.0) < 1e-14);
         }
         memcpy(ds, n.d, sizeof ds);
-        k->softmax_backward(ds, n.p, V, 0.4, n.prefix, n.window);
+        k->softmax_backward(ds, n.p, &n.at, 0.4);
         gradient_check("softmax", softmax_scalar, &n, n.s, ds, V * V);
+        softmax_of_some_rows(&n, ds);
     }
 }
 
@@ -454,12 +473,14 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     f->rope(e->rope, turn, T, C, 4, 0, 0);
     memcpy(e->p, x, sizeof e->p);
     memcpy(e->dp, d, sizeof e->dp);
-    f->softmax(e->p, V, 0.3f, 0.25f, 5, 0);
-    f->softmax_backward(e->dp, e->p, V, 0.3f, 5, 0);
+    const model_scores_t prefix = {.rows = V, .columns = V, .prefix = 5},
+                         window = {.rows = V, .columns = V, .window = 6};
+    f->softmax(e->p, &prefix, 0.3f, 0.25f);
+    f->softmax_backward(e->dp, e->p, &prefix, 0.3f);
     memcpy(e->pw, x, sizeof e->pw);
     memcpy(e->dpw, d, sizeof e->dpw);
-    f->softmax(e->pw, V, 0.3f, 0.0f, 0, 6);
-    f->softmax_backward(e->dpw, e->pw, V, 0.3f, 0, 6);
+    f->softmax(e->pw, &window, 0.3f, 0.0f);
+    f->softmax_backward(e->dpw, e->pw, &window, 0.3f);
     model_dropout_key(1, 2, 3, 4, 0, key);
     f->dropout(e->drop, x, key, model_dropout_below(0.5), 2.0f, 3, T * C);
     memcpy(e->prob, x, sizeof e->prob);

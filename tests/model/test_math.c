@@ -147,8 +147,9 @@ static void run_everything(const model_kernels_t_f32 *k, everything_t *e)
     k->layernorm_backward(e->dx, e->dw, e->db, d, x, w, e->mean, e->rstd, T, C);
     memcpy(e->p, x, sizeof e->p);
     memcpy(e->dp, d, sizeof e->dp);
-    k->softmax(e->p, V, 0.3f, 0.0f, 0, 0);
-    k->softmax_backward(e->dp, e->p, V, 0.3f, 0, 0);
+    const model_scores_t all = {.rows = V, .columns = V};
+    k->softmax(e->p, &all, 0.3f, 0.0f);
+    k->softmax_backward(e->dp, e->p, &all, 0.3f);
     memcpy(e->logits, x, sizeof e->logits);
     k->row_max(e->max, e->logits, T, V, V, 0);
     k->row_exp(e->loss, e->logits, e->max, T, V, V);

@@ -130,6 +130,7 @@ refuse "unknown option, near none" "no option --colour;" --colour red
 refuse "not one of the words" "--progress wants one of auto.bar.lines.none, not 'bars'" --progress bars
 refuse "no value" "--layers needs a value" --layers
 refuse "malformed number" "--layers wants a whole number from 1 to 4096, not '2x'" --layers 2x
+refuse "too long" "--seq wants a whole number from 1 to 1048576, not '1048577'" --seq 1048577
 refuse "negative" "--batch wants a whole number from 1" --batch -4
 refuse "not finite" "--lr wants a number" --lr nan
 refuse "an argument too many" "does not know what to do with 'x'" x

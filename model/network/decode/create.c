@@ -7,19 +7,25 @@
 #include "base/error.h"
 #include "model/network/decode/internal.h"
 
-static const char *const order_names[ORDERS] = {"queries, keys and values",
-                                                "queries",
-                                                "keys and values",
-                                                "attention's scores",
-                                                "attention's values",
-                                                "attention's projection",
-                                                "the MLP",
-                                                "the MLP's output",
-                                                "the head",
-                                                "the router",
-                                                "the router",
-                                                "experts",
-                                                "experts' output"};
+static const char *order_name(int of)
+{
+    static const char *const names[ORDERS] = {[OF_QKV] = "queries, keys and values",
+                                              [OF_QUERIES] = "queries",
+                                              [OF_KEYS_VALUES] = "keys and values",
+                                              [OF_SCORES] = "attention's scores",
+                                              [OF_VALUES] = "attention's values",
+                                              [OF_ATTN_PROJ] = "attention's projection",
+                                              [OF_MLP_FC] = "the MLP",
+                                              [OF_MLP_PROJ] = "the MLP's output",
+                                              [OF_HEAD] = "the head",
+                                              [OF_ROUTER] = "the router",
+                                              [OF_ROUTER_MORE] = "the router",
+                                              [OF_EXPERT_FC] = "experts",
+                                              [OF_EXPERT_PROJ] = "experts' output"};
+    while (!names[of])
+        of--;
+    return names[of];
+}
 
 static float *take(model_decoder_t *d, int *ok, size_t a, size_t b)
 {
@@ -103,24 +109,40 @@ static int take_all(model_decoder_t *d)
     return ok;
 }
 
+typedef struct {
+    int wanted, trans;
+    size_t M, N, K;
+    int more;
+} shape_t;
+
+/* Of attention: products of whole blocks, and of a short one at the end of the sequence. A short block of
+ * columns is seen from other blocks of rows in a prefix only. */
+static void attention_shapes(const model_config_t *c, shape_t *scores, shape_t *values)
+{
+    const size_t size[2] = {c->seq < MODEL_ATTENTION_BLOCK ? 0 : MODEL_ATTENTION_BLOCK,
+                            c->seq % MODEL_ATTENTION_BLOCK};
+    for (int rows = 0; rows < 2; rows++)
+        for (int columns = 0; columns < 2; columns++) {
+            const size_t M = size[rows], N = size[columns];
+            const int wanted = M > 0 && N > 0 && (rows >= columns || c->prefix);
+            *scores++ = (shape_t){wanted, 1, M, N, c->head_dim, 0};
+            *values++ = (shape_t){wanted, 0, M, c->head_dim, N, 0};
+            *values++ = (shape_t){wanted, 0, M, c->head_dim, N, 1};
+        }
+}
+
 /* The shapes are those of a stage. */
 static gyre_status_t find_orders(model_decoder_t *d)
 {
     const model_config_t *c = &d->c;
-    const size_t T = c->seq, C = c->hidden, D = c->head_dim, E = c->experts,
-                 wide = c->gated ? 2 * c->ffn : c->ffn, cap = model_config_capacity(c);
+    const size_t T = c->seq, C = c->hidden, E = c->experts, wide = c->gated ? 2 * c->ffn : c->ffn,
+                 cap = model_config_capacity(c);
     const int layers = d->config.layers > 0, bias = !c->no_qkv_bias, dense = layers && E == 0,
               sparse = layers && E > 0, top = c->top_query && d->config.first + d->config.layers == c->layers;
-    const struct {
-        int wanted, trans;
-        size_t M, N, K;
-        int more;
-    } shape[ORDERS] = {
+    shape_t shape[ORDERS] = {
         [OF_QKV] = {layers, 0, T, d->qkv, C, bias},
         [OF_QUERIES] = {top, 0, T, d->attn_width, C, bias},
         [OF_KEYS_VALUES] = {top, 0, T, d->qkv - d->attn_width, C, bias},
-        [OF_SCORES] = {layers, 1, T, T, D, 0},
-        [OF_VALUES] = {layers, 0, T, D, T, 0},
         [OF_ATTN_PROJ] = {layers, 0, T, C, d->attn_width, 0},
         [OF_MLP_FC] = {dense, 0, T, d->fc_width, C, !c->no_mlp_bias},
         [OF_MLP_PROJ] = {dense, 0, T, C, d->ffn, 0},
@@ -131,6 +153,8 @@ static gyre_status_t find_orders(model_decoder_t *d)
         [OF_EXPERT_PROJ] = {sparse, 0, cap, C, c->ffn, 0},
     };
     gyre_status_t status = GYRE_OK;
+    if (layers)
+        attention_shapes(c, shape + OF_SCORES, shape + OF_VALUES);
     for (int i = 0; status == GYRE_OK && i < ORDERS; i++)
         if (shape[i].wanted)
             status = model_order_create(shape[i].trans, shape[i].M, shape[i].N, shape[i].K, shape[i].more,
@@ -198,7 +222,7 @@ const char *model_decoder_slow(const model_decoder_t *d)
 {
     for (int i = 0; i < ORDERS; i++) /* a router's products are short */
         if (i != OF_ROUTER && i != OF_ROUTER_MORE && d->order[i] && !model_order_known(d->order[i]))
-            return order_names[i];
+            return order_name(i);
     return NULL;
 }
 

@@ -17,9 +17,9 @@ enum {
     OF_QKV, /* and of the top layer's queries, and its keys and values, if it has an embedding of them */
     OF_QUERIES,
     OF_KEYS_VALUES,
-    OF_SCORES,
-    OF_VALUES,
-    OF_ATTN_PROJ,
+    OF_SCORES, /* [2][2] by blocks of rows and of columns: 1 is the last one, if it is short */
+    OF_VALUES = OF_SCORES + 4, /* [2][2][2] the same; 1: added to those of the blocks before */
+    OF_ATTN_PROJ = OF_VALUES + 8,
     OF_MLP_FC,
     OF_MLP_PROJ,
     OF_HEAD,

@@ -127,35 +127,62 @@ static void remember(const model_decoder_t *d, size_t layer, size_t leaf, size_t
     }
 }
 
-/* The first position that one at t sees. */
-static size_t first_seen(size_t t, size_t window)
+/* 1: the last block of a sequence's positions, which is short, has this one. */
+static int in_short_block(const model_decoder_t *d, size_t t)
 {
-    return window > 0 && t + 1 > window ? t + 1 - window : 0;
+    return t / MODEL_ATTENTION_BLOCK * MODEL_ATTENTION_BLOCK + MODEL_ATTENTION_BLOCK > d->c.seq;
 }
 
-/* One head of the `count` rows of a piece, the first at position t: queries [count], rows q apart, to out
- * [count,D], rows h D apart. What lies in front of the first row's window is not computed where the order of
- * the scores is known. */
-static void attend(const model_decoder_t *d, const float *query, const float *keys, const float *values,
-                   const size_t *at, size_t count, int open, float slope, size_t window, float *out)
+/* Attention of one head of some sequence: its cache, and how positions are seen. */
+typedef struct {
+    const float *keys, *values; /* [D][T'], [T][kv D] */
+    float slope;
+    size_t window,
+        prefix; /* the piece is the first `prefix` positions, which see one another; 0: it is not */
+} head_t;
+
+/* `count` rows of a block of positions, the first at *at: queries [count], rows q apart, to out [count,D],
+ * rows h D apart. Blocks of columns are those of a stage (model/kernels/attention/api.inc). */
+static void attend_block(const model_decoder_t *d, const head_t *a, const float *query, const size_t *at,
+                         size_t count, float *out)
 {
-    const size_t D = d->c.head_dim, ld = d->padded, most = at[count - 1] + 1,
-                 least = first_seen(at[0], window);
-    const size_t columns = base_min_size((most + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES, d->c.seq),
-                 begin = model_order_known(d->order[OF_SCORES]) ? least / DECODE_LANES * DECODE_LANES : 0;
+    enum { B = MODEL_ATTENTION_BLOCK };
+    const size_t D = d->c.head_dim, ld = d->padded, begin = *at / B * B,
+                 from = model_first_seen(begin, a->window) / B * B,
+                 most = a->prefix ? a->prefix : at[count - 1] + 1;
+    const int rows = in_short_block(d, begin);
     float *s = d->score;
-    model_order_rows(d->order[OF_SCORES], count, at, columns - begin, D, query, d->qkv, keys + begin, ld,
-                     s + begin, ld);
-    for (size_t i = 0; i < count; i++) {
-        size_t from = first_seen(at[i], window), seen = open ? most : at[i] + 1;
-        float *row = s + i * ld;
-        d->k->softmax_one(row + from, at[i] - from, seen - from, 1.0f / (float)sqrt((double)D), slope);
-        memset(row, 0, from * sizeof *s);
-        memset(row + seen, 0, (most - seen) * sizeof *s);
-        keep(d, row + from, seen - from);
+    size_t place[B];
+    for (size_t i = 0; i < count; i++)
+        place[i] = at[i] - begin;
+    for (size_t c = from; c < most; c += B) {
+        const size_t lanes = (most - c + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
+        model_order_rows(d->order[OF_SCORES + 2 * rows + in_short_block(d, c)], count, place,
+                         base_min_size(lanes, base_min_size(B, d->c.seq - c)), D, query, d->qkv, a->keys + c,
+                         ld, s + c, ld);
     }
-    model_order_rows_from(d->order[OF_VALUES], count, at, D, least, most, s, ld, values, d->kv * D, out,
-                          d->attn_width);
+    for (size_t i = 0; i < count; i++) {
+        size_t first = model_first_seen(at[i], a->window), seen = a->prefix ? most : at[i] + 1;
+        float *row = s + i * ld;
+        d->k->softmax_one(row + first, at[i] - first, seen - first, 1.0f / (float)sqrt((double)D), a->slope);
+        memset(row + from, 0, (first - from) * sizeof *s);
+        memset(row + seen, 0, (most - seen) * sizeof *s);
+        keep(d, row + first, seen - first);
+    }
+    for (size_t c = from; c < most; c += B)
+        model_order_rows(d->order[OF_VALUES + 4 * rows + 2 * in_short_block(d, c) + (c > from)], count, place,
+                         D, base_min_size(B, most - c), s + c, ld, a->values + c * d->kv * D, d->kv * D, out,
+                         d->attn_width);
+}
+
+/* The same of the `count` rows of a piece, block by block. */
+static void attend(const model_decoder_t *d, const head_t *a, const float *query, const size_t *at,
+                   size_t count, float *out)
+{
+    for (size_t i = 0, rows; i < count; i += rows) {
+        rows = base_min_size(count - i, MODEL_ATTENTION_BLOCK - at[i] % MODEL_ATTENTION_BLOCK);
+        attend_block(d, a, query + i * d->qkv, at + i, rows, out + i * d->attn_width);
+    }
 }
 
 /* d->sum [n,C] = attention of `in` [n,C], without its bias. */
@@ -171,11 +198,13 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
         for (size_t p = 0, row = 0; p < pieces; row += piece[p++].count)
             for (size_t h = 0; h < d->heads; h++) {
                 const size_t head = (d->config.tp.rank * d->g + leaf) * d->heads + h, from = h / group * D;
-                const float *keys = cache_of(d, d->keys, piece[p].slot, layer, leaf, d->padded),
-                            *values = cache_of(d, d->values, piece[p].slot, layer, leaf, d->c.seq);
-                float slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0;
-                attend(d, d->project + row * d->qkv + h * D, keys + from * d->padded, values + from,
-                       d->at + row, piece[p].count, piece[p].open, slope, window,
+                const head_t a = {
+                    .keys = cache_of(d, d->keys, piece[p].slot, layer, leaf, d->padded) + from * d->padded,
+                    .values = cache_of(d, d->values, piece[p].slot, layer, leaf, d->c.seq) + from,
+                    .slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0,
+                    .window = window,
+                    .prefix = piece[p].open ? piece[p].count : 0};
+                attend(d, &a, d->project + row * d->qkv + h * D, d->at + row, piece[p].count,
                        out + row * d->attn_width + h * D);
             }
         keep(d, out, n * d->attn_width);

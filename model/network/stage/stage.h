@@ -30,6 +30,7 @@ typedef struct {
     int sequence;      /* 1: sequence parallelism; size divides seq */
 } model_tp_t;
 
+/* What backward makes again. Attention's weights are never kept: of a stage, SELECTIVE is NONE. */
 typedef enum { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_SELECTIVE, MODEL_RECOMPUTE_FULL } model_recompute_t;
 /* Values are rounded to the type wherever a tensor is stored; products and sums are of float
  * (docs/precision.md). */

@@ -12,6 +12,7 @@
 #define MODEL_REAL_BITS 64
 #include "model/kernels/real.h"
 #include "model/kernels/table.inc"
+#include "model/kernels/attention/api.inc"
 #include "model/network/stage/api.inc"
 #include "model/network/stage/plain_store_api.inc"
 #undef real

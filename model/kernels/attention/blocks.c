@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model/kernels/attention/blocks.c: attention in blocks (api.inc). */
+#include "base/checked.h"
+#include "model/kernels/kernels.h"
+
+#include "model/kernels/real.h"
+
+/* Rows first .. of a document, and the whole blocks of columns that they see some of. */
+static model_scores_t scores_of(const REAL(model_attention_t) * a, size_t first)
+{
+    const size_t rows = base_min_size(MODEL_ATTENTION_BLOCK, a->n - first);
+    const size_t from = model_first_seen(first, a->window) / MODEL_ATTENTION_BLOCK * MODEL_ATTENTION_BLOCK;
+    size_t end = first + rows;
+    if (first < a->prefix)
+        end = base_max_size(end, base_min_size(a->n, base_round_up(a->prefix, MODEL_ATTENTION_BLOCK)));
+    return (model_scores_t){.first = first,
+                            .rows = rows,
+                            .from = from,
+                            .columns = end - from,
+                            .prefix = a->prefix,
+                            .window = a->window};
+}
+
+/* The columns of a block of them, of which s has the first at s->from + at. */
+static size_t width(const model_scores_t *s, size_t at)
+{
+    return base_min_size(MODEL_ATTENTION_BLOCK, s->columns - at);
+}
+
+/* y [rows, columns] = x [rows,D] times columns of z [n,D], transposed. */
+static void across(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, const real *x,
+                   size_t ldx, const real *z)
+{
+    for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
+        const real *right = z + (s->from + c) * a->ld;
+        REAL(model_matmul)
+        (0, 1, s->rows, width(s, c), a->head_dim, 1, x + s->first * ldx, ldx, right, a->ld, 0, y + c,
+         s->columns);
+    }
+}
+
+/* Rows of y [n,D] = w [rows, columns] times z [n,D]. */
+static void gather(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, size_t ldy,
+                   const real *w, const real *z)
+{
+    for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
+        const real *right = z + (s->from + c) * a->ld;
+        REAL(model_matmul)
+        (0, 0, s->rows, a->head_dim, width(s, c), 1, w + c, s->columns, right, a->ld, c > 0,
+         y + s->first * ldy, ldy);
+    }
+}
+
+/* Columns of y [n,D], of the gradients of keys or values, += w [rows, columns], transposed, times rows of x
+ * [n,D]. The first rows that see a column write it, unless `add`. */
+static void scatter(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, const real *w,
+                    const real *x, size_t ldx, int add)
+{
+    for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
+        const size_t column = s->from + c, writer = column < a->prefix ? 0 : column;
+        REAL(model_matmul)
+        (1, 0, width(s, c), a->head_dim, s->rows, 1, w + c, s->columns, x + s->first * ldx, ldx,
+         add || s->first > writer, y + column * a->ld, a->ld);
+    }
+}
+
+static void store(const REAL(model_attention_t) * a, const model_scores_t *s, real *x)
+{
+    if (a->round)
+        a->round(x, s->rows * s->columns);
+}
+
+/* y = dropout of weights, or of their gradients, x. */
+static void drop(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, const real *x)
+{
+    for (size_t i = 0; i < s->rows; i++)
+        a->k->dropout(y + i * s->columns, x + i * s->columns, a->drop, a->below, a->kept,
+                      a->first + (s->first + i) * a->n + s->from, s->columns);
+    store(a, s, y);
+}
+
+/* a->p, and what dropout leaves of it. */
+static const real *weights(const REAL(model_attention_t) * a, const model_scores_t *s)
+{
+    across(a, s, a->p, a->query, a->ld, a->key);
+    a->k->softmax(a->p, s, a->scale, a->slope);
+    store(a, s, a->p);
+    if (!a->drop)
+        return a->p;
+    drop(a, s, a->dropped, a->p);
+    return a->dropped;
+}
+
+void REAL(model_attention)(const REAL(model_attention_t) * a, real *o)
+{
+    for (size_t first = 0; first < a->n; first += MODEL_ATTENTION_BLOCK) {
+        const model_scores_t s = scores_of(a, first);
+        gather(a, &s, o, a->ld_o, weights(a, &s), a->value);
+    }
+}
+
+/* dv = p^T do;  dp = do v^T;  ds by softmax;  dq = ds k;  dk = ds^T q */
+void REAL(model_attention_backward)(const REAL(model_attention_t) * a, const real *d_o, real *d_q, real *d_k,
+                                    real *d_v, int add)
+{
+    for (size_t first = 0; first < a->n; first += MODEL_ATTENTION_BLOCK) {
+        const model_scores_t s = scores_of(a, first);
+        scatter(a, &s, d_v, weights(a, &s), d_o, a->ld_o, add);
+        across(a, &s, a->d_p, d_o, a->ld_o, a->value);
+        if (a->drop)
+            drop(a, &s, a->d_p, a->d_p);
+        a->k->softmax_backward(a->d_p, a->p, &s, a->scale);
+        store(a, &s, a->d_p);
+        gather(a, &s, d_q, a->ld, a->d_p, a->key);
+        scatter(a, &s, d_k, a->d_p, a->query, a->ld, add);
+    }
+}
