@@ -134,8 +134,11 @@ int train_config_given(const train_config_t *options, const char *name);
 
 /* text.c: row i of the table, its name and its value as text; 0 after the last row. */
 int train_config_row(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes);
+/* Bytes of a value that checkpoints hold. */
+enum { TRAIN_VALUE = 256 };
 /* The first row from i on that matters to the bits of the run; -1 if there is none. value: its exact value as
- * text; "none": it is not given and has no default. */
+ * text; "none": it is not given and has no default. A text with no room in `bytes` ends in a hash of the
+ * whole. */
 int train_config_exact(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes);
 /* Compares row i's `value` (train_config_exact) with `old`, which a checkpoint has with any number of
  * digits. 1 if they are the same. shown: `old` as messages print it. */

@@ -34,7 +34,7 @@ static json_t *real(double value)
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state)
 {
     const char *name;
-    char value[64];
+    char value[TRAIN_VALUE];
     json_t *options = json_object();
     int bad = !options;
     for (int i = 0; (i = train_config_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
@@ -129,7 +129,7 @@ gyre_status_t train_resume_options(const train_config_t *options, int prefix_mas
 {
     const json_t *then = json_object_get(run, "options");
     const char *name, *old;
-    char value[64], unsaid[64], shown[64];
+    char value[TRAIN_VALUE], unsaid[TRAIN_VALUE], shown[TRAIN_VALUE];
     if (!json_is_object(then))
         return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the options were", at);
     for (int i = 0; (i = train_config_exact(options, (size_t)i, &name, value, sizeof value)) >= 0; i++) {
