@@ -131,9 +131,11 @@ static gyre_status_t update(optim_zero_t *zero, size_t b, const optim_adamw_fact
     const zero_bucket_t *k = &zero->plan.bucket[b];
     *rounded = 0;
     for (size_t r = k->row; r < k->row + k->rows; r++) {
+        const model_param_t *row = &zero->plan.params->row[r];
+        const optim_adamw_factors_t own = optim_adamw_row(f, row->rate, row->own_decay);
         size_t lo, hi;
-        if (!zero->plan.params->row[r].frozen && zero_row_part(zero, r, &lo, &hi))
-            update_row(zero, f, zero->plan.params->row[r].decay, state, lo - k->first,
+        if (!row->frozen && zero_row_part(zero, r, &lo, &hi))
+            update_row(zero, &own, row->decay, state, lo - k->first,
                        zero_grad_own(zero, b) + (lo - k->first) * zero->plan.grad_bytes, hi - lo);
     }
     return GYRE_OK;

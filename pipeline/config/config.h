@@ -59,6 +59,7 @@ typedef struct {
     uint64_t lr_cooldown;      /* steps */
     int lr_schedule;           /* optim_curve_t */
     char *freeze;              /* names of rows; NULL: all are trained */
+    char *lr_scale, *decay_on; /* PATTERN=X,... of names of rows; NULL: none */
     uint64_t lora;             /* rank of adapters; 0: none */
     double lora_alpha;         /* 0: twice the rank */
     char *lora_on;             /* names of rows; NULL: all that can have adapters */

@@ -321,6 +321,8 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
     gyre_status_t status = model_params_create(&train->config.model, &train->whole);
     if (status == GYRE_OK && train->config.freeze)
         status = model_params_freeze(train->whole, train->config.freeze);
+    if (status == GYRE_OK && train->config.lora.rank == 0)
+        status = train_set_groups(train, train->whole);
     if (status == GYRE_OK)
         status = take_memory(train);
     if (status == GYRE_OK)
@@ -333,6 +335,7 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = make_zero(train);
     /* which are the caller's, and needed no more */
     train->config.zero.offload = train->config.freeze = train->config.lora.on = NULL;
+    train->config.rates = train->config.decays = NULL;
     return status == GYRE_OK ? make_parts(train) : status;
 }
 

@@ -30,8 +30,10 @@ typedef struct {
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */
     const char *freeze;   /* rows that are not trained (model_params_freeze); NULL: none. Not on a GPU */
-    model_lora_t lora;    /* adapters that are trained instead of the weights; zeros: none. Not on a GPU */
-    int documents;        /* 1: sequences have documents that do not see one another (model_sequence_t) */
+    /* of what is trained, the weights or adapters: model_params_rates, _decays; NULL: none. Not on a GPU */
+    const char *rates, *decays;
+    model_lora_t lora; /* adapters that are trained instead of the weights; zeros: none. Not on a GPU */
+    int documents;     /* 1: sequences have documents that do not see one another (model_sequence_t) */
 } pipe_train_config_t;
 
 typedef struct pipe_train pipe_train_t;
