@@ -124,6 +124,7 @@ struct optim_zero {
     model_cuda_store_t cuda_store;
     size_t bytes[OPTIM_MEMORY_KINDS];
     uint64_t steps;
+    double limit; /* of the norm, in the next step */
     optim_scaler_t scaler;
 
     /* Memory, as the plan lays it out. Whole layouts in stages 0 to 2 (weights), 0 and 1 (gradients); else

@@ -150,7 +150,9 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     scale /= optim_zero_loss_scale(zero);
     step->norm = norm * scale;
     step->skipped = !isfinite(step->norm);
-    if (!step->skipped)
+    step->spiked = !step->skipped && step->norm > zero->limit;
+    zero->limit = INFINITY;
+    if (!step->skipped && !step->spiked)
         status = update(zero, (float)(scale * optim_clip_factor(step->norm, config->clip)), rate);
     if (config->precision == MODEL_FLOAT16)
         optim_scaler_update(&zero->scaler, &config->scaler, step->skipped);
@@ -162,6 +164,11 @@ void optim_zero_begin(optim_zero_t *zero)
 {
     memset(zero->sent, 0, sizeof zero->sent);
     zero->under_way = zero->exposed = 0;
+}
+
+void optim_zero_limit(optim_zero_t *zero, double norm)
+{
+    zero->limit = norm;
 }
 
 void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)

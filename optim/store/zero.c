@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/zero.c: makes and ends one rank's weights, gradients and state (optim/store/zero.h). */
 #include <gyre/cuda.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -221,6 +222,7 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a rank's state");
     zero->groups = *groups;
     zero->file = -1;
+    zero->limit = INFINITY;
     zero->on = &zero_host_ops;
     zero->tp_rank = groups->tp ? (size_t)gyre_comm_rank(groups->tp) : 0;
     zero->world_rank = groups->world ? (size_t)gyre_comm_rank(groups->world) : 0;

@@ -195,6 +195,7 @@ double optim_zero_loss_scale(const optim_zero_t *zero);
 typedef struct {
     double norm; /* of the batch's mean gradient, before clipping; not finite: the step was skipped */
     int skipped; /* 1: some gradient was not finite; nothing has changed but the loss scale (MODEL_FLOAT16) */
+    int spiked;  /* 1: the norm is above the limit (optim_zero_limit); no weight and no moment has changed */
     /* Since optim_zero_begin, or since the step before where it is not called: this thread moved gradients or
      * weights over dp, or waited for them; gradients were under way while it did something else; elements
      * sent. NaN on a device, where this thread enqueues and streams wait. */
@@ -212,6 +213,9 @@ void optim_zero_begin(optim_zero_t *zero);
  * replicas have drifted apart; the text names ranks and row. INVALID: a row has had fewer sequences. */
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step);
 uint64_t optim_zero_steps(const optim_zero_t *zero); /* updates made */
+/* The next optim_zero_finish makes no update if the gradient's norm is above `norm`: below 0 in any case. The
+ * same on all ranks. */
+void optim_zero_limit(optim_zero_t *zero, double norm);
 /* Adds what a store of weights alone has sent and waited for since optim_zero_begin. */
 void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step);
 

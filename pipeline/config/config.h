@@ -55,14 +55,16 @@ typedef struct {
 
     /* optimizer */
     double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon;
-    uint64_t warmup, lr_decay; /* steps */
-    uint64_t lr_cooldown;      /* steps */
-    int lr_schedule;           /* optim_curve_t */
-    char *freeze;              /* names of rows; NULL: all are trained */
-    char *lr_scale, *decay_on; /* PATTERN=X,... of names of rows; NULL: none */
-    uint64_t lora;             /* rank of adapters; 0: none */
-    double lora_alpha;         /* 0: twice the rank */
-    char *lora_on;             /* names of rows; NULL: all that can have adapters */
+    double spike_loss, spike_norm; /* times the median; 0: off */
+    uint64_t spike_window;         /* steps */
+    uint64_t warmup, lr_decay;     /* steps */
+    uint64_t lr_cooldown;          /* steps */
+    int lr_schedule;               /* optim_curve_t */
+    char *freeze;                  /* names of rows; NULL: all are trained */
+    char *lr_scale, *decay_on;     /* PATTERN=X,... of names of rows; NULL: none */
+    uint64_t lora;                 /* rank of adapters; 0: none */
+    double lora_alpha;             /* 0: twice the rank */
+    char *lora_on;                 /* names of rows; NULL: all that can have adapters */
 
     /* parallelism */
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, lanes, bucket_bytes;

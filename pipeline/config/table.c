@@ -4,6 +4,7 @@
 #include "pipeline/config/table.h"
 
 #include "model/data/data.h"
+#include "optim/spike.h"
 
 const char *const train_group_names[TRAIN_GROUPS] = {
     [TRAIN_RECIPE] = "Recipe",
@@ -136,6 +137,13 @@ const train_row_t train_rows[] = {
      "AdamW's epsilon, added to the root of the second moment", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "clip", TRAIN_REAL, AT(clip), "1", 0, 1e12, "X",
      "largest gradient norm; 0: no clipping", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "spike-loss", TRAIN_REAL, AT(spike_loss), "0", 0, 1e6, "X",
+     "skip a step whose loss is more than X times the median of --spike-window; 0: none", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "spike-norm", TRAIN_REAL, AT(spike_norm), "0", 0, 1e6, "X",
+     "the same by the norm of the gradient, before clipping", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "spike-window", TRAIN_COUNT, AT(spike_window), "64", OPTIM_SPIKE_LEAST,
+     OPTIM_SPIKE_MOST, "STEPS", "the steps before, whose medians these are; until then none is skipped",
+     TRAIN_CURVE, NULL},
     {TRAIN_PARALLELISM, "tp", TRAIN_COUNT, AT(tp), "1", 1, 1024, "N",
      "tensor parallelism: ranks that share each layer", TRAIN_FREE, NULL},
     {TRAIN_PARALLELISM, "pp", TRAIN_COUNT, AT(pp), "1", 1, 4096, "N",

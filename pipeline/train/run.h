@@ -52,6 +52,7 @@ typedef struct {
     optim_ramp_t ramp;     /* how its size follows from that */
     optim_ramp_at_t ramp_at;
     uint64_t before_next; /* sequences of the steps before it */
+    optim_spike_t spike;  /* of the steps before it; on all ranks the same */
     double progress;      /* part of the time limit that is gone, as rank 0 sent it last */
     base_time_t start;    /* of this process's part of training */
     double before;        /* seconds of training of the processes before it */

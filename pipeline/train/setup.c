@@ -275,6 +275,7 @@ gyre_status_t train_resume_run(void *user)
     run->record.first_val = state.first_val;
     run->record.final_val = state.final_val;
     run->record.id = state.id;
+    run->spike = state.spike;
     return GYRE_OK;
 }
 

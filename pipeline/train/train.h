@@ -80,6 +80,7 @@ typedef struct {
     double loss;             /* mean over the learned positions of the global batch, nats per token */
     model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
     unsigned asked;          /* in: what this rank asks for, PIPE_ASKS bits; out: what any rank does */
+    double limit[2];         /* in: the largest loss and norm whose update is made (zero.spiked); 0: any */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
     /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is
      * differentiated, to 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
