@@ -88,6 +88,11 @@ static gyre_status_t update(optim_zero_t *zero, float scale, double rate)
 {
     const zero_plan_t *plan = &zero->plan;
     const optim_adamw_factors_t f = optim_adamw_factors(&plan->config.adamw, ++zero->steps, scale, rate);
+    if (plan->muon.rows > 0) {
+        gyre_status_t status = zero_muon_update(zero, &f);
+        if (status != GYRE_OK)
+            return status;
+    }
     for (size_t b = plan->buckets; b-- > 0;) {
         const zero_bucket_t *k = &plan->bucket[b];
         zero_view_t state;

@@ -54,6 +54,8 @@ typedef struct {
     int device; /* 0 the CPU, 1 CUDA */
 
     /* optimizer */
+    int optimizer;   /* 0 AdamW, 1 Muon */
+    double momentum; /* Muon's */
     double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon;
     double spike_loss, spike_norm; /* times the median; 0: off */
     uint64_t spike_window;         /* steps */

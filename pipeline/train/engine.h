@@ -56,6 +56,7 @@ typedef struct {
 struct pipe_train {
     pipe_train_config_t config;
     gyre_comm_t *world, *tp, *dp, *pp, *tied;
+    gyre_comm_t *plane; /* dp and tp together, for Muon; NULL: not needed, or one of the two */
     pipe_layout_t layout;
     pipe_load_t load;
     pipe_place_t place;

@@ -31,6 +31,8 @@ pipe_train_config_t train_engine_config(const train_run_t *run)
                                                     .beta2 = o->beta2,
                                                     .epsilon = o->epsilon,
                                                     .weight_decay = o->weight_decay},
+                                          .muon = o->optimizer,
+                                          .momentum = o->momentum,
                                           .clip = o->clip,
                                           .grad16 = o->grad_type,
                                           .keep = o->keep_weights,
@@ -149,6 +151,8 @@ static gyre_status_t check_precision(const train_config_t *o)
 /* What a GPU's update cannot do. */
 static gyre_status_t check_update(const train_config_t *o)
 {
+    if (o->device && o->optimizer)
+        return gyre_fail(GYRE_ERR_INVALID, "--optimizer muon is for --device cpu: a GPU has AdamW alone");
     const char *name = o->freeze     ? "freeze"
                        : o->lora > 0 ? "lora"
                        : o->lr_scale ? "lr-scale"
@@ -186,6 +190,7 @@ static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
         {"sequence-parallel", o->sequence_parallel && l->tp == 1, "--tp is 1"},
         {"cuda-graphs", !o->device, "the CPU computes"},
         {"zero", l->zero > 0 && l->dp == 1, "there is one data-parallel rank"},
+        {"momentum", !o->optimizer, "--optimizer is adamw"},
         {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
          "only --zero 3 and 16-bit weights gather or expand any"},
     };

@@ -35,6 +35,8 @@ static gyre_status_t make_groups(pipe_train_t *train)
         status = gyre_comm_split(train->world, column, (int)at.pp, &train->pp);
     if (status == GYRE_OK)
         status = gyre_comm_split(train->world, tied ? column : -1, (int)at.pp, &train->tied);
+    if (status == GYRE_OK && train->config.zero.muon && l->tp > 1 && l->dp > 1)
+        status = gyre_comm_split(train->world, (int)at.pp, column, &train->plane);
     return status;
 }
 
@@ -191,7 +193,10 @@ static gyre_status_t make_zero(pipe_train_t *train)
     const optim_zero_groups_t groups = {.world = train->world,
                                         .dp = train->layout.dp > 1 ? train->dp : NULL,
                                         .tp = train->layout.tp > 1 ? train->tp : NULL,
-                                        .tied = train->tied};
+                                        .tied = train->tied,
+                                        .plane = train->plane           ? train->plane
+                                                 : train->layout.tp > 1 ? train->tp
+                                                                        : train->dp};
     return train_make_stores(train, &groups, &how);
 }
 
@@ -400,7 +405,7 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
 {
     if (!train)
         return;
-    gyre_comm_t *const group[] = {train->tp, train->pp, train->dp, train->tied};
+    gyre_comm_t *const group[] = {train->tp, train->pp, train->dp, train->tied, train->plane};
     for (size_t i = 0; i < sizeof group / sizeof *group; i++)
         if (group[i])
             gyre_comm_abort(group[i], reason);
@@ -422,6 +427,7 @@ void pipe_train_leave(pipe_train_t *train)
         optim_zero_leave(train->base);
     (void)pipe_gpu_finish(train->gpu); /* what went wrong there is logged, and nobody goes on */
     pipe_links_leave(train->links);
+    destroy_group(&train->plane);
     destroy_group(&train->tied);
     destroy_group(&train->pp);
     destroy_group(&train->dp);
