@@ -144,7 +144,8 @@ static void test_older_checkpoints(void **state)
     (void)state;
     static const char *const newer[] = {
         "objective", "infill-ids",  "batch-rampup", "device",    "invariant",  "lr-schedule", "lr-decay",
-        "epsilon",   "data-format", "groups",       "precision", "loss-scale", "lanes",       "lr-cooldown"};
+        "epsilon",   "data-format", "groups",       "precision", "loss-scale", "lanes",       "lr-cooldown",
+        "optimizer", "momentum",    "lr-scale",     "decay-on",  "spike-loss", "spike-norm",  "spike-window"};
     json_t *run = options_then(WORDS("--objective", "causal"));
     for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i++) {
         assert_int_equal(json_object_del(options_object(run), newer[i]), 0);
