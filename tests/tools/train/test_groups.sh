@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/tools/train/test_groups.sh: rates and weight decay by names of weights: what they mean, the same bits in every layout and when
 # a run goes on, and bad input is refused by name.
-# deadline: 60
+# deadline: 120
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"

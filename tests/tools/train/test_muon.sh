@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/tools/train/test_muon.sh: gyre-train --optimizer muon: it learns, with the same bits in every layout, also where a run goes on in
 # another one; its checkpoints; what it does not go with is refused. The arithmetic: tests/optim/test_muon.c.
-# deadline: 90
+# deadline: 120
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"

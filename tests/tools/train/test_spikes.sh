@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/tools/train/test_spikes.sh: steps whose loss or gradient norm is far above the median are skipped by the rule of
 # optim/spike.h, in every layout and when a run goes on, and are counted in the log.
-# deadline: 60
+# deadline: 120
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
