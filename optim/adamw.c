@@ -7,7 +7,7 @@
 optim_adamw_factors_t optim_adamw_factors(const optim_adamw_config_t *c, uint64_t steps, float scale,
                                           double rate)
 {
-    double t = (double)steps;
+    double t = (double)steps, correction = 1.0 - pow(c->beta1, t);
     return (optim_adamw_factors_t){.scale = scale,
                                    .b1 = (float)c->beta1,
                                    .c1 = (float)(1.0 - c->beta1),
@@ -15,8 +15,21 @@ optim_adamw_factors_t optim_adamw_factors(const optim_adamw_config_t *c, uint64_
                                    .c2 = (float)(1.0 - c->beta2),
                                    .inverse_root = (float)(1.0 / sqrt(1.0 - pow(c->beta2, t))),
                                    .epsilon = (float)c->epsilon,
-                                   .step = (float)(rate / (1.0 - pow(c->beta1, t))),
-                                   .keep = {1.0f, (float)(1.0 - rate * c->weight_decay)}};
+                                   .step = (float)(rate / correction),
+                                   .keep = {1.0f, (float)(1.0 - rate * c->weight_decay)},
+                                   .rate = rate,
+                                   .weight_decay = c->weight_decay,
+                                   .correction = correction};
+}
+
+optim_adamw_factors_t optim_adamw_row(const optim_adamw_factors_t *factors, double times, double decay)
+{
+    optim_adamw_factors_t k = *factors;
+    k.rate *= times;
+    k.step = (float)(k.rate / k.correction);
+    k.keep[1] = (float)(1.0 - k.rate * (decay < 0.0 ? k.weight_decay : decay));
+    k.keep[0] = decay < 0.0 ? 1.0f : k.keep[1];
+    return k;
 }
 
 void optim_adamw_update(const optim_adamw_factors_t *factors, int decay, float *restrict w, float *restrict m,

@@ -15,11 +15,14 @@ typedef struct {
 /* One step's constants. */
 typedef struct {
     float scale, b1, c1, b2, c2, inverse_root, epsilon, step;
-    float keep[2]; /* of a vector, of a matrix */
+    float keep[2];                         /* of a vector, of a matrix */
+    double rate, weight_decay, correction; /* of which step and keep are made */
 } optim_adamw_factors_t;
 /* For update number `steps`, counted from 1. */
 optim_adamw_factors_t optim_adamw_factors(const optim_adamw_config_t *config, uint64_t steps, float scale,
                                           double rate);
+/* The same for a row with `times` the rate, and weight decay of its own; `decay` negative: the run's. */
+optim_adamw_factors_t optim_adamw_row(const optim_adamw_factors_t *factors, double times, double decay);
 /* Any range of a row; decay: the row's. No two arrays overlap. grad * scale is the gradient g (1/batch and
  * clipping in one factor):
  *     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2

@@ -36,11 +36,13 @@ typedef struct {
     uint64_t tokens;        /* tokens of this step's batch, over all ranks */
     double loss;            /* over the batch, before the update */
     double validation_loss; /* after the update; NaN: the settings want no validation after this step */
-    double grad_norm;       /* of all gradients, before they are clipped; not finite if `skipped` */
+    double grad_norm;       /* of all gradients, before they are clipped; not finite if `skipped` is 1 */
     double learning_rate;   /* of this update */
     double seconds;         /* time of the step on this rank, without validation */
-    uint32_t skipped;       /* 1: fp16 gradients overflowed, and the update was left out */
-    uint32_t done;          /* 1: this was the last step: the number of steps or the time limit is reached */
+    /* the update was left out: 1: fp16 gradients overflowed; 2: the step was a spike ("spike-loss",
+     * "spike-norm") */
+    uint32_t skipped;
+    uint32_t done; /* 1: this was the last step: the number of steps or the time limit is reached */
 } gyre_train_stats_t;
 
 /* Reads the data, builds the model in its layout over the ranks and initializes or loads the weights.

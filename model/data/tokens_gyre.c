@@ -219,7 +219,7 @@ static gyre_status_t add_mask(model_tokens_writer_t *writer, const unsigned char
     size_t need = (size_t)mask_bytes(writer->count + count);
     if (!writer->mask && (!learned || !memchr(learned, 0, count)))
         return GYRE_OK;
-    if (need > writer->mask_room) {
+    if (!writer->mask || need > writer->mask_room) {
         size_t room = need + need / 2 + 1024;
         unsigned char *grown = realloc(writer->mask, room);
         if (!grown)

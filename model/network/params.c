@@ -175,7 +175,9 @@ static gyre_status_t add_row(model_params_t *params, model_family_t family, mode
                            .twin = !c->untied && (kind == MODEL_HEAD || kind == MODEL_WTE),
                            .init = k->init,
                            .std = c->init_std > 0.0 ? c->init_std : 0.02 * sqrt(768.0 / (double)c->hidden),
-                           .decay = k->shape[1] != ONE};
+                           .decay = k->shape[1] != ONE,
+                           .rate = 1.0,
+                           .own_decay = -1.0};
     if (k->residual)
         row->std /= sqrt(2.0 * (double)c->layers);
     model_row_name(family, kind, layer, row->name);

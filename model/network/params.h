@@ -103,9 +103,11 @@ typedef struct {
     int twin;
 
     model_init_t init;
-    double std; /* of MODEL_INIT_NORMAL */
-    int decay;  /* 1: weight decay applies (matrices) */
-    int frozen; /* 1: training leaves it as it is (model_params_freeze) */
+    double std;       /* of MODEL_INIT_NORMAL */
+    int decay;        /* 1: weight decay applies (matrices) */
+    int frozen;       /* 1: training leaves it as it is (model_params_freeze) */
+    double rate;      /* times the run's learning rate (model_params_rates) */
+    double own_decay; /* weight decay instead of the run's (model_params_decays); negative: the run's */
 } model_param_t;
 
 typedef struct {
@@ -124,6 +126,10 @@ void model_params_destroy(model_params_t *params);
  * embedding go together. Before the table is cut into slices. INVALID: a pattern fits no name (the text has
  * the names), or no row is left to train. NO_MEMORY. */
 gyre_status_t model_params_freeze(model_params_t *params, const char *patterns);
+/* The same for "PATTERN=X,...", of which the last that fits counts: X becomes the row's `rate` (0 .. 1000),
+ * or its `own_decay` (0 .. 100), also of a vector. INVALID as above, or X is malformed or out of range. */
+gyre_status_t model_params_rates(model_params_t *params, const char *patterns);
+gyre_status_t model_params_decays(model_params_t *params, const char *patterns);
 /* Elements of frozen rows. */
 size_t model_params_frozen(const model_params_t *params);
 

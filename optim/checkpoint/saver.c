@@ -482,7 +482,10 @@ gyre_status_t optim_saver_add(optim_saver_t *saver, const optim_range_t *range)
     }
     float *to = saver->copy + OPTIM_RANGE_PARTS * saver->used;
     for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
-        memcpy(to + p * range->count, range->part[p], range->count * sizeof *to);
+        if (range->part[p])
+            memcpy(to + p * range->count, range->part[p], range->count * sizeof *to);
+        else
+            memset(to + p * range->count, 0, range->count * sizeof *to);
     saver->range[saver->count++] =
         (optim_range_t){.row = range->row, .first = range->first, .count = range->count};
     saver->used += range->count;

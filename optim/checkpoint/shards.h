@@ -26,7 +26,9 @@ enum { MODEL_WEIGHT, MODEL_EXP_AVG, MODEL_EXP_AVG_SQ, OPTIM_RANGE_PARTS };
 typedef struct {
     size_t row; /* of the whole table */
     size_t first, count;
-    float *part[OPTIM_RANGE_PARTS]; /* [count] each; NULL when reading: not wanted */
+    /* [count] each. NULL: when reading it is not wanted; a saver writes zeros, as an optimiser has no such
+     * state */
+    float *part[OPTIM_RANGE_PARTS];
 } optim_range_t;
 
 /* The row under which `row` is stored: the token embedding for a tied head, whose weights it shares. */

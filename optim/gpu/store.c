@@ -236,7 +236,7 @@ static gyre_status_t prepare_updates(optim_zero_t *zero)
             status = zero_state_open(zero, b, &state);
         for (size_t r = k->row; status == GYRE_OK && k->alias == MODEL_NONE && r < k->row + k->rows; r++) {
             size_t lo, hi;
-            if (!zero_row_part(zero, r, &lo, &hi))
+            if (!zero_plan_part(&zero->plan, r, &lo, &hi))
                 continue;
             for (size_t here; lo < hi; lo += here) {
                 size_t at = lo - k->first;

@@ -108,20 +108,20 @@ static gyre_status_t squares(optim_zero_t *zero)
     return zero_squares(zero, add_squares, NULL);
 }
 
+/* state: of the n elements. */
 static void update_row(const optim_zero_t *zero, const optim_adamw_factors_t *f, int decay,
-                       const zero_view_t *state, size_t at, const char *grad, size_t n)
+                       const zero_view_t *state, const char *grad, size_t n)
 {
     float block[ZERO_BLOCK];
     if (!zero->plan.config.grad16) {
-        optim_adamw_update(f, decay, state->w + at, state->m + at, state->v + at,
-                           (const float *)(const void *)grad, n);
+        optim_adamw_update(f, decay, state->w, state->m, state->v, (const float *)(const void *)grad, n);
         return;
     }
     const uint16_t *from = (const uint16_t *)(const void *)grad;
     for (size_t i = 0; i < n; i += ZERO_BLOCK) {
         size_t len = n - i < ZERO_BLOCK ? n - i : ZERO_BLOCK;
         optim_expand(zero->plan.config.precision, from + i, block, len);
-        optim_adamw_update(f, decay, state->w + at + i, state->m + at + i, state->v + at + i, block, len);
+        optim_adamw_update(f, decay, state->w + i, state->m + i, state->v + i, block, len);
     }
 }
 
@@ -131,10 +131,15 @@ static gyre_status_t update(optim_zero_t *zero, size_t b, const optim_adamw_fact
     const zero_bucket_t *k = &zero->plan.bucket[b];
     *rounded = 0;
     for (size_t r = k->row; r < k->row + k->rows; r++) {
+        const model_param_t *row = &zero->plan.params->row[r];
+        const optim_adamw_factors_t own = optim_adamw_row(f, row->rate, row->own_decay);
         size_t lo, hi;
-        if (!zero->plan.params->row[r].frozen && zero_row_part(zero, r, &lo, &hi))
-            update_row(zero, f, zero->plan.params->row[r].decay, state, lo - k->first,
-                       zero_grad_own(zero, b) + (lo - k->first) * zero->plan.grad_bytes, hi - lo);
+        if (row->frozen || zero_plan_muon(&zero->plan, r) || !zero_plan_part(&zero->plan, r, &lo, &hi))
+            continue;
+        const size_t at = lo - k->first;
+        const zero_view_t here = {state->w + at, state->m + at, zero_second(zero, state, r, lo)};
+        update_row(zero, &own, row->decay, &here, zero_grad_own(zero, b) + at * zero->plan.grad_bytes,
+                   hi - lo);
     }
     return GYRE_OK;
 }

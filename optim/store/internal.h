@@ -124,17 +124,21 @@ struct optim_zero {
     model_cuda_store_t cuda_store;
     size_t bytes[OPTIM_MEMORY_KINDS];
     uint64_t steps;
+    double limit; /* of the norm, in the next step */
     optim_scaler_t scaler;
 
     /* Memory, as the plan lays it out. Whole layouts in stages 0 to 2 (weights), 0 and 1 (gradients); else
      * shards. */
     char *weights, *grads;
-    float *master, *m, *v; /* [plan.state]; NULL: master: weights are fp32; all: in the file */
-    int file;              /* -1: none */
-    float *window;         /* of the file, or of a device's memory: [max_own] times 2 or 3 */
-    uint64_t file_read;    /* bytes read from it */
+    /* [plan.state], v: [plan.seconds]; NULL: master: weights are fp32; all: in the file */
+    float *master, *m, *v;
+    int file;           /* -1: none */
+    float *window;      /* of the file, or of a device's memory: [max_own] times 2 or 3 */
+    uint64_t file_read; /* bytes read from it */
     float *lost; /* what a gather of a row that failed sends from; world may be at it until it is gone */
     optim_stack_t *stack;
+    float *muon_whole, *muon_pack; /* [plan.muon.whole and .work], [.pack]; NULL: no row is Muon's */
+    size_t *muon_counts;           /* [4, plan.muon.plane] */
     char *levels; /* [levels, plan.grads]: sums of reductions, as gradients are kept; NULL: none */
 
     zero_run_t *run;       /* [buckets] */
@@ -253,14 +257,20 @@ gyre_status_t zero_state_close(optim_zero_t *zero, size_t b, int changed);
 /* The kernel may read that of bucket b ahead. */
 void zero_state_ahead(optim_zero_t *zero, size_t b);
 gyre_status_t zero_file_create(optim_zero_t *zero);
-/* Part [*lo, *hi) of bucket b (elements of it) that row r has in what this rank updates; 0: none. */
-int zero_row_part(const optim_zero_t *zero, size_t r, size_t *lo, size_t *hi);
+/* The second moments of row r from element `lo` of its bucket on; NULL: Muon's row has none. */
+float *zero_second(const optim_zero_t *zero, const zero_view_t *view, size_t r, size_t lo);
 
 /* ---- step.c ---- */
 /* Ranges of gradients whose squares only this rank counts. Ends with the first answer that is not GYRE_OK. */
 gyre_status_t zero_squares(optim_zero_t *zero,
                            gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
                            void *user);
+
+/* ---- muon.c ---- */
+/* What rounds work in. NO_MEMORY. */
+gyre_status_t zero_muon_take(optim_zero_t *zero);
+/* Muon's update of all rows that it takes. Collective over groups.plane. */
+gyre_status_t zero_muon_update(optim_zero_t *zero, const optim_adamw_factors_t *factors);
 
 /* ---- verify.c ---- */
 /* What the group replicates of row r: pieces of n elements of `bytes` each, sliced: of which a slice is

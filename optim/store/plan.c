@@ -25,6 +25,10 @@ static gyre_status_t check(const optim_zero_config_t *c, size_t ranks, size_t ra
     if (c->grad16 && c->precision == MODEL_FLOAT32)
         return gyre_fail(GYRE_ERR_INVALID,
                          "16-bit gradients need weights in 16 bits: take bf16 or fp16, or fp32 gradients");
+    if (c->muon && (c->on_device || c->offload))
+        return gyre_fail(GYRE_ERR_INVALID, "Muon's state is on the host, in memory: no device, no offload");
+    if (c->muon && !(c->momentum >= 0.0 && c->momentum < 1.0))
+        return gyre_fail(GYRE_ERR_INVALID, "Muon: a momentum of %g is out of range 0..1", c->momentum);
     return c->precision == MODEL_FLOAT16 ? optim_scaler_check(&c->scaler) : GYRE_OK;
 }
 
@@ -55,6 +59,36 @@ static void cut(zero_plan_t *plan, zero_bucket_t *b)
     }
 }
 
+int zero_plan_part(const zero_plan_t *plan, size_t r, size_t *lo, size_t *hi)
+{
+    const model_param_t *row = &plan->params->row[r];
+    const zero_bucket_t *k = &plan->bucket[plan->bucket_of[r]];
+    size_t from = row->grad - k->grad, end = from + row->count;
+    *lo = base_max_size(from, k->first);
+    *hi = base_min_size(end, k->first + k->own);
+    return *lo < *hi;
+}
+
+int zero_plan_muon(const zero_plan_t *plan, size_t r)
+{
+    return plan->config.muon && !plan->config.weights_only && optim_muon_takes(&plan->params->row[r]);
+}
+
+/* Where second moments lie: back to back, without Muon's rows. */
+static void place_seconds(zero_plan_t *plan, zero_bucket_t *b)
+{
+    size_t gap = 0, lo, hi;
+    for (size_t r = b->row; r < b->row + b->rows; r++) {
+        plan->gap[r] = gap;
+        if (zero_plan_muon(plan, r) && zero_plan_part(plan, r, &lo, &hi))
+            gap += hi - lo;
+    }
+    if (plan->params->row[b->row].alias != MODEL_NONE)
+        return;
+    b->second = plan->seconds;
+    plan->seconds += b->own - gap;
+}
+
 static void make_buckets(zero_plan_t *plan)
 {
     const model_params_t *params = plan->params;
@@ -72,6 +106,7 @@ static void make_buckets(zero_plan_t *plan)
     for (size_t b = 0; b < plan->buckets; b++) {
         const model_param_t *row = &params->row[plan->bucket[b].row];
         cut(plan, &plan->bucket[b]);
+        place_seconds(plan, &plan->bucket[b]);
         plan->bucket[b].tied = row->twin && row->kind == MODEL_HEAD;
         if (row->alias != MODEL_NONE)
             plan->bucket[b].alias = plan->bucket_of[row->alias];
@@ -221,7 +256,8 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
         return status;
     plan->bucket = calloc(params->rows + 1, sizeof *plan->bucket);
     plan->bucket_of = calloc(params->rows + 1, sizeof *plan->bucket_of);
-    if (!plan->bucket || !plan->bucket_of) {
+    plan->gap = calloc(params->rows + 1, sizeof *plan->gap);
+    if (!plan->bucket || !plan->bucket_of || !plan->gap) {
         zero_plan_free(plan);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %zu parameters", params->rows);
     }
@@ -233,8 +269,11 @@ gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_conf
     make_buckets(plan);
     measure_units(plan);
     plan->gathers = c->stage == 3 && many;
-    if (((c->stage >= 2 && many && !c->weights_only) || plan->adds) &&
-        (status = make_pools(plan)) != GYRE_OK) {
+    if (((c->stage >= 2 && many && !c->weights_only) || plan->adds))
+        status = make_pools(plan);
+    if (status == GYRE_OK)
+        status = zero_plan_rounds(plan);
+    if (status != GYRE_OK) {
         zero_plan_free(plan);
         return status;
     }
@@ -250,6 +289,9 @@ void zero_plan_free(zero_plan_t *plan)
     free(plan->bucket);
     free(plan->bucket_of);
     free(plan->pool);
+    free(plan->gap);
+    free(plan->muon.row);
+    plan->gap = plan->muon.row = NULL;
     plan->bucket = NULL;
     plan->pool = NULL;
     plan->bucket_of = NULL;
@@ -265,9 +307,9 @@ int zero_plan_needs_partner(const zero_plan_t *plan)
 
 const char *optim_memory_name(optim_memory_t kind)
 {
-    static const char *const name[OPTIM_MEMORY_KINDS] = {"weights", "gradients", "master",
-                                                         "moments", "tied",      "accumulation",
-                                                         "buckets", "gathered",  "offload"};
+    static const char *const name[OPTIM_MEMORY_KINDS] = {"weights", "gradients",    "master",  "moments",
+                                                         "tied",    "accumulation", "buckets", "gathered",
+                                                         "offload", "muon"};
     return (size_t)kind < OPTIM_MEMORY_KINDS ? name[kind] : "unknown";
 }
 
@@ -287,6 +329,9 @@ static void predict_memory(const zero_plan_t *plan, size_t bytes[OPTIM_MEMORY_KI
             state && half ? k->own * sizeof(float) : 0;
         bytes[k->tied ? OPTIM_MEMORY_TIED : OPTIM_MEMORY_MOMENTS] += state ? k->own * 2 * sizeof(float) : 0;
     }
+    if (!c->offload && !c->weights_only)
+        bytes[OPTIM_MEMORY_MOMENTS] -= (plan->state - plan->seconds) * sizeof(float);
+    bytes[OPTIM_MEMORY_MUON] = (plan->muon.whole + plan->muon.work + plan->muon.pack) * sizeof(float);
     bytes[OPTIM_MEMORY_ACCUMULATION] = c->weights_only ? 0 : zero_plan_sums(plan) + zero_plan_levels(plan);
     bytes[OPTIM_MEMORY_BUCKETS] = plan->staging * sizeof(float);
     for (size_t i = 0; i < plan->pools; i++)
@@ -326,6 +371,7 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
         if (row->twin && zero_plan_needs_partner(plan) && !c->weights_only)
             sent[OPTIM_TRAFFIC_TIED] += k->own;
     }
+    sent[OPTIM_TRAFFIC_MUON] = zero_plan_muon_sent(plan);
 }
 
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,

@@ -18,8 +18,9 @@ typedef struct {
     int tied;      /* counted as OPTIM_MEMORY_TIED */
     size_t cut_first, cut_count; /* this rank's shard */
     size_t first,
-        own;   /* what this rank updates: all of it in stage 0, else its shard; alias: as the embedding */
-    size_t at; /* where that lies in arrays of state; unused for an alias */
+        own;       /* what this rank updates: all of it in stage 0, else its shard; alias: as the embedding */
+    size_t at;     /* where that lies in arrays of state; unused for an alias */
+    size_t second; /* the same in the array of second moments, which rows of Muon have none of */
     size_t grad_at; /* the same in an array of gradients' shards */
     size_t pool;    /* whose buffers it takes, if there are pools */
 } zero_bucket_t;
@@ -30,15 +31,30 @@ typedef struct {
     size_t buffers; /* that are planned */
 } zero_pool_t;
 
+/* The rows that Muon updates, and the rounds in which they are made orthogonal (optim/store/muon.c). In a
+ * round each rank of the plane, all ranks that hold pieces of the same rows, has one of them: row[i] is that
+ * of rank i % plane in round i / plane. Elements. */
+typedef struct {
+    size_t rows, *row;  /* of the slice, the longest first; 0: there are none */
+    size_t plane;       /* tp * ranks: rank d * tp + t holds part d of slice t */
+    size_t tp, tp_rank; /* as the slice's rows tell */
+    size_t whole;       /* of the longest canonical row */
+    size_t work;        /* the most that optim_muon_direction works in */
+    size_t pack;        /* the most of a round that one rank holds; 0: the plane is one rank */
+} zero_muon_t;
+
 typedef struct {
     const model_params_t *params;
     optim_zero_config_t config; /* complete */
     size_t ranks, rank;
     size_t weight_bytes, grad_bytes; /* of one element as it is held */
     size_t buckets;
-    zero_bucket_t *bucket;   /* [buckets] */
-    size_t *bucket_of;       /* [rows] */
-    size_t state, grads;     /* elements of the arrays that `at` and `grad_at` are of */
+    zero_bucket_t *bucket; /* [buckets] */
+    size_t *bucket_of;     /* [rows] */
+    size_t state, grads;   /* elements of the arrays that `at` and `grad_at` are of */
+    size_t seconds;        /* the same of the array that `second` is of */
+    size_t *gap;           /* [rows] elements of Muon's rows before it in this rank's part of its bucket */
+    zero_muon_t muon;
     size_t max_bucket;       /* elements of the longest */
     size_t max_own;          /* of the longest range of state */
     size_t units;            /* runs of rows of the same layer */
@@ -68,6 +84,22 @@ static inline size_t zero_plan_reductions(const zero_plan_t *plan)
     return plan->config.run ? plan->config.share / plan->config.run : 1;
 }
 void zero_plan_free(zero_plan_t *plan);
+
+/* Part [*lo, *hi) of its bucket (elements of it) that row r has in what this rank updates; 0: none. */
+int zero_plan_part(const zero_plan_t *plan, size_t r, size_t *lo, size_t *hi);
+/* 1: Muon updates row r. */
+int zero_plan_muon(const zero_plan_t *plan, size_t r);
+/* muon.c: plan->muon. NO_MEMORY. */
+gyre_status_t zero_plan_rounds(zero_plan_t *plan);
+/* What rank p of the plane has of row r: elements [first, first + count) of the canonical row, and where they
+ * begin in what it updates of their bucket. all 0: what it gives to a round, so that each element comes once;
+ * 1: what it updates. */
+typedef struct {
+    size_t first, count, at;
+} zero_piece_range_t;
+zero_piece_range_t zero_plan_piece(const zero_plan_t *plan, size_t r, size_t p, int all);
+/* Elements that this rank sends to others in all rounds of a step. */
+uint64_t zero_plan_muon_sent(const zero_plan_t *plan);
 
 /* The unit of row `first`: rows [*begin, *end) of the same layer. */
 void zero_plan_unit(const zero_plan_t *plan, size_t row, size_t *begin, size_t *end);

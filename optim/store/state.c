@@ -142,7 +142,8 @@ gyre_status_t zero_state_open(optim_zero_t *zero, size_t b, zero_view_t *view)
     if (zero->plan.config.weights_only)
         return open_weights(zero, b, view);
     if (zero->file < 0) {
-        *view = (zero_view_t){zero->master ? zero->master + k->at : weight, zero->m + k->at, zero->v + k->at};
+        *view =
+            (zero_view_t){zero->master ? zero->master + k->at : weight, zero->m + k->at, zero->v + k->second};
         return GYRE_OK;
     }
     gyre_status_t status = transfer(zero, b, zero->window, file_bytes(zero, b), file_at(zero, b), 0);
@@ -197,14 +198,12 @@ void zero_state_ahead(optim_zero_t *zero, size_t b)
         posix_fadvise(zero->file, file_at(zero, b), (off_t)file_bytes(zero, b), POSIX_FADV_WILLNEED);
 }
 
-int zero_row_part(const optim_zero_t *zero, size_t r, size_t *lo, size_t *hi)
+float *zero_second(const optim_zero_t *zero, const zero_view_t *view, size_t r, size_t lo)
 {
-    const model_param_t *row = &zero->plan.params->row[r];
-    const zero_bucket_t *k = &zero->plan.bucket[zero->plan.bucket_of[r]];
-    size_t from = row->grad - k->grad, end = from + row->count;
-    *lo = from > k->first ? from : k->first;
-    *hi = end < k->first + k->own ? end : k->first + k->own;
-    return *lo < *hi;
+    const zero_plan_t *plan = &zero->plan;
+    if (!view->v || zero_plan_muon(plan, r))
+        return NULL;
+    return view->v + (lo - plan->bucket[plan->bucket_of[r]].first) - plan->gap[r];
 }
 
 /* 1 if this rank is the lowest that holds what it holds of row r. */
@@ -229,7 +228,7 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
         for (size_t r = k->row; status == GYRE_OK && r < k->row + k->rows; r++) {
             const model_param_t *row = &plan->params->row[r];
             size_t lo, hi;
-            if (!zero_row_part(zero, r, &lo, &hi) || (owned && !owns(zero, r)))
+            if (!zero_plan_part(&zero->plan, r, &lo, &hi) || (owned && !owns(zero, r)))
                 continue;
             if (!listed && !open &&
                 ((status = zero_weights_wait(zero, b)) != GYRE_OK ||
@@ -242,7 +241,7 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
                                               .count = hi - lo,
                                               .weight = listed ? NULL : view.w + (lo - k->first),
                                               .exp_avg = view.m ? view.m + (lo - k->first) : NULL,
-                                              .exp_avg_sq = view.v ? view.v + (lo - k->first) : NULL};
+                                              .exp_avg_sq = zero_second(zero, &view, r, lo)};
             status = fn(user, &range);
         }
         if (status == GYRE_OK && !listed && open)
@@ -362,7 +361,7 @@ static gyre_status_t take_piece(optim_zero_t *zero, size_t global, float *whole,
     size_t r = 0, lo, hi;
     while (r < params->rows && (params->row[r].global != global || !owns(zero, r)))
         r++;
-    if (r == params->rows || !zero_row_part(zero, r, &lo, &hi))
+    if (r == params->rows || !zero_plan_part(&zero->plan, r, &lo, &hi))
         return GYRE_OK;
     size_t b = zero->plan.bucket_of[r];
     piece->range[0] = params->row[r].first + lo - (params->row[r].grad - zero->plan.bucket[b].grad);

@@ -88,6 +88,11 @@ static gyre_status_t update(optim_zero_t *zero, float scale, double rate)
 {
     const zero_plan_t *plan = &zero->plan;
     const optim_adamw_factors_t f = optim_adamw_factors(&plan->config.adamw, ++zero->steps, scale, rate);
+    if (plan->muon.rows > 0) {
+        gyre_status_t status = zero_muon_update(zero, &f);
+        if (status != GYRE_OK)
+            return status;
+    }
     for (size_t b = plan->buckets; b-- > 0;) {
         const zero_bucket_t *k = &plan->bucket[b];
         zero_view_t state;
@@ -150,7 +155,9 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     scale /= optim_zero_loss_scale(zero);
     step->norm = norm * scale;
     step->skipped = !isfinite(step->norm);
-    if (!step->skipped)
+    step->spiked = !step->skipped && step->norm > zero->limit;
+    zero->limit = INFINITY;
+    if (!step->skipped && !step->spiked)
         status = update(zero, (float)(scale * optim_clip_factor(step->norm, config->clip)), rate);
     if (config->precision == MODEL_FLOAT16)
         optim_scaler_update(&zero->scaler, &config->scaler, step->skipped);
@@ -162,6 +169,11 @@ void optim_zero_begin(optim_zero_t *zero)
 {
     memset(zero->sent, 0, sizeof zero->sent);
     zero->under_way = zero->exposed = 0;
+}
+
+void optim_zero_limit(optim_zero_t *zero, double norm)
+{
+    zero->limit = norm;
 }
 
 void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)

@@ -49,7 +49,7 @@ size_t zero_hashed(const optim_zero_t *zero, zero_group_t group, size_t r, zero_
     const model_param_t *row = &plan->params->row[r];
     const zero_bucket_t *k = &plan->bucket[plan->bucket_of[r]];
     size_t pieces = 0, lo, hi;
-    int held = zero_row_part(zero, r, &lo, &hi), sliced = !made_anew(zero);
+    int held = zero_plan_part(&zero->plan, r, &lo, &hi), sliced = !made_anew(zero);
     if (!replicated(zero, group, r))
         return 0;
     if (plan->config.stage < 3)
@@ -60,11 +60,13 @@ size_t zero_hashed(const optim_zero_t *zero, zero_group_t group, size_t r, zero_
                                          hi - lo, plan->weight_bytes, sliced};
     if (!held || (group == ZERO_GROUP_DP && plan->config.stage > 0))
         return pieces;
-    const float *state[] = {zero->master, zero->m, zero->v};
+    const size_t at = k->at + lo - k->first;
+    const zero_view_t view = {.v = zero->v ? zero->v + k->second : NULL};
+    const float *const state[] = {zero->master ? zero->master + at : NULL, zero->m ? zero->m + at : NULL,
+                                  zero_second(zero, &view, r, lo)};
     for (size_t i = 0; i < 3; i++)
         if (state[i])
-            piece[pieces++] =
-                (zero_piece_t){(const char *)(state[i] + k->at + lo - k->first), hi - lo, sizeof(float), 1};
+            piece[pieces++] = (zero_piece_t){(const char *)state[i], hi - lo, sizeof(float), 1};
     return pieces;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/zero.c: makes and ends one rank's weights, gradients and state (optim/store/zero.h). */
 #include <gyre/cuda.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,8 +100,8 @@ static gyre_status_t take_weights(optim_zero_t *zero)
         if (status == GYRE_OK &&
             (status = zero_take(zero, OPTIM_MEMORY_MOMENTS, state, 0, &memory)) == GYRE_OK)
             zero->m = memory;
-        if (status == GYRE_OK &&
-            (status = zero_take(zero, OPTIM_MEMORY_MOMENTS, state, 0, &memory)) == GYRE_OK)
+        if (status == GYRE_OK && (status = zero_take(zero, OPTIM_MEMORY_MOMENTS,
+                                                     plan->seconds * sizeof(float), 0, &memory)) == GYRE_OK)
             zero->v = memory;
     }
     for (size_t b = 0; status == GYRE_OK && b < plan->buckets; b++) {
@@ -185,6 +186,10 @@ static gyre_status_t check_groups(const optim_zero_t *zero)
     if (!partner && zero->groups.tied)
         return gyre_fail(GYRE_ERR_INVALID,
                          "a group for tied rows is given, but no tied row has its twin on another rank");
+    const gyre_comm_t *plane = zero->groups.plane;
+    if (zero->plan.muon.plane > 1 && (!plane || (size_t)gyre_comm_size(plane) != zero->plan.muon.plane))
+        return gyre_fail(GYRE_ERR_INVALID, "Muon: a group of the %zu ranks of dp and tp must be given",
+                         zero->plan.muon.plane);
     return GYRE_OK;
 }
 
@@ -221,6 +226,7 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a rank's state");
     zero->groups = *groups;
     zero->file = -1;
+    zero->limit = INFINITY;
     zero->on = &zero_host_ops;
     zero->tp_rank = groups->tp ? (size_t)gyre_comm_rank(groups->tp) : 0;
     zero->world_rank = groups->world ? (size_t)gyre_comm_rank(groups->world) : 0;
@@ -240,6 +246,8 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
         status = take_gradients(zero);
     if (status == GYRE_OK)
         status = take_entries(zero);
+    if (status == GYRE_OK && zero->plan.muon.rows > 0)
+        status = zero_muon_take(zero);
     if (status != GYRE_OK) {
         optim_zero_destroy(zero);
         return status;
@@ -307,6 +315,9 @@ void optim_zero_destroy(optim_zero_t *zero)
     zero->on->give(zero, zero->master, 0);
     zero->on->give(zero, zero->m, 0);
     zero->on->give(zero, zero->v, 0);
+    zero->on->give(zero, zero->muon_whole, 1);
+    zero->on->give(zero, zero->muon_pack, 1);
+    free(zero->muon_counts);
     for (size_t b = 0; zero->run && b < zero->plan.buckets; b++) {
         base_event_destroy(zero->run[b].reduce.event);
         base_event_destroy(zero->run[b].gather.event);

@@ -37,6 +37,7 @@
 #include "model/network/stage/stage.h"
 #include "optim/adamw.h"
 #include "optim/batch.h"
+#include "optim/muon.h"
 #include "optim/scaler.h"
 
 typedef struct {
@@ -69,6 +70,10 @@ typedef struct {
     int keep;
 
     optim_adamw_config_t adamw;
+    /* 1: matrices of layers are updated by Muon (optim/muon.h), which holds no second moments of them, and
+     * all else by AdamW. INVALID with offload or on a device. */
+    int muon;
+    double momentum;              /* of Muon, 0 .. 1 */
     double clip;                  /* largest gradient norm; 0: no clipping */
     optim_scaler_config_t scaler; /* of MODEL_FLOAT16; zeros: defaults */
     /* Replicated state is compared with its replicas once in so many steps, a part of each row in each; 0:
@@ -96,6 +101,8 @@ typedef struct {
     /* The two ranks, of the same dp and tp rank, that hold the token embedding and the tied head on different
      * pipeline stages. NULL: no twin row here, or both. */
     gyre_comm_t *tied;
+    /* with config.muon: all ranks of dp and tp, of which rank d * (ranks of tp) + t is d in dp and t in tp */
+    gyre_comm_t *plane;
 } optim_zero_groups_t;
 
 /* Kinds of memory. A tied head with its embedding (its gradient), and a copy of the embedding on the last
@@ -114,6 +121,7 @@ typedef enum {
     OPTIM_MEMORY_BUCKETS,  /* whole buckets in flight, gradients on their way into them */
     OPTIM_MEMORY_GATHERED, /* weights that were gathered or expanded */
     OPTIM_MEMORY_OFFLOAD,  /* what of the file is in memory at a time */
+    OPTIM_MEMORY_MUON,     /* a whole matrix, what it is made orthogonal in, and pieces on their way */
     OPTIM_MEMORY_KINDS
 } optim_memory_t;
 const char *optim_memory_name(optim_memory_t kind);
@@ -126,6 +134,7 @@ typedef enum {
     OPTIM_TRAFFIC_ALL_GATHER,     /* weights after the update, stages 1 and 2 */
     OPTIM_TRAFFIC_GATHER,         /* weights just in time, stage 3 */
     OPTIM_TRAFFIC_TIED,           /* gradients of tied rows between pipeline stages */
+    OPTIM_TRAFFIC_MUON,           /* momentum to the rank that makes it orthogonal, and back */
     OPTIM_TRAFFIC_KINDS
 } optim_traffic_t;
 
@@ -195,6 +204,7 @@ double optim_zero_loss_scale(const optim_zero_t *zero);
 typedef struct {
     double norm; /* of the batch's mean gradient, before clipping; not finite: the step was skipped */
     int skipped; /* 1: some gradient was not finite; nothing has changed but the loss scale (MODEL_FLOAT16) */
+    int spiked;  /* 1: the norm is above the limit (optim_zero_limit); no weight and no moment has changed */
     /* Since optim_zero_begin, or since the step before where it is not called: this thread moved gradients or
      * weights over dp, or waited for them; gradients were under way while it did something else; elements
      * sent. NaN on a device, where this thread enqueues and streams wait. */
@@ -212,6 +222,9 @@ void optim_zero_begin(optim_zero_t *zero);
  * replicas have drifted apart; the text names ranks and row. INVALID: a row has had fewer sequences. */
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step);
 uint64_t optim_zero_steps(const optim_zero_t *zero); /* updates made */
+/* The next optim_zero_finish makes no update if the gradient's norm is above `norm`: below 0 in any case. The
+ * same on all ranks. */
+void optim_zero_limit(optim_zero_t *zero, double norm);
 /* Adds what a store of weights alone has sent and waited for since optim_zero_begin. */
 void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step);
 
@@ -233,7 +246,8 @@ void optim_zero_memory(const optim_zero_t *zero, size_t bytes[OPTIM_MEMORY_KINDS
  * Pointers are valid during the call. */
 typedef struct {
     size_t row, global, first, count;
-    float *weight, *exp_avg, *exp_avg_sq; /* [count], fp32; the moments NULL with config.weights_only */
+    /* [count], fp32; the moments NULL with config.weights_only, exp_avg_sq NULL for a row of Muon's */
+    float *weight, *exp_avg, *exp_avg_sq;
 } optim_zero_range_t;
 typedef gyre_status_t (*optim_zero_range_fn)(void *user, const optim_zero_range_t *range);
 typedef enum {

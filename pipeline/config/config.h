@@ -54,14 +54,19 @@ typedef struct {
     int device; /* 0 the CPU, 1 CUDA */
 
     /* optimizer */
+    int optimizer;   /* 0 AdamW, 1 Muon */
+    double momentum; /* Muon's */
     double lr, min_lr, weight_decay, clip, beta1, beta2, epsilon;
-    uint64_t warmup, lr_decay; /* steps */
-    uint64_t lr_cooldown;      /* steps */
-    int lr_schedule;           /* optim_curve_t */
-    char *freeze;              /* names of rows; NULL: all are trained */
-    uint64_t lora;             /* rank of adapters; 0: none */
-    double lora_alpha;         /* 0: twice the rank */
-    char *lora_on;             /* names of rows; NULL: all that can have adapters */
+    double spike_loss, spike_norm; /* times the median; 0: off */
+    uint64_t spike_window;         /* steps */
+    uint64_t warmup, lr_decay;     /* steps */
+    uint64_t lr_cooldown;          /* steps */
+    int lr_schedule;               /* optim_curve_t */
+    char *freeze;                  /* names of rows; NULL: all are trained */
+    char *lr_scale, *decay_on;     /* PATTERN=X,... of names of rows; NULL: none */
+    uint64_t lora;                 /* rank of adapters; 0: none */
+    double lora_alpha;             /* 0: twice the rank */
+    char *lora_on;                 /* names of rows; NULL: all that can have adapters */
 
     /* parallelism */
     uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, lanes, bucket_bytes;
@@ -134,8 +139,11 @@ int train_config_given(const train_config_t *options, const char *name);
 
 /* text.c: row i of the table, its name and its value as text; 0 after the last row. */
 int train_config_row(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes);
+/* Bytes of a value that checkpoints hold. */
+enum { TRAIN_VALUE = 256 };
 /* The first row from i on that matters to the bits of the run; -1 if there is none. value: its exact value as
- * text; "none": it is not given and has no default. */
+ * text; "none": it is not given and has no default. A text with no room in `bytes` ends in a hash of the
+ * whole. */
 int train_config_exact(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes);
 /* Compares row i's `value` (train_config_exact) with `old`, which a checkpoint has with any number of
  * digits. 1 if they are the same. shown: `old` as messages print it. */

@@ -87,6 +87,8 @@ static gyre_status_t take_optimizer(train_config_t *o, const pipe_recipe_t *r)
     if (status != GYRE_OK)
         return status;
     TAKE("min-lr", o->min_lr, p->lr > 0.0 ? p->min_lr / p->lr : 0.0);
+    TAKE("optimizer", o->optimizer, p->muon);
+    TAKE("momentum", o->momentum, p->momentum);
     TAKE("lr", o->lr, p->lr);
     TAKE("lr-schedule", o->lr_schedule, (int)p->curve);
     TAKE("lr-decay", o->lr_decay, optim_ramp_steps(&ramp, p->decay));

@@ -4,6 +4,7 @@
 #include "pipeline/config/table.h"
 
 #include "model/data/data.h"
+#include "optim/spike.h"
 
 const char *const train_group_names[TRAIN_GROUPS] = {
     [TRAIN_RECIPE] = "Recipe",
@@ -102,6 +103,10 @@ const train_row_t train_rows[] = {
      "where to compute; cuda: GPU number = local rank modulo number of GPUs", TRAIN_CURVE, device_words},
     {TRAIN_RUN, "config", TRAIN_TEXT, AT(config), NULL, 0, 0, "FILE",
      "JSON object with these keys; flags win", TRAIN_OWN, NULL},
+    {TRAIN_OPTIMISER, "optimizer", TRAIN_CHOICE, AT(optimizer), "adamw", 0, 0, NULL,
+     "muon: of the layers' matrices, AdamW of the rest; on the CPU only", TRAIN_CURVE, pipe_optimizer_words},
+    {TRAIN_OPTIMISER, "momentum", TRAIN_REAL, AT(momentum), "0.95", 0, 0.999999, "X", "of Muon", TRAIN_CURVE,
+     NULL},
     {TRAIN_OPTIMISER, "lr", TRAIN_REAL, AT(lr), "0.003", 1e-12, 100, "RATE",
      "learning rate after warm-up; with --load 2e-05 unless given, --lora 2e-04", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "min-lr", TRAIN_REAL, AT(min_lr), "0.1", 0, 1, "X",
@@ -118,6 +123,10 @@ const train_row_t train_rows[] = {
      "decoupled weight decay, on matrices only", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "freeze", TRAIN_TEXT, AT(freeze), NULL, 0, 0, "PATTERN,...",
      "weights whose names fit keep their values, such as '*wte*,*.h.0.*'", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "lr-scale", TRAIN_TEXT, AT(lr_scale), NULL, 0, 0, "PATTERN=X,...",
+     "weights whose names fit learn at X times the rate, such as '*wte*=0.1'", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "decay-on", TRAIN_TEXT, AT(decay_on), NULL, 0, 0, "PATTERN=X,...",
+     "X instead of --weight-decay for weights whose names fit", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "lora", TRAIN_COUNT, AT(lora), "0", 0, 65536, "RANK",
      "train adapters of this rank on the weights of --load; 0: the weights", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "lora-alpha", TRAIN_REAL, AT(lora_alpha), "0", 0, 1e9, "X",
@@ -132,6 +141,13 @@ const train_row_t train_rows[] = {
      "AdamW's epsilon, added to the root of the second moment", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "clip", TRAIN_REAL, AT(clip), "1", 0, 1e12, "X",
      "largest gradient norm; 0: no clipping", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "spike-loss", TRAIN_REAL, AT(spike_loss), "0", 0, 1e6, "X",
+     "skip a step whose loss is more than X times the median of --spike-window; 0: none", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "spike-norm", TRAIN_REAL, AT(spike_norm), "0", 0, 1e6, "X",
+     "the same by the norm of the gradient, before clipping", TRAIN_CURVE, NULL},
+    {TRAIN_OPTIMISER, "spike-window", TRAIN_COUNT, AT(spike_window), "64", OPTIM_SPIKE_LEAST,
+     OPTIM_SPIKE_MOST, "STEPS", "the steps before, whose medians these are; until then none is skipped",
+     TRAIN_CURVE, NULL},
     {TRAIN_PARALLELISM, "tp", TRAIN_COUNT, AT(tp), "1", 1, 1024, "N",
      "tensor parallelism: ranks that share each layer", TRAIN_FREE, NULL},
     {TRAIN_PARALLELISM, "pp", TRAIN_COUNT, AT(pp), "1", 1, 4096, "N",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/text/json.h"
 #include "base/text/shortest.h"
 #include "base/utf8.h"
@@ -78,6 +79,17 @@ int train_config_row(const train_config_t *options, size_t i, const char **name,
     return 1;
 }
 
+/* Replaces the end of a text that has no room by a hash of the whole. */
+static void mark_long(const char *text, char *value, size_t bytes)
+{
+    enum { HASH = 18 }; /* "#" and 16 digits, and the end */
+    const size_t length = strlen(text);
+    if (length < bytes || bytes < HASH)
+        return;
+    const size_t keep = base_utf8_span((const unsigned char *)text, bytes - HASH);
+    snprintf(value + keep, HASH, "#%016llx", (unsigned long long)base_hash64(text, length, 0));
+}
+
 int train_config_exact(const train_config_t *options, size_t i, const char **name, char *value, size_t bytes)
 {
     while (i < train_rows_count && train_rows[i].matters != TRAIN_CURVE &&
@@ -87,6 +99,8 @@ int train_config_exact(const train_config_t *options, size_t i, const char **nam
         return -1;
     *name = train_rows[i].name;
     row_text(options, &train_rows[i], value, bytes);
+    if (train_rows[i].kind == TRAIN_TEXT && *value)
+        mark_long(text_of(options, &train_rows[i]), value, bytes);
     if (!*value)
         snprintf(value, bytes, "none");
     return (int)i;

@@ -263,6 +263,12 @@ static int check_may_change(const train_config_t *options, char why[TRAIN_WHY])
                                                  : " may differ anyway");
             return 0;
         }
+        if (row->at == offsetof(train_config_t, optimizer) && !options->optimizer) {
+            snprintf(why, TRAIN_WHY,
+                     "--may-change: optimizer: a run may go from adamw to muon only, since "
+                     "Muon holds no second moments");
+            return 0;
+        }
         list += length + (list[length] == ',');
     }
     return 1;
@@ -318,6 +324,32 @@ static int check_lora(const train_config_t *options, char why[TRAIN_WHY])
     return 0;
 }
 
+/* What Muon's update is not made for. */
+static int check_muon(const train_config_t *options, char why[TRAIN_WHY])
+{
+    const char *name = options->lora > 0 ? "lora" : options->offload ? "offload" : NULL;
+    if (options->optimizer && name)
+        snprintf(why, TRAIN_WHY, "--optimizer muon and --%s exclude each other: take --optimizer adamw",
+                 name);
+    return !options->optimizer || !name;
+}
+
+/* With a factor below 1 half of all steps would be skipped. */
+static int check_spikes(const train_config_t *options, char why[TRAIN_WHY])
+{
+    const struct {
+        const char *name;
+        double value;
+    } factor[] = {{"spike-loss", options->spike_loss}, {"spike-norm", options->spike_norm}};
+    for (size_t i = 0; i < sizeof factor / sizeof factor[0]; i++)
+        if (factor[i].value > 0.0 && factor[i].value < 1.0) {
+            snprintf(why, TRAIN_WHY, "--%s %g: wants 0, or 1 and more: a factor of the median",
+                     factor[i].name, factor[i].value);
+            return 0;
+        }
+    return 1;
+}
+
 gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY])
 {
     uint64_t from = 0, to;
@@ -325,7 +357,8 @@ gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]
     gyre_status_t status = train_recipe_apply(options);
     if (status != GYRE_OK)
         return status;
-    if (!check_checkpoint(options, why) || !check_save_type(options, why) || !check_lora(options, why))
+    if (!check_checkpoint(options, why) || !check_save_type(options, why) || !check_lora(options, why) ||
+        !check_muon(options, why) || !check_spikes(options, why))
         return GYRE_ERR_INVALID;
     if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to)) {
         snprintf(why, TRAIN_WHY, "--trace-steps %.300s: wants FROM:TO, such as 10:12, 64 steps at most",

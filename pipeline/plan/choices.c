@@ -22,6 +22,7 @@ const pipe_word_t pipe_curve_words[] = {{"cosine", OPTIM_CURVE_COSINE},
                                         {"wsd", OPTIM_CURVE_WSD},
                                         {"inverse-sqrt", OPTIM_CURVE_INVERSE_SQRT},
                                         {NULL, 0}};
+const pipe_word_t pipe_optimizer_words[] = {{"adamw", 0}, {"muon", 1}, {NULL, 0}};
 const pipe_word_t pipe_schedule_words[] = {
 #define KIND(id, stem, name, ...) {name, PIPE_##id},
 #include "pipeline/schedules/kinds.def"

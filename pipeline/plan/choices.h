@@ -15,6 +15,7 @@ typedef struct {
 extern const pipe_word_t pipe_recompute_words[]; /* model_recompute_t */
 extern const pipe_word_t pipe_precision_words[]; /* model_precision_t */
 extern const pipe_word_t pipe_curve_words[];     /* optim_curve_t */
+extern const pipe_word_t pipe_optimizer_words[]; /* 1: Muon */
 extern const pipe_word_t pipe_schedule_words[];  /* pipe_kind_t */
 extern const pipe_word_t pipe_balance_words[];   /* pipe_layout_t.balance */
 extern const pipe_word_t pipe_objective_words[]; /* model_objective_t */

@@ -104,8 +104,10 @@ static size_t layer_bytes(const pipe_recipe_t *r, const plan_software_t *softwar
     return share(n * whole, cuts) + share(n * (cut + (keeps_scores(software, recompute) ? scores : 0)), t);
 }
 
-static void state_bytes(const pipe_recipe_t *r, plan_memory_t *m)
+/* Of a layer's parameters nearly all are matrices, of which Muon has one moment. */
+static void state_bytes(const pipe_recipe_t *r, const plan_base_t *base, plan_memory_t *m)
 {
+    const size_t layers = m->holds.layers * (base->count.layer.whole + base->count.layer.cut / r->layout.tp);
     const size_t weight = pipe_precision_bytes(r->precision.type),
                  grad = pipe_precision_bytes(r->precision.grad);
     const size_t state = r->precision.type == MODEL_FLOAT32 ? 8 : 12; /* moments; a master copy of 16 bits */
@@ -113,6 +115,8 @@ static void state_bytes(const pipe_recipe_t *r, plan_memory_t *m)
     m->weights = weight * (r->layout.zero >= 3 ? m->shard : m->parameters);
     m->gradients = grad * (r->layout.zero >= 2 ? m->shard : m->parameters);
     m->optimizer = state * (r->layout.zero >= 1 ? m->shard : m->parameters);
+    if (r->optimizer.muon)
+        m->optimizer -= 4 * (r->layout.zero >= 1 ? layers / r->layout.dp : layers);
 }
 
 /* Embedding: the mask of its dropout, the input of a norm after it. Head: input of final norm and of the
@@ -168,7 +172,7 @@ void plan_memory(const pipe_recipe_t *r, const plan_base_t *base, size_t rank,
     plan_memory_t m = {.holds = plan_holds(r, base, rank)};
     m.parameters = model_count_rank(&base->count, &m.holds, r->layout.tp);
     m.in_flight = (size_t)pipe_activation_bound(&base->shape, (int)rank);
-    state_bytes(r, &m);
+    state_bytes(r, base, &m);
     /* chunks of a stage differ by a layer at most: in flight are as many of one as of another */
     m.activations =
         times(m.in_flight * m.holds.layers * layer_bytes(r, software, r->recompute) / r->layout.chunks,

@@ -19,6 +19,8 @@ static optim_zero_config_t config_of(const pipe_recipe_t *r, size_t bucket)
                                        .beta2 = r->optimizer.beta2,
                                        .epsilon = r->optimizer.eps,
                                        .weight_decay = r->optimizer.weight_decay},
+                             .muon = r->optimizer.muon,
+                             .momentum = r->optimizer.momentum,
                              .clip = r->optimizer.clip};
     const optim_part_t most = pipe_layout_most(&r->layout, &r->batch); /* which keeps most sums */
     optim_zero_share(&c, &r->batch, &most);

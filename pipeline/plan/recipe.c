@@ -58,6 +58,7 @@ typedef enum {
     RECOMPUTE,
     PRECISION,
     CURVE,
+    OPTIMIZER,
     SCHEDULE,
     BALANCE,
     OBJECTIVE,
@@ -75,7 +76,8 @@ static gyre_status_t read_name(const char *where, const char *section, const key
     static const pipe_word_t *const choice[] = {
         [RECOMPUTE] = pipe_recompute_words, [PRECISION] = pipe_precision_words,
         [CURVE] = pipe_curve_words,         [SCHEDULE] = pipe_schedule_words,
-        [BALANCE] = pipe_balance_words,     [OBJECTIVE] = pipe_objective_words};
+        [OPTIMIZER] = pipe_optimizer_words, [BALANCE] = pipe_balance_words,
+        [OBJECTIVE] = pipe_objective_words};
     char all[160];
     int found;
     if (!pipe_word_parse(choice[key->kind], text, &found)) {
@@ -226,7 +228,9 @@ static gyre_status_t read_precision(const char *where, const json_t *object, pip
 
 static gyre_status_t read_optimizer(const char *where, const json_t *object, pipe_optimizer_t *o)
 {
-    const key_t_ keys[] = {{"lr", REAL_, &o->lr, 0, 100},
+    const key_t_ keys[] = {{"type", OPTIMIZER, &o->muon, 0, 0},
+                           {"momentum", REAL_, &o->momentum, 0, 0.999999},
+                           {"lr", REAL_, &o->lr, 0, 100},
                            {"min_lr", REAL_, &o->min_lr, 0, 100},
                            {"beta1", REAL_, &o->beta1, 0, 0.999999},
                            {"beta2", REAL_, &o->beta2, 0, 0.999999999},
@@ -318,7 +322,8 @@ gyre_status_t pipe_recipe_check(const pipe_recipe_t *r)
 gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pipe_recipe_t *out)
 {
     pipe_recipe_t r = {.layout = {.tp = 1, .pp = 1, .dp = 1, .schedule = PIPE_1F1B, .micro_batch = 1},
-                       .optimizer = {.lr = 1e-3,
+                       .optimizer = {.momentum = 0.95,
+                                     .lr = 1e-3,
                                      .min_lr = 1e-4,
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,

@@ -18,6 +18,8 @@
 
 /* Sequences, not steps or tokens: those change their meaning while the batch ramps up. */
 typedef struct {
+    int muon; /* 1: matrices of layers take Muon, with `momentum`, and all else AdamW */
+    double momentum;
     double lr, min_lr, beta1, beta2, eps;
     double weight_decay; /* decoupled, on matrices */
     double clip;         /* largest norm of the gradient; 0: no clipping */

@@ -177,7 +177,7 @@ static void draw(FILE *out, const train_record_t *record, const curve_t *curve)
     if (curve->noisy)
         line(out, &f, record, curve, 1);
     for (size_t i = 0; (curve->of == norm_of || curve->power) && i < record->steps; i++)
-        if (record->step[i].skipped)
+        if (record->step[i].skipped || record->step[i].spike)
             fprintf(
                 out,
                 "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"1.5\"/>\n",

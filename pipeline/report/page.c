@@ -248,15 +248,22 @@ static void losses(FILE *out, const train_config_t *options, const train_record_
         return;
     fputs("<section><h2>Over the steps</h2><div class=\"grid\">\n", out);
     train_svg_curves(out, record);
-    size_t skipped = 0;
-    for (size_t i = 0; i < record->steps; i++)
+    size_t skipped = 0, spikes = 0;
+    for (size_t i = 0; i < record->steps; i++) {
         skipped += record->step[i].skipped != 0;
+        spikes += record->step[i].spike != TRAIN_SPIKE_NONE;
+    }
     fputs("</div>", out);
     if (skipped > 0)
         fprintf(out,
                 "<p class=\"note\">%zu update%s left out, since gradients overflowed: the marks below the "
                 "curves.</p>",
                 skipped, skipped == 1 ? " was" : "s were");
+    if (spikes > 0)
+        fprintf(out,
+                "<p class=\"note\">%zu update%s left out, since the loss or the gradient was far above the "
+                "median: the marks below the curves.</p>",
+                spikes, spikes == 1 ? " was" : "s were");
     fputs("</section>\n", out);
 }
 

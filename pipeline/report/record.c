@@ -161,6 +161,14 @@ static double number_of(const json_t *line, const char *name)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+static const char *const spike_names[] = {[TRAIN_SPIKE_LOSS] = "loss", [TRAIN_SPIKE_NORM] = "norm"};
+
+static train_spike_t read_spike(const json_t *line)
+{
+    const char *name = json_string_value(json_object_get(line, "spike"));
+    return !name ? TRAIN_SPIKE_NONE : strcmp(name, "loss") == 0 ? TRAIN_SPIKE_LOSS : TRAIN_SPIKE_NORM;
+}
+
 /* A line of a step as it was. 0: it is another line. */
 static int read_step(const train_record_t *record, const json_t *line, train_step_t *step)
 {
@@ -175,7 +183,7 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
                            .lr = json_number_value(json_object_get(line, "lr")),
                            .val = number_of(line, "val_loss"),
                            .loss_scale = isnan(scale) ? 1.0 : scale,
-                           .skipped = json_is_true(json_object_get(line, "skipped")),
+                           .spike = read_spike(line),
                            .mfu = number_of(line, "mfu"),
                            .bubble = number_of(line, "bubble"),
                            .batch = (uint64_t)json_integer_value(json_object_get(line, "batch")),
@@ -184,6 +192,7 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
                            .compute_s = number_of(line, "compute_s"),
                            .exposed_s = number_of(line, "exposed_s"),
                            .hidden_s = number_of(line, "hidden_s")};
+    step->skipped = !step->spike && json_is_true(json_object_get(line, "skipped"));
     step->seconds = rate > 0.0 ? step_tokens(record, step) / rate : 0.0;
     return 1;
 }
@@ -287,7 +296,9 @@ static void write_step(train_record_t *record, const train_step_t *step)
     put_exact(out, "grad_norm", step->grad_norm);
     put_number(out, "lr", "%.17g", step->lr, ",");
     put_number(out, "loss_scale", "%.17g", step->loss_scale, ",");
-    fprintf(out, "\"skipped\":%s,", step->skipped ? "true" : "false");
+    fprintf(out, "\"skipped\":%s,", step->skipped || step->spike ? "true" : "false");
+    if (step->spike)
+        fprintf(out, "\"spike\":\"%s\",", spike_names[step->spike]);
     if (record->grows)
         fprintf(out, "\"batch\":%llu,", (unsigned long long)step->batch);
     if (!isnan(step->dropped)) { /* a model with experts */
@@ -328,7 +339,8 @@ static gyre_status_t finish_log(train_record_t *record)
 {
     if (!record->log)
         return record->log_status;
-    fprintf(record->log, "{\"steps\":%llu,", (unsigned long long)record->done);
+    fprintf(record->log, "{\"steps\":%llu,\"spikes\":%llu,", (unsigned long long)record->done,
+            (unsigned long long)record->spikes);
     put_number(record->log, "val_loss", "%.17g", record->final_val, ",");
     fprintf(record->log, "\"weights_hash\":\"%016llx\",", (unsigned long long)record->hash);
     put_number(record->log, "seconds", "%.3f", record->seconds, "}\n");

@@ -15,6 +15,8 @@
 #include "pipeline/config/config.h"
 #include "pipeline/plan/layout.h"
 
+typedef enum { TRAIN_SPIKE_NONE, TRAIN_SPIKE_LOSS, TRAIN_SPIKE_NORM } train_spike_t;
+
 typedef struct {
     uint64_t step; /* 1-based: after this many updates */
     double loss, grad_norm, lr;
@@ -23,8 +25,9 @@ typedef struct {
     double val;              /* NaN: not evaluated after this step */
     double seconds;
     double compute_s, exposed_s, hidden_s; /* NaN on a GPU, of which the training thread does not know them */
-    double loss_scale; /* the gradients of this step were scaled by it; 1: there is no scaling */
-    int skipped;       /* the update was left out since gradients overflowed; grad_norm is then no number */
+    double loss_scale;   /* the gradients of this step were scaled by it; 1: there is no scaling */
+    int skipped;         /* the update was left out since gradients overflowed; grad_norm is then no number */
+    train_spike_t spike; /* the update was left out since this was far above the median */
     double
         /* part of the step in which rank 0 waits for its neighbours in the pipeline; NaN: there are none */
         bubble;
@@ -46,6 +49,7 @@ typedef struct {
     size_t steps, room;
     FILE *log;            /* NULL: none, or it failed */
     train_board_t *board; /* TensorBoard's file; NULL: none, or it failed */
+    uint64_t spikes;      /* steps of the whole run that were skipped as such */
     uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
     gyre_status_t log_status, board_status; /* the first error of each */
     uint64_t id; /* of the run, also in its checkpoints: drawn when it begins; 0: none, as before 0.2.0 */

@@ -180,7 +180,9 @@ static gyre_train_stats_t stats_of(const gyre_train_t *train, const train_step_t
                                 .grad_norm = step->grad_norm,
                                 .learning_rate = step->lr,
                                 .seconds = step->seconds,
-                                .skipped = step->skipped != 0,
+                                .skipped = step->skipped ? 1
+                                           : step->spike ? 2
+                                                         : 0,
                                 .done = train->done != 0};
 }
 

@@ -56,6 +56,7 @@ typedef struct {
 struct pipe_train {
     pipe_train_config_t config;
     gyre_comm_t *world, *tp, *dp, *pp, *tied;
+    gyre_comm_t *plane; /* dp and tp together, for Muon; NULL: not needed, or one of the two */
     pipe_layout_t layout;
     pipe_load_t load;
     pipe_place_t place;
@@ -100,8 +101,9 @@ void train_on_routing(void *user, const model_routed_t *routed);
  * others. */
 gyre_status_t train_unread(pipe_train_t *train, double ranks);
 
-/* weights.c: the adapters' tables; the stores of weights and of what is trained; what stages work on, and
- * optim_zero_idle of it. */
+/* weights.c: rates and decay by name, to the table of what is trained; the adapters' tables; the stores of
+ * weights and of what is trained; what stages work on, and optim_zero_idle of it. */
+gyre_status_t train_set_groups(const pipe_train_t *train, model_params_t *table);
 gyre_status_t train_make_adapters(pipe_train_t *train, const model_slice_t *slice);
 gyre_status_t train_make_stores(pipe_train_t *train, const optim_zero_groups_t *groups,
                                 const optim_zero_config_t *how);

@@ -35,6 +35,8 @@ static gyre_status_t make_groups(pipe_train_t *train)
         status = gyre_comm_split(train->world, column, (int)at.pp, &train->pp);
     if (status == GYRE_OK)
         status = gyre_comm_split(train->world, tied ? column : -1, (int)at.pp, &train->tied);
+    if (status == GYRE_OK && train->config.zero.muon && l->tp > 1 && l->dp > 1)
+        status = gyre_comm_split(train->world, (int)at.pp, column, &train->plane);
     return status;
 }
 
@@ -191,7 +193,10 @@ static gyre_status_t make_zero(pipe_train_t *train)
     const optim_zero_groups_t groups = {.world = train->world,
                                         .dp = train->layout.dp > 1 ? train->dp : NULL,
                                         .tp = train->layout.tp > 1 ? train->tp : NULL,
-                                        .tied = train->tied};
+                                        .tied = train->tied,
+                                        .plane = train->plane           ? train->plane
+                                                 : train->layout.tp > 1 ? train->tp
+                                                                        : train->dp};
     return train_make_stores(train, &groups, &how);
 }
 
@@ -321,6 +326,8 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
     gyre_status_t status = model_params_create(&train->config.model, &train->whole);
     if (status == GYRE_OK && train->config.freeze)
         status = model_params_freeze(train->whole, train->config.freeze);
+    if (status == GYRE_OK && train->config.lora.rank == 0)
+        status = train_set_groups(train, train->whole);
     if (status == GYRE_OK)
         status = take_memory(train);
     if (status == GYRE_OK)
@@ -333,6 +340,7 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = make_zero(train);
     /* which are the caller's, and needed no more */
     train->config.zero.offload = train->config.freeze = train->config.lora.on = NULL;
+    train->config.rates = train->config.decays = NULL;
     return status == GYRE_OK ? make_parts(train) : status;
 }
 
@@ -397,7 +405,7 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
 {
     if (!train)
         return;
-    gyre_comm_t *const group[] = {train->tp, train->pp, train->dp, train->tied};
+    gyre_comm_t *const group[] = {train->tp, train->pp, train->dp, train->tied, train->plane};
     for (size_t i = 0; i < sizeof group / sizeof *group; i++)
         if (group[i])
             gyre_comm_abort(group[i], reason);
@@ -419,6 +427,7 @@ void pipe_train_leave(pipe_train_t *train)
         optim_zero_leave(train->base);
     (void)pipe_gpu_finish(train->gpu); /* what went wrong there is logged, and nobody goes on */
     pipe_links_leave(train->links);
+    destroy_group(&train->plane);
     destroy_group(&train->tied);
     destroy_group(&train->pp);
     destroy_group(&train->dp);

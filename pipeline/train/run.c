@@ -115,6 +115,40 @@ static gyre_status_t check_sound(train_run_t *run, const pipe_train_step_t *step
     return GYRE_OK;
 }
 
+static optim_spike_config_t spikes_of(const train_run_t *run)
+{
+    const train_config_t *o = run->options;
+    return (optim_spike_config_t){o->spike_loss, o->spike_norm, o->spike_window};
+}
+
+static void log_spike(const train_run_t *run, const pipe_train_step_t *step, const optim_spike_limit_t *limit)
+{
+    const int by_loss = step->loss > limit->loss;
+    if (run->rank == 0)
+        log_warning("step %llu is skipped: its %s is %.6g, more than %g times the median of the %llu steps "
+                    "before, %.6g",
+                    (unsigned long long)run->next + 1, by_loss ? "loss" : "gradient norm",
+                    by_loss ? step->loss : step->zero.norm,
+                    by_loss ? run->options->spike_loss : run->options->spike_norm,
+                    (unsigned long long)run->options->spike_window,
+                    by_loss ? limit->median_loss : limit->median_norm);
+}
+
+/* Whether the step was a spike, for the log and for later steps. */
+static train_spike_t note_spike(train_run_t *run, const pipe_train_step_t *step,
+                                const optim_spike_limit_t *limit)
+{
+    const optim_spike_config_t config = spikes_of(run);
+    if (step->zero.spiked)
+        log_spike(run, step, limit);
+    run->record.spikes = run->spike.skipped += step->zero.spiked != 0;
+    if (config.loss > 0.0 || config.norm > 0.0)
+        optim_spike_note(&run->spike, &config, step->loss, step->zero.norm);
+    return !step->zero.spiked         ? TRAIN_SPIKE_NONE
+           : step->loss > limit->loss ? TRAIN_SPIKE_LOSS
+                                      : TRAIN_SPIKE_NORM;
+}
+
 /* One update. *stop: rank 0 wants it to be the last. */
 static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
 {
@@ -128,6 +162,10 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
     base_time_t start = base_now();
     pipe_train_step_t step = {.spans = train_timeline_begin(run->timeline, run->next + 1)};
     take_notes(run, run->longest_step, &step);
+    const optim_spike_config_t spikes = spikes_of(run);
+    const optim_spike_limit_t limit = optim_spike_limit(&run->spike, &spikes);
+    step.limit[0] = limit.loss;
+    step.limit[1] = limit.norm;
     double rate = optim_schedule_rate(&schedule, run->next, run->progress);
     size_t batch = optim_ramp_at(&run->ramp, &run->ramp_at, run->next, &run->before_next);
     const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
@@ -140,6 +178,7 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
         status = check_sound(run, &step, scaler ? &before : NULL);
     if (status != GYRE_OK)
         return status;
+    const train_spike_t spike = note_spike(run, &step, &limit);
     run->progress = step.note[1];
     hear(run, step.asked);
     *stop = run->stopped || step.note[0] != 0.0;
@@ -160,6 +199,7 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
                               isnan(waited) ? NAN : fmin(step.zero.hidden_s, fmax(seconds - waited, 0.0)),
                           .loss_scale = before.scale,
                           .skipped = step.zero.skipped,
+                          .spike = spike,
                           .bubble = pipe_train_layout(run->train)->pp > 1 ? step.pipe_wait_s / seconds : NAN};
     return train_timeline_end(run->timeline, run->next);
 }
@@ -174,7 +214,8 @@ static train_state_t state_of(const train_run_t *run)
                            .first_val = run->record.first_val,
                            .final_val = run->record.final_val,
                            .id = run->record.id,
-                           .scaler = scaler ? *scaler : (optim_scaler_t){0}};
+                           .scaler = scaler ? *scaler : (optim_scaler_t){0},
+                           .spike = run->spike};
 }
 
 static int log_file(const train_run_t *run)

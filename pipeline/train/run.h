@@ -52,6 +52,7 @@ typedef struct {
     optim_ramp_t ramp;     /* how its size follows from that */
     optim_ramp_at_t ramp_at;
     uint64_t before_next; /* sequences of the steps before it */
+    optim_spike_t spike;  /* of the steps before it; on all ranks the same */
     double progress;      /* part of the time limit that is gone, as rank 0 sent it last */
     base_time_t start;    /* of this process's part of training */
     double before;        /* seconds of training of the processes before it */
@@ -122,12 +123,10 @@ void train_free(train_run_t *run);
 /* pipe_by_all of a run. Collective. */
 gyre_status_t train_by_all(train_run_t *run, gyre_status_t (*step)(void *run));
 
-/* ramp.c: every size on the way is one that this layout can train. INVALID. */
-gyre_status_t train_ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks);
-/* Of dp data-parallel ranks: those without a sequence. */
-size_t train_ramp_idle(const optim_batch_t *batch, size_t dp);
-/* Says how many those are, and how long, while a batch that will be `batch` is small. */
-void train_ramp_tell(const optim_ramp_t *ramp, const optim_batch_t *batch, size_t dp);
+/* input.c: what the settings ask of the engine; whether they fit the model, the data and the ranks, with
+ * warnings of what has no effect, after the data was opened. INVALID. */
+pipe_train_config_t train_engine_config(const train_run_t *run);
+gyre_status_t train_check_input(train_run_t *run);
 
 /* config_compare.c: all ranks have the same options, model and data, but for what may differ. INVALID, on all
  * of them: rank 0 has named the first option that differs and the lowest rank where it does. Collective;

@@ -161,175 +161,6 @@ gyre_status_t train_join(train_run_t *run, gyre_comm_t *comm)
     return status;
 }
 
-static pipe_train_config_t config_of(const train_run_t *run)
-{
-    const train_config_t *o = run->options;
-    return (pipe_train_config_t){.model = run->shape,
-                                 .layout = {.tp = o->tp,
-                                            .pp = o->pp,
-                                            .dp = o->dp,
-                                            .chunks = o->chunks,
-                                            .schedule = (pipe_kind_t)o->schedule,
-                                            .zero = (int)o->zero,
-                                            .sequence = o->sequence_parallel,
-                                            .micro_batch = o->micro_batch,
-                                            .balance = o->balance},
-                                 .batch = train_config_batch(o),
-                                 .zero = {.bucket_bytes = o->bucket_bytes,
-                                          .adamw = {.beta1 = o->beta1,
-                                                    .beta2 = o->beta2,
-                                                    .epsilon = o->epsilon,
-                                                    .weight_decay = o->weight_decay},
-                                          .clip = o->clip,
-                                          .grad16 = o->grad_type,
-                                          .keep = o->keep_weights,
-                                          .offload = o->offload,
-                                          .scaler = {.start = o->loss_scale,
-                                                     .min = o->loss_scale_min,
-                                                     .max = fmax(o->loss_scale, 0x1p24),
-                                                     .interval = o->loss_scale_interval,
-                                                     .hysteresis = o->loss_scale_hysteresis}},
-                                 .precision = (model_precision_t)o->precision,
-                                 .recompute = (model_recompute_t)o->recompute,
-                                 .offload_activations = o->offload_activations,
-                                 .graphs = (model_graphs_t)o->cuda_graphs,
-                                 .device = run->device,
-                                 .seed = o->seed,
-                                 .freeze = o->freeze,
-                                 .lora = {.rank = o->lora, .alpha = o->lora_alpha, .on = o->lora_on},
-                                 .documents = model_data_has_documents(run->data)};
-}
-
-/* Options that contradict one another. */
-static gyre_status_t check_precision(const train_config_t *o)
-{
-    static const char *const scaling[] = {"loss-scale", "loss-scale-interval", "loss-scale-hysteresis",
-                                          "loss-scale-min"};
-    for (size_t i = 0; i < sizeof scaling / sizeof scaling[0]; i++)
-        if (o->precision != MODEL_FLOAT16 && train_config_given(o, scaling[i]))
-            return gyre_fail(GYRE_ERR_INVALID, "--%s is for --precision fp16 only", scaling[i]);
-    if (o->grad_type && o->precision == MODEL_FLOAT32)
-        return gyre_fail(GYRE_ERR_INVALID, "--grad-type 16 needs --precision bf16 or fp16");
-    return GYRE_OK;
-}
-
-static gyre_status_t check_frozen(const train_config_t *o)
-{
-    return o->device && (o->freeze || o->lora > 0)
-               ? gyre_fail(GYRE_ERR_INVALID, "--%s is for --device cpu: a GPU updates all weights",
-                           o->freeze ? "freeze" : "lora")
-               : GYRE_OK;
-}
-
-static gyre_status_t check_activations(const train_config_t *o)
-{
-    if (!o->offload_activations)
-        return GYRE_OK;
-    if (!o->device)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "--offload-activations is for --device cuda: those of the CPU are in "
-                         "host memory");
-    if (o->recompute != MODEL_RECOMPUTE_FULL)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "--offload-activations needs --recompute full: what is kept then, one "
-                         "tensor per layer, travels during the layers' work");
-    return GYRE_OK;
-}
-
-/* Logs what is asked for and has no effect in this layout. */
-static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
-{
-    const struct {
-        const char *flag;
-        int idle;
-        const char *why;
-    } rule[] = {
-        {"schedule", l->pp == 1, "--pp is 1"},
-        {"sequence-parallel", o->sequence_parallel && l->tp == 1, "--tp is 1"},
-        {"cuda-graphs", !o->device, "the CPU computes"},
-        {"zero", l->zero > 0 && l->dp == 1, "there is one data-parallel rank"},
-        {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
-         "only --zero 3 and 16-bit weights gather or expand any"},
-    };
-    for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++)
-        if (rule[i].idle && train_config_given(o, rule[i].flag))
-            log_warning("--%s has no effect here: %s", rule[i].flag, rule[i].why);
-}
-
-/* cuBLASLt may add in another order for another number of rows. */
-static void tell_rests(const train_config_t *o, const pipe_layout_t *l, const optim_batch_t *batch)
-{
-    const optim_batch_t b = optim_batch_complete(batch);
-    size_t first, share = 0, micro = base_min_size(l->micro_batch, pipe_layout_longest(l, batch));
-    if (!o->device || micro == 0 || strcmp(base_setting_string(SET_CUBLASLT), "off") == 0)
-        return;
-    for (size_t d = 0; d < l->dp && share % micro == 0; d++)
-        optim_batch_share(&b, l->dp, d, &first, &share);
-    if (share % micro != 0)
-        log_warning("a share of %zu sequences in micro-batches of %zu: with cuBLASLt not the bits of every "
-                    "layout; take GYRE_CUBLASLT=off for those, or a --micro-batch that divides all shares",
-                    share, micro);
-}
-
-/* Every rank knows the data, and the number of ranks. */
-static gyre_status_t check_input(train_run_t *run)
-{
-    const pipe_train_config_t config = config_of(run);
-    size_t ranks = (size_t)gyre_comm_size(run->comm);
-    const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
-    const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
-    gyre_status_t status = check_precision(run->options);
-    if (status == GYRE_OK)
-        status = check_activations(run->options);
-    if (status == GYRE_OK)
-        status = check_frozen(run->options);
-    if (status == GYRE_OK)
-        status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
-    if (status == GYRE_OK)
-        status = optim_batch_check(&config.batch, layout.dp);
-    if (status == GYRE_OK)
-        status = train_ramp_read(run->options, &run->ramp);
-    if (status == GYRE_OK)
-        status = train_ramp_check(&run->ramp, &config, ranks);
-    if (status == GYRE_OK && run->options->precision == MODEL_FLOAT16) {
-        const optim_scaler_config_t scaler = optim_scaler_complete(&config.zero.scaler);
-        status = optim_scaler_check(&scaler);
-    }
-    if (status == GYRE_OK && run->options->offload)
-        status = optim_offload_check(run->options->offload);
-    if (status == GYRE_OK)
-        status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
-    if (status == GYRE_OK)
-        status = train_objective_choose(run);
-    if (status != GYRE_OK)
-        return status;
-    tell_idle(run->options, &layout);
-    train_recipe_tell(run->options);
-    size_t batch = config.batch.batch, idle = train_ramp_idle(&config.batch, layout.dp),
-           longest = pipe_layout_longest(&layout, &config.batch);
-    train_ramp_tell(&run->ramp, &config.batch, layout.dp);
-    train_documents_tell(run);
-    if (idle > 0)
-        log_warning("batch %zu on %zu ranks: %zu of them %s no sequence; %zu ranks are as fast", batch,
-                    layout.dp, idle, idle == 1 ? "has" : "have", layout.dp - idle);
-    else if (batch % layout.dp == 0 && longest > batch / layout.dp)
-        log_warning(
-            "batch %zu on %zu data-parallel ranks: the longest share is %zu, so that the bits are those of "
-            "every layout; equal shares: --groups %zu (other bits, the same in every layout that it suits) "
-            "or --invariant off (bits of this number of ranks alone)",
-            batch, layout.dp, longest, layout.dp);
-    tell_rests(run->options, &layout, &config.batch);
-    if (ranks > 1 && base_setting_string(SET_ORDER)[0] == 'f')
-        log_warning("GYRE_ORDER=fast: sums over ranks may have other bits in other layouts; unset it for the "
-                    "same bits");
-    if (!optim_batch_invariant(&config.batch, layout.dp))
-        log_warning("batch %zu in equal shares on %zu data-parallel ranks: the curve is not the same bits as "
-                    "in other "
-                    "layouts",
-                    batch, layout.dp);
-    return GYRE_OK;
-}
-
 static gyre_status_t open_data(train_run_t *run)
 {
     const train_config_t *options = run->options;
@@ -361,7 +192,7 @@ static gyre_status_t prepare(void *user)
     options->leaves = run->shape.leaves;
     options->dropout = run->shape.dropout;
     if (status == GYRE_OK)
-        status = check_input(run);
+        status = train_check_input(run);
     if (status == GYRE_OK && run->rank == 0)
         status = train_text_open(options, run->data, &run->tokenizer);
     if (status == GYRE_OK && run->rank == 0)
@@ -444,6 +275,7 @@ gyre_status_t train_resume_run(void *user)
     run->record.first_val = state.first_val;
     run->record.final_val = state.final_val;
     run->record.id = state.id;
+    run->spike = state.spike;
     return GYRE_OK;
 }
 
@@ -471,7 +303,7 @@ static gyre_status_t make_parts(void *user)
 
 static gyre_status_t make_train(train_run_t *run)
 {
-    const pipe_train_config_t config = config_of(run);
+    const pipe_train_config_t config = train_engine_config(run);
     gyre_status_t status = pipe_train_begin(run->comm, &config, &run->train);
     if (status == GYRE_OK)
         status = train_by_all(run, make_parts);

@@ -101,6 +101,15 @@ static unsigned get_asked(const double *word)
     return asked;
 }
 
+/* Of the gradient's norm, from those of the step. */
+static void set_limit(pipe_train_t *train, const pipe_train_step_t *step)
+{
+    if (step->limit[0] > 0.0 && step->loss > step->limit[0])
+        optim_zero_limit(train->zero, -1.0);
+    else if (step->limit[1] > 0.0)
+        optim_zero_limit(train->zero, step->limit[1]);
+}
+
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out)
 {
@@ -138,6 +147,8 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     if (status == GYRE_OK)
         status = train_unread(train, train->loss[batch + WORD_UNREAD]);
     double weight = weight_of(train, train->loss[batch + WORD_LEARNED]);
+    out->loss = optim_batch_sum(&train->batch, train->loss) / weight;
+    set_limit(train, out);
     if (status == GYRE_OK)
         status = optim_zero_finish(train->zero, 1.0 / weight, rate, &out->zero);
     watch(train, NULL);
@@ -145,7 +156,6 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
         return status;
     if (train->base)
         optim_zero_moved(train->base, &out->zero);
-    out->loss = optim_batch_sum(&train->batch, train->loss) / weight;
     memcpy(out->note, train->loss + batch, sizeof out->note);
     tell_routing(train, train->loss + batch, out);
     pipe_report_t report;

@@ -30,8 +30,10 @@ typedef struct {
     base_device_t device; /* that stages compute on; zeros: the CPU */
     uint64_t seed;        /* of the initial weights and of dropout */
     const char *freeze;   /* rows that are not trained (model_params_freeze); NULL: none. Not on a GPU */
-    model_lora_t lora;    /* adapters that are trained instead of the weights; zeros: none. Not on a GPU */
-    int documents;        /* 1: sequences have documents that do not see one another (model_sequence_t) */
+    /* of what is trained, the weights or adapters: model_params_rates, _decays; NULL: none. Not on a GPU */
+    const char *rates, *decays;
+    model_lora_t lora; /* adapters that are trained instead of the weights; zeros: none. Not on a GPU */
+    int documents;     /* 1: sequences have documents that do not see one another (model_sequence_t) */
 } pipe_train_config_t;
 
 typedef struct pipe_train pipe_train_t;
@@ -78,6 +80,7 @@ typedef struct {
     double loss;             /* mean over the learned positions of the global batch, nats per token */
     model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
     unsigned asked;          /* in: what this rank asks for, PIPE_ASKS bits; out: what any rank does */
+    double limit[2];         /* in: the largest loss and norm whose update is made (zero.spiked); 0: any */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
     /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is
      * differentiated, to 2^-40 of each layer and sequence, and the part of all choices that were dropped. */

@@ -7,9 +7,20 @@
 #include "base/hash.h"
 #include "pipeline/train/engine.h"
 
+gyre_status_t train_set_groups(const pipe_train_t *train, model_params_t *table)
+{
+    gyre_status_t status = GYRE_OK;
+    if (train->config.rates)
+        status = model_params_rates(table, train->config.rates);
+    return status == GYRE_OK && train->config.decays ? model_params_decays(table, train->config.decays)
+                                                     : status;
+}
+
 gyre_status_t train_make_adapters(pipe_train_t *train, const model_slice_t *slice)
 {
     gyre_status_t status = model_adapters_create(train->whole, &train->config.lora, &train->adapters);
+    if (status == GYRE_OK)
+        status = train_set_groups(train, train->adapters->table);
     return status == GYRE_OK ? model_params_slice(train->adapters->table, slice, &train->factors) : status;
 }
 

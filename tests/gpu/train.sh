@@ -51,6 +51,10 @@ run "$EMULATED" "${SMALL[@]}" --device cuda --offload-activations
 want "offload without recomputation" 2 'needs --recompute full'
 run "$EMULATED" "${SMALL[@]}" --recompute full --offload-activations
 want "offload on the CPU" 2 'is for --device cuda'
+run "$EMULATED" "${SMALL[@]}" --device cuda --optimizer muon
+want "Muon" 2 '--optimizer muon is for --device cpu: a GPU has AdamW alone'
+run "$EMULATED" "${SMALL[@]}" --device cuda --lr-scale '*=2'
+want "rates by name" 2 '--lr-scale is for --device cpu'
 
 # ---- more losses from one pass than a GPU otherwise owes
 WIDE=("${SMALL[@]}" --layers 1 --hidden 8 --heads 1 --seq 2 --batch 1040 --micro-batch 1040 --grad-sequences 1040 --steps 1)

@@ -30,11 +30,29 @@ static void try_rounds(job_t *job, size_t tp, size_t dp, size_t pp, int stage)
     try(job, t);
 }
 
+/* Muon of the layers' matrices. */
+static void try_muon(job_t *job, size_t tp, size_t dp, size_t pp, int stage)
+{
+    trial_t t = {.tp = tp,
+                 .dp = dp,
+                 .pp = pp,
+                 .batch = 6,
+                 .zero = {.stage = stage, .bucket_bytes = 3000, .muon = 1, .momentum = 0.9}};
+    try(job, t);
+    t.zero.bucket_bytes = 0; /* vectors and matrices in one bucket */
+    t.zero.grad16 = stage % 2;
+    t.zero.precision = MODEL_FLOAT16;
+    t.zero.scaler = (optim_scaler_config_t){.start = 1024.0, .interval = 2, .hysteresis = 1};
+    t.overflow = 1;
+    try(job, t);
+}
+
 /* All stages on one layout of the ranks, with what else there is spread over the trials. */
 static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
 {
     for (int stage = 0; stage < 4; stage++) {
         try_rounds(job, tp, dp, pp, stage);
+        try_muon(job, tp, dp, pp, stage);
         trial_t t = {
             .tp = tp, .dp = dp, .pp = pp, .batch = 8, .zero = {.stage = stage, .bucket_bytes = 6000}};
         try(job, t);

@@ -77,6 +77,40 @@ static void adamw_against_reference(void **state)
     free(v);
 }
 
+/* A row with a rate and weight decay of its own is a row of a run that has them. */
+static void adamw_of_a_group(void **state)
+{
+    (void)state;
+    const struct {
+        double times, decay, want[2]; /* of a vector, of a matrix */
+    } group[] = {
+        {1.0, -1.0, {0.0, 0.2}}, {0.1, -1.0, {0.0, 0.2}}, {3.0, 0.05, {0.05, 0.05}}, {0.0, 0.0, {0, 0}}};
+    const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.2};
+    for (size_t k = 0; k < sizeof group / sizeof group[0]; k++)
+        for (int decay = 0; decay < 2; decay++) {
+            enum { N = 64 };
+            float w[N], m[N] = {0}, v[N] = {0}, grad[N];
+            double x[N], a[N] = {0}, b[N] = {0};
+            for (size_t i = 0; i < N; i++)
+                x[i] = (double)(w[i] = (float)normal(2, i));
+            for (int t = 1; t <= 5; t++) {
+                const optim_adamw_factors_t f = optim_adamw_factors(&how, (uint64_t)t, 1.0f, 0.01 * t);
+                const optim_adamw_factors_t own = optim_adamw_row(&f, group[k].times, group[k].decay);
+                double rate = 0.01 * t * group[k].times;
+                for (size_t i = 0; i < N; i++) {
+                    double g = (double)(grad[i] = (float)normal((uint32_t)(40 + t), i));
+                    x[i] -= rate * group[k].want[decay] * x[i];
+                    a[i] = 0.9 * a[i] + 0.1 * g;
+                    b[i] = 0.95 * b[i] + 0.05 * g * g;
+                    x[i] -= rate * (a[i] / (1 - pow(0.9, t))) / (sqrt(b[i] / (1 - pow(0.95, t))) + 1e-8);
+                }
+                optim_adamw_update(&own, decay, w, m, v, grad, N);
+            }
+            for (size_t i = 0; i < N; i++)
+                assert_true(fabs((double)w[i] - x[i]) < 2e-6);
+        }
+}
+
 static void clipping(void **state)
 {
     (void)state;
@@ -463,6 +497,7 @@ int main(void)
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adamw_against_reference),
+        cmocka_unit_test(adamw_of_a_group),
         cmocka_unit_test(clipping),
         cmocka_unit_test(schedule),
         cmocka_unit_test(stack_follows_the_tree),

@@ -43,6 +43,7 @@ typedef struct {
     size_t rank, ranks;
     size_t tp_rank, dp_rank, pp_rank;
     optim_zero_groups_t groups;
+    gyre_comm_t *plane; /* of dp and tp; NULL: one of them is one rank */
     size_t share, longest;
     optim_batch_t batch;
     optim_part_t part;
@@ -131,6 +132,22 @@ static inline void sum_rounds(const job_t *job, const trial_t *t, double scale, 
     free(next);
 }
 
+/* Muon of a whole row by itself (tests/optim/test_muon.c has it against doubles). */
+static inline void muon_row(job_t *job, const trial_t *t, const model_param_t *row,
+                            const optim_adamw_factors_t *f, const float *grad)
+{
+    const float momentum = (float)t->zero.momentum;
+    float *u = zeros(row->count), *w = job->w + row->offset, *m = job->m + row->offset;
+    void *work;
+    MP_OK(gyre_mem_alloc(optim_muon_work(&job->whole->config, row) * sizeof *u, &work));
+    optim_muon_momentum(momentum, f->scale, m, grad, row->count);
+    optim_muon_look_ahead(momentum, f->scale, m, grad, u, row->count);
+    optim_muon_direction(&job->whole->config, row, u, work);
+    optim_muon_apply(f->keep[1], (float)f->rate, w, u, row->count);
+    gyre_mem_free(work);
+    free(u);
+}
+
 static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
 {
     const optim_scaler_config_t config = optim_scaler_complete(&t->zero.scaler);
@@ -163,7 +180,9 @@ static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *
             optim_adamw_factors(&how, ++*steps, (float)(factor * optim_clip_factor(norm, CLIP)), RATE);
         for (size_t r = 0; r < job->whole->rows; r++) {
             const model_param_t *row = &job->whole->row[r];
-            if (row->alias == MODEL_NONE)
+            if (t->zero.muon && optim_muon_takes(row))
+                muon_row(job, t, row, &f, grad + row->grad);
+            else if (row->alias == MODEL_NONE)
                 optim_adamw_update(&f, row->decay, job->w + row->offset, job->m + row->offset,
                                    job->v + row->offset, grad + row->grad, row->count);
         }
@@ -407,6 +426,9 @@ static inline void begin_layout(job_t *job, const trial_t *t)
     job->groups = (optim_zero_groups_t){.world = job->world};
     job->groups.dp = split(job, t->dp, job->tp_rank + t->tp * job->pp_rank);
     job->groups.tp = split(job, t->tp, job->dp_rank + t->dp * job->pp_rank);
+    if (t->tp > 1 && t->dp > 1)
+        job->plane = split(job, t->tp * t->dp, job->pp_rank);
+    job->groups.plane = job->plane ? job->plane : t->tp > 1 ? job->groups.tp : job->groups.dp;
     job->groups.tied = split(job, t->pp, job->tp_rank + t->tp * job->dp_rank); /* of two stages: all of pp */
     CHECK(t->pp <= 2);
     const optim_batch_t batch = {.batch = t->batch, .lanes = t->lanes};
@@ -425,6 +447,8 @@ static inline void end_layout(job_t *job)
     gyre_comm_destroy(job->groups.dp);
     gyre_comm_destroy(job->groups.tp);
     gyre_comm_destroy(job->groups.tied);
+    gyre_comm_destroy(job->plane);
+    job->plane = NULL;
     model_params_destroy(job->local);
 }
 

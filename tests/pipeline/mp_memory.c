@@ -2,8 +2,8 @@
 /* ranks: 2 3 4 */
 /* tests/pipeline/mp_memory.c: what the planner says that the trainer will hold (plan_trainer, as `gyre-plan
  * memory --trainer` prints it) is what it holds, by kind and to the byte, in every ZeRO stage and precision,
- * for a model whose embedding is much longer than a layer's matrices, and for its adapters. With lanes it is
- * as much for 2, 3 and 8 rounds of accumulation. */
+ * for a model whose embedding is much longer than a layer's matrices, for its adapters, and with Muon. With
+ * lanes it is as much for 2, 3 and 8 rounds of accumulation. */
 #include <string.h>
 
 #include "base/log.h"
@@ -18,8 +18,11 @@ static const char recipe_text[] =
     "{\"model\": {\"model_type\": \"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, "
     "\"num_hidden_layers\": 3,"
     " \"num_attention_heads\": 4, \"vocab_size\": 2000, \"max_position_embeddings\": 16},"
+    " \"optimizer\": {\"type\": \"%s\"},"
     " \"layout\": {\"tp\": %d, \"dp\": %d, \"zero\": %d, \"global_batch\": %d%s},"
     " \"precision\": {\"dtype\": \"%s\", \"grad_dtype\": \"%s\"}}";
+
+static const char *optimizer = "adamw";
 
 /* `rounds` of a gradient or, of two ranks, two on each data-parallel rank; 0: one round of two, as without
  * lanes. lora: rank of adapters that are trained; 0: none. Returns what rank 0 holds. */
@@ -34,8 +37,8 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
     int lanes = dp == 2 ? 2 * dp : dp;
     if (rounds > 0)
         snprintf(more, sizeof more, ", \"lanes\": %d", lanes);
-    snprintf(text, sizeof text, recipe_text, tp, dp, zero, rounds > 0 ? rounds * lanes : 2 * dp, more, type,
-             grad);
+    snprintf(text, sizeof text, recipe_text, optimizer, tp, dp, zero, rounds > 0 ? rounds * lanes : 2 * dp,
+             more, type, grad);
     json_t *object = json_loads(text, 0, NULL);
     CHECK(object && pipe_recipe_from_json(object, "test", &recipe) == GYRE_OK);
     json_decref(object);
@@ -47,6 +50,8 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
                                                  .grad16 = recipe.precision.type != MODEL_FLOAT32 &&
                                                            recipe.precision.grad == recipe.precision.type,
                                                  .adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8},
+                                                 .muon = recipe.optimizer.muon,
+                                                 .momentum = recipe.optimizer.momentum,
                                                  .clip = 1.0},
                                         .lora = {.rank = lora, .on = "*mlp*"}};
     pipe_train_t *train = NULL;
@@ -99,6 +104,15 @@ static void compare_lora(gyre_comm_t *world, int tp, int zero, const char *type,
              few, all);
 }
 
+/* Muon: no second moments of the layers' matrices; a matrix and what it is made orthogonal in. */
+static void compare_muon(gyre_comm_t *world, int tp, int zero)
+{
+    optimizer = "muon";
+    compare(world, tp, zero, "fp32", "fp32", 0, 0);
+    compare(world, tp, zero, "bf16", "bf16", 2, 0);
+    optimizer = "adamw";
+}
+
 int main(void)
 {
     gyre_comm_t *world;
@@ -108,6 +122,7 @@ int main(void)
             compare(world, tp, zero, "fp32", "fp32", 0, 0);
             compare(world, tp, zero, "bf16", "fp32", 0, 0);
             compare(world, tp, zero, "bf16", "bf16", 0, 0);
+            compare_muon(world, tp, zero);
             compare_lora(world, tp, zero, "fp32", "fp32");
             compare_lora(world, tp, zero, "bf16", "bf16");
             compare_rounds(world, tp, zero, "fp32", "fp32");

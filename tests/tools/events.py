@@ -111,7 +111,7 @@ def main(folder, logs):
     names = sorted(os.listdir(folder))
     assert len(names) == len(logs), (names, logs)
     keys = {"loss/train": "loss", "loss/validation": "val_loss", "learning_rate": "lr", "grad_norm": "grad_norm",
-            "loss_scale": "loss_scale", "tokens_per_second": "tokens_per_second", "mfu": "mfu",
+            "loss_scale": "loss_scale", "skipped": "skipped", "tokens_per_second": "tokens_per_second", "mfu": "mfu",
             "batch": "batch", "experts/balance_loss": "balance_loss", "experts/dropped": "dropped"}
     for name, log in zip(names, logs):
         assert re.fullmatch(r"events\.out\.tfevents\.\d{10}\.[^/]+", name), name

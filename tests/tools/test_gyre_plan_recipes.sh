@@ -55,6 +55,15 @@ plan memory --lora 8 --lora-on '*attn*' --dp 2 --zero 3 --global-batch 2
 want "of adapters" 0
 check "gradients and moments of 12 layers with 8 (3 x 768 + 2304) elements" json \
     'd["trainer"][0]["gradients"] == 4 * 442368 and d["trainer"][0]["moments"] == 4 * 442368'
+plan memory --optimizer muon --trainer --dp 2 --zero 1 --global-batch 2
+want "of Muon" 0
+check "one moment of 12 layers' matrices, two of the rest; the longest row, 768 x 3072, what it is made orthogonal in, and its pieces" json \
+    'd["trainer"][0]["moments"] == 4 * (124439808 - 12 * 12 * 768 * 768 // 2) and d["trainer"][0]["muon"] == 4 * (768 * 3072 + 2 * (768 * 3072 + 768 * 768) + 768 * 3072)'
+check "the estimate has them, too" json 'abs(d["worst_stage"]["optimizer"] - 4 * 124439808 + 2 * 12 * 12 * 768 * 768) < 1e6'
+run "$P" memory --optimizer sgd
+want "another optimiser" 2 "--optimizer is adamw or muon, not sgd"
+run "$P" memory --optimizer muon --lora 8
+want "of adapters" 2 "--lora: adapters take AdamW"
 run "$P" memory --lora-on '*attn*'
 want "names without adapters" 2 "--lora-on needs --lora RANK"
 run "$P" memory --lora 8 --lora-on '*q_proj*'

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text/json.h"
+#include "pipeline/plan/choices.h"
 #include "pipeline/plan/search.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/shared/flags.h"
@@ -62,6 +63,7 @@ enum {
     EXTRA,
     TRAINER,
     LORA,
+    OPTIMIZER,
     LORA_ON,
     RESERVE,
     JSON,
@@ -105,6 +107,9 @@ static const struct {
      PLAN_FOR_MEMORY,
      {FLAG(0, "lora", COUNT, NULL, "RANK", "as --trainer, for adapters of this rank"), .low = 1,
       .high = SIZES}},
+    {OPTIMIZER,
+     MEMORY,
+     {FLAG(0, "optimizer", TEXT, NULL, "adamw|muon", "muon: one moment of the layers' matrices")}},
     {LORA_ON, PLAN_FOR_MEMORY, {FLAG(0, "lora-on", TEXT, NULL, "PATTERN,...", "weights that have them")}},
     {ROWS,
      PLAN_FOR_TIME,
@@ -356,6 +361,8 @@ static int apply_names(const char *what, const given_t *g, pipe_recipe_t *r)
         r->layout.balance = !strcmp(g->text[BALANCE], "embedding");
     if (g->text[RECOMPUTE] && !pipe_recompute_parse(g->text[RECOMPUTE], &r->recompute))
         return usage(what, "--recompute is none, selective or full, not %s", g->text[RECOMPUTE]);
+    if (g->text[OPTIMIZER] && !pipe_word_parse(pipe_optimizer_words, g->text[OPTIMIZER], &r->optimizer.muon))
+        return usage(what, "--optimizer is adamw or muon, not %s", g->text[OPTIMIZER]);
     if (g->text[DTYPE] && !pipe_precision_parse(g->text[DTYPE], &r->precision.type))
         return usage(what, "--dtype is fp32, bf16 or fp16, not %s", g->text[DTYPE]);
     if (g->text[GRAD] && !pipe_precision_parse(g->text[GRAD], &r->precision.grad))
@@ -529,6 +536,8 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     q.rows = given.text[ROWS];
     if (code == PLAN_OK && q.lora.on && !given.is[LORA])
         code = usage(argv[0], "--lora-on needs --lora RANK");
+    if (code == PLAN_OK && given.is[LORA] && q.recipe.optimizer.muon)
+        code = usage(argv[0], "--lora: adapters take AdamW: --optimizer adamw");
     if (code == PLAN_OK && q.fits && !q.rows)
         code = usage(argv[0], "--fit needs --rows FILE");
     int err = code == PLAN_OK && q.json ? base_file_check(q.json) : 0;
@@ -539,56 +548,6 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
     if (code == PLAN_OK)
         *out = q;
     return code;
-}
-
-/* ---- output -------------------------------------------------------------------------------------------- */
-
-void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
-{
-    const pipe_layout_t *l = &r->layout;
-    size_t active = model_count_active(&base->count), total = model_count_total(&base->count);
-    printf("%s: %zu parameters", r->name, total);
-    if (active != total)
-        printf(" (%zu meet a token)", active);
-    printf(", %zu layers, hidden %zu, %zu heads, sequences of %zu\n", r->model.layers, r->model.hidden,
-           r->model.heads, r->model.seq);
-    printf("%zu ranks: tp %zu%s x pp %zu (%s", l->tp * l->pp * l->dp, l->tp,
-           l->sequence ? " with sequence" : "", l->pp, pipe_kind_name(l->schedule));
-    if (l->chunks > 1)
-        printf(", %zu chunks", l->chunks);
-    printf(") x dp %zu, ZeRO %d; %zu sequences in micro-batches of %zu, ", l->dp, l->zero, r->batch.batch,
-           l->micro_batch);
-    if (r->batch.leaf > 1)
-        printf("%zu to a gradient, ", r->batch.leaf);
-    if (optim_batch_rounds(&r->batch) > 1)
-        printf("rounds of %zu gradients, ", r->batch.lanes);
-    printf("recompute %s, %s, gradients %s\n", pipe_recompute_name(r->recompute),
-           pipe_precision_name(r->precision.type), pipe_precision_name(r->precision.grad));
-}
-
-json_t *plan_json_recipe(const pipe_recipe_t *r, const plan_base_t *base)
-{
-    const pipe_layout_t *l = &r->layout;
-    return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}",
-        "version", GYRE_VERSION, "recipe", r->name, "parameters", (json_int_t)model_count_total(&base->count),
-        "active_parameters", (json_int_t)model_count_active(&base->count), "dp", (json_int_t)l->dp, "tp",
-        (json_int_t)l->tp, "pp", (json_int_t)l->pp, "chunks", (json_int_t)l->chunks, "schedule",
-        pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel", l->sequence, "micro_batch",
-        (json_int_t)l->micro_batch, "micro_batches", (json_int_t)base->micro_batches, "global_batch",
-        (json_int_t)r->batch.batch, "grad_sequences", (json_int_t)optim_batch_complete(&r->batch).leaf,
-        "lanes", (json_int_t)r->batch.lanes, "recompute", pipe_recompute_name(r->recompute), "dtype",
-        pipe_precision_name(r->precision.type), "grad_dtype", pipe_precision_name(r->precision.grad));
-}
-
-int plan_json_write(const plan_question_t *q, json_t *root)
-{
-    gyre_status_t status = GYRE_OK;
-    if (q->json)
-        status = root ? base_json_write(q->json, root)
-                      : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the results");
-    json_decref(root);
-    return status == GYRE_OK ? PLAN_OK : PLAN_FAILED;
 }
 
 int plan_is_fitted(const plan_question_t *q, size_t row)

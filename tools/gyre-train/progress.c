@@ -85,7 +85,7 @@ void train_progress_step(train_progress_t *progress, const train_step_t *step, u
     double elapsed = seconds(progress->start, now), rate = (double)tokens / fmax(step->seconds, 1e-9);
     int bar = progress->style == TRAIN_PROGRESS_BAR;
     progress->rate = progress->rate > 0.0 ? 0.95 * progress->rate + 0.05 * rate : rate;
-    progress->skipped += step->skipped != 0;
+    progress->skipped += step->skipped || step->spike;
     if (!isnan(step->val))
         progress->val = step->val;
     int due = seconds(progress->last, now) >= (bar ? REDRAW_S : PLAIN_S);

@@ -52,7 +52,8 @@ static gyre_status_t give_range(void *user, const optim_range_t *range)
     held_t *held = user;
     const optim_range_t *mine = &held->range[held->next++];
     for (size_t p = 0; p < OPTIM_RANGE_PARTS; p++)
-        memcpy(range->part[p], mine->part[p], range->count * sizeof(float));
+        if (range->part[p])
+            memcpy(range->part[p], mine->part[p], range->count * sizeof(float));
     return GYRE_OK;
 }
 

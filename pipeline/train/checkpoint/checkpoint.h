@@ -16,6 +16,7 @@
 #include "optim/checkpoint/saver.h"
 #include "optim/checkpoint/snapshot.h"
 #include "optim/scaler.h"
+#include "optim/spike.h"
 #include "pipeline/config/config.h"
 
 /* What a run is in addition to its weights and moments, after `step` updates. Everything random is a function
@@ -27,6 +28,7 @@ typedef struct {
     double first_val, final_val;
     uint64_t id;           /* of the run, by which its log is known; 0: none */
     optim_scaler_t scaler; /* of the loss; scale 0: there is none */
+    optim_spike_t spike;   /* the steps before, and how many of them were spikes */
 } train_state_t;
 
 /* The parts of a run that a checkpoint holds or is compared with; all borrowed. */

@@ -31,10 +31,48 @@ static json_t *real(double value)
     return json_string(text);
 }
 
+/* NULL: no memory. */
+static json_t *describe_spikes(const optim_spike_t *spike)
+{
+    json_t *loss = json_array(), *norm = json_array();
+    int bad = 0;
+    for (size_t i = 0; i < spike->count; i++)
+        bad |= json_array_append_new(loss, real(spike->loss[i])) != 0 ||
+               json_array_append_new(norm, real(spike->norm[i])) != 0;
+    if (!bad)
+        return json_pack("{s:I, s:o, s:o}", "skipped", (json_int_t)spike->skipped, "loss", loss, "norm",
+                         norm);
+    json_decref(loss);
+    json_decref(norm);
+    return NULL;
+}
+
+/* What it was: 1, or 0 if it is malformed. There is none before the first step of a run with --spike-loss or
+ * --spike-norm. */
+static int read_spikes(const json_t *run, uint64_t steps, optim_spike_t *spike)
+{
+    const json_t *said = json_object_get(run, "spikes"), *loss = json_object_get(said, "loss"),
+                 *norm = json_object_get(said, "norm");
+    const json_int_t skipped = json_integer_value(json_object_get(said, "skipped"));
+    *spike = (optim_spike_t){.skipped = (uint64_t)skipped, .count = json_array_size(loss)};
+    if (!said)
+        return 1;
+    int good = skipped >= 0 && spike->skipped <= steps && spike->count <= OPTIM_SPIKE_MOST &&
+               json_array_size(norm) == spike->count;
+    for (size_t i = 0; good && i < spike->count; i++) {
+        const char *a = json_string_value(json_array_get(loss, i)),
+                   *b = json_string_value(json_array_get(norm, i));
+        spike->loss[i] = a ? strtod(a, NULL) : (double)NAN;
+        spike->norm[i] = b ? strtod(b, NULL) : (double)NAN;
+        good = isfinite(spike->loss[i]) && isfinite(spike->norm[i]);
+    }
+    return good;
+}
+
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state)
 {
     const char *name;
-    char value[64];
+    char value[TRAIN_VALUE];
     json_t *options = json_object();
     int bad = !options;
     for (int i = 0; (i = train_config_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
@@ -58,6 +96,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
                                   json_pack("{s:o, s:I, s:I, s:I}", "scale", real(scaler->scale), "good",
                                             (json_int_t)scaler->good, "left", (json_int_t)scaler->left,
                                             "skipped", (json_int_t)scaler->skipped)) != 0;
+    if (!bad && state->spike.count > 0)
+        bad = json_object_set_new(run, "spikes", describe_spikes(&state->spike)) != 0;
     if (run && bad) {
         json_decref(run);
         run = NULL;
@@ -129,7 +169,7 @@ gyre_status_t train_resume_options(const train_config_t *options, int prefix_mas
 {
     const json_t *then = json_object_get(run, "options");
     const char *name, *old;
-    char value[64], unsaid[64], shown[64];
+    char value[TRAIN_VALUE], unsaid[TRAIN_VALUE], shown[TRAIN_VALUE];
     if (!json_is_object(then))
         return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the options were", at);
     for (int i = 0; (i = train_config_exact(options, (size_t)i, &name, value, sizeof value)) >= 0; i++) {
@@ -166,6 +206,8 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
     json_int_t ranks = json_integer_value(json_object_get(run, "ranks"));
     if (status == GYRE_OK && (ranks < 1 || !(state->seconds >= 0.0) || !isfinite(state->seconds)))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);
+    if (status == GYRE_OK && !read_spikes(run, state->step, &state->spike))
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: spikes are malformed", at);
     const char *id = json_string_value(json_object_get(run, "id"));
     state->ranks = (uint64_t)ranks;
     state->id = id ? strtoull(id, NULL, 16) : 0; /* older checkpoints have none */
@@ -445,17 +487,17 @@ static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_
 }
 
 /* All of `zero` was filled with the state after `steps` updates; `run` is what train_resume_describe said. */
-static gyre_status_t loaded(optim_zero_t *zero, uint64_t steps, const json_t *run)
+static gyre_status_t loaded(optim_zero_t *zero, uint64_t steps, uint64_t spikes, const json_t *run)
 {
     optim_scaler_t scaler;
     int found = train_resume_scaler(run, &scaler);
     if (optim_zero_scaler(zero) && !found)
         return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint does not say what the loss scale was");
-    if (found && scaler.skipped > steps)
+    if (found && scaler.skipped + spikes > steps)
         return gyre_fail(GYRE_ERR_FORMAT,
                          "the checkpoint says that more updates were skipped than there were steps");
     /* AdamW counts the updates that were made */
-    return optim_zero_loaded(zero, found ? steps - scaler.skipped : steps, found ? &scaler : NULL);
+    return optim_zero_loaded(zero, steps - spikes - (found ? scaler.skipped : 0), found ? &scaler : NULL);
 }
 
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found)
@@ -466,7 +508,7 @@ gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int
     if (status == GYRE_OK && well)
         status = train_all_well(parts, read_all(parts, &candidate), &well);
     if (status == GYRE_OK && well)
-        status = loaded(parts->zero, candidate.step, candidate.run);
+        status = loaded(parts->zero, candidate.step, state->spike.skipped, candidate.run);
     drop(&candidate);
     *found = status == GYRE_OK && well;
     return status;

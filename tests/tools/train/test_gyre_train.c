@@ -107,7 +107,7 @@ static json_t *options_then(int argc, char **argv)
 {
     train_config_t options;
     const char *name;
-    char value[64];
+    char value[TRAIN_VALUE];
     assert_int_equal(train_options_parse(argc, argv, &options, 0), -1);
     json_t *object = json_object();
     for (int i = 0; (i = train_config_exact(&options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
@@ -144,7 +144,8 @@ static void test_older_checkpoints(void **state)
     (void)state;
     static const char *const newer[] = {
         "objective", "infill-ids",  "batch-rampup", "device",    "invariant",  "lr-schedule", "lr-decay",
-        "epsilon",   "data-format", "groups",       "precision", "loss-scale", "lanes",       "lr-cooldown"};
+        "epsilon",   "data-format", "groups",       "precision", "loss-scale", "lanes",       "lr-cooldown",
+        "optimizer", "momentum",    "lr-scale",     "decay-on",  "spike-loss", "spike-norm",  "spike-window"};
     json_t *run = options_then(WORDS("--objective", "causal"));
     for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i++) {
         assert_int_equal(json_object_del(options_object(run), newer[i]), 0);
@@ -253,6 +254,21 @@ static void test_text_of_options(void **state)
         goes_on(run, 1, WORDS("--objective", "prefix", "--may-change", "objective", "--checkpoint", "CK")),
         "");
     json_decref(run);
+}
+
+/* Texts that differ only after the bytes that a checkpoint holds of them are two texts. */
+static void test_long_text(void **state)
+{
+    (void)state;
+    for (size_t length = 60; length < TRAIN_VALUE + 40; length += 7) {
+        char long_one[2 * TRAIN_VALUE], other[2 * TRAIN_VALUE];
+        snprintf(long_one, sizeof long_one, "*%0*d*a", (int)length, 1);
+        snprintf(other, sizeof other, "*%0*d*b", (int)length, 1);
+        json_t *run = options_then(WORDS("--freeze", long_one));
+        assert_string_equal(goes_on(run, 0, WORDS("--freeze", long_one)), "");
+        SAYS(goes_on(run, 0, WORDS("--freeze", other)), "--freeze is *0");
+        json_decref(run);
+    }
 }
 
 /* A run of 8 ranks (tp 2, dp 2, pp 2) in 16 bits: 300 steps, some of which overflow. */
@@ -489,6 +505,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_spans),
         cmocka_unit_test(test_older_checkpoints),
         cmocka_unit_test(test_text_of_options),
+        cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_page),
