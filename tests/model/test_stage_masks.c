@@ -167,8 +167,8 @@ static model_sequence_t sequence_of(const packed_t *w)
     return (model_sequence_t){.tokens = w->tokens, .targets = w->targets, .documents = w->documents};
 }
 
-/* 1: the BLAS treats all rows of the stage's products alike: a sequence of documents of the same one token has
- * the same logits everywhere. */
+/* 1: the BLAS treats all rows of the stage's products alike: a sequence of documents of the same one token
+ * has the same logits everywhere. */
 static int rows_are_alike(packed_t *w)
 {
     static float logits[LONG * VOCAB];
