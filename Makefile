@@ -381,7 +381,7 @@ $(PERF_LINKS): $(B)/bin/gyre-perf
 
 # its parts are tested without its main
 $(B)/tests/tools/perf/test_perf $(B)/tests/tools/perf/test_perf_parts: $(call obj,$(call sources,tools/gyre-perf,c)) $(SHARED_OBJ)
-$(B)/tests/tools/test_flags $(B)/tests/tools/test_cgroup: $(SHARED_OBJ)
+$(B)/tests/tools/test_flags: $(SHARED_OBJ)
 $(B)/tests/tools/test_doctor: $(call obj,$(call sources,tools/gyre-doctor,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_plan: $(call obj,$(call sources,tools/gyre-plan,c)) $(SHARED_OBJ)
 $(B)/tests/tools/test_run_parts: $(call obj,$(call sources,tools/ucx-run,c)) $(SHARED_OBJ)

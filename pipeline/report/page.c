@@ -53,24 +53,11 @@ static void tile(FILE *out, const char *value, const char *name)
     fprintf(out, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, name);
 }
 
-/* Of the rank that has most; 0: not known. */
-static double most_memory(const train_memory_t *memory)
-{
-    double most = 0.0;
-    for (size_t r = 0; r < memory->ranks; r++) {
-        double sum = 0.0;
-        for (size_t k = 0; k < memory->kinds; k++)
-            sum += (double)memory->bytes[r * memory->kinds + k];
-        most = fmax(most, sum);
-    }
-    return most;
-}
-
 static void tiles(FILE *out, const train_record_t *record, int is_text)
 {
     char text[64];
     train_step_t total = train_record_total(record);
-    double seconds = fmax(total.seconds, 1e-9), memory = most_memory(&record->memory);
+    double seconds = fmax(total.seconds, 1e-9), memory = (double)train_memory_most(&record->memory, NULL);
     fputs("<div class=\"tiles\">\n", out);
     snprintf(text, sizeof text, "%.3f", record->final_val);
     tile(out, text, is_text ? "validation loss, nats per byte" : "validation loss, nats per token");

@@ -361,6 +361,20 @@ gyre_status_t train_record_finish(train_record_t *record)
     return status != GYRE_OK ? status : record->board_status;
 }
 
+uint64_t train_memory_most(const train_memory_t *memory, size_t *rank)
+{
+    uint64_t most = 0;
+    for (size_t r = 0; r < memory->ranks; r++) {
+        uint64_t sum = 0;
+        for (size_t k = 0; k < memory->kinds; k++)
+            sum += memory->bytes[r * memory->kinds + k];
+        if (sum > most && rank)
+            *rank = r;
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
 void train_record_free(train_record_t *record)
 {
     if (record->log)

@@ -42,6 +42,9 @@ typedef struct {
     uint64_t *bytes; /* [ranks, kinds], owned */
 } train_memory_t;
 
+/* Bytes on the rank that has most; 0: not known. *rank: which that is, unless NULL. */
+uint64_t train_memory_most(const train_memory_t *memory, size_t *rank);
+
 typedef struct train_board train_board_t;
 
 typedef struct {

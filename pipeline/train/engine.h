@@ -107,6 +107,9 @@ gyre_status_t train_set_groups(const pipe_train_t *train, model_params_t *table)
 gyre_status_t train_make_adapters(pipe_train_t *train, const model_slice_t *slice);
 gyre_status_t train_make_stores(pipe_train_t *train, const optim_zero_groups_t *groups,
                                 const optim_zero_config_t *how);
+/* Bytes of these stores, by kind. */
+gyre_status_t train_predict_stores(const pipe_train_t *train, const optim_zero_config_t *how,
+                                   size_t bytes[OPTIM_MEMORY_KINDS]);
 const model_store_t_f32 *train_store(pipe_train_t *train);
 gyre_status_t train_idle(pipe_train_t *train, const chunk_t *chunk, optim_pass_t pass);
 

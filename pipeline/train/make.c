@@ -132,12 +132,38 @@ gyre_status_t train_make_executor(pipe_train_t *train, size_t micro_batches, siz
     return status;
 }
 
+static model_tp_t tp_of(const pipe_train_t *train)
+{
+    return (model_tp_t){.comm = train->layout.tp > 1 ? train->tp : NULL,
+                        .rank = train->place.tp,
+                        .size = train->layout.tp,
+                        .sequence = train->layout.sequence};
+}
+
+static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, model_graphs_t graphs)
+{
+    const pipe_train_config_t *config = &train->config;
+    const chunk_t *chunk = &train->chunk[c];
+    model_stage_config_t how = {.embed = chunk->embed,
+                                .head = chunk->head,
+                                .slots = chunk->in_flight * train->layout.micro_batch,
+                                .together = train->layout.micro_batch,
+                                .grad_sequences = train->batch.leaf,
+                                .recompute = config->recompute,
+                                .offload = config->offload_activations,
+                                .graphs = graphs,
+                                .stages = train->layout.chunks,
+                                .precision = config->precision,
+                                .split = pipe_kind_splits(train->layout.schedule),
+                                .seed = config->seed,
+                                .documents = config->documents};
+    chunk_layers(train, c, &how.first, &how.layers);
+    return how;
+}
+
 static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t *config)
 {
-    const model_tp_t tp = {.comm = train->layout.tp > 1 ? train->tp : NULL,
-                           .rank = train->place.tp,
-                           .size = train->layout.tp,
-                           .sequence = train->layout.sequence};
+    const model_tp_t tp = tp_of(train);
     /* a graph is made in the middle of a step, where links' streams wait for other ranks, and that may wait
      * for the device: until it was seen on GPUs, only who insists has graphs in a pipeline */
     const model_graphs_t graphs =
@@ -146,20 +172,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
     int told = train->whole->config.experts > 0 && train->place.tp == 0;
     for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
         chunk_t *chunk = &train->chunk[c];
-        model_stage_config_t how = {.embed = chunk->embed,
-                                    .head = chunk->head,
-                                    .slots = chunk->in_flight * train->layout.micro_batch,
-                                    .together = train->layout.micro_batch,
-                                    .grad_sequences = train->batch.leaf,
-                                    .recompute = config->recompute,
-                                    .offload = config->offload_activations,
-                                    .graphs = graphs,
-                                    .stages = train->layout.chunks,
-                                    .precision = config->precision,
-                                    .split = pipe_kind_splits(train->layout.schedule),
-                                    .seed = config->seed,
-                                    .documents = config->documents};
-        chunk_layers(train, c, &how.first, &how.layers);
+        const model_stage_config_t how = stage_config(train, c, graphs);
         status = pipe_worker_create(&(pipe_worker_config_t){.params = train->local,
                                                             .tp = &tp,
                                                             .config = &how,
@@ -178,16 +191,21 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
     return status;
 }
 
-static gyre_status_t make_zero(pipe_train_t *train)
+static optim_zero_config_t store_config(const pipe_train_t *train)
 {
-    const pipe_train_config_t *config = &train->config;
-    optim_zero_config_t how = config->zero;
+    optim_zero_config_t how = train->config.zero;
     how.stage = train->layout.zero;
     optim_zero_share(&how, &train->batch, &train->part);
-    how.precision = config->precision;
+    how.precision = train->config.precision;
+    return how;
+}
+
+static gyre_status_t make_zero(pipe_train_t *train)
+{
+    optim_zero_config_t how = store_config(train);
     if (train->gpu) {
         how.on_device = 1;
-        how.device = config->device.index;
+        how.device = train->config.device.index;
         how.stream = pipe_gpu_stream(train->gpu);
     }
     const optim_zero_groups_t groups = {.world = train->world,
@@ -250,21 +268,34 @@ static gyre_status_t take_memory(pipe_train_t *train)
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
 }
 
+static size_t micro_batches_of(const pipe_train_t *train)
+{
+    return (train->longest + train->layout.micro_batch - 1) / train->layout.micro_batch;
+}
+
+static gyre_status_t find_in_flight(pipe_train_t *train)
+{
+    const pipe_shape_t shape = shape_of(&train->layout, micro_batches_of(train), 0);
+    pipe_schedule_t *schedule = NULL;
+    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    if (status == GYRE_OK)
+        count_in_flight(train, schedule);
+    pipe_schedule_destroy(schedule);
+    return status;
+}
+
 /* What a step works in, for the present batch. */
 static gyre_status_t make_parts(pipe_train_t *train)
 {
-    size_t micro = train->layout.micro_batch, micro_batches = (train->longest + micro - 1) / micro;
-    const pipe_shape_t shape = shape_of(&train->layout, micro_batches, 0);
-    pipe_schedule_t *schedule = NULL;
-    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
-    if (status != GYRE_OK)
-        return status;
-    count_in_flight(train, schedule);
-    pipe_schedule_destroy(schedule);
-    status = take_sequences(train);
+    gyre_status_t status = find_in_flight(train);
+    if (status == GYRE_OK)
+        status = take_sequences(train);
     if (status == GYRE_OK)
         status = make_stages(train, &train->config);
-    return status == GYRE_OK ? train_make_executor(train, micro_batches, micro, 0, &train->executor) : status;
+    if (status == GYRE_OK)
+        status = train_make_executor(train, micro_batches_of(train), train->layout.micro_batch, 0,
+                                     &train->executor);
+    return status;
 }
 
 static void free_parts(pipe_train_t *train)
@@ -321,7 +352,7 @@ gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *co
     return GYRE_OK;
 }
 
-gyre_status_t pipe_train_make(pipe_train_t *train)
+gyre_status_t pipe_train_plan(pipe_train_t *train)
 {
     gyre_status_t status = model_params_create(&train->config.model, &train->whole);
     if (status == GYRE_OK && train->config.freeze)
@@ -332,7 +363,32 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
         status = take_memory(train);
     if (status == GYRE_OK)
         status = make_slice(train);
-    if (status == GYRE_OK && train->config.device.kind == BASE_CUDA)
+    return status == GYRE_OK ? find_in_flight(train) : status;
+}
+
+gyre_status_t pipe_train_need(const pipe_train_t *train, uint64_t *bytes)
+{
+    const model_tp_t tp = tp_of(train);
+    const optim_zero_config_t how = store_config(train);
+    size_t kinds[OPTIM_MEMORY_KINDS];
+    gyre_status_t status = train_predict_stores(train, &how, kinds);
+    *bytes = 0;
+    for (size_t k = 0; status == GYRE_OK && k < OPTIM_MEMORY_KINDS; k++)
+        *bytes += kinds[k];
+    for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
+        const model_stage_config_t stage = stage_config(train, c, MODEL_GRAPHS_OFF);
+        size_t slot;
+        status = model_stage_slot_bytes_f32(&train->whole->config, &tp, &stage, &slot);
+        if (status == GYRE_OK)
+            *bytes += (uint64_t)slot * stage.slots;
+    }
+    return status;
+}
+
+gyre_status_t pipe_train_make(pipe_train_t *train)
+{
+    gyre_status_t status = GYRE_OK;
+    if (train->config.device.kind == BASE_CUDA)
         status = pipe_gpu_create(train->config.device.index, LOSSES, &train->gpu);
     if (status == GYRE_OK && train->gpu)
         status = pipe_links_create(train->config.device, pipe_gpu_stream(train->gpu), &train->links);

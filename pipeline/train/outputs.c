@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/memory.h"
 #include "model/formats/hf.h"
 #include "model/formats/weights.h"
 #include "pipeline/report/page.h"
@@ -32,20 +33,6 @@ void train_choose_sample(train_run_t *run)
     run->sample_left_out = 1;
 }
 
-/* Bytes that the kernel can give without swapping; SIZE_MAX: unknown. */
-static size_t memory_available(void)
-{
-    char line[128];
-    unsigned long long kib = 0;
-    int found = 0;
-    FILE *in = fopen("/proc/meminfo", "re");
-    while (in && !found && fgets(line, sizeof line, in))
-        found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
-    if (in)
-        fclose(in);
-    return found ? (size_t)kib * 1024 : SIZE_MAX;
-}
-
 static gyre_status_t gather_row(void *user, size_t row, float *canonical)
 {
     train_run_t *run = user;
@@ -59,7 +46,7 @@ static gyre_status_t gather_row(void *user, size_t row, float *canonical)
 static gyre_status_t take_weights(train_run_t *run)
 {
     const size_t elements = pipe_train_whole(run->train)->total, bytes = elements * sizeof *run->weights;
-    if (bytes < memory_available() / 2)
+    if (bytes < base_memory_now().available / 2)
         run->weights = calloc(elements, sizeof *run->weights);
     return run->weights
                ? GYRE_OK

@@ -16,6 +16,7 @@
 #include "model/network/stage/flops.h"
 #include "model/formats/hf.h"
 #include "pipeline/agree/agree.h"
+#include "pipeline/train/host/memory.h"
 #include "pipeline/train/peak.h"
 #include "pipeline/train/run.h"
 #include "pipeline/train/text.h"
@@ -295,6 +296,23 @@ static gyre_status_t open_origin(void *user)
                : GYRE_OK;
 }
 
+static gyre_status_t plan_parts(void *user)
+{
+    train_run_t *run = user;
+    return pipe_train_plan(run->train);
+}
+
+/* Whether this rank's host has the memory for the run, before it is taken. Collective. */
+static gyre_status_t check_memory(train_run_t *run)
+{
+    uint64_t bytes;
+    gyre_status_t need = pipe_train_need(run->train, &bytes);
+    int muted = base_log_mute(run->rank != 0);
+    gyre_status_t status = train_host_check(run->comm, bytes);
+    base_log_mute(muted);
+    return pipe_agree(run->comm, need == GYRE_OK ? status : need, &run->agreed);
+}
+
 static gyre_status_t make_parts(void *user)
 {
     train_run_t *run = user;
@@ -305,6 +323,10 @@ static gyre_status_t make_train(train_run_t *run)
 {
     const pipe_train_config_t config = train_engine_config(run);
     gyre_status_t status = pipe_train_begin(run->comm, &config, &run->train);
+    if (status == GYRE_OK)
+        status = train_by_all(run, plan_parts);
+    if (status == GYRE_OK && !run->options->device) /* a device says itself what it cannot give */
+        status = check_memory(run);
     if (status == GYRE_OK)
         status = train_by_all(run, make_parts);
     if (status == GYRE_OK)

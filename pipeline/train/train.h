@@ -50,12 +50,16 @@ typedef gyre_status_t (*pipe_fetch_fn)(void *user, size_t index, model_example_t
 /* Makes it over `world`, which must outlive it. INVALID (pipe_layout_check, optim_batch_check, ...),
  * NO_MEMORY, errors of the communicator. Weights are not initialised: optim_zero_init or a checkpoint.
  *
- * In three steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before
- * any waits for it: the groups, which is collective; all that is local; the rest, which is collective.
- * Between them pipe_train_destroy is all that may be called; strings in `config` must last until the
- * second is done. */
+ * In four steps, so that ranks can agree on what one of them lacks (memory, room on a disk) before
+ * any waits for it: the groups, which is collective; what is planned, and what is made, which is local;
+ * the rest, which is collective. Between them pipe_train_destroy is all that may be called, and after the
+ * second pipe_train_need; strings in `config` must last until the third is done. */
 gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *config, pipe_train_t **out);
+gyre_status_t pipe_train_plan(pipe_train_t *train);
 gyre_status_t pipe_train_make(pipe_train_t *train);
+/* Bytes of host memory that this rank's third step will take at least: weights, gradients, optimiser state,
+ * and what is kept of sequences between forward and backward, on the CPU. */
+gyre_status_t pipe_train_need(const pipe_train_t *train, uint64_t *bytes);
 gyre_status_t pipe_train_join(pipe_train_t *train);
 
 /* The end, in this order: what operations use is freed when they cannot use it any more, which after an error

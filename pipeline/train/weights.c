@@ -48,6 +48,26 @@ gyre_status_t train_make_stores(pipe_train_t *train, const optim_zero_groups_t *
     return status == GYRE_OK ? optim_lora_create(&lora, train->base, train->zero, &train->lora) : status;
 }
 
+gyre_status_t train_predict_stores(const pipe_train_t *train, const optim_zero_config_t *how,
+                                   size_t bytes[OPTIM_MEMORY_KINDS])
+{
+    const size_t dp = train->layout.dp, rank = train->place.dp;
+    if (!train->adapters)
+        return optim_zero_predict(train->local, how, dp, rank, 1, 1, bytes, NULL);
+    const optim_zero_config_t base = optim_lora_base(how), factors = optim_lora_factors(how);
+    const optim_lora_config_t lora = lora_of(train);
+    size_t more[OPTIM_MEMORY_KINDS];
+    gyre_status_t status = optim_zero_predict(train->local, &base, dp, rank, 1, 1, bytes, NULL);
+    if (status == GYRE_OK)
+        status = optim_zero_predict(train->factors, &factors, dp, rank, 1, 1, more, NULL);
+    if (status != GYRE_OK)
+        return status;
+    for (size_t k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        bytes[k] += more[k];
+    optim_lora_memory(&lora, bytes);
+    return GYRE_OK;
+}
+
 const model_store_t_f32 *train_store(pipe_train_t *train)
 {
     return train->lora ? optim_lora_store(train->lora) : optim_zero_store(train->zero);

@@ -77,6 +77,11 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
     size_t all = 0;
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         all += held[k];
+    /* what the trainer asks its host for: the same, on every rank, and the most of its activations */
+    uint64_t need, most = all + pipe_train_activation_bytes(train);
+    CHECK(pipe_train_need(train, &need) == GYRE_OK);
+    MP_CHECK(need > all && need <= most, "ZeRO %d, tp %d, %s: %llu bytes needed, %zu and %llu held", zero, tp,
+             type, (unsigned long long)need, all, (unsigned long long)most);
     model_adapters_destroy(adapters);
     model_params_destroy(whole);
     pipe_train_destroy(train);

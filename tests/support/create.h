@@ -28,7 +28,9 @@ static inline gyre_status_t create_train(gyre_comm_t *world, const pipe_train_co
     gyre_status_t status = pipe_train_begin(world, config, &train);
     if (status != GYRE_OK)
         return status;
-    if ((status = pipe_train_make(train)) == GYRE_OK)
+    if ((status = pipe_train_plan(train)) == GYRE_OK)
+        status = pipe_train_make(train);
+    if (status == GYRE_OK)
         status = pipe_train_join(train);
     if (status != GYRE_OK) {
         pipe_train_destroy(train);

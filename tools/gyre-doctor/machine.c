@@ -13,9 +13,9 @@
 #include <gyre/gyre.h>
 
 #include "base/device/device.h"
+#include "base/machine/cgroup.h"
 #include "base/settings/size.h"
 #include "comm/transport.h"
-#include "tools/shared/cgroup.h"
 #include "topo/topo.h"
 
 static void built(report_t *report)
@@ -51,7 +51,7 @@ static int first_line(const char *path, char *text, size_t bytes)
 static void container(report_t *report, const topo_summary_t *sum)
 {
     enum { LITTLE = 256 << 20 }; /* bytes: a rank takes 10 to 20 MiB and its program's memory */
-    const cgroup_limits_t limits = cgroup_limits("");
+    const base_cgroup_t limits = base_cgroup_limits("");
     char size[BASE_SIZE_TEXT];
     if (sum->cores < sum->machine_cores)
         report_add(

@@ -12,7 +12,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "tools/shared/cgroup.h"
+#include "base/machine/cgroup.h"
 
 /* "0-3,8": the processors that this process may run on. */
 static void own_cores(char *text, size_t bytes)
@@ -59,7 +59,7 @@ static double copy_rate(unsigned char *to, const unsigned char *from, size_t byt
 static size_t large_enough(void)
 {
     const size_t wish = 64u << 20, least = 1u << 20;
-    const uint64_t memory = cgroup_limits("").memory;
+    const uint64_t memory = base_cgroup_limits("").memory;
     return memory / 16 >= wish ? wish : base_max_size((size_t)(memory / 16) & ~(least - 1), least);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/settings/size.h"
 #include "tools/gyre-train/results.h"
 
 enum { BYTES = 256 }; /* ids of text */
@@ -46,6 +47,23 @@ static void tell_gradients(const train_run_t *run)
            l->micro_batch);
 }
 
+/* What the fullest rank holds, and which kinds that is. */
+static void print_memory(const train_memory_t *memory)
+{
+    char size[BASE_SIZE_TEXT];
+    size_t rank = 0;
+    const uint64_t most = train_memory_most(memory, &rank);
+    if (most == 0)
+        return;
+    printf("%s of memory on the fullest rank (%zu)", base_size_about((double)most, size), rank);
+    for (size_t k = 0, shown = 0; k < memory->kinds; k++) {
+        const uint64_t bytes = memory->bytes[rank * memory->kinds + k];
+        if (bytes > 0)
+            printf("%s %s %s", shown++ ? "," : ":", memory->kind[k], base_size_about((double)bytes, size));
+    }
+    printf("\n");
+}
+
 void train_print_start(const train_run_t *run)
 {
     printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step",
@@ -56,6 +74,7 @@ void train_print_start(const train_run_t *run)
                (unsigned long long)run->ramp.over,
                (unsigned long long)optim_ramp_steps(&run->ramp, run->ramp.over));
     printf("\n");
+    print_memory(&run->record.memory);
     printf("%llu %s in %zu file%s from %s, ", (unsigned long long)run->data->tokens,
            run->data->is_text ? "bytes of text" : "tokens", run->data->files,
            run->data->files == 1 ? "" : "s", run->options->data);

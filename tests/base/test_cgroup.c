@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* one thread: TSan has nothing to see */
-/* tests/tools/test_cgroup.c: limits of control groups, version 1 and 2, in made-up trees of files. */
+/* tests/base/test_cgroup.c: limits of control groups, version 1 and 2, in made-up trees of files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "tools/shared/cgroup.h"
+#include "base/machine/cgroup.h"
 
 static char root[64];
 
@@ -51,12 +51,12 @@ static int drop(void **state)
 static void none(void **state)
 {
     (void)state;
-    cgroup_limits_t limits = cgroup_limits(root);
+    base_cgroup_t limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 0 && limits.memory == UINT64_MAX);
     put("proc/self/cgroup", "nonsense\n:\n::\n1:cpu\n");
-    limits = cgroup_limits(root);
+    limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 0 && limits.memory == UINT64_MAX);
-    limits = cgroup_limits("");
+    limits = base_cgroup_limits("");
     assert_true(limits.cpus >= 0 && limits.memory > 0);
 }
 
@@ -66,19 +66,19 @@ static void version_2(void **state)
     put("proc/self/cgroup", "0::/user/job\n");
     put("sys/fs/cgroup/user/job/cpu.max", "max 100000\n");
     put("sys/fs/cgroup/user/job/memory.max", "max\n");
-    cgroup_limits_t limits = cgroup_limits(root);
+    base_cgroup_t limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 0 && limits.memory == UINT64_MAX);
     /* the least counts, whether it is the process's own, one around it, or a container's root */
     put("sys/fs/cgroup/user/cpu.max", "50000 100000\n");
     put("sys/fs/cgroup/user/memory.max", "67108864\n");
-    limits = cgroup_limits(root);
+    limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 0.5 && limits.memory == 64 << 20);
     put("sys/fs/cgroup/user/job/memory.max", "33554432\n");
     put("sys/fs/cgroup/cpu.max", "25000 100000\n");
-    limits = cgroup_limits(root);
+    limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 0.25 && limits.memory == 32 << 20);
     put("proc/self/cgroup", "0::/of/the/host\n");
-    limits = cgroup_limits(root);
+    limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 0.25 && limits.memory == UINT64_MAX);
 }
 
@@ -89,11 +89,11 @@ static void version_1(void **state)
     put("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
     put("sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "-1\n");
     put("sys/fs/cgroup/cpu/c/cpu.cfs_period_us", "100000\n");
-    cgroup_limits_t limits = cgroup_limits(root);
+    base_cgroup_t limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 0 && limits.memory == UINT64_MAX);
     put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1073741824\n");
     put("sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "150000\n");
-    limits = cgroup_limits(root);
+    limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 1.5 && limits.memory == 1 << 30);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools/shared/cgroup.c: see the header.
+/* base/machine/cgroup.c: see the header.
  *
  * /proc/self/cgroup has lines "ID:CONTROLLERS:PATH". Version 2 has the line "0::PATH" and all files in one
  * tree; version 1 has a tree for each controller. In a container PATH may be one that only the host sees; the
  * container's own group is the root of its trees then, which is looked at last. */
-#include "tools/shared/cgroup.h"
+#include "base/machine/cgroup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int read_line(const char *root, const char *tree, const char *path, const
     return good;
 }
 
-static void least(cgroup_limits_t *limits, double cpus, double memory)
+static void least(base_cgroup_t *limits, double cpus, double memory)
 {
     if (cpus > 0 && (limits->cpus == 0 || cpus < limits->cpus))
         limits->cpus = cpus;
@@ -34,7 +34,7 @@ static void least(cgroup_limits_t *limits, double cpus, double memory)
         limits->memory = (uint64_t)memory;
 }
 
-static void look_v2(const char *root, const char *path, cgroup_limits_t *limits)
+static void look_v2(const char *root, const char *path, base_cgroup_t *limits)
 {
     char text[TEXT];
     double used, period;
@@ -45,7 +45,7 @@ static void look_v2(const char *root, const char *path, cgroup_limits_t *limits)
         least(limits, 0, strtod(text, NULL));
 }
 
-static void look_cpu(const char *root, const char *path, cgroup_limits_t *limits)
+static void look_cpu(const char *root, const char *path, base_cgroup_t *limits)
 {
     char used[TEXT], period[TEXT];
     if (read_line(root, "cpu", path, "cpu.cfs_quota_us", used) &&
@@ -53,17 +53,17 @@ static void look_cpu(const char *root, const char *path, cgroup_limits_t *limits
         least(limits, strtod(used, NULL) / strtod(period, NULL), 0); /* -1: none */
 }
 
-static void look_memory(const char *root, const char *path, cgroup_limits_t *limits)
+static void look_memory(const char *root, const char *path, base_cgroup_t *limits)
 {
     char text[TEXT];
     if (read_line(root, "memory", path, "memory.limit_in_bytes", text))
         least(limits, 0, strtod(text, NULL));
 }
 
-typedef void look_fn(const char *root, const char *path, cgroup_limits_t *limits);
+typedef void look_fn(const char *root, const char *path, base_cgroup_t *limits);
 
 /* The group at `path` and those around it. Overwrites path. */
-static void look_up(look_fn *look, const char *root, char *path, cgroup_limits_t *limits)
+static void look_up(look_fn *look, const char *root, char *path, base_cgroup_t *limits)
 {
     for (char *slash; (slash = strrchr(path, '/')) != NULL; *slash = '\0')
         if (slash[1] != '\0') /* of "/" only the root is left */
@@ -83,9 +83,9 @@ static int has(const char *list, const char *word)
     return 0;
 }
 
-cgroup_limits_t cgroup_limits(const char *root)
+base_cgroup_t base_cgroup_limits(const char *root)
 {
-    cgroup_limits_t limits = {.cpus = 0, .memory = UINT64_MAX};
+    base_cgroup_t limits = {.cpus = 0, .memory = UINT64_MAX};
     char name[PATH], line[PATH];
     snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
     FILE *file = fopen(name, "re");
