@@ -107,6 +107,21 @@ static gyre_status_t text_of(const model_tokenizer_t *tokenizer, int begins, con
     return GYRE_OK;
 }
 
+/* How many of n > 4 tokens are decoded together: not those at their end that are single bytes of a character
+ * which may go on. */
+static size_t whole_characters(const model_tokenizer_t *tokenizer, const model_token_t *id, size_t n)
+{
+    for (size_t back = 1; back <= 4; back++) {
+        size_t bytes = 0;
+        const unsigned char *text = model_tokenizer_bytes(tokenizer, id[n - back], &bytes);
+        if (!text || bytes != 1 || *text < 0x80)
+            break;
+        if (*text >= 0xC0) /* the first */
+            return n - back;
+    }
+    return n;
+}
+
 static gyre_status_t print_text(const model_tokens_t *tokens, const model_tokenizer_t *tokenizer,
                                 uint64_t from, uint64_t end)
 {
@@ -118,6 +133,8 @@ static gyre_status_t print_text(const model_tokens_t *tokens, const model_tokeni
         size_t n = end - from < PIECE ? (size_t)(end - from) : PIECE, bytes;
         unsigned char *text = NULL;
         status = model_tokens_read(tokens, from, n, model_tokenizer_vocab(tokenizer), id);
+        if (status == GYRE_OK && from + n < end)
+            n = whole_characters(tokenizer, id, n);
         if (status == GYRE_OK)
             status = text_of(tokenizer, begins, id, n, &text, &bytes);
         if (status == GYRE_OK && fwrite(text, 1, bytes, stdout) != bytes)
