@@ -7,8 +7,8 @@
 
 #include <gyre/gyre.h>
 
-/* bytes: what this rank needs. NO_MEMORY, on all ranks of a host: it has not what they need together, or a control
- * group that they share has not, or this rank's own. Collective. */
+/* bytes: what this rank needs. NO_MEMORY: the host has not what its ranks need together, nor has the control
+ * group that they share, or this rank's own. Collective. */
 gyre_status_t train_host_check(gyre_comm_t *comm, uint64_t bytes);
 
 #endif
