@@ -374,7 +374,7 @@ static void gathers(job_t *job, gyre_comm_t *world)
     for (size_t i = 0; i < 4; i++) {
         pipe_train_config_t config = config_of(job, &cut[i / 2]);
         pipe_train_step_t step = {0};
-        pipe_train_t *train;
+        pipe_train_t *train = NULL;
         if (gyre_comm_size(world) % (int)config.layout.pp != 0)
             break;
         config.zero.keep = i % 2 == 1;
