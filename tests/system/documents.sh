@@ -108,6 +108,22 @@ python3 "$W/look.py" "$W/settings" >"$W/found" 2>&1 || bad "look.py: $(tail -1 "
 cat "$W/found"
 check "documents are right" [ ! -s "$W/found" ]
 
+# What only long suites use, and a move of code leaves behind: the toys of docs/contributing/, the functions of tools/coverage.
+for patch in tests/contributing/*.patch; do
+    check "$patch applies" git apply --check "$patch"
+done
+check "functions of tools/coverage are in their files" python3 - <<'END'
+import ast, re
+parsers = next(ast.literal_eval(node.value) for node in ast.parse(open("tools/coverage").read()).body
+               if isinstance(node, ast.Assign) and node.targets[0].id == "PARSERS")
+parts = [part for all_parts in parsers.values() for part in all_parts]
+assert len(parts) > 20
+for path, _, functions in (part.partition(":") for part in parts):
+    source = open(path).read()
+    for function in functions.split(",") if functions else []:
+        assert re.search(rf"^\w.*\b{function}\(", source, re.M), f"{path} has no function {function}"
+END
+
 # It does notice.
 sed -i 's/^\(GYRE_TIMEOUT *[^ ]*  *\)300 /\1301 /; /^GYRE_QUORUM /d' "$W/settings"
 python3 "$W/look.py" "$W/settings" >"$W/found"
