@@ -112,8 +112,12 @@ check "documents are right" [ ! -s "$W/found" ]
 for patch in tests/contributing/*.patch; do
     check "$patch applies" git apply --check "$patch"
 done
-check "functions of tools/coverage are in their files" python3 - <<'END'
-import ast, re
+check "what tools/coverage names is in its files" python3 - <<'END'
+import ast, glob, re
+for line in open("tools/coverage.txt").read().splitlines():
+    if line and not line.startswith("#"):
+        files, text, _ = (field.strip() for field in line.split(" | "))
+        assert any(text in open(path).read() for path in glob.glob(files)), f"tools/coverage.txt: {files} has no {text}"
 parsers = next(ast.literal_eval(node.value) for node in ast.parse(open("tools/coverage").read()).body
                if isinstance(node, ast.Assign) and node.targets[0].id == "PARSERS")
 parts = [part for all_parts in parsers.values() for part in all_parts]
