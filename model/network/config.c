@@ -190,6 +190,8 @@ static int check_features(const model_config_t *c, broken_t *broken)
                       c->attn_dropout);
     if (c->prefix && c->window > 0)
         return BROKEN(broken, "prefix and window together: no model has both");
+    if (c->gain_plus_1 && (c->norm != MODEL_NORM_RMS || c->qk_norm))
+        return BROKEN(broken, "gain_plus_1: only RMSNorms have it, and not those of qk_norm");
     if (c->parallel && c->post_norm)
         return BROKEN(broken, "parallel and post_norm together: no model has both");
     return 1;

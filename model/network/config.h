@@ -43,10 +43,12 @@ typedef struct {
     size_t window, window_from, window_every;
 
     model_norm_t norm;
-    double norm_eps;     /* 0: 1e-5 */
-    int post_norm;       /* 1: norm(alpha x + f(x)), with no final norm */
-    double deepnorm;     /* alpha of post_norm (DeepNorm: (2 L)^0.5 as GLM-130B has it); 0: 1 */
-    int embed_norm;      /* LayerNorm after the embedding (BLOOM) */
+    double norm_eps;  /* 0: 1e-5 */
+    int post_norm;    /* 1: norm(alpha x + f(x)), with no final norm */
+    double deepnorm;  /* alpha of post_norm (DeepNorm: (2 L)^0.5 as GLM-130B has it); 0: 1 */
+    int embed_norm;   /* LayerNorm after the embedding (BLOOM) */
+    int gain_plus_1;  /* RMSNorms multiply by 1 + their gain, which is 0 at first (Gemma) */
+    int embed_scaled; /* token embeddings times sqrt(hidden), which is rounded as activations are (Gemma) */
     double embed_shrink; /* gradient of the token embedding is scaled by this (GLM-130B: 0.1); 0: 1 */
 
     model_act_t act;

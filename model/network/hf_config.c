@@ -292,6 +292,13 @@ static int write_qwen3_moe(const model_config_t *c, json_t *object)
     return bad | write_attention_bias(c, object) | write_mixtral(c, object);
 }
 
+/* Its first files say "gelu" and mean the tanh form. */
+static int skips_gemma(const key_t_ *key, const json_t *value)
+{
+    return strcmp(key->key, "hidden_act") == 0 && json_is_string(value) &&
+           strcmp(json_string_value(value), "gelu") == 0;
+}
+
 /* Without the key, transformers takes token 32000 for padding, which a smaller vocabulary does not have. */
 static int write_phi3(const model_config_t *c, json_t *object)
 {

@@ -176,6 +176,8 @@ static gyre_status_t add_row(model_params_t *params, model_family_t family, mode
                            .init = k->init,
                            .std = c->init_std > 0.0 ? c->init_std : 0.02 * sqrt(768.0 / (double)c->hidden),
                            .decay = k->shape[1] != ONE};
+    if (row->init == MODEL_INIT_ONE && c->gain_plus_1 && kind != MODEL_EMB_LN_W)
+        row->init = MODEL_INIT_ZERO;
     if (k->residual)
         row->std /= sqrt(2.0 * (double)c->layers);
     model_row_name(family, kind, layer, row->name);

@@ -35,6 +35,8 @@ MODELS = {
                                       tie_word_embeddings=True),
     "phi3": transformers.Phi3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
                                     pad_token_id=0, attn_implementation="eager"),
+    "gemma": transformers.GemmaConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
+                                      max_position_embeddings=96),
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=64, rotary_pct=0.5, max_position_embeddings=96),
 }
 if hasattr(transformers, "Qwen3Config"): # of 4.51

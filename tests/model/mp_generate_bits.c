@@ -192,6 +192,8 @@ int main(int argc, char **argv)
     models[1].qk_norm = 1;
     models[2].experts = 4;
     models[2].untied = 1;
+    models[2].norm = MODEL_NORM_RMS;
+    models[2].gain_plus_1 = models[2].embed_scaled = 1;
     gyre_comm_t *comm;
     MP_OK(gyre_init(NULL, &comm));
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {

@@ -54,7 +54,8 @@ static model_config_t accept(const char *text, model_family_t family)
                 c.rope.theta == again.rope.theta);
     assert_true(c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
                 c.rope.low == again.rope.low && c.rope.high == again.rope.high &&
-                c.qk_norm == again.qk_norm && c.fused_files == again.fused_files &&
+                c.qk_norm == again.qk_norm && c.gain_plus_1 == again.gain_plus_1 &&
+                c.embed_scaled == again.embed_scaled && c.fused_files == again.fused_files &&
                 c.window == again.window && c.window_from == again.window_from &&
                 c.window_every == again.window_every && c.rope.original == again.rope.original &&
                 c.rope.attention == again.rope.attention);
@@ -186,6 +187,16 @@ static void published(void **state)
         MODEL_FAMILY_PHI3);
     assert_true(c.fused_files && c.rope.theta == 250000.0 && c.kv_heads == 10 && c.rotary_dim == 128 &&
                 c.leaves == 2);
+
+    c = accept(
+        "{\"model_type\": \"gemma\", \"attention_bias\": false, \"head_dim\": 256, \"hidden_act\": \"gelu\", "
+        "\"hidden_activation\": null, \"hidden_size\": 2048, \"intermediate_size\": 16384, "
+        "\"max_position_embeddings\": 8192, \"num_attention_heads\": 8, \"num_hidden_layers\": 18, "
+        "\"num_key_value_heads\": 1, \"rms_norm_eps\": 1e-06, \"rope_scaling\": null, "
+        "\"rope_theta\": 10000.0, \"use_bidirectional_attention\": null, \"vocab_size\": 256000}",
+        MODEL_FAMILY_GEMMA);
+    assert_true(c.gain_plus_1 && c.embed_scaled && c.act == MODEL_ACT_GELU_TANH && c.gated && !c.untied &&
+                c.head_dim == 256 && c.kv_heads == 1 && c.leaves == 1);
 
     c = accept("{\"model_type\": \"glm\", \"hidden_size\": 12288, \"num_hidden_layers\": 70, "
                "\"num_attention_heads\": 96,"

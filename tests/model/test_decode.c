@@ -143,6 +143,7 @@ static const model_config_t kinds[] = {
      .kv_heads = 4,
      .head_dim = 6,
      .no_proj_bias = 1},
+    {.norm = MODEL_NORM_RMS, .gain_plus_1 = 1, .embed_scaled = 1},
     {.top_query = 1, .qk_norm = 1},
     {.pos = MODEL_POS_ALIBI, .window = 9, .window_every = 2, .kv_heads = 2},
 };

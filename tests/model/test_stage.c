@@ -217,6 +217,9 @@ static void architectures(void **state)
     check_gradients("Qwen3, split", &llama,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
     llama.qk_norm = 0;
+    llama.gain_plus_1 = llama.embed_scaled = 1;
+    check_gradients("Gemma", &llama, (model_stage_config_t){0});
+    llama.gain_plus_1 = llama.embed_scaled = 0;
     llama.window = 3;
     check_gradients("Mistral, a window of 3", &llama, (model_stage_config_t){0});
     llama.window_every = 2;

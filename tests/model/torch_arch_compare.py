@@ -302,9 +302,17 @@ def joined_shapes(layer, attention, top):
     return shapes
 
 
-def llama(eps, kv, moe=None, scaling=None, window=None):
+def gemma(eps, kv):
+    """LLaMA with gains that 1 is added to, larger embeddings, and GELU."""
     def forward(w, tokens, prefix, balance):
-        x = w["model.embed_tokens.weight"][tokens]
+        w = {name: 1 + t if "norm" in name else t for name, t in w.items()}
+        return llama(eps, kv, act="gelu_new", scale=math.sqrt(C))(w, tokens, prefix, balance)
+    return forward
+
+
+def llama(eps, kv, moe=None, scaling=None, window=None, act="silu", scale=1):
+    def forward(w, tokens, prefix, balance):
+        x = scale * w["model.embed_tokens.weight"][tokens]
         for i in range(L):
             at = f"model.layers.{i}."
             y = rms_norm(x, w, at + "input_layernorm", eps)
@@ -323,7 +331,7 @@ def llama(eps, kv, moe=None, scaling=None, window=None):
                     return linear(act * linear(z, w, f"{block}.experts.{e}.{up}"), w, f"{block}.experts.{e}.{down}")
                 x = x + experts(y, moe, w[block + ".gate.weight"].T, run, balance)
             else:
-                gate = ACTIVATIONS["silu"](linear(y, w, at + "mlp.gate_proj"))
+                gate = ACTIVATIONS[act](linear(y, w, at + "mlp.gate_proj"))
                 x = x + linear(gate * linear(y, w, at + "mlp.up_proj"), w, at + "mlp.down_proj")
         head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
         return rms_norm(x, w, "model.norm", eps) @ head.T
@@ -513,6 +521,9 @@ def architectures():
     yield Architecture("Phi-3", {"model_type": "phi3", "tie_word_embeddings": False, **llama_config, "rms_norm_eps": 1e-5,
                                  "pad_token_id": 0, "sliding_window": 5, "original_max_position_embeddings": T},
                        phi3_shapes(), phi3)
+    yield Architecture("Gemma", {"model_type": "gemma", "tie_word_embeddings": True, **llama_config, "head_dim": D,
+                                 "hidden_act": "gelu_pytorch_tanh", "pad_token_id": 0},
+                       llama_shapes(2, 20, tied=True), gemma(1e-6, 2))
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,

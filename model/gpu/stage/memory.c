@@ -353,6 +353,9 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
                              c->window, c->window);
     if (c->qk_norm)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "norms of queries and keys on the GPU: take --device cpu");
+    if (c->gain_plus_1 || c->embed_scaled)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "gains that 1 is added to, and scaled embeddings, on the GPU: take --device cpu");
     gyre_status_t status = model_cuda_attention_fits(
         config->precision == MODEL_FLOAT32 ? MODEL_CUDA_F32 : MODEL_CUDA_BF16, c->head_dim);
     if (status != GYRE_OK)

@@ -99,6 +99,7 @@ static int take_all(model_decoder_t *d)
     d->attn = take(d, &ok, d->g * N, d->attn_width);
     d->score = take(d, &ok, N, d->padded);
     d->stats = take(d, &ok, 2, N);
+    d->gain = d->c.gain_plus_1 ? take(d, &ok, 1, C) : NULL;
     if (d->c.experts > 0) {
         take_experts(d, &ok);
     } else {

@@ -62,6 +62,7 @@ struct model_decoder {
     int32_t *choice, *slot_of; /* [N,top_k] experts; their slots, -1: none was free */
     float *turn;               /* [T][rotary_dim] */
     float *stats;              /* [2][N] of norms */
+    float *gain;               /* [C] with gain_plus_1: 1 + a norm's gain */
     float *head;               /* [g][C][v] its weights, transposed */
     float *part, *whole;       /* [g][N,v], [G][N,v] logits */
 };

@@ -19,6 +19,10 @@ static void keep(const model_decoder_t *d, float *x, size_t n)
 /* y [n,C] = norm(x [n,C]) */
 static void norm(const model_decoder_t *d, float *y, const float *x, const float *w, const float *b, size_t n)
 {
+    for (size_t c = 0; d->c.gain_plus_1 && c < d->c.hidden; c++)
+        d->gain[c] = 1 + w[c];
+    if (d->c.gain_plus_1)
+        w = d->gain;
     if (d->c.norm == MODEL_NORM_RMS)
         d->k->rmsnorm(y, d->stats, x, w, n, d->c.hidden, (float)d->c.norm_eps);
     else
@@ -343,6 +347,10 @@ static gyre_status_t embed(model_decoder_t *d, const model_piece_t *piece, size_
                     row[j] = -0.0f;
         }
     gyre_status_t status = reduce(d, d->sum, n);
+    float scale = (float)sqrt((double)C);
+    keep(d, &scale, 1);
+    for (size_t i = 0; d->c.embed_scaled && i < n * C; i++)
+        d->sum[i] *= scale;
     for (size_t i = 0; status == GYRE_OK && i < n; i++)
         if (W(WPE))
             d->k->add(to + i * C, d->sum + i * C, W(WPE) + (d->c.pos_offset + d->at[i]) * C, C);
