@@ -192,6 +192,11 @@ static int check_features(const model_config_t *c, broken_t *broken)
         return BROKEN(broken, "prefix and window together: no model has both");
     if (c->gain_plus_1 && (c->norm != MODEL_NORM_RMS || c->qk_norm))
         return BROKEN(broken, "gain_plus_1: only RMSNorms have it, and not those of qk_norm");
+    if (c->qk_whole && !c->qk_norm)
+        return BROKEN(broken, "qk_whole without qk_norm: it says what qk_norm normalises");
+    if (c->out_norm && (c->parallel || c->post_norm))
+        return BROKEN(broken, "out_norm and %s together: no model has both",
+                      c->parallel ? "parallel" : "post_norm");
     if (c->parallel && c->post_norm)
         return BROKEN(broken, "parallel and post_norm together: no model has both");
     return 1;

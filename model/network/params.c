@@ -11,7 +11,7 @@
 #include "model/random.h"
 
 /* What an extent is a multiple of. */
-typedef enum { ONE, C, D, F, FF, Q, QKV, T, TP, V, EF, EC, E } extent_t;
+typedef enum { ONE, C, D, F, FF, Q, KV, QKV, T, TP, V, EF, EC, E } extent_t;
 
 typedef struct {
     extent_t shape[2];
@@ -116,6 +116,8 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
         return base_mul(gate, c->ffn, out);
     case Q:
         return base_mul(c->heads, c->head_dim, out);
+    case KV:
+        return base_mul(c->kv_heads, c->head_dim, out);
     case QKV:
         return base_mul(c->heads + 2 * c->kv_heads, c->head_dim, out);
     case T:
@@ -137,6 +139,19 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
     return 0;
 }
 
+/* `kinds` for this model: gains of all heads together are cut as those are. */
+static kind_t kind_of(const model_config_t *c, model_kind_t kind)
+{
+    kind_t k = kinds[kind];
+    if (c->qk_whole && (kind == MODEL_Q_NORM_W || kind == MODEL_K_NORM_W)) {
+        k.shape[0] = kind == MODEL_Q_NORM_W ? Q : KV;
+        k.cut = 0;
+    }
+    if (c->gain_plus_1 && k.init == MODEL_INIT_ONE && kind != MODEL_EMB_LN_W)
+        k.init = MODEL_INIT_ZERO;
+    return k;
+}
+
 /* The pieces that lie side by side along the cut. */
 static void set_parts(const model_config_t *c, model_param_t *row)
 {
@@ -155,7 +170,7 @@ static void set_parts(const model_config_t *c, model_param_t *row)
 static gyre_status_t add_row(model_params_t *params, model_family_t family, model_kind_t kind, size_t layer)
 {
     const model_config_t *c = &params->config;
-    const kind_t *k = &kinds[kind];
+    const kind_t of = kind_of(c, kind), *k = &of;
     if (!has_kind(c, kind, layer))
         return GYRE_OK;
     model_param_t *row = &params->row[params->rows];
@@ -176,8 +191,6 @@ static gyre_status_t add_row(model_params_t *params, model_family_t family, mode
                            .init = k->init,
                            .std = c->init_std > 0.0 ? c->init_std : 0.02 * sqrt(768.0 / (double)c->hidden),
                            .decay = k->shape[1] != ONE};
-    if (row->init == MODEL_INIT_ONE && c->gain_plus_1 && kind != MODEL_EMB_LN_W)
-        row->init = MODEL_INIT_ZERO;
     if (k->residual)
         row->std /= sqrt(2.0 * (double)c->layers);
     model_row_name(family, kind, layer, row->name);

@@ -42,6 +42,9 @@ MODELS = {
 if hasattr(transformers, "Qwen3Config"): # of 4.51
     MODELS["qwen3"] = transformers.Qwen3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
                                                max_position_embeddings=96)
+if hasattr(transformers, "Olmo2Config"): # of 4.47
+    MODELS["olmo2"] = transformers.Olmo2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                               pad_token_id=0, eos_token_id=0)
 
 
 def expect(model, prompt):

@@ -55,6 +55,7 @@ static model_config_t accept(const char *text, model_family_t family)
     assert_true(c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
                 c.rope.low == again.rope.low && c.rope.high == again.rope.high &&
                 c.qk_norm == again.qk_norm && c.gain_plus_1 == again.gain_plus_1 &&
+                c.out_norm == again.out_norm && c.qk_whole == again.qk_whole &&
                 c.embed_scaled == again.embed_scaled && c.fused_files == again.fused_files &&
                 c.window == again.window && c.window_from == again.window_from &&
                 c.window_every == again.window_every && c.rope.original == again.rope.original &&
@@ -197,6 +198,14 @@ static void published(void **state)
         MODEL_FAMILY_GEMMA);
     assert_true(c.gain_plus_1 && c.embed_scaled && c.act == MODEL_ACT_GELU_TANH && c.gated && !c.untied &&
                 c.head_dim == 256 && c.kv_heads == 1 && c.leaves == 1);
+
+    c = accept("{\"model_type\": \"olmo2\", \"attention_bias\": false, \"hidden_act\": \"silu\", "
+               "\"hidden_size\": 4096, \"intermediate_size\": 11008, \"max_position_embeddings\": 4096, "
+               "\"num_attention_heads\": 32, \"num_hidden_layers\": 32, \"num_key_value_heads\": 32, "
+               "\"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 500000, "
+               "\"tie_word_embeddings\": false, \"vocab_size\": 100352}",
+               MODEL_FAMILY_OLMO2);
+    assert_true(c.out_norm && c.qk_norm && c.qk_whole && c.no_qkv_bias && c.untied && c.norm_eps == 1e-6);
 
     c = accept("{\"model_type\": \"glm\", \"hidden_size\": 12288, \"num_hidden_layers\": 70, "
                "\"num_attention_heads\": 96,"

@@ -104,6 +104,10 @@ static void published(void **state)
     gemma.gain_plus_1 = gemma.embed_scaled = 1;
     gemma.untied = 0;
     assert_int_equal(total(gemma), 2506172416);
+    model_config_t olmo = llama(32, 4096, 32, 11008); /* OLMo 2 7B */
+    olmo.vocab = 100352;
+    olmo.qk_norm = olmo.qk_whole = olmo.out_norm = 1;
+    assert_int_equal(total(olmo), 7298617344);
     model_count_t count;
     model_config_t moe = mixtral();
     assert_int_equal(model_count(&moe, &count), GYRE_OK);

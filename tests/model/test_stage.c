@@ -220,6 +220,13 @@ static void architectures(void **state)
     llama.gain_plus_1 = llama.embed_scaled = 1;
     check_gradients("Gemma", &llama, (model_stage_config_t){0});
     llama.gain_plus_1 = llama.embed_scaled = 0;
+    llama.qk_norm = llama.qk_whole = llama.out_norm = 1;
+    check_gradients("OLMo 2", &llama, (model_stage_config_t){0});
+    llama.dropout = 0.1;
+    check_gradients("OLMo 2, dropout, split", &llama,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    llama.qk_norm = llama.qk_whole = llama.out_norm = 0;
+    llama.dropout = 0.0;
     llama.window = 3;
     check_gradients("Mistral, a window of 3", &llama, (model_stage_config_t){0});
     llama.window_every = 2;

@@ -310,6 +310,32 @@ def gemma(eps, kv):
     return forward
 
 
+def olmo2(eps, kv):
+    """Norms of what attention and MLP give, and of q and k over all heads."""
+    def forward(w, tokens, prefix, balance):
+        x = w["model.embed_tokens.weight"][tokens]
+        for i in range(L):
+            at = f"model.layers.{i}."
+            q, k = (rms_norm(linear(x, w, at + f"self_attn.{n}_proj"), w, at + f"self_attn.{n}_norm", eps) for n in "qk")
+            v = heads_of(linear(x, w, at + "self_attn.v_proj"), kv)
+            y = attend(rotate(heads_of(q, H), D), rotate(heads_of(k, kv), D), v)
+            x = x + rms_norm(linear(y, w, at + "self_attn.o_proj"), w, at + "post_attention_layernorm", eps)
+            y = ACTIVATIONS["silu"](linear(x, w, at + "mlp.gate_proj")) * linear(x, w, at + "mlp.up_proj")
+            x = x + rms_norm(linear(y, w, at + "mlp.down_proj"), w, at + "post_feedforward_layernorm", eps)
+        return rms_norm(x, w, "model.norm", eps) @ w["lm_head.weight"].T
+    return forward
+
+
+def olmo2_shapes():
+    names = {"post_attention": "post_feedforward", "input": "post_attention"}
+    shapes = {}
+    for name, shape in llama_shapes(2, 20, norms=True).items():
+        key = next((n for n in names if f".{n}_layernorm" in name), None)
+        shapes[name.replace(key, names[key]) if key else name] = ((C,) if "q_norm" in name else (2 * D,) if "k_norm" in name
+                                                                  else shape)
+    return shapes
+
+
 def llama(eps, kv, moe=None, scaling=None, window=None, act="silu", scale=1):
     def forward(w, tokens, prefix, balance):
         x = scale * w["model.embed_tokens.weight"][tokens]
@@ -524,6 +550,8 @@ def architectures():
     yield Architecture("Gemma", {"model_type": "gemma", "tie_word_embeddings": True, **llama_config, "head_dim": D,
                                  "hidden_act": "gelu_pytorch_tanh", "pad_token_id": 0},
                        llama_shapes(2, 20, tied=True), gemma(1e-6, 2))
+    yield Architecture("OLMo 2", {"model_type": "olmo2", "tie_word_embeddings": False, **llama_config, "pad_token_id": 0},
+                       olmo2_shapes(), olmo2(1e-6, 2))
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,

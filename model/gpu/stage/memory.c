@@ -353,6 +353,9 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
                              c->window, c->window);
     if (c->qk_norm)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "norms of queries and keys on the GPU: take --device cpu");
+    if (c->out_norm)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "norms of what attention and MLP give on the GPU: take --device cpu");
     if (c->gain_plus_1 || c->embed_scaled)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "gains that 1 is added to, and scaled embeddings, on the GPU: take --device cpu");

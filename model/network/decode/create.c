@@ -95,7 +95,8 @@ static int take_all(model_decoder_t *d)
     d->norm = take(d, &ok, N, C);
     d->sum = take(d, &ok, N, C);
     d->level = take(d, &ok, levels(d) * N, C);
-    d->project = take(d, &ok, N, d->qkv);
+    d->project = take(d, &ok, d->g * N, d->qkv);
+    d->squares = d->c.qk_whole ? take(d, &ok, d->g * 2, N) : NULL;
     d->attn = take(d, &ok, d->g * N, d->attn_width);
     d->score = take(d, &ok, N, d->padded);
     d->stats = take(d, &ok, 2, N);

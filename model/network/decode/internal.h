@@ -51,7 +51,8 @@ struct model_decoder {
     float *norm;               /* [N,C] */
     float *sum;                /* [N,C] of a row-parallel product */
     float *level;              /* [levels][N,C] partial sums of leaves */
-    float *project;            /* [N,q] of one leaf */
+    float *project;            /* [g][N,q] */
+    float *squares;            /* [g][2][N] with qk_whole: sums of squares of q and of k */
     float *attn;               /* [g][N,h D] */
     float *score;              /* [N,T'] */
     float *fc;                 /* [g][N,f'], or [f'] of an expert */
