@@ -42,10 +42,15 @@ typedef struct {
      * Gemma 2 has 2, Gemma 3 has 6. */
     size_t window, window_from, window_every;
 
+    double query_scale; /* attention's scores are over the root of this; 0: head_dim (Gemma 2 has its own) */
+    /* Scores of attention, and logits, become cap tanh(score / cap); 0: they do not (Gemma 2: 50, 30). */
+    double attn_cap, logit_cap;
+
     model_norm_t norm;
     double norm_eps;  /* 0: 1e-5 */
     int post_norm;    /* 1: norm(alpha x + f(x)), with no final norm */
     int out_norm;     /* x + norm(f(x)): norms of what attention and MLP give, none in front (OLMo 2) */
+    int both_norms;   /* RMSNorms in front of attention and MLP, and of what they give (Gemma 2) */
     double deepnorm;  /* alpha of post_norm (DeepNorm: (2 L)^0.5 as GLM-130B has it); 0: 1 */
     int embed_norm;   /* LayerNorm after the embedding (BLOOM) */
     int gain_plus_1;  /* RMSNorms multiply by 1 + their gain, which is 0 at first (Gemma) */

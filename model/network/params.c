@@ -46,13 +46,15 @@ static const kind_t kinds[MODEL_KINDS] = {
     [MODEL_EMB_LN_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
     [MODEL_Q_NORM_W] = {{D, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_K_NORM_W] = {{D, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN3_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN4_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
 };
 
 static const model_kind_t layer_order[] = {
-    MODEL_MLP_PROJ_W,  MODEL_MLP_PROJ_B, MODEL_MLP_FC_W,   MODEL_MLP_FC_B, MODEL_EXPERT_PROJ_W,
-    MODEL_EXPERT_FC_W, MODEL_ROUTER_W,   MODEL_LN2_W,      MODEL_LN2_B,    MODEL_ATTN_PROJ_W,
-    MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B, MODEL_Q_NORM_W, MODEL_K_NORM_W,
-    MODEL_LN1_W,       MODEL_LN1_B,
+    MODEL_LN4_W,         MODEL_MLP_PROJ_W,  MODEL_MLP_PROJ_B,  MODEL_MLP_FC_W,   MODEL_MLP_FC_B,
+    MODEL_EXPERT_PROJ_W, MODEL_EXPERT_FC_W, MODEL_ROUTER_W,    MODEL_LN2_W,      MODEL_LN2_B,
+    MODEL_LN3_W,         MODEL_ATTN_PROJ_W, MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B,
+    MODEL_Q_NORM_W,      MODEL_K_NORM_W,    MODEL_LN1_W,       MODEL_LN1_B,
 };
 #define LAYER_ROWS (sizeof layer_order / sizeof layer_order[0])
 
@@ -77,6 +79,9 @@ static int has_kind(const model_config_t *c, model_kind_t kind, size_t layer)
     case MODEL_Q_NORM_W:
     case MODEL_K_NORM_W:
         return c->qk_norm;
+    case MODEL_LN3_W:
+    case MODEL_LN4_W:
+        return c->both_norms;
     case MODEL_LN1_B:
     case MODEL_LN2_B:
         return c->norm == MODEL_NORM_LAYER;

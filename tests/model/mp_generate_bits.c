@@ -196,6 +196,9 @@ int main(int argc, char **argv)
     models[2].gain_plus_1 = models[2].embed_scaled = 1;
     models[3] = models[1];
     models[3].window = models[3].window_every = 0;
+    models[2].both_norms = 1;
+    models[2].attn_cap = 2;
+    models[2].logit_cap = 8;
     models[3].out_norm = models[3].qk_whole = 1;
     gyre_comm_t *comm;
     MP_OK(gyre_init(NULL, &comm));

@@ -108,6 +108,13 @@ static void published(void **state)
     olmo.vocab = 100352;
     olmo.qk_norm = olmo.qk_whole = olmo.out_norm = 1;
     assert_int_equal(total(olmo), 7298617344);
+    gemma = llama(26, 2304, 8, 9216); /* Gemma 2 2B */
+    gemma.vocab = 256000;
+    gemma.head_dim = 256;
+    gemma.kv_heads = 4;
+    gemma.untied = 0;
+    gemma.both_norms = 1;
+    assert_int_equal(total(gemma), 2614341888);
     model_count_t count;
     model_config_t moe = mixtral();
     assert_int_equal(model_count(&moe, &count), GYRE_OK);

@@ -483,8 +483,9 @@ typedef struct {
     float act[MODEL_ACTS][T * F], slope[MODEL_ACTS][T * F], gated[MODEL_ACTS][T * F],
         dgated[MODEL_ACTS][2 * T * F];
     float norm[T * C], rstd[T], dx[T * C], dw[C], rope[T * C], heads[T * C], dheads[T * C], dgain[C / 3],
-        raw[T * C], rstd_heads[3 * T], part[T * C], dpart[T * C], dwhole[C], squares[T], dots[T], p[V * V],
-        dp[V * V], pw[V * V], dpw[V * V], drop[T * C], prob[T * E], weight[T * K], dlogit[T * E];
+        raw[T * C], rstd_heads[3 * T], part[T * C], dpart[T * C], dwhole[C], cap[T * C], dcap[T * C],
+        squares[T], dots[T], p[V * V], dp[V * V], pw[V * V], dpw[V * V], drop[T * C], prob[T * E],
+        weight[T * K], dlogit[T * E];
     int32_t choice[T * K];
 } everything_t;
 
@@ -524,6 +525,10 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     memcpy(e->dp, d, sizeof e->dp);
     const model_scores_t prefix = {.rows = V, .columns = V, .prefix = 5},
                          window = {.rows = V, .columns = V, .window = 6};
+    memcpy(e->cap, x, sizeof e->cap);
+    memcpy(e->dcap, d, sizeof e->dcap);
+    f->cap(e->cap, T * C, 0.3f, 0.7f);
+    f->cap_backward(e->dcap, e->cap, T * C, 0.3f, 0.7f);
     f->softmax(e->p, &prefix, 0.3f, 0.25f);
     f->softmax_backward(e->dp, e->p, &prefix, 0.3f);
     memcpy(e->pw, x, sizeof e->pw);

@@ -208,7 +208,12 @@ static void attend_block(const model_decoder_t *d, const head_t *a, const float 
     for (size_t i = 0; i < count; i++) {
         size_t first = model_first_seen(at[i], a->window), seen = a->prefix ? most : at[i] + 1;
         float *row = s + i * ld;
-        d->k->softmax_one(row + first, at[i] - first, seen - first, 1.0f / (float)sqrt((double)D), a->slope);
+        float scale = 1.0f / (float)sqrt((double)(float)d->c.query_scale);
+        if (d->c.attn_cap > 0.0) {
+            d->k->cap(row + first, seen - first, scale, (float)d->c.attn_cap);
+            scale = 1;
+        }
+        d->k->softmax_one(row + first, at[i] - first, seen - first, scale, a->slope);
         memset(row + from, 0, (first - from) * sizeof *s);
         memset(row + seen, 0, (most - seen) * sizeof *s);
         keep(d, row + first, seen - first);
@@ -378,7 +383,9 @@ static gyre_status_t layer(model_decoder_t *d, size_t l, const model_piece_t *pi
         return status;
     if (c->out_norm)
         norm_of_output(d, W(ATTN_PROJ_B), W(LN1_W), W(LN1_B), n);
-    residual(d, d->x2, d->x, c->out_norm ? NULL : W(ATTN_PROJ_B), n);
+    if (c->both_norms)
+        norm_of_output(d, W(ATTN_PROJ_B), W(LN3_W), NULL, n);
+    residual(d, d->x2, d->x, c->out_norm || c->both_norms ? NULL : W(ATTN_PROJ_B), n);
     if (c->post_norm)
         norm(d, d->norm, d->x2, W(LN1_W), W(LN1_B), n);
     else if (in_front)
@@ -386,8 +393,8 @@ static gyre_status_t layer(model_decoder_t *d, size_t l, const model_piece_t *pi
     const float *in = c->out_norm ? d->x2 : d->norm;
     if ((status = c->experts > 0 ? experts(d, l, in, n) : mlp(d, in, n)) != GYRE_OK)
         return status;
-    if (c->out_norm) {
-        norm_of_output(d, W(MLP_PROJ_B), W(LN2_W), W(LN2_B), n);
+    if (c->out_norm || c->both_norms) {
+        norm_of_output(d, W(MLP_PROJ_B), c->out_norm ? W(LN2_W) : W(LN4_W), c->out_norm ? W(LN2_B) : NULL, n);
         residual(d, d->x, d->x2, NULL, n);
         return GYRE_OK;
     }
@@ -448,6 +455,8 @@ static gyre_status_t head(model_decoder_t *d, const model_piece_t *piece, size_t
     }
     for (size_t leaf = 0; leaf < d->g; leaf++)
         product(d, OF_HEAD, pieces, v, C, x, d->head + leaf * v * C, v, NULL, d->part + leaf * pieces * v, v);
+    if (d->c.logit_cap > 0.0)
+        d->k->cap(d->part, d->g * pieces * v, 1, (float)d->c.logit_cap);
     gyre_status_t status = d->config.tp.size == 1 ? GYRE_OK
                                                   : gyre_all_gather(d->part, d->whole, d->g * pieces * v,
                                                                     GYRE_FLOAT32, d->config.tp.comm);
