@@ -41,6 +41,7 @@ model_config_t model_config_complete(const model_config_t *config)
     if (c.window == 0)
         c.window_from = c.window_every = 0;
     c.norm_eps = c.norm_eps > 0.0 ? c.norm_eps : 1e-5;
+    c.query_scale = c.query_scale > 0.0 ? c.query_scale : (double)c.head_dim;
     c.deepnorm = c.deepnorm > 0.0 ? c.deepnorm : 1.0;
     c.embed_shrink = c.embed_shrink > 0.0 ? c.embed_shrink : 1.0;
     c.top_k = c.top_k ? c.top_k : 2;
@@ -190,6 +191,15 @@ static int check_features(const model_config_t *c, broken_t *broken)
                       c->attn_dropout);
     if (c->prefix && c->window > 0)
         return BROKEN(broken, "prefix and window together: no model has both");
+    if (c->gain_plus_1 && (c->norm != MODEL_NORM_RMS || c->qk_norm))
+        return BROKEN(broken, "gain_plus_1: only RMSNorms have it, and not those of qk_norm");
+    if (c->qk_whole && !c->qk_norm)
+        return BROKEN(broken, "qk_whole without qk_norm: it says what qk_norm normalises");
+    if ((c->out_norm || c->both_norms) && (c->parallel || c->post_norm))
+        return BROKEN(broken, "%s and %s together: no model has both",
+                      c->out_norm ? "out_norm" : "both_norms", c->parallel ? "parallel" : "post_norm");
+    if (c->both_norms && (c->out_norm || c->norm != MODEL_NORM_RMS))
+        return BROKEN(broken, "both_norms: they are RMSNorms, and go with no out_norm");
     if (c->parallel && c->post_norm)
         return BROKEN(broken, "parallel and post_norm together: no model has both");
     return 1;

@@ -42,11 +42,19 @@ typedef struct {
      * Gemma 2 has 2, Gemma 3 has 6. */
     size_t window, window_from, window_every;
 
+    double query_scale; /* attention's scores are over the root of this; 0: head_dim (Gemma 2 has its own) */
+    /* Scores of attention, and logits, become cap tanh(score / cap); 0: they do not (Gemma 2: 50, 30). */
+    double attn_cap, logit_cap;
+
     model_norm_t norm;
-    double norm_eps;     /* 0: 1e-5 */
-    int post_norm;       /* 1: norm(alpha x + f(x)), with no final norm */
-    double deepnorm;     /* alpha of post_norm (DeepNorm: (2 L)^0.5 as GLM-130B has it); 0: 1 */
-    int embed_norm;      /* LayerNorm after the embedding (BLOOM) */
+    double norm_eps;  /* 0: 1e-5 */
+    int post_norm;    /* 1: norm(alpha x + f(x)), with no final norm */
+    int out_norm;     /* x + norm(f(x)): norms of what attention and MLP give, none in front (OLMo 2) */
+    int both_norms;   /* RMSNorms in front of attention and MLP, and of what they give (Gemma 2) */
+    double deepnorm;  /* alpha of post_norm (DeepNorm: (2 L)^0.5 as GLM-130B has it); 0: 1 */
+    int embed_norm;   /* LayerNorm after the embedding (BLOOM) */
+    int gain_plus_1;  /* RMSNorms multiply by 1 + their gain, which is 0 at first (Gemma) */
+    int embed_scaled; /* token embeddings times sqrt(hidden), which is rounded as activations are (Gemma) */
     double embed_shrink; /* gradient of the token embedding is scaled by this (GLM-130B: 0.1); 0: 1 */
 
     model_act_t act;
@@ -54,8 +62,9 @@ typedef struct {
     int parallel; /* x + attention(norm1 x) + mlp(norm2 x) (GPT-NeoX) */
     int untied;   /* the head has a weight of its own */
     int no_qkv_bias, no_proj_bias, no_mlp_bias;
-    int qk_norm; /* RMSNorm of each head of q and k, with one gain for all heads, before they turn (Qwen3) */
-    int prefix;  /* the mask is open within a sequence's prefix (GLM) */
+    int qk_norm;  /* RMSNorm of each head of q and k, with one gain for all heads, before they turn (Qwen3) */
+    int qk_whole; /* with qk_norm: of all heads together, with a gain for each channel (OLMo 2) */
+    int prefix;   /* the mask is open within a sequence's prefix (GLM) */
     int top_query; /* the last layer's queries come from a learned position embedding (CodeGeeX) */
 
     int fused_files; /* files have q, k and v in one tensor, and so gate and up (Phi-3) */

@@ -292,6 +292,36 @@ static int write_qwen3_moe(const model_config_t *c, json_t *object)
     return bad | write_attention_bias(c, object) | write_mixtral(c, object);
 }
 
+/* Its first files say "gelu" and mean the tanh form. */
+static int skips_gemma(const key_t_ *key, const json_t *value)
+{
+    return strcmp(key->key, "hidden_act") == 0 && json_is_string(value) &&
+           strcmp(json_string_value(value), "gelu") == 0;
+}
+
+/* A cap that is null is none. */
+static gyre_status_t read_gemma2(model_config_t *c, const json_t *object, const char *where)
+{
+    if (json_is_null(json_object_get(object, "attn_logit_softcapping")))
+        c->attn_cap = 0.0;
+    if (json_is_null(json_object_get(object, "final_logit_softcapping")))
+        c->logit_cap = 0.0;
+    return read_attention_bias(c, object, where);
+}
+
+/* To transformers the scale is a whole number. */
+static int write_gemma2(const model_config_t *c, json_t *object)
+{
+    int bad = write_attention_bias(c, object);
+    if (c->attn_cap == 0.0)
+        bad |= json_object_set_new(object, "attn_logit_softcapping", json_null());
+    if (c->logit_cap == 0.0)
+        bad |= json_object_set_new(object, "final_logit_softcapping", json_null());
+    if (c->query_scale == floor(c->query_scale) && c->query_scale < 1e9)
+        bad |= json_object_set_new(object, "query_pre_attn_scalar", json_integer((json_int_t)c->query_scale));
+    return bad;
+}
+
 /* Without the key, transformers takes token 32000 for padding, which a smaller vocabulary does not have. */
 static int write_phi3(const model_config_t *c, json_t *object)
 {

@@ -11,7 +11,7 @@
 #include "model/random.h"
 
 /* What an extent is a multiple of. */
-typedef enum { ONE, C, D, F, FF, Q, QKV, T, TP, V, EF, EC, E } extent_t;
+typedef enum { ONE, C, D, F, FF, Q, KV, QKV, T, TP, V, EF, EC, E } extent_t;
 
 typedef struct {
     extent_t shape[2];
@@ -46,13 +46,15 @@ static const kind_t kinds[MODEL_KINDS] = {
     [MODEL_EMB_LN_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
     [MODEL_Q_NORM_W] = {{D, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_K_NORM_W] = {{D, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN3_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_LN4_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
 };
 
 static const model_kind_t layer_order[] = {
-    MODEL_MLP_PROJ_W,  MODEL_MLP_PROJ_B, MODEL_MLP_FC_W,   MODEL_MLP_FC_B, MODEL_EXPERT_PROJ_W,
-    MODEL_EXPERT_FC_W, MODEL_ROUTER_W,   MODEL_LN2_W,      MODEL_LN2_B,    MODEL_ATTN_PROJ_W,
-    MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B, MODEL_Q_NORM_W, MODEL_K_NORM_W,
-    MODEL_LN1_W,       MODEL_LN1_B,
+    MODEL_LN4_W,         MODEL_MLP_PROJ_W,  MODEL_MLP_PROJ_B,  MODEL_MLP_FC_W,   MODEL_MLP_FC_B,
+    MODEL_EXPERT_PROJ_W, MODEL_EXPERT_FC_W, MODEL_ROUTER_W,    MODEL_LN2_W,      MODEL_LN2_B,
+    MODEL_LN3_W,         MODEL_ATTN_PROJ_W, MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B,
+    MODEL_Q_NORM_W,      MODEL_K_NORM_W,    MODEL_LN1_W,       MODEL_LN1_B,
 };
 #define LAYER_ROWS (sizeof layer_order / sizeof layer_order[0])
 
@@ -77,6 +79,9 @@ static int has_kind(const model_config_t *c, model_kind_t kind, size_t layer)
     case MODEL_Q_NORM_W:
     case MODEL_K_NORM_W:
         return c->qk_norm;
+    case MODEL_LN3_W:
+    case MODEL_LN4_W:
+        return c->both_norms;
     case MODEL_LN1_B:
     case MODEL_LN2_B:
         return c->norm == MODEL_NORM_LAYER;
@@ -116,6 +121,8 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
         return base_mul(gate, c->ffn, out);
     case Q:
         return base_mul(c->heads, c->head_dim, out);
+    case KV:
+        return base_mul(c->kv_heads, c->head_dim, out);
     case QKV:
         return base_mul(c->heads + 2 * c->kv_heads, c->head_dim, out);
     case T:
@@ -137,6 +144,19 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
     return 0;
 }
 
+/* `kinds` for this model: gains of all heads together are cut as those are. */
+static kind_t kind_of(const model_config_t *c, model_kind_t kind)
+{
+    kind_t k = kinds[kind];
+    if (c->qk_whole && (kind == MODEL_Q_NORM_W || kind == MODEL_K_NORM_W)) {
+        k.shape[0] = kind == MODEL_Q_NORM_W ? Q : KV;
+        k.cut = 0;
+    }
+    if (c->gain_plus_1 && k.init == MODEL_INIT_ONE && kind != MODEL_EMB_LN_W)
+        k.init = MODEL_INIT_ZERO;
+    return k;
+}
+
 /* The pieces that lie side by side along the cut. */
 static void set_parts(const model_config_t *c, model_param_t *row)
 {
@@ -155,7 +175,7 @@ static void set_parts(const model_config_t *c, model_param_t *row)
 static gyre_status_t add_row(model_params_t *params, model_family_t family, model_kind_t kind, size_t layer)
 {
     const model_config_t *c = &params->config;
-    const kind_t *k = &kinds[kind];
+    const kind_t of = kind_of(c, kind), *k = &of;
     if (!has_kind(c, kind, layer))
         return GYRE_OK;
     model_param_t *row = &params->row[params->rows];

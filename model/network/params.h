@@ -50,8 +50,10 @@ typedef enum {
     MODEL_EMB_LN_B,                  /* [C] */
     /* of each layer again: initial values of the kinds above are numbered by their places here */
     MODEL_MORE_LAYER_KINDS,
-    MODEL_Q_NORM_W = MODEL_MORE_LAYER_KINDS, /* [D] gains of config.qk_norm */
-    MODEL_K_NORM_W,                          /* [D] */
+    MODEL_Q_NORM_W = MODEL_MORE_LAYER_KINDS, /* [D] gains of config.qk_norm, or [H D] with qk_whole */
+    MODEL_K_NORM_W,                          /* [D], or [kv D] */
+    MODEL_LN3_W,                             /* [C] with both_norms: of what attention gives */
+    MODEL_LN4_W,                             /* [C] and of what the MLP gives */
     MODEL_KINDS,
     /* and more: factors of a weight of the kind that is so much less (model/network/lora.h) */
     MODEL_ADAPTERS = 32

@@ -35,11 +35,19 @@ MODELS = {
                                       tie_word_embeddings=True),
     "phi3": transformers.Phi3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
                                     pad_token_id=0, attn_implementation="eager"),
+    "gemma": transformers.GemmaConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
+                                      max_position_embeddings=96),
+    "gemma2": transformers.Gemma2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12, sliding_window=20,
+                                        query_pre_attn_scalar=10, attn_logit_softcapping=5.0, final_logit_softcapping=8.0,
+                                        max_position_embeddings=96, attn_implementation="eager"),
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=64, rotary_pct=0.5, max_position_embeddings=96),
 }
 if hasattr(transformers, "Qwen3Config"): # of 4.51
     MODELS["qwen3"] = transformers.Qwen3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
                                                max_position_embeddings=96)
+if hasattr(transformers, "Olmo2Config"): # of 4.47
+    MODELS["olmo2"] = transformers.Olmo2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
+                                               pad_token_id=0, eos_token_id=0)
 
 
 def expect(model, prompt):
@@ -47,7 +55,7 @@ def expect(model, prompt):
     ids, logs = list(prompt), []
     with torch.no_grad():
         for _ in range(TOKENS):
-            all_logs = torch.log_softmax(model(torch.tensor([ids])).logits[0, -1], -1)
+            all_logs = torch.log_softmax(model(torch.tensor([ids]), use_cache=False).logits[0, -1], -1)
             ids.append(int(all_logs.argmax()))
             logs.append(all_logs[ids[-1]].item())
     return ids[len(prompt):], logs

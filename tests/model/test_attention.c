@@ -20,7 +20,7 @@ enum { D = 5, LD = 17, LD_O = 7, MOST = 391, B = 128 };
 
 typedef struct {
     size_t n, prefix, window;
-    double slope, drop;
+    double slope, drop, cap;
 } case_t;
 
 static const case_t cases[] = {
@@ -38,13 +38,15 @@ static const case_t cases[] = {
     {.n = 391, .prefix = 128, .window = 200},
     {.n = 391, .prefix = 129, .slope = 0.3},
     {.n = 391, .prefix = 390},
+    {.n = 200, .window = 150, .drop = 0.3, .cap = 1.5},
+    {.n = 150, .slope = 0.2, .cap = 2.5},
     {.n = 200, .prefix = 150, .drop = 0.5},
 };
 
 /* q, k and v are in one memory, as a stage has them; so are their gradients. */
 typedef struct {
     double qkv[MOST * LD], d_qkv[MOST * LD], o[MOST * LD_O], d_o[MOST * LD_O];
-    double p[B * MOST], d_p[B * MOST], dropped[B * MOST];
+    double p[B * MOST], d_p[B * MOST], dropped[B * MOST], capped[B * MOST];
     uint32_t key[4];
     model_attention_t_f64 a;
 } head_t;
@@ -64,6 +66,8 @@ static void set(head_t *h, const case_t *c)
                                    .ld_o = LD_O,
                                    .scale = 0.7,
                                    .slope = c->slope,
+                                   .cap = c->cap,
+                                   .capped = h->capped,
                                    .prefix = c->prefix,
                                    .window = c->window,
                                    .drop = c->drop > 0.0 ? h->key : NULL,
@@ -78,7 +82,7 @@ static void set(head_t *h, const case_t *c)
 /* ---- the plain one ---- */
 
 typedef struct {
-    double p[MOST * MOST], left[MOST * MOST], ds[MOST * MOST], o[MOST * D];
+    double p[MOST * MOST], left[MOST * MOST], ds[MOST * MOST], o[MOST * D], bent[MOST * MOST];
     double dq[MOST * D], dk[MOST * D], dv[MOST * D];
 } plain_t;
 
@@ -103,8 +107,10 @@ static void plain_forward(plain_t *r, const head_t *h, const case_t *c)
     for (size_t i = 0; i < n; i++) {
         double total = 0.0;
         for (size_t j = 0; j < n; j++) {
-            double s = h->a.scale * row_dot(h->a.query + i * LD, h->a.key + j * LD) -
-                       c->slope * fabs((double)i - (double)j);
+            double s = h->a.scale * row_dot(h->a.query + i * LD, h->a.key + j * LD),
+                   t = c->cap > 0.0 ? tanh(s / c->cap) : 0.0;
+            s = (c->cap > 0.0 ? c->cap * t : s) - c->slope * fabs((double)i - (double)j);
+            r->bent[i * n + j] = 1.0 - t * t;
             total += r->p[i * n + j] = sees(c, i, j) ? exp(s) : 0.0;
         }
         for (size_t j = 0; j < n; j++)
@@ -134,7 +140,7 @@ static void plain_backward(plain_t *r, const head_t *h, size_t n)
         for (size_t j = 0; j < n; j++)
             mean += r->p[i * n + j] * ds[j];
         for (size_t j = 0; j < n; j++) {
-            ds[j] = h->a.scale * r->p[i * n + j] * (ds[j] - mean);
+            ds[j] = h->a.scale * r->bent[i * n + j] * r->p[i * n + j] * (ds[j] - mean);
             for (size_t d = 0; d < D; d++) {
                 r->dq[i * D + d] += ds[j] * h->a.key[j * LD + d];
                 r->dk[j * D + d] += ds[j] * h->a.query[i * LD + d];

@@ -52,12 +52,15 @@ static model_config_t accept(const char *text, model_family_t family)
     assert_true(c.no_qkv_bias == again.no_qkv_bias && c.no_mlp_bias == again.no_mlp_bias);
     assert_true(c.deepnorm == again.deepnorm && c.norm_eps == again.norm_eps &&
                 c.rope.theta == again.rope.theta);
-    assert_true(c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
-                c.rope.low == again.rope.low && c.rope.high == again.rope.high &&
-                c.qk_norm == again.qk_norm && c.fused_files == again.fused_files &&
-                c.window == again.window && c.window_from == again.window_from &&
-                c.window_every == again.window_every && c.rope.original == again.rope.original &&
-                c.rope.attention == again.rope.attention);
+    assert_true(
+        c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
+        c.rope.low == again.rope.low && c.rope.high == again.rope.high && c.qk_norm == again.qk_norm &&
+        c.gain_plus_1 == again.gain_plus_1 && c.out_norm == again.out_norm && c.qk_whole == again.qk_whole &&
+        c.both_norms == again.both_norms && c.attn_cap == again.attn_cap && c.logit_cap == again.logit_cap &&
+        c.query_scale == again.query_scale && c.embed_scaled == again.embed_scaled &&
+        c.fused_files == again.fused_files && c.window == again.window &&
+        c.window_from == again.window_from && c.window_every == again.window_every &&
+        c.rope.original == again.rope.original && c.rope.attention == again.rope.attention);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
 }
@@ -186,6 +189,42 @@ static void published(void **state)
         MODEL_FAMILY_PHI3);
     assert_true(c.fused_files && c.rope.theta == 250000.0 && c.kv_heads == 10 && c.rotary_dim == 128 &&
                 c.leaves == 2);
+
+    c = accept(
+        "{\"model_type\": \"gemma\", \"attention_bias\": false, \"head_dim\": 256, \"hidden_act\": \"gelu\", "
+        "\"hidden_activation\": null, \"hidden_size\": 2048, \"intermediate_size\": 16384, "
+        "\"max_position_embeddings\": 8192, \"num_attention_heads\": 8, \"num_hidden_layers\": 18, "
+        "\"num_key_value_heads\": 1, \"rms_norm_eps\": 1e-06, \"rope_scaling\": null, "
+        "\"rope_theta\": 10000.0, \"use_bidirectional_attention\": null, \"vocab_size\": 256000}",
+        MODEL_FAMILY_GEMMA);
+    assert_true(c.gain_plus_1 && c.embed_scaled && c.act == MODEL_ACT_GELU_TANH && c.gated && !c.untied &&
+                c.head_dim == 256 && c.kv_heads == 1 && c.leaves == 1);
+
+    c = accept("{\"model_type\": \"olmo2\", \"attention_bias\": false, \"hidden_act\": \"silu\", "
+               "\"hidden_size\": 4096, \"intermediate_size\": 11008, \"max_position_embeddings\": 4096, "
+               "\"num_attention_heads\": 32, \"num_hidden_layers\": 32, \"num_key_value_heads\": 32, "
+               "\"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 500000, "
+               "\"tie_word_embeddings\": false, \"vocab_size\": 100352}",
+               MODEL_FAMILY_OLMO2);
+    assert_true(c.out_norm && c.qk_norm && c.qk_whole && c.no_qkv_bias && c.untied && c.norm_eps == 1e-6);
+
+    c = accept(
+        "{\"model_type\": \"gemma2\", \"attention_bias\": false, \"attn_logit_softcapping\": 50.0, "
+        "\"final_logit_softcapping\": 30.0, \"head_dim\": 128, \"hidden_act\": \"gelu_pytorch_tanh\", "
+        "\"hidden_activation\": \"gelu_pytorch_tanh\", \"hidden_size\": 4608, "
+        "\"intermediate_size\": 36864, \"max_position_embeddings\": 8192, \"num_attention_heads\": 32, "
+        "\"num_hidden_layers\": 46, \"num_key_value_heads\": 16, \"query_pre_attn_scalar\": 144, "
+        "\"rms_norm_eps\": 1e-06, \"rope_theta\": 10000.0, \"sliding_window\": 4096, "
+        "\"vocab_size\": 256000}",
+        MODEL_FAMILY_GEMMA2);
+    assert_true(c.both_norms && c.gain_plus_1 && c.embed_scaled && c.query_scale == 144.0 && !c.untied);
+    assert_true(c.attn_cap == 50.0 && c.logit_cap == 30.0 && model_config_window(&c, 0) == 4096 &&
+                model_config_window(&c, 1) == 0);
+    c = accept("{\"model_type\": \"gemma2\", \"attn_logit_softcapping\": null, \"hidden_size\": 64, "
+               "\"intermediate_size\": 64, \"num_attention_heads\": 4, \"num_hidden_layers\": 2, "
+               "\"num_key_value_heads\": 4, \"vocab_size\": 90, \"final_logit_softcapping\": null}",
+               MODEL_FAMILY_GEMMA2);
+    assert_true(c.attn_cap == 0.0 && c.logit_cap == 0.0 && c.query_scale == 256.0);
 
     c = accept("{\"model_type\": \"glm\", \"hidden_size\": 12288, \"num_hidden_layers\": 70, "
                "\"num_attention_heads\": 96,"

@@ -97,6 +97,24 @@ static void published(void **state)
     assert_int_equal(total(bloom()), 176247271424);
     assert_int_equal(total(opt(32, 4096, 32)), 6658473984); /* OPT-6.7B */
     assert_int_equal(total(mixtral()), 46702792704);
+    model_config_t gemma = llama(18, 2048, 8, 16384); /* Gemma 2B */
+    gemma.vocab = 256000;
+    gemma.head_dim = 256;
+    gemma.kv_heads = 1;
+    gemma.gain_plus_1 = gemma.embed_scaled = 1;
+    gemma.untied = 0;
+    assert_int_equal(total(gemma), 2506172416);
+    model_config_t olmo = llama(32, 4096, 32, 11008); /* OLMo 2 7B */
+    olmo.vocab = 100352;
+    olmo.qk_norm = olmo.qk_whole = olmo.out_norm = 1;
+    assert_int_equal(total(olmo), 7298617344);
+    gemma = llama(26, 2304, 8, 9216); /* Gemma 2 2B */
+    gemma.vocab = 256000;
+    gemma.head_dim = 256;
+    gemma.kv_heads = 4;
+    gemma.untied = 0;
+    gemma.both_norms = 1;
+    assert_int_equal(total(gemma), 2614341888);
     model_count_t count;
     model_config_t moe = mixtral();
     assert_int_equal(model_count(&moe, &count), GYRE_OK);

@@ -143,6 +143,16 @@ static const model_config_t kinds[] = {
      .kv_heads = 4,
      .head_dim = 6,
      .no_proj_bias = 1},
+    {.norm = MODEL_NORM_RMS, .gain_plus_1 = 1, .embed_scaled = 1},
+    {.norm = MODEL_NORM_RMS, .kv_heads = 4, .out_norm = 1, .qk_norm = 1, .qk_whole = 1, .no_qkv_bias = 1},
+    {.norm = MODEL_NORM_RMS,
+     .gain_plus_1 = 1,
+     .both_norms = 1,
+     .attn_cap = 0.9,
+     .logit_cap = 1.1,
+     .query_scale = 3,
+     .window = 5,
+     .window_every = 2},
     {.top_query = 1, .qk_norm = 1},
     {.pos = MODEL_POS_ALIBI, .window = 9, .window_every = 2, .kv_heads = 2},
 };
@@ -173,7 +183,14 @@ static void every_kind(void **unused)
 static void every_precision(void **unused)
 {
     (void)unused;
-    const model_config_t some[] = {{0}, kinds[3], {.experts = 4, .untied = 1}, {.qk_norm = 1}};
+    const model_config_t some[] = {
+        {0},
+        kinds[3],
+        {.experts = 4, .untied = 1},
+        {.qk_norm = 1},
+        {.norm = MODEL_NORM_RMS, .gain_plus_1 = 1, .embed_scaled = 1},
+        {.out_norm = 1, .qk_norm = 1, .qk_whole = 1},
+        {.norm = MODEL_NORM_RMS, .both_norms = 1, .attn_cap = 0.9, .logit_cap = 1.1}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         check_reads(&some[k], MODEL_BFLOAT16);
         check_reads(&some[k], MODEL_FLOAT16);

@@ -62,6 +62,16 @@ static const family_t families[] = {
     {MODEL_FAMILY_QWEN3_MOE,
      {SHAPE, .leaves = 2, LLAMA, .ffn = 10, .qk_norm = 1, .experts = 4, .top_k = 2, .capacity = 2.0}},
     {MODEL_FAMILY_PHI3, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .fused_files = 1}},
+    {MODEL_FAMILY_GEMMA,
+     {SHAPE, .leaves = 2, .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .norm_eps = 1e-6, .gated = 1,
+      .no_qkv_bias = 1, .no_proj_bias = 1, .no_mlp_bias = 1, .kv_heads = 2, .head_dim = 4, .ffn = 20,
+      .gain_plus_1 = 1, .embed_scaled = 1}},
+    {MODEL_FAMILY_OLMO2,
+     {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .out_norm = 1, .qk_norm = 1, .qk_whole = 1}},
+    {MODEL_FAMILY_GEMMA2,
+     {SHAPE, .leaves = 2, .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .norm_eps = 1e-6, .gated = 1,
+      .no_qkv_bias = 1, .no_proj_bias = 1, .no_mlp_bias = 1, .kv_heads = 2, .head_dim = 4, .ffn = 20,
+      .gain_plus_1 = 1, .embed_scaled = 1, .both_norms = 1, .attn_cap = 2, .window = 3, .window_every = 2}},
     {MODEL_FAMILY_MISTRAL, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .window = 3}},
 };
 

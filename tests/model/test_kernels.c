@@ -225,6 +225,49 @@ static void head_norm(void **state)
     gradient_check("norms of heads, w", heads_scalar, &n, n.w, dw, WIDTH);
 }
 
+/* ---- one norm of all heads, in two parts ---- */
+enum { SHARE = 7 };
+typedef struct {
+    double x[T * APART], w[APART], dy[T * APART], y[T * APART], raw[T * APART], rstd[T];
+} parts_t;
+
+static double parts_scalar(void *context)
+{
+    parts_t *n = context;
+    double sum[T], more[T];
+    memcpy(n->y, n->x, sizeof n->y);
+    k->part_squares(sum, n->y, T, APART, SHARE);
+    k->part_squares(more, n->y + SHARE, T, APART, APART - SHARE);
+    k->add(sum, sum, more, T);
+    k->part_norm(n->y, n->raw, n->rstd, sum, n->w, T, APART, SHARE, APART, 1e-5);
+    k->part_norm(n->y + SHARE, n->raw + T * SHARE, n->rstd, sum, n->w + SHARE, T, APART, APART - SHARE, APART,
+                 1e-5);
+    return gradient_dot(n->y, n->dy, T * APART);
+}
+
+static void part_norm(void **state)
+{
+    (void)state;
+    static parts_t n;
+    double dx[T * APART], dw[APART], sum[T], more[T], y[T * APART], rstd[T], *raw = n.raw + T * SHARE;
+    fill(n.x, T * APART, 31, 1.0);
+    fill(n.dy, T * APART, 32, 1.0);
+    fill(n.w, APART, 33, 1.0);
+    parts_scalar(&n);
+    k->rmsnorm(y, rstd, n.x, n.w, T, APART, 1e-5);
+    for (size_t i = 0; i < T * APART; i++)
+        assert_true(fabs(y[i] - n.y[i]) < 1e-14);
+    memcpy(dx, n.dy, sizeof dx);
+    k->part_dots(sum, dx, n.raw, n.rstd, n.w, T, APART, SHARE);
+    k->part_dots(more, dx + SHARE, raw, n.rstd, n.w + SHARE, T, APART, APART - SHARE);
+    k->add(sum, sum, more, T);
+    k->part_norm_backward(dx, dw, n.raw, n.rstd, sum, n.w, T, APART, SHARE, APART);
+    k->part_norm_backward(dx + SHARE, dw + SHARE, raw, n.rstd, sum, n.w + SHARE, T, APART, APART - SHARE,
+                          APART);
+    gradient_check("a norm in parts, x", parts_scalar, &n, n.x, dx, T * APART);
+    gradient_check("a norm in parts, w", parts_scalar, &n, n.w, dw, APART);
+}
+
 /* Frequencies of published models, by the formulas of their own programs in double. */
 static void scaled_rope(void **state)
 {
@@ -440,7 +483,8 @@ typedef struct {
     float act[MODEL_ACTS][T * F], slope[MODEL_ACTS][T * F], gated[MODEL_ACTS][T * F],
         dgated[MODEL_ACTS][2 * T * F];
     float norm[T * C], rstd[T], dx[T * C], dw[C], rope[T * C], heads[T * C], dheads[T * C], dgain[C / 3],
-        raw[T * C], rstd_heads[3 * T], p[V * V], dp[V * V], pw[V * V], dpw[V * V], drop[T * C], prob[T * E],
+        raw[T * C], rstd_heads[3 * T], part[T * C], dpart[T * C], dwhole[C], cap[T * C], dcap[T * C],
+        squares[T], dots[T], p[V * V], dp[V * V], pw[V * V], dpw[V * V], drop[T * C], prob[T * E],
         weight[T * K], dlogit[T * E];
     int32_t choice[T * K];
 } everything_t;
@@ -469,12 +513,22 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     memcpy(e->dheads, d, sizeof e->dheads);
     f->head_norm(e->heads, e->raw, e->rstd_heads, w, T, C, 3, C / 3, 1e-5f);
     f->head_norm_backward(e->dheads, e->dgain, e->raw, e->rstd_heads, w, T, C, 3, C / 3);
+    memcpy(e->part, x, sizeof e->part);
+    memcpy(e->dpart, d, sizeof e->dpart);
+    f->part_squares(e->squares, x, T, C, C);
+    f->part_norm(e->part, e->raw, e->rstd_heads, e->squares, w, T, C, C, C, 1e-5f);
+    f->part_dots(e->dots, d, e->raw, e->rstd_heads, w, T, C, C);
+    f->part_norm_backward(e->dpart, e->dwhole, e->raw, e->rstd_heads, e->dots, w, T, C, C, C);
     memcpy(e->rope, x, sizeof e->rope);
     f->rope(e->rope, turn, T, C, 4, 0, 0);
     memcpy(e->p, x, sizeof e->p);
     memcpy(e->dp, d, sizeof e->dp);
     const model_scores_t prefix = {.rows = V, .columns = V, .prefix = 5},
                          window = {.rows = V, .columns = V, .window = 6};
+    memcpy(e->cap, x, sizeof e->cap);
+    memcpy(e->dcap, d, sizeof e->dcap);
+    f->cap(e->cap, T * C, 0.3f, 0.7f);
+    f->cap_backward(e->dcap, e->cap, T * C, 0.3f, 0.7f);
     f->softmax(e->p, &prefix, 0.3f, 0.25f);
     f->softmax_backward(e->dp, e->p, &prefix, 0.3f);
     memcpy(e->pw, x, sizeof e->pw);
@@ -518,6 +572,7 @@ int main(void)
         cmocka_unit_test(rope),
         cmocka_unit_test(scaled_rope),
         cmocka_unit_test(head_norm),
+        cmocka_unit_test(part_norm),
         cmocka_unit_test(softmax),
         cmocka_unit_test(alibi_slopes),
         cmocka_unit_test(routing),

@@ -217,6 +217,25 @@ static void architectures(void **state)
     check_gradients("Qwen3, split", &llama,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
     llama.qk_norm = 0;
+    llama.gain_plus_1 = llama.embed_scaled = 1;
+    check_gradients("Gemma", &llama, (model_stage_config_t){0});
+    llama.gain_plus_1 = llama.embed_scaled = 0;
+    llama.qk_norm = llama.qk_whole = llama.out_norm = 1;
+    check_gradients("OLMo 2", &llama, (model_stage_config_t){0});
+    llama.dropout = 0.1;
+    check_gradients("OLMo 2, dropout, split", &llama,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    llama.qk_norm = llama.qk_whole = llama.out_norm = 0;
+    llama.gain_plus_1 = llama.both_norms = 1;
+    llama.attn_cap = 0.8;
+    llama.logit_cap = 1.2;
+    llama.query_scale = 2.5;
+    check_gradients("Gemma 2, dropout, split", &llama,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    llama.dropout = 0.0;
+    check_gradients("Gemma 2", &llama, (model_stage_config_t){0});
+    llama.gain_plus_1 = llama.both_norms = 0;
+    llama.attn_cap = llama.logit_cap = llama.query_scale = 0.0;
     llama.window = 3;
     check_gradients("Mistral, a window of 3", &llama, (model_stage_config_t){0});
     llama.window_every = 2;

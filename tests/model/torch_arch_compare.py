@@ -148,11 +148,12 @@ def heads_of(x, heads):
     return x.reshape(B, T, heads, -1).transpose(1, 2)
 
 
-def attend(q, k, v, prefix=None, slopes=None, window=None):
+def attend(q, k, v, prefix=None, slopes=None, window=None, scale=None, cap=None):
     """[B, H, T, D] each; prefix: positions of each sequence that see one another; window: the last that are seen."""
     if k.shape[1] < q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+    scores = q @ k.transpose(2, 3) / math.sqrt(scale or q.shape[-1])
+    scores = cap * torch.tanh(scores / cap) if cap else scores
     if slopes is not None:
         distance = torch.arange(T)[None, :] - torch.arange(T)[:, None]
         scores = scores + slopes[:, None, None] * distance
@@ -302,9 +303,68 @@ def joined_shapes(layer, attention, top):
     return shapes
 
 
-def llama(eps, kv, moe=None, scaling=None, window=None):
+def gemma(eps, kv):
+    """LLaMA with gains that 1 is added to, larger embeddings, and GELU."""
+    def forward(w, tokens, prefix, balance):
+        w = {name: 1 + t if "norm" in name else t for name, t in w.items()}
+        return llama(eps, kv, act="gelu_new", scale=math.sqrt(C))(w, tokens, prefix, balance)
+    return forward
+
+
+def gemma2(eps, kv, c):
+    """Gemma with four norms in a layer, windows in turn, soft caps and its own scale of queries."""
+    def forward(w, tokens, prefix, balance):
+        w = {name: 1 + t if "norm" in name else t for name, t in w.items()}
+        x = math.sqrt(C) * w["model.embed_tokens.weight"][tokens]
+        for i in range(L):
+            at = f"model.layers.{i}."
+            y = rms_norm(x, w, at + "input_layernorm", eps)
+            q, k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), H if n == "q" else kv) for n in "qkv")
+            y = attend(rotate(q, D), rotate(k, D), v, window=None if i % 2 else c["sliding_window"], scale=c["query_pre_attn_scalar"],
+                       cap=c["attn_logit_softcapping"])
+            x = x + rms_norm(linear(y, w, at + "self_attn.o_proj"), w, at + "post_attention_layernorm", eps)
+            y = rms_norm(x, w, at + "pre_feedforward_layernorm", eps)
+            y = ACTIVATIONS["gelu_new"](linear(y, w, at + "mlp.gate_proj")) * linear(y, w, at + "mlp.up_proj")
+            x = x + rms_norm(linear(y, w, at + "mlp.down_proj"), w, at + "post_feedforward_layernorm", eps)
+        cap = c["final_logit_softcapping"]
+        return cap * torch.tanh(rms_norm(x, w, "model.norm", eps) @ w["model.embed_tokens.weight"].T / cap)
+    return forward
+
+
+def gemma2_shapes():
+    more = {f"model.layers.{i}.{n}_feedforward_layernorm.weight": (C,) for i in range(L) for n in ("pre", "post")}
+    return {**llama_shapes(2, 20, tied=True), **more}
+
+
+def olmo2(eps, kv):
+    """Norms of what attention and MLP give, and of q and k over all heads."""
     def forward(w, tokens, prefix, balance):
         x = w["model.embed_tokens.weight"][tokens]
+        for i in range(L):
+            at = f"model.layers.{i}."
+            q, k = (rms_norm(linear(x, w, at + f"self_attn.{n}_proj"), w, at + f"self_attn.{n}_norm", eps) for n in "qk")
+            v = heads_of(linear(x, w, at + "self_attn.v_proj"), kv)
+            y = attend(rotate(heads_of(q, H), D), rotate(heads_of(k, kv), D), v)
+            x = x + rms_norm(linear(y, w, at + "self_attn.o_proj"), w, at + "post_attention_layernorm", eps)
+            y = ACTIVATIONS["silu"](linear(x, w, at + "mlp.gate_proj")) * linear(x, w, at + "mlp.up_proj")
+            x = x + rms_norm(linear(y, w, at + "mlp.down_proj"), w, at + "post_feedforward_layernorm", eps)
+        return rms_norm(x, w, "model.norm", eps) @ w["lm_head.weight"].T
+    return forward
+
+
+def olmo2_shapes():
+    names = {"post_attention": "post_feedforward", "input": "post_attention"}
+    shapes = {}
+    for name, shape in llama_shapes(2, 20, norms=True).items():
+        key = next((n for n in names if f".{n}_layernorm" in name), None)
+        shapes[name.replace(key, names[key]) if key else name] = ((C,) if "q_norm" in name else (2 * D,) if "k_norm" in name
+                                                                  else shape)
+    return shapes
+
+
+def llama(eps, kv, moe=None, scaling=None, window=None, act="silu", scale=1):
+    def forward(w, tokens, prefix, balance):
+        x = scale * w["model.embed_tokens.weight"][tokens]
         for i in range(L):
             at = f"model.layers.{i}."
             y = rms_norm(x, w, at + "input_layernorm", eps)
@@ -323,7 +383,7 @@ def llama(eps, kv, moe=None, scaling=None, window=None):
                     return linear(act * linear(z, w, f"{block}.experts.{e}.{up}"), w, f"{block}.experts.{e}.{down}")
                 x = x + experts(y, moe, w[block + ".gate.weight"].T, run, balance)
             else:
-                gate = ACTIVATIONS["silu"](linear(y, w, at + "mlp.gate_proj"))
+                gate = ACTIVATIONS[act](linear(y, w, at + "mlp.gate_proj"))
                 x = x + linear(gate * linear(y, w, at + "mlp.up_proj"), w, at + "mlp.down_proj")
         head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
         return rms_norm(x, w, "model.norm", eps) @ head.T
@@ -513,6 +573,15 @@ def architectures():
     yield Architecture("Phi-3", {"model_type": "phi3", "tie_word_embeddings": False, **llama_config, "rms_norm_eps": 1e-5,
                                  "pad_token_id": 0, "sliding_window": 5, "original_max_position_embeddings": T},
                        phi3_shapes(), phi3)
+    yield Architecture("Gemma", {"model_type": "gemma", "tie_word_embeddings": True, **llama_config, "head_dim": D,
+                                 "hidden_act": "gelu_pytorch_tanh", "pad_token_id": 0},
+                       llama_shapes(2, 20, tied=True), gemma(1e-6, 2))
+    caps = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 6, "sliding_window": 5}
+    yield Architecture("Gemma 2", {"model_type": "gemma2", "tie_word_embeddings": True, **llama_config, "head_dim": D, **caps,
+                                   "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+                                   "pad_token_id": 0}, gemma2_shapes(), gemma2(1e-6, 2, caps))
+    yield Architecture("OLMo 2", {"model_type": "olmo2", "tie_word_embeddings": False, **llama_config, "pad_token_id": 0},
+                       olmo2_shapes(), olmo2(1e-6, 2))
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,
@@ -642,7 +711,7 @@ def compare_transformers(arch, folder, answer, mine, tokens, targets, report):
             report.failed += 1
         model.eval()
         torch.set_default_dtype(torch.float64)  # transformers 4 makes a mask of the default type, with double's smallest number
-        logits.append(model(tokens).logits)
+        logits.append(model(tokens, use_cache=False).logits)
         torch.set_default_dtype(torch.float32)
         if path == folder:
             loss = loss_of(logits[0], targets, None)

@@ -101,6 +101,10 @@ static void same_features(const model_config_t *a, const model_config_t *b)
     assert_int_equal(a->norm, b->norm);
     assert_int_equal(a->post_norm, b->post_norm);
     assert_int_equal(a->embed_norm, b->embed_norm);
+    assert_int_equal(a->out_norm, b->out_norm);
+    assert_int_equal(a->both_norms, b->both_norms);
+    assert_int_equal(a->gain_plus_1, b->gain_plus_1);
+    assert_int_equal(a->embed_scaled, b->embed_scaled);
     assert_true(a->embed_shrink == b->embed_shrink);
     assert_int_equal(a->act, b->act);
     assert_int_equal(a->gated, b->gated);

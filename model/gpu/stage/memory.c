@@ -353,6 +353,15 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
                              c->window, c->window);
     if (c->qk_norm)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "norms of queries and keys on the GPU: take --device cpu");
+    if (c->out_norm || c->both_norms)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "norms of what attention and MLP give on the GPU: take --device cpu");
+    if (c->gain_plus_1 || c->embed_scaled)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "gains that 1 is added to, and scaled embeddings, on the GPU: take --device cpu");
+    if (c->attn_cap > 0.0 || c->logit_cap > 0.0 || c->query_scale != (double)c->head_dim)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "soft caps, and a scale of queries of its own, on the GPU: take --device cpu");
     gyre_status_t status = model_cuda_attention_fits(
         config->precision == MODEL_FLOAT32 ? MODEL_CUDA_F32 : MODEL_CUDA_BF16, c->head_dim);
     if (status != GYRE_OK)

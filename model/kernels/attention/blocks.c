@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/kernels/attention/blocks.c: attention in blocks (api.inc). */
+#include <string.h>
+
 #include "base/checked.h"
 #include "model/kernels/kernels.h"
 
@@ -83,7 +85,11 @@ static void drop(const REAL(model_attention_t) * a, const model_scores_t *s, rea
 static const real *weights(const REAL(model_attention_t) * a, const model_scores_t *s)
 {
     across(a, s, a->p, a->query, a->ld, a->key);
-    a->k->softmax(a->p, s, a->scale, a->slope);
+    if (a->cap > 0) {
+        a->k->cap(a->p, s->rows * s->columns, a->scale, a->cap);
+        memcpy(a->capped, a->p, s->rows * s->columns * sizeof(real));
+    }
+    a->k->softmax(a->p, s, a->cap > 0 ? 1 : a->scale, a->slope);
     store(a, s, a->p);
     if (!a->drop)
         return a->p;
@@ -109,7 +115,9 @@ void REAL(model_attention_backward)(const REAL(model_attention_t) * a, const rea
         across(a, &s, a->d_p, d_o, a->ld_o, a->value);
         if (a->drop)
             drop(a, &s, a->d_p, a->d_p);
-        a->k->softmax_backward(a->d_p, a->p, &s, a->scale);
+        a->k->softmax_backward(a->d_p, a->p, &s, a->cap > 0 ? 1 : a->scale);
+        if (a->cap > 0)
+            a->k->cap_backward(a->d_p, a->capped, s.rows * s.columns, a->scale, a->cap);
         store(a, &s, a->d_p);
         gather(a, &s, d_q, a->ld, a->d_p, a->key);
         scatter(a, &s, d_k, a->d_p, a->query, a->ld, add);

@@ -95,10 +95,12 @@ static int take_all(model_decoder_t *d)
     d->norm = take(d, &ok, N, C);
     d->sum = take(d, &ok, N, C);
     d->level = take(d, &ok, levels(d) * N, C);
-    d->project = take(d, &ok, N, d->qkv);
+    d->project = take(d, &ok, d->g * N, d->qkv);
+    d->squares = d->c.qk_whole ? take(d, &ok, d->g * 2, N) : NULL;
     d->attn = take(d, &ok, d->g * N, d->attn_width);
     d->score = take(d, &ok, N, d->padded);
     d->stats = take(d, &ok, 2, N);
+    d->gain = d->c.gain_plus_1 ? take(d, &ok, 1, C) : NULL;
     if (d->c.experts > 0) {
         take_experts(d, &ok);
     } else {

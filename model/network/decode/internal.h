@@ -51,7 +51,8 @@ struct model_decoder {
     float *norm;               /* [N,C] */
     float *sum;                /* [N,C] of a row-parallel product */
     float *level;              /* [levels][N,C] partial sums of leaves */
-    float *project;            /* [N,q] of one leaf */
+    float *project;            /* [g][N,q] */
+    float *squares;            /* [g][2][N] with qk_whole: sums of squares of q and of k */
     float *attn;               /* [g][N,h D] */
     float *score;              /* [N,T'] */
     float *fc;                 /* [g][N,f'], or [f'] of an expert */
@@ -62,6 +63,7 @@ struct model_decoder {
     int32_t *choice, *slot_of; /* [N,top_k] experts; their slots, -1: none was free */
     float *turn;               /* [T][rotary_dim] */
     float *stats;              /* [2][N] of norms */
+    float *gain;               /* [C] with gain_plus_1: 1 + a norm's gain */
     float *head;               /* [g][C][v] its weights, transposed */
     float *part, *whole;       /* [g][N,v], [G][N,v] logits */
 };

@@ -19,6 +19,10 @@ static void keep(const model_decoder_t *d, float *x, size_t n)
 /* y [n,C] = norm(x [n,C]) */
 static void norm(const model_decoder_t *d, float *y, const float *x, const float *w, const float *b, size_t n)
 {
+    for (size_t c = 0; d->c.gain_plus_1 && c < d->c.hidden; c++)
+        d->gain[c] = 1 + w[c];
+    if (d->c.gain_plus_1)
+        w = d->gain;
     if (d->c.norm == MODEL_NORM_RMS)
         d->k->rmsnorm(y, d->stats, x, w, n, d->c.hidden, (float)d->c.norm_eps);
     else
@@ -80,7 +84,13 @@ static float *cache_of(const model_decoder_t *d, float *cache, size_t slot, size
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
 
-/* d->project [n,q] of a leaf, of `in` [n,C]; queries of the top layer may come from an embedding of the
+/* [N,q] of a leaf. */
+static float *project_of(const model_decoder_t *d, size_t leaf)
+{
+    return d->project + leaf * d->config.rows * d->qkv;
+}
+
+/* A leaf's rows of d->project, of `in` [n,C]; queries of the top layer may come from an embedding of the
  * positions (CodeGeeX). */
 static void queries_keys_values(const model_decoder_t *d, size_t layer, size_t leaf, const float *in,
                                 size_t n)
@@ -88,29 +98,63 @@ static void queries_keys_values(const model_decoder_t *d, size_t layer, size_t l
     const size_t C = d->c.hidden, q = d->attn_width, width = d->qkv;
     const float *w = W(ATTN_QKV_W) + leaf * C * width,
                 *b = W(ATTN_QKV_B) ? W(ATTN_QKV_B) + leaf * width : NULL;
+    float *project = project_of(d, leaf);
     if (!d->c.top_query || d->config.first + layer + 1 != d->c.layers) {
-        product(d, OF_QKV, n, width, C, in, w, width, b, d->project, width);
+        product(d, OF_QKV, n, width, C, in, w, width, b, project, width);
     } else {
         for (size_t i = 0; i < n; i++)
             memcpy(d->x2 + i * C, W(WQE) + d->at[i] * C, C * sizeof *d->x2);
-        product(d, OF_QUERIES, n, q, C, d->x2, w, width, b, d->project, width);
-        product(d, OF_KEYS_VALUES, n, width - q, C, in, w + q, width, b ? b + q : NULL, d->project + q,
-                width);
+        product(d, OF_QUERIES, n, q, C, d->x2, w, width, b, project, width);
+        product(d, OF_KEYS_VALUES, n, width - q, C, in, w + q, width, b ? b + q : NULL, project + q, width);
     }
-    keep(d, d->project, n * width);
-    if (d->c.qk_norm) {
+    keep(d, project, n * width);
+    if (d->c.qk_norm && !d->c.qk_whole) {
         const float eps = (float)d->c.norm_eps;
-        d->k->head_norm(d->project, NULL, NULL, W(Q_NORM_W), n, width, d->heads, d->c.head_dim, eps);
-        d->k->head_norm(d->project + q, NULL, NULL, W(K_NORM_W), n, width, d->kv, d->c.head_dim, eps);
-        keep(d, d->project, n * width);
+        d->k->head_norm(project, NULL, NULL, W(Q_NORM_W), n, width, d->heads, d->c.head_dim, eps);
+        d->k->head_norm(project + q, NULL, NULL, W(K_NORM_W), n, width, d->kv, d->c.head_dim, eps);
+        keep(d, project, n * width);
     }
+}
+
+/* q and k of all leaves become their norms (config.qk_whole). */
+static gyre_status_t norm_whole(const model_decoder_t *d, size_t n)
+{
+    const size_t q = d->attn_width, k = d->kv * d->c.head_dim, width = d->qkv, G = d->c.leaves;
+    const float eps = (float)d->c.norm_eps;
+    for (size_t leaf = 0; leaf < d->g; leaf++) {
+        const float *project = project_of(d, leaf);
+        d->k->part_squares(d->squares + 2 * leaf * n, project, n, width, q);
+        d->k->part_squares(d->squares + (2 * leaf + 1) * n, project + q, n, width, k);
+    }
+    for (size_t count = d->g; count > 1; count /= 2)
+        for (size_t i = 0; i < count / 2; i++)
+            d->k->add(d->squares + 2 * i * n, d->squares + 4 * i * n, d->squares + (4 * i + 2) * n, 2 * n);
+    gyre_status_t status = d->config.tp.size == 1
+                               ? GYRE_OK
+                               : gyre_all_reduce(d->squares, d->squares, 2 * n, GYRE_FLOAT32,
+                                                 GYRE_OP(GYRE_SUM), d->config.tp.comm);
+    for (size_t leaf = 0; status == GYRE_OK && leaf < d->g; leaf++) {
+        float *project = project_of(d, leaf);
+        d->k->part_norm(project, NULL, NULL, d->squares, W(Q_NORM_W) + leaf * q, n, width, q, q * G, eps);
+        d->k->part_norm(project + q, NULL, NULL, d->squares + n, W(K_NORM_W) + leaf * k, n, width, k, k * G,
+                        eps);
+        keep(d, project, n * width);
+    }
+    return status;
+}
+
+/* Queries and keys turn by the angles of their positions. */
+static void turn(const model_decoder_t *d, size_t leaf, size_t n)
+{
+    const size_t width = d->qkv;
+    float *project = project_of(d, leaf);
     if (d->c.pos != MODEL_POS_ROPE)
         return;
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < d->heads + d->kv; h++)
-            d->k->rope(d->project + i * width + h * d->c.head_dim, d->turn + d->at[i] * d->c.rotary_dim, 1,
+            d->k->rope(project + i * width + h * d->c.head_dim, d->turn + d->at[i] * d->c.rotary_dim, 1,
                        width, d->c.rotary_dim / 2, d->c.rope_interleaved, 0);
-    keep(d, d->project, n * width);
+    keep(d, project, n * width);
 }
 
 /* Keys and values of the rows of d->project into the cache. */
@@ -118,7 +162,7 @@ static void remember(const model_decoder_t *d, size_t layer, size_t leaf, size_t
 {
     const size_t width = d->kv * d->c.head_dim;
     for (size_t i = 0; i < n; i++) {
-        const float *key = d->project + i * d->qkv + d->attn_width;
+        const float *key = project_of(d, leaf) + i * d->qkv + d->attn_width;
         float *keys = cache_of(d, d->keys, d->slot[i], layer, leaf, d->padded),
               *values = cache_of(d, d->values, d->slot[i], layer, leaf, d->c.seq);
         for (size_t j = 0; j < width; j++)
@@ -164,7 +208,12 @@ static void attend_block(const model_decoder_t *d, const head_t *a, const float 
     for (size_t i = 0; i < count; i++) {
         size_t first = model_first_seen(at[i], a->window), seen = a->prefix ? most : at[i] + 1;
         float *row = s + i * ld;
-        d->k->softmax_one(row + first, at[i] - first, seen - first, 1.0f / (float)sqrt((double)D), a->slope);
+        float scale = 1.0f / (float)sqrt((double)(float)d->c.query_scale);
+        if (d->c.attn_cap > 0.0) {
+            d->k->cap(row + first, seen - first, scale, (float)d->c.attn_cap);
+            scale = 1;
+        }
+        d->k->softmax_one(row + first, at[i] - first, seen - first, scale, a->slope);
         memset(row + from, 0, (first - from) * sizeof *s);
         memset(row + seen, 0, (most - seen) * sizeof *s);
         keep(d, row + first, seen - first);
@@ -191,9 +240,14 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
 {
     const size_t D = d->c.head_dim, group = d->heads / d->kv,
                  window = model_config_window(&d->c, d->config.first + layer);
+    for (size_t leaf = 0; leaf < d->g; leaf++)
+        queries_keys_values(d, layer, leaf, in, n);
+    gyre_status_t status = d->c.qk_whole ? norm_whole(d, n) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
     for (size_t leaf = 0; leaf < d->g; leaf++) {
         float *out = d->attn + leaf * d->config.rows * d->attn_width;
-        queries_keys_values(d, layer, leaf, in, n);
+        turn(d, leaf, n);
         remember(d, layer, leaf, n);
         for (size_t p = 0, row = 0; p < pieces; row += piece[p++].count)
             for (size_t h = 0; h < d->heads; h++) {
@@ -204,7 +258,7 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
                     .slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0,
                     .window = window,
                     .prefix = piece[p].open ? piece[p].count : 0};
-                attend(d, &a, d->project + row * d->qkv + h * D, d->at + row, piece[p].count,
+                attend(d, &a, project_of(d, leaf) + row * d->qkv + h * D, d->at + row, piece[p].count,
                        out + row * d->attn_width + h * D);
             }
         keep(d, out, n * d->attn_width);
@@ -304,23 +358,46 @@ static gyre_status_t experts(model_decoder_t *d, size_t layer, const float *in, 
 
 /* ---- a layer, and both ends ---------------------------------------------------------------------------- */
 
+/* d->sum [n,C] plus bias [C] (NULL: none) becomes its norm. */
+static void norm_of_output(const model_decoder_t *d, const float *bias, const float *w, const float *b,
+                           size_t n)
+{
+    const size_t C = d->c.hidden;
+    if (bias)
+        d->k->bias_rows(d->sum, d->sum, bias, n, C);
+    keep(d, d->sum, n * C);
+    norm(d, d->norm, d->sum, w, b, n);
+    memcpy(d->sum, d->norm, n * C * sizeof *d->sum);
+}
+
 /* d->x [n,C] through layer l of this rank's. */
 static gyre_status_t layer(model_decoder_t *d, size_t l, const model_piece_t *piece, size_t pieces, size_t n)
 {
     const model_config_t *c = &d->c;
     model_decoder_find_weights(d, (int)(d->config.first + l));
-    if (!c->post_norm)
+    const int in_front = !c->post_norm && !c->out_norm;
+    if (in_front)
         norm(d, d->norm, d->x, W(LN1_W), W(LN1_B), n);
-    gyre_status_t status = attention(d, l, c->post_norm ? d->x : d->norm, piece, pieces, n);
+    gyre_status_t status = attention(d, l, in_front ? d->norm : d->x, piece, pieces, n);
     if (status != GYRE_OK)
         return status;
-    residual(d, d->x2, d->x, W(ATTN_PROJ_B), n);
+    if (c->out_norm)
+        norm_of_output(d, W(ATTN_PROJ_B), W(LN1_W), W(LN1_B), n);
+    if (c->both_norms)
+        norm_of_output(d, W(ATTN_PROJ_B), W(LN3_W), NULL, n);
+    residual(d, d->x2, d->x, c->out_norm || c->both_norms ? NULL : W(ATTN_PROJ_B), n);
     if (c->post_norm)
         norm(d, d->norm, d->x2, W(LN1_W), W(LN1_B), n);
-    else
+    else if (in_front)
         norm(d, d->norm, c->parallel ? d->x : d->x2, W(LN2_W), W(LN2_B), n);
-    if ((status = c->experts > 0 ? experts(d, l, d->norm, n) : mlp(d, d->norm, n)) != GYRE_OK)
+    const float *in = c->out_norm ? d->x2 : d->norm;
+    if ((status = c->experts > 0 ? experts(d, l, in, n) : mlp(d, in, n)) != GYRE_OK)
         return status;
+    if (c->out_norm || c->both_norms) {
+        norm_of_output(d, W(MLP_PROJ_B), c->out_norm ? W(LN2_W) : W(LN4_W), c->out_norm ? W(LN2_B) : NULL, n);
+        residual(d, d->x, d->x2, NULL, n);
+        return GYRE_OK;
+    }
     residual(d, c->post_norm ? d->x2 : d->x, c->post_norm ? d->norm : d->x2, W(MLP_PROJ_B), n);
     if (c->post_norm)
         norm(d, d->x, d->x2, W(LN2_W), W(LN2_B), n);
@@ -343,6 +420,10 @@ static gyre_status_t embed(model_decoder_t *d, const model_piece_t *piece, size_
                     row[j] = -0.0f;
         }
     gyre_status_t status = reduce(d, d->sum, n);
+    float scale = (float)sqrt((double)C);
+    keep(d, &scale, 1);
+    for (size_t i = 0; d->c.embed_scaled && i < n * C; i++)
+        d->sum[i] *= scale;
     for (size_t i = 0; status == GYRE_OK && i < n; i++)
         if (W(WPE))
             d->k->add(to + i * C, d->sum + i * C, W(WPE) + (d->c.pos_offset + d->at[i]) * C, C);
@@ -374,6 +455,8 @@ static gyre_status_t head(model_decoder_t *d, const model_piece_t *piece, size_t
     }
     for (size_t leaf = 0; leaf < d->g; leaf++)
         product(d, OF_HEAD, pieces, v, C, x, d->head + leaf * v * C, v, NULL, d->part + leaf * pieces * v, v);
+    if (d->c.logit_cap > 0.0)
+        d->k->cap(d->part, d->g * pieces * v, 1, (float)d->c.logit_cap);
     gyre_status_t status = d->config.tp.size == 1 ? GYRE_OK
                                                   : gyre_all_gather(d->part, d->whole, d->g * pieces * v,
                                                                     GYRE_FLOAT32, d->config.tp.comm);
