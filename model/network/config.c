@@ -41,7 +41,7 @@ model_config_t model_config_complete(const model_config_t *config)
     if (c.window == 0)
         c.window_from = c.window_every = 0;
     c.norm_eps = c.norm_eps > 0.0 ? c.norm_eps : 1e-5;
-    c.query_scale = c.query_scale > 0.0 ? c.query_scale : (double)c.head_dim;
+    c.query_scale = c.query_scale == (double)c.head_dim ? 0.0 : c.query_scale;
     c.deepnorm = c.deepnorm > 0.0 ? c.deepnorm : 1.0;
     c.embed_shrink = c.embed_shrink > 0.0 ? c.embed_shrink : 1.0;
     c.top_k = c.top_k ? c.top_k : 2;
@@ -54,6 +54,11 @@ size_t model_config_window(const model_config_t *config, size_t layer)
     int all = layer < config->window_from || config->window >= config->seq ||
               (config->window_every > 0 && (layer + 1) % config->window_every == 0);
     return all ? 0 : config->window;
+}
+
+double model_config_query_scale(const model_config_t *c)
+{
+    return c->query_scale > 0.0 ? c->query_scale : (double)c->head_dim;
 }
 
 size_t model_config_capacity(const model_config_t *config)

@@ -90,6 +90,8 @@ gyre_status_t model_config_check_of(const model_config_t *config, const char *wh
 /* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without
  * experts. */
 size_t model_config_capacity(const model_config_t *config);
+/* Attention's scores are over the root of this. */
+double model_config_query_scale(const model_config_t *config);
 /* Positions that one of layer `layer` sees at most, itself among them. 0: all before it, also where a window
  * is not shorter than a sequence. */
 size_t model_config_window(const model_config_t *config, size_t layer);

@@ -317,8 +317,9 @@ static int write_gemma2(const model_config_t *c, json_t *object)
         bad |= json_object_set_new(object, "attn_logit_softcapping", json_null());
     if (c->logit_cap == 0.0)
         bad |= json_object_set_new(object, "final_logit_softcapping", json_null());
-    if (c->query_scale == floor(c->query_scale) && c->query_scale < 1e9)
-        bad |= json_object_set_new(object, "query_pre_attn_scalar", json_integer((json_int_t)c->query_scale));
+    const double scale = model_config_query_scale(c);
+    if (scale == floor(scale) && scale < 1e9)
+        bad |= json_object_set_new(object, "query_pre_attn_scalar", json_integer((json_int_t)scale));
     return bad;
 }
 

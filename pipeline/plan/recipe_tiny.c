@@ -57,6 +57,7 @@ static void cut_model(const model_config_t *full, const pipe_layout_t *layout, m
     tiny->head_dim = round_to((double)(full->heads * full->head_dim) * narrow / HEADS, 2);
     tiny->rotary_dim =
         round_to((double)tiny->head_dim * (double)full->rotary_dim / (double)full->head_dim, 2);
+    tiny->query_scale = full->query_scale * (double)tiny->head_dim / (double)full->head_dim;
     tiny->ffn = round_to((double)full->ffn * narrow, 16);
     tiny->experts = base_min_size(full->experts, EXPERTS);
     tiny->top_k = full->experts ? base_min_size(full->top_k, tiny->experts) : full->top_k;

@@ -224,7 +224,7 @@ static void published(void **state)
                "\"intermediate_size\": 64, \"num_attention_heads\": 4, \"num_hidden_layers\": 2, "
                "\"num_key_value_heads\": 4, \"vocab_size\": 90, \"final_logit_softcapping\": null}",
                MODEL_FAMILY_GEMMA2);
-    assert_true(c.attn_cap == 0.0 && c.logit_cap == 0.0 && c.query_scale == 256.0);
+    assert_true(c.attn_cap == 0.0 && c.logit_cap == 0.0 && model_config_query_scale(&c) == 256.0);
 
     c = accept("{\"model_type\": \"glm\", \"hidden_size\": 12288, \"num_hidden_layers\": 70, "
                "\"num_attention_heads\": 96,"

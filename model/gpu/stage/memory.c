@@ -359,7 +359,7 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
     if (c->gain_plus_1 || c->embed_scaled)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "gains that 1 is added to, and scaled embeddings, on the GPU: take --device cpu");
-    if (c->attn_cap > 0.0 || c->logit_cap > 0.0 || c->query_scale != (double)c->head_dim)
+    if (c->attn_cap > 0.0 || c->logit_cap > 0.0 || model_config_query_scale(c) != (double)c->head_dim)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "soft caps, and a scale of queries of its own, on the GPU: take --device cpu");
     gyre_status_t status = model_cuda_attention_fits(

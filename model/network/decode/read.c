@@ -208,7 +208,7 @@ static void attend_block(const model_decoder_t *d, const head_t *a, const float 
     for (size_t i = 0; i < count; i++) {
         size_t first = model_first_seen(at[i], a->window), seen = a->prefix ? most : at[i] + 1;
         float *row = s + i * ld;
-        float scale = 1.0f / (float)sqrt((double)(float)d->c.query_scale);
+        float scale = 1.0f / (float)sqrt((double)(float)model_config_query_scale(&d->c));
         if (d->c.attn_cap > 0.0) {
             d->k->cap(row + first, seen - first, scale, (float)d->c.attn_cap);
             scale = 1;

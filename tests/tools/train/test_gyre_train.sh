@@ -269,7 +269,7 @@ want "a large model" 0
 check "a large model: no sample, and why" grep -q "^no sample of text, .* 20 million parameters: --sample-tokens N" "$W/out"
 run "$TRAIN" "${LARGE[@]}" --sample-tokens 3
 check "a large model, asked for" grep -q "a sample of text, temp" "$W/out"
-printf 'MemTotal: 100 kB\nMemAvailable: 100 kB\n' >"$W/meminfo"
+printf 'MemTotal: 100 kB\nMemAvailable: 100 kB\nSwapFree: 1000000 kB\n' >"$W/meminfo"
 if unshare -m mount --bind "$W/meminfo" /proc/meminfo 2>/dev/null; then # rank 0's host has no memory for the sample
     run unshare -m bash -c 'mount --bind "$0" /proc/meminfo && exec "$@"' "$W/meminfo" "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 4 \
         --sample-tokens 20 --report "$W/sampled.html" --log "$W/sampled.jsonl" --save "$W/sampled.st" --checkpoint "$W/sampled"
