@@ -86,6 +86,22 @@ void optim_lora_memory(const optim_lora_config_t *config, size_t bytes[OPTIM_MEM
     bytes[OPTIM_MEMORY_BUCKETS] += (need.unit + need.shared + need.part) * sizeof(float);
 }
 
+gyre_status_t optim_lora_predict(const optim_lora_config_t *config, const optim_zero_config_t *how,
+                                 size_t dp_size, size_t dp_rank, size_t bytes[OPTIM_MEMORY_KINDS])
+{
+    const optim_zero_config_t base = optim_lora_base(how), factors = optim_lora_factors(how);
+    size_t more[OPTIM_MEMORY_KINDS];
+    gyre_status_t status = optim_zero_predict(config->weights, &base, dp_size, dp_rank, 1, 1, bytes, NULL);
+    if (status == GYRE_OK)
+        status = optim_zero_predict(config->factors, &factors, dp_size, dp_rank, 1, 1, more, NULL);
+    if (status != GYRE_OK)
+        return status;
+    for (size_t k = 0; k < OPTIM_MEMORY_KINDS; k++)
+        bytes[k] += more[k];
+    optim_lora_memory(config, bytes);
+    return GYRE_OK;
+}
+
 /* The pairs whose weights are among rows first .. first + rows - 1, which are of one unit. */
 static const pair_t *pairs_of(const optim_lora_t *lora, size_t first, size_t rows, size_t *count)
 {

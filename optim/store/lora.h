@@ -47,5 +47,8 @@ void optim_lora_watch(optim_lora_t *lora, model_spans_t *spans);
 /* Adds the bytes that such an object holds itself: merged weights to OPTIM_MEMORY_GATHERED, gradients on
  * their way to OPTIM_MEMORY_BUCKETS. Pure. */
 void optim_lora_memory(const optim_lora_config_t *config, size_t bytes[OPTIM_MEMORY_KINDS]);
+/* What optim_zero_predict says of both stores of a run with `how`, and what such an object holds itself. */
+gyre_status_t optim_lora_predict(const optim_lora_config_t *config, const optim_zero_config_t *how,
+                                 size_t dp_size, size_t dp_rank, size_t bytes[OPTIM_MEMORY_KINDS]);
 
 #endif

@@ -33,23 +33,15 @@ gyre_status_t plan_trainer_table(const pipe_recipe_t *recipe, model_params_t **o
 }
 
 /* Of the weights and of the adapters that are trained, slices of `has`. */
-static gyre_status_t plan_adapters(const optim_zero_config_t *config, const plan_base_t *base, size_t dp,
-                                   const model_params_t *local, const model_adapters_t *adapters,
-                                   const model_slice_t *slice, size_t bytes[OPTIM_MEMORY_KINDS])
+static gyre_status_t plan_adapters(const optim_zero_config_t *config, size_t dp, const model_params_t *local,
+                                   const model_adapters_t *adapters, const model_slice_t *slice,
+                                   size_t bytes[OPTIM_MEMORY_KINDS])
 {
-    const optim_zero_config_t still = optim_lora_base(config), trained = optim_lora_factors(config);
-    size_t more[OPTIM_MEMORY_KINDS], n = base->micro_batches;
     model_params_t *factors = NULL;
     gyre_status_t status = model_params_slice(adapters->table, slice, &factors);
-    if (status == GYRE_OK)
-        status = optim_zero_predict(local, &still, dp, 0, n, n, bytes, NULL);
-    if (status == GYRE_OK)
-        status = optim_zero_predict(factors, &trained, dp, 0, n, n, more, NULL);
-    for (size_t k = 0; status == GYRE_OK && k < OPTIM_MEMORY_KINDS; k++)
-        bytes[k] += more[k];
     const optim_lora_config_t lora = {.adapters = adapters, .weights = local, .factors = factors};
     if (status == GYRE_OK)
-        optim_lora_memory(&lora, bytes);
+        status = optim_lora_predict(&lora, config, dp, 0, bytes);
     model_params_destroy(factors);
     return status;
 }
@@ -74,7 +66,7 @@ gyre_status_t plan_trainer(const pipe_recipe_t *r, const plan_base_t *base, cons
     model_params_t *local = NULL;
     gyre_status_t status = model_params_slice(whole, &slice, &local);
     if (status == GYRE_OK && adapters)
-        status = plan_adapters(&config, base, l->dp, local, adapters, &slice, bytes);
+        status = plan_adapters(&config, l->dp, local, adapters, &slice, bytes);
     else if (status == GYRE_OK) /* a bucket's first rank has its largest shard (optim/store/shard.h) */
         status = optim_zero_predict(local, &config, l->dp, 0, base->micro_batches, base->micro_batches, bytes,
                                     NULL);

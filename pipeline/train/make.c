@@ -287,9 +287,7 @@ static gyre_status_t find_in_flight(pipe_train_t *train)
 /* What a step works in, for the present batch. */
 static gyre_status_t make_parts(pipe_train_t *train)
 {
-    gyre_status_t status = find_in_flight(train);
-    if (status == GYRE_OK)
-        status = take_sequences(train);
+    gyre_status_t status = take_sequences(train);
     if (status == GYRE_OK)
         status = make_stages(train, &train->config);
     if (status == GYRE_OK)
@@ -447,6 +445,8 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
     optim_zero_config_t how = {0};
     optim_zero_share(&how, &train->batch, &train->part);
     status = optim_zero_resize(train->zero, &how, optim_batch_leaves(&train->batch, train->longest));
+    if (status == GYRE_OK)
+        status = find_in_flight(train);
     return status == GYRE_OK ? make_parts(train) : status;
 }
 

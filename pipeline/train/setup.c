@@ -303,14 +303,12 @@ static gyre_status_t plan_parts(void *user)
 }
 
 /* Whether this rank's host has the memory for the run, before it is taken. Collective. */
-static gyre_status_t check_memory(train_run_t *run)
+static gyre_status_t check_memory(void *user)
 {
+    train_run_t *run = user;
     uint64_t bytes;
-    gyre_status_t need = pipe_train_need(run->train, &bytes);
-    int muted = base_log_mute(run->rank != 0);
-    gyre_status_t status = train_host_check(run->comm, bytes);
-    base_log_mute(muted);
-    return pipe_agree(run->comm, need == GYRE_OK ? status : need, &run->agreed);
+    gyre_status_t need = pipe_train_need(run->train, &bytes), status = train_host_check(run->comm, bytes);
+    return need == GYRE_OK ? status : need;
 }
 
 static gyre_status_t make_parts(void *user)
@@ -326,7 +324,7 @@ static gyre_status_t make_train(train_run_t *run)
     if (status == GYRE_OK)
         status = train_by_all(run, plan_parts);
     if (status == GYRE_OK && !run->options->device) /* a device says itself what it cannot give */
-        status = check_memory(run);
+        status = train_by_all(run, check_memory);
     if (status == GYRE_OK)
         status = train_by_all(run, make_parts);
     if (status == GYRE_OK)

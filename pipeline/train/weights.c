@@ -52,20 +52,9 @@ gyre_status_t train_predict_stores(const pipe_train_t *train, const optim_zero_c
                                    size_t bytes[OPTIM_MEMORY_KINDS])
 {
     const size_t dp = train->layout.dp, rank = train->place.dp;
-    if (!train->adapters)
-        return optim_zero_predict(train->local, how, dp, rank, 1, 1, bytes, NULL);
-    const optim_zero_config_t base = optim_lora_base(how), factors = optim_lora_factors(how);
     const optim_lora_config_t lora = lora_of(train);
-    size_t more[OPTIM_MEMORY_KINDS];
-    gyre_status_t status = optim_zero_predict(train->local, &base, dp, rank, 1, 1, bytes, NULL);
-    if (status == GYRE_OK)
-        status = optim_zero_predict(train->factors, &factors, dp, rank, 1, 1, more, NULL);
-    if (status != GYRE_OK)
-        return status;
-    for (size_t k = 0; k < OPTIM_MEMORY_KINDS; k++)
-        bytes[k] += more[k];
-    optim_lora_memory(&lora, bytes);
-    return GYRE_OK;
+    return train->adapters ? optim_lora_predict(&lora, how, dp, rank, bytes)
+                           : optim_zero_predict(train->local, how, dp, rank, 1, 1, bytes, NULL);
 }
 
 const model_store_t_f32 *train_store(pipe_train_t *train)

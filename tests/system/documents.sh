@@ -108,7 +108,7 @@ python3 "$W/look.py" "$W/settings" >"$W/found" 2>&1 || bad "look.py: $(tail -1 "
 cat "$W/found"
 check "documents are right" [ ! -s "$W/found" ]
 
-# What only long suites use, and a move of code leaves behind: the toys of docs/contributing/, the functions of tools/coverage.
+# What only long suites use, and who moves code may forget: the toys of docs/contributing/, the functions of tools/coverage.
 for patch in tests/contributing/*.patch; do
     check "$patch applies" git apply --check "$patch"
 done
