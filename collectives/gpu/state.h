@@ -54,6 +54,7 @@ struct coll_cuda {
     /* the guard's */
     uint32_t seen, seen_turn;
     base_time_t since;
+    int told_late; /* the other ranks can learn whom this one waits for */
     /* ranks that map each other's memory */
     char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
     size_t region;
@@ -159,6 +160,9 @@ void coll_cuda_unmap_registered(coll_cuda_t *c);
 /* ---- guard.c ---- */
 gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
 void coll_cuda_guard_remove(coll_cuda_t *c);
+#define COLL_CUDA_LONG_NS ((base_time_t)300 * 1000 * 1000) /* a wait after which one looks for the reason */
+/* This rank's streams have waited for `rank` for long (-1: no more): answers ranks that wait for this one. */
+void coll_cuda_tell_late(const coll_cuda_t *c, int rank);
 
 /* ---- collectives/gpu/shots/describe.c ---- */
 /* 1: streams wait, not kernels. A graph knows no numbers of phases, and only the kernel finds the rounds of
@@ -260,6 +264,8 @@ size_t coll_cuda_wire_bytes(const coll_cuda_t *c);
 /* base: that many bytes, lent to the shadow's group. Each rank calls it by itself. */
 gyre_status_t coll_cuda_wire_start(coll_cuda_t *c, char *base);
 void coll_cuda_wire_stop(coll_cuda_t *c); /* after the shadow's end, or before its use */
+/* The rank of which an exchange has waited for a part for long; -1: none. Any thread. */
+int coll_cuda_wire_late(const coll_cuda_t *c);
 /* 1: a collective of that shape uses it; the same on all ranks. */
 int coll_cuda_wire_takes(const coll_cuda_t *c, const coll_shape_t *shape);
 /* The number of its exchanges. */

@@ -176,7 +176,7 @@ static void add_rank(text_t *t, const gyre_comm_t *comm, int world_rank)
             add(t, r == world_rank ? "rank %d" : "rank %d (world rank %d)", r, world_rank);
             return;
         }
-    add(t, "world rank %d, not of this communicator,", world_rank);
+    add(t, "world rank %d (of another communicator)", world_rank);
 }
 
 /* Do they agree in all that is shown but the tag? */
@@ -327,14 +327,17 @@ static gyre_status_t late_text(const gyre_comm_t *comm, const blocker_t *list, i
         add(&t, " keeps it waiting%s: ", blame.unheard ? ", or whom that waits for" : "");
         add_doing(&t, &blame);
         if (blame.chain_n > 1) {
-            add(&t, "; %s rank %d", list[first].how, list[first].peer);
+            add(&t, "; %s ", list[first].how);
+            add_rank(&t, comm, comm->world_ranks[list[first].peer]);
             add_chain(&t, comm, &blame);
             return GYRE_OK;
         }
         add(&t, "; ");
     }
-    for (int i = 0; i < n; i++)
-        add(&t, "%s%s rank %d", i > 0 ? ", " : "", list[i].how, list[i].peer);
+    for (int i = 0; i < n; i++) {
+        add(&t, "%s%s ", i > 0 ? ", " : "", list[i].how);
+        add_rank(&t, comm, comm->world_ranks[list[i].peer]);
+    }
     return GYRE_OK;
 }
 
@@ -471,6 +474,7 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
                                 const char *why, char *text, size_t bytes)
 {
     char mine[160], late[900], unanswered[400] = "";
+    text_t t = {text, bytes};
     gyre_status_t st;
     coll_call_text(&r->call, mine, sizeof mine);
     switch (status) {
@@ -488,8 +492,10 @@ gyre_status_t coll_failure_text(const gyre_comm_t *comm, const gyre_request_t *r
                 return st;
             comm_group_unanswered(comm->group, unanswered, sizeof unanswered);
         }
-        snprintf(text, bytes, "%s on rank %d did not finish within %g s: %s%s%s", mine, comm->rank,
-                 comm->timeout_s, late[0] ? late : why, unanswered[0] ? "; " : "", unanswered);
+        add(&t, "%s on ", mine);
+        add_rank(&t, comm, comm->world_ranks[comm->rank]);
+        add(&t, " did not finish within %g s: %s%s%s", comm->timeout_s, late[0] ? late : why,
+            unanswered[0] ? "; " : "", unanswered);
         return GYRE_OK;
     default:
         snprintf(text, bytes, "%s on rank %d: %s", mine, comm->rank,

@@ -449,6 +449,7 @@ comm_boot_t *boot_new(const comm_identity_t *who)
     boot->rank = boot->place = who->rank;
     boot->size = boot->members_n = who->size;
     boot->waits_for = -1;
+    atomic_init(&boot->stream_waits_for, -1);
     boot_listener_init(boot);
     boot->edges = boot_edges_new(boot, &boot->edges_n);
     pthread_condattr_t attr;

@@ -79,6 +79,9 @@ uint32_t comm_boot_epoch(const comm_boot_t *boot); /* number of changes of the m
 
 /* What this rank is doing, for others that wait for it, is read from `recorder` from here on. */
 void comm_boot_record(comm_boot_t *boot, comm_recorder_slot_t *recorder);
+/* Notes that work on this rank's device has waited for `rank` for a while (-1: no more), which the recorder
+ * does not know: the calls that enqueued it have returned. Any thread. */
+void comm_boot_stream_waits(comm_boot_t *boot, int rank);
 
 /* What a rank does, as its watcher says, or itself while it is in a call of the bootstrap. */
 typedef enum {

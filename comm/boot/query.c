@@ -106,6 +106,11 @@ static void unpack_calls(const unsigned char *data, size_t bytes, comm_doing_t *
     }
 }
 
+void comm_boot_stream_waits(comm_boot_t *boot, int rank)
+{
+    atomic_store(&boot->stream_waits_for, rank);
+}
+
 size_t boot_tell_pack(const comm_boot_t *boot, const unsigned char ask[BOOT_ASK_BYTES],
                       unsigned char out[BOOT_TELL_MAX])
 {
@@ -127,6 +132,8 @@ size_t boot_tell_pack(const comm_boot_t *boot, const unsigned char ask[BOOT_ASK_
             if (doing.calls.state == 2 || (doing.calls.state == 3 && same))
                 doing.waits_for = doing.calls.waiting_for;
         }
+        if (doing.waits_for < 0)
+            doing.waits_for = atomic_load(&boot->stream_waits_for);
         bytes += pack_calls(&doing.calls, out + bytes);
     }
     memcpy(out, ask, 8);

@@ -116,6 +116,7 @@ struct comm_boot {
     comm_recorder_slot_t *recorder;     /* NULL: not yet */
     const struct boot_joiners *joiners; /* while it lets ranks in */
     int waits_for;                      /* in a collective of the bootstrap: for that rank; -1: not in one */
+    _Atomic int stream_waits_for;       /* rank that work on a device waits for; -1: none for long */
 
     base_time_t silence;   /* a neighbour that says nothing for so long is dead; 0: heartbeats are off */
     base_time_t next_beat; /* when boot_beat has something to do again */

@@ -17,7 +17,6 @@
 #include "base/error.h"
 
 enum { LOOK_NS = 20 * 1000 * 1000 };
-#define DISAGREE_NS ((base_time_t)300 * 1000 * 1000) /* of standing still, before boards are compared */
 
 static struct {
     pthread_mutex_t turn; /* one joins or leaves at a time, so that there is one thread */
@@ -109,12 +108,18 @@ static void look_at(coll_cuda_t *c)
                    started = coll_cuda_read(&c->board->started);
     const base_time_t now = base_now();
     if ((started == finished && !waits) || started != c->seen || turn != c->seen_turn) {
+        if (c->told_late)
+            coll_cuda_tell_late(c, -1);
+        c->told_late = 0;
         c->seen = started;
         c->seen_turn = turn;
         c->since = now;
         return;
     }
-    if (now - c->since > DISAGREE_NS) {
+    if (now - c->since > COLL_CUDA_LONG_NS) {
+        if (!c->told_late)
+            coll_cuda_tell_late(c, coll_cuda_late(comm));
+        c->told_late = 1;
         gyre_request_t r = newest_call(c);
         comm_call_t theirs;
         const int peer = r.call.op && !(r.call.flags & COMM_CALL_P2P) ? coll_disagreeing(&r, &theirs) : -1;
@@ -210,6 +215,12 @@ static int behind(const coll_cuda_t *c)
     return late;
 }
 
+void coll_cuda_tell_late(const coll_cuda_t *c, int rank)
+{
+    if (c->comm->world->boot)
+        comm_boot_stream_waits(c->comm->world->boot, rank < 0 ? -1 : c->comm->world_ranks[rank]);
+}
+
 int coll_cuda_late(const gyre_comm_t *comm)
 {
     const coll_cuda_t *c = comm->cuda;
@@ -219,6 +230,8 @@ int coll_cuda_late(const gyre_comm_t *comm)
     uint32_t turn;
     if (coll_cuda_mail_waits(c, &turn, &message))
         return message.root;
+    if (coll_cuda_wire_late(c) >= 0)
+        return coll_cuda_wire_late(c);
     const int late = (int)coll_cuda_read(&c->board->late) - 1;
     return late < 0 && c->stream_waits ? behind(c) : late;
 }

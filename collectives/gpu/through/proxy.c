@@ -44,6 +44,7 @@ static void fail(const coll_cuda_proxy_t *p, const coll_cuda_job_t *job, gyre_st
 {
     char what[160] = "a message from device memory", why[1024];
     gyre_comm_t *comm = p->c->comm;
+    const int late = status == GYRE_ERR_TIMEOUT && job && job->kind == COLL_CUDA_EXCHANGE;
     snprintf(why, sizeof why, "%s", gyre_last_error());
     if (job && job->operation)
         coll_call_text(&job->operation->call, what, sizeof what);
@@ -51,7 +52,10 @@ static void fail(const coll_cuda_proxy_t *p, const coll_cuda_job_t *job, gyre_st
         status = GYRE_ERR_ABORTED;
     coll_drive(comm);
     coll_comm_notice(comm); /* a death that the watcher knows of is the better story */
-    if (atomic_load(&comm->error) == GYRE_OK) {
+    if (atomic_load(&comm->error) == GYRE_OK && late) {
+        gyre_request_t r = {.comm = comm, .kind = COLL_REQ_DEVICE, .peer = -1, .call = job->operation->call};
+        coll_comm_fail(comm, &r, status, NULL); /* finds out who keeps all waiting */
+    } else if (atomic_load(&comm->error) == GYRE_OK) {
         gyre_fail_quiet(status, "%s on rank %d: %s", what, comm->rank, why);
         coll_comm_fail(comm, NULL, status, NULL);
     }

@@ -71,6 +71,7 @@ struct coll_cuda_wire {
     uint32_t sets;          /* handed out so far */
     comm_link_t **link;     /* [n] */
     exchange_t exchange[2]; /* the proxy's: job j is in [j % 2] */
+    _Atomic int late;       /* as coll_cuda_wire_late gives it */
 };
 
 /* ---- what each rank sends to each other --------------------------------------------------------------- */
@@ -269,19 +270,28 @@ static gyre_status_t look(coll_cuda_proxy_t *p, uint32_t number, int *moved)
     return st;
 }
 
-/* The rank that it waits for. */
-static gyre_status_t too_late(const coll_cuda_t *c, const exchange_t *x)
+/* The rank that it waits for: of those that have not sent their parts, or else not received this rank's, the
+ * first. */
+static int late_rank(const coll_cuda_t *c, const exchange_t *x)
 {
     const unsigned char *ended[2] = {x->received, x->sent};
-    const char *words[2] = {"sent", "received"};
     for (int i = 0; i < 2; i++)
         for (int r = 0; r < c->comm->n; r++)
             if (!ended[i][r])
-                return gyre_fail_quiet(
-                    GYRE_ERR_TIMEOUT,
-                    "did not finish within %g s (GYRE_TIMEOUT): rank %d has not %s its part",
-                    c->comm->timeout_s, r, words[i]);
-    return gyre_fail_quiet(GYRE_ERR_TIMEOUT, "did not finish within %g s (GYRE_TIMEOUT)", c->comm->timeout_s);
+                return r;
+    return -1;
+}
+
+/* -1: it waits for none any more. */
+static void note_late(coll_cuda_t *c, int rank)
+{
+    if (atomic_exchange(&c->wire->late, rank) != rank)
+        coll_cuda_tell_late(c, rank);
+}
+
+int coll_cuda_wire_late(const coll_cuda_t *c)
+{
+    return c->wire ? atomic_load(&c->wire->late) : -1;
 }
 
 gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number)
@@ -289,7 +299,8 @@ gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number)
     coll_cuda_t *c = p->c;
     gyre_comm_t *shadow = c->shadow;
     exchange_t *x = &c->wire->exchange[number % 2];
-    const base_time_t deadline = base_now() + shadow->timeout_ns;
+    const base_time_t began = base_now(), deadline = began + shadow->timeout_ns;
+    base_time_t still = began; /* since when nothing has moved */
     comm_wait_t wait;
     gyre_status_t st = GYRE_OK;
     if (x->number != number)
@@ -300,16 +311,22 @@ gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number)
         st = look(p, number, &moved);
         if (st != GYRE_OK)
             break;
+        const base_time_t now = base_now();
         if (moved) {
+            still = now;
+            note_late(c, -1);
             comm_wait_moved(&wait);
             continue;
         }
-        if (base_now() >= deadline) {
-            st = too_late(c, x);
+        if (now - still > COLL_CUDA_LONG_NS || now >= deadline)
+            note_late(c, late_rank(c, x));
+        if (now >= deadline) {
+            st = gyre_fail_quiet(GYRE_ERR_TIMEOUT, "did not finish within %g s (GYRE_TIMEOUT)",
+                                 c->comm->timeout_s);
             break;
         }
         /* what a stream posts rings no doorbell here: sleep briefly only */
-        const base_time_t soon = base_now() + NAP_NS;
+        const base_time_t soon = now + NAP_NS;
         wait.deadline = soon < deadline ? soon : deadline;
         coll_drive(shadow);
         st = comm_wait_idle(&wait);
@@ -577,6 +594,7 @@ gyre_status_t coll_cuda_wire_start(coll_cuda_t *c, char *base)
     if (!c->wire)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for collectives between %d hosts", n);
     c->wire->base = base;
+    atomic_init(&c->wire->late, -1);
     c->wire->part = coll_cuda_wire_bytes(c) / ((size_t)SETS * 2 * (size_t)n);
     gyre_status_t st = allocate(c->wire, (size_t)n);
     coll_drive(c->shadow);

@@ -64,6 +64,8 @@ for ranks in 1 2; do
     # the deadline is that of gyre_finalize, too, which waits until the streams of all have ended
     EMULATED_GUARD=0 GYRE_TIMEOUT=5 run "$UCX_RUN" -n 4 "$T" late $ranks
     want "$ranks ranks per host: a rank that never calls" 0 'did not finish within 5 s' 'rank 3'
+    checks=$((checks + 1))
+    ! grep 'did not finish' "$W/err" | grep -qv 'rank 3' || bad "$ranks ranks per host: an error that names a rank that waits itself"
 done
 T=$B/emulated/tests/gpu/ranks/mp_failures
 
