@@ -2,10 +2,12 @@
 /* tools/gyre-train/results.c: what the terminal says when a run starts and when it has ended. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/cgroup.h"
 #include "base/settings/size.h"
 #include "tools/gyre-train/results.h"
 
@@ -64,6 +66,36 @@ static void print_memory(const train_memory_t *memory)
     printf("\n");
 }
 
+/* Cores that this process may use. */
+static size_t own_cores(void)
+{
+    const double most = base_cgroup_limits("").cpus;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1; /* more than there are bits for */
+    const size_t cores = (size_t)CPU_COUNT(&set);
+    return most > 0 && most < (double)cores ? (size_t)most : cores;
+}
+
+/* How a run of one rank, which computes on one core, uses the others. */
+static void tell_cores(const train_run_t *run)
+{
+    const pipe_train_config_t config = train_engine_config(run);
+    const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
+    const size_t cores = own_cores();
+    char why[PIPE_LAYOUT_WHY];
+    if (run->record.ranks > 1 || run->options->device)
+        return;
+    for (size_t ranks = cores; ranks > 1; ranks--) {
+        const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
+        if (!pipe_layout_works(&layout, &run->shape, ranks, &config.batch, why))
+            continue;
+        printf("1 of %zu cores computes; ucx-run -n %zu in front of this command gives the same result sooner\n",
+               cores, ranks);
+        return;
+    }
+}
+
 void train_print_start(const train_run_t *run)
 {
     printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step",
@@ -75,6 +107,7 @@ void train_print_start(const train_run_t *run)
                (unsigned long long)optim_ramp_steps(&run->ramp, run->ramp.over));
     printf("\n");
     print_memory(&run->record.memory);
+    tell_cores(run);
     printf("%llu %s in %zu file%s from %s, ", (unsigned long long)run->data->tokens,
            run->data->is_text ? "bytes of text" : "tokens", run->data->files,
            run->data->files == 1 ? "" : "s", run->options->data);
