@@ -90,7 +90,8 @@ static void tell_cores(const train_run_t *run)
         const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
         if (!pipe_layout_works(&layout, &run->shape, ranks, &config.batch, why))
             continue;
-        printf("1 of %zu cores computes; ucx-run -n %zu in front of this command gives the same result sooner\n",
+        printf("1 of %zu cores computes; ucx-run -n %zu in front of this command gives the same result "
+               "sooner\n",
                cores, ranks);
         return;
     }
