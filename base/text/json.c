@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -17,13 +18,16 @@
 /* jansson 2.14 reports a lack of memory as damaged text, or not at all. A byte that its buffer cannot grow
  * for is missing in the string, or trips an assertion; json_dumps leaves out keys. So the requests of the
  * thread that is at work are watched. After the first that fails the text ends, and what jansson asks for
- * until it has noticed comes from a reserve. */
+ * until it has noticed comes from a reserve. That is as large as what jansson can ask for then: its buffer,
+ * which has the longest string and doubles, and that string. Without its closing quote, which may be the byte
+ * that has no place, jansson reads on beyond the string. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static json_malloc_t memory_of;
 static json_free_t free_of;
 static _Thread_local int at_work, lacked;
-static _Alignas(max_align_t) char reserve[64 << 10]; /* jansson reads 1 KiB ahead */
-static size_t reserved;                              /* bytes of it */
+static _Alignas(max_align_t) char small[64 << 10]; /* jansson reads 1 KiB ahead */
+static char *reserve = small;
+static size_t reserve_bytes = sizeof small, reserved; /* bytes of it that are taken */
 
 static void *watched_malloc(size_t bytes)
 {
@@ -32,7 +36,7 @@ static void *watched_malloc(size_t bytes)
     if (memory || !at_work)
         return memory;
     lacked = 1;
-    if (room < bytes || room > sizeof reserve - reserved)
+    if (room < bytes || room > reserve_bytes - reserved)
         return NULL;
     memory = reserve + reserved;
     reserved += room;
@@ -41,7 +45,7 @@ static void *watched_malloc(size_t bytes)
 
 static void watched_free(void *memory)
 {
-    if ((uintptr_t)memory - (uintptr_t)reserve >= sizeof reserve)
+    if ((uintptr_t)memory - (uintptr_t)reserve >= reserve_bytes)
         free_of(memory);
 }
 
@@ -84,26 +88,53 @@ static size_t give(void *to, size_t room, void *from)
     return n;
 }
 
-static json_t *load(source_t *source, json_error_t *error, int *lacks)
+/* What source still has; 0: not known. */
+static size_t length_of(const source_t *source)
 {
+    struct stat info;
+    if (!source->file)
+        return source->left;
+    return fstat(fileno(source->file), &info) == 0 && info.st_size > 0 ? (size_t)info.st_size : 0;
+}
+
+static json_t *load(source_t *source, size_t flags, json_error_t *error, int *lacks)
+{
+    const size_t length = length_of(source);
+    json_t *value = NULL;
     watch();
-    json_t *value = json_load_callback(give, source, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, error);
+    if (length > sizeof small / 8) {
+        char *large = length < SIZE_MAX / 4 ? memory_of(sizeof small + 3 * length) : NULL;
+        lacked = !large;
+        reserve = large ? large : small;
+        reserve_bytes = sizeof small + (large ? 3 * length : 0);
+    }
+    if (!lacked)
+        value = json_load_callback(give, source, flags | JSON_DECODE_ANY, error);
     *lacks = lacked;
     if (lacked) { /* it is not what the text says, and some of it lies in the reserve */
         json_decref(value);
         value = NULL;
     }
+    if (reserve != small)
+        free_of(reserve);
+    reserve = small;
+    reserve_bytes = sizeof small;
     unwatch();
     return value;
 }
 
-json_t *base_json_text(const char *text, size_t bytes, json_error_t *error, int *lacks)
+json_t *base_json_text_with(const char *text, size_t bytes, size_t flags, json_error_t *error, int *lacks)
 {
     source_t source = {.text = text, .left = bytes};
-    return load(&source, error, lacks);
+    return load(&source, flags, error, lacks);
 }
 
-gyre_status_t base_json_read(const char *path, json_t **out)
+json_t *base_json_text(const char *text, size_t bytes, json_error_t *error, int *lacks)
+{
+    return base_json_text_with(text, bytes, JSON_REJECT_DUPLICATES, error, lacks);
+}
+
+gyre_status_t base_json_read_with(const char *path, size_t flags, json_t **out)
 {
     source_t source = {.file = fopen(path, "re")};
     if (source.file == NULL)
@@ -112,7 +143,7 @@ gyre_status_t base_json_read(const char *path, json_t **out)
     json_error_t error;
     int lacks;
     errno = 0;
-    json_t *value = load(&source, &error, &lacks);
+    json_t *value = load(&source, flags, &error, &lacks);
     int err = errno;
     int unread = ferror(source.file); /* to jansson an unreadable file (a directory, a bad disk) ends early */
     fclose(source.file);
@@ -128,6 +159,11 @@ gyre_status_t base_json_read(const char *path, json_t **out)
     }
     *out = value;
     return GYRE_OK;
+}
+
+gyre_status_t base_json_read(const char *path, json_t **out)
+{
+    return base_json_read_with(path, JSON_REJECT_DUPLICATES, out);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */

@@ -9,11 +9,16 @@
 
 #include <gyre/status.h>
 
-/* Reads a whole JSON file; *out is a new reference. NOT_FOUND, IO, FORMAT or NO_MEMORY. */
+/* Reads a whole JSON file, in which no object has a key twice; *out is a new reference. NOT_FOUND, IO, FORMAT
+ * or NO_MEMORY. */
 gyre_status_t base_json_read(const char *path, json_t **out);
+/* The same with other flags than JSON_REJECT_DUPLICATES. */
+gyre_status_t base_json_read_with(const char *path, size_t flags, json_t **out);
 /* The value that text [bytes] spells, of any kind: a new reference. NULL: *lacks is 1: there is no memory; 0:
  * `error` says what is wrong with the text. */
 json_t *base_json_text(const char *text, size_t bytes, json_error_t *error, int *lacks);
+/* The same with other flags than JSON_REJECT_DUPLICATES. Any thread; they take turns. */
+json_t *base_json_text_with(const char *text, size_t bytes, size_t flags, json_error_t *error, int *lacks);
 /* json_dumps. NULL: no memory; json_dumps itself may then leave out a key. The caller frees. */
 char *base_json_dump(const json_t *value, size_t flags);
 /* Writes as base/file.h does: a reader never sees half a file. IO, NO_MEMORY, INVALID: `value` is NULL. */

@@ -2,7 +2,6 @@
 /* model/chat/conversation.c: conversations become ids by a template; which template a model's folder has. */
 #include "model/chat/conversation.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/text/json.h"
 #include "model/chat/templates.h"
 
 struct model_chat {
@@ -113,13 +113,11 @@ static gyre_status_t template_of_folder(const char *spec, const chat_template_t 
         return status;
     }
     if (file_next_to(spec, "tokenizer_config.json", path)) {
-        json_error_t error; /* "model_max_length" may be 10^30, "no limit" */
-        json_t *config = json_load_file(path, JSON_DECODE_INT_AS_REAL, &error);
+        json_t *config = NULL; /* "model_max_length" may be 10^30, "no limit" */
+        if ((status = base_json_read_with(path, JSON_DECODE_INT_AS_REAL, &config)) != GYRE_OK)
+            return status;
         const char *text = program_of(config);
-        status = !config ? gyre_fail_quiet(GYRE_ERR_FORMAT, "%s:%d: not valid JSON: %s", path, error.line,
-                                           error.text)
-                 : text  ? recognise(path, text, out)
-                         : GYRE_OK;
+        status = text ? recognise(path, text, out) : GYRE_OK;
         json_decref(config);
         if (status != GYRE_OK || text)
             return status;

@@ -129,9 +129,52 @@ static void unwritable(void **state)
     json_decref(value);
 }
 
+/* ---- without memory ------------------------------------------------------------------------------------ */
+
+static long left; /* requests until one is refused */
+
+static void *scarce(size_t bytes)
+{
+    return left-- == 0 ? NULL : malloc(bytes);
+}
+
+/* There is none for the k-th request: the text, or nothing, for strings around the length at which
+ * jansson's buffer grows, so that the byte that has no place is one of the string, or its quote. */
+static void no_memory(void **state)
+{
+    enum { GROWS = 1 << 18, ROOM = GROWS + 32 };
+    char *text = malloc(ROOM);
+    json_malloc_t memory;
+    json_free_t release;
+    (void)state;
+    assert_non_null(text);
+    json_get_alloc_funcs(&memory, &release);
+    json_set_alloc_funcs(scarce, free);
+    for (size_t length = GROWS - 8; length < GROWS + 4; length++) {
+        memset(text, 'x', ROOM);
+        memcpy(text, "[\"", 2);
+        memcpy(text + 2 + length, "\", 1]", 5);
+        json_t *value = NULL;
+        for (long k = 0; !value; k++) {
+            json_error_t error;
+            int lacks;
+            left = k;
+            value = base_json_text(text, length + 7, &error, &lacks);
+            assert_true((value == NULL) == lacks);
+            assert_true(k < 1000);
+        }
+        assert_int_equal(json_string_length(json_array_get(value, 0)), length);
+        assert_int_equal(json_array_size(value), 2);
+        json_decref(value);
+    }
+    json_set_alloc_funcs(memory, release);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(errors_say_where),
-                                       cmocka_unit_test(unreadable), cmocka_unit_test(unwritable)};
+                                       cmocka_unit_test(unreadable), cmocka_unit_test(unwritable),
+                                       cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, begin, end);
 }

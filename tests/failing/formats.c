@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "model/data/data.h"
 #include "model/data/tokens_format.h"
 #include "model/formats/hf.h"
@@ -370,7 +371,9 @@ static gyre_status_t write_checkpoint(job_t *job, const char *folder)
         }
     STEP("snapshot_prepare", optim_snapshot_prepare(folder));
     STEP("snapshot_begin", optim_snapshot_begin(folder, 2, "here-1", 1, made));
-    json_t *entry = NULL, *all = json_array(), *said = json_loads(run, 0, NULL);
+    json_error_t error;
+    int lacks;
+    json_t *entry = NULL, *all = json_array(), *said = base_json_text(run, sizeof run - 1, &error, &lacks);
     gyre_status_t status = all && said ? model_shard_write(made, 0, params, range, n)
                                        : gyre_fail(GYRE_ERR_NO_MEMORY, "the test lacks memory");
     if (status == GYRE_OK)

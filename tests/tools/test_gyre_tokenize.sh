@@ -85,6 +85,26 @@ printf '{"text": "fine"}\n{"text": \n' >"$W/bad.jsonl"
 refuse "a line that is no JSON" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
 check "the old file stays" cmp -s "$W/a.gyt" "$W/keep.gyt"
 check "no half file is left" test -z "$(find "$W" -name '*.tmp-*')"
+
+# A line for which there is no memory: all of it or an error, whatever request fails. It was read as no line, or with
+# characters left out.
+python3 -c 'print("{\"text\": \"" + "abcdefg " * 1000000 + "\"}")' >"$W/long.jsonl"
+run "$T" --tokenizer bytes --jsonl --out "$W/long.gyt" "$W/long.jsonl"
+want "a long line" 0
+lacked=0 wrong=0
+for kib in $(seq 30000 9000 160000); do
+    rm -f "$W/few.gyt"
+    (ulimit -v "$kib" && exec "$T" --tokenizer bytes --jsonl --out "$W/few.gyt" "$W/long.jsonl") >"$W/out" 2>"$W/err"
+    case $? in
+    0) cmp -s "$W/long.gyt" "$W/few.gyt" || wrong=$((wrong + 1)) ;;
+    1) lacked=$((lacked + 1)) ;;
+    127) ;; # not even the program's libraries fit
+    *) wrong=$((wrong + 1)) ;;
+    esac
+done
+check "a long line without memory: $lacked errors, $wrong wrong" [ "$lacked" -gt 2 -a "$wrong" = 0 ]
+rm -f "$W/long.jsonl" "$W/long.gyt" "$W/few.gyt"
+
 refuse "no tokenizer" '--tokenizer is missing' --out "$W/x.gyt" "$W/text"
 refuse "no such text" "none" --tokenizer bytes --out "$W/x.gyt" "$W/none"
 refuse "no end of text" 'no token for the end' --tokenizer bytes --eot --out "$W/x.gyt" "$W/text"

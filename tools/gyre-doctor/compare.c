@@ -11,6 +11,7 @@
 #include <gyre/gyre.h>
 
 #include "base/settings/settings.h"
+#include "base/text/json.h"
 
 enum { RANGES_MOST = 12 }; /* that are printed for one value */
 
@@ -93,7 +94,9 @@ static json_t *row_of(judge_t *judge, const char *section, const char *name)
 /* Adds what rank `r` sent. 0: no memory, or not what list_of makes. */
 static int take(judge_t *judge, const char *text, size_t bytes, int r)
 {
-    json_t *list = json_loadb(text, bytes, 0, NULL), *entry;
+    json_error_t error;
+    int lacks;
+    json_t *list = base_json_text(text, bytes, &error, &lacks), *entry;
     size_t i;
     int ok = json_array_append(judge->hosts, json_array_get(list, 0)) == 0;
     json_array_foreach(list, i, entry)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize/input.c: documents, in the order of the command line and of paths. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,9 +168,11 @@ static gyre_status_t read_lines(tokenize_input_t *input, tokenize_batch_t *batch
             batch->bytes += (size_t)length;
         }
     }
+    const int err = errno;
     free(line);
-    if (status == GYRE_OK && ferror(input->in))
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read %s", batch->path);
+    if (status == GYRE_OK && length < 0 && !feof(input->in))
+        status = gyre_fail_errno(err == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, err,
+                                 "cannot read line %" PRIu64 " of %s", input->line + 1, batch->path);
     *take = batch->bytes > 0;
     return status;
 }

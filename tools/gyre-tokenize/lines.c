@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "base/text/json.h"
 #include "tools/gyre-tokenize/tokenize.h"
 
 static gyre_status_t no_memory(void)
@@ -153,9 +154,11 @@ static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, t
 gyre_status_t tokenize_line(tokenize_coder_t *coder, const tokenize_line_t *line, tokenize_documents_t *out)
 {
     json_error_t error;
-    json_t *object = json_loadb(line->text, line->length, JSON_ALLOW_NUL, &error);
-    gyre_status_t status = object ? add_object(coder, object, out)
-                                  : gyre_fail_quiet(GYRE_ERR_FORMAT, "not valid JSON: %s", error.text);
+    int lacks;
+    json_t *object = base_json_text_with(line->text, line->length, JSON_ALLOW_NUL, &error, &lacks);
+    gyre_status_t status = lacks    ? gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for its JSON")
+                           : object ? add_object(coder, object, out)
+                                    : gyre_fail_quiet(GYRE_ERR_FORMAT, "not valid JSON: %s", error.text);
     json_decref(object);
     return status == GYRE_OK ? GYRE_OK : at_line(line, status);
 }

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text/json.h"
+
 enum { SIZES_MOST = 16 };
 
 /* Finds this program, and the launcher next to it. */
@@ -86,7 +88,9 @@ static int start(const init_options_t *o, char *self, char *launcher, int n, ini
         fprintf(stderr, "gyre-perf: init: %s cannot be started: %s\n", launcher, strerror(errno));
         return 0;
     }
-    json_t *json = json_loads(text, 0, NULL);
+    json_error_t error;
+    int lacks;
+    json_t *json = base_json_text(text, strlen(text), &error, &lacks);
     int good = code == 0 && init_from_json(json, row);
     json_decref(json);
     if (!good)
