@@ -283,7 +283,7 @@ static gyre_status_t cut_at_marks(tokenizer_cutter_t *cutter, size_t number, con
 {
     const step_t *step = &cutter->split->step[number];
     tokenizer_buffer_t *buffer = &cutter->state[number].text;
-    int first = text == cutter->origin;
+    int first = cutter->origin && text == cutter->origin;
     gyre_status_t status = put_marks(buffer, step, text, bytes, first);
     if (status != GYRE_OK)
         return status;
