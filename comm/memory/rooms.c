@@ -168,18 +168,21 @@ gyre_status_t comm_room_enter(comm_backing_t *backing, comm_segment_t *seg)
     return GYRE_OK;
 }
 
+/* Under the lock: once the last rank has left, the owner may give the room out again, and another thread of
+ * this process may enter it. That thread must not find the entry that is about to be left. */
 void comm_room_leave(const comm_segment_t *seg)
 {
     comm_rooms_t *rooms = comm_backing_rooms(seg->backing);
 
+    pthread_mutex_lock(&rooms->lock);
+    comm_segment_leave(seg);
     if (!seg->room) {
         munmap(seg->base, seg->bytes);
-        return;
+    } else {
+        const int own = seg->room < rooms->room + COMM_ROOMS_OWN;
+        seg->room->state = own ? COMM_ROOM_LEFT : COMM_ROOM_FREE;
+        if (own)
+            seg->room->seg = *seg;
     }
-    pthread_mutex_lock(&rooms->lock);
-    const int own = seg->room < rooms->room + COMM_ROOMS_OWN;
-    seg->room->state = own ? COMM_ROOM_LEFT : COMM_ROOM_FREE;
-    if (own)
-        seg->room->seg = *seg;
     pthread_mutex_unlock(&rooms->lock);
 }

@@ -314,8 +314,7 @@ size_t comm_segment_room(size_t budget, int locals)
     return base_max_size(least.bytes, comm_segment_budget(budget, locals));
 }
 
-/* Says what this rank has used. Returns 1 to the last rank. */
-static int leave(const comm_segment_t *seg)
+int comm_segment_leave(const comm_segment_t *seg)
 {
     segment_header_t *header = (segment_header_t *)seg->base;
     uint32_t lines = atomic_load_explicit(&header->lines, memory_order_relaxed);
@@ -332,14 +331,14 @@ static int leave(const comm_segment_t *seg)
 
 void comm_segment_close(comm_segment_t *seg)
 {
-    const int last = seg->backing && leave(seg);
-
-    if (seg->kept)
+    if (seg->kept) {
         comm_room_leave(seg);
-    else if (seg->base)
+    } else if (seg->base) {
+        const int last = seg->backing && comm_segment_leave(seg);
         munmap(seg->base, seg->bytes);
-    if (last && !seg->kept)
-        comm_backing_give_back(seg->backing, seg->at, seg->bytes);
+        if (last)
+            comm_backing_give_back(seg->backing, seg->at, seg->bytes);
+    }
     memset(seg, 0, sizeof *seg);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_rooms.c: rooms of the backing file (comm/memory/rooms.h) serve one group after the other:
  * only after all ranks have left, all zeros, and mapped all the while. Two ranks are two views of a file. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,6 +153,38 @@ static void test_late(void **state)
     comm_room_return(view[0], third, comm_segment_room(BUDGET, RANKS));
 }
 
+static void *close_first(void *segs)
+{
+    comm_segment_close((comm_segment_t *)segs);
+    return NULL;
+}
+
+/* A room is given out only once the last rank has done all with it: another thread of that rank may be the
+ * next one to enter it, and then has it. Here the last rank is kept in the middle of leaving. */
+static void test_leaving(void **state)
+{
+    (void)state;
+    comm_segment_t seg[RANKS];
+    pthread_t thread;
+    pthread_mutex_t *lock = &comm_backing_rooms(view[1])->lock;
+    const uint64_t room = reserve(1);
+    enter(room, seg);
+    comm_segment_close(&seg[0]);
+    pthread_mutex_lock(lock);
+    assert_int_equal(pthread_create(&thread, NULL, close_first, &seg[1]), 0);
+    for (int ms = 0; ms < 50; ms++) {
+        const uint64_t now = reserve(1);
+        assert_true(now != room);
+        comm_room_return(view[0], now, comm_segment_room(BUDGET, RANKS));
+        usleep(1000);
+    }
+    pthread_mutex_unlock(lock);
+    pthread_join(thread, NULL);
+    enter(reserve(1), seg);
+    for (int r = 0; r < RANKS; r++)
+        comm_segment_close(&seg[r]);
+}
+
 /* What was reserved and returned is given out again, and so are addresses beyond the rooms that are kept. */
 static void test_returned(void **state)
 {
@@ -256,6 +289,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_again, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_pages, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_late, open_views, close_views),
+        cmocka_unit_test_setup_teardown(test_leaving, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_returned, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_many, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_others, open_views, close_views),
