@@ -28,16 +28,20 @@ void comm_rooms_free(comm_rooms_t *rooms)
 
 /* ---- own rooms ----------------------------------------------------------------------------------------- */
 
+/* 1: no rank is in it. */
+static int is_empty(const comm_room_t *room)
+{
+    return room->state == COMM_ROOM_FREE ||
+           (room->state == COMM_ROOM_LEFT && comm_segment_left_by_all(&room->seg));
+}
+
 /* An own room that is all zeros, and long enough; NULL: there is none. */
 static comm_room_t *find_free(comm_backing_t *backing, comm_rooms_t *rooms, size_t bytes, int keep)
 {
     for (comm_room_t *room = rooms->room; room < rooms->room + COMM_ROOMS_OWN; room++) {
-        if (room->bytes < bytes)
+        if (room->bytes < bytes || !is_empty(room))
             continue;
-        if (room->state == COMM_ROOM_LEFT && comm_segment_left_by_all(&room->seg) &&
-            comm_segment_clean(backing, &room->seg, keep))
-            room->state = COMM_ROOM_FREE;
-        if (room->state == COMM_ROOM_FREE)
+        if (room->state == COMM_ROOM_FREE || comm_segment_clean(backing, &room->seg, keep))
             return room;
     }
     return NULL;
@@ -47,7 +51,7 @@ static comm_room_t *find_free(comm_backing_t *backing, comm_rooms_t *rooms, size
 static comm_room_t *find_new(comm_backing_t *backing, comm_rooms_t *rooms, size_t bytes)
 {
     for (comm_room_t *room = rooms->room; room < rooms->room + COMM_ROOMS_OWN; room++) {
-        if (room->state == COMM_ROOM_FREE) {
+        if (is_empty(room)) {
             unmap(room);
             comm_backing_give_back(backing, room->at, room->bytes);
             *room = (comm_room_t){0};

@@ -185,6 +185,27 @@ static void test_leaving(void **state)
         comm_segment_close(&seg[r]);
 }
 
+/* Rooms of small groups make way for those of larger ones, also if their owner has not looked at them since
+ * all have left. */
+static void test_larger(void **state)
+{
+    (void)state;
+    enum { LARGER = 2 * BUDGET };
+    comm_segment_t seg[COMM_ROOMS_OWN][RANKS];
+    uint64_t room[COMM_ROOMS_OWN];
+    for (int i = 0; i < COMM_ROOMS_OWN; i++)
+        enter(room[i] = reserve(1), seg[i]);
+    for (int i = 0; i < COMM_ROOMS_OWN; i++)
+        for (int r = 0; r < RANKS; r++)
+            comm_segment_close(&seg[i][r]);
+    for (int i = 0; i < COMM_ROOMS_OWN; i++) {
+        const uint64_t now = comm_room_reserve(view[0], LARGER, 1);
+        assert_true(now & COMM_ROOM_KEPT);
+        for (int k = 0; k < COMM_ROOMS_OWN; k++)
+            assert_true(now != room[k]);
+    }
+}
+
 /* What was reserved and returned is given out again, and so are addresses beyond the rooms that are kept. */
 static void test_returned(void **state)
 {
@@ -290,6 +311,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pages, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_late, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_leaving, open_views, close_views),
+        cmocka_unit_test_setup_teardown(test_larger, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_returned, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_many, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_others, open_views, close_views),
