@@ -380,7 +380,7 @@ void comm_watch_forget(comm_watch_t *watch, uint64_t id)
 {
     comm_boot_t *boot = watch->boot;
     boot_lock(boot);
-    boot_circles_forget(boot, id);
+    boot_circles_forget(boot, id, NULL);
     for (int i = 0; i < boot->aborts_n; i++)
         if (boot->aborts[i].id == id) {
             memmove(boot->aborts + i, boot->aborts + i + 1,

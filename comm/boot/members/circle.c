@@ -581,3 +581,10 @@ gyre_status_t comm_circle_close(comm_circle_t *c, gyre_status_t mine)
     circle_free(c);
     return st;
 }
+
+void comm_circle_forget(comm_boot_t *boot, uint64_t comm, uint64_t tag)
+{
+    boot_lock(boot);
+    boot_circles_forget(boot, comm, &tag);
+    boot_unlock(boot);
+}

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "collectives/run/communicator.h"
+#include "comm/boot/tree.h"
 #include "tests/support/mp.h"
 
 static gyre_comm_t *world;
@@ -103,6 +104,21 @@ static void splits(void)
     for (int i = 0; i < 4; i++)
         MP_OK(gyre_comm_destroy(made[i]));
     MP_OK(gyre_comm_destroy(parent));
+}
+
+/* Nothing is kept of those that were made, also by a rank that is in none: a program may make a million. */
+static void forgets(void)
+{
+    gyre_comm_t *comm[2];
+    gyre_request_t *r[2];
+    for (int i = 0; i < 3; i++) {
+        MP_OK(gyre_comm_idup(world, &comm[0], &r[0]));
+        MP_OK(gyre_comm_isplit(world, rank - 1, 0, &comm[1], &r[1]));
+        MP_OK(gyre_wait_all(2, r));
+        MP_CHECK(!world->world->boot->turns, "after %d of them", i + 1);
+        for (int k = 0; k < 2; k++)
+            MP_OK(gyre_comm_destroy(comm[k]));
+    }
 }
 
 /* Rank r is in {r, r + 1} and {r - 1, r}. Each rank begins and waits in an order of its own. */
@@ -401,6 +417,7 @@ int main(void)
     n = gyre_comm_size(world);
     does_not_block();
     splits();
+    forgets();
     overlapping();
     by_event();
     refused();
