@@ -7,10 +7,14 @@
  *
  *     mp_split              these tests
  *     mp_split loop N       N times: split, a first call, destroy. For tests/collectives/comms/split.sh
- *     mp_split dead         until another rank dies, which is what the error says */
+ *     mp_split dead         until another rank dies, which is what the error says
+ *     mp_split half         one of two ranks makes it, and for the other one the parent fails before */
 #include "tests/support/mp.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -231,6 +235,74 @@ static void until_one_dies(void)
     exit(0);
 }
 
+/* ---- one has it, one has not ---------------------------------------------------------------------------- */
+
+static pthread_t main_thread;
+static int other; /* process of rank 0 */
+static _Atomic int inside, may_go;
+
+static void hold(int number)
+{
+    (void)number;
+    atomic_store(&inside, 1);
+    while (!atomic_load(&may_go))
+        usleep(100);
+}
+
+static int is_stopped(int pid)
+{
+    char path[64], state = ' ';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    const int fields = f ? fscanf(f, "%*d (%*[^)]) %c", &state) : 0;
+    if (f)
+        fclose(f);
+    return fields == 1 && state == 'T';
+}
+
+/* Once rank 0 has stopped and rank 1 waits for it, rank 1 is held, and rank 0 goes on. It has all it waits for,
+ * and then aborts the parent. Only then rank 1 looks again. */
+static void *hold_until_aborted(void *unused)
+{
+    (void)unused;
+    while (!is_stopped(other))
+        usleep(1000);
+    usleep(100000);
+    pthread_kill(main_thread, SIGUSR1);
+    while (!atomic_load(&inside))
+        usleep(100);
+    kill(other, SIGCONT);
+    while (gyre_comm_error(world) == GYRE_OK)
+        usleep(1000);
+    atomic_store(&may_go, 1);
+    return NULL;
+}
+
+/* GYRE_FAULT=0:3:stop */
+static void half(void)
+{
+    int pid = getpid(), pids[2];
+    pthread_t thread;
+    gyre_comm_t *comm = NULL;
+    main_thread = pthread_self();
+    signal(SIGUSR1, hold);
+    MP_OK(gyre_all_gather(&pid, pids, 1, GYRE_INT32, world));
+    other = pids[0];
+    if (rank == 1)
+        MP_CHECK(pthread_create(&thread, NULL, hold_until_aborted, NULL) == 0, "pthread_create");
+    const gyre_status_t st = gyre_comm_split(world, 0, 0, &comm);
+    if (rank == 1) {
+        MP_CHECK(st == GYRE_ERR_ABORTED && !comm, "%s", gyre_last_error());
+        pthread_join(thread, NULL);
+        sleep(1); /* it is not this rank's end that ends rank 0's call */
+        exit(0);
+    }
+    MP_OK(st);
+    MP_OK(gyre_comm_abort(world, "no more"));
+    MP_EXPECT(gyre_barrier(comm), GYRE_ERR_ABORTED, "no more");
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
     MP_OK(gyre_init(NULL, &world));
@@ -238,6 +310,8 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "loop") == 0) {
         for (int i = atoi(argv[2]); i > 0; i--)
             round_trip(0, 0);
+    } else if (argc == 2 && strcmp(argv[1], "half") == 0) {
+        half();
     } else if (argc == 2) {
         until_one_dies();
     } else {
