@@ -118,7 +118,8 @@ static gyre_status_t make_split(void *user)
             m->world_ranks[i] = parent->world_ranks[m->ranks[i]];
         st = coll_members_make(&m->members, &m->made);
     }
-    comm_circle_forget(m->members.world->boot, m->members.parent, m->members.tag); /* it was of this call only */
+    /* the tag was of this call only */
+    comm_circle_forget(m->members.world->boot, m->members.parent, m->members.tag);
     free(asks);
     return st;
 }
