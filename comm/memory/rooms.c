@@ -179,7 +179,8 @@ void comm_room_leave(const comm_segment_t *seg)
     comm_rooms_t *rooms = comm_backing_rooms(seg->backing);
 
     pthread_mutex_lock(&rooms->lock);
-    comm_segment_leave(seg);
+    if (comm_segment_leave(seg))
+        comm_segment_unsoil(seg);
     if (!seg->room) {
         munmap(seg->base, seg->bytes);
     } else {

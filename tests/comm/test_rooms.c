@@ -79,7 +79,8 @@ static void use(comm_segment_t seg[RANKS], uint32_t lines, int more)
         unsigned char *outbox = comm_segment_outbox(&seg[r], r);
         const uint32_t all = seg[r].outbox.lines;
         memset(comm_segment_bell(&seg[r], r), 0xff, seg[r].local_stride);
-        memset(outbox, 0xff, COMM_LINE);
+        if (lines > 0)
+            memset(outbox, 0xff, COMM_LINE);
         for (uint32_t k = 1; k <= lines; k++)
             memset(outbox + COMM_LINE + (size_t)(k % all) * COMM_LINE, 0xff, COMM_LINE);
         if (more)
@@ -128,6 +129,27 @@ static void test_pages(void **state)
         assert_true(blocks() == before);
         comm_room_return(view[0], room, comm_segment_room(BUDGET, RANKS));
     }
+}
+
+/* What took much memory goes back once the last rank has left, whichever that is, and not only when its owner
+ * needs a room again. */
+static void test_much(void **state)
+{
+    (void)state;
+    comm_segment_t seg[RANKS];
+    const blkcnt_t before = blocks(), page = sysconf(_SC_PAGESIZE) / 512;
+    for (int last = 0; last < RANKS; last++) {
+        enter(reserve(1), seg);
+        use(seg, 40, 1);
+        assert_true(blocks() > before + page);
+        comm_segment_close(&seg[!last]);
+        assert_true(blocks() > before + page);
+        comm_segment_close(&seg[last]);
+        assert_true(blocks() <= before + page);
+    }
+    enter(reserve(1), seg);
+    for (int r = 0; r < RANKS; r++)
+        comm_segment_close(&seg[r]);
 }
 
 /* A room that somebody has not left is not given out. */
@@ -309,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_again, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_pages, open_views, close_views),
+        cmocka_unit_test_setup_teardown(test_much, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_late, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_leaving, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_larger, open_views, close_views),
