@@ -8,6 +8,7 @@
  *     mp_split              these tests
  *     mp_split loop N       N times: split, a first call, destroy. For tests/collectives/comms/split.sh
  *     mp_split dead         until another rank dies, which is what the error says
+ *     mp_split survive      two of three ranks split what they have left once the third is dead
  *     mp_split half         one of two ranks makes it, and for the other one the parent fails before */
 #include "tests/support/mp.h"
 
@@ -54,11 +55,16 @@ static void group_trip(void)
 
 /* ---- what it costs ------------------------------------------------------------------------------------- */
 
-static uint64_t operations(void)
+static uint64_t operations_of(const gyre_comm_t *comm)
 {
     gyre_comm_stats_t stats = {.size = sizeof stats};
-    MP_OK(gyre_comm_stats(world, &stats));
+    MP_OK(gyre_comm_stats(comm, &stats));
     return stats.operations;
+}
+
+static uint64_t operations(void)
+{
+    return operations_of(world);
 }
 
 static long pages(void)
@@ -139,6 +145,39 @@ static void bound_elsewhere(void)
     sum_is_right(comm, 1);
     MP_CHECK(sched_setaffinity(0, sizeof before, &before) == 0, "sched_setaffinity");
     MP_OK(gyre_comm_destroy(comm));
+}
+
+/* Of a communicator that was aborted the others have no harm. */
+static void after_an_abort(void)
+{
+    gyre_comm_t *comm;
+    MP_OK(gyre_comm_dup(world, &comm));
+    if (rank == 0)
+        MP_OK(gyre_comm_abort(comm, "no more"));
+    while (gyre_comm_error(comm) == GYRE_OK)
+        usleep(100);
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world));
+    const uint64_t before = operations();
+    MP_OK(gyre_comm_split(world, 0, 0, &comm));
+    MP_CHECK(operations() == before + 2, "%d exchanges", (int)(operations() - before));
+    sum_is_right(comm, 1);
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+/* GYRE_FAULT=2:3:kill: of the others each makes its memory known to the other one. */
+static void after_a_death(void)
+{
+    gyre_comm_t *pair, *comm;
+    MP_OK(gyre_comm_split(world, rank == 2, 0, &pair));
+    MP_EXPECT(gyre_barrier(world), GYRE_ERR_PEER_DEAD, "died");
+    const uint64_t before = operations_of(pair);
+    MP_OK(gyre_comm_dup(pair, &comm));
+    MP_CHECK(operations_of(pair) > before + 2, "%d exchanges", (int)(operations_of(pair) - before));
+    sum_is_right(comm, 1000);
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(pair));
+    exit(0);
 }
 
 /* ---- what it leaves to the next ------------------------------------------------------------------------ */
@@ -312,12 +351,15 @@ int main(int argc, char **argv)
             round_trip(0, 0);
     } else if (argc == 2 && strcmp(argv[1], "half") == 0) {
         half();
+    } else if (argc == 2 && strcmp(argv[1], "survive") == 0) {
+        after_a_death();
     } else if (argc == 2) {
         until_one_dies();
     } else {
         if (!getenv("GYRE_TRANSPORT")) {
             costs();
             bound_elsewhere();
+            after_an_abort();
         }
         mixture();
     }
