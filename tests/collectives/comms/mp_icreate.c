@@ -11,6 +11,7 @@
 
 #include "collectives/run/communicator.h"
 #include "comm/boot/tree.h"
+#include "comm/memory/rooms.h"
 #include "tests/support/mp.h"
 
 static gyre_comm_t *world;
@@ -212,29 +213,41 @@ static void mismatch(void)
 }
 
 /* The last rank does not come: TIMEOUT names it, and the parent is as before. */
+/* Of its own ones, that are given to a communicator. */
+static int rooms_in_use(void)
+{
+    int used = 0;
+    comm_backing_t *backing = atomic_load(&world->world->backing);
+    for (int i = 0; backing && i < COMM_ROOMS_OWN; i++)
+        used += comm_backing_rooms(backing)->room[i].state == COMM_ROOM_USED;
+    return used;
+}
+
 static void deadline(void)
 {
     gyre_comm_t *comm = world, *parent;
     gyre_request_t *r[2];
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
     char late[32];
-    int all[64];
+    int all[64], reversed[64];
     if (n == 1)
         return;
     for (int i = 0; i < n; i++)
-        all[i] = i;
+        all[i] = reversed[n - 1 - i] = i;
     snprintf(late, sizeof late, "in vain for rank %d", n - 1);
     MP_OK(gyre_comm_dup(world, &parent));
     options.timeout_s = 1; /* in which gyre_comm_set below must end, also at a high load */
     MP_OK(gyre_comm_set(parent, &options));
     if (rank == 0) {
+        const int used = rooms_in_use();
         MP_OK(gyre_comm_idup(parent, &comm, &r[0]));
-        MP_OK(gyre_comm_icreate_group(parent, all, n, 3, &comm, &r[1]));
+        MP_OK(gyre_comm_icreate_group(parent, reversed, n, 3, &comm, &r[1]));
         MP_EXPECT(gyre_wait(&r[0]), GYRE_ERR_TIMEOUT, "gyre_comm_idup (call 1): rank 0 waited for 1.");
         MP_EXPECT(gyre_wait(&r[1]), GYRE_ERR_TIMEOUT,
                   "gyre_comm_icreate_group (tag 3): rank 0 waited for 1.");
         MP_CHECK(strstr(gyre_last_error(), late) || n > 2, "%s", gyre_last_error());
         MP_CHECK(comm == world, "out was set");
+        MP_CHECK(rooms_in_use() == used, "%d rooms, %d before", rooms_in_use(), used);
     }
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_comm_set(parent, NULL));
