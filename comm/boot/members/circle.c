@@ -276,9 +276,10 @@ static gyre_status_t take(comm_circle_t *c, boot_letter_t *letter)
     gyre_status_t st = GYRE_OK;
     const int place = place_in(c, letter->from);
     const int ours = letter->list == c->list && letter->turn == c->turn && place >= 0;
+    const int ahead = letter->list == c->list && letter->turn > c->turn; /* its sender has closed this one */
     if (is_over(c, letter->list, letter->turn)) {
         free(letter);
-    } else if (!ours && letter->kind == FAIL && place >= 0) {
+    } else if (!ours && !ahead && letter->kind == FAIL && place >= 0) {
         st = spent(c, letter);
     } else if (!ours && letter->kind != ELSE) {
         if (letter->kind == HERE && letter->bytes >= 4)
