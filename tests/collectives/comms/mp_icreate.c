@@ -5,12 +5,15 @@
  * ranks: 1 2 4
  * over UCX: 3 */
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "collectives/run/communicator.h"
 #include "comm/boot/tree.h"
+#include "comm/boot/members/letters.h"
 #include "comm/memory/rooms.h"
 #include "tests/support/mp.h"
 
@@ -59,6 +62,48 @@ static void does_not_block(void)
     is_of(comm, all, n);
     MP_OK(gyre_comm_destroy(comm));
     world_works();
+}
+
+static _Atomic int over;
+
+/* Once this rank has met all others of the parent, and is about to meet those of the new communicator. */
+static void *abort_between(void *parent)
+{
+    const gyre_comm_t *comm = parent;
+    comm_boot_t *boot = comm->world->boot;
+    for (int met = 0; !met && !atomic_load(&over);) {
+        boot_lock(boot);
+        for (const boot_turns_t *t = boot->turns; t; t = t->next)
+            met |= t->comm == comm->id && t->closed > 0;
+        boot_unlock(boot);
+    }
+    MP_OK(gyre_comm_abort(parent, "in between"));
+    return NULL;
+}
+
+/* Rank 0 fails in the second meeting while others may still be in the first one, which has other members. */
+static void aborted_between(void)
+{
+    enum { TIMES = 120 };
+    for (int i = 0; i < TIMES; i++) {
+        gyre_comm_t *parent, *comm = NULL;
+        gyre_request_t *r;
+        pthread_t thread;
+        MP_OK(gyre_comm_dup(world, &parent));
+        atomic_store(&over, 0);
+        if (rank == 0)
+            MP_CHECK(pthread_create(&thread, NULL, abort_between, parent) == 0, "pthread_create");
+        gyre_status_t st = gyre_comm_isplit(parent, rank % 2, 0, &comm, &r);
+        if (st == GYRE_OK)
+            st = gyre_wait(&r);
+        MP_CHECK(st == GYRE_OK || st == GYRE_ERR_ABORTED, "%s", gyre_last_error());
+        atomic_store(&over, 1);
+        if (rank == 0)
+            pthread_join(thread, NULL);
+        MP_OK(gyre_comm_destroy(comm));
+        MP_OK(gyre_comm_destroy(parent));
+        MP_OK(gyre_barrier(world));
+    }
 }
 
 /* By each way to end a request; the options are those of the parent at the call. */
@@ -437,6 +482,7 @@ int main(void)
     mismatch();
     deadline();
     aborted();
+    aborted_between();
     jobs();
     hanging();
     child();
