@@ -113,8 +113,8 @@ gyre_status_t comm_segment_enter(comm_backing_t *backing, uint64_t room, size_t 
 /* Bytes of a room that takes the segment of any number of ranks up to `locals`. */
 size_t comm_segment_room(size_t budget, int locals);
 void comm_segment_close(comm_segment_t *seg);
-/* Says in the segment, which lies in the backing file, what this rank has used, and that it has left. 1: it is
- * the last one. For comm_segment_close and comm_room_leave. */
+/* Says in the segment, which lies in the backing file, what this rank has used, and that it has left. 1: it
+ * is the last one. For comm_segment_close and comm_room_leave. */
 int comm_segment_leave(const comm_segment_t *seg);
 /* By the last rank of all. If much was used, all but the header goes back to the system. */
 void comm_segment_unsoil(const comm_segment_t *seg);

@@ -195,8 +195,8 @@ static gyre_status_t split_agree(const subset_t *s, gyre_status_t mine)
     return st;
 }
 
-/* Not all could make it, and so nobody has it; or the parent has failed before this rank heard so. Then another
- * member may have heard that all could: its operations must not wait for this rank. */
+/* Not all could make it, and so nobody has it; or the parent has failed before this rank heard whether all
+ * could. Then another member may have heard that they could: its operations must not wait for this rank. */
 static void split_drop(const gyre_comm_t *parent, gyre_comm_t *made)
 {
     char text[1024];

@@ -274,7 +274,7 @@ static void until_one_dies(void)
     exit(0);
 }
 
-/* ---- one has it, one has not ---------------------------------------------------------------------------- */
+/* ---- one has it, one has not --------------------------------------------------------------------------- */
 
 static pthread_t main_thread;
 static int other; /* process of rank 0 */
@@ -299,8 +299,8 @@ static int is_stopped(int pid)
     return fields == 1 && state == 'T';
 }
 
-/* Once rank 0 has stopped and rank 1 waits for it, rank 1 is held, and rank 0 goes on. It has all it waits for,
- * and then aborts the parent. Only then rank 1 looks again. */
+/* Once rank 0 has stopped and rank 1 waits for it, rank 1 is held, and rank 0 goes on. It has all it waits
+ * for, and then aborts the parent. Only then rank 1 looks again. */
 static void *hold_until_aborted(void *unused)
 {
     (void)unused;
