@@ -37,12 +37,10 @@ static size_t room_bytes(const comm_group_t *parent, uint64_t budget)
 comm_offer_t comm_group_offer(const comm_group_t *parent)
 {
     comm_world_t *world = parent->world;
-    comm_backing_t *backing = atomic_load_explicit(&world->backing, memory_order_acquire);
+    comm_backing_t *backing = comm_world_backing(world);
     comm_offer_t offer = {0};
 
-    /* After a death or an abort each group has a file of its own (comm/locate.c). */
-    if (!backing || !comm_group_derives(parent) || !comm_card_holds(parent) ||
-        atomic_load(comm_watch_trouble(world->watch)))
+    if (!backing || !comm_group_derives(parent) || !comm_card_holds(parent))
         return offer;
     offer.budget = (uint64_t)base_setting_int(SET_SHM_BUDGET);
     offer.room = comm_room_reserve(backing, room_bytes(parent, offer.budget), is_one_node(parent));

@@ -185,6 +185,9 @@ gyre_status_t comm_group_new(comm_world_t *world, uint64_t id, const int *world_
                              comm_group_t **out);
 void comm_group_move_in(comm_group_t *group);
 void comm_group_begin(comm_group_t *group);
+/* locate.c: the file in which a new group may lie; NULL: none. After a death each group has a file of its
+ * own: in a common one a segment that a dead rank never left would take its memory until the job ends. */
+comm_backing_t *comm_world_backing(comm_world_t *world);
 /* locate.c: 1: what this rank's card says of its settings and of where it may run is still so. */
 int comm_card_holds(const comm_group_t *group);
 /* The cores that the ranks of this host may use together, and whether the ranks outnumber them. */

@@ -89,6 +89,14 @@ int comm_card_holds(const comm_group_t *group)
            memcmp(now.cores, said->cores, sizeof now.cores) == 0;
 }
 
+comm_backing_t *comm_world_backing(comm_world_t *world)
+{
+    if (!world->watch || (atomic_load(comm_watch_trouble(world->watch)) != 0 &&
+                          comm_watch_dead(world->watch, NULL, 0, NULL, 0) >= 0))
+        return NULL;
+    return atomic_load_explicit(&world->backing, memory_order_acquire);
+}
+
 static void fill_card(comm_group_t *group, comm_card_t *card)
 {
     memset(card, 0, sizeof *card);
@@ -102,10 +110,8 @@ static void fill_card(comm_group_t *group, comm_card_t *card)
     for (int i = 0; i < COMM_TRANSPORTS && comm_transports[i]; i++)
         if (comm_transports[i]->introduce && (!group->forced || group->forced == comm_transports[i]))
             comm_transports[i]->introduce(card->said[i]);
-    /* After a death or an abort each group has a file of its own, whose memory needs nobody who is gone. */
-    const comm_backing_t *backing = atomic_load_explicit(&group->world->backing, memory_order_acquire);
-    if (group->world->watch && atomic_load(comm_watch_trouble(group->world->watch)) == 0)
-        card->backing = comm_backing_name(backing);
+    const comm_backing_t *backing = comm_world_backing(group->world);
+    card->backing = comm_backing_name(backing);
     card->place = comm_backing_place(backing);
     card->probe_address = (uint64_t)(uintptr_t)&group->world->probe;
     card->probe_value = probe_word(group->world);

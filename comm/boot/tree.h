@@ -245,7 +245,8 @@ boot_edge_t *boot_edges_new(const comm_boot_t *boot, int *n);
 /* circle.c */
 void boot_take_letter(comm_boot_t *boot, const boot_message_t *m);
 void boot_circles_free(comm_boot_t *boot);
-void boot_circles_forget(comm_boot_t *boot, uint64_t comm); /* communicator `comm` is gone */
+/* Communicator `comm` is gone; tag: or only its circles with this one are. */
+void boot_circles_forget(comm_boot_t *boot, uint64_t comm, const uint64_t *tag);
 
 /* query.c */
 /* The edge towards `rank`; NULL: it is no member, or this rank itself. */

@@ -8,8 +8,8 @@
  *
  * A rank gives out its places one after the other, and a place twice only if all that were there have left it
  * (rooms.h). So the ranks share no lock, and a rank that was stopped and goes on never writes to another
- * group's segment. The memory of other segments goes back to the system when all of its ranks have left it,
- * or when the last process closes the file. */
+ * group's segment. The memory of a segment goes back to the system when all of its ranks have left it, but
+ * for a few pages of those that are given out again, or when the last process closes the file. */
 #ifndef COMM_MEMORY_BACKING_H
 #define COMM_MEMORY_BACKING_H
 

@@ -28,16 +28,20 @@ void comm_rooms_free(comm_rooms_t *rooms)
 
 /* ---- own rooms ----------------------------------------------------------------------------------------- */
 
+/* 1: no rank is in it. */
+static int is_empty(const comm_room_t *room)
+{
+    return room->state == COMM_ROOM_FREE ||
+           (room->state == COMM_ROOM_LEFT && comm_segment_left_by_all(&room->seg));
+}
+
 /* An own room that is all zeros, and long enough; NULL: there is none. */
 static comm_room_t *find_free(comm_backing_t *backing, comm_rooms_t *rooms, size_t bytes, int keep)
 {
     for (comm_room_t *room = rooms->room; room < rooms->room + COMM_ROOMS_OWN; room++) {
-        if (room->bytes < bytes)
+        if (room->bytes < bytes || !is_empty(room))
             continue;
-        if (room->state == COMM_ROOM_LEFT && comm_segment_left_by_all(&room->seg) &&
-            comm_segment_clean(backing, &room->seg, keep))
-            room->state = COMM_ROOM_FREE;
-        if (room->state == COMM_ROOM_FREE)
+        if (room->state == COMM_ROOM_FREE || comm_segment_clean(backing, &room->seg, keep))
             return room;
     }
     return NULL;
@@ -47,7 +51,7 @@ static comm_room_t *find_free(comm_backing_t *backing, comm_rooms_t *rooms, size
 static comm_room_t *find_new(comm_backing_t *backing, comm_rooms_t *rooms, size_t bytes)
 {
     for (comm_room_t *room = rooms->room; room < rooms->room + COMM_ROOMS_OWN; room++) {
-        if (room->state == COMM_ROOM_FREE) {
+        if (is_empty(room)) {
             unmap(room);
             comm_backing_give_back(backing, room->at, room->bytes);
             *room = (comm_room_t){0};
@@ -168,18 +172,22 @@ gyre_status_t comm_room_enter(comm_backing_t *backing, comm_segment_t *seg)
     return GYRE_OK;
 }
 
+/* Under the lock: once the last rank has left, the owner may give the room out again, and another thread of
+ * this process may enter it. That thread must not find the entry that is about to be left. */
 void comm_room_leave(const comm_segment_t *seg)
 {
     comm_rooms_t *rooms = comm_backing_rooms(seg->backing);
 
+    pthread_mutex_lock(&rooms->lock);
+    if (comm_segment_leave(seg))
+        comm_segment_unsoil(seg);
     if (!seg->room) {
         munmap(seg->base, seg->bytes);
-        return;
+    } else {
+        const int own = seg->room < rooms->room + COMM_ROOMS_OWN;
+        seg->room->state = own ? COMM_ROOM_LEFT : COMM_ROOM_FREE;
+        if (own)
+            seg->room->seg = *seg;
     }
-    pthread_mutex_lock(&rooms->lock);
-    const int own = seg->room < rooms->room + COMM_ROOMS_OWN;
-    seg->room->state = own ? COMM_ROOM_LEFT : COMM_ROOM_FREE;
-    if (own)
-        seg->room->seg = *seg;
     pthread_mutex_unlock(&rooms->lock);
 }

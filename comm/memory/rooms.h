@@ -8,7 +8,8 @@
  *
  *  1. The rank reserves a room. It need not know yet whether it will make a group there.
  *  2. The ranks of the group enter it, each for itself, and leave it, each in its own time.
- *  3. Once all have left, its owner makes it all zeros again, when it next reserves one. So no rank that is
+ *  3. The last one gives its memory back to the system, if it is more than a few pages.
+ *  4. Once all have left, its owner makes it all zeros again, when it next reserves one. So no rank that is
  *     late, or was stopped and goes on, writes to another group's segment. A room that a rank never leaves
  *     (it died) is not given out again.
  *

@@ -50,7 +50,7 @@ typedef struct {
     _Atomic uint64_t cookie; /* random; proves that a fetched descriptor is this segment */
     _Atomic int32_t left;    /* ranks that have closed it */
     _Atomic uint32_t lines;  /* the most that one of them had used of the outboxes' lines */
-    _Atomic uint32_t soiled; /* 1: one of them had used more */
+    _Atomic uint32_t soiled; /* 1: one of them had used more, and that was not given back yet */
     uint32_t magic;
     int32_t locals;
     uint32_t slots[COMM_LANES];
@@ -314,8 +314,7 @@ size_t comm_segment_room(size_t budget, int locals)
     return base_max_size(least.bytes, comm_segment_budget(budget, locals));
 }
 
-/* Says what this rank has used. Returns 1 to the last rank. */
-static int leave(const comm_segment_t *seg)
+int comm_segment_leave(const comm_segment_t *seg)
 {
     segment_header_t *header = (segment_header_t *)seg->base;
     uint32_t lines = atomic_load_explicit(&header->lines, memory_order_relaxed);
@@ -332,15 +331,27 @@ static int leave(const comm_segment_t *seg)
 
 void comm_segment_close(comm_segment_t *seg)
 {
-    const int last = seg->backing && leave(seg);
-
-    if (seg->kept)
+    if (seg->kept) {
         comm_room_leave(seg);
-    else if (seg->base)
+    } else if (seg->base) {
+        const int last = seg->backing && comm_segment_leave(seg);
         munmap(seg->base, seg->bytes);
-    if (last && !seg->kept)
-        comm_backing_give_back(seg->backing, seg->at, seg->bytes);
+        if (last)
+            comm_backing_give_back(seg->backing, seg->at, seg->bytes);
+    }
     memset(seg, 0, sizeof *seg);
+}
+
+void comm_segment_unsoil(const comm_segment_t *seg)
+{
+    segment_header_t *header = (segment_header_t *)seg->base;
+
+    if (!atomic_load_explicit(&header->soiled, memory_order_relaxed) ||
+        !comm_backing_give_back(seg->backing, seg->at + seg->cells_at, seg->bytes - seg->cells_at))
+        return;
+    atomic_store_explicit(&header->lines, 0, memory_order_relaxed);
+    /* release: the owner of the room, who sees the 0, finds zeros */
+    atomic_store_explicit(&header->soiled, 0, memory_order_release);
 }
 
 int comm_segment_left_by_all(const comm_segment_t *seg)
@@ -348,7 +359,8 @@ int comm_segment_left_by_all(const comm_segment_t *seg)
     const segment_header_t *header = (const segment_header_t *)seg->base;
 
     /* acquire: what they did here comes before what is done here next */
-    return atomic_load_explicit(&header->left, memory_order_acquire) == seg->locals;
+    return atomic_load_explicit(&header->left, memory_order_acquire) == seg->locals &&
+           !atomic_load_explicit(&header->soiled, memory_order_acquire);
 }
 
 int comm_segment_clean(comm_backing_t *backing, const comm_segment_t *seg, int keep)
@@ -357,10 +369,10 @@ int comm_segment_clean(comm_backing_t *backing, const comm_segment_t *seg, int k
     const uint32_t most = seg->outbox.lines,
                    used = atomic_load_explicit(&header->lines, memory_order_relaxed);
 
-    if (!keep || atomic_load_explicit(&header->soiled, memory_order_relaxed))
+    if (!keep)
         return comm_backing_give_back(backing, seg->at, seg->bytes);
     /* Operation k has line k % lines; the progress line comes before line 0. */
-    for (int l = 0; l < seg->locals && most > 0; l++)
+    for (int l = 0; l < seg->locals && most > 0 && used > 0; l++)
         memset(comm_segment_outbox(seg, l), 0, (size_t)(1 + (used < most ? used + 1 : most)) * COMM_LINE);
     memset(seg->base, 0, seg->locals_at + (size_t)seg->locals * seg->local_stride);
     return 1;

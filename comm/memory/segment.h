@@ -113,9 +113,15 @@ gyre_status_t comm_segment_enter(comm_backing_t *backing, uint64_t room, size_t 
 /* Bytes of a room that takes the segment of any number of ranks up to `locals`. */
 size_t comm_segment_room(size_t budget, int locals);
 void comm_segment_close(comm_segment_t *seg);
-/* Of a segment that was closed here, and is still mapped. 1: all its ranks have closed it. */
+/* Says in the segment, which lies in the backing file, what this rank has used, and that it has left. 1: it
+ * is the last one. For comm_segment_close and comm_room_leave. */
+int comm_segment_leave(const comm_segment_t *seg);
+/* By the last rank of all. If much was used, all but the header goes back to the system. */
+void comm_segment_unsoil(const comm_segment_t *seg);
+/* Of a segment that was closed here, and is still mapped. 1: all its ranks have closed it, and little of it
+ * takes memory. */
 int comm_segment_left_by_all(const comm_segment_t *seg);
-/* Makes such a segment all zeros again; keep: by writing them where little was used. 0: that failed. */
+/* Makes such a segment all zeros again; keep: by writing them. 0: that failed. */
 int comm_segment_clean(comm_backing_t *backing, const comm_segment_t *seg, int keep);
 
 /* Bytes of the longest message that an empty ring takes whole. 0: one packet is all. The second: of the

@@ -166,7 +166,10 @@ static void *watch_main(void *user)
     return NULL;
 }
 
-/* The thread blocks the application's signals. */
+enum { STACK = 256 * 1024 };
+
+/* The thread blocks the application's signals. Its stack is short, unless the program's variables of threads,
+ * which lie there, too, leave no room in it. */
 static int start_thread(comm_watch_t *watch)
 {
     sigset_t all, before;
@@ -175,8 +178,10 @@ static int start_thread(comm_watch_t *watch)
     pthread_attr_t attr;
     int err = pthread_attr_init(&attr);
     if (err == 0) {
-        pthread_attr_setstacksize(&attr, 256 * 1024);
+        pthread_attr_setstacksize(&attr, STACK);
         err = pthread_create(&watch->thread, &attr, watch_main, watch);
+        if (err == EINVAL)
+            err = pthread_create(&watch->thread, NULL, watch_main, watch);
         pthread_attr_destroy(&attr);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -380,7 +385,7 @@ void comm_watch_forget(comm_watch_t *watch, uint64_t id)
 {
     comm_boot_t *boot = watch->boot;
     boot_lock(boot);
-    boot_circles_forget(boot, id);
+    boot_circles_forget(boot, id, NULL);
     for (int i = 0; i < boot->aborts_n; i++)
         if (boot->aborts[i].id == id) {
             memmove(boot->aborts + i, boot->aborts + i + 1,

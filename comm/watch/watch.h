@@ -46,9 +46,9 @@ typedef struct comm_watch_sleeper {
 void comm_watch_on_trouble(comm_watch_t *watch, comm_watch_sleeper_t *sleeper);
 void comm_watch_off_trouble(comm_watch_t *watch, comm_watch_sleeper_t *sleeper);
 
-/* Returns the world rank among ranks[0..n) whose death was noted here first. If no rank died: the first that
- * left after an error; a rank that left thus never hides the death that caused it. Else -1. `how` (may be
- * NULL) gets "died: its connection closed" or "left after an error". */
+/* Returns the world rank among ranks[0..n), or with NULL among all, whose death was noted here first. If no
+ * rank died: the first that left after an error; a rank that left thus never hides the death that caused it.
+ * Else -1. `how` (may be NULL) gets "died: its connection closed" or "left after an error". */
 int comm_watch_dead(const comm_watch_t *watch, const int *ranks, int n, char *how, size_t bytes);
 
 /* Returns 1 if a present member of the job is dead or the members have changed again: the ranks must agree on

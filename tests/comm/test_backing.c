@@ -146,18 +146,23 @@ static int later_groups(ranks_t *self)
     return 0;
 }
 
-/* As above, in files of their own. */
-static int own_files(ranks_t *self)
+/* As above, in a file of their own or in `backing`. */
+static int lie_in(ranks_t *self, const comm_backing_t *backing)
 {
     comm_group_t *group;
 
     for (int i = 0; i < 3; i++) {
         if (more(self, i, &group) != 0)
             return 1;
-        RANKS_CHECK(self, !group->seg.backing);
+        RANKS_CHECK(self, group->seg.backing == backing);
         comm_group_destroy(group);
     }
     return 0;
+}
+
+static int own_files(ranks_t *self)
+{
+    return lie_in(self, NULL);
 }
 
 static int after_an_abort(ranks_t *self)
@@ -167,7 +172,7 @@ static int after_an_abort(ranks_t *self)
     while (atomic_load(comm_watch_trouble(self->world.watch)) == 0)
         usleep(100);
     ranks_barrier(self);
-    return own_files(self);
+    return lie_in(self, self->world.backing);
 }
 
 static int without(ranks_t *self)

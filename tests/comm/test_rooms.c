@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_rooms.c: rooms of the backing file (comm/memory/rooms.h) serve one group after the other:
  * only after all ranks have left, all zeros, and mapped all the while. Two ranks are two views of a file. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,7 +79,8 @@ static void use(comm_segment_t seg[RANKS], uint32_t lines, int more)
         unsigned char *outbox = comm_segment_outbox(&seg[r], r);
         const uint32_t all = seg[r].outbox.lines;
         memset(comm_segment_bell(&seg[r], r), 0xff, seg[r].local_stride);
-        memset(outbox, 0xff, COMM_LINE);
+        if (lines > 0)
+            memset(outbox, 0xff, COMM_LINE);
         for (uint32_t k = 1; k <= lines; k++)
             memset(outbox + COMM_LINE + (size_t)(k % all) * COMM_LINE, 0xff, COMM_LINE);
         if (more)
@@ -129,6 +131,27 @@ static void test_pages(void **state)
     }
 }
 
+/* What took much memory goes back once the last rank has left, whichever that is, and not only when its owner
+ * needs a room again. */
+static void test_much(void **state)
+{
+    (void)state;
+    comm_segment_t seg[RANKS];
+    const blkcnt_t before = blocks(), page = sysconf(_SC_PAGESIZE) / 512;
+    for (int last = 0; last < RANKS; last++) {
+        enter(reserve(1), seg);
+        use(seg, 40, 1);
+        assert_true(blocks() > before + page);
+        comm_segment_close(&seg[!last]);
+        assert_true(blocks() > before + page);
+        comm_segment_close(&seg[last]);
+        assert_true(blocks() <= before + page);
+    }
+    enter(reserve(1), seg);
+    for (int r = 0; r < RANKS; r++)
+        comm_segment_close(&seg[r]);
+}
+
 /* A room that somebody has not left is not given out. */
 static void test_late(void **state)
 {
@@ -150,6 +173,59 @@ static void test_late(void **state)
     const uint64_t third = reserve(1);
     assert_true(third == room || third == second);
     comm_room_return(view[0], third, comm_segment_room(BUDGET, RANKS));
+}
+
+static void *close_first(void *segs)
+{
+    comm_segment_close((comm_segment_t *)segs);
+    return NULL;
+}
+
+/* A room is given out only once the last rank has done all with it: another thread of that rank may be the
+ * next one to enter it, and then has it. Here the last rank is kept in the middle of leaving. */
+static void test_leaving(void **state)
+{
+    (void)state;
+    comm_segment_t seg[RANKS];
+    pthread_t thread;
+    pthread_mutex_t *lock = &comm_backing_rooms(view[1])->lock;
+    const uint64_t room = reserve(1);
+    enter(room, seg);
+    comm_segment_close(&seg[0]);
+    pthread_mutex_lock(lock);
+    assert_int_equal(pthread_create(&thread, NULL, close_first, &seg[1]), 0);
+    for (int ms = 0; ms < 50; ms++) {
+        const uint64_t now = reserve(1);
+        assert_true(now != room);
+        comm_room_return(view[0], now, comm_segment_room(BUDGET, RANKS));
+        usleep(1000);
+    }
+    pthread_mutex_unlock(lock);
+    pthread_join(thread, NULL);
+    enter(reserve(1), seg);
+    for (int r = 0; r < RANKS; r++)
+        comm_segment_close(&seg[r]);
+}
+
+/* Rooms of small groups make way for those of larger ones, also if their owner has not looked at them since
+ * all have left. */
+static void test_larger(void **state)
+{
+    (void)state;
+    enum { LARGER = 2 * BUDGET };
+    comm_segment_t seg[COMM_ROOMS_OWN][RANKS];
+    uint64_t room[COMM_ROOMS_OWN];
+    for (int i = 0; i < COMM_ROOMS_OWN; i++)
+        enter(room[i] = reserve(1), seg[i]);
+    for (int i = 0; i < COMM_ROOMS_OWN; i++)
+        for (int r = 0; r < RANKS; r++)
+            comm_segment_close(&seg[i][r]);
+    for (int i = 0; i < COMM_ROOMS_OWN; i++) {
+        const uint64_t now = comm_room_reserve(view[0], LARGER, 1);
+        assert_true(now & COMM_ROOM_KEPT);
+        for (int k = 0; k < COMM_ROOMS_OWN; k++)
+            assert_true(now != room[k]);
+    }
 }
 
 /* What was reserved and returned is given out again, and so are addresses beyond the rooms that are kept. */
@@ -255,7 +331,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_again, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_pages, open_views, close_views),
+        cmocka_unit_test_setup_teardown(test_much, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_late, open_views, close_views),
+        cmocka_unit_test_setup_teardown(test_leaving, open_views, close_views),
+        cmocka_unit_test_setup_teardown(test_larger, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_returned, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_many, open_views, close_views),
         cmocka_unit_test_setup_teardown(test_others, open_views, close_views),

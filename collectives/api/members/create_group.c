@@ -78,11 +78,11 @@ static gyre_status_t derive(const coll_members_t *m, comm_circle_t *circle, gyre
         return gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", m->label, m->n);
     mine = comm_group_offer(m->group);
     gyre_status_t st = comm_circle_gather(circle, &mine, sizeof mine, offers);
-    if (st == GYRE_OK) {
+    if (st == GYRE_OK)
         *done = comm_offers_serve(offers, m->n, &cma_call_ns);
-        if (!*done || m->rank > 0)
-            comm_group_withdraw(m->group, &mine);
-    }
+    /* After an error another member may have the first one's offer. */
+    if (m->rank > 0 || !*done)
+        comm_group_withdraw(m->group, &mine);
     if (st == GYRE_OK && *done)
         st = comm_group_derive(m->group, comm_circle_id(circle), m->ranks, m->n, m->rank, &offers[0],
                                cma_call_ns, &group);

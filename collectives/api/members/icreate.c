@@ -108,16 +108,20 @@ static gyre_status_t make_split(void *user)
 {
     making_t *m = user;
     const gyre_comm_t *parent = m->parent;
+    const uint64_t tags[2] = {m->members.tag, m->members.tag + 1};
     coll_split_ask_t *asks = calloc((size_t)parent->n, sizeof *asks);
     gyre_status_t st = asks
                            ? gather_asks(m, asks)
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "%s: no memory for %d ranks", m->label, parent->n);
     if (st == GYRE_OK && m->ask.color >= 0) {
         m->members.n = coll_split_members(asks, parent->n, parent->rank, m->ranks, &m->members.rank);
+        m->members.tag = tags[1]; /* what is said there says nothing of the first meeting */
         for (int i = 0; i < m->members.n; i++)
             m->world_ranks[i] = parent->world_ranks[m->ranks[i]];
         st = coll_members_make(&m->members, &m->made);
     }
+    for (int i = 0; i < 2; i++) /* they were of this call only */
+        comm_circle_forget(m->members.world->boot, m->members.parent, tags[i]);
     free(asks);
     return st;
 }

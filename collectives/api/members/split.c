@@ -8,6 +8,7 @@
  * more. */
 #include "collectives/run/communicator.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,6 +195,20 @@ static gyre_status_t split_agree(const subset_t *s, gyre_status_t mine)
     return st;
 }
 
+/* Not all could make it, and so nobody has it; or the parent has failed before this rank heard whether all
+ * could. Then another member may have heard that they could: its operations must not wait for this rank. */
+static void split_drop(const gyre_comm_t *parent, gyre_comm_t *made)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", gyre_last_error());
+    const gyre_status_t failed = (gyre_status_t)atomic_load(&parent->error);
+    if (failed != GYRE_OK)
+        coll_comm_claim_abort(made, text);
+    coll_comm_free(made);
+    if (failed != GYRE_OK)
+        gyre_fail_quiet(failed, "%s", text);
+}
+
 /* asks, offers: [ranks of the parent]. */
 static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks, const comm_offer_t *offers,
                                 int *members, int *world_ranks, gyre_comm_t **out)
@@ -217,7 +232,7 @@ static gyre_status_t split_make(const subset_t *of, const coll_split_ask_t *asks
         coll_options_inherit(made, comm);
     gyre_status_t agreed = derives ? split_agree(&subset, st) : split_finish(&subset, st);
     if (agreed != GYRE_OK && made)
-        coll_comm_free(made);
+        split_drop(comm, made);
     if (agreed == GYRE_OK)
         *out = made;
     return agreed;

@@ -276,9 +276,10 @@ static gyre_status_t take(comm_circle_t *c, boot_letter_t *letter)
     gyre_status_t st = GYRE_OK;
     const int place = place_in(c, letter->from);
     const int ours = letter->list == c->list && letter->turn == c->turn && place >= 0;
+    const int ahead = letter->list == c->list && letter->turn > c->turn; /* its sender has closed this one */
     if (is_over(c, letter->list, letter->turn)) {
         free(letter);
-    } else if (!ours && letter->kind == FAIL && place >= 0) {
+    } else if (!ours && !ahead && letter->kind == FAIL && place >= 0) {
         st = spent(c, letter);
     } else if (!ours && letter->kind != ELSE) {
         if (letter->kind == HERE && letter->bytes >= 4)
@@ -580,4 +581,11 @@ gyre_status_t comm_circle_close(comm_circle_t *c, gyre_status_t mine)
     boot_unlock(c->boot);
     circle_free(c);
     return st;
+}
+
+void comm_circle_forget(comm_boot_t *boot, uint64_t comm, uint64_t tag)
+{
+    boot_lock(boot);
+    boot_circles_forget(boot, comm, &tag);
+    boot_unlock(boot);
 }

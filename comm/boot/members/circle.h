@@ -28,5 +28,8 @@ gyre_status_t comm_circle_gather(void *circle, const void *mine, size_t bytes, v
 /* Collective, frees the circle. Returns `mine` if that is an error, which the others then get as ABORTED; OK
  * if all are. */
 gyre_status_t comm_circle_close(comm_circle_t *circle, gyre_status_t mine);
+/* This process opens no further circle of communicator `comm` with `tag`: nothing is kept of them. Without
+ * this call that is so once the communicator has ended. */
+void comm_circle_forget(comm_boot_t *boot, uint64_t comm, uint64_t tag);
 
 #endif

@@ -88,11 +88,11 @@ void boot_circles_free(comm_boot_t *boot)
     }
 }
 
-void boot_circles_forget(comm_boot_t *boot, uint64_t comm)
+void boot_circles_forget(comm_boot_t *boot, uint64_t comm, const uint64_t *tag)
 {
     for (boot_letter_t **at = &boot->letters; *at != NULL;) {
         boot_letter_t *letter = *at;
-        if (letter->comm == comm) {
+        if (letter->comm == comm && (!tag || letter->tag == *tag)) {
             *at = letter->next;
             free(letter);
         } else {
@@ -101,7 +101,7 @@ void boot_circles_forget(comm_boot_t *boot, uint64_t comm)
     }
     for (boot_turns_t **at = &boot->turns; *at != NULL;) {
         boot_turns_t *turns = *at;
-        if (turns->comm == comm && !turns->open) {
+        if (turns->comm == comm && (!tag || turns->tag == *tag) && !turns->open) {
             *at = turns->next;
             free(turns);
         } else {

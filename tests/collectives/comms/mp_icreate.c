@@ -5,11 +5,16 @@
  * ranks: 1 2 4
  * over UCX: 3 */
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "collectives/run/communicator.h"
+#include "comm/boot/tree.h"
+#include "comm/boot/members/letters.h"
+#include "comm/memory/rooms.h"
 #include "tests/support/mp.h"
 
 static gyre_comm_t *world;
@@ -59,6 +64,48 @@ static void does_not_block(void)
     world_works();
 }
 
+static _Atomic int over;
+
+/* Once this rank has met all others of the parent, and is about to meet those of the new communicator. */
+static void *abort_between(void *parent)
+{
+    const gyre_comm_t *comm = parent;
+    comm_boot_t *boot = comm->world->boot;
+    for (int met = 0; !met && !atomic_load(&over);) {
+        boot_lock(boot);
+        for (const boot_turns_t *t = boot->turns; t; t = t->next)
+            met |= t->comm == comm->id && t->closed > 0;
+        boot_unlock(boot);
+    }
+    MP_OK(gyre_comm_abort(parent, "in between"));
+    return NULL;
+}
+
+/* Rank 0 fails in the second meeting while others may still be in the first one, which has other members. */
+static void aborted_between(void)
+{
+    enum { TIMES = 120 };
+    for (int i = 0; i < TIMES; i++) {
+        gyre_comm_t *parent, *comm = NULL;
+        gyre_request_t *r;
+        pthread_t thread;
+        MP_OK(gyre_comm_dup(world, &parent));
+        atomic_store(&over, 0);
+        if (rank == 0)
+            MP_CHECK(pthread_create(&thread, NULL, abort_between, parent) == 0, "pthread_create");
+        gyre_status_t st = gyre_comm_isplit(parent, rank % 2, 0, &comm, &r);
+        if (st == GYRE_OK)
+            st = gyre_wait(&r);
+        MP_CHECK(st == GYRE_OK || st == GYRE_ERR_ABORTED, "%s", gyre_last_error());
+        atomic_store(&over, 1);
+        if (rank == 0)
+            pthread_join(thread, NULL);
+        MP_OK(gyre_comm_destroy(comm));
+        MP_OK(gyre_comm_destroy(parent));
+        MP_OK(gyre_barrier(world));
+    }
+}
+
 /* By each way to end a request; the options are those of the parent at the call. */
 static void splits(void)
 {
@@ -103,6 +150,21 @@ static void splits(void)
     for (int i = 0; i < 4; i++)
         MP_OK(gyre_comm_destroy(made[i]));
     MP_OK(gyre_comm_destroy(parent));
+}
+
+/* Nothing is kept of those that were made, also by a rank that is in none: a program may make a million. */
+static void forgets(void)
+{
+    gyre_comm_t *comm[2];
+    gyre_request_t *r[2];
+    for (int i = 0; i < 3; i++) {
+        MP_OK(gyre_comm_idup(world, &comm[0], &r[0]));
+        MP_OK(gyre_comm_isplit(world, rank - 1, 0, &comm[1], &r[1]));
+        MP_OK(gyre_wait_all(2, r));
+        MP_CHECK(!world->world->boot->turns, "after %d of them", i + 1);
+        for (int k = 0; k < 2; k++)
+            MP_OK(gyre_comm_destroy(comm[k]));
+    }
 }
 
 /* Rank r is in {r, r + 1} and {r - 1, r}. Each rank begins and waits in an order of its own. */
@@ -196,29 +258,41 @@ static void mismatch(void)
 }
 
 /* The last rank does not come: TIMEOUT names it, and the parent is as before. */
+/* Of its own ones, that are given to a communicator. */
+static int rooms_in_use(void)
+{
+    int used = 0;
+    comm_backing_t *backing = atomic_load(&world->world->backing);
+    for (int i = 0; backing && i < COMM_ROOMS_OWN; i++)
+        used += comm_backing_rooms(backing)->room[i].state == COMM_ROOM_USED;
+    return used;
+}
+
 static void deadline(void)
 {
     gyre_comm_t *comm = world, *parent;
     gyre_request_t *r[2];
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
     char late[32];
-    int all[64];
+    int all[64], reversed[64];
     if (n == 1)
         return;
     for (int i = 0; i < n; i++)
-        all[i] = i;
+        all[i] = reversed[n - 1 - i] = i;
     snprintf(late, sizeof late, "in vain for rank %d", n - 1);
     MP_OK(gyre_comm_dup(world, &parent));
     options.timeout_s = 1; /* in which gyre_comm_set below must end, also at a high load */
     MP_OK(gyre_comm_set(parent, &options));
     if (rank == 0) {
+        const int used = rooms_in_use();
         MP_OK(gyre_comm_idup(parent, &comm, &r[0]));
-        MP_OK(gyre_comm_icreate_group(parent, all, n, 3, &comm, &r[1]));
+        MP_OK(gyre_comm_icreate_group(parent, reversed, n, 3, &comm, &r[1]));
         MP_EXPECT(gyre_wait(&r[0]), GYRE_ERR_TIMEOUT, "gyre_comm_idup (call 1): rank 0 waited for 1.");
         MP_EXPECT(gyre_wait(&r[1]), GYRE_ERR_TIMEOUT,
                   "gyre_comm_icreate_group (tag 3): rank 0 waited for 1.");
         MP_CHECK(strstr(gyre_last_error(), late) || n > 2, "%s", gyre_last_error());
         MP_CHECK(comm == world, "out was set");
+        MP_CHECK(rooms_in_use() == used, "%d rooms, %d before", rooms_in_use(), used);
     }
     MP_OK(gyre_barrier(world));
     MP_OK(gyre_comm_set(parent, NULL));
@@ -401,12 +475,14 @@ int main(void)
     n = gyre_comm_size(world);
     does_not_block();
     splits();
+    forgets();
     overlapping();
     by_event();
     refused();
     mismatch();
     deadline();
     aborted();
+    aborted_between();
     jobs();
     hanging();
     child();

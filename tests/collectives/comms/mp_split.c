@@ -7,10 +7,15 @@
  *
  *     mp_split              these tests
  *     mp_split loop N       N times: split, a first call, destroy. For tests/collectives/comms/split.sh
- *     mp_split dead         until another rank dies, which is what the error says */
+ *     mp_split dead         until another rank dies, which is what the error says
+ *     mp_split survive      two of three ranks split what they have left once the third is dead
+ *     mp_split half         one of two ranks makes it, and for the other one the parent fails before */
 #include "tests/support/mp.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -50,11 +55,16 @@ static void group_trip(void)
 
 /* ---- what it costs ------------------------------------------------------------------------------------- */
 
-static uint64_t operations(void)
+static uint64_t operations_of(const gyre_comm_t *comm)
 {
     gyre_comm_stats_t stats = {.size = sizeof stats};
-    MP_OK(gyre_comm_stats(world, &stats));
+    MP_OK(gyre_comm_stats(comm, &stats));
     return stats.operations;
+}
+
+static uint64_t operations(void)
+{
+    return operations_of(world);
 }
 
 static long pages(void)
@@ -135,6 +145,39 @@ static void bound_elsewhere(void)
     sum_is_right(comm, 1);
     MP_CHECK(sched_setaffinity(0, sizeof before, &before) == 0, "sched_setaffinity");
     MP_OK(gyre_comm_destroy(comm));
+}
+
+/* Of a communicator that was aborted the others have no harm. */
+static void after_an_abort(void)
+{
+    gyre_comm_t *comm;
+    MP_OK(gyre_comm_dup(world, &comm));
+    if (rank == 0)
+        MP_OK(gyre_comm_abort(comm, "no more"));
+    while (gyre_comm_error(comm) == GYRE_OK)
+        usleep(100);
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world));
+    const uint64_t before = operations();
+    MP_OK(gyre_comm_split(world, 0, 0, &comm));
+    MP_CHECK(operations() == before + 2, "%d exchanges", (int)(operations() - before));
+    sum_is_right(comm, 1);
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+/* GYRE_FAULT=2:3:kill: of the others each makes its memory known to the other one. */
+static void after_a_death(void)
+{
+    gyre_comm_t *pair, *comm;
+    MP_OK(gyre_comm_split(world, rank == 2, 0, &pair));
+    MP_EXPECT(gyre_barrier(world), GYRE_ERR_PEER_DEAD, "died");
+    const uint64_t before = operations_of(pair);
+    MP_OK(gyre_comm_dup(pair, &comm));
+    MP_CHECK(operations_of(pair) > before + 2, "%d exchanges", (int)(operations_of(pair) - before));
+    sum_is_right(comm, 1000);
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(pair));
+    exit(0);
 }
 
 /* ---- what it leaves to the next ------------------------------------------------------------------------ */
@@ -231,6 +274,74 @@ static void until_one_dies(void)
     exit(0);
 }
 
+/* ---- one has it, one has not --------------------------------------------------------------------------- */
+
+static pthread_t main_thread;
+static int other; /* process of rank 0 */
+static _Atomic int inside, may_go;
+
+static void hold(int number)
+{
+    (void)number;
+    atomic_store(&inside, 1);
+    while (!atomic_load(&may_go))
+        usleep(100);
+}
+
+static int is_stopped(int pid)
+{
+    char path[64], state = ' ';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    const int fields = f ? fscanf(f, "%*d (%*[^)]) %c", &state) : 0;
+    if (f)
+        fclose(f);
+    return fields == 1 && state == 'T';
+}
+
+/* Once rank 0 has stopped and rank 1 waits for it, rank 1 is held, and rank 0 goes on. It has all it waits
+ * for, and then aborts the parent. Only then rank 1 looks again. */
+static void *hold_until_aborted(void *unused)
+{
+    (void)unused;
+    while (!is_stopped(other))
+        usleep(1000);
+    usleep(100000);
+    pthread_kill(main_thread, SIGUSR1);
+    while (!atomic_load(&inside))
+        usleep(100);
+    kill(other, SIGCONT);
+    while (gyre_comm_error(world) == GYRE_OK)
+        usleep(1000);
+    atomic_store(&may_go, 1);
+    return NULL;
+}
+
+/* GYRE_FAULT=0:3:stop */
+static void half(void)
+{
+    int pid = getpid(), pids[2];
+    pthread_t thread;
+    gyre_comm_t *comm = NULL;
+    main_thread = pthread_self();
+    signal(SIGUSR1, hold);
+    MP_OK(gyre_all_gather(&pid, pids, 1, GYRE_INT32, world));
+    other = pids[0];
+    if (rank == 1)
+        MP_CHECK(pthread_create(&thread, NULL, hold_until_aborted, NULL) == 0, "pthread_create");
+    const gyre_status_t st = gyre_comm_split(world, 0, 0, &comm);
+    if (rank == 1) {
+        MP_CHECK(st == GYRE_ERR_ABORTED && !comm, "%s", gyre_last_error());
+        pthread_join(thread, NULL);
+        sleep(1); /* it is not this rank's end that ends rank 0's call */
+        exit(0);
+    }
+    MP_OK(st);
+    MP_OK(gyre_comm_abort(world, "no more"));
+    MP_EXPECT(gyre_barrier(comm), GYRE_ERR_ABORTED, "no more");
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
     MP_OK(gyre_init(NULL, &world));
@@ -238,12 +349,17 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "loop") == 0) {
         for (int i = atoi(argv[2]); i > 0; i--)
             round_trip(0, 0);
+    } else if (argc == 2 && strcmp(argv[1], "half") == 0) {
+        half();
+    } else if (argc == 2 && strcmp(argv[1], "survive") == 0) {
+        after_a_death();
     } else if (argc == 2) {
         until_one_dies();
     } else {
         if (!getenv("GYRE_TRANSPORT")) {
             costs();
             bound_elsewhere();
+            after_an_abort();
         }
         mixture();
     }

@@ -20,6 +20,13 @@ for exchange in 41 42; do
     dies kill 3 "$exchange" 'its connection closed'
 done
 
+run env GYRE_FAULT=2:3:kill "$UCX_RUN" -n 3 --no-kill-on-bad-exit --timeout 30 "$SPLIT" survive
+want "two ranks split after a death" 137
+
+# One of two ranks has the communicator, and the other one gets the parent's error: the first one's calls do not wait for it.
+run env GYRE_FAULT=0:3:stop "$UCX_RUN" -n 2 --timeout 30 "$SPLIT" half
+want "the parent is aborted between two ranks of a split" 0
+
 command -v strace >/dev/null || skip "strace is not installed"
 strace -f -o /dev/null true 2>/dev/null || skip "ptrace is not permitted here"
 

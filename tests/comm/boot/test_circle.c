@@ -125,6 +125,36 @@ static void giving_up(void **state)
     assert_int_equal(boot_job_threads(many.n, 1, one_gives_up, &many), 0);
 }
 
+/* A member fails in the next circle of the same tag and list while the others are still in this one, which is
+ * none of its business. */
+static int one_is_ahead(comm_boot_t *boot, comm_watch_t *watch, void *arg)
+{
+    const members_t *m = arg;
+    int ranks[MOST];
+    const int self = comm_boot_rank(boot), place = list(m, self, ranks);
+    comm_circle_t *circle;
+    (void)watch;
+    for (uint64_t tag = 1; tag <= 50; tag++) {
+        RANK_CHECK(comm_circle_open(boot, "test", COMM, tag, ranks, ranks, m->n, place, base_deadline(20),
+                                    &circle) == GYRE_OK);
+        RANK_CHECK(comm_circle_close(circle, GYRE_OK) == GYRE_OK);
+        RANK_CHECK(comm_circle_open(boot, "test", COMM, tag, ranks, ranks, m->n, place, base_deadline(20),
+                                    &circle) == GYRE_OK);
+        gyre_status_t mine = place == 0 ? gyre_fail(GYRE_ERR_NO_MEMORY, "nothing left") : GYRE_OK;
+        RANK_CHECK(comm_circle_close(circle, mine) == (place == 0 ? GYRE_ERR_NO_MEMORY : GYRE_ERR_ABORTED));
+        RANK_CHECK(strstr(gyre_last_error(), "nothing left"));
+    }
+    return comm_boot_barrier(boot, base_deadline(20)) == GYRE_OK ? 0 : __LINE__;
+}
+
+static void being_ahead(void **state)
+{
+    (void)state;
+    members_t few = {0, 1, 4};
+    base_log_set_level(BASE_LOG_NONE);
+    assert_int_equal(boot_job_threads(few.n, 1, one_is_ahead, &few), 0);
+}
+
 /* Rank 2 dies before it comes: it is a member, or only on the way from rank 0 to member 3. There its watcher
  * may pass letters on to the last. */
 static int one_dies(comm_boot_t *boot, comm_watch_t *watch, void *arg)
@@ -163,6 +193,7 @@ static void deaths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sizes), cmocka_unit_test(differences),
-                                       cmocka_unit_test(giving_up), cmocka_unit_test(deaths)};
+                                       cmocka_unit_test(giving_up), cmocka_unit_test(being_ahead),
+                                       cmocka_unit_test(deaths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
