@@ -56,7 +56,7 @@ typedef struct {
     int32_t blocks, want;
     int32_t wait; /* GYRE_CUDA_WAIT */
     int32_t algo; /* GYRE_CUDA_ALGO */
-    uint64_t one_shot, engines;
+    uint64_t one_shot, engines, ll;
     int32_t can_wait;         /* its streams can */
     int32_t processors, held; /* of the device; blocks that one of them holds at once */
 } card_t;
@@ -124,16 +124,19 @@ static gyre_status_t try_wait(coll_cuda_t *c, int wanted)
     return GYRE_OK;
 }
 
-/* What releases streams that wait for peers. Streams share queues on the device: those of highest priority
- * with each other only. */
-static gyre_status_t make_rescue(coll_cuda_t *c)
+/* What releases kernels and streams that wait for peers. Streams share queues on the device: those of highest
+ * priority with each other only. */
+gyre_status_t coll_cuda_make_rescue(coll_cuda_t *c)
 {
+    enum { WORDS = 2 * COLL_CUDA_RANKS + 1 };
     int least, greatest;
     cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (rc == cudaSuccess)
         rc = cudaStreamCreateWithPriority(&c->rescue, cudaStreamNonBlocking, greatest);
     if (rc == cudaSuccess)
-        rc = cudaHostAlloc((void **)&c->pages, 2 * COLL_CUDA_RANKS * sizeof *c->pages, cudaHostAllocPortable);
+        rc = cudaHostAlloc((void **)&c->pages, WORDS * sizeof *c->pages, cudaHostAllocPortable);
+    if (rc == cudaSuccess)
+        c->pages[WORDS - 1] = 1;
     return rc == cudaSuccess ? GYRE_OK
                              : coll_cuda_failed(rc, "a stream and pinned memory on device %d", c->device);
 }
@@ -170,8 +173,10 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     card->algo = (int32_t)base_setting_int(SET_CUDA_ALGO);
     card->one_shot = (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT);
     card->engines = (uint64_t)base_setting_int(SET_CUDA_ENGINES);
-    gyre_status_t st = GYRE_OK;
-    if (card->blocks < 1 || card->blocks > COLL_CUDA_BLOCKS)
+    size_t ll = 0;
+    gyre_status_t st = coll_cuda_ll_setting(&ll);
+    card->ll = ll;
+    if (st == GYRE_OK && (card->blocks < 1 || card->blocks > COLL_CUDA_BLOCKS))
         st = gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_BLOCKS=%d is not in 1..%d", card->blocks,
                        (int)COLL_CUDA_BLOCKS);
     size_t region = st == GYRE_OK ? (size_t)base_setting_int(SET_CUDA_STAGING) / (size_t)card->blocks : 0;
@@ -211,11 +216,12 @@ static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
     for (int r = 0; r < c->comm->n; r++)
         if (cards[r].region != mine->region || cards[r].blocks != mine->blocks ||
             cards[r].want != mine->want || cards[r].wait != mine->wait || cards[r].algo != mine->algo ||
-            cards[r].one_shot != mine->one_shot || cards[r].engines != mine->engines)
+            cards[r].one_shot != mine->one_shot || cards[r].engines != mine->engines ||
+            cards[r].ll != mine->ll)
             return gyre_fail(GYRE_ERR_INVALID,
                              "GYRE_CUDA_PATH, GYRE_CUDA_WAIT, GYRE_CUDA_STAGING, GYRE_CUDA_BLOCKS, "
-                             "GYRE_CUDA_ALGO, GYRE_CUDA_ONE_SHOT and GYRE_CUDA_ENGINES must be the same on "
-                             "all ranks, but rank %d has others than rank %d",
+                             "GYRE_CUDA_ALGO, GYRE_CUDA_LL, GYRE_CUDA_ONE_SHOT and GYRE_CUDA_ENGINES must be "
+                             "the same on all ranks, but rank %d has others than rank %d",
                              r, c->comm->rank);
     return GYRE_OK;
 }
@@ -360,7 +366,7 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
 static gyre_status_t make_here(coll_cuda_t *c)
 {
     const int staged = c->path == COLL_CUDA_STAGED;
-    gyre_status_t st = !staged && c->wait && c->comm->n > 1 ? make_rescue(c) : GYRE_OK;
+    gyre_status_t st = !staged && c->comm->n > 1 ? coll_cuda_make_rescue(c) : GYRE_OK;
     if (st == GYRE_OK && staged)
         st = coll_cuda_proxy_start(c);
     if (st == GYRE_OK && !staged && c->comm->n > 1)
@@ -409,6 +415,7 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     c->region = (size_t)mine.region;
     c->blocks = mine.blocks;
     c->resident = blocks_at_once(c, told->cards);
+    coll_cuda_ll_limit(c);
     c->several = several_in_a_process(told->cards, comm->n);
     c->engine_half = engine_half(c->region, c->blocks);
     return choose_path(c, told->cards, told->answers);

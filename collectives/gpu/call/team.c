@@ -78,6 +78,9 @@ static gyre_status_t room_on(const coll_team_rank_t *rank, int *blocks)
 
 static gyre_status_t make_plan(const coll_team_t *team, plan_t *plan)
 {
+    size_t ll;
+    if (coll_cuda_ll_setting(&ll) != GYRE_OK)
+        return GYRE_ERR_INVALID;
     plan->blocks = (int)base_setting_int(SET_CUDA_BLOCKS);
     if (plan->blocks < 1 || plan->blocks > COLL_CUDA_BLOCKS)
         return gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_BLOCKS=%d is not in 1..%d", plan->blocks,
@@ -198,6 +201,7 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     c->device = team->rank[comm->rank].device;
     c->path = COLL_CUDA_PEERS;
     c->blocks = c->resident = plan->blocks;
+    coll_cuda_ll_limit(c);
     c->region = plan->region;
     c->engine_half = plan->engine_half;
     c->mail_at = plan->mail_at;
@@ -215,6 +219,8 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     gyre_status_t st = use(c->device);
     if (st == GYRE_OK)
         st = coll_cuda_make_parts(c);
+    if (st == GYRE_OK && team->n > 1)
+        st = coll_cuda_make_rescue(c);
     if (st == GYRE_OK && team->n > 1)
         st = coll_cuda_mail_start(c); /* c->wait is NULL: kernels wait here, too */
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
