@@ -121,6 +121,14 @@ static inline int coll_cuda_room(int processors, int held, int beside)
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
 
+/* ---- blocks.c ---- */
+/* GYRE_CUDA_BLOCKS, or the device's by its facts. INVALID: the setting. */
+gyre_status_t coll_cuda_wanted_blocks(int device, int *blocks);
+/* Collective: sets c->blocks, to the least that any rank wants. */
+gyre_status_t coll_cuda_agree_on_blocks(coll_cuda_t *c);
+/* Of the device, which is current; held: coll_cuda_blocks_held. */
+gyre_status_t coll_cuda_ask_processors(int device, int *processors, int *held);
+
 /* ---- arenas.c ---- */
 /* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; its head is zeroed. It is not
  * freed before the job ends. */

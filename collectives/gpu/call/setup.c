@@ -147,19 +147,6 @@ static size_t engine_half(size_t region, int blocks)
     return region * (size_t)blocks / 4 & ~(size_t)511;
 }
 
-static gyre_status_t ask_processors(int device, card_t *card)
-{
-    int processors = 0, held = 0;
-    cudaError_t rc = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    if (rc == cudaSuccess)
-        rc = coll_cuda_blocks_held(&held);
-    if (rc != cudaSuccess)
-        return coll_cuda_failed(rc, "asking for the multiprocessors of device %d", device);
-    card->processors = (int32_t)processors;
-    card->held = (int32_t)held;
-    return GYRE_OK;
-}
-
 static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
 {
     const int rank = c->comm->rank, n = c->comm->n;
@@ -170,24 +157,21 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     card->want = (int32_t)base_setting_int(SET_CUDA_PATH);
     card->wait = (int32_t)base_setting_int(SET_CUDA_WAIT);
     card->blocks = (int32_t)base_setting_int(SET_CUDA_BLOCKS);
+    const size_t blocks = (size_t)c->blocks;
     card->algo = (int32_t)base_setting_int(SET_CUDA_ALGO);
     card->one_shot = (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT);
     card->engines = (uint64_t)base_setting_int(SET_CUDA_ENGINES);
     size_t ll = 0;
     gyre_status_t st = coll_cuda_ll_setting(&ll);
     card->ll = ll;
-    if (st == GYRE_OK && (card->blocks < 1 || card->blocks > COLL_CUDA_BLOCKS))
-        st = gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_BLOCKS=%d is not in 1..%d", card->blocks,
-                       (int)COLL_CUDA_BLOCKS);
-    size_t region = st == GYRE_OK ? (size_t)base_setting_int(SET_CUDA_STAGING) / (size_t)card->blocks : 0;
-    region &= ~(size_t)511;
+    const size_t region = ((size_t)base_setting_int(SET_CUDA_STAGING) / blocks) & ~(size_t)511;
     if (st == GYRE_OK && region < 2 * COLL_CUDA_ALIGN * (size_t)n)
         st = gyre_fail(GYRE_ERR_INVALID,
-                       "GYRE_CUDA_STAGING=%s is too little for %d ranks and %d blocks: %zu bytes are needed",
-                       base_setting_string(SET_CUDA_STAGING), n, card->blocks,
-                       base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * (size_t)card->blocks);
+                       "GYRE_CUDA_STAGING=%s is too little for %d ranks and %zu blocks: %zu bytes are needed",
+                       base_setting_string(SET_CUDA_STAGING), n, blocks,
+                       base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * blocks);
     card->region = region;
-    c->mail_at = coll_cuda_arena_bytes(region, card->blocks, engine_half(region, card->blocks));
+    c->mail_at = coll_cuda_arena_bytes(region, c->blocks, engine_half(region, c->blocks));
     if (st == GYRE_OK)
         st = find_wait(c, card->wait);
     if (st == GYRE_OK)
@@ -196,10 +180,10 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
         st = try_wait(c, card->wait);
     card->can_wait = c->wait != NULL;
     if (st == GYRE_OK)
-        st = ask_processors(c->device, card);
+        st = coll_cuda_ask_processors(c->device, &card->processors, &card->held);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
-        st = coll_cuda_take_memory(
-            c->device, c->mail_at + coll_cuda_mail_bytes(region * (size_t)card->blocks, n), &c->arena[rank]);
+        st = coll_cuda_take_memory(c->device, c->mail_at + coll_cuda_mail_bytes(region * blocks, n),
+                                   &c->arena[rank]);
     if (st == GYRE_OK && c->arena[rank] && n > 1)
         st = coll_cuda_mail_clear(c->arena[rank] + c->mail_at);
     if (st == GYRE_OK && c->arena[rank]) {
@@ -396,12 +380,15 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     gyre_comm_t *comm = c->comm;
     card_t mine;
     memset(&mine, 0, sizeof mine);
+    gyre_status_t st = coll_cuda_agree_on_blocks(c);
+    if (st != GYRE_OK)
+        return st;
     told->cards = calloc((size_t)comm->n, sizeof *told->cards);
     told->answers = calloc((size_t)comm->n, sizeof *told->answers);
     c->places = calloc((size_t)comm->n, sizeof *c->places);
-    gyre_status_t st = told->cards && told->answers && c->places
-                           ? fill_card(c, &mine)
-                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
+    st = told->cards && told->answers && c->places
+             ? fill_card(c, &mine)
+             : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
     st = coll_cuda_agree(c, st);
     if (st != GYRE_OK || !told->cards || !told->answers || !c->places) /* without those it is not OK */
         return st;
@@ -413,7 +400,6 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     for (int r = 0; r < comm->n; r++)
         c->places[r] = told->cards[r].place;
     c->region = (size_t)mine.region;
-    c->blocks = mine.blocks;
     c->resident = blocks_at_once(c, told->cards);
     coll_cuda_ll_limit(c);
     c->several = several_in_a_process(told->cards, comm->n);

@@ -135,6 +135,17 @@ EMULATED_DEVICES=3 EMULATED_SWITCH=0 perf broadcast -b 1M -e 1M --explain
 check "a ring is for GPUs that no switch joins" grep -q ' ring .*not all joined alike' "$W/out"
 EMULATED_DEVICES=3 EMULATED_SWITCH=0 GYRE_CUDA_ALGO=shots perf broadcast -b 1M -e 1M --explain
 check "unless shots are asked for" grep -q ' direct .*GYRE_CUDA_ALGO=shots' "$W/out"
+# How many blocks a kernel has, by the clock of the memory, where GYRE_CUDA_BLOCKS does not say it.
+for clock in 400000:8 1200000:24 0:24 1:4 100000000:64; do
+    EMULATED_MEMORY_CLOCK=${clock%:*} GYRE_CUDA_BLOCKS=0 perf all_reduce -b 2M -e 2M --explain
+    check "$clock: that many blocks" grep -qE " two_shot .* cuda +${clock#*:} +x1 " "$W/out"
+done
+run "$UCX_RUN" -n 2 bash -c '[ "$GYRE_RANK" = 0 ] || export EMULATED_MEMORY_CLOCK=400000; GYRE_CUDA_BLOCKS=0 exec "$0" "$@"' "$P" all_reduce \
+    --memory cuda -b 1M -e 1M -n 1 -w 0 --explain
+want "devices that differ" 0
+check "the least of their blocks" grep -qE " cuda +8 +x1 " "$W/out"
+run env GYRE_CUDA_BLOCKS=65 "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda
+want "more blocks than there are regions" 3 'GYRE_CUDA_BLOCKS=65 is not in 0\.\.64'
 # Ranks that share a device have a part of it each, and a tree needs two blocks.
 EMULATED_PROCESSORS=64 perf all_reduce -b 4K -e 64K -f 16 --algo tree --explain
 check "a schedule that is named runs" grep -q ' tree .*GYRE_ALGO names it' "$W/out"
@@ -146,7 +157,7 @@ GYRE_CUDA_ALGO=schedule perf all_reduce -b 4K -e 4K --explain
 check "why a short one is in shots" grep -q ' one_shot .*shorter than 1 MiB' "$W/out"
 GYRE_CUDA_ALGO=schedule perf alltoall -b 4M -e 4M --explain
 check "why another operation is" grep -q ' direct .*no schedule is chosen for this operation' "$W/out"
-for setting in GYRE_CUDA_ALGO=shots GYRE_CUDA_LL=2K GYRE_CUDA_ONE_SHOT=2K GYRE_CUDA_ENGINES=8M; do
+for setting in GYRE_CUDA_ALGO=shots GYRE_CUDA_BLOCKS=3 GYRE_CUDA_LL=2K GYRE_CUDA_ONE_SHOT=2K GYRE_CUDA_ENGINES=8M; do
     run "$UCX_RUN" -n 2 bash -c '[ "$GYRE_RANK" = 0 ] || export '$setting'; exec "$0" "$@"' "$P" all_reduce --memory cuda -b 4K -e 4K
     want "$setting on one rank" 3 'GYRE_CUDA_ALGO, .*must be the same on all ranks, but rank'
 done
