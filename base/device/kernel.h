@@ -102,6 +102,21 @@ static __device__ __forceinline__ void gyre_store16(void *to, uint4 value)
                  : "memory");
 }
 
+/* Two words of 8 bytes, each of which is read, or written, as a whole: who reads a word that somebody else
+ * writes sees all of it or nothing. The address is 16-byte aligned. */
+static __device__ __forceinline__ void gyre_load8x2(const void *from, uint64_t word[2])
+{
+    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(word[0]), "=l"(word[1])
+                 : "l"(from)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void gyre_store8x2(void *to, uint64_t first, uint64_t second)
+{
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" : : "l"(to), "l"(first), "l"(second) : "memory");
+}
+
 /* ---- matrix products of a warp ------------------------------------------------------------------------- */
 
 /* D[16,8] += A[16,16] B[16,8] in bf16 with sums in fp32: mma.sync.m16n8k16. With group = lane / 4 and t =

@@ -10,6 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "collectives/gpu/ll/lines.h"
 #include "collectives/gpu/shots/peers.h"
 
 typedef enum {
@@ -61,13 +62,15 @@ struct coll_cuda {
     int blocks;
     /* most of these blocks for a kernel that waits: those of all ranks of a device find room on it at once */
     int resident;
-    size_t engine_half;     /* bytes of each of the two halves that copy engines work through */
-    uint32_t engines;       /* rounds by copy engines enqueued so far */
-    int uneven_links;       /* not every two devices are joined alike, by NVLink */
-    int several;            /* some process has several of the ranks, which one thread may call for */
-    int stream_waits;       /* streams wait for peers, not kernels */
-    uint32_t phase;         /* phases enqueued so far */
-    uint32_t *pages;        /* pinned [2 * COLL_CUDA_RANKS]: to and from the phases of the own arena */
+    size_t engine_half; /* bytes of each of the two halves that copy engines work through */
+    uint32_t engines;   /* rounds by copy engines enqueued so far */
+    size_t ll_most;     /* bytes of the longest part that LL kernels move; 0: they cannot */
+    int uneven_links;   /* not every two devices are joined alike, by NVLink */
+    int several;        /* some process has several of the ranks, which one thread may call for */
+    int stream_waits;   /* streams wait for peers, not kernels */
+    uint32_t phase;     /* phases enqueued so far */
+    /* pinned [2 * COLL_CUDA_RANKS + 1]: to and from the phases of the own arena; what its `over` becomes */
+    uint32_t *pages;
     cudaStream_t rescue;    /* for those copies: never waits for a peer */
     coll_cuda_wait_fn wait; /* cuStreamWaitValue32; NULL: kernels wait, for peers and for the host */
     coll_cuda_mail_t *mail; /* messages between them */
@@ -100,6 +103,8 @@ struct coll_cuda {
 gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device);
 /* Makes what every path needs: a stream, an event, the board; loads the kernels. On the current device. */
 gyre_status_t coll_cuda_make_parts(coll_cuda_t *c);
+/* Makes what ends waits on the device: a stream that never waits, and what it copies. */
+gyre_status_t coll_cuda_make_rescue(coll_cuda_t *c);
 /* An error of CUDA in words: the call with its arguments, and CUDA's text. */
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Collective: every rank's status of a step that each did by itself. Returns the first rank's error, if any,
@@ -116,6 +121,14 @@ static inline int coll_cuda_room(int processors, int held, int beside)
 /* Makes the communicator's device current; *before is for exit. */
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
+
+/* ---- blocks.c ---- */
+/* GYRE_CUDA_BLOCKS, or the device's by its facts. INVALID: the setting. */
+gyre_status_t coll_cuda_wanted_blocks(int device, int *blocks);
+/* Collective: sets c->blocks, to the least that any rank wants. */
+gyre_status_t coll_cuda_agree_on_blocks(coll_cuda_t *c);
+/* Of the device, which is current; held: coll_cuda_blocks_held. */
+gyre_status_t coll_cuda_ask_processors(int device, int *processors, int *held);
 
 /* ---- arenas.c ---- */
 /* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; its head is zeroed. It is not
@@ -182,6 +195,18 @@ uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *shape, coll_alg
 /* Block r of an array of counts of a shape, and its place: equal blocks and packed ones spelled out. */
 size_t coll_cuda_count(const coll_shape_t *shape, int r);
 
+/* ---- collectives/gpu/ll/describe.c ---- */
+/* GYRE_CUDA_LL; INVALID: it is more than COLL_LL_MOST. */
+gyre_status_t coll_cuda_ll_setting(size_t *bytes);
+/* c->ll_most, once c->resident is known. The same on all ranks. */
+void coll_cuda_ll_limit(coll_cuda_t *c);
+/* 1: calls of that shape run the LL kernel, unless a schedule is asked for or the buffers are registered. */
+int coll_cuda_in_ll(const coll_cuda_t *c, const coll_shape_t *shape, coll_algo_t algo, int capturing);
+/* The call's bytes of a part, and the blocks of its kernel. */
+void coll_cuda_ll_shape(const coll_shape_t *shape, size_t *bytes, int *blocks);
+gyre_status_t coll_cuda_enqueue_ll(const coll_cuda_t *c, const coll_call_t *call, const comm_call_t *as,
+                                   cudaStream_t stream);
+
 /* ---- collectives/gpu/shots/peers.c ---- */
 /* 1: in a graph it runs in another way than at once, so either all ranks capture it or none. */
 int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *shape, int registered);
@@ -195,8 +220,8 @@ gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint
                                     cudaStream_t stream);
 /* 1: the copies on the rescue stream are complete; 0: the device does not get to them. */
 int coll_cuda_rescued(const coll_cuda_t *c);
-/* Ends the waits of streams of a communicator that has failed. Called again and again: peers that do not know
- * of the failure may still write. */
+/* Ends the waits of kernels and streams of a communicator that has failed. Called again and again: peers that
+ * do not know of the failure may still write. */
 void coll_cuda_release(coll_cuda_t *c);
 
 /* ---- enqueue.c ---- */
@@ -235,10 +260,14 @@ enum {
     /* bytes of the arena, after the copy engines', for this rank's plans, before more memory is taken */
     COLL_CUDA_PLANS = 1 << 20
 };
-/* Bytes of an arena up to the part of messages. */
-static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t engine_half)
+/* Bytes of an arena up to the lines of LL kernels, and up to the part of messages. */
+static inline size_t coll_cuda_ll_at(size_t region, int blocks, size_t engine_half)
 {
     return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
+}
+static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t engine_half)
+{
+    return coll_cuda_ll_at(region, blocks, engine_half) + COLL_LL_AREA;
 }
 /* The plan for a call that a schedule serves, made at the first call of a shape; *out NULL: no kernel can run
  * it (too many neighbours, sums of more than two). capturing: it lasts as long as the communicator. */

@@ -459,7 +459,7 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
         why =
             theirs.flags & COMM_CALL_DEVICE
                 ? "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
-                  "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER, GYRE_CUDA_ALGO, "
+                  "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER, GYRE_CUDA_ALGO, GYRE_CUDA_LL, "
                   "GYRE_CUDA_ONE_SHOT, GYRE_CUDA_ENGINES must be the same everywhere)"
                 : "the arguments agree as far as they are shown, so the ranks differ in uneven counts or in "
                   "settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, GYRE_ORDER, and what gyre_plan_set was "

@@ -388,6 +388,18 @@ static inline void gyre_store16(void *to, uint4 value)
     _mm_store_si128((__m128i *)to, bits);
     __asm__ volatile("" : : : "memory");
 }
+static inline void gyre_load8x2(const void *from, uint64_t word[2])
+{
+    emulated_aligned(from, "gyre_load8x2: the address is not a multiple of 16");
+    for (int i = 0; i < 2; i++)
+        word[i] = __atomic_load_n((const uint64_t *)from + i, __ATOMIC_ACQUIRE);
+}
+static inline void gyre_store8x2(void *to, uint64_t first, uint64_t second)
+{
+    emulated_aligned(to, "gyre_store8x2: the address is not a multiple of 16");
+    __atomic_store_n((uint64_t *)to, first, __ATOMIC_RELEASE);
+    __atomic_store_n((uint64_t *)to + 1, second, __ATOMIC_RELEASE);
+}
 static inline void gyre_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     struct {

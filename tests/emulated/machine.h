@@ -10,7 +10,8 @@
  * What it reads of the environment (none of it Gyre's): EMULATED_DEVICES (1), EMULATED_MEMORY in MiB per
  * device (8192), EMULATED_PEERS (1: devices reach one another's memory), EMULATED_SWITCH (1: NVLink joins
  * every two of them; 0: devices 2k and 2k + 1, and PCIe the others), EMULATED_PROCESSORS (4, per device;
- * blocks all run at once, whatever it says), EMULATED_SHARED (227, KiB of shared memory per block),
+ * blocks all run at once, whatever it says), EMULATED_MEMORY_CLOCK (1200000, kHz; 0: unknown),
+ * EMULATED_SHARED (227, KiB of shared memory per block),
  * EMULATED_WAITS (1; 0: streams cannot wait for words of memory), EMULATED_ORDER (mixed | forward |
  * reverse: the order in which a block's threads run between barriers; mixed: forward in even blocks,
  * backwards in odd ones), EMULATED_GUARD (0; 1: host code that touches device memory ends the process, as

@@ -157,6 +157,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrMultiProcessorCount:
         *value = p.multiProcessorCount;
         break;
+    case cudaDevAttrMemoryClockRate: /* three that take 24 blocks */
+        *value = (int)number("EMULATED_MEMORY_CLOCK", 1200000, 0, 100000000);
+        break;
+    case cudaDevAttrGlobalMemoryBusWidth:
+        *value = 5120;
+        break;
+    case cudaDevAttrClockRate:
+        *value = 1000000;
+        break;
     case cudaDevAttrComputeCapabilityMajor:
         *value = p.major;
         break;

@@ -121,6 +121,24 @@ template <typename T> static __global__ void round_to(int n, const float *x, flo
         y[2 * i] = (float)narrow<T>(x[i]);
 }
 
+static __global__ void flagged_lines(int n, uint64_t *lines, const uint32_t *x, uint32_t *out)
+{
+    const uint64_t flag = (uint64_t)0xfedcba98 << 32;
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+        uint64_t word[2] = {0, 0};
+        if (blockIdx.x == 0) {
+            gyre_store8x2(lines + 2 * i, flag | x[2 * i], flag | x[2 * i + 1]);
+            continue;
+        }
+        while ((word[0] & word[1]) >> 32 != flag >> 32) {
+            gyre_load8x2(lines + 2 * i, word);
+            GYRE_SPIN();
+        }
+        out[2 * i] = (uint32_t)word[0];
+        out[2 * i + 1] = (uint32_t)word[1];
+    }
+}
+
 cudaError_t language_axpy(size_t n, float a, const float *x, float *y, cudaStream_t stream)
 {
     return GYRE_LAUNCH(axpy, 6, 256, 0, stream, n, a, x, y);
@@ -150,6 +168,11 @@ cudaError_t language_chain(int blocks, uint32_t *flags, uint32_t *counter, uint3
 cudaError_t language_votes(int n, size_t shared_bytes, const uint32_t *x, uint32_t *out, cudaStream_t stream)
 {
     return GYRE_LAUNCH(votes, 1, n, shared_bytes, stream, n, x, out);
+}
+
+cudaError_t language_lines(int n, uint64_t *lines, const uint32_t *x, uint32_t *out, cudaStream_t stream)
+{
+    return GYRE_LAUNCH(flagged_lines, 2, 64, 0, stream, n, lines, x, out);
 }
 
 cudaError_t language_reverse(const float *x, float *y, cudaStream_t stream)

@@ -30,6 +30,9 @@ cudaError_t language_chain(int blocks, uint32_t *flags, uint32_t *counter, uint3
  *   out[4i] ballot of (i % 3 == 0), out[4i+1] value of lane i ^ 5, out[4i+2] x[n-1-i], out[4i+3] count of
  *   (i % 7 == 0) */
 cudaError_t language_votes(int n, size_t shared_bytes, const uint32_t *x, uint32_t *out, cudaStream_t stream);
+/* Block 0 writes n lines of two words with a flag in each, which block 1 waits for: out[i] = x[i], 2n words.
+ * The lines are zeroed before. */
+cudaError_t language_lines(int n, uint64_t *lines, const uint32_t *x, uint32_t *out, cudaStream_t stream);
 /* 96 KiB of dynamic shared memory: y[i] = x[n-1-i] for n = 24576 floats. */
 cudaError_t language_reverse(const float *x, float *y, cudaStream_t stream);
 /* One half of a warp waits for a lane of the other half, which waits at the block's barrier: forever. */

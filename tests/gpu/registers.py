@@ -81,6 +81,11 @@ def main():
     says("docs/gpu.md", f"{spills(adding + exact)} spilled")
     moving = kernels("collectives/gpu/sums/moves", r"rounds_kernel<only_moves>")
     says("docs/gpu.md", f"The kernel that only moves has {moving[0][0]}.")
+    short = [k for file in [*sorted(Path("collectives/gpu/sums").glob("sum_*.cu")), Path("collectives/gpu/sums/moves.cu")]
+             for k in kernels(str(file.with_suffix("")), r"ll_kernel<.*>")]
+    says("docs/gpu.md", f"| registers (nvcc 13.0, sm_90) | {span}; {moving[0][0]} if nothing is added | "
+         f"{' to '.join(dict.fromkeys(str(f(short)[0]) for f in (min, max)))} |")
+    says("docs/gpu.md", f"{spills(short)} spilled")
     schedule = kernels("collectives/gpu/plans/schedule", r"schedule_kernel")
     says("collectives/gpu/plans/schedule.cu",
          f"{schedule[0][0]} registers for sm_90 (nvcc 13.0), {spills(schedule)} spilled")

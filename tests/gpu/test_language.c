@@ -132,6 +132,23 @@ static void votes_and_lanes(void **state)
     assert_cuda(cudaFree(dx));
 }
 
+static void words_with_flags(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static uint32_t x[2 * N], out[2 * N];
+    static uint64_t lines[2 * N];
+    for (uint32_t i = 0; i < 2 * N; i++)
+        x[i] = i * 2654435761u;
+    uint32_t *dx = to_device(x, sizeof(x)), *to = to_device(out, sizeof(out));
+    uint64_t *between = to_device(lines, sizeof(lines));
+    assert_cuda(language_lines(N, between, dx, to, stream));
+    from_device(out, to, sizeof(out), stream);
+    assert_memory_equal(out, x, sizeof(x));
+    assert_cuda(cudaFree(between));
+    assert_cuda(cudaFree(dx));
+}
+
 static void much_shared_memory(void **state)
 {
     (void)state;
@@ -238,15 +255,11 @@ static void lanes_that_never_meet(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plain_loop),
-        cmocka_unit_test(barriers_and_shuffles),
-        cmocka_unit_test(matrix_products),
-        cmocka_unit_test(blocks_that_wait_for_one_another),
-        cmocka_unit_test(votes_and_lanes),
-        cmocka_unit_test(much_shared_memory),
-        cmocka_unit_test(narrow_types),
-        cmocka_unit_test(beyond_an_allocation),
-        cmocka_unit_test(the_host_in_device_memory),
+        cmocka_unit_test(a_plain_loop),          cmocka_unit_test(barriers_and_shuffles),
+        cmocka_unit_test(matrix_products),       cmocka_unit_test(blocks_that_wait_for_one_another),
+        cmocka_unit_test(votes_and_lanes),       cmocka_unit_test(words_with_flags),
+        cmocka_unit_test(much_shared_memory),    cmocka_unit_test(narrow_types),
+        cmocka_unit_test(beyond_an_allocation),  cmocka_unit_test(the_host_in_device_memory),
         cmocka_unit_test(lanes_that_never_meet),
     };
     if (!gpu_here())

@@ -28,6 +28,9 @@
 #include "tests/gpu/values.h"
 
 enum { MOST = 8, ROOM = 1 << 18, GUARD = 64, POISON = 0x5a };
+enum {
+    PERIOD = 64
+}; /* operations until LL kernels count from 0 again, emulated: collectives/gpu/ll/lines.h */
 
 typedef enum { BY_ONE_THREAD, BY_GROUP, BY_THREADS, BY_GRAPH, MANNERS } manner_t;
 
@@ -491,6 +494,153 @@ static void on_several_devices(void **state)
     close_job();
 }
 
+static void refused(gyre_status_t got, gyre_status_t wanted, const char *text)
+{
+    assert_int_equal(got, wanted);
+    if (!strstr(gyre_last_error(), text))
+        fail_msg("\"%s\" is not in: %s", text, gyre_last_error());
+}
+
+static void runs_as(coll_op_t op, size_t count, const char *algorithm)
+{
+    coll_cuda_explanation_t x;
+    const coll_shape_t shape = {
+        .op = op, .type = GYRE_UINT8, .redop = GYRE_SUM, .uniform = 1, .count = count};
+    assert_gyre(coll_cuda_explain(job.comms[0], &shape, 0, &x));
+    assert_string_equal(x.algorithm, algorithm);
+}
+
+/* ---- LL kernels (collectives/gpu/ll) ---- */
+
+/* A rank's share of a pretend device's four multiprocessors is the blocks that it has. */
+static void short_ones(void **state)
+{
+    static const struct {
+        int n;
+        size_t most;
+    } jobs[] = {{2, 16 << 10}, {5, 8 << 10}};
+    (void)state;
+    set(SET_CUDA_LL, NULL);
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        open_job(jobs[i].n, NULL);
+        runs_as(COLL_ALL_REDUCE, jobs[i].most, "ll");
+        runs_as(COLL_ALL_REDUCE, jobs[i].most + 1, jobs[i].n > 2 ? "two_shot" : "one_shot");
+        runs_as(COLL_BARRIER, 0, "direct");
+        every_operation();
+        if (jobs[i].n > 3)
+            every_arithmetic();
+        close_job();
+    }
+    set(SET_CUDA_LL, "0");
+    open_job(2, NULL);
+    runs_as(COLL_ALL_REDUCE, 4, "one_shot");
+    close_job();
+    set(SET_CUDA_LL, "16385");
+    refused(gyre_cuda_comms_create(2, NULL, job.comms), GYRE_ERR_INVALID,
+            "GYRE_CUDA_LL=16385 is not in 0..16384 bytes");
+    set(SET_CUDA_LL, "1K");
+}
+
+/* More ranks than a thread looks at together, in four groups. */
+static void short_ones_of_many(void **state)
+{
+    enum { N = 27, COUNT = 301 };
+    gyre_comm_t *comms[N];
+    cudaStream_t streams[N];
+    float *there[N], host[N][COUNT], want[COUNT], got[COUNT];
+    const void *from[N];
+    (void)state;
+    set(SET_CUDA_LL, NULL);
+    assert_gyre(gyre_cuda_comms_create(N, NULL, comms));
+    for (int r = 0; r < N; r++) {
+        values_fill((char *)host[r], COUNT, GYRE_FLOAT32, &job.seed);
+        from[r] = host[r];
+        assert_cuda(cudaSetDevice(r % 4));
+        assert_cuda(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
+        assert_cuda(cudaMalloc((void **)&there[r], sizeof got));
+        assert_cuda(cudaMemcpy(there[r], host[r], sizeof got, cudaMemcpyHostToDevice));
+        assert_cuda(cudaStreamSynchronize(cudaStreamLegacy));
+    }
+    job.comms[0] = comms[0];
+    runs_as(COLL_ALL_REDUCE, COUNT * sizeof(float), "ll");
+    runs_as(COLL_ALL_REDUCE, (4 << 10) + 1, "two_shot");
+    for (int r = 0; r < N; r++)
+        assert_gyre(gyre_all_reduce_stream(there[r], there[r], COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM),
+                                           comms[r], streams[r]));
+    coll_kernel_reduce(GYRE_SUM, GYRE_FLOAT32, want, from, N, COUNT);
+    for (int r = 0; r < N; r++) {
+        assert_cuda(cudaStreamSynchronize(streams[r]));
+        assert_cuda(cudaMemcpy(got, there[r], sizeof got, cudaMemcpyDeviceToHost));
+        assert_memory_equal(got, want, sizeof got);
+    }
+    for (int r = 0; r < N; r++) {
+        assert_gyre(gyre_comm_destroy(comms[r]));
+        assert_cuda(cudaSetDevice(r % 4));
+        assert_cuda(cudaStreamDestroy(streams[r]));
+        assert_cuda(cudaFree(there[r]));
+    }
+    job.comms[0] = NULL;
+    assert_cuda(cudaSetDevice(0));
+    set(SET_CUDA_LL, "1K");
+}
+
+/* Many short ones that nobody waits for, of other lengths and kinds each time and with others in between:
+ * through all numbers that operations have, twice and more. The last rank is late now and then. */
+static void short_ones_in_a_row(void **state)
+{
+    enum { ROUNDS = PERIOD * 5 / 2, MOST_EACH = 60, LONG = 1000, FIRST = 3 };
+    static int host[ROUNDS][MOST_EACH], want[LONG];
+    (void)state;
+    set(SET_CUDA_LL, NULL);
+    open_job(3, NULL);
+    runs_as(COLL_ALL_REDUCE, LONG * sizeof(int), "ll");
+    for (int r = 0; r < job.n; r++) {
+        int *values = (int *)job.host_in[r];
+        for (int i = 0; i < 2 * LONG; i++)
+            values[i] = (r + 1) * (i + 1);
+        assert_cuda(cudaMemcpy(job.in[r], values, 2 * LONG * sizeof(int), cudaMemcpyHostToDevice));
+        assert_cuda(cudaMemset(job.out[r], POISON, ROOM));
+    }
+    assert_cuda(cudaStreamSynchronize(cudaStreamLegacy));
+    for (int k = 0; k < ROUNDS; k++) /* every rank's result k is at the place of its number */
+        for (int r = 0; r < job.n; r++) {
+            gyre_comm_t *comm = job.comms[r];
+            int *in = (int *)job.in[r] + k % 7, *out = (int *)job.out[r] + LONG + k * MOST_EACH;
+            const size_t count = (size_t)(k * 13 % MOST_EACH + 1);
+            cudaStream_t stream = job.streams[r];
+            if (k % 11 == 5)
+                assert_gyre(gyre_barrier_stream(comm, stream));
+            if (r == job.n - 1 && k % 29 == 3)
+                usleep(3000);
+            if (k == FIRST || k == FIRST + PERIOD) {
+                /* the same number, and lines that only these two have: new ones, which come late */
+                if (k > FIRST && r == job.n - 1)
+                    usleep(30000);
+                assert_gyre(gyre_all_reduce_stream((int *)job.in[r] + (k > FIRST ? LONG : 0), job.out[r],
+                                                   LONG, GYRE_INT32, GYRE_OP(GYRE_SUM), comm, stream));
+            } else if (k % 3 == 0) {
+                assert_gyre(gyre_broadcast_stream(r == k % job.n ? in : NULL, out, count, GYRE_INT32,
+                                                  k % job.n, comm, stream));
+            } else {
+                assert_gyre(
+                    gyre_all_reduce_stream(in, out, count, GYRE_INT32, GYRE_OP(GYRE_SUM), comm, stream));
+            }
+        }
+    wait_for_streams();
+    for (int r = 0; r < job.n; r++) {
+        assert_cuda(cudaMemcpy(host, (int *)job.out[r] + LONG, sizeof host, cudaMemcpyDeviceToHost));
+        assert_cuda(cudaMemcpy(want, job.out[r], sizeof want, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < LONG; i++)
+            assert_int_equal(want[i], 6 * (LONG + i + 1));
+        for (int k = 0; k < ROUNDS; k++)
+            for (int i = 0; i <= k * 13 % MOST_EACH && k != FIRST && k != FIRST + PERIOD; i++)
+                if (host[k][i] != (k % 3 == 0 ? k % job.n + 1 : 6) * (k % 7 + i + 1))
+                    fail_msg("rank %d, operation %d, element %d: %d", r, k, i, host[k][i]);
+    }
+    set(SET_CUDA_LL, "1K");
+    close_job();
+}
+
 /* Long ones by copy engines, in several rounds. */
 static void by_copy_engines(void **state)
 {
@@ -634,13 +784,6 @@ static void nothing_stays_behind(void **state)
     }
     if (gpu_is_emulated())
         assert_int_equal(free_memory(), before_all);
-}
-
-static void refused(gyre_status_t got, gyre_status_t wanted, const char *text)
-{
-    assert_int_equal(got, wanted);
-    if (!strstr(gyre_last_error(), text))
-        fail_msg("\"%s\" is not in: %s", text, gyre_last_error());
 }
 
 static void what_cannot_be(void **state)
@@ -811,14 +954,6 @@ static void memory_that_is_registered(void **state)
     }
 }
 
-static void runs_as(coll_op_t op, size_t count, const char *algorithm)
-{
-    coll_cuda_explanation_t x;
-    const coll_shape_t shape = {.op = op, .type = GYRE_UINT8, .uniform = 1, .count = count};
-    assert_gyre(coll_cuda_explain(job.comms[0], &shape, 0, &x));
-    assert_string_equal(x.algorithm, algorithm);
-}
-
 /* An operation leaves room in a stream's queue for many more. */
 static void few_launches(void **state)
 {
@@ -945,12 +1080,15 @@ static void all_failed(gyre_status_t wanted, const char *words)
 
 static void failures(void **state)
 {
-    const ask_t large = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 50000};
+    enum { LL = 7 }; /* from here on the first three again, short enough for LL */
+    const ask_t large = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 50000},
+                little = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 201};
     (void)state;
     set(SET_TIMEOUT, "1s");
-    for (int what = 0; what < 7; what++) {
+    for (int which = 0; which < LL + 3; which++) {
+        const int what = which % LL;
         open_job(3, NULL);
-        job.ask = large;
+        job.ask = which < LL ? large : little;
         for (int r = 0; r < 3; r++)
             measure(r);
         if (what == 0) { /* they disagree */
@@ -1011,9 +1149,13 @@ int main(int argc, char **argv)
         return 77;
     set(SET_CUDA_STAGING, "64K");
     set(SET_CUDA_ONE_SHOT, "2K");
+    set(SET_CUDA_LL, "1K"); /* some of each */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_one_device),
         cmocka_unit_test(on_several_devices),
+        cmocka_unit_test(short_ones),
+        cmocka_unit_test(short_ones_of_many),
+        cmocka_unit_test(short_ones_in_a_row),
         cmocka_unit_test(by_copy_engines),
         cmocka_unit_test(messages),
         cmocka_unit_test(several_teams),

@@ -115,10 +115,11 @@ static void devices(report_t *report)
                                                : "through pinned memory of the host");
     else
         report_add(report, FOUND_OK, "memory of devices", "",
-                   "host and CUDA: ranks of one host that can map each other's memory work in it, %s blocks "
-                   "at most; others through "
-                   "pinned memory of the host",
-                   base_setting_string(SET_CUDA_BLOCKS));
+                   "host and CUDA: ranks of one host that can map each other's memory work in it, %s%s; "
+                   "others through pinned memory of the host",
+                   base_setting_int(SET_CUDA_BLOCKS) ? base_setting_string(SET_CUDA_BLOCKS)
+                                                     : "in as many blocks as the memory takes",
+                   base_setting_int(SET_CUDA_BLOCKS) ? " blocks at most" : "");
 }
 
 void look_at_choices(report_t *report)

@@ -56,7 +56,7 @@ typedef struct {
     int32_t blocks, want;
     int32_t wait; /* GYRE_CUDA_WAIT */
     int32_t algo; /* GYRE_CUDA_ALGO */
-    uint64_t one_shot, engines;
+    uint64_t one_shot, engines, ll;
     int32_t can_wait;         /* its streams can */
     int32_t processors, held; /* of the device; blocks that one of them holds at once */
 } card_t;
@@ -124,16 +124,19 @@ static gyre_status_t try_wait(coll_cuda_t *c, int wanted)
     return GYRE_OK;
 }
 
-/* What releases streams that wait for peers. Streams share queues on the device: those of highest priority
- * with each other only. */
-static gyre_status_t make_rescue(coll_cuda_t *c)
+/* What releases kernels and streams that wait for peers. Streams share queues on the device: those of highest
+ * priority with each other only. */
+gyre_status_t coll_cuda_make_rescue(coll_cuda_t *c)
 {
+    enum { WORDS = 2 * COLL_CUDA_RANKS + 1 };
     int least, greatest;
     cudaError_t rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (rc == cudaSuccess)
         rc = cudaStreamCreateWithPriority(&c->rescue, cudaStreamNonBlocking, greatest);
     if (rc == cudaSuccess)
-        rc = cudaHostAlloc((void **)&c->pages, 2 * COLL_CUDA_RANKS * sizeof *c->pages, cudaHostAllocPortable);
+        rc = cudaHostAlloc((void **)&c->pages, WORDS * sizeof *c->pages, cudaHostAllocPortable);
+    if (rc == cudaSuccess)
+        c->pages[WORDS - 1] = 1;
     return rc == cudaSuccess ? GYRE_OK
                              : coll_cuda_failed(rc, "a stream and pinned memory on device %d", c->device);
 }
@@ -142,19 +145,6 @@ static gyre_status_t make_rescue(coll_cuda_t *c)
 static size_t engine_half(size_t region, int blocks)
 {
     return region * (size_t)blocks / 4 & ~(size_t)511;
-}
-
-static gyre_status_t ask_processors(int device, card_t *card)
-{
-    int processors = 0, held = 0;
-    cudaError_t rc = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    if (rc == cudaSuccess)
-        rc = coll_cuda_blocks_held(&held);
-    if (rc != cudaSuccess)
-        return coll_cuda_failed(rc, "asking for the multiprocessors of device %d", device);
-    card->processors = (int32_t)processors;
-    card->held = (int32_t)held;
-    return GYRE_OK;
 }
 
 static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
@@ -167,22 +157,21 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     card->want = (int32_t)base_setting_int(SET_CUDA_PATH);
     card->wait = (int32_t)base_setting_int(SET_CUDA_WAIT);
     card->blocks = (int32_t)base_setting_int(SET_CUDA_BLOCKS);
+    const size_t blocks = (size_t)c->blocks;
     card->algo = (int32_t)base_setting_int(SET_CUDA_ALGO);
     card->one_shot = (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT);
     card->engines = (uint64_t)base_setting_int(SET_CUDA_ENGINES);
-    gyre_status_t st = GYRE_OK;
-    if (card->blocks < 1 || card->blocks > COLL_CUDA_BLOCKS)
-        st = gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_BLOCKS=%d is not in 1..%d", card->blocks,
-                       (int)COLL_CUDA_BLOCKS);
-    size_t region = st == GYRE_OK ? (size_t)base_setting_int(SET_CUDA_STAGING) / (size_t)card->blocks : 0;
-    region &= ~(size_t)511;
+    size_t ll = 0;
+    gyre_status_t st = coll_cuda_ll_setting(&ll);
+    card->ll = ll;
+    const size_t region = ((size_t)base_setting_int(SET_CUDA_STAGING) / blocks) & ~(size_t)511;
     if (st == GYRE_OK && region < 2 * COLL_CUDA_ALIGN * (size_t)n)
         st = gyre_fail(GYRE_ERR_INVALID,
-                       "GYRE_CUDA_STAGING=%s is too little for %d ranks and %d blocks: %zu bytes are needed",
-                       base_setting_string(SET_CUDA_STAGING), n, card->blocks,
-                       base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * (size_t)card->blocks);
+                       "GYRE_CUDA_STAGING=%s is too little for %d ranks and %zu blocks: %zu bytes are needed",
+                       base_setting_string(SET_CUDA_STAGING), n, blocks,
+                       base_round_up(2 * COLL_CUDA_ALIGN * (size_t)n, 512) * blocks);
     card->region = region;
-    c->mail_at = coll_cuda_arena_bytes(region, card->blocks, engine_half(region, card->blocks));
+    c->mail_at = coll_cuda_arena_bytes(region, c->blocks, engine_half(region, c->blocks));
     if (st == GYRE_OK)
         st = find_wait(c, card->wait);
     if (st == GYRE_OK)
@@ -191,10 +180,10 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
         st = try_wait(c, card->wait);
     card->can_wait = c->wait != NULL;
     if (st == GYRE_OK)
-        st = ask_processors(c->device, card);
+        st = coll_cuda_ask_processors(c->device, &card->processors, &card->held);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
-        st = coll_cuda_take_memory(
-            c->device, c->mail_at + coll_cuda_mail_bytes(region * (size_t)card->blocks, n), &c->arena[rank]);
+        st = coll_cuda_take_memory(c->device, c->mail_at + coll_cuda_mail_bytes(region * blocks, n),
+                                   &c->arena[rank]);
     if (st == GYRE_OK && c->arena[rank] && n > 1)
         st = coll_cuda_mail_clear(c->arena[rank] + c->mail_at);
     if (st == GYRE_OK && c->arena[rank]) {
@@ -211,11 +200,12 @@ static gyre_status_t check_cards(const coll_cuda_t *c, const card_t *cards)
     for (int r = 0; r < c->comm->n; r++)
         if (cards[r].region != mine->region || cards[r].blocks != mine->blocks ||
             cards[r].want != mine->want || cards[r].wait != mine->wait || cards[r].algo != mine->algo ||
-            cards[r].one_shot != mine->one_shot || cards[r].engines != mine->engines)
+            cards[r].one_shot != mine->one_shot || cards[r].engines != mine->engines ||
+            cards[r].ll != mine->ll)
             return gyre_fail(GYRE_ERR_INVALID,
                              "GYRE_CUDA_PATH, GYRE_CUDA_WAIT, GYRE_CUDA_STAGING, GYRE_CUDA_BLOCKS, "
-                             "GYRE_CUDA_ALGO, GYRE_CUDA_ONE_SHOT and GYRE_CUDA_ENGINES must be the same on "
-                             "all ranks, but rank %d has others than rank %d",
+                             "GYRE_CUDA_ALGO, GYRE_CUDA_LL, GYRE_CUDA_ONE_SHOT and GYRE_CUDA_ENGINES must be "
+                             "the same on all ranks, but rank %d has others than rank %d",
                              r, c->comm->rank);
     return GYRE_OK;
 }
@@ -360,7 +350,7 @@ static gyre_status_t choose_path(coll_cuda_t *c, const card_t *cards, answer_t *
 static gyre_status_t make_here(coll_cuda_t *c)
 {
     const int staged = c->path == COLL_CUDA_STAGED;
-    gyre_status_t st = !staged && c->wait && c->comm->n > 1 ? make_rescue(c) : GYRE_OK;
+    gyre_status_t st = !staged && c->comm->n > 1 ? coll_cuda_make_rescue(c) : GYRE_OK;
     if (st == GYRE_OK && staged)
         st = coll_cuda_proxy_start(c);
     if (st == GYRE_OK && !staged && c->comm->n > 1)
@@ -390,12 +380,15 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     gyre_comm_t *comm = c->comm;
     card_t mine;
     memset(&mine, 0, sizeof mine);
+    gyre_status_t st = coll_cuda_agree_on_blocks(c);
+    if (st != GYRE_OK)
+        return st;
     told->cards = calloc((size_t)comm->n, sizeof *told->cards);
     told->answers = calloc((size_t)comm->n, sizeof *told->answers);
     c->places = calloc((size_t)comm->n, sizeof *c->places);
-    gyre_status_t st = told->cards && told->answers && c->places
-                           ? fill_card(c, &mine)
-                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
+    st = told->cards && told->answers && c->places
+             ? fill_card(c, &mine)
+             : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the cards of %d ranks", comm->n);
     st = coll_cuda_agree(c, st);
     if (st != GYRE_OK || !told->cards || !told->answers || !c->places) /* without those it is not OK */
         return st;
@@ -407,8 +400,8 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     for (int r = 0; r < comm->n; r++)
         c->places[r] = told->cards[r].place;
     c->region = (size_t)mine.region;
-    c->blocks = mine.blocks;
     c->resident = blocks_at_once(c, told->cards);
+    coll_cuda_ll_limit(c);
     c->several = several_in_a_process(told->cards, comm->n);
     c->engine_half = engine_half(c->region, c->blocks);
     return choose_path(c, told->cards, told->answers);

@@ -65,26 +65,23 @@ static gyre_status_t room_on(const coll_team_rank_t *rank, int *blocks)
 {
     int processors = 0, held = 0;
     gyre_status_t st = use(rank->device);
-    if (st != GYRE_OK)
-        return st;
-    cudaError_t rc = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, rank->device);
-    if (rc == cudaSuccess)
-        rc = coll_cuda_blocks_held(&held);
-    if (rc != cudaSuccess)
-        return coll_cuda_failed(rc, "asking for the multiprocessors of device %d", rank->device);
+    if (st == GYRE_OK)
+        st = coll_cuda_ask_processors(rank->device, &processors, &held);
     *blocks = coll_cuda_room(processors, held, rank->beside);
-    return GYRE_OK;
+    return st;
 }
 
 static gyre_status_t make_plan(const coll_team_t *team, plan_t *plan)
 {
-    plan->blocks = (int)base_setting_int(SET_CUDA_BLOCKS);
-    if (plan->blocks < 1 || plan->blocks > COLL_CUDA_BLOCKS)
-        return gyre_fail(GYRE_ERR_INVALID, "GYRE_CUDA_BLOCKS=%d is not in 1..%d", plan->blocks,
-                         (int)COLL_CUDA_BLOCKS);
+    size_t ll;
+    if (coll_cuda_ll_setting(&ll) != GYRE_OK)
+        return GYRE_ERR_INVALID;
+    plan->blocks = COLL_CUDA_BLOCKS;
     for (int r = 0; r < team->n; r++) {
-        int room = 0;
-        gyre_status_t st = room_on(&team->rank[r], &room);
+        int room = 0, wanted = 0;
+        gyre_status_t st = coll_cuda_wanted_blocks(team->rank[r].device, &wanted);
+        if (st == GYRE_OK)
+            st = room_on(&team->rank[r], &room);
         if (st != GYRE_OK)
             return st;
         if (room == 0)
@@ -93,6 +90,7 @@ static gyre_status_t make_plan(const coll_team_t *team, plan_t *plan)
                 "gyre_cuda_comms_create: CUDA device %d cannot run kernels of %d ranks at once; a process "
                 "per rank (gyre_init) takes any number",
                 team->rank[r].device, team->rank[r].beside);
+        room = wanted < room ? wanted : room;
         plan->blocks = room < plan->blocks ? room : plan->blocks;
     }
     const size_t staging = (size_t)base_setting_int(SET_CUDA_STAGING),
@@ -198,6 +196,7 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     c->device = team->rank[comm->rank].device;
     c->path = COLL_CUDA_PEERS;
     c->blocks = c->resident = plan->blocks;
+    coll_cuda_ll_limit(c);
     c->region = plan->region;
     c->engine_half = plan->engine_half;
     c->mail_at = plan->mail_at;
@@ -215,6 +214,8 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     gyre_status_t st = use(c->device);
     if (st == GYRE_OK)
         st = coll_cuda_make_parts(c);
+    if (st == GYRE_OK && team->n > 1)
+        st = coll_cuda_make_rescue(c);
     if (st == GYRE_OK && team->n > 1)
         st = coll_cuda_mail_start(c); /* c->wait is NULL: kernels wait here, too */
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;

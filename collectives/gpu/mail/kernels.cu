@@ -9,24 +9,16 @@
 #include "collectives/gpu/mail/mail.h"
 
 #include "collectives/gpu/shots/copy.h"
+#include "collectives/gpu/shots/over.h"
+#include "collectives/gpu/shots/vectors.h"
 
-#ifdef GYRE_EMULATED
-#define THREADS 32 /* each is a fiber */
-#else
-#define THREADS 512
-#endif
-
-enum { LOOKS_PER_ABORT = 64 };
-
-/* 0: the operation is over. The abort word lies in host memory, where a look takes a microsecond: now and
- * then. */
-static __device__ int wait_for(const coll_cuda_piece_t &p)
+/* 0: the operation is over. */
+static __device__ int wait_for_piece(const coll_cuda_piece_t &p)
 {
-    const uint32_t abort = *(const volatile uint32_t *)p.abort, wrong = *(volatile uint32_t *)&p.board->wrong;
-    if (abort | wrong) /* both are on their way at once */
+    if (*(volatile uint32_t *)p.over)
         return 0;
     for (uint32_t looks = 1; (int32_t)(gyre_load_acquire(p.wait) - p.until) < 0; looks++) {
-        if (looks % LOOKS_PER_ABORT == 0 && *(const volatile uint32_t *)p.abort)
+        if (is_over(p.over, p.abort, looks))
             return 0;
         GYRE_SPIN();
     }
@@ -43,6 +35,7 @@ static __device__ int is_expected(const coll_cuda_piece_t &p)
     board->piece = letter->piece;
     board->turn = p.turn;
     gyre_store_release(&p.board->wrong, (uint32_t)p.peer + 1);
+    *(volatile uint32_t *)p.over = 1;
     return 0;
 }
 
@@ -51,7 +44,7 @@ static __global__ void __launch_bounds__(THREADS) piece_kernel(const __grid_cons
     __shared__ int goes_on;
     if (threadIdx.x == 0) {
         *(volatile uint32_t *)&p.board->began = p.turn;
-        goes_on = wait_for(p) && (!p.takes || is_expected(p));
+        goes_on = wait_for_piece(p) && (!p.takes || is_expected(p));
     }
     __syncthreads();
     if (!goes_on || !p.tell)

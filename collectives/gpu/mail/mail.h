@@ -67,7 +67,8 @@ typedef struct {
     uint32_t *tell; /* the peer's memory; NULL: the launch only waits and compares */
     uint32_t number;
     int peer, takes;       /* takes: the receiver's */
-    const uint32_t *abort; /* pinned: ends it without a result */
+    const uint32_t *abort; /* pinned: ends it without a result; */
+    uint32_t *over;        /* the same on the device: also, that a message was another than expected */
     coll_cuda_mail_board_t *board;
 } coll_cuda_piece_t;
 

@@ -224,6 +224,7 @@ gyre_status_t coll_cuda_mail_enqueue(const coll_cuda_message_t *message, uint32_
                                .peer = peer,
                                .takes = !sends,
                                .abort = &c->board->abort,
+                               .over = &((coll_cuda_head_t *)c->arena[c->comm->rank])->over,
                                .board = &m->words->board};
     return enqueue(c, &piece, bytes, !sends || fetched > 0, message->stream);
 }

@@ -15,7 +15,7 @@
  * (or the ring's, where the communicator has GYRE_ORDER=fast).
  *
  * Grid: `blocks`, one dimension; block: THREADS. 8 loads of 16 bytes per thread before the first is used:
- * 94 registers for sm_90 (nvcc 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
+ * 96 registers for sm_90 (nvcc 13.0), none spilled, so one block on an SM. Shared memory: 5 KiB. */
 #include "collectives/gpu/plans/schedule.h"
 
 #include "collectives/gpu/sums/arithmetic.h"
@@ -231,7 +231,7 @@ static __device__ __forceinline__ char *region_of(const run_t &run, int rank)
 static __device__ void wait_count(run_t *run, const uint32_t *count, uint32_t enough, int peer)
 {
     for (uint32_t looks = 1; gyre_load_acquire(count) < enough; looks++) {
-        if (looks % LOOKS_PER_ABORT == 0 && *(volatile uint32_t *)&run->s.op.board->abort) {
+        if (is_over(&head_of(run->s.op, run->s.op.rank)->over, &run->s.op.board->abort, looks)) {
             run->state.dead = 1;
             return;
         }

@@ -40,7 +40,7 @@ static size_t receive_count(const coll_shape_t *s, int r)
 
 uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t algo)
 {
-    uint64_t head[12] = {MEMORY_DEVICE,
+    uint64_t head[13] = {MEMORY_DEVICE,
                          (uint64_t)s->op,
                          (uint64_t)s->type,
                          (uint64_t)s->redop,
@@ -50,6 +50,7 @@ uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t 
                          coll_op_is_vector(s->op) || s->uniform ? s->count : 0,
                          (uint64_t)base_setting_int(SET_CUDA_ONE_SHOT),
                          (uint64_t)base_setting_int(SET_CUDA_ENGINES),
+                         (uint64_t)base_setting_int(SET_CUDA_LL),
                          (uint64_t)algo,
                          (uint64_t)coll_shape_is_exact(s)};
     uint64_t h = base_hash64(head, sizeof head, 5);

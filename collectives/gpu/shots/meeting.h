@@ -5,6 +5,7 @@
 #define COLLECTIVES_GPU_SHOTS_MEETING_H
 
 #include "base/device/kernel.h"
+#include "collectives/gpu/shots/over.h"
 #include "collectives/gpu/shots/peers.h"
 #include "collectives/gpu/shots/vectors.h"
 
@@ -19,18 +20,20 @@ static __device__ __forceinline__ coll_cuda_head_t *head_of(const coll_cuda_op_t
     return (coll_cuda_head_t *)op.arena[rank];
 }
 
-static_assert(offsetof(coll_cuda_board_t, abort) == 0 && offsetof(coll_cuda_board_t, mismatch) == 4,
-              "begin reads both at once");
+/* This rank's operations are over: that peer made another call. */
+static __device__ __forceinline__ void disagree(coll_cuda_head_t *head, coll_cuda_board_t *board, int peer)
+{
+    *(volatile uint32_t *)&board->mismatch = (uint32_t)peer + 1;
+    *(volatile uint32_t *)&head->over = 1;
+}
 
-enum { LOOKS_PER_ABORT = 64, LOOKS_BEFORE_LATE = 1 << 10 };
-
-/* Waits for one peer's flag. The abort word lies in host memory, where a look takes a microsecond: now and
- * then. */
+/* Waits for one peer's flag. */
 static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epoch, state_t *state)
 {
-    coll_cuda_flag_t *flag = &head_of(op, op.rank)->flags[blockIdx.x][epoch % 2][peer];
+    coll_cuda_head_t *head = head_of(op, op.rank);
+    coll_cuda_flag_t *flag = &head->flags[blockIdx.x][epoch % 2][peer];
     for (uint32_t looks = 1; (int32_t)(gyre_load_acquire(&flag->epoch) - epoch) < 0; looks++) {
-        if (looks % LOOKS_PER_ABORT == 0 && *(volatile uint32_t *)&op.board->abort) {
+        if (is_over(&head->over, &op.board->abort, looks)) {
             state->dead = 1;
             return;
         }
@@ -40,7 +43,7 @@ static __device__ void wait_for(const coll_cuda_op_t &op, int peer, uint32_t epo
     }
     const volatile coll_cuda_flag_t *seen = flag;
     if (seen->sig != op.sig) {
-        *(volatile uint32_t *)&op.board->mismatch = (uint32_t)peer + 1;
+        disagree(head, op.board, peer);
         state->dead = 1;
     }
 }
@@ -86,8 +89,7 @@ static __device__ void begin(const coll_cuda_op_t &op, state_t *state)
         volatile coll_cuda_board_t *board = op.board;
         state->epoch = head->epochs[blockIdx.x];
         state->rounds = op.end_round;
-        const uint4 words = gyre_load16(op.board); /* abort, mismatch, and two that matter to the host */
-        state->dead = (words.x | words.y) != 0;
+        state->dead = *(const volatile uint32_t *)&head->over != 0;
         if (blockIdx.x == 0 && op.begins) {
             board->late = 0;
             board->call = op.call;

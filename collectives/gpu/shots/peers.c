@@ -245,9 +245,13 @@ void coll_cuda_release(coll_cuda_t *c)
     coll_cuda_mail_release(c);
     for (int r = 0; r < COLL_CUDA_RANKS; r++)
         c->pages[r] = c->phase + (1u << 30);
-    if (cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases), c->pages,
+    /* before the phases: a kernel whose stream those let go on sees it */
+    if (cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, over),
+                        c->pages + 2 * COLL_CUDA_RANKS, sizeof *c->pages, cudaMemcpyHostToDevice,
+                        c->rescue) != cudaSuccess ||
+        cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases), c->pages,
                         COLL_CUDA_RANKS * sizeof *c->pages, cudaMemcpyHostToDevice, c->rescue) != cudaSuccess)
-        (void)cudaGetLastError(); /* the device itself has failed, and with it the stream */
+        (void)cudaGetLastError(); /* the device itself has failed, and with it kernels and streams */
     else
         (void)coll_cuda_rescued(c);
 }
@@ -284,6 +288,8 @@ gyre_status_t coll_cuda_enqueue_peers(coll_cuda_t *c, const coll_call_t *call, c
         bind(c, call, as, &op);
         return coll_cuda_enqueue_plan(plan, &op, call->name, stream);
     }
+    if (!places && coll_cuda_in_ll(c, &call->shape, algo, capturing))
+        return coll_cuda_enqueue_ll(c, call, as, stream);
     if (places)
         coll_cuda_describe_registered(c, &call->shape, capturing, &op, &blocks);
     else
@@ -366,6 +372,15 @@ gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, in
     if (plan) {
         coll_cuda_plan_shape(plan, &out->blocks, &out->rounds);
         snprintf(out->algorithm, sizeof out->algorithm, "%s", coll_algo_name(algo));
+        return GYRE_OK;
+    }
+    if (coll_cuda_in_ll(c, shape, algo, 0)) {
+        size_t bytes;
+        coll_cuda_ll_shape(shape, &bytes, &out->blocks);
+        out->rounds = 1;
+        snprintf(out->algorithm, sizeof out->algorithm, "ll");
+        snprintf(out->why, sizeof out->why, "%s; LL up to %zu bytes for each rank (GYRE_CUDA_LL)", c->why,
+                 c->ll_most);
         return GYRE_OK;
     }
     coll_cuda_describe(c, shape, 0, &op, &out->blocks);

@@ -7,8 +7,8 @@
  * other block, through the regions with number b; so blocks need not run at the same time, and ranks that
  * use grids of different sizes from one operation to the next stay in step, as all of them use the same.
  *
- *     arena   | head: flags | region 0 | region 1 | ... | 2 halves for copy engines | plans (schedule.h)
- *                                                                         which the owner alone reads
+ *     arena   | head: flags | region 0 | region 1 | ... | 2 halves for copy engines | plans (schedule.h),
+ *               which the owner alone reads | lines of short operations (collectives/gpu/ll/lines.h)
  *     region  | half 0 | half 1 |          half = slots of equal size, one per part that is published
  *
  * A block and its peers meet in *syncs*, numbered by an epoch per block that only grows. What a rank
@@ -55,6 +55,10 @@ typedef struct {
     uint32_t left;                     /* blocks of the running kernel that have ended */
     uint32_t phases[COLL_CUDA_RANKS];  /* of operations in phases: that rank has come so far */
     uint32_t goodbye[COLL_CUDA_RANKS]; /* 1: that rank reads here no more */
+    /* 1: kernels end without a result, now and from here on: the board's abort, which the host copies here,
+     * or its mismatch */
+    uint32_t over;
+    uint32_t ll[COLL_CUDA_BLOCKS]; /* LL operations of each block (collectives/gpu/ll/lines.h) */
     /* of schedules (schedule.h), by block and rank: messages that came from it, and of those to it that it
      * has read */
     uint32_t came[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS], room[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS];
@@ -65,7 +69,6 @@ enum { COLL_CUDA_HEAD = 512 << 10 }; /* bytes before the first region */
 
 /* In pinned host memory: how host and device of one rank tell each other. */
 typedef struct {
-    /* together: a kernel begins with one look at both, which takes a microsecond */
     uint32_t abort;    /* by the host: 1: kernels end without a result, now and from here on */
     uint32_t mismatch; /* by the device: 1 + rank whose flag came with another sig or length; 0: none */
     uint32_t started;  /* by the device: operations begun, */

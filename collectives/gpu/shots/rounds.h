@@ -26,7 +26,7 @@
  * written as read; 24 blocks have 1.6 MB (an SM draws no more than 64 bytes a clock, 110 GB/s; 24 of them
  * 2.7 TB/s).
  *
- * The loads take registers: a kernel that adds has 104 to 125 a thread (nvcc 13.0, sm_90), so an
+ * The loads take registers: a kernel that adds has 103 to 124 a thread (nvcc 13.0, sm_90), so an
  * SM holds one block of it; one that only moves has 64, two blocks. None spills.
  *
  * There is no fence but the release and acquire of the flags, which one thread per peer does. Peers'
@@ -47,11 +47,6 @@
  *   adds                                1: it has the two functions
  *   scale(op, to, from, bytes)          to = from times the operation's factor
  *   add_up(op, sources, to, at, bytes)  to = the sum of what lies at sources[rank] + at */
-
-static __device__ __forceinline__ size_t least_of(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* How much of `all` bytes lies in the slot that starts at `from`. */
 static __device__ __forceinline__ size_t piece(size_t all, size_t from, size_t slot)
@@ -92,7 +87,7 @@ static __device__ void compare_lengths(const coll_cuda_op_t &op, uint32_t epoch,
         const volatile uint64_t *lengths = head_of(op, peer)->lengths[blockIdx.x][epoch % 2];
         if (peer == op.rank || op.take_bytes[peer] == UINT64_MAX || lengths[op.rank] == op.take_bytes[peer])
             continue;
-        *(volatile uint32_t *)&op.board->mismatch = (uint32_t)peer + 1;
+        disagree(head_of(op, op.rank), op.board, peer);
         state->dead = 1;
     }
     __syncthreads();

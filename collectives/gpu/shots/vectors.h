@@ -16,6 +16,11 @@
 
 enum { IN_FLIGHT = 8 }; /* loads of 16 bytes that a thread issues before it uses the first */
 
+static __device__ __host__ __forceinline__ size_t least_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* One element at any address. */
 template <typename V> static __device__ __forceinline__ V load_any(const char *from)
 {

@@ -192,9 +192,12 @@ template <typename T> static cudaError_t load_exact(void)
 }
 
 /* Inputs are scaled by the kernel of sum_NAME.cu. */
-#define COLL_CUDA_EXACT(name)                                          \
-    const coll_cuda_kernels_t coll_cuda_exact_##name = {               \
-        load_exact<coll_##name>, held_rounds<coll_exact<coll_##name>>, \
-        launch_rounds<coll_exact<coll_##name>>, launch_add<coll_exact<coll_##name>>, NULL};
+#define COLL_CUDA_EXACT(name)                                                                   \
+    const coll_cuda_kernels_t coll_cuda_exact_##name = {load_exact<coll_##name>,                \
+                                                        held_rounds<coll_exact<coll_##name>>,   \
+                                                        launch_rounds<coll_exact<coll_##name>>, \
+                                                        launch_add<coll_exact<coll_##name>>,    \
+                                                        NULL,                                   \
+                                                        NULL};
 
 #endif

@@ -93,6 +93,15 @@ cudaError_t coll_cuda_launch_peers(const coll_cuda_op_t *op, int blocks, cudaStr
     return kernels ? kernels->rounds(op, blocks, stream) : cudaErrorInvalidValue;
 }
 
+cudaError_t coll_cuda_launch_ll(const coll_cuda_ll_t *op, cudaStream_t stream)
+{
+    if (!op->sums)
+        return coll_cuda_moves.ll(op, stream);
+    return coll_cuda_has_kernel((gyre_redop_kind_t)op->redop, (gyre_type_t)op->type)
+               ? kernels_of((gyre_type_t)op->type)->ll(op, stream)
+               : cudaErrorInvalidValue;
+}
+
 cudaError_t coll_cuda_launch_add(const coll_cuda_op_t *op, int blocks, cudaStream_t stream)
 {
     const coll_cuda_kernels_t *kernels = kernels_for(op);

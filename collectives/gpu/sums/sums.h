@@ -4,6 +4,7 @@
 #ifndef COLLECTIVES_GPU_SUMS_SUMS_H
 #define COLLECTIVES_GPU_SUMS_SUMS_H
 
+#include "collectives/gpu/ll/kernel.h"
 #include "collectives/gpu/sums/add.h"
 #include "collectives/gpu/sums/kernels.h"
 #include "collectives/gpu/shots/rounds.h"
@@ -20,6 +21,49 @@ template <typename T> struct coll_sums {
                                                   size_t at, size_t bytes)
     {
         add_sources<T>(op, sources, to, at, bytes);
+    }
+};
+
+/* What the kernel of ll/kernel.h adds: the elements of 8 bytes. */
+template <typename T> struct coll_ll_sums {
+    enum { adds = 1 };
+    typedef typename T::value V;
+    union line_t {
+        uint2 whole;
+        V each[COLL_LL_DATA / sizeof(V)];
+    };
+    template <typename O>
+    static __device__ __forceinline__ uint2 join_by(const coll_order_t &order, line_t a, line_t b)
+    {
+#pragma unroll
+        for (unsigned i = 0; i < COLL_LL_DATA / sizeof(V); i++)
+            a.each[i] = O::template one<T>(a.each[i], b.each[i], order);
+        return a.whole;
+    }
+    static __device__ __forceinline__ uint2 join(const coll_cuda_ll_t &p, uint2 a, uint2 b)
+    {
+        const coll_order_t order = {p.sign, p.redop == GYRE_MAX};
+        const line_t x = {a}, y = {b};
+        return p.does == COLL_LL_sum    ? join_by<coll_do_sum>(order, x, y)
+               : p.does == COLL_LL_prod ? join_by<coll_do_prod>(order, x, y)
+                                        : join_by<coll_do_first>(order, x, y);
+    }
+    static __device__ __forceinline__ uint2 scale(const coll_cuda_ll_t &p, uint2 a)
+    {
+        line_t x = {a};
+#pragma unroll
+        for (unsigned i = 0; i < COLL_LL_DATA / sizeof(V); i++)
+            x.each[i] = T::scale(x.each[i], p.scale, p.whole);
+        return x.whole;
+    }
+    static __device__ __forceinline__ uint2 finish(const coll_cuda_ll_t &p, uint2 a)
+    {
+        line_t x = {a};
+        if (p.average)
+#pragma unroll
+            for (unsigned i = 0; i < COLL_LL_DATA / sizeof(V); i++)
+                x.each[i] = T::divide(x.each[i], p.sign, p.divisor);
+        return x.whole;
     }
 };
 
@@ -61,6 +105,8 @@ template <typename T> static cudaError_t load_sums(void)
     cudaError_t rc = gyre_load(rounds_kernel<coll_sums<T>>);
     if (rc == cudaSuccess)
         rc = gyre_load(add_kernel<coll_sums<T>>);
+    if (rc == cudaSuccess)
+        rc = gyre_load(ll_kernel<coll_ll_sums<T>>);
     return rc == cudaSuccess ? gyre_load(scale_kernel<T>) : rc;
 }
 
@@ -76,9 +122,12 @@ static cudaError_t launch_scale(const coll_cuda_op_t *op, size_t bytes, int bloc
 }
 
 /* The kernels of coll_NAME (arithmetic.h). */
-#define COLL_CUDA_SUMS(name)                                                                                \
-    const coll_cuda_kernels_t coll_cuda_sum_##name = {                                                      \
-        load_sums<coll_##name>, held_rounds<coll_sums<coll_##name>>, launch_rounds<coll_sums<coll_##name>>, \
-        launch_add<coll_sums<coll_##name>>, launch_scale<coll_##name>};
+#define COLL_CUDA_SUMS(name)                                                                 \
+    const coll_cuda_kernels_t coll_cuda_sum_##name = {load_sums<coll_##name>,                \
+                                                      held_rounds<coll_sums<coll_##name>>,   \
+                                                      launch_rounds<coll_sums<coll_##name>>, \
+                                                      launch_add<coll_sums<coll_##name>>,    \
+                                                      launch_scale<coll_##name>,             \
+                                                      launch_ll<coll_ll_sums<coll_##name>>};
 
 #endif

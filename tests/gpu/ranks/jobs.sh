@@ -72,6 +72,10 @@ T=$B/emulated/tests/gpu/ranks/mp_failures
 export GYRE_CUDA_WAIT=kernel # as ranks with devices of their own do by default
 run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying direct
 want "kernels wait: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
+run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$T" dying direct 301
+want "LL: a rank that died is named on the others" 0 '\[0\] error: .*rank 2 died' '\[1\] error: .*rank 2 died'
+GYRE_TIMEOUT=2 run "$UCX_RUN" -n 3 "$T" late direct 301
+want "LL: a rank that never calls" 0 'all_reduce .* on device memory\).*did not finish within 2 s' 'rank 2'
 GYRE_TIMEOUT=2 run "$UCX_RUN" -n 3 "$T" late direct
 want "kernels wait: a rank that never calls" 0 'all_reduce .* on device memory\).*did not finish within 2 s' 'rank 2'
 run "$UCX_RUN" -n 3 --no-kill-on-bad-exit "$B/emulated/tests/gpu/ranks/mp_schedule" dying
@@ -121,13 +125,29 @@ run "$UCX_RUN" -n 2 "$P" all_reduce -g 2
 want "not with several processes" 2 'all ranks are in one process then, and this job has 2'
 
 # How ranks reach each other: devices of their own, devices that cannot map each other's memory, several hosts.
-EMULATED_DEVICES=3 perf all_reduce -b 4K -e 4K --explain
+EMULATED_DEVICES=3 perf all_reduce -b 8K -e 32K -f 4 --explain
 check "kernels wait for ranks on devices of their own" grep -q "map each other's memory; kernels wait" "$W/out"
-check "and work in shots" grep -q ' one_shot .*every two GPUs are joined alike' "$W/out"
+check "short ones have a flag in every store, in two blocks here" grep -q ' ll .*LL up to 8192 bytes for each rank (GYRE_CUDA_LL)' "$W/out"
+check "and longer ones work in shots" grep -q ' one_shot .*every two GPUs are joined alike' "$W/out"
+EMULATED_DEVICES=3 GYRE_CUDA_LL=0 perf all_reduce -b 4 -e 4 --explain
+check "unless that is turned off" grep -q ' one_shot ' "$W/out"
+run env EMULATED_DEVICES=2 GYRE_CUDA_LL=17K "$UCX_RUN" -n 2 "$P" all_reduce --memory cuda -b 4K -e 4K
+want "beyond what its memory has room for" 3 'GYRE_CUDA_LL=17K is not in 0\.\.16384 bytes'
 EMULATED_DEVICES=3 EMULATED_SWITCH=0 perf broadcast -b 1M -e 1M --explain
 check "a ring is for GPUs that no switch joins" grep -q ' ring .*not all joined alike' "$W/out"
 EMULATED_DEVICES=3 EMULATED_SWITCH=0 GYRE_CUDA_ALGO=shots perf broadcast -b 1M -e 1M --explain
 check "unless shots are asked for" grep -q ' direct .*GYRE_CUDA_ALGO=shots' "$W/out"
+# How many blocks a kernel has, by the clock of the memory, where GYRE_CUDA_BLOCKS does not say it.
+for clock in 400000:8 1200000:24 0:24 1:4 100000000:64; do
+    EMULATED_MEMORY_CLOCK=${clock%:*} GYRE_CUDA_BLOCKS=0 perf all_reduce -b 2M -e 2M --explain
+    check "$clock: that many blocks" grep -qE " two_shot .* cuda +${clock#*:} +x1 " "$W/out"
+done
+run "$UCX_RUN" -n 2 bash -c '[ "$GYRE_RANK" = 0 ] || export EMULATED_MEMORY_CLOCK=400000; GYRE_CUDA_BLOCKS=0 exec "$0" "$@"' "$P" all_reduce \
+    --memory cuda -b 1M -e 1M -n 1 -w 0 --explain
+want "devices that differ" 0
+check "the least of their blocks" grep -qE " cuda +8 +x1 " "$W/out"
+run env GYRE_CUDA_BLOCKS=65 "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda
+want "more blocks than there are regions" 3 'GYRE_CUDA_BLOCKS=65 is not in 0\.\.64'
 # Ranks that share a device have a part of it each, and a tree needs two blocks.
 EMULATED_PROCESSORS=64 perf all_reduce -b 4K -e 64K -f 16 --algo tree --explain
 check "a schedule that is named runs" grep -q ' tree .*GYRE_ALGO names it' "$W/out"
@@ -139,7 +159,7 @@ GYRE_CUDA_ALGO=schedule perf all_reduce -b 4K -e 4K --explain
 check "why a short one is in shots" grep -q ' one_shot .*shorter than 1 MiB' "$W/out"
 GYRE_CUDA_ALGO=schedule perf alltoall -b 4M -e 4M --explain
 check "why another operation is" grep -q ' direct .*no schedule is chosen for this operation' "$W/out"
-for setting in GYRE_CUDA_ALGO=shots GYRE_CUDA_ONE_SHOT=2K GYRE_CUDA_ENGINES=8M; do
+for setting in GYRE_CUDA_ALGO=shots GYRE_CUDA_BLOCKS=3 GYRE_CUDA_LL=2K GYRE_CUDA_ONE_SHOT=2K GYRE_CUDA_ENGINES=8M; do
     run "$UCX_RUN" -n 2 bash -c '[ "$GYRE_RANK" = 0 ] || export '$setting'; exec "$0" "$@"' "$P" all_reduce --memory cuda -b 4K -e 4K
     want "$setting on one rank" 3 'GYRE_CUDA_ALGO, .*must be the same on all ranks, but rank'
 done

@@ -3,7 +3,7 @@
 /* tests/gpu/ranks/mp_collectives.c: collectives on device memory have the bits of those on host memory: every
  * operation, type, reduction and root, odd sizes, misaligned buffers, in place, blocking, non-blocking and on
  * streams; between ranks that map each other's memory, in one shot and in two, in many rounds through
- * little staging; and staged through the host. */
+ * little staging, and short ones with a flag in every store (LL); and staged through the host. */
 #include "collectives/run/communicator.h"
 #include "tests/gpu/ranks/compare.h"
 
@@ -202,6 +202,7 @@ int main(void)
     set(SET_CUDA_ONE_SHOT, "2K");
     set(SET_CUDA_ENGINES, "300");
     set(SET_CUDA_WAIT, "kernel");
+    set(SET_CUDA_LL, "1200"); /* some sizes */
     one_path("direct", "64K", direct, sizeof direct / sizeof *direct);
     set(SET_CUDA_WAIT, "stream");
     set(SET_CUDA_ENGINES, "5000"); /* some sizes */

@@ -3,7 +3,9 @@
 /* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever:
  * ranks that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case
  * runs in a child job of its own communicator, between ranks that map each other's memory and staged. Also
- * several communicators at once, and capture into graphs. */
+ * several communicators at once, and capture into graphs. `mp_failures dying|late PATH [COUNT]`: with so many
+ * elements. */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include "tests/gpu/ranks/mp_gpu.h"
 
 enum { COUNT = 50000 };
+static size_t count = COUNT; /* of the calls that do not end well */
 
 static int n, rank;
 static gyre_comm_t *world;
@@ -71,7 +74,7 @@ static void disagreeing(const char *path)
 {
     gyre_comm_t *comm = open_path(path);
     const gyre_redop_t op = GYRE_OP(rank == 0 ? GYRE_MAX : GYRE_SUM);
-    (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, op, comm, stream); /* may know already */
+    (void)gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, op, comm, stream); /* may know already */
     failed(comm, "a disagreement", GYRE_ERR_MISMATCH, GYRE_ERR_MISMATCH);
     MP_CHECK(strstr(gyre_last_error(), "all_reduce") != NULL, "the error does not name the calls: %s",
              gyre_last_error());
@@ -98,7 +101,7 @@ static void aborting(const char *path)
     if (rank == 0)
         MP_OK(gyre_comm_abort(comm, "no more"));
     else
-        (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm,
+        (void)gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm,
                                      stream); /* may know already */
     failed(comm, "an abort", GYRE_ERR_ABORTED, GYRE_ERR_ABORTED);
     close_failed(comm);
@@ -109,7 +112,7 @@ static void late(const char *path)
 {
     gyre_comm_t *comm = open_path(path);
     if (rank != n - 1)
-        MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
+        MP_OK(gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
     failed(comm, "a late rank", GYRE_ERR_TIMEOUT, GYRE_ERR_ABORTED);
     close_failed(comm);
 }
@@ -193,7 +196,7 @@ static void dying(const char *path)
         usleep(50 * 1000); /* the others have left the barrier */
         _exit(0);
     }
-    (void)gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm,
+    (void)gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm,
                                  stream); /* may know already */
     failed(comm, "a death", GYRE_ERR_PEER_DEAD, GYRE_ERR_ABORTED);
     MP_OK(gyre_comm_destroy(comm));
@@ -213,11 +216,13 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&b, COUNT * sizeof *b));
     CUDA(cudaMemset(a, 0, COUNT * sizeof *a));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    if (argc == 3 && strcmp(argv[1], "dying") == 0) { /* tests/gpu/ranks/jobs.sh: jobs that do not end well */
+    if (argc == 4)
+        count = strtoul(argv[3], NULL, 10);
+    if (argc >= 3 && strcmp(argv[1], "dying") == 0) { /* tests/gpu/ranks/jobs.sh: jobs that do not end well */
         dying(argv[2]);
         return 0;
     }
-    if (argc == 3 && strcmp(argv[1], "late") == 0) {
+    if (argc >= 3 && strcmp(argv[1], "late") == 0) {
         late(argv[2]);
         MP_OK(gyre_finalize(world));
         return 0;
@@ -231,6 +236,10 @@ int main(int argc, char **argv)
         disagreeing(paths[i]);
         aborting(paths[i]);
     }
+    count = 301; /* LL */
+    disagreeing("direct");
+    aborting("direct");
+    count = COUNT;
     MP_OK(base_settings_set(SET_CUDA_WAIT, "auto", "test")); /* streams, as the ranks share the device */
     for (int i = 0; i < 2; i++) {
         several(paths[i]);
