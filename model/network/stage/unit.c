@@ -17,6 +17,8 @@
 
 #include "model/network/stage/attention.inc"
 
+#include "model/network/stage/context.inc"
+
 #include "model/network/stage/block.inc"
 
 #include "model/network/stage/head.inc"
