@@ -169,6 +169,9 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
     const model_config_t c = model_config_complete(model);
     const size_t cp = pipe_layout_context(l), parts = base_max_size(1, batch->parts),
                  heads = c.kv_heads / l->tp;
+    size_t enough = 1;
+    while (enough < cp)
+        enough *= 2;
     if (l->sequence && l->tp > 1 && c.seq / parts % l->tp != 0) {
         snprintf(why, WHY, "sequence parallelism: %s %zu is not divisible by tp %zu",
                  parts > 1 ? "a part (--sequence-parts) of" : "seq", c.seq / parts, l->tp);
@@ -176,9 +179,9 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
     }
     if (parts % cp != 0) {
         snprintf(why, WHY,
-                 "cp %zu shares out parts of sequences, of which each has %zu: take --sequence-parts %zu "
-                 "(other bits)",
-                 cp, parts, cp);
+                 "cp %zu does not divide the %zu part%s of each sequence: with --sequence-parts %zu (other bits) "
+                 "it could",
+                 cp, parts, parts == 1 ? "" : "s", enough);
         return 0;
     }
     if (heads % cp != 0) {
