@@ -57,8 +57,8 @@ double optim_batch_sum(const optim_batch_t *batch, const double *value)
     size_t all = b.batch * b.parts, round = base_max_size(1, optim_batch_lanes(&b) * b.leaf) * b.parts;
     double sum = 0.0;
     for (size_t at = 0; at < all; at += round) {
-        double next = optim_tree_sum(value + at, base_min_size(round, all - at),
-                                     optim_batch_group(&b) * b.parts);
+        double next =
+            optim_tree_sum(value + at, base_min_size(round, all - at), optim_batch_group(&b) * b.parts);
         sum = at == 0 ? next : sum + next;
     }
     return sum;

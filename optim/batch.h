@@ -84,8 +84,8 @@ typedef struct {
     size_t blocks, block_group;
     size_t parts; /* of each sequence that the rank has, which optim_batch_part leaves open; 0: 1 */
 } optim_part_t;
-/* A run is what a rank has of a round. With `spread` and lanes or parts that are given it is one leaf, where those
- * that the ranks have at the same place are a subtree of the round's tree: no rank keeps sums of its own
+/* A run is what a rank has of a round. With `spread` and lanes or parts it is one leaf, where those that the
+ * ranks have at the same place are a subtree of the round's tree: no rank keeps sums of its own
  * then. */
 optim_part_t optim_batch_part(const optim_batch_t *batch, size_t ranks, size_t rank, int spread);
 /* The sequence of the batch that is the rank's i-th. */

@@ -63,8 +63,8 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, co
     l.pp = l.pp ? l.pp : 1;
     l.cp = pipe_layout_context(&l);
     if (l.dp == 0)
-        l.dp = base_max_size(1, l.tp > ranks || l.pp > ranks || l.cp > ranks ? 1
-                                                                             : ranks / (l.tp * l.cp * l.pp));
+        l.dp =
+            base_max_size(1, l.tp > ranks || l.pp > ranks || l.cp > ranks ? 1 : ranks / (l.tp * l.cp * l.pp));
     if (l.chunks == 0)
         l.chunks = (size_t)pipe_kind_chunks(l.schedule);
     if (l.micro_batch == 0)
@@ -158,8 +158,8 @@ static int check_parts(const model_config_t *model, const optim_batch_t *batch, 
                  base_round_up(model->seq, parts));
     else if (parts > 1 && (model->prefix || model->top_query))
         snprintf(why, WHY,
-                 "--sequence-parts %zu is for causal models: this one has %s, so take --sequence-parts 1", parts,
-                 model->prefix ? "prefixes" : "a layer of queries on top");
+                 "--sequence-parts %zu is for causal models: this one has %s, so take --sequence-parts 1",
+                 parts, model->prefix ? "prefixes" : "a layer of queries on top");
     return *why == 0;
 }
 
@@ -178,10 +178,11 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
         return 0;
     }
     if (parts % cp != 0) {
-        snprintf(why, WHY,
-                 "cp %zu does not divide the %zu part%s of each sequence: with --sequence-parts %zu (other bits) "
-                 "it could",
-                 cp, parts, parts == 1 ? "" : "s", enough);
+        snprintf(
+            why, WHY,
+            "cp %zu does not divide the %zu part%s of each sequence: with --sequence-parts %zu (other bits) "
+            "it could",
+            cp, parts, parts == 1 ? "" : "s", enough);
         return 0;
     }
     if (heads % cp != 0) {
@@ -259,7 +260,8 @@ int pipe_layout_works(const pipe_layout_t *l, const model_config_t *model, size_
                       const optim_batch_t *batch, char why[WHY])
 {
     return check_parts(model, batch, why) && check_degrees(l, ranks, why) && check_tensor(l, model, why) &&
-           check_context(l, model, batch, why) && check_data(l, batch, why) && check_pipeline(l, model, batch, why);
+           check_context(l, model, batch, why) && check_data(l, batch, why) &&
+           check_pipeline(l, model, batch, why);
 }
 
 static double apart(size_t a, size_t b)
@@ -285,9 +287,9 @@ static void stand_ins(const pipe_layout_t *l, pipe_layout_t out[FORMS])
 static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
 {
     return apart(l->tp, asked->tp) + apart(l->cp, asked->cp) + apart(l->pp, asked->pp) +
-           apart(l->dp, asked->dp) +
-           (l->schedule != asked->schedule || l->chunks != asked->chunks) + (l->sequence != asked->sequence) +
-           0.5 * (l->balance != asked->balance) + 0.5 * apart(l->micro_batch, asked->micro_batch);
+           apart(l->dp, asked->dp) + (l->schedule != asked->schedule || l->chunks != asked->chunks) +
+           (l->sequence != asked->sequence) + 0.5 * (l->balance != asked->balance) +
+           0.5 * apart(l->micro_batch, asked->micro_batch);
 }
 
 /* The best of `l` with micro-batches as they are, up to whole gradients, and smaller (which only a schedule

@@ -19,8 +19,8 @@
 
 typedef struct {
     size_t tp, pp, dp; /* degrees; dp 0: what the ranks leave over */
-    size_t cp; /* context parallelism: ranks that share each sequence; divides the batch's parts. 0: 1 */
-    size_t chunks;     /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
+    size_t cp;     /* context parallelism: ranks that share each sequence; divides the batch's parts. 0: 1 */
+    size_t chunks; /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
     pipe_kind_t schedule;
     int zero;     /* ZeRO stage 0 .. 3 over pipe_layout_replicas */
     int sequence; /* 1: sequence parallelism in the tensor-parallel group */

@@ -74,8 +74,8 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     sequence->prefix = example.prefix;
 }
 
-/* Positions of the sequence in place j that are learned, of the parts here. With prefixes all positions count:
- * a sequence's loss is a mean over those after its prefix. */
+/* Positions of the sequence in place j that are learned, of the parts here. With prefixes all count: a
+ * sequence's loss is a mean over those after its prefix. */
 static size_t learned_of(const pipe_train_t *train, size_t j)
 {
     const size_t here = train->whole->config.seq / train->layout.cp, first = train->place.cp * here;

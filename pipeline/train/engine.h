@@ -44,7 +44,8 @@ enum {
 typedef struct {
     pipe_fetch_fn fetch;
     void *user;
-    double *loss;      /* [part.count, parts here], of local sequences; the head's rank of tensor rank 0 fills it in */
+    double *
+        loss; /* [part.count, parts here], of local sequences; the head's rank of tensor rank 0 fills it in */
     double *learned;   /* the same rank adds the positions that are learned */
     optim_part_t part; /* local sequences; those after them are idle, so that all columns run one schedule */
     size_t micro;      /* sequences of a micro-batch */

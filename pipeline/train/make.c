@@ -270,8 +270,8 @@ static gyre_status_t take_memory(pipe_train_t *train)
 {
     train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
     train->loss = calloc(train->batch.batch * train->batch.parts + WORDS, sizeof *train->loss);
-    train->own_loss =
-        calloc(base_max_size(train->batch.batch, EVALUATED) * train_parts_here(train), sizeof *train->own_loss);
+    train->own_loss = calloc(base_max_size(train->batch.batch, EVALUATED) * train_parts_here(train),
+                             sizeof *train->own_loss);
     return train->chunk && train->loss && train->own_loss
                ? GYRE_OK
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);

@@ -62,10 +62,10 @@ static void tell_routing(const pipe_train_t *train, const double *word, pipe_tra
     out->dropped = word[WORD_DROPPED] / choices;
 }
 
-/* By which sums over sequences are divided. Each sequence's loss, or that of a part of one, and so its
- * gradient, is a sum over the positions that are learned, divided by the length of it: the mean over all learned positions of the
- * step is their sum, times that length, over `learned` (docs/contract.md). Where every position is learned
- * that is the number of sequences, to the bit. Where none is, all sums are 0. */
+/* By which sums over sequences, or parts of them, are divided. The loss of each, and so its gradient, is a
+ * sum over the positions that are learned, divided by its length. The mean over all learned positions of the
+ * step is the sum of losses, times that length, over `learned` (docs/contract.md). Where every position is
+ * learned that is the number of sequences or parts, to the bit. Where none is, all sums are 0. */
 static double weight_of(const pipe_train_t *train, double learned)
 {
     return learned > 0.0 ? learned / (double)(train->whole->config.seq / train->batch.parts) : 1.0;
@@ -84,8 +84,8 @@ static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor, double 
     if (status == GYRE_OK)
         status = pipe_links_error(train->links);
     for (size_t i = 0; status == GYRE_OK && i < part->count; i++)
-        memcpy(loss + optim_part_index(part, i) * parts + train->place.cp * here,
-               train->own_loss + i * here, here * sizeof *loss);
+        memcpy(loss + optim_part_index(part, i) * parts + train->place.cp * here, train->own_loss + i * here,
+               here * sizeof *loss);
     return status;
 }
 
@@ -177,9 +177,9 @@ static size_t evaluated_together(const pipe_train_t *train)
     return train->layout.zero == 3 ? base_min_size(train->layout.micro_batch, EVALUATED) : 1;
 }
 
-/* Losses of sequences first .. first + count - 1 of `fetch` to each [count, parts], where this rank computes them,
- * and added to *learned their positions that are learned.
- * They are dealt out to the columns one by one. */
+/* Losses of sequences first .. first + count - 1 of `fetch` to each [count, parts], where this rank computes
+ * them, and added to *learned their positions that are learned. They are dealt out to the columns one by
+ * one. */
 static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t first,
                                    size_t count, double *each, double *learned)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/test_stage_parts.c: a stage that takes sequences in parts: their losses and gradients add up to
  * those of the whole sequence, in double, with everything that depends on a position's place in it: positions
- * of each kind, dropout, windows, documents, norms over heads, recomputation, split backward. Bits over ranks:
- * tests/layouts/check. */
+ * of each kind, dropout, windows, documents, norms over heads, recomputation, split backward. Bits over
+ * ranks: tests/layouts/check. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

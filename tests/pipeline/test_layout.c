@@ -237,12 +237,9 @@ static void take_flags(const char *text, pipe_layout_t *layout)
     const struct {
         const char *flag;
         size_t *to;
-    } degree[] = {{"--tp ", &layout->tp},
-                  {"--cp ", &layout->cp},
-                  {"--pp ", &layout->pp},
-                  {"--dp ", &layout->dp},
-                  {"--chunks ", &layout->chunks},
-                  {"--micro-batch ", &layout->micro_batch}};
+    } degree[] = {{"--tp ", &layout->tp},         {"--cp ", &layout->cp},
+                  {"--pp ", &layout->pp},         {"--dp ", &layout->dp},
+                  {"--chunks ", &layout->chunks}, {"--micro-batch ", &layout->micro_batch}};
     for (size_t i = 0; i < sizeof degree / sizeof degree[0]; i++) {
         const char *at = strstr(text, degree[i].flag);
         if (at)
@@ -340,7 +337,8 @@ static void places_and_layers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 3 * 3 * 5 * 5; i++) {
-        const size_t tp = (size_t)1 << i % 3, cp = i / 3 % 3, pp = 1 + i / 9 % 5, dp = 1 + i / 45, c = cp ? cp : 1;
+        const size_t tp = (size_t)1 << i % 3, cp = i / 3 % 3, pp = 1 + i / 9 % 5, dp = 1 + i / 45,
+                     c = cp ? cp : 1;
         const pipe_layout_t l = {.tp = tp, .cp = cp, .pp = pp, .dp = dp, .chunks = 1};
         for (size_t r = 0; r < tp * c * pp * dp; r++) {
             pipe_place_t at = pipe_layout_place(&l, r);

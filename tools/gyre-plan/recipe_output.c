@@ -42,17 +42,19 @@ json_t *plan_json_recipe(const pipe_recipe_t *r, const plan_base_t *base)
 {
     const pipe_layout_t *l = &r->layout;
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, "
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s, "
+        "s:s, "
         "s:s}",
         "version", GYRE_VERSION, "recipe", r->name, "parameters", (json_int_t)model_count_total(&base->count),
         "active_parameters", (json_int_t)model_count_active(&base->count), "dp", (json_int_t)l->dp, "tp",
-        (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "pp", (json_int_t)l->pp, "chunks", (json_int_t)l->chunks, "schedule",
-        pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel", l->sequence, "micro_batch",
-        (json_int_t)l->micro_batch, "micro_batches", (json_int_t)base->micro_batches, "global_batch",
-        (json_int_t)r->batch.batch, "grad_sequences", (json_int_t)optim_batch_complete(&r->batch).leaf,
-        "sequence_parts", (json_int_t)base_max_size(1, r->batch.parts), "lanes",
-        (json_int_t)r->batch.lanes, "recompute", pipe_recompute_name(r->recompute), "dtype",
-        pipe_precision_name(r->precision.type), "grad_dtype", pipe_precision_name(r->precision.grad));
+        (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "pp", (json_int_t)l->pp, "chunks",
+        (json_int_t)l->chunks, "schedule", pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel",
+        l->sequence, "micro_batch", (json_int_t)l->micro_batch, "micro_batches",
+        (json_int_t)base->micro_batches, "global_batch", (json_int_t)r->batch.batch, "grad_sequences",
+        (json_int_t)optim_batch_complete(&r->batch).leaf, "sequence_parts",
+        (json_int_t)base_max_size(1, r->batch.parts), "lanes", (json_int_t)r->batch.lanes, "recompute",
+        pipe_recompute_name(r->recompute), "dtype", pipe_precision_name(r->precision.type), "grad_dtype",
+        pipe_precision_name(r->precision.grad));
 }
 
 int plan_json_write(const plan_question_t *q, json_t *root)

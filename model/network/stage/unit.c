@@ -21,6 +21,8 @@
 
 #include "model/network/stage/block.inc"
 
+#include "model/network/stage/block_backward.inc"
+
 #include "model/network/stage/head.inc"
 
 #include "model/network/stage/memory.inc"
