@@ -211,6 +211,13 @@ static int in_blocks(size_t leaves, size_t group, size_t ranks)
     return in_blocks(left, group, ranks) && in_blocks(leaves - left, group, ranks);
 }
 
+int optim_batch_deals(const optim_batch_t *batch, size_t ranks)
+{
+    const optim_batch_t b = optim_batch_complete(batch);
+    const size_t lanes = optim_batch_lanes(&b), group = optim_batch_group(&b) / b.leaf;
+    return has_equal(&b, lanes, group, ranks) && in_blocks(lanes, group, ranks);
+}
+
 optim_part_t optim_batch_part(const optim_batch_t *batch, size_t ranks, size_t rank, int spread)
 {
     const optim_batch_t b = optim_batch_complete(batch);
@@ -218,7 +225,7 @@ optim_part_t optim_batch_part(const optim_batch_t *batch, size_t ranks, size_t r
     optim_part_t part = {.stride = lanes * b.leaf, .blocks = 1, .block_group = 1};
     optim_batch_share(&b, ranks, rank, &part.first, &part.count);
     part.run = part.count / optim_batch_rounds(&b);
-    if (spread && (b.lanes > 0 || b.parts > 1) && in_blocks(lanes, group, ranks)) {
+    if (spread && (b.lanes > 0 || b.parts > 1) && optim_batch_deals(&b, ranks)) {
         part.first = rank * b.leaf;
         part.run = b.leaf;
         part.stride = ranks * b.leaf;

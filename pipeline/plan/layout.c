@@ -189,8 +189,7 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
         snprintf(why, WHY, "cp %zu does not divide the %zu key and value heads of a tensor rank", cp, heads);
         return 0;
     }
-    if (cp > 1 && batch->batch >= l->dp &&
-        optim_batch_part(batch, l->dp, 0, 1).run > base_max_size(1, batch->leaf)) {
+    if (cp > 1 && batch->batch >= l->dp && !optim_batch_deals(batch, l->dp)) {
         snprintf(why, WHY, "cp %zu: dp %zu does not deal the %zu sequences of a batch out one by one", cp,
                  l->dp, batch->batch);
         return 0;
