@@ -88,8 +88,8 @@ typedef struct {
  * ranks have at the same place are a subtree of the round's tree: no rank keeps sums of its own
  * then. */
 optim_part_t optim_batch_part(const optim_batch_t *batch, size_t ranks, size_t rank, int spread);
-/* 1 if leaves can be dealt out to `ranks` ranks one by one: shares are equal, and those at the same place are a
- * subtree of the round's tree. */
+/* 1 if leaves can be dealt out to `ranks` ranks one by one: shares are equal, and those at the same place are
+ * a subtree of the round's tree. */
 int optim_batch_deals(const optim_batch_t *batch, size_t ranks);
 /* The sequence of the batch that is the rank's i-th. */
 static inline size_t optim_part_index(const optim_part_t *part, size_t i)

@@ -447,8 +447,8 @@ static void rounds_of_lanes(void **state)
     assert_true(chain_differs > 30 && spread_runs > 100);
 }
 
-/* What dp x cp ranks give, each of which has parts / cp consecutive parts of its sequences: reduced after each
- * sequence. */
+/* What dp x cp ranks give, each of which has parts / cp consecutive parts of its sequences: reduced after
+ * each sequence. */
 static double reduced_parts(const optim_batch_t *batch, size_t dp, size_t cp, const double *leaf)
 {
     const optim_part_t one = optim_batch_part(batch, dp, 0, 1);
@@ -469,7 +469,7 @@ static double reduced_parts(const optim_batch_t *batch, size_t dp, size_t cp, co
     return sum;
 }
 
-/* Parts of sequences: a tree over them stands for the sequence, and ranks that share sequences add up to it. */
+/* Parts of sequences: a tree over them stands for the sequence, and ranks that share it add up to it. */
 static void parts_of_sequences(void **state)
 {
     (void)state;
