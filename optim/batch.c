@@ -17,6 +17,7 @@ optim_batch_t optim_batch_complete(const optim_batch_t *batch)
 {
     optim_batch_t b = *batch;
     b.leaf = b.leaf ? b.leaf : 1;
+    b.parts = b.parts ? b.parts : 1;
     size_t lanes = optim_batch_lanes(batch);
     if (b.groups == 0)
         b.groups = lanes & (~lanes + 1);
@@ -52,10 +53,12 @@ size_t optim_batch_group(const optim_batch_t *batch)
 double optim_batch_sum(const optim_batch_t *batch, const double *value)
 {
     const optim_batch_t b = optim_batch_complete(batch);
-    size_t round = base_max_size(1, optim_batch_lanes(&b) * b.leaf), group = optim_batch_group(&b);
+    /* in parts, a power of two of each sequence: the tree over them has each sequence as a node */
+    size_t all = b.batch * b.parts, round = base_max_size(1, optim_batch_lanes(&b) * b.leaf) * b.parts;
     double sum = 0.0;
-    for (size_t at = 0; at < b.batch; at += round) {
-        double next = optim_tree_sum(value + at, base_min_size(round, b.batch - at), group);
+    for (size_t at = 0; at < all; at += round) {
+        double next =
+            optim_tree_sum(value + at, base_min_size(round, all - at), optim_batch_group(&b) * b.parts);
         sum = at == 0 ? next : sum + next;
     }
     return sum;
@@ -82,6 +85,11 @@ gyre_status_t optim_batch_check(const optim_batch_t *batch, size_t ranks)
 {
     if (batch->batch < 1)
         return gyre_fail(GYRE_ERR_INVALID, "batch %zu: it must be 1 or more", batch->batch);
+    if (batch->parts > 1 && batch->leaf > 1)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--sequence-parts %zu with --grad-sequences %zu: a gradient is that of a part or of "
+                         "several sequences; leave one of the options out",
+                         batch->parts, batch->leaf);
     const optim_batch_t b = optim_batch_complete(batch);
     size_t leaves = b.batch / b.leaf;
     if (b.leaf > 1 && (b.batch % b.leaf != 0 || (leaves < ranks && b.batch >= ranks)))
@@ -203,6 +211,13 @@ static int in_blocks(size_t leaves, size_t group, size_t ranks)
     return in_blocks(left, group, ranks) && in_blocks(leaves - left, group, ranks);
 }
 
+int optim_batch_deals(const optim_batch_t *batch, size_t ranks)
+{
+    const optim_batch_t b = optim_batch_complete(batch);
+    const size_t lanes = optim_batch_lanes(&b), group = optim_batch_group(&b) / b.leaf;
+    return has_equal(&b, lanes, group, ranks) && in_blocks(lanes, group, ranks);
+}
+
 optim_part_t optim_batch_part(const optim_batch_t *batch, size_t ranks, size_t rank, int spread)
 {
     const optim_batch_t b = optim_batch_complete(batch);
@@ -210,7 +225,7 @@ optim_part_t optim_batch_part(const optim_batch_t *batch, size_t ranks, size_t r
     optim_part_t part = {.stride = lanes * b.leaf, .blocks = 1, .block_group = 1};
     optim_batch_share(&b, ranks, rank, &part.first, &part.count);
     part.run = part.count / optim_batch_rounds(&b);
-    if (spread && b.lanes > 0 && in_blocks(lanes, group, ranks)) {
+    if (spread && (b.lanes > 0 || b.parts > 1) && optim_batch_deals(&b, ranks)) {
         part.first = rank * b.leaf;
         part.run = b.leaf;
         part.stride = ranks * b.leaf;

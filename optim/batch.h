@@ -15,6 +15,10 @@
  * So what a rank keeps does not grow with the batch (optim/store/zero.h). As many ranks as lanes can work on
  * a batch at most.
  *
+ * With `parts` each sequence is cut into so many equal parts, whose gradients are leaves of their own: a tree
+ * over them comes in the place of the sequence's one leaf. A rank may have some of the parts of its sequences
+ * (context parallelism); what the functions here call leaves, shares and runs are sequences all the same.
+ *
  * Groups decide which degrees get equal shares: with a power of two of
  * groups every power of two of ranks up to it does; for DP 24 take 24 groups, or 48, or 96 (then 24, 12,
  * 6, 3 and 1 have equal shares). */
@@ -30,10 +34,11 @@ typedef struct {
     size_t leaf;   /* sequences of a leaf; divides batch; 0: 1 */
     size_t lanes;  /* leaves of a round; divides the number of leaves, or is no less; 0: all: one round */
     size_t groups; /* divides the leaves of a round; 0: the largest power of two that does */
+    size_t parts;  /* of a sequence, a power of two; more than 1 with leaf 1 only; 0: 1 */
     int equal;     /* 1: equal shares wherever ranks divide the batch, even where that changes the bits */
 } optim_batch_t;
 
-/* `batch` with leaf and groups filled in. */
+/* `batch` with leaf, parts and groups filled in. */
 optim_batch_t optim_batch_complete(const optim_batch_t *batch);
 /* The batch with so many sequences: with the same number of groups where they divide its leaves, else as
  * if none had been named. */
@@ -49,7 +54,8 @@ size_t optim_batch_leaves(const optim_batch_t *batch, size_t sequences);
 size_t optim_batch_lanes(const optim_batch_t *batch);
 /* Rounds of the batch, at least 1. */
 size_t optim_batch_rounds(const optim_batch_t *batch);
-/* Sum of value[batch], one of each sequence: the tree over each round, and the rounds from the first on. */
+/* Sum of value[batch * parts], one of each part of each sequence: the tree over each round, and the rounds
+ * from the first on. */
 double optim_batch_sum(const optim_batch_t *batch, const double *value);
 
 /* INVALID if leaves do not divide the batch, lanes the leaves, or groups the leaves of a round, or if there
@@ -76,11 +82,15 @@ typedef struct {
     size_t run;          /* sequences of a run, whole leaves; divides count; 0 if count is */
     size_t stride;       /* from the first sequence of a run to that of the next */
     size_t blocks, block_group;
+    size_t parts; /* of each sequence that the rank has, which optim_batch_part leaves open; 0: 1 */
 } optim_part_t;
-/* A run is what a rank has of a round. With `spread` and lanes that are given it is one leaf, where those
- * that the ranks have at the same place are a subtree of the round's tree: no rank keeps sums of its own
+/* A run is what a rank has of a round. With `spread` and lanes or parts it is one leaf, where those that the
+ * ranks have at the same place are a subtree of the round's tree: no rank keeps sums of its own
  * then. */
 optim_part_t optim_batch_part(const optim_batch_t *batch, size_t ranks, size_t rank, int spread);
+/* 1 if leaves can be dealt out to `ranks` ranks one by one: shares are equal, and those at the same place are
+ * a subtree of the round's tree. */
+int optim_batch_deals(const optim_batch_t *batch, size_t ranks);
 /* The sequence of the batch that is the rank's i-th. */
 static inline size_t optim_part_index(const optim_part_t *part, size_t i)
 {

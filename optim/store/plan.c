@@ -188,9 +188,10 @@ static gyre_status_t make_pools(zero_plan_t *plan)
 
 void optim_zero_share(optim_zero_config_t *config, const optim_batch_t *batch, const optim_part_t *part)
 {
-    config->share = optim_batch_leaves(batch, part->count);
-    config->group = optim_batch_leaves(batch, optim_batch_group(batch));
-    config->run = optim_batch_leaves(batch, part->run);
+    const size_t here = base_max_size(1, part->parts);
+    config->share = optim_batch_leaves(batch, part->count) * here;
+    config->group = optim_batch_leaves(batch, optim_batch_group(batch)) * base_max_size(1, batch->parts);
+    config->run = optim_batch_leaves(batch, part->run) * here;
     config->blocks = part->blocks;
     config->block_group = part->block_group;
 }

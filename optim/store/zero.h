@@ -48,7 +48,7 @@ typedef struct {
     int weights_only;
     /* Of this DP rank in every step, and of a group of their tree; ranks' shares may differ (optim/batch.h).
      * What is called a sequence here is a leaf of that tree: a sequence, or several that have one
-     * gradient. */
+     * gradient, or a part of one. */
     size_t share, group;
     /* Leaves between two reductions of a bucket; divides share. 0: share, one reduction per step. With
      * several reductions the sums of `blocks` of them are joined in the tree of optim/tree.h (of group

@@ -69,7 +69,8 @@ typedef struct {
     char *lora_on;                 /* names of rows; NULL: all that can have adapters */
 
     /* parallelism */
-    uint64_t tp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, lanes, bucket_bytes;
+    uint64_t tp, cp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, sequence_parts, lanes,
+        bucket_bytes;
     int schedule;  /* pipe_kind_t */
     int balance;   /* pipe_layout_t.balance */
     int recompute; /* model_recompute_t */

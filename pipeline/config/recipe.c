@@ -30,8 +30,8 @@ gyre_status_t train_recipe_read(const train_config_t *options, pipe_recipe_t *ou
 static void take_layout(train_config_t *o, const pipe_recipe_t *r)
 {
     const pipe_layout_t *l = &r->layout;
-    /* with another --tp or --pp, --dp is what the ranks leave over; chunks are the schedule's */
-    int own = OPEN("tp") && OPEN("pp");
+    /* with another --tp, --cp or --pp, --dp is what the ranks leave over; chunks are the schedule's */
+    int own = OPEN("tp") && OPEN("cp") && OPEN("pp");
     int own_form = OPEN("pp") && OPEN("schedule");
     TAKE("dp", o->dp, own ? l->dp : 0);
     TAKE("tp", o->tp, l->tp);

@@ -158,6 +158,7 @@ optim_batch_t train_config_batch(const train_config_t *options)
 {
     return (optim_batch_t){.batch = options->batch,
                            .leaf = options->grad_sequences,
+                           .parts = options->sequence_parts,
                            .lanes = options->lanes,
                            .groups = options->groups,
                            .equal = options->variant};

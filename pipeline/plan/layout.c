@@ -21,10 +21,28 @@ size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *bat
     return longest;
 }
 
+size_t pipe_layout_context(const pipe_layout_t *layout)
+{
+    return base_max_size(1, layout->cp);
+}
+
+size_t pipe_layout_replicas(const pipe_layout_t *layout)
+{
+    return layout->dp * pipe_layout_context(layout);
+}
+
 int pipe_layout_spreads(const pipe_layout_t *layout, const optim_batch_t *batch)
 {
     const optim_part_t part = optim_batch_part(batch, layout->dp, 0, 1);
-    return layout->zero > 0 && part.run < part.count;
+    int wanted = pipe_layout_context(layout) > 1 || (layout->zero > 0 && batch->lanes > 0);
+    return wanted && part.run < part.count;
+}
+
+optim_part_t pipe_layout_part(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp, int spread)
+{
+    optim_part_t part = optim_batch_part(batch, layout->dp, dp, spread);
+    part.parts = base_max_size(1, batch->parts) / pipe_layout_context(layout);
+    return part;
 }
 
 optim_part_t pipe_layout_most(const pipe_layout_t *layout, const optim_batch_t *batch)
@@ -32,7 +50,7 @@ optim_part_t pipe_layout_most(const pipe_layout_t *layout, const optim_batch_t *
     int spread = pipe_layout_spreads(layout, batch);
     optim_part_t most = {0};
     for (size_t d = 0; d < layout->dp; d++) {
-        const optim_part_t part = optim_batch_part(batch, layout->dp, d, spread);
+        const optim_part_t part = pipe_layout_part(layout, batch, d, spread);
         most = d == 0 || part.count > most.count ? part : most;
     }
     return most;
@@ -43,8 +61,10 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, co
     pipe_layout_t l = *layout;
     l.tp = l.tp ? l.tp : 1;
     l.pp = l.pp ? l.pp : 1;
+    l.cp = pipe_layout_context(&l);
     if (l.dp == 0)
-        l.dp = base_max_size(1, l.tp > ranks || l.pp > ranks ? 1 : ranks / (l.tp * l.pp));
+        l.dp =
+            base_max_size(1, l.tp > ranks || l.pp > ranks || l.cp > ranks ? 1 : ranks / (l.tp * l.cp * l.pp));
     if (l.chunks == 0)
         l.chunks = (size_t)pipe_kind_chunks(l.schedule);
     if (l.micro_batch == 0)
@@ -70,8 +90,11 @@ void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage
 
 pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank)
 {
-    return (pipe_place_t){
-        .tp = rank % layout->tp, .dp = rank / layout->tp % layout->dp, .pp = rank / layout->tp / layout->dp};
+    const size_t cp = pipe_layout_context(layout), column = rank / layout->tp;
+    return (pipe_place_t){.tp = rank % layout->tp,
+                          .cp = column % cp,
+                          .dp = column / cp % layout->dp,
+                          .pp = column / cp / layout->dp};
 }
 
 size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp)
@@ -95,12 +118,16 @@ _Static_assert((int)WHY >= (int)OPTIM_BATCH_WHY, "a reason of the batch's fits")
 static int check_degrees(const pipe_layout_t *l, size_t ranks, char why[WHY])
 {
     size_t product;
-    if (base_mul(l->tp, l->pp, &product) && base_mul(product, l->dp, &product) && product == ranks)
+    char context[32] = "";
+    int fits = base_mul(l->tp, l->pp, &product) && base_mul(product, pipe_layout_context(l), &product) &&
+               base_mul(product, l->dp, &product);
+    if (fits && product == ranks)
         return 1;
-    int n = snprintf(why, WHY, "tp %zu x pp %zu x dp %zu does not make %zu rank%s", l->tp, l->pp, l->dp,
-                     ranks, ranks == 1 ? "" : "s");
-    if (ranks == 1 && n > 0 && n < WHY && base_mul(l->tp, l->pp, &product) &&
-        base_mul(product, l->dp, &product))
+    if (pipe_layout_context(l) > 1)
+        snprintf(context, sizeof context, "cp %zu x ", l->cp);
+    int n = snprintf(why, WHY, "tp %zu x %spp %zu x dp %zu does not make %zu rank%s", l->tp, context, l->pp,
+                     l->dp, ranks, ranks == 1 ? "" : "s");
+    if (ranks == 1 && n > 0 && n < WHY && fits)
         snprintf(why + n, WHY - (size_t)n, ": start %zu ranks, with ucx-run -n %zu", product, product);
     return 0;
 }
@@ -115,8 +142,56 @@ static int check_tensor(const pipe_layout_t *l, const model_config_t *model, cha
                  l->tp, c.leaves);
         return 0;
     }
-    if (l->sequence && l->tp > 1 && c.seq % l->tp != 0) {
-        snprintf(why, WHY, "sequence parallelism: seq %zu is not divisible by tp %zu", c.seq, l->tp);
+    return 1;
+}
+
+/* Whatever the layout: whether sequences of this model can be cut into the batch's parts. */
+static int check_parts(const model_config_t *model, const optim_batch_t *batch, char why[WHY])
+{
+    const size_t parts = base_max_size(1, batch->parts);
+    *why = 0;
+    if (parts > MODEL_SEQUENCE_PARTS || (parts & (parts - 1)) != 0)
+        snprintf(why, WHY, "--sequence-parts %zu: it must be a power of two up to %d", parts,
+                 MODEL_SEQUENCE_PARTS);
+    else if (model->seq % parts != 0)
+        snprintf(why, WHY, "--sequence-parts %zu does not divide seq %zu: take --seq %zu", parts, model->seq,
+                 base_round_up(model->seq, parts));
+    else if (parts > 1 && (model->prefix || model->top_query))
+        snprintf(why, WHY,
+                 "--sequence-parts %zu is for causal models: this one has %s, so take --sequence-parts 1",
+                 parts, model->prefix ? "prefixes" : "a layer of queries on top");
+    return *why == 0;
+}
+
+static int check_context(const pipe_layout_t *l, const model_config_t *model, const optim_batch_t *batch,
+                         char why[WHY])
+{
+    const model_config_t c = model_config_complete(model);
+    const size_t cp = pipe_layout_context(l), parts = base_max_size(1, batch->parts),
+                 heads = c.kv_heads / l->tp;
+    size_t enough = 1;
+    while (enough < cp)
+        enough *= 2;
+    if (l->sequence && l->tp > 1 && c.seq / parts % l->tp != 0) {
+        snprintf(why, WHY, "sequence parallelism: %s %zu is not divisible by tp %zu",
+                 parts > 1 ? "a part (--sequence-parts) of" : "seq", c.seq / parts, l->tp);
+        return 0;
+    }
+    if (parts % cp != 0) {
+        snprintf(
+            why, WHY,
+            "cp %zu does not divide the %zu part%s of each sequence: with --sequence-parts %zu (other bits) "
+            "it could",
+            cp, parts, parts == 1 ? "" : "s", enough);
+        return 0;
+    }
+    if (heads % cp != 0) {
+        snprintf(why, WHY, "cp %zu does not divide the %zu key and value heads of a tensor rank", cp, heads);
+        return 0;
+    }
+    if (cp > 1 && batch->batch >= l->dp && !optim_batch_deals(batch, l->dp)) {
+        snprintf(why, WHY, "cp %zu: dp %zu does not deal the %zu sequences of a batch out one by one", cp,
+                 l->dp, batch->batch);
         return 0;
     }
     return 1;
@@ -183,7 +258,8 @@ static int check_data(const pipe_layout_t *l, const optim_batch_t *batch, char w
 int pipe_layout_works(const pipe_layout_t *l, const model_config_t *model, size_t ranks,
                       const optim_batch_t *batch, char why[WHY])
 {
-    return check_degrees(l, ranks, why) && check_tensor(l, model, why) && check_data(l, batch, why) &&
+    return check_parts(model, batch, why) && check_degrees(l, ranks, why) && check_tensor(l, model, why) &&
+           check_context(l, model, batch, why) && check_data(l, batch, why) &&
            check_pipeline(l, model, batch, why);
 }
 
@@ -209,9 +285,10 @@ static void stand_ins(const pipe_layout_t *l, pipe_layout_t out[FORMS])
  * half. */
 static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
 {
-    return apart(l->tp, asked->tp) + apart(l->pp, asked->pp) + apart(l->dp, asked->dp) +
-           (l->schedule != asked->schedule || l->chunks != asked->chunks) + (l->sequence != asked->sequence) +
-           0.5 * (l->balance != asked->balance) + 0.5 * apart(l->micro_batch, asked->micro_batch);
+    return apart(l->tp, asked->tp) + apart(l->cp, asked->cp) + apart(l->pp, asked->pp) +
+           apart(l->dp, asked->dp) + (l->schedule != asked->schedule || l->chunks != asked->chunks) +
+           (l->sequence != asked->sequence) + 0.5 * (l->balance != asked->balance) +
+           0.5 * apart(l->micro_batch, asked->micro_batch);
 }
 
 /* The best of `l` with micro-batches as they are, up to whole gradients, and smaller (which only a schedule
@@ -245,17 +322,19 @@ static int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t 
     pipe_layout_t form[FORMS];
     stand_ins(asked, form);
     for (int f = 0; f < FORMS * (asked->sequence ? 2 : 1); f++)
-        for (size_t tp = 1; tp <= ranks; tp *= 2)
-            for (size_t pp = 1; tp * pp <= ranks && pp <= model->layers; pp++) {
-                if (ranks % (tp * pp) != 0)
-                    continue;
-                pipe_layout_t l = form[f % FORMS];
-                l.sequence = asked->sequence && f < FORMS;
-                l.tp = tp;
-                l.pp = pp;
-                l.dp = ranks / (tp * pp);
-                try_cuts(l, asked, model, ranks, batch, &least, best);
-            }
+        for (size_t cp = 1; cp <= base_max_size(1, batch->parts); cp *= 2)
+            for (size_t tp = 1; tp * cp <= ranks; tp *= 2)
+                for (size_t pp = 1; tp * cp * pp <= ranks && pp <= model->layers; pp++) {
+                    if (ranks % (tp * cp * pp) != 0)
+                        continue;
+                    pipe_layout_t l = form[f % FORMS];
+                    l.sequence = asked->sequence && f < FORMS;
+                    l.tp = tp;
+                    l.cp = cp;
+                    l.pp = pp;
+                    l.dp = ranks / (tp * cp * pp);
+                    try_cuts(l, asked, model, ranks, batch, &least, best);
+                }
     return least < INFINITY;
 }
 
@@ -268,7 +347,10 @@ static void flags_of(const pipe_layout_t *near, const pipe_layout_t *layout, cha
 {
     size_t n = 0;
 #define SAY(...) (n += (size_t)snprintf(text + n, n < ADVICE ? ADVICE - n : 0, __VA_ARGS__))
-    SAY("--tp %zu --pp %zu --dp %zu", near->tp, near->pp, near->dp);
+    SAY("--tp %zu", near->tp);
+    if (near->cp > 1 || layout->cp > 1)
+        SAY(" --cp %zu", near->cp);
+    SAY(" --pp %zu --dp %zu", near->pp, near->dp);
     if (near->schedule != layout->schedule || near->chunks != layout->chunks)
         SAY(" --schedule %s --chunks %zu", pipe_kind_name(near->schedule), near->chunks);
     if (near->micro_batch != layout->micro_batch)
@@ -331,7 +413,10 @@ gyre_status_t pipe_layout_check(const pipe_layout_t *layout, const model_config_
 {
     char why[WHY], leaves[ADVICE], flags[ADVICE];
     pipe_layout_t near;
-    gyre_status_t status = batch->leaf > 1 ? optim_batch_check(batch, 1) : GYRE_OK; /* whatever the layout */
+    /* whatever the layout */
+    gyre_status_t status = batch->leaf > 1 ? optim_batch_check(batch, 1) : GYRE_OK;
+    if (status == GYRE_OK && !check_parts(model, batch, why))
+        status = gyre_fail(GYRE_ERR_INVALID, "%s", why);
     if (status != GYRE_OK || pipe_layout_works(layout, model, ranks, batch, why))
         return status;
     if (!pipe_layout_nearest(layout, model, ranks, batch, &near))

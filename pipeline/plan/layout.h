@@ -2,9 +2,10 @@
 /* pipeline/plan/layout.h: how a job is cut: tensor x pipeline x data parallelism, ZeRO, sequence parallelism,
  * micro-batches.
  *
- * Ranks are numbered with tensor parallelism fastest, then data, then pipeline: rank = (pp * DP + dp) * TP +
- * tp. So a tensor-parallel group has consecutive ranks (on one host), and pipeline neighbours are far apart,
- * as in Megatron-LM (Narayanan et al. 2021, section 3). No field of a layout changes a bit of a result
+ * Ranks are numbered with tensor parallelism fastest, then context, data, pipeline: rank = ((pp * DP + dp) *
+ * CP + cp) * TP + tp. So a tensor-parallel group has consecutive ranks (on one host), those that share a
+ * sequence lie next to it, and pipeline neighbours are far apart, as in Megatron-LM (Narayanan et al. 2021,
+ * section 3). No field of a layout changes a bit of a result
  * (docs/layouts.md). */
 #ifndef PIPELINE_PLAN_LAYOUT_H
 #define PIPELINE_PLAN_LAYOUT_H
@@ -18,9 +19,10 @@
 
 typedef struct {
     size_t tp, pp, dp; /* degrees; dp 0: what the ranks leave over */
-    size_t chunks;     /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
+    size_t cp;     /* context parallelism: ranks that share each sequence; divides the batch's parts. 0: 1 */
+    size_t chunks; /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
     pipe_kind_t schedule;
-    int zero;     /* ZeRO stage 0 .. 3 over the data-parallel group */
+    int zero;     /* ZeRO stage 0 .. 3 over pipe_layout_replicas */
     int sequence; /* 1: sequence parallelism in the tensor-parallel group */
     /* Sequences that travel through the pipeline together: whole leaves of the batch (optim/batch.h). 0: one
      * of them; where ZeRO 3 gathers weights for every micro-batch, and there is no pipeline that wants
@@ -64,7 +66,7 @@ int pipe_layout_works(const pipe_layout_t *layout, const model_config_t *model, 
 
 /* A rank's coordinates. */
 typedef struct {
-    size_t tp, pp, dp;
+    size_t tp, cp, pp, dp;
 } pipe_place_t;
 pipe_place_t pipe_layout_place(const pipe_layout_t *layout, size_t rank);
 
@@ -76,10 +78,19 @@ size_t pipe_layout_stages(const pipe_layout_t *layout);
 void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
                         size_t *count);
 
+/* Ranks of a sequence, at least 1. */
+size_t pipe_layout_context(const pipe_layout_t *layout);
+/* Ranks that hold the same slice of the weights, DP times CP, over which gradients are added and ZeRO shards:
+ * dp * CP + cp is a rank's number among them. */
+size_t pipe_layout_replicas(const pipe_layout_t *layout);
+
 /* 1 if gradients are reduced leaf by leaf (optim_batch_part), so that a rank keeps none but its shards: with
- * ZeRO, where a batch is given lanes and this layout's ranks divide them. Of a batch that grows
+ * ZeRO, where a batch is given lanes and this layout's ranks divide them. With context parallelism always:
+ * a sequence's parts are next to one another in the tree, and lie on several ranks. Of a batch that grows
  * (optim/ramp.h) the last size decides. */
 int pipe_layout_spreads(const pipe_layout_t *layout, const optim_batch_t *batch);
+/* What a data-parallel rank has of the batch: optim_batch_part, and its parts of each sequence. */
+optim_part_t pipe_layout_part(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp, int spread);
 /* What the data-parallel rank with most sequences has of the batch. */
 optim_part_t pipe_layout_most(const pipe_layout_t *layout, const optim_batch_t *batch);
 /* Sequences of the data-parallel rank that has most. */

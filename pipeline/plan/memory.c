@@ -56,10 +56,10 @@ static size_t times(size_t bytes, double x)
     return product < 1e19 ? (size_t)product : SIZE_MAX;
 }
 
-/* Tokens of a micro-batch. */
+/* Tokens of a micro-batch that a rank has. */
 static size_t tokens(const pipe_recipe_t *r)
 {
-    return r->layout.micro_batch * r->model.seq;
+    return r->layout.micro_batch * r->model.seq / pipe_layout_context(&r->layout);
 }
 
 /* Bytes per token of what tensor parallelism leaves whole (sequence parallelism cuts it) and of what it
@@ -111,12 +111,13 @@ static void state_bytes(const pipe_recipe_t *r, const plan_base_t *base, plan_me
     const size_t weight = pipe_precision_bytes(r->precision.type),
                  grad = pipe_precision_bytes(r->precision.grad);
     const size_t state = r->precision.type == MODEL_FLOAT32 ? 8 : 12; /* moments; a master copy of 16 bits */
-    m->shard = share(m->parameters, r->layout.dp);
+    const size_t replicas = pipe_layout_replicas(&r->layout);
+    m->shard = share(m->parameters, replicas);
     m->weights = weight * (r->layout.zero >= 3 ? m->shard : m->parameters);
     m->gradients = grad * (r->layout.zero >= 2 ? m->shard : m->parameters);
     m->optimizer = state * (r->layout.zero >= 1 ? m->shard : m->parameters);
     if (r->optimizer.muon)
-        m->optimizer -= 4 * (r->layout.zero >= 1 ? layers / r->layout.dp : layers);
+        m->optimizer -= 4 * (r->layout.zero >= 1 ? layers / replicas : layers);
 }
 
 /* Embedding: the mask of its dropout, the input of a norm after it. Head: input of final norm and of the
@@ -147,9 +148,9 @@ static size_t buffer_bytes(const pipe_recipe_t *r, const plan_base_t *base, cons
     const size_t weight = pipe_precision_bytes(r->precision.type),
                  grad = pipe_precision_bytes(r->precision.grad);
     size_t bytes = 0;
-    if (l->dp > 1 && l->zero >= 2) /* a bucket that fills, and one under way */
+    if (pipe_layout_replicas(l) > 1 && l->zero >= 2) /* a bucket that fills, and one under way */
         bytes += base_min_size(2 * bucket, grad * m->parameters);
-    if (l->dp > 1 && l->zero >= 3) { /* the layer that computes, and the next */
+    if (pipe_layout_replicas(l) > 1 && l->zero >= 3) { /* the layer that computes, and the next */
         size_t layer = base->count.layer.whole + base->count.layer.cut / l->tp;
         size_t embed = base->count.embed.whole + base->count.embed.cut / l->tp;
         size_t largest = m->holds.embed || m->holds.head ? base_max_size(layer, embed) : layer;

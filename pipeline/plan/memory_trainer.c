@@ -66,10 +66,10 @@ gyre_status_t plan_trainer(const pipe_recipe_t *r, const plan_base_t *base, cons
     model_params_t *local = NULL;
     gyre_status_t status = model_params_slice(whole, &slice, &local);
     if (status == GYRE_OK && adapters)
-        status = plan_adapters(&config, l->dp, local, adapters, &slice, bytes);
+        status = plan_adapters(&config, pipe_layout_replicas(l), local, adapters, &slice, bytes);
     else if (status == GYRE_OK) /* a bucket's first rank has its largest shard (optim/store/shard.h) */
-        status = optim_zero_predict(local, &config, l->dp, 0, base->micro_batches, base->micro_batches, bytes,
-                                    NULL);
+        status = optim_zero_predict(local, &config, pipe_layout_replicas(l), 0, base->micro_batches,
+                                    base->micro_batches, bytes, NULL);
     model_params_destroy(local);
     free(has);
     return status;

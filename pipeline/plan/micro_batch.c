@@ -35,12 +35,12 @@ static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size
         status = model_params_slice(whole, &slice, &local);
     optim_zero_share(&zero, &load->batch, &whole_most);
     if (status == GYRE_OK)
-        status = optim_zero_predict(local, &zero, l->dp, 0, 1, 1, bytes, NULL);
+        status = optim_zero_predict(local, &zero, pipe_layout_replicas(l), 0, 1, 1, bytes, NULL);
     size_t all = status == GYRE_OK ? held(bytes) : 0;
     zero.stage = 3;
     optim_zero_share(&zero, &load->batch, &most);
     if (status == GYRE_OK)
-        status = optim_zero_predict(local, &zero, l->dp, 0, 1, 1, bytes, NULL);
+        status = optim_zero_predict(local, &zero, pipe_layout_replicas(l), 0, 1, 1, bytes, NULL);
     *out = status == GYRE_OK && all > held(bytes) ? all - held(bytes) : 0;
     model_params_destroy(local);
     model_params_destroy(whole);
@@ -52,6 +52,7 @@ static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load
 {
     const model_config_t model = model_config_complete(&load->model);
     const model_tp_t tp = {.size = l->tp, .sequence = l->sequence};
+    const size_t here = base_max_size(1, load->batch.parts) / pipe_layout_context(l);
     const model_stage_config_t stage = {.layers = model.layers,
                                         .embed = 1,
                                         .head = 1,
@@ -59,8 +60,12 @@ static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load
                                         .together = 1,
                                         .recompute = load->recompute,
                                         .precision = load->precision,
-                                        .split = pipe_kind_splits(l->schedule)};
-    return model_stage_slot_bytes_f32(&model, &tp, &stage, out);
+                                        .split = pipe_kind_splits(l->schedule),
+                                        .parts = load->batch.parts,
+                                        .parts_here = here};
+    gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out);
+    *out *= here;
+    return status;
 }
 
 size_t pipe_layout_together(const pipe_layout_t *l, const pipe_load_t *load)
@@ -69,9 +74,9 @@ size_t pipe_layout_together(const pipe_layout_t *l, const pipe_load_t *load)
     pipe_layout_t one = *l;
     size_t leaf = base_max_size(1, load->batch.leaf);
     one.micro_batch = leaf;
-    if (l->zero != 3 || l->dp < 2 || l->pp != 1 || load->keep || load->batch.batch < 1 ||
+    if (l->zero != 3 || pipe_layout_replicas(l) < 2 || l->pp != 1 || load->keep || load->batch.batch < 1 ||
         !model_config_works(&load->model) ||
-        !pipe_layout_works(&one, &load->model, l->tp * l->dp, &load->batch, why))
+        !pipe_layout_works(&one, &load->model, l->tp * pipe_layout_replicas(l), &load->batch, why))
         return leaf;
     size_t longest = pipe_layout_longest(l, &load->batch), spare, each, most;
     if (longest <= leaf || saved(l, load, &spare) != GYRE_OK || activations(l, load, &each) != GYRE_OK)

@@ -297,7 +297,8 @@ void pipe_recipe_complete(pipe_recipe_t *r)
                               .recompute = r->recompute,
                               .grad16 = r->precision.type != MODEL_FLOAT32 &&
                                         r->precision.grad == r->precision.type};
-    r->layout = pipe_layout_complete(&r->layout, r->layout.tp * r->layout.pp * r->layout.dp, &load);
+    r->layout = pipe_layout_complete(&r->layout,
+                                     r->layout.tp * r->layout.pp * pipe_layout_replicas(&r->layout), &load);
     size_t dp = r->layout.dp;
     if (!r->batch.batch)
         r->batch.batch = dp * r->layout.micro_batch;
@@ -308,14 +309,15 @@ void pipe_recipe_complete(pipe_recipe_t *r)
 
 gyre_status_t pipe_recipe_check(const pipe_recipe_t *r)
 {
-    size_t ranks = r->layout.tp * r->layout.pp * r->layout.dp;
+    size_t ranks = r->layout.tp * r->layout.pp * pipe_layout_replicas(&r->layout);
     gyre_status_t status = model_config_check(&r->model);
     if (status == GYRE_OK)
         status = pipe_layout_check(&r->layout, &r->model, ranks, &r->batch);
     if (status == GYRE_OK && r->nodes && r->per_node && r->nodes * r->per_node != ranks)
-        status = gyre_fail(
-            GYRE_ERR_INVALID, "%zu nodes of %zu are %zu accelerators, but tp %zu x pp %zu x dp %zu are %zu",
-            r->nodes, r->per_node, r->nodes * r->per_node, r->layout.tp, r->layout.pp, r->layout.dp, ranks);
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "%zu nodes of %zu are %zu accelerators, but tp %zu x pp %zu x dp %zu are %zu",
+                           r->nodes, r->per_node, r->nodes * r->per_node, r->layout.tp, r->layout.pp,
+                           pipe_layout_replicas(&r->layout), ranks);
     return status;
 }
 

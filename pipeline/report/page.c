@@ -165,8 +165,8 @@ static void layout_of(FILE *out, const train_config_t *options, const train_reco
     const pipe_layout_t *layout = &record->layout;
     char text[128];
     fputs("<section><h2>Layout</h2><table class=\"plain\">\n", out);
-    snprintf(text, sizeof text, "%d = %zu tensor &times; %zu data &times; %zu pipeline", record->ranks,
-             layout->tp, layout->dp, layout->pp);
+    snprintf(text, sizeof text, "%d = %zu tensor &times; %zu context &times; %zu data &times; %zu pipeline",
+             record->ranks, layout->tp, pipe_layout_context(layout), layout->dp, layout->pp);
     pair(out, "ranks", text);
     if (*record->device)
         pair(out, "GPU of rank 0", record->device);

@@ -16,12 +16,14 @@ static void name_row(FILE *out, const train_record_t *record, size_t rank, doubl
     pipe_place_t place = pipe_layout_place(&record->layout, rank);
     fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">rank %zu", LEFT - 10, y, INK,
             rank);
-    if (record->layout.tp > 1 || record->layout.pp > 1) {
+    if (record->layout.tp > 1 || record->layout.cp > 1 || record->layout.pp > 1) {
         fprintf(out, "<tspan fill=\"%s\"> &#183;", MUTED);
         if (record->layout.pp > 1)
             fprintf(out, " pp %zu", place.pp);
         if (record->layout.dp > 1)
             fprintf(out, " dp %zu", place.dp);
+        if (record->layout.cp > 1)
+            fprintf(out, " cp %zu", place.cp);
         if (record->layout.tp > 1)
             fprintf(out, " tp %zu", place.tp);
         fprintf(out, "</tspan>");

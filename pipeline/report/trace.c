@@ -57,9 +57,9 @@ static void name_rank(trace_t *trace, const train_record_t *record, size_t rank)
     fprintf(
         trace->out,
         "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%zu,\"args\":{\"name\":\"rank %zu (pp %zu, dp %zu, "
-        "tp %zu)\"}},\n"
+        "cp %zu, tp %zu)\"}},\n"
         "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":%zu,\"args\":{\"sort_index\":%zu}}",
-        rank, rank, place.pp, place.dp, place.tp, rank, rank);
+        rank, rank, place.pp, place.dp, place.cp, place.tp, rank, rank);
     name_lane(trace, rank, STEP_LANE, "step");
     name_lane(trace, rank, COMPUTE_LANE, "compute");
     name_lane(trace, rank, WAIT_LANE, "communication, waited for");

@@ -17,7 +17,7 @@ static size_t sequences_of(const pipe_train_t *train, int mb)
 
 static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, size_t j)
 {
-    return (size_t)mb % chunk->in_flight * train->work.micro + j;
+    return ((size_t)mb % chunk->in_flight * train->work.micro + j) * train_parts_here(train);
 }
 
 /* How many of a micro-batch's n sequences, the first ones, this column does not have: columns with fewer
@@ -74,14 +74,26 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     sequence->prefix = example.prefix;
 }
 
-/* Positions of the sequence in place j that are learned. With prefixes all positions count: a sequence's loss
- * is a mean over those after its prefix. */
+/* Positions of the sequence in place j that are learned, of the parts here. With prefixes all count: a
+ * sequence's loss is a mean over those after its prefix. */
 static size_t learned_of(const pipe_train_t *train, size_t j)
 {
-    size_t seq = train->whole->config.seq, learned = 0;
-    for (size_t t = 0; t < seq; t++)
+    const size_t here = train->whole->config.seq / train->layout.cp, first = train->place.cp * here;
+    size_t learned = 0;
+    for (size_t t = first; t < first + here; t++)
         learned += train->sequence[j].targets[t] != MODEL_IGNORED;
     return learned;
+}
+
+/* The n sequences of a pass, cut into the parts that this rank has of each. */
+static void cut_sequences(pipe_train_t *train, size_t n)
+{
+    const size_t here = train_parts_here(train);
+    for (size_t j = n; j-- > 0;)
+        for (size_t k = here; k-- > 0;) {
+            train->sequence[j * here + k] = train->sequence[j];
+            train->sequence[j * here + k].part = train->place.cp * here + k;
+        }
 }
 
 /* This rank's error, or that of others, which they have logged. */
@@ -98,7 +110,7 @@ gyre_status_t train_unread(pipe_train_t *train, double ranks)
 void train_on_routing(void *user, const model_routed_t *routed)
 {
     pipe_train_t *train = user;
-    double *word = train->loss + train->batch.batch;
+    double *word = train_words(train);
     double units = routed->balance < 0x1p12 ? nearbyint(routed->balance / BALANCE_UNIT) : (double)NAN;
     double high = floor(units / BALANCE_SPLIT);
     word[WORD_BALANCE] += high;
@@ -129,9 +141,11 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
         if (chunk->head && train->place.tp == 0)
             *work->learned += (double)learned_of(train, j);
     }
-    return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->sequence,
-                               part(in, train, idle), part_out(out, train, idle),
-                               train->place.tp == 0 ? work->loss + first : NULL, 1);
+    const size_t here = train_parts_here(train);
+    cut_sequences(train, n - idle);
+    return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), (n - idle) * here,
+                               train->sequence, part(in, train, idle), part_out(out, train, idle),
+                               train->place.tp == 0 ? work->loss + first * here : NULL, 1);
 }
 
 gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,
@@ -147,7 +161,8 @@ gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void 
         return status;
     if (idle == n)
         return n ? train_idle(train, chunk, OPTIM_PASS_BACKWARD) : GYRE_OK;
-    return pipe_worker_backward(chunk->worker, slot_of(train, chunk, mb, idle), n - idle, train->work.scale,
+    return pipe_worker_backward(chunk->worker, slot_of(train, chunk, mb, idle),
+                                (n - idle) * train_parts_here(train), train->work.scale,
                                 part(d_out, train, idle), part_out(d_in, train, idle));
 }
 
@@ -159,5 +174,6 @@ gyre_status_t train_on_backward_weight(void *user, int chunk_index, int mb, unsi
     (void)flags;
     if (idle == n)
         return n ? train_idle(train, chunk, OPTIM_PASS_BACKWARD_WEIGHT) : GYRE_OK;
-    return pipe_worker_backward_weight(chunk->worker, slot_of(train, chunk, mb, idle), n - idle);
+    return pipe_worker_backward_weight(chunk->worker, slot_of(train, chunk, mb, idle),
+                                       (n - idle) * train_parts_here(train));
 }

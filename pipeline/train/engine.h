@@ -44,7 +44,8 @@ enum {
 typedef struct {
     pipe_fetch_fn fetch;
     void *user;
-    double *loss;      /* [part.count], of local sequences; the head's rank of tensor rank 0 fills it in */
+    double *
+        loss; /* [part.count, parts here], of local sequences; the head's rank of tensor rank 0 fills it in */
     double *learned;   /* the same rank adds the positions that are learned */
     optim_part_t part; /* local sequences; those after them are idle, so that all columns run one schedule */
     size_t micro;      /* sequences of a micro-batch */
@@ -55,7 +56,7 @@ typedef struct {
 
 struct pipe_train {
     pipe_train_config_t config;
-    gyre_comm_t *world, *tp, *dp, *pp, *tied;
+    gyre_comm_t *world, *tp, *cp, *dp, *pp, *tied; /* dp: the ranks of pipe_layout_replicas */
     gyre_comm_t *plane; /* dp and tp together, for Muon; NULL: not needed, or one of the two */
     pipe_layout_t layout;
     pipe_load_t load;
@@ -78,9 +79,9 @@ struct pipe_train {
     int spread;                      /* 1: gradients are reduced leaf by leaf (optim_batch_part) */
     size_t boundary;                 /* elements of one sequence between stages */
     gyre_type_t type;                /* of them */
-    double *loss;                    /* [batch + WORDS] */
-    double *own_loss;                /* [batch, at least EVALUATED]: of local sequences */
-    model_sequence_t *sequence;      /* [micro_batch], those of a forward pass */
+    double *loss;                    /* [batch * parts + WORDS] */
+    double *own_loss;                /* [batch, at least EVALUATED, parts here]: of local sequences */
+    model_sequence_t *sequence;      /* [micro_batch, parts here], those of a forward pass */
     model_token_t *tokens, *targets; /* [micro_batch, seq] */
     int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
     int32_t *documents;              /* the same, with config.documents; else NULL */
@@ -89,6 +90,17 @@ struct pipe_train {
     gyre_status_t unread; /* the first sequence of this step that could not be read */
     int missed;           /* some rank had one, and all know */
 };
+
+/* Parts of a sequence that this rank has, and all, each of which is a sequence to stages and store; and where
+ * the words after the losses begin. */
+static inline size_t train_parts_here(const pipe_train_t *train)
+{
+    return train->batch.parts / train->layout.cp;
+}
+static inline double *train_words(const pipe_train_t *train)
+{
+    return train->loss + train->batch.batch * train->batch.parts;
+}
 
 /* callbacks.c: as pipe_executor_t asks for them; user is the pipe_train_t. */
 gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *in, void *out);

@@ -17,6 +17,7 @@ pipe_train_config_t train_engine_config(const train_run_t *run)
     const train_config_t *o = run->options;
     return (pipe_train_config_t){.model = run->shape,
                                  .layout = {.tp = o->tp,
+                                            .cp = o->cp,
                                             .pp = o->pp,
                                             .dp = o->dp,
                                             .chunks = o->chunks,
@@ -189,7 +190,7 @@ static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
         {"schedule", l->pp == 1, "--pp is 1"},
         {"sequence-parallel", o->sequence_parallel && l->tp == 1, "--tp is 1"},
         {"cuda-graphs", !o->device, "the CPU computes"},
-        {"zero", l->zero > 0 && l->dp == 1, "there is one data-parallel rank"},
+        {"zero", l->zero > 0 && pipe_layout_replicas(l) == 1, "there is one data-parallel rank"},
         {"momentum", !o->optimizer, "--optimizer is adamw"},
         {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
          "only --zero 3 and 16-bit weights gather or expand any"},
@@ -214,6 +215,21 @@ static void tell_rests(const train_config_t *o, const pipe_layout_t *l, const op
                     share, micro);
 }
 
+/* What parts of sequences do not go with. */
+static gyre_status_t check_parts(const train_config_t *o)
+{
+    if (o->sequence_parts > 1 && o->device)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--sequence-parts %llu is for --device cpu: leave it out, and --cp with it",
+                         (unsigned long long)o->sequence_parts);
+    if (o->cp > 1 && o->batch_rampup)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--cp %llu with --batch-rampup: ranks that share sequences need a batch that does "
+                         "not grow; take --cp 1, or leave --batch-rampup out",
+                         (unsigned long long)o->cp);
+    return GYRE_OK;
+}
+
 /* Every rank knows the data, and the number of ranks. */
 gyre_status_t train_check_input(train_run_t *run)
 {
@@ -226,6 +242,8 @@ gyre_status_t train_check_input(train_run_t *run)
         status = check_activations(run->options);
     if (status == GYRE_OK)
         status = check_update(run->options);
+    if (status == GYRE_OK)
+        status = check_parts(run->options);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)

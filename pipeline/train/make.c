@@ -25,17 +25,21 @@ static gyre_status_t make_groups(pipe_train_t *train)
     const pipe_shape_t shape = shape_of(l, 1, 0);
     int last; /* the pipeline rank of the last stage */
     pipe_place_of(&shape, pipe_stages(&shape) - 1, &last, NULL);
-    int column = (int)(at.dp * l->tp + at.tp);
+    const size_t replicas = pipe_layout_replicas(l), replica = at.dp * l->cp + at.cp;
+    int column = (int)(replica * l->tp + at.tp);
     int tied = !train->config.model.untied && last != 0 && (at.pp == 0 || at.pp == (size_t)last);
     gyre_status_t status =
-        gyre_comm_split(train->world, (int)(at.pp * l->dp + at.dp), (int)at.tp, &train->tp);
+        gyre_comm_split(train->world, (int)(at.pp * replicas + replica), (int)at.tp, &train->tp);
     if (status == GYRE_OK)
-        status = gyre_comm_split(train->world, (int)(at.pp * l->tp + at.tp), (int)at.dp, &train->dp);
+        status = gyre_comm_split(train->world, (int)(at.pp * l->tp + at.tp), (int)replica, &train->dp);
+    if (status == GYRE_OK && l->cp > 1)
+        status = gyre_comm_split(train->world, (int)((at.pp * l->dp + at.dp) * l->tp + at.tp), (int)at.cp,
+                                 &train->cp);
     if (status == GYRE_OK)
         status = gyre_comm_split(train->world, column, (int)at.pp, &train->pp);
     if (status == GYRE_OK)
         status = gyre_comm_split(train->world, tied ? column : -1, (int)at.pp, &train->tied);
-    if (status == GYRE_OK && train->config.zero.muon && l->tp > 1 && l->dp > 1)
+    if (status == GYRE_OK && train->config.zero.muon && l->tp > 1 && replicas > 1)
         status = gyre_comm_split(train->world, (int)at.pp, column, &train->plane);
     return status;
 }
@@ -144,10 +148,11 @@ static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, mo
 {
     const pipe_train_config_t *config = &train->config;
     const chunk_t *chunk = &train->chunk[c];
+    const size_t here = train_parts_here(train);
     model_stage_config_t how = {.embed = chunk->embed,
                                 .head = chunk->head,
-                                .slots = chunk->in_flight * train->layout.micro_batch,
-                                .together = train->layout.micro_batch,
+                                .slots = chunk->in_flight * train->layout.micro_batch * here,
+                                .together = train->layout.micro_batch * here,
                                 .grad_sequences = train->batch.leaf,
                                 .recompute = config->recompute,
                                 .offload = config->offload_activations,
@@ -156,7 +161,10 @@ static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, mo
                                 .precision = config->precision,
                                 .split = pipe_kind_splits(train->layout.schedule),
                                 .seed = config->seed,
-                                .documents = config->documents};
+                                .documents = config->documents,
+                                .parts = train->batch.parts,
+                                .parts_here = here,
+                                .context = train->cp};
     chunk_layers(train, c, &how.first, &how.layers);
     return how;
 }
@@ -185,7 +193,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                     &chunk->worker);
     }
     if (status == GYRE_OK) {
-        train->boundary = pipe_worker_boundary(train->chunk[0].worker);
+        train->boundary = pipe_worker_boundary(train->chunk[0].worker) * train_parts_here(train);
         train->type = pipe_worker_type(train->chunk[0].worker);
     }
     return status;
@@ -209,7 +217,7 @@ static gyre_status_t make_zero(pipe_train_t *train)
         how.stream = pipe_gpu_stream(train->gpu);
     }
     const optim_zero_groups_t groups = {.world = train->world,
-                                        .dp = train->layout.dp > 1 ? train->dp : NULL,
+                                        .dp = pipe_layout_replicas(&train->layout) > 1 ? train->dp : NULL,
                                         .tp = train->layout.tp > 1 ? train->tp : NULL,
                                         .tied = train->tied,
                                         .plane = train->plane           ? train->plane
@@ -221,7 +229,7 @@ static gyre_status_t make_zero(pipe_train_t *train)
 static void find_shares(pipe_train_t *train)
 {
     train->longest = pipe_layout_longest(&train->layout, &train->batch);
-    train->part = optim_batch_part(&train->batch, train->layout.dp, train->place.dp, train->spread);
+    train->part = pipe_layout_part(&train->layout, &train->batch, train->place.dp, train->spread);
     train->layout.micro_batch = base_min_size(train->layout.micro_batch, base_max_size(1, train->longest));
 }
 
@@ -235,7 +243,7 @@ static gyre_status_t take_sequences(pipe_train_t *train)
         return gyre_fail(GYRE_ERR_OVERFLOW,
                          "micro-batches of %zu sequences of %zu tokens are more than memory can hold", micro,
                          train->whole->config.seq);
-    train->sequence = calloc(micro, sizeof *train->sequence);
+    train->sequence = calloc(micro * train_parts_here(train), sizeof *train->sequence);
     train->tokens = calloc(tokens, sizeof *train->tokens);
     train->targets = calloc(tokens, sizeof *train->targets);
     train->positions = placed ? calloc(tokens, sizeof *train->positions) : NULL;
@@ -261,8 +269,9 @@ static void free_sequences(pipe_train_t *train)
 static gyre_status_t take_memory(pipe_train_t *train)
 {
     train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
-    train->loss = calloc(train->batch.batch + WORDS, sizeof *train->loss);
-    train->own_loss = calloc(base_max_size(train->batch.batch, EVALUATED), sizeof *train->own_loss);
+    train->loss = calloc(train->batch.batch * train->batch.parts + WORDS, sizeof *train->loss);
+    train->own_loss = calloc(base_max_size(train->batch.batch, EVALUATED) * train_parts_here(train),
+                             sizeof *train->own_loss);
     return train->chunk && train->loss && train->own_loss
                ? GYRE_OK
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a batch of %zu sequences", train->batch.batch);
@@ -461,7 +470,7 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
 {
     if (!train)
         return;
-    gyre_comm_t *const group[] = {train->tp, train->pp, train->dp, train->tied, train->plane};
+    gyre_comm_t *const group[] = {train->tp, train->cp, train->pp, train->dp, train->tied, train->plane};
     for (size_t i = 0; i < sizeof group / sizeof *group; i++)
         if (group[i])
             gyre_comm_abort(group[i], reason);
@@ -487,6 +496,7 @@ void pipe_train_leave(pipe_train_t *train)
     destroy_group(&train->tied);
     destroy_group(&train->pp);
     destroy_group(&train->dp);
+    destroy_group(&train->cp);
     destroy_group(&train->tp);
 }
 

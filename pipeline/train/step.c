@@ -53,28 +53,30 @@ static void tell_routing(const pipe_train_t *train, const double *word, pipe_tra
 {
     const model_config_t *c = &train->whole->config;
     double batch = (double)train->batch.batch,
-           choices = batch * (double)(c->layers * c->seq) * (double)c->top_k;
+           choices = batch * (double)(c->layers * c->seq) * (double)c->top_k,
+           parts = batch * (double)train->batch.parts;
     out->balance = out->dropped = NAN;
     if (c->experts == 0)
         return;
-    out->balance = (word[WORD_BALANCE] * BALANCE_SPLIT + word[WORD_BALANCE_LOW]) * BALANCE_UNIT / batch;
+    out->balance = (word[WORD_BALANCE] * BALANCE_SPLIT + word[WORD_BALANCE_LOW]) * BALANCE_UNIT / parts;
     out->dropped = word[WORD_DROPPED] / choices;
 }
 
-/* By which sums over sequences are divided. Each sequence's loss, and so its gradient, is a sum over the
- * positions that are learned, divided by the length of a sequence: the mean over all learned positions of the
- * step is their sum, times that length, over `learned` (docs/contract.md). Where every position is learned
- * that is the number of sequences, to the bit. Where none is, all sums are 0. */
+/* By which sums over sequences, or parts of them, are divided. The loss of each, and so its gradient, is a
+ * sum over the positions that are learned, divided by its length. The mean over all learned positions of the
+ * step is the sum of losses, times that length, over `learned` (docs/contract.md). Where every position is
+ * learned that is the number of sequences or parts, to the bit. Where none is, all sums are 0. */
 static double weight_of(const pipe_train_t *train, double learned)
 {
-    return learned > 0.0 ? learned / (double)train->whole->config.seq : 1.0;
+    return learned > 0.0 ? learned / (double)(train->whole->config.seq / train->batch.parts) : 1.0;
 }
 
-/* All passes of a batch; losses of this rank's sequences go to loss, by their index. */
+/* All passes of a batch; losses of this rank's sequences go to loss [sequences, parts], by their index. */
 static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor, double *loss)
 {
     const optim_part_t *part = &train->work.part;
-    memset(train->own_loss, 0, part->count * sizeof *train->own_loss);
+    const size_t here = train_parts_here(train), parts = train->batch.parts;
+    memset(train->own_loss, 0, part->count * here * sizeof *train->own_loss);
     train->work.loss = train->own_loss;
     gyre_status_t status = pipe_executor_step(executor);
     if (status == GYRE_OK)
@@ -82,7 +84,8 @@ static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor, double 
     if (status == GYRE_OK)
         status = pipe_links_error(train->links);
     for (size_t i = 0; status == GYRE_OK && i < part->count; i++)
-        loss[optim_part_index(part, i)] = train->own_loss[i];
+        memcpy(loss + optim_part_index(part, i) * parts + train->place.cp * here, train->own_loss + i * here,
+               here * sizeof *loss);
     return status;
 }
 
@@ -113,12 +116,13 @@ static void set_limit(pipe_train_t *train, const pipe_train_step_t *step)
 gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
                               double rate, pipe_train_step_t *out)
 {
-    size_t batch = train->batch.batch, words = batch + WORDS;
-    memset(train->loss, 0, words * sizeof *train->loss);
+    const size_t count = train->batch.batch * train->batch.parts + WORDS;
+    double *const words = train_words(train);
+    memset(train->loss, 0, count * sizeof *train->loss);
     train->work = (work_t){.fetch = fetch,
                            .user = user,
                            .part = train->part,
-                           .learned = train->loss + batch + WORD_LEARNED,
+                           .learned = words + WORD_LEARNED,
                            .micro = train->layout.micro_batch,
                            .number = step,
                            .scale = (float)optim_zero_loss_scale(train->zero)};
@@ -134,19 +138,19 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
         add_spans(train, out->spans);
     base_time_t reducing = base_now();
     if (gyre_comm_rank(train->world) == 0)
-        memcpy(train->loss + batch, out->note, sizeof out->note);
-    train->loss[batch + WORD_UNREAD] = train->unread != GYRE_OK;
-    put_asked(train->loss + batch + WORD_ASKED, out->asked);
+        memcpy(words, out->note, sizeof out->note);
+    words[WORD_UNREAD] = train->unread != GYRE_OK;
+    put_asked(words + WORD_ASKED, out->asked);
     if (status == GYRE_OK) /* one rank has each loss, and the others zero: sums are exact */
         status =
-            gyre_all_reduce(train->loss, train->loss, words, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+            gyre_all_reduce(train->loss, train->loss, count, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
     base_time_t joined = base_now();
     model_spans_add(out->spans, MODEL_SPAN_REDUCE, reducing, joined, -1, -1);
     out->join_s = (double)(joined - reducing) * 1e-9;
-    out->asked = get_asked(train->loss + batch + WORD_ASKED);
+    out->asked = get_asked(words + WORD_ASKED);
     if (status == GYRE_OK)
-        status = train_unread(train, train->loss[batch + WORD_UNREAD]);
-    double weight = weight_of(train, train->loss[batch + WORD_LEARNED]);
+        status = train_unread(train, words[WORD_UNREAD]);
+    double weight = weight_of(train, words[WORD_LEARNED]);
     out->loss = optim_batch_sum(&train->batch, train->loss) / weight;
     set_limit(train, out);
     if (status == GYRE_OK)
@@ -156,8 +160,8 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
         return status;
     if (train->base)
         optim_zero_moved(train->base, &out->zero);
-    memcpy(out->note, train->loss + batch, sizeof out->note);
-    tell_routing(train, train->loss + batch, out);
+    memcpy(out->note, words, sizeof out->note);
+    tell_routing(train, words, out);
     pipe_report_t report;
     pipe_executor_report(train->executor, &report);
     out->pipe_busy_s = report.busy_s;
@@ -173,9 +177,9 @@ static size_t evaluated_together(const pipe_train_t *train)
     return train->layout.zero == 3 ? base_min_size(train->layout.micro_batch, EVALUATED) : 1;
 }
 
-/* Losses of sequences first .. first + count - 1 of `fetch` to each [count], where this rank computes them,
- * and added to *learned their positions that are learned.
- * They are dealt out to the columns one by one. */
+/* Losses of sequences first .. first + count - 1 of `fetch` to each [count, parts], where this rank computes
+ * them, and added to *learned their positions that are learned. They are dealt out to the columns one by
+ * one. */
 static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t first,
                                    size_t count, double *each, double *learned)
 {
@@ -202,7 +206,7 @@ static size_t evaluated_at_once(const pipe_train_t *train)
 {
     const pipe_layout_t *l = &train->layout;
     double flops = 2.0 * (double)train->whole->total * (double)train->whole->config.seq;
-    double sequences = EVALUATED_FLOPS * (double)(l->tp * l->pp) / flops;
+    double sequences = EVALUATED_FLOPS * (double)(l->tp * l->cp * l->pp) / flops;
     return train->gpu || sequences >= EVALUATED ? EVALUATED : sequences > 1.0 ? (size_t)sequences : 1;
 }
 
@@ -232,10 +236,11 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
         if (status != GYRE_OK)
             return status;
     }
-    double *each = calloc(count + 2, sizeof *each); /* losses; ranks that could not read; learned positions */
+    const size_t losses = count * train->batch.parts;
+    double *each = calloc(losses + 2, sizeof *each); /* and ranks that could not read; learned positions */
     if (!each)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the losses of %zu sequences", count);
-    double *learned = each + count + 1;
+    double *learned = each + losses + 1;
     train->unread = GYRE_OK;
     train->missed = 0;
     gyre_status_t status = GYRE_OK;
@@ -245,13 +250,13 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
         if (status == GYRE_OK && *asked == 0)
             status = evaluate_some(train, fetch, user, at, base_min_size(at_once, count - at), each, learned);
     }
-    each[count] = train->unread != GYRE_OK;
+    each[losses] = train->unread != GYRE_OK;
     if (status == GYRE_OK)
-        status = gyre_all_reduce(each, each, count + 2, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
+        status = gyre_all_reduce(each, each, losses + 2, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), train->world);
     if (status == GYRE_OK)
-        status = train_unread(train, each[count]);
+        status = train_unread(train, each[losses]);
     if (status == GYRE_OK && *asked == 0)
-        *loss = optim_tree_sum(each, count, 1) / weight_of(train, *learned);
+        *loss = optim_tree_sum(each, losses, 1) / weight_of(train, *learned);
     if (gyre_comm_error(train->world) != GYRE_OK && !train->lost)
         train->lost = each; /* which world may still send from */
     else

@@ -51,7 +51,8 @@ gyre_status_t train_make_stores(pipe_train_t *train, const optim_zero_groups_t *
 gyre_status_t train_predict_stores(const pipe_train_t *train, const optim_zero_config_t *how,
                                    size_t bytes[OPTIM_MEMORY_KINDS])
 {
-    const size_t dp = train->layout.dp, rank = train->place.dp;
+    const size_t dp = pipe_layout_replicas(&train->layout),
+                 rank = train->place.dp * train->layout.cp + train->place.cp;
     const optim_lora_config_t lora = lora_of(train);
     return train->adapters ? optim_lora_predict(&lora, how, dp, rank, bytes)
                            : optim_zero_predict(train->local, how, dp, rank, 1, 1, bytes, NULL);

@@ -88,6 +88,10 @@ pairs() { # OPTIONS PAIR...
 lanes=("4 | --zero 3 | --pp 2 --schedule zb-h1 | 2" "2 | --zero 1 | | 4" "4 | --pp 2 --zero 2 | --tp 2 --zero 0 | 4")
 [ -n "${TEST_LONG:-}" ] || lanes=("${lanes[@]:0:1}")
 
+# sequences in parts, which ranks share out
+parts=("4 | --cp 4 --zero 3 | --pp 2 --schedule zb-h1 | 2" "1 | | --tp 2 --cp 2 --zero 2 | 8" "4 | --cp 2 --zero 0 | --cp 4 --zero 1 | 4")
+[ -n "${TEST_LONG:-}" ] || parts=()
+
 pairs "" "${fp32[@]}"
 pairs "--batch 12 --lanes 4" "${lanes[@]}"
 if [ -d "$W/checkpoints" ]; then
@@ -98,6 +102,7 @@ if [ -d "$W/checkpoints" ]; then
     train 8 --batch 12 --lanes 4
     want "more ranks than lanes" 2 "rounds of 4 gradients \(--lanes\) cannot feed dp 8"
 fi
+[ ${#parts[@]} = 0 ] || pairs "--sequence-parts 4" "${parts[@]}"
 [ ${#bf16[@]} = 0 ] || pairs "--precision bf16" "${bf16[@]}"
 pairs "--precision fp16" "${fp16[@]}"
 finish

@@ -427,9 +427,15 @@ static void rounds_of_lanes(void **state)
                     for (int spread = 0; spread < 2; spread++) {
                         const optim_part_t part = optim_batch_part(&batch, ranks, 0, spread);
                         size_t used[64] = {0};
+                        size_t all = 0;
                         int even = 1; /* one round may have uneven shares */
-                        for (size_t r = 0; r < ranks; r++)
-                            even &= optim_batch_part(&batch, ranks, r, spread).count * ranks == n;
+                        for (size_t r = 0; r < ranks; r++) {
+                            size_t count = optim_batch_part(&batch, ranks, r, spread).count;
+                            even &= count * ranks == n;
+                            all += count;
+                        }
+                        assert_int_equal(all, n);
+                        assert_true(even || part.run == part.count);
                         if (!even)
                             continue;
                         spread_runs += spread && part.run < lanes / ranks;
@@ -439,6 +445,54 @@ static void rounds_of_lanes(void **state)
                     }
                 }
     assert_true(chain_differs > 30 && spread_runs > 100);
+}
+
+/* What dp x cp ranks give, each of which has parts / cp consecutive parts of its sequences: reduced after
+ * each sequence. */
+static double reduced_parts(const optim_batch_t *batch, size_t dp, size_t cp, const double *leaf)
+{
+    const optim_part_t one = optim_batch_part(batch, dp, 0, 1);
+    const size_t here = batch->parts / cp;
+    double of_rank[64], block[64], sum = 0.0;
+    for (size_t k = 0; k < one.count; k++) {
+        for (size_t r = 0; r < dp * cp; r++) {
+            const optim_part_t part = optim_batch_part(batch, dp, r / cp, 1);
+            const double *parts = leaf + optim_part_index(&part, k) * batch->parts + r % cp * here;
+            of_rank[r] = optim_tree_sum(parts, here, optim_batch_group(batch) * batch->parts);
+        }
+        block[k % one.blocks] = optim_tree_sum(of_rank, dp * cp, 1);
+        if (k % one.blocks + 1 == one.blocks) {
+            double round = optim_tree_sum(block, one.blocks, one.block_group);
+            sum = k < one.blocks ? round : sum + round;
+        }
+    }
+    return sum;
+}
+
+/* Parts of sequences: a tree over them stands for the sequence, and ranks that share it add up to it. */
+static void parts_of_sequences(void **state)
+{
+    (void)state;
+    double leaf[64], whole[64];
+    size_t shared = 0;
+    for (size_t i = 0; i < 64; i++)
+        leaf[i] = normal(43, i) * pow(10.0, (double)(i % 9));
+    for (size_t parts = 1; parts <= 4; parts *= 2)
+        for (size_t n = 1; n <= 64 / parts; n++)
+            for (size_t lanes = 0; lanes <= n; lanes++) {
+                const optim_batch_t batch = {.batch = n, .lanes = lanes, .parts = parts},
+                                    sequences = {.batch = n, .lanes = lanes};
+                if (optim_batch_check(&batch, 1) != GYRE_OK)
+                    continue;
+                for (size_t i = 0; i < n; i++)
+                    whole[i] = optim_tree_sum(leaf + i * parts, parts, 1);
+                const double want = optim_batch_sum(&batch, leaf);
+                assert_true(want == optim_batch_sum(&sequences, whole));
+                for (size_t dp = 1; dp <= 8; dp++)
+                    for (size_t cp = 2; cp <= parts && optim_batch_deals(&batch, dp); cp *= 2, shared++)
+                        assert_true(reduced_parts(&batch, dp, cp, leaf) == want);
+            }
+    assert_true(shared > 200);
 }
 
 /* Lanes that are refused, and the way out that the refusal names. */
@@ -505,6 +559,7 @@ int main(void)
         cmocka_unit_test(groups_for_24),
         cmocka_unit_test(leaves_of_several),
         cmocka_unit_test(rounds_of_lanes),
+        cmocka_unit_test(parts_of_sequences),
         cmocka_unit_test(refusals_of_lanes),
         cmocka_unit_test(every_node_is_rounded),
         cmocka_unit_test(shares),

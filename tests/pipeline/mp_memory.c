@@ -2,8 +2,8 @@
 /* ranks: 2 3 4 */
 /* tests/pipeline/mp_memory.c: what the planner says that the trainer will hold (plan_trainer, as `gyre-plan
  * memory --trainer` prints it) is what it holds, by kind and to the byte, in every ZeRO stage and precision,
- * for a model whose embedding is much longer than a layer's matrices, for its adapters, and with Muon. With
- * lanes it is as much for 2, 3 and 8 rounds of accumulation. */
+ * for a model whose embedding is much longer than a layer's matrices, for its adapters, with Muon, and where
+ * ranks share sequences. With lanes it is as much for 2, 3 and 8 rounds of accumulation. */
 #include <string.h>
 
 #include "base/log.h"
@@ -23,6 +23,7 @@ static const char recipe_text[] =
     " \"precision\": {\"dtype\": \"%s\", \"grad_dtype\": \"%s\"}}";
 
 static const char *optimizer = "adamw";
+static int cp = 1; /* ranks that share each sequence, a part each, or two without rounds */
 
 /* `rounds` of a gradient or, of two ranks, two on each data-parallel rank; 0: one round of two, as without
  * lanes. lora: rank of adapters that are trained; 0: none. Returns what rank 0 holds. */
@@ -31,7 +32,7 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
 {
     enum { BUCKET = 4096 };
     char text[600], more[64] = "";
-    int dp = gyre_comm_size(world) / tp;
+    int dp = gyre_comm_size(world) / tp / cp;
     pipe_recipe_t recipe;
     plan_base_t base;
     int lanes = dp == 2 ? 2 * dp : dp;
@@ -42,6 +43,8 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
     json_t *object = json_loads(text, 0, NULL);
     CHECK(object && pipe_recipe_from_json(object, "test", &recipe) == GYRE_OK);
     json_decref(object);
+    recipe.layout.cp = (size_t)cp;
+    recipe.batch.parts = (size_t)(cp > 1 && rounds == 0 ? 2 * cp : cp);
     const pipe_train_config_t config = {.model = recipe.model,
                                         .layout = recipe.layout,
                                         .batch = recipe.batch,
@@ -118,6 +121,16 @@ static void compare_muon(gyre_comm_t *world, int tp, int zero)
     optimizer = "adamw";
 }
 
+/* Sequences are shared: gradients are reduced sequence by sequence, into shards with ZeRO. */
+static void compare_context(gyre_comm_t *world, int tp, int zero)
+{
+    cp = 2;
+    compare(world, tp, zero, "fp32", "fp32", 0, 0);
+    compare(world, tp, zero, "bf16", "bf16", 2, 0);
+    compare(world, tp, zero, "bf16", "fp32", 0, 4);
+    cp = 1;
+}
+
 int main(void)
 {
     gyre_comm_t *world;
@@ -132,6 +145,8 @@ int main(void)
             compare_lora(world, tp, zero, "bf16", "bf16");
             compare_rounds(world, tp, zero, "fp32", "fp32");
             compare_rounds(world, tp, zero, "bf16", "bf16");
+            if (gyre_comm_size(world) % (2 * tp) == 0)
+                compare_context(world, tp, zero);
         }
     MP_OK(gyre_finalize(world));
     return 0;

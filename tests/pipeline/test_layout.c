@@ -190,6 +190,40 @@ static void sequence_parallel(void **state)
     assert_int_equal(pipe_layout_check(&l, &odd, 2, &batch), GYRE_OK);
 }
 
+/* Ranks that share sequences: parts, heads, and a batch that is dealt out sequence by sequence. */
+static void context(void **state)
+{
+    (void)state;
+    const struct {
+        size_t tp, cp, dp, parts, batch;
+        const char *why;
+    } row[] = {{1, 2, 1, 2, 8, NULL},
+               {2, 2, 2, 4, 8, NULL},
+               {1, 4, 1, 4, 12, NULL},
+               {1, 2, 1, 1, 8, "cp 2 does not divide the 1 part of each sequence: with --sequence-parts 2 "},
+               {1, 3, 1, 4, 8, "cp 3 does not divide the 4 parts of each sequence: with --sequence-parts 4 "},
+               {4, 2, 1, 2, 8, "cp 2 does not divide the 1 key and value heads of a tensor rank"},
+               {1, 2, 2, 2, 12, "cp 2: dp 2 does not deal the 12 sequences of a batch out one by one"},
+               {1, 2, 4, 2, 5, "cp 2: dp 4 does not deal the 5 sequences of a batch out one by one"},
+               {1, 1, 1, 3, 8, "--sequence-parts 3: it must be a power of two up to 64"},
+               {1, 1, 1, 64, 8, "--sequence-parts 64 does not divide seq 16: take --seq 64"}};
+    model_config_t c = {.vocab = 64, .seq = 16, .layers = 4, .hidden = 32, .heads = 4, .leaves = 4};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const optim_batch_t b = {.batch = row[i].batch, .parts = row[i].parts};
+        const size_t ranks = row[i].tp * row[i].cp * row[i].dp;
+        const pipe_layout_t asked = {.tp = row[i].tp, .cp = row[i].cp, .dp = row[i].dp};
+        const pipe_layout_t l = pipe_layout_complete(&asked, ranks, NULL);
+        assert_int_equal(pipe_layout_check(&l, &c, ranks, &b), row[i].why ? GYRE_ERR_INVALID : GYRE_OK);
+        if (row[i].why && !strstr(gyre_last_error(), row[i].why))
+            fail_msg("'%s' lacks '%s'", gyre_last_error(), row[i].why);
+    }
+    c.prefix = 1;
+    const optim_batch_t b = {.batch = 8, .parts = 2};
+    const pipe_layout_t l = pipe_layout_complete(&(pipe_layout_t){.cp = 2}, 2, NULL);
+    assert_int_equal(pipe_layout_check(&l, &c, 2, &b), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "for causal models: this one has prefixes"));
+}
+
 static void nothing_works(void **state)
 {
     (void)state;
@@ -204,11 +238,9 @@ static void take_flags(const char *text, pipe_layout_t *layout)
     const struct {
         const char *flag;
         size_t *to;
-    } degree[] = {{"--tp ", &layout->tp},
-                  {"--pp ", &layout->pp},
-                  {"--dp ", &layout->dp},
-                  {"--chunks ", &layout->chunks},
-                  {"--micro-batch ", &layout->micro_batch}};
+    } degree[] = {{"--tp ", &layout->tp},         {"--cp ", &layout->cp},
+                  {"--pp ", &layout->pp},         {"--dp ", &layout->dp},
+                  {"--chunks ", &layout->chunks}, {"--micro-batch ", &layout->micro_batch}};
     for (size_t i = 0; i < sizeof degree / sizeof degree[0]; i++) {
         const char *at = strstr(text, degree[i].flag);
         if (at)
@@ -273,15 +305,17 @@ static void advice_is_accepted(void **state)
             random ^= random << 17;
             draw[d] = (size_t)(random >> 20);
         }
+        const size_t parts = draw[15] % 4 == 0 ? 4 : 1;
         const model_config_t c = {.vocab = 64,
-                                  .seq = 8 + draw[0] % 9,
+                                  .seq = (8 + draw[0] % 9) * parts,
                                   .layers = 1 + draw[1] % 12,
                                   .hidden = 64,
                                   .heads = (size_t)8 << draw[2] % 2,
                                   .leaves = (size_t)1 << draw[3] % 4};
-        const optim_batch_t b = {.batch = 1 + draw[4] % 24};
+        const optim_batch_t b = {.batch = 1 + draw[4] % 24, .parts = parts};
         size_t ranks = 1 + draw[5] % 24;
         const pipe_layout_t asked = {.tp = 1 + draw[6] % 9,
+                                     .cp = draw[15] / 4 % (parts + 2),
                                      .pp = 1 + draw[7] % 8,
                                      .dp = draw[8] % 2 ? 0 : 1 + draw[8] / 2 % 6,
                                      .chunks = draw[9] % 4,
@@ -303,16 +337,16 @@ static void advice_is_accepted(void **state)
 static void places_and_layers(void **state)
 {
     (void)state;
-    for (size_t tp = 1; tp <= 4; tp *= 2)
-        for (size_t pp = 1; pp <= 5; pp++)
-            for (size_t dp = 1; dp <= 5; dp++) {
-                const pipe_layout_t l = {.tp = tp, .pp = pp, .dp = dp, .chunks = 1};
-                for (size_t r = 0; r < tp * pp * dp; r++) {
-                    pipe_place_t at = pipe_layout_place(&l, r);
-                    assert_true(at.tp < tp && at.pp < pp && at.dp < dp);
-                    assert_int_equal((at.pp * l.dp + at.dp) * l.tp + at.tp, r);
-                }
-            }
+    for (size_t i = 0; i < 3 * 3 * 5 * 5; i++) {
+        const size_t tp = (size_t)1 << i % 3, cp = i / 3 % 3, pp = 1 + i / 9 % 5, dp = 1 + i / 45,
+                     c = cp ? cp : 1;
+        const pipe_layout_t l = {.tp = tp, .cp = cp, .pp = pp, .dp = dp, .chunks = 1};
+        for (size_t r = 0; r < tp * c * pp * dp; r++) {
+            pipe_place_t at = pipe_layout_place(&l, r);
+            assert_true(at.tp < tp && at.cp < c && at.pp < pp && at.dp < dp);
+            assert_int_equal(((at.pp * dp + at.dp) * c + at.cp) * tp + at.tp, r);
+        }
+    }
     for (size_t layers = 1; layers <= 20; layers++)
         for (size_t stages = 1; stages <= layers; stages++) {
             const pipe_layout_t l = {.tp = 1, .pp = stages, .dp = 1, .chunks = 1};
@@ -361,6 +395,7 @@ int main(void)
         cmocka_unit_test(gradients_of_several),
         cmocka_unit_test(micro_batch_by_itself),
         cmocka_unit_test(sequence_parallel),
+        cmocka_unit_test(context),
         cmocka_unit_test(nothing_works),
         cmocka_unit_test(places_and_layers),
         cmocka_unit_test(balanced),

@@ -29,6 +29,7 @@ enum {
     SEQ,
     DP,
     TP,
+    CP,
     PP,
     CHUNKS,
     SCHEDULE,
@@ -38,6 +39,7 @@ enum {
     MICRO,
     GLOBAL,
     LEAF,
+    PARTS,
     LANES,
     RECOMPUTE,
     DTYPE,
@@ -183,6 +185,10 @@ static const struct {
      0,
      {FLAG(0, "grad-sequences", COUNT, NULL, "N", "sequences that one gradient sums up"), .low = 1,
       .high = 1048576}},
+    {PARTS,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "sequence-parts", COUNT, NULL, "N", "parts of a sequence with a gradient each"), .low = 1,
+      .high = MODEL_SEQUENCE_PARTS}},
     {LANES,
      0,
      {FLAG(0, "lanes", COUNT, NULL, "N", "gradients per round of accumulation; 0: the batch is one round"),
@@ -198,6 +204,10 @@ static const struct {
     {FLAGS, RUN, {.kind = FLAG_HEADING, .help = "Layout: other degrees, and so on"}},
     {DP, RUN, {FLAG(0, "dp", COUNT, NULL, "N", "replicas"), .low = 1, .high = SIZES}},
     {TP, RUN, {FLAG(0, "tp", COUNT, NULL, "N", "ranks that share a layer"), .low = 1, .high = SIZES}},
+    {CP,
+     PLAN_FOR_MEMORY,
+     {FLAG(0, "cp", COUNT, NULL, "N", "ranks that share each sequence; divides --sequence-parts"), .low = 1,
+      .high = MODEL_SEQUENCE_PARTS}},
     {PP, RUN, {FLAG(0, "pp", COUNT, NULL, "N", "stages of the pipeline"), .low = 1, .high = SIZES}},
     {SCHEDULE, RUN, {FLAG(0, "schedule", TEXT, NULL, "NAME", schedules)}},
     {SCHEDULE,
@@ -382,6 +392,7 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     resize_model(g, &r->model);
     l->dp = count_of(g, DP, l->dp);
     l->tp = count_of(g, TP, l->tp);
+    l->cp = count_of(g, CP, l->cp);
     l->pp = count_of(g, PP, l->pp);
     l->chunks = count_of(g, CHUNKS, l->chunks);
     l->micro_batch = count_of(g, MICRO, l->micro_batch);
@@ -390,13 +401,14 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     r->batch.leaf = count_of(g, LEAF, r->batch.leaf);
     if (g->is[LEAF] && !g->is[MICRO]) /* the least that holds as many */
         l->micro_batch = (l->micro_batch + r->batch.leaf - 1) / r->batch.leaf * r->batch.leaf;
+    r->batch.parts = count_of(g, PARTS, r->batch.parts);
     r->batch.lanes = count_of(g, LANES, r->batch.lanes);
     if (g->is[GLOBAL] || g->is[DP] || g->is[LEAF] || g->is[LANES]) {
         r->batch.batch = count_of(g, GLOBAL, r->batch.batch);
         r->batch.groups = 0;
     }
     r->per_node = count_of(g, PER_NODE, r->per_node);
-    if (r->nodes * r->per_node != l->tp * l->pp * l->dp)
+    if (r->nodes * r->per_node != l->tp * l->pp * pipe_layout_replicas(l))
         r->nodes = 0;
     plan_fit_leaves(&r->model, l->tp);
     pipe_recipe_complete(r);

@@ -4,6 +4,7 @@
 
 #include <gyre/gyre.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/text/json.h"
 #include "tools/gyre-plan/plan.h"
@@ -18,14 +19,19 @@ void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
         printf(" (%zu meet a token)", active);
     printf(", %zu layers, hidden %zu, %zu heads, sequences of %zu\n", r->model.layers, r->model.hidden,
            r->model.heads, r->model.seq);
-    printf("%zu ranks: tp %zu%s x pp %zu (%s", l->tp * l->pp * l->dp, l->tp,
-           l->sequence ? " with sequence" : "", l->pp, pipe_kind_name(l->schedule));
+    printf("%zu ranks: tp %zu%s x ", l->tp * l->pp * pipe_layout_replicas(l), l->tp,
+           l->sequence ? " with sequence" : "");
+    if (l->cp > 1)
+        printf("cp %zu x ", l->cp);
+    printf("pp %zu (%s", l->pp, pipe_kind_name(l->schedule));
     if (l->chunks > 1)
         printf(", %zu chunks", l->chunks);
     printf(") x dp %zu, ZeRO %d; %zu sequences in micro-batches of %zu, ", l->dp, l->zero, r->batch.batch,
            l->micro_batch);
     if (r->batch.leaf > 1)
         printf("%zu to a gradient, ", r->batch.leaf);
+    if (r->batch.parts > 1)
+        printf("in %zu parts, ", r->batch.parts);
     if (optim_batch_rounds(&r->batch) > 1)
         printf("rounds of %zu gradients, ", r->batch.lanes);
     printf("recompute %s, %s, gradients %s\n", pipe_recompute_name(r->recompute),
@@ -36,15 +42,19 @@ json_t *plan_json_recipe(const pipe_recipe_t *r, const plan_base_t *base)
 {
     const pipe_layout_t *l = &r->layout;
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}",
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s, "
+        "s:s, "
+        "s:s}",
         "version", GYRE_VERSION, "recipe", r->name, "parameters", (json_int_t)model_count_total(&base->count),
         "active_parameters", (json_int_t)model_count_active(&base->count), "dp", (json_int_t)l->dp, "tp",
-        (json_int_t)l->tp, "pp", (json_int_t)l->pp, "chunks", (json_int_t)l->chunks, "schedule",
-        pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel", l->sequence, "micro_batch",
-        (json_int_t)l->micro_batch, "micro_batches", (json_int_t)base->micro_batches, "global_batch",
-        (json_int_t)r->batch.batch, "grad_sequences", (json_int_t)optim_batch_complete(&r->batch).leaf,
-        "lanes", (json_int_t)r->batch.lanes, "recompute", pipe_recompute_name(r->recompute), "dtype",
-        pipe_precision_name(r->precision.type), "grad_dtype", pipe_precision_name(r->precision.grad));
+        (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "pp", (json_int_t)l->pp, "chunks",
+        (json_int_t)l->chunks, "schedule", pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel",
+        l->sequence, "micro_batch", (json_int_t)l->micro_batch, "micro_batches",
+        (json_int_t)base->micro_batches, "global_batch", (json_int_t)r->batch.batch, "grad_sequences",
+        (json_int_t)optim_batch_complete(&r->batch).leaf, "sequence_parts",
+        (json_int_t)base_max_size(1, r->batch.parts), "lanes", (json_int_t)r->batch.lanes, "recompute",
+        pipe_recompute_name(r->recompute), "dtype", pipe_precision_name(r->precision.type), "grad_dtype",
+        pipe_precision_name(r->precision.grad));
 }
 
 int plan_json_write(const plan_question_t *q, json_t *root)

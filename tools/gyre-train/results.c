@@ -20,7 +20,7 @@ static void print_gathers(const train_run_t *run)
     const optim_batch_t batch = train_config_batch(run->options);
     const optim_part_t part = pipe_layout_most(l, &batch);
     size_t rounds = pipe_layout_rounds(l, &batch), reductions = part.run ? part.count / part.run : 1;
-    if (l->zero != 3 || l->dp < 2)
+    if (l->zero != 3 || pipe_layout_replicas(l) < 2)
         return;
     printf("ZeRO 3: micro-batches of %zu%s, activations %.1f MB on rank 0, ", l->micro_batch,
            run->options->micro_batch ? "" : " (chosen)",

@@ -23,6 +23,9 @@
 #include "model/network/routed.h"
 #include "model/spans.h"
 
+/* The most parts that a sequence is cut into. */
+#define MODEL_SEQUENCE_PARTS 64
+
 /* The tensor-parallel group of a rank. */
 typedef struct {
     gyre_comm_t *comm; /* NULL: a group of one */
@@ -58,6 +61,13 @@ typedef struct {
     size_t stages;         /* of the GPU's, which share the memory that graphs may take; 0: 1 */
     uint64_t seed;         /* of dropout */
     int documents;         /* 1: sequences may have documents; on the CPU only */
+    /* Context parallelism, on the CPU only. A sequence is cut into `parts` equal parts (0: 1), `parts_here`
+     * of which (0: all), consecutive ones, this rank has; the others lie on the other ranks of `context`
+     * (NULL: there are none), in the order of ranks. What is called a sequence in this file is then a part of
+     * one: it has a slot, a loss and gradients of its own, and calls take whole runs of parts_here of them.
+     * Attention alone sees the whole sequence (context.inc). Bits depend on `parts`. */
+    size_t parts, parts_here;
+    gyre_comm_t *context;
 } model_stage_config_t;
 
 /* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix);
@@ -73,6 +83,8 @@ typedef struct {
      * one */
     const int32_t *documents;
     uint64_t sequence, step;
+    /* with config.parts: which part of the sequence this is; the arrays above are those of the whole [T] */
+    size_t part;
     int evaluate; /* 1: no dropout, for a loss of validation; logits never have any */
 } model_sequence_t;
 
@@ -97,6 +109,7 @@ typedef struct {
     uint64_t sums;
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
+    uint64_t context;    /* all-to-alls of attention in config.context: sent to itself and others */
 } model_traffic_t;
 
 #include "model/kernels/real.h"

@@ -17,7 +17,11 @@
 
 #include "model/network/stage/attention.inc"
 
+#include "model/network/stage/context.inc"
+
 #include "model/network/stage/block.inc"
+
+#include "model/network/stage/block_backward.inc"
 
 #include "model/network/stage/head.inc"
 
