@@ -323,6 +323,14 @@ static int write_gemma2(const model_config_t *c, json_t *object)
     return bad;
 }
 
+/* Layers with windows by number, too: `transformers` before 4.53 reads only that. */
+static int write_gemma3(const model_config_t *c, json_t *object)
+{
+    const size_t pattern = c->window == 0 ? 1 : c->window_every > 0 ? c->window_every : c->layers + 1;
+    int bad = json_object_set_new(object, "sliding_window_pattern", json_integer((json_int_t)pattern));
+    return bad | write_gemma2(c, object) | json_object_set_new(object, "attn_logit_softcapping", json_null());
+}
+
 /* Without the key, transformers takes token 32000 for padding, which a smaller vocabulary does not have. */
 static int write_phi3(const model_config_t *c, json_t *object)
 {
@@ -390,7 +398,7 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
 static gyre_status_t find_family(const json_t *object, const char *where, model_family_t *out)
 {
     const char *type = json_string_value(json_object_get(object, "model_type"));
-    char known[200] = "";
+    char known[400] = "";
     if (!json_is_object(object))
         return MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: a model's configuration is a JSON object",
                                  where);
@@ -405,6 +413,12 @@ static gyre_status_t find_family(const json_t *object, const char *where, model_
     if (!type)
         return MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where,
                                  known);
+    if (json_object_get(object, "text_config"))
+        return MODEL_HF_COMPLAIN(
+            where, GYRE_ERR_UNSUPPORTED,
+            "%s: model_type is \"%.40s\", with text_config: Gyre has text models only. Save "
+            "its text model to a folder of its own (docs/models.md, Models of more than text)",
+            where, type);
     return MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED, "%s: model_type is \"%.40s\": supported are %s",
                              where, type, known);
 }

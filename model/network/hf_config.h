@@ -4,7 +4,8 @@
  * "model_type" names the family; each family is a block of options with the names that its own files use:
  *
  *     gpt2, gpt_neox, opt, bloom, llama, mistral, mixtral     as `transformers` has them
- *     qwen2, qwen3, qwen3_moe, phi3, gemma, olmo2, gemma2     the same
+ *     qwen2, qwen3, qwen3_moe, phi3, gemma, olmo2, gemma2,
+ *     gemma3_text                                             the same
  *     glm            GLM-130B (Zeng et al. 2023): RoPE, DeepNorm, GeGLU, prefix mask; keys as of llama, and
  *                    hidden_act "gelu" or "geglu", layer_norm_eps. The GLM-4 that `transformers` calls "glm"
  *                    is another model.

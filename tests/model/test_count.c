@@ -115,6 +115,13 @@ static void published(void **state)
     gemma.untied = 0;
     gemma.both_norms = 1;
     assert_int_equal(total(gemma), 2614341888);
+    gemma = llama(26, 1152, 4, 6912); /* Gemma 3 1B */
+    gemma.vocab = 262144;
+    gemma.head_dim = 256;
+    gemma.kv_heads = 1;
+    gemma.untied = 0;
+    gemma.both_norms = gemma.qk_norm = 1;
+    assert_int_equal(total(gemma), 999885952);
     model_count_t count;
     model_config_t moe = mixtral();
     assert_int_equal(model_count(&moe, &count), GYRE_OK);

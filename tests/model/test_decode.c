@@ -153,6 +153,13 @@ static const model_config_t kinds[] = {
      .query_scale = 3,
      .window = 5,
      .window_every = 2},
+    {.norm = MODEL_NORM_RMS,
+     .pos = MODEL_POS_ROPE,
+     .gain_plus_1 = 1,
+     .qk_norm = 1,
+     .window = 5,
+     .window_every = 2,
+     .local_theta = 100},
     {.top_query = 1, .qk_norm = 1},
     {.pos = MODEL_POS_ALIBI, .window = 9, .window_every = 2, .kv_heads = 2},
 };
