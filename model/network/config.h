@@ -70,6 +70,7 @@ typedef struct {
     int top_query; /* the last layer's queries come from a learned position embedding (CodeGeeX) */
 
     int fused_files; /* files have q, k and v in one tensor, and so gate and up (Phi-3) */
+    int fused_gates; /* files have gate and up in one tensor (GLM-4) */
 
     size_t experts;  /* E; 0: a dense MLP */
     size_t top_k;    /* experts per token; 0: 2 */

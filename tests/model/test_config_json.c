@@ -59,9 +59,10 @@ static model_config_t accept(const char *text, model_family_t family)
                 c.both_norms == again.both_norms && c.local_theta == again.local_theta &&
                 c.attn_cap == again.attn_cap && c.logit_cap == again.logit_cap &&
                 c.query_scale == again.query_scale && c.embed_scaled == again.embed_scaled &&
-                c.fused_files == again.fused_files && c.window == again.window &&
-                c.window_from == again.window_from && c.window_every == again.window_every &&
-                c.rope.original == again.rope.original && c.rope.attention == again.rope.attention);
+                c.fused_files == again.fused_files && c.fused_gates == again.fused_gates &&
+                c.window == again.window && c.window_from == again.window_from &&
+                c.window_every == again.window_every && c.rope.original == again.rope.original &&
+                c.rope.attention == again.rope.attention);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
 }
@@ -264,6 +265,21 @@ static void published(void **state)
                MODEL_FAMILY_GLM);
     assert_true(c.post_norm && c.prefix && c.gated && c.act == MODEL_ACT_GELU_ERF && c.embed_shrink == 0.1);
     assert_true(fabs(c.deepnorm - sqrt(140.0)) < 1e-12);
+
+#define GLM4(type, more)                                                                         \
+    "{\"model_type\": \"" type                                                                   \
+    "\", \"attention_dropout\": 0.0, \"head_dim\": 128, \"hidden_act\": \"silu\", "              \
+    "\"hidden_size\": 4096, \"intermediate_size\": 13696, \"max_position_embeddings\": 131072, " \
+    "\"num_attention_heads\": 32, \"num_hidden_layers\": 40, \"num_key_value_heads\": 2, "       \
+    "\"partial_rotary_factor\": 0.5, \"rms_norm_eps\": 1.5625e-07, \"rope_theta\": 10000.0, "    \
+    "\"tie_word_embeddings\": false, \"vocab_size\": 151552, " more "}"
+    c = accept(GLM4("glm", "\"attention_bias\": true"), MODEL_FAMILY_GLM_HF);
+    assert_true(!c.no_qkv_bias && c.no_proj_bias && c.no_mlp_bias && c.rope_interleaved &&
+                c.rotary_dim == 64 && c.norm_eps == 1.5625e-7 && !c.both_norms && c.untied && !c.prefix);
+    c = accept(GLM4("glm", "\"attention_bias\": false"), MODEL_FAMILY_GLM_HF);
+    assert_true(c.no_qkv_bias && c.no_proj_bias && c.fused_gates);
+    c = accept(GLM4("glm4", "\"attention_bias\": false"), MODEL_FAMILY_GLM4);
+    assert_true(c.no_qkv_bias && c.both_norms && c.rope_interleaved && c.rotary_dim == 64);
 
     c = accept("{\"model_type\": \"codegeex\", \"n_embd\": 5120, \"n_layer\": 40, \"n_head\": 40, "
                "\"n_inner\": 20480,"
@@ -547,7 +563,6 @@ static void refused(void **state)
     refuse("{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
            "\"num_attention_heads\": 2, \"vocab_size\": 9}",
            GYRE_ERR_UNSUPPORTED, "norm_topk_prob true");
-    refuse("{\"model_type\": \"glm\", \"rms_norm_eps\": 1e-6}", GYRE_ERR_UNSUPPORTED, "GLM-4");
     refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "config.json: vocab is 0");
     refuse("[]", GYRE_ERR_FORMAT, "JSON object");
 }

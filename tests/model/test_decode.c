@@ -160,6 +160,7 @@ static const model_config_t kinds[] = {
      .window = 5,
      .window_every = 2,
      .local_theta = 100},
+    {.norm = MODEL_NORM_RMS, .pos = MODEL_POS_ROPE, .rope_interleaved = 1, .rotary_dim = 2, .both_norms = 1},
     {.top_query = 1, .qk_norm = 1},
     {.pos = MODEL_POS_ALIBI, .window = 9, .window_every = 2, .kv_heads = 2},
 };

@@ -415,6 +415,32 @@ def phi3_shapes():
     return shapes
 
 
+def glm4(w, tokens, prefix, balance):
+    """GLM-4: a half of each head turns in neighbouring pairs, gate and up in one tensor; that of 2025 has norms of what attention
+    and MLP give."""
+    eps, x = 1e-6, w["model.embed_tokens.weight"][tokens]
+
+    def out(y, name):
+        return rms_norm(y, w, name, eps) if name + ".weight" in w else y
+    for i in range(L):
+        at = f"model.layers.{i}."
+        y = rms_norm(x, w, at + "input_layernorm", eps)
+        q, k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), H if n == "q" else 2) for n in "qkv")
+        y = attend(rotate(q, D // 2, neighbours=True), rotate(k, D // 2, neighbours=True), v)
+        x = x + out(linear(y, w, at + "self_attn.o_proj"), at + "post_self_attn_layernorm")
+        gate, up = linear(rms_norm(x, w, at + "post_attention_layernorm", eps), w, at + "mlp.gate_up_proj").split(20, 2)
+        x = x + out(linear(ACTIVATIONS["silu"](gate) * up, w, at + "mlp.down_proj"), at + "post_mlp_layernorm")
+    return rms_norm(x, w, "model.norm", eps) @ w["lm_head.weight"].T
+
+
+def glm4_shapes(norms):
+    shapes = {name.replace("up_proj", "gate_up_proj"): (40, C) if "up_proj" in name else shape
+              for name, shape in llama_shapes(2, 20, biases=True).items() if "gate_proj" not in name}
+    if norms:
+        shapes.update({f"model.layers.{i}.post_{n}_layernorm.weight": (C,) for i in range(L) for n in ("self_attn", "mlp")})
+    return shapes
+
+
 def llama_shapes(kv, ffn, tied=False, moe=None, biases=False, norms=False):
     shapes = {"model.embed_tokens.weight": (V, C), "model.norm.weight": (C,)}
     if not tied:
@@ -592,6 +618,10 @@ def architectures():
                        gemma2_shapes(norms=True), gemma2(1e-6, 2, caps))
     yield Architecture("OLMo 2", {"model_type": "olmo2", "tie_word_embeddings": False, **llama_config, "pad_token_id": 0},
                        olmo2_shapes(), olmo2(1e-6, 2))
+    glm4_config = {"tie_word_embeddings": False, **llama_config, "head_dim": D, "attention_bias": True, "pad_token_id": 0,
+                   "partial_rotary_factor": 0.5}
+    yield Architecture("GLM-4 of 2024", {"model_type": "glm", **glm4_config}, glm4_shapes(False), glm4)
+    yield Architecture("GLM-4 of 2025", {"model_type": "glm4", **glm4_config}, glm4_shapes(True), glm4)
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,
