@@ -38,8 +38,12 @@ model_config_t model_config_complete(const model_config_t *config)
     c.vocab_padded = c.vocab_padded ? c.vocab_padded : (c.vocab + c.leaves - 1) / c.leaves * c.leaves;
     c.rotary_dim = c.rotary_dim ? c.rotary_dim : c.head_dim;
     c.rope = complete_rope(&c.rope);
-    if (c.window == 0)
+    c.window = c.window_every == 1 ? 0 : c.window; /* each layer sees all */
+    c.window_every = c.window_every > c.layers ? 0 : c.window_every;
+    if (c.window == 0) {
         c.window_from = c.window_every = 0;
+        c.local_theta = 0.0;
+    }
     c.norm_eps = c.norm_eps > 0.0 ? c.norm_eps : 1e-5;
     c.query_scale = c.query_scale == (double)c.head_dim ? 0.0 : c.query_scale;
     c.deepnorm = c.deepnorm > 0.0 ? c.deepnorm : 1.0;
@@ -49,11 +53,16 @@ model_config_t model_config_complete(const model_config_t *config)
     return c;
 }
 
+int model_config_is_local(const model_config_t *config, size_t layer)
+{
+    int all =
+        layer < config->window_from || (config->window_every > 0 && (layer + 1) % config->window_every == 0);
+    return config->window > 0 && !all;
+}
+
 size_t model_config_window(const model_config_t *config, size_t layer)
 {
-    int all = layer < config->window_from || config->window >= config->seq ||
-              (config->window_every > 0 && (layer + 1) % config->window_every == 0);
-    return all ? 0 : config->window;
+    return model_config_is_local(config, layer) && config->window < config->seq ? config->window : 0;
 }
 
 double model_config_query_scale(const model_config_t *c)
@@ -196,8 +205,8 @@ static int check_features(const model_config_t *c, broken_t *broken)
                       c->attn_dropout);
     if (c->prefix && c->window > 0)
         return BROKEN(broken, "prefix and window together: no model has both");
-    if (c->gain_plus_1 && (c->norm != MODEL_NORM_RMS || c->qk_norm))
-        return BROKEN(broken, "gain_plus_1: only RMSNorms have it, and not those of qk_norm");
+    if (c->gain_plus_1 && (c->norm != MODEL_NORM_RMS || c->qk_whole))
+        return BROKEN(broken, "gain_plus_1: only RMSNorms have it, and not those of qk_whole");
     if (c->qk_whole && !c->qk_norm)
         return BROKEN(broken, "qk_whole without qk_norm: it says what qk_norm normalises");
     if ((c->out_norm || c->both_norms) && (c->parallel || c->post_norm))

@@ -41,6 +41,8 @@ typedef struct {
      * `window_from` see all, and of the others each window_every-th (counted from the first layer; 0: none):
      * Gemma 2 has 2, Gemma 3 has 6. */
     size_t window, window_from, window_every;
+    /* Base of rotary positions in layers with a window, where nothing scales them; 0: `rope` (Gemma 3) */
+    double local_theta;
 
     double query_scale; /* attention's scores are over the root of this; 0: head_dim (Gemma 2 has its own) */
     /* Scores of attention, and logits, become cap tanh(score / cap); 0: they do not (Gemma 2: 50, 30). */
@@ -68,6 +70,7 @@ typedef struct {
     int top_query; /* the last layer's queries come from a learned position embedding (CodeGeeX) */
 
     int fused_files; /* files have q, k and v in one tensor, and so gate and up (Phi-3) */
+    int fused_gates; /* files have gate and up in one tensor (GLM-4) */
 
     size_t experts;  /* E; 0: a dense MLP */
     size_t top_k;    /* experts per token; 0: 2 */
@@ -92,6 +95,8 @@ gyre_status_t model_config_check_of(const model_config_t *config, const char *wh
 size_t model_config_capacity(const model_config_t *config);
 /* Attention's scores are over the root of this. */
 double model_config_query_scale(const model_config_t *config);
+/* 1: a layer with a window, which may be longer than a sequence. */
+int model_config_is_local(const model_config_t *config, size_t layer);
 /* Positions that one of layer `layer` sees at most, itself among them. 0: all before it, also where a window
  * is not shorter than a sequence. */
 size_t model_config_window(const model_config_t *config, size_t layer);

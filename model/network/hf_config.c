@@ -210,18 +210,6 @@ static int write_megatron(const model_config_t *c, json_t *object)
            json_object_set_new(object, "add_bias_linear", json_boolean(!c->no_mlp_bias));
 }
 
-static gyre_status_t refuses_glm_4(model_config_t *c, const json_t *object, const char *where)
-{
-    (void)c;
-    if (!json_object_get(object, "rms_norm_eps"))
-        return GYRE_OK;
-    return MODEL_HF_COMPLAIN(
-        where, GYRE_ERR_UNSUPPORTED,
-        "%s: model_type glm with rms_norm_eps is GLM-4; Gyre's glm is GLM-130B. Name GLM-4's "
-        "features one by one with model_type \"gyre\"",
-        where);
-}
-
 /* "geglu" is gelu with a gate, which GLM has by itself. */
 static int skips_glm(const key_t_ *key, const json_t *value)
 {
@@ -299,6 +287,15 @@ static int skips_gemma(const key_t_ *key, const json_t *value)
            strcmp(json_string_value(value), "gelu") == 0;
 }
 
+/* Biases of q, k and v only. */
+static gyre_status_t read_glm4(model_config_t *c, const json_t *object, const char *where)
+{
+    int bias = !c->no_qkv_bias;
+    gyre_status_t status = model_hf_flag(object, "attention_bias", where, &bias);
+    c->no_qkv_bias = !bias;
+    return status;
+}
+
 /* A cap that is null is none. */
 static gyre_status_t read_gemma2(model_config_t *c, const json_t *object, const char *where)
 {
@@ -323,11 +320,24 @@ static int write_gemma2(const model_config_t *c, json_t *object)
     return bad;
 }
 
-/* Without the key, transformers takes token 32000 for padding, which a smaller vocabulary does not have. */
+/* Layers with windows by number, too: `transformers` before 4.53 reads only that. */
+static int write_gemma3(const model_config_t *c, json_t *object)
+{
+    const size_t pattern = c->window == 0 ? 1 : c->window_every > 0 ? c->window_every : c->layers + 1;
+    int bad = json_object_set_new(object, "sliding_window_pattern", json_integer((json_int_t)pattern));
+    return bad | write_gemma2(c, object) | json_object_set_new(object, "attn_logit_softcapping", json_null());
+}
+
+/* Without the key, transformers takes a token for padding that a smaller vocabulary does not have. */
 static int write_phi3(const model_config_t *c, json_t *object)
 {
     int bad = json_object_set_new(object, "pad_token_id", json_null());
     return bad | write_share(c, "partial_rotary_factor", object);
+}
+
+static int write_glm4(const model_config_t *c, json_t *object)
+{
+    return write_phi3(c, object) | write_attention_bias(c, object);
 }
 
 /* ---- a whole file -------------------------------------------------------------------------------------- */
@@ -366,8 +376,6 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
     *c = family->base;
     if (family->own)
         return read_own(c, object, where, 1);
-    if (family->refuses)
-        status = family->refuses(c, object, where);
     for (size_t i = 0; status == GYRE_OK && i < KEYS; i++) {
         const json_t *value = json_object_get(object, keys[i].key);
         if (!value || (family->skips && family->skips(&keys[i], value)))
@@ -390,11 +398,14 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
 static gyre_status_t find_family(const json_t *object, const char *where, model_family_t *out)
 {
     const char *type = json_string_value(json_object_get(object, "model_type"));
-    char known[200] = "";
+    char known[400] = "";
     if (!json_is_object(object))
         return MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: a model's configuration is a JSON object",
                                  where);
     for (int f = 0; f < MODEL_FAMILIES; f++) {
+        const char *other = families[f].not_with;
+        if (other && json_object_get(object, other))
+            continue;
         if (type && strcmp(type, families[f].name) == 0) {
             *out = (model_family_t)f;
             return GYRE_OK;
@@ -405,6 +416,12 @@ static gyre_status_t find_family(const json_t *object, const char *where, model_
     if (!type)
         return MODEL_HF_COMPLAIN(where, GYRE_ERR_FORMAT, "%s: model_type is missing: it is one of %s", where,
                                  known);
+    if (json_object_get(object, "text_config"))
+        return MODEL_HF_COMPLAIN(
+            where, GYRE_ERR_UNSUPPORTED,
+            "%s: model_type is \"%.40s\", with text_config: Gyre has text models only. Save "
+            "its text model to a folder of its own (docs/models.md, Models of more than text)",
+            where, type);
     return MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED, "%s: model_type is \"%.40s\": supported are %s",
                              where, type, known);
 }

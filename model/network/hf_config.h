@@ -4,10 +4,11 @@
  * "model_type" names the family; each family is a block of options with the names that its own files use:
  *
  *     gpt2, gpt_neox, opt, bloom, llama, mistral, mixtral     as `transformers` has them
- *     qwen2, qwen3, qwen3_moe, phi3, gemma, olmo2, gemma2     the same
+ *     qwen2, qwen3, qwen3_moe, phi3, gemma, olmo2, gemma2,
+ *     gemma3_text, glm4, glm with rms_norm_eps                the same
  *     glm            GLM-130B (Zeng et al. 2023): RoPE, DeepNorm, GeGLU, prefix mask; keys as of llama, and
  *                    hidden_act "gelu" or "geglu", layer_norm_eps. The GLM-4 that `transformers` calls "glm"
- *                    is another model.
+ *                    is another model: a file with rms_norm_eps.
  *     codegeex       CodeGeeX (Zheng et al. 2023); keys as of gpt2; n_layer counts the top query layer
  *     megatron_gpt   MT-NLG and other models of Megatron-LM; keys as of gpt2, or Megatron's own: num_layers,
  *                    hidden_size, num_attention_heads, ffn_hidden_size, kv_channels, num_query_groups,

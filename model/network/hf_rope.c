@@ -86,20 +86,33 @@ static gyre_status_t read_scaling(model_rope_t *rope, const json_t *scaling, con
     return status;
 }
 
+/* Parameters of layers with windows, in `transformers` 5. */
+static gyre_status_t read_local(model_config_t *c, const json_t *parameters, const char *where)
+{
+    const json_t *local = json_object_get(parameters, "sliding_attention");
+    if (c->local_theta == 0.0)
+        return model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "rope_parameters", parameters,
+                                  "models of this type have the same for all layers only");
+    gyre_status_t status = model_hf_only(local, "rope_type", where, "\"default\"");
+    return status == GYRE_OK ? model_hf_number(local, "rope_theta", where, &c->local_theta) : status;
+}
+
 gyre_status_t model_hf_read_rope(model_config_t *c, const json_t *object, const char *where, double share)
 {
     const json_t *parameters = json_object_get(object, "rope_parameters"),
-                 *scaling = json_object_get(object, "rope_scaling");
+                 *scaling = json_object_get(object, "rope_scaling"),
+                 *full = json_object_get(parameters, "full_attention");
+    gyre_status_t status = full ? read_local(c, parameters, where) : GYRE_OK;
+    if (full)
+        parameters = full;
     if (!scaling || json_is_null(scaling))
         scaling = parameters;
     const json_t *type = json_object_get(scaling, "rope_type");
     int word = MODEL_ROPE_PLAIN;
-    gyre_status_t status = read_share(c, object, parameters, where, share);
+    if (status == GYRE_OK)
+        status = read_share(c, object, parameters, where, share);
     if (status == GYRE_OK && scaling && !json_is_null(scaling) && !json_is_object(scaling))
         status = model_hf_bad_value(GYRE_ERR_FORMAT, where, "rope_scaling", scaling, "it must be an object");
-    if (status == GYRE_OK && json_object_get(scaling, "full_attention"))
-        status = model_hf_bad_value(GYRE_ERR_UNSUPPORTED, where, "rope_parameters", scaling,
-                                    "Gyre has the same for all layers only");
     if (status == GYRE_OK)
         status = model_hf_number(scaling, "rope_theta", where, &c->rope.theta);
     if (!type)

@@ -78,33 +78,34 @@ static const names_t gpt_neox = {
     .turned = 1,
     .by_head = 1};
 
-#define LLAMA_NAMES_OF(mlp, ln1, ln2)                              \
-    .layer = "model.layers.%zu.",                                  \
-    .name = {[MODEL_MLP_PROJ_W] = "mlp.down_proj.weight",          \
-             [MODEL_MLP_PROJ_B] = "mlp.down_proj.bias",            \
-             [MODEL_MLP_FC_W] = "mlp.gate_up_proj.weight",         \
-             [MODEL_MLP_FC_B] = "mlp.gate_up_proj.bias",           \
-             [MODEL_LN2_W] = ln2 ".weight",                        \
-             [MODEL_ATTN_PROJ_W] = "self_attn.o_proj.weight",      \
-             [MODEL_ATTN_PROJ_B] = "self_attn.o_proj.bias",        \
-             [MODEL_ATTN_QKV_W] = "self_attn.qkv_proj.weight",     \
-             [MODEL_ATTN_QKV_B] = "self_attn.qkv_proj.bias",       \
-             [MODEL_LN1_W] = ln1 ".weight",                        \
-             [MODEL_EXPERT_PROJ_W] = mlp ".experts.w2.weight",     \
-             [MODEL_EXPERT_FC_W] = mlp ".experts.w1_w3.weight",    \
-             [MODEL_ROUTER_W] = mlp ".gate.weight",                \
-             [MODEL_LNF_W] = "model.norm.weight",                  \
-             [MODEL_WTE] = "model.embed_tokens.weight",            \
-             [MODEL_HEAD] = "lm_head.weight",                      \
-             [MODEL_Q_NORM_W] = "self_attn.q_norm.weight",         \
-             [MODEL_K_NORM_W] = "self_attn.k_norm.weight",         \
-             [MODEL_LN3_W] = "post_attention_layernorm.weight",    \
-             [MODEL_LN4_W] = "post_feedforward_layernorm.weight"}, \
+#define LLAMA_NAMES_OF(mlp, ln1, ln2, ln3, ln4)                 \
+    .layer = "model.layers.%zu.",                               \
+    .name = {[MODEL_MLP_PROJ_W] = "mlp.down_proj.weight",       \
+             [MODEL_MLP_PROJ_B] = "mlp.down_proj.bias",         \
+             [MODEL_MLP_FC_W] = "mlp.gate_up_proj.weight",      \
+             [MODEL_MLP_FC_B] = "mlp.gate_up_proj.bias",        \
+             [MODEL_LN2_W] = ln2 ".weight",                     \
+             [MODEL_ATTN_PROJ_W] = "self_attn.o_proj.weight",   \
+             [MODEL_ATTN_PROJ_B] = "self_attn.o_proj.bias",     \
+             [MODEL_ATTN_QKV_W] = "self_attn.qkv_proj.weight",  \
+             [MODEL_ATTN_QKV_B] = "self_attn.qkv_proj.bias",    \
+             [MODEL_LN1_W] = ln1 ".weight",                     \
+             [MODEL_EXPERT_PROJ_W] = mlp ".experts.w2.weight",  \
+             [MODEL_EXPERT_FC_W] = mlp ".experts.w1_w3.weight", \
+             [MODEL_ROUTER_W] = mlp ".gate.weight",             \
+             [MODEL_LNF_W] = "model.norm.weight",               \
+             [MODEL_WTE] = "model.embed_tokens.weight",         \
+             [MODEL_HEAD] = "lm_head.weight",                   \
+             [MODEL_Q_NORM_W] = "self_attn.q_norm.weight",      \
+             [MODEL_K_NORM_W] = "self_attn.k_norm.weight",      \
+             [MODEL_LN3_W] = ln3 ".weight",                     \
+             [MODEL_LN4_W] = ln4 ".weight"},                    \
     .turned = 1
-#define LLAMA_NAMES(mlp) LLAMA_NAMES_OF(mlp, "input_layernorm", "post_attention_layernorm")
-#define LLAMA_PIECES                                                     \
-    .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, \
-    .gate_up = {"mlp.gate_proj", "mlp.up_proj"}
+#define LLAMA_NAMES(mlp)                                                                           \
+    LLAMA_NAMES_OF(mlp, "input_layernorm", "post_attention_layernorm", "post_self_attn_layernorm", \
+                   "post_mlp_layernorm")
+#define LLAMA_QKV    .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}
+#define LLAMA_PIECES LLAMA_QKV, .gate_up = {"mlp.gate_proj", "mlp.up_proj"}
 
 static const names_t llama = {LLAMA_NAMES("block_sparse_moe"), LLAMA_PIECES,
                               .expert = {"block_sparse_moe.experts.%zu.w1.weight",
@@ -118,10 +119,15 @@ static const names_t qwen_moe = {LLAMA_NAMES("mlp"), LLAMA_PIECES,
 
 static const names_t phi3 = {LLAMA_NAMES("mlp")};
 
-static const names_t olmo2 = {LLAMA_NAMES_OF("mlp", "post_attention_layernorm", "post_feedforward_layernorm"),
-                              LLAMA_PIECES};
+static const names_t glm4 = {LLAMA_NAMES("mlp"), LLAMA_QKV};
 
-static const names_t gemma2 = {LLAMA_NAMES_OF("mlp", "input_layernorm", "pre_feedforward_layernorm"),
+/* It has no third and fourth norm. */
+static const names_t olmo2 = {
+    LLAMA_NAMES_OF("mlp", "post_attention_layernorm", "post_feedforward_layernorm", "ln_3", "ln_4"),
+    LLAMA_PIECES};
+
+static const names_t gemma2 = {LLAMA_NAMES_OF("mlp", "input_layernorm", "pre_feedforward_layernorm",
+                                              "post_attention_layernorm", "post_feedforward_layernorm"),
                                LLAMA_PIECES};
 
 static const names_t *names_of(model_family_t family)

@@ -45,6 +45,13 @@ MODELS = {
 if hasattr(transformers, "Qwen3Config"): # of 4.51
     MODELS["qwen3"] = transformers.Qwen3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
                                                max_position_embeddings=96)
+if hasattr(transformers, "Gemma3TextConfig"): # of 4.50
+    MODELS["gemma3"] = transformers.Gemma3TextConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
+                                                     sliding_window=20, sliding_window_pattern=2, query_pre_attn_scalar=10,
+                                                     max_position_embeddings=96, attn_implementation="eager")
+if hasattr(transformers, "Glm4Config"): # of 4.51
+    MODELS["glm4"] = transformers.Glm4Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12, pad_token_id=0,
+                                             eos_token_id=0, max_position_embeddings=96)
 if hasattr(transformers, "Olmo2Config"): # of 4.47
     MODELS["olmo2"] = transformers.Olmo2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
                                                pad_token_id=0, eos_token_id=0)

@@ -189,6 +189,7 @@ int main(int argc, char **argv)
     models[1].no_qkv_bias = models[1].no_proj_bias = models[1].no_mlp_bias = 1;
     models[1].window = 24;
     models[1].window_every = 2;
+    models[1].local_theta = 100;
     models[1].qk_norm = 1;
     models[2].experts = 4;
     models[2].untied = 1;

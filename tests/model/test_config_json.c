@@ -52,15 +52,17 @@ static model_config_t accept(const char *text, model_family_t family)
     assert_true(c.no_qkv_bias == again.no_qkv_bias && c.no_mlp_bias == again.no_mlp_bias);
     assert_true(c.deepnorm == again.deepnorm && c.norm_eps == again.norm_eps &&
                 c.rope.theta == again.rope.theta);
-    assert_true(
-        c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
-        c.rope.low == again.rope.low && c.rope.high == again.rope.high && c.qk_norm == again.qk_norm &&
-        c.gain_plus_1 == again.gain_plus_1 && c.out_norm == again.out_norm && c.qk_whole == again.qk_whole &&
-        c.both_norms == again.both_norms && c.attn_cap == again.attn_cap && c.logit_cap == again.logit_cap &&
-        c.query_scale == again.query_scale && c.embed_scaled == again.embed_scaled &&
-        c.fused_files == again.fused_files && c.window == again.window &&
-        c.window_from == again.window_from && c.window_every == again.window_every &&
-        c.rope.original == again.rope.original && c.rope.attention == again.rope.attention);
+    assert_true(c.rope.type == again.rope.type && c.rope.factor == again.rope.factor &&
+                c.rope.low == again.rope.low && c.rope.high == again.rope.high &&
+                c.qk_norm == again.qk_norm && c.gain_plus_1 == again.gain_plus_1 &&
+                c.out_norm == again.out_norm && c.qk_whole == again.qk_whole &&
+                c.both_norms == again.both_norms && c.local_theta == again.local_theta &&
+                c.attn_cap == again.attn_cap && c.logit_cap == again.logit_cap &&
+                c.query_scale == again.query_scale && c.embed_scaled == again.embed_scaled &&
+                c.fused_files == again.fused_files && c.fused_gates == again.fused_gates &&
+                c.window == again.window && c.window_from == again.window_from &&
+                c.window_every == again.window_every && c.rope.original == again.rope.original &&
+                c.rope.attention == again.rope.attention);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
 }
@@ -226,6 +228,36 @@ static void published(void **state)
                MODEL_FAMILY_GEMMA2);
     assert_true(c.attn_cap == 0.0 && c.logit_cap == 0.0 && model_config_query_scale(&c) == 256.0);
 
+#define GEMMA3(more)                                                                                      \
+    "{\"model_type\": \"gemma3_text\", \"head_dim\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", " \
+    "\"hidden_size\": 1152, \"intermediate_size\": 6912, \"max_position_embeddings\": 32768, "            \
+    "\"num_attention_heads\": 4, \"num_hidden_layers\": 7, \"num_key_value_heads\": 1, "                  \
+    "\"query_pre_attn_scalar\": 256, \"rms_norm_eps\": 1e-06, \"sliding_window\": 512, "                  \
+    "\"vocab_size\": 262144, " more "}"
+#define LOCAL "\"sliding_attention\", "
+    c = accept(GEMMA3("\"rope_theta\": 1000000, \"rope_local_base_freq\": 10000, \"rope_scaling\": null, "
+                      "\"attn_logit_softcapping\": null, \"sliding_window_pattern\": 6"),
+               MODEL_FAMILY_GEMMA3);
+    assert_true(c.both_norms && c.gain_plus_1 && c.qk_norm && c.embed_scaled && !c.untied &&
+                c.rope.theta == 1e6 && c.local_theta == 1e4 && c.logit_cap == 0.0);
+    assert_true(model_config_window(&c, 4) == 512 && model_config_window(&c, 5) == 0 &&
+                model_config_window(&c, 6) == 512);
+    c.seq = 256; /* a window that is not shorter than a sequence has its rotary base all the same */
+    assert_true(model_config_window(&c, 4) == 0 && model_config_is_local(&c, 4));
+    c = accept(GEMMA3("\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", "
+                      "\"factor\": 8.0, \"rope_theta\": 1e6}, \"sliding_attention\": {\"rope_type\": "
+                      "\"default\", \"rope_theta\": 500}}, \"layer_types\": [" LOCAL
+                      "\"full_attention\", " LOCAL "\"full_attention\", " LOCAL "\"full_attention\", "
+                      "\"sliding_attention\"]"),
+               MODEL_FAMILY_GEMMA3);
+    assert_true(c.rope.type == MODEL_ROPE_LINEAR && c.rope.factor == 8.0 && c.rope.theta == 1e6 &&
+                c.local_theta == 500.0 && c.window_every == 2);
+    c = accept(GEMMA3("\"layer_types\": [" LOCAL LOCAL LOCAL LOCAL LOCAL LOCAL "\"sliding_attention\"]"),
+               MODEL_FAMILY_GEMMA3);
+    assert_true(c.window == 512 && c.window_every == 0);
+    c = accept(GEMMA3("\"sliding_window_pattern\": 1"), MODEL_FAMILY_GEMMA3);
+    assert_true(c.window == 0 && c.local_theta == 0.0);
+
     c = accept("{\"model_type\": \"glm\", \"hidden_size\": 12288, \"num_hidden_layers\": 70, "
                "\"num_attention_heads\": 96,"
                " \"intermediate_size\": 32768, \"vocab_size\": 150528, \"max_position_embeddings\": 2048,"
@@ -233,6 +265,21 @@ static void published(void **state)
                MODEL_FAMILY_GLM);
     assert_true(c.post_norm && c.prefix && c.gated && c.act == MODEL_ACT_GELU_ERF && c.embed_shrink == 0.1);
     assert_true(fabs(c.deepnorm - sqrt(140.0)) < 1e-12);
+
+#define GLM4(type, more)                                                                         \
+    "{\"model_type\": \"" type                                                                   \
+    "\", \"attention_dropout\": 0.0, \"head_dim\": 128, \"hidden_act\": \"silu\", "              \
+    "\"hidden_size\": 4096, \"intermediate_size\": 13696, \"max_position_embeddings\": 131072, " \
+    "\"num_attention_heads\": 32, \"num_hidden_layers\": 40, \"num_key_value_heads\": 2, "       \
+    "\"partial_rotary_factor\": 0.5, \"rms_norm_eps\": 1.5625e-07, \"rope_theta\": 10000.0, "    \
+    "\"tie_word_embeddings\": false, \"vocab_size\": 151552, " more "}"
+    c = accept(GLM4("glm", "\"attention_bias\": true"), MODEL_FAMILY_GLM_HF);
+    assert_true(!c.no_qkv_bias && c.no_proj_bias && c.no_mlp_bias && c.rope_interleaved &&
+                c.rotary_dim == 64 && c.norm_eps == 1.5625e-7 && !c.both_norms && c.untied && !c.prefix);
+    c = accept(GLM4("glm", "\"attention_bias\": false"), MODEL_FAMILY_GLM_HF);
+    assert_true(c.no_qkv_bias && c.no_proj_bias && c.fused_gates);
+    c = accept(GLM4("glm4", "\"attention_bias\": false"), MODEL_FAMILY_GLM4);
+    assert_true(c.no_qkv_bias && c.both_norms && c.rope_interleaved && c.rotary_dim == 64);
 
     c = accept("{\"model_type\": \"codegeex\", \"n_embd\": 5120, \"n_layer\": 40, \"n_head\": 40, "
                "\"n_inner\": 20480,"
@@ -482,6 +529,16 @@ static void refused(void **state)
            "rope_type is \"longrope\": supported are default, linear, dynamic, llama3, yarn");
     refuse(LLAMA(", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}"),
            GYRE_ERR_UNSUPPORTED, "the same for all layers only");
+    refuse(GEMMA3("\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}, \"sliding_attention\": "
+                  "{\"rope_type\": \"linear\", \"factor\": 2}}"),
+           GYRE_ERR_UNSUPPORTED, "rope_type is \"linear\": Gyre has \"default\" only");
+    refuse(GEMMA3("\"use_bidirectional_attention\": true"), GYRE_ERR_UNSUPPORTED,
+           "use_bidirectional_attention is true: Gyre has false only");
+    refuse(GEMMA3("\"attn_logit_softcapping\": 50.0"), GYRE_ERR_UNSUPPORTED,
+           "attn_logit_softcapping is 50: models of type gemma3_text are not so");
+    refuse("{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\"}, "
+           "\"vision_config\": {}}",
+           GYRE_ERR_UNSUPPORTED, "model_type is \"gemma3\", with text_config: Gyre has text models only");
     refuse(LLAMA(", \"num_key_value_heads\": 3"), GYRE_ERR_INVALID, "kv_heads 3");
     refuse(LLAMA(", \"sliding_window\": 32"), GYRE_ERR_UNSUPPORTED, "models of type llama have no windows");
     refuse(MISTRAL(", \"sliding_window\": -8"), GYRE_ERR_FORMAT, "sliding_window is -8");
@@ -506,7 +563,6 @@ static void refused(void **state)
     refuse("{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
            "\"num_attention_heads\": 2, \"vocab_size\": 9}",
            GYRE_ERR_UNSUPPORTED, "norm_topk_prob true");
-    refuse("{\"model_type\": \"glm\", \"rms_norm_eps\": 1e-6}", GYRE_ERR_UNSUPPORTED, "GLM-4");
     refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "config.json: vocab is 0");
     refuse("[]", GYRE_ERR_FORMAT, "JSON object");
 }

@@ -115,6 +115,20 @@ static void published(void **state)
     gemma.untied = 0;
     gemma.both_norms = 1;
     assert_int_equal(total(gemma), 2614341888);
+    gemma = llama(26, 1152, 4, 6912); /* Gemma 3 1B */
+    gemma.vocab = 262144;
+    gemma.head_dim = 256;
+    gemma.kv_heads = 1;
+    gemma.untied = 0;
+    gemma.both_norms = gemma.qk_norm = 1;
+    assert_int_equal(total(gemma), 999885952);
+    model_config_t glm = llama(40, 4096, 32, 13696); /* GLM-4 9B, of 2024 and of 2025 */
+    glm.vocab = 151552;
+    glm.kv_heads = 2;
+    glm.no_qkv_bias = 0;
+    assert_int_equal(total(glm), 9399951360);
+    glm.both_norms = 1;
+    assert_int_equal(total(glm), 9400279040);
     model_count_t count;
     model_config_t moe = mixtral();
     assert_int_equal(model_count(&moe, &count), GYRE_OK);

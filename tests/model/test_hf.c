@@ -72,6 +72,17 @@ static const family_t families[] = {
      {SHAPE, .leaves = 2, .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .norm_eps = 1e-6, .gated = 1,
       .no_qkv_bias = 1, .no_proj_bias = 1, .no_mlp_bias = 1, .kv_heads = 2, .head_dim = 4, .ffn = 20,
       .gain_plus_1 = 1, .embed_scaled = 1, .both_norms = 1, .attn_cap = 2, .window = 3, .window_every = 2}},
+    {MODEL_FAMILY_GEMMA3,
+     {SHAPE, .leaves = 2, .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .norm_eps = 1e-6, .gated = 1,
+      .no_qkv_bias = 1, .no_proj_bias = 1, .no_mlp_bias = 1, .kv_heads = 2, .head_dim = 4, .ffn = 20,
+      .gain_plus_1 = 1, .embed_scaled = 1, .both_norms = 1, .qk_norm = 1, .local_theta = 100, .window = 3,
+      .window_every = 2}},
+    {MODEL_FAMILY_GLM_HF,
+     {SHAPE, .leaves = 2, LLAMA_BODY, .kv_heads = 2, .ffn = 20, .head_dim = 4, .rotary_dim = 2,
+      .rope_interleaved = 1, .fused_gates = 1}},
+    {MODEL_FAMILY_GLM4,
+     {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .head_dim = 4, .rotary_dim = 2,
+      .rope_interleaved = 1, .fused_gates = 1, .both_norms = 1}},
     {MODEL_FAMILY_MISTRAL, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .window = 3}},
 };
 

@@ -233,8 +233,14 @@ static void architectures(void **state)
     check_gradients("Gemma 2, dropout, split", &llama,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
     llama.dropout = 0.0;
-    check_gradients("Gemma 2", &llama, (model_stage_config_t){0});
-    llama.gain_plus_1 = llama.both_norms = 0;
+    llama.qk_norm = 1;
+    llama.window = 3;
+    llama.window_every = 2;
+    llama.local_theta = 5;
+    check_gradients("Gemma 2 and 3", &llama, (model_stage_config_t){0});
+    llama.gain_plus_1 = llama.both_norms = llama.qk_norm = 0;
+    llama.window_every = 0;
+    llama.local_theta = 0.0;
     llama.attn_cap = llama.logit_cap = llama.query_scale = 0.0;
     llama.window = 3;
     check_gradients("Mistral, a window of 3", &llama, (model_stage_config_t){0});

@@ -312,7 +312,8 @@ def gemma(eps, kv):
 
 
 def gemma2(eps, kv, c):
-    """Gemma with four norms in a layer, windows in turn, soft caps and its own scale of queries."""
+    """Gemma with four norms in a layer, windows in turn, soft caps and its own scale of queries; Gemma 3 has norms of q and k,
+    and in layers with a window rotary positions of their own."""
     def forward(w, tokens, prefix, balance):
         w = {name: 1 + t if "norm" in name else t for name, t in w.items()}
         x = math.sqrt(C) * w["model.embed_tokens.weight"][tokens]
@@ -320,8 +321,11 @@ def gemma2(eps, kv, c):
             at = f"model.layers.{i}."
             y = rms_norm(x, w, at + "input_layernorm", eps)
             q, k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), H if n == "q" else kv) for n in "qkv")
-            y = attend(rotate(q, D), rotate(k, D), v, window=None if i % 2 else c["sliding_window"], scale=c["query_pre_attn_scalar"],
-                       cap=c["attn_logit_softcapping"])
+            if at + "self_attn.q_norm.weight" in w:
+                q, k = rms_norm(q, w, at + "self_attn.q_norm", eps), rms_norm(k, w, at + "self_attn.k_norm", eps)
+            turn = {"theta": c.get("rope_theta", 10000.0), "scaling": c.get("rope_scaling")} if i % 2 else {}
+            y = attend(rotate(q, D, **turn), rotate(k, D, **turn), v, window=None if i % 2 else c["sliding_window"],
+                       scale=c["query_pre_attn_scalar"], cap=c.get("attn_logit_softcapping"))
             x = x + rms_norm(linear(y, w, at + "self_attn.o_proj"), w, at + "post_attention_layernorm", eps)
             y = rms_norm(x, w, at + "pre_feedforward_layernorm", eps)
             y = ACTIVATIONS["gelu_new"](linear(y, w, at + "mlp.gate_proj")) * linear(y, w, at + "mlp.up_proj")
@@ -331,9 +335,9 @@ def gemma2(eps, kv, c):
     return forward
 
 
-def gemma2_shapes():
+def gemma2_shapes(norms=False):
     more = {f"model.layers.{i}.{n}_feedforward_layernorm.weight": (C,) for i in range(L) for n in ("pre", "post")}
-    return {**llama_shapes(2, 20, tied=True), **more}
+    return {**llama_shapes(2, 20, tied=True, norms=norms), **more}
 
 
 def olmo2(eps, kv):
@@ -408,6 +412,32 @@ def phi3_shapes():
         if "k_proj" not in name and "v_proj" not in name and "gate_proj" not in name:
             shape = (C + 4 * D, C) if "q_proj" in name else (40, C) if "up_proj" in name else shape
             shapes[name.replace("q_proj", "qkv_proj").replace("up_proj", "gate_up_proj")] = shape
+    return shapes
+
+
+def glm4(w, tokens, prefix, balance):
+    """GLM-4: a half of each head turns in neighbouring pairs, gate and up in one tensor; that of 2025 has norms of what attention
+    and MLP give."""
+    eps, x = 1e-6, w["model.embed_tokens.weight"][tokens]
+
+    def out(y, name):
+        return rms_norm(y, w, name, eps) if name + ".weight" in w else y
+    for i in range(L):
+        at = f"model.layers.{i}."
+        y = rms_norm(x, w, at + "input_layernorm", eps)
+        q, k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), H if n == "q" else 2) for n in "qkv")
+        y = attend(rotate(q, D // 2, neighbours=True), rotate(k, D // 2, neighbours=True), v)
+        x = x + out(linear(y, w, at + "self_attn.o_proj"), at + "post_self_attn_layernorm")
+        gate, up = linear(rms_norm(x, w, at + "post_attention_layernorm", eps), w, at + "mlp.gate_up_proj").split(20, 2)
+        x = x + out(linear(ACTIVATIONS["silu"](gate) * up, w, at + "mlp.down_proj"), at + "post_mlp_layernorm")
+    return rms_norm(x, w, "model.norm", eps) @ w["lm_head.weight"].T
+
+
+def glm4_shapes(norms):
+    shapes = {name.replace("up_proj", "gate_up_proj"): (40, C) if "up_proj" in name else shape
+              for name, shape in llama_shapes(2, 20, biases=True).items() if "gate_proj" not in name}
+    if norms:
+        shapes.update({f"model.layers.{i}.post_{n}_layernorm.weight": (C,) for i in range(L) for n in ("self_attn", "mlp")})
     return shapes
 
 
@@ -580,8 +610,18 @@ def architectures():
     yield Architecture("Gemma 2", {"model_type": "gemma2", "tie_word_embeddings": True, **llama_config, "head_dim": D, **caps,
                                    "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
                                    "pad_token_id": 0}, gemma2_shapes(), gemma2(1e-6, 2, caps))
+    caps = {"final_logit_softcapping": 5.0, "query_pre_attn_scalar": 6, "sliding_window": 5, "rope_theta": 1e6,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "layer_types": ["sliding_attention", "full_attention"]}
+    yield Architecture("Gemma 3", {"model_type": "gemma3_text", "tie_word_embeddings": True, **llama_config, "head_dim": D, **caps,
+                                   "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh",
+                                   "pad_token_id": 0, "rope_local_base_freq": 10000.0},
+                       gemma2_shapes(norms=True), gemma2(1e-6, 2, caps))
     yield Architecture("OLMo 2", {"model_type": "olmo2", "tie_word_embeddings": False, **llama_config, "pad_token_id": 0},
                        olmo2_shapes(), olmo2(1e-6, 2))
+    glm4_config = {"tie_word_embeddings": False, **llama_config, "head_dim": D, "attention_bias": True, "pad_token_id": 0,
+                   "partial_rotary_factor": 0.5}
+    yield Architecture("GLM-4 of 2024", {"model_type": "glm", **glm4_config}, glm4_shapes(False), glm4)
+    yield Architecture("GLM-4 of 2025", {"model_type": "glm4", **glm4_config}, glm4_shapes(True), glm4)
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,

@@ -104,6 +104,7 @@ static void same_features(const model_config_t *a, const model_config_t *b)
     assert_int_equal(a->out_norm, b->out_norm);
     assert_int_equal(a->both_norms, b->both_norms);
     assert_int_equal(a->gain_plus_1, b->gain_plus_1);
+    assert_int_equal(a->local_theta > 0.0, b->local_theta > 0.0);
     assert_int_equal(a->embed_scaled, b->embed_scaled);
     assert_true(a->embed_shrink == b->embed_shrink);
     assert_int_equal(a->act, b->act);

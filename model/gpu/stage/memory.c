@@ -351,6 +351,9 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
             return gyre_fail(GYRE_ERR_UNSUPPORTED,
                              "a window of %zu positions on the GPU: take --seq %zu, or --device cpu",
                              c->window, c->window);
+    if (c->local_theta > 0.0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "a rotary base of its own for layers with windows on the GPU: take --device cpu");
     if (c->qk_norm)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "norms of queries and keys on the GPU: take --device cpu");
     if (c->out_norm || c->both_norms)

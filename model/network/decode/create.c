@@ -77,6 +77,10 @@ static void take_ends(model_decoder_t *d, int *ok)
         d->turn = take(d, ok, d->c.seq, d->c.rotary_dim);
         if (*ok)
             model_rope_table_f32(d->turn, d->c.seq, d->c.rotary_dim / 2, &d->c.rope);
+        d->turn_local = d->c.local_theta > 0.0 ? take(d, ok, d->c.seq, d->c.rotary_dim) : NULL;
+        if (*ok && d->turn_local)
+            model_rope_table_f32(d->turn_local, d->c.seq, d->c.rotary_dim / 2,
+                                 &(model_rope_t){.theta = d->c.local_theta});
     }
 }
 
@@ -100,7 +104,7 @@ static int take_all(model_decoder_t *d)
     d->attn = take(d, &ok, d->g * N, d->attn_width);
     d->score = take(d, &ok, N, d->padded);
     d->stats = take(d, &ok, 2, N);
-    d->gain = d->c.gain_plus_1 ? take(d, &ok, 1, C) : NULL;
+    d->gain = d->c.gain_plus_1 ? take(d, &ok, 1, base_max_size(C, d->c.head_dim)) : NULL;
     if (d->c.experts > 0) {
         take_experts(d, &ok);
     } else {

@@ -61,9 +61,9 @@ struct model_decoder {
     float *prob;               /* [N,E] */
     float *share;              /* [N,top_k] */
     int32_t *choice, *slot_of; /* [N,top_k] experts; their slots, -1: none was free */
-    float *turn;               /* [T][rotary_dim] */
+    float *turn, *turn_local;  /* [T][rotary_dim]; the latter with local_theta: of layers with windows */
     float *stats;              /* [2][N] of norms */
-    float *gain;               /* [C] with gain_plus_1: 1 + a norm's gain */
+    float *gain;               /* [max(C, D)] with gain_plus_1: 1 + a norm's gain */
     float *head;               /* [g][C][v] its weights, transposed */
     float *part, *whole;       /* [g][N,v], [G][N,v] logits */
 };

@@ -16,19 +16,23 @@ static void keep(const model_decoder_t *d, float *x, size_t n)
     model_keep_f32(d->k, d->config.precision, x, n);
 }
 
+/* [n] What an RMSNorm with the gain w multiplies by; valid until the next one. */
+static const float *gain_of(const model_decoder_t *d, const float *w, size_t n)
+{
+    for (size_t c = 0; d->c.gain_plus_1 && c < n; c++)
+        d->gain[c] = 1 + w[c];
+    return d->c.gain_plus_1 ? d->gain : w;
+}
+
 /* y [n,C] = norm(x [n,C]) */
 static void norm(const model_decoder_t *d, float *y, const float *x, const float *w, const float *b, size_t n)
 {
-    for (size_t c = 0; d->c.gain_plus_1 && c < d->c.hidden; c++)
-        d->gain[c] = 1 + w[c];
-    if (d->c.gain_plus_1)
-        w = d->gain;
+    const size_t C = d->c.hidden;
     if (d->c.norm == MODEL_NORM_RMS)
-        d->k->rmsnorm(y, d->stats, x, w, n, d->c.hidden, (float)d->c.norm_eps);
+        d->k->rmsnorm(y, d->stats, x, gain_of(d, w, C), n, C, (float)d->c.norm_eps);
     else
-        d->k->layernorm(y, d->stats, d->stats + d->config.rows, x, w, b, n, d->c.hidden,
-                        (float)d->c.norm_eps);
-    keep(d, y, n * d->c.hidden);
+        d->k->layernorm(y, d->stats, d->stats + d->config.rows, x, w, b, n, C, (float)d->c.norm_eps);
+    keep(d, y, n * C);
 }
 
 /* y [n,m] = x [n,K] w [K,m] + bias [m] (NULL: none), rows ldy, K and ldw apart. */
@@ -110,8 +114,9 @@ static void queries_keys_values(const model_decoder_t *d, size_t layer, size_t l
     keep(d, project, n * width);
     if (d->c.qk_norm && !d->c.qk_whole) {
         const float eps = (float)d->c.norm_eps;
-        d->k->head_norm(project, NULL, NULL, W(Q_NORM_W), n, width, d->heads, d->c.head_dim, eps);
-        d->k->head_norm(project + q, NULL, NULL, W(K_NORM_W), n, width, d->kv, d->c.head_dim, eps);
+        const size_t D = d->c.head_dim;
+        d->k->head_norm(project, NULL, NULL, gain_of(d, W(Q_NORM_W), D), n, width, d->heads, D, eps);
+        d->k->head_norm(project + q, NULL, NULL, gain_of(d, W(K_NORM_W), D), n, width, d->kv, D, eps);
         keep(d, project, n * width);
     }
 }
@@ -143,17 +148,19 @@ static gyre_status_t norm_whole(const model_decoder_t *d, size_t n)
     return status;
 }
 
-/* Queries and keys turn by the angles of their positions. */
-static void turn(const model_decoder_t *d, size_t leaf, size_t n)
+/* Queries and keys of a layer turn by the angles of their positions. */
+static void turn(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
 {
     const size_t width = d->qkv;
+    const int local = d->turn_local && model_config_is_local(&d->c, d->config.first + layer);
+    const float *table = local ? d->turn_local : d->turn;
     float *project = project_of(d, leaf);
     if (d->c.pos != MODEL_POS_ROPE)
         return;
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < d->heads + d->kv; h++)
-            d->k->rope(project + i * width + h * d->c.head_dim, d->turn + d->at[i] * d->c.rotary_dim, 1,
-                       width, d->c.rotary_dim / 2, d->c.rope_interleaved, 0);
+            d->k->rope(project + i * width + h * d->c.head_dim, table + d->at[i] * d->c.rotary_dim, 1, width,
+                       d->c.rotary_dim / 2, d->c.rope_interleaved, 0);
     keep(d, project, n * width);
 }
 
@@ -247,7 +254,7 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
         return status;
     for (size_t leaf = 0; leaf < d->g; leaf++) {
         float *out = d->attn + leaf * d->config.rows * d->attn_width;
-        turn(d, leaf, n);
+        turn(d, layer, leaf, n);
         remember(d, layer, leaf, n);
         for (size_t p = 0, row = 0; p < pieces; row += piece[p++].count)
             for (size_t h = 0; h < d->heads; h++) {
