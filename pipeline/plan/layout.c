@@ -169,12 +169,13 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
     const model_config_t c = model_config_complete(model);
     const size_t cp = pipe_layout_context(l), parts = base_max_size(1, batch->parts),
                  heads = c.kv_heads / l->tp;
-    size_t enough = 1;
-    while (enough < cp)
-        enough *= 2;
     if (l->sequence && l->tp > 1 && c.seq / parts % l->tp != 0) {
         snprintf(why, WHY, "sequence parallelism: %s %zu is not divisible by tp %zu",
                  parts > 1 ? "a part (--sequence-parts) of" : "seq", c.seq / parts, l->tp);
+        return 0;
+    }
+    if ((cp & (cp - 1)) != 0) {
+        snprintf(why, WHY, "cp %zu is no power of two, as the parts of a sequence are", cp);
         return 0;
     }
     if (parts % cp != 0) {
@@ -182,7 +183,7 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
             why, WHY,
             "cp %zu does not divide the %zu part%s of each sequence: with --sequence-parts %zu (other bits) "
             "it could",
-            cp, parts, parts == 1 ? "" : "s", enough);
+            cp, parts, parts == 1 ? "" : "s", cp);
         return 0;
     }
     if (heads % cp != 0) {
@@ -190,8 +191,13 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
         return 0;
     }
     if (cp > 1 && batch->batch >= l->dp && !optim_batch_deals(batch, l->dp)) {
-        snprintf(why, WHY, "cp %zu: dp %zu does not deal the %zu sequences of a batch out one by one", cp,
-                 l->dp, batch->batch);
+        int n = snprintf(why, WHY, "cp %zu: dp %zu does not deal the %zu sequences of a batch out one by one",
+                         cp, l->dp, batch->batch);
+        optim_batch_t other = *batch;
+        other.lanes = batch->batch & -batch->batch; /* the largest power of two that divides it */
+        other.groups = 0;
+        if (optim_batch_deals(&other, l->dp))
+            snprintf(why + n, WHY - (size_t)n, ": with --lanes %zu (other bits) it could", other.lanes);
         return 0;
     }
     return 1;
@@ -387,9 +393,9 @@ static gyre_status_t nothing_fits(const pipe_layout_t *layout, const model_confi
     enum { TRIES = 1024 };
     pipe_layout_t near;
     size_t fewer = ranks, most;
-    /* no more than leaves x layers x sequences have something to do */
+    /* no more than leaves x layers x sequences x parts of them have something to do */
     if (base_mul(model_config_complete(model).leaves, model->layers, &most) &&
-        base_mul(most, batch->batch, &most))
+        base_mul(most, batch->batch, &most) && base_mul(most, base_max_size(1, batch->parts), &most))
         fewer = base_min_size(fewer, most + 1);
     for (int i = 0; i < TRIES && fewer > 1; i++) {
         char flags[ADVICE];

@@ -225,7 +225,7 @@ static gyre_status_t check_parts(const train_config_t *o)
     if (o->cp > 1 && o->batch_rampup)
         return gyre_fail(GYRE_ERR_INVALID,
                          "--cp %llu with --batch-rampup: ranks that share sequences need a batch that does "
-                         "not grow; take --cp 1, or leave --batch-rampup out",
+                         "not grow; take --cp 1, or --batch-rampup none",
                          (unsigned long long)o->cp);
     return GYRE_OK;
 }

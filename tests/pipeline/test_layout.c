@@ -197,16 +197,18 @@ static void context(void **state)
     const struct {
         size_t tp, cp, dp, parts, batch;
         const char *why;
-    } row[] = {{1, 2, 1, 2, 8, NULL},
-               {2, 2, 2, 4, 8, NULL},
-               {1, 4, 1, 4, 12, NULL},
-               {1, 2, 1, 1, 8, "cp 2 does not divide the 1 part of each sequence: with --sequence-parts 2 "},
-               {1, 3, 1, 4, 8, "cp 3 does not divide the 4 parts of each sequence: with --sequence-parts 4 "},
-               {4, 2, 1, 2, 8, "cp 2 does not divide the 1 key and value heads of a tensor rank"},
-               {1, 2, 2, 2, 12, "cp 2: dp 2 does not deal the 12 sequences of a batch out one by one"},
-               {1, 2, 4, 2, 5, "cp 2: dp 4 does not deal the 5 sequences of a batch out one by one"},
-               {1, 1, 1, 3, 8, "--sequence-parts 3: it must be a power of two up to 64"},
-               {1, 1, 1, 64, 8, "--sequence-parts 64 does not divide seq 16: take --seq 64"}};
+    } row[] = {
+        {1, 2, 1, 2, 8, NULL},
+        {2, 2, 2, 4, 8, NULL},
+        {1, 4, 1, 4, 12, NULL},
+        {1, 2, 1, 1, 8, "cp 2 does not divide the 1 part of each sequence: with --sequence-parts 2 "},
+        {1, 3, 1, 4, 8, "cp 3 is no power of two, as the parts of a sequence are"},
+        {4, 2, 1, 2, 8, "cp 2 does not divide the 1 key and value heads of a tensor rank"},
+        {1, 2, 2, 2, 12,
+         "cp 2: dp 2 does not deal the 12 sequences of a batch out one by one: with --lanes 4 (other bits)"},
+        {1, 2, 4, 2, 5, "cp 2: dp 4 does not deal the 5 sequences of a batch out one by one"},
+        {1, 1, 1, 3, 8, "--sequence-parts 3: it must be a power of two up to 64"},
+        {1, 1, 1, 64, 8, "--sequence-parts 64 does not divide seq 16: take --seq 64"}};
     model_config_t c = {.vocab = 64, .seq = 16, .layers = 4, .hidden = 32, .heads = 4, .leaves = 4};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const optim_batch_t b = {.batch = row[i].batch, .parts = row[i].parts};
