@@ -267,6 +267,10 @@ int coll_cuda_advance(gyre_comm_t *comm)
             coll_comm_fail(comm, r, rc != cudaSuccess ? GYRE_ERR_SYSTEM : GYRE_ERR_MISMATCH, NULL);
             return 1;
         }
+        if (coll_cuda_mail_wrong(comm->cuda)) { /* which ends collectives, too */
+            coll_comm_fail(comm, NULL, GYRE_ERR_MISMATCH, NULL);
+            return 1;
+        }
         comm->device_head = r->device_next;
         if (!comm->device_head)
             comm->device_tail = NULL;

@@ -238,10 +238,11 @@ static __device__ __forceinline__ int ll_pass(const coll_cuda_ll_t &p, uint32_t 
         const int count = p.from_end - first < LL_AT_ONCE ? p.from_end - first : (int)LL_AT_ONCE;
         uint2 v[LL_AT_ONCE];
         int ok = 1;
-        if (has && count > 0)
-            ok = ll_receive(p, number, line, first, count, mine, v);
+        /* first: of ranks that disagree none may push what another waits for */
         if (is_first && first == p.from)
-            ok = ll_meet(p, epoch) && ok;
+            ok = ll_meet(p, epoch);
+        if (ok && has && count > 0)
+            ok = ll_receive(p, number, line, first, count, mine, v);
         if (__syncthreads_or(!ok))
             return 1;
         if (!has || count <= 0)

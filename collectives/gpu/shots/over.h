@@ -19,13 +19,15 @@ enum {
 /* What a thread that waits asks after each look in vain; 1: the operation is over. The word that says so lies
  * in this device's memory, where the host copies it (coll_cuda_release). The host's own word, where a look
  * goes over PCIe and takes a microsecond, is for a device whose copies do not come through: some
- * milliseconds later, by an estimate. */
-static __device__ __forceinline__ int is_over(const uint32_t *over, const uint32_t *abort, uint32_t looks)
+ * milliseconds later, by an estimate. The kernels after this one, which look at the device's word only, must
+ * not begin then: what they would send on was never made. */
+static __device__ __forceinline__ int is_over(uint32_t *over, const uint32_t *abort, uint32_t looks)
 {
     if (looks % LOOKS_PER_ABORT != 0)
         return 0;
-    return *(const volatile uint32_t *)over != 0 ||
-           (looks % LOOKS_PER_HOST == 0 && *(const volatile uint32_t *)abort != 0);
+    if (looks % LOOKS_PER_HOST == 0 && *(const volatile uint32_t *)abort != 0)
+        *(volatile uint32_t *)over = 1;
+    return *(const volatile uint32_t *)over != 0;
 }
 
 #endif

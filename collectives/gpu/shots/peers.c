@@ -242,13 +242,15 @@ void coll_cuda_release(coll_cuda_t *c)
     coll_cuda_proxy_release(c);
     if (!c->rescue || !coll_cuda_rescued(c)) /* else the one before is still on its way */
         return;
-    coll_cuda_mail_release(c);
     for (int r = 0; r < COLL_CUDA_RANKS; r++)
         c->pages[r] = c->phase + (1u << 30);
-    /* before the phases: a kernel whose stream those let go on sees it */
-    if (cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, over),
-                        c->pages + 2 * COLL_CUDA_RANKS, sizeof *c->pages, cudaMemcpyHostToDevice,
-                        c->rescue) != cudaSuccess ||
+    /* before messages and phases: a kernel whose stream those let go on sees it */
+    const cudaError_t rc =
+        cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, over),
+                        c->pages + 2 * COLL_CUDA_RANKS, sizeof *c->pages, cudaMemcpyHostToDevice, c->rescue);
+    if (rc == cudaSuccess)
+        coll_cuda_mail_release(c);
+    if (rc != cudaSuccess ||
         cudaMemcpyAsync(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases), c->pages,
                         COLL_CUDA_RANKS * sizeof *c->pages, cudaMemcpyHostToDevice, c->rescue) != cudaSuccess)
         (void)cudaGetLastError(); /* the device itself has failed, and with it kernels and streams */
