@@ -26,8 +26,9 @@ static json_malloc_t memory_of;
 static json_free_t free_of;
 static _Thread_local int at_work, lacked;
 static _Alignas(max_align_t) char small[64 << 10]; /* jansson reads 1 KiB ahead */
-static char *reserve = small;
-static size_t reserve_bytes = sizeof small, reserved; /* bytes of it that are taken */
+/* Of the thread at work; others, which free memory meanwhile, have none. */
+static _Thread_local char *reserve;
+static _Thread_local size_t reserve_bytes, reserved; /* reserved: bytes of it that are taken */
 
 static void *watched_malloc(size_t bytes)
 {
@@ -55,6 +56,8 @@ static void watch(void)
     json_get_alloc_funcs(&memory_of, &free_of);
     json_set_alloc_funcs(watched_malloc, watched_free);
     at_work = 1;
+    reserve = small;
+    reserve_bytes = sizeof small;
     lacked = 0;
     reserved = 0;
 }
@@ -62,6 +65,8 @@ static void watch(void)
 static void unwatch(void)
 {
     at_work = 0;
+    reserve = NULL;
+    reserve_bytes = 0;
     json_set_alloc_funcs(memory_of, free_of);
     pthread_mutex_unlock(&lock);
 }
@@ -117,8 +122,6 @@ static json_t *load(source_t *source, size_t flags, json_error_t *error, int *la
     }
     if (reserve != small)
         free_of(reserve);
-    reserve = small;
-    reserve_bytes = sizeof small;
     unwatch();
     return value;
 }
