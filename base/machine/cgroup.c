@@ -6,6 +6,7 @@
  * container's own group is the root of its trees then, which is looked at last. */
 #include "base/machine/cgroup.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,4 +106,10 @@ base_cgroup_t base_cgroup_limits(const char *root)
     if (file)
         fclose(file);
     return limits;
+}
+
+int base_cpus_allowed(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/machine/cgroup.h: how much processor and memory the control groups of this process (a container's, a
- * batch system's, systemd's) leave it: the least of its own group and those around it. Versions 1 and 2. */
+ * batch system's, systemd's) leave it: the least of its own group and those around it. Versions 1 and 2. And
+ * the processors that its affinity leaves it. */
 #ifndef BASE_MACHINE_CGROUP_H
 #define BASE_MACHINE_CGROUP_H
 
@@ -14,5 +15,7 @@ typedef struct {
 /* root: a folder in which proc/self/cgroup and sys/fs/cgroup lie; "": the system's. What cannot be read is no
  * limit. */
 base_cgroup_t base_cgroup_limits(const char *root);
+/* Processors that the calling thread may run on. 1: they are more than CPU_SETSIZE. */
+int base_cpus_allowed(void);
 
 #endif

@@ -75,6 +75,17 @@ static model_config_t mixtral(void)
     return c;
 }
 
+static model_config_t gemma_of(size_t layers, size_t hidden, size_t heads, size_t ffn, size_t vocab,
+                               size_t kv_heads)
+{
+    model_config_t c = llama(layers, hidden, heads, ffn);
+    c.vocab = vocab;
+    c.head_dim = 256;
+    c.kv_heads = kv_heads;
+    c.untied = 0;
+    return c;
+}
+
 static size_t total(model_config_t config)
 {
     model_count_t count;
@@ -97,29 +108,17 @@ static void published(void **state)
     assert_int_equal(total(bloom()), 176247271424);
     assert_int_equal(total(opt(32, 4096, 32)), 6658473984); /* OPT-6.7B */
     assert_int_equal(total(mixtral()), 46702792704);
-    model_config_t gemma = llama(18, 2048, 8, 16384); /* Gemma 2B */
-    gemma.vocab = 256000;
-    gemma.head_dim = 256;
-    gemma.kv_heads = 1;
+    model_config_t gemma = gemma_of(18, 2048, 8, 16384, 256000, 1); /* Gemma 2B */
     gemma.gain_plus_1 = gemma.embed_scaled = 1;
-    gemma.untied = 0;
     assert_int_equal(total(gemma), 2506172416);
     model_config_t olmo = llama(32, 4096, 32, 11008); /* OLMo 2 7B */
     olmo.vocab = 100352;
     olmo.qk_norm = olmo.qk_whole = olmo.out_norm = 1;
     assert_int_equal(total(olmo), 7298617344);
-    gemma = llama(26, 2304, 8, 9216); /* Gemma 2 2B */
-    gemma.vocab = 256000;
-    gemma.head_dim = 256;
-    gemma.kv_heads = 4;
-    gemma.untied = 0;
+    gemma = gemma_of(26, 2304, 8, 9216, 256000, 4); /* Gemma 2 2B */
     gemma.both_norms = 1;
     assert_int_equal(total(gemma), 2614341888);
-    gemma = llama(26, 1152, 4, 6912); /* Gemma 3 1B */
-    gemma.vocab = 262144;
-    gemma.head_dim = 256;
-    gemma.kv_heads = 1;
-    gemma.untied = 0;
+    gemma = gemma_of(26, 1152, 4, 6912, 262144, 1); /* Gemma 3 1B */
     gemma.both_norms = gemma.qk_norm = 1;
     assert_int_equal(total(gemma), 999885952);
     model_config_t glm = llama(40, 4096, 32, 13696); /* GLM-4 9B, of 2024 and of 2025 */

@@ -2,7 +2,6 @@
 /* tools/gyre-train/results.c: what the terminal says when a run starts and when it has ended. */
 #include <errno.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 
 #include "base/error.h"
@@ -70,22 +69,19 @@ static void print_memory(const train_memory_t *memory)
 static size_t own_cores(void)
 {
     const double most = base_cgroup_limits("").cpus;
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1; /* more than there are bits for */
-    const size_t cores = (size_t)CPU_COUNT(&set);
+    const size_t cores = (size_t)base_cpus_allowed();
     return most > 0 && most < (double)cores ? (size_t)most : cores;
 }
 
 /* How a run of one rank, which computes on one core, uses the others. */
 static void tell_cores(const train_run_t *run)
 {
+    if (run->record.ranks > 1 || run->options->device)
+        return;
     const pipe_train_config_t config = train_engine_config(run);
     const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
     const size_t cores = own_cores();
     char why[PIPE_LAYOUT_WHY];
-    if (run->record.ranks > 1 || run->options->device)
-        return;
     for (size_t ranks = cores; ranks > 1; ranks--) {
         const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
         if (!pipe_layout_works(&layout, &run->shape, ranks, &config.batch, why))

@@ -263,14 +263,14 @@ run "$TRAIN" --config "$W/again.json"
 want "other ids: the same from its log" 0
 
 # ---- cores: one that runs alone says how to use the others
-run taskset -c "$(taskset -cp $$ | sed 's/.*[ :]\([0-9]*\).*/\1/')" "$TRAIN" "${SMALL[@]}" --steps 0
+run taskset -c "$(taskset -cp $$ | sed 's/.*[ :]\([0-9]*\).*/\1/')" "$TRAIN" "${SMALL[@]}" --steps 0 --report none
 want "one core" 0
 check "one core: nothing to say" bash -c "! grep -q 'cores computes' '$W/out'"
 if [ "$(nproc)" -gt 1 ]; then
-    run "$TRAIN" "${SMALL[@]}" --batch 3 --steps 0
+    run "$TRAIN" "${SMALL[@]}" --batch 3 --steps 0 --report none
     want "several cores" 0
     check "several cores" grep -qE '^1 of [0-9]+ cores computes; ucx-run -n [23] in front of' "$W/out"
-    run "$TRAIN" "${SMALL[@]}" --batch 1 --steps 0
+    run "$TRAIN" "${SMALL[@]}" --batch 1 --steps 0 --report none
     check "a batch for one core" bash -c "! grep -q 'cores computes' '$W/out'"
 fi
 

@@ -2,22 +2,14 @@
 /* tools/ucx-run/ranks/environ.c: the environment of the ranks. */
 #include <fnmatch.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/machine/cgroup.h"
 #include "base/settings/settings.h"
 #include "tools/ucx-run/run.h"
-
-static int usable_cpus(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1; /* more than CPU_SETSIZE of them: certainly enough for the one use below */
-    return CPU_COUNT(&set);
-}
 
 int run_environment_is_identity(const char *name, size_t n)
 {
@@ -127,8 +119,10 @@ static void env_job(env_t *env, const run_job_t *job, int i, int mask)
     env_text(env, "MASTER_ADDR", address);
     env_number(env, "MASTER_PORT", job->master_port);
     /* As torchrun does: several ranks that each start a thread per core would only be in each other's way. */
-    if (job->ranks > 1 && !env_has(env, "OMP_NUM_THREADS"))
-        env_number(env, "OMP_NUM_THREADS", usable_cpus() / job->ranks > 1 ? usable_cpus() / job->ranks : 1);
+    if (job->ranks > 1 && !env_has(env, "OMP_NUM_THREADS")) {
+        const int each = base_cpus_allowed() / job->ranks;
+        env_number(env, "OMP_NUM_THREADS", each > 1 ? each : 1);
+    }
 }
 
 static char **finished(env_t *env)
