@@ -33,18 +33,29 @@ static struct sockaddr_in loopback(int port)
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
-void boot_job_begin(boot_job_t *job, int n)
+void boot_job_reserve(boot_job_t *job, int n)
 {
     struct sockaddr_in at = loopback(0);
     socklen_t len = sizeof(at);
+    int one = 1;
     job->n = n;
     job->root_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (job->root_fd < 0 || bind(job->root_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-        listen(job->root_fd, 4096) != 0 || getsockname(job->root_fd, (struct sockaddr *)&at, &len) != 0) {
-        perror("boot_job_begin");
+    if (job->root_fd < 0 || setsockopt(job->root_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+        bind(job->root_fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        getsockname(job->root_fd, (struct sockaddr *)&at, &len) != 0) {
+        perror("boot_job_reserve");
         exit(99);
     }
     job->port = ntohs(at.sin_port);
+}
+
+void boot_job_begin(boot_job_t *job, int n)
+{
+    boot_job_reserve(job, n);
+    if (listen(job->root_fd, 4096) != 0) {
+        perror("boot_job_begin");
+        exit(99);
+    }
 }
 
 void boot_job_end(boot_job_t *job)

@@ -20,11 +20,15 @@
 
 typedef struct {
     int n;
-    int root_fd; /* listening socket of rank 0; closed by boot_job_end */
+    int root_fd; /* rank 0's socket, which holds the port; closed by boot_job_end */
     int port;
 } boot_job_t;
 
+/* With a root that listens. */
 void boot_job_begin(boot_job_t *job, int n);
+/* With a root that does not: connections are refused until another socket of the job listens on the port, and
+ * no other process gets the port meanwhile. */
+void boot_job_reserve(boot_job_t *job, int n);
 void boot_job_end(boot_job_t *job);
 /* The identity of one rank; every job has the same secret. */
 void boot_job_identity(const boot_job_t *job, int rank, comm_identity_t *out);

@@ -70,8 +70,7 @@ static void nobody_at_the_root(void **state)
     (void)state;
     boot_job_t job;
     attempt_t a;
-    boot_job_begin(&job, 2);
-    boot_job_end(&job);
+    boot_job_reserve(&job, 2);
     boot_job_identity(&job, 1, &a.who);
     a.seconds = 0.3;
     attempt_main(&a);
@@ -79,6 +78,7 @@ static void nobody_at_the_root(void **state)
     assert_true(a.took < 2000000000);
     assert_non_null(strstr(a.error, "refused"));
     assert_non_null(strstr(a.error, a.who.root));
+    boot_job_end(&job);
 }
 
 /* Rank 0 binds the port itself, and comes last. */
@@ -89,8 +89,7 @@ static void root_comes_last(void **state)
     for (size_t k = 0; k < 3; k++) {
         boot_job_t job;
         attempt_t a[3];
-        boot_job_begin(&job, 3);
-        boot_job_end(&job); /* only to learn of a free port */
+        boot_job_reserve(&job, 3);
         for (int r = 2; r >= 0; r--) {
             boot_job_identity(&job, r, &a[r].who);
             a[r].who.root_fd = -1;
@@ -105,6 +104,7 @@ static void root_comes_last(void **state)
             assert_string_equal(a[r].error, "");
             assert_int_equal(a[r].status, GYRE_OK);
         }
+        boot_job_end(&job);
     }
 }
 
