@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 3 4 5, and in check-long: 8 */
+/* ranks: 2 3 4, and in check-long: 5 8 */
 /* TSan in check-long: its calls are those of mp_pairs and mp_events, many times */
 /* tests/collectives/mp_contract.c: the bits of a result depend on the inputs and the number of ranks alone:
  * for every algorithm, transport, way of copying, chunk size, segment size, alignment and bucket size

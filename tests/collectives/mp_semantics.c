@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 1 2 3 4 7 */
+/* ranks: 1 2 3 4, and in check-long: 5 7 */
 /* tests/collectives/mp_semantics.c: what every public call does, for counts that do and do not divide, every
  * root, in place and out of place, uneven blocks with gaps, non-blocking, grouped and split; and that
  * repeated calls neither allocate nor plan anew. */

@@ -8,6 +8,7 @@
  *
  * Longer than 600 lines: what stands in for libc's calls needs what the scenes and the savers share. */
 /* one thread: TSan has nothing to see */
+/* ASan in check-long: the same interleavings, in three times the time */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

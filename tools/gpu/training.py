@@ -124,7 +124,7 @@ class Training(Base):
         """Losses in fp32, of the GPU and of the CPU."""
         shape = self.size(
             "--layers 4 --hidden 192 --heads 4 --seq 128 --batch 8 --steps 50 --eval-sequences 8",
-            "--layers 1 --hidden 32 --heads 2 --seq 32 --batch 4 --steps 5 --eval-sequences 2")
+            "--layers 1 --hidden 32 --heads 2 --seq 16 --batch 2 --steps 5 --eval-sequences 2")
         what, losses, run = f"loss in fp32, the GPU beside the CPU, {self.size(50, 5)} steps", [], None
         for device in ("cpu", "cuda"):
             run, steps, _ = self.train(1, 90, f"--device {device} {shape} --eval-every 0")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 2 4, and in check-long: 3 */
+/* ranks: 3, and in check-long: 2 4 */
 /* tests/gpu/ranks/mp_messages.c: messages on streams between ranks of a host, from device memory to device
  * memory and staged: every length around the limits, ranks that send first all at once as far as there is
  * room, groups that go both ways between all, messages of which one end is a group and the other is not,
