@@ -309,9 +309,17 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
 {
     const file_t *file = NULL;
     const json_t *entry = find_tensor(hf, want->name, &file);
-    if (!entry)
+    if (!entry) {
+        char blocks[MODEL_NAME_MAX + 8];
+        snprintf(blocks, sizeof blocks, "%s_blocks", want->name);
+        if (find_tensor(hf, blocks, &file))
+            return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                             "%s: %s is in 4 bits (MXFP4): F32, BF16 and F16 are read; let transformers "
+                             "dequantize it first (docs/models.md, Quantized weights)",
+                             file->path, want->name);
         return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture",
                          hf->path, want->name);
+    }
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
     int fits = json_array_size(shape) == want->dims;
@@ -320,11 +328,12 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
         fits = there == wanted || (want->positions && d == 0 && there > wanted);
     }
     if (!fits) {
-        char *text = json_dumps(shape, JSON_COMPACT);
+        char *text = json_dumps(shape, JSON_COMPACT), rest[2][24] = {"", ""};
+        for (size_t d = 1; d < want->dims; d++)
+            snprintf(rest[d - 1], sizeof rest[0], ", %zu", want->shape[d]);
         gyre_status_t status =
-            gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %.60s; this model needs [%zu%s%.0zu]", want->name,
-                      file->path, text ? text : "of another shape", want->shape[0],
-                      want->dims == 2 ? ", " : "", want->dims == 2 ? want->shape[1] : 0);
+            gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %.60s; this model needs [%zu%s%s]", want->name,
+                      file->path, text ? text : "of another shape", want->shape[0], rest[0], rest[1]);
         free(text);
         return status;
     }
@@ -370,7 +379,7 @@ static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tens
 static gyre_status_t read_whole(const model_hf_t *hf, const model_tensor_t *tensor, float *whole, size_t ld)
 {
     found_t found = {0};
-    size_t count = tensor->shape[0] * tensor->shape[1];
+    size_t count = tensor->rows * tensor->columns;
     gyre_status_t status = find_wanted(hf, tensor, &found);
     if (status != GYRE_OK)
         return status;

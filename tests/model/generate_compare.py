@@ -52,6 +52,10 @@ if hasattr(transformers, "Gemma3TextConfig"): # of 4.50
 if hasattr(transformers, "Glm4Config"): # of 4.51
     MODELS["glm4"] = transformers.Glm4Config(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12, pad_token_id=0,
                                              eos_token_id=0, max_position_embeddings=96)
+if hasattr(transformers, "GptOssConfig"): # of 4.55
+    MODELS["gpt_oss"] = transformers.GptOssConfig(**SIZES, intermediate_size=48, num_key_value_heads=2, head_dim=12,
+                                                  num_local_experts=4, num_experts_per_tok=2, sliding_window=20,
+                                                  max_position_embeddings=96, attn_implementation="eager")
 if hasattr(transformers, "Olmo2Config"): # of 4.47
     MODELS["olmo2"] = transformers.Olmo2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
                                                pad_token_id=0, eos_token_id=0)

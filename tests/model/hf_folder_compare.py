@@ -33,6 +33,9 @@ MODELS = {
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=32, rotary_pct=0.5, max_position_embeddings=64,
                                            **MINE),
 }
+if hasattr(transformers, "GptOssConfig"): # of 4.55
+    MODELS["gpt_oss"] = transformers.GptOssConfig(**LLAMA, head_dim=6, num_local_experts=4, num_experts_per_tok=2,
+                                                  sliding_window=12)
 
 
 def gyre(tool, *words):
