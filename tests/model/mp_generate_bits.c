@@ -216,7 +216,7 @@ int main(int argc, char **argv)
         char folder[] = "/tmp/gyre-mp-generate-XXXXXX";
         make_folder(comm, &models[m], folder, sizeof folder);
         check(comm, folder, MODEL_FLOAT32, tokens);
-        if (m == 1)
+        if (m == 1 || m == 4)
             check(comm, folder, MODEL_BFLOAT16, tokens);
         remove_folder(comm, folder);
     }
