@@ -375,6 +375,34 @@ static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tens
     return status;
 }
 
+/* The same of a woven tensor, `woven` elements at a time: it is experts' and may be larger than memory. */
+static gyre_status_t read_woven(const model_hf_t *hf, const model_tensor_t *tensor, size_t first,
+                                size_t count, float *to)
+{
+    const size_t line = tensor->woven;
+    model_tensor_t one = *tensor; /* as a vector, which is woven in the same way */
+    found_t found = {0};
+    gyre_status_t status = find_wanted(hf, tensor, &found);
+    float *file = malloc(2 * line * sizeof *file);
+    if (!file)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", tensor->name);
+    float *values = file + line;
+    one.rows = line;
+    one.columns = 1;
+    for (size_t i = 0, run; status == GYRE_OK && i < count; i += run) {
+        const size_t at = (first + i) % line;
+        run = base_min_size(line - at, count - i);
+        status =
+            decode(found.file, found.at + (first + i - at) * type_bytes(found.type), found.type, file, line);
+        if (status == GYRE_OK) {
+            model_tensor_to_whole(&one, file, values, 1);
+            memcpy(to + i, values + at, run * sizeof *to);
+        }
+    }
+    free(file);
+    return status;
+}
+
 /* A tensor into its block of the row-major whole. */
 static gyre_status_t read_whole(const model_hf_t *hf, const model_tensor_t *tensor, float *whole, size_t ld)
 {
@@ -405,6 +433,8 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
     }
     if (count == 0)
         return GYRE_OK;
+    if (model_row_tensor(hf->params, hf->family, &source, 0, &tensor) && tensor.order == MODEL_ORDER_WOVEN)
+        return read_woven(hf, &tensor, first, count, to);
     if (is_plain(hf, &source, &tensor) && model_param_run(row, first) >= base_min_size(count, RANGE))
         return read_range(hf, &tensor, row, first, count, to);
     float *whole = calloc(row->shape[0] * row->shape[1], sizeof *whole);

@@ -23,7 +23,7 @@ typedef enum {
     MODEL_ORDER_PLAIN,   /* [rows, columns] */
     MODEL_ORDER_TURNED,  /* [columns, rows] */
     MODEL_ORDER_BY_HEAD, /* [heads, 3, head_dim, rows]: columns are q, k, v, each of all heads */
-    MODEL_ORDER_WOVEN    /* [rows, columns], of each `woven` columns gate and up in turn */
+    MODEL_ORDER_WOVEN    /* [rows, columns]: of each `woven` elements gate and up in turn */
 } model_order_t;
 
 typedef struct {
