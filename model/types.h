@@ -43,6 +43,7 @@ typedef struct {
     double low, high; /* rotations: llama3's low_freq_factor, high_freq_factor; YaRN's beta_slow, beta_fast */
     double attention; /* YaRN: cosines and sines are multiplied by it; 0: 0.1 ln(factor) + 1 */
     size_t original;  /* positions of the first training: llama3 and YaRN */
+    int untruncated;  /* YaRN: 1: the pairs where scaling begins and ends are not whole numbers (gpt-oss) */
 } model_rope_t;
 
 #endif

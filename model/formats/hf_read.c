@@ -309,9 +309,17 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
 {
     const file_t *file = NULL;
     const json_t *entry = find_tensor(hf, want->name, &file);
-    if (!entry)
+    if (!entry) {
+        char blocks[MODEL_NAME_MAX + 8];
+        snprintf(blocks, sizeof blocks, "%s_blocks", want->name);
+        if (find_tensor(hf, blocks, &file))
+            return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                             "%s: %s is in 4 bits (MXFP4): F32, BF16 and F16 are read; let transformers "
+                             "dequantize it first (docs/models.md, Quantized weights)",
+                             file->path, want->name);
         return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture",
                          hf->path, want->name);
+    }
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
     int fits = json_array_size(shape) == want->dims;
@@ -320,11 +328,12 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
         fits = there == wanted || (want->positions && d == 0 && there > wanted);
     }
     if (!fits) {
-        char *text = json_dumps(shape, JSON_COMPACT);
+        char *text = json_dumps(shape, JSON_COMPACT), rest[2][24] = {"", ""};
+        for (size_t d = 1; d < want->dims; d++)
+            snprintf(rest[d - 1], sizeof rest[0], ", %zu", want->shape[d]);
         gyre_status_t status =
-            gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %.60s; this model needs [%zu%s%.0zu]", want->name,
-                      file->path, text ? text : "of another shape", want->shape[0],
-                      want->dims == 2 ? ", " : "", want->dims == 2 ? want->shape[1] : 0);
+            gyre_fail(GYRE_ERR_FORMAT, "%s in %s is %.60s; this model needs [%zu%s%s]", want->name,
+                      file->path, text ? text : "of another shape", want->shape[0], rest[0], rest[1]);
         free(text);
         return status;
     }
@@ -366,11 +375,39 @@ static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tens
     return status;
 }
 
+/* The same of a woven tensor, `woven` elements at a time: it is experts' and may be larger than memory. */
+static gyre_status_t read_woven(const model_hf_t *hf, const model_tensor_t *tensor, size_t first,
+                                size_t count, float *to)
+{
+    const size_t line = tensor->woven;
+    model_tensor_t one = *tensor; /* as a vector, which is woven in the same way */
+    found_t found = {0};
+    gyre_status_t status = find_wanted(hf, tensor, &found);
+    float *file = malloc(2 * line * sizeof *file);
+    if (!file)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", tensor->name);
+    float *values = file + line;
+    one.rows = line;
+    one.columns = 1;
+    for (size_t i = 0, run; status == GYRE_OK && i < count; i += run) {
+        const size_t at = (first + i) % line;
+        run = base_min_size(line - at, count - i);
+        status =
+            decode(found.file, found.at + (first + i - at) * type_bytes(found.type), found.type, file, line);
+        if (status == GYRE_OK) {
+            model_tensor_to_whole(&one, file, values, 1);
+            memcpy(to + i, values + at, run * sizeof *to);
+        }
+    }
+    free(file);
+    return status;
+}
+
 /* A tensor into its block of the row-major whole. */
 static gyre_status_t read_whole(const model_hf_t *hf, const model_tensor_t *tensor, float *whole, size_t ld)
 {
     found_t found = {0};
-    size_t count = tensor->shape[0] * tensor->shape[1];
+    size_t count = tensor->rows * tensor->columns;
     gyre_status_t status = find_wanted(hf, tensor, &found);
     if (status != GYRE_OK)
         return status;
@@ -396,6 +433,8 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
     }
     if (count == 0)
         return GYRE_OK;
+    if (model_row_tensor(hf->params, hf->family, &source, 0, &tensor) && tensor.order == MODEL_ORDER_WOVEN)
+        return read_woven(hf, &tensor, first, count, to);
     if (is_plain(hf, &source, &tensor) && model_param_run(row, first) >= base_min_size(count, RANGE))
         return read_range(hf, &tensor, row, first, count, to);
     float *whole = calloc(row->shape[0] * row->shape[1], sizeof *whole);

@@ -53,7 +53,7 @@ static gyre_status_t plan(model_hf_writer_t *w, size_t shard_bytes)
     size_t room = 0, filled = 0;
     for (size_t r = 0; r < w->params->rows; r++)
         for (size_t i = 0; model_row_tensor(w->params, w->family, &w->params->row[r], i, &tensor); i++) {
-            size_t bytes = tensor.shape[0] * tensor.shape[1] * element_bytes(w->type);
+            size_t bytes = tensor.rows * tensor.columns * element_bytes(w->type);
             if (w->tensors == room) {
                 room = room ? 2 * room : 64;
                 place_t *grown = realloc(w->place, room * sizeof *grown);
@@ -192,7 +192,7 @@ static gyre_status_t write_tensor(model_hf_writer_t *w, const place_t *place, co
 {
     model_tensor_t tensor;
     tensor_of(w, place, &tensor);
-    size_t count = tensor.shape[0] * tensor.shape[1];
+    size_t count = tensor.rows * tensor.columns;
     float *file = malloc(count * sizeof *file);
     if (!file)
         return no_memory(w->folder);

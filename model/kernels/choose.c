@@ -94,10 +94,10 @@ static double scaled_share(const model_rope_t *rope, double plain, size_t i, siz
         share = (rope->high - original * plain / TURN) / (rope->high - rope->low);
     } else { /* so many rotations has pair half log(original / (rotations 2 pi)) / log(theta) */
         const double pairs = (double)half / log(rope->theta);
-        double first = floor(pairs * log(original / (rope->high * TURN))),
-               last = ceil(pairs * log(original / (rope->low * TURN)));
-        first = fmax(first, 0.0);
-        last = fmin(last, (double)(2 * half - 1));
+        double first = pairs * log(original / (rope->high * TURN)),
+               last = pairs * log(original / (rope->low * TURN));
+        first = fmax(rope->untruncated ? first : floor(first), 0.0);
+        last = fmin(rope->untruncated ? last : ceil(last), (double)(2 * half - 1));
         share = ((double)i - first) / (last == first ? 0.001 : last - first);
     }
     return fmin(fmax(share, 0.0), 1.0);

@@ -25,6 +25,7 @@ static model_rope_t complete_rope(const model_rope_t *rope)
     }
     if (yarn)
         r.attention = rope->attention > 0.0 ? rope->attention : 1.0 + 0.1 * log(fmax(1.0, rope->factor));
+    r.untruncated = yarn && rope->untruncated;
     return r;
 }
 
@@ -203,6 +204,10 @@ static int check_features(const model_config_t *c, broken_t *broken)
     if (!(c->dropout >= 0.0 && c->dropout < 1.0) || !(c->attn_dropout >= 0.0 && c->attn_dropout < 1.0))
         return BROKEN(broken, "dropout %g, attn_dropout %g: they must lie in 0 up to 1", c->dropout,
                       c->attn_dropout);
+    if ((c->router_bias || c->expert_bias) && c->experts == 0)
+        return BROKEN(broken, "%s without experts", c->router_bias ? "router_bias" : "expert_bias");
+    if (c->act_limit > 0.0 && (!c->gated || c->act != MODEL_ACT_GELU_FAST))
+        return BROKEN(broken, "act_limit %g: it is of gates with x sigmoid(1.702 x)", c->act_limit);
     if (c->prefix && c->window > 0)
         return BROKEN(broken, "prefix and window together: no model has both");
     if (c->gain_plus_1 && (c->norm != MODEL_NORM_RMS || c->qk_whole))

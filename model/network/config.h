@@ -44,6 +44,7 @@ typedef struct {
     /* Base of rotary positions in layers with a window, where nothing scales them; 0: `rope` (Gemma 3) */
     double local_theta;
 
+    int sinks; /* a learned logit of each head in the sum of its softmax, which no value has (gpt-oss) */
     double query_scale; /* attention's scores are over the root of this; 0: head_dim (Gemma 2 has its own) */
     /* Scores of attention, and logits, become cap tanh(score / cap); 0: they do not (Gemma 2: 50, 30). */
     double attn_cap, logit_cap;
@@ -60,7 +61,10 @@ typedef struct {
     double embed_shrink; /* gradient of the token embedding is scaled by this (GLM-130B: 0.1); 0: 1 */
 
     model_act_t act;
-    int gated;    /* GeGLU, SwiGLU: act(x W_gate) * (x W_up) */
+    int gated; /* GeGLU, SwiGLU: act(x W_gate) * (x W_up) */
+    /* With `gated` and MODEL_ACT_GELU_FAST: act(gate) (up + 1), with gates up to this, and up within +- this
+     * (gpt-oss: 7); 0: not */
+    double act_limit;
     int parallel; /* x + attention(norm1 x) + mlp(norm2 x) (GPT-NeoX) */
     int untied;   /* the head has a weight of its own */
     int no_qkv_bias, no_proj_bias, no_mlp_bias;
@@ -73,6 +77,8 @@ typedef struct {
     int fused_gates; /* files have gate and up in one tensor (GLM-4) */
 
     size_t experts;  /* E; 0: a dense MLP */
+    int router_bias; /* logits of experts have a bias (gpt-oss) */
+    int expert_bias; /* so have both products of each expert */
     size_t top_k;    /* experts per token; 0: 2 */
     double capacity; /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
     /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: no such loss */

@@ -50,7 +50,7 @@ gyre_status_t model_count(const model_config_t *config, model_count_t *out)
     if (one.experts > 0) {
         size_t experts = 0;
         for (size_t r = 0; r < params->rows; r++)
-            if (params->row[r].kind == MODEL_EXPERT_PROJ_W || params->row[r].kind == MODEL_EXPERT_FC_W)
+            if (model_kind_of_experts(params->row[r].kind))
                 experts += params->row[r].count;
         count.idle = experts / one.experts * (one.experts - one.top_k);
     }

@@ -224,61 +224,7 @@ static gyre_status_t read_glm(model_config_t *c, const json_t *object, const cha
     return GYRE_OK;
 }
 
-static int skips_mixtral(const key_t_ *key, const json_t *value)
-{
-    (void)value;
-    return strcmp(key->field, "balance") == 0;
-}
-
-/* No token is dropped: each expert has room for all. `transformers` adds the balance loss only with
- * output_router_logits. */
-static gyre_status_t read_mixtral(model_config_t *c, const json_t *object, const char *where)
-{
-    int counted = 0;
-    gyre_status_t status = model_hf_flag(object, "output_router_logits", where, &counted);
-    c->capacity = (double)c->experts / (double)(c->top_k ? c->top_k : 1);
-    if (status == GYRE_OK && counted) {
-        c->balance = 0.001;
-        status = model_hf_number(object, "router_aux_loss_coef", where, &c->balance);
-    }
-    return status;
-}
-
-static int write_mixtral(const model_config_t *c, json_t *object)
-{
-    int bad = 0;
-    if (c->balance > 0.0) {
-        bad |= json_object_set_new(object, "output_router_logits", json_true());
-        bad |= json_object_set_new(object, "router_aux_loss_coef", json_real(c->balance));
-    }
-    return bad;
-}
-
-/* "intermediate_size" is of dense layers, of which there are none. */
-static int skips_qwen3_moe(const key_t_ *key, const json_t *value)
-{
-    return skips_mixtral(key, value) || strcmp(key->key, "intermediate_size") == 0;
-}
-
-/* A choice's weight is its share of the chosen probabilities: what `transformers` has with norm_topk_prob. */
-static gyre_status_t read_qwen3_moe(model_config_t *c, const json_t *object, const char *where)
-{
-    int shares = 0;
-    gyre_status_t status = model_hf_flag(object, "norm_topk_prob", where, &shares);
-    if (status == GYRE_OK && (!shares || c->top_k < 2))
-        return MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
-                                 "%s: Gyre has norm_topk_prob true and num_experts_per_tok above 1 only",
-                                 where);
-    if (status == GYRE_OK)
-        status = read_attention_bias(c, object, where);
-    return status == GYRE_OK ? read_mixtral(c, object, where) : status;
-}
-
-static int write_qwen3_moe(const model_config_t *c, json_t *object)
-{
-    int bad = json_object_set_new(object, "norm_topk_prob", json_true());
-    return bad | write_attention_bias(c, object) | write_mixtral(c, object);
-}
+#include "model/network/hf_config_experts.inc"
 
 /* Its first files say "gelu" and mean the tanh form. */
 static int skips_gemma(const key_t_ *key, const json_t *value)

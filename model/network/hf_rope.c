@@ -79,8 +79,10 @@ static gyre_status_t read_scaling(model_rope_t *rope, const json_t *scaling, con
         status = model_hf_number(scaling, yarn ? "beta_slow" : "low_freq_factor", where, &rope->low);
     if (status == GYRE_OK)
         status = model_hf_number(scaling, yarn ? "beta_fast" : "high_freq_factor", where, &rope->high);
+    int truncate = 1;
     if (status == GYRE_OK && yarn)
-        status = model_hf_only(scaling, "truncate", where, "true");
+        status = model_hf_flag(scaling, "truncate", where, &truncate);
+    rope->untruncated = !truncate;
     if (status == GYRE_OK && yarn)
         status = read_attention(rope, scaling, where);
     return status;
@@ -143,5 +145,7 @@ int model_hf_write_rope(const model_config_t *c, json_t *object)
     }
     if (yarn)
         bad |= json_object_set_new(scaling, "attention_factor", json_real(rope->attention));
+    if (yarn && rope->untruncated)
+        bad |= json_object_set_new(scaling, "truncate", json_false());
     return bad | json_object_set_new(object, "rope_scaling", scaling);
 }

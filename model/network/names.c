@@ -10,8 +10,8 @@ typedef struct {
     const char *name[MODEL_KINDS]; /* of the whole row; NULL: the family has no such row */
     const char *qkv[3];            /* where they are apart, without .weight */
     const char *gate_up[2];
-    const char *expert[3]; /* gate, up, down of expert %zu */
-    int turned, by_head;
+    const char *expert[3];        /* gate, up, down of expert %zu */
+    int turned, by_head, stacked; /* stacked: experts are a dimension of their tensors, none is turned */
 } names_t;
 
 #define GENERIC                                                                                              \
@@ -26,7 +26,9 @@ typedef struct {
     [MODEL_WPE] = "transformer.wpe.weight", [MODEL_WTE] = "transformer.wte.weight",                          \
     [MODEL_HEAD] = "lm_head.weight", [MODEL_EMB_LN_W] = "transformer.ln_emb.weight",                         \
     [MODEL_EMB_LN_B] = "transformer.ln_emb.bias", [MODEL_Q_NORM_W] = "attn.q_norm.weight",                   \
-    [MODEL_K_NORM_W] = "attn.k_norm.weight", [MODEL_LN3_W] = "ln_3.weight", [MODEL_LN4_W] = "ln_4.weight"
+    [MODEL_K_NORM_W] = "attn.k_norm.weight", [MODEL_LN3_W] = "ln_3.weight", [MODEL_LN4_W] = "ln_4.weight",   \
+    [MODEL_SINKS] = "attn.sinks", [MODEL_ROUTER_B] = "mlp.router.bias",                                      \
+    [MODEL_EXPERT_FC_B] = "mlp.experts.c_fc.bias", [MODEL_EXPERT_PROJ_B] = "mlp.experts.c_proj.bias"
 
 static const names_t generic = {.layer = "transformer.h.%zu.", .name = {GENERIC}};
 
@@ -130,6 +132,27 @@ static const names_t gemma2 = {LLAMA_NAMES_OF("mlp", "input_layernorm", "pre_fee
                                               "post_attention_layernorm", "post_feedforward_layernorm"),
                                LLAMA_PIECES};
 
+static const names_t gpt_oss = {.layer = "model.layers.%zu.",
+                                .name = {[MODEL_LN2_W] = "post_attention_layernorm.weight",
+                                         [MODEL_ATTN_PROJ_W] = "self_attn.o_proj.weight",
+                                         [MODEL_ATTN_PROJ_B] = "self_attn.o_proj.bias",
+                                         [MODEL_ATTN_QKV_W] = "self_attn.qkv_proj.weight",
+                                         [MODEL_ATTN_QKV_B] = "self_attn.qkv_proj.bias",
+                                         [MODEL_LN1_W] = "input_layernorm.weight",
+                                         [MODEL_SINKS] = "self_attn.sinks",
+                                         [MODEL_EXPERT_PROJ_W] = "mlp.experts.down_proj",
+                                         [MODEL_EXPERT_PROJ_B] = "mlp.experts.down_proj_bias",
+                                         [MODEL_EXPERT_FC_W] = "mlp.experts.gate_up_proj",
+                                         [MODEL_EXPERT_FC_B] = "mlp.experts.gate_up_proj_bias",
+                                         [MODEL_ROUTER_W] = "mlp.router.weight",
+                                         [MODEL_ROUTER_B] = "mlp.router.bias",
+                                         [MODEL_LNF_W] = "model.norm.weight",
+                                         [MODEL_WTE] = "model.embed_tokens.weight",
+                                         [MODEL_HEAD] = "lm_head.weight"},
+                                LLAMA_QKV,
+                                .turned = 1,
+                                .stacked = 1};
+
 static const names_t *names_of(model_family_t family)
 {
     static const names_t *const all[MODEL_FAMILIES] = {
@@ -174,6 +197,7 @@ static void block(const names_t *names, const model_param_t *p, size_t row, size
     out->order = turned ? MODEL_ORDER_TURNED : MODEL_ORDER_PLAIN;
     out->shape[0] = turned ? columns : rows;
     out->shape[1] = turned ? rows : columns;
+    out->shape[2] = 1;
 }
 
 /* q, k, v (gate, up) apart: piece i of a matrix's columns or of a vector. */
@@ -210,6 +234,23 @@ static int expert(const names_t *names, const model_params_t *params, const mode
     return 1;
 }
 
+/* Of all experts: [E, F, C] or [E, C, F'], biases [E, C] or [E, F']; of F' gate and up in turn. */
+static void stack(const model_params_t *params, const model_param_t *p, model_tensor_t *out)
+{
+    const model_config_t *c = &params->config;
+    const int fc = p->kind == MODEL_EXPERT_FC_W || p->kind == MODEL_EXPERT_FC_B;
+    const size_t wide = c->gated ? 2 * c->ffn : c->ffn, vector = p->dims == 1;
+    *out = (model_tensor_t){.dims = 3 - vector,
+                            .rows = p->shape[0],
+                            .columns = p->shape[1],
+                            .order = fc && c->gated ? MODEL_ORDER_WOVEN : MODEL_ORDER_PLAIN,
+                            .woven = wide};
+    out->shape[0] = c->experts;
+    out->shape[1] = p->shape[0] / c->experts;
+    out->shape[2] = p->shape[1];
+    memcpy(out->name, p->name, sizeof out->name);
+}
+
 int model_row_tensor(const model_params_t *params, model_family_t family, const model_param_t *row, size_t i,
                      model_tensor_t *out)
 {
@@ -231,6 +272,10 @@ int model_row_tensor(const model_params_t *params, model_family_t family, const 
     }
     if (i > 0)
         return 0;
+    if (model_kind_of_experts(kind) && names->stacked) {
+        stack(params, row, out);
+        return 1;
+    }
     int table = kind == MODEL_WTE || kind == MODEL_HEAD;
     block(names, row, 0, 0, table ? c->vocab : row->shape[0], row->shape[1], out);
     if (table || kind == MODEL_WPE || kind == MODEL_WQE) { /* tables of vectors are never turned */
@@ -247,20 +292,25 @@ int model_row_tensor(const model_params_t *params, model_family_t family, const 
 
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
-/* Where column c of the block begins in a file that is turned, in rows of the file. */
+/* Where column c of the block begins in a file that is turned, in rows of the file; in one that is woven, in
+ * its columns. */
 static size_t line_of(const model_tensor_t *t, size_t c)
 {
+    if (t->order == MODEL_ORDER_WOVEN) {
+        const size_t at = c % t->woven, half = t->woven / 2;
+        return c - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+    }
     if (t->order != MODEL_ORDER_BY_HEAD)
         return c;
     size_t D = t->head_dim, part = c / (t->heads * D), head = c / D % t->heads;
     return (head * 3 + part) * D + c % D;
 }
 
-/* A vector's elements are its rows; to BY_HEAD they are what columns are to a matrix. */
+/* A vector's elements are its rows; to BY_HEAD and WOVEN they are what columns are to a matrix. */
 static void move(const model_tensor_t *t, float *file, float *whole, size_t ld, int to_whole)
 {
     enum { TILE = 64 }; /* turned in tiles that the cache holds */
-    if (t->dims == 1) {
+    if (ld == 1) {
         for (size_t i = 0; i < t->rows; i++) {
             float *f = file + line_of(t, i), *w = whole + t->row + i;
             *(to_whole ? w : f) = *(to_whole ? f : w);
@@ -274,7 +324,12 @@ static void move(const model_tensor_t *t, float *file, float *whole, size_t ld, 
                    to_whole ? file + r * t->columns : at + r * ld, t->columns * sizeof(float));
         return;
     }
-    for (size_t r0 = 0; r0 < t->rows; r0 += TILE)
+    for (size_t r = 0; t->order == MODEL_ORDER_WOVEN && r < t->rows; r++)
+        for (size_t c = 0; c < t->columns; c++) {
+            float *f = file + r * t->columns + line_of(t, c), *w = at + r * ld + c;
+            *(to_whole ? w : f) = *(to_whole ? f : w);
+        }
+    for (size_t r0 = 0; t->order != MODEL_ORDER_WOVEN && r0 < t->rows; r0 += TILE)
         for (size_t c0 = 0; c0 < t->columns; c0 += TILE)
             for (size_t c = c0; c < c0 + TILE && c < t->columns; c++) {
                 float *line = file + line_of(t, c) * t->rows;

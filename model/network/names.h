@@ -20,17 +20,19 @@
 void model_row_name(model_family_t family, model_kind_t kind, size_t layer, char *name);
 
 typedef enum {
-    MODEL_ORDER_PLAIN,  /* [rows, columns] */
-    MODEL_ORDER_TURNED, /* [columns, rows] */
-    MODEL_ORDER_BY_HEAD /* [heads, 3, head_dim, rows]: columns are q, k, v, each of all heads */
+    MODEL_ORDER_PLAIN,   /* [rows, columns] */
+    MODEL_ORDER_TURNED,  /* [columns, rows] */
+    MODEL_ORDER_BY_HEAD, /* [heads, 3, head_dim, rows]: columns are q, k, v, each of all heads */
+    MODEL_ORDER_WOVEN    /* [rows, columns]: of each `woven` elements gate and up in turn */
 } model_order_t;
 
 typedef struct {
     char name[MODEL_NAME_MAX];
-    size_t dims, shape[2];             /* in the file; shape[1] is 1 for dims == 1 */
+    size_t dims, shape[3];             /* in the file; 1 after dims */
     size_t row, column, rows, columns; /* the block of the row-major whole [shape[0], shape[1]] of the row */
     model_order_t order;
     size_t heads, head_dim; /* of MODEL_ORDER_BY_HEAD */
+    size_t woven;           /* F' of MODEL_ORDER_WOVEN: columns are gates, then ups, of an expert */
     /* 1: a table of positions. A file's tensor may have more rows than shape[0]: the first ones are meant, as
      * for a model that is trained on shorter sequences. */
     int positions;

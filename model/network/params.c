@@ -11,7 +11,7 @@
 #include "model/random.h"
 
 /* What an extent is a multiple of. */
-typedef enum { ONE, C, D, F, FF, Q, KV, QKV, T, TP, V, EF, EC, E } extent_t;
+typedef enum { ONE, C, D, F, FF, Q, KV, QKV, T, TP, V, EF, EC, E, H, EFF } extent_t;
 
 typedef struct {
     extent_t shape[2];
@@ -48,13 +48,18 @@ static const kind_t kinds[MODEL_KINDS] = {
     [MODEL_K_NORM_W] = {{D, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_LN3_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_LN4_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
+    [MODEL_SINKS] = {{H, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_ROUTER_B] = {{E, ONE}, -1, MODEL_INIT_ZERO, 0},
+    [MODEL_EXPERT_FC_B] = {{EFF, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_EXPERT_PROJ_B] = {{EC, ONE}, 0, MODEL_INIT_ZERO, 0},
 };
 
 static const model_kind_t layer_order[] = {
-    MODEL_LN4_W,         MODEL_MLP_PROJ_W,  MODEL_MLP_PROJ_B,  MODEL_MLP_FC_W,   MODEL_MLP_FC_B,
-    MODEL_EXPERT_PROJ_W, MODEL_EXPERT_FC_W, MODEL_ROUTER_W,    MODEL_LN2_W,      MODEL_LN2_B,
-    MODEL_LN3_W,         MODEL_ATTN_PROJ_W, MODEL_ATTN_PROJ_B, MODEL_ATTN_QKV_W, MODEL_ATTN_QKV_B,
-    MODEL_Q_NORM_W,      MODEL_K_NORM_W,    MODEL_LN1_W,       MODEL_LN1_B,
+    MODEL_LN4_W,         MODEL_MLP_PROJ_W,    MODEL_MLP_PROJ_B,  MODEL_MLP_FC_W,    MODEL_MLP_FC_B,
+    MODEL_EXPERT_PROJ_W, MODEL_EXPERT_PROJ_B, MODEL_EXPERT_FC_W, MODEL_EXPERT_FC_B, MODEL_ROUTER_W,
+    MODEL_ROUTER_B,      MODEL_LN2_W,         MODEL_LN2_B,       MODEL_LN3_W,       MODEL_ATTN_PROJ_W,
+    MODEL_ATTN_PROJ_B,   MODEL_SINKS,         MODEL_ATTN_QKV_W,  MODEL_ATTN_QKV_B,  MODEL_Q_NORM_W,
+    MODEL_K_NORM_W,      MODEL_LN1_W,         MODEL_LN1_B,
 };
 #define LAYER_ROWS (sizeof layer_order / sizeof layer_order[0])
 
@@ -72,6 +77,13 @@ static int has_kind(const model_config_t *c, model_kind_t kind, size_t layer)
     case MODEL_EXPERT_FC_W:
     case MODEL_ROUTER_W:
         return c->experts > 0;
+    case MODEL_ROUTER_B:
+        return c->router_bias;
+    case MODEL_EXPERT_FC_B:
+    case MODEL_EXPERT_PROJ_B:
+        return c->expert_bias;
+    case MODEL_SINKS:
+        return c->sinks;
     case MODEL_ATTN_PROJ_B:
         return !c->no_proj_bias;
     case MODEL_ATTN_QKV_B:
@@ -140,6 +152,11 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
     case E:
         *out = c->experts;
         return 1;
+    case H:
+        *out = c->heads;
+        return 1;
+    case EFF:
+        return base_mul(gate, c->ffn, out) && base_mul(c->experts, *out, out);
     }
     return 0;
 }

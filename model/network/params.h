@@ -54,6 +54,10 @@ typedef enum {
     MODEL_K_NORM_W,                          /* [D], or [kv D] */
     MODEL_LN3_W,                             /* [C] with both_norms: of what attention gives */
     MODEL_LN4_W,                             /* [C] and of what the MLP gives */
+    MODEL_SINKS,                             /* [H] of config.sinks */
+    MODEL_ROUTER_B,                          /* [E] of config.router_bias */
+    MODEL_EXPERT_FC_B,                       /* [E F'] of config.expert_bias, expert by expert */
+    MODEL_EXPERT_PROJ_B,                     /* [E C] */
     MODEL_KINDS,
     /* and more: factors of a weight of the kind that is so much less (model/network/lora.h) */
     MODEL_ADAPTERS = 32
@@ -63,6 +67,13 @@ typedef enum {
 static inline int model_kind_of_layers(model_kind_t kind)
 {
     return kind < MODEL_LAYER_KINDS || kind >= MODEL_MORE_LAYER_KINDS;
+}
+
+/* 1: a row of this kind has a part for each expert, one after another. */
+static inline int model_kind_of_experts(model_kind_t kind)
+{
+    return kind == MODEL_EXPERT_PROJ_W || kind == MODEL_EXPERT_FC_W || kind == MODEL_EXPERT_PROJ_B ||
+           kind == MODEL_EXPERT_FC_B;
 }
 
 typedef enum { MODEL_INIT_ZERO, MODEL_INIT_ONE, MODEL_INIT_NORMAL } model_init_t;

@@ -10,6 +10,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 try:
+    import safetensors.torch
     import small_bpe
     import torch
     import transformers
@@ -33,6 +34,9 @@ MODELS = {
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=32, rotary_pct=0.5, max_position_embeddings=64,
                                            **MINE),
 }
+if hasattr(transformers, "GptOssConfig"): # of 4.55
+    MODELS["gpt_oss"] = transformers.GptOssConfig(**LLAMA, head_dim=6, num_local_experts=4, num_experts_per_tok=2,
+                                                  sliding_window=12)
 
 
 def gyre(tool, *words):
@@ -76,6 +80,31 @@ def check(name, config, dtype, folder, tokens, tokenizer):
     print(f"{name} in {dtype}: the same weights, keys, tokenizer and type, and {len(moved)} tensors that have learned")
 
 
+def check_mxfp4(folder, tokens):
+    """A folder in 4 bits is refused by name; what the lines in docs/models.md leave of it is taken."""
+    packed, whole = f"{folder}/packed", f"{folder}/whole"
+    config = transformers.GptOssConfig(**{**LLAMA, "hidden_size": 32, "intermediate_size": 32}, head_dim=8, num_local_experts=4,
+                                       num_experts_per_tok=2)
+    transformers.AutoModelForCausalLM.from_config(config).bfloat16().save_pretrained(packed)
+    weights = safetensors.torch.load_file(f"{packed}/model.safetensors")
+    for name in [n for n in weights if n.endswith(("gate_up_proj", "down_proj"))]:
+        experts, rows, columns = weights.pop(name).shape
+        weights[name + "_blocks"] = torch.randint(0, 256, (experts, columns, rows // 32, 16), dtype=torch.uint8)
+        weights[name + "_scales"] = torch.randint(118, 124, (experts, columns, rows // 32), dtype=torch.uint8)
+    safetensors.torch.save_file(weights, f"{packed}/model.safetensors", metadata={"format": "pt"})
+    config.quantization_config = {"quant_method": "mxfp4", "modules_to_not_convert": ["self_attn", "router", "embed_tokens", "lm_head"]}
+    config.save_pretrained(packed)
+    load = [f"{BUILD}/bin/gyre-train", "--data", tokens, "--seq", "16", "--batch", "2", "--steps", "0", "--sample-tokens", "0", "--report",
+            "none", "--load"]
+    refused = subprocess.run([*load, packed], capture_output=True, text=True, check=False)
+    assert refused.returncode and "is in 4 bits (MXFP4)" in refused.stderr, refused
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        packed, quantization_config=transformers.Mxfp4Config(dequantize=True), dtype="bfloat16")
+    model.save_pretrained(whole)
+    subprocess.run([*load, whole], capture_output=True, check=True)
+    print("MXFP4 is refused, and taken when transformers has dequantized it")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         with open("README.md", encoding="utf-8") as readme:
@@ -87,6 +116,8 @@ def main():
         gyre("gyre-tokenize", "--tokenizer", f"{folder}/tokenizer/tokenizer.json", "--out", f"{folder}/tokens.gyt", f"{folder}/text")
         for number, (name, config) in enumerate(MODELS.items()):
             check(name, config, "bfloat16" if number % 2 else "float32", folder, f"{folder}/tokens.gyt", tokenizer)
+        if "gpt_oss" in MODELS:
+            check_mxfp4(folder, f"{folder}/tokens.gyt")
 
 
 main()

@@ -181,7 +181,7 @@ int main(int argc, char **argv)
     const size_t tokens = argc > 1 ? strtoul(argv[1], NULL, 10) : 24, seq = argc > 1 ? tokens + 64 : 64;
     const model_config_t shape = {
         .vocab = VOCAB, .seq = seq, .layers = 2, .hidden = 64, .heads = 4, .leaves = 4};
-    model_config_t models[] = {shape, shape, shape, shape};
+    model_config_t models[] = {shape, shape, shape, shape, shape};
     models[1].pos = MODEL_POS_ROPE;
     models[1].norm = MODEL_NORM_RMS;
     models[1].act = MODEL_ACT_SILU;
@@ -201,13 +201,22 @@ int main(int argc, char **argv)
     models[2].attn_cap = 2;
     models[2].logit_cap = 8;
     models[3].out_norm = models[3].qk_whole = 1;
+    models[4] = models[1];
+    models[4].qk_norm = 0;
+    models[4].local_theta = 0.0;
+    models[4].act = MODEL_ACT_GELU_FAST;
+    models[4].act_limit = 0.3;
+    models[4].no_qkv_bias = models[4].no_proj_bias = 0;
+    models[4].experts = 4;
+    models[4].capacity = 2.0;
+    models[4].sinks = models[4].router_bias = models[4].expert_bias = 1;
     gyre_comm_t *comm;
     MP_OK(gyre_init(NULL, &comm));
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         char folder[] = "/tmp/gyre-mp-generate-XXXXXX";
         make_folder(comm, &models[m], folder, sizeof folder);
         check(comm, folder, MODEL_FLOAT32, tokens);
-        if (m == 1)
+        if (m == 1 || m == 4)
             check(comm, folder, MODEL_BFLOAT16, tokens);
         remove_folder(comm, folder);
     }

@@ -20,7 +20,7 @@ enum { D = 5, LD = 17, LD_O = 7, MOST = 391, B = 128 };
 
 typedef struct {
     size_t n, prefix, window;
-    double slope, drop, cap;
+    double slope, drop, cap, sink; /* sink 0: none */
 } case_t;
 
 static const case_t cases[] = {
@@ -41,12 +41,15 @@ static const case_t cases[] = {
     {.n = 200, .window = 150, .drop = 0.3, .cap = 1.5},
     {.n = 150, .slope = 0.2, .cap = 2.5},
     {.n = 200, .prefix = 150, .drop = 0.5},
+    {.n = 129, .sink = 0.8},
+    {.n = 300, .window = 40, .drop = 0.2, .sink = 3},
+    {.n = 200, .slope = 0.2, .cap = 1.5, .sink = -1},
 };
 
 /* q, k and v are in one memory, as a stage has them; so are their gradients. */
 typedef struct {
     double qkv[MOST * LD], d_qkv[MOST * LD], o[MOST * LD_O], d_o[MOST * LD_O];
-    double p[B * MOST], d_p[B * MOST], dropped[B * MOST], capped[B * MOST];
+    double p[B * MOST], d_p[B * MOST], dropped[B * MOST], capped[B * MOST], rest[B], sink, d_sink;
     uint32_t key[4];
     model_attention_t_f64 a;
 } head_t;
@@ -56,6 +59,7 @@ static void set(head_t *h, const case_t *c)
     gradient_fill(h->qkv, MOST * LD, 21, 1, 1.0);
     gradient_fill(h->d_o, MOST * LD_O, 21, 2, 1.0);
     model_dropout_key(1, 2, 3, 4, 3, h->key);
+    h->sink = c->sink;
     h->a = (model_attention_t_f64){.k = model_kernels_f64(MODEL_ISA_BEST),
                                    .n = c->n,
                                    .head_dim = D,
@@ -68,6 +72,9 @@ static void set(head_t *h, const case_t *c)
                                    .slope = c->slope,
                                    .cap = c->cap,
                                    .capped = h->capped,
+                                   .sink = c->sink != 0.0 ? &h->sink : NULL,
+                                   .d_sink = &h->d_sink,
+                                   .rest = h->rest,
                                    .prefix = c->prefix,
                                    .window = c->window,
                                    .drop = c->drop > 0.0 ? h->key : NULL,
@@ -83,7 +90,7 @@ static void set(head_t *h, const case_t *c)
 
 typedef struct {
     double p[MOST * MOST], left[MOST * MOST], ds[MOST * MOST], o[MOST * D], bent[MOST * MOST];
-    double dq[MOST * D], dk[MOST * D], dv[MOST * D];
+    double dq[MOST * D], dk[MOST * D], dv[MOST * D], rest[MOST], d_sink;
 } plain_t;
 
 static double row_dot(const double *x, const double *y)
@@ -113,6 +120,9 @@ static void plain_forward(plain_t *r, const head_t *h, const case_t *c)
             r->bent[i * n + j] = 1.0 - t * t;
             total += r->p[i * n + j] = sees(c, i, j) ? exp(s) : 0.0;
         }
+        r->rest[i] = c->sink != 0.0 ? exp(c->sink) : 0.0;
+        total += r->rest[i];
+        r->rest[i] /= total;
         for (size_t j = 0; j < n; j++)
             r->p[i * n + j] /= total;
     }
@@ -131,6 +141,7 @@ static void plain_backward(plain_t *r, const head_t *h, size_t n)
     memset(r->dq, 0, sizeof r->dq);
     memset(r->dk, 0, sizeof r->dk);
     memset(r->dv, 0, sizeof r->dv);
+    r->d_sink = 0.0;
     for (size_t i = 0; i < n; i++) {
         double *ds = r->ds + i * n, mean = 0.0;
         for (size_t j = 0; j < n; j++)
@@ -139,6 +150,7 @@ static void plain_backward(plain_t *r, const head_t *h, size_t n)
             h->a.k->dropout(ds, ds, h->a.drop, h->a.below, h->a.kept, h->a.first + i * n, n);
         for (size_t j = 0; j < n; j++)
             mean += r->p[i * n + j] * ds[j];
+        r->d_sink -= r->rest[i] * mean;
         for (size_t j = 0; j < n; j++) {
             ds[j] = h->a.scale * r->bent[i * n + j] * r->p[i * n + j] * (ds[j] - mean);
             for (size_t d = 0; d < D; d++) {
@@ -179,7 +191,9 @@ static void check_case(head_t *h, plain_t *r, const case_t *c)
         memset(h->d_qkv, 0xff, sizeof h->d_qkv);
         for (size_t i = 0; add && i < n * LD; i++)
             h->d_qkv[i] = 10.0;
+        h->d_sink = 10.0;
         model_attention_backward_f64(&h->a, h->d_o, h->d_qkv, h->d_qkv + D, h->d_qkv + 2 * D, add);
+        assert_true(fabs(h->d_sink - 10.0 - r->d_sink) < 1e-12 * fmax(1.0, fabs(r->d_sink)));
         near("d_q", h->d_qkv, LD, 0.0, r->dq, n, 1e-12);
         near("d_k", h->d_qkv + D, LD, add ? 10.0 : 0.0, r->dk, n, 1e-12);
         near("d_v", h->d_qkv + 2 * D, LD, add ? 10.0 : 0.0, r->dv, n, 1e-12);

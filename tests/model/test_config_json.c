@@ -62,7 +62,9 @@ static model_config_t accept(const char *text, model_family_t family)
                 c.fused_files == again.fused_files && c.fused_gates == again.fused_gates &&
                 c.window == again.window && c.window_from == again.window_from &&
                 c.window_every == again.window_every && c.rope.original == again.rope.original &&
-                c.rope.attention == again.rope.attention);
+                c.rope.attention == again.rope.attention && c.rope.untruncated == again.rope.untruncated);
+    assert_true(c.sinks == again.sinks && c.act_limit == again.act_limit &&
+                c.router_bias == again.router_bias && c.expert_bias == again.expert_bias);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
 }
@@ -280,6 +282,25 @@ static void published(void **state)
     assert_true(c.no_qkv_bias && c.no_proj_bias && c.fused_gates);
     c = accept(GLM4("glm4", "\"attention_bias\": false"), MODEL_FAMILY_GLM4);
     assert_true(c.no_qkv_bias && c.both_norms && c.rope_interleaved && c.rotary_dim == 64);
+
+#define GPT_OSS(more)                                                                      \
+    "{\"model_type\": \"gpt_oss\", \"hidden_act\": \"silu\", \"hidden_size\": 2880, "      \
+    "\"intermediate_size\": 2880, \"num_attention_heads\": 64, \"num_hidden_layers\": 4, " \
+    "\"vocab_size\": 201088, \"num_key_value_heads\": 8, \"num_local_experts\": 32" more "}"
+    c = accept(GPT_OSS(", \"layer_types\": [" LOCAL "\"full_attention\", " LOCAL "\"full_attention\"], "
+                       "\"quantization_config\": {\"quant_method\": \"mxfp4\"}, \"rope_theta\": 150000, "
+                       "\"rope_scaling\": {\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"factor\": 32.0, "
+                       "\"original_max_position_embeddings\": 4096, \"rope_type\": \"yarn\", "
+                       "\"truncate\": false}, \"router_aux_loss_coef\": 0.9"),
+               MODEL_FAMILY_GPT_OSS);
+    assert_true(c.sinks && c.router_bias && c.expert_bias && c.act_limit == 7.0 && c.gated && c.untied &&
+                c.act == MODEL_ACT_GELU_FAST && !c.no_qkv_bias && !c.no_proj_bias && c.no_mlp_bias &&
+                c.rope.type == MODEL_ROPE_YARN && c.rope.untruncated && c.rope.theta == 150000.0 &&
+                c.capacity == 8.0 && model_config_window(&c, 2) == 128 && model_config_window(&c, 3) == 0);
+    c = accept(GPT_OSS(""), MODEL_FAMILY_GPT_OSS); /* transformers scales where no key says it */
+    assert_true(c.rope.type == MODEL_ROPE_YARN && c.rope.factor == 32.0 && c.rope.original == 4096);
+    c = accept(GPT_OSS(", \"rope_scaling\": {\"rope_type\": \"default\"}"), MODEL_FAMILY_GPT_OSS);
+    assert_true(c.rope.type == MODEL_ROPE_PLAIN && c.rope.theta == 150000.0);
 
     c = accept("{\"model_type\": \"codegeex\", \"n_embd\": 5120, \"n_layer\": 40, \"n_head\": 40, "
                "\"n_inner\": 20480,"
@@ -519,8 +540,6 @@ static void refused(void **state)
            "factor 0 of scaled rotary positions");
     refuse(LLAMA(", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}"), GYRE_ERR_INVALID,
            "rotations 0 and 0");
-    refuse(LLAMA(", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"truncate\": false}"),
-           GYRE_ERR_UNSUPPORTED, "truncate is false: Gyre has true only");
     refuse(LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}"), GYRE_ERR_FORMAT,
            "factor is \"2\"");
     refuse(LLAMA(", \"rope_scaling\": {\"factor\": 2}"), GYRE_ERR_FORMAT, "rope_type is missing");
@@ -536,6 +555,10 @@ static void refused(void **state)
            "use_bidirectional_attention is true: Gyre has false only");
     refuse(GEMMA3("\"attn_logit_softcapping\": 50.0"), GYRE_ERR_UNSUPPORTED,
            "attn_logit_softcapping is 50: models of type gemma3_text are not so");
+    refuse(GPT_OSS(", \"swiglu_alpha\": 1.5"), GYRE_ERR_UNSUPPORTED,
+           "swiglu_alpha is 1.5: Gyre has 1.702 only");
+    refuse(GPT_OSS(", \"num_experts_per_tok\": 1"), GYRE_ERR_UNSUPPORTED,
+           "num_experts_per_tok is 1: models of type gpt_oss have 2 or more here");
     refuse("{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\"}, "
            "\"vision_config\": {}}",
            GYRE_ERR_UNSUPPORTED, "model_type is \"gemma3\", with text_config: Gyre has text models only");

@@ -129,6 +129,21 @@ static void published(void **state)
     glm.both_norms = 1;
     assert_int_equal(total(glm), 9400279040);
     model_count_t count;
+    model_config_t oss = llama(24, 2880, 64, 2880); /* gpt-oss 20b */
+    oss.vocab = 201088;
+    oss.kv_heads = 8;
+    oss.head_dim = 64;
+    oss.no_qkv_bias = oss.no_proj_bias = 0;
+    oss.sinks = oss.router_bias = oss.expert_bias = 1;
+    oss.experts = 32;
+    oss.top_k = 4;
+    assert_int_equal(total(oss), 20914757184);
+    assert_int_equal(model_count(&oss, &count),
+                     GYRE_OK); /* its card has 3.6 billion, without the embedding */
+    assert_int_equal(model_count_active(&count) - 201088ul * 2880, 3608307264);
+    oss.layers = 36; /* 120b */
+    oss.experts = 128;
+    assert_int_equal(total(oss), 116829156672);
     model_config_t moe = mixtral();
     assert_int_equal(model_count(&moe, &count), GYRE_OK);
     assert_int_equal(model_count_active(&count), 12879925248);

@@ -162,6 +162,19 @@ static const model_config_t kinds[] = {
      .local_theta = 100},
     {.norm = MODEL_NORM_RMS, .pos = MODEL_POS_ROPE, .rope_interleaved = 1, .rotary_dim = 2, .both_norms = 1},
     {.top_query = 1, .qk_norm = 1},
+    {.norm = MODEL_NORM_RMS,
+     .pos = MODEL_POS_ROPE,
+     .act = MODEL_ACT_GELU_FAST,
+     .act_limit = 0.1,
+     .gated = 1,
+     .kv_heads = 4,
+     .sinks = 1,
+     .window = 5,
+     .window_every = 2,
+     .experts = 4,
+     .router_bias = 1,
+     .expert_bias = 1,
+     .capacity = 2.0},
     {.pos = MODEL_POS_ALIBI, .window = 9, .window_every = 2, .kv_heads = 2},
 };
 
@@ -198,7 +211,8 @@ static void every_precision(void **unused)
         {.qk_norm = 1},
         {.norm = MODEL_NORM_RMS, .gain_plus_1 = 1, .embed_scaled = 1},
         {.out_norm = 1, .qk_norm = 1, .qk_whole = 1},
-        {.norm = MODEL_NORM_RMS, .both_norms = 1, .attn_cap = 0.9, .logit_cap = 1.1}};
+        {.norm = MODEL_NORM_RMS, .both_norms = 1, .attn_cap = 0.9, .logit_cap = 1.1},
+        {.experts = 4, .sinks = 1, .router_bias = 1, .expert_bias = 1}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         check_reads(&some[k], MODEL_BFLOAT16);
         check_reads(&some[k], MODEL_FLOAT16);

@@ -83,6 +83,27 @@ static const family_t families[] = {
     {MODEL_FAMILY_GLM4,
      {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .head_dim = 4, .rotary_dim = 2,
       .rope_interleaved = 1, .fused_gates = 1, .both_norms = 1}},
+    {MODEL_FAMILY_GPT_OSS,
+     {SHAPE,
+      .leaves = 2,
+      .pos = MODEL_POS_ROPE,
+      .norm = MODEL_NORM_RMS,
+      .act = MODEL_ACT_GELU_FAST,
+      .act_limit = 7,
+      .gated = 1,
+      .untied = 1,
+      .no_mlp_bias = 1,
+      .kv_heads = 2,
+      .head_dim = 4,
+      .ffn = 10,
+      .sinks = 1,
+      .window = 3,
+      .window_every = 2,
+      .experts = 4,
+      .top_k = 2,
+      .capacity = 2.0,
+      .router_bias = 1,
+      .expert_bias = 1}},
     {MODEL_FAMILY_MISTRAL, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .window = 3}},
 };
 
@@ -226,6 +247,24 @@ static void orientation(void **state)
     assert_true(t.row == 2 * C && t.column == 10 && t.shape[0] == 10 && t.shape[1] == C);
     assert_int_equal(model_row_tensor(params, MODEL_FAMILY_MIXTRAL, expert, 8, &t), 0);
     model_params_destroy(params);
+
+    const model_config_t *oss = &families[sizeof families / sizeof *families - 2].config; /* gpt-oss */
+    assert_int_equal(model_params_create(oss, &params), GYRE_OK);
+    expert = &params->row[model_params_find(params, MODEL_EXPERT_FC_W, 1)];
+    assert_int_equal(model_row_tensor(params, MODEL_FAMILY_GPT_OSS, expert, 0, &t), 1);
+    assert_string_equal(t.name, "model.layers.1.mlp.experts.gate_up_proj");
+    assert_true(t.dims == 3 && t.shape[0] == 4 && t.shape[1] == C && t.shape[2] == 20);
+    for (size_t i = 0; i < 4 * C * 20; i++)
+        file[i] = (float)i;
+    model_tensor_to_whole(&t, file, whole, expert->shape[1]);
+    assert_true(whole[(2 * C + 3) * 20 + 14] ==
+                (float)((2 * C + 3) * 20 + 9)); /* up 4 of expert 2, input 3 */
+    bias = &params->row[model_params_find(params, MODEL_EXPERT_FC_B, 0)];
+    assert_int_equal(model_row_tensor(params, MODEL_FAMILY_GPT_OSS, bias, 0, &t), 1);
+    assert_true(t.dims == 2 && t.shape[0] == 4 && t.shape[1] == 20);
+    model_tensor_to_whole(&t, file, whole, 1);
+    assert_true(whole[3 * 20 + 7] == (float)(3 * 20 + 14)); /* gate 7 of expert 3 */
+    model_params_destroy(params);
     free(whole);
     free(file);
 }
@@ -283,6 +322,9 @@ static void wrong_files(void **state)
     write_file("model.safetensors",
                "{\"ln_f.weight\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", 12);
     refuse(GYRE_ERR_FORMAT, "is [3]; this model needs [2]");
+    write_file("model.safetensors",
+               "{\"ln_f.weight_blocks\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8);
+    refuse(GYRE_ERR_UNSUPPORTED, "ln_f.weight is in 4 bits (MXFP4)");
     write_file("model.safetensors",
                "{\"ln_f.weight\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]}}", 16);
     refuse(GYRE_ERR_UNSUPPORTED, "F64: F32, BF16 and F16");

@@ -316,6 +316,33 @@ static void experts(void **state)
     c.leaves = 4;
     c.heads = 4;
     check_gradients("experts after a post-norm", &c, (model_stage_config_t){.split = 1});
+    c = (model_config_t){.vocab = 11,
+                         .seq = 6,
+                         .layers = 2,
+                         .hidden = 8,
+                         .heads = 4,
+                         .kv_heads = 2,
+                         .head_dim = 4,
+                         .ffn = 10,
+                         .leaves = 2,
+                         .pos = MODEL_POS_ROPE,
+                         .norm = MODEL_NORM_RMS,
+                         .act = MODEL_ACT_GELU_FAST,
+                         .act_limit = 0.15,
+                         .gated = 1,
+                         .untied = 1,
+                         .no_mlp_bias = 1,
+                         .sinks = 1,
+                         .window = 3,
+                         .window_every = 2,
+                         .experts = 4,
+                         .top_k = 2,
+                         .router_bias = 1,
+                         .expert_bias = 1,
+                         .capacity = 2.0};
+    check_gradients("gpt-oss", &c, (model_stage_config_t){0});
+    check_gradients("gpt-oss, split", &c,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
 }
 
 /* Validation and logits see the model without dropout of any kind: to the bit what one that has none

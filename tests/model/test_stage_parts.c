@@ -104,6 +104,12 @@ static void parts_add_up(void **state)
     compare(c, (model_stage_config_t){0}, documents);
     c.qk_whole = c.out_norm = 1;
     compare(c, (model_stage_config_t){.recompute = MODEL_RECOMPUTE_FULL}, NULL);
+    c = llama;
+    c.sinks = 1;
+    compare(c, (model_stage_config_t){0}, documents);
+    c.act = MODEL_ACT_GELU_FAST;
+    c.act_limit = 0.15;
+    compare(c, (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL}, NULL);
 }
 
 static void refusals(void **state)

@@ -113,8 +113,10 @@ def scaled(frequency, theta, c):
         share = (c["high_freq_factor"] - turns) / (c["high_freq_factor"] - c["low_freq_factor"])
     elif c["rope_type"] == "yarn":
         low, high = (pairs * math.log(T / (n * 2 * math.pi)) / math.log(theta) for n in (c["beta_fast"], c["beta_slow"]))
-        low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * pairs - 1)
-        share = (torch.arange(pairs) - low) / (high - low)
+        if c.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, 2 * pairs - 1)
+        share = (torch.arange(pairs, dtype=frequency.dtype) - low) / (high - low)
     else:
         share = torch.full_like(frequency, 1.0 if c["rope_type"] == "linear" else 0.0) # dynamic: beyond T only
     share = share.clamp(0, 1).to(frequency.dtype)
@@ -148,8 +150,8 @@ def heads_of(x, heads):
     return x.reshape(B, T, heads, -1).transpose(1, 2)
 
 
-def attend(q, k, v, prefix=None, slopes=None, window=None, scale=None, cap=None):
-    """[B, H, T, D] each; prefix: positions of each sequence that see one another; window: the last that are seen."""
+def attend(q, k, v, prefix=None, slopes=None, window=None, scale=None, cap=None, sinks=None):
+    """[B, H, T, D] each; prefix: positions of each sequence that see one another; window: the last that are seen; sinks [H]."""
     if k.shape[1] < q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(scale or q.shape[-1])
@@ -163,7 +165,9 @@ def attend(q, k, v, prefix=None, slopes=None, window=None, scale=None, cap=None)
     for i, n in enumerate(prefix or []):
         mask[i, 0, :n, :n] = True
     scores = scores.masked_fill(~mask, float("-inf"))
-    return (scores.softmax(3) @ v).transpose(1, 2).reshape(B, T, -1)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.reshape(1, -1, 1, 1).expand(B, -1, T, 1)), 3)
+    return (scores.softmax(3)[..., :T] @ v).transpose(1, 2).reshape(B, T, -1)
 
 
 def experts(x, c, gate, run, balance):
@@ -466,6 +470,44 @@ def llama_shapes(kv, ffn, tied=False, moe=None, biases=False, norms=False):
     return shapes
 
 
+OSS = {"experts": 4, "limit": 0.4, "D": 6, "scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 1.8, "beta_slow": 0.01,
+                                                       "truncate": False, "original_max_position_embeddings": T}}
+
+
+def gpt_oss(w, tokens, prefix, balance):
+    """Sinks, windows in turn, and experts with biases, whose gates and ups stand in turn and have limits."""
+    x, turn = w["model.embed_tokens.weight"][tokens], {"theta": 150000.0, "scaling": OSS["scaling"]}
+    for i in range(L):
+        at = f"model.layers.{i}."
+        y = rms_norm(x, w, at + "input_layernorm", 1e-5)
+        q, k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), H if n == "q" else 2) for n in "qkv")
+        y = attend(rotate(q, OSS["D"], **turn), rotate(k, OSS["D"], **turn), v, window=None if i % 2 else 5,
+                   sinks=w[at + "self_attn.sinks"])
+        x = x + linear(y, w, at + "self_attn.o_proj")
+        y = rms_norm(x, w, at + "post_attention_layernorm", 1e-5)
+        values, choice = linear(y, w, at + "mlp.router").topk(2, -1)
+        shares = torch.zeros(B, T, OSS["experts"], dtype=x.dtype).scatter(2, choice, values.softmax(-1))
+        for e in range(OSS["experts"]):
+            wide = y @ w[at + "mlp.experts.gate_up_proj"][e] + w[at + "mlp.experts.gate_up_proj_bias"][e]
+            gate, up = wide[..., ::2].clamp(max=OSS["limit"]), wide[..., 1::2].clamp(-OSS["limit"], OSS["limit"])
+            z = (ACTIVATIONS["quick_gelu"](gate) * (up + 1)) @ w[at + "mlp.experts.down_proj"][e]
+            x = x + shares[..., e:e + 1] * (z + w[at + "mlp.experts.down_proj_bias"][e])
+    return rms_norm(x, w, "model.norm", 1e-5) @ w["lm_head.weight"].T
+
+
+def gpt_oss_shapes():
+    shapes, e, n = {"model.embed_tokens.weight": (V, C), "model.norm.weight": (C,), "lm_head.weight": (V, C)}, OSS["experts"], OSS["D"]
+    for i in range(L):
+        at = f"model.layers.{i}."
+        shapes.update({at + "input_layernorm.weight": (C,), at + "post_attention_layernorm.weight": (C,),
+                       **matrix(at + "self_attn.q_proj", H * n, C, H * n), **matrix(at + "self_attn.k_proj", 2 * n, C, 2 * n),
+                       **matrix(at + "self_attn.v_proj", 2 * n, C, 2 * n), **matrix(at + "self_attn.o_proj", C, H * n, C),
+                       at + "self_attn.sinks": (H,), **matrix(at + "mlp.router", e, C, e),
+                       at + "mlp.experts.gate_up_proj": (e, C, 40), at + "mlp.experts.gate_up_proj_bias": (e, 40),
+                       at + "mlp.experts.down_proj": (e, 20, C), at + "mlp.experts.down_proj_bias": (e, C)})
+    return shapes
+
+
 MASK, GMASK, SOP, EOP = range(V - 4, V)
 
 
@@ -622,6 +664,11 @@ def architectures():
                    "partial_rotary_factor": 0.5}
     yield Architecture("GLM-4 of 2024", {"model_type": "glm", **glm4_config}, glm4_shapes(False), glm4)
     yield Architecture("GLM-4 of 2025", {"model_type": "glm4", **glm4_config}, glm4_shapes(True), glm4)
+    yield Architecture("gpt-oss", {"model_type": "gpt_oss", "tie_word_embeddings": False, **llama_config, "head_dim": OSS["D"],
+                                   "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "rope_scaling": OSS["scaling"],
+                                   "sliding_window": 5, "num_local_experts": OSS["experts"], "num_experts_per_tok": 2,
+                                   "swiglu_limit": OSS["limit"], "router_aux_loss_coef": 0.0, "pad_token_id": 0},
+                       gpt_oss_shapes(), gpt_oss)
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,

@@ -365,6 +365,9 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
     if (c->attn_cap > 0.0 || c->logit_cap > 0.0 || model_config_query_scale(c) != (double)c->head_dim)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "soft caps, and a scale of queries of its own, on the GPU: take --device cpu");
+    if (c->sinks || c->act_limit > 0.0 || c->router_bias || c->expert_bias)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "sinks, limits of gates, and biases of routers and experts "
+                                               "(gpt-oss) on the GPU: take --device cpu");
     gyre_status_t status = model_cuda_attention_fits(
         config->precision == MODEL_FLOAT32 ? MODEL_CUDA_F32 : MODEL_CUDA_BF16, c->head_dim);
     if (status != GYRE_OK)

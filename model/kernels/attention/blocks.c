@@ -89,7 +89,7 @@ static const real *weights(const REAL(model_attention_t) * a, const model_scores
         a->k->cap(a->p, s->rows * s->columns, a->scale, a->cap);
         memcpy(a->capped, a->p, s->rows * s->columns * sizeof(real));
     }
-    a->k->softmax(a->p, s, a->cap > 0 ? 1 : a->scale, a->slope);
+    a->k->softmax(a->p, s, a->cap > 0 ? 1 : a->scale, a->slope, a->sink, a->rest);
     store(a, s, a->p);
     if (!a->drop)
         return a->p;
@@ -115,7 +115,10 @@ void REAL(model_attention_backward)(const REAL(model_attention_t) * a, const rea
         across(a, &s, a->d_p, d_o, a->ld_o, a->value);
         if (a->drop)
             drop(a, &s, a->d_p, a->d_p);
-        a->k->softmax_backward(a->d_p, a->p, &s, a->cap > 0 ? 1 : a->scale);
+        real d_sink =
+            a->k->softmax_backward(a->d_p, a->p, &s, a->cap > 0 ? 1 : a->scale, a->sink ? a->rest : NULL);
+        if (a->sink)
+            *a->d_sink = *a->d_sink + d_sink;
         if (a->cap > 0)
             a->k->cap_backward(a->d_p, a->capped, s.rows * s.columns, a->scale, a->cap);
         store(a, &s, a->d_p);

@@ -153,10 +153,10 @@ static gyre_status_t find_orders(model_decoder_t *d)
         [OF_MLP_FC] = {dense, 0, T, d->fc_width, C, !c->no_mlp_bias},
         [OF_MLP_PROJ] = {dense, 0, T, C, d->ffn, 0},
         [OF_HEAD] = {d->config.head, 1, T, d->vocab, C, 0},
-        [OF_ROUTER] = {sparse && T >= c->leaves, 0, T / c->leaves, E, C, 0},
-        [OF_ROUTER_MORE] = {sparse && T % c->leaves > 0, 0, T / c->leaves + 1, E, C, 0},
-        [OF_EXPERT_FC] = {sparse, 0, cap, wide, C, 0},
-        [OF_EXPERT_PROJ] = {sparse, 0, cap, C, c->ffn, 0},
+        [OF_ROUTER] = {sparse && T >= c->leaves, 0, T / c->leaves, E, C, c->router_bias},
+        [OF_ROUTER_MORE] = {sparse && T % c->leaves > 0, 0, T / c->leaves + 1, E, C, c->router_bias},
+        [OF_EXPERT_FC] = {sparse, 0, cap, wide, C, c->expert_bias},
+        [OF_EXPERT_PROJ] = {sparse, 0, cap, C, c->ffn, c->expert_bias},
     };
     gyre_status_t status = GYRE_OK;
     if (layers)

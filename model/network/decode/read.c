@@ -188,6 +188,7 @@ static int in_short_block(const model_decoder_t *d, size_t t)
 typedef struct {
     const float *keys, *values; /* [D][T'], [T][kv D] */
     float slope;
+    const float *sink; /* NULL: none */
     size_t window,
         prefix; /* the piece is the first `prefix` positions, which see one another; 0: it is not */
 } head_t;
@@ -220,7 +221,7 @@ static void attend_block(const model_decoder_t *d, const head_t *a, const float 
             d->k->cap(row + first, seen - first, scale, (float)d->c.attn_cap);
             scale = 1;
         }
-        d->k->softmax_one(row + first, at[i] - first, seen - first, scale, a->slope);
+        d->k->softmax_one(row + first, at[i] - first, seen - first, scale, a->slope, a->sink);
         memset(row + from, 0, (first - from) * sizeof *s);
         memset(row + seen, 0, (most - seen) * sizeof *s);
         keep(d, row + first, seen - first);
@@ -263,6 +264,7 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
                     .keys = cache_of(d, d->keys, piece[p].slot, layer, leaf, d->padded) + from * d->padded,
                     .values = cache_of(d, d->values, piece[p].slot, layer, leaf, d->c.seq) + from,
                     .slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0,
+                    .sink = W(SINKS) ? W(SINKS) + leaf * d->heads + h : NULL,
                     .window = window,
                     .prefix = piece[p].open ? piece[p].count : 0};
                 attend(d, &a, project_of(d, leaf) + row * d->qkv + h * D, d->at + row, piece[p].count,
@@ -278,7 +280,9 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
 
 static void activate(const model_decoder_t *d, float *act, const float *fc, size_t n, size_t ffn)
 {
-    if (d->c.gated)
+    if (d->c.act_limit > 0.0)
+        d->k->limited(act, fc, n, ffn, (float)d->c.act_limit);
+    else if (d->c.gated)
         d->k->gated[d->c.act](act, fc, n, ffn);
     else
         d->k->act[d->c.act](act, fc, n * ffn);
@@ -309,6 +313,8 @@ static void route(model_decoder_t *d, size_t layer, const float *in, size_t n)
         size_t block = d->at[i] * G / T; /* or the next one */
         block += (block + 1) * T / G <= d->at[i];
         size_t from = block * T / G, at = d->at[i] - from, rows = (block + 1) * T / G - from;
+        if (W(ROUTER_B))
+            memcpy(d->prob + i * E, W(ROUTER_B), E * sizeof *d->prob);
         model_order_rows(d->order[rows > T / G ? OF_ROUTER_MORE : OF_ROUTER], 1, &at, E, C, in + i * C, C,
                          W(ROUTER_W), E, d->prob + i * E, E);
     }
@@ -324,10 +330,14 @@ static void route(model_decoder_t *d, size_t layer, const float *in, size_t n)
 static void expert(const model_decoder_t *d, size_t x, size_t slot, float share, const float *in, float *out)
 {
     const size_t C = d->c.hidden, f = d->c.ffn, wide = d->c.gated ? 2 * f : f;
+    if (W(EXPERT_FC_B))
+        memcpy(d->fc, W(EXPERT_FC_B) + x * wide, wide * sizeof *d->fc);
     model_order_rows(d->order[OF_EXPERT_FC], 1, &slot, wide, C, in, C, W(EXPERT_FC_W) + x * C * wide, wide,
                      d->fc, wide);
     keep(d, d->fc, wide);
     activate(d, d->act, d->fc, 1, f);
+    if (W(EXPERT_PROJ_B))
+        memcpy(d->expert, W(EXPERT_PROJ_B) + x * C, C * sizeof *d->expert);
     model_order_rows(d->order[OF_EXPERT_PROJ], 1, &slot, C, f, d->act, f, W(EXPERT_PROJ_W) + x * f * C, C,
                      d->expert, C);
     keep(d, d->expert, C);
