@@ -21,7 +21,8 @@ void plan_fit_leaves(model_config_t *c, size_t tp)
     size_t g = c->leaves;
     while (g < tp)
         g *= 2;
-    if (c->heads % g == 0 && c->kv_heads % g == 0 && (c->experts ? c->experts : c->ffn) % g == 0)
+    if (c->heads % g == 0 && (c->kv_heads % g == 0 || g % c->kv_heads == 0) &&
+        (c->experts ? c->experts : c->ffn) % g == 0)
         c->leaves = g;
     c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
 }
@@ -148,10 +149,13 @@ static int try_split(plan_search_t *s, size_t tp, size_t pp, size_t dp)
     r.batch.groups = 0;
     plan_fit_leaves(&r.model, tp);
     char text[PIPE_LAYOUT_WHY + 64];
-    if (r.model.heads % tp != 0 || r.model.kv_heads % tp != 0) {
-        size_t heads = r.model.heads % tp != 0 ? r.model.heads : r.model.kv_heads;
-        snprintf(text, sizeof text, "%zu heads%s are not divisible by tp", heads,
-                 heads == r.model.heads ? "" : " of keys and values");
+    const size_t kv = r.model.kv_heads;
+    if (r.model.heads % tp != 0 || (kv % tp != 0 && tp % kv != 0)) {
+        if (r.model.heads % tp != 0)
+            snprintf(text, sizeof text, "%zu heads are not divisible by tp", r.model.heads);
+        else
+            snprintf(text, sizeof text,
+                     "%zu heads of keys and values neither divide tp nor are divisible by it", kv);
         return refuse(s, &r.layout, text);
     }
     pipe_recipe_complete(&r);

@@ -13,12 +13,18 @@ static double product(double m, double k, double n)
     return m * k + k * n + m * n;
 }
 
+/* With the copies that leaves have. */
+static size_t heads_of_keys(const model_config_t *c)
+{
+    return c->kv_heads * model_config_copies(c);
+}
+
 /* Elements of the products of one layer's forward on a rank. */
 static double layer_products(const pipe_recipe_t *r)
 {
     const model_config_t *c = &r->model;
     const double t = (double)r->layout.tp, m = tokens(r), h = (double)c->hidden;
-    const double q = (double)(c->heads * c->head_dim) / t, kv = (double)(c->kv_heads * c->head_dim) / t;
+    const double q = (double)(c->heads * c->head_dim) / t, kv = (double)(heads_of_keys(c) * c->head_dim) / t;
     const double up = (c->gated ? 2.0 : 1.0) * (double)c->ffn, down = (double)c->ffn;
     double sum = product(m, h, q + 2.0 * kv) + product(m, q, h);
     if (c->experts == 0)
@@ -41,7 +47,7 @@ static double layer_rest(const pipe_recipe_t *r)
     double wide = (double)c->ffn * (c->experts ? (double)c->top_k : 1.0);
     double cut = e * wide * (c->gated ? 3.0 : 2.0);
     if (c->pos == MODEL_POS_ROPE)
-        cut += 2.0 * e * (double)((c->heads + c->kv_heads) * c->head_dim);
+        cut += 2.0 * e * (double)((c->heads + heads_of_keys(c)) * c->head_dim);
     return whole / parts + cut / t;
 }
 

@@ -102,6 +102,9 @@ static void parts_add_up(void **state)
     c.window = 0;
     c.qk_norm = 1;
     compare(c, (model_stage_config_t){0}, documents);
+    c.kv_heads = 1; /* leaves share it */
+    compare(c, (model_stage_config_t){0}, documents);
+    c.kv_heads = 4;
     c.qk_whole = c.out_norm = 1;
     compare(c, (model_stage_config_t){.recompute = MODEL_RECOMPUTE_FULL}, NULL);
 }
