@@ -2,9 +2,10 @@
 /* pipeline/plan/work.c: counts operations and bytes of a layer, of the head and of a step. */
 #include "pipeline/plan/work.h"
 
+/* Those of a micro-batch that a rank has. */
 static double tokens(const pipe_recipe_t *r)
 {
-    return (double)(r->layout.micro_batch * r->model.seq);
+    return (double)(r->layout.micro_batch * r->model.seq) / (double)pipe_layout_context(&r->layout);
 }
 
 /* Elements that [m, k] x [k, n] reads and writes; the products of backward have the same three. */
@@ -65,7 +66,7 @@ static double scores(const pipe_recipe_t *r, double *back)
 
 plan_work_t plan_work_layer(const pipe_recipe_t *r, const plan_base_t *base, const plan_software_t *software)
 {
-    const double t = (double)r->layout.tp, b = (double)r->layout.micro_batch, m = tokens(r);
+    const double t = (double)r->layout.tp, m = tokens(r), b = m / (double)r->model.seq;
     const double e = (double)pipe_precision_bytes(r->precision.type);
     const double full = r->recompute == MODEL_RECOMPUTE_FULL;
     /* a fused kernel's backward computes scores again by itself: its rate has that */
@@ -88,7 +89,7 @@ plan_work_t plan_work_head(const pipe_recipe_t *r, const plan_base_t *base)
     const double t = (double)r->layout.tp, m = tokens(r), v = (double)r->model.vocab_padded / t;
     const double e = (double)pipe_precision_bytes(r->precision.type);
     return (plan_work_t){
-        .products = 3.0 * (double)r->layout.micro_batch * base->flops.head / t,
+        .products = 3.0 * m / (double)r->model.seq * base->flops.head / t,
         .bytes = 3.0 * e * product(m, (double)r->model.hidden, v) + m * v * (2.0 * (e + 4.0) + 4.0 * 4.0),
     };
 }
@@ -104,7 +105,8 @@ double plan_work_sum(const pipe_recipe_t *r, const plan_base_t *base, size_t par
  * read and written; weights are written. */
 double plan_work_update(const pipe_recipe_t *r, size_t parameters)
 {
-    const double shard = (double)parameters / (r->layout.zero >= 1 ? (double)r->layout.dp : 1.0);
+    const double shard =
+        (double)parameters / (r->layout.zero >= 1 ? (double)pipe_layout_replicas(&r->layout) : 1.0);
     const double g = (double)pipe_precision_bytes(r->precision.grad);
     const double w =
         r->precision.type == MODEL_FLOAT32 ? 0.0 : (double)pipe_precision_bytes(r->precision.type);
