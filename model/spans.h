@@ -20,11 +20,12 @@ typedef enum {
     MODEL_SPAN_BACKWARD,        /* whole, or of the input only where the schedule splits it */
     MODEL_SPAN_BACKWARD_WEIGHT, /* the weights' part of a split backward pass */
     MODEL_SPAN_OPTIMISER,
-    MODEL_SPAN_WAIT,   /* for a neighbour in the pipeline: activations, their gradients, or room to send */
-    MODEL_SPAN_TENSOR, /* a collective of tensor or sequence parallelism */
-    MODEL_SPAN_REDUCE, /* gradients, norm, loss: waiting for them or moving them */
-    MODEL_SPAN_GATHER, /* parameters: of ZeRO */
-    MODEL_SPAN_TRAVEL, /* gradients or parameters under way while the training thread computes */
+    MODEL_SPAN_WAIT,    /* for a neighbour in the pipeline: activations, their gradients, or room to send */
+    MODEL_SPAN_TENSOR,  /* a collective of tensor or sequence parallelism */
+    MODEL_SPAN_CONTEXT, /* an all-to-all of context parallelism */
+    MODEL_SPAN_REDUCE,  /* gradients, norm, loss: waiting for them or moving them */
+    MODEL_SPAN_GATHER,  /* parameters: of ZeRO */
+    MODEL_SPAN_TRAVEL,  /* gradients or parameters under way while the training thread computes */
     MODEL_SPAN_KINDS
 } model_span_kind_t;
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "model/network/config.h"
 
@@ -64,6 +65,16 @@ int model_config_is_local(const model_config_t *config, size_t layer)
 size_t model_config_window(const model_config_t *config, size_t layer)
 {
     return model_config_is_local(config, layer) && config->window < config->seq ? config->window : 0;
+}
+
+size_t model_config_copies(const model_config_t *config)
+{
+    return base_max_size(1, config->leaves / config->kv_heads);
+}
+
+size_t model_config_sharing(const model_config_t *config, size_t tp)
+{
+    return tp / base_min_size(tp, config->kv_heads);
 }
 
 double model_config_query_scale(const model_config_t *c)
@@ -130,10 +141,11 @@ static int check_widths(const model_config_t *c, broken_t *broken)
                                {"top_k", c->top_k, 1, LIMIT}};
     if (!check_extents(extent, sizeof extent / sizeof extent[0], broken))
         return 0;
-    const extent_t width[] = {
-        {"heads * head_dim", c->heads * c->head_dim, 1, INT_MAX},
-        {"(heads + 2 kv_heads) * head_dim", (c->heads + 2 * c->kv_heads) * c->head_dim, 1, INT_MAX},
-        {"ffn of both halves of a gate", (c->gated ? 2 : 1) * c->ffn, 1, INT_MAX}};
+    const extent_t width[] = {{"heads * head_dim", c->heads * c->head_dim, 1, INT_MAX},
+                              {"(heads + 2 kv_heads) * head_dim",
+                               (c->heads + 2 * base_max_size(c->kv_heads, c->leaves)) * c->head_dim, 1,
+                               INT_MAX},
+                              {"ffn of both halves of a gate", (c->gated ? 2 : 1) * c->ffn, 1, INT_MAX}};
     return check_extents(width, sizeof width / sizeof width[0], broken);
 }
 
@@ -164,8 +176,13 @@ static int check_leaves(const model_config_t *c, broken_t *broken)
     broken->vary[1] = 0;
     if ((c->leaves & (c->leaves - 1)) != 0)
         return BROKEN(broken, "leaves %zu is no power of two", c->leaves);
+    if (c->kv_heads % c->leaves != 0 && c->leaves % c->kv_heads != 0)
+        return BROKEN(broken, "kv_heads %zu and leaves %zu: one must divide the other", c->kv_heads,
+                      c->leaves);
+    if (c->kv_heads < c->leaves && c->qk_whole)
+        return BROKEN(broken, "leaves %zu share %zu kv_heads: those of qk_whole, which have one norm, cannot",
+                      c->leaves, c->kv_heads);
     return divides("heads", c->heads, "leaves", c->leaves, broken) &&
-           divides("kv_heads", c->kv_heads, "leaves", c->leaves, broken) &&
            (c->experts > 0 ? divides("experts", c->experts, "leaves", c->leaves, broken)
                            : divides("ffn", c->ffn, "leaves", c->leaves, broken)) &&
            divides("vocab_padded", c->vocab_padded, "leaves", c->leaves, broken);

@@ -26,7 +26,8 @@ typedef struct {
     size_t ffn;      /* F: width of the MLP; 0: 4 hidden */
 
     /* G: fixed leaves of every sum and every cut of tensor parallelism, a power of two; heads, kv_heads, ffn
-     * (experts) and the padded vocabulary are multiples of it. Bits depend on it, and on no degree. 0: 1. */
+     * (experts) and the padded vocabulary are multiples of it. Or kv_heads divide it, and G / kv_heads leaves
+     * share a head of k and v, of which each has a copy. Bits depend on it, and on no degree. 0: 1. */
     size_t leaves;
     size_t vocab_padded; /* V': rows of the embedding; 0: vocab rounded up to a multiple of leaves */
 
@@ -99,6 +100,10 @@ gyre_status_t model_config_check_of(const model_config_t *config, const char *wh
 /* Slots of each expert for each sequence: ceil(capacity top_k T / E), at least 1, at most T. 0 without
  * experts. */
 size_t model_config_capacity(const model_config_t *config);
+/* Leaves that share a head of keys and values; 1: none does. Of a complete configuration. */
+size_t model_config_copies(const model_config_t *config);
+/* Of `tp` tensor-parallel ranks those that hold the same head of keys and values. */
+size_t model_config_sharing(const model_config_t *config, size_t tp);
 /* Attention's scores are over the root of this. */
 double model_config_query_scale(const model_config_t *config);
 /* 1: a layer with a window, which may be longer than a sequence. */

@@ -8,7 +8,7 @@
 static void add(model_part_t *part, const model_param_t *row)
 {
     if (row->cut >= 0)
-        part->cut += row->count;
+        part->cut += row->count, part->copies += row->count - row->shape[0] * row->shape[1];
     else
         part->whole += row->count;
 }
@@ -68,7 +68,7 @@ gyre_status_t model_count(const model_config_t *config, model_count_t *out)
 
 static size_t both(model_part_t part)
 {
-    return part.whole + part.cut;
+    return part.whole + part.cut - part.copies;
 }
 
 size_t model_count_total(const model_count_t *count)

@@ -11,9 +11,9 @@
 #include "model/network/params.h"
 
 /* Elements of a part of the model: `whole` lie on every rank of a tensor-parallel group, `cut` are divided
- * among them. */
+ * among them. `copies` of these are of others, as leaves share heads of keys and values. */
 typedef struct {
-    size_t whole, cut;
+    size_t whole, cut, copies;
 } model_part_t;
 
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
 } model_count_t;
 
 /* INVALID (model_config_check), OVERFLOW, NO_MEMORY. config.leaves matters only for the padding of the
- * vocabulary. */
+ * vocabulary and for copies. */
 gyre_status_t model_count(const model_config_t *config, model_count_t *out);
 
 /* Parameters of the model; a tied head counts once. */

@@ -64,11 +64,10 @@ static void add_factor(model_params_t *table, const model_param_t *weight, size_
     row->shape[!b] = rank;
     if (weight->cut != b) { /* the weight is cut along its other side */
         row->cut = -1;
-        row->leaves = row->parts = 1;
+        row->leaves = row->parts = row->copies = 1;
         row->part[0] = 0;
     }
-    row->count = row->shape[0] * row->shape[1];
-    row->leaf_count = row->count / row->leaves;
+    (void)model_param_measure(row); /* smaller than the weight */
     row->global = table->rows++;
     row->first = 0;
     row->offset = row->grad = table->total;
@@ -144,9 +143,10 @@ size_t model_adapters_find(const model_adapters_t *adapters, size_t row)
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-/* A leaf of a weight and of its factors: W [in, out], A [in, R], B [R, out]; from one leaf to the next. */
+/* A leaf of a weight and of its factors: W [in, out], A [in, R], B [R, out]; from one leaf to the next. In a
+ * leaf of copies only the first `own` columns are not the copies of another's. */
 typedef struct {
-    size_t in, out, leaves, step_a, step_b;
+    size_t in, out, own, leaves, step_a, step_b;
 } leaf_t;
 
 static leaf_t leaf_of(const model_param_t *row, size_t rank)
@@ -156,9 +156,10 @@ static leaf_t leaf_of(const model_param_t *row, size_t rank)
         l.in /= row->leaves;
         l.step_a = l.in * rank;
     } else {
-        l.out /= row->leaves;
+        l.out = row->leaf_count / row->shape[0];
         l.step_b = rank * l.out;
     }
+    l.own = row->copies > 1 ? row->part[0] / row->leaves : l.out;
     return l;
 }
 
@@ -195,7 +196,8 @@ void model_lora_gradient(const model_param_t *row, size_t rank, float scale, con
         const float *d = grad + i * l.in * l.out, *ai = a + i * l.step_a, *bi = b + i * l.step_b;
         float *d_a = row->cut == 0 ? own + i * l.step_a : part + i * n,
               *d_b = row->cut == 0 ? part + i * n : own + i * l.step_b;
-        model_matmul_f32(0, 1, l.in, rank, l.out, scale, d, l.out, bi, l.out, 0, d_a, rank);
+        const size_t out = (row->first / row->leaf_count + i) % row->copies > 0 ? l.own : l.out;
+        model_matmul_f32(0, 1, l.in, rank, out, scale, d, l.out, bi, l.out, 0, d_a, rank);
         model_matmul_f32(1, 0, rank, l.out, l.in, scale, ai, rank, d, l.out, 0, d_b, l.out);
     }
     join(shared, part, l.leaves, n);

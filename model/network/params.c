@@ -177,16 +177,34 @@ static kind_t kind_of(const model_config_t *c, model_kind_t kind)
 /* The pieces that lie side by side along the cut. */
 static void set_parts(const model_config_t *c, model_param_t *row)
 {
-    row->parts = 1;
+    row->parts = row->copies = 1;
     row->part[0] = row->cut < 0 ? 0 : row->shape[row->cut];
     if (row->kind == MODEL_ATTN_QKV_W || row->kind == MODEL_ATTN_QKV_B) {
         row->parts = 3;
         row->part[0] = c->heads * c->head_dim;
         row->part[1] = row->part[2] = c->kv_heads * c->head_dim;
+        row->copies = model_config_copies(c);
     } else if ((row->kind == MODEL_MLP_FC_W || row->kind == MODEL_MLP_FC_B) && c->gated) {
         row->parts = 2;
         row->part[0] = row->part[1] = c->ffn;
     }
+}
+
+int model_param_measure(model_param_t *row)
+{
+    size_t copied = 0, width;
+    for (size_t p = 1; p < row->parts; p++)
+        copied += (row->copies - 1) * row->part[p];
+    row->leaf_count = row->count = 0;
+    if (row->cut >= 0 && copied > 0) {
+        if (!base_add(row->shape[row->cut], copied, &width) ||
+            !base_mul(row->shape[!row->cut], width, &row->count))
+            return 0;
+    } else if (!base_mul(row->shape[0], row->shape[1], &row->count)) {
+        return 0;
+    }
+    row->leaf_count = row->count / row->leaves;
+    return 1;
 }
 
 static gyre_status_t add_row(model_params_t *params, model_family_t family, model_kind_t kind, size_t layer)
@@ -218,15 +236,14 @@ static gyre_status_t add_row(model_params_t *params, model_family_t family, mode
     if (k->residual)
         row->std /= sqrt(2.0 * (double)c->layers);
     model_row_name(family, kind, layer, row->name);
-    int fits = extent(c, k->shape[0], &row->shape[0]) && extent(c, k->shape[1], &row->shape[1]) &&
-               base_mul(row->shape[0], row->shape[1], &row->count) &&
-               base_add(params->grad_total, row->count, &params->grad_total) &&
-               params->grad_total <= SIZE_MAX / sizeof(double);
+    int fits = extent(c, k->shape[0], &row->shape[0]) && extent(c, k->shape[1], &row->shape[1]);
+    set_parts(c, row);
+    fits = fits && model_param_measure(row) &&
+           base_add(params->grad_total, row->count, &params->grad_total) &&
+           params->grad_total <= SIZE_MAX / sizeof(double);
     if (!fits)
         return gyre_fail(GYRE_ERR_OVERFLOW, "%s [%zu, %zu]: the model does not fit in the address space",
                          row->name, row->shape[0], row->shape[1]);
-    set_parts(c, row);
-    row->leaf_count = row->count / row->leaves;
     if (!(row->twin && kind == MODEL_HEAD)) /* a tied head gets the place of the embedding, in link_twins */
         params->total += row->count;
     params->rows++;
@@ -349,47 +366,56 @@ size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t
     return MODEL_NONE;
 }
 
+/* Of element `at` of a line of leaf `leaf`: its part, *in its place in the leaf's piece of it, *width that
+ * piece, *start where the piece begins in a line of the whole. */
+static size_t piece_of(const model_param_t *row, size_t leaf, size_t at, size_t *in, size_t *width,
+                       size_t *start)
+{
+    size_t p = 0, copies = 1;
+    *start = *width = 0;
+    for (; p < row->parts; p++, copies = row->copies) {
+        *width = row->part[p] * copies / row->leaves;
+        if (at < *width)
+            break;
+        at -= *width;
+        *start += row->part[p];
+    }
+    *start += leaf / copies * *width;
+    *in = at;
+    return p;
+}
+
+/* Elements of a leaf's line: what lies side by side along the cut. */
+static size_t line_of(const model_param_t *row)
+{
+    return row->cut == 1 ? row->leaf_count / row->shape[0] : row->leaf_count;
+}
+
 size_t model_param_place(const model_param_t *row, size_t i)
 {
-    if (row->leaves == 1 || row->cut <= 0) {
-        if (row->leaves == 1 || row->parts == 1)
-            return i; /* leaves along the slowest dimension lie as in the file */
-        size_t leaf = i / row->leaf_count, at = i % row->leaf_count, start = 0;
-        for (size_t p = 0; p < row->parts; p++) { /* a bias of several parts */
-            size_t width = row->part[p] / row->leaves;
-            if (at < width)
-                return start + leaf * width + at;
-            at -= width;
-            start += row->part[p];
-        }
-        return start;
-    }
-    size_t width = row->shape[1] / row->leaves, leaf = i / row->leaf_count, in = i % row->leaf_count;
-    size_t line = in / width, at = in % width, start = 0;
-    for (size_t p = 0; p < row->parts; p++) {
-        size_t piece = row->part[p] / row->leaves;
-        if (at < piece)
-            return line * row->shape[1] + start + leaf * piece + at;
-        at -= piece;
-        start += row->part[p];
-    }
-    return start;
+    if (row->leaves == 1 || (row->cut <= 0 && row->parts == 1))
+        return i; /* leaves along the slowest dimension lie as in the file */
+    size_t in, width, start;
+    const size_t line = i % row->leaf_count / line_of(row);
+    piece_of(row, i / row->leaf_count, i % row->leaf_count % line_of(row), &in, &width, &start);
+    return line * row->shape[1] + start + in;
 }
 
 size_t model_param_run(const model_param_t *row, size_t i)
 {
-    size_t all = row->leaves * row->leaf_count;
     if (row->leaves == 1 || (row->cut <= 0 && row->parts == 1))
-        return all - i;
-    size_t width = row->cut == 1 ? row->shape[1] / row->leaves : row->leaf_count,
-           at = i % row->leaf_count % width;
-    for (size_t p = 0; p < row->parts; p++) {
-        size_t piece = row->part[p] / row->leaves;
-        if (at < piece)
-            return piece - at;
-        at -= piece;
-    }
-    return 1;
+        return row->leaves * row->leaf_count - i;
+    size_t in, width, start;
+    piece_of(row, i / row->leaf_count, i % row->leaf_count % line_of(row), &in, &width, &start);
+    return width - in;
+}
+
+int model_param_is_copy(const model_param_t *row, size_t i)
+{
+    size_t in, width, start;
+    const size_t leaf = i / row->leaf_count;
+    return row->copies > 1 && leaf % row->copies > 0 &&
+           piece_of(row, leaf, i % row->leaf_count % line_of(row), &in, &width, &start) > 0;
 }
 
 void model_param_to_file(const model_param_t *row, const float *canonical, float *file)

@@ -9,8 +9,8 @@
  * A row that tensor parallelism cuts is stored leaf by leaf (config.leaves of them): leaf k is what rank k
  * would hold if every leaf had a rank of its own, row-major by itself. Any rank's part of any row is thus one
  * range of elements of the canonical row. Shards of optimiser state, checkpoints and hashes are such ranges,
- * in every layout. model_param_to_file and _from_file convert a canonical row into the order of Hugging
- * Face's files and back. */
+ * in every layout. Leaves that share a head of keys and values have a copy of it each, with the same values
+ * and gradients. model_param_to_file converts a canonical row into the order of Hugging Face's files. */
 #ifndef MODEL_NETWORK_PARAMS_H
 #define MODEL_NETWORK_PARAMS_H
 
@@ -101,6 +101,7 @@ typedef struct {
     size_t part[MODEL_PARTS]; /* their extents */
     size_t leaves;            /* G of the whole row; 1 if it is not cut */
     size_t leaf_count;        /* elements of a leaf */
+    size_t copies; /* so many leaves, side by side, have the same of each part but the first; 1: none */
 
     size_t global; /* row of the whole table */
     size_t first;  /* element of the canonical row where this slice begins: a multiple of leaf_count */
@@ -158,6 +159,10 @@ typedef struct {
 gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
                                  model_params_t **out);
 
+/* Sets row->leaf_count and row->count to those of the whole canonical row, from shape, parts, leaves, copies.
+ * 0: overflow. */
+int model_param_measure(model_param_t *row);
+
 /* The row of `kind`, or MODEL_NONE; `layer` is ignored for kinds that occur once. */
 size_t model_params_find(const model_params_t *params, model_kind_t kind, size_t layer);
 
@@ -171,6 +176,8 @@ void model_param_init(const model_param_t *row, uint64_t seed, size_t first, siz
 /* The index of element i of a canonical row (0 <= i < leaves * leaf_count) in the row-major whole [shape[0],
  * shape[1]]. */
 size_t model_param_place(const model_param_t *row, size_t i);
+/* 1: element i is the copy of one in a leaf before its own. */
+int model_param_is_copy(const model_param_t *row, size_t i);
 /* The number of elements from i on that are contiguous there, too: at least 1. */
 size_t model_param_run(const model_param_t *row, size_t i);
 /* Copies the whole canonical row [leaves * leaf_count] into the row-major whole. */

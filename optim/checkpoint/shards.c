@@ -22,7 +22,7 @@
 
 typedef struct {
     char *name;
-    size_t dims, shape[2], leaves, parts, part[MODEL_PARTS], count;
+    size_t dims, shape[2], leaves, copies, parts, part[MODEL_PARTS], count;
 } row_t;
 
 typedef struct {
@@ -96,6 +96,18 @@ static int get_hash(const json_t *value, uint64_t *out)
     return 1;
 }
 
+/* row->count becomes that of a row with row->copies of each part but the first, which lie along the last
+ * dimension. 0: it is wrong. */
+static int add_copies(row_t *row)
+{
+    size_t more, width = row->shape[row->dims - 1];
+    row->count /= width;
+    for (size_t p = 1; p < row->parts; p++)
+        if (!base_mul(row->copies - 1, row->part[p], &more) || !base_add(width, more, &width))
+            return 0;
+    return base_mul(row->count, width, &row->count) && row->count < (size_t)1 << 48;
+}
+
 /* 1; 0: it is wrong; -1: no memory. */
 static int parse_row(const json_t *json, row_t *row)
 {
@@ -111,6 +123,9 @@ static int parse_row(const json_t *json, row_t *row)
                base_mul(row->count, row->shape[d], &row->count) && row->count < (size_t)1 << 48;
     for (size_t p = 0; good && p < row->parts; p++)
         good = get_size(json_array_get(parts, p), 1, &row->part[p]);
+    row->copies = 1;
+    if (good && json_object_get(json, "copies"))
+        good = get_size(json_object_get(json, "copies"), 1, &row->copies) && add_copies(row);
     return !good ? 0 : (row->name = strdup(name)) ? 1 : -1;
 }
 
@@ -239,7 +254,8 @@ static void print_row(const row_t *row, char *text, size_t bytes)
 static int same_row(const row_t *a, const row_t *b)
 {
     int same = strcmp(a->name, b->name) == 0 && a->dims == b->dims && a->shape[0] == b->shape[0] &&
-               (a->dims == 1 || a->shape[1] == b->shape[1]) && a->leaves == b->leaves && a->parts == b->parts;
+               (a->dims == 1 || a->shape[1] == b->shape[1]) && a->leaves == b->leaves &&
+               a->copies == b->copies && a->parts == b->parts;
     for (size_t p = 0; same && p < a->parts; p++)
         same = a->part[p] == b->part[p];
     return same;
@@ -256,6 +272,7 @@ gyre_status_t optim_shards_fit(const optim_shards_t *shards, const model_params_
                       .dims = w->dims,
                       .shape = {w->shape[0], w->shape[1]},
                       .leaves = w->leaves,
+                      .copies = w->copies,
                       .parts = w->parts > 1 ? w->parts : 0};
         memcpy(mine.part, w->part, sizeof mine.part);
         char this[160], that[160];

@@ -223,9 +223,11 @@ json_t *optim_shards_rows(const model_params_t *whole)
             bad |= json_array_append_new(shape, json_integer((json_int_t)row->shape[d]));
         for (size_t p = 0; row->parts > 1 && p < row->parts; p++)
             bad |= json_array_append_new(parts, json_integer((json_int_t)row->part[p]));
-        bad |=
-            json_array_append_new(rows, json_pack("{s:s, s:o, s:I, s:o}", "name", row->name, "shape", shape,
-                                                  "leaves", (json_int_t)row->leaves, "parts", parts));
+        json_t *json = json_pack("{s:s, s:o, s:I, s:o}", "name", row->name, "shape", shape, "leaves",
+                                 (json_int_t)row->leaves, "parts", parts);
+        if (row->copies > 1)
+            bad |= json_object_set_new(json, "copies", json_integer((json_int_t)row->copies));
+        bad |= json_array_append_new(rows, json);
     }
     if (bad) {
         json_decref(rows);

@@ -181,7 +181,15 @@ static gyre_status_t prepare_squares(optim_zero_t *zero)
     squares_t squares = {.at = calloc(most_pieces(zero), sizeof *squares.at)};
     if (!squares.at)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of rows");
-    gyre_status_t status = zero_squares(zero, list_squares, &squares);
+    gyre_status_t status = GYRE_OK;
+    for (size_t r = 0; status == GYRE_OK && r < zero->plan.params->rows; r++)
+        if (zero->plan.params->row[r].copies > 1)
+            status =
+                gyre_fail(GYRE_ERR_UNSUPPORTED,
+                          "leaves that share a head of keys and values on the GPU: take --device cpu, or "
+                          "no more --leaves than such heads");
+    if (status == GYRE_OK)
+        status = zero_squares(zero, list_squares, &squares);
     if (status == GYRE_OK)
         status = upload(zero, squares.at, squares.n * sizeof *squares.at, &zero->device->squares);
     zero->device->squares.n = squares.n;

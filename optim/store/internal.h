@@ -262,9 +262,8 @@ float *zero_second(const optim_zero_t *zero, const zero_view_t *view, size_t r, 
 
 /* ---- step.c ---- */
 /* Ranges of gradients whose squares only this rank counts. Ends with the first answer that is not GYRE_OK. */
-gyre_status_t zero_squares(optim_zero_t *zero,
-                           gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
-                           void *user);
+typedef gyre_status_t (*squares_fn)(optim_zero_t *zero, void *user, const char *grad, size_t n);
+gyre_status_t zero_squares(optim_zero_t *zero, squares_fn fn, void *user);
 
 /* ---- muon.c ---- */
 /* What rounds work in. NO_MEMORY. */

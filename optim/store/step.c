@@ -42,11 +42,25 @@ static gyre_status_t join_tied(optim_zero_t *zero)
     return GYRE_OK;
 }
 
+/* Of elements lo .. hi - 1 of `row`'s slice all but copies; grad: of the first of them. */
+static gyre_status_t squares_without_copies(optim_zero_t *zero, squares_fn fn, void *user,
+                                            const model_param_t *row, size_t lo, size_t hi, const char *grad)
+{
+    gyre_status_t status = GYRE_OK;
+    for (size_t at = lo, end; status == GYRE_OK && at < hi; at = end) {
+        const int copy = model_param_is_copy(row, row->first + at);
+        for (end = at; end < hi && model_param_is_copy(row, row->first + end) == copy;)
+            end += model_param_run(row, row->first + end);
+        end = end < hi ? end : hi;
+        if (!copy)
+            status = fn(zero, user, grad + (at - lo) * zero->plan.grad_bytes, end - at);
+    }
+    return status;
+}
+
 /* Squares of what only this rank counts: its shard (also where it holds all), rows that all ranks of tp hold
- * on the first of them, tied weights where the embedding is. Frozen rows do not count. */
-gyre_status_t zero_squares(optim_zero_t *zero,
-                           gyre_status_t (*fn)(optim_zero_t *zero, void *user, const char *grad, size_t n),
-                           void *user)
+ * on the first of them, tied weights where the embedding is. Frozen rows and copies do not count. */
+gyre_status_t zero_squares(optim_zero_t *zero, squares_fn fn, void *user)
 {
     gyre_status_t status = GYRE_OK;
     const zero_plan_t *plan = &zero->plan;
@@ -59,8 +73,12 @@ gyre_status_t zero_squares(optim_zero_t *zero,
             continue;
         lo = lo > k->cut_first ? lo : k->cut_first;
         hi = hi < k->cut_first + k->cut_count ? hi : k->cut_first + k->cut_count;
-        if (lo < hi)
-            status = fn(zero, user, zero_grad_own(zero, b) + (lo - k->first) * plan->grad_bytes, hi - lo);
+        const size_t begin = row[r].grad - k->grad;
+        const char *grad = zero_grad_own(zero, b) + (lo - k->first) * plan->grad_bytes;
+        if (lo < hi && row[r].copies > 1)
+            status = squares_without_copies(zero, fn, user, &row[r], lo - begin, hi - begin, grad);
+        else if (lo < hi)
+            status = fn(zero, user, grad, hi - lo);
     }
     return status;
 }

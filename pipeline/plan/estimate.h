@@ -112,6 +112,7 @@ size_t plan_memory_worst(const pipe_recipe_t *recipe, const plan_base_t *base,
 /* Bytes that a rank of the busiest stage sends in a step. */
 typedef struct {
     double tp; /* all-reduces (or their halves), all_to_all of experts */
+    double cp; /* all-to-alls of attention over the ranks that share sequences */
     double pp; /* activations and their gradients to neighbours */
     double dp; /* gradients, gathered weights */
 } plan_volume_t;
@@ -119,7 +120,7 @@ typedef struct {
 typedef struct {
     /* of one micro-batch on the slowest stage: its slot is their sum. memory: reads and writes; overhead: the
      * machine's, and what the host takes longer than the accelerator */
-    double compute, memory, tp, overhead, hops;
+    double compute, memory, tp, cp, overhead, hops;
     double slots;  /* micro-batches and the bubble, in slots */
     double bubble; /* part of the step in which the slowest stage waits */
     double dp;     /* exposed */

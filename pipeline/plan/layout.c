@@ -168,7 +168,7 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
 {
     const model_config_t c = model_config_complete(model);
     const size_t cp = pipe_layout_context(l), parts = base_max_size(1, batch->parts),
-                 heads = c.kv_heads / l->tp;
+                 heads = base_max_size(c.kv_heads, c.leaves) / l->tp;
     if (l->sequence && l->tp > 1 && c.seq / parts % l->tp != 0) {
         snprintf(why, WHY, "sequence parallelism: %s %zu is not divisible by tp %zu",
                  parts > 1 ? "a part (--sequence-parts) of" : "seq", c.seq / parts, l->tp);
@@ -187,7 +187,13 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
         return 0;
     }
     if (heads % cp != 0) {
-        snprintf(why, WHY, "cp %zu does not divide the %zu key and value heads of a tensor rank", cp, heads);
+        int n = snprintf(why, WHY, "cp %zu does not divide the %zu key and value heads of a tensor rank", cp,
+                         heads);
+        model_config_t other = c;
+        other.leaves = cp * l->tp;
+        other.vocab_padded = 0;
+        if (other.leaves <= MOST_LEAVES && model_config_works(&other))
+            snprintf(why + n, WHY - (size_t)n, ": with --leaves %zu (other bits) it could", other.leaves);
         return 0;
     }
     if (cp > 1 && batch->batch >= l->dp && !optim_batch_deals(batch, l->dp)) {

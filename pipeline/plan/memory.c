@@ -68,7 +68,8 @@ static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, si
 {
     const model_config_t *c = &r->model;
     const size_t e = pipe_precision_bytes(r->precision.type), drop = c->dropout > 0.0;
-    const size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, matrices = c->gated ? 3 : 2;
+    const size_t q = c->heads * c->head_dim, kv = c->kv_heads * model_config_copies(c) * c->head_dim,
+                 matrices = c->gated ? 3 : 2;
     /* attention: input of the norm, input of q, k, v; dropout's mask. q, k, v, input of the projection. */
     *whole = (2 * e + drop) * c->hidden;
     *cut = e * (q + 2 * kv) + e * q;

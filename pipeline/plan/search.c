@@ -1,7 +1,7 @@
 /* pipeline/plan/search.c: every layout of a model on N accelerators, timed and weighed.
  *
- * For each split tp x pp x dp and each micro-batch and schedule, the fastest way to run it that fits: ZeRO
- * stage, recomputation, sequence parallelism. A split of which no way works is refused, and says why.
+ * For each split tp x cp x pp x dp and each micro-batch and schedule, the fastest way to run it that fits:
+ * ZeRO stage, recomputation, sequence parallelism. A split of which no way works is refused, and says why.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/plan/search.h"
 
@@ -16,14 +16,22 @@
 #define GIB 1073741824.0
 enum { MOST_CHUNKS = 8, LARGEST_MICRO = 16 };
 
-void plan_fit_leaves(model_config_t *c, size_t tp)
+static void fit_leaves(model_config_t *c, size_t least)
 {
     size_t g = c->leaves;
-    while (g < tp)
+    while (g < least)
         g *= 2;
-    if (c->heads % g == 0 && c->kv_heads % g == 0 && (c->experts ? c->experts : c->ffn) % g == 0)
+    if (c->heads % g == 0 && (c->kv_heads % g == 0 || g % c->kv_heads == 0) &&
+        (c->experts ? c->experts : c->ffn) % g == 0)
         c->leaves = g;
     c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
+}
+
+void plan_fit_leaves(model_config_t *c, size_t tp, size_t cp)
+{
+    fit_leaves(c, tp);
+    if (c->leaves % tp == 0 && base_max_size(c->kv_heads, c->leaves) / tp % cp != 0)
+        fit_leaves(c, tp * cp); /* copies of heads of keys and values */
 }
 
 /* ---- growing lists ------------------------------------------------------------------------------------- */
@@ -56,7 +64,7 @@ static int refuse(plan_search_t *s, const pipe_layout_t *l, const char *why)
     if (!grow((void **)&s->refused, s->refuseds, &s->refused_room, sizeof *s->refused))
         return 0;
     plan_refused_t *r = &s->refused[s->refuseds++];
-    *r = (plan_refused_t){.tp = l->tp, .pp = l->pp, .dp = l->dp};
+    *r = (plan_refused_t){.tp = l->tp, .cp = pipe_layout_context(l), .pp = l->pp, .dp = l->dp};
     snprintf(r->why, sizeof r->why, "%s", why);
     return 1;
 }
@@ -79,9 +87,10 @@ static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
     plan_base_t base = s->base;
     plan_found_t best = {.time.step = -1.0};
     plan_base_layout(r, &base);
-    for (int zero = 0; zero <= (r->layout.dp > 1 ? 3 : 0); zero++)
-        for (int sequence = 0; sequence <= (r->layout.tp > 1 && r->model.seq % r->layout.tp == 0 ? 1 : 0);
-             sequence++)
+    const int parallel =
+        r->layout.tp > 1 && r->model.seq / base_max_size(1, r->batch.parts) % r->layout.tp == 0;
+    for (int zero = 0; zero <= (pipe_layout_replicas(&r->layout) > 1 ? 3 : 0); zero++)
+        for (int sequence = 0; sequence <= (parallel ? 1 : 0); sequence++)
             for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
                 plan_memory_t memory = {0};
                 plan_time_t time;
@@ -136,22 +145,26 @@ static int try_kind(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t kind, tried_
     return 1;
 }
 
-static int try_split(plan_search_t *s, size_t tp, size_t pp, size_t dp)
+static int try_split(plan_search_t *s, size_t tp, size_t cp, size_t pp, size_t dp)
 {
     pipe_recipe_t r = s->recipe;
     tried_t tried = {0};
     const size_t kept = s->founds;
     r.nodes = 0;
     r.layout.tp = tp;
+    r.layout.cp = cp;
     r.layout.pp = pp;
     r.layout.dp = dp;
     r.batch.groups = 0;
-    plan_fit_leaves(&r.model, tp);
+    plan_fit_leaves(&r.model, tp, cp);
     char text[PIPE_LAYOUT_WHY + 64];
-    if (r.model.heads % tp != 0 || r.model.kv_heads % tp != 0) {
-        size_t heads = r.model.heads % tp != 0 ? r.model.heads : r.model.kv_heads;
-        snprintf(text, sizeof text, "%zu heads%s are not divisible by tp", heads,
-                 heads == r.model.heads ? "" : " of keys and values");
+    const size_t kv = r.model.kv_heads;
+    if (r.model.heads % tp != 0 || (kv % tp != 0 && tp % kv != 0)) {
+        if (r.model.heads % tp != 0)
+            snprintf(text, sizeof text, "%zu heads are not divisible by tp", r.model.heads);
+        else
+            snprintf(text, sizeof text,
+                     "%zu heads of keys and values neither divide tp nor are divisible by it", kv);
         return refuse(s, &r.layout, text);
     }
     pipe_recipe_complete(&r);
@@ -191,9 +204,10 @@ int plan_search(plan_search_t *s)
     if (plan_base(&s->recipe, &s->base) != GYRE_OK)
         return 0;
     for (size_t tp = 1; tp <= gpus && tp <= (size_t)s->machine.per_node; tp *= 2)
-        for (size_t pp = 1; gpus % tp == 0 && pp <= gpus / tp; pp++)
-            if (gpus / tp % pp == 0 && !try_split(s, tp, pp, gpus / tp / pp))
-                return 0;
+        for (size_t cp = 1; cp <= base_max_size(1, s->recipe.batch.parts); cp *= 2)
+            for (size_t pp = 1; gpus % (tp * cp) == 0 && pp <= gpus / (tp * cp); pp++)
+                if (gpus / (tp * cp) % pp == 0 && !try_split(s, tp, cp, pp, gpus / (tp * cp) / pp))
+                    return 0;
     if (s->founds)
         qsort(s->found, s->founds, sizeof s->found[0], by_time);
     return 1;

@@ -15,7 +15,7 @@ typedef struct {
 
 /* A split of which no way works. */
 typedef struct {
-    size_t tp, pp, dp;
+    size_t tp, cp, pp, dp;
     char why[PIPE_LAYOUT_WHY + 64];
 } plan_refused_t;
 
@@ -40,7 +40,8 @@ typedef struct {
 int plan_search(plan_search_t *search);
 void plan_search_free(plan_search_t *search);
 
-/* As many leaves as tensor parallelism of tp needs, if they divide what leaves must divide. */
-void plan_fit_leaves(model_config_t *model, size_t tp);
+/* As many leaves as tensor parallelism of tp and context parallelism of cp need, if they divide what leaves
+ * must divide. */
+void plan_fit_leaves(model_config_t *model, size_t tp, size_t cp);
 
 #endif

@@ -7,11 +7,16 @@
 #include "pipeline/plan/work.h"
 #include "pipeline/schedules/kinds.h"
 
-/* Bytes of the residual stream of one micro-batch. */
+/* Tokens of one micro-batch that a rank has. */
+static double tokens(const pipe_recipe_t *r)
+{
+    return (double)(r->layout.micro_batch * r->model.seq) / (double)pipe_layout_context(&r->layout);
+}
+
+/* Bytes of their residual stream. */
 static double stream(const pipe_recipe_t *r)
 {
-    return (double)(r->layout.micro_batch * r->model.seq * r->model.hidden *
-                    pipe_precision_bytes(r->precision.type));
+    return tokens(r) * (double)(r->model.hidden * pipe_precision_bytes(r->precision.type));
 }
 
 /* Bytes that a rank sends for one layer and micro-batch in its tensor-parallel group.
@@ -31,12 +36,31 @@ static double layer_tp(const pipe_recipe_t *r)
     return passes * sum;
 }
 
+/* Heads of keys and values of a tensor-parallel rank, with the copies that leaves have. */
+static double heads_of_keys(const pipe_recipe_t *r)
+{
+    return (double)(r->model.kv_heads * model_config_copies(&r->model)) / (double)r->layout.tp;
+}
+
+/* Bytes that a rank sends for one layer and micro-batch to those that share its sequences
+ * (model/network/stage/context.inc). Forward: q, k and v, the outputs. Backward: q, k and v, and the
+ * gradients of all. Full recomputation repeats those of forward. */
+static double layer_cp(const pipe_recipe_t *r)
+{
+    const double c = (double)pipe_layout_context(&r->layout), d = (double)r->model.head_dim;
+    const double q = (double)r->model.heads / (double)r->layout.tp * d, kv = heads_of_keys(r) * d;
+    const double forward = 2.0 * q + 2.0 * kv, backward = 3.0 * q + 4.0 * kv;
+    const double again = r->recompute == MODEL_RECOMPUTE_FULL ? forward : 0.0;
+    return tokens(r) * (double)pipe_precision_bytes(r->precision.type) * (forward + again + backward) *
+           (c - 1.0) / c;
+}
+
 /* The embedding's sum over vocabulary blocks forward; the head's input gradient backward, and its three
  * sums per token. */
 static double end_tp(const pipe_recipe_t *r, const model_holds_t *holds)
 {
     const double t = (double)r->layout.tp, reduce = 2.0 * stream(r) * (t - 1.0) / t;
-    const double sums = 2.0 * 3.0 * 4.0 * (double)(r->layout.micro_batch * r->model.seq) * (t - 1.0) / t;
+    const double sums = 2.0 * 3.0 * 4.0 * tokens(r) * (t - 1.0) / t;
     return (holds->embed ? reduce : 0.0) + (holds->head ? reduce + sums : 0.0);
 }
 
@@ -50,7 +74,7 @@ static double hop(const pipe_recipe_t *r)
  * instead. With lanes gradients meet as often as gyre-train reduces them (optim_batch_part). */
 static double dp_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t parameters)
 {
-    const double n = (double)r->layout.dp, psi = (double)parameters * (n - 1.0) / n;
+    const double n = (double)pipe_layout_replicas(&r->layout), psi = (double)parameters * (n - 1.0) / n;
     const double grad = (double)pipe_precision_bytes(r->precision.grad),
                  weight = (double)pipe_precision_bytes(r->precision.type);
     const optim_part_t part = pipe_layout_most(&r->layout, &r->batch);
@@ -77,6 +101,7 @@ plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_
     }
     return (plan_volume_t){
         .tp = m * ((double)holds.layers * layer_tp(r) + end_tp(r, &holds)),
+        .cp = m * (double)holds.layers * layer_cp(r),
         .pp = m * (double)sides * hop(r),
         .dp = dp_volume(r, base, model_count_rank(&base->count, &holds, r->layout.tp)),
     };
@@ -110,8 +135,17 @@ static double layer_collectives(const pipe_recipe_t *r)
     return r->layout.tp > 1 ? passes * each * (r->layout.sequence ? 2.0 : 1.0) : 0.0;
 }
 
+/* The same of the ranks that share sequences: layer_cp, for one head of keys and values of each of them at a
+ * time. */
+static double layer_exchanges(const pipe_recipe_t *r)
+{
+    const double c = (double)pipe_layout_context(&r->layout),
+                 each = r->recompute == MODEL_RECOMPUTE_FULL ? 7.0 : 5.0;
+    return c > 1.0 ? each * heads_of_keys(r) / c : 0.0;
+}
+
 typedef struct {
-    double compute, memory, tp, overhead, hops;
+    double compute, memory, tp, cp, overhead, hops;
 } slot_t;
 
 static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
@@ -130,22 +164,29 @@ static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const 
             (layers * (layer.products + layer.attention / software->attention) + top * head.products) / peak,
         .memory = software->traffic ? bytes / machine->bandwidth : 0.0,
         .tp = volume.tp / m / rate(machine, l->tp, 1) + layers * layer_collectives(r) * software->latency,
-        .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * l->dp) : 0.0};
+        .cp = volume.cp / m / rate(machine, pipe_layout_context(l), l->tp) +
+              layers * layer_exchanges(r) * software->latency,
+        .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * pipe_layout_replicas(l)) : 0.0};
     const double host = layers * software->host * (r->recompute == MODEL_RECOMPUTE_FULL ? 4.0 / 3.0 : 1.0);
-    s.overhead = layers * machine->overhead + fmax(0.0, host - s.compute - s.memory - s.tp);
+    s.overhead = layers * machine->overhead + fmax(0.0, host - s.compute - s.memory - s.tp - s.cp);
     return s;
 }
 
 static double sum(slot_t s)
 {
-    return s.compute + s.memory + s.tp + s.overhead + s.hops;
+    return s.compute + s.memory + s.tp + s.cp + s.overhead + s.hops;
+}
+
+static double sent(const plan_volume_t *v)
+{
+    return v->tp + v->cp + v->pp + v->dp;
 }
 
 void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
                const plan_software_t *software, plan_time_t *out)
 {
     const pipe_layout_t *l = &r->layout;
-    const double m = (double)base->micro_batches, ranks = (double)(l->tp * l->pp * l->dp);
+    const double m = (double)base->micro_batches, ranks = (double)(l->tp * l->pp * pipe_layout_replicas(l));
     plan_time_t t = {0};
     slot_t slowest = {0};
     double all = 0.0, dp = 0.0;
@@ -159,19 +200,21 @@ void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machi
             slowest = s;
         dp = fmax(dp, volume.dp);
         most = base_max_size(most, model_count_rank(&base->count, &holds, l->tp));
-        if (volume.tp + volume.pp + volume.dp > t.volume.tp + t.volume.pp + t.volume.dp)
+        if (sent(&volume) > sent(&t.volume))
             t.volume = volume;
     }
     t.compute = slowest.compute;
     t.memory = slowest.memory;
     t.tp = slowest.tp;
+    t.cp = slowest.cp;
     t.overhead = slowest.overhead;
     t.hops = slowest.hops;
     /* filling and draining goes through every stage once: those that are lighter than the slowest are
      * passed sooner */
     t.slots = slots(r, m, all / sum(slowest) - 1.0);
     double pipeline = t.slots * sum(slowest);
-    t.dp = l->dp > 1 ? (1.0 - machine->overlap) * dp / rate(machine, l->dp, l->tp) : 0.0;
+    const size_t replicas = pipe_layout_replicas(l);
+    t.dp = replicas > 1 ? (1.0 - machine->overlap) * dp / rate(machine, replicas, l->tp) : 0.0;
     t.update = software->step + (software->traffic ? plan_work_update(r, most) / machine->bandwidth : 0.0);
     t.step = pipeline + t.dp + t.update;
     t.bubble = (t.slots - m) * sum(slowest) / t.step;

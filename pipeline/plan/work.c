@@ -2,9 +2,10 @@
 /* pipeline/plan/work.c: counts operations and bytes of a layer, of the head and of a step. */
 #include "pipeline/plan/work.h"
 
+/* Those of a micro-batch that a rank has. */
 static double tokens(const pipe_recipe_t *r)
 {
-    return (double)(r->layout.micro_batch * r->model.seq);
+    return (double)(r->layout.micro_batch * r->model.seq) / (double)pipe_layout_context(&r->layout);
 }
 
 /* Elements that [m, k] x [k, n] reads and writes; the products of backward have the same three. */
@@ -13,12 +14,18 @@ static double product(double m, double k, double n)
     return m * k + k * n + m * n;
 }
 
+/* With the copies that leaves have. */
+static size_t heads_of_keys(const model_config_t *c)
+{
+    return c->kv_heads * model_config_copies(c);
+}
+
 /* Elements of the products of one layer's forward on a rank. */
 static double layer_products(const pipe_recipe_t *r)
 {
     const model_config_t *c = &r->model;
     const double t = (double)r->layout.tp, m = tokens(r), h = (double)c->hidden;
-    const double q = (double)(c->heads * c->head_dim) / t, kv = (double)(c->kv_heads * c->head_dim) / t;
+    const double q = (double)(c->heads * c->head_dim) / t, kv = (double)(heads_of_keys(c) * c->head_dim) / t;
     const double up = (c->gated ? 2.0 : 1.0) * (double)c->ffn, down = (double)c->ffn;
     double sum = product(m, h, q + 2.0 * kv) + product(m, q, h);
     if (c->experts == 0)
@@ -41,7 +48,7 @@ static double layer_rest(const pipe_recipe_t *r)
     double wide = (double)c->ffn * (c->experts ? (double)c->top_k : 1.0);
     double cut = e * wide * (c->gated ? 3.0 : 2.0);
     if (c->pos == MODEL_POS_ROPE)
-        cut += 2.0 * e * (double)((c->heads + c->kv_heads) * c->head_dim);
+        cut += 2.0 * e * (double)((c->heads + heads_of_keys(c)) * c->head_dim);
     return whole / parts + cut / t;
 }
 
@@ -59,7 +66,7 @@ static double scores(const pipe_recipe_t *r, double *back)
 
 plan_work_t plan_work_layer(const pipe_recipe_t *r, const plan_base_t *base, const plan_software_t *software)
 {
-    const double t = (double)r->layout.tp, b = (double)r->layout.micro_batch, m = tokens(r);
+    const double t = (double)r->layout.tp, m = tokens(r), b = m / (double)r->model.seq;
     const double e = (double)pipe_precision_bytes(r->precision.type);
     const double full = r->recompute == MODEL_RECOMPUTE_FULL;
     /* a fused kernel's backward computes scores again by itself: its rate has that */
@@ -82,7 +89,7 @@ plan_work_t plan_work_head(const pipe_recipe_t *r, const plan_base_t *base)
     const double t = (double)r->layout.tp, m = tokens(r), v = (double)r->model.vocab_padded / t;
     const double e = (double)pipe_precision_bytes(r->precision.type);
     return (plan_work_t){
-        .products = 3.0 * (double)r->layout.micro_batch * base->flops.head / t,
+        .products = 3.0 * m / (double)r->model.seq * base->flops.head / t,
         .bytes = 3.0 * e * product(m, (double)r->model.hidden, v) + m * v * (2.0 * (e + 4.0) + 4.0 * 4.0),
     };
 }
@@ -98,7 +105,8 @@ double plan_work_sum(const pipe_recipe_t *r, const plan_base_t *base, size_t par
  * read and written; weights are written. */
 double plan_work_update(const pipe_recipe_t *r, size_t parameters)
 {
-    const double shard = (double)parameters / (r->layout.zero >= 1 ? (double)r->layout.dp : 1.0);
+    const double shard =
+        (double)parameters / (r->layout.zero >= 1 ? (double)pipe_layout_replicas(&r->layout) : 1.0);
     const double g = (double)pipe_precision_bytes(r->precision.grad);
     const double w =
         r->precision.type == MODEL_FLOAT32 ? 0.0 : (double)pipe_precision_bytes(r->precision.type);

@@ -15,7 +15,8 @@ typedef struct {
     double bytes;     /* of device memory */
 } plan_work_t;
 
-/* One layer, one micro-batch: forward, backward, and what backward computes again. */
+/* One layer, one micro-batch (a rank's share of it, with context parallelism): forward, backward, and what
+ * backward computes again. */
 plan_work_t plan_work_layer(const pipe_recipe_t *recipe, const plan_base_t *base,
                             const plan_software_t *software);
 /* The same of the head: the product, the loss and its gradient. */

@@ -57,6 +57,7 @@ typedef struct {
 struct pipe_train {
     pipe_train_config_t config;
     gyre_comm_t *world, *tp, *cp, *dp, *pp, *tied; /* dp: the ranks of pipe_layout_replicas */
+    gyre_comm_t *keys;  /* ranks of tp that hold the same head of keys and values; NULL: none do */
     gyre_comm_t *plane; /* dp and tp together, for Muon; NULL: not needed, or one of the two */
     pipe_layout_t layout;
     pipe_load_t load;

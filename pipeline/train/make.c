@@ -30,6 +30,10 @@ static gyre_status_t make_groups(pipe_train_t *train)
     int tied = !train->config.model.untied && last != 0 && (at.pp == 0 || at.pp == (size_t)last);
     gyre_status_t status =
         gyre_comm_split(train->world, (int)(at.pp * replicas + replica), (int)at.tp, &train->tp);
+    const model_config_t model = model_config_complete(&train->config.model);
+    const size_t sharing = model_config_sharing(&model, l->tp);
+    if (status == GYRE_OK && sharing > 1)
+        status = gyre_comm_split(train->tp, (int)(at.tp / sharing), (int)at.tp, &train->keys);
     if (status == GYRE_OK)
         status = gyre_comm_split(train->world, (int)(at.pp * l->tp + at.tp), (int)replica, &train->dp);
     if (status == GYRE_OK && l->cp > 1)
@@ -141,7 +145,8 @@ static model_tp_t tp_of(const pipe_train_t *train)
     return (model_tp_t){.comm = train->layout.tp > 1 ? train->tp : NULL,
                         .rank = train->place.tp,
                         .size = train->layout.tp,
-                        .sequence = train->layout.sequence};
+                        .sequence = train->layout.sequence,
+                        .keys = train->keys};
 }
 
 static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, model_graphs_t graphs)
@@ -471,7 +476,8 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
 {
     if (!train)
         return;
-    gyre_comm_t *const group[] = {train->tp, train->cp, train->pp, train->dp, train->tied, train->plane};
+    gyre_comm_t *const group[] = {train->keys, train->tp,   train->cp,   train->pp,
+                                  train->dp,   train->tied, train->plane};
     for (size_t i = 0; i < sizeof group / sizeof *group; i++)
         if (group[i])
             gyre_comm_abort(group[i], reason);
@@ -498,6 +504,7 @@ void pipe_train_leave(pipe_train_t *train)
     destroy_group(&train->pp);
     destroy_group(&train->dp);
     destroy_group(&train->cp);
+    destroy_group(&train->keys);
     destroy_group(&train->tp);
 }
 

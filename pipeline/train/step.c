@@ -39,7 +39,7 @@ static void watch(pipe_train_t *train, model_spans_t *spans)
     }
 }
 
-/* Nanoseconds that this thread has spent in collectives of its tensor-parallel group so far. */
+/* Nanoseconds that this thread has spent in collectives of its groups of tp and cp so far. */
 static base_time_t tensor_time(const pipe_train_t *train)
 {
     base_time_t sum = train->lora ? optim_lora_exposed(train->lora) : 0;

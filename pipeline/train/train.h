@@ -92,7 +92,7 @@ typedef struct {
     optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
     double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
     double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */
-    double tensor_s;                 /* of pipe_busy_s: in collectives of the tensor-parallel group */
+    double tensor_s;                 /* of pipe_busy_s: in collectives of the groups of tp and cp */
 } pipe_train_step_t;
 
 /* Between two steps: the next have `batch` sequences, at most as many as it was created for

@@ -94,6 +94,25 @@ static const shape_t shapes[] = {
       .logit_cap = 1.5,
       .query_scale = 3,
       .attn_dropout = 0.1}},
+    /* heads of keys and values that leaves share: all one, and pairs */
+    {"one head of keys",
+     {.vocab = 40,
+      .seq = 16,
+      .layers = LAYERS,
+      .hidden = 32,
+      .heads = 8,
+      .kv_heads = 1,
+      .head_dim = 6,
+      .ffn = 48,
+      .leaves = 4,
+      .pos = MODEL_POS_ROPE,
+      .norm = MODEL_NORM_RMS,
+      .act = MODEL_ACT_SILU,
+      .gated = 1,
+      .qk_norm = 1,
+      .attn_dropout = 0.1}},
+    {"two heads of keys",
+     {.vocab = 40, .seq = 16, .layers = LAYERS, .hidden = 32, .heads = 4, .kv_heads = 2, .leaves = 4}},
     {"Qwen3, YaRN",
      {.vocab = 40,
       .seq = 16,
@@ -370,6 +389,7 @@ static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *lay
         sum.all_gather += t.all_gather;
         sum.loss += t.loss;
         sum.sums += t.sums;
+        sum.keys += t.keys;
         rows += part[p].params->rows;
         free_part(&part[p]);
         free(edge[p]);
@@ -389,6 +409,9 @@ static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *lay
                  want);
         MP_CHECK((sum.all_reduce == 0) == (layout->sequence == 1), "%s: %zu elements all-reduced", what,
                  (size_t)sum.all_reduce);
+        size_t shared = tp->keys ? SEQUENCES * LAYERS * 2 * T * w->params->config.head_dim : 0;
+        MP_CHECK(sum.keys == shared, "%s: %zu elements of shared keys and values, expected %zu", what,
+                 (size_t)sum.keys, shared);
         MP_CHECK(sum.loss == SEQUENCES * 3 * T, "%s: %zu elements for the loss", what, (size_t)sum.loss);
     }
     return sum;
@@ -444,8 +467,12 @@ static void make_whole(const shape_t *shape, whole_t *w)
     MP_OK(model_params_create(&shape->config, &w->params));
     w->weights = calloc(w->params->total, sizeof(float));
     MP_CHECK(w->weights != NULL, "memory");
-    for (size_t i = 0; i < w->params->total; i++) /* biases that are 0 would hide mistakes */
-        w->weights[i] = (float)(0.3 * model_random_normal(3, MODEL_RANDOM_DATA, 0, i));
+    for (size_t r = 0; r < w->params->rows; r++) { /* biases that are 0 would hide mistakes */
+        const model_param_t *row = &w->params->row[r];
+        for (size_t i = 0; i < row->count; i++)
+            w->weights[row->offset + i] = (float)(0.3 * model_random_normal(3, MODEL_RANDOM_DATA, (uint32_t)r,
+                                                                            model_param_place(row, i)));
+    }
     for (size_t i = 0; i < SEQUENCES; i++) {
         MP_CHECK((w->grads[i] = calloc(w->params->grad_total, sizeof(float))) != NULL, "memory");
         for (size_t t = 0; t < shape->config.seq; t++) {
@@ -514,7 +541,13 @@ int main(void)
         for (int precision = MODEL_FLOAT32; precision <= MODEL_FLOAT16; precision++) {
             whole_t w = {0};
             make_whole(&shapes[s], &w);
+            const size_t sharing = model_config_sharing(&w.params->config, tp.size);
+            tp.keys = NULL;
+            if (sharing > 1)
+                MP_OK(gyre_comm_split(group, (int)(tp.rank / sharing), 0, &tp.keys));
             runs += run_layouts(&w, s, (model_precision_t)precision, tp);
+            if (tp.keys)
+                MP_OK(gyre_comm_destroy(tp.keys));
             model_params_destroy(w.params);
             free(w.weights);
             for (size_t i = 0; i < SEQUENCES; i++)

@@ -102,6 +102,9 @@ static void parts_add_up(void **state)
     c.window = 0;
     c.qk_norm = 1;
     compare(c, (model_stage_config_t){0}, documents);
+    c.kv_heads = 1; /* leaves share it */
+    compare(c, (model_stage_config_t){0}, documents);
+    c.kv_heads = 4;
     c.qk_whole = c.out_norm = 1;
     compare(c, (model_stage_config_t){.recompute = MODEL_RECOMPUTE_FULL}, NULL);
     c = llama;
@@ -127,6 +130,14 @@ static void refusals(void **state)
     assert_int_equal(model_stage_forward_batch_f64(w.stage, 0, 2, parts, NULL, NULL, loss), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "part 2 of a sequence: it has 2"));
     assert_int_equal(model_stage_logits_f64(w.stage, &w.sequence, NULL, 0, 1, loss), GYRE_ERR_UNSUPPORTED);
+    model_stage_t_f64 *stage = NULL;
+    const model_stage_config_t alone_of_two = {
+        .parts = 2, .parts_here = 1, .layers = 2, .embed = 1, .head = 1, .slots = 1};
+    const model_store_t_f64 store = model_plain_store_f64(&w.plain);
+    assert_int_equal(model_stage_create_f64(w.params, &alone, &alone_of_two, &store, MODEL_ISA_BEST, &stage),
+                     GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "a context of 1 rank: sequences in 2 parts, 1 of them on each "
+                                              "rank, are those of 2"));
     unmake(&w);
     const model_stage_config_t bad[] = {{.parts = 3, .layers = 2, .slots = 3},
                                         {.parts = 8, .parts_here = 1, .layers = 2, .slots = 1},

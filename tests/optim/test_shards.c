@@ -90,8 +90,9 @@ static model_config_t random_config(void)
                                     .kv_heads = 4},
                                    {.pos = MODEL_POS_ALIBI, .embed_norm = 1},
                                    {.experts = 4, .untied = 1},
+                                   {.kv_heads = 1}, /* leaves share it */
                                    {.top_query = 1}};
-    model_config_t config = kind[below(5)];
+    model_config_t config = kind[below(6)];
     config.vocab = 20 + below(20);
     config.seq = 8;
     config.layers = LAYERS;

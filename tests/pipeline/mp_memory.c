@@ -3,7 +3,8 @@
 /* tests/pipeline/mp_memory.c: what the planner says that the trainer will hold (plan_trainer, as `gyre-plan
  * memory --trainer` prints it) is what it holds, by kind and to the byte, in every ZeRO stage and precision,
  * for a model whose embedding is much longer than a layer's matrices, for its adapters, with Muon, and where
- * ranks share sequences. With lanes it is as much for 2, 3 and 8 rounds of accumulation. */
+ * ranks share sequences, or heads of keys and values. With lanes it is as much for 2, 3 and 8 rounds of
+ * accumulation. */
 #include <string.h>
 
 #include "base/log.h"
@@ -17,12 +18,15 @@
 static const char recipe_text[] =
     "{\"model\": {\"model_type\": \"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, "
     "\"num_hidden_layers\": 3,"
-    " \"num_attention_heads\": 4, \"vocab_size\": 2000, \"max_position_embeddings\": 16},"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": %d, \"vocab_size\": 2000, "
+    "\"max_position_embeddings\": 16, "
+    "\"gyre\": {\"leaves\": 4}},"
     " \"optimizer\": {\"type\": \"%s\"},"
     " \"layout\": {\"tp\": %d, \"dp\": %d, \"zero\": %d, \"global_batch\": %d%s},"
     " \"precision\": {\"dtype\": \"%s\", \"grad_dtype\": \"%s\"}}";
 
 static const char *optimizer = "adamw";
+static int kv_heads = 4;
 static int cp = 1; /* ranks that share each sequence, a part each, or two without rounds */
 
 /* `rounds` of a gradient or, of two ranks, two on each data-parallel rank; 0: one round of two, as without
@@ -31,15 +35,15 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
                       size_t lora)
 {
     enum { BUCKET = 4096 };
-    char text[600], more[64] = "";
+    char text[640], more[64] = "";
     int dp = gyre_comm_size(world) / tp / cp;
     pipe_recipe_t recipe;
     plan_base_t base;
     int lanes = dp == 2 ? 2 * dp : dp;
     if (rounds > 0)
         snprintf(more, sizeof more, ", \"lanes\": %d", lanes);
-    snprintf(text, sizeof text, recipe_text, optimizer, tp, dp, zero, rounds > 0 ? rounds * lanes : 2 * dp,
-             more, type, grad);
+    snprintf(text, sizeof text, recipe_text, kv_heads, optimizer, tp, dp, zero,
+             rounds > 0 ? rounds * lanes : 2 * dp, more, type, grad);
     json_t *object = json_loads(text, 0, NULL);
     CHECK(object && pipe_recipe_from_json(object, "test", &recipe) == GYRE_OK);
     json_decref(object);
@@ -131,6 +135,16 @@ static void compare_context(gyre_comm_t *world, int tp, int zero)
     cp = 1;
 }
 
+/* One head of keys and values, of which each tensor-parallel rank has a copy. */
+static void compare_copies(gyre_comm_t *world, int tp, int zero)
+{
+    kv_heads = 1;
+    compare(world, tp, zero, "fp32", "fp32", 0, 0);
+    compare(world, tp, zero, "bf16", "bf16", 2, 0);
+    compare(world, tp, zero, "bf16", "fp32", 0, 4);
+    kv_heads = 4;
+}
+
 int main(void)
 {
     gyre_comm_t *world;
@@ -141,6 +155,7 @@ int main(void)
             compare(world, tp, zero, "bf16", "fp32", 0, 0);
             compare(world, tp, zero, "bf16", "bf16", 0, 0);
             compare_muon(world, tp, zero);
+            compare_copies(world, tp, zero);
             compare_lora(world, tp, zero, "fp32", "fp32");
             compare_lora(world, tp, zero, "bf16", "bf16");
             compare_rounds(world, tp, zero, "fp32", "fp32");

@@ -235,6 +235,26 @@ static void volumes(void **state)
              10 * (4 * moe + 4 * moe * 2 / 8) + 4 * moe + 24 * 8192.0 * 7 / 8, 1e-9);
 }
 
+/* Ranks that share sequences: q, k, v and outputs of a layer forward, these and their gradients backward, of
+ * which one in four stays; a quarter of the products; replicas are all of them. */
+static void context(void **state)
+{
+    (void)state;
+#define PARTS "--seq 4096 --sequence-parts 4 --global-batch 2 --machine A100-80 --overlap 0 "
+    const double layer = 1024 * 4 * 11 * 768.0 * 3 / 4;
+    const plan_time_t whole = seconds(PARTS "--recompute none"), t = seconds(PARTS "--cp 4 --recompute none");
+    close_to(t.volume.cp, 2 * 12 * layer, 1e-9);
+    close_to(seconds(PARTS "--cp 4 --recompute full").volume.cp, 2 * 12 * layer * 15 / 11, 1e-9);
+    close_to(t.cp, 12 * layer / 254e9, 1e-9);
+    close_to(t.compute, whole.compute / 4, 1e-9);
+    close_to(seconds(PARTS "--cp 2 --tp 2 --recompute none").volume.tp,
+             seconds(PARTS "--tp 2 --recompute none").volume.tp / 2, 1e-9);
+    /* gradients are reduced after each sequence of a rank */
+    close_to(2 * seconds(PARTS "--cp 2 --dp 2").dp, seconds(PARTS "--cp 4").dp, 1e-9);
+    assert_true(whole.cp == 0 && whole.volume.cp == 0 && whole.dp == 0 && t.dp > 0);
+    close_to(t.mfu, t.model_flops / 4 / t.step / 312e12, 1e-9);
+}
+
 static void bubbles(void **state)
 {
     (void)state;
@@ -434,11 +454,11 @@ int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_bytes), cmocka_unit_test(trainer),         cmocka_unit_test(activations),
-        cmocka_unit_test(in_flight),   cmocka_unit_test(bloom),           cmocka_unit_test(volumes),
-        cmocka_unit_test(bubbles),     cmocka_unit_test(networks),        cmocka_unit_test(traffic),
-        cmocka_unit_test(softwares),   cmocka_unit_test(published_times), cmocka_unit_test(fits),
-        cmocka_unit_test(errors),
+        cmocka_unit_test(state_bytes), cmocka_unit_test(trainer),   cmocka_unit_test(activations),
+        cmocka_unit_test(in_flight),   cmocka_unit_test(bloom),     cmocka_unit_test(volumes),
+        cmocka_unit_test(context),     cmocka_unit_test(bubbles),   cmocka_unit_test(networks),
+        cmocka_unit_test(traffic),     cmocka_unit_test(softwares), cmocka_unit_test(published_times),
+        cmocka_unit_test(fits),        cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,7 +186,7 @@ static const struct {
      {FLAG(0, "grad-sequences", COUNT, NULL, "N", "sequences that one gradient sums up"), .low = 1,
       .high = 1048576}},
     {PARTS,
-     PLAN_FOR_MEMORY,
+     0,
      {FLAG(0, "sequence-parts", COUNT, NULL, "N", "parts of a sequence with a gradient each"), .low = 1,
       .high = MODEL_SEQUENCE_PARTS}},
     {LANES,
@@ -205,7 +205,7 @@ static const struct {
     {DP, RUN, {FLAG(0, "dp", COUNT, NULL, "N", "replicas"), .low = 1, .high = SIZES}},
     {TP, RUN, {FLAG(0, "tp", COUNT, NULL, "N", "ranks that share a layer"), .low = 1, .high = SIZES}},
     {CP,
-     PLAN_FOR_MEMORY,
+     RUN,
      {FLAG(0, "cp", COUNT, NULL, "N", "ranks that share each sequence; divides --sequence-parts"), .low = 1,
       .high = MODEL_SEQUENCE_PARTS}},
     {PP, RUN, {FLAG(0, "pp", COUNT, NULL, "N", "stages of the pipeline"), .low = 1, .high = SIZES}},
@@ -410,7 +410,7 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     r->per_node = count_of(g, PER_NODE, r->per_node);
     if (r->nodes * r->per_node != l->tp * l->pp * pipe_layout_replicas(l))
         r->nodes = 0;
-    plan_fit_leaves(&r->model, l->tp);
+    plan_fit_leaves(&r->model, l->tp, pipe_layout_context(l));
     pipe_recipe_complete(r);
     return pipe_recipe_check(r);
 }

@@ -15,20 +15,22 @@ static const char help[] =
     "usage: gyre-plan search [--recipe FILE] [--gpus N] [flags]\n"
     "\n"
     "Tries every layout of the recipe's model and batch on N accelerators: tensor, pipeline and data "
-    "parallelism, micro-\n"
-    "batch, schedule, ZeRO stage, recomputation, sequence parallelism. Prints the fastest that fit into "
+    "parallelism, context\n"
+    "parallelism up to --sequence-parts, micro-batch, schedule, ZeRO stage, recomputation, sequence "
+    "parallelism. Prints the fastest that fit into "
     "memory by the\n"
     "estimates of gyre-plan time and memory, and why splits were refused.\n";
 
 static json_t *found_json(const plan_found_t *f)
 {
     const pipe_layout_t *l = &f->recipe.layout;
-    return json_pack("{s:I, s:I, s:I, s:I, s:s, s:I, s:i, s:b, s:s, s:f, s:f, s:f, s:I}", "tp",
-                     (json_int_t)l->tp, "pp", (json_int_t)l->pp, "dp", (json_int_t)l->dp, "micro_batch",
-                     (json_int_t)l->micro_batch, "schedule", pipe_kind_name(l->schedule), "chunks",
-                     (json_int_t)l->chunks, "zero", l->zero, "sequence_parallel", l->sequence, "recompute",
-                     pipe_recompute_name(f->recipe.recompute), "step_s", f->time.step, "mfu", f->time.mfu,
-                     "bubble", f->time.bubble, "bytes", (json_int_t)f->memory.total);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:i, s:b, s:s, s:f, s:f, s:f, s:I}", "tp",
+                     (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "pp", (json_int_t)l->pp,
+                     "dp", (json_int_t)l->dp, "micro_batch", (json_int_t)l->micro_batch, "schedule",
+                     pipe_kind_name(l->schedule), "chunks", (json_int_t)l->chunks, "zero", l->zero,
+                     "sequence_parallel", l->sequence, "recompute", pipe_recompute_name(f->recipe.recompute),
+                     "step_s", f->time.step, "mfu", f->time.mfu, "bubble", f->time.bubble, "bytes",
+                     (json_int_t)f->memory.total);
 }
 
 static void print_found(size_t place, const plan_found_t *f)
@@ -41,10 +43,10 @@ static void print_found(size_t place, const plan_found_t *f)
         snprintf(schedule, sizeof schedule, "%s x %zu", pipe_kind_name(l->schedule), l->chunks);
     else
         snprintf(schedule, sizeof schedule, "%s", pipe_kind_name(l->schedule));
-    printf("%5zu %3zu %4zu %5zu %6zu  %-16s %4d %4s  %-10s %10.3f %6.1f %8.1f %10.1f\n", place, l->tp, l->pp,
-           l->dp, l->micro_batch, schedule, l->zero, l->sequence ? "yes" : "no",
-           pipe_recompute_name(f->recipe.recompute), f->time.step, 100.0 * f->time.mfu,
-           100.0 * f->time.bubble, (double)f->memory.total / GIB);
+    printf("%5zu %3zu %3zu %4zu %5zu %6zu  %-16s %4d %4s  %-10s %10.3f %6.1f %8.1f %10.1f\n", place, l->tp,
+           pipe_layout_context(l), l->pp, l->dp, l->micro_batch, schedule, l->zero,
+           l->sequence ? "yes" : "no", pipe_recompute_name(f->recipe.recompute), f->time.step,
+           100.0 * f->time.mfu, 100.0 * f->time.bubble, (double)f->memory.total / GIB);
 }
 
 static void print_refused(const plan_search_t *s)
@@ -54,7 +56,10 @@ static void print_refused(const plan_search_t *s)
     printf("\nrefused, of %zu splits:\n", s->refuseds);
     for (size_t i = 0; i < s->refuseds && i < SHOWN_REFUSED; i++) {
         const plan_refused_t *r = &s->refused[i];
-        printf("  tp %zu x pp %zu x dp %zu: %s\n", r->tp, r->pp, r->dp, r->why);
+        printf("  tp %zu x ", r->tp);
+        if (r->cp > 1)
+            printf("cp %zu x ", r->cp);
+        printf("pp %zu x dp %zu: %s\n", r->pp, r->dp, r->why);
     }
     if (s->refuseds > SHOWN_REFUSED)
         printf("  and %zu more (--json has all)\n", s->refuseds - SHOWN_REFUSED);
@@ -67,7 +72,7 @@ static void print_own(const plan_question_t *q, const plan_search_t *s)
     plan_base_t base = s->base;
     plan_time_t time;
     plan_memory_t memory = {0};
-    if (r->layout.tp * r->layout.pp * r->layout.dp != q->gpus)
+    if (r->layout.tp * r->layout.pp * pipe_layout_replicas(&r->layout) != q->gpus)
         return;
     plan_base_layout(r, &base);
     plan_time(r, &base, &q->machine, &q->software, &time);
@@ -85,8 +90,8 @@ static int print_all(const plan_question_t *q, const plan_search_t *s)
     json_t *found = json_array(), *refused = json_array();
     printf("%s on %zu %s of %.0f GiB (%.1f reserved): %zu layouts tried, %zu kept\n\n", q->recipe.name,
            q->gpus, q->machine.name, q->machine.memory / GIB, q->machine.reserve / GIB, s->tried, s->founds);
-    printf("%5s %3s %4s %5s %6s  %-16s %4s %4s  %-10s %10s %6s %8s %10s\n", "place", "tp", "pp", "dp",
-           "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %", "bubble %", "GiB");
+    printf("%5s %3s %3s %4s %5s %6s  %-16s %4s %4s  %-10s %10s %6s %8s %10s\n", "place", "tp", "cp", "pp",
+           "dp", "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %", "bubble %", "GiB");
     for (size_t i = 0; i < s->founds && i < q->top; i++) {
         print_found(i + 1, &s->found[i]);
         json_array_append_new(found, found_json(&s->found[i]));
@@ -94,9 +99,10 @@ static int print_all(const plan_question_t *q, const plan_search_t *s)
     print_own(q, s);
     print_refused(s);
     for (size_t i = 0; i < s->refuseds; i++)
-        json_array_append_new(refused, json_pack("{s:I, s:I, s:I, s:s}", "tp", (json_int_t)s->refused[i].tp,
-                                                 "pp", (json_int_t)s->refused[i].pp, "dp",
-                                                 (json_int_t)s->refused[i].dp, "why", s->refused[i].why));
+        json_array_append_new(refused,
+                              json_pack("{s:I, s:I, s:I, s:I, s:s}", "tp", (json_int_t)s->refused[i].tp, "cp",
+                                        (json_int_t)s->refused[i].cp, "pp", (json_int_t)s->refused[i].pp,
+                                        "dp", (json_int_t)s->refused[i].dp, "why", s->refused[i].why));
     return plan_json_write(q,
                            json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:o}", "version", GYRE_VERSION, "recipe",
                                      q->recipe.name, "gpus", (json_int_t)q->gpus, "machine", q->machine.name,

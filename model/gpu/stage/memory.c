@@ -335,6 +335,12 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
     if (c->experts > 0 && c->top_k > MODEL_CHOICES)
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "top_k %zu: a position has at most %d experts", c->top_k,
                          MODEL_CHOICES);
+    if (model_config_copies(c) > 1)
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "%zu leaves that share %zu heads of keys and values on the GPU: take --device cpu, or "
+            "--leaves %zu",
+            c->leaves, c->kv_heads, c->kv_heads);
     if (config->precision == MODEL_FLOAT16)
         return gyre_fail(
             GYRE_ERR_UNSUPPORTED,

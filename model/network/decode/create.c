@@ -188,7 +188,7 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     d->k = model_kernels_f32(MODEL_ISA_BEST);
     d->g = c->leaves / config->tp.size;
     d->heads = c->heads / c->leaves;
-    d->kv = c->kv_heads / c->leaves;
+    d->kv = base_max_size(1, c->kv_heads / c->leaves);
     d->qkv = (d->heads + 2 * d->kv) * c->head_dim;
     d->attn_width = d->heads * c->head_dim;
     d->ffn = c->ffn / c->leaves;

@@ -31,6 +31,9 @@ typedef struct {
     gyre_comm_t *comm; /* NULL: a group of one */
     size_t rank, size; /* of comm; size is a power of two that divides config.leaves */
     int sequence;      /* 1: sequence parallelism; size divides seq */
+    /* With size > kv_heads: the size / kv_heads consecutive ranks of comm, this one among them, that hold the
+     * same head of keys and values. Only backward needs it. Else NULL. */
+    gyre_comm_t *keys;
 } model_tp_t;
 
 /* What backward makes again. Attention's weights are never kept: of a stage, SELECTIVE is NONE. */
@@ -109,6 +112,7 @@ typedef struct {
     uint64_t sums;
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
+    uint64_t keys;       /* all-reduced over model_tp_t.keys: 2 T D per layer, sequence and backward */
     uint64_t context;    /* all-to-alls of attention in config.context: sent to itself and others */
 } model_traffic_t;
 

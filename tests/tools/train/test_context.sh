@@ -52,8 +52,10 @@ done 3<<'LAYOUTS'
 LAYOUTS
 
 # --- a checkpoint is that of any degree ---
-run "$UCX_RUN" -n 4 "$TRAIN" "${PARTS[@]}" --cp 2 --tp 2 --zero 2 --checkpoint "$W/cp" --checkpoint-every 2
+run "$UCX_RUN" -n 4 "$TRAIN" "${PARTS[@]}" --cp 2 --tp 2 --zero 2 --checkpoint "$W/cp" --checkpoint-every 2 --trace "$W/trace" \
+    --trace-steps 2:2
 want "with checkpoints" 0
+check "its all-to-alls have a name" python3 "$(dirname "$0")/../trace.py" "$W/trace" 4 2 2 forward "tensor parallel" "context parallel"
 rm -r "$W/cp/step-000000000004"
 run "$TRAIN" "${RUN[@]}" --sequence-parts 2 --checkpoint "$W/cp" --resume
 want "resumed with other parts" 2 "--sequence-parts is 2, but the run in .* was begun with 4"
