@@ -2,6 +2,8 @@
 /* optim/adamw.c: the optimiser's step, and clipping. */
 #include <math.h>
 
+#include "base/checked.h"
+#include "base/thread/team.h"
 #include "optim/adamw.h"
 
 optim_adamw_factors_t optim_adamw_factors(const optim_adamw_config_t *c, uint64_t steps, float scale,
@@ -32,8 +34,8 @@ optim_adamw_factors_t optim_adamw_row(const optim_adamw_factors_t *factors, doub
     return k;
 }
 
-void optim_adamw_update(const optim_adamw_factors_t *factors, int decay, float *restrict w, float *restrict m,
-                        float *restrict v, const float *restrict grad, size_t n)
+static void update(const optim_adamw_factors_t *factors, int decay, float *restrict w, float *restrict m,
+                   float *restrict v, const float *restrict grad, size_t n)
 {
     const optim_adamw_factors_t k = *factors;
     const float keep = k.keep[decay != 0];
@@ -45,6 +47,32 @@ void optim_adamw_update(const optim_adamw_factors_t *factors, int decay, float *
         v[i] = vi;
         w[i] = w[i] * keep - k.step * (mi / (sqrtf(vi) * k.inverse_root + k.epsilon));
     }
+}
+
+/* Elements that a thread takes at a time. */
+#define PIECE ((size_t)16384)
+
+typedef struct {
+    const optim_adamw_factors_t *factors;
+    int decay;
+    float *w, *m, *v;
+    const float *grad;
+    size_t n;
+} update_t;
+
+static void update_piece(void *arg, size_t piece)
+{
+    const update_t *u = arg;
+    const size_t at = piece * PIECE;
+    update(u->factors, u->decay, u->w + at, u->m + at, u->v + at, u->grad + at,
+           base_min_size(PIECE, u->n - at));
+}
+
+void optim_adamw_update(const optim_adamw_factors_t *factors, int decay, float *w, float *m, float *v,
+                        const float *grad, size_t n)
+{
+    update_t u = {factors, decay, w, m, v, grad, n};
+    base_each(n / PIECE + (n % PIECE > 0), update_piece, &u);
 }
 
 double optim_clip_factor(double norm, double limit)

@@ -28,6 +28,9 @@ void model_matmul_init(void);
 /* The kind of processor whose kernels the BLAS took. Products have the same bits only on processors with the
  * same kind. Static storage. */
 const char *model_matmul_kind(void);
+/* 1: large products are divided among the threads of a rank (model/kernels/matmul.c); 0: this BLAS's pieces
+ * do not have the bits of the whole, so they are not. Takes 50 ms at the first call. */
+int model_matmul_divides(void);
 
 /* The slope of ALiBi for head h of H (Press et al. 2022): 2^(-8 (h + 1) / H) for a power of two; for others
  * the slopes of the power of two below it, then every second one of the power of two above. */

@@ -8,12 +8,22 @@
  * numbers in the same order. Among the small kernels the one for C = A B^T has half the speed of the others:
  * B is transposed first, a panel at a time.
  *
+ * A larger product is cut into a piece of C for each thread of a rank (base/thread/team.h). OpenBLAS
+ * (driver/level3/level3.c) cuts K in a way that depends on K only, and rows and columns in blocks from the
+ * first on; what is left at the end has kernels of its own. So a piece that begins at a block and is not
+ * small has the bits of the whole product. That is tried once in each process, on products with all kinds of
+ * ends (model_matmul_divides); if it did not hold, larger products would stay whole.
+ *
  * The choice of tiles depends on the shape and the BLAS's kernels only, so equal shapes give equal bits. */
 #include <cblas.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/thread/team.h"
 #include "model/kernels/kernels.h"
+#include "model/random.h"
 
 /* Multiplications from which OpenBLAS packs (its kernel/x86_64/sgemm_small_kernel_permit_skylakex.c). */
 #define SMALL_PRODUCT ((size_t)1000000)
@@ -25,6 +35,13 @@
 /* Columns of a tile; its rows are a multiple of ROW_STEP, which the kernels like. */
 #define TILE_COLUMNS 64
 #define ROW_STEP     16
+/* Multiplications from which the panels are dealt out to threads: waking these takes as long as fewer. */
+#define DIVIDED ((size_t)1 << 21)
+/* Pieces of a packed product begin at multiples of EDGE_STEP, which is one of the blocks of rows and columns
+ * that every kernel has, and have at least so many multiplications: more than any kernel for small products
+ * takes. */
+#define EDGE_STEP      ((size_t)64)
+#define SMALLEST_PIECE ((size_t)1 << 23)
 
 void model_matmul_init(void)
 {
@@ -47,6 +64,10 @@ static int has_small_kernels(void)
 static void multiply(int trans_a, int trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
                      size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {
+    static _Thread_local int held;
+    if (!held) /* an OpenBLAS with OpenMP asks each thread */
+        model_matmul_init();
+    held = 1;
     cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
                 (int)M, (int)N, (int)K, alpha, A, (int)lda, B, (int)ldb, beta, C, (int)ldc);
 }
@@ -58,23 +79,132 @@ static int tiles_pay(int trans_b, size_t product, size_t K)
     return (trans_b || product > SMALL_PRODUCT) && has_small_kernels();
 }
 
+/* ---- pieces for threads -------------------------------------------------------------------------------- */
+
+typedef struct {
+    int trans_a, trans_b;
+    size_t M, N, K;
+    float alpha;
+    const float *A;
+    size_t lda;
+    const float *B;
+    size_t ldb;
+    float beta;
+    float *C;
+    size_t ldc;
+    size_t down, across; /* pieces of C */
+} product_t;
+
+/* A panel of TILE_COLUMNS columns of C, in tiles. */
+static void tile_panel(void *arg, size_t at)
+{
+    float panel[LARGEST_K * TILE_COLUMNS]; /* 64 KiB on the stack */
+    const product_t *p = arg;
+    const size_t n = at * TILE_COLUMNS, K = p->K, columns = base_min_size(TILE_COLUMNS, p->N - n);
+    const size_t ld = p->trans_b ? columns : p->ldb;
+    const size_t rows = SMALL_PRODUCT / (columns * K) / ROW_STEP * ROW_STEP; /* at least ROW_STEP */
+    const float *b = p->trans_b ? panel : p->B + n;
+    if (p->trans_b)
+        model_kernels_f32(MODEL_ISA_BEST)->transpose(panel, p->B + n * p->ldb, columns, K, p->ldb);
+    for (size_t m = 0; m < p->M; m += rows)
+        multiply(p->trans_a, 0, base_min_size(rows, p->M - m), columns, K, p->alpha,
+                 p->A + (p->trans_a ? m : m * p->lda), p->lda, b, ld, p->beta, p->C + m * p->ldc + n, p->ldc);
+}
+
+/* The first row or column of piece i of p. */
+static size_t edge(size_t n, size_t i, size_t p)
+{
+    return i == p ? n : i * (n / EDGE_STEP) / p * EDGE_STEP;
+}
+
+static void multiply_piece(void *arg, size_t at)
+{
+    const product_t *p = arg;
+    const size_t r = at / p->across, c = at % p->across;
+    const size_t m = edge(p->M, r, p->down), n = edge(p->N, c, p->across);
+    multiply(p->trans_a, p->trans_b, edge(p->M, r + 1, p->down) - m, edge(p->N, c + 1, p->across) - n, p->K,
+             p->alpha, p->A + (p->trans_a ? m : m * p->lda), p->lda, p->B + (p->trans_b ? n * p->ldb : n),
+             p->ldb, p->beta, p->C + m * p->ldc + n, p->ldc);
+}
+
+/* Chooses p->down x p->across pieces, at most `most`. Each packs its rows of A and columns of B: of all grids
+ * the one that packs least. */
+static void choose_grid(product_t *p, size_t most)
+{
+    size_t least = SIZE_MAX;
+    most = base_min_size(most, p->M * p->N * p->K / (2 * SMALLEST_PIECE));
+    p->down = p->across = 1;
+    for (size_t down = 1; down <= most; down++) {
+        const size_t across = most / down, packed = down * p->N + across * p->M;
+        if (most % down != 0 || p->M / EDGE_STEP < down || p->N / EDGE_STEP < across || packed >= least)
+            continue;
+        least = packed;
+        p->down = down;
+        p->across = across;
+    }
+}
+
+/* 1: pieces of some products, of all kinds and with all kinds of edges, have the bits of the whole. */
+static int try_pieces(void)
+{
+    enum { SIDE = 4 * EDGE_STEP, MOST = SIDE + 37, LONG = 1500 };
+    static const size_t shape[][3] = {{SIDE, SIDE + 1, 256},       {SIDE + 3, SIDE + 6, 257},
+                                      {SIDE + 37, SIDE + 13, 400}, {SIDE + 8, SIDE + 17, 700},
+                                      {SIDE + 2, SIDE + 24, 1100}, {SIDE + 11, SIDE + 32, LONG}};
+    float *a = malloc(sizeof(float) * MOST * LONG), *b = malloc(sizeof(float) * MOST * LONG);
+    float *c = malloc(sizeof(float) * 2 * MOST * MOST);
+    int same = a && b && c;
+    for (size_t i = 0; same && i < MOST * LONG; i++) {
+        a[i] = (float)model_random_normal(1, MODEL_RANDOM_PROBE, 0, i);
+        b[i] = (float)model_random_normal(1, MODEL_RANDOM_PROBE, 1, i);
+    }
+    for (size_t i = 0; same && i < 4 * sizeof shape / sizeof *shape; i++) {
+        const size_t M = shape[i / 4][0], N = shape[i / 4][1], K = shape[i / 4][2];
+        const int trans_a = i & 1, trans_b = i >> 1 & 1;
+        product_t p = {trans_a, trans_b, M, N, K, 1, a, trans_a ? M : K, b, trans_b ? K : N, 1, c, N, 2, 2};
+        for (size_t j = 0; j < 2 * M * N; j++)
+            c[j] = a[j % (M * N)];
+        multiply(trans_a, trans_b, M, N, K, 1, a, p.lda, b, p.ldb, 1, c + M * N, N);
+        for (size_t j = 0; j < p.down * p.across; j++)
+            multiply_piece(&p, j);
+        same = memcmp(c, c + M * N, M * N * sizeof(float)) == 0;
+    }
+    free(a);
+    free(b);
+    free(c);
+    return same;
+}
+
+int model_matmul_divides(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static int answer; /* of this process's BLAS */
+    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (known == UNKNOWN) {
+        known = try_pieces() ? YES : NO;
+        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    }
+    return known == YES;
+}
+
 void model_matmul_f32(int trans_a, int trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
                       size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {
-    float panel[LARGEST_K * TILE_COLUMNS]; /* 64 KiB on the stack */
-    if (!tiles_pay(trans_b, M * N * K, K)) {
-        multiply(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+    product_t p = {trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc, 1, 1};
+    if (tiles_pay(trans_b, M * N * K, K)) {
+        const size_t panels = (N + TILE_COLUMNS - 1) / TILE_COLUMNS;
+        if (M * N * K >= DIVIDED)
+            base_each(panels, tile_panel, &p);
+        else
+            for (size_t at = 0; at < panels; at++)
+                tile_panel(&p, at);
         return;
     }
-    const model_kernels_t_f32 *k = trans_b ? model_kernels_f32(MODEL_ISA_BEST) : NULL;
-    for (size_t n = 0; n < N; n += TILE_COLUMNS) {
-        size_t columns = base_min_size(TILE_COLUMNS, N - n), ld = trans_b ? columns : ldb;
-        size_t rows = SMALL_PRODUCT / (columns * K) / ROW_STEP * ROW_STEP; /* at least ROW_STEP */
-        const float *b = trans_b ? panel : B + n;
-        if (trans_b)
-            k->transpose(panel, B + n * ldb, columns, K, ldb);
-        for (size_t m = 0; m < M; m += rows)
-            multiply(trans_a, 0, base_min_size(rows, M - m), columns, K, alpha, A + (trans_a ? m : m * lda),
-                     lda, b, ld, beta, C + m * ldc + n, ldc);
-    }
+    const size_t threads = base_team_here();
+    if (threads > 1 && M * N * K >= 4 * SMALLEST_PIECE && model_matmul_divides())
+        choose_grid(&p, threads);
+    if (p.down * p.across > 1)
+        base_each(p.down * p.across, multiply_piece, &p);
+    else
+        multiply(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
 }

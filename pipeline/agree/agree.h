@@ -17,4 +17,8 @@ gyre_status_t pipe_agree_failed(gyre_comm_t *comm, int first, gyre_status_t what
 /* What `step` does on each rank for itself, silent on all but rank 0, and pipe_agree. Collective. */
 gyre_status_t pipe_by_all(gyre_comm_t *comm, gyre_status_t (*step)(void *user), void *user, int *agreed);
 
+/* Threads for this rank, on its host's processors: its share of those that it may run on, of what the host's
+ * ranks may, and of the control group's limit; at least 1, so 1 where ranks fill the cores. Collective. */
+gyre_status_t pipe_threads_share(gyre_comm_t *comm, size_t *threads);
+
 #endif

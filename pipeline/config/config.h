@@ -69,6 +69,7 @@ typedef struct {
     char *lora_on;                 /* names of rows; NULL: all that can have adapters */
 
     /* parallelism */
+    uint64_t threads; /* of a rank; 0: its share of the processors */
     uint64_t tp, cp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, sequence_parts, lanes,
         bucket_bytes;
     int schedule;  /* pipe_kind_t */

@@ -3,6 +3,7 @@
  * is a field of train_config_t, a row here, and what it does. */
 #include "pipeline/config/table.h"
 
+#include "base/thread/team.h"
 #include "model/data/data.h"
 #include "optim/spike.h"
 
@@ -148,6 +149,8 @@ const train_row_t train_rows[] = {
     {TRAIN_OPTIMISER, "spike-window", TRAIN_COUNT, AT(spike_window), "64", OPTIM_SPIKE_LEAST,
      OPTIM_SPIKE_MOST, "STEPS", "the steps before, whose medians these are; until then none is skipped",
      TRAIN_CURVE, NULL},
+    {TRAIN_PARALLELISM, "threads", TRAIN_COUNT, AT(threads), "0", 0, BASE_TEAM_MOST, "N",
+     "threads of each rank, on the CPU; 0: its share of the processors", TRAIN_FREE, NULL},
     {TRAIN_PARALLELISM, "tp", TRAIN_COUNT, AT(tp), "1", 1, 1024, "N",
      "tensor parallelism: ranks that share each layer", TRAIN_FREE, NULL},
     {TRAIN_PARALLELISM, "cp", TRAIN_COUNT, AT(cp), "1", 1, 64, "N",

@@ -34,7 +34,8 @@ static gyre_status_t make_stage(void *user)
                                       .head = part->head,
                                       .slots = 1,
                                       .recompute = MODEL_RECOMPUTE_FULL, /* nothing is kept for backward */
-                                      .precision = pipe_source_precision(part->source)};
+                                      .precision = pipe_source_precision(part->source),
+                                      .threads = part->threads};
     e->plain = (model_plain_store_t_f32){.params = part->slice, .weights = part->weights};
     const model_store_t_f32 store = model_plain_store_f32(&e->plain);
     e->x_in = calloc(T * C, sizeof *e->x_in);
@@ -112,9 +113,11 @@ static gyre_status_t compute(pipe_evaluator_t *e, const model_token_t *tokens, c
     memcpy(e->targets, tokens + w->begin + 1, used * sizeof *tokens);
     if (!part->embed)
         status = gyre_recv(e->x_in, n, GYRE_FLOAT32, stage - 1, part->pp);
+    base_team_t *before = base_team_use(part->team);
     if (status == GYRE_OK)
         status = model_stage_forward_f32(e->stage, 0, &sequence, part->embed ? NULL : e->x_in,
                                          part->head ? NULL : e->x_out, &loss);
+    base_team_use(before);
     if (status == GYRE_OK && !part->head)
         status = gyre_send(e->x_out, n, GYRE_FLOAT32, stage + 1, part->pp);
     if (status != GYRE_OK || !part->head)

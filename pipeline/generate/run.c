@@ -84,8 +84,10 @@ static gyre_status_t make_decoder(void *user)
                                         .precision = pipe_source_precision(part->source),
                                         .fast = g->config.fast};
     gyre_status_t status = take_memory(g);
+    base_team_t *before = base_team_use(part->team);
     if (status == GYRE_OK)
         status = model_decoder_create(&how, &g->decoder);
+    base_team_use(before);
     if (status == GYRE_OK && model_decoder_slow(g->decoder))
         log_warning("each token costs a whole sequence's product of %s: the BLAS (%s) adds in an order that "
                     "Gyre does not know; --order fast does without the trainer's bits",
@@ -274,7 +276,9 @@ gyre_status_t pipe_generate(pipe_generator_t *g, const pipe_prompt_t *prompt, si
         g->sequence[i] = (sequence_t){.prompt = SIZE_MAX};
     while (status == GYRE_OK && fill_slots(g, prompt, prompts, how, &next)) {
         size_t pieces = plan(g, prompt, &rows);
+        base_team_t *before = base_team_use(g->part->team);
         status = read_pieces(g, prompt, pieces, rows, how);
+        base_team_use(before);
         if (status == GYRE_OK)
             status = take_tokens(g, prompt, pieces, how, said, user);
     }

@@ -77,6 +77,8 @@ static gyre_status_t read_part(void *user)
                                  .head = part->head};
     gyre_status_t status = model_params_slice(part->whole, &slice, &part->slice);
     free(has);
+    if (status == GYRE_OK)
+        status = base_team_create(part->threads, "--threads", &part->team);
     if (status == GYRE_OK && !(part->weights = calloc(part->slice->total, sizeof *part->weights)))
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu weights", part->slice->total);
     return status == GYRE_OK ? pipe_source_read(part->source, part->whole, part->slice, part->weights)
@@ -88,6 +90,9 @@ gyre_status_t pipe_part_open(gyre_comm_t *world, const pipe_part_config_t *confi
     opening_t opening = {.config = config, .part = out};
     *out = (pipe_part_t){.world = world};
     gyre_status_t status = pipe_by_all(world, open_model, &opening, NULL);
+    out->threads = config->threads;
+    if (status == GYRE_OK && config->threads == 0)
+        status = pipe_threads_share(world, &out->threads);
     if (status == GYRE_OK)
         status = make_groups(out);
     return status == GYRE_OK ? pipe_by_all(world, read_part, &opening, NULL) : status;
@@ -101,6 +106,7 @@ void pipe_part_close(pipe_part_t *part)
     model_params_destroy(part->whole);
     pipe_source_close(part->source);
     free(part->weights);
+    base_team_destroy(part->team);
     *part = (pipe_part_t){0};
 }
 

@@ -5,12 +5,14 @@
 
 #include <gyre/gyre.h>
 
+#include "base/thread/team.h"
 #include "pipeline/load/source.h"
 #include "pipeline/plan/layout.h"
 
 typedef struct {
     pipe_source_config_t source;
-    size_t tp, pp; /* degrees, whose product is the number of ranks; 0: tp what pp leaves over, pp 1 */
+    size_t threads; /* of each rank; 0: its share of the processors */
+    size_t tp, pp;  /* degrees, whose product is the number of ranks; 0: tp what pp leaves over, pp 1 */
 } pipe_part_config_t;
 
 typedef struct {
@@ -24,6 +26,8 @@ typedef struct {
     pipe_source_t *source;
     model_params_t *whole, *slice; /* tables of all rows; of this rank's */
     float *weights;                /* [slice->total] */
+    size_t threads;                /* of this rank */
+    base_team_t *team;             /* of them */
 } pipe_part_t;
 
 /* Opens the model and reads this rank's part. Collective; an error is that of every rank, and the first rank

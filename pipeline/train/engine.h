@@ -4,6 +4,7 @@
 #ifndef PIPELINE_TRAIN_ENGINE_H
 #define PIPELINE_TRAIN_ENGINE_H
 
+#include "base/thread/team.h"
 #include "pipeline/train/train.h"
 #include "pipeline/train/worker.h"
 
@@ -72,6 +73,7 @@ struct pipe_train {
     optim_zero_t *base;
     optim_lora_t *lora;
     pipe_gpu_t *gpu;     /* NULL: stages are on the CPU */
+    base_team_t *team;   /* of config.threads, for stages and stores on the CPU; NULL: on a GPU */
     pipe_links_t *links; /* between the GPUs of pp; NULL like it */
     chunk_t *chunk;      /* [layout.chunks] */
     pipe_executor_t *executor, *evaluator;

@@ -48,6 +48,7 @@ pipe_train_config_t train_engine_config(const train_run_t *run)
                                  .offload_activations = o->offload_activations,
                                  .graphs = (model_graphs_t)o->cuda_graphs,
                                  .device = run->device,
+                                 .threads = o->threads,
                                  .seed = o->seed,
                                  .freeze = o->freeze,
                                  .rates = o->lr_scale,

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "pipeline/agree/agree.h"
 #include "pipeline/train/engine.h"
 
 static pipe_shape_t shape_of(const pipe_layout_t *layout, size_t micro_batches, int forward_only)
@@ -169,7 +170,8 @@ static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, mo
                                 .documents = config->documents,
                                 .parts = train->batch.parts,
                                 .parts_here = here,
-                                .context = train->cp};
+                                .context = train->cp,
+                                .threads = config->threads};
     chunk_layers(train, c, &how.first, &how.layers);
     return how;
 }
@@ -356,7 +358,11 @@ gyre_status_t pipe_train_begin(gyre_comm_t *world, const pipe_train_config_t *co
     train->batch = optim_batch_complete(&config->batch);
     train->spread = pipe_layout_spreads(&layout, &train->batch);
     find_shares(train);
-    if ((status = make_groups(train)) != GYRE_OK) {
+    if (train->config.threads == 0 && config->device.kind != BASE_CUDA)
+        status = pipe_threads_share(world, &train->config.threads);
+    if (status == GYRE_OK)
+        status = make_groups(train);
+    if (status != GYRE_OK) {
         pipe_train_destroy(train);
         return status;
     }
@@ -399,11 +405,14 @@ gyre_status_t pipe_train_need(const pipe_train_t *train, uint64_t *bytes)
 
 gyre_status_t pipe_train_make(pipe_train_t *train)
 {
+    const pipe_train_config_t *config = &train->config;
     gyre_status_t status = GYRE_OK;
-    if (train->config.device.kind == BASE_CUDA)
-        status = pipe_gpu_create(train->config.device.index, LOSSES, &train->gpu);
+    if (config->device.kind == BASE_CUDA)
+        status = pipe_gpu_create(config->device.index, LOSSES, &train->gpu);
+    else
+        status = base_team_create(config->threads, "--threads", &train->team);
     if (status == GYRE_OK && train->gpu)
-        status = pipe_links_create(train->config.device, pipe_gpu_stream(train->gpu), &train->links);
+        status = pipe_links_create(config->device, pipe_gpu_stream(train->gpu), &train->links);
     if (status == GYRE_OK)
         status = make_zero(train);
     /* which are the caller's, and needed no more */
@@ -523,6 +532,8 @@ void pipe_train_release(pipe_train_t *train)
     train->links = NULL;
     pipe_gpu_destroy(train->gpu);
     train->gpu = NULL;
+    base_team_destroy(train->team);
+    train->team = NULL;
     free(train->lost);
     train->lost = NULL;
 }

@@ -113,8 +113,8 @@ static void set_limit(pipe_train_t *train, const pipe_train_step_t *step)
         optim_zero_limit(train->zero, step->limit[1]);
 }
 
-gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
-                              double rate, pipe_train_step_t *out)
+static gyre_status_t make_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
+                               double rate, pipe_train_step_t *out)
 {
     const size_t count = train->batch.batch * train->batch.parts + WORDS;
     double *const words = train_words(train);
@@ -170,6 +170,15 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     return GYRE_OK;
 }
 
+gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn fetch, void *user,
+                              double rate, pipe_train_step_t *out)
+{
+    base_team_t *before = base_team_use(train->team);
+    gyre_status_t status = make_step(train, step, fetch, user, rate, out);
+    base_team_use(before);
+    return status;
+}
+
 /* Sequences of a micro-batch of an evaluation: one, which keeps the bubble small, but where each costs a
  * gather of the weights. */
 static size_t evaluated_together(const pipe_train_t *train)
@@ -196,7 +205,9 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
                            .scale = 1.0f,
                            .evaluate = 1};
     train->longest = (count + dp - 1) / dp;
+    base_team_t *before = base_team_use(train->team);
     gyre_status_t status = run(train, train->evaluator, each);
+    base_team_use(before);
     train->longest = longest;
     return status;
 }
@@ -272,6 +283,11 @@ int pipe_train_unread(const pipe_train_t *train)
 const pipe_layout_t *pipe_train_layout(const pipe_train_t *train)
 {
     return &train->layout;
+}
+
+size_t pipe_train_threads(const pipe_train_t *train)
+{
+    return base_team_threads(train->team);
 }
 
 size_t pipe_train_activation_bytes(const pipe_train_t *train)

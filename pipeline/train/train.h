@@ -33,6 +33,7 @@ typedef struct {
     /* of what is trained, the weights or adapters: model_params_rates, _decays; NULL: none. Not on a GPU */
     const char *rates, *decays;
     model_lora_t lora; /* adapters that are trained instead of the weights; zeros: none. Not on a GPU */
+    size_t threads;    /* of this rank, on the CPU; 0: its share of the processors (pipe_threads_share) */
     int documents;     /* 1: sequences have documents that do not see one another (model_sequence_t) */
 } pipe_train_config_t;
 
@@ -126,6 +127,8 @@ optim_zero_t *pipe_train_zero(pipe_train_t *train);
 const model_params_t *pipe_train_table(const pipe_train_t *train);
 optim_zero_t *pipe_train_base(pipe_train_t *train);
 const pipe_layout_t *pipe_train_layout(const pipe_train_t *train); /* complete */
+/* Of this rank, on the CPU; 1 on a GPU. */
+size_t pipe_train_threads(const pipe_train_t *train);
 /* Bytes of activations (slots and workspace) and of boundary tensors. */
 size_t pipe_train_activation_bytes(const pipe_train_t *train);
 

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/machine/cgroup.h"
 #include "base/settings/size.h"
 #include "tools/gyre-train/results.h"
 
@@ -65,34 +64,6 @@ static void print_memory(const train_memory_t *memory)
     printf("\n");
 }
 
-/* Cores that this process may use. */
-static size_t own_cores(void)
-{
-    const double most = base_cgroup_limits("").cpus;
-    const size_t cores = (size_t)base_cpus_allowed();
-    return most > 0 && most < (double)cores ? (size_t)most : cores;
-}
-
-/* How a run of one rank, which computes on one core, uses the others. */
-static void tell_cores(const train_run_t *run)
-{
-    if (run->record.ranks > 1 || run->options->device)
-        return;
-    const pipe_train_config_t config = train_engine_config(run);
-    const pipe_load_t load = pipe_train_load(&config, config.batch.batch);
-    const size_t cores = own_cores();
-    char why[PIPE_LAYOUT_WHY];
-    for (size_t ranks = cores; ranks > 1; ranks--) {
-        const pipe_layout_t layout = pipe_layout_complete(&config.layout, ranks, &load);
-        if (!pipe_layout_works(&layout, &run->shape, ranks, &config.batch, why))
-            continue;
-        printf("1 of %zu cores computes; ucx-run -n %zu in front of this command gives the same result "
-               "sooner\n",
-               cores, ranks);
-        return;
-    }
-}
-
 void train_print_start(const train_run_t *run)
 {
     printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step",
@@ -104,7 +75,9 @@ void train_print_start(const train_run_t *run)
                (unsigned long long)optim_ramp_steps(&run->ramp, run->ramp.over));
     printf("\n");
     print_memory(&run->record.memory);
-    tell_cores(run);
+    if (pipe_train_threads(run->train) > 1)
+        printf("%zu threads compute%s\n", pipe_train_threads(run->train),
+               run->record.ranks > 1 ? " on rank 0" : "");
     printf("%llu %s in %zu file%s from %s, ", (unsigned long long)run->data->tokens,
            run->data->is_text ? "bytes of text" : "tokens", run->data->files,
            run->data->files == 1 ? "" : "s", run->options->data);

@@ -4,6 +4,8 @@
 #ifndef GYRE_SHARED_MODEL_FLAGS_H
 #define GYRE_SHARED_MODEL_FLAGS_H
 
+#include "base/thread/team.h"
+
 /* source: a pipe_source_config_t *; tokenizer_: a const char ** */
 #define MODEL_FLAGS(source, tokenizer_)                                                                    \
     {FLAG(0, "load", TEXT, &(source)->path, "MODEL",                                                       \
@@ -24,6 +26,10 @@
 #define RANK_FLAGS(part, order)                                                                   \
     {FLAG(0, "tp", SIZE, &(part)->tp, "N", "tensor-parallel ranks (all of a stage)"), .low = 1},  \
         {FLAG(0, "pp", SIZE, &(part)->pp, "N", "stages of a pipeline (1)"), .low = 1},            \
+        {FLAG(0, "threads", SIZE, &(part)->threads, "N",                                          \
+              "threads of each rank; the result does not depend on them (its share of the\n"      \
+              "processors)"),                                                                     \
+         .low = 1, .high = BASE_TEAM_MOST},                                                       \
     {                                                                                             \
         FLAG(0, "order", CHOICE, order, "canonical|fast",                                         \
              "fast: do not look for the BLAS's orders of additions at the start; the last bits\n" \

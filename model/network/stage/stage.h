@@ -71,6 +71,9 @@ typedef struct {
      * Attention alone sees the whole sequence (context.inc). Bits depend on `parts`. */
     size_t parts, parts_here;
     gyre_comm_t *context;
+    /* On the CPU: threads for which attention has memory to work in; 0: 1. Those of the caller's team
+     * (base/thread/team.h) do the work; bits do not depend on them. */
+    size_t threads;
 } model_stage_config_t;
 
 /* One sequence. tokens and targets [T] are read by stages that have embedding or head (or a prefix);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/network/stage/unit.c: the stage as one translation unit, which lets its parts be static functions. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/thread/team.h"
 #include "model/random.h"
 #include "model/network/stage/stage.h"
 

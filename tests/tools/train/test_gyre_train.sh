@@ -262,17 +262,29 @@ python3 -c 'import json, sys; print(json.dumps(json.loads(sys.stdin.readline())[
 run "$TRAIN" --config "$W/again.json"
 want "other ids: the same from its log" 0
 
-# ---- cores: one that runs alone says how to use the others
+# ---- threads: the same bits for every number; a rank that runs alone has as many as cores
+WIDE=(--data "$W/text" --layers 1 --hidden 256 --heads 4 --seq 160 --batch 1 --steps 2 --eval-every 0 --eval-sequences 1 \
+    --sample-tokens 0 --report none)
+for n in 1 3; do
+    run "$TRAIN" "${WIDE[@]}" --threads $n --save "$W/threads-$n.st"
+    want "$n threads" 0
+done
+check "3 threads" grep -q '^3 threads compute$' "$W/out"
+check "3 threads: the same weights" cmp "$W/threads-1.st" "$W/threads-3.st"
+run "$TRAIN" "${WIDE[@]}" --steps 0 --threads 1025
+want "too many threads" 2 "--threads wants a whole number from 0 to 1024"
 run taskset -c "$(taskset -cp $$ | sed 's/.*[ :]\([0-9]*\).*/\1/')" "$TRAIN" "${SMALL[@]}" --steps 0 --report none
 want "one core" 0
-check "one core: nothing to say" bash -c "! grep -q 'cores computes' '$W/out'"
-if [ "$(nproc)" -gt 1 ]; then
-    run "$TRAIN" "${SMALL[@]}" --batch 3 --steps 0 --report none
-    want "several cores" 0
-    check "several cores" grep -qE '^1 of [0-9]+ cores computes; ucx-run -n [23] in front of' "$W/out"
-    run "$TRAIN" "${SMALL[@]}" --batch 1 --steps 0 --report none
-    check "a batch for one core" bash -c "! grep -q 'cores computes' '$W/out'"
+check "one core: one thread" bash -c "! grep -q 'threads compute' '$W/out'"
+run "$TRAIN" "${SMALL[@]}" --steps 0 --report none
+want "all cores" 0
+cores=$(nproc)
+if [ "$cores" -gt 1 ]; then
+    check "all cores: threads" grep -qE '^[0-9]+ threads compute$' "$W/out"
 fi
+run "$UCX_RUN" -n "$cores" --bind none "$TRAIN" "${SMALL[@]}" --batch "$cores" --steps 0 --report none
+want "ranks that fill the cores" 0
+check "ranks that fill the cores: one thread each" bash -c "! grep -q 'threads compute' '$W/out'"
 
 # ---- the sample: unasked only of a small model
 LARGE=(--data "$W/text" --layers 1 --hidden 128 --heads 2 --seq 8 --batch 1 --vocab 160000 --steps 0 --eval-sequences 1 --report none)

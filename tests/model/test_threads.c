@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/model/test_threads.c: products, forward and backward of several architectures, and the optimiser's
+ * update have the same bits on 1, 2, 3 and 8 threads. Tensors are large enough to be divided. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/thread/team.h"
+#include "model/network/stage/plain_store.h"
+#include "model/random.h"
+#include "optim/adamw.h"
+#include "tests/support/weights.h"
+
+static const size_t teams[] = {1, 2, 3, 8};
+enum { TEAMS = sizeof teams / sizeof *teams };
+
+/* Calls fn with a team of each size, and at first without one. */
+static void on_teams(void (*fn)(void *user, size_t threads), void *user)
+{
+    fn(user, 0);
+    for (size_t i = 0; i < TEAMS; i++) {
+        base_team_t *team = NULL;
+        assert_int_equal(base_team_create(teams[i], "--threads", &team), GYRE_OK);
+        base_team_use(team);
+        fn(user, teams[i]);
+        base_team_use(NULL);
+        base_team_destroy(team);
+    }
+}
+
+static float *numbers(size_t n, uint32_t stream)
+{
+    float *x = malloc(n * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++) /* cheap, and not round */
+        x[i] = (float)((i * 2654435761u + stream * 40503u) % 65521u) * 3e-5f - 1.0f;
+    return x;
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    size_t M, N, K;
+    int trans_a, trans_b;
+    float *a, *b, *want, *got;
+} product_t;
+
+static void multiply(void *user, size_t threads)
+{
+    const product_t *p = user;
+    const size_t count = p->M * p->N;
+    float *c = threads == 0 ? p->want : p->got;
+    for (size_t i = 0; i < count; i++)
+        c[i] = p->a[i % 1000];
+    model_matmul_f32(p->trans_a, p->trans_b, p->M, p->N, p->K, 1, p->a, p->trans_a ? p->M : p->K, p->b,
+                     p->trans_b ? p->K : p->N, 1, c, p->N);
+    for (size_t i = 0; threads > 0 && i < count; i++)
+        if (memcmp(p->want + i, p->got + i, sizeof(float)) != 0)
+            fail_msg("%zu x %zu x %zu, transposed %d %d, %zu threads: element %zu is %a, not %a", p->M, p->N,
+                     p->K, p->trans_a, p->trans_b, threads, i, (double)p->got[i], (double)p->want[i]);
+}
+
+/* In tiles; in pieces with ends of all kinds, one direction too short to be cut, K in several panels. */
+static void products(void **state)
+{
+    (void)state;
+    static const size_t shapes[][3] = {{200, 330, 140}, {521, 267, 257}, {330, 1030, 261},
+                                       {70, 900, 700},  {900, 67, 611},  {260, 200, 1500}};
+    model_matmul_init();
+    for (size_t i = 0; i < 4 * sizeof shapes / sizeof *shapes; i++) {
+        const size_t M = shapes[i / 4][0], N = shapes[i / 4][1], K = shapes[i / 4][2];
+        product_t p = {.M = M, .N = N, .K = K, .trans_a = i & 1, .trans_b = i >> 1 & 1};
+        p.a = numbers(M * K, 1);
+        p.b = numbers(K * N, 2);
+        p.want = numbers(M * N, 3);
+        p.got = numbers(M * N, 4);
+        on_teams(multiply, &p);
+        free(p.a);
+        free(p.b);
+        free(p.want);
+        free(p.got);
+    }
+}
+
+/* ---- stages -------------------------------------------------------------------------------------------- */
+
+enum { T = 272, SEQUENCES = 2 };
+
+typedef struct {
+    const char *name;
+    model_config_t config;
+    model_precision_t precision;
+} shape_t;
+
+#define LLAMA                                                                                 \
+    .vocab = 1000, .seq = T, .layers = 1, .hidden = 256, .leaves = 4, .pos = MODEL_POS_ROPE,  \
+    .norm = MODEL_NORM_RMS, .act = MODEL_ACT_SILU, .gated = 1, .untied = 1, .no_qkv_bias = 1, \
+    .no_proj_bias = 1, .no_mlp_bias = 1
+
+static const shape_t shapes[] = {
+    {"GPT-2",
+     {.vocab = 1000, .seq = T, .layers = 1, .hidden = 256, .heads = 8, .leaves = 4, .dropout = 0.1},
+     MODEL_FLOAT32},
+    {"one leaf",
+     {.vocab = 1000, .seq = T, .layers = 1, .hidden = 256, .heads = 4, .leaves = 1},
+     MODEL_BFLOAT16},
+    {"Qwen3", {LLAMA, .heads = 16, .kv_heads = 8, .qk_norm = 1}, MODEL_FLOAT16},
+    {"Gemma",
+     {LLAMA, .heads = 8, .kv_heads = 4, .window = 100, .window_every = 2, .gain_plus_1 = 1, .both_norms = 1,
+      .attn_cap = 5, .logit_cap = 3, .attn_dropout = 0.1},
+     MODEL_FLOAT32},
+    {"experts", {LLAMA, .heads = 8, .experts = 4, .top_k = 2, .capacity = 1, .balance = 0.1}, MODEL_FLOAT32},
+    {"sinks and biases of experts",
+     {LLAMA, .heads = 8, .kv_heads = 2, .sinks = 1, .experts = 4, .top_k = 2, .capacity = 2, .router_bias = 1,
+      .expert_bias = 1},
+     MODEL_FLOAT32},
+};
+
+typedef struct {
+    const shape_t *shape;
+    model_params_t *params;
+    float *weights, *want, *grads;
+    double loss;
+} model_t;
+
+static void pass(void *user, size_t threads)
+{
+    model_t *m = user;
+    model_stage_t_f32 *stage = NULL;
+    model_plain_store_t_f32 plain = {.params = m->params, .weights = m->weights, .grads = m->grads};
+    const model_store_t_f32 store = model_plain_store_f32(&plain);
+    const model_tp_t alone = {.size = 1};
+    const model_stage_config_t how = {.layers = m->shape->config.layers,
+                                      .embed = 1,
+                                      .head = 1,
+                                      .slots = SEQUENCES,
+                                      .together = SEQUENCES,
+                                      .grad_sequences = SEQUENCES,
+                                      .precision = m->shape->precision,
+                                      .threads = threads,
+                                      .seed = 5};
+    model_token_t tokens[T + 1];
+    model_sequence_t sequence[SEQUENCES];
+    double loss[SEQUENCES];
+    for (size_t t = 0; t <= T; t++)
+        tokens[t] = (model_token_t)(t * t % m->shape->config.vocab);
+    for (size_t i = 0; i < SEQUENCES; i++)
+        sequence[i] = (model_sequence_t){.tokens = tokens, .targets = tokens + 1, .sequence = i, .step = 3};
+    assert_int_equal(model_stage_create_f32(m->params, &alone, &how, &store, MODEL_ISA_BEST, &stage),
+                     GYRE_OK);
+    assert_int_equal(model_stage_forward_batch_f32(stage, 0, SEQUENCES, sequence, NULL, NULL, loss), GYRE_OK);
+    assert_int_equal(model_stage_backward_batch_f32(stage, 0, SEQUENCES, 64.0f, NULL, NULL), GYRE_OK);
+    model_stage_destroy_f32(stage);
+    if (threads == 0) {
+        m->loss = loss[1];
+        memcpy(m->want, m->grads, m->params->grad_total * sizeof(float));
+    }
+    assert_memory_equal(&loss[1], &m->loss, sizeof m->loss);
+    for (size_t r = 0; r < m->params->rows; r++)
+        if (memcmp(m->want + m->params->row[r].grad, m->grads + m->params->row[r].grad,
+                   m->params->row[r].count * sizeof(float)) != 0)
+            fail_msg("%s, %zu threads: the gradient of %s has other bits", m->shape->name, threads,
+                     m->params->row[r].name);
+}
+
+static void stages(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        model_t m = {.shape = &shapes[i]};
+        assert_int_equal(model_params_create(&m.shape->config, &m.params), GYRE_OK);
+        m.weights = calloc(m.params->total, sizeof(float));
+        m.want = calloc(m.params->grad_total, sizeof(float));
+        m.grads = calloc(m.params->grad_total, sizeof(float));
+        assert_true(m.weights && m.want && m.grads);
+        init_params(m.params, 1, m.weights);
+        on_teams(pass, &m);
+        model_params_destroy(m.params);
+        free(m.weights);
+        free(m.want);
+        free(m.grads);
+    }
+}
+
+/* ---- the optimiser ------------------------------------------------------------------------------------- */
+
+enum { ELEMENTS = 100003 };
+
+static void update(void *user, size_t threads)
+{
+    static float want[3 * ELEMENTS];
+    const optim_adamw_config_t config = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    const optim_adamw_factors_t factors = optim_adamw_factors(&config, 3, 0.25f, 1e-3);
+    float *grad = numbers(ELEMENTS, 9), *x = numbers((size_t)3 * ELEMENTS, 8);
+    (void)user;
+    for (size_t i = 0; i < ELEMENTS; i++)
+        x[2 * ELEMENTS + i] *= x[2 * ELEMENTS + i]; /* second moments */
+    optim_adamw_update(&factors, 1, x, x + ELEMENTS, x + 2 * ELEMENTS, grad, ELEMENTS);
+    if (threads == 0)
+        memcpy(want, x, sizeof want);
+    assert_memory_equal(x, want, sizeof want);
+    free(grad);
+    free(x);
+}
+
+static void optimizer(void **state)
+{
+    (void)state;
+    on_teams(update, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products),
+        cmocka_unit_test(stages),
+        cmocka_unit_test(optimizer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
