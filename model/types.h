@@ -43,6 +43,8 @@ typedef struct {
     double low, high; /* rotations: llama3's low_freq_factor, high_freq_factor; YaRN's beta_slow, beta_fast */
     double attention; /* YaRN: cosines and sines are multiplied by it; 0: 0.1 ln(factor) + 1 */
     size_t original;  /* positions of the first training: llama3 and YaRN */
+    /* YaRN with latent attention: scores are multiplied by (1 + 0.1 scores ln(factor))^2; 0: they are not */
+    double scores;
 } model_rope_t;
 
 #endif

@@ -21,7 +21,8 @@ void plan_fit_leaves(model_config_t *c, size_t tp)
     size_t g = c->leaves;
     while (g < tp)
         g *= 2;
-    if (c->heads % g == 0 && c->kv_heads % g == 0 && (c->experts ? c->experts : c->ffn) % g == 0)
+    if (c->heads % g == 0 && c->kv_heads % g == 0 && (c->experts ? c->experts : c->ffn) % g == 0 &&
+        c->dense_ffn % g == 0 && c->shared_ffn % g == 0)
         c->leaves = g;
     c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
 }

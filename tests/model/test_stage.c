@@ -318,6 +318,59 @@ static void experts(void **state)
     check_gradients("experts after a post-norm", &c, (model_stage_config_t){.split = 1});
 }
 
+/* Latent attention, a layer without experts in front of one with some, shared experts, and both routers.
+ * Biases of choices are steps of a size that no difference flips. */
+static void latents(void **state)
+{
+    (void)state;
+    model_config_t c = {
+        .vocab = 11,
+        .seq = 6,
+        .layers = 2,
+        .hidden = 8,
+        .heads = 4,
+        .head_dim = 5,
+        .rotary_dim = 2,
+        .value_dim = 3,
+        .kv_latent = 4,
+        .q_latent = 6,
+        .ffn = 6,
+        .leaves = 2,
+        .pos = MODEL_POS_ROPE,
+        .rope_interleaved = 1,
+        .rope =
+            {.type = MODEL_ROPE_YARN, .factor = 4, .low = 0.01, .high = 1.5, .original = 6, .scores = 0.7},
+        .norm = MODEL_NORM_RMS,
+        .act = MODEL_ACT_SILU,
+        .gated = 1,
+        .untied = 1,
+        .no_qkv_bias = 1,
+        .no_proj_bias = 1,
+        .no_mlp_bias = 1,
+        .experts = 8,
+        .top_k = 3,
+        .capacity = 8.0 / 3.0,
+        .dense_first = 1,
+        .dense_ffn = 10,
+        .shared_ffn = 4,
+        .groups = 4,
+        .top_groups = 2,
+        .router_sigmoid = 1,
+        .routed_scale = 2.5};
+    check_gradients("DeepSeek-V3", &c, (model_stage_config_t){0});
+    c.dropout = 0.1;
+    check_gradients("DeepSeek-V3, dropout, split", &c,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    c.dropout = 0.0;
+    c.q_latent = 0;
+    c.router_sigmoid = 0;
+    c.raw_weights = 1;
+    c.balance = 0.3;
+    check_gradients("DeepSeek-V2", &c, (model_stage_config_t){0});
+    c.dense_first = c.shared_ffn = 0;
+    check_gradients("DeepSeek-V2, experts only, split", &c, (model_stage_config_t){.split = 1});
+}
+
 /* Validation and logits see the model without dropout of any kind: to the bit what one that has none
  * computes. */
 static void no_dropout_in_evaluation(void **state)
@@ -534,6 +587,7 @@ int main(void)
         cmocka_unit_test(gradients),
         cmocka_unit_test(architectures),
         cmocka_unit_test(experts),
+        cmocka_unit_test(latents),
         cmocka_unit_test(no_dropout_in_evaluation),
         cmocka_unit_test(logits_of_one_position),
         cmocka_unit_test(shrunk_embedding),
