@@ -401,8 +401,8 @@ FAILING_WRAPS := $(patsubst %,-Wl$(,)--wrap=%,$(shell grep ^FAILS tests/failing/
 $(B)/tests/failing/test_failing: $(call obj,$(filter-out %/test_failing.c,$(call sources,tests/failing,c)))
 $(B)/tests/failing/test_failing: private LDFLAGS += $(FAILING_WRAPS)
 # gradient checks run the model in double
-F64_TESTS := $(addprefix $(B)/tests/model/,test_attention test_gradient test_kernels test_math test_stage test_stage_calls \
-    test_stage_copies test_stage_masks test_stage_parts test_gpt_oss mp_hf)
+F64_TESTS := $(addprefix $(B)/tests/model/,test_attention test_gradient test_kernels test_math test_router test_stage \
+    test_stage_calls test_stage_copies test_stage_masks test_stage_parts test_gpt_oss mp_hf)
 $(F64_TESTS): $(call obj,$(F64_SRC))
 $(call obj,$(TEST_SRC) $(MP_SRC) $(SUPPORT_SRC) $(F64_SRC) $(FUZZ_SRC) tests/fuzz/driver.c) $(patsubst $(B)/%,$(B)/obj/%.o,$(LAB_PROGRAMS)): | $(SETUP_CHECK_STAMP)
 # They are many, and gold (in Debian's binutils) takes half of the time.

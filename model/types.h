@@ -44,6 +44,8 @@ typedef struct {
     double attention; /* YaRN: cosines and sines are multiplied by it; 0: 0.1 ln(factor) + 1 */
     size_t original;  /* positions of the first training: llama3 and YaRN */
     int untruncated;  /* YaRN: 1: the pairs where scaling begins and ends are not whole numbers (gpt-oss) */
+    /* YaRN with latent attention: scores are multiplied by (1 + 0.1 scores ln(factor))^2; 0: they are not */
+    double scores;
 } model_rope_t;
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text/json.h"
 #include "collectives/kernels/kernels.h"
 #include "model/formats/hf.h"
@@ -203,6 +204,26 @@ static gyre_status_t open_files(model_hf_t *hf, const char *alone, const char *i
                      hf->path);
 }
 
+/* Layers after the model's last one: in DeepSeek-V3's files they predict further tokens, which is not trained
+ * here. */
+static void report_rest(const model_hf_t *hf)
+{
+    char prefix[MODEL_NAME_MAX];
+    size_t tensors = 0;
+    snprintf(prefix, sizeof prefix, "model.layers.%zu.", hf->params->config.layers);
+    for (size_t i = 0; i < hf->files; i++) {
+        const char *name;
+        json_t *entry;
+        json_object_foreach(hf->file[i].header, name, entry) tensors +=
+            strncmp(name, prefix, strlen(prefix)) == 0;
+    }
+    if (tensors > 0 && base_log_rank() <= 0)
+        log_warning(
+            "%s: the %zu tensors of %s... are left out: the model has %zu layers, and Gyre has none that "
+            "predict further tokens (num_nextn_predict_layers)",
+            hf->path, tensors, prefix, hf->params->config.layers);
+}
+
 gyre_status_t model_hf_open(const char *path, const model_params_t *params, model_hf_t **out)
 {
     struct stat info;
@@ -227,6 +248,7 @@ gyre_status_t model_hf_open(const char *path, const model_params_t *params, mode
         model_hf_close(hf);
         return status;
     }
+    report_rest(hf);
     *out = hf;
     return GYRE_OK;
 }
@@ -337,6 +359,13 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
         free(text);
         return status;
     }
+    if (strncmp(type, "F8_", 3) == 0)
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "%s in %s is %s, of 8 bits: F32, BF16 and F16 are read. Take a copy in BF16, or make "
+            "one, in which weights are multiplied by their weight_scale_inv (fp8_cast_bf16.py of "
+            "DeepSeek-V3)",
+            want->name, file->path, type);
     if (!is_read(type))
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s in %s is %s: F32, BF16 and F16 are read; convert it first",
                          want->name, file->path, type);
@@ -429,7 +458,7 @@ gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size
     model_tensor_t tensor;
     if (row->kind == MODEL_HEAD && row->twin) { /* the same weights */
         source.kind = MODEL_WTE;
-        model_row_name(hf->family, MODEL_WTE, 0, source.name);
+        model_row_name(&hf->params->config, hf->family, MODEL_WTE, 0, source.name);
     }
     if (count == 0)
         return GYRE_OK;
@@ -465,7 +494,7 @@ model_hf_type_t model_hf_type(const model_hf_t *hf)
         for (size_t i = 0; model_row_tensor(hf->params, hf->family, &hf->params->row[r], i, &tensor); i++) {
             const json_t *entry = find_tensor(hf, tensor.name, &file);
             const char *type = json_string_value(json_object_get(entry, "dtype"));
-            others |= !type || strcmp(type, "BF16") != 0;
+            others |= hf->params->row[r].kind != MODEL_ROUTER_CHOICE && (!type || strcmp(type, "BF16") != 0);
         }
     return others ? MODEL_HF_F32 : MODEL_HF_BF16;
 }

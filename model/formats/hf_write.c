@@ -45,6 +45,13 @@ static gyre_status_t no_memory(const char *folder)
     return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write the model %s", folder);
 }
 
+/* Biases of choices stay in fp32, as `transformers` and DeepSeek's files have them: a rounded one would
+ * change choices. */
+static model_hf_type_t type_of(const model_hf_writer_t *w, size_t row)
+{
+    return w->params->row[row].kind == MODEL_ROUTER_CHOICE ? MODEL_HF_F32 : w->type;
+}
+
 /* ---- what goes where ----------------------------------------------------------------------------------- */
 
 static gyre_status_t plan(model_hf_writer_t *w, size_t shard_bytes)
@@ -53,7 +60,7 @@ static gyre_status_t plan(model_hf_writer_t *w, size_t shard_bytes)
     size_t room = 0, filled = 0;
     for (size_t r = 0; r < w->params->rows; r++)
         for (size_t i = 0; model_row_tensor(w->params, w->family, &w->params->row[r], i, &tensor); i++) {
-            size_t bytes = tensor.rows * tensor.columns * element_bytes(w->type);
+            size_t bytes = tensor.rows * tensor.columns * element_bytes(type_of(w, r));
             if (w->tensors == room) {
                 room = room ? 2 * room : 64;
                 place_t *grown = realloc(w->place, room * sizeof *grown);
@@ -94,7 +101,8 @@ static void list_tensors(model_hf_writer_t *w, size_t shard)
     for (size_t i = 0; i < w->tensors; i++)
         if (w->place[i].shard == shard) {
             tensor_of(w, &w->place[i], &tensor);
-            model_safetensors_tensor(&w->file, tensor.name, type_name(w->type), tensor.shape, tensor.dims,
+            const char *type = type_name(type_of(w, w->place[i].row));
+            model_safetensors_tensor(&w->file, tensor.name, type, tensor.shape, tensor.dims,
                                      w->place[i].bytes);
         }
 }
@@ -198,7 +206,7 @@ static gyre_status_t write_tensor(model_hf_writer_t *w, const place_t *place, co
         return no_memory(w->folder);
     gyre_status_t status = w->file.open ? GYRE_OK : begin_shard(w, place->shard);
     model_tensor_from_whole(&tensor, file, whole, ld);
-    encode(w->type, file, count);
+    encode(type_of(w, place->row), file, count);
     if (status == GYRE_OK)
         status = model_safetensors_put(&w->file, file, place->bytes);
     free(file);

@@ -27,6 +27,8 @@ static model_rope_t complete_rope(const model_rope_t *rope)
     if (yarn)
         r.attention = rope->attention > 0.0 ? rope->attention : 1.0 + 0.1 * log(fmax(1.0, rope->factor));
     r.untruncated = yarn && rope->untruncated;
+    if (yarn)
+        r.scores = rope->scores;
     return r;
 }
 
@@ -35,6 +37,7 @@ model_config_t model_config_complete(const model_config_t *config)
     model_config_t c = *config;
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
     c.head_dim = c.head_dim ? c.head_dim : c.hidden / (c.heads ? c.heads : 1);
+    c.value_dim = c.kv_latent > 0 && c.value_dim > 0 ? c.value_dim : c.head_dim;
     c.ffn = c.ffn ? c.ffn : 4 * c.hidden;
     c.leaves = c.leaves ? c.leaves : 1;
     c.vocab_padded = c.vocab_padded ? c.vocab_padded : (c.vocab + c.leaves - 1) / c.leaves * c.leaves;
@@ -52,7 +55,27 @@ model_config_t model_config_complete(const model_config_t *config)
     c.embed_shrink = c.embed_shrink > 0.0 ? c.embed_shrink : 1.0;
     c.top_k = c.top_k ? c.top_k : 2;
     c.capacity = c.capacity > 0.0 ? c.capacity : 1.25;
+    c.groups = c.groups ? c.groups : 1;
+    c.top_groups = c.top_groups ? c.top_groups : c.groups;
+    c.routed_scale = c.routed_scale > 0.0 ? c.routed_scale : 1.0;
+    c.dense_first = c.experts > 0 ? c.dense_first : 0;
+    c.dense_ffn = c.dense_first == 0 ? 0 : c.dense_ffn ? c.dense_ffn : c.ffn;
     return c;
+}
+
+int model_config_is_sparse(const model_config_t *c, size_t layer)
+{
+    return c->experts > 0 && layer >= c->dense_first;
+}
+
+size_t model_config_mlp(const model_config_t *c, size_t layer)
+{
+    return c->experts == 0 ? c->ffn : model_config_is_sparse(c, layer) ? c->shared_ffn : c->dense_ffn;
+}
+
+size_t model_config_latents(const model_config_t *c)
+{
+    return c->kv_latent > 0 ? c->q_latent + c->kv_latent + c->rotary_dim : 0;
 }
 
 int model_config_is_local(const model_config_t *config, size_t layer)
@@ -79,7 +102,9 @@ size_t model_config_sharing(const model_config_t *config, size_t tp)
 
 double model_config_query_scale(const model_config_t *c)
 {
-    return c->query_scale > 0.0 ? c->query_scale : (double)c->head_dim;
+    const double over = c->query_scale > 0.0 ? c->query_scale : (double)c->head_dim;
+    const double times = 1.0 + 0.1 * c->rope.scores * log(fmax(1.0, c->rope.factor));
+    return over / (times * times * times * times);
 }
 
 size_t model_config_capacity(const model_config_t *config)
@@ -133,6 +158,11 @@ static int check_widths(const model_config_t *c, broken_t *broken)
 {
     const extent_t extent[] = {{"kv_heads", c->kv_heads, 1, LIMIT},
                                {"head_dim", c->head_dim, 1, LIMIT},
+                               {"value_dim", c->value_dim, 1, LIMIT},
+                               {"kv_latent", c->kv_latent, 0, LIMIT},
+                               {"q_latent", c->q_latent, 0, LIMIT},
+                               {"dense_ffn", c->dense_ffn, 0, LIMIT},
+                               {"shared_ffn", c->shared_ffn, 0, LIMIT},
                                {"ffn", c->ffn, 1, LIMIT},
                                {"vocab_padded", c->vocab_padded, 1, 2 * LIMIT},
                                {"pos_offset", c->pos_offset, 0, LIMIT},
@@ -141,11 +171,14 @@ static int check_widths(const model_config_t *c, broken_t *broken)
                                {"top_k", c->top_k, 1, LIMIT}};
     if (!check_extents(extent, sizeof extent / sizeof extent[0], broken))
         return 0;
-    const extent_t width[] = {{"heads * head_dim", c->heads * c->head_dim, 1, INT_MAX},
-                              {"(heads + 2 kv_heads) * head_dim",
-                               (c->heads + 2 * base_max_size(c->kv_heads, c->leaves)) * c->head_dim, 1,
-                               INT_MAX},
-                              {"ffn of both halves of a gate", (c->gated ? 2 : 1) * c->ffn, 1, INT_MAX}};
+    const extent_t width[] = {
+        {"heads * head_dim", c->heads * c->head_dim, 1, INT_MAX},
+        {"(heads + 2 kv_heads) * head_dim",
+         (c->heads + 2 * base_max_size(c->kv_heads, c->leaves)) * c->head_dim, 1, INT_MAX},
+        {"heads * value_dim", c->heads * c->value_dim, 1, INT_MAX / 4},
+        {"dense_ffn or shared_ffn of both halves of a gate",
+         (c->gated ? 2 : 1) * (c->dense_ffn > c->shared_ffn ? c->dense_ffn : c->shared_ffn), 0, INT_MAX},
+        {"ffn of both halves of a gate", (c->gated ? 2 : 1) * c->ffn, 1, INT_MAX}};
     return check_extents(width, sizeof width / sizeof width[0], broken);
 }
 
@@ -185,6 +218,8 @@ static int check_leaves(const model_config_t *c, broken_t *broken)
     return divides("heads", c->heads, "leaves", c->leaves, broken) &&
            (c->experts > 0 ? divides("experts", c->experts, "leaves", c->leaves, broken)
                            : divides("ffn", c->ffn, "leaves", c->leaves, broken)) &&
+           divides("dense_ffn", c->dense_ffn, "leaves", c->leaves, broken) &&
+           divides("shared_ffn", c->shared_ffn, "leaves", c->leaves, broken) &&
            divides("vocab_padded", c->vocab_padded, "leaves", c->leaves, broken);
 }
 
@@ -206,6 +241,46 @@ static int check_rope(const model_rope_t *rope, broken_t *broken)
     return rope->theta > 1.0 || BROKEN(broken, "rope_theta %g: it must be above 1", rope->theta);
 }
 
+static int check_latents(const model_config_t *c, broken_t *broken)
+{
+    if (c->kv_latent == 0)
+        return c->q_latent == 0 || BROKEN(broken, "q_latent %zu: it needs kv_latent", c->q_latent);
+    if (c->pos != MODEL_POS_ROPE || c->norm != MODEL_NORM_RMS || c->gain_plus_1 || !c->no_qkv_bias)
+        return BROKEN(broken, "kv_latent: it needs rotary positions, RMSNorm without gain_plus_1, and "
+                              "no_qkv_bias");
+    if (c->kv_heads != c->heads)
+        return BROKEN(broken, "kv_heads %zu with kv_latent: each of the %zu heads has keys of its own",
+                      c->kv_heads, c->heads);
+    return !(c->qk_norm || c->top_query) || BROKEN(broken, "kv_latent and %s together: no model has both",
+                                                   c->qk_norm ? "qk_norm" : "top_query");
+}
+
+static int check_router(const model_config_t *c, broken_t *broken)
+{
+    const size_t each = c->experts / c->groups;
+    if (c->experts == 0)
+        return (!c->shared_ffn && !c->router_sigmoid && !c->raw_weights && c->groups == 1) ||
+               BROKEN(broken, "shared_ffn, router_sigmoid, raw_weights and groups need experts");
+    if (c->top_k > c->experts)
+        return BROKEN(broken, "top_k %zu: there are %zu experts", c->top_k, c->experts);
+    if (c->experts % c->groups != 0 || c->top_groups > c->groups || c->top_groups * each < c->top_k)
+        return BROKEN(
+            broken,
+            "%zu of %zu groups of %zu experts: groups are equal, and those chosen have at least the "
+            "top_k %zu",
+            c->top_groups, c->groups, c->experts, c->top_k);
+    if (c->router_sigmoid && c->groups > 1 && each < 2)
+        return BROKEN(broken, "groups %zu of %zu experts: with router_sigmoid each has at least 2", c->groups,
+                      c->experts);
+    if (c->dense_first >= c->layers)
+        return BROKEN(broken, "dense_first %zu: it must leave a layer with experts of the %zu",
+                      c->dense_first, c->layers);
+    if (c->router_sigmoid && c->balance > 0.0)
+        return BROKEN(broken, "balance with router_sigmoid: scores are no probabilities");
+    return ((c->dense_first == 0 && c->shared_ffn == 0) || c->no_mlp_bias) ||
+           BROKEN(broken, "dense_first or shared_ffn with biases of MLPs: no model has both");
+}
+
 static int check_features(const model_config_t *c, broken_t *broken)
 {
     broken->vary[0] = 0;
@@ -216,8 +291,6 @@ static int check_features(const model_config_t *c, broken_t *broken)
                       c->head_dim);
     if (c->pos == MODEL_POS_ROPE && !check_rope(&c->rope, broken))
         return 0;
-    if (c->experts > 0 && c->top_k > c->experts)
-        return BROKEN(broken, "top_k %zu: there are %zu experts", c->top_k, c->experts);
     if (!(c->dropout >= 0.0 && c->dropout < 1.0) || !(c->attn_dropout >= 0.0 && c->attn_dropout < 1.0))
         return BROKEN(broken, "dropout %g, attn_dropout %g: they must lie in 0 up to 1", c->dropout,
                       c->attn_dropout);
@@ -249,7 +322,7 @@ static int works(const model_config_t *config, broken_t *broken)
     broken->vary[0] = broken->vary[1] = 0;
     const model_config_t c = model_config_complete(config);
     return check_widths(&c, broken) && check_kv_heads(&c, broken) && check_leaves(&c, broken) &&
-           check_features(&c, broken);
+           check_features(&c, broken) && check_latents(&c, broken) && check_router(&c, broken);
 }
 
 /* ---- what would be accepted ---------------------------------------------------------------------------- */

@@ -14,6 +14,10 @@
 
 #include "model/types.h"
 
+/* Added under the root of latents' norms, whatever norm_eps is: as DeepSeek's code and `transformers` have
+ * it. */
+#define MODEL_LATENT_EPS 1e-6
+
 typedef struct {
     size_t vocab;  /* V: tokens */
     size_t seq;    /* T: positions */
@@ -21,8 +25,15 @@ typedef struct {
     size_t hidden; /* C: channels of the residual stream */
     size_t heads;  /* H */
 
-    size_t kv_heads; /* heads of k and v, divides heads; 0: heads (grouped-query attention: fewer) */
-    size_t head_dim; /* D; 0: hidden / heads */
+    size_t kv_heads;  /* heads of k and v, divides heads; 0: heads (grouped-query attention: fewer) */
+    size_t head_dim;  /* D; 0: hidden / heads */
+    size_t value_dim; /* of v with kv_latent; 0, or without it: head_dim */
+    /* Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): heads of keys and values are
+     * products of the norm of so many channels, of which a layer has one set; 0: of the residual stream. The
+     * last rotary_dim channels of each head turn; those of keys are the same in all heads. kv_heads is
+     * heads. */
+    size_t kv_latent;
+    size_t q_latent; /* with kv_latent, the same of queries; 0: they are products of the residual stream */
     size_t ffn;      /* F: width of the MLP; 0: 4 hidden */
 
     /* G: fixed leaves of every sum and every cut of tensor parallelism, a power of two; heads, kv_heads, ffn
@@ -81,6 +92,18 @@ typedef struct {
     int router_bias; /* logits of experts have a bias (gpt-oss) */
     int expert_bias; /* so have both products of each expert */
     size_t top_k;    /* experts per token; 0: 2 */
+    /* With experts: the first `dense_first` layers have an MLP instead, of width dense_ffn (0: ffn); all
+     * others have next to their experts an MLP of width shared_ffn that each position sees (0: none). */
+    size_t dense_first, dense_ffn, shared_ffn;
+    /* The router (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2). Of `groups` equal groups of experts (0: 1)
+     * only those in the best top_groups (0: all) are chosen from. A group is as good as its best expert. With
+     * router_sigmoid scores are sigmoids instead of a softmax, and a bias of each expert is added to them
+     * where experts are chosen, and nowhere else (training leaves it as it is); a group is then as good as
+     * the sum of its best two. Weights are the scores of the chosen over their sum, or with raw_weights the
+     * scores themselves; times routed_scale (0: 1). */
+    size_t groups, top_groups;
+    int router_sigmoid, raw_weights;
+    double routed_scale;
     double capacity; /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
     /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: no such loss */
     double balance;
@@ -111,6 +134,13 @@ int model_config_is_local(const model_config_t *config, size_t layer);
 /* Positions that one of layer `layer` sees at most, itself among them. 0: all before it, also where a window
  * is not shorter than a sequence. */
 size_t model_config_window(const model_config_t *config, size_t layer);
+/* 1: layer `layer` has experts. */
+int model_config_is_sparse(const model_config_t *config, size_t layer);
+/* The width of its MLP, which with experts is that of the shared one; 0: it has none. */
+size_t model_config_mlp(const model_config_t *config, size_t layer);
+/* Channels of a complete configuration's one product in front of q, k and v: latents of queries, latents of
+ * keys and values, the part of keys that turns. 0 without kv_latent. */
+size_t model_config_latents(const model_config_t *config);
 /* `config` with zeros replaced by their meaning. */
 model_config_t model_config_complete(const model_config_t *config);
 

@@ -13,9 +13,9 @@ static void add(model_part_t *part, const model_param_t *row)
         part->whole += row->count;
 }
 
-static model_part_t *part_of(model_count_t *count, model_kind_t kind)
+static model_part_t *part_of(model_count_t *count, const model_param_t *row, size_t dense)
 {
-    switch (kind) {
+    switch (row->kind) {
     case MODEL_WQE:
         return &count->top;
     case MODEL_LNF_W:
@@ -29,7 +29,7 @@ static model_part_t *part_of(model_count_t *count, model_kind_t kind)
     case MODEL_EMB_LN_B:
         return &count->embed;
     default:
-        return &count->layer;
+        return (size_t)row->layer < dense ? &count->dense : &count->layer;
     }
 }
 
@@ -38,15 +38,18 @@ gyre_status_t model_count(const model_config_t *config, model_count_t *out)
     gyre_status_t status = model_config_check(config);
     if (status != GYRE_OK)
         return status;
-    model_config_t one = model_config_complete(config);
-    one.layers = 1;
+    const model_config_t complete = model_config_complete(config);
+    model_config_t one = complete;
+    one.dense_first = complete.dense_first > 0; /* a layer of each form */
+    one.layers = 1 + one.dense_first;
     model_params_t *params = NULL;
     status = model_params_create(&one, &params);
     if (status != GYRE_OK)
         return status;
-    model_count_t count = {.layers = config->layers, .tied = !config->untied};
+    model_count_t count = {
+        .layers = config->layers, .dense_layers = complete.dense_first, .tied = !config->untied};
     for (size_t r = 0; r < params->rows; r++)
-        add(part_of(&count, params->row[r].kind), &params->row[r]);
+        add(part_of(&count, &params->row[r], one.dense_first), &params->row[r]);
     if (one.experts > 0) {
         size_t experts = 0;
         for (size_t r = 0; r < params->rows; r++)
@@ -55,8 +58,10 @@ gyre_status_t model_count(const model_config_t *config, model_count_t *out)
         count.idle = experts / one.experts * (one.experts - one.top_k);
     }
     model_params_destroy(params);
-    size_t layers, all;
-    if (!base_mul(config->layers, count.layer.whole + count.layer.cut, &layers) ||
+    size_t layers, dense, all;
+    if (!base_mul(config->layers - count.dense_layers, count.layer.whole + count.layer.cut, &layers) ||
+        !base_mul(count.dense_layers, count.dense.whole + count.dense.cut, &dense) ||
+        !base_add(layers, dense, &layers) ||
         !base_add(layers, count.embed.cut + count.embed.whole + count.head.cut + count.top.whole, &all) ||
         all > SIZE_MAX / 64)
         return gyre_fail(GYRE_ERR_OVERFLOW,
@@ -73,18 +78,21 @@ static size_t both(model_part_t part)
 
 size_t model_count_total(const model_count_t *count)
 {
-    return count->layers * both(count->layer) + both(count->top) + both(count->embed) + both(count->norm) +
-           (count->tied ? 0 : both(count->head));
+    return (count->layers - count->dense_layers) * both(count->layer) +
+           count->dense_layers * both(count->dense) + both(count->top) + both(count->embed) +
+           both(count->norm) + (count->tied ? 0 : both(count->head));
 }
 
 size_t model_count_active(const model_count_t *count)
 {
-    return model_count_total(count) - count->layers * count->idle;
+    return model_count_total(count) - (count->layers - count->dense_layers) * count->idle;
 }
 
 size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, size_t tp)
 {
-    size_t whole = holds->layers * count->layer.whole, cut = holds->layers * count->layer.cut;
+    const size_t layers = holds->layers - holds->dense;
+    size_t whole = layers * count->layer.whole + holds->dense * count->dense.whole,
+           cut = layers * count->layer.cut + holds->dense * count->dense.cut;
     if (holds->top) {
         whole += count->top.whole;
         cut += count->top.cut;

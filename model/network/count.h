@@ -17,13 +17,15 @@ typedef struct {
 } model_part_t;
 
 typedef struct {
-    model_part_t layer; /* of one layer */
+    model_part_t layer; /* of one layer, with experts if there are any */
     model_part_t top;   /* what the last layer has in addition (config.top_query) */
     model_part_t embed; /* token and learned position embeddings, norm after them */
     model_part_t norm;  /* final norm */
     model_part_t head;  /* the matrix of the logits; tied: a copy on a stage without the embedding */
     size_t idle;        /* of one layer: what a token does not use, (E - top_k) experts */
     size_t layers;
+    model_part_t dense;  /* of one of the first layers without experts (config.dense_first) */
+    size_t dense_layers; /* of `layers` */
     int tied;
 } model_count_t;
 
@@ -41,6 +43,7 @@ typedef struct {
     size_t layers;
     int embed, head; /* 1: the embeddings; final norm and head */
     int top;         /* 1: the model's last layer is among `layers` */
+    size_t dense;    /* of `layers`: those of config.dense_first */
 } model_holds_t;
 /* Elements of one rank's flat buffer of weights (model_params_slice's total): `tp` ranks share the cut parts.
  * A tied head on the stage of its embedding takes no place of its own. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "model/network/hf_deepseek.h"
 #include "model/network/hf_rope.h"
 #include "model/network/hf_values.h"
 #include "model/network/hf_window.h"
@@ -226,6 +227,13 @@ static gyre_status_t read_glm(model_config_t *c, const json_t *object, const cha
 
 #include "model/network/hf_config_experts.inc"
 
+/* intermediate_size is of the layers without experts; head_dim is said by its two parts. */
+static int skips_deepseek(const key_t_ *key, const json_t *value)
+{
+    return skips_mixtral(key, value) || strcmp(key->key, "intermediate_size") == 0 ||
+           strcmp(key->key, "head_dim") == 0;
+}
+
 /* Its first files say "gelu" and mean the tanh form. */
 static int skips_gemma(const key_t_ *key, const json_t *value)
 {
@@ -377,7 +385,8 @@ size_t model_config_leaves(const model_config_t *config)
     const model_config_t c = model_config_complete(config);
     size_t cut = c.experts ? c.experts : c.ffn;
     for (size_t leaves = 4; leaves > 1; leaves /= 2)
-        if (c.heads % leaves == 0 && c.kv_heads % leaves == 0 && cut % leaves == 0)
+        if (c.heads % leaves == 0 && c.kv_heads % leaves == 0 && cut % leaves == 0 &&
+            c.dense_ffn % leaves == 0 && c.shared_ffn % leaves == 0)
             return leaves;
     return 1;
 }

@@ -124,6 +124,8 @@ gyre_status_t model_hf_read_rope(model_config_t *c, const json_t *object, const 
     else if (status == GYRE_OK && json_object_size(scaling) > 0 && scaling != parameters)
         status = model_hf_bad_value(GYRE_ERR_FORMAT, where, "rope_scaling", scaling, "rope_type is missing");
     c->rope.type = (model_rope_type_t)word;
+    if (status == GYRE_OK && word == MODEL_ROPE_YARN && c->kv_latent > 0)
+        status = model_hf_number(scaling, "mscale_all_dim", where, &c->rope.scores);
     return status == GYRE_OK && word != MODEL_ROPE_PLAIN ? read_scaling(&c->rope, scaling, where, c->seq)
                                                          : status;
 }
@@ -147,5 +149,7 @@ int model_hf_write_rope(const model_config_t *c, json_t *object)
         bad |= json_object_set_new(scaling, "attention_factor", json_real(rope->attention));
     if (yarn && rope->untruncated)
         bad |= json_object_set_new(scaling, "truncate", json_false());
+    if (rope->scores > 0.0)
+        bad |= json_object_set_new(scaling, "mscale_all_dim", json_real(rope->scores));
     return bad | json_object_set_new(object, "rope_scaling", scaling);
 }

@@ -11,6 +11,8 @@ typedef struct {
     const char *qkv[3];            /* where they are apart, without .weight */
     const char *gate_up[2];
     const char *expert[3];        /* gate, up, down of expert %zu */
+    const char *shared[4];        /* of the MLP next to experts: the whole first row, gate, up, down */
+    const char *latent[2];        /* of queries; of keys and values */
     int turned, by_head, stacked; /* stacked: experts are a dimension of their tensors, none is turned */
 } names_t;
 
@@ -28,7 +30,9 @@ typedef struct {
     [MODEL_EMB_LN_B] = "transformer.ln_emb.bias", [MODEL_Q_NORM_W] = "attn.q_norm.weight",                   \
     [MODEL_K_NORM_W] = "attn.k_norm.weight", [MODEL_LN3_W] = "ln_3.weight", [MODEL_LN4_W] = "ln_4.weight",   \
     [MODEL_SINKS] = "attn.sinks", [MODEL_ROUTER_B] = "mlp.router.bias",                                      \
-    [MODEL_EXPERT_FC_B] = "mlp.experts.c_fc.bias", [MODEL_EXPERT_PROJ_B] = "mlp.experts.c_proj.bias"
+    [MODEL_EXPERT_FC_B] = "mlp.experts.c_fc.bias", [MODEL_EXPERT_PROJ_B] = "mlp.experts.c_proj.bias",        \
+    [MODEL_LATENT_W] = "attn.latent.weight", [MODEL_Q_UP_W] = "attn.q_up.weight",                            \
+    [MODEL_KV_UP_W] = "attn.kv_up.weight", [MODEL_ROUTER_CHOICE] = "mlp.router.choice"
 
 static const names_t generic = {.layer = "transformer.h.%zu.", .name = {GENERIC}};
 
@@ -119,6 +123,33 @@ static const names_t qwen_moe = {LLAMA_NAMES("mlp"), LLAMA_PIECES,
                                             "mlp.experts.%zu.up_proj.weight",
                                             "mlp.experts.%zu.down_proj.weight"}};
 
+static const names_t deepseek = {
+    .layer = "model.layers.%zu.",
+    .name = {[MODEL_MLP_PROJ_W] = "mlp.down_proj.weight",
+             [MODEL_MLP_FC_W] = "mlp.gate_up_proj.weight",
+             [MODEL_LN2_W] = "post_attention_layernorm.weight",
+             [MODEL_ATTN_PROJ_W] = "self_attn.o_proj.weight",
+             [MODEL_LN1_W] = "input_layernorm.weight",
+             [MODEL_EXPERT_PROJ_W] = "mlp.experts.down_proj.weight",
+             [MODEL_EXPERT_FC_W] = "mlp.experts.gate_up_proj.weight",
+             [MODEL_ROUTER_W] = "mlp.gate.weight",
+             [MODEL_ROUTER_CHOICE] = "mlp.gate.e_score_correction_bias",
+             [MODEL_LNF_W] = "model.norm.weight",
+             [MODEL_WTE] = "model.embed_tokens.weight",
+             [MODEL_HEAD] = "lm_head.weight",
+             [MODEL_LATENT_W] = "self_attn.a_proj.weight",
+             [MODEL_Q_NORM_W] = "self_attn.q_a_layernorm.weight",
+             [MODEL_K_NORM_W] = "self_attn.kv_a_layernorm.weight",
+             [MODEL_Q_UP_W] = "self_attn.q_b_proj.weight",
+             [MODEL_KV_UP_W] = "self_attn.kv_b_proj.weight"},
+    .gate_up = {"mlp.gate_proj", "mlp.up_proj"},
+    .expert = {"mlp.experts.%zu.gate_proj.weight", "mlp.experts.%zu.up_proj.weight",
+               "mlp.experts.%zu.down_proj.weight"},
+    .shared = {"mlp.shared_experts.gate_up_proj.weight", "mlp.shared_experts.gate_proj",
+               "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj.weight"},
+    .latent = {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"},
+    .turned = 1};
+
 static const names_t phi3 = {LLAMA_NAMES("mlp")};
 
 static const names_t glm4 = {LLAMA_NAMES("mlp"), LLAMA_QKV};
@@ -177,10 +208,16 @@ static void join(const names_t *names, model_kind_t kind, size_t layer, const ch
     snprintf(name + n, MODEL_NAME_MAX - (size_t)n, "%s", text);
 }
 
-void model_row_name(model_family_t family, model_kind_t kind, size_t layer, char *name)
+void model_row_name(const model_config_t *config, model_family_t family, model_kind_t kind, size_t layer,
+                    char *name)
 {
     const names_t *names = names_of(family);
     const char *text = names->name[kind] ? names->name[kind] : generic.name[kind];
+    if (names->shared[0] && model_config_is_sparse(config, layer) &&
+        (kind == MODEL_MLP_FC_W || kind == MODEL_MLP_PROJ_W))
+        text = names->shared[kind == MODEL_MLP_FC_W ? 0 : 3];
+    if (names->latent[0] && kind == MODEL_Q_UP_W && config->q_latent == 0)
+        text = "self_attn.q_proj.weight";
     join(names, kind, layer, text, name);
 }
 
@@ -267,7 +304,16 @@ int model_row_tensor(const model_params_t *params, model_family_t family, const 
     if ((qkv && names->qkv[0]) || (fc && names->gate_up[0] && c->gated)) {
         if (i >= row->parts)
             return 0;
-        apart(names, row, qkv ? names->qkv : names->gate_up, i, out);
+        const int shared = names->shared[0] && model_config_is_sparse(c, (size_t)row->layer);
+        apart(names, row, qkv ? names->qkv : shared ? names->shared + 1 : names->gate_up, i, out);
+        return 1;
+    }
+    if (kind == MODEL_LATENT_W && names->latent[0]) {
+        model_param_t one = *row; /* without q_latent, which has no parts */
+        one.part[0] = row->parts == 2 ? row->part[0] : row->shape[1];
+        if (i >= row->parts)
+            return 0;
+        apart(names, &one, names->latent + (row->parts == 1), i, out);
         return 1;
     }
     if (i > 0)

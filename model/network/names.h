@@ -17,7 +17,8 @@
 
 /* The table's name of a row: that of its tensor, or for a row in pieces one for all of them
  * ("model.layers.0.self_attn.qkv_proj.weight"). `name` has MODEL_NAME_MAX bytes. */
-void model_row_name(model_family_t family, model_kind_t kind, size_t layer, char *name);
+void model_row_name(const model_config_t *config, model_family_t family, model_kind_t kind, size_t layer,
+                    char *name);
 
 typedef enum {
     MODEL_ORDER_PLAIN,   /* [rows, columns] */

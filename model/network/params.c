@@ -11,7 +11,31 @@
 #include "model/random.h"
 
 /* What an extent is a multiple of. */
-typedef enum { ONE, C, D, F, FF, Q, KV, QKV, T, TP, V, EF, EC, E, H, EFF } extent_t;
+typedef enum {
+    ONE,
+    C,
+    D,
+    F,
+    FF,
+    EFF,
+    Q,
+    O,
+    KV,
+    QKV,
+    T,
+    TP,
+    V,
+    EF,
+    EC,
+    E,
+    H,
+    EB,
+    LAT,
+    QL,
+    QIN,
+    KL,
+    UP
+} extent_t;
 
 typedef struct {
     extent_t shape[2];
@@ -27,14 +51,14 @@ static const kind_t kinds[MODEL_KINDS] = {
     [MODEL_MLP_FC_B] = {{FF, ONE}, 0, MODEL_INIT_ZERO, 0},
     [MODEL_LN2_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_LN2_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
-    [MODEL_ATTN_PROJ_W] = {{Q, C}, 0, MODEL_INIT_NORMAL, 1},
+    [MODEL_ATTN_PROJ_W] = {{O, C}, 0, MODEL_INIT_NORMAL, 1},
     [MODEL_ATTN_PROJ_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
     [MODEL_ATTN_QKV_W] = {{C, QKV}, 1, MODEL_INIT_NORMAL, 0},
     [MODEL_ATTN_QKV_B] = {{QKV, ONE}, 0, MODEL_INIT_ZERO, 0},
     [MODEL_LN1_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_LN1_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
     [MODEL_EXPERT_PROJ_W] = {{EF, C}, 0, MODEL_INIT_NORMAL, 1},
-    [MODEL_EXPERT_FC_W] = {{EC, FF}, 0, MODEL_INIT_NORMAL, 0},
+    [MODEL_EXPERT_FC_W] = {{EC, EFF}, 0, MODEL_INIT_NORMAL, 0},
     [MODEL_ROUTER_W] = {{C, E}, -1, MODEL_INIT_NORMAL, 0},
     [MODEL_LNF_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_LNF_B] = {{C, ONE}, -1, MODEL_INIT_ZERO, 0},
@@ -50,16 +74,21 @@ static const kind_t kinds[MODEL_KINDS] = {
     [MODEL_LN4_W] = {{C, ONE}, -1, MODEL_INIT_ONE, 0},
     [MODEL_SINKS] = {{H, ONE}, 0, MODEL_INIT_ZERO, 0},
     [MODEL_ROUTER_B] = {{E, ONE}, -1, MODEL_INIT_ZERO, 0},
-    [MODEL_EXPERT_FC_B] = {{EFF, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_EXPERT_FC_B] = {{EB, ONE}, 0, MODEL_INIT_ZERO, 0},
     [MODEL_EXPERT_PROJ_B] = {{EC, ONE}, 0, MODEL_INIT_ZERO, 0},
+    [MODEL_LATENT_W] = {{C, LAT}, -1, MODEL_INIT_NORMAL, 0},
+    [MODEL_Q_UP_W] = {{QIN, Q}, 1, MODEL_INIT_NORMAL, 0},
+    [MODEL_KV_UP_W] = {{KL, UP}, 1, MODEL_INIT_NORMAL, 0},
+    [MODEL_ROUTER_CHOICE] = {{E, ONE}, -1, MODEL_INIT_ZERO, 0},
 };
 
 static const model_kind_t layer_order[] = {
     MODEL_LN4_W,         MODEL_MLP_PROJ_W,    MODEL_MLP_PROJ_B,  MODEL_MLP_FC_W,    MODEL_MLP_FC_B,
     MODEL_EXPERT_PROJ_W, MODEL_EXPERT_PROJ_B, MODEL_EXPERT_FC_W, MODEL_EXPERT_FC_B, MODEL_ROUTER_W,
-    MODEL_ROUTER_B,      MODEL_LN2_W,         MODEL_LN2_B,       MODEL_LN3_W,       MODEL_ATTN_PROJ_W,
-    MODEL_ATTN_PROJ_B,   MODEL_SINKS,         MODEL_ATTN_QKV_W,  MODEL_ATTN_QKV_B,  MODEL_Q_NORM_W,
-    MODEL_K_NORM_W,      MODEL_LN1_W,         MODEL_LN1_B,
+    MODEL_ROUTER_B,      MODEL_ROUTER_CHOICE, MODEL_LN2_W,       MODEL_LN2_B,       MODEL_LN3_W,
+    MODEL_ATTN_PROJ_W,   MODEL_ATTN_PROJ_B,   MODEL_SINKS,       MODEL_ATTN_QKV_W,  MODEL_ATTN_QKV_B,
+    MODEL_Q_UP_W,        MODEL_KV_UP_W,       MODEL_Q_NORM_W,    MODEL_K_NORM_W,    MODEL_LATENT_W,
+    MODEL_LN1_W,         MODEL_LN1_B,
 };
 #define LAYER_ROWS (sizeof layer_order / sizeof layer_order[0])
 
@@ -69,28 +98,37 @@ static int has_kind(const model_config_t *c, model_kind_t kind, size_t layer)
     switch (kind) {
     case MODEL_MLP_PROJ_W:
     case MODEL_MLP_FC_W:
-        return c->experts == 0;
+        return model_config_mlp(c, layer) > 0;
     case MODEL_MLP_PROJ_B:
     case MODEL_MLP_FC_B:
         return c->experts == 0 && !c->no_mlp_bias;
     case MODEL_EXPERT_PROJ_W:
     case MODEL_EXPERT_FC_W:
     case MODEL_ROUTER_W:
-        return c->experts > 0;
+        return model_config_is_sparse(c, layer);
     case MODEL_ROUTER_B:
-        return c->router_bias;
+        return model_config_is_sparse(c, layer) && c->router_bias;
     case MODEL_EXPERT_FC_B:
     case MODEL_EXPERT_PROJ_B:
-        return c->expert_bias;
+        return model_config_is_sparse(c, layer) && c->expert_bias;
     case MODEL_SINKS:
         return c->sinks;
+    case MODEL_ROUTER_CHOICE:
+        return model_config_is_sparse(c, layer) && c->router_sigmoid;
+    case MODEL_LATENT_W:
+    case MODEL_Q_UP_W:
+    case MODEL_KV_UP_W:
+        return c->kv_latent > 0;
+    case MODEL_ATTN_QKV_W:
+        return c->kv_latent == 0;
     case MODEL_ATTN_PROJ_B:
         return !c->no_proj_bias;
     case MODEL_ATTN_QKV_B:
         return !c->no_qkv_bias;
     case MODEL_Q_NORM_W:
+        return c->qk_norm || c->q_latent > 0;
     case MODEL_K_NORM_W:
-        return c->qk_norm;
+        return c->qk_norm || c->kv_latent > 0;
     case MODEL_LN3_W:
     case MODEL_LN4_W:
         return c->both_norms;
@@ -113,7 +151,8 @@ static int has_kind(const model_config_t *c, model_kind_t kind, size_t layer)
     }
 }
 
-static int extent(const model_config_t *c, extent_t what, size_t *out)
+/* In a layer whose MLP has the width `ffn`. */
+static int extent(const model_config_t *c, size_t ffn, extent_t what, size_t *out)
 {
     size_t gate = c->gated ? 2 : 1;
     switch (what) {
@@ -127,12 +166,16 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
         *out = c->head_dim;
         return 1;
     case F:
-        *out = c->ffn;
+        *out = ffn;
         return 1;
     case FF:
+        return base_mul(gate, ffn, out);
+    case EFF:
         return base_mul(gate, c->ffn, out);
     case Q:
         return base_mul(c->heads, c->head_dim, out);
+    case O:
+        return base_mul(c->heads, c->value_dim, out);
     case KV:
         return base_mul(c->kv_heads, c->head_dim, out);
     case QKV:
@@ -155,8 +198,22 @@ static int extent(const model_config_t *c, extent_t what, size_t *out)
     case H:
         *out = c->heads;
         return 1;
-    case EFF:
+    case EB:
         return base_mul(gate, c->ffn, out) && base_mul(c->experts, *out, out);
+    case LAT:
+        *out = model_config_latents(c);
+        return 1;
+    case QL:
+        *out = c->q_latent;
+        return 1;
+    case QIN:
+        *out = c->q_latent ? c->q_latent : c->hidden;
+        return 1;
+    case KL:
+        *out = c->kv_latent;
+        return 1;
+    case UP:
+        return base_mul(c->heads, c->head_dim - c->rotary_dim + c->value_dim, out);
     }
     return 0;
 }
@@ -169,6 +226,8 @@ static kind_t kind_of(const model_config_t *c, model_kind_t kind)
         k.shape[0] = kind == MODEL_Q_NORM_W ? Q : KV;
         k.cut = 0;
     }
+    if (c->kv_latent > 0 && (kind == MODEL_Q_NORM_W || kind == MODEL_K_NORM_W))
+        k.shape[0] = kind == MODEL_Q_NORM_W ? QL : KL;
     if (c->gain_plus_1 && k.init == MODEL_INIT_ONE && kind != MODEL_EMB_LN_W)
         k.init = MODEL_INIT_ZERO;
     return k;
@@ -186,7 +245,11 @@ static void set_parts(const model_config_t *c, model_param_t *row)
         row->copies = model_config_copies(c);
     } else if ((row->kind == MODEL_MLP_FC_W || row->kind == MODEL_MLP_FC_B) && c->gated) {
         row->parts = 2;
-        row->part[0] = row->part[1] = c->ffn;
+        row->part[0] = row->part[1] = row->shape[row->cut] / 2;
+    } else if (row->kind == MODEL_LATENT_W && c->q_latent > 0) {
+        row->parts = 2;
+        row->part[0] = c->q_latent;
+        row->part[1] = row->shape[1] - c->q_latent;
     }
 }
 
@@ -231,12 +294,14 @@ static gyre_status_t add_row(model_params_t *params, model_family_t family, mode
                            .init = k->init,
                            .std = c->init_std > 0.0 ? c->init_std : 0.02 * sqrt(768.0 / (double)c->hidden),
                            .decay = k->shape[1] != ONE,
+                           .frozen = kind == MODEL_ROUTER_CHOICE,
                            .rate = 1.0,
                            .own_decay = -1.0};
     if (k->residual)
         row->std /= sqrt(2.0 * (double)c->layers);
-    model_row_name(family, kind, layer, row->name);
-    int fits = extent(c, k->shape[0], &row->shape[0]) && extent(c, k->shape[1], &row->shape[1]);
+    model_row_name(c, family, kind, layer, row->name);
+    const size_t ffn = in_layer ? model_config_mlp(c, layer) : 0;
+    int fits = extent(c, ffn, k->shape[0], &row->shape[0]) && extent(c, ffn, k->shape[1], &row->shape[1]);
     set_parts(c, row);
     fits = fits && model_param_measure(row) &&
            base_add(params->grad_total, row->count, &params->grad_total) &&
@@ -431,7 +496,8 @@ static uint32_t random_stream(const model_param_t *row)
 {
     model_kind_t kind = row->kind == MODEL_HEAD && row->twin ? MODEL_WTE : row->kind;
     uint32_t layer = model_kind_of_layers(kind) ? (uint32_t)row->layer + 1 : 0;
-    return layer * 64 + (uint32_t)kind;
+    /* adapters of a layer are the second half of its 64 */
+    return layer * 64 + (uint32_t)(kind < MODEL_ADAPTERS ? kind : kind - MODEL_ADAPTERS + 32);
 }
 
 void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out)

@@ -24,13 +24,14 @@
 /* Kinds before MODEL_LAYER_KINDS, and from MODEL_MORE_LAYER_KINDS on, occur at most once per layer. F' is F,
  * or 2 F if the MLP is gated (gate, up). */
 typedef enum {
-    MODEL_MLP_PROJ_W,    /* [F, C] (Conv1D: [in, out], as GPT-2 stores every product) */
+    MODEL_MLP_PROJ_W,    /* [F, C] (Conv1D: [in, out], as GPT-2 stores every product); of the MLP or the
+                          * shared experts of the layer: F is model_config_mlp */
     MODEL_MLP_PROJ_B,    /* [C] */
     MODEL_MLP_FC_W,      /* [C, F'] */
     MODEL_MLP_FC_B,      /* [F'] */
     MODEL_LN2_W,         /* [C] */
     MODEL_LN2_B,         /* [C] */
-    MODEL_ATTN_PROJ_W,   /* [H D, C] */
+    MODEL_ATTN_PROJ_W,   /* [H value_dim, C] */
     MODEL_ATTN_PROJ_B,   /* [C] */
     MODEL_ATTN_QKV_W,    /* [C, (H + 2 KV) D]: q, k, v side by side, each cut by heads */
     MODEL_ATTN_QKV_B,    /* [(H + 2 KV) D] */
@@ -50,18 +51,28 @@ typedef enum {
     MODEL_EMB_LN_B,                  /* [C] */
     /* of each layer again: initial values of the kinds above are numbered by their places here */
     MODEL_MORE_LAYER_KINDS,
-    MODEL_Q_NORM_W = MODEL_MORE_LAYER_KINDS, /* [D] gains of config.qk_norm, or [H D] with qk_whole */
-    MODEL_K_NORM_W,                          /* [D], or [kv D] */
-    MODEL_LN3_W,                             /* [C] with both_norms: of what attention gives */
-    MODEL_LN4_W,                             /* [C] and of what the MLP gives */
-    MODEL_SINKS,                             /* [H] of config.sinks */
-    MODEL_ROUTER_B,                          /* [E] of config.router_bias */
-    MODEL_EXPERT_FC_B,                       /* [E F'] of config.expert_bias, expert by expert */
-    MODEL_EXPERT_PROJ_B,                     /* [E C] */
+    /* [D] gains of config.qk_norm, or [H D] with qk_whole, or [q_latent] */
+    MODEL_Q_NORM_W = MODEL_MORE_LAYER_KINDS,
+    MODEL_K_NORM_W, /* [D], or [kv D], or [kv_latent] */
+    MODEL_LN3_W,    /* [C] with both_norms: of what attention gives */
+    MODEL_LN4_W,    /* [C] and of what the MLP gives */
+    /* with kv_latent, instead of q, k, v: latents of queries, of keys and values, and the part of keys that
+     * turns, side by side; of a head of v value_dim channels, D' = D - rotary_dim of keys from the latents */
+    MODEL_LATENT_W, /* [C, model_config_latents] */
+    MODEL_Q_UP_W,   /* [q_latent, H D], or [C, H D] without it */
+    MODEL_KV_UP_W,  /* [kv_latent, H (D' + value_dim)]: per head its key, its value */
+    /* initial values of these are not drawn: kinds from here on have no number of their own for it */
+    MODEL_SINKS,         /* [H] of config.sinks */
+    MODEL_ROUTER_B,      /* [E] of config.router_bias */
+    MODEL_EXPERT_FC_B,   /* [E F'] of config.expert_bias, expert by expert */
+    MODEL_EXPERT_PROJ_B, /* [E C] */
+    MODEL_ROUTER_CHOICE, /* [E] with router_sigmoid: what is added to scores where experts are chosen */
     MODEL_KINDS,
     /* and more: factors of a weight of the kind that is so much less (model/network/lora.h) */
-    MODEL_ADAPTERS = 32
+    MODEL_ADAPTERS = 64
 } model_kind_t;
+_Static_assert((int)MODEL_KINDS <= (int)MODEL_ADAPTERS, "a weight and an adapter are of the same kind");
+_Static_assert((int)MODEL_SINKS < 32, "random_stream of params.c has 32 numbers for kinds");
 
 /* 1: each layer may have a row of this kind. */
 static inline int model_kind_of_layers(model_kind_t kind)
@@ -96,7 +107,8 @@ typedef struct {
     size_t shape[2];
     int cut; /* the dimension that is cut in leaves; -1: every rank holds it whole */
     size_t
-        /* pieces side by side along `cut`, each cut by itself: 3 for q, k, v; 2 for gate, up; else 1 */
+        /* pieces side by side along `cut`, each cut by itself: 3 for q, k, v; 2 for gate, up; 2 for latents
+         * of queries, of keys and values, which are not cut; else 1 */
         parts;
     size_t part[MODEL_PARTS]; /* their extents */
     size_t leaves;            /* G of the whole row; 1 if it is not cut */

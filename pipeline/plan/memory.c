@@ -38,6 +38,8 @@ model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, s
         size_t stage = (size_t)pipe_stage_of(&base->shape, (int)rank, (int)c), first, count;
         pipe_layout_layers(l, recipe->model.layers, stage, &first, &count);
         holds.layers += count;
+        if (first < base->count.dense_layers)
+            holds.dense += base_min_size(count, base->count.dense_layers - first);
         holds.embed |= stage == 0;
         holds.head |= stage + 1 == pipe_layout_stages(l);
         holds.top |= count > 0 && first + count == recipe->model.layers;
@@ -73,13 +75,14 @@ static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, si
     /* attention: input of the norm, input of q, k, v; dropout's mask. q, k, v, input of the projection. */
     *whole = (2 * e + drop) * c->hidden;
     *cut = e * (q + 2 * kv) + e * q;
+    *whole += 2 * e * model_config_latents(c); /* in front of their norms, and after */
     /* the MLP: the same two inputs (a parallel block shares the first), mask; inputs of activation and
      * projection */
     *whole += ((c->parallel ? 1 : 2) * e + drop) * c->hidden;
     if (c->experts == 0)
         *cut += matrices * e * c->ffn;
     else { /* copies to the experts and back, their tensors, the router's probabilities */
-        *cut += c->top_k * (matrices * e * c->ffn + 2 * e * c->hidden);
+        *cut += c->top_k * (matrices * e * c->ffn + 2 * e * c->hidden) + matrices * e * c->shared_ffn;
         *whole += 4 * c->experts;
     }
     /* softmax; with dropout its mask and what is left */
@@ -108,7 +111,9 @@ static size_t layer_bytes(const pipe_recipe_t *r, const plan_software_t *softwar
 /* Of a layer's parameters nearly all are matrices, of which Muon has one moment. */
 static void state_bytes(const pipe_recipe_t *r, const plan_base_t *base, plan_memory_t *m)
 {
-    const size_t layers = m->holds.layers * (base->count.layer.whole + base->count.layer.cut / r->layout.tp);
+    const model_part_t layer = base->count.layer, dense = base->count.dense;
+    const size_t layers = (m->holds.layers - m->holds.dense) * (layer.whole + layer.cut / r->layout.tp) +
+                          m->holds.dense * (dense.whole + dense.cut / r->layout.tp);
     const size_t weight = pipe_precision_bytes(r->precision.type),
                  grad = pipe_precision_bytes(r->precision.grad);
     const size_t state = r->precision.type == MODEL_FLOAT32 ? 8 : 12; /* moments; a master copy of 16 bits */

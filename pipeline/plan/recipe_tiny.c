@@ -61,6 +61,17 @@ static void cut_model(const model_config_t *full, const pipe_layout_t *layout, m
     tiny->ffn = round_to((double)full->ffn * narrow, 16);
     tiny->experts = base_min_size(full->experts, EXPERTS);
     tiny->top_k = full->experts ? base_min_size(full->top_k, tiny->experts) : full->top_k;
+    tiny->value_dim = full->value_dim == full->head_dim
+                          ? tiny->head_dim
+                          : round_to((double)(full->heads * full->value_dim) * narrow / HEADS, 2);
+    tiny->kv_latent = full->kv_latent ? round_to((double)full->kv_latent * narrow, 2) : 0;
+    tiny->q_latent = full->q_latent ? round_to((double)full->q_latent * narrow, 2) : 0;
+    if (full->kv_latent)
+        tiny->kv_heads = HEADS;
+    tiny->dense_first = full->dense_first > 0;
+    tiny->dense_ffn = full->dense_first ? round_to((double)full->dense_ffn * narrow, 16) : 0;
+    tiny->shared_ffn = full->shared_ffn ? round_to((double)full->shared_ffn * narrow, 16) : 0;
+    tiny->groups = tiny->top_groups = 1;
     size_t stages = pipe_layout_stages(layout);
     tiny->layers = stages == 1 ? 2 : stages < 4 ? 2 * stages : stages;
     if (full->deepnorm > 1.0) /* alpha grows with the root of the depth (Wang et al. 2022, table 1) */

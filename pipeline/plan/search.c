@@ -22,7 +22,7 @@ static void fit_leaves(model_config_t *c, size_t least)
     while (g < least)
         g *= 2;
     if (c->heads % g == 0 && (c->kv_heads % g == 0 || g % c->kv_heads == 0) &&
-        (c->experts ? c->experts : c->ffn) % g == 0)
+        (c->experts ? c->experts : c->ffn) % g == 0 && c->dense_ffn % g == 0 && c->shared_ffn % g == 0)
         c->leaves = g;
     c->vocab_padded = (base_max_size(c->vocab, c->vocab_padded) + c->leaves - 1) / c->leaves * c->leaves;
 }

@@ -25,14 +25,15 @@ static double stream(const pipe_recipe_t *r)
  * all-gather, which together cost the same. Forward has two all-reduces: after attention and after the MLP (a
  * parallel block has one). Backward has as many, and full recomputation repeats those of forward. The sum is
  * 8 b s h (t-1)/t elements, or 12 with recomputation. A mixture of experts has no all-reduce for the MLP: it
- * sends each token's copies to their experts and back. */
+ * sends each token's copies to their experts and back; shared experts have one. */
 static double layer_tp(const pipe_recipe_t *r)
 {
     const double t = (double)r->layout.tp, passes = r->recompute == MODEL_RECOMPUTE_FULL ? 3.0 : 2.0;
     const double reduce = 2.0 * stream(r) * (t - 1.0) / t;
     double sum = r->model.parallel ? reduce : 2.0 * reduce;
     if (r->model.experts > 0)
-        sum = reduce + 2.0 * stream(r) * (double)r->model.top_k / t * (t - 1.0) / t;
+        sum = reduce * (r->model.shared_ffn > 0 ? 2.0 : 1.0) +
+              2.0 * stream(r) * (double)r->model.top_k / t * (t - 1.0) / t;
     return passes * sum;
 }
 

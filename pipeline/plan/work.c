@@ -28,6 +28,16 @@ static double layer_products(const pipe_recipe_t *r)
     const double q = (double)(c->heads * c->head_dim) / t, kv = (double)(heads_of_keys(c) * c->head_dim) / t;
     const double up = (c->gated ? 2.0 : 1.0) * (double)c->ffn, down = (double)c->ffn;
     double sum = product(m, h, q + 2.0 * kv) + product(m, q, h);
+    if (c->kv_latent > 0) {
+        const double v = (double)(c->heads * c->value_dim) / t;
+        const double plain = (double)(c->heads * (c->head_dim - c->rotary_dim)) / t;
+        sum = product(m, h, (double)model_config_latents(c)) + product(m, v, h) +
+              product(m, c->q_latent ? (double)c->q_latent : h, q) +
+              product(m, (double)c->kv_latent, plain + v);
+    }
+    if (c->shared_ffn > 0)
+        sum += product(m, h, (c->gated ? 2.0 : 1.0) * (double)c->shared_ffn / t) +
+               product(m, (double)c->shared_ffn / t, h);
     if (c->experts == 0)
         return sum + product(m, h, up / t) + product(m, down / t, h);
     /* whole experts on each rank, which share the tokens' copies */
@@ -45,7 +55,7 @@ static double layer_rest(const pipe_recipe_t *r)
     const double t = (double)r->layout.tp, parts = r->layout.sequence ? t : 1.0;
     const double blocks = c->parallel ? 1.0 : 2.0;
     double whole = blocks * (2.0 * e * h + 3.0 * e * h + (c->dropout > 0.0 ? h : 0.0));
-    double wide = (double)c->ffn * (c->experts ? (double)c->top_k : 1.0);
+    double wide = (double)c->ffn * (c->experts ? (double)c->top_k : 1.0) + (double)c->shared_ffn;
     double cut = e * wide * (c->gated ? 3.0 : 2.0);
     if (c->pos == MODEL_POS_ROPE)
         cut += 2.0 * e * (double)((c->heads + heads_of_keys(c)) * c->head_dim);

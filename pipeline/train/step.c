@@ -53,7 +53,7 @@ static void tell_routing(const pipe_train_t *train, const double *word, pipe_tra
 {
     const model_config_t *c = &train->whole->config;
     double batch = (double)train->batch.batch,
-           choices = batch * (double)(c->layers * c->seq) * (double)c->top_k,
+           choices = batch * (double)((c->layers - c->dense_first) * c->seq) * (double)c->top_k,
            parts = batch * (double)train->batch.parts;
     out->balance = out->dropped = NAN;
     if (c->experts == 0)

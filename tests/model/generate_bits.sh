@@ -71,6 +71,26 @@ check "answers are lines of JSON" python3 -c 'import json; [json.loads(l)["text"
 generate other --batch 4 --prompt-file prompts "${many[@]}" --seed 4
 check "another seed gives the same tokens" test "$(cmp -s alone.json other.json || echo no)" = no
 
+# latent attention, shared experts, a layer without experts; a folder whose last layer predicts further tokens
+cat >config.json <<'END'
+{"model_type": "deepseek_v3", "vocab_size": 256, "max_position_embeddings": 64, "num_hidden_layers": 4, "hidden_size": 32,
+ "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4,
+ "v_head_dim": 16, "intermediate_size": 48, "moe_intermediate_size": 16, "n_shared_experts": 1, "n_routed_experts": 8,
+ "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}
+END
+learn=(--data text --model config.json --seq 64 --batch 2 --steps 2 --lr 0.01 --report none --sample-tokens 0)
+"$B/bin/gyre-train" "${learn[@]}" --save latent/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+"$UCX_RUN" -n 4 "$B/bin/gyre-train" "${learn[@]}" --tp 2 --pp 2 --sequence-parallel --save latent4/ >train.log 2>&1 ||
+    bad "gyre-train: $(tail -n 3 train.log)"
+check "weights of four ranks" cmp latent/model.safetensors latent4/model.safetensors
+generate latent1 --load latent "${long[@]}"
+ranks 4 latent4 --load latent --tp 2 --pp 2 --prefill 5 "${long[@]}"
+same latent1 latent4
+check "a layer is said to be left out" test "$(grep -c "left out" latent1.err)" = 0
+sed -i 's/"num_hidden_layers": 4/"num_hidden_layers": 3/' latent/config.json
+generate less --load latent "${long[@]}"
+check "the layer that is left out" grep -q "tensors of model.layers.3.*are left out" less.err
+
 # greedy
 generate greedy --load run --temperature 0 "${long[@]}"
 generate top1 --load run --top-k 1 "${long[@]}"

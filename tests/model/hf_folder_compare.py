@@ -37,6 +37,15 @@ MODELS = {
 if hasattr(transformers, "GptOssConfig"): # of 4.55
     MODELS["gpt_oss"] = transformers.GptOssConfig(**LLAMA, head_dim=6, num_local_experts=4, num_experts_per_tok=2,
                                                   sliding_window=12)
+LATENT = {"intermediate_size": 24, "moe_intermediate_size": 8, "num_key_value_heads": 4, "kv_lora_rank": 8, "qk_nope_head_dim": 6,
+          "qk_rope_head_dim": 2, "v_head_dim": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+          "first_k_dense_replace": 1, "max_position_embeddings": 64}
+if hasattr(transformers, "DeepseekV3Config"): # of 4.50
+    MODELS["deepseek_v3"] = transformers.DeepseekV3Config(
+        **SIZES, **LATENT, **MINE, q_lora_rank=12, num_nextn_predict_layers=0, rope_scaling={
+            "rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.8, "original_max_position_embeddings": 16})
+if hasattr(transformers, "DeepseekV2Config"): # of 4.54
+    MODELS["deepseek_v2"] = transformers.DeepseekV2Config(**SIZES, **LATENT, **MINE, q_lora_rank=None)
 
 
 def gyre(tool, *words):
@@ -68,7 +77,8 @@ def check(name, config, dtype, folder, tokens, tokenizer):
         assert transformers.AutoTokenizer.from_pretrained(after)("a word")["input_ids"] == tokenizer("a word")["input_ids"]
         assert transformers.GenerationConfig.from_pretrained(after).eos_token_id == 5
     weights = transformers.AutoModelForCausalLM.from_pretrained(same, torch_dtype="auto").state_dict()
-    for key, value in model.state_dict().items():
+    # as it loads what it saved: it has some routers in fp32 whatever the type of the file
+    for key, value in transformers.AutoModelForCausalLM.from_pretrained(was, torch_dtype="auto").state_dict().items():
         assert weights[key].dtype == value.dtype and torch.equal(weights[key], value), f"{name}: {key}"
     learned = transformers.AutoModelForCausalLM.from_pretrained(trained, torch_dtype="auto").state_dict()
     moved = [k for k, v in learned.items() if v.is_floating_point() and not torch.equal(v, weights[k])]

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* one thread: TSan has nothing to see */
 /* tests/model/test_config_json.c: Hugging Face's config.json: published ones of each family, what is refused
- * and with which text, and the way back. */
+ * and with which text, and the way back.
+ *
+ * Longer than 600 lines: most of them are published files, as they are. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,6 +185,40 @@ static void published(void **state)
                "\"sliding_window\": null, \"vocab_size\": 151936}",
                MODEL_FAMILY_QWEN3_MOE);
     assert_true(c.ffn == 768 && c.experts == 128 && c.top_k == 8 && c.capacity == 16.0 && c.balance == 0.0);
+
+    c = accept(
+        "{\"model_type\": \"deepseek_v3\", \"attention_bias\": false, \"aux_loss_alpha\": 0.001, "
+        "\"ep_size\": 1, \"first_k_dense_replace\": 3, \"hidden_act\": \"silu\", \"hidden_size\": 7168, "
+        "\"intermediate_size\": 18432, \"kv_lora_rank\": 512, \"max_position_embeddings\": 163840, "
+        "\"moe_intermediate_size\": 2048, \"moe_layer_freq\": 1, \"n_group\": 8, "
+        "\"n_routed_experts\": 256, \"n_shared_experts\": 1, \"norm_topk_prob\": true, "
+        "\"num_attention_heads\": 128, \"num_experts_per_tok\": 8, \"num_hidden_layers\": 61, "
+        "\"num_key_value_heads\": 128, \"num_nextn_predict_layers\": 1, \"q_lora_rank\": 1536, "
+        "\"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, \"quantization_config\": "
+        "{\"quant_method\": \"fp8\"}, \"rms_norm_eps\": 1e-06, \"rope_scaling\": {\"beta_fast\": 32, "
+        "\"beta_slow\": 1, \"factor\": 40, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, "
+        "\"original_max_position_embeddings\": 4096, \"type\": \"yarn\"}, \"rope_theta\": 10000, "
+        "\"routed_scaling_factor\": 2.5, \"scoring_func\": \"sigmoid\", \"seq_aux\": true, "
+        "\"tie_word_embeddings\": false, \"topk_group\": 4, \"topk_method\": \"noaux_tc\", "
+        "\"v_head_dim\": 128, \"vocab_size\": 129280}",
+        MODEL_FAMILY_DEEPSEEK_V3);
+    assert_true(c.head_dim == 192 && c.rotary_dim == 64 && c.value_dim == 128 && c.q_latent == 1536);
+    assert_true(c.dense_first == 3 && c.dense_ffn == 18432 && c.ffn == 2048 && c.shared_ffn == 2048);
+    assert_true(c.groups == 8 && c.top_groups == 4 && c.router_sigmoid && !c.raw_weights &&
+                c.routed_scale == 2.5 && c.rope_interleaved && c.capacity == 32.0);
+    assert_true(c.rope.attention == 1.0 && c.rope.scores == 1.0 &&
+                fabs(sqrt(192.0 / model_config_query_scale(&c)) - pow(0.1 * log(40.0) + 1.0, 2.0)) < 1e-12);
+    c = accept("{\"model_type\": \"deepseek_v2\", \"first_k_dense_replace\": 1, \"hidden_size\": 2048, "
+               "\"intermediate_size\": 10944, \"kv_lora_rank\": 512, \"max_position_embeddings\": 4096, "
+               "\"moe_intermediate_size\": 1408, \"n_group\": 1, \"n_routed_experts\": 64, "
+               "\"n_shared_experts\": 2, \"norm_topk_prob\": false, \"num_attention_heads\": 16, "
+               "\"num_experts_per_tok\": 6, \"num_hidden_layers\": 27, \"num_key_value_heads\": 16, "
+               "\"q_lora_rank\": null, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64, "
+               "\"routed_scaling_factor\": 1.0, \"scoring_func\": \"softmax\", \"topk_group\": 1, "
+               "\"topk_method\": \"greedy\", \"v_head_dim\": 128, \"vocab_size\": 102400}",
+               MODEL_FAMILY_DEEPSEEK_V2);
+    assert_true(c.q_latent == 0 && c.raw_weights && !c.router_sigmoid && c.shared_ffn == 2816 &&
+                c.groups == 1);
 
     c = accept(
         "{\"model_type\": \"phi3\", \"attention_bias\": false, \"hidden_size\": 5120, "
@@ -520,6 +556,10 @@ static void refuse(const char *text, gyre_status_t want, const char *say)
     "2,"                                                                                                    \
     " \"intermediate_size\": 8, \"vocab_size\": 9" more "}"
 
+#define DEEPSEEK(type, more)                                                                 \
+    "{\"model_type\": \"deepseek_" type "\", \"hidden_size\": 8, \"num_hidden_layers\": 4, " \
+    "\"num_attention_heads\": 2, \"vocab_size\": 9" more "}"
+
 static void refused(void **state)
 {
     (void)state;
@@ -586,6 +626,18 @@ static void refused(void **state)
     refuse("{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
            "\"num_attention_heads\": 2, \"vocab_size\": 9}",
            GYRE_ERR_UNSUPPORTED, "norm_topk_prob true");
+    refuse(DEEPSEEK("v3", ", \"topk_method\": \"greedy\""), GYRE_ERR_UNSUPPORTED,
+           "topk_method is \"greedy\": Gyre has \"noaux_tc\" only");
+    refuse(DEEPSEEK("v2", ", \"topk_method\": \"noaux_tc\""), GYRE_ERR_UNSUPPORTED,
+           "supported are greedy, group_limited_greedy");
+    refuse(DEEPSEEK("v3", ", \"num_experts_per_tok\": 1"), GYRE_ERR_UNSUPPORTED, "num_experts_per_tok 1");
+    refuse(DEEPSEEK("v3", ", \"topk_group\": 9"), GYRE_ERR_INVALID, "9 of 8 groups");
+    refuse(DEEPSEEK("v3", ", \"first_k_dense_replace\": 4"), GYRE_ERR_INVALID, "dense_first 4");
+    refuse(DEEPSEEK("v3", ", \"n_shared_experts\": \"one\""), GYRE_ERR_FORMAT, "n_shared_experts is \"one\"");
+    refuse(DEEPSEEK("v3", ", \"num_key_value_heads\": 1"), GYRE_ERR_INVALID, "kv_heads 1 with kv_latent");
+    refuse(GPT2(", \"gyre\": {\"q_latent\": 3}"), GYRE_ERR_INVALID, "it needs kv_latent");
+    refuse(GPT2(", \"gyre\": {\"kv_latent\": 3}"), GYRE_ERR_INVALID, "it needs rotary positions");
+    refuse(GPT2(", \"gyre\": {\"shared_ffn\": 8}"), GYRE_ERR_INVALID, "need experts");
     refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "config.json: vocab is 0");
     refuse("[]", GYRE_ERR_FORMAT, "JSON object");
 }

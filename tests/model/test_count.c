@@ -75,6 +75,26 @@ static model_config_t mixtral(void)
     return c;
 }
 
+static model_config_t deepseek3(void)
+{
+    model_config_t c = llama(61, 7168, 128, 2048);
+    c.vocab = 129280;
+    c.head_dim = 192;
+    c.rotary_dim = 64;
+    c.value_dim = 128;
+    c.kv_latent = 512;
+    c.q_latent = 1536;
+    c.experts = 256;
+    c.top_k = 8;
+    c.dense_first = 3;
+    c.dense_ffn = 18432;
+    c.shared_ffn = 2048;
+    c.groups = 8;
+    c.top_groups = 4;
+    c.router_sigmoid = 1;
+    return c;
+}
+
 static model_config_t gemma_of(size_t layers, size_t hidden, size_t heads, size_t ffn, size_t vocab,
                                size_t kv_heads)
 {
@@ -147,6 +167,23 @@ static void published(void **state)
     model_config_t moe = mixtral();
     assert_int_equal(model_count(&moe, &count), GYRE_OK);
     assert_int_equal(model_count_active(&count), 12879925248);
+    moe = deepseek3(); /* without the layer that predicts further tokens */
+    assert_int_equal(total(moe), 671026404352 + 58 * 256);
+    assert_int_equal(model_count(&moe, &count), GYRE_OK);
+    assert_int_equal(model_count_active(&count), total(moe) - 58ul * 248 * 3 * 7168 * 2048);
+    model_config_t lite = llama(27, 2048, 16, 1408); /* DeepSeek-V2 Lite */
+    lite.vocab = 102400;
+    lite.head_dim = 192;
+    lite.rotary_dim = 64;
+    lite.value_dim = 128;
+    lite.kv_latent = 512;
+    lite.experts = 64;
+    lite.top_k = 6;
+    lite.dense_first = 1;
+    lite.dense_ffn = 10944;
+    lite.shared_ffn = 2816;
+    lite.raw_weights = 1;
+    assert_int_equal(total(lite), 15706484224);
     size_t c = 12288; /* three matrices of C F, four of C^2, their biases, two norms of two vectors */
     assert_int_equal(total(glm130()), 70 * (3 * c * 32768 + 4 * c * c + 2 * 32768 + 9 * c) + 150528 * c);
     model_config_t geex = gpt(52224, 2048, 40, 5120, 40);
@@ -244,7 +281,10 @@ static void shares(void **state)
     (void)state;
     model_config_t small[] = {
         gpt(512, 64, 5, 64, 8), llama(5, 64, 8, 176), neox20(), bloom(), opt(5, 64, 8), glm130(), mixtral(),
-        gpt(512, 64, 5, 64, 8)};
+        gpt(512, 64, 5, 64, 8), deepseek3()};
+    small[8].hidden = 64;
+    small[8].heads = 8;
+    small[8].experts = 16;
     small[2].hidden = small[3].hidden = small[5].hidden = small[6].hidden = 64;
     small[2].heads = small[3].heads = small[5].heads = small[6].heads = 8;
     small[2].rotary_dim = 2;
@@ -264,7 +304,8 @@ static void shares(void **state)
                 for (size_t first = 0; first < 5; first++) {
                     unsigned char has[5] = {0};
                     memset(has + first, 1, 5 - first);
-                    model_holds_t holds = {5 - first, ends & 1, ends >> 1, 1};
+                    const size_t dense = c.dense_first > first ? c.dense_first - first : 0;
+                    model_holds_t holds = {5 - first, ends & 1, ends >> 1, 1, dense};
                     assert_int_equal(
                         model_params_slice(whole, &(model_slice_t){tp - 1, tp, has, ends & 1, ends >> 1},
                                            &slice),

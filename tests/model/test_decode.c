@@ -113,6 +113,9 @@ static void reads(const pair_t *p, size_t at, size_t n, int open)
     same_bits(p, 0, at + n - 1);
 }
 
+#define LATENT                                                                                 \
+    .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .gated = 1, .head_dim = 7, .rotary_dim = 4, \
+    .value_dim = 5, .kv_latent = 6, .ffn = 24, .no_qkv_bias = 1, .no_mlp_bias = 1
 static const model_config_t kinds[] = {
     {0},
     {.leaves = 1},
@@ -175,6 +178,10 @@ static const model_config_t kinds[] = {
      .router_bias = 1,
      .expert_bias = 1,
      .capacity = 2.0},
+    {LATENT, .q_latent = 12, .experts = 8, .top_k = 3, .dense_first = 1, .dense_ffn = 20, .shared_ffn = 12,
+     .groups = 4, .top_groups = 2, .router_sigmoid = 1, .routed_scale = 2.5},
+    {LATENT, .experts = 4, .raw_weights = 1, .capacity = 0.5, .rope_interleaved = 1, .shared_ffn = 8},
+    {LATENT, .act = MODEL_ACT_RELU},
     {.pos = MODEL_POS_ALIBI, .window = 9, .window_every = 2, .kv_heads = 2},
 };
 
@@ -212,7 +219,8 @@ static void every_precision(void **unused)
         {.norm = MODEL_NORM_RMS, .gain_plus_1 = 1, .embed_scaled = 1},
         {.out_norm = 1, .qk_norm = 1, .qk_whole = 1},
         {.norm = MODEL_NORM_RMS, .both_norms = 1, .attn_cap = 0.9, .logit_cap = 1.1},
-        {.experts = 4, .sinks = 1, .router_bias = 1, .expert_bias = 1}};
+        {.experts = 4, .sinks = 1, .router_bias = 1, .expert_bias = 1},
+        {LATENT, .q_latent = 12, .experts = 4, .dense_first = 1, .shared_ffn = 12, .router_sigmoid = 1}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         check_reads(&some[k], MODEL_BFLOAT16);
         check_reads(&some[k], MODEL_FLOAT16);
@@ -239,6 +247,7 @@ static void blocks(void **unused)
                                    {.seq = LONG, .pos = MODEL_POS_ROPE},
                                    {.seq = LONG, .pos = MODEL_POS_ALIBI, .window = 1},
                                    {.seq = LONG, .window = 130},
+                                   {.seq = LONG, LATENT},
                                    {.seq = 129}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++)
         check_reads(&some[k], k == 1 ? MODEL_BFLOAT16 : MODEL_FLOAT32);

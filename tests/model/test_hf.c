@@ -40,7 +40,8 @@ static void clear(void)
 #define LLAMA_BODY                                                                                      \
     .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .norm_eps = 1e-6, .act = MODEL_ACT_SILU, .gated = 1, \
     .untied = 1, .no_proj_bias = 1, .no_mlp_bias = 1
-#define LLAMA LLAMA_BODY, .no_qkv_bias = 1
+#define LLAMA  LLAMA_BODY, .no_qkv_bias = 1
+#define LATENT .ffn = 10, .head_dim = 6, .rotary_dim = 2, .value_dim = 4, .kv_latent = 6
 typedef struct {
     model_family_t family;
     model_config_t config;
@@ -104,6 +105,16 @@ static const family_t families[] = {
       .capacity = 2.0,
       .router_bias = 1,
       .expert_bias = 1}},
+    {MODEL_FAMILY_DEEPSEEK_V3,
+     {SHAPE, .leaves = 2, LLAMA, LATENT, .q_latent = 6, .experts = 4, .top_k = 2, .dense_first = 1,
+      .dense_ffn = 20, .shared_ffn = 20, .groups = 2, .top_groups = 1, .router_sigmoid = 1,
+      .routed_scale = 2.5, .capacity = 2.0}},
+    {MODEL_FAMILY_DEEPSEEK_V2,
+     {SHAPE, .leaves = 2, LLAMA, LATENT, .rope_interleaved = 1, .experts = 4, .top_k = 2, .shared_ffn = 10,
+      .raw_weights = 1, .capacity = 2.0}},
+    {MODEL_FAMILY_GYRE,
+     {SHAPE, .leaves = 2, LLAMA, LATENT, .parallel = 1, .experts = 4, .dense_first = 1, .shared_ffn = 10,
+      .router_sigmoid = 1}},
     {MODEL_FAMILY_MISTRAL, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .window = 3}},
 };
 
@@ -248,8 +259,10 @@ static void orientation(void **state)
     assert_int_equal(model_row_tensor(params, MODEL_FAMILY_MIXTRAL, expert, 8, &t), 0);
     model_params_destroy(params);
 
-    const model_config_t *oss = &families[sizeof families / sizeof *families - 2].config; /* gpt-oss */
-    assert_int_equal(model_params_create(oss, &params), GYRE_OK);
+    size_t oss = 0;
+    while (families[oss].family != MODEL_FAMILY_GPT_OSS)
+        oss++;
+    assert_int_equal(model_params_create(&families[oss].config, &params), GYRE_OK);
     expert = &params->row[model_params_find(params, MODEL_EXPERT_FC_W, 1)];
     assert_int_equal(model_row_tensor(params, MODEL_FAMILY_GPT_OSS, expert, 0, &t), 1);
     assert_string_equal(t.name, "model.layers.1.mlp.experts.gate_up_proj");
@@ -328,6 +341,9 @@ static void wrong_files(void **state)
     write_file("model.safetensors",
                "{\"ln_f.weight\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]}}", 16);
     refuse(GYRE_ERR_UNSUPPORTED, "F64: F32, BF16 and F16");
+    write_file("model.safetensors",
+               "{\"ln_f.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2);
+    refuse(GYRE_ERR_UNSUPPORTED, "multiplied by their weight_scale_inv");
     write_file("model.safetensors",
                "{\"ln_f.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 16);
     refuse(GYRE_ERR_FORMAT, "shape and offsets do not go together");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The architectures' operators: values against libm, gradients against central differences in double, the
- * choices of a router, masks of dropout, and the same bits from every instruction set. */
+/* The architectures' operators: values against libm, gradients against central differences in double, masks
+ * of dropout, and the same bits from every instruction set. A router's values: test_router.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -394,54 +394,6 @@ static void alibi_slopes(void **state)
     assert_true(model_alibi_slope(0, 1) == 1.0 / 256.0);
 }
 
-/* ---- routing ---- */
-typedef struct {
-    double logits[T * E], prob[T * E], weight[T * K], dw[T * K], dp[E];
-    int32_t choice[T * K];
-    size_t k;
-} route_t;
-
-static double route_scalar(void *context)
-{
-    route_t *n = context;
-    memcpy(n->prob, n->logits, sizeof n->prob);
-    k->route(n->prob, n->choice, n->weight, T, E, n->k);
-    double s = gradient_dot(n->weight, n->dw, T * n->k);
-    for (size_t t = 0; t < T; t++)
-        s += gradient_dot(n->prob + t * E, n->dp, E);
-    return s;
-}
-
-static void routing(void **state)
-{
-    (void)state;
-    static route_t n;
-    double d[T * E];
-    fill(n.dw, T * K, 12, 1.0);
-    fill(n.dp, E, 13, 1.0);
-    for (n.k = 1; n.k <= K; n.k++) {
-        fill(n.logits, T * E, 11, 1.0);
-        route_scalar(&n);
-        for (size_t t = 0; t < T; t++) {
-            double sum = 0.0;
-            for (size_t j = 0; j < n.k; j++) {
-                sum += n.weight[t * n.k + j];
-                assert_true(j == 0 || n.weight[t * n.k + j] <= n.weight[t * n.k + j - 1]);
-            }
-            assert_true(n.k == 1 ? n.weight[t] == n.prob[t * E + (size_t)n.choice[t]]
-                                 : fabs(sum - 1.0) < 1e-14);
-        }
-        k->route_backward(d, n.prob, n.choice, n.weight, n.dw, n.dp, T, E, n.k);
-        gradient_check("router", route_scalar, &n, n.logits, d, T * E);
-        for (size_t i = 0; i < T * E; i++)
-            n.logits[i] = 0.5; /* of equals the first */
-        route_scalar(&n);
-        for (size_t t = 0; t < T; t++)
-            for (size_t j = 0; j < n.k; j++)
-                assert_int_equal(n.choice[t * n.k + j], j);
-    }
-}
-
 /* ---- dropout ---- */
 static void dropout(void **state)
 {
@@ -545,8 +497,9 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     model_dropout_key(1, 2, 3, 4, 0, key);
     f->dropout(e->drop, x, key, model_dropout_below(0.5), 2.0f, 3, T * C);
     memcpy(e->prob, x, sizeof e->prob);
-    f->route(e->prob, e->choice, e->weight, T, E, K);
-    f->route_backward(e->dlogit, e->prob, e->choice, e->weight, d, d, T, E, K);
+    const model_router_t_f32 router = {.experts = E, .top_k = K};
+    f->route(e->prob, e->choice, e->weight, T, &router);
+    f->route_backward(e->dlogit, e->prob, e->choice, e->weight, d, d, T, &router);
 }
 
 static void instruction_sets_agree(void **state)
@@ -582,7 +535,6 @@ int main(void)
         cmocka_unit_test(part_norm),
         cmocka_unit_test(softmax),
         cmocka_unit_test(alibi_slopes),
-        cmocka_unit_test(routing),
         cmocka_unit_test(dropout),
         cmocka_unit_test(instruction_sets_agree),
     };

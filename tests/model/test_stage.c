@@ -345,6 +345,59 @@ static void experts(void **state)
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
 }
 
+/* Latent attention, a layer without experts in front of one with some, shared experts, and both routers.
+ * Biases of choices are steps of a size that no difference flips. */
+static void latents(void **state)
+{
+    (void)state;
+    model_config_t c = {
+        .vocab = 11,
+        .seq = 6,
+        .layers = 2,
+        .hidden = 8,
+        .heads = 4,
+        .head_dim = 5,
+        .rotary_dim = 2,
+        .value_dim = 3,
+        .kv_latent = 4,
+        .q_latent = 6,
+        .ffn = 6,
+        .leaves = 2,
+        .pos = MODEL_POS_ROPE,
+        .rope_interleaved = 1,
+        .rope =
+            {.type = MODEL_ROPE_YARN, .factor = 4, .low = 0.01, .high = 1.5, .original = 6, .scores = 0.7},
+        .norm = MODEL_NORM_RMS,
+        .act = MODEL_ACT_SILU,
+        .gated = 1,
+        .untied = 1,
+        .no_qkv_bias = 1,
+        .no_proj_bias = 1,
+        .no_mlp_bias = 1,
+        .experts = 8,
+        .top_k = 3,
+        .capacity = 8.0 / 3.0,
+        .dense_first = 1,
+        .dense_ffn = 10,
+        .shared_ffn = 4,
+        .groups = 4,
+        .top_groups = 2,
+        .router_sigmoid = 1,
+        .routed_scale = 2.5};
+    check_gradients("DeepSeek-V3", &c, (model_stage_config_t){0});
+    c.dropout = 0.1;
+    check_gradients("DeepSeek-V3, dropout, split", &c,
+                    (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
+    c.dropout = 0.0;
+    c.q_latent = 0;
+    c.router_sigmoid = 0;
+    c.raw_weights = 1;
+    c.balance = 0.3;
+    check_gradients("DeepSeek-V2", &c, (model_stage_config_t){0});
+    c.dense_first = c.shared_ffn = 0;
+    check_gradients("DeepSeek-V2, experts only, split", &c, (model_stage_config_t){.split = 1});
+}
+
 /* Validation and logits see the model without dropout of any kind: to the bit what one that has none
  * computes. */
 static void no_dropout_in_evaluation(void **state)
@@ -502,72 +555,18 @@ static void refusals(void **state)
     unmake(&w);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------- */
-
-/* What slots hold is what the header of each kind of recomputation says, to the byte. */
-static void memory(void **state)
-{
-    (void)state;
-    const size_t T = 6, C = 8, F = 32, V = 12, L = 2, slots = 3;
-    const size_t inputs = T * C;
-    const size_t rest =
-        4 * T + 4 * T * C + 3 * T * C + 2 * T * F; /* norms, ln1, attention, x2, ln2; q k v; MLP */
-    const size_t head = 2 * T * C + 3 * T + T * V + 2 * C;
-    const size_t kept[] = {inputs + rest, inputs + rest, inputs};
-    const size_t split = 2 * T * C + T * F + 3 * T * C + 6 * C, made_for_split = 3 * T * C + T * F;
-    for (int how = 0; how < 6; how++) {
-        whole_t w = {0};
-        model_recompute_t recompute = (model_recompute_t)(how % 3);
-        make(&w, &gpt2, (model_stage_config_t){.slots = slots, .recompute = recompute, .split = how / 3});
-        size_t layer = kept[how % 3], work = 0;
-        if (how >= 3)
-            layer += split + (recompute == MODEL_RECOMPUTE_FULL ? made_for_split : 0);
-        size_t want = slots * (L * layer + head + (how >= 3 ? T * C : 0)) * sizeof(double);
-        assert_int_equal(model_stage_bytes_f64(w.stage, &work), want);
-        assert_true(work > 0);
-        unmake(&w);
-    }
-}
-
-/* All that a stage holds, with dropout of attention's weights: beyond a block of attention as much for each
- * further position. */
-static size_t held(size_t seq)
-{
-    model_config_t c = gpt2;
-    whole_t w = {0};
-    size_t work;
-    c.attn_dropout = 0.1;
-    c.seq = seq;
-    const model_stage_config_t how = {.layers = c.layers, .embed = 1, .head = 1, .slots = 1};
-    assert_int_equal(model_params_create(&c, &w.params), GYRE_OK);
-    const model_store_t_f64 store = model_plain_store_f64(&w.plain);
-    assert_int_equal(model_stage_create_f64(w.params, &alone, &how, &store, MODEL_ISA_BEST, &w.stage),
-                     GYRE_OK);
-    size_t kept = model_stage_bytes_f64(w.stage, &work);
-    unmake(&w);
-    return kept + work;
-}
-
-static void memory_of_long_sequences(void **state)
-{
-    (void)state;
-    const size_t thousand = held(1000), two = held(2000);
-    assert_int_equal(held(3000) - two, two - thousand);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients),
         cmocka_unit_test(architectures),
         cmocka_unit_test(experts),
+        cmocka_unit_test(latents),
         cmocka_unit_test(no_dropout_in_evaluation),
         cmocka_unit_test(logits_of_one_position),
         cmocka_unit_test(shrunk_embedding),
         cmocka_unit_test(positions),
         cmocka_unit_test(refusals),
-        cmocka_unit_test(memory),
-        cmocka_unit_test(memory_of_long_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

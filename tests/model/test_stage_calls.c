@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/model/test_stage_calls.c: order and errors of a stage's calls of its store; several sequences in one
- * call. */
+ * call; the memory that it holds. */
 /* one thread: TSan has nothing to see */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -212,11 +212,66 @@ static void together_as_alone(void **state)
     }
 }
 
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* What slots hold is what the header of each kind of recomputation says, to the byte. */
+static void memory(void **state)
+{
+    (void)state;
+    const size_t T = 6, C = 8, F = 32, V = 12, L = 2, slots = 3;
+    const size_t inputs = T * C;
+    const size_t rest =
+        4 * T + 4 * T * C + 3 * T * C + 2 * T * F; /* norms, ln1, attention, x2, ln2; q k v; MLP */
+    const size_t head = 2 * T * C + 3 * T + T * V + 2 * C;
+    const size_t kept[] = {inputs + rest, inputs + rest, inputs};
+    const size_t split = 2 * T * C + T * F + 3 * T * C + 6 * C, made_for_split = 3 * T * C + T * F;
+    for (int how = 0; how < 6; how++) {
+        whole_t w = {0};
+        model_recompute_t recompute = (model_recompute_t)(how % 3);
+        make(&w, &gpt2, (model_stage_config_t){.slots = slots, .recompute = recompute, .split = how / 3});
+        size_t layer = kept[how % 3], work = 0;
+        if (how >= 3)
+            layer += split + (recompute == MODEL_RECOMPUTE_FULL ? made_for_split : 0);
+        size_t want = slots * (L * layer + head + (how >= 3 ? T * C : 0)) * sizeof(double);
+        assert_int_equal(model_stage_bytes_f64(w.stage, &work), want);
+        assert_true(work > 0);
+        unmake(&w);
+    }
+}
+
+/* All that a stage holds, with dropout of attention's weights: beyond a block of attention as much for each
+ * further position. */
+static size_t held(size_t seq)
+{
+    model_config_t c = gpt2;
+    whole_t w = {0};
+    size_t work;
+    c.attn_dropout = 0.1;
+    c.seq = seq;
+    const model_stage_config_t how = {.layers = c.layers, .embed = 1, .head = 1, .slots = 1};
+    assert_int_equal(model_params_create(&c, &w.params), GYRE_OK);
+    const model_store_t_f64 store = model_plain_store_f64(&w.plain);
+    assert_int_equal(model_stage_create_f64(w.params, &alone, &how, &store, MODEL_ISA_BEST, &w.stage),
+                     GYRE_OK);
+    size_t kept = model_stage_bytes_f64(w.stage, &work);
+    unmake(&w);
+    return kept + work;
+}
+
+static void memory_of_long_sequences(void **state)
+{
+    (void)state;
+    const size_t thousand = held(1000), two = held(2000);
+    assert_int_equal(held(3000) - two, two - thousand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_in_order),
         cmocka_unit_test(together_as_alone),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(memory_of_long_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

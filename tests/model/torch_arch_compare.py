@@ -120,7 +120,9 @@ def scaled(frequency, theta, c):
     else:
         share = torch.full_like(frequency, 1.0 if c["rope_type"] == "linear" else 0.0) # dynamic: beyond T only
     share = share.clamp(0, 1).to(frequency.dtype)
-    return frequency * (share / c["factor"] + 1 - share), 1 + 0.1 * math.log(c["factor"]) if c["rope_type"] == "yarn" else 1
+    times = [1 + 0.1 * c.get(name, default) * math.log(c["factor"]) if c["rope_type"] == "yarn" else 1
+             for name, default in (("mscale", 1), ("mscale_all_dim", 0))]
+    return frequency * (share / c["factor"] + 1 - share), times[0] / times[1]
 
 
 def rotate(x, dim, theta=10000.0, neighbours=False, positions=None, scaling=None):
@@ -445,6 +447,91 @@ def glm4_shapes(norms):
     return shapes
 
 
+def deepseek_choice(scores, bias, c):
+    """Experts of each position: the best of the best groups, which count by their best, or with sigmoids by their best two."""
+    by, groups = scores + bias, c.get("n_group") or 1
+    if c.get("topk_method") != "greedy":
+        best = by.unflatten(-1, (groups, -1)).sort(-1, descending=True)[0]
+        best = best[..., :2].sum(-1) if c["model_type"] == "deepseek_v3" else best[..., 0]
+        order = best.argsort(-1, descending=True)[..., :c["topk_group"]]
+        opened = F.one_hot(order, groups).sum(-2).bool().repeat_interleave(c["n_routed_experts"] // groups, -1)
+        by = by.masked_fill(~opened, float("-inf"))
+    return by.topk(c["num_experts_per_tok"], -1)[1]
+
+
+def deepseek_experts(y, w, at, c):
+    v3, logits = c["model_type"] == "deepseek_v3", linear(y, w, at + "gate")
+    scores = torch.sigmoid(logits) if v3 else logits.softmax(-1)
+    choice = deepseek_choice(scores.detach(), w[at + "gate.e_score_correction_bias"].detach() if v3 else 0, c)
+    weights = scores.gather(-1, choice)
+    weights = c["routed_scaling_factor"] * (weights / weights.sum(-1, keepdim=True) if c["norm_topk_prob"] else weights)
+
+    def mlp(name):
+        return linear(ACTIVATIONS["silu"](linear(y, w, name + ".gate_proj")) * linear(y, w, name + ".up_proj"), w, name + ".down_proj")
+    total = mlp(at + "shared_experts")
+    for e in range(c["n_routed_experts"]):
+        total = total + (weights * (choice == e)).sum(-1)[..., None] * mlp(f"{at}experts.{e}")
+    return total
+
+
+def deepseek(c):
+    """Multi-head latent attention: heads come from norms of latents, the part of keys that turns is that of all heads."""
+    plain, turns, scaling = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c.get("rope_scaling")
+    more = 1 + 0.1 * scaling["mscale_all_dim"] * math.log(scaling["factor"]) if scaling else 1
+
+    def forward(w, tokens, prefix, balance):
+        x = w["model.embed_tokens.weight"][tokens]
+        for i in range(L):
+            at = f"model.layers.{i}.self_attn."
+            y = q = rms_norm(x, w, f"model.layers.{i}.input_layernorm", 1e-6)
+            if c["q_lora_rank"]:
+                q = linear(rms_norm(linear(q, w, at + "q_a_proj"), w, at + "q_a_layernorm", 1e-6), w, at + "q_b_proj")
+            else:
+                q = linear(q, w, at + "q_proj")
+            latent, key = linear(y, w, at + "kv_a_proj_with_mqa").split((c["kv_lora_rank"], turns), -1)
+            both = heads_of(linear(rms_norm(latent, w, at + "kv_a_layernorm", 1e-6), w, at + "kv_b_proj"), H)
+            k, v = both.split((plain, c["v_head_dim"]), -1)
+            q, last = heads_of(q, H).split((plain, turns), -1)
+            last, key = (rotate(z, turns, neighbours=True, scaling=scaling) for z in (last, heads_of(key, 1)))
+            y = attend(torch.cat((q, last), -1), torch.cat((k, key.expand(B, H, T, turns)), -1), v, scale=(plain + turns) / more ** 4)
+            x = x + linear(y, w, at + "o_proj")
+            y, at = rms_norm(x, w, f"model.layers.{i}.post_attention_layernorm", 1e-6), f"model.layers.{i}.mlp."
+            if at + "gate.weight" in w:
+                x = x + deepseek_experts(y, w, at, c)
+            else:
+                act = ACTIVATIONS["silu"](linear(y, w, at + "gate_proj"))
+                x = x + linear(act * linear(y, w, at + "up_proj"), w, at + "down_proj")
+        return rms_norm(x, w, "model.norm", 1e-6) @ w["lm_head.weight"].T
+    return forward
+
+
+def deepseek_shapes(c):
+    shapes = {"model.embed_tokens.weight": (V, C), "model.norm.weight": (C,), "lm_head.weight": (V, C)}
+    turns, head, ql, kl = c["qk_rope_head_dim"], c["qk_nope_head_dim"] + c["qk_rope_head_dim"], c["q_lora_rank"], c["kv_lora_rank"]
+
+    def mlp(at, ffn):
+        return {at + "gate_proj.weight": (ffn, C), at + "up_proj.weight": (ffn, C), at + "down_proj.weight": (C, ffn)}
+    for i in range(L):
+        at, ffn = f"model.layers.{i}.", c["moe_intermediate_size"]
+        shapes.update({at + "input_layernorm.weight": (C,), at + "post_attention_layernorm.weight": (C,)})
+        at += "self_attn."
+        shapes.update({at + "kv_a_proj_with_mqa.weight": (kl + turns, C), at + "kv_a_layernorm.weight": (kl,),
+                       at + "kv_b_proj.weight": (H * (head - turns + c["v_head_dim"]), kl),
+                       at + "o_proj.weight": (C, H * c["v_head_dim"])})
+        shapes.update({at + "q_a_proj.weight": (ql, C), at + "q_a_layernorm.weight": (ql,), at + "q_b_proj.weight": (H * head, ql)}
+                      if ql else {at + "q_proj.weight": (H * head, C)})
+        at = f"model.layers.{i}.mlp."
+        if i < c["first_k_dense_replace"]:
+            shapes.update(mlp(at, c["intermediate_size"]))
+            continue
+        shapes.update({at + "gate.weight": (c["n_routed_experts"], C), **mlp(at + "shared_experts.", c["n_shared_experts"] * ffn)})
+        if c["model_type"] == "deepseek_v3":
+            shapes[at + "gate.e_score_correction_bias"] = (c["n_routed_experts"],)
+        for e in range(c["n_routed_experts"]):
+            shapes.update(mlp(f"{at}experts.{e}.", ffn))
+    return shapes
+
+
 def llama_shapes(kv, ffn, tied=False, moe=None, biases=False, norms=False):
     shapes = {"model.embed_tokens.weight": (V, C), "model.norm.weight": (C,)}
     if not tied:
@@ -669,6 +756,21 @@ def architectures():
                                    "sliding_window": 5, "num_local_experts": OSS["experts"], "num_experts_per_tok": 2,
                                    "swiglu_limit": OSS["limit"], "router_aux_loss_coef": 0.0, "pad_token_id": 0},
                        gpt_oss_shapes(), gpt_oss)
+    latent = {"tie_word_embeddings": False, **llama_config, "num_key_value_heads": H, "kv_lora_rank": 8, "qk_nope_head_dim": 6,
+              "qk_rope_head_dim": 4, "v_head_dim": 5, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 6,
+              "n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5, "n_group": 4, "topk_group": 2}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 1.8, "beta_slow": 0.01, "original_max_position_embeddings": T,
+            "mscale": 1.0, "mscale_all_dim": 0.7}
+    for name, more in (("DeepSeek-V3", {"model_type": "deepseek_v3", "q_lora_rank": 10, "norm_topk_prob": True, "rope_scaling": yarn,
+                                        "rope_interleave": True}),
+                       ("DeepSeek-V3, plain", {"model_type": "deepseek_v3", "q_lora_rank": None, "norm_topk_prob": False,
+                                               "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0}),
+                       ("DeepSeek-V2", {"model_type": "deepseek_v2", "q_lora_rank": 10, "norm_topk_prob": False,
+                                        "topk_method": "group_limited_greedy"}),
+                       ("DeepSeek-V2 Lite", {"model_type": "deepseek_v2", "q_lora_rank": None, "norm_topk_prob": False,
+                                             "topk_method": "greedy", "n_group": 1, "topk_group": 1})):
+        config = {**latent, **more}
+        yield Architecture(name, config, deepseek_shapes(config), deepseek(config))
     yield Architecture("GLM-130B", {"model_type": "glm", "vocab_size": V, "max_position_embeddings": T,
                                     "num_hidden_layers": L, "hidden_size": C, "num_attention_heads": H,
                                     "intermediate_size": 2 * C, "hidden_act": "geglu"}, glm_shapes(), glm,
@@ -754,7 +856,8 @@ def compare(arch, folder, report):
     (loss + auxiliary).backward()
     error = report.check(f"{arch.name}: loss", abs(answer["loss"] - loss.item()) / loss.item(), LOSS_TOLERANCE)
     report.check(f"{arch.name}: balance loss", abs(answer["balance"] - auxiliary.item()), LOSS_TOLERANCE)
-    worst = gradients_differ(report, arch.name, mine, {name: t.grad for name, t in w.items()})
+    worst = gradients_differ(report, arch.name, mine, {name: torch.zeros_like(t) if t.grad is None else t.grad
+                                                        for name, t in w.items()})
     print(f"{arch.name:18} loss {loss.item():.6f}: {error:.1e}, {len(w)} gradients: {worst:.1e}")
 
     exported = read_folder(os.path.join(folder, "export"))
@@ -769,11 +872,12 @@ def stacked(gradients):
     """What `transformers` 5 names otherwise in memory than in files: experts are one tensor for all, gate and up one below
     the other, and GPT-NeoX's head is called as all others."""
     made = {"lm_head.weight": gradients["embed_out.weight"]} if "embed_out.weight" in gradients else {}
+    count = len({name.split(".experts.")[1].split(".")[0] for name in gradients if ".experts." in name})
     for i in range(L):
         to = f"model.layers.{i}.mlp."
         for at, names in ((f"model.layers.{i}.block_sparse_moe.", ("w1", "w3", "w2")), (to, ("gate_proj", "up_proj", "down_proj"))):
             if at + "gate.weight" in gradients:
-                gate, up, down = ([gradients[at + f"experts.{e}.{n}.weight"] for e in range(4)] for n in names)
+                gate, up, down = ([gradients[at + f"experts.{e}.{n}.weight"] for e in range(count)] for n in names)
                 made[to + "gate.weight"] = gradients[at + "gate.weight"]
                 made[to + "experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(gate, up)])
                 made[to + "experts.down_proj"] = torch.stack(down)

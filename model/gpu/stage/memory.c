@@ -357,6 +357,12 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
             return gyre_fail(GYRE_ERR_UNSUPPORTED,
                              "a window of %zu positions on the GPU: take --seq %zu, or --device cpu",
                              c->window, c->window);
+    if (c->kv_latent > 0 || c->dense_first > 0 || c->shared_ffn > 0 || c->router_sigmoid || c->groups > 1 ||
+        c->raw_weights || c->routed_scale != 1.0)
+        return gyre_fail(
+            GYRE_ERR_UNSUPPORTED,
+            "latent attention, shared experts, layers without experts, and a router of DeepSeek's "
+            "kind on the GPU: take --device cpu");
     if (c->local_theta > 0.0)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "a rotary base of its own for layers with windows on the GPU: take --device cpu");

@@ -29,39 +29,42 @@ static size_t width(const model_scores_t *s, size_t at)
     return base_min_size(MODEL_ATTENTION_BLOCK, s->columns - at);
 }
 
+static size_t value_dim(const REAL(model_attention_t) * a)
+{
+    return a->value_dim ? a->value_dim : a->head_dim;
+}
+
 /* y [rows, columns] = x [rows,D] times columns of z [n,D], transposed. */
 static void across(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, const real *x,
-                   size_t ldx, const real *z)
+                   size_t ldx, const real *z, size_t D)
 {
     for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
         const real *right = z + (s->from + c) * a->ld;
         REAL(model_matmul)
-        (0, 1, s->rows, width(s, c), a->head_dim, 1, x + s->first * ldx, ldx, right, a->ld, 0, y + c,
-         s->columns);
+        (0, 1, s->rows, width(s, c), D, 1, x + s->first * ldx, ldx, right, a->ld, 0, y + c, s->columns);
     }
 }
 
 /* Rows of y [n,D] = w [rows, columns] times z [n,D]. */
 static void gather(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, size_t ldy,
-                   const real *w, const real *z)
+                   const real *w, const real *z, size_t D)
 {
     for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
         const real *right = z + (s->from + c) * a->ld;
         REAL(model_matmul)
-        (0, 0, s->rows, a->head_dim, width(s, c), 1, w + c, s->columns, right, a->ld, c > 0,
-         y + s->first * ldy, ldy);
+        (0, 0, s->rows, D, width(s, c), 1, w + c, s->columns, right, a->ld, c > 0, y + s->first * ldy, ldy);
     }
 }
 
 /* Columns of y [n,D], of the gradients of keys or values, += w [rows, columns], transposed, times rows of x
  * [n,D]. The first rows that see a column write it, unless `add`. */
 static void scatter(const REAL(model_attention_t) * a, const model_scores_t *s, real *y, const real *w,
-                    const real *x, size_t ldx, int add)
+                    const real *x, size_t ldx, size_t D, int add)
 {
     for (size_t c = 0; c < s->columns; c += MODEL_ATTENTION_BLOCK) {
         const size_t column = s->from + c, writer = column < a->prefix ? 0 : column;
         REAL(model_matmul)
-        (1, 0, width(s, c), a->head_dim, s->rows, 1, w + c, s->columns, x + s->first * ldx, ldx,
+        (1, 0, width(s, c), D, s->rows, 1, w + c, s->columns, x + s->first * ldx, ldx,
          add || s->first > writer, y + column * a->ld, a->ld);
     }
 }
@@ -84,7 +87,7 @@ static void drop(const REAL(model_attention_t) * a, const model_scores_t *s, rea
 /* a->p, and what dropout leaves of it. */
 static const real *weights(const REAL(model_attention_t) * a, const model_scores_t *s)
 {
-    across(a, s, a->p, a->query, a->ld, a->key);
+    across(a, s, a->p, a->query, a->ld, a->key, a->head_dim);
     if (a->cap > 0) {
         a->k->cap(a->p, s->rows * s->columns, a->scale, a->cap);
         memcpy(a->capped, a->p, s->rows * s->columns * sizeof(real));
@@ -101,7 +104,7 @@ void REAL(model_attention)(const REAL(model_attention_t) * a, real *o)
 {
     for (size_t first = 0; first < a->n; first += MODEL_ATTENTION_BLOCK) {
         const model_scores_t s = scores_of(a, first);
-        gather(a, &s, o, a->ld_o, weights(a, &s), a->value);
+        gather(a, &s, o, a->ld_o, weights(a, &s), a->value, value_dim(a));
     }
 }
 
@@ -111,8 +114,8 @@ void REAL(model_attention_backward)(const REAL(model_attention_t) * a, const rea
 {
     for (size_t first = 0; first < a->n; first += MODEL_ATTENTION_BLOCK) {
         const model_scores_t s = scores_of(a, first);
-        scatter(a, &s, d_v, weights(a, &s), d_o, a->ld_o, add);
-        across(a, &s, a->d_p, d_o, a->ld_o, a->value);
+        scatter(a, &s, d_v, weights(a, &s), d_o, a->ld_o, value_dim(a), add);
+        across(a, &s, a->d_p, d_o, a->ld_o, a->value, value_dim(a));
         if (a->drop)
             drop(a, &s, a->d_p, a->d_p);
         real d_sink =
@@ -122,7 +125,7 @@ void REAL(model_attention_backward)(const REAL(model_attention_t) * a, const rea
         if (a->cap > 0)
             a->k->cap_backward(a->d_p, a->capped, s.rows * s.columns, a->scale, a->cap);
         store(a, &s, a->d_p);
-        gather(a, &s, d_q, a->ld, a->d_p, a->key);
-        scatter(a, &s, d_k, a->d_p, a->query, a->ld, add);
+        gather(a, &s, d_q, a->ld, a->d_p, a->key, a->head_dim);
+        scatter(a, &s, d_k, a->d_p, a->query, a->ld, a->head_dim, add);
     }
 }

@@ -21,7 +21,10 @@ static const char *order_name(int of)
                                               [OF_ROUTER] = "the router",
                                               [OF_ROUTER_MORE] = "the router",
                                               [OF_EXPERT_FC] = "experts",
-                                              [OF_EXPERT_PROJ] = "experts' output"};
+                                              [OF_EXPERT_PROJ] = "experts' output",
+                                              [OF_LATENT] = "latents",
+                                              [OF_SHARED_FC] = "shared experts",
+                                              [OF_SHARED_PROJ] = "shared experts' output"};
     while (!names[of])
         of--;
     return names[of];
@@ -54,9 +57,8 @@ static size_t levels(const model_decoder_t *d)
 static void take_experts(model_decoder_t *d, int *ok)
 {
     const model_config_t *c = &d->c;
-    const size_t N = d->config.rows, wide = c->gated ? 2 * c->ffn : c->ffn;
-    d->fc = take(d, ok, wide, 1);
-    d->act = take(d, ok, c->ffn, 1);
+    const size_t N = d->config.rows;
+    d->beside = c->shared_ffn > 0 ? take(d, ok, N, c->hidden) : NULL;
     d->expert = take(d, ok, c->hidden, 1);
     d->prob = take(d, ok, N, c->experts);
     d->share = take(d, ok, N, c->top_k);
@@ -86,14 +88,14 @@ static void take_ends(model_decoder_t *d, int *ok)
 
 static int take_all(model_decoder_t *d)
 {
-    const size_t C = d->c.hidden, N = d->config.rows, T = d->c.seq, width = d->kv * d->c.head_dim;
-    size_t places = 0; /* of keys and values: a leaf of a layer of a sequence */
-    int ok = base_mul(d->config.slots * d->config.layers, d->g * width, &places);
+    const size_t C = d->c.hidden, N = d->config.rows, T = d->c.seq;
+    size_t places = 0; /* of a channel of keys or values: heads of all layers and sequences */
+    int ok = base_mul(d->config.slots * d->config.layers, d->g * d->kv, &places);
     d->length = take_sizes(d, &ok, d->config.slots, sizeof *d->length);
     d->slot = take_sizes(d, &ok, N, sizeof *d->slot);
     d->at = take_sizes(d, &ok, N, sizeof *d->at);
-    d->keys = take(d, &ok, places, d->padded);
-    d->values = take(d, &ok, places, T);
+    d->keys = take(d, &ok, places, d->c.head_dim * d->padded);
+    d->values = take(d, &ok, places, d->c.value_dim * T);
     d->x = take(d, &ok, N, C);
     d->x2 = take(d, &ok, N, C);
     d->norm = take(d, &ok, N, C);
@@ -105,12 +107,15 @@ static int take_all(model_decoder_t *d)
     d->score = take(d, &ok, N, d->padded);
     d->stats = take(d, &ok, 2, N);
     d->gain = d->c.gain_plus_1 ? take(d, &ok, 1, base_max_size(C, d->c.head_dim)) : NULL;
-    if (d->c.experts > 0) {
+    if (d->c.experts > 0)
         take_experts(d, &ok);
-    } else {
-        d->fc = take(d, &ok, d->g * N, d->fc_width);
-        d->act = take(d, &ok, d->g * N, d->ffn);
-    }
+    size_t act = d->c.experts > 0 ? d->c.ffn : 0; /* an expert's, or all rows of an MLP */
+    for (size_t l = 0; l < d->config.layers; l++)
+        act = base_max_size(act, d->g * N * (model_config_mlp(&d->c, d->config.first + l) / d->c.leaves));
+    d->fc = take(d, &ok, act, d->c.gated ? 2 : 1);
+    d->act = take(d, &ok, act, 1);
+    d->latent = take(d, &ok, N, d->latents);
+    d->up = take(d, &ok, N, d->up_width);
     take_ends(d, &ok);
     return ok;
 }
@@ -132,8 +137,8 @@ static void attention_shapes(const model_config_t *c, shape_t *scores, shape_t *
             const size_t M = size[rows], N = size[columns];
             const int wanted = M > 0 && N > 0 && (rows >= columns || c->prefix);
             *scores++ = (shape_t){wanted, 1, M, N, c->head_dim, 0};
-            *values++ = (shape_t){wanted, 0, M, c->head_dim, N, 0};
-            *values++ = (shape_t){wanted, 0, M, c->head_dim, N, 1};
+            *values++ = (shape_t){wanted, 0, M, c->value_dim, N, 0};
+            *values++ = (shape_t){wanted, 0, M, c->value_dim, N, 1};
         }
 }
 
@@ -142,16 +147,24 @@ static gyre_status_t find_orders(model_decoder_t *d)
 {
     const model_config_t *c = &d->c;
     const size_t T = c->seq, C = c->hidden, E = c->experts, wide = c->gated ? 2 * c->ffn : c->ffn,
-                 cap = model_config_capacity(c);
-    const int layers = d->config.layers > 0, bias = !c->no_qkv_bias, dense = layers && E == 0,
-              sparse = layers && E > 0, top = c->top_query && d->config.first + d->config.layers == c->layers;
+                 cap = model_config_capacity(c), ffn = (E > 0 ? c->dense_ffn : c->ffn) / c->leaves,
+                 shared = c->shared_ffn / c->leaves, q = d->heads * c->head_dim, halves = c->gated ? 2 : 1;
+    const int layers = d->config.layers > 0, bias = !c->no_qkv_bias,
+              dense = layers && !model_config_is_sparse(c, d->config.first),
+              sparse = layers && model_config_is_sparse(c, d->config.first + d->config.layers - 1),
+              latent = layers && c->kv_latent > 0,
+              top = c->top_query && d->config.first + d->config.layers == c->layers;
     shape_t shape[ORDERS] = {
-        [OF_QKV] = {layers, 0, T, d->qkv, C, bias},
-        [OF_QUERIES] = {top, 0, T, d->attn_width, C, bias},
-        [OF_KEYS_VALUES] = {top, 0, T, d->qkv - d->attn_width, C, bias},
+        [OF_QKV] = {layers && !latent, 0, T, d->qkv, C, bias},
+        [OF_QUERIES] = {top || latent, 0, T, q, c->q_latent ? c->q_latent : C, bias},
+        [OF_KEYS_VALUES] = {top || latent, 0, T, latent ? d->up_width : d->qkv - q, latent ? c->kv_latent : C,
+                            bias},
+        [OF_LATENT] = {latent, 0, T, d->latents, C, 0},
         [OF_ATTN_PROJ] = {layers, 0, T, C, d->attn_width, 0},
-        [OF_MLP_FC] = {dense, 0, T, d->fc_width, C, !c->no_mlp_bias},
-        [OF_MLP_PROJ] = {dense, 0, T, C, d->ffn, 0},
+        [OF_MLP_FC] = {dense, 0, T, halves * ffn, C, !c->no_mlp_bias},
+        [OF_MLP_PROJ] = {dense, 0, T, C, ffn, 0},
+        [OF_SHARED_FC] = {sparse && shared > 0, 0, T, halves * shared, C, 0},
+        [OF_SHARED_PROJ] = {sparse && shared > 0, 0, T, C, shared, 0},
         [OF_HEAD] = {d->config.head, 1, T, d->vocab, C, 0},
         [OF_ROUTER] = {sparse && T >= c->leaves, 0, T / c->leaves, E, C, c->router_bias},
         [OF_ROUTER_MORE] = {sparse && T % c->leaves > 0, 0, T / c->leaves + 1, E, C, c->router_bias},
@@ -189,10 +202,10 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     d->g = c->leaves / config->tp.size;
     d->heads = c->heads / c->leaves;
     d->kv = base_max_size(1, c->kv_heads / c->leaves);
-    d->qkv = (d->heads + 2 * d->kv) * c->head_dim;
-    d->attn_width = d->heads * c->head_dim;
-    d->ffn = c->ffn / c->leaves;
-    d->fc_width = c->gated ? 2 * d->ffn : d->ffn;
+    d->qkv = (d->heads + d->kv) * c->head_dim + d->kv * c->value_dim;
+    d->attn_width = d->heads * c->value_dim;
+    d->latents = model_config_latents(c);
+    d->up_width = d->latents > 0 ? d->kv * (c->head_dim - c->rotary_dim + c->value_dim) : 0;
     d->vocab = c->vocab_padded / c->leaves;
     d->experts_leaf = c->experts / c->leaves;
     d->experts_here = d->experts_leaf * d->g;

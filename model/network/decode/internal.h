@@ -2,8 +2,8 @@
 /* model/network/decode/internal.h: the state of a decoder (private to this folder).
  *
  * Shapes: n rows are read at a time, N at most; C hidden, G leaves, g of them here; of one leaf: h heads, kv
- * heads of keys and values, D channels per head, q = (h + 2 kv) D, f channels of the MLP (f' = 2 f if it is
- * gated), v rows of the vocabulary; T' positions, T rounded up to whole lanes. */
+ * heads of keys and values, D channels per head (V of v), q = (h + kv) D + kv V, f channels of the MLP (f' =
+ * 2 f if it is gated), v rows of the vocabulary; T' positions, T rounded up to whole lanes. */
 #ifndef MODEL_NETWORK_DECODE_INTERNAL_H
 #define MODEL_NETWORK_DECODE_INTERNAL_H
 
@@ -14,8 +14,8 @@
 
 /* Products whose orders are found, of leaves and experts. */
 enum {
-    OF_QKV, /* and of the top layer's queries, and its keys and values, if it has an embedding of them */
-    OF_QUERIES,
+    OF_QKV,     /* and of the top layer's queries, and its keys and values, if it has an embedding of them */
+    OF_QUERIES, /* or of latents, as the next one */
     OF_KEYS_VALUES,
     OF_SCORES, /* [2][2] by blocks of rows and of columns: 1 is the last one, if it is short */
     OF_VALUES = OF_SCORES + 4, /* [2][2][2] the same; 1: added to those of the blocks before */
@@ -27,6 +27,9 @@ enum {
     OF_ROUTER_MORE,
     OF_EXPERT_FC,
     OF_EXPERT_PROJ,
+    OF_LATENT,
+    OF_SHARED_FC, /* of the MLP next to experts */
+    OF_SHARED_PROJ,
     ORDERS
 };
 enum { DECODE_LANES = 16 };
@@ -36,14 +39,17 @@ struct model_decoder {
     model_config_t c;
     const model_kernels_t_f32 *k;
     base_arena_t arena;
-    size_t g, heads, kv, qkv, attn_width, fc_width, ffn, vocab; /* of a leaf: h, kv, q, h D, f', f, v */
-    size_t experts_leaf, experts_here, padded;                  /* experts of a leaf, of this rank; T' */
-    const float *w[MODEL_KINDS];                                /* of the present layer, and of both ends */
+    size_t g, heads, kv, qkv, attn_width, vocab; /* of a leaf: h, kv, q, h V, v */
+    size_t latents, up_width; /* with kv_latent: latents; of a leaf's heads what KV_UP_W gives */
+    size_t experts_leaf, experts_here, padded; /* experts of a leaf, of this rank; T' */
+    const float *w[MODEL_KINDS];               /* of the present layer, and of both ends */
     model_order_t *order[ORDERS];
 
     size_t *length;            /* [slots] */
     float *keys;               /* [slots][layers][g][kv D][T'] */
-    float *values;             /* [slots][layers][g][T][kv D] */
+    float *values;             /* [slots][layers][g][T][kv V] */
+    float *latent, *up;        /* [N,latents], [N,up_width] of a leaf */
+    float *beside;             /* [N,C] what shared experts give */
     size_t *taken;             /* [slots][layers][E] slots of an expert that positions so far have */
     size_t *slot;              /* [N] of the rows of the present call */
     size_t *at;                /* [N] their positions */
@@ -53,9 +59,9 @@ struct model_decoder {
     float *level;              /* [levels][N,C] partial sums of leaves */
     float *project;            /* [g][N,q] */
     float *squares;            /* [g][2][N] with qk_whole: sums of squares of q and of k */
-    float *attn;               /* [g][N,h D] */
+    float *attn;               /* [g][N,h V] */
     float *score;              /* [N,T'] */
-    float *fc;                 /* [g][N,f'], or [f'] of an expert */
+    float *fc;                 /* [g][N,f'] of the widest MLP, or [f'] of an expert */
     float *act;                /* [g][N,f], or [f] */
     float *expert;             /* [C] of an expert's output */
     float *prob;               /* [N,E] */
@@ -70,6 +76,8 @@ struct model_decoder {
 
 /* d->w: the weights of layer `layer` of the whole model; -1: the embedding, L: the head. */
 void model_decoder_find_weights(model_decoder_t *d, int layer);
+/* d->project of all leaves from `in` [n,C], before the angles of positions (config.kv_latent). */
+void model_decoder_latents(const model_decoder_t *d, const float *in, size_t n);
 #define W(kind) (d->w[MODEL_##kind])
 
 #endif

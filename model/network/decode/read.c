@@ -79,11 +79,16 @@ static void residual(const model_decoder_t *d, float *out, const float *base, co
     keep(d, out, n * C);
 }
 
-/* Where a leaf of a layer of a sequence has its keys [kv D][T'], or values [T][kv D]. */
-static float *cache_of(const model_decoder_t *d, float *cache, size_t slot, size_t layer, size_t leaf,
-                       size_t positions)
+/* Where a leaf of a layer of a sequence has its keys [kv D][T']. */
+static float *keys_of(const model_decoder_t *d, size_t slot, size_t layer, size_t leaf)
 {
-    return cache + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.head_dim * positions;
+    return d->keys + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.head_dim * d->padded;
+}
+
+/* And its values [T][kv V]. */
+static float *values_of(const model_decoder_t *d, size_t slot, size_t layer, size_t leaf)
+{
+    return d->values + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.value_dim * d->c.seq;
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -151,7 +156,7 @@ static gyre_status_t norm_whole(const model_decoder_t *d, size_t n)
 /* Queries and keys of a layer turn by the angles of their positions. */
 static void turn(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
 {
-    const size_t width = d->qkv;
+    const size_t width = d->qkv, D = d->c.head_dim, first = d->c.kv_latent ? D - d->c.rotary_dim : 0;
     const int local = d->turn_local && model_config_is_local(&d->c, d->config.first + layer);
     const float *table = local ? d->turn_local : d->turn;
     float *project = project_of(d, leaf);
@@ -159,7 +164,7 @@ static void turn(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
         return;
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < d->heads + d->kv; h++)
-            d->k->rope(project + i * width + h * d->c.head_dim, table + d->at[i] * d->c.rotary_dim, 1, width,
+            d->k->rope(project + i * width + h * D + first, table + d->at[i] * d->c.rotary_dim, 1, width,
                        d->c.rotary_dim / 2, d->c.rope_interleaved, 0);
     keep(d, project, n * width);
 }
@@ -167,14 +172,13 @@ static void turn(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
 /* Keys and values of the rows of d->project into the cache. */
 static void remember(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
 {
-    const size_t width = d->kv * d->c.head_dim;
+    const size_t D = d->c.head_dim, width = d->kv * D, wide = d->kv * d->c.value_dim;
     for (size_t i = 0; i < n; i++) {
-        const float *key = project_of(d, leaf) + i * d->qkv + d->attn_width;
-        float *keys = cache_of(d, d->keys, d->slot[i], layer, leaf, d->padded),
-              *values = cache_of(d, d->values, d->slot[i], layer, leaf, d->c.seq);
+        const float *key = project_of(d, leaf) + i * d->qkv + d->heads * D;
+        float *keys = keys_of(d, d->slot[i], layer, leaf), *values = values_of(d, d->slot[i], layer, leaf);
         for (size_t j = 0; j < width; j++)
             keys[j * d->padded + d->at[i]] = key[j];
-        memcpy(values + d->at[i] * width, key + width, width * sizeof *values);
+        memcpy(values + d->at[i] * wide, key + width, wide * sizeof *values);
     }
 }
 
@@ -186,20 +190,20 @@ static int in_short_block(const model_decoder_t *d, size_t t)
 
 /* Attention of one head of some sequence: its cache, and how positions are seen. */
 typedef struct {
-    const float *keys, *values; /* [D][T'], [T][kv D] */
+    const float *keys, *values; /* [D][T'], [T][kv V] */
     float slope;
     const float *sink; /* NULL: none */
     size_t window,
         prefix; /* the piece is the first `prefix` positions, which see one another; 0: it is not */
 } head_t;
 
-/* `count` rows of a block of positions, the first at *at: queries [count], rows q apart, to out [count,D],
- * rows h D apart. Blocks of columns are those of a stage (model/kernels/attention/api.inc). */
+/* `count` rows of a block of positions, the first at *at: queries [count], rows q apart, to out [count,V],
+ * rows h V apart. Blocks of columns are those of a stage (model/kernels/attention/api.inc). */
 static void attend_block(const model_decoder_t *d, const head_t *a, const float *query, const size_t *at,
                          size_t count, float *out)
 {
     enum { B = MODEL_ATTENTION_BLOCK };
-    const size_t D = d->c.head_dim, ld = d->padded, begin = *at / B * B,
+    const size_t D = d->c.head_dim, V = d->c.value_dim, ld = d->padded, begin = *at / B * B,
                  from = model_first_seen(begin, a->window) / B * B,
                  most = a->prefix ? a->prefix : at[count - 1] + 1;
     const int rows = in_short_block(d, begin);
@@ -228,7 +232,7 @@ static void attend_block(const model_decoder_t *d, const head_t *a, const float 
     }
     for (size_t c = from; c < most; c += B)
         model_order_rows(d->order[OF_VALUES + 4 * rows + 2 * in_short_block(d, c) + (c > from)], count, place,
-                         D, base_min_size(B, most - c), s + c, ld, a->values + c * d->kv * D, d->kv * D, out,
+                         V, base_min_size(B, most - c), s + c, ld, a->values + c * d->kv * V, d->kv * V, out,
                          d->attn_width);
 }
 
@@ -246,9 +250,11 @@ static void attend(const model_decoder_t *d, const head_t *a, const float *query
 static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in, const model_piece_t *piece,
                                size_t pieces, size_t n)
 {
-    const size_t D = d->c.head_dim, group = d->heads / d->kv,
+    const size_t D = d->c.head_dim, V = d->c.value_dim, group = d->heads / d->kv,
                  window = model_config_window(&d->c, d->config.first + layer);
-    for (size_t leaf = 0; leaf < d->g; leaf++)
+    if (d->c.kv_latent > 0)
+        model_decoder_latents(d, in, n);
+    for (size_t leaf = 0; !d->c.kv_latent && leaf < d->g; leaf++)
         queries_keys_values(d, layer, leaf, in, n);
     gyre_status_t status = d->c.qk_whole ? norm_whole(d, n) : GYRE_OK;
     if (status != GYRE_OK)
@@ -259,16 +265,16 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
         remember(d, layer, leaf, n);
         for (size_t p = 0, row = 0; p < pieces; row += piece[p++].count)
             for (size_t h = 0; h < d->heads; h++) {
-                const size_t head = (d->config.tp.rank * d->g + leaf) * d->heads + h, from = h / group * D;
+                const size_t head = (d->config.tp.rank * d->g + leaf) * d->heads + h, kv = h / group;
                 const head_t a = {
-                    .keys = cache_of(d, d->keys, piece[p].slot, layer, leaf, d->padded) + from * d->padded,
-                    .values = cache_of(d, d->values, piece[p].slot, layer, leaf, d->c.seq) + from,
+                    .keys = keys_of(d, piece[p].slot, layer, leaf) + kv * D * d->padded,
+                    .values = values_of(d, piece[p].slot, layer, leaf) + kv * V,
                     .slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0,
                     .sink = W(SINKS) ? W(SINKS) + leaf * d->heads + h : NULL,
                     .window = window,
                     .prefix = piece[p].open ? piece[p].count : 0};
                 attend(d, &a, project_of(d, leaf) + row * d->qkv + h * D, d->at + row, piece[p].count,
-                       out + row * d->attn_width + h * D);
+                       out + row * d->attn_width + h * V);
             }
         keep(d, out, n * d->attn_width);
     }
@@ -289,18 +295,21 @@ static void activate(const model_decoder_t *d, float *act, const float *fc, size
     keep(d, act, n * ffn);
 }
 
-/* d->sum [n,C] = the MLP of `in` [n,C], without its last bias. */
-static gyre_status_t mlp(model_decoder_t *d, const float *in, size_t n)
+/* d->sum [n,C] = the MLP of `in` [n,C], without its last bias; or the one next to experts. */
+static gyre_status_t mlp(model_decoder_t *d, size_t layer, const float *in, size_t n)
 {
-    const size_t C = d->c.hidden, wide = d->fc_width, rows = d->config.rows;
+    const size_t C = d->c.hidden, rows = d->config.rows,
+                 ffn = model_config_mlp(&d->c, d->config.first + layer) / d->c.leaves,
+                 wide = d->c.gated ? 2 * ffn : ffn;
+    const int shared = W(ROUTER_W) != NULL;
     for (size_t leaf = 0; leaf < d->g; leaf++) {
         float *fc = d->fc + leaf * rows * wide;
-        product(d, OF_MLP_FC, n, wide, C, in, W(MLP_FC_W) + leaf * C * wide, wide,
+        product(d, shared ? OF_SHARED_FC : OF_MLP_FC, n, wide, C, in, W(MLP_FC_W) + leaf * C * wide, wide,
                 W(MLP_FC_B) ? W(MLP_FC_B) + leaf * wide : NULL, fc, wide);
         keep(d, fc, n * wide);
-        activate(d, d->act + leaf * rows * d->ffn, fc, n, d->ffn);
+        activate(d, d->act + leaf * rows * ffn, fc, n, ffn);
     }
-    join(d, OF_MLP_PROJ, 0, d->g, n, d->ffn, d->act, W(MLP_PROJ_W), d->sum, d->level);
+    join(d, shared ? OF_SHARED_PROJ : OF_MLP_PROJ, 0, d->g, n, ffn, d->act, W(MLP_PROJ_W), d->sum, d->level);
     return reduce(d, d->sum, n);
 }
 
@@ -318,7 +327,15 @@ static void route(model_decoder_t *d, size_t layer, const float *in, size_t n)
         model_order_rows(d->order[rows > T / G ? OF_ROUTER_MORE : OF_ROUTER], 1, &at, E, C, in + i * C, C,
                          W(ROUTER_W), E, d->prob + i * E, E);
     }
-    d->k->route(d->prob, d->choice, d->share, n, E, k);
+    const model_router_t_f32 router = {.experts = E,
+                                       .top_k = k,
+                                       .groups = c->groups,
+                                       .top_groups = c->top_groups,
+                                       .sigmoid = c->router_sigmoid,
+                                       .raw = c->raw_weights,
+                                       .scale = (float)c->routed_scale,
+                                       .choice = W(ROUTER_CHOICE)};
+    d->k->route(d->prob, d->choice, d->share, n, &router);
     for (size_t i = 0; i < n * k; i++) {
         size_t *taken = d->taken + (d->slot[i / k] * d->config.layers + layer) * E;
         size_t slot = taken[d->choice[i]]++;
@@ -368,9 +385,18 @@ static void join_experts(const model_decoder_t *d, size_t first, size_t leaves, 
  * without. */
 static gyre_status_t experts(model_decoder_t *d, size_t layer, const float *in, size_t n)
 {
+    const size_t count = n * d->c.hidden;
+    gyre_status_t status = d->beside ? mlp(d, layer, in, n) : GYRE_OK;
+    if (status != GYRE_OK)
+        return status;
+    if (d->beside)
+        memcpy(d->beside, d->sum, count * sizeof *d->sum);
     route(d, layer, in, n);
     join_experts(d, 0, d->g, in, n, d->sum, d->level);
-    return reduce(d, d->sum, n);
+    status = reduce(d, d->sum, n);
+    if (status == GYRE_OK && d->beside)
+        d->k->add(d->sum, d->sum, d->beside, count);
+    return status;
 }
 
 /* ---- a layer, and both ends ---------------------------------------------------------------------------- */
@@ -408,7 +434,7 @@ static gyre_status_t layer(model_decoder_t *d, size_t l, const model_piece_t *pi
     else if (in_front)
         norm(d, d->norm, c->parallel ? d->x : d->x2, W(LN2_W), W(LN2_B), n);
     const float *in = c->out_norm ? d->x2 : d->norm;
-    if ((status = c->experts > 0 ? experts(d, l, in, n) : mlp(d, in, n)) != GYRE_OK)
+    if ((status = W(ROUTER_W) ? experts(d, l, in, n) : mlp(d, l, in, n)) != GYRE_OK)
         return status;
     if (c->out_norm || c->both_norms) {
         norm_of_output(d, W(MLP_PROJ_B), c->out_norm ? W(LN2_W) : W(LN4_W), c->out_norm ? W(LN2_B) : NULL, n);

@@ -27,6 +27,8 @@
 
 #include "model/network/stage/head.inc"
 
+#include "model/network/stage/checks.inc"
+
 #include "model/network/stage/memory.inc"
 
 #include "model/network/stage/passes.inc"

@@ -72,7 +72,7 @@ static want_t want_of(const case_t *c, const float *logits)
     want_t w = {calloc(rows * c->E, 4), calloc(rows * c->k, 4), calloc(rows * c->k, 4),
                 calloc(rows * c->k, 4), calloc(slots, 4),       calloc(c->n * c->E, 4)};
     memcpy(w.prob, logits, rows * c->E * sizeof(float));
-    k->route(w.prob, w.choice, w.share, rows, c->E, c->k);
+    k->route(w.prob, w.choice, w.share, rows, &(model_router_t_f32){.experts = c->E, .top_k = c->k});
     for (size_t i = 0; i < slots; i++)
         w.owner[i] = -1;
     for (size_t i = 0; i < rows * c->k; i++) {
@@ -382,7 +382,8 @@ static void router_backward(void **state)
                     d_prob[e] =
                         (float)(balance * (double)w.chosen[j * E + e] / ((double)c->T * (double)c->T));
                 k->route_backward(d + at * E, w.prob + at * E, w.choice + at * c->k, w.share + at * c->k,
-                                  d_share + at * c->k, d_prob, c->T, E, c->k);
+                                  d_share + at * c->k, d_prob, c->T,
+                                  &(model_router_t_f32){.experts = E, .top_k = c->k});
             }
             if (type == MODEL_CUDA_F32) {
                 same(c->name, "the logits' gradient", d, d_logits, rows * E);
