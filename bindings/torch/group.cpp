@@ -315,8 +315,9 @@ class Group : public Base
         barrier(opts)->wait(); // Gyre's text names the rank that is late
     }
 #if TORCH_VERSION_MAJOR >= 2
-    // Calls between these two start at once, and the second one returns work that stands for all of them.
-    bool supportsCoalescing() const override
+    // Calls between these two start at once, and the second one returns work that stands for all of them. This
+    // one and abort are virtual from PyTorch 2.7 on, and so not marked as overriding.
+    bool supportsCoalescing() const
     {
         return true;
     }
@@ -340,7 +341,7 @@ class Group : public Base
             nullptr, 0, std::move(parts));
     }
 
-    void abort() override
+    void abort()
     {
         engine_->close(true);
     }

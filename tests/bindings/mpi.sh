@@ -3,7 +3,8 @@
 # tests/bindings/mpi.sh: libgyre-mpi and gyre-mpi: C programs and a Fortran program under each MPI library that is here,
 # with the library and without; requests; the report and the comparison; order=exact; what is refused; ranks that end.
 . "$(dirname "$0")/../support/lib.sh"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 GYRE_INIT_TIMEOUT=20
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe GYRE_INIT_TIMEOUT=20
 export GYRE_MPI_AFTER=0 # else MPI makes the first collectives of each communicator
 kinds=$(cd "$B/lib" && ls libgyre-mpi-*.so 2>/dev/null | sed 's/libgyre-mpi-\(.*\)\.so/\1/')
 [ -n "$kinds" ] || skip "no mpicc.openmpi or mpicc.mpich where this was built, or a build with a sanitizer"
