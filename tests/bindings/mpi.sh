@@ -4,7 +4,7 @@
 # with the library and without; requests; the report and the comparison; order=exact; what is refused; ranks that end.
 . "$(dirname "$0")/../support/lib.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe GYRE_INIT_TIMEOUT=20
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=^tcp GYRE_INIT_TIMEOUT=20
 export GYRE_MPI_AFTER=0 # else MPI makes the first collectives of each communicator
 kinds=$(cd "$B/lib" && ls libgyre-mpi-*.so 2>/dev/null | sed 's/libgyre-mpi-\(.*\)\.so/\1/')
 [ -n "$kinds" ] || skip "no mpicc.openmpi or mpicc.mpich where this was built, or a build with a sanitizer"
@@ -95,8 +95,13 @@ for kind in $kinds; do
     check "$kind: within 20 s ($ms ms)" [ "$ms" -lt 20000 ]
 
     # One rank lacks the library: the next one says so, and all end.
-    mpi "$kind" 1 env GYRE_INIT_TIMEOUT=1 "$gyre" "$c" calls : -n 1 "$c" calls
-    want "$kind: a rank without the library" 1 'rank 0 waited 1 s for rank 1, which does not load libgyre-mpi'
+    mpi "$kind" 1 true : -n 1 true
+    if [ "$rc" = 0 ]; then
+        mpi "$kind" 1 env GYRE_INIT_TIMEOUT=1 "$gyre" "$c" calls : -n 1 "$c" calls
+        want "$kind: a rank without the library" 1 'rank 0 waited 1 s for rank 1, which does not load libgyre-mpi'
+    else
+        leave_out "$kind: a rank without the library: mpirun.$kind cannot start two programs (code $rc)" # Open MPI of Debian 13
+    fi
     # The library of the other MPI, by force.
     for other in $kinds; do
         [ "$other" != "$kind" ] || continue
