@@ -23,10 +23,22 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 // Work that is under way when its group is destroyed has so long to finish.
 constexpr auto kGrace = std::chrono::seconds(5);
 
-struct {
+struct All {
     std::mutex mutex;
     std::list<std::weak_ptr<Engine>> engines;
-} all;
+    std::atomic<int> completing{0}; // threads that complete work, and so may run Python
+    std::atomic<bool> left{false};  // Python ends, and engines have not: their threads complete no more
+    std::thread::id leaver;         // who ends it
+};
+All &all = *new All; // never destroyed: threads of engines may run until the process ends
+
+// Python ends a thread that asks for its lock while it ends, in the middle of C++, which is the end of the process
+// by std::terminate. So such threads stay here.
+void stay_if_left()
+{
+    while (all.left && std::this_thread::get_id() != all.leaver)
+        pause();
+}
 
 void drain(int fd)
 {
@@ -145,11 +157,18 @@ void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
         driven_ = false;
         changed_.notify_all();
         lock.unlock();
+        all.completing++;
+        if (all.left) {
+            all.completing--;
+            stay_if_left();
+            all.completing++;
+        }
         for (auto &operation : finished) {
             const auto complete = std::move(operation->complete);
             complete();
         }
         finished.clear();
+        all.completing--;
         lock.lock();
         if (asleep_)
             kick(); // that thread may wait for what was completed here
@@ -226,6 +245,16 @@ void Engine::close(bool failing)
     set_timer(1);
 }
 
+// From here on only this thread completes work. It has not Python's lock, which others may wait for.
+static void leave()
+{
+    const auto until = Clock::now() + kGrace;
+    all.leaver = std::this_thread::get_id();
+    all.left = true;
+    while (all.completing > 0 && Clock::now() < until)
+        std::this_thread::sleep_for(Milliseconds(1));
+}
+
 bool Engine::close_all(bool failing, Milliseconds limit)
 {
     const auto until = Clock::now() + limit;
@@ -241,8 +270,11 @@ bool Engine::close_all(bool failing, Milliseconds limit)
             engine->close(failing);
     for (auto &engine : engines) {
         std::unique_lock<std::mutex> lock(engine->mutex_);
-        if (!engine->changed_.wait_until(lock, until, [&] { return engine->ended_; }))
+        if (!engine->changed_.wait_until(lock, until, [&] { return engine->ended_; })) {
+            lock.unlock();
+            leave();
             return false;
+        }
     }
     return true;
 }
@@ -264,6 +296,7 @@ void Engine::run()
         lock.unlock();
         pollfd fd = {timer_, POLLIN, 0};
         poll(&fd, 1, limit);
+        stay_if_left();
         lock.lock();
         drain(timer_);
         timed_ = false;

@@ -63,7 +63,8 @@ class Engine : public std::enable_shared_from_this<Engine>
     // and those that were made of it have ended.
     // failing: the other ranks are not waited for, and get an error.
     void close(bool failing);
-    // Waits for that end, of all engines of the process. False: it has not come in time.
+    // When Python ends, without its lock: waits for that end, of all engines of the process. False: it has not
+    // come in time, and from then on no other thread completes work.
     static bool close_all(bool failing, Milliseconds limit);
 
   private:

@@ -26,6 +26,7 @@ ranks() { # N CODE PART...
     done
 }
 ranks 3 1 calls errors training exit
+ranks 2 0 early
 for n in ${TEST_LONG:+1 2}; do
     ranks "$n" 0 calls errors training
 done

@@ -2,7 +2,7 @@
 """tests/bindings/torch_ranks.py: every rank of torch.sh: the backend gyre next to Gloo, over the same ranks.
 
 torch_ranks.py PART...: prints "rank R: PART: N checks" for each part of which all hold. Parts: calls, training,
-errors, and, as the last one, exit.
+errors, and, as the last one, exit or early.
 """
 import datetime
 import sys
@@ -260,9 +260,24 @@ def leave():
     check("at once", time.monotonic() - begin < 10)
 
 
+def early():
+    """Rank 0 ends with work under way that will call Python, and does not wait for it."""
+    gyre_torch._END_S = 0.0
+    dist.barrier()
+    works = [dist.all_reduce(torch.zeros(1), async_op=True) for _ in range(50)]
+    for work in works:
+        work.get_future().then(lambda _: time.sleep(0.001))
+    if rank > 0:
+        try:
+            works[-1].wait()
+        except RuntimeError:  # of a rank that is gone
+            pass
+        check("the others go on", True)
+
+
 for part in parts:
     checks = 0
-    {"calls": calls, "training": training, "errors": errors, "exit": leave}[part]()
+    {"calls": calls, "training": training, "errors": errors, "exit": leave, "early": early}[part]()
     print(f"rank {rank}: {part}: {checks} checks", flush=True)
-if part != "exit":
+if part not in ("exit", "early"):
     dist.destroy_process_group()
