@@ -41,12 +41,14 @@ void optim_muon_apply(float keep, float rate, float *restrict w, const float *re
         w[i] = w[i] * keep - rate * x[i];
 }
 
-/* How many matrices lie below each other: experts; and side by side: q, k, v, or gate and up. */
+/* How many matrices lie below each other: experts; and side by side: q, k, v, or gate and up, or latents. */
 static void count_blocks(const model_config_t *config, const model_param_t *row, size_t *down, size_t *across)
 {
     const int experts = row->kind == MODEL_EXPERT_PROJ_W || row->kind == MODEL_EXPERT_FC_W;
     *down = experts ? config->experts : 1;
-    *across = row->kind == MODEL_EXPERT_FC_W && config->gated ? 2 : row->cut == 1 ? row->parts : 1;
+    *across = row->kind == MODEL_EXPERT_FC_W && config->gated ? 2
+              : row->cut == 1 || row->kind == MODEL_LATENT_W  ? row->parts
+                                                              : 1;
 }
 
 static block_t block_of(const model_param_t *row, size_t down, size_t across, size_t i)
@@ -55,7 +57,7 @@ static block_t block_of(const model_param_t *row, size_t down, size_t across, si
     block_t b = {.rows = row->shape[0] / down, .columns = row->shape[1] / across};
     b.row = i / across * b.rows;
     b.column = part * b.columns;
-    if (row->cut == 1 && across == row->parts) { /* k and v may be narrower than q */
+    if (row->kind != MODEL_EXPERT_FC_W && across == row->parts) { /* k and v may be narrower than q */
         b.column = 0;
         for (size_t p = 0; p < part; p++)
             b.column += row->part[p];

@@ -32,7 +32,8 @@ base_team_t *base_team_use(base_team_t *team);
 /* Threads among which base_each of this thread divides a loop; 1: it has no team. */
 size_t base_team_here(void);
 /* piece(arg, at) for each `at` below n, each once, on the threads of the caller's team, in any order; returns
- * when all have returned. Without a team, and within a piece, the caller does them all in their order. */
+ * when all have returned. Without a team, and within a piece of a loop that is divided (of two pieces and
+ * more), the caller does them all in their order. */
 void base_each(size_t n, void (*piece)(void *arg, size_t at), void *arg);
 
 #endif

@@ -187,10 +187,12 @@ gyre_status_t model_hf_origin_config(const model_hf_origin_t *origin, const mode
     json_object_foreach(now, key, value)
     {
         /* weights are written by the names of a class with a head; leaves may be others than were read */
-        int own = strcmp(key, "gyre") == 0 || (same_type && strcmp(key, "architectures") == 0);
+        int own = strcmp(key, "gyre") == 0 || (same_type && strcmp(key, "architectures") == 0) ||
+                  strcmp(key, "num_nextn_predict_layers") == 0; /* such layers are not written */
         if (own || !json_equal(value, json_object_get(before, key)))
             bad |= json_object_set(merged, key, value);
     }
+    json_object_del(merged, "quantization_config"); /* neither were those that were read */
     json_decref(now);
     json_decref(before);
     if (status == GYRE_OK && bad)

@@ -127,30 +127,39 @@ static void multiply_piece(void *arg, size_t at)
              p->ldb, p->beta, p->C + m * p->ldc + n, p->ldc);
 }
 
-/* Chooses p->down x p->across pieces, at most `most`. Each packs its rows of A and columns of B: of all grids
- * the one that packs least. */
+/* Multiplications of the smallest piece of a grid. */
+static size_t smallest_piece(const product_t *p, size_t down, size_t across)
+{
+    return (p->M / EDGE_STEP / down * EDGE_STEP) * (p->N / EDGE_STEP / across * EDGE_STEP) * p->K;
+}
+
+/* Chooses p->down x p->across pieces, at most `most`, and of those that use most threads the grid that packs
+ * least: each piece packs its rows of A and columns of B. */
 static void choose_grid(product_t *p, size_t most)
 {
     size_t least = SIZE_MAX;
-    most = base_min_size(most, p->M * p->N * p->K / (2 * SMALLEST_PIECE));
+    most = base_min_size(most, p->M * p->N * p->K / SMALLEST_PIECE);
     p->down = p->across = 1;
-    for (size_t down = 1; down <= most; down++) {
-        const size_t across = most / down, packed = down * p->N + across * p->M;
-        if (most % down != 0 || p->M / EDGE_STEP < down || p->N / EDGE_STEP < across || packed >= least)
-            continue;
-        least = packed;
-        p->down = down;
-        p->across = across;
-    }
+    for (; most > 1 && least == SIZE_MAX; most--)
+        for (size_t down = 1; down <= most; down++) {
+            const size_t across = most / down, packed = down * p->N + across * p->M;
+            if (most % down != 0 || smallest_piece(p, down, across) < SMALLEST_PIECE || packed >= least)
+                continue;
+            least = packed;
+            p->down = down;
+            p->across = across;
+        }
 }
 
-/* 1: pieces of some products, of all kinds and with all kinds of edges, have the bits of the whole. */
+/* 1: pieces of some products, of all kinds and with all kinds of edges, have the bits of the whole. None is
+ * smaller than SMALLEST_PIECE. */
 static int try_pieces(void)
 {
-    enum { SIDE = 4 * EDGE_STEP, MOST = SIDE + 37, LONG = 1500 };
-    static const size_t shape[][3] = {{SIDE, SIDE + 1, 256},       {SIDE + 3, SIDE + 6, 257},
-                                      {SIDE + 37, SIDE + 13, 400}, {SIDE + 8, SIDE + 17, 700},
-                                      {SIDE + 2, SIDE + 24, 1100}, {SIDE + 11, SIDE + 32, LONG}};
+    enum { SIDE = 6 * EDGE_STEP, MOST = SIDE + 37, LONG = 1500 };
+    static const size_t shape[][3] = {{SIDE, SIDE + 1, 256},
+                                      {SIDE + 37, SIDE + 12, 257},
+                                      {SIDE + 8, SIDE + 17, 700},
+                                      {SIDE + 11, SIDE + 32, LONG}};
     float *a = malloc(sizeof(float) * MOST * LONG), *b = malloc(sizeof(float) * MOST * LONG);
     float *c = malloc(sizeof(float) * 2 * MOST * MOST);
     int same = a && b && c;
@@ -161,10 +170,12 @@ static int try_pieces(void)
     for (size_t i = 0; same && i < 4 * sizeof shape / sizeof *shape; i++) {
         const size_t M = shape[i / 4][0], N = shape[i / 4][1], K = shape[i / 4][2];
         const int trans_a = i & 1, trans_b = i >> 1 & 1;
-        product_t p = {trans_a, trans_b, M, N, K, 1, a, trans_a ? M : K, b, trans_b ? K : N, 1, c, N, 2, 2};
+        const float beta = (float)((i ^ i >> 1 ^ i >> 2) & 1);
+        product_t p = {trans_a, trans_b,         M,    N, K, 1, a, trans_a ? M : K,
+                       b,       trans_b ? K : N, beta, c, N, 2, 2};
         for (size_t j = 0; j < 2 * M * N; j++)
             c[j] = a[j % (M * N)];
-        multiply(trans_a, trans_b, M, N, K, 1, a, p.lda, b, p.ldb, 1, c + M * N, N);
+        multiply(trans_a, trans_b, M, N, K, 1, a, p.lda, b, p.ldb, beta, c + M * N, N);
         for (size_t j = 0; j < p.down * p.across; j++)
             multiply_piece(&p, j);
         same = memcmp(c, c + M * N, M * N * sizeof(float)) == 0;

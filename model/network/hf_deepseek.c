@@ -47,6 +47,10 @@ gyre_status_t model_hf_read_deepseek(model_config_t *c, const json_t *object, co
         status = MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
                                    "%s: num_experts_per_tok %zu: with norm_topk_prob Gyre has above 1 only",
                                    where, c->top_k);
+    if (status == GYRE_OK && c->kv_latent == 0)
+        status = MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
+                                   "%s: kv_lora_rank is 0: it is the width of the latents of keys and values",
+                                   where);
     c->raw_weights = !c->router_sigmoid || !shares;
     c->head_dim = plain + c->rotary_dim;
     if (!base_mul(shared, c->ffn, &c->shared_ffn))

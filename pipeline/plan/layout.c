@@ -156,10 +156,11 @@ static int check_parts(const model_config_t *model, const optim_batch_t *batch, 
     else if (model->seq % parts != 0)
         snprintf(why, WHY, "--sequence-parts %zu does not divide seq %zu: take --seq %zu", parts, model->seq,
                  base_round_up(model->seq, parts));
-    else if (parts > 1 && (model->prefix || model->top_query))
-        snprintf(why, WHY,
-                 "--sequence-parts %zu is for causal models: this one has %s, so take --sequence-parts 1",
-                 parts, model->prefix ? "prefixes" : "a layer of queries on top");
+    else if (parts > 1 && (model->prefix || model->top_query || model->kv_latent))
+        snprintf(why, WHY, "--sequence-parts %zu is not for a model with %s: take --sequence-parts 1", parts,
+                 model->prefix      ? "prefixes"
+                 : model->top_query ? "a layer of queries on top"
+                                    : "latent attention (kv_latent)");
     return *why == 0;
 }
 

@@ -216,9 +216,12 @@ static void tell_rests(const train_config_t *o, const pipe_layout_t *l, const op
                     share, micro);
 }
 
-/* What parts of sequences do not go with. */
+/* What threads and parts of sequences do not go with. */
 static gyre_status_t check_parts(const train_config_t *o)
 {
+    if (o->threads > 0 && o->device)
+        return gyre_fail(GYRE_ERR_INVALID, "--threads %llu is for --device cpu: leave it out",
+                         (unsigned long long)o->threads);
     if (o->sequence_parts > 1 && o->device)
         return gyre_fail(GYRE_ERR_INVALID,
                          "--sequence-parts %llu is for --device cpu: leave it out, and --cp with it",

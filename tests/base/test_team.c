@@ -35,12 +35,13 @@ int pthread_create(pthread_t *to, const pthread_attr_t *attr, void *(*body)(void
 
 typedef struct {
     unsigned char made[MOST]; /* how often */
-    size_t inner[MOST];       /* a sum that a loop within the piece makes */
+    _Atomic size_t
+        inner[MOST]; /* a sum that a loop within the piece makes: of a loop of one, on many threads */
 } loop_t;
 
 static void add_one(void *arg, size_t at)
 {
-    *(size_t *)arg += at;
+    atomic_fetch_add((_Atomic size_t *)arg, at);
 }
 
 static void make_piece(void *arg, size_t at)
