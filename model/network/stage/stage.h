@@ -108,11 +108,12 @@ typedef struct {
      * travel for both passes, either way. The embedding and the head add one of each kind. */
     uint64_t all_reduce, reduce_scatter, all_gather;
     /* All-reduced in addition. With sequence parallelism: gradients of norms' gains and of biases after
-     * products, [C] each, and of routers, [C, E] each; and per layer with experts and forward pass, E counts
-     * of choices that are all-gathered. Without it: per layer with experts and backward pass the gradients of
-     * the choices' weights, [T, top_k]. With latent attention, per layer and backward pass, the gradients of
-     * the latents, [T, model_config_latents], and with latents of queries one all_reduce or reduce_scatter
-     * less. In both cases: with top_query the gradient of its embedding, [T, C]. */
+     * products, [C] each, and of routers, [C, E] each, [C + 1, E] with biases; and per layer with experts
+     * and forward pass, E counts of choices that are all-gathered. Without it: per layer with experts and
+     * backward pass the gradients of the choices' weights, [T, top_k]. With latent attention, per layer
+     * and backward pass, the gradients of the latents, [T, model_config_latents], and with latents of
+     * queries one all_reduce or reduce_scatter less. In both cases: with top_query the gradient of its
+     * embedding, [T, C]. */
     uint64_t sums;
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
