@@ -223,7 +223,11 @@ static void context(void **state)
     const optim_batch_t b = {.batch = 8, .parts = 2};
     const pipe_layout_t l = pipe_layout_complete(&(pipe_layout_t){.cp = 2}, 2, NULL);
     assert_int_equal(pipe_layout_check(&l, &c, 2, &b), GYRE_ERR_INVALID);
-    assert_non_null(strstr(gyre_last_error(), "for causal models: this one has prefixes"));
+    assert_non_null(strstr(gyre_last_error(), "is not for a model with prefixes"));
+    c.prefix = 0;
+    c.kv_latent = 8;
+    assert_int_equal(pipe_layout_check(&l, &c, 2, &b), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "is not for a model with latent attention"));
 }
 
 static void nothing_works(void **state)
