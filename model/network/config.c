@@ -95,6 +95,11 @@ size_t model_config_copies(const model_config_t *config)
     return base_max_size(1, config->leaves / config->kv_heads);
 }
 
+size_t model_config_key_heads(const model_config_t *config)
+{
+    return base_max_size(config->kv_heads, config->leaves);
+}
+
 size_t model_config_sharing(const model_config_t *config, size_t tp)
 {
     return tp / base_min_size(tp, config->kv_heads);
@@ -173,8 +178,8 @@ static int check_widths(const model_config_t *c, broken_t *broken)
         return 0;
     const extent_t width[] = {
         {"heads * head_dim", c->heads * c->head_dim, 1, INT_MAX},
-        {"(heads + 2 kv_heads) * head_dim",
-         (c->heads + 2 * base_max_size(c->kv_heads, c->leaves)) * c->head_dim, 1, INT_MAX},
+        {"(heads + 2 kv_heads) * head_dim", (c->heads + 2 * model_config_key_heads(c)) * c->head_dim, 1,
+         INT_MAX},
         {"heads * value_dim", c->heads * c->value_dim, 1, INT_MAX / 4},
         {"dense_ffn or shared_ffn of both halves of a gate",
          (c->gated ? 2 : 1) * (c->dense_ffn > c->shared_ffn ? c->dense_ffn : c->shared_ffn), 0, INT_MAX},

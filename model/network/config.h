@@ -125,6 +125,8 @@ gyre_status_t model_config_check_of(const model_config_t *config, const char *wh
 size_t model_config_capacity(const model_config_t *config);
 /* Leaves that share a head of keys and values; 1: none does. Of a complete configuration. */
 size_t model_config_copies(const model_config_t *config);
+/* Heads of keys and values with these copies: kv_heads, or one for each leaf. */
+size_t model_config_key_heads(const model_config_t *config);
 /* Of `tp` tensor-parallel ranks those that hold the same head of keys and values. */
 size_t model_config_sharing(const model_config_t *config, size_t tp);
 /* Attention's scores are over the root of this. */

@@ -80,6 +80,8 @@ typedef struct {
 gyre_status_t plan_base(const pipe_recipe_t *recipe, plan_base_t *out);
 /* The same model in another layout: shape and micro_batches anew. */
 void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base);
+/* Tokens of a micro-batch that a rank has. */
+size_t plan_tokens(const pipe_recipe_t *recipe);
 /* The layers of all chunks of stage `rank`, and whether embedding, head and the model's last layer are
  * there. */
 model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank);

@@ -169,7 +169,7 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
 {
     const model_config_t c = model_config_complete(model);
     const size_t cp = pipe_layout_context(l), parts = base_max_size(1, batch->parts),
-                 heads = base_max_size(c.kv_heads, c.leaves) / l->tp;
+                 heads = model_config_key_heads(&c) / l->tp;
     if (l->sequence && l->tp > 1 && c.seq / parts % l->tp != 0) {
         snprintf(why, WHY, "sequence parallelism: %s %zu is not divisible by tp %zu",
                  parts > 1 ? "a part (--sequence-parts) of" : "seq", c.seq / parts, l->tp);

@@ -58,8 +58,7 @@ static size_t times(size_t bytes, double x)
     return product < 1e19 ? (size_t)product : SIZE_MAX;
 }
 
-/* Tokens of a micro-batch that a rank has. */
-static size_t tokens(const pipe_recipe_t *r)
+size_t plan_tokens(const pipe_recipe_t *r)
 {
     return r->layout.micro_batch * r->model.seq / pipe_layout_context(&r->layout);
 }
@@ -70,7 +69,7 @@ static void layer_tensors(const pipe_recipe_t *r, size_t *whole, size_t *cut, si
 {
     const model_config_t *c = &r->model;
     const size_t e = pipe_precision_bytes(r->precision.type), drop = c->dropout > 0.0;
-    const size_t q = c->heads * c->head_dim, kv = c->kv_heads * model_config_copies(c) * c->head_dim,
+    const size_t q = c->heads * c->head_dim, kv = model_config_key_heads(c) * c->head_dim,
                  matrices = c->gated ? 3 : 2;
     /* attention: input of the norm, input of q, k, v; dropout's mask. q, k, v, input of the projection. */
     *whole = (2 * e + drop) * c->hidden;
@@ -100,7 +99,7 @@ static int keeps_scores(const plan_software_t *software, model_recompute_t recom
 static size_t layer_bytes(const pipe_recipe_t *r, const plan_software_t *software,
                           model_recompute_t recompute)
 {
-    const size_t t = r->layout.tp, n = tokens(r), cuts = r->layout.sequence ? t : 1;
+    const size_t t = r->layout.tp, n = plan_tokens(r), cuts = r->layout.sequence ? t : 1;
     if (recompute == MODEL_RECOMPUTE_FULL)
         return share(n * pipe_precision_bytes(r->precision.type) * r->model.hidden, cuts);
     size_t whole, cut, scores;
@@ -135,14 +134,14 @@ static size_t end_bytes(const pipe_recipe_t *r, const plan_software_t *software,
     const size_t e = pipe_precision_bytes(r->precision.type), cuts = r->layout.sequence ? r->layout.tp : 1;
     size_t bytes = 0;
     if (holds->embed)
-        bytes +=
-            in_flight * share(tokens(r) * c->hidden * ((c->dropout > 0.0) + (c->embed_norm ? e : 0)), cuts);
+        bytes += in_flight *
+                 share(plan_tokens(r) * c->hidden * ((c->dropout > 0.0) + (c->embed_norm ? e : 0)), cuts);
     if (holds->head) {
         /* where the head is not on the last rank of the pipeline (zb-v), or all micro-batches go forward
          * first */
         size_t held = pipe_kind_row(r->layout.schedule)->holds_logits ? in_flight : 1;
-        bytes += held * (share(tokens(r) * c->hidden * 2 * e, cuts) +
-                         share(times(tokens(r) * c->vocab_padded, software->logit), r->layout.tp));
+        bytes += held * (share(plan_tokens(r) * c->hidden * 2 * e, cuts) +
+                         share(times(plan_tokens(r) * c->vocab_padded, software->logit), r->layout.tp));
     }
     return bytes;
 }
@@ -166,7 +165,7 @@ static size_t buffer_bytes(const pipe_recipe_t *r, const plan_base_t *base, cons
         /* received ahead, and two to send from, of activations and of gradients
          * (pipeline/schedules/program.h) */
         1) {
-        size_t boundary = share(tokens(r) * r->model.hidden * weight, l->sequence ? l->tp : 1);
+        size_t boundary = share(plan_tokens(r) * r->model.hidden * weight, l->sequence ? l->tp : 1);
         size_t sides = (rank > 0 ? 1u : 0u) + (rank + 1 < l->pp ? 1u : 0u);
         bytes += boundary * 3 * sides;
     }

@@ -30,7 +30,7 @@ static void fit_leaves(model_config_t *c, size_t least)
 void plan_fit_leaves(model_config_t *c, size_t tp, size_t cp)
 {
     fit_leaves(c, tp);
-    if (c->leaves % tp == 0 && base_max_size(c->kv_heads, c->leaves) / tp % cp != 0)
+    if (c->leaves % tp == 0 && model_config_key_heads(c) / tp % cp != 0)
         fit_leaves(c, tp * cp); /* copies of heads of keys and values */
 }
 

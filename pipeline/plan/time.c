@@ -7,16 +7,10 @@
 #include "pipeline/plan/work.h"
 #include "pipeline/schedules/kinds.h"
 
-/* Tokens of one micro-batch that a rank has. */
-static double tokens(const pipe_recipe_t *r)
-{
-    return (double)(r->layout.micro_batch * r->model.seq) / (double)pipe_layout_context(&r->layout);
-}
-
-/* Bytes of their residual stream. */
+/* Bytes of the residual stream of one micro-batch. */
 static double stream(const pipe_recipe_t *r)
 {
-    return tokens(r) * (double)(r->model.hidden * pipe_precision_bytes(r->precision.type));
+    return (double)plan_tokens(r) * (double)(r->model.hidden * pipe_precision_bytes(r->precision.type));
 }
 
 /* Bytes that a rank sends for one layer and micro-batch in its tensor-parallel group.
@@ -40,7 +34,7 @@ static double layer_tp(const pipe_recipe_t *r)
 /* Heads of keys and values of a tensor-parallel rank, with the copies that leaves have. */
 static double heads_of_keys(const pipe_recipe_t *r)
 {
-    return (double)(r->model.kv_heads * model_config_copies(&r->model)) / (double)r->layout.tp;
+    return (double)model_config_key_heads(&r->model) / (double)r->layout.tp;
 }
 
 /* Bytes that a rank sends for one layer and micro-batch to those that share its sequences
@@ -52,8 +46,8 @@ static double layer_cp(const pipe_recipe_t *r)
     const double q = (double)r->model.heads / (double)r->layout.tp * d, kv = heads_of_keys(r) * d;
     const double forward = 2.0 * q + 2.0 * kv, backward = 3.0 * q + 4.0 * kv;
     const double again = r->recompute == MODEL_RECOMPUTE_FULL ? forward : 0.0;
-    return tokens(r) * (double)pipe_precision_bytes(r->precision.type) * (forward + again + backward) *
-           (c - 1.0) / c;
+    return (double)plan_tokens(r) * (double)pipe_precision_bytes(r->precision.type) *
+           (forward + again + backward) * (c - 1.0) / c;
 }
 
 /* The embedding's sum over vocabulary blocks forward; the head's input gradient backward, and its three
@@ -61,7 +55,7 @@ static double layer_cp(const pipe_recipe_t *r)
 static double end_tp(const pipe_recipe_t *r, const model_holds_t *holds)
 {
     const double t = (double)r->layout.tp, reduce = 2.0 * stream(r) * (t - 1.0) / t;
-    const double sums = 2.0 * 3.0 * 4.0 * tokens(r) * (t - 1.0) / t;
+    const double sums = 2.0 * 3.0 * 4.0 * (double)plan_tokens(r) * (t - 1.0) / t;
     return (holds->embed ? reduce : 0.0) + (holds->head ? reduce + sums : 0.0);
 }
 

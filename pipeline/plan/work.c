@@ -2,30 +2,19 @@
 /* pipeline/plan/work.c: counts operations and bytes of a layer, of the head and of a step. */
 #include "pipeline/plan/work.h"
 
-/* Those of a micro-batch that a rank has. */
-static double tokens(const pipe_recipe_t *r)
-{
-    return (double)(r->layout.micro_batch * r->model.seq) / (double)pipe_layout_context(&r->layout);
-}
-
 /* Elements that [m, k] x [k, n] reads and writes; the products of backward have the same three. */
 static double product(double m, double k, double n)
 {
     return m * k + k * n + m * n;
 }
 
-/* With the copies that leaves have. */
-static size_t heads_of_keys(const model_config_t *c)
-{
-    return c->kv_heads * model_config_copies(c);
-}
-
 /* Elements of the products of one layer's forward on a rank. */
 static double layer_products(const pipe_recipe_t *r)
 {
     const model_config_t *c = &r->model;
-    const double t = (double)r->layout.tp, m = tokens(r), h = (double)c->hidden;
-    const double q = (double)(c->heads * c->head_dim) / t, kv = (double)(heads_of_keys(c) * c->head_dim) / t;
+    const double t = (double)r->layout.tp, m = (double)plan_tokens(r), h = (double)c->hidden;
+    const double q = (double)(c->heads * c->head_dim) / t,
+                 kv = (double)(model_config_key_heads(c) * c->head_dim) / t;
     const double up = (c->gated ? 2.0 : 1.0) * (double)c->ffn, down = (double)c->ffn;
     double sum = product(m, h, q + 2.0 * kv) + product(m, q, h);
     if (c->kv_latent > 0) {
@@ -58,7 +47,7 @@ static double layer_rest(const pipe_recipe_t *r)
     double wide = (double)c->ffn * (c->experts ? (double)c->top_k : 1.0) + (double)c->shared_ffn;
     double cut = e * wide * (c->gated ? 3.0 : 2.0);
     if (c->pos == MODEL_POS_ROPE)
-        cut += 2.0 * e * (double)((c->heads + heads_of_keys(c)) * c->head_dim);
+        cut += 2.0 * e * (double)((c->heads + model_config_key_heads(c)) * c->head_dim);
     return whole / parts + cut / t;
 }
 
@@ -76,7 +65,7 @@ static double scores(const pipe_recipe_t *r, double *back)
 
 plan_work_t plan_work_layer(const pipe_recipe_t *r, const plan_base_t *base, const plan_software_t *software)
 {
-    const double t = (double)r->layout.tp, m = tokens(r), b = m / (double)r->model.seq;
+    const double t = (double)r->layout.tp, m = (double)plan_tokens(r), b = m / (double)r->model.seq;
     const double e = (double)pipe_precision_bytes(r->precision.type);
     const double full = r->recompute == MODEL_RECOMPUTE_FULL;
     /* a fused kernel's backward computes scores again by itself: its rate has that */
@@ -96,7 +85,7 @@ plan_work_t plan_work_layer(const pipe_recipe_t *r, const plan_base_t *base, con
  * back. */
 plan_work_t plan_work_head(const pipe_recipe_t *r, const plan_base_t *base)
 {
-    const double t = (double)r->layout.tp, m = tokens(r), v = (double)r->model.vocab_padded / t;
+    const double t = (double)r->layout.tp, m = (double)plan_tokens(r), v = (double)r->model.vocab_padded / t;
     const double e = (double)pipe_precision_bytes(r->precision.type);
     return (plan_work_t){
         .products = 3.0 * m / (double)r->model.seq * base->flops.head / t,

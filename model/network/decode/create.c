@@ -201,7 +201,7 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     d->k = model_kernels_f32(MODEL_ISA_BEST);
     d->g = c->leaves / config->tp.size;
     d->heads = c->heads / c->leaves;
-    d->kv = base_max_size(1, c->kv_heads / c->leaves);
+    d->kv = model_config_key_heads(c) / c->leaves;
     d->qkv = (d->heads + d->kv) * c->head_dim + d->kv * c->value_dim;
     d->attn_width = d->heads * c->value_dim;
     d->latents = model_config_latents(c);
