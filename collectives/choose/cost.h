@@ -10,6 +10,8 @@
 
 #include <stddef.h>
 
+#include "base/checked.h"
+
 typedef struct {
     double call;    /* a collective call that exchanges nothing */
     double step;    /* the executor's work for one step of a schedule */
@@ -24,6 +26,7 @@ typedef struct {
     double peer_cache,
         peer_memory;   /* loading what another core has just written: from its cache, and beyond */
     double peer_write; /* storing where another core has just loaded, within the cache */
+    double peer_stage; /* storing where another core has loaded, too long ago for its cache */
     /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
     double total_memory;
     double cma_call, cma_rate; /* process_vm_readv: per call, and bytes in small pages, within the cache */
@@ -44,6 +47,13 @@ static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
         1 / cost->peer_write + 1 / cost->peer_cache - surely / cost->cma_rate; /* ns per byte */
     const double bytes = more > 0 ? surely * call / more : (double)cost->cache_bytes;
     return bytes < (double)cost->cache_bytes ? (size_t)bytes : cost->cache_bytes;
+}
+
+/* Staged copies take turns in so many bytes, so that each goes to where peers read long ago (peer_stage):
+ * what they have just read costs several times as much to write (peer_write). */
+static inline size_t coll_cost_stage_room(const coll_cost_t *cost)
+{
+    return base_min_size(cost->cache_bytes, (size_t)2 << 20);
 }
 
 #endif

@@ -47,6 +47,7 @@ void coll_cost_builtin(coll_cost_t *out)
                          .peer_cache = 12,
                          .peer_memory = 9,
                          .peer_write = 10,
+                         .peer_stage = 15,
                          .total_memory = 32,
                          .cma_call = 600,
                          .cma_rate = 9,
@@ -278,16 +279,18 @@ static double ping_pong(bench_t *b, pair_t *p, job_t how, uint32_t rounds, doubl
 }
 
 /* Rate of copying what the other core has just written (JOB_FILL), or to where it has just read (JOB_LOAD).
- * part: 1: best, 0.5: median. */
-static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, double part)
+ * part: 1: best, 0.5: median. places: they take turns, and the other core reads what was written the time
+ * before; with many of them, that has left both caches when it is written again. */
+static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, size_t places, double part)
 {
     double rate[ROUNDS_MOST];
     int rounds = 0;
-    unsigned char *from = b->memory, *to = b->memory + REGION / 2;
+    unsigned char *to = b->memory + REGION / 2;
     const base_time_t begun = base_now();
-    p->memory = b->memory;
     p->bytes = bytes;
     while (rounds < ROUNDS_MOST && (rounds < 3 || (double)(base_now() - begun) < b->share)) {
+        unsigned char *const from = b->memory + ((size_t)rounds + 1) % places * bytes;
+        p->memory = b->memory + (size_t)rounds % places * bytes;
         give_order(p, job);
         await_done(p);
         const base_time_t since = base_now();
@@ -322,9 +325,10 @@ static void measure_pair(bench_t *b, coll_cost_t *out)
         out->line = line > 0 ? line : out->line;
         out->wake = wake > 0 ? wake : out->wake;
         out->yield = yield > 0 ? yield : out->yield;
-        out->peer_cache = peer_rate(b, p, JOB_FILL, SMALL, 1);
-        out->peer_write = peer_rate(b, p, JOB_LOAD, SMALL, 0.5);
-        out->peer_memory = peer_rate(b, p, JOB_FILL, REGION / 2, 1);
+        out->peer_cache = peer_rate(b, p, JOB_FILL, SMALL, 1, 1);
+        out->peer_write = peer_rate(b, p, JOB_LOAD, SMALL, 1, 0.5);
+        out->peer_stage = peer_rate(b, p, JOB_LOAD, SMALL, 2 * coll_cost_stage_room(out) / SMALL, 0.5);
+        out->peer_memory = peer_rate(b, p, JOB_FILL, REGION / 2, 1, 1);
         give_order(p, JOB_END);
         pthread_join(thread, NULL);
     }
@@ -439,7 +443,7 @@ static void find_cpus(bench_t *b)
 double coll_measure(double seconds, coll_cost_t *out)
 {
     coll_cost_t cost;
-    bench_t b = {.share = seconds * 1e9 / 15}; /* 13 measurements, and the memory to prepare */
+    bench_t b = {.share = seconds * 1e9 / 16}; /* 14 measurements, and the memory to prepare */
     coll_cost_builtin(&cost);
     *out = cost;
     b.memory = mmap(NULL, REGION + PAGED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -455,7 +459,8 @@ double coll_measure(double seconds, coll_cost_t *out)
     if (b.ncpus > 1)
         measure_pair(&b, &cost);
     else
-        cost.peer_cache = cost.peer_write = cost.copy_cache, cost.peer_memory = cost.copy_memory;
+        cost.peer_cache = cost.peer_write = cost.peer_stage = cost.copy_cache,
+        cost.peer_memory = cost.copy_memory;
     if (b.ncpus > 1)
         measure_all(&b, &cost);
     else

@@ -33,6 +33,7 @@ const coll_cost_field_t coll_cost_fields[] = {
     FIELD(peer_cache, "GB/s", 'd', "copying what another core has just written"),
     FIELD(peer_memory, "GB/s", 'd', "the same where it was too much for that core's cache"),
     FIELD(peer_write, "GB/s", 'd', "copying to where another core has just read"),
+    FIELD(peer_stage, "GB/s", 'd', "copying to where another core has read, too long ago for its cache"),
     FIELD(total_memory, "GB/s", 'd', "all cores together, read and written, beyond caches"),
     FIELD(cma_call, "ns", 'd', "a call of process_vm_readv"),
     FIELD(cma_rate, "GB/s", 'd', "what it copies, in small pages, within the cache"),

@@ -13,6 +13,7 @@
 #include "collectives/run/reach/stage.h"
 #include "collectives/kernels/kernels.h"
 #include "comm/memory/memory.h"
+#include "comm/memory/segment.h"
 
 static coll_segment_t *segment_of(const gyre_request_t *r)
 {
@@ -70,17 +71,28 @@ static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
     return st;
 }
 
-/* Without memory for it, peers read the program's buffers by the kernel. */
+/* Takes the place after that of the call before (coll_cost_stage_room). Without memory for it, peers read the
+ * program's buffers by the kernel. */
 static void stage(gyre_request_t *r)
 {
+    coll_scratch_t *scratch = &r->comm->scratch;
     const coll_staging_t needs = coll_stage_needs(r);
     const size_t own = base_round_up(r->plan->tmp_bytes, 64);
-    const size_t all = own + base_round_up(needs.in, 64) + base_round_up(needs.out, 64);
-    if (all == own)
+    const size_t bytes = base_round_up(needs.in, 64) + base_round_up(needs.out, 64);
+    const size_t end = own + base_max_size(coll_cost_stage_room(&r->comm->tune->cost), bytes);
+    const size_t had = scratch->bytes;
+    if (bytes == 0)
         return;
-    (void)need_scratch(r->comm, all);
-    if (r->comm->scratch.bytes >= all)
-        coll_stage_begin(r, &needs, (char *)r->comm->scratch.base + own);
+    (void)need_scratch(r->comm, end);
+    if (scratch->bytes > had) /* or each of the next calls would wait for pages */
+        comm_segment_populate((char *)scratch->base + own, end - own);
+    size_t at = base_max_size(scratch->stage, own);
+    if (at + bytes > base_min_size(end, scratch->bytes))
+        at = own;
+    if (at + bytes > scratch->bytes)
+        return;
+    scratch->stage = at + bytes;
+    coll_stage_begin(r, &needs, (char *)scratch->base + at);
 }
 
 static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)

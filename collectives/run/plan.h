@@ -210,6 +210,7 @@ typedef struct {
 typedef struct {
     void *base;
     size_t bytes;
+    size_t stage; /* where the next staged copies lie, if they fit there */
 } coll_scratch_t;
 
 typedef struct {

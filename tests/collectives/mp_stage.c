@@ -22,13 +22,13 @@ static int n, rank;
 
 /* What a machine costs, and where its memory of malloc goes. */
 typedef struct {
-    const char *name, *call, *budget; /* ns of the kernel's call; GYRE_SHM_BUDGET: what rings share */
-    int staged, rings;                /* -1: either */
+    const char *name, *call, *stage, *budget; /* ns of the kernel's call; GB/s; GYRE_SHM_BUDGET of rings */
+    int staged, rings;                        /* -1: either */
 } machine_t;
 
-static const machine_t machines[] = {{"a dear call", "1000000", "4M", -1, 1},
-                                     {"a dear call, short rings", "1000000", "128K", 1, -1},
-                                     {"a call for nothing", "0.001", "4M", 0, 0}};
+static const machine_t machines[] = {{"a dear call", "1000000", "1", "4M", -1, 1},
+                                     {"a dear call, short rings", "1000000", "15", "128K", 1, -1},
+                                     {"a call for nothing", "0.001", "15", "4M", 0, 0}};
 
 /* Tunes the process before gyre_init. */
 static void tune(const machine_t *machine)
@@ -37,8 +37,10 @@ static void tune(const machine_t *machine)
     snprintf(path, sizeof path, "build/mp_stage.%ld", (long)getpid());
     FILE *file = fopen(path, "w");
     MP_CHECK(file, "%s", path);
-    fprintf(file, "gyre-tune 1\ncost cma_call %s\ncost cma_rate 1000\ncost cache_bytes 8388608\n",
-            machine->call);
+    fprintf(
+        file,
+        "gyre-tune 1\ncost cma_call %s\ncost peer_stage %s\ncost cma_rate 1000\ncost cache_bytes 8388608\n",
+        machine->call, machine->stage);
     MP_CHECK(fclose(file) == 0, "%s", path);
     MP_CHECK(setenv("GYRE_TUNE", path, 1) == 0 && setenv("GYRE_SHM_BUDGET", machine->budget, 1) == 0,
              "setenv");
@@ -170,12 +172,41 @@ static void compare_all(const machine_t *machine)
     }
 }
 
+/* Staged copies of the same size take turns in a bounded part of the scratch memory. */
+static void turn_places(const machine_t *machine)
+{
+    enum { COUNT = 4096, CALLS = 512 };
+    float *in = calloc(COUNT, sizeof *in), *out = calloc(COUNT, sizeof *out);
+    size_t places = 0, again = 0, bytes = 0;
+    MP_CHECK(in && out, "no memory");
+    for (int i = 0; i < CALLS; i++) {
+        const size_t before = world->scratch.stage;
+        for (int k = 0; k < COUNT; k++)
+            in[k] = (float)(i + k + rank);
+        MP_OK(gyre_all_reduce(in, out, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), world));
+        for (int k = 0; k < COUNT; k++)
+            MP_CHECK(out[k] == (float)(n * (i + k) + n * (n - 1) / 2), "call %d, element %d: %g", i, k,
+                     (double)out[k]);
+        places += world->scratch.stage > before;
+        again += world->scratch.stage < before;
+        MP_CHECK(i == 0 || world->scratch.bytes == bytes, "call %d: %zu bytes of scratch memory, before %zu",
+                 i, world->scratch.bytes, bytes);
+        bytes = world->scratch.bytes;
+    }
+    MP_CHECK(machine->staged < 0 || staged_now(COLL_ALL_REDUCE) == machine->staged, "%s", machine->name);
+    MP_CHECK(!staged_now(COLL_ALL_REDUCE) || (places > 8 * again && again > 1),
+             "%zu places were followed by another one, %zu by the first one", places, again);
+    free(in);
+    free(out);
+}
+
 int main(void)
 {
     for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
         tune(&machines[m]);
         MP_CHECK(comm_peer_memory_all(world->group), "ranks of this host cannot read each other's memory");
         compare_all(&machines[m]);
+        turn_places(&machines[m]);
         MP_OK(gyre_finalize(world));
     }
     return 0;

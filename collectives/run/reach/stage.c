@@ -10,6 +10,14 @@
 #include "comm/peer_memory.h"
 
 static const double SURELY = 0.75; /* of the other's predicted time: what makes a choice worth while */
+/* Second-level caches that the staged copies of all ranks may fill together, before they go to memory. */
+enum { CACHES = 8 };
+
+/* 1: the one peer reads each byte once, and adds nothing up. */
+static int is_moved(const gyre_comm_t *comm, coll_op_t op)
+{
+    return comm->n == 2 && !coll_op_is_vector(op) && op != COLL_REDUCE_SCATTER;
+}
 
 /* Bytes that this rank gives and gets; 0 where its buffer is not used. */
 static void extents(const coll_plan_t *p, int rank, size_t n, size_t *in, size_t *out)
@@ -97,6 +105,17 @@ size_t coll_stage_ring_best(const gyre_comm_t *comm)
     return coll_cost_ring_best(&comm->tune->cost, call_of(comm));
 }
 
+/* ns of both copies. An input goes to where a peer has read some time ago (what a ring takes goes to where
+ * it has just read), a result comes from where a peer has just written. Peers fetch the one and write the
+ * other in all cases. shared: root and receivers share a broadcast, and the receivers' copies come after the
+ * root's. beyond: caches hold neither input nor result, so that the input comes from beyond them, and drives
+ * out as much. Where several peers read it, or add it up, that is little compared with the kernel's work. */
+static double staged_ns(const coll_cost_t *cost, double in, double out, int shared, int beyond)
+{
+    return (shared ? out : in) / cost->peer_stage + out / cost->peer_cache +
+           (beyond ? 2 * in / cost->peer_cache : 0);
+}
+
 void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
 {
     const coll_shape_t *s = &p->shape;
@@ -111,16 +130,16 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const reach_t reach = reach_of(comm, p);
     extents(p, comm->rank, (size_t)comm->n, &in, &out);
     p->staging.given = in;
+    const int beyond = is_moved(comm, s->op) && (double)(2 * in + out) > (double)cost->cache_bytes;
     in = reach.in && !s->scaled ? in : 0; /* a scaled input lies in a window already */
     out = reach.out || (in && s->in_place) ? out : 0;
-    if ((double)(in + out) > (double)cost->cache_bytes)
+    if ((double)(in + out) * comm->n > CACHES * (double)cost->cache_bytes)
         return;
     const double volume = reach.got > reach.sent ? reach.got : reach.sent;
     const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
     const double kernel = calls * call_of(comm) + volume / cost->cma_rate;
-    /* An input is copied to where a peer has read the time before, as what a ring takes is; a result from
-     * where a peer has just written. Peers fetch the one and write the other in all cases. */
-    const double staged = (double)in / cost->peer_write + (double)out / cost->peer_cache;
+    const int shared = s->op == COLL_BROADCAST && reach.in && reach.out;
+    const double staged = staged_ns(cost, (double)in, (double)out, shared, beyond);
     if (staged < SURELY * (kernel + reach.ring / cost->peer_write))
         p->staging.in = in, p->staging.out = out;
 }
