@@ -44,16 +44,17 @@ static void fail(const coll_cuda_proxy_t *p, const coll_cuda_job_t *job, gyre_st
 {
     char what[160] = "a message from device memory", why[1024];
     gyre_comm_t *comm = p->c->comm;
-    const int late = status == GYRE_ERR_TIMEOUT && job && job->kind == COLL_CUDA_EXCHANGE;
+    const coll_cuda_operation_t *operation = job ? job->operation : NULL;
+    const int late = status == GYRE_ERR_TIMEOUT && operation && job->kind == COLL_CUDA_EXCHANGE;
     snprintf(why, sizeof why, "%s", gyre_last_error());
-    if (job && job->operation)
-        coll_call_text(&job->operation->call, what, sizeof what);
+    if (operation)
+        coll_call_text(&operation->call, what, sizeof what);
     if (gyre_status_scope(status) < GYRE_SCOPE_COMMUNICATOR)
         status = GYRE_ERR_ABORTED;
     coll_drive(comm);
     coll_comm_notice(comm); /* a death that the watcher knows of is the better story */
     if (atomic_load(&comm->error) == GYRE_OK && late) {
-        gyre_request_t r = {.comm = comm, .kind = COLL_REQ_DEVICE, .peer = -1, .call = job->operation->call};
+        gyre_request_t r = {.comm = comm, .kind = COLL_REQ_DEVICE, .peer = -1, .call = operation->call};
         coll_comm_fail(comm, &r, status, NULL); /* finds out who keeps all waiting */
     } else if (atomic_load(&comm->error) == GYRE_OK) {
         gyre_fail_quiet(status, "%s on rank %d: %s", what, comm->rank, why);
