@@ -72,9 +72,10 @@ typedef struct {
     uint64_t threads; /* of a rank; 0: its share of the processors */
     uint64_t tp, cp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, sequence_parts, lanes,
         bucket_bytes;
-    int schedule;  /* pipe_kind_t */
-    int balance;   /* pipe_layout_t.balance */
-    int recompute; /* model_recompute_t */
+    int schedule;     /* pipe_kind_t */
+    int cp_attention; /* pipe_layout_t.ring */
+    int balance;      /* pipe_layout_t.balance */
+    int recompute;    /* model_recompute_t */
     int sequence_parallel, offload_activations, keep_weights, progress_thread;
     int cuda_graphs; /* model_graphs_t */
     int variant;     /* "invariant" is off */

@@ -28,6 +28,7 @@ const pipe_word_t pipe_schedule_words[] = {
 #include "pipeline/schedules/kinds.def"
 #undef KIND
     {NULL, 0}};
+const pipe_word_t pipe_context_words[] = {{"heads", 0}, {"ring", 1}, {NULL, 0}};
 const pipe_word_t pipe_balance_words[] = {{"layers", 0}, {"embedding", 1}, {NULL, 0}};
 const pipe_word_t pipe_objective_words[] = {{"causal", MODEL_OBJECTIVE_CAUSAL},
                                             {"prefix", MODEL_OBJECTIVE_PREFIX},

@@ -17,6 +17,7 @@ extern const pipe_word_t pipe_precision_words[]; /* model_precision_t */
 extern const pipe_word_t pipe_curve_words[];     /* optim_curve_t */
 extern const pipe_word_t pipe_optimizer_words[]; /* 1: Muon */
 extern const pipe_word_t pipe_schedule_words[];  /* pipe_kind_t */
+extern const pipe_word_t pipe_context_words[];   /* pipe_layout_t.ring */
 extern const pipe_word_t pipe_balance_words[];   /* pipe_layout_t.balance */
 extern const pipe_word_t pipe_objective_words[]; /* model_objective_t */
 

@@ -187,14 +187,16 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
             cp, parts, parts == 1 ? "" : "s", cp);
         return 0;
     }
-    if (heads % cp != 0) {
-        int n = snprintf(why, WHY, "cp %zu does not divide the %zu key and value heads of a tensor rank", cp,
-                         heads);
+    if (!l->ring && heads % cp != 0) {
+        int n = snprintf(why, WHY,
+                         "cp %zu does not divide the %zu key and value heads of a tensor rank: with "
+                         "--cp-attention ring it could",
+                         cp, heads);
         model_config_t other = c;
         other.leaves = cp * l->tp;
         other.vocab_padded = 0;
         if (other.leaves <= MOST_LEAVES && model_config_works(&other))
-            snprintf(why + n, WHY - (size_t)n, ": with --leaves %zu (other bits) it could", other.leaves);
+            snprintf(why + n, WHY - (size_t)n, ", or with --leaves %zu (other bits)", other.leaves);
         return 0;
     }
     if (cp > 1 && batch->batch >= l->dp && !optim_batch_deals(batch, l->dp)) {

@@ -19,7 +19,10 @@
 
 typedef struct {
     size_t tp, pp, dp; /* degrees; dp 0: what the ranks leave over */
-    size_t cp;     /* context parallelism: ranks that share each sequence; divides the batch's parts. 0: 1 */
+    size_t cp; /* context parallelism: ranks that share each sequence; divides the batch's parts. 0: 1 */
+    /* 1: keys and values go round these ranks (model/network/stage/ring.inc); 0: heads are dealt out to
+     * them, so that cp divides the heads of keys and values of a tensor rank */
+    int ring;
     size_t chunks; /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
     pipe_kind_t schedule;
     int zero;     /* ZeRO stage 0 .. 3 over pipe_layout_replicas */

@@ -62,7 +62,8 @@ static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load
                                         .precision = load->precision,
                                         .split = pipe_kind_splits(l->schedule),
                                         .parts = load->batch.parts,
-                                        .parts_here = here};
+                                        .parts_here = here,
+                                        .ring = l->ring};
     gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out);
     *out *= here;
     return status;

@@ -156,7 +156,7 @@ static int try_split(plan_search_t *s, size_t tp, size_t cp, size_t pp, size_t d
     r.layout.pp = pp;
     r.layout.dp = dp;
     r.batch.groups = 0;
-    plan_fit_leaves(&r.model, tp, cp);
+    plan_fit_leaves(&r.model, tp, r.layout.ring ? 1 : cp);
     char text[PIPE_LAYOUT_WHY + 64];
     const size_t kv = r.model.kv_heads;
     if (r.model.heads % tp != 0 || (kv % tp != 0 && tp % kv != 0)) {

@@ -39,12 +39,15 @@ static double heads_of_keys(const pipe_recipe_t *r)
 
 /* Bytes that a rank sends for one layer and micro-batch to those that share its sequences
  * (model/network/stage/context.inc). Forward: q, k and v, the outputs. Backward: q, k and v, and the
- * gradients of all. Full recomputation repeats those of forward. */
+ * gradients of all. Full recomputation repeats those of forward. In a ring (ring.inc) keys and values pass
+ * through all ranks but one, and in backward also q and the gradients of the outputs, in the other
+ * direction: counted of the rank that sends most, without windows. */
 static double layer_cp(const pipe_recipe_t *r)
 {
     const double c = (double)pipe_layout_context(&r->layout), d = (double)r->model.head_dim;
     const double q = (double)r->model.heads / (double)r->layout.tp * d, kv = heads_of_keys(r) * d;
-    const double forward = 2.0 * q + 2.0 * kv, backward = 3.0 * q + 4.0 * kv;
+    const double forward = r->layout.ring ? 2.0 * kv * c : 2.0 * q + 2.0 * kv,
+                 backward = r->layout.ring ? 2.0 * (q + kv) * c : 3.0 * q + 4.0 * kv;
     const double again = r->recompute == MODEL_RECOMPUTE_FULL ? forward : 0.0;
     return (double)plan_tokens(r) * (double)pipe_precision_bytes(r->precision.type) *
            (forward + again + backward) * (c - 1.0) / c;
@@ -131,11 +134,13 @@ static double layer_collectives(const pipe_recipe_t *r)
 }
 
 /* The same of the ranks that share sequences: layer_cp, for one head of keys and values of each of them at a
- * time. */
+ * time. In a ring c - 1 messages for each head of keys and pass, and in backward for each head of queries. */
 static double layer_exchanges(const pipe_recipe_t *r)
 {
-    const double c = (double)pipe_layout_context(&r->layout),
-                 each = r->recompute == MODEL_RECOMPUTE_FULL ? 7.0 : 5.0;
+    const double c = (double)pipe_layout_context(&r->layout), full = r->recompute == MODEL_RECOMPUTE_FULL,
+                 each = full ? 7.0 : 5.0, queries = (double)r->model.heads / (double)r->layout.tp;
+    if (r->layout.ring)
+        return (c - 1.0) * ((2.0 + full) * heads_of_keys(r) + queries);
     return c > 1.0 ? each * heads_of_keys(r) / c : 0.0;
 }
 

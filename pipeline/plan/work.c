@@ -63,6 +63,16 @@ static double scores(const pipe_recipe_t *r, double *back)
     return each * (4.0 * e + drop * (2.0 * e + 1.0));
 }
 
+/* What attention takes longer in a ring than its share of the products, in `again` + 3 passes over them. The
+ * last rows' rank has 2 - 1 / c times the mean of each pass, and backward makes the weights twice: 7 products
+ * for 5. */
+static double ring_factor(const pipe_recipe_t *r, double again)
+{
+    const double c = (double)pipe_layout_context(&r->layout);
+    return r->layout.ring && c > 1.0 ? (2.0 - 1.0 / c) * (again + 1.0 + 2.0 * 7.0 / 5.0) / (again + 3.0)
+                                     : 1.0;
+}
+
 plan_work_t plan_work_layer(const pipe_recipe_t *r, const plan_base_t *base, const plan_software_t *software)
 {
     const double t = (double)r->layout.tp, m = (double)plan_tokens(r), b = m / (double)r->model.seq;
@@ -73,7 +83,7 @@ plan_work_t plan_work_layer(const pipe_recipe_t *r, const plan_base_t *base, con
     double back, forward = scores(r, &back);
     plan_work_t w = {
         .products = b * base->flops.matrix * (3.0 + full) / t,
-        .attention = b * base->flops.attention * (3.0 + again) / t,
+        .attention = b * base->flops.attention * (3.0 + again) * ring_factor(r, again) / t,
         .bytes = (3.0 + full) * (e * layer_products(r) + m * layer_rest(r)),
     };
     if (software->moves)

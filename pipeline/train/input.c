@@ -18,6 +18,7 @@ pipe_train_config_t train_engine_config(const train_run_t *run)
     return (pipe_train_config_t){.model = run->shape,
                                  .layout = {.tp = o->tp,
                                             .cp = o->cp,
+                                            .ring = o->cp_attention,
                                             .pp = o->pp,
                                             .dp = o->dp,
                                             .chunks = o->chunks,

@@ -171,6 +171,7 @@ static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, mo
                                 .parts = train->batch.parts,
                                 .parts_here = here,
                                 .context = train->cp,
+                                .ring = train->layout.ring,
                                 .threads = config->threads};
     chunk_layers(train, c, &how.first, &how.layers);
     return how;

@@ -178,10 +178,37 @@ static void near(const char *what, const double *got, size_t ld, double shift, c
     assert_true(worst <= tolerance);
 }
 
+/* Backward of blocks of rows, then of blocks of columns with what those kept, has the bits of the whole. */
+static void check_pieces(head_t *h, const case_t *c)
+{
+    const size_t n = c->n;
+    double *whole = malloc(sizeof h->d_qkv), *kept = malloc(3 * MOST * sizeof *kept);
+    assert_true(whole && kept);
+    memset(h->d_qkv, 0xff, sizeof h->d_qkv);
+    h->d_sink = 0.0;
+    model_attention_backward_f64(&h->a, h->d_o, h->d_qkv, h->d_qkv + D, h->d_qkv + 2 * D, 0);
+    memcpy(whole, h->d_qkv, sizeof h->d_qkv);
+    const double d_sink = h->d_sink;
+    memset(h->d_qkv, 0xff, sizeof h->d_qkv);
+    h->d_sink = 0.0;
+    for (size_t first = 0; first < n; first += B)
+        model_attention_rows_backward_f64(&h->a, first, h->d_o, h->d_qkv, kept + 3 * first);
+    for (size_t from = 0; from < n; from += B)
+        for (size_t first = 0; first < n; first += B)
+            model_attention_columns_backward_f64(&h->a, first, from, from + B < n ? from + B : n,
+                                                 kept + 3 * first, h->d_o, h->d_qkv + D, h->d_qkv + 2 * D, 0);
+    assert_memory_equal(h->d_qkv, whole, sizeof h->d_qkv);
+    assert_true(h->d_sink == d_sink);
+    free(whole);
+    free(kept);
+}
+
 static void check_case(head_t *h, plain_t *r, const case_t *c)
 {
     const size_t n = c->n;
     set(h, c);
+    if (c->prefix == 0)
+        check_pieces(h, c);
     memset(h->o, 0xff, sizeof h->o); /* NaN: every element is written */
     model_attention_f64(&h->a, h->o);
     plain_forward(r, h, c);

@@ -327,7 +327,7 @@ static double softmax_scalar(void *context)
 {
     softmax_t *n = context;
     memcpy(n->p, n->s, sizeof n->p);
-    k->softmax(n->p, &n->at, 0.4, n->slope, NULL, NULL);
+    k->softmax(n->p, &n->at, 0.4, n->slope, NULL, NULL, NULL);
     return gradient_dot(n->p, n->d, V * V);
 }
 
@@ -342,8 +342,8 @@ static void softmax_of_some_rows(const softmax_t *n, const double *ds)
         memcpy(p + i * columns, n->s + (FIRST + i) * V + from, columns * sizeof *p);
         memcpy(d + i * columns, n->d + (FIRST + i) * V + from, columns * sizeof *d);
     }
-    k->softmax(p, &at, 0.4, n->slope, NULL, NULL);
-    k->softmax_backward(d, p, &at, 0.4, NULL);
+    k->softmax(p, &at, 0.4, n->slope, NULL, NULL, NULL);
+    k->softmax_backward(d, p, &at, 0.4, NULL, NULL);
     for (size_t i = 0; i < ROWS; i++) {
         assert_memory_equal(p + i * columns, n->p + (FIRST + i) * V + from, columns * sizeof *p);
         assert_memory_equal(d + i * columns, ds + (FIRST + i) * V + from, columns * sizeof *d);
@@ -375,7 +375,7 @@ static void softmax(void **state)
             assert_true(fabs(sum - 1.0) < 1e-14);
         }
         memcpy(ds, n.d, sizeof ds);
-        k->softmax_backward(ds, n.p, &n.at, 0.4, NULL);
+        k->softmax_backward(ds, n.p, &n.at, 0.4, NULL, NULL);
         gradient_check("softmax", softmax_scalar, &n, n.s, ds, V * V);
         softmax_of_some_rows(&n, ds);
     }
@@ -484,16 +484,16 @@ static void run_everything(const model_kernels_t_f32 *f, everything_t *e)
     memcpy(e->dcap, d, sizeof e->dcap);
     f->cap(e->cap, T * C, 0.3f, 0.7f);
     f->cap_backward(e->dcap, e->cap, T * C, 0.3f, 0.7f);
-    f->softmax(e->p, &prefix, 0.3f, 0.25f, NULL, NULL);
-    f->softmax_backward(e->dp, e->p, &prefix, 0.3f, NULL);
+    f->softmax(e->p, &prefix, 0.3f, 0.25f, NULL, NULL, NULL);
+    f->softmax_backward(e->dp, e->p, &prefix, 0.3f, NULL, NULL);
     memcpy(e->pw, x, sizeof e->pw);
     memcpy(e->dpw, d, sizeof e->dpw);
-    f->softmax(e->pw, &window, 0.3f, 0.0f, NULL, NULL);
-    f->softmax_backward(e->dpw, e->pw, &window, 0.3f, NULL);
+    f->softmax(e->pw, &window, 0.3f, 0.0f, NULL, NULL, NULL);
+    f->softmax_backward(e->dpw, e->pw, &window, 0.3f, NULL, NULL);
     memcpy(e->ps, x, sizeof e->ps);
     memcpy(e->dps, d, sizeof e->dps);
-    f->softmax(e->ps, &window, 0.3f, 0.0f, d, e->rest);
-    e->d_sink = f->softmax_backward(e->dps, e->ps, &window, 0.3f, e->rest);
+    f->softmax(e->ps, &window, 0.3f, 0.0f, d, e->rest, NULL);
+    e->d_sink = f->softmax_backward(e->dps, e->ps, &window, 0.3f, e->rest, NULL);
     model_dropout_key(1, 2, 3, 4, 0, key);
     f->dropout(e->drop, x, key, model_dropout_below(0.5), 2.0f, 3, T * C);
     memcpy(e->prob, x, sizeof e->prob);

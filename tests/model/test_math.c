@@ -148,8 +148,8 @@ static void run_everything(const model_kernels_t_f32 *k, everything_t *e)
     memcpy(e->p, x, sizeof e->p);
     memcpy(e->dp, d, sizeof e->dp);
     const model_scores_t all = {.rows = V, .columns = V};
-    k->softmax(e->p, &all, 0.3f, 0.0f, NULL, NULL);
-    k->softmax_backward(e->dp, e->p, &all, 0.3f, NULL);
+    k->softmax(e->p, &all, 0.3f, 0.0f, NULL, NULL, NULL);
+    k->softmax_backward(e->dp, e->p, &all, 0.3f, NULL, NULL);
     memcpy(e->logits, x, sizeof e->logits);
     k->row_max(e->max, e->logits, T, V, V, 0);
     k->row_exp(e->loss, e->logits, e->max, T, V, V);

@@ -203,7 +203,9 @@ static void context(void **state)
         {1, 4, 1, 4, 12, NULL},
         {1, 2, 1, 1, 8, "cp 2 does not divide the 1 part of each sequence: with --sequence-parts 2 "},
         {1, 3, 1, 4, 8, "cp 3 is no power of two, as the parts of a sequence are"},
-        {4, 2, 1, 2, 8, "cp 2 does not divide the 1 key and value heads of a tensor rank"},
+        {4, 2, 1, 2, 8,
+         "cp 2 does not divide the 1 key and value heads of a tensor rank: with --cp-attention ring it "
+         "could"},
         {1, 2, 2, 2, 12,
          "cp 2: dp 2 does not deal the 12 sequences of a batch out one by one: with --lanes 4 (other bits)"},
         {1, 2, 4, 2, 5, "cp 2: dp 4 does not deal the 5 sequences of a batch out one by one"},
@@ -219,6 +221,9 @@ static void context(void **state)
         if (row[i].why && !strstr(gyre_last_error(), row[i].why))
             fail_msg("'%s' lacks '%s'", gyre_last_error(), row[i].why);
     }
+    const optim_batch_t two = {.batch = 8, .parts = 2};
+    const pipe_layout_t ring = pipe_layout_complete(&(pipe_layout_t){.tp = 4, .cp = 2, .ring = 1}, 8, NULL);
+    assert_int_equal(pipe_layout_check(&ring, &c, 8, &two), GYRE_OK);
     c.prefix = 1;
     const optim_batch_t b = {.batch = 8, .parts = 2};
     const pipe_layout_t l = pipe_layout_complete(&(pipe_layout_t){.cp = 2}, 2, NULL);

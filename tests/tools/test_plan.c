@@ -247,6 +247,11 @@ static void context(void **state)
     close_to(seconds(PARTS "--cp 4 --recompute full").volume.cp, 2 * 12 * layer * 15 / 11, 1e-9);
     close_to(t.cp, 12 * layer / 254e9, 1e-9);
     close_to(t.compute, whole.compute / 4, 1e-9);
+    /* in a ring keys and values go past three ranks, twice, and queries with gradients of outputs once */
+    const plan_time_t ring = seconds(PARTS "--cp 4 --cp-attention ring --recompute none");
+    close_to(ring.volume.cp, 2 * 12 * layer * 24 / 11, 1e-9);
+    assert_true(ring.compute > t.compute && ring.compute < 2 * t.compute);
+    close_to(seconds(PARTS "--cp-attention ring --recompute none").compute, whole.compute, 1e-9);
     close_to(seconds(PARTS "--cp 2 --tp 2 --recompute none").volume.tp,
              seconds(PARTS "--tp 2 --recompute none").volume.tp / 2, 1e-9);
     /* gradients are reduced after each sequence of a rank */

@@ -30,6 +30,7 @@ enum {
     DP,
     TP,
     CP,
+    RING,
     PP,
     CHUNKS,
     SCHEDULE,
@@ -208,6 +209,7 @@ static const struct {
      RUN,
      {FLAG(0, "cp", COUNT, NULL, "N", "ranks that share each sequence; divides --sequence-parts"), .low = 1,
       .high = MODEL_SEQUENCE_PARTS}},
+    {RING, 0, {FLAG(0, "cp-attention", WORD, NULL, "heads|ring", "how --cp ranks share attention")}},
     {PP, RUN, {FLAG(0, "pp", COUNT, NULL, "N", "stages of the pipeline"), .low = 1, .high = SIZES}},
     {SCHEDULE, RUN, {FLAG(0, "schedule", TEXT, NULL, "NAME", schedules)}},
     {SCHEDULE,
@@ -367,6 +369,8 @@ static int apply_names(const char *what, const given_t *g, pipe_recipe_t *r)
         if (!g->is[CHUNKS])
             r->layout.chunks = 0;
     }
+    if (g->text[RING])
+        r->layout.ring = !strcmp(g->text[RING], "ring");
     if (g->text[BALANCE])
         r->layout.balance = !strcmp(g->text[BALANCE], "embedding");
     if (g->text[RECOMPUTE] && !pipe_recompute_parse(g->text[RECOMPUTE], &r->recompute))
@@ -410,7 +414,7 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     r->per_node = count_of(g, PER_NODE, r->per_node);
     if (r->nodes * r->per_node != l->tp * l->pp * pipe_layout_replicas(l))
         r->nodes = 0;
-    plan_fit_leaves(&r->model, l->tp, pipe_layout_context(l));
+    plan_fit_leaves(&r->model, l->tp, l->ring ? 1 : pipe_layout_context(l));
     pipe_recipe_complete(r);
     return pipe_recipe_check(r);
 }

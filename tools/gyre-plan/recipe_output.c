@@ -22,7 +22,7 @@ void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
     printf("%zu ranks: tp %zu%s x ", l->tp * l->pp * pipe_layout_replicas(l), l->tp,
            l->sequence ? " with sequence" : "");
     if (l->cp > 1)
-        printf("cp %zu x ", l->cp);
+        printf("cp %zu%s x ", l->cp, l->ring ? " in a ring" : "");
     printf("pp %zu (%s", l->pp, pipe_kind_name(l->schedule));
     if (l->chunks > 1)
         printf(", %zu chunks", l->chunks);

@@ -68,9 +68,10 @@ typedef struct {
      * of which (0: all), consecutive ones, this rank has; the others lie on the other ranks of `context`
      * (NULL: there are none), in the order of ranks. What is called a sequence in this file is then a part of
      * one: it has a slot, a loss and gradients of its own, and calls take whole runs of parts_here of them.
-     * Attention alone sees the whole sequence (context.inc). Bits depend on `parts`. */
+     * Attention alone sees the whole sequence (context.inc, ring.inc). Bits depend on `parts`. */
     size_t parts, parts_here;
     gyre_comm_t *context;
+    int ring; /* 1: keys and values go round those ranks (ring.inc); 0: heads are dealt out to them */
     /* On the CPU: threads for which attention has memory to work in; 0: 1. Those of the caller's team
      * (base/thread/team.h) do the work; bits do not depend on them. */
     size_t threads;
@@ -118,7 +119,8 @@ typedef struct {
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
     uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
     uint64_t keys;       /* all-reduced over model_tp_t.keys: 2 T D per layer, sequence and backward */
-    uint64_t context;    /* all-to-alls of attention in config.context: sent to itself and others */
+    uint64_t context;    /* of attention in config.context: all-to-alls, sent to itself and others; with ring
+                       * what is sent to others */
 } model_traffic_t;
 
 #include "model/kernels/real.h"

@@ -20,6 +20,7 @@
 #include "model/network/stage/attention.inc"
 
 #include "model/network/stage/context.inc"
+#include "model/network/stage/ring.inc"
 
 #include "model/network/stage/block.inc"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/tools/train/test_context.sh: gyre-train --cp: ranks that share sequences have the bits of one process, with sequences of several
-# blocks of attention, packed documents, grouped heads and windows; a run goes on with another degree; what it does not go with is refused.
+# blocks of attention, packed documents, grouped heads and windows, with heads dealt out and
+# in a ring; a run goes on with another degree; what it does not go with is refused.
 # All kinds of layouts: tests/layouts/check. The arithmetic: tests/model/test_stage_parts.c.
 # deadline: 90
 # SPDX-License-Identifier: Apache-2.0
@@ -49,7 +50,22 @@ done 3<<'LAYOUTS'
 2 --cp 2
 4 --cp 4 --zero 3 --recompute full
 4 --cp 2 --dp 2 --zero 1
+2 --cp 2 --cp-attention ring --recompute full
+4 --cp 4 --cp-attention ring --zero 3
 LAYOUTS
+
+# --- a ring needs no heads to deal out: one head of keys and values, with sinks, a cap, 16 bits and tensor parallelism ---
+sed 's/"heads": 8/"heads": 4/; s/"kv_heads": 4/"kv_heads": 1/; s/"window_every": 2/"sinks": true, "attn_cap": 3/' "$W/model.json" >"$W/one.json"
+FEW=("${PARTS[@]/model.json/one.json}" --precision bf16 --steps 2)
+rm -f "$W/log"
+run "$TRAIN" "${FEW[@]}" --log "$W/log" --save "$W/few"
+want "one head, one process" 0
+curve "$W/log" >"$W/curve"
+rm -f "$W/log"
+run "$UCX_RUN" -n 4 "$TRAIN" "${FEW[@]}" --tp 2 --cp 2 --cp-attention ring --log "$W/log" --save "$W/weights"
+want "one head in a ring" 0
+check "one head in a ring: the same curve" cmp -s "$W/curve" <(curve "$W/log")
+check "one head in a ring: the same weights" cmp -s "$W/few" "$W/weights"
 
 # --- a checkpoint is that of any degree ---
 run "$UCX_RUN" -n 4 "$TRAIN" "${PARTS[@]}" --cp 2 --tp 2 --zero 2 --checkpoint "$W/cp" --checkpoint-every 2 --trace "$W/trace" \
