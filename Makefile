@@ -250,6 +250,7 @@ FUZZ_RUNS := $(patsubst tests/%.c,$(B)/tests/%,$(FUZZ_SRC))
 # programs that the labs' checks and gpu-check run
 LAB_PROGRAMS := $(addprefix $(B)/tests/,verbs/pair verbs/survivor $(if $(filter 1,$(CUDA)),gpu/kernels/gpu_facts gpu/kernels/gpu_kernels gpu/ranks/gpu_peers))
 EXAMPLES  := $(patsubst examples/%.c,$(B)/examples/%,$(EXAMPLE_SRC))
+CU_EXAMPLES := $(if $(filter 1,$(CUDA)),$(patsubst examples/%.cu,$(B)/examples/%,$(wildcard examples/*.cu)))
 
 LIB_SO := $(B)/lib/libgyre.so.$(SOVERSION)
 LIB_A  := $(B)/lib/libgyre.a
@@ -265,7 +266,7 @@ all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
 tests: $(TESTS) $(MP_TESTS) $(FUZZ_RUNS) $(LAB_PROGRAMS)
-examples: $(EXAMPLES)
+examples: $(EXAMPLES) $(CU_EXAMPLES)
 
 report:
 	@echo "CUDA=$(CUDA)$(if $(filter 1,$(CUDA)), ($(CUDA_HOME)), ($(NO_CUDA)))"
@@ -419,6 +420,11 @@ $(B)/examples/train: $(SHARE)/obj/examples/train.o $(LIB_TRAIN) $(LIB_A)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_TRAIN) $(LIB_A) $(LIBS_TRAIN) $(TOOL_LIBS) -o $@
+
+$(CU_EXAMPLES): $(B)/examples/%: $(CU_B)/obj/examples/%.cu.o $(LIB_A)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $< $(LIB_A) $(LIBS) -o $@
 
 $(B)/examples/%: $(SHARE)/obj/examples/%.o $(LIB_A)
 	@mkdir -p $(@D)

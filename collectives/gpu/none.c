@@ -89,6 +89,13 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     return none_of("gyre_comm_deregister_cuda", comm);
 }
 
+gyre_status_t gyre_comm_peers_cuda(gyre_comm_t *comm, const gyre_cuda_registration_t *registration,
+                                   gyre_cuda_peers_t *peers)
+{
+    (void)registration, (void)peers;
+    return none_of("gyre_comm_peers_cuda", comm);
+}
+
 gyre_status_t coll_cuda_explain(gyre_comm_t *comm, const coll_shape_t *shape, int registered,
                                 coll_cuda_explanation_t *out)
 {

@@ -108,9 +108,37 @@ GYRE_API gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, 
 /* Collective. Waits for the communicator's operations. Graphs that use the buffer must have ended and must
  * not be launched again. After it returns no peer reads the memory, and it may be freed. The registration
  * is gone also after an error; after an error of the communicator a peer may still read the memory, and
- * never writes it. Memory still registered when a communicator is destroyed must stay allocated until all
- * ranks have destroyed it. */
+ * only kernels of the program (gyre_comm_peers_cuda) write it. Memory still registered when a communicator is
+ * destroyed must stay allocated until all ranks have destroyed it. */
 GYRE_API gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registration_t *registration);
+
+/* What kernels of the program need to reach the other ranks: passed to them by value, used with
+ * gyre/device.cuh. Set by gyre_comm_peers_cuda.
+ * Kernels are built with this layout, which is fixed as long as the soname. */
+enum {
+    GYRE_PEERS_MOST = 64, /* ranks of a communicator */
+    GYRE_PEERS_SLOTS = 32 /* signals and barriers that do not know of each other */
+};
+typedef struct {
+    size_t bytes; /* of this rank's registered memory */
+    int rank, n;
+    void *memory[GYRE_PEERS_MOST]; /* [n]: the registered memory of each rank, in addresses of this one */
+    uint32_t *counters[GYRE_PEERS_MOST]; /* [n]: those of each rank, for gyre/device.cuh only */
+    uint32_t *over;                      /* set when the communicator has failed; of the device, */
+    const uint32_t *abort;               /* and of the host */
+} gyre_cuda_peers_t;
+/* Not collective; after gyre_comm_register_cuda, and for a communicator of gyre_cuda_comms_create after all
+ * ranks have registered. The pointers are valid until the registration ends; all views of a communicator
+ * share the counters of its slots. The caller makes sure that
+ *  - kernels that use *peers have ended on all ranks before gyre_comm_deregister_cuda, gyre_comm_destroy or
+ *    gyre_finalize: the library does not know of them;
+ *  - those of all ranks can run at once. Ranks of one process have the duties of gyre_cuda_comms_create.
+ *
+ * GYRE_TIMEOUT does not end a wait in such a kernel. A failure of the communicator and gyre_comm_abort of any
+ * rank do. Errors, with *peers unchanged: INVALID: peers is NULL, not a registration
+ * of `comm`, a rank that has not registered; the communicator's own error. */
+GYRE_API gyre_status_t gyre_comm_peers_cuda(gyre_comm_t *comm, const gyre_cuda_registration_t *registration,
+                                            gyre_cuda_peers_t *peers);
 
 GYRE_API gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
                                               gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream);

@@ -25,7 +25,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <gyre/types.h>
+#include <gyre/cuda.h>
 
 enum {
     COLL_CUDA_RANKS = 64,  /* at most, of a communicator: what the arguments of a kernel hold */
@@ -64,6 +64,9 @@ typedef struct {
     uint32_t came[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS], room[COLL_CUDA_BLOCKS][COLL_CUDA_RANKS];
     uint64_t registered[COLL_CUDA_REGISTERED]
                        [COLL_CUDA_RANKS]; /* where each rank's begins, in addresses of this arena's owner */
+    /* of the program's own kernels (gyre/device.cuh), by slot and rank: signals that came from it, and the
+     * numbers of those sent to it and waited for */
+    uint32_t kernels[3][GYRE_PEERS_SLOTS][GYRE_PEERS_MOST];
 } coll_cuda_head_t;
 enum { COLL_CUDA_HEAD = 512 << 10 }; /* bytes before the first region */
 

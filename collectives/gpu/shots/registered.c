@@ -46,6 +46,7 @@
 enum { BLOCK_LEAST = 8192 }; /* bytes of a part for which another block is worth its flags */
 
 _Static_assert(sizeof(coll_cuda_head_t) <= COLL_CUDA_HEAD, "the head lies before the first region");
+_Static_assert((int)GYRE_PEERS_MOST == (int)COLL_CUDA_RANKS, "a view has room for all ranks");
 
 struct gyre_cuda_registration {
     gyre_cuda_registration_t *next;
@@ -358,6 +359,15 @@ static gyre_status_t register_in_team(coll_cuda_t *c, void *buffer, size_t bytes
     return GYRE_OK;
 }
 
+/* A view that a peer asks for later finds no memory that is about to be freed. A device that has failed
+ * keeps the addresses: nothing runs there any more. */
+static void forget_in_team(const coll_cuda_t *c, int index)
+{
+    const uint64_t none = 0;
+    for (int peer = 0; peer < c->comm->n; peer++)
+        (void)write_row(c, peer, index, c->comm->rank, &none, 1);
+}
+
 gyre_status_t gyre_comm_register_cuda(gyre_comm_t *comm, void *buffer, size_t bytes,
                                       gyre_cuda_registration_t **registration)
 {
@@ -409,6 +419,8 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     const gyre_status_t entered = coll_cuda_enter(c, &before);
     coll_cuda_wait_for_streams(
         c); /* this rank reads there no more; nor do others, as an operation ends when they have read, */
+    if (comm->team && entered == GYRE_OK)
+        forget_in_team(c, registration->index);
     unmap(c, registration);
     free(registration);
     if (entered == GYRE_OK)
@@ -416,6 +428,75 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
     st = coll_check_comm("gyre_comm_deregister_cuda", comm);
     if (st == GYRE_OK && !comm->team)
         st = coll_cuda_agree(c, entered); /* and nobody has it mapped */
+    return st == GYRE_OK ? st : coll_refuse(st);
+}
+
+/* ---- for kernels of the program (gyre/device.cuh) ------------------------------------------------------ */
+
+static gyre_status_t check_view(const gyre_comm_t *comm, const gyre_cuda_registration_t *registration,
+                                const gyre_cuda_peers_t *peers)
+{
+    if (!peers)
+        return gyre_fail(GYRE_ERR_INVALID, "gyre_comm_peers_cuda: peers is NULL");
+    const gyre_cuda_registration_t *r = comm->cuda ? comm->cuda->registered : NULL;
+    while (r && r != registration)
+        r = r->next;
+    return r ? GYRE_OK
+             : gyre_fail(GYRE_ERR_INVALID,
+                         "gyre_comm_peers_cuda: %p is not a registration of this communicator",
+                         (const void *)registration);
+}
+
+/* The table in the own arena has the addresses of all ranks, also where each rank registers by itself. */
+static gyre_status_t read_row(const coll_cuda_t *c, int index, uint64_t row[COLL_CUDA_RANKS])
+{
+    const coll_cuda_head_t *head = (const coll_cuda_head_t *)c->arena[c->comm->rank];
+    const size_t bytes = sizeof head->registered[index];
+    cudaError_t rc = cudaMemcpyAsync(row, head->registered[index], bytes, cudaMemcpyDeviceToHost, c->stream);
+    if (rc == cudaSuccess)
+        rc = cudaStreamSynchronize(c->stream);
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "cudaMemcpyAsync(%p, %p, %zu) of addresses", (void *)row,
+                                                (const void *)head->registered[index], bytes);
+}
+
+static gyre_status_t view(const coll_cuda_t *c, const gyre_cuda_registration_t *r, gyre_cuda_peers_t *peers)
+{
+    const int n = c->comm->n;
+    uint64_t row[COLL_CUDA_RANKS] = {0};
+    coll_cuda_head_t *head = (coll_cuda_head_t *)c->arena[c->comm->rank];
+    const gyre_status_t st = read_row(c, r->index, row);
+    if (st != GYRE_OK)
+        return st;
+    for (int peer = 0; peer < n; peer++)
+        if (!row[peer])
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "gyre_comm_peers_cuda: rank %d has not registered its memory yet: call it "
+                             "after all %d ranks have",
+                             peer, n);
+    *peers = (gyre_cuda_peers_t){
+        .bytes = r->bytes, .rank = c->comm->rank, .n = n, .over = &head->over, .abort = &c->board->abort};
+    for (int peer = 0; peer < n; peer++) {
+        coll_cuda_head_t *its = (coll_cuda_head_t *)c->arena[peer];
+        peers->memory[peer] = (void *)(uintptr_t)row[peer];
+        peers->counters[peer] = &its->kernels[0][0][0];
+    }
+    return GYRE_OK;
+}
+
+gyre_status_t gyre_comm_peers_cuda(gyre_comm_t *comm, const gyre_cuda_registration_t *registration,
+                                   gyre_cuda_peers_t *peers)
+{
+    int before;
+    gyre_status_t st = coll_check_comm("gyre_comm_peers_cuda", comm);
+    if (st == GYRE_OK)
+        st = check_view(comm, registration, peers);
+    if (st == GYRE_OK)
+        st = coll_cuda_enter(comm->cuda, &before);
+    if (st != GYRE_OK)
+        return coll_refuse(st);
+    st = view(comm->cuda, registration, peers);
+    coll_cuda_exit(comm->cuda, before);
     return st == GYRE_OK ? st : coll_refuse(st);
 }
 
