@@ -115,7 +115,8 @@ typedef struct {
 struct tokenizer_cutter {
     const tokenizer_split_t *split; /* borrowed; NULL: a text is one piece */
     state_t state[MOST_STEPS];
-    const unsigned char *origin; /* where the text begins, if nothing stands before it */
+    const unsigned char *origin; /* where the text begins */
+    int first;                   /* 1: nothing stands before it */
     tokenizer_take_fn take;
     void *user;
 };
@@ -283,7 +284,7 @@ static gyre_status_t cut_at_marks(tokenizer_cutter_t *cutter, size_t number, con
 {
     const step_t *step = &cutter->split->step[number];
     tokenizer_buffer_t *buffer = &cutter->state[number].text;
-    int first = cutter->origin && text == cutter->origin;
+    const int first = cutter->first && text == cutter->origin;
     gyre_status_t status = put_marks(buffer, step, text, bytes, first);
     if (status != GYRE_OK)
         return status;
@@ -297,7 +298,7 @@ static gyre_status_t cut_at_marks(tokenizer_cutter_t *cutter, size_t number, con
         end = next ? (size_t)(next - text) : bytes;
         status = cut_from_step(cutter, number + 1, text + done, end - done);
         if (first)
-            cutter->origin = NULL;
+            cutter->first = 0;
     }
     return status;
 }
@@ -319,7 +320,8 @@ static gyre_status_t cut_from_step(tokenizer_cutter_t *cutter, size_t number, co
 gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, const unsigned char *text, size_t bytes, int first,
                             tokenizer_take_fn take, void *user)
 {
-    cutter->origin = first ? text : NULL;
+    cutter->origin = text;
+    cutter->first = first;
     cutter->take = take;
     cutter->user = user;
     return cut_from_step(cutter, 0, text, bytes);

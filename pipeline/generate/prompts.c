@@ -93,7 +93,7 @@ gyre_status_t pipe_prompts_share(gyre_comm_t *comm, gyre_status_t mine, pipe_pro
     if (mine == GYRE_OK && !(word = calloc((size_t)size[0], 2 * sizeof *word)))
         mine = no_memory();
     status = pipe_agree(comm, mine, NULL);
-    if (status == GYRE_OK)
+    if (status == GYRE_OK && word) /* all have it */
         status = send(comm, p, word);
     free(word);
     return status;
