@@ -63,7 +63,7 @@ static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load
                                         .split = pipe_kind_splits(l->schedule),
                                         .parts = load->batch.parts,
                                         .parts_here = here};
-    gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out);
+    gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out, NULL);
     *out *= here;
     return status;
 }
