@@ -198,6 +198,108 @@ int model_matmul_divides(void)
     return known == YES;
 }
 
+/* ---- blocks of a sum ----------------------------------------------------------------------------------- */
+
+/* How OpenBLAS (driver/level3/level3.c) cuts K: into `split` terms; of what is left and less than twice that,
+ * a half that is a multiple of `step`. split 0: not known. */
+typedef struct {
+    unsigned short split, step;
+} terms_t;
+
+static size_t next_terms(terms_t terms, size_t left)
+{
+    if (left >= (size_t)2 * terms.split)
+        return terms.split;
+    return left > terms.split ? (left / 2 + terms.step - 1) / terms.step * terms.step : left;
+}
+
+enum { PROBE_SIDE = 160, PROBE_LONGEST = 2114 };
+/* Of these lengths one at least tells any two of the orders that are tried apart. */
+static const size_t probe_terms[] = {PROBE_LONGEST, 1634, 1122, 738, 418};
+enum { PROBES = sizeof probe_terms / sizeof probe_terms[0] };
+
+/* c [SIDE,SIDE] = a^T b over `count` terms from `from` on. */
+static void add_terms(const float *a, const float *b, float *c, size_t from, size_t count)
+{
+    multiply(1, 0, PROBE_SIDE, PROBE_SIDE, count, 1, a + from * PROBE_SIDE, PROBE_SIDE, b + from * PROBE_SIDE,
+             PROBE_SIDE, from > 0 ? 1 : 0, c, PROBE_SIDE);
+}
+
+static int terms_agree(terms_t terms, const float *a, const float *b, const float *whole, float *c)
+{
+    for (size_t i = 0; i < PROBES; i++) {
+        for (size_t k = 0, count; k < probe_terms[i]; k += count) {
+            count = next_terms(terms, probe_terms[i] - k);
+            add_terms(a, b, c, k, count);
+        }
+        if (memcmp(c, whole + i * PROBE_SIDE * PROBE_SIDE, sizeof(float) * PROBE_SIDE * PROBE_SIDE) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static terms_t find_terms(void)
+{
+    static const unsigned short split[] = {320, 384, 256, 352, 448, 192, 224, 240,
+                                           288, 336, 512, 640, 768, 128, 1024};
+    static const unsigned short step[] = {16, 8, 4, 32};
+    const size_t longest = (size_t)PROBE_SIDE * PROBE_LONGEST, square = PROBE_SIDE * PROBE_SIDE;
+    float *a = malloc(sizeof(float) * longest), *b = malloc(sizeof(float) * longest);
+    float *c = malloc(sizeof(float) * (PROBES + 1) * square);
+    terms_t found = {0, 0};
+    const int ok = a && b && c;
+    for (size_t i = 0; ok && i < longest; i++) {
+        a[i] = (float)model_random_normal(1, MODEL_RANDOM_PROBE, 2, i);
+        b[i] = (float)model_random_normal(1, MODEL_RANDOM_PROBE, 3, i);
+    }
+    for (size_t i = 0; ok && i < PROBES; i++)
+        add_terms(a, b, c + (i + 1) * square, 0, probe_terms[i]);
+    for (size_t i = 0; ok && found.split == 0 && i < sizeof split / sizeof *split; i++)
+        for (size_t j = 0; found.split == 0 && j < sizeof step / sizeof *step; j++) {
+            const terms_t terms = {split[i], step[j]};
+            found = terms_agree(terms, a, b, c + square, c) ? terms : found;
+        }
+    free(a);
+    free(b);
+    free(c);
+    return found;
+}
+
+static terms_t known_terms(void)
+{
+    static uint32_t answer; /* of this process's BLAS: 1 + split * 2^8 + step * 2^24; 0: not asked yet */
+    uint32_t known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (known == 0) {
+        const terms_t found = find_terms();
+        known = 1 + ((uint32_t)found.split << 8) + ((uint32_t)found.step << 24);
+        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    }
+    return (terms_t){(unsigned short)(known >> 8), (unsigned short)(known >> 24)};
+}
+
+/* A product that is packed whole, and so are its parts, has one order. */
+static int packs(size_t M, size_t N, size_t K)
+{
+    size_t product;
+    return !base_mul(M, N, &product) || !base_mul(product, K, &product) || product > LARGEST_TRANSPOSED;
+}
+
+size_t model_matmul_block_f32(size_t M, size_t N, size_t K)
+{
+    if (!packs(M / 2, N, K) || !model_matmul_divides())
+        return M;
+    const terms_t terms = known_terms();
+    for (size_t m = 0; terms.split > 0 && m < M;) {
+        const size_t next = next_terms(terms, M - m);
+        if (m > 0 && next < terms.split)
+            return M; /* a half, of what the BLAS would halve again with the terms before it */
+        m += next;
+        if (m % EDGE_STEP == 0 && packs(m, N, K) && packs(M - m, N, K))
+            return m;
+    }
+    return M;
+}
+
 void model_matmul_f32(int trans_a, int trans_b, size_t M, size_t N, size_t K, float alpha, const float *A,
                       size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {

@@ -64,7 +64,7 @@ static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load
                                         .parts = load->batch.parts,
                                         .parts_here = here,
                                         .ring = l->ring};
-    gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out);
+    gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out, NULL);
     *out *= here;
     return status;
 }

@@ -118,6 +118,13 @@ void train_on_routing(void *user, const model_routed_t *routed)
     word[WORD_DROPPED] += (double)routed->dropped;
 }
 
+/* Where the losses of a micro-batch go, which has `idle` sequences that this column does not have. */
+static double *losses_of(const pipe_train_t *train, int mb, size_t idle)
+{
+    size_t first = (size_t)mb * train->work.micro + idle - (train->longest - train->work.part.count);
+    return train->place.tp == 0 ? train->work.loss + first * train_parts_here(train) : NULL;
+}
+
 gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *in, void *out)
 {
     pipe_train_t *train = user;
@@ -145,7 +152,7 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
     cut_sequences(train, n - idle);
     return pipe_worker_forward(chunk->worker, slot_of(train, chunk, mb, idle), (n - idle) * here,
                                train->sequence, part(in, train, idle), part_out(out, train, idle),
-                               train->place.tp == 0 ? work->loss + first * here : NULL, 1);
+                               losses_of(train, mb, idle), 1);
 }
 
 gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,
@@ -163,7 +170,8 @@ gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void 
         return n ? train_idle(train, chunk, OPTIM_PASS_BACKWARD) : GYRE_OK;
     return pipe_worker_backward(chunk->worker, slot_of(train, chunk, mb, idle),
                                 (n - idle) * train_parts_here(train), train->work.scale,
-                                part(d_out, train, idle), part_out(d_in, train, idle));
+                                part(d_out, train, idle), part_out(d_in, train, idle),
+                                losses_of(train, mb, idle), 1);
 }
 
 gyre_status_t train_on_backward_weight(void *user, int chunk_index, int mb, unsigned flags)

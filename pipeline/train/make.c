@@ -396,10 +396,10 @@ gyre_status_t pipe_train_need(const pipe_train_t *train, uint64_t *bytes)
         *bytes += kinds[k];
     for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
         const model_stage_config_t stage = stage_config(train, c, MODEL_GRAPHS_OFF);
-        size_t slot;
-        status = model_stage_slot_bytes_f32(&train->whole->config, &tp, &stage, &slot);
+        size_t slot, logits;
+        status = model_stage_slot_bytes_f32(&train->whole->config, &tp, &stage, &slot, &logits);
         if (status == GYRE_OK)
-            *bytes += (uint64_t)slot * stage.slots;
+            *bytes += (uint64_t)slot * stage.slots + logits;
     }
     return status;
 }

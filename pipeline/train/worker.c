@@ -95,8 +95,9 @@ gyre_status_t pipe_worker_forward(pipe_worker_t *w, size_t slot, size_t n, const
 {
     if (w->gpu)
         return pipe_gpu_stage_forward(w->gpu, slot, n, sequence, in, out, loss, step);
-    gyre_status_t status = model_stage_forward_batch_f32(w->stage, slot, n, sequence, in, out, w->each);
-    for (size_t j = 0; w->head && loss && j < n; j++)
+    gyre_status_t status = model_stage_forward_batch_f32(w->stage, slot, n, sequence, in, out,
+                                                         sequence->evaluate ? w->each : NULL);
+    for (size_t j = 0; w->head && loss && sequence->evaluate && j < n; j++)
         loss[j * step] = w->each[j];
     if (status == GYRE_OK && w->routed && !sequence->evaluate)
         tell_routed(w, slot, n);
@@ -104,10 +105,14 @@ gyre_status_t pipe_worker_forward(pipe_worker_t *w, size_t slot, size_t n, const
 }
 
 gyre_status_t pipe_worker_backward(pipe_worker_t *w, size_t slot, size_t n, float scale, const void *d_out,
-                                   void *d_in)
+                                   void *d_in, double *loss, size_t step)
 {
-    return w->gpu ? pipe_gpu_stage_backward(w->gpu, slot, n, scale, d_out, d_in)
-                  : model_stage_backward_batch_f32(w->stage, slot, n, scale, d_out, d_in);
+    if (w->gpu)
+        return pipe_gpu_stage_backward(w->gpu, slot, n, scale, d_out, d_in);
+    gyre_status_t status = model_stage_backward_batch_f32(w->stage, slot, n, scale, d_out, d_in);
+    for (size_t j = 0; w->head && loss && j < n; j++)
+        loss[j * step] = model_stage_loss_f32(w->stage, slot + j);
+    return status;
 }
 
 gyre_status_t pipe_worker_backward_weight(pipe_worker_t *w, size_t slot, size_t n)

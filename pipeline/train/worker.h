@@ -60,13 +60,13 @@ pipe_worker_exposed(const pipe_worker_t *worker); /* model_stage_exposed; on a G
  * there. */
 void pipe_worker_watch(pipe_worker_t *worker, model_spans_t *spans);
 /* model_stage_*_batch. in, out, d_out, d_in: of the type above, in host memory or on the GPU. With the head,
- * the loss of sequence j is written to loss[j * step], on a GPU by pipe_gpu_finish; loss NULL: nobody
- * asks. */
+ * the loss of sequence j is written to loss[j * step] by forward on a GPU (in pipe_gpu_finish) and forward of
+ * an evaluation, else by backward; loss NULL: nobody asks. */
 gyre_status_t pipe_worker_forward(pipe_worker_t *worker, size_t slot, size_t n,
                                   const model_sequence_t *sequence, const void *in, void *out, double *loss,
                                   size_t step);
 gyre_status_t pipe_worker_backward(pipe_worker_t *worker, size_t slot, size_t n, float scale,
-                                   const void *d_out, void *d_in);
+                                   const void *d_out, void *d_in, double *loss, size_t step);
 gyre_status_t pipe_worker_backward_weight(pipe_worker_t *worker, size_t slot, size_t n);
 
 #endif

@@ -85,8 +85,7 @@ static double now(void)
 
 static void pass(const variant_t *v, const model_sequence_t *sequence)
 {
-    double loss;
-    OK(model_stage_forward_f32(v->stage, 0, sequence, NULL, NULL, &loss));
+    OK(model_stage_forward_f32(v->stage, 0, sequence, NULL, NULL, NULL));
     OK(model_stage_backward_f32(v->stage, 0, 1.0f, NULL, NULL));
 }
 

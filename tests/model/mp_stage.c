@@ -137,19 +137,20 @@ static model_traffic_t run(whole_t *w, const model_tp_t *tp, const layout_t *lay
                                            .prefix = 3 * i,
                                            .positions =
                                                c->prefix && c->pos == MODEL_POS_ROPE ? positions : NULL};
-        double loss = 0.0;
         for (size_t p = 0; p < P; p++)
-            MP_OK(model_stage_forward_f32(part[p].stage, i, &sequence, edge[p], edge[p + 1], &loss));
-        w->loss[i] = fill ? loss : w->loss[i];
-        MP_CHECK(memcmp(&loss, &w->loss[i], sizeof loss) == 0, "%s: sequence %zu: loss %a, one rank has %a",
-                 what, i, loss, w->loss[i]);
+            MP_OK(model_stage_forward_f32(part[p].stage, i, &sequence, edge[p], edge[p + 1], NULL));
     }
-    for (size_t i = 0; i < SEQUENCES; i++)
+    for (size_t i = 0; i < SEQUENCES; i++) {
         for (size_t p = P; p-- > 0;) {
             MP_OK(model_stage_backward_f32(part[p].stage, i, 0.5f, edge[p + 1], edge[p]));
             if (!layout->split)
                 check_grads(w, &part[p], i, fill, what);
         }
+        const double loss = model_stage_loss_f32(part[P - 1].stage, i);
+        w->loss[i] = fill ? loss : w->loss[i];
+        MP_CHECK(memcmp(&loss, &w->loss[i], sizeof loss) == 0, "%s: sequence %zu: loss %a, one rank has %a",
+                 what, i, loss, w->loss[i]);
+    }
     for (size_t i = 0; layout->split && i < SEQUENCES; i++)
         for (size_t p = P; p-- > 0;) {
             MP_OK(model_stage_backward_weight_f32(part[p].stage, i));

@@ -184,6 +184,45 @@ static void part_of_a_row(void **state)
     free(whole);
 }
 
+/* Positions in blocks: products of a head, forward and backward, as of all positions. Returns the blocks. */
+static size_t blocks_of_head(size_t T, size_t N, size_t K)
+{
+    float *x = numbers(T * K, 1), *w = numbers(N * K, 2), *y = numbers(T * N, 3), *dx = numbers(T * K, 4);
+    float *dw = numbers(N * K, 5), *y1 = numbers(T * N, 6), *dx1 = numbers(T * K, 7),
+          *dw1 = numbers(N * K, 8);
+    size_t blocks = 0;
+    model_matmul_f32(0, 1, T, N, K, 1, x, K, w, K, 0, y, N);
+    model_matmul_f32(0, 0, T, K, N, 1, y, N, w, K, 0, dx, K);
+    model_matmul_f32(1, 0, N, K, T, 1, y, N, x, K, 0, dw, K);
+    for (size_t t = 0, n; t < T; t += n, blocks++) {
+        n = model_matmul_block_f32(T - t, N, K);
+        assert_in_range(n, 1, T - t);
+        model_matmul_f32(0, 1, n, N, K, 1, x + t * K, K, w, K, 0, y1 + t * N, N);
+        model_matmul_f32(0, 0, n, K, N, 1, y1 + t * N, N, w, K, 0, dx1 + t * K, K);
+        model_matmul_f32(1, 0, N, K, n, 1, y1 + t * N, N, x + t * K, K, t > 0 ? 1 : 0, dw1, K);
+    }
+    assert_memory_equal(y, y1, T * N * sizeof *y);
+    assert_memory_equal(dx, dx1, T * K * sizeof *dx);
+    assert_memory_equal(dw, dw1, N * K * sizeof *dw);
+    float *all[] = {x, w, y, dx, dw, y1, dx1, dw1};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    return blocks;
+}
+
+static void blocks_of_positions(void **state)
+{
+    (void)state;
+    assert_int_equal(blocks_of_head(300, 70, 40), 1);
+    assert_int_equal(blocks_of_head(1, 1030, 520), 1);
+    /* one block, where the BLAS's order is not known, is right, too */
+    for (size_t T = 600; T <= 1100; T += 97)
+        blocks_of_head(T, 1030, 520);
+    const char *kind = model_matmul_kind();
+    if (model_matmul_divides() && (strcmp(kind, "SkylakeX") == 0 || strcmp(kind, "Cooperlake") == 0))
+        assert_true(blocks_of_head(1280, 1024, 512) > 1);
+}
+
 static void chains_of_every_instruction_set(void **state)
 {
     (void)state;
@@ -208,9 +247,12 @@ static void chains_of_every_instruction_set(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),      cmocka_unit_test(nothing_is_read_of_a_new_result),
-        cmocka_unit_test(transposition), cmocka_unit_test(rows_of_products),
-        cmocka_unit_test(part_of_a_row), cmocka_unit_test(chains_of_every_instruction_set)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(products),
+                                       cmocka_unit_test(nothing_is_read_of_a_new_result),
+                                       cmocka_unit_test(transposition),
+                                       cmocka_unit_test(rows_of_products),
+                                       cmocka_unit_test(part_of_a_row),
+                                       cmocka_unit_test(blocks_of_positions),
+                                       cmocka_unit_test(chains_of_every_instruction_set)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,7 @@ static void check_several(const model_config_t *config, model_stage_config_t how
 static void check_gradients(const char *what, const model_config_t *config, model_stage_config_t how)
 {
     whole_t w = {0};
+    f64_block = 4; /* positions of the head, of 6 */
     make(&w, config, how);
     memset(w.grads, 0xff, w.params->grad_total * sizeof(double)); /* NaN: every element must be written */
     loss_of(&w);
@@ -544,7 +545,6 @@ static void refusals(void **state)
     assert_int_equal(model_stage_create_f64(upper, &alone, &top, &store, MODEL_ISA_BEST, &stage), GYRE_OK);
     assert_int_equal(model_stage_forward_f64(stage, 0, &w.sequence, NULL, NULL, &loss_of_top),
                      GYRE_ERR_INVALID);
-    assert_int_equal(model_stage_forward_f64(stage, 0, &w.sequence, edge, NULL, NULL), GYRE_ERR_INVALID);
     assert_int_equal(model_stage_forward_f64(stage, 0, &w.sequence, edge, NULL, &loss_of_top), GYRE_OK);
     assert_int_equal(model_stage_backward_f64(stage, 0, 1.0, NULL, NULL), GYRE_ERR_INVALID);
     model_stage_destroy_f64(stage);

@@ -222,7 +222,7 @@ static void memory(void **state)
     const size_t inputs = T * C;
     const size_t rest =
         4 * T + 4 * T * C + 3 * T * C + 2 * T * F; /* norms, ln1, attention, x2, ln2; q k v; MLP */
-    const size_t head = 2 * T * C + 3 * T + T * V + 2 * C;
+    const size_t head = 2 * T * C + 2 * T + 2 * C, logits = T * V;
     const size_t kept[] = {inputs + rest, inputs + rest, inputs};
     const size_t split = 2 * T * C + T * F + 3 * T * C + 6 * C, made_for_split = 3 * T * C + T * F;
     for (int how = 0; how < 6; how++) {
@@ -232,9 +232,15 @@ static void memory(void **state)
         size_t layer = kept[how % 3], work = 0;
         if (how >= 3)
             layer += split + (recompute == MODEL_RECOMPUTE_FULL ? made_for_split : 0);
-        size_t want = slots * (L * layer + head + (how >= 3 ? T * C : 0)) * sizeof(double);
+        size_t want = slots * (L * layer + head + (how >= 3 ? T * C + logits : 0)) * sizeof(double);
         assert_int_equal(model_stage_bytes_f64(w.stage, &work), want);
-        assert_true(work > 0);
+        assert_true(work > logits * sizeof(double));
+        size_t slot, shared, want_shared = how < 3 ? logits * sizeof(double) : 0;
+        const model_stage_config_t one = {
+            .layers = L, .embed = 1, .head = 1, .slots = 1, .recompute = recompute, .split = how / 3};
+        assert_int_equal(model_stage_slot_bytes_f64(&w.params->config, &alone, &one, &slot, &shared),
+                         GYRE_OK);
+        assert_int_equal(shared, want_shared);
         unmake(&w);
     }
 }

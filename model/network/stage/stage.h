@@ -117,9 +117,10 @@ typedef struct {
      * embedding, [T, C]. */
     uint64_t sums;
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
-    uint64_t loss;       /* all-reduced by the cross-entropy: 3 T per forward of the head */
-    uint64_t keys;       /* all-reduced over model_tp_t.keys: 2 T D per layer, sequence and backward */
-    uint64_t context;    /* of attention in config.context: all-to-alls, sent to itself and others; with ring
+    /* all-reduced by the cross-entropy: 3 T per backward of the head, and per forward that gives a loss */
+    uint64_t loss;
+    uint64_t keys;    /* all-reduced over model_tp_t.keys: 2 T D per layer, sequence and backward */
+    uint64_t context; /* of attention in config.context: all-to-alls, sent to itself and others; with ring
                        * what is sent to others */
 } model_traffic_t;
 

@@ -20,4 +20,7 @@
 #undef REAL
 #undef REAL_TYPE
 
+/* Positions of a block of the head; 0: all. */
+extern size_t f64_block;
+
 #endif
