@@ -285,12 +285,13 @@ static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, size_t p
 {
     double rate[ROUNDS_MOST];
     int rounds = 0;
+    size_t turns = 0;
     unsigned char *to = b->memory + REGION / 2;
     const base_time_t begun = base_now();
     p->bytes = bytes;
     while (rounds < ROUNDS_MOST && (rounds < 3 || (double)(base_now() - begun) < b->share)) {
-        unsigned char *const from = b->memory + ((size_t)rounds + 1) % places * bytes;
-        p->memory = b->memory + (size_t)rounds % places * bytes;
+        unsigned char *const from = b->memory + (turns + 1) % places * bytes;
+        p->memory = b->memory + turns % places * bytes;
         give_order(p, job);
         await_done(p);
         const base_time_t since = base_now();
@@ -299,7 +300,9 @@ static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, size_t p
         else
             coll_kernel_copy(from, to, bytes);
         __asm__ volatile("" ::: "memory");
-        rate[rounds++] = (double)bytes / (double)(base_now() - since + 1);
+        const double took = (double)(base_now() - since + 1);
+        if (turns++ >= places || places == 1) /* before that, nobody has read there */
+            rate[rounds++] = (double)bytes / took;
         if (base_now() - begun > GIVE_UP_NS)
             break;
     }
@@ -327,7 +330,8 @@ static void measure_pair(bench_t *b, coll_cost_t *out)
         out->yield = yield > 0 ? yield : out->yield;
         out->peer_cache = peer_rate(b, p, JOB_FILL, SMALL, 1, 1);
         out->peer_write = peer_rate(b, p, JOB_LOAD, SMALL, 1, 0.5);
-        out->peer_stage = peer_rate(b, p, JOB_LOAD, SMALL, 2 * coll_cost_stage_room(out) / SMALL, 0.5);
+        out->peer_stage = peer_rate(b, p, JOB_LOAD, SMALL,
+                                    base_min_size(2 * out->cache_bytes, REGION / 4) / SMALL + 2, 0.5);
         out->peer_memory = peer_rate(b, p, JOB_FILL, REGION / 2, 1, 1);
         give_order(p, JOB_END);
         pthread_join(thread, NULL);

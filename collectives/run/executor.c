@@ -67,8 +67,31 @@ static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
     comm->allocations++;
     if (comm->scratch.base)
         st = comm_mem_free(comm->scratch.base);
-    comm->scratch = (coll_scratch_t){.base = base, .bytes = bytes};
+    comm->scratch = (coll_scratch_t){.base = base, .bytes = bytes, .staged = comm->scratch.staged};
     return st;
+}
+
+/* Of a communicator: only one that stages again and again has memory for more than one call's copies. */
+enum { STAGED_ONCE = 16 };
+
+/* Scratch memory to which staged copies of `bytes` may go, from `own` on, and its end; or 0. */
+static size_t stage_room(gyre_comm_t *comm, size_t own, size_t bytes)
+{
+    coll_scratch_t *scratch = &comm->scratch;
+    const size_t had = scratch->bytes, room = coll_cost_stage_room(&comm->tune->cost);
+    size_t end = own + bytes;
+    if (scratch->staged >= STAGED_ONCE && bytes < room) {
+        if (need_scratch(comm, own + room) == GYRE_OK)
+            end = own + room;
+        else
+            scratch->staged = -1;
+    }
+    if (need_scratch(comm, end) != GYRE_OK)
+        return 0;
+    if (scratch->bytes > had) /* or each of the next calls would wait for pages */
+        comm_segment_populate((char *)scratch->base + own, end - own);
+    scratch->staged += scratch->staged >= 0 && scratch->staged < STAGED_ONCE;
+    return end;
 }
 
 /* Takes the place after that of the call before (coll_cost_stage_room). Without memory for it, peers read the
@@ -79,18 +102,10 @@ static void stage(gyre_request_t *r)
     const coll_staging_t needs = coll_stage_needs(r);
     const size_t own = base_round_up(r->plan->tmp_bytes, 64);
     const size_t bytes = base_round_up(needs.in, 64) + base_round_up(needs.out, 64);
-    const size_t end = own + base_max_size(coll_cost_stage_room(&r->comm->tune->cost), bytes);
-    const size_t had = scratch->bytes;
-    if (bytes == 0)
+    const size_t end = bytes > 0 ? stage_room(r->comm, own, bytes) : 0;
+    if (end == 0)
         return;
-    (void)need_scratch(r->comm, end);
-    if (scratch->bytes > had) /* or each of the next calls would wait for pages */
-        comm_segment_populate((char *)scratch->base + own, end - own);
-    size_t at = base_max_size(scratch->stage, own);
-    if (at + bytes > base_min_size(end, scratch->bytes))
-        at = own;
-    if (at + bytes > scratch->bytes)
-        return;
+    const size_t next = base_max_size(scratch->stage, own), at = next + bytes <= end ? next : own;
     scratch->stage = at + bytes;
     coll_stage_begin(r, &needs, (char *)scratch->base + at);
 }

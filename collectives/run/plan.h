@@ -126,6 +126,7 @@ typedef struct {
 typedef struct {
     size_t in, out;
     size_t given; /* of the input, wherever it lies */
+    double ns;    /* that both copies take, by the machine's costs */
 } coll_staging_t;
 
 typedef struct coll_plan coll_plan_t;
@@ -211,6 +212,7 @@ typedef struct {
     void *base;
     size_t bytes;
     size_t stage; /* where the next staged copies lie, if they fit there */
+    int staged;   /* calls that staged so far; negative: their room could not be had */
 } coll_scratch_t;
 
 typedef struct {

@@ -141,7 +141,7 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const int shared = s->op == COLL_BROADCAST && reach.in && reach.out;
     const double staged = staged_ns(cost, (double)in, (double)out, shared, beyond);
     if (staged < SURELY * (kernel + reach.ring / cost->peer_write))
-        p->staging.in = in, p->staging.out = out;
+        p->staging.in = in, p->staging.out = out, p->staging.ns = staged;
 }
 
 static int in_window(const void *buffer, size_t bytes)

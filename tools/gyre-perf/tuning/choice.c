@@ -204,8 +204,7 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
                                     : model_ns(comm, &cost, &args, x.bytes, plan->algo, plan->one_shot,
                                                x.chunk, staged ? COLL_MEMORY_WINDOW : memory);
         if (staged && x.predicted > 0)
-            x.predicted +=
-                (double)plan->staging.in / cost.peer_stage + (double)plan->staging.out / cost.peer_cache;
+            x.predicted += plan->staging.ns;
         if (known && comm->n > 1)
             find_second(comm, &cost, &args, memory, &x);
         x.transport = transport_of(comm);
