@@ -50,9 +50,9 @@ static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
 }
 
 /* Staged copies take turns in so many bytes, so that each goes to where peers read long ago (peer_stage):
- * what they have just read costs several times as much to write (peer_write). With the program's buffers, which
- * they come from and are read into, that is more than a second-level cache. At most what needs no window of
- * its own. */
+ * what they have just read costs several times as much to write (peer_write). With the program's buffers,
+ * which they come from and are read into, that is more than a second-level cache. At most what needs no
+ * window of its own. */
 static inline size_t coll_cost_stage_room(const coll_cost_t *cost)
 {
     return base_min_size(cost->cache_bytes, (size_t)768 << 10);

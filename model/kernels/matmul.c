@@ -284,9 +284,14 @@ static int packs(size_t M, size_t N, size_t K)
     return !base_mul(M, N, &product) || !base_mul(product, K, &product) || product > LARGEST_TRANSPOSED;
 }
 
+int model_matmul_may_cut_f32(size_t M, size_t N, size_t K)
+{
+    return packs(M / 2, N, K);
+}
+
 size_t model_matmul_block_f32(size_t M, size_t N, size_t K)
 {
-    if (!packs(M / 2, N, K) || !model_matmul_divides())
+    if (!model_matmul_may_cut_f32(M, N, K) || !model_matmul_divides())
         return M;
     const terms_t terms = known_terms();
     for (size_t m = 0; terms.split > 0 && m < M;) {
