@@ -49,7 +49,7 @@ static __global__ void fused_all_reduce(gyre_cuda_peers_t peers, const float *re
 static int failed(const char *what, const char *why)
 {
     fprintf(stderr, "fused_all_reduce: %s: %s\n", what, why);
-    return 1;
+    return -1;
 }
 #define CUDA(call)                                         \
     do {                                                   \
@@ -71,7 +71,7 @@ static float element(int rank, int repeat, size_t i)
     return ((float)(h >> 8 & 0xffff) / 65536.0f - 0.5f) * size;
 }
 
-/* x, residual, y: [count] */
+/* x, residual, y: [count]. 1: some bits differ; -1: failed, and the others may wait for this rank. */
 static int run(gyre_comm_t *comm, size_t count)
 {
     const int rank = gyre_comm_rank(comm);
@@ -133,5 +133,7 @@ int main(int argc, char **argv)
     if (gyre_init(NULL, &comm) != GYRE_OK)
         return 1; /* Gyre has logged why */
     const int bad = run(comm, count);
+    if (bad < 0)
+        (void)gyre_comm_abort(comm, "a rank of fused_all_reduce failed");
     return gyre_finalize(comm) != GYRE_OK || bad;
 }

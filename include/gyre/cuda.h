@@ -114,7 +114,8 @@ GYRE_API gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_re
 
 /* What kernels of the program need to reach the other ranks: passed to them by value, used with
  * gyre/device.cuh. Set by gyre_comm_peers_cuda.
- * Kernels are built with this layout, which is fixed as long as the soname. */
+ * Kernels are built with this layout, with that of the counters and with what signals and waits do with them
+ * (gyre/device.cuh): all are fixed as long as the soname. */
 enum {
     GYRE_PEERS_MOST = 64, /* ranks of a communicator */
     GYRE_PEERS_SLOTS = 32 /* signals and barriers that do not know of each other */
@@ -128,15 +129,19 @@ typedef struct {
     const uint32_t *abort;               /* and of the host */
 } gyre_cuda_peers_t;
 /* Not collective; after gyre_comm_register_cuda, and for a communicator of gyre_cuda_comms_create after all
- * ranks have registered. The pointers are valid until the registration ends; all views of a communicator
- * share the counters of its slots. The caller makes sure that
+ * ranks have registered. Not while this thread captures a stream; it may wait for the device. The pointers
+ * are valid until the registration ends; all views of a communicator share the counters of its slots. The
+ * caller makes sure that
  *  - kernels that use *peers have ended on all ranks before gyre_comm_deregister_cuda, gyre_comm_destroy or
  *    gyre_finalize: the library does not know of them;
- *  - those of all ranks can run at once. Ranks of one process have the duties of gyre_cuda_comms_create.
+ *  - those of all ranks can run at once. Ranks of one process have the duties of gyre_cuda_comms_create;
+ *  - where such ranks register anew, all have done so before: a peer that still holds its previous
+ *    registration passes the check, and *peers has that memory.
  *
  * GYRE_TIMEOUT does not end a wait in such a kernel. A failure of the communicator and gyre_comm_abort of any
- * rank do. Errors, with *peers unchanged: INVALID: peers is NULL, not a registration
- * of `comm`, a rank that has not registered; the communicator's own error. */
+ * rank do. Errors, with *peers unchanged: INVALID: peers is NULL, not a registration of `comm`, a rank that
+ * has not registered; UNSUPPORTED: built without CUDA; SYSTEM or NO_MEMORY: the device or a copy from it
+ * failed; the communicator's own error. */
 GYRE_API gyre_status_t gyre_comm_peers_cuda(gyre_comm_t *comm, const gyre_cuda_registration_t *registration,
                                             gyre_cuda_peers_t *peers);
 

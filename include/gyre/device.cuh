@@ -55,15 +55,18 @@ static __device__ __forceinline__ int gyre_device_wait(const gyre_cuda_peers_t &
 {
     volatile uint32_t *awaited = gyre_device_counter(peers, peers.rank, 2, slot, peer);
     const volatile uint32_t *came = gyre_device_counter(peers, peers.rank, 0, slot, peer);
+    volatile uint32_t *over = peers.over;
     const uint32_t number = *awaited + 1;
     for (uint32_t looks = 1; (int32_t)(*came - number) < 0; looks++) {
-        if (looks % 64 == 0 && *(const volatile uint32_t *)peers.over != 0)
+        if (looks % 64 == 0 && *over != 0)
             return 0;
         /* over PCIe: for a device whose copies from the host do not come through */
         if (looks % 4096 == 0 && *(const volatile uint32_t *)peers.abort != 0)
-            return 0;
+            *over = 1; /* for the waits after this one */
         __nanosleep(40);
     }
+    if (*over != 0) /* also where the signal had come before */
+        return 0;
     *awaited = number;
     __threadfence_system();
     return 1;

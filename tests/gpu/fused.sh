@@ -11,4 +11,8 @@ for n in 1 2 3 4 7; do
 done
 run "$UCX_RUN" -n 1 --timeout 60 "$EMULATED" 0
 want "no elements" 2 'usage'
+# shellcheck disable=SC2016 # each rank's own
+run "$UCX_RUN" -n 2 --timeout 20 sh -c '[ "$GYRE_RANK" = 0 ] && exec "$0" 1003; exec "$0" 4000000000000000' "$EMULATED"
+want "a rank without memory ends the job" 1 'malloc: no memory'
+check "a rank without memory: the other heard why" grep -q 'a rank of fused_all_reduce failed' "$W/err"
 finish

@@ -150,20 +150,44 @@ static void test_kernels(void **state)
         }
 }
 
-/* A wait, and a barrier, for ranks that never come. */
+static void begin_wait(int r, int barrier)
+{
+    const uint32_t none = 7;
+    assert_cuda(cudaMemcpy(job.seen[r], &none, sizeof none, cudaMemcpyHostToDevice));
+    assert_cuda(api_wait(&job.peers[r], 1, barrier, job.seen[r], job.streams[r]));
+}
+
+static void is_over(int r)
+{
+    uint32_t got;
+    assert_cuda(cudaStreamSynchronize(job.streams[r]));
+    assert_cuda(cudaMemcpy(&got, job.seen[r], sizeof got, cudaMemcpyDeviceToHost));
+    assert_int_equal(got, 0);
+}
+
+/* A wait, and a barrier, for ranks that never come, which hears of the abort by the device's word alone or
+ * by the host's; and again when the signals are there. */
 static void test_abort(void **state)
 {
     (void)state;
-    for (int barrier = 0; barrier < 2; barrier++) {
-        uint32_t got = 7;
+    for (int i = 0; i < 4; i++) {
+        const int barrier = i % 2, by_host = i / 2;
         open_job(3, barrier);
-        assert_cuda(cudaMemcpy(job.seen[0], &got, sizeof got, cudaMemcpyHostToDevice));
-        assert_cuda(api_wait(&job.peers[0], 1, barrier, job.seen[0], job.streams[0]));
+        uint32_t *zero = job.seen[0] + 1;
+        if (by_host)
+            job.peers[0].over = zero;
+        else
+            job.peers[0].abort = zero;
+        begin_wait(0, barrier);
         assert_int_equal(cudaStreamQuery(job.streams[0]), cudaErrorNotReady);
         assert_gyre(gyre_comm_abort(job.comms[2], "no more"));
-        assert_cuda(cudaStreamSynchronize(job.streams[0]));
-        assert_cuda(cudaMemcpy(&got, job.seen[0], sizeof got, cudaMemcpyDeviceToHost));
-        assert_int_equal(got, 0);
+        is_over(0);
+        for (int r = 1; r < 3; r++) {
+            begin_wait(r, 1); /* signals to rank 0, too */
+            is_over(r);
+        }
+        begin_wait(0, barrier);
+        is_over(0);
         assert_int_equal(gyre_comm_error(job.comms[0]), GYRE_ERR_ABORTED);
         assert_int_equal(view(0), GYRE_ERR_ABORTED);
         close_job(GYRE_ERR_ABORTED);

@@ -65,7 +65,8 @@ typedef struct {
     uint64_t registered[COLL_CUDA_REGISTERED]
                        [COLL_CUDA_RANKS]; /* where each rank's begins, in addresses of this arena's owner */
     /* of the program's own kernels (gyre/device.cuh), by slot and rank: signals that came from it, and the
-     * numbers of those sent to it and waited for */
+     * numbers of those sent to it and waited for. ABI: those kernels have this array's layout compiled in,
+     * and what they do with it and with `over` (docs/abi.md) */
     uint32_t kernels[3][GYRE_PEERS_SLOTS][GYRE_PEERS_MOST];
 } coll_cuda_head_t;
 enum { COLL_CUDA_HEAD = 512 << 10 }; /* bytes before the first region */

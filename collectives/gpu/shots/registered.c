@@ -359,7 +359,8 @@ static gyre_status_t register_in_team(coll_cuda_t *c, void *buffer, size_t bytes
     return GYRE_OK;
 }
 
-/* A view that a peer asks for later finds no memory that is about to be freed. A device that has failed
+/* A view that a peer asks for from here on is refused, until the place has a new registration. One asked for
+ * before has memory that is about to be freed: the caller's duty (gyre/cuda.h). A device that has failed
  * keeps the addresses: nothing runs there any more. */
 static void forget_in_team(const coll_cuda_t *c, int index)
 {
