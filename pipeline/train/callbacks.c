@@ -44,6 +44,18 @@ static void *part_out(void *tensor, const pipe_train_t *train, size_t j)
     return tensor ? (char *)tensor + edge_bytes(train, j) : NULL;
 }
 
+/* Zeros in place j of those of a micro-batch. */
+static void blank_sequence(pipe_train_t *train, size_t j)
+{
+    const size_t seq = train->whole->config.seq;
+    memset(train->tokens + j * seq, 0, seq * sizeof *train->tokens);
+    memset(train->targets + j * seq, 0, seq * sizeof *train->targets);
+    if (train->positions)
+        memset(train->positions + j * seq, 0, seq * sizeof *train->positions);
+    if (train->documents)
+        memset(train->documents + j * seq, 0, seq * sizeof *train->documents);
+}
+
 /* Sequence `index` into place j of those of a micro-batch. What cannot be read is zeros, so that this rank
  * goes on with the others until all hear of it. */
 static void read_sequence(pipe_train_t *train, size_t index, size_t j)
@@ -57,12 +69,7 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     gyre_status_t status =
         train->unread == GYRE_OK ? train->work.fetch(train->work.user, index, &example) : train->unread;
     if (status != GYRE_OK) {
-        memset(example.tokens, 0, seq * sizeof *example.tokens);
-        memset(example.targets, 0, seq * sizeof *example.targets);
-        if (example.positions)
-            memset(example.positions, 0, seq * sizeof *example.positions);
-        if (example.documents)
-            memset(example.documents, 0, seq * sizeof *example.documents);
+        blank_sequence(train, j);
         example.prefix = 0;
         train->unread = status;
     }
@@ -72,6 +79,19 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     sequence->positions = example.positions;
     sequence->documents = example.documents;
     sequence->prefix = example.prefix;
+}
+
+/* Of a ring, documents decide who sends how much to whom: what one of its ranks could not read is zeros on
+ * all. */
+static gyre_status_t agree_on_sequence(pipe_train_t *train, size_t j)
+{
+    int32_t missing = train->unread != GYRE_OK;
+    if (!train->layout.ring || !train->config.documents)
+        return GYRE_OK;
+    gyre_status_t status = gyre_all_reduce(&missing, &missing, 1, GYRE_INT32, GYRE_OP(GYRE_MAX), train->cp);
+    if (status == GYRE_OK && missing)
+        blank_sequence(train, j);
+    return status;
 }
 
 /* Positions of the sequence in place j that are learned, of the parts here. With prefixes all count: a
@@ -145,6 +165,8 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
             (model_sequence_t){.sequence = index, .step = work->number, .evaluate = work->evaluate};
         if (chunk->embed || chunk->head || train->whole->config.prefix || train->config.documents)
             read_sequence(train, index, j);
+        if ((status = agree_on_sequence(train, j)) != GYRE_OK)
+            return status;
         if (chunk->head && train->place.tp == 0)
             *work->learned += (double)learned_of(train, j);
     }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "pipeline/train/train.h"
 #include "tests/support/mp.h"
@@ -73,6 +74,39 @@ static void run(gyre_comm_t *world, pipe_layout_t layout, size_t fetches)
     CHECK(base_now() - begin < base_deadline(20.0) - base_now());
 }
 
+/* Two documents in each sequence; the last rank cannot read the first sequence. */
+static gyre_status_t fetch_documents(void *user, size_t index, model_example_t *out)
+{
+    job_t *job = user;
+    if (job->victim && job->fetches-- == 0)
+        return gyre_fail_quiet(GYRE_ERR_IO, "the test cannot read");
+    for (size_t t = 0; t < SEQ; t++) {
+        out->tokens[t] = out->targets[t] = (model_token_t)((index * 31 + t * 7) % VOCAB);
+        out->documents[t] = t < SEQ / 2 ? 0 : SEQ / 2;
+    }
+    return GYRE_OK;
+}
+
+/* Ranks share sequences in a ring, where documents decide who sends what to whom. All go through the step in
+ * which one of them cannot read, and hear of it. */
+static void lose_a_step(gyre_comm_t *world)
+{
+    const int size = gyre_comm_size(world);
+    job_t job = {.victim = gyre_comm_rank(world) + 1 == size};
+    const pipe_train_config_t config = {
+        .model = shape,
+        .layout = {.cp = (size_t)size, .ring = 1, .schedule = PIPE_1F1B},
+        .batch = {.batch = BATCH, .parts = (size_t)size},
+        .documents = 1,
+        .zero = {.adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8}, .bucket_bytes = BUCKET}};
+    pipe_train_step_t step = {0};
+    MP_OK(create_train(world, &config, &job.train));
+    MP_OK(optim_zero_init(pipe_train_zero(job.train), 1));
+    const gyre_status_t status = pipe_train_step(job.train, 0, fetch_documents, &job, 1e-3, &step);
+    CHECK(status == (job.victim ? GYRE_ERR_IO : GYRE_ERR_FORMAT));
+    pipe_train_destroy(job.train);
+}
+
 int main(void)
 {
     gyre_comm_t *world = NULL;
@@ -86,6 +120,8 @@ int main(void)
     if (ranks % 2 == 0)
         run(world, (pipe_layout_t){.pp = 2, .schedule = PIPE_1F1B}, 2);
     run(world, (pipe_layout_t){.zero = 3, .schedule = PIPE_1F1B}, SIZE_MAX);
+    if (ranks == 2)
+        lose_a_step(world);
     MP_OK(gyre_finalize(world));
     return 0;
 }
