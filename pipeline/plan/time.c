@@ -41,7 +41,7 @@ static double heads_of_keys(const pipe_recipe_t *r)
  * (model/network/stage/context.inc). Forward: q, k and v, the outputs. Backward: q, k and v, and the
  * gradients of all. Full recomputation repeats those of forward. In a ring (ring.inc) keys and values pass
  * through all ranks but one, and in backward also q and the gradients of the outputs, in the other
- * direction: counted of the rank that sends most, without windows. */
+ * direction: at most, as the most of each direction is another rank's; without windows. */
 static double layer_cp(const pipe_recipe_t *r)
 {
     const double c = (double)pipe_layout_context(&r->layout), d = (double)r->model.head_dim;

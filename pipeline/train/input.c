@@ -227,6 +227,8 @@ static gyre_status_t check_parts(const train_config_t *o)
         return gyre_fail(GYRE_ERR_INVALID,
                          "--sequence-parts %llu is for --device cpu: leave it out, and --cp with it",
                          (unsigned long long)o->sequence_parts);
+    if (o->cp_attention && o->cp <= 1)
+        return gyre_fail(GYRE_ERR_INVALID, "--cp-attention ring is for --cp 2 or more: leave it out");
     if (o->cp > 1 && o->batch_rampup)
         return gyre_fail(GYRE_ERR_INVALID,
                          "--cp %llu with --batch-rampup: ranks that share sequences need a batch that does "

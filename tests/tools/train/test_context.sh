@@ -67,6 +67,21 @@ want "one head in a ring" 0
 check "one head in a ring: the same curve" cmp -s "$W/curve" <(curve "$W/log")
 check "one head in a ring: the same weights" cmp -s "$W/few" "$W/weights"
 
+# --- shares of whole blocks, without documents; windows end the way in every second layer ---
+sed 's/"seq": 320/"seq": 512/; s/"pos": "rope"/"pos": "alibi"/; s/"window": 200/"window": 100/' "$W/model.json" >"$W/whole.json"
+cp "$W/texts.jsonl" "$W/text"
+WHOLE=(--model "$W/whole.json" --data "$W/text" --batch 2 --steps 2 --warmup 1 --eval-sequences 1 --report none --sample-tokens 0
+    --sequence-parts 4)
+rm -f "$W/log"
+run "$TRAIN" "${WHOLE[@]}" --log "$W/log" --save "$W/few"
+want "whole blocks, one process" 0
+curve "$W/log" >"$W/curve"
+rm -f "$W/log"
+run "$UCX_RUN" -n 4 "$TRAIN" "${WHOLE[@]}" --cp 4 --cp-attention ring --log "$W/log" --save "$W/weights"
+want "whole blocks in a ring" 0
+check "whole blocks in a ring: the same curve" cmp -s "$W/curve" <(curve "$W/log")
+check "whole blocks in a ring: the same weights" cmp -s "$W/few" "$W/weights"
+
 # --- a checkpoint is that of any degree ---
 run "$UCX_RUN" -n 4 "$TRAIN" "${PARTS[@]}" --cp 2 --tp 2 --zero 2 --checkpoint "$W/cp" --checkpoint-every 2 --trace "$W/trace" \
     --trace-steps 2:2
@@ -85,6 +100,7 @@ once() { # TEXT OPTIONS...
     want "${*:2}" 2 "$1"
 }
 once "cp 2 does not divide the 1 part of each sequence: with --sequence-parts 2 \(other bits\) it could" --cp 2
+once "--cp-attention ring is for --cp 2 or more: leave it out" --sequence-parts 2 --cp-attention ring
 once "--sequence-parts 3: it must be a power of two up to 64" --sequence-parts 3
 once "--sequence-parts 2 with --grad-sequences 2: a gradient is that of a part or of several" --sequence-parts 2 --grad-sequences 2
 once "--cp 2 with --batch-rampup: .*; take --cp 1" --sequence-parts 2 --cp 2 --batch-rampup 2:2:20
