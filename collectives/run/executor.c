@@ -71,27 +71,25 @@ static gyre_status_t need_scratch(gyre_comm_t *comm, size_t bytes)
     return st;
 }
 
-/* Of a communicator: only one that stages again and again has memory for more than one call's copies. */
+/* Of a communicator: before its copies take turns, which makes all of their room resident. */
 enum { STAGED_ONCE = 16 };
 
-/* Scratch memory to which staged copies of `bytes` may go, from `own` on, and its end; or 0. */
+/* Scratch memory to which staged copies of `bytes` may go, from `own` on, and its end; or 0. A repeated call
+ * allocates nothing: the room is there from the first call on. */
 static size_t stage_room(gyre_comm_t *comm, size_t own, size_t bytes)
 {
     coll_scratch_t *scratch = &comm->scratch;
-    const size_t had = scratch->bytes, room = coll_cost_stage_room(&comm->tune->cost);
-    size_t end = own + bytes;
-    if (scratch->staged >= STAGED_ONCE && bytes < room) {
-        if (need_scratch(comm, own + room) == GYRE_OK)
-            end = own + room;
-        else
-            scratch->staged = -1;
-    }
-    if (need_scratch(comm, end) != GYRE_OK)
+    const size_t room = base_max_size(coll_cost_stage_room(&comm->tune->cost), bytes);
+    if (scratch->staged >= 0 && need_scratch(comm, own + room) != GYRE_OK)
+        scratch->staged = -1;
+    if (need_scratch(comm, own + bytes) != GYRE_OK)
         return 0;
-    if (scratch->bytes > had) /* or each of the next calls would wait for pages */
-        comm_segment_populate((char *)scratch->base + own, end - own);
-    scratch->staged += scratch->staged >= 0 && scratch->staged < STAGED_ONCE;
-    return end;
+    if (scratch->staged < 0)
+        return own + bytes;
+    if (scratch->staged < STAGED_ONCE && ++scratch->staged == STAGED_ONCE)
+        comm_segment_populate((char *)scratch->base + own,
+                              room); /* or each of the next would wait for pages */
+    return own + (scratch->staged < STAGED_ONCE ? bytes : room);
 }
 
 /* Takes the place after that of the call before (coll_cost_stage_room). Without memory for it, peers read the
