@@ -303,7 +303,7 @@ static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, size_t p
         const double took = (double)(base_now() - since + 1);
         if (turns++ >= places || places == 1) /* before that, nobody has read there */
             rate[rounds++] = (double)bytes / took;
-        if (base_now() - begun > GIVE_UP_NS)
+        if (rounds > 0 && base_now() - begun > GIVE_UP_NS)
             break;
     }
     qsort(rate, (size_t)rounds, sizeof *rate, compare);
