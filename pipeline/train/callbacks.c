@@ -138,10 +138,16 @@ void train_on_routing(void *user, const model_routed_t *routed)
     word[WORD_DROPPED] += (double)routed->dropped;
 }
 
-/* Where the losses of a micro-batch go, which has `idle` sequences that this column does not have. */
+/* The first of this column's sequences in a micro-batch, which has `idle` that this column does not have. */
+static size_t first_of(const pipe_train_t *train, int mb, size_t idle)
+{
+    return (size_t)mb * train->work.micro + idle - (train->longest - train->work.part.count);
+}
+
+/* Where the losses of a micro-batch go. */
 static double *losses_of(const pipe_train_t *train, int mb, size_t idle)
 {
-    size_t first = (size_t)mb * train->work.micro + idle - (train->longest - train->work.part.count);
+    size_t first = first_of(train, mb, idle);
     return train->place.tp == 0 ? train->work.loss + first * train_parts_here(train) : NULL;
 }
 
@@ -157,8 +163,7 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
         return status;
     if (idle == n)
         return n ? train_idle(train, chunk, OPTIM_PASS_FORWARD) : GYRE_OK;
-    size_t first =
-        (size_t)mb * work->micro + idle - (train->longest - work->part.count); /* of this column's */
+    const size_t first = first_of(train, mb, idle);
     for (size_t j = 0; j < n - idle; j++) {
         size_t index = optim_part_index(&work->part, first + j);
         train->sequence[j] =
