@@ -185,6 +185,7 @@ static void run(const char *algorithm, double timeout_s, body_t *body, int windo
     assert_ptr_not_equal(shared, MAP_FAILED);
     shared->windows = windows;
     setenv("GYRE_ALGO", algorithm, 1);
+    setenv("GYRE_SHM_COPY", windows ? "auto" : "cma", 1); /* peers reach what is from malloc, too */
     boot_job_begin(&job, RANKS);
     fflush(NULL);
     for (int r = 0; r < RANKS; r++) {
