@@ -193,23 +193,28 @@ bool shim_all_well(MPI_Comm comm, bool well)
     REAL(Allreduce)(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
     return all;
 }
-/* To make a communicator of Gyre takes about as long as so many small collectives, and programs make many
- * that have few. With GYRE_ORDER the program wants all its sums in that order. */
-static int choose_begins(void)
+/* To make a communicator of Gyre takes about as long as 64 small collectives, and programs make many that
+ * have few. To join the ranks takes 10 ms, which so many small ones save. With GYRE_ORDER the program wants
+ * all its sums in that order. */
+static void choose_begins(void)
 {
-    enum { MOST = 1000000000, USUAL = 64 };
+    enum { MOST = 1000000000, USUAL = 64, JOINS = 32768 };
     const char *text = getenv("GYRE_MPI_AFTER");
     const char *order = getenv("GYRE_ORDER");
-    const int usual = order != NULL && order[0] != '\0' ? 0 : USUAL;
+    const bool ordered = order != NULL && order[0] != '\0';
     char *end = NULL;
+    shim_job.begins = ordered ? 0 : USUAL;
+    shim_job.joins = ordered ? 0 : JOINS;
     if (text == NULL || text[0] == '\0')
-        return usual;
+        return;
     const long given = strtol(text, &end, 10);
-    if (end != text && *end == '\0' && given >= 0 && given <= MOST)
-        return (int)given;
-    fprintf(stderr, "libgyre-mpi: GYRE_MPI_AFTER=%s is not a number from 0 to %d: %d is used\n", text,
-            (int)MOST, usual);
-    return usual;
+    if (end != text && *end == '\0' && given >= 0 && given <= MOST) {
+        shim_job.begins = (int)given;
+        shim_job.joins = 0;
+        return;
+    }
+    fprintf(stderr, "libgyre-mpi: GYRE_MPI_AFTER=%s is not a number from 0 to %d: it is ignored\n", text,
+            (int)MOST);
 }
 
 bool shim_join(MPI_Comm comm, int root)
@@ -250,8 +255,11 @@ static void start(void)
         return;
     ask_neighbor(shim_job.rank, shim_job.size);
     if (shim_job.rank == 0)
-        shim_job.begins = choose_begins();
-    REAL(Bcast)(&shim_job.begins, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        choose_begins();
+    int begins[] = {shim_job.begins, shim_job.joins};
+    REAL(Bcast)(begins, 2, MPI_INT, 0, MPI_COMM_WORLD);
+    shim_job.begins = begins[0];
+    shim_job.joins = begins[1];
     shim_types_init();
     shim_requests_init();
     shim_comms_init();

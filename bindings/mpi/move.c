@@ -6,7 +6,7 @@
 static int bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request)
 {
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Bcast, root, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Bcast, root, count, type, comm, request);
     if (o == NULL)
         return PASS(Bcast, bcast, buffer, count, type, root, comm);
     o->recv = shim_flat(buffer, count, type);
@@ -30,7 +30,7 @@ static int gather(const void *send, int send_count, MPI_Datatype send_type, void
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, recv_count, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Gather, root, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Gather, root, send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Gather, gather, ARGUMENTS(recv));
     o->recvs = o->on->rank == root;
@@ -52,7 +52,7 @@ static int gatherv(const void *send, int send_count, MPI_Datatype send_type, voi
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, counts, displs, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Gatherv, root, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Gatherv, root, send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Gatherv, gatherv, ARGUMENTS(recv));
     o->recvs = o->on->rank == root;
@@ -74,7 +74,7 @@ static int scatter(const void *send, int send_count, MPI_Datatype send_type, voi
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, recv_count, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Scatter, root, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Scatter, root, recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Scatter, scatter, ARGUMENTS(recv));
     o->sends = o->on->rank == root;
@@ -97,7 +97,7 @@ static int scatterv(const void *send, const int *counts, const int *displs, MPI_
 {
 #define ARGUMENTS(recv) send, counts, displs, send_type, recv, recv_count, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Scatterv, root, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Scatterv, root, recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Scatterv, scatterv, ARGUMENTS(recv));
     o->sends = o->on->rank == root;
@@ -120,7 +120,7 @@ static int allgather(const void *send, int send_count, MPI_Datatype send_type, v
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, recv_count, recv_type, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Allgather, 0, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Allgather, 0, recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Allgather, allgather, ARGUMENTS(recv));
     o->recvs = true;
@@ -144,7 +144,7 @@ static int allgatherv(const void *send, int send_count, MPI_Datatype send_type, 
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, counts, displs, recv_type, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Allgatherv, 0, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Allgatherv, 0, send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Allgatherv, allgatherv, ARGUMENTS(recv));
     o->recvs = true;
@@ -165,7 +165,7 @@ static int alltoall(const void *send, int send_count, MPI_Datatype send_type, vo
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, recv_count, recv_type, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Alltoall, 0, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Alltoall, 0, recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Alltoall, alltoall, ARGUMENTS(recv));
     o->recvs = true;
@@ -193,7 +193,8 @@ static int alltoallv(const void *send, const int *send_counts, const int *send_d
 #define ARGUMENTS(recv) \
     send, send_counts, send_displs, send_type, recv, recv_counts, recv_displs, recv_type, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Alltoallv, 0, comm, request);
+    shim_op_t *o =
+        shim_take(&own, CALL_Alltoallv, 0, recv_counts ? recv_counts[0] : 0, recv_type, comm, request);
     if (o == NULL)
         return PASS(Alltoallv, alltoallv, ARGUMENTS(recv));
     o->recvs = o->sends = true;
@@ -215,7 +216,8 @@ static int alltoallw(const void *send, const int *send_counts, const int *send_d
 #define ARGUMENTS(recv) \
     send, send_counts, send_displs, send_types, recv, recv_counts, recv_displs, recv_types, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Alltoallw, 0, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Alltoallw, 0, recv_counts && recv_types ? recv_counts[0] : 0,
+                             recv_types ? recv_types[0] : MPI_DATATYPE_NULL, comm, request);
     if (o == NULL)
         return PASS(Alltoallw, alltoallw, ARGUMENTS(recv));
     o->recvs = o->sends = true;

@@ -70,7 +70,7 @@ static void find_graph(MPI_Comm comm, shim_comm_t *on, bool distributed)
 
 static shim_op_t *take(shim_op_t *own, shim_call_t id, MPI_Comm comm, MPI_Request *request)
 {
-    shim_op_t *o = shim_take(own, id, 0, comm, request);
+    shim_op_t *o = shim_take(own, id, 0, 0, MPI_DATATYPE_NULL, comm, request);
     int topology = MPI_UNDEFINED;
     if (o == NULL)
         return NULL;

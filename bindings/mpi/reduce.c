@@ -21,7 +21,7 @@ typedef struct {
 static bool take(reduction_t *r, shim_call_t id, const void *send, void *recv, int count, MPI_Datatype type,
                  MPI_Op op, int root, MPI_Comm comm, MPI_Request *request)
 {
-    shim_op_t *o = r->o = shim_take(&r->own, id, root, comm, request);
+    shim_op_t *o = r->o = shim_take(&r->own, id, root, count, type, comm, request);
     if (o == NULL)
         return false;
     if (!shim_reduction(type, op, &r->type, &r->op)) {
@@ -155,7 +155,7 @@ static int reduce_scatter(const void *send, void *recv, const int *counts, MPI_D
 static int barrier(MPI_Comm comm, MPI_Request *request)
 {
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Barrier, 0, comm, request);
+    shim_op_t *o = shim_take(&own, CALL_Barrier, 0, 0, MPI_DATATYPE_NULL, comm, request);
     if (o == NULL)
         return PASS(Barrier, barrier, comm);
     if (shim_checking)

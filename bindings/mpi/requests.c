@@ -112,11 +112,12 @@ static void wake_helper(void)
     pthread_mutex_unlock(&helper.lock);
 }
 
-shim_op_t *shim_take(shim_op_t *own, shim_call_t id, int root, MPI_Comm comm, MPI_Request *request)
+shim_op_t *shim_take(shim_op_t *own, shim_call_t id, int root, int count, MPI_Datatype type, MPI_Comm comm,
+                     MPI_Request *request)
 {
     const bool blocking = request == BLOCKING;
     shim_why_t why;
-    shim_comm_t *on = shim_comm_of(comm, blocking, &why);
+    shim_comm_t *on = shim_comm_of(comm, blocking, count, type, &why);
     if (!blocking)
         id += CALL_COUNT;
     if (on != NULL && (request == NULL || root < 0 || root >= on->size))

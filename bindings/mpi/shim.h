@@ -89,6 +89,7 @@ typedef struct shim_comm {
     int rank;
     int size;
     int calls;    /* while it is new: collectives so far, the same number on all ranks */
+    double work;  /* and what they were worth to this rank, in small collectives */
     int next_try; /* the number of them at which its ranks see next whether it can be made in Gyre */
     int root;     /* its rank that is rank 0 of MPI_COMM_WORLD, if that is a member */
     long long id; /* the same number on all ranks */
@@ -109,6 +110,7 @@ typedef struct {
     int rank;
     int size;
     int begins;                  /* how many collectives of each communicator MPI makes first */
+    int joins;                   /* the work of one of them after which the ranks are joined; 0: that many */
     _Atomic(gyre_comm_t *) gyre; /* NULL: not joined so far */
     atomic_bool failed;          /* the ranks cannot be joined */
 } shim_job_t;
@@ -134,10 +136,10 @@ void shim_comms_init(void);
 /* The job is that of MPI_COMM_WORLD, too. */
 void shim_comms_take_world(void);
 void shim_comms_end(void);
-/* That of `comm`, which its ranks make together in the first blocking collective after the first
- * GYRE_MPI_AFTER ones. Called once in each collective; waits: it is a blocking one. NULL: pass the call on,
- * for the reason in *why. */
-shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, shim_why_t *why);
+/* That of `comm`, which its ranks make together in a blocking collective after the first GYRE_MPI_AFTER ones,
+ * once the ranks are joined. Called once in each collective, of `count` elements of `type`, in each block if
+ * there are several; waits: it is a blocking one. NULL: pass the call on, for the reason in *why. */
+shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, int count, MPI_Datatype type, shim_why_t *why);
 /* A request of it was freed. */
 void shim_comm_leave(shim_comm_t *comm);
 
@@ -246,8 +248,10 @@ extern MPI_Request shim_blocking;
 #define PASS(name, lower, ...) \
     (request == BLOCKING ? REAL(name)(__VA_ARGS__) : REAL(I##lower)(__VA_ARGS__, request))
 /* The collective `id` on `comm` if it can be taken, in *own or, if it does not block, in memory of its own.
- * NULL: pass it on. root: 0 if it has none. */
-shim_op_t *shim_take(shim_op_t *own, shim_call_t id, int root, MPI_Comm comm, MPI_Request *request);
+ * NULL: pass it on. root: 0 if it has none. count, type: of the vector, or of one block of it; only what the
+ * call is worth depends on them. */
+shim_op_t *shim_take(shim_op_t *own, shim_call_t id, int root, int count, MPI_Datatype type, MPI_Comm comm,
+                     MPI_Request *request);
 /* It is not taken after all. */
 void shim_drop(shim_op_t *o, shim_why_t why);
 /* Starts it in Gyre by `call`, whose last argument is &o->request, unless there was an error before. */

@@ -41,6 +41,10 @@ for kind in $kinds; do
     check "$kind: few collectives: $(cat "$W/out")" grep -q 'libgyre is not loaded' "$W/out"
     mpi "$kind" 2 "$gyre" "$c" few
     check "$kind: it would be seen: $(cat "$W/out")" grep -q 'libgyre is loaded' "$W/out"
+    mpi "$kind" 2 env -u GYRE_MPI_AFTER GYRE_MPI_REPORT=1 "$gyre" "$c" worth
+    want "$kind: many small collectives, then large ones" 0 'MPI_Allreduce +0 +1000' 'MPI_Bcast +1037 +23'
+    check "$kind: only the large ones are worth a join: $(cat "$W/out")" \
+        [ "$(grep -c 'not loaded' "$W/out") $(grep -c 'is loaded' "$W/out")" = "1 1" ]
     mpi "$kind" 3 env GYRE_MPI_AFTER=8 GYRE_MPI_REPORT=1 "$gyre" "$c" late
     want "$kind: some ranks need the job first" 0 'MPI_Allreduce +28 +32' 'MPI_Bcast +0 +6'
     for n in 1 3; do
@@ -125,7 +129,7 @@ for kind in $kinds; do
     mpi "$kind" 3 env -u GYRE_MPI_AFTER GYRE_ORDER=exact "$gyre" "$c" order
     out_is "$kind: order=exact, from the first collective" 'sum 1, product 0'
     mpi "$kind" 2 env GYRE_MPI_AFTER=many "$gyre" "$c" order
-    want "$kind: an invalid number" 0 'GYRE_MPI_AFTER=many is not a number from 0 to [0-9]*: 64 is used'
+    want "$kind: an invalid number" 0 'GYRE_MPI_AFTER=many is not a number from 0 to [0-9]*: it is ignored'
 
     if command -v "mpif90.$kind" >/dev/null; then
         run "mpif90.$kind" -O1 -o "$W/fortran" -J "$W" tests/bindings/mpi_fortran.f90

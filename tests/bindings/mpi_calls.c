@@ -482,6 +482,19 @@ static void few(int rank)
     if (rank == 0)
         printf("libgyre is %s\n", loaded ? "loaded" : "not loaded");
 }
+/* The usual rule: 1,000 small collectives are not worth a join, some large ones are. */
+static void worth(int rank)
+{
+    enum { SMALL = 1000, LARGE = 1 << 21 };
+    int *data = calloc(LARGE, sizeof *data), sum = 0;
+    for (int i = 0; i < SMALL; i++)
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    few(rank);
+    for (int i = 0; i < SMALL + 60; i++)
+        MPI_Bcast(data, i < 40 ? LARGE : 1, MPI_INT, 0, MPI_COMM_WORLD);
+    few(rank);
+    free(data);
+}
 /* With GYRE_MPI_AFTER=8: two ranks need the job of all, which is joined in the 5th collective of all. */
 static void late(int rank)
 {
@@ -549,6 +562,8 @@ int main(int argc, char **argv)
         threads();
     else if (strcmp(part, "few") == 0)
         few(rank);
+    else if (strcmp(part, "worth") == 0)
+        worth(rank);
     else if (strcmp(part, "late") == 0)
         late(rank);
     else if (strcmp(part, "fails") == 0)
