@@ -2,8 +2,9 @@
 """bench/torch_compare.py: every rank of make bench-torch: the backend gyre next to Gloo, in turns in one job.
 
 Prints tables in markdown: the median time of each call, as the slowest rank sees it, by Gloo and by Gyre, and
-what Gloo takes divided by what Gyre takes. Variables: ROUNDS (30), SECONDS (of a row, at most; 2),
-MAX_BYTES (64 MiB).
+what Gloo takes divided by what Gyre takes. Short calls are timed in batches, one call after the other, since a
+rank that is done waits in Gyre for the others, and would take a core from Gloo's threads after each call.
+Variables: ROUNDS (30), SECONDS (of a row, at most; 2), MAX_BYTES (64 MiB).
 """
 import os
 import statistics
@@ -22,21 +23,26 @@ dist.init_process_group("gyre")
 rank, n = dist.get_rank(), dist.get_world_size()
 GROUPS = {"gloo": dist.new_group(backend="gloo"), "gyre": dist.new_group()}
 ratios = []
+BATCH_S, BATCH_MOST = 4e-3, 100
 
 
 def turns(calls):
-    """Median seconds of each call. The ranks begin each one together, and the slowest rank's time counts."""
+    """Median seconds of each call. The ranks begin each batch together, and the slowest rank's time counts."""
     times = {name: [] for name in calls}
+    batch = dict.fromkeys(calls, 1)
     begin = time.monotonic()
     for turn in range(ROUNDS + 2):
         for name, call in calls.items():
             dist.barrier()
             start = time.perf_counter()
-            call()
-            took = torch.tensor([time.perf_counter() - start, time.monotonic() - begin])
+            for _ in range(batch[name]):
+                call()
+            took = torch.tensor([(time.perf_counter() - start) / batch[name], time.monotonic() - begin])
             dist.all_reduce(took, dist.ReduceOp.MAX)
             if turn >= 2:  # the first ones set up
                 times[name].append(float(took[0]))
+            else:
+                batch[name] = max(1, min(BATCH_MOST, int(BATCH_S / float(took[0]))))
         if turn >= 7 and float(took[1]) > SECONDS:
             break
     return {name: statistics.median(of) for name, of in times.items()}
@@ -108,8 +114,10 @@ if rank == 0:
         print(f"PyTorch {torch.__version__}, {n} ranks on {os.cpu_count()} cores, load {file.read().split()[0]}, "
               f"{time.strftime('%Y-%m-%d')}")
 head("bytes of a rank's larger tensor")
-size = 8
-while size <= MAX_BYTES:
+sizes = [8]
+while sizes[-1] * 8 <= MAX_BYTES:
+    sizes.append(sizes[-1] * 8)
+for size in sizes + [MAX_BYTES] * (sizes[-1] < MAX_BYTES):
     for name, call in collectives(max(n, size // 4 // n * n)).items():
         try:
             row(f"{name}, {size}",
@@ -117,7 +125,6 @@ while size <= MAX_BYTES:
         except RuntimeError as error:
             if rank == 0:
                 print(f"| {name}, {size} | not by Gloo: {str(error).splitlines()[0][:60]} | | |")
-    size *= 8
 head("4 layers of 512 x 512, 32 samples")
 for kind in ("DDP",) if torch.__version__.startswith("1.") else ("DDP", "FSDP2"):
     steps(kind)
