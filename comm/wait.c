@@ -157,12 +157,12 @@ int comm_wait_patient(const comm_group_t *group)
     return group->spin_ns == 0 && !cores_are_scarce(group);
 }
 
-static void yield(comm_group_t *group)
+static void yield(comm_group_t *group, size_t bytes)
 {
     base_time_t before = base_now();
 
     sched_yield();
-    comm_yields_took(&group->yields, before, base_now());
+    comm_yields_took(&group->yields, before, base_now(), bytes);
 }
 
 int comm_wait_yield(comm_group_t *group, int first)
@@ -171,7 +171,7 @@ int comm_wait_yield(comm_group_t *group, int first)
         return 0;
     if (first)
         comm_yields_wait(&group->yields);
-    yield(group);
+    yield(group, 0);
     return 1;
 }
 
@@ -307,7 +307,7 @@ gyre_status_t comm_wait_rest(comm_wait_t *wait)
     case COMM_REST_SLEEP:
         return in_time(wait, sleep_a_bit(wait));
     case COMM_REST_YIELD:
-        yield(wait->group);
+        yield(wait->group, wait->bytes);
         return GYRE_OK;
     default:
         base_relax();

@@ -37,6 +37,7 @@ typedef enum { COMM_REST_RELAX, COMM_REST_YIELD, COMM_REST_SLEEP } comm_rest_t;
 typedef struct {
     comm_group_t *group;
     base_time_t deadline;
+    size_t bytes;      /* set after comm_wait_begin: what each rank moves in the operation, about */
     base_time_t since; /* when the present idling began; 0: not idling */
     uint32_t turns;
     uint32_t armed; /* 1: sleep was announced with `bell` as the doorbell's value */

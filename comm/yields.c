@@ -16,6 +16,8 @@
 #define RING (2 * US)
 /* A wake-up takes so long even if there is only one. */
 #define LEAST_PRICE (20 * US)
+/* Copying: 2 GB/s, since all cores do. */
+#define BYTES_PER_NS 2
 enum { FIRST_PART = 8, WORTH_MOST = 256 };
 
 static int32_t get(const _Atomic int32_t *value)
@@ -38,6 +40,7 @@ void comm_yields_begin(comm_yields_t *yields, int ranks, int cores)
     yields->turns = per_core * WORK + 2 * price; /* ringing may take twice as long as expected */
     if (yields->turns < LEAST_SLICE)
         yields->turns = LEAST_SLICE;
+    yields->per_core = per_core;
     yields->worth = price < SLICE ? (int32_t)(SLICE / price) : 1;
     yields->first = (yields->worth + FIRST_PART - 1) / FIRST_PART;
     put(&yields->doubled, 0);
@@ -64,13 +67,14 @@ static void add(_Atomic int64_t *sum, int64_t more)
     atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
-void comm_yields_took(comm_yields_t *yields, base_time_t before, base_time_t after)
+void comm_yields_took(comm_yields_t *yields, base_time_t before, base_time_t after, size_t bytes)
 {
     int32_t doubled = get(&yields->doubled);
+    const base_time_t turns = yields->turns + yields->per_core * (base_time_t)(bytes / BYTES_PER_NS);
 
     add(&yields->count, 1);
     add(&yields->ns, after - before);
-    if (after - before <= yields->turns || get(&yields->lost))
+    if (after - before <= turns || get(&yields->lost))
         return;
     put(&yields->lost, 1);
     put(&yields->waits, 0);

@@ -6,8 +6,8 @@
  * since the scheduler runs a rank as soon as it is woken. But a sleep has a price: a system call of each peer
  * that rings. So:
  *
- *  1. A slice is lost if a yield takes longer than turns of the ranks explain, and than a millisecond. Of a
- *     wait, one slice counts.
+ *  1. A slice is lost if a yield takes longer than turns of the ranks explain, and than a millisecond. Turns
+ *     of an operation on much data are long: each rank copies its part of them. Of a wait, one slice counts.
  *  2. A rank that has lost a slice sleeps an eighth as many times as the slice pays for, then yields again:
  *     one slice may be an accident, or a peer that was late once.
  *  3. Each further slice doubles that number, up to a largest one.
@@ -19,6 +19,7 @@
 #define COMM_YIELDS_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/clock.h"
@@ -27,6 +28,7 @@
  * does no harm. */
 typedef struct {
     base_time_t turns;       /* nanoseconds that a yield may take because of other ranks */
+    base_time_t per_core;    /* ranks of a core */
     int32_t worth;           /* sleeps that a slice pays for, at least 1 */
     int32_t first;           /* sleeps after the first slice, at least 1 */
     _Atomic int32_t doubled; /* how often */
@@ -41,8 +43,8 @@ typedef struct {
 void comm_yields_begin(comm_yields_t *yields, int ranks, int cores);
 /* A wait is about to yield, for the first time. */
 void comm_yields_wait(comm_yields_t *yields);
-/* A yield began and ended. */
-void comm_yields_took(comm_yields_t *yields, base_time_t before, base_time_t after);
+/* A yield began and ended. bytes: what each rank moves in the operation that is waited for, about. */
+void comm_yields_took(comm_yields_t *yields, base_time_t before, base_time_t after, size_t bytes);
 
 /* 1: yield; 0: sleep. */
 int comm_yields_pay(const comm_yields_t *yields);

@@ -179,6 +179,14 @@ static void sleep_until_done(const wanted_t *w)
     }
 }
 
+/* Bytes that a rank moves for it, about. */
+static size_t volume(const gyre_request_t *r)
+{
+    const int blocks =
+        r->call.flags & COMM_CALL_P2P || coll_op_is_vector((coll_op_t)r->call.op) ? 1 : r->comm->n;
+    return (size_t)r->call.count * base_type_size((gyre_type_t)r->call.type) * (size_t)blocks;
+}
+
 /* Waits until one has finished, and ends it. *at: its place. Returns its status. */
 static gyre_status_t wait_for_one(const wanted_t *w, ptrdiff_t *at)
 {
@@ -194,6 +202,7 @@ static gyre_status_t wait_for_one(const wanted_t *w, ptrdiff_t *at)
         return finish_wait(w->list[*at], &wait);
     }
     comm_wait_begin(&wait, w->first->comm->group, w->first->deadline);
+    wait.bytes = volume(w->first);
     while ((*at = find_done(w)) == NOT_YET) {
         gyre_status_t st = wait_turn(w, &wait);
         if (st != GYRE_OK)

@@ -38,7 +38,7 @@ static rank_t begin(int ranks, int cores)
 /* One yield, of `took`. */
 static void yield(rank_t *r, base_time_t took)
 {
-    comm_yields_took(&r->rule, r->now, r->now + took);
+    comm_yields_took(&r->rule, r->now, r->now + took, 0);
     r->now += took;
 }
 
@@ -131,6 +131,23 @@ static void foreign_program(void **state)
     }
 }
 
+/* Ranks that copy for long are no program that computes; small operations after a large one lose nothing. */
+static void large_operation(void **state)
+{
+    rank_t r = begin(8, 2);
+    const size_t bytes = (size_t)64 << 20;
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        comm_yields_wait(&r.rule);
+        comm_yields_took(&r.rule, r.now, r.now + 20 * SLICE, bytes);
+    }
+    wait_often(&r, 1000, 10 * US);
+    assert_int_equal(r.slept, 0);
+    comm_yields_took(&r.rule, r.now, r.now + 2 * SLICE, bytes / 64); /* but so long is no turn of 1 MiB */
+    assert_int_equal(comm_yields_pay(&r.rule), 0);
+}
+
 /* A slice in every `gap` waits that yield, for all kinds of gaps. */
 static void cheaper_of_both(void **state)
 {
@@ -166,6 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(only_ranks),      cmocka_unit_test(one_slice),
                                        cmocka_unit_test(one_long_wait),   cmocka_unit_test(foreign_program),
-                                       cmocka_unit_test(cheaper_of_both), cmocka_unit_test(no_ranks)};
+                                       cmocka_unit_test(large_operation), cmocka_unit_test(cheaper_of_both),
+                                       cmocka_unit_test(no_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
