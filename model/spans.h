@@ -23,6 +23,7 @@ typedef enum {
     MODEL_SPAN_WAIT,    /* for a neighbour in the pipeline: activations, their gradients, or room to send */
     MODEL_SPAN_TENSOR,  /* a collective of tensor or sequence parallelism */
     MODEL_SPAN_CONTEXT, /* an all-to-all of context parallelism */
+    MODEL_SPAN_EXPERTS, /* an all-to-all of expert parallelism over data-parallel ranks */
     MODEL_SPAN_REDUCE,  /* gradients, norm, loss: waiting for them or moving them */
     MODEL_SPAN_GATHER,  /* parameters: of ZeRO */
     MODEL_SPAN_TRAVEL,  /* gradients or parameters under way while the training thread computes */

@@ -15,11 +15,12 @@
 #define BLOCK      ((size_t)2048) /* floats that are joined at a time */
 
 struct optim_stack {
-    size_t leaves, group, levels;
+    size_t leaves, group, lanes; /* leaves: of a lane */
+    size_t levels, lane_levels;  /* all; of them a lane's: those of the lanes come first, then the join's */
     void (*add)(float *out, const float *a, const float *b, size_t n);
-    optim_round_fn round;     /* may be NULL */
-    optim_stack_place_t on;   /* join NULL: the host */
-    float *level[MAX_LEVELS]; /* [length] each */
+    optim_round_fn round;   /* may be NULL */
+    optim_stack_place_t on; /* join NULL: the host */
+    float **level;          /* [levels], [length] each */
 };
 
 static size_t power_below(size_t n)
@@ -62,7 +63,8 @@ void optim_tree_joins(size_t n, size_t group, size_t i, size_t *held, size_t *jo
     }
 }
 
-size_t optim_stack_levels(size_t leaves, size_t group)
+/* Of one tree. */
+static size_t levels_of(size_t leaves, size_t group)
 {
     size_t most = 0, held, joins;
     for (size_t i = 0; i + 1 < leaves; i++) {
@@ -72,22 +74,32 @@ size_t optim_stack_levels(size_t leaves, size_t group)
     return most;
 }
 
-static gyre_status_t create(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
-                            optim_round_fn round, optim_stack_t **out)
+size_t optim_stack_levels(size_t leaves, size_t group, size_t lanes)
 {
+    return lanes * levels_of(leaves / lanes, group) + levels_of(lanes, 1);
+}
+
+static gyre_status_t create(const optim_stack_place_t *on, size_t leaves, size_t group, size_t lanes,
+                            size_t length, optim_round_fn round, optim_stack_t **out)
+{
+    const size_t levels = optim_stack_levels(leaves, group, lanes);
     size_t bytes;
     if (!base_mul(length, sizeof(float), &bytes))
         return gyre_fail(GYRE_ERR_OVERFLOW, "gradients of %zu elements do not fit in memory", length);
     optim_stack_t *stack = calloc(1, sizeof *stack);
-    if (!stack)
+    if (!stack || !(stack->level = calloc(levels + 1, sizeof *stack->level))) {
+        free(stack);
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a stack of gradients");
-    stack->leaves = leaves;
+    }
+    stack->leaves = leaves / lanes;
     stack->group = group;
+    stack->lanes = lanes;
+    stack->lane_levels = levels_of(leaves / lanes, group);
     stack->round = round;
     if (on)
         stack->on = *on;
     stack->add = model_kernels_f32(MODEL_ISA_BEST)->add;
-    for (size_t levels = optim_stack_levels(leaves, group); stack->levels < levels; stack->levels++) {
+    for (; stack->levels < levels; stack->levels++) {
         void *memory = NULL;
         gyre_status_t status = GYRE_OK;
         if (on)
@@ -108,16 +120,16 @@ static gyre_status_t create(const optim_stack_place_t *on, size_t leaves, size_t
     return GYRE_OK;
 }
 
-gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
-                                 optim_stack_t **out)
+gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t lanes, size_t length,
+                                 optim_round_fn round, optim_stack_t **out)
 {
-    return create(NULL, leaves, group, length, round, out);
+    return create(NULL, leaves, group, lanes, length, round, out);
 }
 
 gyre_status_t optim_stack_create_on(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
                                     optim_stack_t **out)
 {
-    return create(on, leaves, group, length, NULL, out);
+    return create(on, leaves, group, 1, length, NULL, out);
 }
 
 void optim_stack_destroy(optim_stack_t *stack)
@@ -129,26 +141,53 @@ void optim_stack_destroy(optim_stack_t *stack)
             stack->on.give(stack->on.user, stack->level[l]);
         else
             free(stack->level[l]);
+    free(stack->level);
     free(stack);
+}
+
+/* Where the i-th leaf stands in the tree of its lane, or (top) its lane in the tree over lanes. */
+typedef struct {
+    float *const *level; /* of the sums that are held, `held` of them when it comes */
+    size_t held, joins;
+} standing_t;
+
+static standing_t in_lane(const optim_stack_t *stack, size_t i)
+{
+    standing_t at = {.level = stack->level + i % stack->lanes * stack->lane_levels};
+    optim_tree_joins(stack->leaves, stack->group, i / stack->lanes, &at.held, &at.joins);
+    return at;
+}
+
+static standing_t in_top(const optim_stack_t *stack, size_t i)
+{
+    standing_t at = {.level = stack->level + stack->lanes * stack->lane_levels};
+    optim_tree_joins(stack->lanes, 1, i % stack->lanes, &at.held, &at.joins);
+    return at;
+}
+
+/* 1: the i-th leaf is the last of its lane. */
+static int ends_lane(const optim_stack_t *stack, size_t i)
+{
+    return i / stack->lanes + 1 == stack->leaves;
 }
 
 float *optim_stack_place(optim_stack_t *stack, size_t i)
 {
-    size_t held, joins;
-    optim_tree_joins(stack->leaves, stack->group, i, &held, &joins);
-    return joins == 0 && i + 1 < stack->leaves ? stack->level[held] : NULL;
+    const standing_t at = ends_lane(stack, i) ? in_top(stack, i) : in_lane(stack, i);
+    return at.joins == 0 && i + 1 < stack->leaves * stack->lanes ? at.level[at.held] : NULL;
 }
 
 /* value [count] = level[held - 1] + value, then that of the level below, and so on, `joins` times; the last
  * sum goes to the level itself if `keep`. Block by block, so that value stays in the nearest cache from
  * one join to the next. */
-static gyre_status_t join(const optim_stack_t *stack, float *value, size_t offset, size_t count, size_t held,
-                          size_t joins, int keep)
+static gyre_status_t join(const optim_stack_t *stack, standing_t place, float *value, size_t offset,
+                          size_t count, int keep)
 {
+    const size_t joins = place.joins;
     if (stack->on.join) {
         float *left[MAX_LEVELS];
         for (size_t j = 0; j < joins; j++)
-            left[j] = stack->level[held - 1 - j] + offset;
+            left[j] = place.level[place.held - 1 - j] + offset;
         return stack->on.join(stack->on.user, value, left, joins, keep, count);
     }
     for (size_t at = 0; at < count; at += BLOCK) {
@@ -156,7 +195,7 @@ static gyre_status_t join(const optim_stack_t *stack, float *value, size_t offse
         if (stack->round)
             stack->round(value + at, n);
         for (size_t j = 0; j < joins; j++) {
-            float *left = stack->level[held - 1 - j] + offset + at;
+            float *left = place.level[place.held - 1 - j] + offset + at;
             float *out = keep && j + 1 == joins ? left : value + at;
             stack->add(out, left, value + at, n);
             if (stack->round)
@@ -168,17 +207,19 @@ static gyre_status_t join(const optim_stack_t *stack, float *value, size_t offse
 
 gyre_status_t optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
 {
-    size_t held, joins;
-    optim_tree_joins(stack->leaves, stack->group, i, &held, &joins);
     /* nothing to add for a leaf that was computed in place */
-    return join(stack, value, offset, count, held, joins, 1);
+    if (!ends_lane(stack, i))
+        return join(stack, in_lane(stack, i), value, offset, count, 1);
+    gyre_status_t status = join(stack, in_lane(stack, i), value, offset, count, 0);
+    return status == GYRE_OK ? join(stack, in_top(stack, i), value, offset, count, 1) : status;
 }
 
 gyre_status_t optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count)
 {
-    size_t held = 0, joins;
+    const size_t last = stack->leaves * stack->lanes - 1;
     if (stack->leaves == 0)
         return GYRE_OK;
-    optim_tree_joins(stack->leaves, stack->group, stack->leaves - 1, &held, &joins);
-    return join(stack, value, offset, count, held, held, 0);
+    gyre_status_t status = join(stack, in_lane(stack, last), value, offset, count, 0);
+    return status == GYRE_OK && stack->lanes > 1 ? join(stack, in_top(stack, last), value, offset, count, 0)
+                                                 : status;
 }

@@ -30,12 +30,15 @@ void optim_tree_joins(size_t n, size_t group, size_t i, size_t *held, size_t *jo
  * of complete left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
 typedef struct optim_stack optim_stack_t;
 
-/* For `leaves` vectors of `length` floats. `round` rounds leaves and every sum of two, as a reduction in a
+/* With `lanes`, a power of two that divides them, leaves appear in turns: the i-th is leaf i / lanes of lane
+ * i mod lanes. Each lane has a tree of its own, and these are joined in a tree. 1: one tree.
+ *
+ * For `leaves` vectors of `length` floats. `round` rounds leaves and every sum of two, as a reduction in a
  * type of fewer bits does (the value is still a float); NULL: they are floats. NO_MEMORY, OVERFLOW. */
 typedef void (*optim_round_fn)(float *x, size_t n);
-gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t length, optim_round_fn round,
-                                 optim_stack_t **out);
-/* The same in memory that is not the host's: who takes it, gives it back, and adds there. */
+gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t lanes, size_t length,
+                                 optim_round_fn round, optim_stack_t **out);
+/* The same of one lane, in memory that is not the host's: who takes it, gives it back, and adds there. */
 typedef struct {
     void *user;
     gyre_status_t (*take)(void *user, size_t bytes, void **out);
@@ -47,8 +50,8 @@ typedef struct {
 gyre_status_t optim_stack_create_on(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
                                     optim_stack_t **out);
 void optim_stack_destroy(optim_stack_t *stack);
-/* Vectors of `length` floats that it holds: a pure function of leaves and group. */
-size_t optim_stack_levels(size_t leaves, size_t group);
+/* Vectors of `length` floats that it holds: a pure function of leaves, group and lanes. */
+size_t optim_stack_levels(size_t leaves, size_t group, size_t lanes);
 
 /* Where leaf i, not the last, may be computed without a copy: [length], or NULL where the caller must bring
  * its own memory. */

@@ -51,11 +51,10 @@ gyre_status_t model_count(const model_config_t *config, model_count_t *out)
     for (size_t r = 0; r < params->rows; r++)
         add(part_of(&count, &params->row[r], one.dense_first), &params->row[r]);
     if (one.experts > 0) {
-        size_t experts = 0;
         for (size_t r = 0; r < params->rows; r++)
             if (model_kind_of_experts(params->row[r].kind))
-                experts += params->row[r].count;
-        count.idle = experts / one.experts * (one.experts - one.top_k);
+                count.experts += params->row[r].count;
+        count.idle = count.experts / one.experts * (one.experts - one.top_k);
     }
     model_params_destroy(params);
     size_t layers, dense, all;
@@ -88,11 +87,16 @@ size_t model_count_active(const model_count_t *count)
     return model_count_total(count) - (count->layers - count->dense_layers) * count->idle;
 }
 
-size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, size_t tp)
+size_t model_count_experts(const model_count_t *count, const model_holds_t *holds, size_t tp, size_t ep)
+{
+    return (holds->layers - holds->dense) * (count->experts / (tp * ep));
+}
+
+size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, size_t tp, size_t ep)
 {
     const size_t layers = holds->layers - holds->dense;
     size_t whole = layers * count->layer.whole + holds->dense * count->dense.whole,
-           cut = layers * count->layer.cut + holds->dense * count->dense.cut;
+           cut = layers * (count->layer.cut - count->experts) + holds->dense * count->dense.cut;
     if (holds->top) {
         whole += count->top.whole;
         cut += count->top.cut;
@@ -109,5 +113,5 @@ size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, 
             cut += count->head.cut;
         }
     }
-    return whole + cut / tp;
+    return whole + cut / tp + model_count_experts(count, holds, tp, ep);
 }

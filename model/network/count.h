@@ -22,6 +22,7 @@ typedef struct {
     model_part_t embed; /* token and learned position embeddings, norm after them */
     model_part_t norm;  /* final norm */
     model_part_t head;  /* the matrix of the logits; tied: a copy on a stage without the embedding */
+    size_t experts;     /* of `layer`'s cut elements those of its experts */
     size_t idle;        /* of one layer: what a token does not use, (E - top_k) experts */
     size_t layers;
     model_part_t dense;  /* of one of the first layers without experts (config.dense_first) */
@@ -45,8 +46,10 @@ typedef struct {
     int top;         /* 1: the model's last layer is among `layers` */
     size_t dense;    /* of `layers`: those of config.dense_first */
 } model_holds_t;
-/* Elements of one rank's flat buffer of weights (model_params_slice's total): `tp` ranks share the cut parts.
- * A tied head on the stage of its embedding takes no place of its own. */
-size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, size_t tp);
+/* Elements of one rank's flat buffer of weights (model_params_slice's total): `tp` ranks share the cut parts,
+ * and tp * ep those of experts. A tied head on the stage of its embedding takes no place of its own. */
+size_t model_count_rank(const model_count_t *count, const model_holds_t *holds, size_t tp, size_t ep);
+/* Of these the experts'. */
+size_t model_count_experts(const model_count_t *count, const model_holds_t *holds, size_t tp, size_t ep);
 
 #endif

@@ -380,33 +380,73 @@ static int held(const model_params_t *whole, const model_slice_t *slice, const m
     return !slice->has || slice->has[row->layer];
 }
 
-gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
-                                 model_params_t **out)
+static gyre_status_t check_slice(const model_config_t *c, const model_slice_t *slice, size_t ep)
 {
-    size_t leaves = whole->config.leaves;
-    if (slice->tp_size < 1 || slice->tp_rank >= slice->tp_size || leaves % slice->tp_size != 0)
+    if (slice->tp_size < 1 || slice->tp_rank >= slice->tp_size || c->leaves % slice->tp_size != 0)
         return gyre_fail(GYRE_ERR_INVALID,
                          "tensor parallelism of %zu does not divide the %zu leaves that sums have: take a "
                          "power of two up to %zu, or more leaves",
-                         slice->tp_size, leaves, leaves);
+                         slice->tp_size, c->leaves, c->leaves);
+    if (ep > 1 && (slice->ep_rank >= ep || c->experts == 0 || c->experts % (slice->tp_size * ep) != 0))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "expert parallelism of %zu (rank %zu) with tensor parallelism of %zu does not "
+                         "divide the %zu experts",
+                         ep, slice->ep_rank, slice->tp_size, c->experts);
+    return GYRE_OK;
+}
+
+/* The next row of a table, a copy of `row` at its own place; weights 0: those of another row. */
+static model_param_t *append(model_params_t *params, const model_param_t *row, size_t count, int weights)
+{
+    model_param_t *added = &params->row[params->rows++];
+    *added = *row;
+    added->count = count;
+    added->alias = MODEL_NONE;
+    added->offset = params->total;
+    added->grad = params->grad_total;
+    params->grad_total += count;
+    if (weights)
+        params->total += count;
+    return added;
+}
+
+gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
+                                 model_params_t **out)
+{
+    const size_t ep = slice->ep_size ? slice->ep_size : 1;
+    gyre_status_t status = check_slice(&whole->config, slice, ep);
+    if (status != GYRE_OK)
+        return status;
     model_params_t *params = new_table(&whole->config, whole->rows);
     if (!params)
         return GYRE_ERR_NO_MEMORY;
     for (size_t r = 0; r < whole->rows; r++) {
-        if (!held(whole, slice, &whole->row[r]))
+        const model_param_t *row = &whole->row[r];
+        size_t parts = row->cut >= 0 ? slice->tp_size : 1, part = row->cut >= 0 ? slice->tp_rank : 0;
+        if (!held(whole, slice, row))
             continue;
-        model_param_t *row = &params->row[params->rows++];
-        *row = whole->row[r];
-        if (row->cut >= 0) {
-            row->count /= slice->tp_size;
-            row->first = slice->tp_rank * row->count;
+        if (model_kind_of_experts(row->kind)) {
+            part = part * ep + slice->ep_rank;
+            parts *= ep;
         }
-        row->alias = MODEL_NONE;
-        row->offset = params->total;
-        row->grad = params->grad_total;
-        params->grad_total += row->count;
-        if (!(row->twin && row->kind == MODEL_HEAD && slice->embed))
-            params->total += row->count;
+        const size_t count = row->count / parts;
+        const int aliased = row->twin && row->kind == MODEL_HEAD && slice->embed;
+        append(params, row, count, !aliased)->first = part * count;
+    }
+    link_twins(params);
+    *out = params;
+    return GYRE_OK;
+}
+
+gyre_status_t model_params_pick(const model_params_t *slice, int experts, model_params_t **out)
+{
+    model_params_t *params = new_table(&slice->config, slice->rows);
+    if (!params)
+        return GYRE_ERR_NO_MEMORY;
+    for (size_t r = 0; r < slice->rows; r++) {
+        const model_param_t *row = &slice->row[r];
+        if (model_kind_of_experts(row->kind) == experts)
+            append(params, row, row->count, row->alias == MODEL_NONE);
     }
     link_twins(params);
     *out = params;

@@ -165,11 +165,17 @@ typedef struct {
     size_t tp_rank, tp_size;  /* tp_size divides config.leaves */
     const unsigned char *has; /* [L]; NULL: all */
     int embed, head;
+    /* Expert parallelism: of the experts of its leaves the rank has part ep_rank of ep_size (0: 1) equal
+     * parts. tp_size * ep_size divides config.experts. */
+    size_t ep_rank, ep_size;
 } model_slice_t;
 /* The rows of `whole` that the slice holds, in the same order. INVALID: tp_size does not divide the
- * leaves. NO_MEMORY. */
+ * leaves, or with ep_size the experts. NO_MEMORY. */
 gyre_status_t model_params_slice(const model_params_t *whole, const model_slice_t *slice,
                                  model_params_t **out);
+/* The rows of a slice that are of experts (model_kind_of_experts), or with experts 0 all others: a table of
+ * its own, with offsets of its own. NO_MEMORY. */
+gyre_status_t model_params_pick(const model_params_t *slice, int experts, model_params_t **out);
 
 /* Sets row->leaf_count and row->count to those of the whole canonical row, from shape, parts, leaves, copies.
  * 0: overflow. */

@@ -42,8 +42,8 @@ static gyre_status_t stack(optim_zero_t *zero)
     optim_round_fn rounding = !plan->config.grad16                       ? NULL
                               : plan->config.precision == MODEL_BFLOAT16 ? k->round_bf16
                                                                          : k->round_fp16;
-    return optim_stack_create(plan->config.run, plan->config.group, plan->params->grad_total, rounding,
-                              &zero->stack);
+    return optim_stack_create(plan->config.run, plan->config.group, plan->lanes, plan->params->grad_total,
+                              rounding, &zero->stack);
 }
 
 static gyre_status_t round_half(optim_zero_t *zero, const float *from, char *to, size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/internal.h: the inside of optim_zero_t, shared by the files of this folder: zero.c makes and
  * ends it, buckets.c sends gradients off, serve.c serves the model, step.c updates, state.c is for
- * checkpoints, verify.c compares replicas. */
+ * checkpoints, verify.c compares replicas, experts.c serves two as one. */
 #ifndef OPTIM_STORE_INTERNAL_H
 #define OPTIM_STORE_INTERNAL_H
 
@@ -108,6 +108,17 @@ extern const zero_ops_t zero_host_ops;
 /* Device memory: sets zero->on and zero->device. UNSUPPORTED: there is none. */
 gyre_status_t zero_cuda_begin(optim_zero_t *zero);
 
+/* With expert parallelism (experts.c): the caller's table, and the two that its rows lie in, [0] all but
+ * experts, [1] experts. */
+typedef struct {
+    const model_params_t *given;
+    model_params_t *table[2];
+    size_t *row;                  /* [given->rows] the place of a row in its table */
+    size_t *from[2];              /* [table[i]->rows] and back */
+    optim_zero_t *others, *store; /* of table[0], which has this; of table[1] */
+    model_store_t_f32 serve;      /* of both */
+} zero_experts_t;
+
 struct optim_zero {
     zero_plan_t plan;
     const zero_ops_t *on;       /* where memory is */
@@ -116,6 +127,7 @@ struct optim_zero {
     gyre_comm_t *
         /* the same ranks as dp: gathers are not held up by reductions; NULL: plan.gathers is 0 */
         gather_comm;
+    zero_experts_t *experts; /* NULL: no expert parallelism, or the store of experts itself */
     size_t tp_rank, world_rank;
     /* 1: other ranks of dp need this one's part in gathers before they send the gradients that it waits
      * for */
@@ -166,6 +178,12 @@ struct optim_zero {
     gyre_exact_t *squares; /* of the gradients, for their norm */
     char drift[512];       /* what zero_verify_part found */
 };
+
+/* The store of experts' rows; NULL: they are here like all others. */
+static inline optim_zero_t *zero_of_experts(const optim_zero_t *zero)
+{
+    return zero->experts ? zero->experts->store : NULL;
+}
 
 /* Memory that collectives reach without a copy if `shared`, zeroed; counted as `kind`. NO_MEMORY. */
 gyre_status_t zero_take(optim_zero_t *zero, optim_memory_t kind, size_t bytes, int shared, void **out);
@@ -270,6 +288,13 @@ gyre_status_t zero_squares(optim_zero_t *zero, squares_fn fn, void *user);
 gyre_status_t zero_muon_take(optim_zero_t *zero);
 /* Muon's update of all rows that it takes. Collective over groups.plane. */
 gyre_status_t zero_muon_update(optim_zero_t *zero, const optim_adamw_factors_t *factors);
+
+/* ---- experts.c ---- */
+/* Whether a config with ep > 1 can be. INVALID. */
+gyre_status_t zero_experts_check(const optim_zero_config_t *config, size_t ranks);
+/* Tables and what serves them, without the stores. NO_MEMORY. */
+gyre_status_t zero_experts_create(const model_params_t *given, zero_experts_t **out);
+void zero_experts_destroy(zero_experts_t *experts);
 
 /* ---- verify.c ---- */
 /* What the group replicates of row r: pieces of n elements of `bytes` each, sliced: of which a slice is

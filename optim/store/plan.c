@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "optim/tree.h"
-#include "optim/store/plan.h"
+#include "optim/store/internal.h"
 
 #define VERIFY_STEPS 16
 
@@ -199,9 +199,9 @@ void optim_zero_share(optim_zero_config_t *config, const optim_batch_t *batch, c
 static gyre_status_t set_share(zero_plan_t *plan, const optim_zero_config_t *config)
 {
     optim_zero_config_t *c = &plan->config;
-    c->share = config->share;
+    c->share = config->share * plan->lanes;
     c->group = config->group ? config->group : 1;
-    c->run = config->run ? config->run : c->share;
+    c->run = config->run ? config->run * plan->lanes : c->share;
     c->blocks = config->blocks ? config->blocks : zero_plan_reductions(plan);
     c->block_group = config->block_group ? config->block_group : 1;
     if (c->run > 0 && (c->share % c->run != 0 || c->share / c->run % c->blocks != 0))
@@ -233,19 +233,19 @@ gyre_status_t zero_plan_resize(zero_plan_t *plan, const optim_zero_config_t *con
 size_t zero_plan_sums(const zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;
-    return optim_stack_levels(c->run, c->group) * plan->params->grad_total * sizeof(float);
+    return optim_stack_levels(c->run, c->group, plan->lanes) * plan->params->grad_total * sizeof(float);
 }
 
 size_t zero_plan_levels(const zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;
-    return plan->adds ? optim_stack_levels(c->blocks, c->block_group) * plan->grads * plan->grad_bytes : 0;
+    return plan->adds ? optim_stack_levels(c->blocks, c->block_group, 1) * plan->grads * plan->grad_bytes : 0;
 }
 
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
-                             size_t rank, zero_plan_t *plan)
+                             size_t rank, size_t lanes, zero_plan_t *plan)
 {
-    *plan = (zero_plan_t){.params = params, .config = *config, .ranks = ranks, .rank = rank};
+    *plan = (zero_plan_t){.params = params, .config = *config, .ranks = ranks, .rank = rank, .lanes = lanes};
     optim_zero_config_t *c = &plan->config;
     c->scaler = optim_scaler_complete(&c->scaler);
     c->bucket_bytes = c->bucket_bytes ? c->bucket_bytes : (size_t)base_setting_int(SET_BUCKET_BYTES);
@@ -375,18 +375,48 @@ static void predict_traffic(const zero_plan_t *plan, size_t forward, size_t back
     sent[OPTIM_TRAFFIC_MUON] = zero_plan_muon_sent(plan);
 }
 
+/* What one store adds. */
+static gyre_status_t predict(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
+                             size_t rank, size_t lanes, size_t forward, size_t backward,
+                             size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
+{
+    zero_plan_t plan;
+    size_t more[OPTIM_MEMORY_KINDS];
+    uint64_t sends[OPTIM_TRAFFIC_KINDS];
+    gyre_status_t status = zero_plan_make(params, config, ranks, rank, lanes, &plan);
+    if (status != GYRE_OK)
+        return status;
+    predict_memory(&plan, more);
+    predict_traffic(&plan, forward, backward, sends);
+    for (size_t k = 0; bytes && k < OPTIM_MEMORY_KINDS; k++)
+        bytes[k] += more[k];
+    for (size_t k = 0; sent && k < OPTIM_TRAFFIC_KINDS; k++)
+        sent[k] += sends[k];
+    zero_plan_free(&plan);
+    return GYRE_OK;
+}
+
 gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_config_t *config,
                                  size_t dp_size, size_t dp_rank, size_t forward, size_t backward,
                                  size_t bytes[OPTIM_MEMORY_KINDS], uint64_t sent[OPTIM_TRAFFIC_KINDS])
 {
-    zero_plan_t plan;
-    gyre_status_t status = zero_plan_make(local, config, dp_size, dp_rank, &plan);
+    const size_t ep = config->ep;
+    zero_experts_t *experts;
+    if (bytes)
+        memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
+    if (sent)
+        memset(sent, 0, OPTIM_TRAFFIC_KINDS * sizeof *sent);
+    if (ep <= 1)
+        return predict(local, config, dp_size, dp_rank, 1, forward, backward, bytes, sent);
+    gyre_status_t status = zero_experts_check(config, dp_size);
+    if (status == GYRE_OK)
+        status = zero_experts_create(local, &experts);
     if (status != GYRE_OK)
         return status;
-    if (bytes)
-        predict_memory(&plan, bytes);
-    if (sent)
-        predict_traffic(&plan, forward, backward, sent);
-    zero_plan_free(&plan);
-    return GYRE_OK;
+    status = predict(experts->table[0], config, dp_size, dp_rank, 1, forward, backward, bytes, sent);
+    if (status == GYRE_OK)
+        status = predict(experts->table[1], config, dp_size / ep, dp_rank / ep, ep, forward, backward, bytes,
+                         sent);
+    zero_experts_destroy(experts);
+    return status;
 }

@@ -47,6 +47,8 @@ typedef struct {
     const model_params_t *params;
     optim_zero_config_t config; /* complete */
     size_t ranks, rank;
+    /* ranks whose sequences' gradients come in turns (experts.c); config.share and run count those of all */
+    size_t lanes;
     size_t weight_bytes, grad_bytes; /* of one element as it is held */
     size_t buckets;
     zero_bucket_t *bucket; /* [buckets] */
@@ -72,7 +74,7 @@ typedef struct {
 
 /* INVALID: a value of config; NO_MEMORY, OVERFLOW. Freed by zero_plan_free. */
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,
-                             size_t rank, zero_plan_t *plan);
+                             size_t rank, size_t lanes, zero_plan_t *plan);
 /* Another share, and what follows from it (optim_zero_resize). INVALID. */
 gyre_status_t zero_plan_resize(zero_plan_t *plan, const optim_zero_config_t *config);
 /* Bytes of the sums over the sequences of a run, and over the reductions of a round. */

@@ -278,6 +278,9 @@ gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, opt
     int down = pass != OPTIM_PASS_FORWARD;
     if (rows == 0)
         return GYRE_OK;
+    if (zero->experts)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "ZeRO: with expert parallelism no rank is idle: others need its part in each pass");
     if (first >= params->rows || rows > params->rows - first)
         return gyre_fail(GYRE_ERR_INVALID, "ZeRO: %zu rows from row %zu on are out of range: there are %zu",
                          rows, first, params->rows);

@@ -214,7 +214,9 @@ static int owns(const optim_zero_t *zero, size_t r)
            (zero->plan.config.stage > 0 || zero->plan.rank == 0);
 }
 
-gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zero_range_fn fn, void *user)
+/* given [rows]: the rows of the caller's table; NULL: they are the store's. */
+static gyre_status_t visit(optim_zero_t *zero, const size_t *given, optim_state_t what,
+                           optim_zero_range_fn fn, void *user)
 {
     const zero_plan_t *plan = &zero->plan;
     int listed = what == OPTIM_STATE_LISTED, owned = listed || what == OPTIM_STATE_OWNED;
@@ -235,7 +237,7 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
                  (status = open_for_host(zero, b, &view)) != GYRE_OK))
                 return status;
             open = 1;
-            const optim_zero_range_t range = {.row = r,
+            const optim_zero_range_t range = {.row = given ? given[r] : r,
                                               .global = row->global,
                                               .first = row->first + (lo - (row->grad - k->grad)),
                                               .count = hi - lo,
@@ -248,6 +250,13 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
             status = close_for_host(zero, b, &view, what == OPTIM_STATE_LOAD);
     }
     return status;
+}
+
+gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zero_range_fn fn, void *user)
+{
+    const zero_experts_t *x = zero->experts;
+    gyre_status_t status = visit(zero, x ? x->from[0] : NULL, what, fn, user);
+    return status == GYRE_OK && x ? visit(x->store, x->from[1], what, fn, user) : status;
 }
 
 gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_scaler_t *scaler)
@@ -266,6 +275,8 @@ gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_
             status = zero_state_close(zero, b, 0);
     }
     memset(zero->sent, 0, sizeof zero->sent); /* of no step */
+    if (status == GYRE_OK && zero->experts)
+        status = optim_zero_loaded(zero->experts->store, steps, scaler);
     return status;
 }
 
@@ -278,22 +289,21 @@ void optim_zero_no_moments(const optim_zero_range_t *range)
 }
 
 typedef struct {
-    const optim_zero_t *zero;
+    const model_params_t *table;
     uint64_t seed;
 } init_t;
 
 static gyre_status_t init_range(void *user, const optim_zero_range_t *range)
 {
     const init_t *init = user;
-    model_param_init(&init->zero->plan.params->row[range->row], init->seed, range->first, range->count,
-                     range->weight);
+    model_param_init(&init->table->row[range->row], init->seed, range->first, range->count, range->weight);
     optim_zero_no_moments(range);
     return GYRE_OK;
 }
 
 gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed)
 {
-    init_t init = {.zero = zero, .seed = seed};
+    init_t init = {.table = zero->experts ? zero->experts->given : zero->plan.params, .seed = seed};
     optim_scaler_t scaler;
     optim_scaler_begin(&scaler, &zero->plan.config.scaler);
     gyre_status_t status = optim_zero_state(zero, OPTIM_STATE_LOAD, init_range, &init);
@@ -412,7 +422,9 @@ gyre_status_t optim_zero_gather_row(optim_zero_t *zero, const model_params_t *wh
     if (whole->row[row].twin && whole->row[row].kind == MODEL_HEAD)
         row = model_params_find(whole, MODEL_WTE, 0);
     piece_t piece = {0};
-    gyre_status_t status = take_piece(zero, row, zero->groups.world ? NULL : canonical, &piece);
+    optim_zero_t *holder =
+        zero->experts && model_kind_of_experts(whole->row[row].kind) ? zero->experts->store : zero;
+    gyre_status_t status = take_piece(holder, row, zero->groups.world ? NULL : canonical, &piece);
     if (zero->groups.world)
         status = gather_pieces(zero, status, &piece, canonical);
     if (status != GYRE_OK && zero->groups.world && gyre_comm_error(zero->groups.world) != GYRE_OK &&

@@ -131,12 +131,10 @@ static gyre_status_t update(optim_zero_t *zero, float scale, double rate)
     return GYRE_OK;
 }
 
-static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
+/* All gradients are sums over the batch; *drifted 1: this rank has found replicas apart. */
+static gyre_status_t close_step(optim_zero_t *zero, int *drifted)
 {
     const optim_zero_config_t *config = &zero->plan.config;
-    uint64_t ranks_drifted = 0;
-    double norm = 0;
-    int drifted = 0;
     gyre_status_t status = check_complete(zero);
     if (status == GYRE_OK && config->share == 0)
         status = zero_buckets_nothing(zero);
@@ -149,22 +147,50 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     if (status == GYRE_OK)
         status = join_tied(zero);
     if (status == GYRE_OK)
-        status = zero_verify_part(zero, zero->steps % config->verify_steps, config->verify_steps, &drifted);
+        status = zero_verify_part(zero, zero->steps % config->verify_steps, config->verify_steps, drifted);
+    return status;
+}
+
+/* zero->squares: of all gradients that this rank counts. */
+static gyre_status_t add_squares(optim_zero_t *zero)
+{
+    optim_zero_t *experts = zero_of_experts(zero);
+    gyre_status_t status = gyre_exact_reset(zero->squares);
+    if (status == GYRE_OK)
+        status = zero->on->squares(zero);
+    if (status != GYRE_OK || !experts)
+        return status;
+    status = add_squares(experts);
+    return status == GYRE_OK ? gyre_exact_merge(zero->squares, experts->squares) : status;
+}
+
+/* Of both stores, where there are two: one norm, and one decision on what becomes of the step. */
+static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
+{
+    const optim_zero_config_t *config = &zero->plan.config;
+    optim_zero_t *experts = zero_of_experts(zero);
+    uint64_t ranks_drifted = 0;
+    double norm = 0;
+    int drifted = 0, experts_drifted = 0;
+    gyre_status_t status = close_step(zero, &drifted);
+    if (status == GYRE_OK && experts)
+        status = close_step(experts, &experts_drifted);
     if (status != GYRE_OK)
         return status;
     base_time_t begin = model_spans_now(zero->spans);
-    if ((status = gyre_exact_reset(zero->squares)) != GYRE_OK ||
-        (status = zero->on->squares(zero)) != GYRE_OK)
+    if ((status = add_squares(zero)) != GYRE_OK)
         return status;
     base_time_t middle = base_now();
     model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, middle, -1, -1);
-    ranks_drifted = drifted != 0;
+    ranks_drifted = drifted || experts_drifted;
     if ((status = agree(zero, &ranks_drifted, &norm)) != GYRE_OK)
         return status;
     zero_exposed(zero, MODEL_SPAN_REDUCE, middle);
     begin = model_spans_now(zero->spans);
     if (ranks_drifted && drifted)
         return gyre_fail(GYRE_ERR_MISMATCH, "%s", zero->drift);
+    if (ranks_drifted && experts_drifted)
+        return gyre_fail(GYRE_ERR_MISMATCH, "%s", experts->drift);
     if (ranks_drifted)
         return gyre_fail(GYRE_ERR_MISMATCH,
                          "replicas of weights have drifted apart; the error texts of the %llu ranks that "
@@ -175,8 +201,11 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     step->skipped = !isfinite(step->norm);
     step->spiked = !step->skipped && step->norm > zero->limit;
     zero->limit = INFINITY;
+    const float factor = (float)(scale * optim_clip_factor(step->norm, config->clip));
     if (!step->skipped && !step->spiked)
-        status = update(zero, (float)(scale * optim_clip_factor(step->norm, config->clip)), rate);
+        status = update(zero, factor, rate);
+    if (status == GYRE_OK && experts && !step->skipped && !step->spiked)
+        status = update(experts, factor, rate);
     if (config->precision == MODEL_FLOAT16)
         optim_scaler_update(&zero->scaler, &config->scaler, step->skipped);
     model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, model_spans_now(zero->spans), -1, -1);
@@ -187,6 +216,8 @@ void optim_zero_begin(optim_zero_t *zero)
 {
     memset(zero->sent, 0, sizeof zero->sent);
     zero->under_way = zero->exposed = 0;
+    if (zero->experts)
+        optim_zero_begin(zero->experts->store);
 }
 
 void optim_zero_limit(optim_zero_t *zero, double norm)
@@ -197,6 +228,8 @@ void optim_zero_limit(optim_zero_t *zero, double norm)
 void optim_zero_watch(optim_zero_t *zero, model_spans_t *spans)
 {
     zero->spans = spans;
+    if (zero->experts)
+        zero->experts->store->spans = spans;
 }
 
 void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step)
@@ -206,6 +239,17 @@ void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step)
         step->sent[i] += zero->sent[i];
 }
 
+/* What one store has moved in the step that ends. */
+static void count_moved(optim_zero_t *zero, optim_zero_step_t *step)
+{
+    step->exposed_s += (double)zero->exposed * 1e-9;
+    step->hidden_s +=
+        zero->under_way > zero->exposed ? (double)(zero->under_way - zero->exposed) * 1e-9 : 0.0;
+    for (size_t i = 0; i < OPTIM_TRAFFIC_KINDS; i++)
+        step->sent[i] += zero->sent[i];
+    zero_buckets_reset(zero);
+}
+
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
 {
     base_range_begin("optimizer", zero->steps);
@@ -213,11 +257,10 @@ gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, o
     base_range_end();
     if (status != GYRE_OK)
         return status;
-    step->exposed_s = zero->plan.config.on_device ? NAN : (double)zero->exposed * 1e-9;
-    step->hidden_s = zero->plan.config.on_device       ? NAN
-                     : zero->under_way > zero->exposed ? (double)(zero->under_way - zero->exposed) * 1e-9
-                                                       : 0.0;
-    memcpy(step->sent, zero->sent, sizeof step->sent);
-    zero_buckets_reset(zero);
+    step->exposed_s = step->hidden_s = zero->plan.config.on_device ? NAN : 0.0;
+    memset(step->sent, 0, sizeof step->sent);
+    count_moved(zero, step);
+    if (zero->experts)
+        count_moved(zero->experts->store, step);
     return GYRE_OK;
 }

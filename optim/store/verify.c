@@ -162,7 +162,7 @@ gyre_status_t zero_verify_part(optim_zero_t *zero, size_t part, size_t parts, in
     return status;
 }
 
-gyre_status_t optim_zero_verify(optim_zero_t *zero)
+static gyre_status_t verify(optim_zero_t *zero)
 {
     int drifted = 0;
     gyre_status_t status = GYRE_OK;
@@ -171,4 +171,10 @@ gyre_status_t optim_zero_verify(optim_zero_t *zero)
     if (status == GYRE_OK)
         status = zero_verify_part(zero, 0, 1, &drifted);
     return status == GYRE_OK && drifted ? gyre_fail(GYRE_ERR_MISMATCH, "%s", zero->drift) : status;
+}
+
+gyre_status_t optim_zero_verify(optim_zero_t *zero)
+{
+    gyre_status_t status = verify(zero);
+    return status == GYRE_OK && zero->experts ? verify(zero->experts->store) : status;
 }

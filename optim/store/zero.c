@@ -202,7 +202,7 @@ static gyre_status_t prepare_gathers(optim_zero_t *zero)
     return status == GYRE_OK ? gyre_comm_split(dp, 0, gyre_comm_rank(dp), &zero->gather_comm) : status;
 }
 
-gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest)
+static gyre_status_t resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest)
 {
     zero_plan_t *plan = &zero->plan;
     gyre_status_t status = zero_plan_resize(plan, config);
@@ -217,8 +217,16 @@ gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *c
     return take_share(zero);
 }
 
-gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_groups_t *groups,
-                              const optim_zero_config_t *config, optim_zero_t **out)
+gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest)
+{
+    optim_zero_t *experts = zero_of_experts(zero);
+    gyre_status_t status = resize(zero, config, longest);
+    return status == GYRE_OK && experts ? resize(experts, config, longest) : status;
+}
+
+/* Of these rows alone; lanes: of zero_plan_t. */
+static gyre_status_t make(const model_params_t *local, const optim_zero_groups_t *groups,
+                          const optim_zero_config_t *config, size_t lanes, optim_zero_t **out)
 {
     size_t ranks = groups->dp ? (size_t)gyre_comm_size(groups->dp) : 1;
     optim_zero_t *zero = calloc(1, sizeof *zero);
@@ -230,8 +238,8 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
     zero->on = &zero_host_ops;
     zero->tp_rank = groups->tp ? (size_t)gyre_comm_rank(groups->tp) : 0;
     zero->world_rank = groups->world ? (size_t)gyre_comm_rank(groups->world) : 0;
-    gyre_status_t status = zero_plan_make(local, config, ranks,
-                                          groups->dp ? (size_t)gyre_comm_rank(groups->dp) : 0, &zero->plan);
+    gyre_status_t status = zero_plan_make(
+        local, config, ranks, groups->dp ? (size_t)gyre_comm_rank(groups->dp) : 0, lanes, &zero->plan);
     if (status == GYRE_OK)
         status = gyre_exact_create(&zero->squares);
     if (status == GYRE_OK)
@@ -259,6 +267,38 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
     return GYRE_OK;
 }
 
+gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_groups_t *groups,
+                              const optim_zero_config_t *config, optim_zero_t **out)
+{
+    const size_t ranks = groups->dp ? (size_t)gyre_comm_size(groups->dp) : 1, ep = config->ep;
+    zero_experts_t *experts;
+    optim_zero_t *zero;
+    if (ep <= 1)
+        return make(local, groups, config, 1, out);
+    gyre_status_t status = zero_experts_check(config, ranks);
+    if (status == GYRE_OK && (groups->edp ? (size_t)gyre_comm_size(groups->edp) : 1) != ranks / ep)
+        status =
+            gyre_fail(GYRE_ERR_INVALID,
+                      "ZeRO: a group of the %zu ranks that hold the same experts must be given", ranks / ep);
+    if (status == GYRE_OK)
+        status = zero_experts_create(local, &experts);
+    if (status != GYRE_OK)
+        return status;
+    if ((status = make(experts->table[0], groups, config, 1, &zero)) != GYRE_OK) {
+        zero_experts_destroy(experts);
+        return status;
+    }
+    zero->experts = experts;
+    experts->others = zero;
+    const optim_zero_groups_t apart = {.world = groups->world, .dp = groups->edp, .tp = groups->tp};
+    if ((status = make(experts->table[1], &apart, config, ep, &experts->store)) != GYRE_OK) {
+        optim_zero_destroy(zero);
+        return status;
+    }
+    *out = zero;
+    return GYRE_OK;
+}
+
 /* What steps call on device memory is made ready for it before the first one. */
 static gyre_status_t prepare_device(optim_zero_t *zero)
 {
@@ -272,7 +312,10 @@ static gyre_status_t prepare_device(optim_zero_t *zero)
 
 gyre_status_t optim_zero_join(optim_zero_t *zero)
 {
+    optim_zero_t *experts = zero_of_experts(zero);
     gyre_status_t status = zero->plan.gathers ? prepare_gathers(zero) : GYRE_OK;
+    if (status == GYRE_OK && experts && experts->plan.gathers)
+        status = prepare_gathers(experts);
     return status == GYRE_OK && zero->device ? prepare_device(zero) : status;
 }
 
@@ -282,10 +325,14 @@ void optim_zero_abort(optim_zero_t *zero, const char *reason)
         gyre_comm_abort(zero->groups.dp, reason);
     if (zero->gather_comm)
         gyre_comm_abort(zero->gather_comm, reason);
+    if (zero_of_experts(zero))
+        optim_zero_abort(zero->experts->store, reason);
 }
 
 void optim_zero_leave(optim_zero_t *zero)
 {
+    if (zero_of_experts(zero))
+        optim_zero_leave(zero->experts->store);
     zero_buckets_abandon(zero);
     for (size_t i = 0; i < zero->entries; i++)
         for (size_t r = 0; r < zero->entry[i].requests; r++)
@@ -340,12 +387,13 @@ void optim_zero_destroy(optim_zero_t *zero)
     free(zero->entry);
     free(zero->requests);
     zero_plan_free(&zero->plan);
+    zero_experts_destroy(zero->experts);
     free(zero);
 }
 
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero)
 {
-    return zero->device ? NULL : &zero->store;
+    return zero->device ? NULL : zero->experts ? &zero->experts->serve : &zero->store;
 }
 
 const model_cuda_store_t *optim_zero_cuda_store(optim_zero_t *zero)
@@ -371,4 +419,6 @@ const optim_scaler_t *optim_zero_scaler(const optim_zero_t *zero)
 void optim_zero_memory(const optim_zero_t *zero, size_t bytes[OPTIM_MEMORY_KINDS])
 {
     memcpy(bytes, zero->bytes, sizeof zero->bytes);
+    for (size_t k = 0; zero->experts && k < OPTIM_MEMORY_KINDS; k++)
+        bytes[k] += zero->experts->store->bytes[k];
 }

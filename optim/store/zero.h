@@ -50,6 +50,10 @@ typedef struct {
      * What is called a sequence here is a leaf of that tree: a sequence, or several that have one
      * gradient, or a part of one. */
     size_t share, group;
+    /* Expert parallelism: so many neighbours in dp, a power of two that divides its size, have different
+     * experts in their slices (model_slice_t.ep_size), each of which gets the gradients of the sequences of
+     * all. Equal shares. INVALID with muon, weights_only, or on a device. 0: 1 */
+    size_t ep;
     /* Leaves between two reductions of a bucket; divides share. 0: share, one reduction per step. With
      * several reductions the sums of `blocks` of them are joined in the tree of optim/tree.h (of group
      * `block_group`), and those of such trees are added from the first to the last (optim_batch_part; blocks
@@ -96,7 +100,8 @@ void optim_zero_share(optim_zero_config_t *config, const optim_batch_t *batch, c
 /* Groups of this rank; NULL: it is alone in that group. They must outlive the object. */
 typedef struct {
     gyre_comm_t *world; /* all ranks of the run */
-    gyre_comm_t *dp;    /* ranks that hold the same slice */
+    gyre_comm_t *dp;    /* ranks that hold the same slice; with config.ep but for its experts */
+    gyre_comm_t *edp;   /* with config.ep: of dp the ranks that hold the same experts, in their order */
     gyre_comm_t *tp;    /* ranks that hold the other leaves of the same rows */
     /* The two ranks, of the same dp and tp rank, that hold the token embedding and the tied head on different
      * pipeline stages. NULL: no twin row here, or both. */
@@ -177,7 +182,9 @@ gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *c
 gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
 
 /* What stages are created with; lives as long as the object. Slots are free to the caller: what counts is
- * that each row's gradients come for the sequences 0 .. share - 1 of this rank in that order.
+ * that each row's gradients come for the sequences 0 .. share - 1 of this rank in that order. With config.ep
+ * a row of experts gets those for sequence 0 of each of these ranks in their order, then for sequence 1, and
+ * so on.
  *
  * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same
  * order, once for all sequences of a pass (a micro-batch's). Where shares differ, all follow the schedule of
@@ -191,7 +198,8 @@ const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
  * acquire and ready do not wait for the device, but for errors: the stream does. */
 const model_cuda_store_t *optim_zero_cuda_store(optim_zero_t *zero);
 typedef enum { OPTIM_PASS_FORWARD, OPTIM_PASS_BACKWARD, OPTIM_PASS_BACKWARD_WEIGHT } optim_pass_t;
-/* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it
+/* Not with config.ep: stages need one another in each pass. INVALID.
+ * Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it
  * would make it (model_stage_forward, _backward, _backward_weight). Where acquire is not collective all that
  * it does is to start the reductions of a rank without a sequence, once per step, for which others with
  * few buffers wait. */

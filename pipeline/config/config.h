@@ -70,7 +70,7 @@ typedef struct {
 
     /* parallelism */
     uint64_t threads; /* of a rank; 0: its share of the processors */
-    uint64_t tp, cp, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, sequence_parts, lanes,
+    uint64_t tp, cp, ep, pp, dp, zero, chunks, micro_batch, groups, grad_sequences, sequence_parts, lanes,
         bucket_bytes;
     int schedule;     /* pipe_kind_t */
     int cp_attention; /* pipe_layout_t.ring */

@@ -158,6 +158,8 @@ const train_row_t train_rows[] = {
     {TRAIN_PARALLELISM, "cp-attention", TRAIN_CHOICE, AT(cp_attention), "heads", 0, 0, NULL,
      "how --cp ranks share attention; ring: messages, for any number of heads", TRAIN_FREE,
      pipe_context_words},
+    {TRAIN_PARALLELISM, "ep", TRAIN_COUNT, AT(ep), "1", 1, 1024, "N",
+     "expert parallelism: ranks of DP that share the experts; on the CPU only", TRAIN_FREE, NULL},
     {TRAIN_PARALLELISM, "pp", TRAIN_COUNT, AT(pp), "1", 1, 4096, "N",
      "pipeline parallelism: ranks among which the layers are divided", TRAIN_FREE, NULL},
     {TRAIN_PARALLELISM, "dp", TRAIN_COUNT, AT(dp), "0", 0, 1048576, "N",

@@ -115,6 +115,7 @@ size_t plan_memory_worst(const pipe_recipe_t *recipe, const plan_base_t *base,
 typedef struct {
     double tp; /* all-reduces (or their halves), all_to_all of experts */
     double cp; /* all-to-alls of attention over the ranks that share sequences */
+    double ep; /* all-to-alls of tokens over the ranks that share experts */
     double pp; /* activations and their gradients to neighbours */
     double dp; /* gradients, gathered weights */
 } plan_volume_t;
@@ -122,7 +123,7 @@ typedef struct {
 typedef struct {
     /* of one micro-batch on the slowest stage: its slot is their sum. memory: reads and writes; overhead: the
      * machine's, and what the host takes longer than the accelerator */
-    double compute, memory, tp, cp, overhead, hops;
+    double compute, memory, tp, cp, ep, overhead, hops;
     double slots;  /* micro-batches and the bubble, in slots */
     double bubble; /* part of the step in which the slowest stage waits */
     double dp;     /* exposed */

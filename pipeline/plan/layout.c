@@ -26,6 +26,11 @@ size_t pipe_layout_context(const pipe_layout_t *layout)
     return base_max_size(1, layout->cp);
 }
 
+size_t pipe_layout_experts(const pipe_layout_t *layout)
+{
+    return base_max_size(1, layout->ep);
+}
+
 size_t pipe_layout_replicas(const pipe_layout_t *layout)
 {
     return layout->dp * pipe_layout_context(layout);
@@ -62,6 +67,7 @@ pipe_layout_t pipe_layout_complete(const pipe_layout_t *layout, size_t ranks, co
     l.tp = l.tp ? l.tp : 1;
     l.pp = l.pp ? l.pp : 1;
     l.cp = pipe_layout_context(&l);
+    l.ep = pipe_layout_experts(&l);
     if (l.dp == 0)
         l.dp =
             base_max_size(1, l.tp > ranks || l.pp > ranks || l.cp > ranks ? 1 : ranks / (l.tp * l.cp * l.pp));
@@ -212,6 +218,35 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
     return 1;
 }
 
+/* 1 if all data-parallel ranks have as many sequences of the batch. */
+static int shares_equally(const pipe_layout_t *l, const optim_batch_t *batch)
+{
+    return batch->batch % l->dp == 0 && pipe_layout_longest(l, batch) == batch->batch / l->dp;
+}
+
+static int check_experts(const pipe_layout_t *l, const model_config_t *model, const optim_batch_t *batch,
+                         char why[WHY])
+{
+    const size_t ep = pipe_layout_experts(l);
+    *why = 0;
+    if (ep == 1)
+        return 1;
+    if (model->experts == 0)
+        snprintf(why, WHY, "ep %zu: the model has no experts", ep);
+    else if ((ep & (ep - 1)) != 0 || l->dp % ep != 0)
+        snprintf(why, WHY, "ep %zu is no power of two that divides dp %zu", ep, l->dp);
+    else if (model->experts % (l->tp * ep) != 0)
+        snprintf(why, WHY, "ep %zu x tp %zu does not divide the %zu experts", ep, l->tp, model->experts);
+    else if (base_max_size(1, batch->parts) > 1 || base_max_size(1, batch->leaf) > 1)
+        snprintf(why, WHY, "ep %zu takes one gradient of each whole sequence, not %s", ep,
+                 batch->parts > 1 ? "those of parts (--sequence-parts)"
+                                  : "those of several (--grad-sequences)");
+    else if (!shares_equally(l, batch))
+        snprintf(why, WHY, "ep %zu: a batch of %zu has no equal shares for dp %zu: with a multiple of %zu",
+                 ep, batch->batch, l->dp, l->dp);
+    return *why == 0;
+}
+
 static int check_pipeline(const pipe_layout_t *l, const model_config_t *model, const optim_batch_t *batch,
                           char why[WHY])
 {
@@ -275,7 +310,7 @@ int pipe_layout_works(const pipe_layout_t *l, const model_config_t *model, size_
 {
     return check_parts(model, batch, why) && check_degrees(l, ranks, why) && check_tensor(l, model, why) &&
            check_context(l, model, batch, why) && check_data(l, batch, why) &&
-           check_pipeline(l, model, batch, why);
+           check_experts(l, model, batch, why) && check_pipeline(l, model, batch, why);
 }
 
 static double apart(size_t a, size_t b)
@@ -301,9 +336,9 @@ static void stand_ins(const pipe_layout_t *l, pipe_layout_t out[FORMS])
 static double distance(const pipe_layout_t *l, const pipe_layout_t *asked)
 {
     return apart(l->tp, asked->tp) + apart(l->cp, asked->cp) + apart(l->pp, asked->pp) +
-           apart(l->dp, asked->dp) + (l->schedule != asked->schedule || l->chunks != asked->chunks) +
-           (l->sequence != asked->sequence) + 0.5 * (l->balance != asked->balance) +
-           0.5 * apart(l->micro_batch, asked->micro_batch);
+           apart(l->dp, asked->dp) + apart(l->ep, asked->ep) +
+           (l->schedule != asked->schedule || l->chunks != asked->chunks) + (l->sequence != asked->sequence) +
+           0.5 * (l->balance != asked->balance) + 0.5 * apart(l->micro_batch, asked->micro_batch);
 }
 
 /* The best of `l` with micro-batches as they are, up to whole gradients, and smaller (which only a schedule
@@ -348,7 +383,8 @@ static int pipe_layout_nearest(const pipe_layout_t *asked, const model_config_t 
                     l.cp = cp;
                     l.pp = pp;
                     l.dp = ranks / (tp * cp * pp);
-                    try_cuts(l, asked, model, ranks, batch, &least, best);
+                    for (l.ep = 1; l.ep <= pipe_layout_experts(asked); l.ep *= 2)
+                        try_cuts(l, asked, model, ranks, batch, &least, best);
                 }
     return least < INFINITY;
 }
@@ -366,6 +402,8 @@ static void flags_of(const pipe_layout_t *near, const pipe_layout_t *layout, cha
     if (near->cp > 1 || layout->cp > 1)
         SAY(" --cp %zu", near->cp);
     SAY(" --pp %zu --dp %zu", near->pp, near->dp);
+    if (near->ep > 1 || layout->ep > 1)
+        SAY(" --ep %zu", near->ep);
     if (near->schedule != layout->schedule || near->chunks != layout->chunks)
         SAY(" --schedule %s --chunks %zu", pipe_kind_name(near->schedule), near->chunks);
     if (near->micro_batch != layout->micro_batch)

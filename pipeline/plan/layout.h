@@ -23,6 +23,9 @@ typedef struct {
     /* 1: keys and values go round these ranks (model/network/stage/ring.inc); 0: heads are dealt out to
      * them, so that cp divides the heads of keys and values of a tensor rank */
     int ring;
+    /* Expert parallelism: data-parallel ranks, so many neighbours of them, that share the experts of a tensor
+     * rank's leaves: a power of two that divides dp. 0: 1 */
+    size_t ep;
     size_t chunks; /* virtual stages per rank: 1; interleaved: >= 2; zb-v: 2. 0: the schedule's least */
     pipe_kind_t schedule;
     int zero;     /* ZeRO stage 0 .. 3 over pipe_layout_replicas */
@@ -81,10 +84,13 @@ size_t pipe_layout_stages(const pipe_layout_t *layout);
 void pipe_layout_layers(const pipe_layout_t *layout, size_t layers, size_t stage, size_t *first,
                         size_t *count);
 
+/* Ranks that share experts, at least 1. */
+size_t pipe_layout_experts(const pipe_layout_t *layout);
 /* Ranks of a sequence, at least 1. */
 size_t pipe_layout_context(const pipe_layout_t *layout);
-/* Ranks that hold the same slice of the weights, DP times CP, over which gradients are added and ZeRO shards:
- * dp * CP + cp is a rank's number among them. */
+/* Ranks that hold the same slice of the weights but for experts, DP times CP, over which gradients are added
+ * and ZeRO shards: dp * CP + cp is a rank's number among them. Those of the same dp mod EP hold the same
+ * experts. */
 size_t pipe_layout_replicas(const pipe_layout_t *layout);
 
 /* 1 if gradients are reduced leaf by leaf (optim_batch_part), so that a rank keeps none but its shards: with

@@ -117,7 +117,8 @@ static void state_bytes(const pipe_recipe_t *r, const plan_base_t *base, plan_me
                  grad = pipe_precision_bytes(r->precision.grad);
     const size_t state = r->precision.type == MODEL_FLOAT32 ? 8 : 12; /* moments; a master copy of 16 bits */
     const size_t replicas = pipe_layout_replicas(&r->layout);
-    m->shard = share(m->parameters, replicas);
+    /* experts have fewer replicas with expert parallelism, and a rank as much fewer of them */
+    m->shard = share(model_count_rank(&base->count, &m->holds, r->layout.tp, 1), replicas);
     m->weights = weight * (r->layout.zero >= 3 ? m->shard : m->parameters);
     m->gradients = grad * (r->layout.zero >= 2 ? m->shard : m->parameters);
     m->optimizer = state * (r->layout.zero >= 1 ? m->shard : m->parameters);
@@ -156,7 +157,8 @@ static size_t buffer_bytes(const pipe_recipe_t *r, const plan_base_t *base, cons
     if (pipe_layout_replicas(l) > 1 && l->zero >= 2) /* a bucket that fills, and one under way */
         bytes += base_min_size(2 * bucket, grad * m->parameters);
     if (pipe_layout_replicas(l) > 1 && l->zero >= 3) { /* the layer that computes, and the next */
-        size_t layer = base->count.layer.whole + base->count.layer.cut / l->tp;
+        size_t layer = base->count.layer.whole + (base->count.layer.cut - base->count.experts) / l->tp +
+                       base->count.experts / (l->tp * pipe_layout_experts(l));
         size_t embed = base->count.embed.whole + base->count.embed.cut / l->tp;
         size_t largest = m->holds.embed || m->holds.head ? base_max_size(layer, embed) : layer;
         bytes += weight * base_min_size(largest + layer, m->parameters);
@@ -176,7 +178,7 @@ void plan_memory(const pipe_recipe_t *r, const plan_base_t *base, size_t rank,
                  const plan_software_t *software, plan_memory_t *out)
 {
     plan_memory_t m = {.holds = plan_holds(r, base, rank)};
-    m.parameters = model_count_rank(&base->count, &m.holds, r->layout.tp);
+    m.parameters = model_count_rank(&base->count, &m.holds, r->layout.tp, pipe_layout_experts(&r->layout));
     m.in_flight = (size_t)pipe_activation_bound(&base->shape, (int)rank);
     state_bytes(r, base, &m);
     /* chunks of a stage differ by a layer at most: in flight are as many of one as of another */

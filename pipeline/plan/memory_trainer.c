@@ -22,6 +22,7 @@ static optim_zero_config_t config_of(const pipe_recipe_t *r, size_t bucket)
                              .muon = r->optimizer.muon,
                              .momentum = r->optimizer.momentum,
                              .clip = r->optimizer.clip};
+    c.ep = pipe_layout_experts(&r->layout);
     const optim_part_t most = pipe_layout_most(&r->layout, &r->batch); /* which keeps most sums */
     optim_zero_share(&c, &r->batch, &most);
     return c;
@@ -62,7 +63,8 @@ gyre_status_t plan_trainer(const pipe_recipe_t *r, const plan_base_t *base, cons
                            &count);
         memset(has + first, 1, count);
     }
-    const model_slice_t slice = {.tp_size = l->tp, .has = has, .embed = holds.embed, .head = holds.head};
+    const model_slice_t slice = {
+        .tp_size = l->tp, .ep_size = l->ep, .has = has, .embed = holds.embed, .head = holds.head};
     model_params_t *local = NULL;
     gyre_status_t status = model_params_slice(whole, &slice, &local);
     if (status == GYRE_OK && adapters)

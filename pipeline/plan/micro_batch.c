@@ -27,8 +27,9 @@ static gyre_status_t saved(const pipe_layout_t *l, const pipe_load_t *load, size
     optim_zero_config_t zero = {.bucket_bytes = BUCKET,
                                 .precision = load->precision,
                                 .grad16 = load->grad16,
+                                .ep = l->ep,
                                 .offload = load->offload ? "." : NULL};
-    const model_slice_t slice = {.tp_size = l->tp, .embed = 1, .head = 1};
+    const model_slice_t slice = {.tp_size = l->tp, .ep_size = l->ep, .embed = 1, .head = 1};
     model_params_t *whole = NULL, *local = NULL;
     gyre_status_t status = model_params_create(&load->model, &whole);
     if (status == GYRE_OK)
@@ -63,7 +64,8 @@ static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load
                                         .split = pipe_kind_splits(l->schedule),
                                         .parts = load->batch.parts,
                                         .parts_here = here,
-                                        .ring = l->ring};
+                                        .ring = l->ring,
+                                        .ep = l->ep};
     gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out, NULL);
     *out *= here;
     return status;

@@ -53,6 +53,15 @@ static double layer_cp(const pipe_recipe_t *r)
            (forward + again + backward) * (c - 1.0) / c;
 }
 
+/* Bytes that a rank sends for one layer and micro-batch to those that share its experts: the copies of tokens
+ * for the experts of its leaves go to their owners and come back, forward and backward. */
+static double layer_ep(const pipe_recipe_t *r)
+{
+    const double e = (double)pipe_layout_experts(&r->layout),
+                 passes = r->recompute == MODEL_RECOMPUTE_FULL ? 3.0 : 2.0;
+    return passes * 2.0 * stream(r) * (double)r->model.top_k / (double)r->layout.tp * (e - 1.0) / e;
+}
+
 /* The embedding's sum over vocabulary blocks forward; the head's input gradient backward, and its three
  * sums per token. */
 static double end_tp(const pipe_recipe_t *r, const model_holds_t *holds)
@@ -69,10 +78,15 @@ static double hop(const pipe_recipe_t *r)
 
 /* Rajbhandari et al. 2020, section 7: gradients meet once per step, 2 psi (n-1)/n as an all-reduce, or psi as
  * a reduce-scatter and psi to gather the weights; stage 3 gathers them for every pass over a micro-batch
- * instead. With lanes gradients meet as often as gyre-train reduces them (optim_batch_part). */
-static double dp_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t parameters)
+ * instead. With lanes gradients meet as often as gyre-train reduces them (optim_batch_part). Experts have
+ * fewer replicas with expert parallelism. */
+static double dp_volume(const pipe_recipe_t *r, const plan_base_t *base, const model_holds_t *holds)
 {
-    const double n = (double)pipe_layout_replicas(&r->layout), psi = (double)parameters * (n - 1.0) / n;
+    const size_t tp = r->layout.tp, ep = pipe_layout_experts(&r->layout),
+                 experts = model_count_experts(&base->count, holds, tp, ep),
+                 others = model_count_rank(&base->count, holds, tp, ep) - experts;
+    const double n = (double)pipe_layout_replicas(&r->layout), alike = n / (double)ep,
+                 psi = (double)others * (n - 1.0) / n + (double)experts * (alike - 1.0) / alike;
     const double grad = (double)pipe_precision_bytes(r->precision.grad),
                  weight = (double)pipe_precision_bytes(r->precision.type);
     const optim_part_t part = pipe_layout_most(&r->layout, &r->batch);
@@ -101,7 +115,8 @@ plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_
         .tp = m * ((double)holds.layers * layer_tp(r) + end_tp(r, &holds)),
         .cp = m * (double)holds.layers * layer_cp(r),
         .pp = m * (double)sides * hop(r),
-        .dp = dp_volume(r, base, model_count_rank(&base->count, &holds, r->layout.tp)),
+        .ep = m * (double)(holds.layers - holds.dense) * layer_ep(r),
+        .dp = dp_volume(r, base, &holds),
     };
 }
 
@@ -144,8 +159,17 @@ static double layer_exchanges(const pipe_recipe_t *r)
     return c > 1.0 ? each * heads_of_keys(r) / c : 0.0;
 }
 
+/* And of the ranks that share experts: to the owners and back, and once how many they are, in each pass. */
+static double layer_trips(const pipe_recipe_t *r, const model_holds_t *holds)
+{
+    const double forward = r->recompute == MODEL_RECOMPUTE_FULL ? 2.0 : 1.0;
+    return pipe_layout_experts(&r->layout) > 1
+               ? (double)(holds->layers - holds->dense) * (3.0 * forward + 2.0)
+               : 0.0;
+}
+
 typedef struct {
-    double compute, memory, tp, cp, overhead, hops;
+    double compute, memory, tp, cp, ep, overhead, hops;
 } slot_t;
 
 static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
@@ -155,7 +179,8 @@ static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const 
     const model_holds_t holds = plan_holds(r, base, rank);
     const plan_volume_t volume = plan_volume(r, base, rank);
     const plan_work_t layer = plan_work_layer(r, base, software), head = plan_work_head(r, base);
-    const size_t parameters = model_count_rank(&base->count, &holds, l->tp);
+    /* each of ep ranks adds up the gradients of its experts for the sequences of all */
+    const size_t parameters = model_count_rank(&base->count, &holds, l->tp, 1);
     const double m = (double)base->micro_batches, layers = (double)holds.layers, top = holds.head ? 1.0 : 0.0;
     const double peak = machine->peak * machine->efficiency;
     const double bytes = layers * layer.bytes + top * head.bytes + plan_work_sum(r, base, parameters);
@@ -166,20 +191,22 @@ static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const 
         .tp = volume.tp / m / rate(machine, l->tp, 1) + layers * layer_collectives(r) * software->latency,
         .cp = volume.cp / m / rate(machine, pipe_layout_context(l), l->tp) +
               layers * layer_exchanges(r) * software->latency,
+        .ep = volume.ep / m / rate(machine, pipe_layout_experts(l), l->tp * pipe_layout_context(l)) +
+              layer_trips(r, &holds) * software->latency,
         .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * pipe_layout_replicas(l)) : 0.0};
     const double host = layers * software->host * (r->recompute == MODEL_RECOMPUTE_FULL ? 4.0 / 3.0 : 1.0);
-    s.overhead = layers * machine->overhead + fmax(0.0, host - s.compute - s.memory - s.tp - s.cp);
+    s.overhead = layers * machine->overhead + fmax(0.0, host - s.compute - s.memory - s.tp - s.cp - s.ep);
     return s;
 }
 
 static double sum(slot_t s)
 {
-    return s.compute + s.memory + s.tp + s.cp + s.overhead + s.hops;
+    return s.compute + s.memory + s.tp + s.cp + s.ep + s.overhead + s.hops;
 }
 
 static double sent(const plan_volume_t *v)
 {
-    return v->tp + v->cp + v->pp + v->dp;
+    return v->tp + v->cp + v->ep + v->pp + v->dp;
 }
 
 void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machine_t *machine,
@@ -199,7 +226,9 @@ void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machi
         if (rank == 0 || sum(s) > sum(slowest))
             slowest = s;
         dp = fmax(dp, volume.dp);
-        most = base_max_size(most, model_count_rank(&base->count, &holds, l->tp));
+        /* with ZeRO a rank has its part of the state of all experts in any case */
+        most = base_max_size(
+            most, model_count_rank(&base->count, &holds, l->tp, l->zero >= 1 ? 1 : pipe_layout_experts(l)));
         if (sent(&volume) > sent(&t.volume))
             t.volume = volume;
     }
@@ -207,6 +236,7 @@ void plan_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_machi
     t.memory = slowest.memory;
     t.tp = slowest.tp;
     t.cp = slowest.cp;
+    t.ep = slowest.ep;
     t.overhead = slowest.overhead;
     t.hops = slowest.hops;
     /* filling and draining goes through every stage once: those that are lighter than the slowest are

@@ -29,8 +29,9 @@ static double layer_products(const pipe_recipe_t *r)
                product(m, (double)c->shared_ffn / t, h);
     if (c->experts == 0)
         return sum + product(m, h, up / t) + product(m, down / t, h);
-    /* whole experts on each rank, which share the tokens' copies */
-    const double own = (double)c->experts / t, copies = m * (double)c->top_k / t / own;
+    /* whole experts on each rank, which share the tokens' copies; with expert parallelism those of others */
+    const double own = (double)c->experts / t / (double)pipe_layout_experts(&r->layout),
+                 copies = m * (double)c->top_k / t / own;
     return sum + own * (product(copies, h, up) + product(copies, down, h));
 }
 

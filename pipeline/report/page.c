@@ -168,6 +168,10 @@ static void layout_of(FILE *out, const train_config_t *options, const train_reco
     snprintf(text, sizeof text, "%d = %zu tensor &times; %zu context &times; %zu data &times; %zu pipeline",
              record->ranks, layout->tp, pipe_layout_context(layout), layout->dp, layout->pp);
     pair(out, "ranks", text);
+    if (layout->ep > 1) {
+        snprintf(text, sizeof text, "%zu data-parallel ranks", layout->ep);
+        pair(out, "experts over", text);
+    }
     if (*record->device)
         pair(out, "GPU of rank 0", record->device);
     snprintf(text, sizeof text, "%llu sequences of %llu tokens, %zu per micro-batch",

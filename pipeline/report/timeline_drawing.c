@@ -54,10 +54,10 @@ static int keys(FILE *out, const char *const *name, const char *const *color, co
 /* ---- one step ------------------------------------------------------------------------------------------ */
 
 static const char *const span_color[MODEL_SPAN_KINDS] = {
-    [MODEL_SPAN_FORWARD] = PALE,      [MODEL_SPAN_BACKWARD] = BLUE,  [MODEL_SPAN_BACKWARD_WEIGHT] = PURPLE,
-    [MODEL_SPAN_OPTIMISER] = SLATE,   [MODEL_SPAN_WAIT] = "#f3c9a8", [MODEL_SPAN_TENSOR] = GOLD,
-    [MODEL_SPAN_CONTEXT] = "#4fa3a5", [MODEL_SPAN_REDUCE] = ORANGE,  [MODEL_SPAN_GATHER] = ROSE,
-    [MODEL_SPAN_TRAVEL] = GREEN,
+    [MODEL_SPAN_FORWARD] = PALE,      [MODEL_SPAN_BACKWARD] = BLUE,     [MODEL_SPAN_BACKWARD_WEIGHT] = PURPLE,
+    [MODEL_SPAN_OPTIMISER] = SLATE,   [MODEL_SPAN_WAIT] = "#f3c9a8",    [MODEL_SPAN_TENSOR] = GOLD,
+    [MODEL_SPAN_CONTEXT] = "#4fa3a5", [MODEL_SPAN_EXPERTS] = "#8fb339", [MODEL_SPAN_REDUCE] = ORANGE,
+    [MODEL_SPAN_GATHER] = ROSE,       [MODEL_SPAN_TRAVEL] = GREEN,
 };
 
 /* The three lanes of a row: what the training thread computes, what it waits for, which messages travel

@@ -23,6 +23,7 @@ const char *train_span_name(int kind)
         [MODEL_SPAN_WAIT] = "wait for a stage",
         [MODEL_SPAN_TENSOR] = "tensor parallel",
         [MODEL_SPAN_CONTEXT] = "context parallel",
+        [MODEL_SPAN_EXPERTS] = "expert parallel",
         [MODEL_SPAN_REDUCE] = "reduce",
         [MODEL_SPAN_GATHER] = "gather",
         [MODEL_SPAN_TRAVEL] = "in flight",

@@ -22,10 +22,17 @@ static size_t slot_of(const pipe_train_t *train, const chunk_t *chunk, int mb, s
 
 /* How many of a micro-batch's n sequences, the first ones, this column does not have: columns with fewer
  * sequences are idle in the first ones, so that all end together (optim_zero_idle). */
-static size_t idle_of(const pipe_train_t *train, int mb, size_t n)
+static size_t lacking_of(const pipe_train_t *train, int mb, size_t n)
 {
     size_t from = (size_t)mb * train->work.micro, idle = train->longest - train->work.part.count;
     return base_min_size(n, idle - base_min_size(idle, from));
+}
+
+/* In how many of them it computes nothing. With expert parallelism there are none: others need it at each
+ * layer, and it computes blank ones, in evaluations only. */
+static size_t idle_of(const pipe_train_t *train, int mb, size_t n)
+{
+    return train->layout.ep > 1 ? 0 : lacking_of(train, mb, n);
 }
 
 /* Bytes of j sequences between stages. */
@@ -79,6 +86,17 @@ static void read_sequence(pipe_train_t *train, size_t index, size_t j)
     sequence->positions = example.positions;
     sequence->documents = example.documents;
     sequence->prefix = example.prefix;
+}
+
+/* A sequence of zeros in place j, which nobody has. */
+static void put_blank(pipe_train_t *train, size_t j)
+{
+    const size_t seq = train->whole->config.seq;
+    blank_sequence(train, j);
+    train->sequence[j] = (model_sequence_t){.tokens = train->tokens + j * seq,
+                                            .targets = train->targets + j * seq,
+                                            .positions = train->positions ? train->positions + j * seq : NULL,
+                                            .evaluate = train->work.evaluate};
 }
 
 /* Of a ring, documents decide who sends how much to whom: what one of its ranks could not read is zeros on
@@ -138,16 +156,17 @@ void train_on_routing(void *user, const model_routed_t *routed)
     word[WORD_DROPPED] += (double)routed->dropped;
 }
 
-/* The first of this column's sequences in a micro-batch, which has `idle` that this column does not have. */
-static size_t first_of(const pipe_train_t *train, int mb, size_t idle)
+/* The first of this column's sequences in a micro-batch, which has `lacking` that this column does not
+ * have. */
+static size_t first_of(const pipe_train_t *train, int mb, size_t lacking)
 {
-    return (size_t)mb * train->work.micro + idle - (train->longest - train->work.part.count);
+    return (size_t)mb * train->work.micro + lacking - (train->longest - train->work.part.count);
 }
 
 /* Where the losses of a micro-batch go. */
 static double *losses_of(const pipe_train_t *train, int mb, size_t idle)
 {
-    size_t first = first_of(train, mb, idle);
+    size_t first = (size_t)mb * train->work.micro + idle;
     return train->place.tp == 0 ? train->work.loss + first * train_parts_here(train) : NULL;
 }
 
@@ -163,9 +182,12 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
         return status;
     if (idle == n)
         return n ? train_idle(train, chunk, OPTIM_PASS_FORWARD) : GYRE_OK;
-    const size_t first = first_of(train, mb, idle);
-    for (size_t j = 0; j < n - idle; j++) {
-        size_t index = optim_part_index(&work->part, first + j);
+    const size_t lacking = lacking_of(train, mb, n), blank = lacking - idle;
+    for (size_t j = 0; j < blank; j++)
+        put_blank(train, j);
+    const size_t first = first_of(train, mb, lacking);
+    for (size_t j = blank; j < n - idle; j++) {
+        size_t index = optim_part_index(&work->part, first + j - blank);
         train->sequence[j] =
             (model_sequence_t){.sequence = index, .step = work->number, .evaluate = work->evaluate};
         if (chunk->embed || chunk->head || train->whole->config.prefix || train->config.documents)

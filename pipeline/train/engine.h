@@ -45,10 +45,11 @@ enum {
 typedef struct {
     pipe_fetch_fn fetch;
     void *user;
-    double *
-        loss; /* [part.count, parts here], of local sequences; the head's rank of tensor rank 0 fills it in */
+    /* [longest, parts here], those of sequences that this column does not have first; the head's rank of
+     * tensor rank 0 fills it in */
+    double *loss;
     double *learned;   /* the same rank adds the positions that are learned */
-    optim_part_t part; /* local sequences; those after them are idle, so that all columns run one schedule */
+    optim_part_t part; /* local sequences; idle ones come before them, so that all columns run one schedule */
     size_t micro;      /* sequences of a micro-batch */
     uint64_t number;   /* of the training step */
     float scale;
@@ -58,8 +59,9 @@ typedef struct {
 struct pipe_train {
     pipe_train_config_t config;
     gyre_comm_t *world, *tp, *cp, *dp, *pp, *tied; /* dp: the ranks of pipe_layout_replicas */
-    gyre_comm_t *keys;  /* ranks of tp that hold the same head of keys and values; NULL: none do */
-    gyre_comm_t *plane; /* dp and tp together, for Muon; NULL: not needed, or one of the two */
+    gyre_comm_t *ep, *edp; /* ranks of dp that share experts, that hold the same; NULL: ep is 1 */
+    gyre_comm_t *keys;     /* ranks of tp that hold the same head of keys and values; NULL: none do */
+    gyre_comm_t *plane;    /* dp and tp together, for Muon; NULL: not needed, or one of the two */
     pipe_layout_t layout;
     pipe_load_t load;
     pipe_place_t place;

@@ -18,6 +18,7 @@ pipe_train_config_t train_engine_config(const train_run_t *run)
     return (pipe_train_config_t){.model = run->shape,
                                  .layout = {.tp = o->tp,
                                             .cp = o->cp,
+                                            .ep = o->ep,
                                             .ring = o->cp_attention,
                                             .pp = o->pp,
                                             .dp = o->dp,
@@ -237,6 +238,20 @@ static gyre_status_t check_parts(const train_config_t *o)
     return GYRE_OK;
 }
 
+/* What expert parallelism does not go with. */
+static gyre_status_t check_experts(const train_config_t *o)
+{
+    const char *with = o->device         ? "--device cuda"
+                       : o->optimizer    ? "--optimizer muon"
+                       : o->lora > 0     ? "--lora"
+                       : o->batch_rampup ? "--batch-rampup"
+                                         : NULL;
+    if (o->ep <= 1 || !with)
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID, "--ep %llu does not go with %s: leave one of them out",
+                     (unsigned long long)o->ep, with);
+}
+
 /* Every rank knows the data, and the number of ranks. */
 gyre_status_t train_check_input(train_run_t *run)
 {
@@ -251,6 +266,8 @@ gyre_status_t train_check_input(train_run_t *run)
         status = check_update(run->options);
     if (status == GYRE_OK)
         status = check_parts(run->options);
+    if (status == GYRE_OK)
+        status = check_experts(run->options);
     if (status == GYRE_OK)
         status = pipe_layout_check(&layout, &run->shape, ranks, &config.batch);
     if (status == GYRE_OK)

@@ -19,6 +19,18 @@ static pipe_shape_t shape_of(const pipe_layout_t *layout, size_t micro_batches, 
                           .forward_only = forward_only};
 }
 
+/* The neighbours in dp that share experts, and those that hold the same. */
+static gyre_status_t make_expert_groups(pipe_train_t *train)
+{
+    const pipe_layout_t *l = &train->layout;
+    const pipe_place_t at = train->place;
+    const size_t sharing = (at.pp * (l->dp / l->ep) + at.dp / l->ep) * l->tp + at.tp,
+                 same = (at.pp * l->ep + at.dp % l->ep) * l->tp + at.tp;
+    gyre_status_t status = gyre_comm_split(train->world, (int)sharing, (int)(at.dp % l->ep), &train->ep);
+    return status == GYRE_OK ? gyre_comm_split(train->world, (int)same, (int)(at.dp / l->ep), &train->edp)
+                             : status;
+}
+
 static gyre_status_t make_groups(pipe_train_t *train)
 {
     const pipe_layout_t *l = &train->layout;
@@ -40,6 +52,8 @@ static gyre_status_t make_groups(pipe_train_t *train)
     if (status == GYRE_OK && l->cp > 1)
         status = gyre_comm_split(train->world, (int)((at.pp * l->dp + at.dp) * l->tp + at.tp), (int)at.cp,
                                  &train->cp);
+    if (status == GYRE_OK && l->ep > 1)
+        status = make_expert_groups(train);
     if (status == GYRE_OK)
         status = gyre_comm_split(train->world, column, (int)at.pp, &train->pp);
     if (status == GYRE_OK)
@@ -75,7 +89,11 @@ static gyre_status_t make_slice(pipe_train_t *train)
     unsigned char *has = calloc(layers, 1);
     if (!has)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a list of %zu layers", layers);
-    model_slice_t slice = {.tp_rank = train->place.tp, .tp_size = train->layout.tp, .has = has};
+    model_slice_t slice = {.tp_rank = train->place.tp,
+                           .tp_size = train->layout.tp,
+                           .ep_rank = train->place.dp % train->layout.ep,
+                           .ep_size = train->layout.ep,
+                           .has = has};
     for (size_t c = 0; c < train->layout.chunks; c++) {
         size_t first, count;
         chunk_layers(train, c, &first, &count);
@@ -172,6 +190,8 @@ static model_stage_config_t stage_config(const pipe_train_t *train, size_t c, mo
                                 .parts_here = here,
                                 .context = train->cp,
                                 .ring = train->layout.ring,
+                                .ep = train->layout.ep,
+                                .experts = train->ep,
                                 .threads = config->threads};
     chunk_layers(train, c, &how.first, &how.layers);
     return how;
@@ -213,6 +233,7 @@ static optim_zero_config_t store_config(const pipe_train_t *train)
     how.stage = train->layout.zero;
     optim_zero_share(&how, &train->batch, &train->part);
     how.precision = train->config.precision;
+    how.ep = train->layout.ep;
     return how;
 }
 
@@ -226,6 +247,7 @@ static gyre_status_t make_zero(pipe_train_t *train)
     }
     const optim_zero_groups_t groups = {.world = train->world,
                                         .dp = pipe_layout_replicas(&train->layout) > 1 ? train->dp : NULL,
+                                        .edp = train->edp,
                                         .tp = train->layout.tp > 1 ? train->tp : NULL,
                                         .tied = train->tied,
                                         .plane = train->plane           ? train->plane
@@ -456,6 +478,9 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
     if (batch < 1 || batch > train->config.batch.batch)
         return gyre_fail(GYRE_ERR_INVALID, "a batch of %zu sequences: this run was made for 1 to %zu", batch,
                          train->config.batch.batch);
+    if (train->layout.ep > 1)
+        return gyre_fail(GYRE_ERR_INVALID, "ep %zu needs a batch that does not grow, of equal shares",
+                         train->layout.ep);
     gyre_status_t status = optim_batch_check(&sized, 1);
     if (status != GYRE_OK)
         return status;
@@ -486,8 +511,8 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
 {
     if (!train)
         return;
-    gyre_comm_t *const group[] = {train->keys, train->tp,   train->cp,   train->pp,
-                                  train->dp,   train->tied, train->plane};
+    gyre_comm_t *const group[] = {train->keys, train->tp,   train->cp,  train->ep,   train->pp,
+                                  train->dp,   train->tied, train->edp, train->plane};
     for (size_t i = 0; i < sizeof group / sizeof *group; i++)
         if (group[i])
             gyre_comm_abort(group[i], reason);
@@ -512,6 +537,8 @@ void pipe_train_leave(pipe_train_t *train)
     destroy_group(&train->plane);
     destroy_group(&train->tied);
     destroy_group(&train->pp);
+    destroy_group(&train->edp);
+    destroy_group(&train->ep);
     destroy_group(&train->dp);
     destroy_group(&train->cp);
     destroy_group(&train->keys);

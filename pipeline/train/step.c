@@ -76,7 +76,8 @@ static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor, double 
 {
     const optim_part_t *part = &train->work.part;
     const size_t here = train_parts_here(train), parts = train->batch.parts;
-    memset(train->own_loss, 0, part->count * here * sizeof *train->own_loss);
+    const size_t before = train->longest - part->count; /* idle ones */
+    memset(train->own_loss, 0, train->longest * here * sizeof *train->own_loss);
     train->work.loss = train->own_loss;
     gyre_status_t status = pipe_executor_step(executor);
     if (status == GYRE_OK)
@@ -84,8 +85,8 @@ static gyre_status_t run(pipe_train_t *train, pipe_executor_t *executor, double 
     if (status == GYRE_OK)
         status = pipe_links_error(train->links);
     for (size_t i = 0; status == GYRE_OK && i < part->count; i++)
-        memcpy(loss + optim_part_index(part, i) * parts + train->place.cp * here, train->own_loss + i * here,
-               here * sizeof *loss);
+        memcpy(loss + optim_part_index(part, i) * parts + train->place.cp * here,
+               train->own_loss + (before + i) * here, here * sizeof *loss);
     return status;
 }
 

@@ -306,12 +306,16 @@ static void shares(void **state)
                     memset(has + first, 1, 5 - first);
                     const size_t dense = c.dense_first > first ? c.dense_first - first : 0;
                     model_holds_t holds = {5 - first, ends & 1, ends >> 1, 1, dense};
-                    assert_int_equal(
-                        model_params_slice(whole, &(model_slice_t){tp - 1, tp, has, ends & 1, ends >> 1},
-                                           &slice),
-                        GYRE_OK);
-                    assert_int_equal(model_count_rank(&count, &holds, tp), slice->total);
-                    model_params_destroy(slice);
+                    for (size_t ep = 1; ep <= (c.experts ? c.experts / tp : 1); ep *= 2) {
+                        const model_slice_t how = {tp - 1, tp, has, ends & 1, ends >> 1, ep - 1, ep};
+                        size_t experts = 0;
+                        assert_int_equal(model_params_slice(whole, &how, &slice), GYRE_OK);
+                        for (size_t r = 0; r < slice->rows; r++)
+                            experts += model_kind_of_experts(slice->row[r].kind) ? slice->row[r].count : 0;
+                        assert_int_equal(model_count_rank(&count, &holds, tp, ep), slice->total);
+                        assert_int_equal(model_count_experts(&count, &holds, tp, ep), experts);
+                        model_params_destroy(slice);
+                    }
                 }
             model_params_destroy(whole);
         }

@@ -189,11 +189,11 @@ static void stack_follows_the_tree(void **state)
     for (size_t n = 1; n <= MOST; n++) {
         float leaf[LENGTH][MOST], value[LENGTH];
         optim_stack_t *stack = NULL;
-        assert_int_equal(optim_stack_create(n, 1, LENGTH, NULL, &stack), GYRE_OK);
+        assert_int_equal(optim_stack_create(n, 1, 1, LENGTH, NULL, &stack), GYRE_OK);
         size_t bits = 0;
         while ((n - 1) >> bits)
             bits++;
-        assert_true(optim_stack_levels(n, 1) <= bits);
+        assert_true(optim_stack_levels(n, 1, 1) <= bits);
         for (size_t i = 0; i < n; i++) {
             float *place = optim_stack_place(stack, i), *to = place ? place : value;
             for (size_t e = 0; e < LENGTH; e++) /* of very different size, so that the order shows */
@@ -227,7 +227,7 @@ static void groups_are_trees_of_trees(void **state)
         for (size_t groups = 1; groups * group <= 60; groups++) {
             size_t n = groups * group;
             optim_stack_t *stack = NULL;
-            assert_int_equal(optim_stack_create(n, group, 1, NULL, &stack), GYRE_OK);
+            assert_int_equal(optim_stack_create(n, group, 1, 1, NULL, &stack), GYRE_OK);
             for (size_t i = 0; i < n; i++) {
                 float *place = optim_stack_place(stack, i), *to = place ? place : &value;
                 *to = leaf[i] = (float)(normal(21, n * 100 + i) * pow(10.0, (double)(i % 7)));
@@ -238,6 +238,33 @@ static void groups_are_trees_of_trees(void **state)
             for (size_t g = 0; g < groups; g++)
                 of_group[g] = tree(leaf + g * group, group);
             float want = tree(of_group, groups);
+            assert_memory_equal(&value, &want, sizeof want);
+            optim_stack_destroy(stack);
+        }
+}
+
+/* In lanes: leaves come in turns, and the sum is the tree over the lanes' trees, of groups or not. */
+static void lanes_take_turns(void **state)
+{
+    (void)state;
+    float leaf[64], of_lane[8], value;
+    for (size_t lanes = 1; lanes <= 8; lanes *= 2)
+        for (size_t n = 1; n * lanes <= 64; n++) { /* leaves of a lane */
+            optim_stack_t *stack = NULL;
+            assert_int_equal(optim_stack_create(n * lanes, 1, lanes, 1, NULL, &stack), GYRE_OK);
+            assert_int_equal(optim_stack_levels(n * lanes, 1, lanes),
+                             lanes * optim_stack_levels(n, 1, 1) + optim_stack_levels(lanes, 1, 1));
+            for (size_t i = 0; i < n * lanes; i++) {
+                float *place = optim_stack_place(stack, i), *to = place ? place : &value;
+                *to = leaf[i % lanes * n + i / lanes] =
+                    (float)(normal(22, n * 1000 + i) * pow(10.0, (double)(i % 7)));
+                if (i + 1 < n * lanes)
+                    optim_stack_push(stack, i, to, 0, 1);
+            }
+            optim_stack_finish(stack, &value, 0, 1);
+            for (size_t l = 0; l < lanes; l++)
+                of_lane[l] = tree(leaf + l * n, n);
+            float want = tree(of_lane, lanes);
             assert_memory_equal(&value, &want, sizeof want);
             optim_stack_destroy(stack);
         }
@@ -266,7 +293,7 @@ static void every_node_is_rounded(void **state)
     float leaf[20], value;
     for (size_t n = 1; n <= 20; n++) {
         optim_stack_t *stack = NULL;
-        assert_int_equal(optim_stack_create(n, 1, 1, to_integers, &stack), GYRE_OK);
+        assert_int_equal(optim_stack_create(n, 1, 1, 1, to_integers, &stack), GYRE_OK);
         for (size_t i = 0; i < n; i++) {
             float *place = optim_stack_place(stack, i), *to = place ? place : &value;
             *to = leaf[i] = 1.25f + 0.5f * (float)(i % 3);
@@ -556,6 +583,7 @@ int main(void)
         cmocka_unit_test(schedule),
         cmocka_unit_test(stack_follows_the_tree),
         cmocka_unit_test(groups_are_trees_of_trees),
+        cmocka_unit_test(lanes_take_turns),
         cmocka_unit_test(groups_for_24),
         cmocka_unit_test(leaves_of_several),
         cmocka_unit_test(rounds_of_lanes),

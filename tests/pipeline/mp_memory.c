@@ -3,8 +3,8 @@
 /* tests/pipeline/mp_memory.c: what the planner says that the trainer will hold (plan_trainer, as `gyre-plan
  * memory --trainer` prints it) is what it holds, by kind and to the byte, in every ZeRO stage and precision,
  * for a model whose embedding is much longer than a layer's matrices, for its adapters, with Muon, and where
- * ranks share sequences, or heads of keys and values. With lanes it is as much for 2, 3 and 8 rounds of
- * accumulation. */
+ * ranks share sequences, experts, or heads of keys and values. With lanes it is as much for 2, 3 and 8
+ * rounds of accumulation. */
 #include <string.h>
 
 #include "base/log.h"
@@ -16,7 +16,7 @@
 #define CHECK(condition) MP_CHECK(condition, "%s", gyre_last_error())
 
 static const char recipe_text[] =
-    "{\"model\": {\"model_type\": \"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, "
+    "{\"model\": {%s, \"hidden_size\": 32, \"intermediate_size\": 64, "
     "\"num_hidden_layers\": 3,"
     " \"num_attention_heads\": 4, \"num_key_value_heads\": %d, \"vocab_size\": 2000, "
     "\"max_position_embeddings\": 16, "
@@ -27,6 +27,8 @@ static const char recipe_text[] =
 
 static const char *optimizer = "adamw";
 static int kv_heads = 4;
+static const char *family = "\"model_type\": \"llama\"";
+static int ep = 1; /* data-parallel ranks that share experts */
 static int cp = 1; /* ranks that share each sequence, a part each, or two without rounds */
 
 /* `rounds` of a gradient or, of two ranks, two on each data-parallel rank; 0: one round of two, as without
@@ -35,19 +37,20 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
                       size_t lora)
 {
     enum { BUCKET = 4096 };
-    char text[640], more[64] = "";
+    char text[704], more[64] = "";
     int dp = gyre_comm_size(world) / tp / cp;
     pipe_recipe_t recipe;
     plan_base_t base;
     int lanes = dp == 2 ? 2 * dp : dp;
     if (rounds > 0)
         snprintf(more, sizeof more, ", \"lanes\": %d", lanes);
-    snprintf(text, sizeof text, recipe_text, kv_heads, optimizer, tp, dp, zero,
+    snprintf(text, sizeof text, recipe_text, family, kv_heads, optimizer, tp, dp, zero,
              rounds > 0 ? rounds * lanes : 2 * dp, more, type, grad);
     json_t *object = json_loads(text, 0, NULL);
     CHECK(object && pipe_recipe_from_json(object, "test", &recipe) == GYRE_OK);
     json_decref(object);
     recipe.layout.cp = (size_t)cp;
+    recipe.layout.ep = (size_t)ep;
     recipe.batch.parts = (size_t)(cp > 1 && rounds == 0 ? 2 * cp : cp);
     const pipe_train_config_t config = {.model = recipe.model,
                                         .layout = recipe.layout,
@@ -77,8 +80,9 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
     size_t longest = recipe.model.vocab_padded * recipe.model.hidden * (size_t)(4 / tp);
     MP_CHECK(zero < 2 || held[OPTIM_MEMORY_BUCKETS] < 3 * longest, "ZeRO %d, tp %d, %s: %zu bytes of buckets",
              zero, tp, type, held[OPTIM_MEMORY_BUCKETS]);
-    /* with ZeRO no rank holds sums of its own: what there is more than without is shards */
-    MP_CHECK(rounds == 0 || zero == 0 || lora > 0 ||
+    /* with ZeRO no rank holds sums of its own, but of ranks that share its experts: what there is more than
+     * without is shards */
+    MP_CHECK(rounds == 0 || zero == 0 || lora > 0 || ep > 1 ||
                  held[OPTIM_MEMORY_ACCUMULATION] <= held[OPTIM_MEMORY_GRADIENTS] + held[OPTIM_MEMORY_TIED],
              "ZeRO %d, tp %d, %s: %zu bytes of sums", zero, tp, type, held[OPTIM_MEMORY_ACCUMULATION]);
     size_t all = 0;
@@ -135,6 +139,25 @@ static void compare_context(gyre_comm_t *world, int tp, int zero)
     cp = 1;
 }
 
+/* Experts over all data-parallel ranks, or two of them: with fewer of them a rank holds less. */
+static void compare_experts(gyre_comm_t *world, int tp, int zero)
+{
+    const char *before = family;
+    const int dp = gyre_comm_size(world) / tp;
+    size_t all = 0;
+    family = "\"model_type\": \"mixtral\", \"num_local_experts\": 8, \"num_experts_per_tok\": 2";
+    for (ep = 1; dp % ep == 0 && tp * ep <= 8; ep *= 2) {
+        size_t bytes = compare(world, tp, zero, "fp32", "fp32", 0, 0);
+        MP_CHECK(ep == 1 || zero == 3 || bytes < all, "ZeRO %d, tp %d, ep %d: %zu bytes, %zu with less", zero,
+                 tp, ep, bytes, all);
+        all = bytes;
+        compare(world, tp, zero, "bf16", "bf16", 2, 0);
+        compare(world, tp, zero, "bf16", "fp32", 0, 0);
+    }
+    ep = 1;
+    family = before;
+}
+
 /* One head of keys and values, of which each tensor-parallel rank has a copy. */
 static void compare_copies(gyre_comm_t *world, int tp, int zero)
 {
@@ -156,6 +179,7 @@ int main(void)
             compare(world, tp, zero, "bf16", "bf16", 0, 0);
             compare_muon(world, tp, zero);
             compare_copies(world, tp, zero);
+            compare_experts(world, tp, zero);
             compare_lora(world, tp, zero, "fp32", "fp32");
             compare_lora(world, tp, zero, "bf16", "bf16");
             compare_rounds(world, tp, zero, "fp32", "fp32");

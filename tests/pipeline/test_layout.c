@@ -235,6 +235,62 @@ static void context(void **state)
     assert_non_null(strstr(gyre_last_error(), "is not for a model with latent attention"));
 }
 
+/* Data-parallel ranks that share experts. */
+static void experts(void **state)
+{
+    (void)state;
+    const struct {
+        size_t tp, dp, ep, experts;
+        optim_batch_t batch;
+        const char *why;
+    } row[] = {{1, 4, 4, 8, {.batch = 8}, NULL},
+               {2, 4, 2, 8, {.batch = 12, .groups = 4}, NULL},
+               {2, 4, 4, 8, {.batch = 8, .lanes = 4}, NULL},
+               {1,
+                2,
+                2,
+                0,
+                {.batch = 8},
+                "ep 2: the model has no experts; the nearest that works on 2 ranks: "
+                "--tp 1 --pp 1 --dp 2 --ep 1"},
+               {1, 3, 3, 12, {.batch = 9}, "ep 3 is no power of two that divides dp 3"},
+               {1, 3, 2, 8, {.batch = 9}, "ep 2 is no power of two that divides dp 3"},
+               {4,
+                4,
+                4,
+                8,
+                {.batch = 8},
+                "ep 4 x tp 4 does not divide the 8 experts; the nearest that works on 16 "
+                "ranks: --tp 4 --pp 1 --dp 4 --ep 2"},
+               {1,
+                2,
+                2,
+                8,
+                {.batch = 8, .parts = 2},
+                "ep 2 takes one gradient of each whole sequence, not those of "
+                "parts (--sequence-parts)"},
+               {1, 2, 2, 8, {.batch = 8, .leaf = 2}, "not those of several (--grad-sequences)"},
+               {1, 4, 2, 8, {.batch = 6}, "ep 2: a batch of 6 has no equal shares for dp 4"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const model_config_t c = {.vocab = 64,
+                                  .seq = 16,
+                                  .layers = 4,
+                                  .hidden = 32,
+                                  .heads = 4,
+                                  .leaves = 4,
+                                  .experts = row[i].experts,
+                                  .top_k = row[i].experts ? 2 : 0};
+        const size_t ranks = row[i].tp * row[i].dp;
+        const pipe_layout_t asked = {.tp = row[i].tp, .dp = row[i].dp, .ep = row[i].ep};
+        const pipe_load_t load = {.model = c, .batch = row[i].batch};
+        const pipe_layout_t l = pipe_layout_complete(&asked, ranks, &load);
+        assert_int_equal(pipe_layout_check(&l, &c, ranks, &row[i].batch),
+                         row[i].why ? GYRE_ERR_INVALID : GYRE_OK);
+        if (row[i].why && !strstr(gyre_last_error(), row[i].why))
+            fail_msg("'%s' lacks '%s'", gyre_last_error(), row[i].why);
+    }
+}
+
 static void nothing_works(void **state)
 {
     (void)state;
@@ -249,9 +305,13 @@ static void take_flags(const char *text, pipe_layout_t *layout)
     const struct {
         const char *flag;
         size_t *to;
-    } degree[] = {{"--tp ", &layout->tp},         {"--cp ", &layout->cp},
-                  {"--pp ", &layout->pp},         {"--dp ", &layout->dp},
-                  {"--chunks ", &layout->chunks}, {"--micro-batch ", &layout->micro_batch}};
+    } degree[] = {{"--tp ", &layout->tp},
+                  {"--cp ", &layout->cp},
+                  {"--pp ", &layout->pp},
+                  {"--dp ", &layout->dp},
+                  {"--ep ", &layout->ep},
+                  {"--chunks ", &layout->chunks},
+                  {"--micro-batch ", &layout->micro_batch}};
     for (size_t i = 0; i < sizeof degree / sizeof degree[0]; i++) {
         const char *at = strstr(text, degree[i].flag);
         if (at)
@@ -407,6 +467,7 @@ int main(void)
         cmocka_unit_test(micro_batch_by_itself),
         cmocka_unit_test(sequence_parallel),
         cmocka_unit_test(context),
+        cmocka_unit_test(experts),
         cmocka_unit_test(nothing_works),
         cmocka_unit_test(places_and_layers),
         cmocka_unit_test(balanced),

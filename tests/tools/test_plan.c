@@ -235,6 +235,34 @@ static void volumes(void **state)
              10 * (4 * moe + 4 * moe * 2 / 8) + 4 * moe + 24 * 8192.0 * 7 / 8, 1e-9);
 }
 
+/* Replicas that share experts: the copies of tokens go to their owners and back, forward and backward; an
+ * expert has a quarter of the replicas, and a rank a quarter of the experts. */
+static void shared_experts(void **state)
+{
+    (void)state;
+#define MIXTRAL \
+    "--recipe examples/recipes/mixtral-8x7b.json --tp 1 --pp 1 --dp 8 --layers 10 --global-batch 8 "
+    const plan_time_t whole = seconds(MIXTRAL "--recompute none"),
+                      t = seconds(MIXTRAL "--ep 4 --recompute none");
+    const double stream = 8192.0 * 4096 * 2;
+    close_to(t.volume.ep, 10 * 2 * 2 * stream * 2 * 3 / 4, 1e-9);
+    close_to(seconds(MIXTRAL "--ep 4 --recompute full").volume.ep, 10 * 3 * 2 * stream * 2 * 3 / 4, 1e-9);
+    assert_true(whole.ep == 0 && whole.volume.ep == 0 && t.ep > 0 && whole.volume.tp == t.volume.tp);
+    plan_base_t base;
+    const plan_question_t q = question(MIXTRAL "--ep 4 --zero 0", &base),
+                          all = question(MIXTRAL "--zero 0", &base);
+    const double bytes = (double)pipe_precision_bytes(q.recipe.precision.grad),
+                 experts = 10.0 * 8 * 3 * 4096 * 14336;
+    plan_memory_t here, there;
+    plan_memory_worst(&q.recipe, &base, &q.software, &here);
+    plan_memory_worst(&all.recipe, &base, &all.software, &there);
+    assert_true(there.parameters - here.parameters == (size_t)(experts * 3 / 4));
+    close_to(plan_volume(&all.recipe, &base, 0).dp, 2 * bytes * (double)there.parameters * 7 / 8, 1e-9);
+    close_to(plan_volume(&q.recipe, &base, 0).dp,
+             2 * bytes * (((double)there.parameters - experts) * 7 / 8 + experts / 4 / 2), 1e-9);
+    assert_int_equal(here.shard, there.shard);
+}
+
 /* Ranks that share sequences: q, k, v and outputs of a layer forward, these and their gradients backward, of
  * which one in four stays; a quarter of the products; replicas are all of them. */
 static void context(void **state)
@@ -459,11 +487,11 @@ int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_bytes), cmocka_unit_test(trainer),   cmocka_unit_test(activations),
-        cmocka_unit_test(in_flight),   cmocka_unit_test(bloom),     cmocka_unit_test(volumes),
-        cmocka_unit_test(context),     cmocka_unit_test(bubbles),   cmocka_unit_test(networks),
-        cmocka_unit_test(traffic),     cmocka_unit_test(softwares), cmocka_unit_test(published_times),
-        cmocka_unit_test(fits),        cmocka_unit_test(errors),
+        cmocka_unit_test(state_bytes),     cmocka_unit_test(trainer),        cmocka_unit_test(activations),
+        cmocka_unit_test(in_flight),       cmocka_unit_test(bloom),          cmocka_unit_test(volumes),
+        cmocka_unit_test(context),         cmocka_unit_test(shared_experts), cmocka_unit_test(bubbles),
+        cmocka_unit_test(networks),        cmocka_unit_test(traffic),        cmocka_unit_test(softwares),
+        cmocka_unit_test(published_times), cmocka_unit_test(fits),           cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

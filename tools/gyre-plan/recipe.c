@@ -30,6 +30,7 @@ enum {
     DP,
     TP,
     CP,
+    EP,
     RING,
     PP,
     CHUNKS,
@@ -210,6 +211,10 @@ static const struct {
      {FLAG(0, "cp", COUNT, NULL, "N", "ranks that share each sequence; divides --sequence-parts"), .low = 1,
       .high = MODEL_SEQUENCE_PARTS}},
     {RING, 0, {FLAG(0, "cp-attention", WORD, NULL, "heads|ring", "how --cp ranks share attention")}},
+    {EP,
+     RUN,
+     {FLAG(0, "ep", COUNT, NULL, "N", "replicas that share the experts; divides --dp"), .low = 1,
+      .high = SIZES}},
     {PP, RUN, {FLAG(0, "pp", COUNT, NULL, "N", "stages of the pipeline"), .low = 1, .high = SIZES}},
     {SCHEDULE, RUN, {FLAG(0, "schedule", TEXT, NULL, "NAME", schedules)}},
     {SCHEDULE,
@@ -397,6 +402,7 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
     l->dp = count_of(g, DP, l->dp);
     l->tp = count_of(g, TP, l->tp);
     l->cp = count_of(g, CP, l->cp);
+    l->ep = count_of(g, EP, l->ep);
     l->pp = count_of(g, PP, l->pp);
     l->chunks = count_of(g, CHUNKS, l->chunks);
     l->micro_batch = count_of(g, MICRO, l->micro_batch);

@@ -26,8 +26,10 @@ void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
     printf("pp %zu (%s", l->pp, pipe_kind_name(l->schedule));
     if (l->chunks > 1)
         printf(", %zu chunks", l->chunks);
-    printf(") x dp %zu, ZeRO %d; %zu sequences in micro-batches of %zu, ", l->dp, l->zero, r->batch.batch,
-           l->micro_batch);
+    printf(") x dp %zu, ", l->dp);
+    if (l->ep > 1)
+        printf("of which %zu share experts, ", l->ep);
+    printf("ZeRO %d; %zu sequences in micro-batches of %zu, ", l->zero, r->batch.batch, l->micro_batch);
     if (r->batch.leaf > 1)
         printf("%zu to a gradient, ", r->batch.leaf);
     if (r->batch.parts > 1)
@@ -42,16 +44,17 @@ json_t *plan_json_recipe(const pipe_recipe_t *r, const plan_base_t *base)
 {
     const pipe_layout_t *l = &r->layout;
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s, "
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:s, "
         "s:s, "
         "s:s}",
         "version", GYRE_VERSION, "recipe", r->name, "parameters", (json_int_t)model_count_total(&base->count),
         "active_parameters", (json_int_t)model_count_active(&base->count), "dp", (json_int_t)l->dp, "tp",
-        (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "pp", (json_int_t)l->pp, "chunks",
-        (json_int_t)l->chunks, "schedule", pipe_kind_name(l->schedule), "zero", l->zero, "sequence_parallel",
-        l->sequence, "micro_batch", (json_int_t)l->micro_batch, "micro_batches",
-        (json_int_t)base->micro_batches, "global_batch", (json_int_t)r->batch.batch, "grad_sequences",
-        (json_int_t)optim_batch_complete(&r->batch).leaf, "sequence_parts",
+        (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "ep", (json_int_t)pipe_layout_experts(l),
+        "pp", (json_int_t)l->pp, "chunks", (json_int_t)l->chunks, "schedule", pipe_kind_name(l->schedule),
+        "zero", l->zero, "sequence_parallel", l->sequence, "micro_batch", (json_int_t)l->micro_batch,
+        "micro_batches", (json_int_t)base->micro_batches, "global_batch", (json_int_t)r->batch.batch,
+        "grad_sequences", (json_int_t)optim_batch_complete(&r->batch).leaf, "sequence_parts",
         (json_int_t)base_max_size(1, r->batch.parts), "lanes", (json_int_t)r->batch.lanes, "recompute",
         pipe_recompute_name(r->recompute), "dtype", pipe_precision_name(r->precision.type), "grad_dtype",
         pipe_precision_name(r->precision.grad));

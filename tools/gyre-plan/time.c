@@ -20,14 +20,14 @@ static const char help[] = "usage: gyre-plan time [--recipe FILE] [flags]\n"
 static json_t *time_json(const plan_time_t *t)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
-                     "s:f, s:f, s:f, s:f}",
+                     "s:f, s:f, s:f, s:f, s:f, s:f}",
                      "step_s", t->step, "slot_compute_s", t->compute, "slot_memory_s", t->memory, "update_s",
-                     t->update, "slot_tp_s", t->tp, "slot_cp_s", t->cp, "slot_overhead_s", t->overhead,
-                     "slot_hops_s", t->hops, "slots", t->slots, "bubble", t->bubble, "dp_s", t->dp,
-                     "model_flops", t->model_flops, "hardware_flops", t->hardware_flops, "tflops",
+                     t->update, "slot_tp_s", t->tp, "slot_cp_s", t->cp, "slot_ep_s", t->ep, "slot_overhead_s",
+                     t->overhead, "slot_hops_s", t->hops, "slots", t->slots, "bubble", t->bubble, "dp_s",
+                     t->dp, "model_flops", t->model_flops, "hardware_flops", t->hardware_flops, "tflops",
                      t->teraflops, "mfu", t->mfu, "hfu", t->hfu, "tokens_per_s", t->tokens, "tp_bytes",
-                     t->volume.tp, "cp_bytes", t->volume.cp, "pp_bytes", t->volume.pp, "dp_bytes",
-                     t->volume.dp);
+                     t->volume.tp, "cp_bytes", t->volume.cp, "ep_bytes", t->volume.ep, "pp_bytes",
+                     t->volume.pp, "dp_bytes", t->volume.dp);
 }
 
 static json_t *machine_json(const plan_machine_t *m, const plan_software_t *s)
@@ -51,7 +51,7 @@ static void print_machine(const plan_machine_t *m, const plan_software_t *s)
 
 static void print_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_time_t *t)
 {
-    double slot = t->compute + t->memory + t->tp + t->cp + t->overhead + t->hops;
+    double slot = t->compute + t->memory + t->tp + t->cp + t->ep + t->overhead + t->hops;
     printf("\nstep        %10.4f s   %.2f slots of %.4f s, %.4f s for gradients and weights between "
            "replicas, %.4f s for the optimizer and the rest\n",
            t->step, t->slots, slot, t->dp, t->update);
@@ -63,6 +63,8 @@ static void print_time(const pipe_recipe_t *r, const plan_base_t *base, const pl
            t->memory, t->overhead, t->hops);
     if (pipe_layout_context(&r->layout) > 1)
         printf("                           ranks that share sequences %.4f\n", t->cp);
+    if (pipe_layout_experts(&r->layout) > 1)
+        printf("                           ranks that share experts %.4f\n", t->ep);
     printf("  bubble    %10.1f %%   of the step\n", 100.0 * t->bubble);
     printf("TFLOP/s     %10.2f     per rank, as the hardware does them (recompute %s)\n", t->teraflops,
            pipe_recompute_name(r->recompute));
@@ -73,6 +75,8 @@ static void print_time(const pipe_recipe_t *r, const plan_base_t *base, const pl
            t->volume.tp / 1e9, t->volume.pp / 1e9, t->volume.dp / 1e9);
     if (pipe_layout_context(&r->layout) > 1)
         printf("                       GB  %.3f to ranks that share sequences\n", t->volume.cp / 1e9);
+    if (pipe_layout_experts(&r->layout) > 1)
+        printf("                       GB  %.3f to ranks that share experts\n", t->volume.ep / 1e9);
 }
 
 static int one(const plan_question_t *q)

@@ -72,6 +72,14 @@ typedef struct {
     size_t parts, parts_here;
     gyre_comm_t *context;
     int ring; /* 1: keys and values go round those ranks (ring.inc); 0: heads are dealt out to them */
+    /* Expert parallelism, on the CPU only. The experts of this rank's leaves lie in `ep` (0: 1) equal parts
+     * on the ranks of `experts` (NULL: there is one), in the order of ranks. Each of those ranks has
+     * sequences of its own, and all make the same passes of as many sequences at the same time: a pass is
+     * collective over them. Gradients of experts (model_kind_of_experts) come once for each rank's sequence:
+     * after those of rank 0, with all rows of the layer, the rows of experts are placed and announced
+     * ep - 1 times more. */
+    size_t ep;
+    gyre_comm_t *experts;
     /* On the CPU: threads for which attention has memory to work in; 0: 1. Those of the caller's team
      * (base/thread/team.h) do the work; bits do not depend on them. */
     size_t threads;
@@ -116,7 +124,7 @@ typedef struct {
      * queries one all_reduce or reduce_scatter less. In both cases: with top_query the gradient of its
      * embedding, [T, C]. */
     uint64_t sums;
-    uint64_t all_to_all; /* sent to the owners of experts and back, with sequence parallelism */
+    uint64_t all_to_all; /* sent to the owners of experts and back, with sequence or expert parallelism */
     /* all-reduced by the cross-entropy: 3 T per backward of the head, and per forward that gives a loss */
     uint64_t loss;
     uint64_t keys;    /* all-reduced over model_tp_t.keys: 2 T D per layer, sequence and backward */
