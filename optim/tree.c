@@ -16,7 +16,7 @@
 
 struct optim_stack {
     size_t leaves, group, lanes; /* leaves: of a lane */
-    size_t levels, lane_levels;  /* all; of them a lane's: those of the lanes come first, then the join's */
+    size_t levels, lane_levels;  /* of all lanes, one lane after another; of each */
     void (*add)(float *out, const float *a, const float *b, size_t n);
     optim_round_fn round;   /* may be NULL */
     optim_stack_place_t on; /* join NULL: the host */
@@ -63,8 +63,7 @@ void optim_tree_joins(size_t n, size_t group, size_t i, size_t *held, size_t *jo
     }
 }
 
-/* Of one tree. */
-static size_t levels_of(size_t leaves, size_t group)
+size_t optim_stack_levels(size_t leaves, size_t group)
 {
     size_t most = 0, held, joins;
     for (size_t i = 0; i + 1 < leaves; i++) {
@@ -74,15 +73,10 @@ static size_t levels_of(size_t leaves, size_t group)
     return most;
 }
 
-size_t optim_stack_levels(size_t leaves, size_t group, size_t lanes)
-{
-    return lanes * levels_of(leaves / lanes, group) + levels_of(lanes, 1);
-}
-
 static gyre_status_t create(const optim_stack_place_t *on, size_t leaves, size_t group, size_t lanes,
                             size_t length, optim_round_fn round, optim_stack_t **out)
 {
-    const size_t levels = optim_stack_levels(leaves, group, lanes);
+    const size_t lane_levels = optim_stack_levels(leaves / lanes, group), levels = lanes * lane_levels;
     size_t bytes;
     if (!base_mul(length, sizeof(float), &bytes))
         return gyre_fail(GYRE_ERR_OVERFLOW, "gradients of %zu elements do not fit in memory", length);
@@ -94,7 +88,7 @@ static gyre_status_t create(const optim_stack_place_t *on, size_t leaves, size_t
     stack->leaves = leaves / lanes;
     stack->group = group;
     stack->lanes = lanes;
-    stack->lane_levels = levels_of(leaves / lanes, group);
+    stack->lane_levels = lane_levels;
     stack->round = round;
     if (on)
         stack->on = *on;
@@ -145,23 +139,16 @@ void optim_stack_destroy(optim_stack_t *stack)
     free(stack);
 }
 
-/* Where the i-th leaf stands in the tree of its lane, or (top) its lane in the tree over lanes. */
+/* Where the i-th leaf stands in the tree of its lane. */
 typedef struct {
     float *const *level; /* of the sums that are held, `held` of them when it comes */
     size_t held, joins;
 } standing_t;
 
-static standing_t in_lane(const optim_stack_t *stack, size_t i)
+static standing_t standing_of(const optim_stack_t *stack, size_t i)
 {
     standing_t at = {.level = stack->level + i % stack->lanes * stack->lane_levels};
     optim_tree_joins(stack->leaves, stack->group, i / stack->lanes, &at.held, &at.joins);
-    return at;
-}
-
-static standing_t in_top(const optim_stack_t *stack, size_t i)
-{
-    standing_t at = {.level = stack->level + stack->lanes * stack->lane_levels};
-    optim_tree_joins(stack->lanes, 1, i % stack->lanes, &at.held, &at.joins);
     return at;
 }
 
@@ -173,8 +160,8 @@ static int ends_lane(const optim_stack_t *stack, size_t i)
 
 float *optim_stack_place(optim_stack_t *stack, size_t i)
 {
-    const standing_t at = ends_lane(stack, i) ? in_top(stack, i) : in_lane(stack, i);
-    return at.joins == 0 && i + 1 < stack->leaves * stack->lanes ? at.level[at.held] : NULL;
+    const standing_t at = standing_of(stack, i);
+    return at.joins == 0 && !ends_lane(stack, i) ? at.level[at.held] : NULL;
 }
 
 /* value [count] = level[held - 1] + value, then that of the level below, and so on, `joins` times; the last
@@ -208,18 +195,12 @@ static gyre_status_t join(const optim_stack_t *stack, standing_t place, float *v
 gyre_status_t optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count)
 {
     /* nothing to add for a leaf that was computed in place */
-    if (!ends_lane(stack, i))
-        return join(stack, in_lane(stack, i), value, offset, count, 1);
-    gyre_status_t status = join(stack, in_lane(stack, i), value, offset, count, 0);
-    return status == GYRE_OK ? join(stack, in_top(stack, i), value, offset, count, 1) : status;
+    return join(stack, standing_of(stack, i), value, offset, count, !ends_lane(stack, i));
 }
 
 gyre_status_t optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count)
 {
-    const size_t last = stack->leaves * stack->lanes - 1;
-    if (stack->leaves == 0)
-        return GYRE_OK;
-    gyre_status_t status = join(stack, in_lane(stack, last), value, offset, count, 0);
-    return status == GYRE_OK && stack->lanes > 1 ? join(stack, in_top(stack, last), value, offset, count, 0)
-                                                 : status;
+    return stack->leaves == 0
+               ? GYRE_OK
+               : join(stack, standing_of(stack, stack->leaves * stack->lanes - 1), value, offset, count, 0);
 }

@@ -30,8 +30,8 @@ void optim_tree_joins(size_t n, size_t group, size_t i, size_t *held, size_t *jo
  * of complete left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
 typedef struct optim_stack optim_stack_t;
 
-/* With `lanes`, a power of two that divides them, leaves appear in turns: the i-th is leaf i / lanes of lane
- * i mod lanes. Each lane has a tree of its own, and these are joined in a tree. 1: one tree.
+/* With `lanes` that divide them, leaves appear in turns: the i-th is leaf i / lanes of lane i mod lanes. Each
+ * lane is a tree of its own, whose sum comes out of its last leaf. 1: one tree.
  *
  * For `leaves` vectors of `length` floats. `round` rounds leaves and every sum of two, as a reduction in a
  * type of fewer bits does (the value is still a float); NULL: they are floats. NO_MEMORY, OVERFLOW. */
@@ -50,19 +50,20 @@ typedef struct {
 gyre_status_t optim_stack_create_on(const optim_stack_place_t *on, size_t leaves, size_t group, size_t length,
                                     optim_stack_t **out);
 void optim_stack_destroy(optim_stack_t *stack);
-/* Vectors of `length` floats that it holds: a pure function of leaves, group and lanes. */
-size_t optim_stack_levels(size_t leaves, size_t group, size_t lanes);
+/* Vectors of `length` floats that each lane of so many leaves holds: a pure function of leaves and group. */
+size_t optim_stack_levels(size_t leaves, size_t group);
 
-/* Where leaf i, not the last, may be computed without a copy: [length], or NULL where the caller must bring
- * its own memory. */
+/* Where leaf i may be computed without a copy: [length], or NULL where the caller must bring its own memory,
+ * as for the last of a lane. */
 float *optim_stack_place(optim_stack_t *stack, size_t i);
 
-/* Leaf i, not the last, is complete. `value` [count] is its range [offset, offset + count): what
- * optim_stack_place gave, or the caller's memory, which is overwritten. Once per range of the leaf; ranges
- * are independent. On the host it cannot fail. */
+/* Leaf i, not the last of all, is complete. `value` [count] is its range [offset, offset + count): what
+ * optim_stack_place gave, or the caller's memory, which is overwritten: of the last of a lane by the sum of
+ * its lane. Once per range of the leaf; ranges are independent. On the host it cannot fail. */
 gyre_status_t optim_stack_push(optim_stack_t *stack, size_t i, float *value, size_t offset, size_t count);
 
-/* The last leaf's range: value [count], in: the leaf, out: the sum of all leaves. Ranges are independent. */
+/* The last leaf's range: value [count], in: the leaf, out: the sum of all leaves of its lane. Ranges are
+ * independent. */
 gyre_status_t optim_stack_finish(const optim_stack_t *stack, float *value, size_t offset, size_t count);
 
 #endif

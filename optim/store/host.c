@@ -42,8 +42,11 @@ static gyre_status_t stack(optim_zero_t *zero)
     optim_round_fn rounding = !plan->config.grad16                       ? NULL
                               : plan->config.precision == MODEL_BFLOAT16 ? k->round_bf16
                                                                          : k->round_fp16;
-    return optim_stack_create(plan->config.run, plan->config.group, plan->lanes, plan->params->grad_total,
-                              rounding, &zero->stack);
+    gyre_status_t status = optim_stack_create(plan->config.run, plan->config.group, plan->lanes,
+                                              plan->params->grad_total, rounding, &zero->stack);
+    return status == GYRE_OK && plan->lanes > 1
+               ? optim_stack_create(plan->lanes, 1, 1, plan->max_unit, rounding, &zero->turns)
+               : status;
 }
 
 static gyre_status_t round_half(optim_zero_t *zero, const float *from, char *to, size_t n)

@@ -77,7 +77,7 @@ typedef struct {
     gyre_status_t (*write)(optim_zero_t *zero, void *to, const void *host,
                            size_t bytes); /* host: free again */
 
-    gyre_status_t (*stack)(optim_zero_t *zero); /* makes zero->stack for the share */
+    gyre_status_t (*stack)(optim_zero_t *zero); /* makes zero->stack, and turns, for the share */
     gyre_status_t (*round_grads)(optim_zero_t *zero, const float *from, char *to, size_t n);
     gyre_status_t (*add_grads)(optim_zero_t *zero, char *sum, const char *other,
                                size_t n); /* as collectives add */
@@ -149,6 +149,7 @@ struct optim_zero {
     uint64_t file_read; /* bytes read from it */
     float *lost; /* what a gather of a row that failed sends from; world may be at it until it is gone */
     optim_stack_t *stack;
+    optim_stack_t *turns;          /* of one unit, over the sums of plan.lanes lanes; NULL: there is one */
     float *muon_whole, *muon_pack; /* [plan.muon.whole and .work], [.pack]; NULL: no row is Muon's */
     size_t *muon_counts;           /* [4, plan.muon.plane] */
     char *levels; /* [levels, plan.grads]: sums of reductions, as gradients are kept; NULL: none */

@@ -233,13 +233,16 @@ gyre_status_t zero_plan_resize(zero_plan_t *plan, const optim_zero_config_t *con
 size_t zero_plan_sums(const zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;
-    return optim_stack_levels(c->run, c->group, plan->lanes) * plan->params->grad_total * sizeof(float);
+    const size_t turns = optim_stack_levels(plan->lanes, 1) * plan->max_unit;
+    return (plan->lanes * optim_stack_levels(c->run / plan->lanes, c->group) * plan->params->grad_total +
+            turns) *
+           sizeof(float);
 }
 
 size_t zero_plan_levels(const zero_plan_t *plan)
 {
     const optim_zero_config_t *c = &plan->config;
-    return plan->adds ? optim_stack_levels(c->blocks, c->block_group, 1) * plan->grads * plan->grad_bytes : 0;
+    return plan->adds ? optim_stack_levels(c->blocks, c->block_group) * plan->grads * plan->grad_bytes : 0;
 }
 
 gyre_status_t zero_plan_make(const model_params_t *params, const optim_zero_config_t *config, size_t ranks,

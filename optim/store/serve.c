@@ -312,6 +312,31 @@ static gyre_status_t stage_rows(optim_zero_t *zero, size_t first, size_t rows)
     return GYRE_OK;
 }
 
+/* 1: gradient j of a run is the last of its lane. */
+static int ends_lane(const zero_plan_t *plan, size_t j)
+{
+    return j + plan->lanes >= plan->config.run;
+}
+
+/* Where sums over lanes lie that row r's is among: the lanes of a unit end one right after another. */
+static size_t in_unit(const zero_plan_t *plan, size_t r)
+{
+    size_t begin, end;
+    zero_plan_unit(plan, r, &begin, &end);
+    return plan->params->row[r].grad - plan->params->row[begin].grad;
+}
+
+/* Where the sums are that gradient j of row r may be computed among; NULL: nowhere. */
+static float *stack_place(const optim_zero_t *zero, size_t r, size_t j)
+{
+    const zero_plan_t *plan = &zero->plan;
+    const int turn = plan->lanes > 1 && ends_lane(plan, j);
+    if (j + 1 == plan->config.run)
+        return NULL;
+    float *stack = turn ? optim_stack_place(zero->turns, j % plan->lanes) : optim_stack_place(zero->stack, j);
+    return stack ? stack + (turn ? in_unit(plan, r) : plan->params->row[r].grad) : NULL;
+}
+
 static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, float **grad)
 {
     optim_zero_t *zero = user;
@@ -327,7 +352,7 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
                          "%s: gradient of sequence %zu, but this rank's share is %zu sequences",
                          row[first].name, i, share);
     size_t run = plan->config.run, j = i % run;
-    float *stack = j + 1 < run ? optim_stack_place(zero->stack, j) : NULL;
+    const int stack = stack_place(zero, first, j) != NULL;
     int direct = !plan->config.grad16 && (j + 1 == run || plan->pools == 0);
     if (!stack && !direct && (status = stage_rows(zero, first, rows)) != GYRE_OK)
         return status;
@@ -337,7 +362,7 @@ static gyre_status_t place(void *user, size_t slot, size_t first, size_t rows, f
             return gyre_fail(GYRE_ERR_INVALID, "%s has had %zu sequences and %s %zu: units go together",
                              row[r].name, zero->seen[r], row[first].name, i);
         if (stack) {
-            zero->placed[r] = stack + row[r].grad;
+            zero->placed[r] = stack_place(zero, r, j);
         } else if (!direct) {
             zero->placed[r] = zero->staging + (row[r].grad - row[first].grad);
         } else {
@@ -363,6 +388,8 @@ static gyre_status_t complete(optim_zero_t *zero, size_t first, size_t end, size
     size_t b = zero->plan.bucket_of[first];
     float *value = zero->placed[first];
     gyre_status_t status = optim_stack_finish(zero->stack, value, row->grad, count);
+    if (status == GYRE_OK && zero->turns)
+        status = optim_stack_finish(zero->turns, value, in_unit(&zero->plan, first), count);
     if (status == GYRE_OK && zero->plan.config.grad16) {
         status = zero_bucket_open(zero, b);
         if (status == GYRE_OK)
@@ -406,6 +433,9 @@ static gyre_status_t ready(void *user, size_t slot, size_t first, size_t rows)
             status = complete(zero, r, end, count);
         else
             status = optim_stack_push(zero->stack, i, zero->placed[r], row[r].grad, count);
+        if (status == GYRE_OK && zero->turns && i + 1 < run && ends_lane(&zero->plan, i))
+            status = optim_stack_push(zero->turns, i % zero->plan.lanes, zero->placed[r],
+                                      in_unit(&zero->plan, r), count);
         for (size_t done = r; done < end; done++) {
             zero->seen[done]++;
             if (is_staged(zero, zero->placed[done]))

@@ -209,7 +209,8 @@ static gyre_status_t resize(optim_zero_t *zero, const optim_zero_config_t *confi
     if (status != GYRE_OK)
         return status;
     optim_stack_destroy(zero->stack);
-    zero->stack = NULL;
+    optim_stack_destroy(zero->turns);
+    zero->stack = zero->turns = NULL;
     zero->on->give(zero, zero->levels, 0);
     zero->levels = NULL;
     zero->bytes[OPTIM_MEMORY_ACCUMULATION] = 0;
@@ -359,6 +360,7 @@ void optim_zero_destroy(optim_zero_t *zero)
     zero->on->give(zero, zero->grads, 1);
     zero->on->give(zero, zero->levels, 0);
     optim_stack_destroy(zero->stack);
+    optim_stack_destroy(zero->turns);
     zero->on->give(zero, zero->master, 0);
     zero->on->give(zero, zero->m, 0);
     zero->on->give(zero, zero->v, 0);

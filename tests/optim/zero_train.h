@@ -57,16 +57,21 @@ static inline gyre_status_t ask_range(void *user, const optim_zero_range_t *rang
     return GYRE_OK;
 }
 
+static inline uint64_t bytes_read(const optim_zero_t *zero)
+{
+    return zero->file_read + (zero->experts ? zero->experts->store->file_read : 0);
+}
+
 /* All rows from a file: each rank reads its master weights, once, and no moments. */
 static inline void check_file(job_t *job, optim_zero_t *zero)
 {
     asked_t asked = {.whole = job->whole};
-    uint64_t before = zero->file_read;
+    uint64_t before = bytes_read(zero);
     MP_OK(optim_zero_state(zero, OPTIM_STATE_LISTED, ask_range, &asked));
     check_rows(job, zero);
     uint64_t want = zero_half(zero) && zero->file >= 0 ? asked.elements * sizeof(float) : 0;
-    MP_CHECK(zero->file_read - before == want, "%llu bytes read, not %llu",
-             (unsigned long long)(zero->file_read - before), (unsigned long long)want);
+    MP_CHECK(bytes_read(zero) - before == want, "%llu bytes read, not %llu",
+             (unsigned long long)(bytes_read(zero) - before), (unsigned long long)want);
 }
 
 /* A checkpoint as bits: three arrays of the whole, and how often each element was visited. */
@@ -168,7 +173,8 @@ static inline uint64_t train(job_t *job, const trial_t *t)
     MP_OK(optim_zero_init(zero, SEED));
     MP_OK(optim_zero_verify(zero));
     for (job->step = 0; job->step < STEPS; job->step++) {
-        if (job->step == 1 && !t->zero.keep) /* an evaluation between two steps is no part of either */
+        if (job->step == 1 && !t->zero.keep &&
+            sharing_of(t) == 1) /* an evaluation between two steps is no part of either */
             MP_OK(optim_zero_idle(zero, 0, job->local->rows, OPTIM_PASS_FORWARD));
         optim_zero_begin(zero);
         run_step(job, t, zero, &step);

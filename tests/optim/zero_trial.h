@@ -219,14 +219,25 @@ static inline size_t micro_of(const trial_t *t)
     return t->micro ? t->micro : 1;
 }
 
-/* The gradient of one unit for one sequence. */
+static inline size_t sharing_of(const trial_t *t)
+{
+    return t->zero.ep ? t->zero.ep : 1;
+}
+
+/* The gradient of rows of one unit for one sequence of this rank; of experts' rows for that of rank `origin`
+ * of those that share them. */
 static inline void make_gradient(job_t *job, const trial_t *t, const model_store_t_f32 *store, size_t begin,
-                                 size_t end, size_t sequence, const float *const *value, double scale)
+                                 size_t end, size_t sequence, const float *const *value, double scale,
+                                 size_t origin)
 {
     float *grad[MAX_ROWS];
-    size_t index = optim_part_index(&job->part, sequence);
+    const size_t ep = sharing_of(t);
+    const optim_part_t other =
+        optim_batch_part(&job->batch, t->dp, job->dp_rank / ep * ep + origin, t->zero.stage > 0);
     MP_OK(store->place(store->user, sequence % 2, begin, end - begin, grad));
     for (size_t r = begin; r < end; r++) {
+        const int expert = ep > 1 && model_kind_of_experts(job->local->row[r].kind);
+        const size_t index = optim_part_index(expert ? &other : &job->part, sequence);
         const model_param_t *row = &job->local->row[r];
         const float *w = job->seen + job->whole->row[row->global].offset + row->first;
         for (size_t i = 0; i < row->count; i++)
@@ -333,8 +344,17 @@ static inline void run_pass(job_t *job, const trial_t *t, const model_store_t_f3
             if (!t->astray)
                 check_weights(job, begin, end, value);
         }
-        for (size_t i = from; backward && i < to; i++)
-            make_gradient(job, t, store, begin, end, i, weights ? value : NULL, scale);
+        size_t expert = begin, experts = begin; /* rows of experts, which stand together */
+        for (size_t r = end; r-- > begin && sharing_of(t) > 1;)
+            if (model_kind_of_experts(p->row[r].kind)) {
+                expert = r;
+                experts = experts > begin ? experts : r + 1;
+            }
+        for (size_t i = from; backward && i < to; i++) {
+            make_gradient(job, t, store, begin, end, i, weights ? value : NULL, scale, 0);
+            for (size_t origin = 1; expert < experts && origin < sharing_of(t); origin++)
+                make_gradient(job, t, store, expert, experts, i, value + (expert - begin), scale, origin);
+        }
         if (weights)
             store->release(store->user, begin, end - begin);
     }
@@ -420,11 +440,18 @@ static inline void begin_layout(job_t *job, const trial_t *t)
                                  .tp_size = t->tp,
                                  .has = has,
                                  .embed = job->pp_rank == 0,
-                                 .head = job->pp_rank + 1 == t->pp};
+                                 .head = job->pp_rank + 1 == t->pp,
+                                 .ep_rank = job->dp_rank % sharing_of(t),
+                                 .ep_size = sharing_of(t)};
     MP_OK(model_params_slice(job->whole, &slice, &job->local));
     CHECK(job->local->rows <= MAX_ROWS);
     job->groups = (optim_zero_groups_t){.world = job->world};
     job->groups.dp = split(job, t->dp, job->tp_rank + t->tp * job->pp_rank);
+    job->groups.edp =
+        sharing_of(t) > 1
+            ? split(job, t->dp / sharing_of(t),
+                    job->tp_rank + t->tp * (job->dp_rank % sharing_of(t) + sharing_of(t) * job->pp_rank))
+            : NULL;
     job->groups.tp = split(job, t->tp, job->dp_rank + t->dp * job->pp_rank);
     if (t->tp > 1 && t->dp > 1)
         job->plane = split(job, t->tp * t->dp, job->pp_rank);
@@ -445,6 +472,7 @@ static inline void begin_layout(job_t *job, const trial_t *t)
 static inline void end_layout(job_t *job)
 {
     gyre_comm_destroy(job->groups.dp);
+    gyre_comm_destroy(job->groups.edp);
     gyre_comm_destroy(job->groups.tp);
     gyre_comm_destroy(job->groups.tied);
     gyre_comm_destroy(job->plane);
@@ -465,17 +493,22 @@ static inline optim_zero_t *make(job_t *job, const trial_t *t)
 }
 
 /* The job's model and room for the reference. */
-static inline void begin_job(job_t *job)
+static inline void begin_job_of(job_t *job, const model_config_t *config)
 {
     *job = (job_t){0};
     MP_OK(gyre_init(NULL, &job->world));
     job->rank = (size_t)gyre_comm_rank(job->world);
     job->ranks = (size_t)gyre_comm_size(job->world);
-    MP_OK(model_params_create(&shape, &job->whole));
+    MP_OK(model_params_create(config, &job->whole));
     job->w = zeros(job->whole->total);
     job->m = zeros(job->whole->total);
     job->v = zeros(job->whole->total);
     job->seen = zeros(job->whole->total);
+}
+
+static inline void begin_job(job_t *job)
+{
+    begin_job_of(job, &shape);
 }
 
 static inline void end_job(job_t *job)

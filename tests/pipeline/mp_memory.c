@@ -80,8 +80,8 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
     size_t longest = recipe.model.vocab_padded * recipe.model.hidden * (size_t)(4 / tp);
     MP_CHECK(zero < 2 || held[OPTIM_MEMORY_BUCKETS] < 3 * longest, "ZeRO %d, tp %d, %s: %zu bytes of buckets",
              zero, tp, type, held[OPTIM_MEMORY_BUCKETS]);
-    /* with ZeRO no rank holds sums of its own, but of ranks that share its experts: what there is more than
-     * without is shards */
+    /* with ZeRO no rank holds sums of its own: what there is more than without is shards, and a layer's of
+     * ranks that share its experts */
     MP_CHECK(rounds == 0 || zero == 0 || lora > 0 || ep > 1 ||
                  held[OPTIM_MEMORY_ACCUMULATION] <= held[OPTIM_MEMORY_GRADIENTS] + held[OPTIM_MEMORY_TIED],
              "ZeRO %d, tp %d, %s: %zu bytes of sums", zero, tp, type, held[OPTIM_MEMORY_ACCUMULATION]);
