@@ -69,6 +69,23 @@ want "names without adapters" 2 "--lora-on needs --lora RANK"
 run "$P" memory --lora 8 --lora-on '*q_proj*'
 want "unknown names" 1 "--lora-on \*q_proj\*: no weight that can have an adapter is named so"
 
+# --- replicas that share experts ---
+SHARED=(--recipe "$R/mixtral-8x7b.json" --tp 1 --pp 1 --dp 8 --ep 4 --zero 1 --lanes 8)
+plan memory --trainer "${SHARED[@]}"
+want "shared experts" 0
+check "a quarter of the experts, an eighth of the state of all" json '(d["ep"] == 4 and
+    d["trainer"][0]["weights"] == 2 * (1605636096 + 45097156608 // 4) and d["trainer"][0]["moments"] == 8 * (46702792704 // 8))'
+plan time "${SHARED[@]}"
+check "they are named" grep -q "x dp 8, of which 4 share experts, ZeRO 1" "$W/out"
+check "their traffic is there" json 'd["time"]["ep_bytes"] > 0 and d["time"]["slot_ep_s"] > 0'
+check "twice" [ "$(grep -c "ranks that share experts" "$W/out")" = 2 ]
+run "$P" memory "${SHARED[@]}" --optimizer muon
+want "shared experts with Muon" 2 "ep 4 does not go with Muon: take AdamW, or ep 1"
+run "$P" memory "${SHARED[@]}" --lora 8
+want "adapters of shared experts" 2 "--lora: adapters do not go with --ep: leave one of them out"
+run "$P" memory --recipe "$R/llama-7b.json" --ep 2
+want "no experts" 2 "ep 2: the model has no experts; the nearest that works on 128 ranks: --tp 1 --pp 1 --dp 128 --ep 1"
+
 # --- tables of measured runs ---
 SWEEP=(--recipe "$R/bloom-176b.json" --rows docs/data/bloom-sweep.txt --fit '31,33,79,80,84')
 plan time "${SWEEP[@]}" --inter 6.25

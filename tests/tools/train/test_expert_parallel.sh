@@ -59,8 +59,9 @@ same fp16 4 "${SCALED[@]}" --ep 2 --zero 1
 check "steps were skipped" grep -q '"skipped":true' "$W/log"
 
 # --- a checkpoint is that of any degree ---
-run "$UCX_RUN" -n 4 "$TRAIN" "${RUN[@]}" --ep 4 --checkpoint "$W/cp" --checkpoint-every 2 --trace "$W/trace" --trace-steps 2:2
+run "$UCX_RUN" -n 4 "$TRAIN" "${RUN[@]}" --ep 4 --checkpoint "$W/cp" --checkpoint-every 2 --trace "$W/trace" --trace-steps 2:2 --report "$W/report.html"
 want "with checkpoints" 0
+check "the report has the degree" grep -q "<td>experts over</td><td>4 data-parallel ranks</td>" "$W/report.html"
 check "its all-to-alls have a name" python3 "$(dirname "$0")/../trace.py" "$W/trace" 4 2 2 forward "expert parallel"
 rm -r "$W/cp/step-000000000004"
 cp -r "$W/cp" "$W/again"
