@@ -21,6 +21,11 @@ size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *bat
     return longest;
 }
 
+int pipe_layout_equal(const pipe_layout_t *layout, const optim_batch_t *batch)
+{
+    return batch->batch % layout->dp == 0 && pipe_layout_longest(layout, batch) == batch->batch / layout->dp;
+}
+
 size_t pipe_layout_context(const pipe_layout_t *layout)
 {
     return base_max_size(1, layout->cp);
@@ -218,12 +223,6 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
     return 1;
 }
 
-/* 1 if all data-parallel ranks have as many sequences of the batch. */
-static int shares_equally(const pipe_layout_t *l, const optim_batch_t *batch)
-{
-    return batch->batch % l->dp == 0 && pipe_layout_longest(l, batch) == batch->batch / l->dp;
-}
-
 static int check_experts(const pipe_layout_t *l, const model_config_t *model, const optim_batch_t *batch,
                          char why[WHY])
 {
@@ -241,7 +240,7 @@ static int check_experts(const pipe_layout_t *l, const model_config_t *model, co
         snprintf(why, WHY, "ep %zu takes one gradient of each whole sequence, not %s", ep,
                  batch->parts > 1 ? "those of parts (--sequence-parts)"
                                   : "those of several (--grad-sequences)");
-    else if (!shares_equally(l, batch))
+    else if (!pipe_layout_equal(l, batch))
         snprintf(why, WHY, "ep %zu: a batch of %zu has no equal shares for dp %zu: with a multiple of %zu",
                  ep, batch->batch, l->dp, l->dp);
     return *why == 0;

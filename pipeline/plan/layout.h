@@ -102,6 +102,8 @@ int pipe_layout_spreads(const pipe_layout_t *layout, const optim_batch_t *batch)
 optim_part_t pipe_layout_part(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp, int spread);
 /* What the data-parallel rank with most sequences has of the batch. */
 optim_part_t pipe_layout_most(const pipe_layout_t *layout, const optim_batch_t *batch);
+/* 1 if all data-parallel ranks have as many sequences of the batch, as ranks that share experts must. */
+int pipe_layout_equal(const pipe_layout_t *layout, const optim_batch_t *batch);
 /* Sequences of the data-parallel rank that has most. */
 size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *batch);
 /* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the

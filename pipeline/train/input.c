@@ -79,6 +79,24 @@ static size_t uneven_size(const optim_ramp_t *ramp, const pipe_train_config_t *c
     return 0;
 }
 
+/* Ranks that share experts have as many sequences each of every size. INVALID. */
+static gyre_status_t ramp_check_equal(const optim_ramp_t *ramp, const pipe_train_config_t *config,
+                                      size_t ranks)
+{
+    const size_t sizes = optim_ramp_sizes(ramp);
+    const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, NULL);
+    for (size_t i = 0; layout.ep > 1 && i < sizes; i++) {
+        const optim_batch_t sized = optim_batch_sized(&config->batch, optim_ramp_size(ramp, i));
+        if (!pipe_layout_equal(&layout, &sized))
+            return gyre_fail(
+                GYRE_ERR_INVALID,
+                "--batch-rampup: %zu of %zu sequences have no equal shares for dp %zu, as --ep %zu "
+                "needs: take steps of a multiple of %zu, or --ep 1",
+                sized.batch, ramp->batch, layout.dp, layout.ep, layout.dp);
+    }
+    return GYRE_OK;
+}
+
 /* Every size on the way is one that this layout can train. INVALID. */
 static gyre_status_t ramp_check(const optim_ramp_t *ramp, const pipe_train_config_t *config, size_t ranks)
 {
@@ -89,7 +107,7 @@ static gyre_status_t ramp_check(const optim_ramp_t *ramp, const pipe_train_confi
     size_t size =
         pipe_kind_row(config->layout.schedule)->grouped ? uneven_size(ramp, config, ranks, asked, &found) : 0;
     if (size == 0)
-        return GYRE_OK;
+        return ramp_check_equal(ramp, config, ranks);
     char way[128] = "--schedule 1f1b --chunks 1";
     do /* whole gradients, which pipe_layout_check asks for */
         micro = micro > leaf ? (micro - 1) / leaf * leaf : 0;
@@ -241,11 +259,10 @@ static gyre_status_t check_parts(const train_config_t *o)
 /* What expert parallelism does not go with. */
 static gyre_status_t check_experts(const train_config_t *o)
 {
-    const char *with = o->device         ? "--device cuda"
-                       : o->optimizer    ? "--optimizer muon"
-                       : o->lora > 0     ? "--lora"
-                       : o->batch_rampup ? "--batch-rampup"
-                                         : NULL;
+    const char *with = o->device      ? "--device cuda"
+                       : o->optimizer ? "--optimizer muon"
+                       : o->lora > 0  ? "--lora"
+                                      : NULL;
     if (o->ep <= 1 || !with)
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_INVALID, "--ep %llu does not go with %s: leave one of them out",

@@ -478,9 +478,9 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
     if (batch < 1 || batch > train->config.batch.batch)
         return gyre_fail(GYRE_ERR_INVALID, "a batch of %zu sequences: this run was made for 1 to %zu", batch,
                          train->config.batch.batch);
-    if (train->layout.ep > 1)
-        return gyre_fail(GYRE_ERR_INVALID, "ep %zu needs a batch that does not grow, of equal shares",
-                         train->layout.ep);
+    if (train->layout.ep > 1 && !pipe_layout_equal(&train->layout, &sized))
+        return gyre_fail(GYRE_ERR_INVALID, "ep %zu: a batch of %zu has no equal shares for dp %zu",
+                         train->layout.ep, batch, train->layout.dp);
     gyre_status_t status = optim_batch_check(&sized, 1);
     if (status != GYRE_OK)
         return status;

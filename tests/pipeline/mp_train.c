@@ -284,19 +284,25 @@ static void compare_weights(const job_t *job, pipe_train_t *train, int rank)
 
 /* Without tensor parallelism all ranks together send 2 (n - 1) elements per gradient, n ranks being
  * data-parallel, and in stage 3 with m micro-batches (2 m + 1) (n - 1), less m times the embeddings, which
- * backward does not read; with `keep` 2 (n - 1). Gradients count once for each reduction. */
+ * backward does not read; with `keep` 2 (n - 1). Gradients count once for each reduction. Of experts that ep
+ * ranks share n / ep ranks have the same. */
 static void check_traffic(const job_t *job, gyre_comm_t *world, const pipe_layout_t *l, int keep,
                           const optim_zero_step_t *step)
 {
-    uint64_t sent = 0, embeddings = 0, all = job->params->grad_total, m = pipe_layout_rounds(l, &job->batch);
+    uint64_t sent = 0, embeddings = 0, experts = 0, all = job->params->grad_total,
+             m = pipe_layout_rounds(l, &job->batch);
     for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)
         sent += step->sent[k];
     CHECK(gyre_all_reduce(&sent, &sent, 1, GYRE_UINT64, GYRE_OP(GYRE_SUM), world) == GYRE_OK);
-    for (size_t r = 0; r < job->params->rows; r++)
+    for (size_t r = 0; r < job->params->rows; r++) {
         embeddings += job->params->row[r].layer < 0 ? job->params->row[r].count : 0;
+        experts += model_kind_of_experts(job->params->row[r].kind) ? job->params->row[r].count : 0;
+    }
     uint64_t gathered = l->zero < 3 ? job->params->total : keep ? all : 2 * m * all - m * embeddings;
     const optim_part_t part = pipe_layout_most(l, &job->batch);
-    uint64_t want = (l->dp - 1) * (part.count / part.run * all + gathered);
+    const uint64_t reductions = part.count / part.run, again = l->zero < 3 || keep ? 1 : 2 * m;
+    uint64_t want = (l->dp - 1) * (reductions * all + gathered) -
+                    (l->dp - l->dp / l->ep) * experts * (reductions + again);
     MP_CHECK(sent == want, "stage %d, %llu micro-batches: %llu sent, not %llu", l->zero,
              (unsigned long long)m, (unsigned long long)sent, (unsigned long long)want);
 }
@@ -440,6 +446,25 @@ static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout,
     free_reference(job);
 }
 
+/* Data-parallel ranks that share experts; a batch of unequal shares is refused. */
+static void shared_experts(job_t *job, gyre_comm_t *world)
+{
+    pipe_layout_t layout = {.tp = 1, .pp = 1, .ep = 2, .zero = 2, .schedule = PIPE_1F1B};
+    pipe_train_t *train = NULL;
+    job->shape.experts = 4;
+    job->shape.top_k = 2;
+    run(job, world, &layout);
+    layout.zero = 3;
+    layout.micro_batch = 2;
+    run(job, world, &layout);
+    const pipe_train_config_t config = config_of(job, &layout);
+    CHECK(create_train(world, &config, &train) == GYRE_OK);
+    CHECK(pipe_train_resize(train, 3) == GYRE_ERR_INVALID);
+    CHECK(strstr(gyre_last_error(), "ep 2: a batch of 3 has no equal shares for dp ") != NULL);
+    pipe_train_destroy(train);
+    job->shape.experts = job->shape.top_k = 0;
+}
+
 int main(int argc, char **argv)
 {
     gyre_comm_t *world = NULL;
@@ -488,6 +513,9 @@ int main(int argc, char **argv)
             0);
     if (ranks % 2 == 0)
         resized(&job, world, &(pipe_layout_t){.tp = 1, .pp = 2, .zero = 1, .schedule = PIPE_ZB_H1}, NULL, 4);
+
+    if (ranks % 2 == 0)
+        shared_experts(&job, world);
 
     const pipe_train_config_t odd = {
         .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};

@@ -52,6 +52,10 @@ alone bf16 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5
 same bf16 4 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5 --ep 2 --zero 3 --keep-weights
 same bf16 4 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5 --ep 4
 
+# --- a batch that grows ---
+alone grows --batch-rampup 4:4:12
+same grows 4 --batch-rampup 4:4:12 --ep 2 --zero 3
+
 # --- a step whose gradient is not finite is skipped by all, and the loss scale halved ---
 SCALED=(--precision fp16 --loss-scale 524288 --loss-scale-hysteresis 1)
 alone fp16 "${SCALED[@]}"
@@ -78,7 +82,8 @@ once() { # TEXT OPTIONS...
     want "${*:2}" 2 "$1"
 }
 once "--ep 2 does not go with --optimizer muon: leave one of them out" --ep 2 --optimizer muon
-once "--ep 2 does not go with --batch-rampup: leave one of them out" --ep 2 --batch-rampup 2:2:20
+once "--batch-rampup: 3 of 8 sequences have no equal shares for dp 2, as --ep 2 needs: take steps of a multiple of 2" --ep 2 \
+    --batch-rampup 2:1:20
 once "ep 2 is no power of two that divides dp 1; the nearest that works on 2 ranks: --tp 2 --pp 1 --dp 1 --ep 1" --ep 2 --tp 2
 once "ep 2 takes one gradient of each whole sequence, not those of several \(--grad-sequences\)" --ep 2 --grad-sequences 2
 once "ep 2 takes one gradient of each whole sequence, not those of parts \(--sequence-parts\)" --ep 2 --sequence-parts 2
