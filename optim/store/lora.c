@@ -49,6 +49,7 @@ optim_zero_config_t optim_lora_factors(const optim_zero_config_t *config)
 {
     optim_zero_config_t factors = *config;
     factors.stage = config->stage > 0;
+    factors.ep = 0; /* experts have none */
     return factors;
 }
 

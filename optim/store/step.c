@@ -237,6 +237,8 @@ void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step)
     step->exposed_s += (double)zero->exposed * 1e-9;
     for (size_t i = 0; i < OPTIM_TRAFFIC_KINDS; i++)
         step->sent[i] += zero->sent[i];
+    if (zero->experts)
+        optim_zero_moved(zero->experts->store, step);
 }
 
 /* What one store has moved in the step that ends. */

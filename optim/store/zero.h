@@ -52,7 +52,7 @@ typedef struct {
     size_t share, group;
     /* Expert parallelism: so many neighbours in dp, a power of two that divides its size, have different
      * experts in their slices (model_slice_t.ep_size), each of which gets the gradients of the sequences of
-     * all. Equal shares. INVALID with muon, weights_only, or on a device. 0: 1 */
+     * all. Equal shares. INVALID on a device. 0: 1 */
     size_t ep;
     /* Leaves between two reductions of a bucket; divides share. 0: share, one reduction per step. With
      * several reductions the sums of `blocks` of them are joined in the tree of optim/tree.h (of group
@@ -108,6 +108,9 @@ typedef struct {
     gyre_comm_t *tied;
     /* with config.muon: all ranks of dp and tp, of which rank d * (ranks of tp) + t is d in dp and t in tp */
     gyre_comm_t *plane;
+    /* with config.muon and config.ep: the same ranks, of which rank d * S + s is d in edp and has part s of S
+     * of the experts (S: ranks of tp times ep) */
+    gyre_comm_t *experts_plane;
 } optim_zero_groups_t;
 
 /* Kinds of memory. A tied head with its embedding (its gradient), and a copy of the embedding on the last

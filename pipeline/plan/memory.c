@@ -111,14 +111,18 @@ static size_t layer_bytes(const pipe_recipe_t *r, const plan_software_t *softwar
 static void state_bytes(const pipe_recipe_t *r, const plan_base_t *base, plan_memory_t *m)
 {
     const model_part_t layer = base->count.layer, dense = base->count.dense;
-    const size_t layers = (m->holds.layers - m->holds.dense) * (layer.whole + layer.cut / r->layout.tp) +
-                          m->holds.dense * (dense.whole + dense.cut / r->layout.tp);
+    /* experts have fewer replicas with expert parallelism, and a rank as much fewer of them: a shard is the
+     * same */
+    const size_t tp = r->layout.tp, ep = r->layout.zero >= 1 ? 1 : pipe_layout_experts(&r->layout);
+    const size_t layers =
+        (m->holds.layers - m->holds.dense) * (layer.whole + (layer.cut - base->count.experts) / tp) +
+        m->holds.dense * (dense.whole + dense.cut / tp) +
+        model_count_experts(&base->count, &m->holds, tp, ep);
     const size_t weight = pipe_precision_bytes(r->precision.type),
                  grad = pipe_precision_bytes(r->precision.grad);
     const size_t state = r->precision.type == MODEL_FLOAT32 ? 8 : 12; /* moments; a master copy of 16 bits */
     const size_t replicas = pipe_layout_replicas(&r->layout);
-    /* experts have fewer replicas with expert parallelism, and a rank as much fewer of them */
-    m->shard = share(model_count_rank(&base->count, &m->holds, r->layout.tp, 1), replicas);
+    m->shard = share(model_count_rank(&base->count, &m->holds, tp, 1), replicas);
     m->weights = weight * (r->layout.zero >= 3 ? m->shard : m->parameters);
     m->gradients = grad * (r->layout.zero >= 2 ? m->shard : m->parameters);
     m->optimizer = state * (r->layout.zero >= 1 ? m->shard : m->parameters);

@@ -313,9 +313,6 @@ gyre_status_t pipe_recipe_check(const pipe_recipe_t *r)
     gyre_status_t status = model_config_check(&r->model);
     if (status == GYRE_OK)
         status = pipe_layout_check(&r->layout, &r->model, ranks, &r->batch);
-    if (status == GYRE_OK && pipe_layout_experts(&r->layout) > 1 && r->optimizer.muon)
-        status =
-            gyre_fail(GYRE_ERR_INVALID, "ep %zu does not go with Muon: take AdamW, or ep 1", r->layout.ep);
     if (status == GYRE_OK && r->nodes && r->per_node && r->nodes * r->per_node != ranks)
         status = gyre_fail(GYRE_ERR_INVALID,
                            "%zu nodes of %zu are %zu accelerators, but tp %zu x pp %zu x dp %zu are %zu",

@@ -59,9 +59,10 @@ typedef struct {
 struct pipe_train {
     pipe_train_config_t config;
     gyre_comm_t *world, *tp, *cp, *dp, *pp, *tied; /* dp: the ranks of pipe_layout_replicas */
-    gyre_comm_t *ep, *edp; /* ranks of dp that share experts, that hold the same; NULL: ep is 1 */
-    gyre_comm_t *keys;     /* ranks of tp that hold the same head of keys and values; NULL: none do */
-    gyre_comm_t *plane;    /* dp and tp together, for Muon; NULL: not needed, or one of the two */
+    gyre_comm_t *ep, *edp;      /* ranks of dp that share experts, that hold the same; NULL: ep is 1 */
+    gyre_comm_t *keys;          /* ranks of tp that hold the same head of keys and values; NULL: none do */
+    gyre_comm_t *plane;         /* dp and tp together, for Muon; NULL: not needed, or one of the two */
+    gyre_comm_t *experts_plane; /* the same in the order of experts; NULL: not needed, or dp */
     pipe_layout_t layout;
     pipe_load_t load;
     pipe_place_t place;

@@ -27,8 +27,13 @@ static gyre_status_t make_expert_groups(pipe_train_t *train)
     const size_t sharing = (at.pp * (l->dp / l->ep) + at.dp / l->ep) * l->tp + at.tp,
                  same = (at.pp * l->ep + at.dp % l->ep) * l->tp + at.tp;
     gyre_status_t status = gyre_comm_split(train->world, (int)sharing, (int)(at.dp % l->ep), &train->ep);
-    return status == GYRE_OK ? gyre_comm_split(train->world, (int)same, (int)(at.dp / l->ep), &train->edp)
-                             : status;
+    if (status == GYRE_OK)
+        status = gyre_comm_split(train->world, (int)same, (int)(at.dp / l->ep), &train->edp);
+    if (status == GYRE_OK && train->config.zero.muon && l->tp > 1)
+        status = gyre_comm_split(train->world, (int)at.pp,
+                                 (int)((at.dp / l->ep * l->tp + at.tp) * l->ep + at.dp % l->ep),
+                                 &train->experts_plane);
+    return status;
 }
 
 static gyre_status_t make_groups(pipe_train_t *train)
@@ -252,7 +257,9 @@ static gyre_status_t make_zero(pipe_train_t *train)
                                         .tied = train->tied,
                                         .plane = train->plane           ? train->plane
                                                  : train->layout.tp > 1 ? train->tp
-                                                                        : train->dp};
+                                                                        : train->dp,
+                                        .experts_plane =
+                                            train->experts_plane ? train->experts_plane : train->dp};
     return train_make_stores(train, &groups, &how);
 }
 
@@ -511,8 +518,8 @@ void pipe_train_abort(pipe_train_t *train, const char *reason)
 {
     if (!train)
         return;
-    gyre_comm_t *const group[] = {train->keys, train->tp,   train->cp,  train->ep,   train->pp,
-                                  train->dp,   train->tied, train->edp, train->plane};
+    gyre_comm_t *const group[] = {train->keys, train->tp,   train->cp,  train->ep,    train->pp,
+                                  train->dp,   train->tied, train->edp, train->plane, train->experts_plane};
     for (size_t i = 0; i < sizeof group / sizeof *group; i++)
         if (group[i])
             gyre_comm_abort(group[i], reason);
@@ -534,6 +541,7 @@ void pipe_train_leave(pipe_train_t *train)
         optim_zero_leave(train->base);
     (void)pipe_gpu_finish(train->gpu); /* what went wrong there is logged, and nobody goes on */
     pipe_links_leave(train->links);
+    destroy_group(&train->experts_plane);
     destroy_group(&train->plane);
     destroy_group(&train->tied);
     destroy_group(&train->pp);

@@ -44,6 +44,7 @@ typedef struct {
     size_t tp_rank, dp_rank, pp_rank;
     optim_zero_groups_t groups;
     gyre_comm_t *plane; /* of dp and tp; NULL: one of them is one rank */
+    gyre_comm_t *experts_plane;
     size_t share, longest;
     optim_batch_t batch;
     optim_part_t part;
@@ -420,6 +421,13 @@ static inline gyre_comm_t *split(job_t *job, size_t size, size_t color)
     return comm;
 }
 
+static inline gyre_comm_t *split_by(job_t *job, size_t color, size_t key)
+{
+    gyre_comm_t *comm = NULL;
+    MP_OK(gyre_comm_split(job->world, (int)color, (int)key, &comm));
+    return comm;
+}
+
 /* Which sequences are this rank's: the stage says where it reduces. */
 static inline void take_part(job_t *job, const trial_t *t)
 {
@@ -452,6 +460,13 @@ static inline void begin_layout(job_t *job, const trial_t *t)
             ? split(job, t->dp / sharing_of(t),
                     job->tp_rank + t->tp * (job->dp_rank % sharing_of(t) + sharing_of(t) * job->pp_rank))
             : NULL;
+    job->experts_plane =
+        t->zero.muon && sharing_of(t) > 1 && t->tp > 1
+            ? split_by(job, job->pp_rank,
+                       (job->dp_rank / sharing_of(t) * t->tp + job->tp_rank) * sharing_of(t) +
+                           job->dp_rank % sharing_of(t))
+            : NULL;
+    job->groups.experts_plane = job->experts_plane ? job->experts_plane : job->groups.dp;
     job->groups.tp = split(job, t->tp, job->dp_rank + t->dp * job->pp_rank);
     if (t->tp > 1 && t->dp > 1)
         job->plane = split(job, t->tp * t->dp, job->pp_rank);
@@ -476,7 +491,8 @@ static inline void end_layout(job_t *job)
     gyre_comm_destroy(job->groups.tp);
     gyre_comm_destroy(job->groups.tied);
     gyre_comm_destroy(job->plane);
-    job->plane = NULL;
+    gyre_comm_destroy(job->experts_plane);
+    job->plane = job->experts_plane = NULL;
     model_params_destroy(job->local);
 }
 

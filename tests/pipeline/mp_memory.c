@@ -63,7 +63,7 @@ static size_t compare(gyre_comm_t *world, int tp, int zero, const char *type, co
                                                  .muon = recipe.optimizer.muon,
                                                  .momentum = recipe.optimizer.momentum,
                                                  .clip = 1.0},
-                                        .lora = {.rank = lora, .on = "*mlp*"}};
+                                        .lora = {.rank = lora, .on = ep > 1 ? "*attn*" : "*mlp*"}};
     pipe_train_t *train = NULL;
     model_params_t *whole = NULL;
     model_adapters_t *adapters = NULL;
@@ -120,15 +120,6 @@ static void compare_lora(gyre_comm_t *world, int tp, int zero, const char *type,
              few, all);
 }
 
-/* Muon: no second moments of the layers' matrices; a matrix and what it is made orthogonal in. */
-static void compare_muon(gyre_comm_t *world, int tp, int zero)
-{
-    optimizer = "muon";
-    compare(world, tp, zero, "fp32", "fp32", 0, 0);
-    compare(world, tp, zero, "bf16", "bf16", 2, 0);
-    optimizer = "adamw";
-}
-
 /* Sequences are shared: gradients are reduced sequence by sequence, into shards with ZeRO. */
 static void compare_context(gyre_comm_t *world, int tp, int zero)
 {
@@ -137,6 +128,15 @@ static void compare_context(gyre_comm_t *world, int tp, int zero)
     compare(world, tp, zero, "bf16", "bf16", 2, 0);
     compare(world, tp, zero, "bf16", "fp32", 0, 4);
     cp = 1;
+}
+
+/* Muon: no second moments of the layers' matrices; a matrix and what it is made orthogonal in. */
+static void compare_muon(gyre_comm_t *world, int tp, int zero)
+{
+    optimizer = "muon";
+    compare(world, tp, zero, "fp32", "fp32", 0, 0);
+    compare(world, tp, zero, "bf16", "bf16", 2, 0);
+    optimizer = "adamw";
 }
 
 /* Experts over all data-parallel ranks, or two of them: with fewer of them a rank holds less. */
@@ -152,7 +152,8 @@ static void compare_experts(gyre_comm_t *world, int tp, int zero)
                  tp, ep, bytes, all);
         all = bytes;
         compare(world, tp, zero, "bf16", "bf16", 2, 0);
-        compare(world, tp, zero, "bf16", "fp32", 0, 0);
+        compare(world, tp, zero, "bf16", "fp32", 0, ep > 1 ? 4 : 0);
+        compare_muon(world, tp, zero);
     }
     ep = 1;
     family = before;

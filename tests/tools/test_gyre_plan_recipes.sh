@@ -79,10 +79,10 @@ plan time "${SHARED[@]}"
 check "they are named" grep -q "x dp 8, of which 4 share experts, ZeRO 1" "$W/out"
 check "their traffic is there" json 'd["time"]["ep_bytes"] > 0 and d["time"]["slot_ep_s"] > 0'
 check "twice" [ "$(grep -c "ranks that share experts" "$W/out")" = 2 ]
-run "$P" memory "${SHARED[@]}" --optimizer muon
-want "shared experts with Muon" 2 "ep 4 does not go with Muon: take AdamW, or ep 1"
-run "$P" memory "${SHARED[@]}" --lora 8
-want "adapters of shared experts" 2 "--lora: adapters do not go with --ep: leave one of them out"
+plan memory --trainer "${SHARED[@]}" --optimizer muon
+check "Muon: no second moments of an eighth of all experts" json 'd["trainer"][0]["moments"] < 8 * (46702792704 // 8) - 4 * (45097156608 // 8)'
+plan memory "${SHARED[@]}" --lora 8
+check "adapters beside shared experts" json 'd["trainer"][0]["weights"] == 2 * (1605636096 + 45097156608 // 4) + 2 * 8 * 32 * (2 * 4096 + 6144 + 4096)'
 run "$P" memory --recipe "$R/llama-7b.json" --ep 2
 want "no experts" 2 "ep 2: the model has no experts; the nearest that works on 128 ranks: --tp 1 --pp 1 --dp 128 --ep 1"
 

@@ -560,8 +560,6 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
         code = usage(argv[0], "--lora-on needs --lora RANK");
     if (code == PLAN_OK && given.is[LORA] && q.recipe.optimizer.muon)
         code = usage(argv[0], "--lora: adapters take AdamW: --optimizer adamw");
-    if (code == PLAN_OK && given.is[LORA] && pipe_layout_experts(&q.recipe.layout) > 1)
-        code = usage(argv[0], "--lora: adapters do not go with --ep: leave one of them out");
     if (code == PLAN_OK && q.fits && !q.rows)
         code = usage(argv[0], "--fit needs --rows FILE");
     int err = code == PLAN_OK && q.json ? base_file_check(q.json) : 0;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/tools/train/test_expert_parallel.sh: gyre-train --ep: data-parallel ranks that share experts have the bits of one process, in
-# training and in an evaluation of which they have not as many sequences each; a run goes on with another degree; what it does not go
-# with is refused. All kinds of layouts: tests/layouts/check.
+# training, with Muon, of adapters, and in an evaluation of which they have not as many sequences each; a run goes on with another
+# degree; what it does not go with is refused. All kinds of layouts: tests/layouts/check.
 # deadline: 90
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../../support/lib.sh"
@@ -52,6 +52,21 @@ alone bf16 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5
 same bf16 4 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5 --ep 2 --zero 3 --keep-weights
 same bf16 4 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5 --ep 4
 
+# --- Muon, whose matrices come together from all ranks that have pieces of them ---
+alone muon --optimizer muon
+same muon 4 --optimizer muon --ep 2 --tp 2 --zero 1
+same muon 4 --optimizer muon --ep 2 --zero 0
+
+# --- adapters of weights that ranks share ---
+run "$TRAIN" "${RUN[@]}" --steps 1 --save "$W/folder/"
+want "weights to adapt" 0
+MODEL=("${RUN[@]}")
+RUN=("${RUN[@]:2}" --load "$W/folder/" --lora 4 --lr 0.01 --leaves 2)
+alone adapters
+same adapters 4 --ep 2 --zero 3
+same adapters 4 --ep 2 --tp 2
+RUN=("${MODEL[@]}")
+
 # --- a batch that grows ---
 alone grows --batch-rampup 4:4:12
 same grows 4 --batch-rampup 4:4:12 --ep 2 --zero 3
@@ -81,7 +96,6 @@ once() { # TEXT OPTIONS...
     run "$UCX_RUN" -n 2 "$TRAIN" "${RUN[@]}" "${@:2}"
     want "${*:2}" 2 "$1"
 }
-once "--ep 2 does not go with --optimizer muon: leave one of them out" --ep 2 --optimizer muon
 once "--batch-rampup: 3 of 8 sequences have no equal shares for dp 2, as --ep 2 needs: take steps of a multiple of 2" --ep 2 \
     --batch-rampup 2:1:20
 once "ep 2 is no power of two that divides dp 1; the nearest that works on 2 ranks: --tp 2 --pp 1 --dp 1 --ep 1" --ep 2 --tp 2
@@ -92,6 +106,4 @@ run "$TRAIN" "${DENSE[@]}" --layers 1 --hidden 16 --heads 2 --seq 16 --save "$W/
 want "a model without experts" 0
 run "$UCX_RUN" -n 2 "$TRAIN" "${DENSE[@]}" --load "$W/dense" --ep 2
 want "its ranks" 2 "ep 2: the model has no experts; the nearest that works on 2 ranks: --tp 1 --pp 1 --dp 2 --ep 1"
-run "$UCX_RUN" -n 2 "$TRAIN" "${DENSE[@]}" --load "$W/dense" --lora 4 --ep 2
-want "adapters" 2 "--ep 2 does not go with --lora: leave one of them out"
 finish
