@@ -96,10 +96,8 @@ int main(void)
     for (int stage = 0; stage < 4; stage++) {
         for (size_t ep = 2; ep <= job.ranks; ep *= 2)
             try_stage(&job, 1, job.ranks, 1, ep, stage);
-        if (job.ranks == 4) {
-            try_stage(&job, 2, 2, 1, 2, stage);
-            try_stage(&job, 1, 2, 2, 2, stage);
-        }
+        if (job.ranks == 4)
+            try_stage(&job, stage % 2 ? 2 : 1, 2, stage % 2 ? 1 : 2, 2, stage);
     }
     if (job.ranks == 4)
         drift(&job);
