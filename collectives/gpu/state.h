@@ -260,10 +260,14 @@ enum {
     /* bytes of the arena, after the copy engines', for this rank's plans, before more memory is taken */
     COLL_CUDA_PLANS = 1 << 20
 };
-/* Bytes of an arena up to the lines of LL kernels, and up to the part of messages. */
+/* Bytes of an arena up to these plans, up to the lines of LL kernels, and up to the part of messages. */
+static inline size_t coll_cuda_plans_at(size_t region, int blocks, size_t engine_half)
+{
+    return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half;
+}
 static inline size_t coll_cuda_ll_at(size_t region, int blocks, size_t engine_half)
 {
-    return COLL_CUDA_HEAD + region * (size_t)blocks + 2 * engine_half + COLL_CUDA_PLANS;
+    return coll_cuda_plans_at(region, blocks, engine_half) + COLL_CUDA_PLANS;
 }
 static inline size_t coll_cuda_arena_bytes(size_t region, int blocks, size_t engine_half)
 {

@@ -70,8 +70,7 @@ static gyre_status_t open_plans(coll_cuda_t *c)
                    ? coll_cuda_failed(rc, "cudaStreamCreateWithPriority on device %d", c->device)
                    : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for schedules");
     }
-    char *base = c->arena[c->comm->rank] + coll_cuda_arena_bytes(c->region, c->blocks, c->engine_half) -
-                 COLL_CUDA_PLANS;
+    char *base = c->arena[c->comm->rank] + coll_cuda_plans_at(c->region, c->blocks, c->engine_half);
     const size_t passing = c->comm->team ? 0 : COLL_CUDA_PLANS / 2; /* a team keeps all */
     *second = (slab_t){.base = base + passing, .bytes = COLL_CUDA_PLANS - passing, .lent = 1, .kept = 1};
     *first = (slab_t){.next = second, .base = base, .bytes = passing, .lent = 1};

@@ -81,7 +81,7 @@ static void every_type(const char *algo)
 }
 
 /* Captured before and after the shape has run by itself, and launched again and again between other
- * operations. */
+ * operations, among them one whose LL kernel begins with a sweep of its lines. */
 static void in_graphs(void)
 {
     enum { COUNT = 4000 };
@@ -105,6 +105,9 @@ static void in_graphs(void)
         CUDA(cudaStreamSynchronize(stream));
         set(SET_ALGO, k == 1 ? "tree" : "auto");
         MP_OK(gyre_all_reduce_stream(a, b, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_MAX), comm, stream));
+        set(SET_ALGO, "auto");
+        runs("ll", COLL_ALL_REDUCE, 4);
+        MP_OK(gyre_all_reduce_stream(a, b, 4, GYRE_FLOAT32, GYRE_OP(GYRE_MAX), comm, stream));
         CUDA(cudaStreamSynchronize(stream));
     }
     CUDA(cudaMemcpy(host, b, sizeof host, cudaMemcpyDeviceToHost));
