@@ -46,8 +46,10 @@ struct coll_cuda {
     char why[400];       /* this path */
     cudaStream_t stream; /* of ordinary calls */
     cudaEvent_t newest;  /* after the newest operation, */
+    cudaStream_t on;     /* which is on that stream, */
     _Atomic int any;     /* if there is one; the guard looks, too */
     int ended;           /* coll_cuda_end */
+    int stuck;           /* a stream will not end: what it may still use is never freed */
     cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
     int spare_events, events_room;
     coll_cuda_board_t *board; /* pinned, owned */
@@ -144,15 +146,14 @@ void coll_cuda_give_arena(const char *base, int rank, int n, int shared);
 gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, cudaStream_t stream);
 /* The same for a collective, for which no two ranks may use one stream. Notes the stream. */
 gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream);
+/* The arenas outlive the team: a stream of one of the ranks will not end. */
+void coll_cuda_keep_arenas(coll_team_t *team);
 
 /* ---- collectives/gpu/through/lent.c ---- */
 /* Collective. bytes: of the slots. */
 gyre_status_t coll_cuda_lent_start(coll_cuda_t *c, size_t bytes);
 /* Called after the shadow's end: nothing reads or writes the slots any more. */
 void coll_cuda_lent_stop(coll_cuda_t *c);
-
-/* Returns when the newest operation has ended; without graphs that the program launched. */
-void coll_cuda_wait_for_streams(const coll_cuda_t *c);
 
 /* ---- collectives/gpu/shots/registered.c ---- */
 /* The places of a call's buffers in registered memory, as flags (peers.h); 0: not all are registered. */
@@ -173,6 +174,11 @@ void coll_cuda_unmap_registered(coll_cuda_t *c);
 /* ---- guard.c ---- */
 gyre_status_t coll_cuda_guard_add(coll_cuda_t *c);
 void coll_cuda_guard_remove(coll_cuda_t *c);
+/* Returns 1 when the newest operation has ended; without graphs that the program launched. 0: a communicator
+ * of this process has failed, and a stream has work of the program that does not end: c->stuck is set. */
+int coll_cuda_wait_for_streams(coll_cuda_t *c);
+/* After coll_cuda_guard_remove; c and its event stay as long as the process. */
+void coll_cuda_guard_note_stuck(coll_cuda_t *c);
 #define COLL_CUDA_LONG_NS ((base_time_t)300 * 1000 * 1000) /* a wait after which one looks for the reason */
 /* This rank's streams have waited for `rank` for long (-1: no more): answers ranks that wait for this one. */
 void coll_cuda_tell_late(const coll_cuda_t *c, int rank);

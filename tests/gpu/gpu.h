@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/device/device.h"
 
@@ -40,6 +41,14 @@ static inline int gpu_is_emulated(void)
     char name[64] = "";
     base_device_name((base_device_t){BASE_CUDA, 0}, name, sizeof(name));
     return name[0] == 'e';
+}
+
+/* Work of the program that does not end, for cudaLaunchHostFunc: until *let_go, an int, is no longer 0. */
+static inline void gpu_hold(void *let_go)
+{
+    const struct timespec pause = {.tv_nsec = 1000 * 1000};
+    while (!__atomic_load_n((int *)let_go, __ATOMIC_ACQUIRE))
+        nanosleep(&pause, NULL);
 }
 
 #endif

@@ -1130,6 +1130,34 @@ static void failures(void **state)
     set(SET_TIMEOUT, NULL);
 }
 
+/* Work of the program that does not end, before a collective: once the communicators have failed they can be
+ * destroyed, and what was enqueued does no harm when the stream gets to it. */
+static void held(void **state)
+{
+    static int let_go;
+    const ask_t sum = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 5000};
+    (void)state;
+    set(SET_TIMEOUT, "1s");
+    open_job(2, NULL);
+    job.ask = sum;
+    for (int r = 0; r < 2; r++)
+        measure(r);
+    assert_cuda(cudaLaunchHostFunc(job.streams[0], gpu_hold, &let_go));
+    for (int r = 0; r < 2; r++)
+        assert_gyre(call(r, 1));
+    for (int r = 0; r < 2; r++) {
+        const base_time_t until = base_deadline(20);
+        while (gyre_comm_error(job.comms[r]) == GYRE_OK && base_now() < until)
+            usleep(1000);
+        assert_int_equal(gyre_comm_error(job.comms[r]), GYRE_ERR_TIMEOUT);
+    }
+    close_comms();
+    assert_int_equal(cudaStreamQuery(job.streams[0]), cudaErrorNotReady);
+    __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+    close_job();
+    set(SET_TIMEOUT, NULL);
+}
+
 /* `test_one_process queues`: a program that gives its streams no queues of their own, for jobs.sh. */
 static int without_queues(void)
 {
@@ -1170,6 +1198,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_of_a_job),
         cmocka_unit_test(schedules),
         cmocka_unit_test(failures),
+        cmocka_unit_test(held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

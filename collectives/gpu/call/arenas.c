@@ -102,9 +102,15 @@ void coll_cuda_give_memory(const char *base)
 
 void coll_cuda_leave(int all_ended)
 {
-    if (!all_ended)
-        return;
+    int stuck =
+        0; /* a stream that does not end uses it: freeing anything on the device would wait for that */
     pthread_mutex_lock(&pool.lock);
+    for (const arena_t *a = pool.list; a; a = a->next)
+        stuck |= a->used;
+    if (!all_ended || stuck) {
+        pthread_mutex_unlock(&pool.lock);
+        return;
+    }
     for (arena_t *a = pool.list, *next; a; a = next) {
         next = a->next;
         if (cudaFree(a->base) != cudaSuccess)

@@ -129,6 +129,7 @@ gyre_status_t coll_cuda_note_newest(coll_cuda_t *c, cudaStream_t stream, int cap
     if (capturing)
         return GYRE_OK;
     cudaError_t rc = cudaEventRecord(c->newest, stream);
+    c->on = stream;
     c->any = 1;
     return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaEventRecord on stream %p", (void *)stream);
 }
@@ -139,10 +140,12 @@ gyre_status_t coll_cuda_note_call(coll_cuda_t *c, cudaStream_t stream, int captu
         return coll_cuda_note_newest(c, stream, capturing);
     if (capturing)
         return status;
-    if (cudaEventRecord(c->newest, stream) == cudaSuccess)
+    if (cudaEventRecord(c->newest, stream) == cudaSuccess) {
+        c->on = stream;
         c->any = 1;
-    else
+    } else {
         (void)cudaGetLastError(); /* the call's own error is the better story */
+    }
     return status;
 }
 

@@ -15,14 +15,18 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 enum { LOOK_NS = 20 * 1000 * 1000 };
+/* that streams of a communicator that has failed have, before what they use is given up */
+#define STUCK_SECONDS 5.0
 
 static struct {
     pthread_mutex_t turn; /* one joins or leaves at a time, so that there is one thread */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     coll_cuda_t *list;
+    coll_cuda_t *stuck; /* have gone, and their streams had not ended */
     pthread_t thread;
     int running; /* the thread exists */
 } guard = {.turn = PTHREAD_MUTEX_INITIALIZER,
@@ -57,6 +61,12 @@ static void fail(coll_cuda_t *c, gyre_status_t status, int peer, cudaError_t err
     coll_stop_driving(c->comm);
 }
 
+/* The newest operation has not ended. */
+static int still_runs(const coll_cuda_t *c)
+{
+    return c->any && cudaEventQuery(c->newest) == cudaErrorNotReady;
+}
+
 static void look_at(coll_cuda_t *c)
 {
     gyre_comm_t *comm = c->comm;
@@ -79,7 +89,7 @@ static void look_at(coll_cuda_t *c)
             coll_drive(comm);
             coll_cuda_stop(comm);
             coll_stop_driving(comm);
-        } else if (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady) {
+        } else if (still_runs(c)) {
             coll_cuda_release(c); /* a stream whose own work came first */
         }
         return;
@@ -195,6 +205,56 @@ void coll_cuda_guard_remove(coll_cuda_t *c)
     if (last)
         pthread_join(thread, NULL);
     pthread_mutex_unlock(&guard.turn);
+}
+
+void coll_cuda_guard_note_stuck(coll_cuda_t *c)
+{
+    pthread_mutex_lock(&guard.lock);
+    c->next = guard.stuck;
+    guard.stuck = c;
+    pthread_mutex_unlock(&guard.lock);
+}
+
+/* A stream on which an operation of `own` has not ended, or else one of a communicator of this process that
+ * has failed, also of one that has gone (stuck). Freeing memory of a device waits for all streams. */
+typedef struct {
+    int any, others, stuck, device;
+    cudaStream_t stream;
+} held_t;
+
+static held_t find_held(const coll_cuda_t *own)
+{
+    const coll_cuda_t *held = still_runs(own) ? own : NULL;
+    pthread_mutex_lock(&guard.lock);
+    for (const coll_cuda_t *c = guard.list; c && !held; c = c->next)
+        held = atomic_load(&c->stopped) && still_runs(c) ? c : NULL;
+    for (const coll_cuda_t *c = guard.stuck; c && (!held || !held->stuck); c = c->next)
+        held = still_runs(c) ? c : held;
+    const held_t found = held ? (held_t){1, held != own, held->stuck, held->device, held->on} : (held_t){0};
+    pthread_mutex_unlock(&guard.lock);
+    (void)cudaGetLastError(); /* the guard reports the failure */
+    return found;
+}
+
+/* The guard is still at work, so what waits for a peer that died or never calls comes to its end. Work of the
+ * program that was enqueued before may not: after a failure nobody waits for that. */
+int coll_cuda_wait_for_streams(coll_cuda_t *c)
+{
+    const struct timespec pause = {.tv_nsec = 50 * 1000};
+    base_time_t until = BASE_TIME_NEVER;
+    for (held_t held; !c->stuck && (held = find_held(c)).any; nanosleep(&pause, NULL)) {
+        if (until == BASE_TIME_NEVER && (held.others || atomic_load(&c->comm->error) != GYRE_OK))
+            until = base_deadline(STUCK_SECONDS);
+        if (base_now() <= until && !held.stuck)
+            continue;
+        c->stuck = 1;
+        if (!held.stuck)
+            log_error("a communicator has failed, and %g s later stream %p of CUDA device %d has still not "
+                      "ended what the program enqueued there before: what the communicator has on the device "
+                      "stays until the process ends",
+                      STUCK_SECONDS, (void *)held.stream, held.device);
+    }
+    return !c->stuck;
 }
 
 /* The rank from which the fewest phases have come. */

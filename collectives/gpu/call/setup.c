@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/checked.h"
 #include "base/device/peer.h"
@@ -443,6 +442,14 @@ static void dismantle(coll_cuda_t *c)
     coll_cuda_guard_remove(c);
     coll_cuda_proxy_stop(c);
     coll_cuda_hosts_stop(c); /* the guard and the proxy may abort them */
+    if (c->stuck) {          /* freeing what the device knows would wait for that stream, too */
+        if (c->comm->team)
+            coll_cuda_keep_arenas(c->comm->team);
+        if (c->shadow)
+            coll_comm_free(c->shadow);
+        coll_cuda_guard_note_stuck(c);
+        return;
+    }
     coll_cuda_plans_free(c);
     if (!c->comm->team) /* which owns the arenas of all of its ranks */
         unmap_peers(c);
@@ -532,15 +539,6 @@ static void say_goodbye(coll_cuda_t *c)
         (void)cudaGetLastError(); /* then their memory stays until they finish */
 }
 
-/* The guard is still at work, so what waits for a peer that died or never calls comes to its end. */
-void coll_cuda_wait_for_streams(const coll_cuda_t *c)
-{
-    const struct timespec pause = {.tv_nsec = 50 * 1000};
-    while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady)
-        nanosleep(&pause, NULL);
-    (void)cudaGetLastError(); /* the guard reports the failure */
-}
-
 void coll_cuda_end(gyre_comm_t *comm)
 {
     coll_cuda_t *c = comm->cuda;
@@ -549,12 +547,13 @@ void coll_cuda_end(gyre_comm_t *comm)
         return;
     c->ended = 1;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
-    coll_cuda_wait_for_streams(c);
+    const int ended = coll_cuda_wait_for_streams(c);
     coll_cuda_hosts_end(c);
-    if (c->path == COLL_CUDA_PEERS && !comm->team && atomic_load(&comm->error) == GYRE_OK)
+    if (ended && c->path == COLL_CUDA_PEERS && !comm->team && atomic_load(&comm->error) == GYRE_OK)
         say_goodbye(c);
-    coll_cuda_unmap_registered(c);
-    if (!comm->team)
+    if (ended)
+        coll_cuda_unmap_registered(c);
+    if (ended && !comm->team)
         unmap_peers(c);
     if (entered == GYRE_OK)
         coll_cuda_exit(c, before);

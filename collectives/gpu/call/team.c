@@ -184,6 +184,13 @@ static void drop_arenas(coll_team_t *team)
     }
 }
 
+void coll_cuda_keep_arenas(coll_team_t *team)
+{
+    pthread_mutex_lock(&team->lock);
+    team->drop = NULL;
+    pthread_mutex_unlock(&team->lock);
+}
+
 /* Rank r's part on its device. The communicator owns it, whatever comes. */
 static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
 {

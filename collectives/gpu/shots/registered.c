@@ -418,12 +418,13 @@ gyre_status_t gyre_comm_deregister_cuda(gyre_comm_t *comm, gyre_cuda_registratio
             gyre_fail(GYRE_ERR_INVALID, "gyre_comm_deregister_cuda cannot be part of a group"));
     *at = registration->next;
     const gyre_status_t entered = coll_cuda_enter(c, &before);
-    coll_cuda_wait_for_streams(
-        c); /* this rank reads there no more; nor do others, as an operation ends when they have read, */
-    if (comm->team && entered == GYRE_OK)
-        forget_in_team(c, registration->index);
-    unmap(c, registration);
-    free(registration);
+    /* this rank reads there no more; nor do others, as an operation ends when they have read, */
+    if (coll_cuda_wait_for_streams(c)) {
+        if (comm->team && entered == GYRE_OK)
+            forget_in_team(c, registration->index);
+        unmap(c, registration);
+        free(registration);
+    }
     if (entered == GYRE_OK)
         coll_cuda_exit(c, before);
     st = coll_check_comm("gyre_comm_deregister_cuda", comm);

@@ -3,8 +3,8 @@
 /* tests/gpu/ranks/mp_failures.c: errors on a device are reported on all ranks, and no stream waits forever:
  * ranks that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case
  * runs in a child job of its own communicator, between ranks that map each other's memory and staged. Also
- * several communicators at once, and capture into graphs. `mp_failures dying|late PATH [COUNT]`: with so many
- * elements. */
+ * several communicators at once, and capture into graphs. `mp_failures dying|late|held PATH
+ * [COUNT]`: with so many elements. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -117,6 +117,34 @@ static void late(const char *path)
     close_failed(comm);
 }
 
+/* Work of the program that does not end keeps rank 0 from the call: the others' deadline passes, and rank 0
+ * can destroy the communicator. */
+static void held(const char *path)
+{
+    static int let_go;
+    gyre_options_t soon = GYRE_OPTIONS_INITIALIZER;
+    gyre_status_t st = GYRE_OK;
+    const base_time_t until = base_deadline(20);
+    soon.timeout_s = 1;
+    MP_OK(gyre_comm_set(world, &soon));
+    gyre_comm_t *comm = open_path(path);
+    MP_OK(gyre_comm_set(world, NULL)); /* the others wait for rank 0 in gyre_finalize */
+    if (rank == 0)
+        CUDA(cudaLaunchHostFunc(stream, gpu_hold, &let_go));
+    MP_OK(gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
+    while (st == GYRE_OK && base_now() < until) {
+        st = gyre_comm_error(comm);
+        usleep(1000);
+    }
+    MP_CHECK(st == GYRE_ERR_TIMEOUT || st == GYRE_ERR_ABORTED, "rank %d: a stream that is held ended with %s",
+             rank, gyre_status_string(st));
+    MP_OK(gyre_comm_destroy(comm));
+    if (rank == 0)
+        MP_CHECK(cudaStreamQuery(stream) == cudaErrorNotReady, "the stream was not held");
+    __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+    CUDA(cudaStreamSynchronize(stream));
+}
+
 static void several(const char *path)
 {
     enum { COMMS = 3 };
@@ -222,8 +250,8 @@ int main(int argc, char **argv)
         dying(argv[2]);
         return 0;
     }
-    if (argc >= 3 && strcmp(argv[1], "late") == 0) {
-        late(argv[2]);
+    if (argc >= 3 && (strcmp(argv[1], "late") == 0 || strcmp(argv[1], "held") == 0)) {
+        (argv[1][0] == 'l' ? late : held)(argv[2]);
         MP_OK(gyre_finalize(world));
         return 0;
     }
