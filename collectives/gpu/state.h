@@ -184,8 +184,13 @@ void coll_cuda_guard_note_stuck(coll_cuda_t *c);
 void coll_cuda_tell_late(const coll_cuda_t *c, int rank);
 
 /* ---- collectives/gpu/shots/describe.c ---- */
-/* 1: streams wait, not kernels. A graph knows no numbers of phases, and only the kernel finds the rounds of
- * uneven operations. */
+/* That an operation puts on a stream at most, of some 1000 that it holds, where a thread calls for several
+ * ranks: it must come to the next one before the queue of a stream is full that waits for that rank. */
+enum { COLL_CUDA_TEAM_LAUNCHES = 200 };
+/* Of each round. */
+int coll_cuda_phases(const coll_cuda_op_t *op);
+/* 1: streams wait, not kernels. A graph knows no numbers of phases, only the kernel finds the rounds of
+ * uneven operations, and many rounds fill a stream's queue. */
 int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capturing);
 /* The operation of a call in detail; *blocks: the grid. `op` need not be zeroed. */
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *shape, int capturing, coll_cuda_op_t *op,

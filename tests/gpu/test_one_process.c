@@ -1018,6 +1018,50 @@ static void two_of_a_job(void **state)
     job.comms[0] = NULL;
 }
 
+/* Streams wait, and one thread calls for both ranks: a long operation does not put all of its phases on the
+ * first rank's stream. */
+static void few_phases(void **state)
+{
+    enum { MOST_BYTES = 4 << 20, LEAST = 1 << 20 };
+    int32_t *buffer[2], first[2], last;
+    cudaStream_t streams[2];
+    (void)state;
+    set(SET_CUDA_WAIT, "stream");
+    assert_gyre(gyre_get_unique_id(&by_id.id));
+    both(one_of_two);
+    for (int r = 0; r < 2; r++) {
+        assert_non_null(by_id.comms[r]);
+        assert_cuda(cudaSetDevice(r));
+        assert_cuda(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
+        assert_cuda(cudaMalloc((void **)&buffer[r], MOST_BYTES));
+        assert_cuda(cudaMemset(buffer[r], 1, MOST_BYTES));
+    }
+    for (size_t bytes = LEAST; bytes <= MOST_BYTES; bytes *= 4) {
+        for (int r = 0; r < 2; r++) {
+            const unsigned long long before = gpu_is_emulated() ? emulated_given() : 0;
+            assert_gyre(gyre_all_reduce_stream(buffer[r], buffer[r], bytes / sizeof **buffer, GYRE_INT32,
+                                               GYRE_OP(GYRE_SUM), by_id.comms[r], streams[r]));
+            if (gpu_is_emulated()) /* 35 rounds of two launches and a wait; or one kernel, and the event */
+                assert_in_range(emulated_given() - before, bytes == LEAST ? 100 : 1,
+                                bytes == LEAST ? 203 : 3);
+        }
+        for (int r = 0; r < 2; r++)
+            assert_cuda(cudaStreamSynchronize(streams[r]));
+    }
+    for (int r = 0; r < 2; r++) {
+        assert_cuda(cudaMemcpy(first, buffer[r], sizeof first, cudaMemcpyDeviceToHost));
+        assert_cuda(cudaMemcpy(&last, (char *)buffer[r] + MOST_BYTES - sizeof last, sizeof last,
+                               cudaMemcpyDeviceToHost));
+        assert_int_equal(first[1], 4 * 0x01010101);
+        assert_int_equal(last, 2 * 0x01010101);
+        assert_cuda(cudaStreamDestroy(streams[r]));
+        assert_cuda(cudaFree(buffer[r]));
+    }
+    assert_cuda(cudaSetDevice(0));
+    both(leave_by_id);
+    set(SET_CUDA_WAIT, NULL);
+}
+
 static int by_ring(int rank, size_t count)
 {
     coll_cuda_explanation_t x;
@@ -1196,6 +1240,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_that_is_registered),
         cmocka_unit_test(few_launches),
         cmocka_unit_test(two_of_a_job),
+        cmocka_unit_test(few_phases),
         cmocka_unit_test(schedules),
         cmocka_unit_test(failures),
         cmocka_unit_test(held),

@@ -215,9 +215,25 @@ void coll_cuda_describe_arithmetic(const coll_cuda_t *c, const coll_shape_t *s, 
         op->sign = (uint64_t)1 << (8 * gyre_type_size(s->type) - 1);
 }
 
+int coll_cuda_phases(const coll_cuda_op_t *op)
+{
+    return 2 + (op->reduces == 2) + op->registered;
+}
+
+/* Each phase is a launch and waits for the peers. Before its rounds are known an operation counts as one. */
 int coll_cuda_in_phases(const coll_cuda_t *c, const coll_cuda_op_t *op, int capturing)
 {
-    return c->stream_waits && !capturing && !op->uneven;
+    const size_t entries = base_max_size(op->rounds, 1) * (size_t)coll_cuda_phases(op) * (size_t)c->comm->n;
+    return c->stream_waits && !capturing && !op->uneven &&
+           (!c->several || entries <= COLL_CUDA_TEAM_LAUNCHES);
+}
+
+static void divide(coll_cuda_op_t *op, size_t most, int room, int *blocks)
+{
+    const size_t useful = (most + BLOCK_LEAST - 1) / BLOCK_LEAST;
+    *blocks = op->uneven ? room : (int)base_min_size((size_t)room, base_max_size(useful, 1));
+    const size_t round = op->slot * (size_t)*blocks;
+    op->rounds = (uint32_t)base_max_size((most + round - 1) / round, 1);
 }
 
 void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, int capturing, coll_cuda_op_t *op,
@@ -229,11 +245,9 @@ void coll_cuda_describe(const coll_cuda_t *c, const coll_shape_t *s, int capturi
     op->slot = op->region / 2 / (size_t)slots & ~(size_t)(COLL_CUDA_ALIGN - 1);
     op->uneven = (uint8_t)coll_shape_is_uneven(s);
     const size_t most = coll_cuda_longest_part(op, s, esize);
-    const size_t useful = (most + BLOCK_LEAST - 1) / BLOCK_LEAST;
-    const int room = coll_cuda_in_phases(c, op, capturing) ? c->blocks : c->resident;
-    *blocks = op->uneven ? room : (int)base_min_size((size_t)room, base_max_size(useful, 1));
-    const size_t round = op->slot * (size_t)*blocks;
-    op->rounds = (uint32_t)base_max_size((most + round - 1) / round, 1);
+    divide(op, most, c->blocks, blocks);
+    if (!coll_cuda_in_phases(c, op, capturing)) /* which is no other with more rounds */
+        divide(op, most, c->resident, blocks);
 }
 
 #endif

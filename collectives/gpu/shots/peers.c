@@ -21,9 +21,6 @@
 #include "base/settings/settings.h"
 #include "collectives/kernels/kernels.h"
 
-enum {
-    TEAM_LAUNCHES = 200 /* that an operation takes at most, of some 1000 that a stream holds */
-};
 #define RESCUE_SECONDS 0.1 /* that one copy of a few bytes may take */
 
 static gyre_status_t copy(char *to, const char *from, size_t bytes, const char *name, cudaStream_t stream)
@@ -122,7 +119,7 @@ static uint32_t next_phase(coll_cuda_t *c)
 static gyre_status_t launch_phases(coll_cuda_t *c, coll_cuda_op_t *op, int blocks, const char *name,
                                    cudaStream_t stream)
 {
-    const int phases = 2 + (op->reduces == 2) + op->registered;
+    const int phases = coll_cuda_phases(op);
     gyre_status_t st = GYRE_OK;
     for (uint32_t round = 0; round < op->rounds; round++)
         for (int phase = 0; phase < phases && st == GYRE_OK; phase++) {
@@ -197,13 +194,11 @@ static gyre_status_t move_by_engines(coll_cuda_t *c, const coll_cuda_op_t *op, s
     return st;
 }
 
-/* A thread that calls for several ranks must come to the next one before a stream's queue is full, which
- * waits for that rank: an operation takes few launches there. */
 static int too_many_launches(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
 {
-    const size_t rounds = (most + c->engine_half - 1) / c->engine_half,
-                 each = s->op == COLL_BROADCAST ? 2 : (size_t)c->comm->n + 2;
-    return (c->comm->team || c->several) && rounds * each > TEAM_LAUNCHES;
+    const size_t rounds = (most + c->engine_half - 1) / c->engine_half, n = (size_t)c->comm->n,
+                 each = (c->stream_waits ? n + 1 : 1) + (s->op == COLL_BROADCAST ? 1 : n + 1);
+    return (c->comm->team || c->several) && rounds * each > COLL_CUDA_TEAM_LAUNCHES;
 }
 
 static int by_engines(const coll_cuda_t *c, const coll_shape_t *s, size_t most)
