@@ -146,6 +146,9 @@ void coll_cuda_give_arena(const char *base, int rank, int n, int shared);
 gyre_status_t coll_cuda_team_default(const char *name, const gyre_comm_t *comm, cudaStream_t stream);
 /* The same for a collective, for which no two ranks may use one stream. Notes the stream. */
 gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStream_t stream);
+/* What the environment does to kernels and streams of one process that wait for each other; so many of its
+ * ranks share the device. UNSUPPORTED: they cannot. name: of the call. */
+gyre_status_t coll_cuda_check_environment(const char *name, int device, int sharing);
 /* The arenas outlive the team: a stream of one of the ranks will not end. */
 void coll_cuda_keep_arenas(coll_team_t *team);
 

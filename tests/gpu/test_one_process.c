@@ -977,7 +977,8 @@ static void *one_of_two(void *argument)
 {
     const int r = *(int *)argument;
     gyre_comm_t **comm = &by_id.comms[r];
-    if (cudaSetDevice(r) != cudaSuccess || gyre_comm_create_id(&by_id.id, r, 2, NULL, comm) != GYRE_OK ||
+    if (cudaSetDevice(r % base_device_count(BASE_CUDA)) != cudaSuccess ||
+        gyre_comm_create_id(&by_id.id, r, 2, NULL, comm) != GYRE_OK ||
         gyre_comm_prepare_cuda(*comm) != GYRE_OK)
         *comm = NULL;
     return NULL;
@@ -1202,6 +1203,15 @@ static void held(void **state)
     set(SET_TIMEOUT, NULL);
 }
 
+/* `test_one_process job`: two ranks of a job, for jobs.sh. */
+static int of_a_job(void)
+{
+    if (gyre_get_unique_id(&by_id.id) != GYRE_OK)
+        return 1;
+    both(one_of_two);
+    return !by_id.comms[0] || !by_id.comms[1];
+}
+
 /* `test_one_process queues`: a program that gives its streams no queues of their own, for jobs.sh. */
 static int without_queues(void)
 {
@@ -1215,6 +1225,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "queues") == 0)
         return without_queues();
+    if (argc > 1 && strcmp(argv[1], "job") == 0)
+        return of_a_job();
     (void)setenv("EMULATED_DEVICES", "4", 0);
     base_device_prepare_process();
     if (!gpu_here())

@@ -368,6 +368,20 @@ static int several_in_a_process(const card_t *cards, int n)
     return 0;
 }
 
+/* Collective: that all processes which have several of the ranks let their streams run at once. */
+static gyre_status_t check_processes(const coll_cuda_t *c, const card_t *cards)
+{
+    const card_t *mine = &cards[c->comm->rank];
+    int here = 0, beside = 0;
+    for (int r = 0; r < c->comm->n; r++) {
+        const int ours = cards[r].handle.process == mine->handle.process;
+        here += ours;
+        beside += ours && cards[r].place.device == mine->place.device;
+    }
+    return coll_cuda_agree(
+        c, here > 1 ? coll_cuda_check_environment("several ranks of a process", c->device, beside) : GYRE_OK);
+}
+
 /* The cards that the ranks have exchanged: of each, [n] in one piece of memory. */
 typedef struct {
     card_t *cards;
@@ -403,7 +417,9 @@ static gyre_status_t meet_peers(coll_cuda_t *c, told_t *told)
     coll_cuda_ll_limit(c);
     c->several = several_in_a_process(told->cards, comm->n);
     c->engine_half = engine_half(c->region, c->blocks);
-    return choose_path(c, told->cards, told->answers);
+    if (c->several)
+        st = check_processes(c, told->cards);
+    return st == GYRE_OK ? choose_path(c, told->cards, told->answers) : st;
 }
 
 static gyre_status_t prepare_here(coll_cuda_t *c)

@@ -228,21 +228,20 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
-/* What the environment does to kernels that wait for each other. */
-static gyre_status_t check_environment(int n, const coll_team_t *team)
+gyre_status_t coll_cuda_check_environment(const char *name, int device, int sharing)
 {
     const char *blocking = base_env("CUDA_LAUNCH_BLOCKING");
-    if (n > 1 && blocking && strcmp(blocking, "") != 0 && strcmp(blocking, "0") != 0)
+    if (blocking && strcmp(blocking, "") != 0 && strcmp(blocking, "0") != 0)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "gyre_cuda_comms_create: CUDA_LAUNCH_BLOCKING=%s has each launch wait for its "
-                         "kernel, which waits for the kernels of the other ranks: none would end; unset it, "
-                         "or start a process per rank (gyre_init)",
-                         blocking);
-    if (team->rank[0].beside > 1 && !base_env("CUDA_DEVICE_MAX_CONNECTIONS"))
-        log_warning("gyre_cuda_comms_create: %d ranks share CUDA device %d, whose streams have 8 queues by "
-                    "default: with more streams, kernels may wait for each other forever; set "
-                    "CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA starts",
-                    team->rank[0].beside, team->rank[0].device);
+                         "%s: CUDA_LAUNCH_BLOCKING=%s has each launch wait for its kernel, which waits for "
+                         "the kernels of the other ranks: none would end; unset it, or start a process per "
+                         "rank (gyre_init)",
+                         name, blocking);
+    if (sharing > 1 && !base_env("CUDA_DEVICE_MAX_CONNECTIONS"))
+        log_warning("%s: %d ranks share CUDA device %d, whose streams have 8 queues by default: with more "
+                    "streams, kernels may wait for each other forever; set CUDA_DEVICE_MAX_CONNECTIONS=32 "
+                    "before CUDA starts",
+                    name, sharing, device);
     return GYRE_OK;
 }
 
@@ -251,7 +250,9 @@ static gyre_status_t make_team(int n, const int *devices, coll_team_t *team, gyr
     plan_t plan = {0};
     gyre_status_t st = place(team, devices);
     if (st == GYRE_OK)
-        st = check_environment(n, team);
+        st = n > 1 ? coll_cuda_check_environment("gyre_cuda_comms_create", team->rank[0].device,
+                                                 team->rank[0].beside)
+                   : GYRE_OK;
     if (st == GYRE_OK)
         st = make_plan(team, &plan);
     if (st == GYRE_OK)
