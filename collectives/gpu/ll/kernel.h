@@ -172,8 +172,8 @@ static __device__ __forceinline__ int ll_sweep(const coll_cuda_ll_t &p, uint32_t
     for (uint32_t k = 0; k < 2; k++)
         for (unsigned i = threadIdx.x; i < p.n * (unsigned)COLL_LL_LINES; i += blockDim.x)
             gyre_store8x2(p.arena[p.rank] + ll_lines(p, k, 0) + (size_t)i * 16, 0, 0);
-    __threadfence_system();
     __syncthreads();
+    __threadfence_system(); /* by the threads that store flags: a release, also of what the others swept */
     ll_tell(p, epoch);
     const int ok = ll_meet(p, epoch);
     __threadfence_system();
