@@ -23,8 +23,8 @@
  * Designed for an H100: 512 threads a block, 16-byte vectors, IN_FLIGHT (8) loads of them per thread
  * before the first is used: 64 KiB per block, whatever the number of ranks. Estimate: at 3.35 TB/s and 700
  * ns of latency 2.3 MB must be on their way to read as fast as the memory can, 1.2 MB where as much is
- * written as read; 24 blocks have 1.6 MB (an SM draws no more than 64 bytes a clock, 110 GB/s; 24 of them
- * 2.7 TB/s).
+ * written as read; 27 blocks (docs/gpu.md, "How many blocks") have 1.8 MB (an SM draws no more than 64
+ * bytes a clock, 127 GB/s; 27 of them 3.4 TB/s).
  *
  * The loads take registers: a kernel that adds has 103 to 124 a thread (nvcc 13.0, sm_90), so an
  * SM holds one block of it; one that only moves has 64, two blocks. None spills.

@@ -14,6 +14,7 @@ static inline gyre_status_t model_cuda_launched(cudaError_t rc, const char *kern
 {
     if (rc == cudaSuccess)
         return GYRE_OK;
+    cudaGetLastError(); /* clears the runtime's error, which this call returns */
     return gyre_fail(GYRE_ERR_SYSTEM, "launching %s with %u x %u blocks of %u x %u threads: %s", kernel,
                      grid.x, grid.y, block.x, block.y, cudaGetErrorString(rc));
 }
