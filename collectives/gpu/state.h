@@ -135,7 +135,9 @@ gyre_status_t coll_cuda_ask_processors(int device, int *processors, int *held);
 /* ---- arenas.c ---- */
 /* Memory of the pool of arenas, at least COLL_CUDA_HEAD, on the current device; its head is zeroed. It is not
  * freed before the job ends. */
-gyre_status_t coll_cuda_take_memory(int device, size_t bytes, char **base);
+gyre_status_t coll_cuda_take_memory(const coll_cuda_t *c, size_t bytes, char **base);
+/* Returns when it is zeroed. */
+gyre_status_t coll_cuda_clear(char *at, size_t bytes, cudaStream_t stream);
 void coll_cuda_give_memory(const char *base);
 /* Returns an arena to the pool: only the peers of its communicator still read there. shared 0: the peers do
  * not, and none of them sends a goodbye. */
@@ -364,7 +366,7 @@ gyre_status_t coll_cuda_enqueue_message(coll_cuda_message_t *m);
 size_t coll_cuda_mail_bytes(size_t staging,
                             int n); /* of an arena, for messages; staging: of the blocks' part of it */
 /* That part of the own arena, before any peer maps it. */
-gyre_status_t coll_cuda_mail_clear(char *mail);
+gyre_status_t coll_cuda_mail_clear(char *mail, cudaStream_t stream);
 gyre_status_t coll_cuda_mail_start(coll_cuda_t *c);
 void coll_cuda_mail_free(coll_cuda_t *c);
 /* Messages go in pieces of at most so many bytes, cut alike on both sides. */

@@ -30,12 +30,25 @@ static struct {
     arena_t *list;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Not on the legacy stream, which waits for streams of the program, and those perhaps for a rank that waits
+ * for this one. */
+gyre_status_t coll_cuda_clear(char *at, size_t bytes, cudaStream_t stream)
+{
+    cudaError_t rc = cudaMemsetAsync(at, 0, bytes, stream);
+    if (rc == cudaSuccess)
+        rc = cudaStreamSynchronize(stream);
+    return rc == cudaSuccess ? GYRE_OK
+                             : coll_cuda_failed(rc, "cudaMemsetAsync(%p, 0, %zu)", (void *)at, bytes);
+}
+
 /* 1: all peers of the last communicator have sent their goodbye. */
-static int is_free(const arena_t *a)
+static int is_free(const arena_t *a, cudaStream_t stream)
 {
     uint32_t goodbye[COLL_CUDA_RANKS];
-    if (a->used || cudaMemcpy(goodbye, a->base + offsetof(coll_cuda_head_t, goodbye), sizeof goodbye,
-                              cudaMemcpyDeviceToHost) != cudaSuccess)
+    if (a->used ||
+        cudaMemcpyAsync(goodbye, a->base + offsetof(coll_cuda_head_t, goodbye), sizeof goodbye,
+                        cudaMemcpyDeviceToHost, stream) != cudaSuccess ||
+        cudaStreamSynchronize(stream) != cudaSuccess)
         return 0;
     for (int r = 0; r < a->n; r++)
         if (r != a->rank && !goodbye[r])
@@ -47,13 +60,14 @@ enum {
     GRAIN = 2 << 20
 }; /* smaller memory shares the driver's own with strangers, and peers would map theirs, too */
 
-gyre_status_t coll_cuda_take_memory(int device, size_t least, char **base)
+gyre_status_t coll_cuda_take_memory(const coll_cuda_t *c, size_t least, char **base)
 {
+    const int device = c->device;
     const size_t bytes = base_round_up(least, GRAIN);
     arena_t *a = NULL;
     pthread_mutex_lock(&pool.lock);
     for (a = pool.list; a; a = a->next)
-        if (a->device == device && a->bytes == bytes && is_free(a))
+        if (a->device == device && a->bytes == bytes && is_free(a, c->stream))
             break;
     if (a)
         a->used = 1;
@@ -75,12 +89,7 @@ gyre_status_t coll_cuda_take_memory(int device, size_t least, char **base)
         pthread_mutex_unlock(&pool.lock);
     }
     *base = a->base;
-    rc = cudaMemset(a->base, 0, COLL_CUDA_HEAD);
-    if (rc == cudaSuccess) /* memset may return early */
-        rc = cudaStreamSynchronize(cudaStreamLegacy);
-    return rc == cudaSuccess
-               ? GYRE_OK
-               : coll_cuda_failed(rc, "cudaMemset(%p, 0, %d)", (void *)a->base, (int)COLL_CUDA_HEAD);
+    return coll_cuda_clear(a->base, COLL_CUDA_HEAD, c->stream);
 }
 
 void coll_cuda_give_arena(const char *base, int rank, int n, int shared)

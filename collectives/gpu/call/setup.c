@@ -181,10 +181,9 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
     if (st == GYRE_OK)
         st = coll_cuda_ask_processors(c->device, &card->processors, &card->held);
     if (st == GYRE_OK && card->want != WANT_STAGED && n <= COLL_CUDA_RANKS && c->comm->hosts == 1)
-        st = coll_cuda_take_memory(c->device, c->mail_at + coll_cuda_mail_bytes(region * blocks, n),
-                                   &c->arena[rank]);
+        st = coll_cuda_take_memory(c, c->mail_at + coll_cuda_mail_bytes(region * blocks, n), &c->arena[rank]);
     if (st == GYRE_OK && c->arena[rank] && n > 1)
-        st = coll_cuda_mail_clear(c->arena[rank] + c->mail_at);
+        st = coll_cuda_mail_clear(c->arena[rank] + c->mail_at, c->stream);
     if (st == GYRE_OK && c->arena[rank]) {
         card->shareable = base_device_export(c->arena[rank], &card->handle) == GYRE_OK || n == 1;
         if (!card->shareable)

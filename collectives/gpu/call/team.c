@@ -152,13 +152,9 @@ static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
         if (rc != cudaSuccess)
             return coll_cuda_failed(rc, "cudaMalloc(%zu) on device %d for GYRE_CUDA_STAGING of rank %d",
                                     bytes, rank->device, r);
-        rc = cudaMemset(rank->arena, 0, COLL_CUDA_HEAD);
-        if (rc == cudaSuccess) /* memset may return early */
-            rc = cudaStreamSynchronize(cudaStreamLegacy);
-        if (rc != cudaSuccess)
-            return coll_cuda_failed(rc, "cudaMemset(%p, 0, %d)", (void *)rank->arena, (int)COLL_CUDA_HEAD);
-        if (team->n > 1)
-            st = coll_cuda_mail_clear(rank->arena + plan->mail_at);
+        st = coll_cuda_clear(rank->arena, COLL_CUDA_HEAD, cudaStreamLegacy);
+        if (st == GYRE_OK && team->n > 1)
+            st = coll_cuda_mail_clear(rank->arena + plan->mail_at, cudaStreamLegacy);
         if (st != GYRE_OK)
             return st;
     }

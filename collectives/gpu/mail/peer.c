@@ -61,14 +61,9 @@ size_t coll_cuda_mail_bytes(size_t staging, int n)
     return n > 1 ? COLL_CUDA_MAIL + ring_bytes(staging, n) * (size_t)(n - 1) : 0;
 }
 
-gyre_status_t coll_cuda_mail_clear(char *mail)
+gyre_status_t coll_cuda_mail_clear(char *mail, cudaStream_t stream)
 {
-    cudaError_t rc = cudaMemset(mail, 0, COLL_CUDA_MAIL);
-    if (rc == cudaSuccess) /* memset may return early */
-        rc = cudaStreamSynchronize(cudaStreamLegacy);
-    return rc == cudaSuccess
-               ? GYRE_OK
-               : coll_cuda_failed(rc, "cudaMemset(%p, 0, %d)", (void *)mail, (int)COLL_CUDA_MAIL);
+    return coll_cuda_clear(mail, COLL_CUDA_MAIL, stream);
 }
 
 gyre_status_t coll_cuda_mail_start(coll_cuda_t *c)

@@ -34,7 +34,7 @@ static gyre_status_t offer(coll_cuda_t *c, size_t bytes, offer_t *mine)
 {
     comm_lent_t direct = {0};
     const size_t wire = mine->flat ? coll_cuda_wire_bytes(c) : 0, all = base_round_up(bytes + wire, GRAIN);
-    gyre_status_t st = coll_cuda_take_memory(c->device, all, &c->slots);
+    gyre_status_t st = coll_cuda_take_memory(c, all, &c->slots);
     if (st != GYRE_OK) {
         snprintf(mine->why, sizeof mine->why, "%s", gyre_last_error());
         return GYRE_OK;

@@ -175,6 +175,27 @@ static void several(const char *path)
     }
 }
 
+/* Rank 0 prepares a communicator after a call of another one, the other ranks before it: the call is on a
+ * stream that the legacy stream waits for, so nothing may be prepared on that. */
+static void crossed(void)
+{
+    gyre_comm_t *first = open_path("direct"), *second;
+    cudaStream_t blocking;
+    CUDA(cudaStreamCreate(&blocking));
+    MP_OK(gyre_comm_split(world, 0, rank, &second));
+    for (int i = 0; i < 2; i++) {
+        if (i == (rank != 0))
+            MP_OK(gyre_all_reduce_stream(a, b, 1000, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), first, blocking));
+        else
+            MP_OK(gyre_comm_prepare_cuda(second));
+    }
+    CUDA(cudaStreamSynchronize(blocking));
+    MP_OK(gyre_all_reduce(a, b, 1000, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), second));
+    CUDA(cudaStreamDestroy(blocking));
+    MP_OK(gyre_comm_destroy(first));
+    MP_OK(gyre_comm_destroy(second));
+}
+
 /* A graph of two operations, run three times: each run multiplies by n. */
 static void captured(void)
 {
@@ -257,8 +278,10 @@ int main(int argc, char **argv)
     }
     unable();
     captured();
+    crossed();
     MP_OK(base_settings_set(SET_CUDA_WAIT, "kernel", "test"));
     captured();
+    crossed();
     for (int i = 0; i < 2; i++) {
         several(paths[i]);
         disagreeing(paths[i]);
