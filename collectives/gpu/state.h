@@ -342,9 +342,10 @@ void coll_cuda_hosts_fail(const coll_cuda_t *c);
 int coll_cuda_hosts_hold(const coll_cuda_t *c);
 
 /* ---- what collectives/run asks for (collectives/run/device_ops.h describes each) ---- */
-int coll_cuda_advance(gyre_comm_t *comm);               /* collectives/gpu/call/enqueue.c */
-int coll_cuda_late(const gyre_comm_t *comm);            /* collectives/gpu/call/guard.c */
-gyre_status_t coll_cuda_group_end(gyre_status_t error); /* collectives/gpu/mail/messages.c */
+int coll_cuda_advance(gyre_comm_t *comm);                     /* collectives/gpu/call/enqueue.c */
+void coll_cuda_give_up(gyre_comm_t *comm, gyre_request_t *r); /* collectives/gpu/call/enqueue.c */
+int coll_cuda_late(const gyre_comm_t *comm);                  /* collectives/gpu/call/guard.c */
+gyre_status_t coll_cuda_group_end(gyre_status_t error);       /* collectives/gpu/mail/messages.c */
 /* Sets the communicator's part on a device; NULL: no part any more. */
 void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part);
 

@@ -13,6 +13,8 @@ typedef struct {
     /* The communicator has failed: what is on streams ends soon, without a result. When this returns
      * nothing of it touches the program's buffers. The caller is driving. */
     void (*stop)(gyre_comm_t *comm);
+    /* After stop: the request ends without its operation; what it has of the device is given back. */
+    void (*give_up)(gyre_comm_t *comm, gyre_request_t *r);
     /* The rank that an operation on the device has been waiting for; -1: not known. */
     int (*late)(const gyre_comm_t *comm);
     /* This thread's group ends, before its requests are waited for: enqueues the messages that it has

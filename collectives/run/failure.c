@@ -31,6 +31,7 @@ static void fail_devices(gyre_comm_t *comm, gyre_status_t status)
     comm->device_head = comm->device_tail = NULL;
     while (r) {
         gyre_request_t *next = r->device_next;
+        comm->device_ops->give_up(comm, r);
         coll_request_finish(r, status);
         r = next;
     }

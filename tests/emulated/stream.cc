@@ -313,6 +313,14 @@ extern "C" unsigned long long emulated_given(void)
     return s.given;
 }
 
+/* Events that have not been destroyed. */
+extern "C" unsigned long long emulated_events(void)
+{
+    Streams &s = all();
+    Lock lock(s.lock);
+    return s.events.size();
+}
+
 #define NOT_IN_HOST_FUNCTION \
     if (in_host_function)    \
         return fail(cudaErrorNotPermitted);

@@ -34,6 +34,8 @@ static inline int gpu_here(void)
 
 /* Calls of the host that gave work to streams so far, of which a graph's launch is one; NULL on a GPU. */
 extern unsigned long long emulated_given(void) __attribute__((weak));
+/* Events that have not been destroyed; NULL on a GPU. */
+extern unsigned long long emulated_events(void) __attribute__((weak));
 
 /* Whether the device is the emulator's. */
 static inline int gpu_is_emulated(void)

@@ -1130,6 +1130,7 @@ static void failures(void **state)
                 little = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 201};
     (void)state;
     set(SET_TIMEOUT, "1s");
+    const unsigned long long events = gpu_is_emulated() ? emulated_events() : 0;
     for (int which = 0; which < LL + 3; which++) {
         const int what = which % LL;
         open_job(3, NULL);
@@ -1171,6 +1172,8 @@ static void failures(void **state)
             all_failed(GYRE_ERR_TIMEOUT, "rank 0 has called nothing yet");
         }
         close_job();
+        if (gpu_is_emulated()) /* those of requests, too */
+            assert_int_equal(emulated_events(), events);
     }
     set(SET_TIMEOUT, NULL);
 }

@@ -219,6 +219,11 @@ static void give_event(coll_cuda_t *c, cudaEvent_t event)
     c->events[c->spare_events++] = event;
 }
 
+void coll_cuda_give_up(gyre_comm_t *comm, gyre_request_t *r)
+{
+    give_event(comm->cuda, r->event);
+}
+
 /* A request for what is on the communicator's own stream so far; waited for, or given to the caller. */
 static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, const coll_call_t *call)
 {
@@ -228,8 +233,10 @@ static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, const col
     gyre_request_t *r = coll_request_new_driving(comm);
     gyre_status_t st = r ? take_event(c, &event) : GYRE_ERR_NO_MEMORY;
     cudaError_t rc = st == GYRE_OK ? cudaEventRecord(event, c->stream) : cudaSuccess;
-    if (rc != cudaSuccess)
+    if (rc != cudaSuccess) {
         st = coll_cuda_failed(rc, "cudaEventRecord on device %d", c->device);
+        give_event(c, event);
+    }
     if (st != GYRE_OK) {
         coll_comm_fail(comm, NULL, st, NULL);
         coll_stop_driving(comm);
@@ -486,6 +493,7 @@ void coll_cuda_attach(gyre_comm_t *comm, coll_cuda_t *part)
 {
     static const coll_device_ops_t ops = {.advance = coll_cuda_advance,
                                           .stop = coll_cuda_stop,
+                                          .give_up = coll_cuda_give_up,
                                           .late = coll_cuda_late,
                                           .group_end = coll_cuda_group_end};
     comm->cuda = part;
