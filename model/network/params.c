@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/thread/team.h"
 #include "model/network/names.h"
 #include "model/network/params.h"
 #include "model/random.h"
@@ -540,13 +541,32 @@ static uint32_t random_stream(const model_param_t *row)
     return layer * 64 + (uint32_t)(kind < MODEL_ADAPTERS ? kind : kind - MODEL_ADAPTERS + 32);
 }
 
+/* Elements first .. first + count - 1 of a row. */
+typedef struct {
+    const model_param_t *row;
+    uint64_t seed;
+    size_t first, count;
+    float *out;
+} init_t;
+
+enum { INIT_PIECE = 4096 }; /* elements for a thread, some 200 us */
+
+static void init_piece(void *arg, size_t piece)
+{
+    const init_t *init = arg;
+    const model_param_t *row = init->row;
+    const uint32_t stream = random_stream(row);
+    const size_t end = base_min_size((piece + 1) * INIT_PIECE, init->count);
+    for (size_t i = piece * INIT_PIECE; i < end; i++)
+        init->out[i] = row->init == MODEL_INIT_ZERO ? 0.0f
+                       : row->init == MODEL_INIT_ONE
+                           ? 1.0f
+                           : (float)(row->std * model_random_normal(init->seed, MODEL_RANDOM_INIT, stream,
+                                                                    model_param_place(row, init->first + i)));
+}
+
 void model_param_init(const model_param_t *row, uint64_t seed, size_t first, size_t count, float *out)
 {
-    uint32_t stream = random_stream(row);
-    for (size_t i = 0; i < count; i++)
-        out[i] = row->init == MODEL_INIT_ZERO ? 0.0f
-                 : row->init == MODEL_INIT_ONE
-                     ? 1.0f
-                     : (float)(row->std * model_random_normal(seed, MODEL_RANDOM_INIT, stream,
-                                                              model_param_place(row, first + i)));
+    init_t init = {row, seed, first, count, out};
+    base_each(count / INIT_PIECE + (count % INIT_PIECE > 0), init_piece, &init);
 }

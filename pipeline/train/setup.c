@@ -338,7 +338,7 @@ static gyre_status_t begin_weights(train_run_t *run)
     optim_zero_t *zero = weights_of(run);
     base_time_t start = base_now();
     gyre_status_t status =
-        run->options->load ? train_by_all(run, load) : optim_zero_init(zero, run->options->seed);
+        run->options->load ? train_by_all(run, load) : pipe_train_init(run->train, zero, run->options->seed);
     if (status == GYRE_OK && run->options->load)
         status = optim_zero_loaded(zero, 0, NULL);
     if (status == GYRE_OK && run->rank == 0)
@@ -430,8 +430,9 @@ gyre_status_t train_set_up(train_run_t *run)
     if (status == GYRE_OK && run->resuming)
         status = train_by_all(run, train_resume_run);
     if (status == GYRE_OK && !run->resumed) /* a checkpoint has all of them */
-        status = pipe_train_base(run->train) ? optim_zero_init(pipe_train_zero(run->train), options->seed)
-                                             : begin_weights(run);
+        status = pipe_train_base(run->train)
+                     ? pipe_train_init(run->train, pipe_train_zero(run->train), options->seed)
+                     : begin_weights(run);
     if (status == GYRE_OK && options->checkpoint)
         status = train_by_all(run, train_open_saver);
     if (status == GYRE_OK) /* the ranks' files may differ */

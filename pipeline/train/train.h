@@ -132,6 +132,8 @@ size_t pipe_train_threads(const pipe_train_t *train);
 /* Bytes of activations (slots and workspace) and of boundary tensors. */
 size_t pipe_train_activation_bytes(const pipe_train_t *train);
 
+/* optim_zero_init of one of its two stores, by its threads. */
+gyre_status_t pipe_train_init(pipe_train_t *train, optim_zero_t *store, uint64_t seed);
 /* optim_zero_memory, _verify, _digest of all that it holds. */
 void pipe_train_memory(const pipe_train_t *train, size_t bytes[OPTIM_MEMORY_KINDS]);
 gyre_status_t pipe_train_verify(pipe_train_t *train);

@@ -48,6 +48,14 @@ gyre_status_t train_make_stores(pipe_train_t *train, const optim_zero_groups_t *
     return status == GYRE_OK ? optim_lora_create(&lora, train->base, train->zero, &train->lora) : status;
 }
 
+gyre_status_t pipe_train_init(pipe_train_t *train, optim_zero_t *store, uint64_t seed)
+{
+    base_team_t *before = base_team_use(train->team);
+    const gyre_status_t status = optim_zero_init(store, seed);
+    base_team_use(before);
+    return status;
+}
+
 gyre_status_t train_predict_stores(const pipe_train_t *train, const optim_zero_config_t *how,
                                    size_t bytes[OPTIM_MEMORY_KINDS])
 {

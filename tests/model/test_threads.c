@@ -220,12 +220,40 @@ static void optimizer(void **state)
     on_teams(update, NULL);
 }
 
+/* ---- random weights ------------------------------------------------------------------------------------ */
+
+static void begin(void *user, size_t threads)
+{
+    static float want[ELEMENTS];
+    model_param_t row = *(const model_param_t *)user;
+    float *x = numbers(ELEMENTS, 7);
+    model_param_init(&row, 5, 3, ELEMENTS, x);
+    if (threads == 0)
+        memcpy(want, x, sizeof want);
+    assert_memory_equal(x, want, sizeof want);
+    free(x);
+}
+
+static void weights(void **state)
+{
+    const model_param_t row = {.kind = MODEL_WTE,
+                               .init = MODEL_INIT_NORMAL,
+                               .std = 0.02,
+                               .leaves = 1,
+                               .parts = 1,
+                               .leaf_count = ELEMENTS + 3,
+                               .shape = {ELEMENTS + 3}};
+    (void)state;
+    on_teams(begin, (void *)&row);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
         cmocka_unit_test(stages),
         cmocka_unit_test(optimizer),
+        cmocka_unit_test(weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
