@@ -52,8 +52,8 @@ class Engine : public std::enable_shared_from_this<Engine>
     static std::shared_ptr<Engine> create(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent);
     ~Engine();
 
-    // start(comm, requests) begins the operation's requests: in a group, if there are several. Throws Gyre's
-    // text.
+    // start(comm, requests) begins the operation's requests: in a group, if there are several, so it must not
+    // throw. Throws Gyre's text.
     using Start = std::function<gyre_status_t(gyre_comm_t *, Requests &)>;
     void issue(const OperationPtr &operation, const Start &start, size_t requests = 1);
     // False: `until` has passed.

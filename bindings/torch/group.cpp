@@ -432,6 +432,7 @@ class Group : public Base
     {
         for (const auto &tensor : tensors)
             check(call, tensor, true);
+        const auto ops = ops_of(call, op, tensors);
         return start(
             call, type, {}, tensors,
             [&](auto comm, auto &r) {
@@ -439,7 +440,7 @@ class Group : public Base
                 for (size_t i = 0; i < tensors.size() && status == GYRE_OK; i++)
                     status =
                         gyre_iall_reduce(tensors[i].data_ptr(), tensors[i].data_ptr(), count_of(tensors[i]),
-                                         type_of(call, tensors[i]), op_of(call, op, tensors[i]), comm, &r[i]);
+                                         type_of(call, tensors[i]), ops[i], comm, &r[i]);
                 return status;
             },
             nullptr, tensors.size());
@@ -478,14 +479,15 @@ class Group : public Base
                          const c10d::ReduceOp &op)
     {
         check_ratio(call, inputs, outputs);
+        const auto ops = ops_of(call, op, inputs);
         return start(
             call, type, inputs, outputs,
             [&](auto comm, auto &r) {
                 gyre_status_t status = GYRE_OK;
                 for (size_t i = 0; i < inputs.size() && status == GYRE_OK; i++)
                     status = gyre_ireduce_scatter(inputs[i].data_ptr(), outputs[i].data_ptr(),
-                                                  count_of(outputs[i]), type_of(call, inputs[i]),
-                                                  op_of(call, op, inputs[i]), comm, &r[i]);
+                                                  count_of(outputs[i]), type_of(call, inputs[i]), ops[i],
+                                                  comm, &r[i]);
                 return status;
             },
             nullptr, inputs.size());

@@ -109,6 +109,14 @@ inline gyre_redop_t op_of(const char *call, const c10d::ReduceOp &op, const at::
     }
 }
 
+inline std::vector<gyre_redop_t> ops_of(const char *call, const c10d::ReduceOp &op, const Tensors &tensors)
+{
+    std::vector<gyre_redop_t> ops;
+    for (const auto &tensor : tensors)
+        ops.push_back(op_of(call, op, tensor));
+    return ops;
+}
+
 // dense: the elements may lie in another order than that of the indices, the same on all ranks.
 inline void check(const char *call, const at::Tensor &tensor, bool dense = false)
 {

@@ -193,6 +193,12 @@ def errors():
     raises("sizes of a list", "they need the same size",
            lambda: dist.all_gather([torch.zeros(3)] * n, torch.zeros(2)))
     raises("a float has no bits", "band", lambda: dist.all_reduce(torch.zeros(2), OPS.BAND))
+    truths = [values(torch.bool), values(torch.bool, 3)]
+    raises("bools times a factor", "ReduceOp",
+           lambda: dist.all_reduce_coalesced(truths, dist._make_nccl_premul_sum(2.0)))
+    total = torch.ones(2)
+    dist.all_reduce(total)
+    check("the call after it is started", total, torch.full((2,), float(n)))
     raises("splits", "add up to 4",
            lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), None, [5] * n))
     raises("options", "takes gyre_torch.Options", lambda: dist.new_group(pg_options={"order": "exact"}))
