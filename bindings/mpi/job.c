@@ -256,10 +256,11 @@ static void start(void)
     ask_neighbor(shim_job.rank, shim_job.size);
     if (shim_job.rank == 0)
         choose_begins();
-    int begins[] = {shim_job.begins, shim_job.joins};
-    REAL(Bcast)(begins, 2, MPI_INT, 0, MPI_COMM_WORLD);
-    shim_job.begins = begins[0];
-    shim_job.joins = begins[1];
+    int alike[] = {shim_job.begins, shim_job.joins, shim_checking};
+    REAL(Bcast)(alike, 3, MPI_INT, 0, MPI_COMM_WORLD);
+    shim_job.begins = alike[0];
+    shim_job.joins = alike[1];
+    shim_checking = alike[2];
     shim_types_init();
     shim_requests_init();
     shim_comms_init();

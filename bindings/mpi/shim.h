@@ -272,7 +272,7 @@ void shim_requests_init(void);
 void shim_requests_end(int rank);
 
 /* report.c */
-extern bool shim_checking; /* GYRE_MPI_CHECK */
+extern bool shim_checking; /* GYRE_MPI_CHECK of rank 0 */
 void shim_report_init(void);
 void shim_passed_on(shim_call_t id, shim_why_t why);
 /* GYRE_MPI_CHECK: where MPI's own call of `o` receives what the program receives at `user`, from which the

@@ -60,6 +60,13 @@ for kind in $kinds; do
     taken "$kind" $CALLS
     check "$kind: first collectives are passed on" grep -q '[1-9] passed on: communicator not in Gyre yet' "$W/err"
     check "$kind: long double is passed on" grep -q '[1-9] passed on: datatype or operation' "$W/err"
+    for who in 0 1; do
+        # shellcheck disable=SC2016 # of the shell that is started
+        mpi "$kind" 2 sh -c '[ "${OMPI_COMM_WORLD_RANK-$PMI_RANK}" != "$0" ] || export GYRE_MPI_CHECK=1; exec "$@"' "$who" \
+            "$gyre" "$c" order
+        want "$kind: comparison on rank $who alone" 0
+        check "$kind: rank 0 asks for the comparison" [ "$(grep -c 'results compared' "$W/err")" = $((1 - who)) ]
+    done
     # Without blocking.
     r=$W/requests.$kind
     run "mpicc.$kind" -O1 -pthread -o "$r" tests/bindings/mpi_requests.c
