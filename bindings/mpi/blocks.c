@@ -2,6 +2,8 @@
 /* bindings/mpi/blocks.c: the buffers of calls that move data, as bytes: how many go from one rank to another
  * is what both know alike, while datatypes may differ. Data that is not plain is packed. */
 #include "shim.h"
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +140,23 @@ static bool side_keep(shim_side_t *s)
     s->kept = own != NULL;
     return s->kept;
 }
+/* Whether MPI can pack each element: it counts their bytes in an int. */
+static bool side_packable(const shim_side_t *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        shim_type_t how;
+        shim_type_of(block_type(s, i), &how);
+        if (s->bytes[i] > 0 && !how.plain && how.size > INT_MAX) {
+            fprintf(
+                stderr,
+                "libgyre-mpi: an element of a datatype with gaps has %zu bytes, and at most %d are allowed: "
+                "use more elements of a smaller datatype\n",
+                how.size, INT_MAX);
+            return false;
+        }
+    }
+    return true;
+}
 static gyre_status_t side_open(shim_side_t *s, unsigned flags)
 {
     s->bytes = &s->small[0];
@@ -157,6 +176,8 @@ static gyre_status_t side_open(shim_side_t *s, unsigned flags)
             (unsigned char *)s->low; // NOLINT(performance-no-int-to-ptr): user, moved to the first block
         return GYRE_OK;
     }
+    if (!side_packable(s))
+        return GYRE_ERR_OVERFLOW;
     size_t next = 0;
     for (int i = 0; i < s->n; next += s->bytes[i++])
         s->offsets[i] = next;

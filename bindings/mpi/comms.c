@@ -244,10 +244,10 @@ static shim_comm_t *make(MPI_Comm comm)
 static double worth_of(int count, MPI_Datatype type)
 {
     enum { BYTES = 4096 };
-    int size = 0;
+    MPI_Count size = 0;
     if (count > 0 && type != MPI_DATATYPE_NULL)
-        PMPI_Type_size(type, &size);
-    return 1 + (size > 0 ? (double)count * size / BYTES : 0);
+        PMPI_Type_size_x(type, &size);
+    return 1 + (size > 0 ? (double)count * (double)size / BYTES : 0);
 }
 shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, int count, MPI_Datatype type, shim_why_t *why)
 {

@@ -150,12 +150,12 @@ static bool is_plain(MPI_Datatype type)
 }
 void shim_type_of(MPI_Datatype type, shim_type_t *out)
 {
-    int size = 0;
+    MPI_Count size = 0;
     MPI_Aint low = 0;
     *out = (shim_type_t){true, 0, 0};
     if (type == MPI_DATATYPE_NULL) /* of no elements */
         return;
-    PMPI_Type_size(type, &size);
+    PMPI_Type_size_x(type, &size);
     PMPI_Type_get_extent(type, &low, &out->extent);
     out->size = (size_t)size;
     out->plain = low == 0 && out->extent == (MPI_Aint)size && is_plain(type);
