@@ -33,6 +33,8 @@ static int gather(const void *send, int send_count, MPI_Datatype send_type, void
     shim_op_t *o = shim_take(&own, CALL_Gather, root, send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Gather, gather, ARGUMENTS(recv));
+    if (shim_misplaced(o, send, root))
+        return shim_finish(o, request);
     o->recvs = o->on->rank == root;
     o->sends = send != MPI_IN_PLACE;
     o->send = shim_flat(send, send_count, send_type);
@@ -55,6 +57,8 @@ static int gatherv(const void *send, int send_count, MPI_Datatype send_type, voi
     shim_op_t *o = shim_take(&own, CALL_Gatherv, root, send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Gatherv, gatherv, ARGUMENTS(recv));
+    if (shim_misplaced(o, send, root))
+        return shim_finish(o, request);
     o->recvs = o->on->rank == root;
     o->sends = send != MPI_IN_PLACE;
     o->send = shim_flat(send, send_count, send_type);
@@ -77,6 +81,8 @@ static int scatter(const void *send, int send_count, MPI_Datatype send_type, voi
     shim_op_t *o = shim_take(&own, CALL_Scatter, root, recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Scatter, scatter, ARGUMENTS(recv));
+    if (shim_misplaced(o, recv, root))
+        return shim_finish(o, request);
     o->sends = o->on->rank == root;
     o->recvs = recv != MPI_IN_PLACE;
     o->send = shim_blocks(send, o->on->size, NULL, send_count, NULL, send_type);
@@ -100,6 +106,8 @@ static int scatterv(const void *send, const int *counts, const int *displs, MPI_
     shim_op_t *o = shim_take(&own, CALL_Scatterv, root, recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Scatterv, scatterv, ARGUMENTS(recv));
+    if (shim_misplaced(o, recv, root))
+        return shim_finish(o, request);
     o->sends = o->on->rank == root;
     o->recvs = recv != MPI_IN_PLACE;
     o->send = shim_blocks(send, o->on->size, counts, 0, displs, send_type);

@@ -61,10 +61,8 @@ static int reduce(const void *send, void *recv, int count, MPI_Datatype type, MP
     if (!take(&r, CALL_Reduce, send, recv, count, type, op, root, comm, request))
         return PASS(Reduce, reduce, send, recv, count, type, op, root, comm);
     bool here = root == r.o->on->rank;
-    if (send == MPI_IN_PLACE && !here) {
-        shim_drop(r.o, WHY_ARGUMENT);
-        return PASS(Reduce, reduce, send, recv, count, type, op, root, comm);
-    }
+    if (shim_misplaced(r.o, send, root))
+        return shim_finish(r.o, request);
     r.o->length = here ? r.bytes : 0;
     CHECK_REDUCED(r.o, recv, r.o->length,
                   REAL(Ireduce)(send, shadow, count, type, op, root, comm, &r.o->other));

@@ -147,6 +147,15 @@ void shim_drop(shim_op_t *o, shim_why_t why)
     if (!o->blocking)
         free(o);
 }
+bool shim_misplaced(shim_op_t *o, const void *buffer, int root)
+{
+    if (buffer != MPI_IN_PLACE || o->on->rank == root)
+        return false;
+    fprintf(stderr, "libgyre-mpi: %s: rank %d: MPI_IN_PLACE is for the root alone, which is rank %d\n",
+            shim_name(o->id), o->on->rank, root);
+    o->status = GYRE_ERR_INVALID;
+    return true;
+}
 
 /* Whether it has ended; moves it a step. */
 static bool has_ended(shim_op_t *o)

@@ -254,6 +254,8 @@ shim_op_t *shim_take(shim_op_t *own, shim_call_t id, int root, int count, MPI_Da
                      MPI_Request *request);
 /* It is not taken after all. */
 void shim_drop(shim_op_t *o, shim_why_t why);
+/* Whether `buffer` is MPI_IN_PLACE on a rank other than the root: an error, which MPICH may not notice. */
+bool shim_misplaced(shim_op_t *o, const void *buffer, int root);
 /* Starts it in Gyre by `call`, whose last argument is &o->request, unless there was an error before. */
 #define START(o, call)                \
     do {                              \

@@ -98,7 +98,8 @@ for kind in $kinds; do
     mpi "$kind" 2 env GYRE_MPI_AFTER=20 GYRE_MPI_REPORT=1 "$gyre" "$c" threads
     want "$kind: threads that join the ranks" 0 'MPI_Allreduce +[1-9]'
     mpi "$kind" 2 "$gyre" "$c" fails
-    want "$kind: the error handler is called" 0 'all_reduce .*count 1, int32'
+    want "$kind: the error handler is called" 0 'all_reduce .*count 1, int32' 'has 4294967296 bytes' \
+        'MPI_Gatherv: rank 1: MPI_IN_PLACE is for the root alone, which is rank 0'
     mpi "$kind" 2 "$gyre" "$c" abort
     check "$kind: MPI_Abort ends all ($rc)" [ "$rc" = 3 ]
     mpi "$kind" 2 "$gyre" "$c" killed

@@ -527,6 +527,21 @@ static void fails(int rank)
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_create_errhandler(handler, &own);
     MPI_Comm_set_errhandler(comm, own);
+    MPI_Barrier(comm);
+    if (rank == 1) {
+        const int ones[] = {1, 1}, starts[] = {0, 1};
+        CHECK(MPI_Gather(MPI_IN_PLACE, 0, MPI_INT, buffer, 1, MPI_INT, 0, comm) == MPI_ERR_ARG);
+        CHECK(MPI_Gatherv(MPI_IN_PLACE, 0, MPI_INT, buffer, ones, starts, MPI_INT, 0, comm) == MPI_ERR_ARG);
+        CHECK(MPI_Scatter(buffer, 1, MPI_INT, MPI_IN_PLACE, 0, MPI_INT, 0, comm) == MPI_ERR_ARG);
+        CHECK(MPI_Scatterv(buffer, ones, starts, MPI_INT, MPI_IN_PLACE, 0, MPI_INT, 0, comm) == MPI_ERR_ARG);
+        CHECK(MPI_Reduce(MPI_IN_PLACE, buffer, 1, MPI_INT, MPI_SUM, 0, comm) == MPI_ERR_ARG);
+    }
+    /* An element of 4 GiB with gaps: more than MPI_Pack takes. Nothing is read. */
+    MPI_Datatype gaps;
+    MPI_Type_vector(1 << 30, 1, 2, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    CHECK(MPI_Bcast(buffer, 1, gaps, 0, comm) == MPI_ERR_COUNT && handled == MPI_ERR_COUNT);
+    MPI_Type_free(&gaps);
     /* The ranks do not agree about the count. */
     int rc = MPI_Allreduce(MPI_IN_PLACE, buffer, rank == 0 ? 1 : 2, MPI_INT, MPI_SUM, comm);
     CHECK(rc == handled && handled == MPI_ERR_TRUNCATE);
