@@ -78,13 +78,17 @@ class Group : public Base
     {
         const char *call = "all_gather";
         const auto &in = only(call, inputs);
-        const auto &list = outputs_of(call, outputs, in);
+        const auto &list = list_of(call, outputs);
         auto block = std::make_shared<Block>(call, list, in);
+        same_size(call, list[static_cast<size_t>(rank_)], in);
         return start(
             call, c10d::OpType::ALLGATHER, inputs, list,
             [&](auto comm, auto &r) {
-                return gyre_iall_gather(in.data_ptr(), block->data, count_of(in), type_of(call, in), comm,
-                                        &r[0]);
+                const auto type = type_of(call, in);
+                return block->even(count_of(in))
+                           ? gyre_iall_gather(in.data_ptr(), block->data, count_of(in), type, comm, &r[0])
+                           : gyre_iall_gatherv(in.data_ptr(), block->data, block->counts.data(), nullptr,
+                                               type, comm, &r[0]);
             },
             [block, list] { block->store(list); });
     }
@@ -157,6 +161,22 @@ class Group : public Base
             });
     }
 
+#if TORCH_VERSION_MAJOR >= 2
+    // Newer versions of PyTorch 2 have it, and so it is not marked as overriding. gather_single comes here, too.
+    WorkPtr gather_into_tensor(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &opts)
+    {
+        const char *call = "gather_single";
+        check(call, input);
+        const int root = root_of(call, opts.rootRank);
+        if (root == rank_)
+            check_ratio(call, {output}, {input});
+        return start(call, c10d::OpType::GATHER, {input}, {output}, [&](auto comm, auto &r) {
+            return gyre_igather(input.data_ptr(), root == rank_ ? output.data_ptr() : nullptr,
+                                count_of(input), type_of(call, input), root, comm, &r[0]);
+        });
+    }
+#endif
+
     WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) override
     {
         const char *call = "scatter";
@@ -185,14 +205,9 @@ class Group : public Base
     {
         const char *call = "reduce_scatter";
         const auto &out = only(call, outputs);
-        if (inputs.size() != 1 || inputs[0].size() != size())
-            fail(text(call, "it takes a list of " + std::to_string(size_) + " inputs, one for each rank"));
-        const Tensors list = inputs[0];
+        const Tensors list = list_of(call, inputs);
         auto block = std::make_shared<Block>(call, list, out);
-        if (block->counts[static_cast<size_t>(rank_)] != count_of(out))
-            fail(text(call, "input " + std::to_string(rank_) + " is " +
-                                shape(list[static_cast<size_t>(rank_)]) + ", and the output is " +
-                                shape(out) + ": they need the same size"));
+        same_size(call, list[static_cast<size_t>(rank_)], out);
         block->load(list);
         const auto op = op_of(call, opts.reduceOp, out);
         return start(
@@ -387,19 +402,28 @@ class Group : public Base
         return static_cast<int>(root);
     }
 
-    // The list of a call with one tensor for each rank, each as large as `like`.
-    const Tensors &outputs_of(const char *call, const std::vector<Tensors> &lists,
-                              const at::Tensor &like) const
+    // The list of a call with one tensor for each rank.
+    const Tensors &list_of(const char *call, const std::vector<Tensors> &lists) const
     {
         if (lists.size() != 1 || lists[0].size() != size())
             fail(text(call, "it takes a list of " + std::to_string(size_) +
                                 " tensors, one for each rank, and got " +
                                 std::to_string(lists.empty() ? 0 : lists[0].size())));
-        for (const auto &tensor : lists[0])
-            if (tensor.numel() != like.numel())
-                fail(text(call, "a tensor of the list is " + shape(tensor) +
-                                    ", and the tensor of this rank is " + shape(like) +
-                                    ": they need the same size"));
+        return lists[0];
+    }
+    void same_size(const char *call, const at::Tensor &of_list, const at::Tensor &mine) const
+    {
+        if (of_list.numel() != mine.numel())
+            fail(text(call, "a tensor of the list is " + shape(of_list) +
+                                ", and the tensor of this rank is " + shape(mine) +
+                                ": they need the same size"));
+    }
+    // Each as large as `like`.
+    const Tensors &outputs_of(const char *call, const std::vector<Tensors> &lists,
+                              const at::Tensor &like) const
+    {
+        for (const auto &tensor : list_of(call, lists))
+            same_size(call, tensor, like);
         return lists[0];
     }
 

@@ -82,6 +82,16 @@ inline gyre_type_t type_of(const char *call, const at::Tensor &tensor)
     }
 }
 
+// The factor of PREMUL_SUM, which was NCCL's alone once.
+inline double factor_of(const c10d::NCCLPreMulSumSupplement &given)
+{
+#if TORCH_VERSION_MAJOR >= 2
+    return given.tensor_factor.defined() ? given.tensor_factor.item<double>() : given.double_factor;
+#else
+    return given.tensor_factors.empty() ? given.double_factor : given.tensor_factors[0].item<double>();
+#endif
+}
+
 // A bool is a truth value: its sum and maximum are "or", its product and minimum "and".
 inline gyre_redop_t op_of(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor)
 {
@@ -103,9 +113,15 @@ inline gyre_redop_t op_of(const char *call, const c10d::ReduceOp &op, const at::
         return GYRE_OP(GYRE_BOR);
     case c10d::ReduceOp::BXOR:
         return GYRE_OP(GYRE_BXOR);
+    case c10d::ReduceOp::PREMUL_SUM:
+        if (truth || !op.supplement_)
+            fail(text(call, "the ReduceOp PREMUL_SUM takes a factor, and numbers instead of bools"));
+        return GYRE_SCALED_SUM(
+            factor_of(static_cast<const c10d::NCCLPreMulSumSupplement &>(*op.supplement_)));
     default:
-        fail(
-            text(call, "this ReduceOp is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR or BXOR"));
+        fail(text(call,
+                  "this ReduceOp is not supported: use SUM, AVG, PREMUL_SUM, PRODUCT, MIN, MAX, BAND, BOR "
+                  "or BXOR"));
     }
 }
 

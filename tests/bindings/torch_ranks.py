@@ -117,6 +117,16 @@ def calls():
             average = values(dtype)
             dist.all_reduce(average, OPS.AVG)
             check(f"average {dtype}", average, (sum(values(dtype, of=r) for r in range(n)) / n).to(dtype))
+            scaled = [values(dtype), values(dtype, 3)]
+            factor = dist._make_nccl_premul_sum(2.0)
+            dist.all_reduce(scaled[0], factor)
+            check(f"a sum times a factor {dtype}", scaled[0], 2 * sum(values(dtype, of=r) for r in range(n)))
+            dist.reduce_scatter(out, list(values(dtype, 2 * n).chunk(n)), factor)
+            check(f"reduce_scatter times a factor {dtype}", out, 2 * total[mine])
+            apart = [torch.zeros(r + 1, dtype=dtype) for r in range(n)]
+            dist.all_gather(apart, values(dtype, rank + 1))
+            check(f"uneven all_gather {dtype}", torch.cat(apart),
+                  torch.cat([values(dtype, r + 1, r) for r in range(n)]))
     # rank r sends r + 1 rows to each rank
     uneven = torch.full(((rank + 1) * n, 2), float(rank))
     received = torch.zeros(n * (n + 1) // 2, 2)

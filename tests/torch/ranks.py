@@ -218,6 +218,29 @@ def one_tensor():
         x = mine(4)
         dist.broadcast(x, root)
         equal(x, mine(4, root))
+        if hasattr(dist, "gather_single"):
+            x = torch.zeros(2 * n) if rank == root else None
+            dist.gather_single(mine(2), x, root)
+            if rank == root:
+                equal(x, joined(2))
+
+
+def factors():
+    """PREMUL_SUM, and FSDP2 with a divisor of gradients, which uses it."""
+    total, part_of = mine(3), torch.zeros(2)
+    dist.all_reduce(total, dist._make_nccl_premul_sum(torch.tensor([0.5])))
+    equal(total, added(3) / 2)
+    dist.reduce_scatter_tensor(part_of, mine(2 * n), dist._make_nccl_premul_sum(0.25))
+    equal(part_of, part(added(2 * n)) / 4)
+    gradients = []
+    for divisor in (1.0, 4.0):
+        t = Training(False)
+        model = fully_shard(t.model, mesh=init_device_mesh("cpu", (n,)))
+        model.set_gradient_divide_factor(divisor)
+        model(t.x).sum().backward()
+        gradients.append(torch.cat([p.grad.full_tensor().reshape(-1) for p in model.parameters()]))
+    torch.testing.assert_close(gradients[0] / 4, gradients[1])
+    assert gradients[1].any()
 
 
 def coalescing():
@@ -333,9 +356,9 @@ def many_groups():
             dist.destroy_process_group(group)
 
 
-COLLECTIVES = {"calls with one tensor": one_tensor, "coalescing": coalescing, "messages": messages,
-               "functional collectives": functional, "DTensor": dtensor, "objects": objects,
-               "40 groups": many_groups}
+COLLECTIVES = {"calls with one tensor": one_tensor, "sums times factors": factors, "coalescing": coalescing,
+               "messages": messages, "functional collectives": functional, "DTensor": dtensor,
+               "objects": objects, "40 groups": many_groups}
 
 
 # ---- checkpoints ----
