@@ -530,17 +530,19 @@ class Group : public Base
     std::vector<c10::intrusive_ptr<Work>> coalesced_;
 };
 
-// What the members of a new group say to each other, through the store of PyTorch.
+// What the members of a new group say to each other, through the store of PyTorch. The store may have what the
+// members of an earlier group of the same name have said: `start` is the number of this one.
 struct Exchange {
     c10d::Store &store;
     const int rank;
     const int size;
+    const int64_t start = (store.add("gyre/starts", 1) - 1) / size;
     int calls = 0;
-    std::string error;
+    std::string error = {};
 
     std::vector<std::vector<uint8_t>> all(const std::vector<uint8_t> &mine)
     {
-        const std::string key = "gyre/" + std::to_string(calls++) + "/";
+        const std::string key = "gyre/" + std::to_string(start) + "/" + std::to_string(calls++) + "/";
         store.set(key + std::to_string(rank), mine);
         std::vector<std::vector<uint8_t>> values;
         for (int r = 0; r < size; r++)
@@ -636,8 +638,8 @@ Group::Group(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, d
                                   : parent ? parent->settings_
                                            : Settings())
 {
-    Exchange exchange = {*store, rank, size, 0, {}};
     options(); // throws before the others are waited for
+    Exchange exchange = {*store, rank, size};
     if (parent) {
         // A communicator of the job of the default group, if that works on all members. The tag is that of
         // the first of them, and differs from those of groups that are made meanwhile.
