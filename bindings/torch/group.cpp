@@ -338,6 +338,7 @@ class Group : public Base
     }
     void startCoalescing() override
     {
+        coalesced_.clear(); // of an earlier one that an exception has left without its end
         coalescing_ = true;
     }
     WorkPtr endCoalescing() override
@@ -386,6 +387,7 @@ class Group : public Base
             engine_->issue(operation, begin, requests);
         } catch (...) {
             operation->complete = nullptr; // it holds the work, which holds the operation
+            coalescing_ = false;
             throw;
         }
         sequence_ += type != c10d::OpType::SEND && type != c10d::OpType::RECV;

@@ -285,6 +285,15 @@ def coalescing():
     equal(gathered, joined(2))
     equal(total, added(3))
     equal(moved, mine(4, 0))
+    # an exception between the two leaves the second one out
+    abandoned, total = mine(2), mine(3)
+    group._start_coalescing(torch.device("cpu"))
+    dist.all_reduce(abandoned, async_op=True)
+    group._start_coalescing(torch.device("cpu"))
+    dist.all_reduce(total, async_op=True)
+    outputs = group._end_coalescing(torch.device("cpu")).get_future().wait()
+    assert len(outputs) == 1, outputs
+    equal(total, added(3))
 
 
 def messages():
