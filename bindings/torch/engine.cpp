@@ -68,13 +68,15 @@ bool Operation::test()
     return !busy;
 }
 
-Engine::Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent) : comm_(comm), parent_(parent)
+Engine::Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent) : comm_(comm), parent_(parent) {}
+
+void Engine::open()
 {
     kick_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (kick_ < 0 || timer_ < 0)
         fail("init_process_group: no descriptor is left. Raise the limit: ulimit -n");
-    if (gyre_comm_fd(comm, &comm_fd_) != GYRE_OK)
+    if (gyre_comm_fd(comm_, &comm_fd_) != GYRE_OK)
         fail(std::string("init_process_group: ") + gyre_last_error());
 }
 
@@ -92,7 +94,14 @@ std::shared_ptr<Engine> Engine::create(gyre_comm_t *comm, const std::shared_ptr<
     std::lock_guard<std::mutex> lock(all.mutex);
     all.engines.remove_if([](const std::weak_ptr<Engine> &e) { return e.expired(); });
     all.engines.push_back(engine);
-    std::thread([engine] { engine->run(); }).detach();
+    try {
+        engine->open();
+        std::thread([engine] { engine->run(); }).detach();
+    } catch (...) { // no descriptor, or no thread: nobody else would end it
+        gyre_comm_abort(comm, "a rank has no descriptor or thread for its process group");
+        engine->end();
+        throw;
+    }
     return engine;
 }
 
@@ -279,6 +288,14 @@ bool Engine::close_all(bool failing, Milliseconds limit)
     return true;
 }
 
+void Engine::end()
+{
+    if (parent_)
+        gyre_comm_destroy(comm_);
+    else
+        gyre_finalize(comm_);
+}
+
 // The thread of the engine.
 void Engine::run()
 {
@@ -307,10 +324,7 @@ void Engine::run()
         std::unique_lock<std::mutex> of_child(engine->mutex_);
         engine->changed_.wait(of_child, [&] { return engine->ended_; });
     }
-    if (parent_)
-        gyre_comm_destroy(comm_);
-    else
-        gyre_finalize(comm_);
+    end();
     lock.lock();
     ended_ = true;
     changed_.notify_all();

@@ -69,6 +69,8 @@ class Engine : public std::enable_shared_from_this<Engine>
 
   private:
     Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent);
+    void open(); // the descriptors; throws
+    void end();  // the communicator
     std::vector<std::shared_ptr<Engine>> children();
     void run();
     void turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,

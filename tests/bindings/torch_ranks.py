@@ -5,6 +5,8 @@ torch_ranks.py PART...: prints "rank R: PART: N checks" for each part of which a
 errors, and, as the last one, exit or early.
 """
 import datetime
+import os
+import resource
 import sys
 import time
 
@@ -214,6 +216,12 @@ def errors():
     raises("options", "takes gyre_torch.Options", lambda: dist.new_group(pg_options={"order": "exact"}))
     raises("an order", "order 'quick' is unknown",
            lambda: dist.new_group(pg_options=gyre_torch.Options(order="quick")))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1, limits[1]))
+    raises("a group without descriptors", "no descriptor", dist.new_group)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    check("it has closed those that it had", len(os.listdir("/proc/self/fd")) <= before)
     late = torch.zeros(1)
     if n == 1:
         return
