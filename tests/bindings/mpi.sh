@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/bindings/mpi.sh: libgyre-mpi and gyre-mpi: C programs and a Fortran program under each MPI library that is here,
 # with the library and without; requests; the report and the comparison; order=exact; what is refused; ranks that end.
+# deadline: 300
 . "$(dirname "$0")/../support/lib.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=^tcp GYRE_INIT_TIMEOUT=20

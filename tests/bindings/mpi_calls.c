@@ -3,7 +3,8 @@
  * neighbours (mpi_requests.c), on communicators of several origins, with every root, several types, counts
  * with 0 among them, in place and with derived datatypes. Each result is compared with what it must be.
  * `mpi_calls PART`: calls, requests (the same calls without blocking), progress, threads, few, late, fails,
- * abort, killed or order. */
+ * abort, killed or order.
+ * Longer than 600 lines: one program, in which all parts share their checks and communicators. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
