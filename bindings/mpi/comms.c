@@ -89,14 +89,14 @@ static void spare_put(shim_comm_t *comm)
 /* Its communicator of MPI is freed, and no request of it is left. */
 static void retire(shim_comm_t *comm)
 {
-    if (!shim_job.open) { /* gyre_finalize has ended it */
-        comm->gyre = NULL;
-        comm_end(comm);
-    } else if (comm->gyre != NULL && GYRE(comm_error)(comm->gyre) == GYRE_OK) {
+    if (shim_job.open && comm->gyre != NULL && GYRE(comm_error)(comm->gyre) == GYRE_OK) {
         spare_put(comm);
-    } else {
-        comm_end(comm);
+        return;
     }
+    /* gyre_finalize has ended it, or ends it if it failed: over UCX, gyre_comm_destroy of such a one waits
+     * for other ranks to call Gyre. */
+    comm->gyre = NULL;
+    comm_end(comm);
 }
 /* `requests` counts the communicator of MPI, too: what is freed last retires it. */
 void shim_comm_leave(shim_comm_t *comm)
