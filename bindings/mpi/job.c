@@ -240,6 +240,10 @@ bool shim_join(MPI_Comm comm, int root)
         atomic_store(&shim_job.gyre, gyre);
         return true;
     }
+    if (gyre != NULL) { /* other ranks have none */
+        GYRE(comm_abort)(gyre, "other ranks cannot be joined");
+        GYRE(finalize)(gyre);
+    }
     atomic_store(&shim_job.failed, true);
     if (shim_job.rank == 0)
         fprintf(stderr, "libgyre-mpi: the ranks cannot be joined in Gyre: all collectives go to MPI\n");
