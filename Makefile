@@ -261,7 +261,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-plan check-generate check-tokenizers check-mpi check-reshard check-verbs fuzz format words demo bench bench-instructions bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-bindings check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-plan check-generate check-tokenizers check-mpi check-reshard check-verbs fuzz format words demo bench bench-instructions bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
@@ -443,6 +443,7 @@ help:
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-quick   layers, words, format, the fast unit tests and programs of two ranks: within a minute"
+	@echo "make check-bindings  the tests of MPI, PyTorch, C++, Fortran, Python and malloc (bindings/), which make check has, too"
 	@echo "make check-long    the same as make check with the long sweeps, and each fuzz target for a minute"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
@@ -507,6 +508,8 @@ check: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests
 check-quick: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests --quick
+check-bindings: $(SETUP_CHECK_STAMP)
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests system -k bindings/
 check-long: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
 # What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.
