@@ -237,6 +237,8 @@ bool shim_join(MPI_Comm comm, int root)
     }
     if (shim_all_well(comm, well && gyre != NULL)) {
         crowded = GYRE(comm_local_size)(gyre) > sysconf(_SC_NPROCESSORS_ONLN);
+        if (GYRE(comm_hosts)(gyre) > 1)
+            shim_requests_between_hosts();
         atomic_store(&shim_job.gyre, gyre);
         return true;
     }

@@ -31,6 +31,11 @@ static _Thread_local struct {
     MPI_Comm comm;
 } failed;
 
+/* A blocking collective over the network ends when the network's library has taken what it sends, which may
+ * be more than the socket takes. The receiver gets the rest when somebody drives Gyre, and the program may be
+ * in MPI_Recv by then, for an answer of that receiver. So between hosts the helper never sleeps for good. */
+static atomic_bool between_hosts;
+
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t more;
@@ -43,6 +48,11 @@ static struct {
     atomic_uint turns; /* of calls of the program that drive Gyre */
     atomic_uint starts;
 } helper = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+void shim_requests_between_hosts(void)
+{
+    atomic_store(&between_hosts, true);
+}
 
 void shim_enter(shim_comm_t *on)
 {
@@ -66,7 +76,7 @@ static void *help(void *unused)
     (void)unused;
     pthread_mutex_lock(&helper.lock);
     while (!helper.stops) {
-        if (atomic_load(&open) == 0) {
+        if (atomic_load(&open) == 0 && !atomic_load(&between_hosts)) {
             atomic_store(&helper.sleeps, true);
             if (atomic_load(&open) == 0) /* begin() adds first and looks at `sleeps` then */
                 pthread_cond_wait(&helper.more, &helper.lock);
@@ -90,7 +100,6 @@ static void *help(void *unused)
 }
 static void wake_helper(void)
 {
-    atomic_fetch_add_explicit(&helper.starts, 1, memory_order_relaxed);
     if (helper.runs && !atomic_load(&helper.sleeps))
         return;
     pthread_mutex_lock(&helper.lock);
@@ -261,6 +270,8 @@ static int finish_blocking(shim_op_t *o)
             note_turn();
     }
     shim_rest(0, true);
+    if (atomic_load_explicit(&between_hosts, memory_order_relaxed))
+        wake_helper();
     complete(o);
     return shim_result(o->comm, o->status);
 }
@@ -287,6 +298,7 @@ int shim_finish(shim_op_t *o, MPI_Request *request)
     *list.end = o;
     list.end = &o->next;
     atomic_fetch_add(&open, 1);
+    atomic_fetch_add_explicit(&helper.starts, 1, memory_order_relaxed);
     if (threaded)
         pthread_mutex_unlock(&list.lock);
     wake_helper();

@@ -31,10 +31,11 @@
 #define SHIM_WAITS(X) \
     X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome) \
     X(Request_get_status) X(Request_free)
-/* What is used of libgyre. */ \
+/* What is used of libgyre. */
 #define SHIM_GYRE(X) \
     X(comm_abort) X(comm_destroy) X(comm_error) X(comm_icreate_group) X(comm_icreate_id) \
-    X(comm_local_size) X(finalize) X(get_unique_id) X(iall_gather) X(iall_gatherv) X(iall_reduce) \
+    X(comm_hosts) X(comm_local_size) X(finalize) X(get_unique_id) X(iall_gather) X(iall_gatherv) \
+    X(iall_reduce) \
     X(iall_to_all) X(iall_to_allv) X(ibarrier) X(ibroadcast) X(iexscan) X(igather) X(igatherv) \
     X(ineighbor_exchange) X(ireduce) X(ireduce_scatter) X(ireduce_scatterv) X(iscan) X(iscatter) \
     X(iscatterv) X(progress) X(test) X(type_name) X(type_size)
@@ -241,6 +242,8 @@ void shim_compare_blocks(shim_side_t *s, unsigned char *shadow,
 void shim_copy_blocks(shim_side_t *s, unsigned char *shadow);
 
 /* requests.c */
+/* The job has several hosts: what a collective has sent may lie in this process when it ends. */
+void shim_requests_between_hosts(void);
 /* Of the functions that make both forms of a call: the blocking one. */
 extern MPI_Request shim_blocking;
 #define BLOCKING (&shim_blocking)

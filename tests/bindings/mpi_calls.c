@@ -513,6 +513,26 @@ static void late(int rank)
     MPI_Comm_free(&part);
 }
 
+/* Rank 0 is in MPI_Recv while its broadcast is still on the way to rank 1, which answers when it has it. */
+static void answer(int rank)
+{
+    enum { LEAST = 64 << 10, MOST = 128 << 10, ROUNDS = 3 };
+    char *data = calloc(1, MOST);
+    for (int bytes = LEAST; bytes <= MOST; bytes *= 2)
+        for (int i = 0; i < ROUNDS; i++) {
+            int got = -1;
+            if (rank == 1)
+                usleep(3000); /* the socket fills meanwhile */
+            MPI_Bcast(data, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+            if (rank == 1)
+                MPI_Send(&i, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+            else
+                MPI_Recv(&got, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            CHECK(rank == 1 || got == i);
+        }
+    free(data);
+}
+
 /* The error handler of the communicator is called. */
 static int handled;
 static void handler(MPI_Comm *comm, int *code, ...)
@@ -580,6 +600,8 @@ int main(int argc, char **argv)
         few(rank);
     else if (strcmp(part, "worth") == 0)
         worth(rank);
+    else if (strcmp(part, "answer") == 0)
+        answer(rank);
     else if (strcmp(part, "late") == 0)
         late(rank);
     else if (strcmp(part, "fails") == 0)
