@@ -291,8 +291,9 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
     }
     zero->experts = experts;
     experts->others = zero;
+    /* no tp: it holds no row of an expert twice */
     const optim_zero_groups_t apart = {
-        .world = groups->world, .dp = groups->edp, .tp = groups->tp, .plane = groups->experts_plane};
+        .world = groups->world, .dp = groups->edp, .plane = groups->experts_plane};
     if ((status = make(experts->table[1], &apart, config, ep, &experts->store)) != GYRE_OK) {
         optim_zero_destroy(zero);
         return status;

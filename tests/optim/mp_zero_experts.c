@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* no TSan: mp_train runs the same threads */
-/* ranks: 2 4 */
+/* ranks: 2 4 8 */
 /* tests/optim/mp_zero_experts.c: ZeRO where data-parallel ranks share experts, in every stage, with tensor
  * and pipeline parallelism: weights, moments and norms are, to the bit, those of one process that has all
  * experts; a gradient of an expert that is not finite stops the step everywhere; memory and traffic are what
@@ -70,6 +70,38 @@ static void drift(job_t *job)
     end_layout(job);
 }
 
+/* A weight that is no expert's changes where some ranks alone can see it: all ranks come back from each
+ * comparison, and those that hold the row name it. Stage 3: one rank's part, which ranks of tp compare. */
+static void drift_of_some(job_t *job, int stage, model_kind_t kind)
+{
+    const trial_t t = {.tp = 2,
+                       .dp = job->ranks / 2,
+                       .pp = 1,
+                       .batch = 8,
+                       .astray = 1,
+                       .zero = {.stage = stage, .ep = 2, .verify_steps = 1}};
+    optim_zero_step_t step;
+    begin_layout(job, &t);
+    optim_zero_t *zero = make(job, &t);
+    MP_OK(optim_zero_init(zero, SEED));
+    const model_params_t *params = zero->plan.params;
+    const size_t row = model_params_find(params, kind, 0);
+    const zero_bucket_t *bucket = &zero->plan.bucket[zero->plan.bucket_of[row]];
+    size_t lo, hi;
+    const int held = zero_plan_part(&zero->plan, row, &lo, &hi) && lo == params->row[row].grad - bucket->grad;
+    if (stage < 3 && job->rank == 0)
+        ((float *)(void *)zero->weights)[params->row[row].offset] += 0.125f;
+    if (stage == 3 && held && job->tp_rank == 0)
+        ((float *)(void *)zero->weights)[bucket->at + lo - bucket->first] += 0.125f;
+    const int sees = stage < 3 ? job->tp_rank == 0 : held;
+    job->step = 0;
+    CHECK(try_step(job, &t, zero, &step) == GYRE_ERR_MISMATCH);
+    CHECK(strstr(gyre_last_error(), sees ? params->row[row].name : "replicas") != NULL);
+    CHECK(optim_zero_verify(zero) == (sees ? GYRE_ERR_MISMATCH : GYRE_OK));
+    optim_zero_destroy(zero);
+    end_layout(job);
+}
+
 static void refused(job_t *job)
 {
     const trial_t t = {.tp = 1, .dp = job->ranks, .pp = 1, .batch = job->ranks, .zero = {.ep = 2}};
@@ -93,7 +125,11 @@ int main(void)
 {
     job_t job;
     begin_job_of(&job, &mixture);
-    for (int stage = 0; stage < 4; stage++) {
+    if (job.ranks >= 4) {
+        drift_of_some(&job, 0, MODEL_ATTN_QKV_W);
+        drift_of_some(&job, 3, MODEL_LNF_W);
+    }
+    for (int stage = 0; job.ranks < 8 && stage < 4; stage++) {
         for (size_t ep = 2; ep <= job.ranks; ep *= 2)
             try_stage(&job, 1, job.ranks, 1, ep, stage);
         if (job.ranks == 4)
