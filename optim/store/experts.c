@@ -18,8 +18,8 @@ gyre_status_t zero_experts_check(const optim_zero_config_t *c, size_t ranks)
 {
     if ((c->ep & (c->ep - 1)) != 0 || ranks % c->ep != 0)
         return gyre_fail(GYRE_ERR_INVALID,
-                         "ZeRO: expert parallelism of %zu is no power of two that divides %zu data-parallel "
-                         "ranks",
+                         "ZeRO: expert parallelism of %zu must be a power of two that divides %zu "
+                         "data-parallel ranks",
                          c->ep, ranks);
     if (c->on_device)
         return gyre_fail(GYRE_ERR_INVALID, "ZeRO: expert parallelism is on the host: no device");

@@ -223,6 +223,20 @@ static int check_context(const pipe_layout_t *l, const model_config_t *model, co
     return 1;
 }
 
+/* Which batch, and which groups of it, have equal shares. */
+static void unequal(const pipe_layout_t *l, const optim_batch_t *batch, char why[WHY])
+{
+    int n = snprintf(why, WHY, "ep %zu: a batch of %zu has no equal shares for dp %zu: take", l->ep,
+                     batch->batch, l->dp);
+    optim_batch_t other = *batch;
+    other.batch = (batch->batch + l->dp - 1) / l->dp * l->dp;
+    if (other.batch != batch->batch)
+        n += snprintf(why + n, WHY - (size_t)n, " a batch of %zu%s", other.batch,
+                      pipe_layout_equal(l, &other) ? "" : " with");
+    if (!pipe_layout_equal(l, &other))
+        snprintf(why + n, WHY - (size_t)n, " --groups %zu (other bits)", l->dp);
+}
+
 static int check_experts(const pipe_layout_t *l, const model_config_t *model, const optim_batch_t *batch,
                          char why[WHY])
 {
@@ -233,16 +247,15 @@ static int check_experts(const pipe_layout_t *l, const model_config_t *model, co
     if (model->experts == 0)
         snprintf(why, WHY, "ep %zu: the model has no experts", ep);
     else if ((ep & (ep - 1)) != 0 || l->dp % ep != 0)
-        snprintf(why, WHY, "ep %zu is no power of two that divides dp %zu", ep, l->dp);
+        snprintf(why, WHY, "ep %zu must be a power of two that divides dp %zu", ep, l->dp);
     else if (model->experts % (l->tp * ep) != 0)
         snprintf(why, WHY, "ep %zu x tp %zu does not divide the %zu experts", ep, l->tp, model->experts);
-    else if (base_max_size(1, batch->parts) > 1 || base_max_size(1, batch->leaf) > 1)
-        snprintf(why, WHY, "ep %zu takes one gradient of each whole sequence, not %s", ep,
-                 batch->parts > 1 ? "those of parts (--sequence-parts)"
-                                  : "those of several (--grad-sequences)");
-    else if (!pipe_layout_equal(l, batch))
-        snprintf(why, WHY, "ep %zu: a batch of %zu has no equal shares for dp %zu: with a multiple of %zu",
-                 ep, batch->batch, l->dp, l->dp);
+    else if (batch->parts > 1)
+        snprintf(why, WHY, "ep %zu does not go with --sequence-parts %zu: leave one out", ep, batch->parts);
+    else if (batch->leaf > 1)
+        snprintf(why, WHY, "ep %zu does not go with --grad-sequences %zu: leave one out", ep, batch->leaf);
+    else if (optim_batch_dealt(batch, l->dp, why) && !pipe_layout_equal(l, batch))
+        unequal(l, batch, why);
     return *why == 0;
 }
 

@@ -87,12 +87,14 @@ static gyre_status_t ramp_check_equal(const optim_ramp_t *ramp, const pipe_train
     const pipe_layout_t layout = pipe_layout_complete(&config->layout, ranks, NULL);
     for (size_t i = 0; layout.ep > 1 && i < sizes; i++) {
         const optim_batch_t sized = optim_batch_sized(&config->batch, optim_ramp_size(ramp, i));
-        if (!pipe_layout_equal(&layout, &sized))
-            return gyre_fail(
-                GYRE_ERR_INVALID,
-                "--batch-rampup: %zu of %zu sequences have no equal shares for dp %zu, as --ep %zu "
-                "needs: take steps of a multiple of %zu, or --ep 1",
-                sized.batch, ramp->batch, layout.dp, layout.ep, layout.dp);
+        if (pipe_layout_equal(&layout, &sized))
+            continue;
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--batch-rampup: %zu of %zu sequences have no equal shares for dp %zu, as --ep %zu "
+                         "needs: take %s %zu%s, or --ep 1",
+                         sized.batch, ramp->batch, layout.dp, layout.ep,
+                         sized.batch % layout.dp == 0 ? "--groups" : "steps of a multiple of", layout.dp,
+                         sized.batch % layout.dp == 0 ? " (other bits)" : "");
     }
     return GYRE_OK;
 }

@@ -110,7 +110,7 @@ static void refused(job_t *job)
     optim_zero_groups_t groups = job->groups;
     optim_zero_t *zero = NULL;
     CHECK(create_zero(job->local, &groups, &config, &zero) == GYRE_ERR_INVALID);
-    CHECK(strstr(gyre_last_error(), "expert parallelism of 3 is no power of two") != NULL);
+    CHECK(strstr(gyre_last_error(), "expert parallelism of 3 must be a power of two") != NULL);
     config.ep = 2;
     groups.edp = groups.dp;
     CHECK(create_zero(job->local, &groups, &config, &zero) == GYRE_ERR_INVALID);

@@ -243,34 +243,33 @@ static void experts(void **state)
         size_t tp, dp, ep, experts;
         optim_batch_t batch;
         const char *why;
-    } row[] = {{1, 4, 4, 8, {.batch = 8}, NULL},
-               {2, 4, 2, 8, {.batch = 12, .groups = 4}, NULL},
-               {2, 4, 4, 8, {.batch = 8, .lanes = 4}, NULL},
-               {1,
-                2,
-                2,
-                0,
-                {.batch = 8},
-                "ep 2: the model has no experts; the nearest that works on 2 ranks: "
-                "--tp 1 --pp 1 --dp 2 --ep 1"},
-               {1, 3, 3, 12, {.batch = 9}, "ep 3 is no power of two that divides dp 3"},
-               {1, 3, 2, 8, {.batch = 9}, "ep 2 is no power of two that divides dp 3"},
-               {4,
-                4,
-                4,
-                8,
-                {.batch = 8},
-                "ep 4 x tp 4 does not divide the 8 experts; the nearest that works on 16 "
-                "ranks: --tp 4 --pp 1 --dp 4 --ep 2"},
-               {1,
-                2,
-                2,
-                8,
-                {.batch = 8, .parts = 2},
-                "ep 2 takes one gradient of each whole sequence, not those of "
-                "parts (--sequence-parts)"},
-               {1, 2, 2, 8, {.batch = 8, .leaf = 2}, "not those of several (--grad-sequences)"},
-               {1, 4, 2, 8, {.batch = 6}, "ep 2: a batch of 6 has no equal shares for dp 4"}};
+    } row[] = {
+        {1, 4, 4, 8, {.batch = 8}, NULL},
+        {2, 4, 2, 8, {.batch = 12, .groups = 4}, NULL},
+        {2, 4, 4, 8, {.batch = 8, .lanes = 4}, NULL},
+        {1,
+         2,
+         2,
+         0,
+         {.batch = 8},
+         "ep 2: the model has no experts; the nearest that works on 2 ranks: "
+         "--tp 1 --pp 1 --dp 2 --ep 1"},
+        {1, 3, 3, 12, {.batch = 9}, "ep 3 must be a power of two that divides dp 3"},
+        {1, 3, 2, 8, {.batch = 9}, "ep 2 must be a power of two that divides dp 3"},
+        {4,
+         4,
+         4,
+         8,
+         {.batch = 8},
+         "ep 4 x tp 4 does not divide the 8 experts; the nearest that works on 16 "
+         "ranks: --tp 4 --pp 1 --dp 4 --ep 2"},
+        {1, 2, 2, 8, {.batch = 8, .parts = 2}, "ep 2 does not go with --sequence-parts 2: leave one out"},
+        {1, 2, 2, 8, {.batch = 8, .leaf = 2}, "ep 2 does not go with --grad-sequences 2: leave one out"},
+        {1, 4, 2, 8, {.batch = 6}, "6 has no equal shares for dp 4: take a batch of 8"},
+        {1, 6, 2, 8, {.batch = 12}, "has no equal shares for dp 6: take --groups 6 (other bits)"},
+        {1, 6, 2, 8, {.batch = 7}, "take a batch of 12 with --groups 6 (other bits)"},
+        {1, 6, 2, 8, {.batch = 12, .lanes = 6}, "take --groups 6 (other bits)"},
+        {1, 6, 2, 8, {.batch = 12, .groups = 6}, NULL}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const model_config_t c = {.vocab = 64,
                                   .seq = 16,

@@ -51,6 +51,8 @@ same fp32 4 --ep 2 --pp 2 --schedule zb-h1
 alone bf16 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5
 same bf16 4 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5 --ep 2 --zero 3 --keep-weights
 same bf16 4 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5 --ep 4
+alone groups --batch 12 --groups 6
+same groups 6 --batch 12 --groups 6 --ep 2
 
 # --- Muon, whose matrices come together from all ranks that have pieces of them ---
 alone muon --optimizer muon
@@ -98,9 +100,12 @@ once() { # TEXT OPTIONS...
 }
 once "--batch-rampup: 3 of 8 sequences have no equal shares for dp 2, as --ep 2 needs: take steps of a multiple of 2" --ep 2 \
     --batch-rampup 2:1:20
-once "ep 2 is no power of two that divides dp 1; the nearest that works on 2 ranks: --tp 2 --pp 1 --dp 1 --ep 1" --ep 2 --tp 2
-once "ep 2 takes one gradient of each whole sequence, not those of several \(--grad-sequences\)" --ep 2 --grad-sequences 2
-once "ep 2 takes one gradient of each whole sequence, not those of parts \(--sequence-parts\)" --ep 2 --sequence-parts 2
+run "$UCX_RUN" -n 6 "$TRAIN" "${RUN[@]}" --ep 2 --batch 24 --groups 24 --batch-rampup 12:12:48
+want "a size that other groups would divide" 2 \
+    "12 of 24 sequences have no equal shares for dp 6, as --ep 2 needs: take --groups 6 \(other bits\), or --ep 1"
+once "ep 2 must be a power of two that divides dp 1; the nearest that works on 2 ranks: --tp 2 --pp 1 --dp 1 --ep 1" --ep 2 --tp 2
+once "ep 2 does not go with --grad-sequences 2: leave one out" --ep 2 --grad-sequences 2
+once "ep 2 does not go with --sequence-parts 2: leave one out" --ep 2 --sequence-parts 2
 DENSE=(--data "$W/text" --batch 4 --steps 1 --report none --sample-tokens 0)
 run "$TRAIN" "${DENSE[@]}" --layers 1 --hidden 16 --heads 2 --seq 16 --save "$W/dense"
 want "a model without experts" 0
