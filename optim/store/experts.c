@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "optim/store/internal.h"
 
-gyre_status_t zero_experts_check(const optim_zero_config_t *c, size_t ranks)
+gyre_status_t zero_experts_check(const model_params_t *given, const optim_zero_config_t *c, size_t ranks)
 {
     if ((c->ep & (c->ep - 1)) != 0 || ranks % c->ep != 0)
         return gyre_fail(GYRE_ERR_INVALID,
@@ -23,6 +23,14 @@ gyre_status_t zero_experts_check(const optim_zero_config_t *c, size_t ranks)
                          c->ep, ranks);
     if (c->on_device)
         return gyre_fail(GYRE_ERR_INVALID, "ZeRO: expert parallelism is on the host: no device");
+    for (size_t r = 0; r < given->rows; r++) {
+        const model_param_t *row = &given->row[r];
+        if (model_kind_of_experts(row->kind) && row->leaves * row->leaf_count / row->count % c->ep != 0)
+            return gyre_fail(GYRE_ERR_INVALID,
+                             "ZeRO: %s has %zu of its %zu elements here, which is not a slice for expert "
+                             "parallelism of %zu",
+                             row->name, row->count, row->leaves * row->leaf_count, c->ep);
+    }
     return GYRE_OK;
 }
 

@@ -291,8 +291,9 @@ gyre_status_t zero_muon_take(optim_zero_t *zero);
 gyre_status_t zero_muon_update(optim_zero_t *zero, const optim_adamw_factors_t *factors);
 
 /* ---- experts.c ---- */
-/* Whether a config with ep > 1 can be. INVALID. */
-gyre_status_t zero_experts_check(const optim_zero_config_t *config, size_t ranks);
+/* Whether a config with ep > 1, and the rows given for it, can be. INVALID. */
+gyre_status_t zero_experts_check(const model_params_t *given, const optim_zero_config_t *config,
+                                 size_t ranks);
 /* Tables and what serves them, without the stores. NO_MEMORY. */
 gyre_status_t zero_experts_create(const model_params_t *given, zero_experts_t **out);
 void zero_experts_destroy(zero_experts_t *experts);

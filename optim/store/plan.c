@@ -411,7 +411,7 @@ gyre_status_t optim_zero_predict(const model_params_t *local, const optim_zero_c
         memset(sent, 0, OPTIM_TRAFFIC_KINDS * sizeof *sent);
     if (ep <= 1)
         return predict(local, config, dp_size, dp_rank, 1, forward, backward, bytes, sent);
-    gyre_status_t status = zero_experts_check(config, dp_size);
+    gyre_status_t status = zero_experts_check(local, config, dp_size);
     if (status == GYRE_OK)
         status = zero_experts_create(local, &experts);
     if (status != GYRE_OK)

@@ -276,7 +276,7 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
     optim_zero_t *zero;
     if (ep <= 1)
         return make(local, groups, config, 1, out);
-    gyre_status_t status = zero_experts_check(config, ranks);
+    gyre_status_t status = zero_experts_check(local, config, ranks);
     if (status == GYRE_OK && (groups->edp ? (size_t)gyre_comm_size(groups->edp) : 1) != ranks / ep)
         status =
             gyre_fail(GYRE_ERR_INVALID,

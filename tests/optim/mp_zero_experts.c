@@ -112,6 +112,14 @@ static void refused(job_t *job)
     CHECK(create_zero(job->local, &groups, &config, &zero) == GYRE_ERR_INVALID);
     CHECK(strstr(gyre_last_error(), "expert parallelism of 3 must be a power of two") != NULL);
     config.ep = 2;
+    /* rows of all experts, of which a rank has a half at most */
+    CHECK(create_zero(job->whole, &groups, &config, &zero) == GYRE_ERR_INVALID);
+    CHECK(strstr(gyre_last_error(), "a slice for expert parallelism of 2") != NULL);
+    config.on_device = 1;
+    CHECK(create_zero(job->local, &groups, &config, &zero) == GYRE_ERR_INVALID);
+    CHECK(strstr(gyre_last_error(), "expert parallelism is on the host") != NULL);
+    CHECK(optim_zero_predict(job->local, &config, job->ranks, 0, 1, 1, NULL, NULL) == GYRE_ERR_INVALID);
+    config.on_device = 0;
     groups.edp = groups.dp;
     CHECK(create_zero(job->local, &groups, &config, &zero) == GYRE_ERR_INVALID);
     CHECK(strstr(gyre_last_error(), "ranks that hold the same experts must be given") != NULL);
