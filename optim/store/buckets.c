@@ -10,15 +10,19 @@
 #include "base/error.h"
 #include "optim/store/internal.h"
 
-static void under_way_ends(optim_zero_t *zero)
+static void travel_begins(optim_zero_t *zero)
 {
-    if (zero->oldest == zero->next && zero->under_way_since) {
-        base_time_t now = base_now();
-        zero->under_way += now - zero->under_way_since;
-        if (!zero_alone(zero)) /* then nothing travels */
-            model_spans_add(zero->spans, MODEL_SPAN_TRAVEL, zero->under_way_since, now, -1, -1);
-        zero->under_way_since = 0;
-    }
+    if (!zero_alone(zero) && zero->travel->running++ == 0) /* alone: nothing travels */
+        zero->travel->since = base_now();
+}
+
+static void travel_ends(optim_zero_t *zero)
+{
+    if (zero_alone(zero) || --zero->travel->running > 0)
+        return;
+    const base_time_t now = base_now();
+    zero->travel->total += now - zero->travel->since;
+    model_spans_add(zero->spans, MODEL_SPAN_TRAVEL, zero->travel->since, now, -1, -1);
 }
 
 /* The idle buffers of a pool are a queue. They come back in the order of buckets, so which one a bucket gets
@@ -91,7 +95,7 @@ static gyre_status_t landed(optim_zero_t *zero, gyre_status_t status)
     }
     if (zero->plan.pools > 0)
         run->data = NULL;
-    under_way_ends(zero);
+    travel_ends(zero);
     return status;
 }
 
@@ -151,8 +155,7 @@ static gyre_status_t start_next(optim_zero_t *zero, size_t b)
     gyre_status_t status = start(zero, b);
     if (status != GYRE_OK)
         return status;
-    if (!zero->under_way_since)
-        zero->under_way_since = base_now();
+    travel_begins(zero);
     zero->run[b].under_way = 1;
     zero->queue[zero->next++ % zero->plan.buckets] = b;
     return GYRE_OK;
@@ -242,7 +245,8 @@ void zero_buckets_reset(optim_zero_t *zero)
     memset(zero->seen, 0, zero->plan.params->rows * sizeof *zero->seen);
     memset(zero->sent, 0, sizeof zero->sent);
     zero->next = zero->oldest = 0;
-    zero->under_way = zero->exposed = zero->under_way_since = 0;
+    zero->exposed = 0;
+    *zero->travel = (zero_travel_t){0};
     for (size_t b = 0; b < zero->plan.buckets; b++)
         if (zero->run[b].buffer != ZERO_NO_BUFFER) /* after an error */
             return;

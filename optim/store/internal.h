@@ -63,6 +63,14 @@ typedef struct {
     float *w, *m, *v;
 } zero_view_t;
 
+/* When gradients are under way between ranks. Two stores that are served as one have one clock: what runs in
+ * both at the same time counts once. */
+typedef struct {
+    size_t running;    /* reductions that were started and are not known to have ended */
+    base_time_t since; /* when `running` became 1 */
+    base_time_t total;
+} zero_travel_t;
+
 typedef enum { ZERO_GROUP_DP, ZERO_GROUP_TP, ZERO_GROUP_TIED, ZERO_GROUPS } zero_group_t;
 
 /* What depends on where memory is: host.c, and optim/gpu/store.c. Each call that moves or computes comes
@@ -172,9 +180,9 @@ struct optim_zero {
     size_t entries;
     zero_ticket_t *requests; /* [units, max_unit_buckets] */
 
-    base_time_t under_way_since; /* of the oldest reduction that runs; 0: none does */
-    base_time_t under_way, exposed;
-    model_spans_t *spans; /* what goes there, too; NULL: nobody asks */
+    base_time_t exposed;
+    zero_travel_t *travel, own_travel; /* the store's own, or that of the others (zero_experts_t) */
+    model_spans_t *spans;              /* what goes there, too; NULL: nobody asks */
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
     gyre_exact_t *squares; /* of the gradients, for their norm */
     char drift[512];       /* what zero_verify_part found */

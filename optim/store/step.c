@@ -215,7 +215,7 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
 void optim_zero_begin(optim_zero_t *zero)
 {
     memset(zero->sent, 0, sizeof zero->sent);
-    zero->under_way = zero->exposed = 0;
+    zero->exposed = zero->travel->total = 0;
     if (zero->experts)
         optim_zero_begin(zero->experts->store);
 }
@@ -241,17 +241,6 @@ void optim_zero_moved(const optim_zero_t *zero, optim_zero_step_t *step)
         optim_zero_moved(zero->experts->store, step);
 }
 
-/* What one store has moved in the step that ends. */
-static void count_moved(optim_zero_t *zero, optim_zero_step_t *step)
-{
-    step->exposed_s += (double)zero->exposed * 1e-9;
-    step->hidden_s +=
-        zero->under_way > zero->exposed ? (double)(zero->under_way - zero->exposed) * 1e-9 : 0.0;
-    for (size_t i = 0; i < OPTIM_TRAFFIC_KINDS; i++)
-        step->sent[i] += zero->sent[i];
-    zero_buckets_reset(zero);
-}
-
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step)
 {
     base_range_begin("optimizer", zero->steps);
@@ -259,10 +248,13 @@ gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, o
     base_range_end();
     if (status != GYRE_OK)
         return status;
-    step->exposed_s = step->hidden_s = zero->plan.config.on_device ? NAN : 0.0;
+    step->exposed_s = zero->plan.config.on_device ? NAN : 0.0;
     memset(step->sent, 0, sizeof step->sent);
-    count_moved(zero, step);
+    optim_zero_moved(zero, step);
+    const double hidden_s = (double)zero->travel->total * 1e-9 - step->exposed_s;
+    step->hidden_s = hidden_s < 0.0 ? 0.0 : hidden_s;
+    zero_buckets_reset(zero);
     if (zero->experts)
-        count_moved(zero->experts->store, step);
+        zero_buckets_reset(zero->experts->store);
     return GYRE_OK;
 }

@@ -234,6 +234,7 @@ static gyre_status_t make(const model_params_t *local, const optim_zero_groups_t
     if (!zero)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a rank's state");
     zero->groups = *groups;
+    zero->travel = &zero->own_travel;
     zero->file = -1;
     zero->limit = INFINITY;
     zero->on = &zero_host_ops;
@@ -298,6 +299,7 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
         optim_zero_destroy(zero);
         return status;
     }
+    experts->store->travel = zero->travel;
     *out = zero;
     return GYRE_OK;
 }

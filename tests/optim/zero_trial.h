@@ -391,13 +391,14 @@ static inline gyre_status_t try_step(job_t *job, const trial_t *t, optim_zero_t 
     return optim_zero_finish(zero, 1.0 / (double)t->batch, RATE, step);
 }
 
-/* What a step says of its time is there: when it moved gradients and weights, the norm, the update. */
+/* What a step says of its time is there: when it moved gradients and weights, the norm, the update. What
+ * travels does so once at a time, and hides no longer than that. */
 static inline void run_step(job_t *job, const trial_t *t, optim_zero_t *zero, optim_zero_step_t *step)
 {
     enum { ROOM = 4096 };
     static model_span_t span[ROOM];
     model_spans_t spans = {.span = span, .room = ROOM};
-    base_time_t exposed = 0, updated = 0, now = base_now();
+    base_time_t exposed = 0, updated = 0, travels = 0, arrived = 0, now = base_now();
     optim_zero_watch(zero, &spans);
     MP_OK(try_step(job, t, zero, step));
     optim_zero_watch(zero, NULL);
@@ -407,8 +408,14 @@ static inline void run_step(job_t *job, const trial_t *t, optim_zero_t *zero, op
         int moves = span[i].kind == MODEL_SPAN_REDUCE || span[i].kind == MODEL_SPAN_GATHER;
         exposed += moves ? span[i].end - span[i].start : 0;
         updated += span[i].kind == MODEL_SPAN_OPTIMISER;
+        if (span[i].kind == MODEL_SPAN_TRAVEL) {
+            CHECK(span[i].start >= arrived);
+            arrived = span[i].end;
+            travels += span[i].end - span[i].start;
+        }
     }
     CHECK(updated == 2);
+    CHECK(step->hidden_s <= (double)travels * 1e-9);
     CHECK(exposed > 0 || !job->groups.dp);
 }
 

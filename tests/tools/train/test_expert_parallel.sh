@@ -45,7 +45,8 @@ check "four steps" [ "$(wc -l <"$W/fp32.curve")" = 4 ]
 check "some choices find no slot" bash -c '! grep -q " 0.0$" "$1"' - "$W/fp32.curve"
 same fp32 2 --ep 2
 same fp32 4 --ep 4 --zero 3 --recompute full
-same fp32 4 --ep 2 --dp 4 --zero 2 --micro-batch 2 --bucket-bytes 2K
+same fp32 4 --ep 2 --dp 4 --zero 2 --micro-batch 2 --bucket-bytes 2K --trace "$W/trace" --trace-steps 2:2
+check "all-to-alls have a name in the trace" python3 "$(dirname "$0")/../trace.py" "$W/trace" 4 2 2 forward "expert parallel"
 same fp32 4 --ep 2 --tp 2 --zero 1 --sequence-parallel
 same fp32 4 --ep 2 --pp 2 --schedule zb-h1
 alone bf16 --precision bf16 --grad-type 16 --lanes 4 --clip 0.5
@@ -80,10 +81,9 @@ same fp16 4 "${SCALED[@]}" --ep 2 --zero 1
 check "steps were skipped" grep -q '"skipped":true' "$W/log"
 
 # --- a checkpoint is that of any degree ---
-run "$UCX_RUN" -n 4 "$TRAIN" "${RUN[@]}" --ep 4 --checkpoint "$W/cp" --checkpoint-every 2 --trace "$W/trace" --trace-steps 2:2 --report "$W/report.html"
+run "$UCX_RUN" -n 4 "$TRAIN" "${RUN[@]}" --ep 4 --checkpoint "$W/cp" --checkpoint-every 2 --report "$W/report.html"
 want "with checkpoints" 0
 check "the report has the degree" grep -q "<td>experts over</td><td>4 data-parallel ranks</td>" "$W/report.html"
-check "its all-to-alls have a name" python3 "$(dirname "$0")/../trace.py" "$W/trace" 4 2 2 forward "expert parallel"
 rm -r "$W/cp/step-000000000004"
 cp -r "$W/cp" "$W/again"
 run "$UCX_RUN" -n 2 "$TRAIN" "${RUN[@]}" --ep 2 --zero 3 --checkpoint "$W/cp" --resume --save "$W/weights"
