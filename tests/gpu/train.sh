@@ -53,6 +53,8 @@ run "$EMULATED" "${SMALL[@]}" --recompute full --offload-activations
 want "offload on the CPU" 2 'is for --device cuda'
 run "$EMULATED" "${SMALL[@]}" --device cuda --optimizer muon
 want "Muon" 2 '--optimizer muon is for --device cpu: a GPU has AdamW alone'
+run "$EMULATED" "${SMALL[@]}" --device cuda --ep 2
+want "expert parallelism" 2 '--ep 2 is for --device cpu: leave it out'
 run "$EMULATED" "${SMALL[@]}" --device cuda --lr-scale '*=2'
 want "rates by name" 2 '--lr-scale is for --device cpu'
 
