@@ -30,11 +30,12 @@ void optim_tree_joins(size_t n, size_t group, size_t i, size_t *held, size_t *jo
  * of complete left subtrees: as many levels as the tree is deep, not as many as there are leaves. */
 typedef struct optim_stack optim_stack_t;
 
-/* With `lanes` that divide them, leaves appear in turns: the i-th is leaf i / lanes of lane i mod lanes. Each
- * lane is a tree of its own, whose sum comes out of its last leaf. 1: one tree.
+/* For `leaves` vectors of `length` floats. With several `lanes`, which divide the leaves, leaves appear in
+ * turns: the i-th is leaf i / lanes of lane i mod lanes. Each lane is a tree of its own, whose sum comes out
+ * of its last leaf. 1: one tree.
  *
- * For `leaves` vectors of `length` floats. `round` rounds leaves and every sum of two, as a reduction in a
- * type of fewer bits does (the value is still a float); NULL: they are floats. NO_MEMORY, OVERFLOW. */
+ * `round` rounds leaves and every sum of two, as a reduction in a type of fewer bits does (the value is still
+ * a float); NULL: they are floats. NO_MEMORY, OVERFLOW. */
 typedef void (*optim_round_fn)(float *x, size_t n);
 gyre_status_t optim_stack_create(size_t leaves, size_t group, size_t lanes, size_t length,
                                  optim_round_fn round, optim_stack_t **out);

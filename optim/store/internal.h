@@ -121,10 +121,11 @@ gyre_status_t zero_cuda_begin(optim_zero_t *zero);
 typedef struct {
     const model_params_t *given;
     model_params_t *table[2];
-    size_t *row;                  /* [given->rows] the place of a row in its table */
-    size_t *from[2];              /* [table[i]->rows] and back */
-    optim_zero_t *others, *store; /* of table[0], which has this; of table[1] */
-    model_store_t_f32 serve;      /* of both */
+    size_t *row;     /* [given->rows] the place of a row in its table */
+    size_t *from[2]; /* [table[i]->rows] and back */
+    /* others: the store of table[0], which owns this object; store: that of table[1] */
+    optim_zero_t *others, *store;
+    model_store_t_f32 serve; /* of both */
 } zero_experts_t;
 
 struct optim_zero {

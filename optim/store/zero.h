@@ -201,11 +201,10 @@ const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
  * acquire and ready do not wait for the device, but for errors: the stream does. */
 const model_cuda_store_t *optim_zero_cuda_store(optim_zero_t *zero);
 typedef enum { OPTIM_PASS_FORWARD, OPTIM_PASS_BACKWARD, OPTIM_PASS_BACKWARD_WEIGHT } optim_pass_t;
-/* Not with config.ep: stages need one another in each pass. INVALID.
- * Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it
+/* Takes part in the gathers of one pass of a model's stage that owns rows first .. first + rows - 1, as it
  * would make it (model_stage_forward, _backward, _backward_weight). Where acquire is not collective all that
  * it does is to start the reductions of a rank without a sequence, once per step, for which others with
- * few buffers wait. */
+ * few buffers wait. INVALID with config.ep: stages need one another in each pass. */
 gyre_status_t optim_zero_idle(optim_zero_t *zero, size_t first, size_t rows, optim_pass_t pass);
 
 /* What the loss is to be multiplied by in the next step (`scale` of model_stage_backward); 1 but for
@@ -268,8 +267,8 @@ typedef enum {
     OPTIM_STATE_HELD,   /* read: all that this rank holds */
     OPTIM_STATE_LOAD    /* write: all that this rank holds; optim_zero_loaded must follow */
 } optim_state_t;
-/* Visits ranges in the order of the table; one per row at most. Ends with the first answer that is not
- * GYRE_OK. Local. */
+/* Visits ranges in the order of the table (with config.ep: all rows but those of experts, then these); one
+ * per row at most. Ends with the first answer that is not GYRE_OK. Local. */
 gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zero_range_fn fn, void *user);
 /* For OPTIM_STATE_LOAD of weights alone: the range's moments, if it has any, begin as zeros. */
 void optim_zero_no_moments(const optim_zero_range_t *range);

@@ -122,7 +122,8 @@ typedef struct {
      * backward pass the gradients of the choices' weights, [T, top_k]. With latent attention, per layer
      * and backward pass, the gradients of the latents, [T, model_config_latents], and with latents of
      * queries one all_reduce or reduce_scatter less. In both cases: with top_query the gradient of its
-     * embedding, [T, C]. */
+     * embedding, [T, C]. With expert parallelism, per layer with experts and forward pass, the counts of
+     * choices that an all-to-all brings to the owners of experts. */
     uint64_t sums;
     uint64_t all_to_all; /* sent to the owners of experts and back, with sequence or expert parallelism */
     /* all-reduced by the cross-entropy: 3 T per backward of the head, and per forward that gives a loss */
