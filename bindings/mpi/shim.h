@@ -41,10 +41,8 @@
     X(iscatterv) X(progress) X(test) X(type_name) X(type_size)
 /* clang-format on */
 #define SHIM_ID(name, lower) CALL_##name,
-    /* The non-blocking form of a call has its number + CALL_COUNT. */
-    typedef enum {
-        SHIM_CALLS(SHIM_ID) CALL_COUNT
-    } shim_call_t;
+/* The non-blocking form of a call has its number + CALL_COUNT. */
+typedef enum { SHIM_CALLS(SHIM_ID) CALL_COUNT } shim_call_t;
 
 /* The MPI library's own function. For what this library defines, also under its PMPI name (Open MPI). */
 #define SHIM_REAL(name)         extern __typeof__(&PMPI_##name) shim_real_##name;
