@@ -302,6 +302,7 @@ int MPI_Finalize(void)
         /* All messages that need this rank's progress are delivered before Gyre waits for the ranks. */
         if (gyre != NULL)
             REAL(Barrier)(MPI_COMM_WORLD);
+        shim_helper_end();
         shim_job.open = false;
         shim_comms_end();
         if (gyre != NULL)

@@ -30,7 +30,8 @@ static int gather(const void *send, int send_count, MPI_Datatype send_type, void
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, recv_count, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Gather, root, send_count, send_type, comm, request);
+    shim_op_t *o =
+        shim_take(&own, CALL_Gather, root, send == MPI_IN_PLACE ? 0 : send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Gather, gather, ARGUMENTS(recv));
     if (shim_misplaced(o, send, root))
@@ -54,7 +55,8 @@ static int gatherv(const void *send, int send_count, MPI_Datatype send_type, voi
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, counts, displs, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Gatherv, root, send_count, send_type, comm, request);
+    shim_op_t *o =
+        shim_take(&own, CALL_Gatherv, root, send == MPI_IN_PLACE ? 0 : send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Gatherv, gatherv, ARGUMENTS(recv));
     if (shim_misplaced(o, send, root))
@@ -78,7 +80,8 @@ static int scatter(const void *send, int send_count, MPI_Datatype send_type, voi
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, recv_count, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Scatter, root, recv_count, recv_type, comm, request);
+    shim_op_t *o =
+        shim_take(&own, CALL_Scatter, root, recv == MPI_IN_PLACE ? 0 : recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Scatter, scatter, ARGUMENTS(recv));
     if (shim_misplaced(o, recv, root))
@@ -103,7 +106,8 @@ static int scatterv(const void *send, const int *counts, const int *displs, MPI_
 {
 #define ARGUMENTS(recv) send, counts, displs, send_type, recv, recv_count, recv_type, root, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Scatterv, root, recv_count, recv_type, comm, request);
+    shim_op_t *o =
+        shim_take(&own, CALL_Scatterv, root, recv == MPI_IN_PLACE ? 0 : recv_count, recv_type, comm, request);
     if (o == NULL)
         return PASS(Scatterv, scatterv, ARGUMENTS(recv));
     if (shim_misplaced(o, recv, root))
@@ -152,7 +156,8 @@ static int allgatherv(const void *send, int send_count, MPI_Datatype send_type, 
 {
 #define ARGUMENTS(recv) send, send_count, send_type, recv, counts, displs, recv_type, comm
     shim_op_t own;
-    shim_op_t *o = shim_take(&own, CALL_Allgatherv, 0, send_count, send_type, comm, request);
+    shim_op_t *o =
+        shim_take(&own, CALL_Allgatherv, 0, send == MPI_IN_PLACE ? 0 : send_count, send_type, comm, request);
     if (o == NULL)
         return PASS(Allgatherv, allgatherv, ARGUMENTS(recv));
     o->recvs = true;

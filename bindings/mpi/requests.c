@@ -85,7 +85,7 @@ static void *help(void *unused)
         }
         pthread_mutex_unlock(&helper.lock);
         unsigned now = atomic_load_explicit(&helper.starts, memory_order_relaxed);
-        naps = now != starts ? 0 : naps + 1;
+        naps = now != starts ? 0 : naps < SHORT_NAPS ? naps + 1 : naps;
         starts = now;
         const struct timespec nap = {.tv_nsec = naps < SHORT_NAPS ? SHORT_NS : LONG_NS};
         nanosleep(&nap, NULL);
@@ -319,15 +319,19 @@ static void drive_for(double seconds)
         shim_yield(0);
     }
 }
+void shim_helper_end(void)
+{
+    if (!helper.runs)
+        return;
+    pthread_mutex_lock(&helper.lock);
+    helper.stops = true;
+    pthread_cond_signal(&helper.more);
+    pthread_mutex_unlock(&helper.lock);
+    pthread_join(helper.thread, NULL);
+    helper.runs = false;
+}
 void shim_requests_end(int rank)
 {
-    if (helper.runs) {
-        pthread_mutex_lock(&helper.lock);
-        helper.stops = true;
-        pthread_cond_signal(&helper.more);
-        pthread_mutex_unlock(&helper.lock);
-        pthread_join(helper.thread, NULL);
-    }
     if (atomic_load(&open) == 0)
         return;
     fprintf(

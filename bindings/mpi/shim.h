@@ -273,6 +273,8 @@ int shim_finish(shim_op_t *o, MPI_Request *request);
 void shim_requests_init(void);
 /* MPI_Finalize: requests that are open are reported and end. */
 void shim_requests_end(int rank);
+/* The thread that drives Gyre: not before all ranks have all that this one has sent. */
+void shim_helper_end(void);
 
 /* report.c */
 extern bool shim_checking; /* GYRE_MPI_CHECK of rank 0 */

@@ -533,18 +533,19 @@ class Group : public Base
 };
 
 // What the members of a new group say to each other, through the store of PyTorch. The store may have what the
-// members of an earlier group of the same name have said: `start` is the number of this one.
+// members of an earlier group of the same name have said: `start` is the number of this one among those of its size.
 struct Exchange {
     c10d::Store &store;
     const int rank;
     const int size;
-    const int64_t start = (store.add("gyre/starts", 1) - 1) / size;
+    const std::string name = "gyre/" + std::to_string(size) + "/";
+    const int64_t start = (store.add(name + "starts", 1) - 1) / size;
     int calls = 0;
     std::string error = {};
 
     std::vector<std::vector<uint8_t>> all(const std::vector<uint8_t> &mine)
     {
-        const std::string key = "gyre/" + std::to_string(start) + "/" + std::to_string(calls++) + "/";
+        const std::string key = name + std::to_string(start) + "/" + std::to_string(calls++) + "/";
         store.set(key + std::to_string(rank), mine);
         std::vector<std::vector<uint8_t>> values;
         for (int r = 0; r < size; r++)

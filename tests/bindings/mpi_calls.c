@@ -2,8 +2,8 @@
 /* tests/bindings/mpi_calls.c: for mpi.sh: every collective of MPI that libgyre-mpi takes but those of
  * neighbours (mpi_requests.c), on communicators of several origins, with every root, several types, counts
  * with 0 among them, in place and with derived datatypes. Each result is compared with what it must be.
- * `mpi_calls PART`: calls, requests (the same calls without blocking), progress, threads, few, late, fails,
- * abort, killed or order.
+ * `mpi_calls PART`: calls, requests (the same calls without blocking), progress, threads, few, worth, late,
+ * answer, last, fails, abort, killed or order.
  * Longer than 600 lines: one program, in which all parts share their checks and communicators. */
 #include <mpi.h>
 #include <pthread.h>
@@ -533,6 +533,21 @@ static void answer(int rank)
     free(data);
 }
 
+/* The last call is a broadcast that is still on the way when rank 0 calls MPI_Finalize. */
+static void last(int rank)
+{
+    enum { BYTES = 64 << 10, ROUNDS = 3 };
+    char *data = calloc(1, BYTES);
+    for (int i = 0; i < ROUNDS; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 1)
+            usleep(3000); /* the socket fills meanwhile */
+        MPI_Bcast(data, BYTES, MPI_BYTE, 0, MPI_COMM_WORLD);
+    }
+    MPI_Finalize();
+    exit(0);
+}
+
 /* The error handler of the communicator is called. */
 static int handled;
 static void handler(MPI_Comm *comm, int *code, ...)
@@ -602,6 +617,8 @@ int main(int argc, char **argv)
         worth(rank);
     else if (strcmp(part, "answer") == 0)
         answer(rank);
+    else if (strcmp(part, "last") == 0)
+        last(rank);
     else if (strcmp(part, "late") == 0)
         late(rank);
     else if (strcmp(part, "fails") == 0)

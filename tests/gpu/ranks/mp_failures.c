@@ -125,7 +125,7 @@ static void held(const char *path)
     gyre_options_t soon = GYRE_OPTIONS_INITIALIZER;
     gyre_status_t st = GYRE_OK;
     const base_time_t until = base_deadline(20);
-    soon.timeout_s = 1;
+    soon.timeout_s = 3; /* for opening the path, too */
     MP_OK(gyre_comm_set(world, &soon));
     gyre_comm_t *comm = open_path(path);
     MP_OK(gyre_comm_set(world, NULL)); /* the others wait for rank 0 in gyre_finalize */
