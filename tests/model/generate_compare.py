@@ -97,7 +97,7 @@ def gyre(folder, ranks, log):
 
 
 def main():
-    with open("README.md", encoding="utf-8") as readme:
+    with open("tests/support/english.txt", encoding="utf-8") as readme:
         tokenizer = small_bpe.train(readme.read())
     with tempfile.TemporaryDirectory() as top:
         for name, config in MODELS.items():

@@ -117,7 +117,7 @@ def check_mxfp4(folder, tokens):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        with open("README.md", encoding="utf-8") as readme:
+        with open("tests/support/english.txt", encoding="utf-8") as readme:
             text = readme.read() * 4
         tokenizer = small_bpe.train(text)
         tokenizer.save_pretrained(f"{folder}/tokenizer")

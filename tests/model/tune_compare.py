@@ -156,7 +156,7 @@ def check_answers(folder, model_folder):
 
 
 def main():
-    with open("README.md", encoding="utf-8") as file, tempfile.TemporaryDirectory() as folder:
+    with open("tests/support/english.txt", encoding="utf-8") as file, tempfile.TemporaryDirectory() as folder:
         text = file.read()
         tokenizer = small_bpe.train(text, 360, ("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
         tokenizer.chat_template = CHATML

@@ -415,7 +415,7 @@ static inline void run_step(job_t *job, const trial_t *t, optim_zero_t *zero, op
         }
     }
     CHECK(updated == 2);
-    CHECK(step->hidden_s <= (double)travels * 1e-9);
+    CHECK(t->zero.on_device || step->hidden_s <= (double)travels * 1e-9); /* a device does not say: NAN */
     CHECK(exposed > 0 || !job->groups.dp);
 }
 

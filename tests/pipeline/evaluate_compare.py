@@ -92,7 +92,7 @@ def compare(name, model, tokenizer, text):
 
 
 def main():
-    with open("README.md", encoding="utf-8") as readme:
+    with open("tests/support/english.txt", encoding="utf-8") as readme:
         text = readme.read()
     tokenizer = small_bpe.train(text)
     with tempfile.TemporaryDirectory() as top:

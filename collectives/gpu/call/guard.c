@@ -216,7 +216,8 @@ void coll_cuda_guard_note_stuck(coll_cuda_t *c)
 }
 
 /* A stream on which an operation of `own` has not ended, or else one of a communicator of this process that
- * has failed, also of one that has gone (stuck). Freeing memory of a device waits for all streams. */
+ * has failed, also of one that has gone (stuck), which comes first where `own` has failed, too. Freeing
+ * memory of a device waits for all streams. */
 typedef struct {
     int any, others, stuck, device;
     cudaStream_t stream;
@@ -228,7 +229,8 @@ static held_t find_held(const coll_cuda_t *own)
     pthread_mutex_lock(&guard.lock);
     for (const coll_cuda_t *c = guard.list; c && !held; c = c->next)
         held = atomic_load(&c->stopped) && still_runs(c) ? c : NULL;
-    for (const coll_cuda_t *c = guard.stuck; c && (!held || !held->stuck); c = c->next)
+    const int healthy = held == own && atomic_load(&own->comm->error) == GYRE_OK; /* it will end by itself */
+    for (const coll_cuda_t *c = guard.stuck; c && !healthy && (!held || !held->stuck); c = c->next)
         held = still_runs(c) ? c : held;
     const held_t found = held ? (held_t){1, held != own, held->stuck, held->device, held->on} : (held_t){0};
     pthread_mutex_unlock(&guard.lock);

@@ -152,8 +152,8 @@ run "$TRAIN" "${SMALL[@]}" --seq 40 --sampling packed
 want "short sequences" 0 "3[0-9]+ of 3[0-9]+ documents are longer than a sequence of 40 tokens: their ends are not trained on"
 run "$TRAIN" "${SMALL[@]}" --seq 12 --sampling packed
 want "too short sequences" 2 "no document has a token to learn"
-run "$TRAIN" "${SMALL[@]}" --data README.md --sampling padded
-want "text" 2 "README.md is of format text, which does not say where documents are"
+run "$TRAIN" "${SMALL[@]}" --data tests/support/english.txt --sampling padded
+want "text" 2 "english.txt is of format text, which does not say where documents are"
 
 # a mask that hides all of the tenth for validation; an objective that knows no mask
 printf '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "%2000s"}]}' \
