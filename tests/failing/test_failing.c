@@ -68,11 +68,11 @@ typedef struct {
     int in_turn; /* in a sample a request of a kind fails on one rank only */
 } scenario_t;
 static const scenario_t scenarios[] = {
-    {"alone", 1, 0, "auto", calls_all, 3, 2, 0},        {"pair", 2, 0, "auto", calls_all, 3, 13, 0},
-    {"ucx", 2, 0, "ucx", calls_all, 3, 23, 0},          {"grow", 3, 1, "auto", calls_grow, 2, 19, 1},
-    {"train", 1, 0, "auto", training_alone, 3, 23, 0},  {"zero-1", 2, 0, "auto", training_zero_1, 3, 50, 1},
-    {"zero-2", 2, 0, "auto", training_zero_2, 3, 0, 1}, {"zero-3", 2, 0, "auto", training_zero_3, 3, 60, 1},
-    {"formats", 1, 0, "auto", formats_load, 3, 23, 0},
+    {"alone", 1, 0, "auto", calls_all, 3, 5, 0},        {"pair", 2, 0, "auto", calls_all, 3, 29, 0},
+    {"ucx", 2, 0, "ucx", calls_all, 3, 47, 0},          {"grow", 3, 1, "auto", calls_grow, 2, 41, 1},
+    {"train", 1, 0, "auto", training_alone, 3, 47, 0},  {"zero-1", 2, 0, "auto", training_zero_1, 3, 101, 1},
+    {"zero-2", 2, 0, "auto", training_zero_2, 3, 0, 1}, {"zero-3", 2, 0, "auto", training_zero_3, 3, 127, 1},
+    {"formats", 1, 0, "auto", formats_load, 3, 47, 0},
 };
 
 static void note(gyre_status_t st, const char *step, gyre_status_t *status, report_t *report)

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* The one that counts is among them. Ends the process where /proc does not say. */
 static inline int descriptors(void)
@@ -19,6 +20,17 @@ static inline int descriptors(void)
     for (const struct dirent *e; (e = readdir(all));)
         count += e->d_name[0] != '.';
     closedir(all);
+    return count;
+}
+
+/* The same; a thread of the library may hold one for a moment, so it waits up to 5 s for `want` of them. */
+static inline int descriptors_settle(int want)
+{
+    int count = descriptors();
+    for (int turn = 0; count != want && turn < 500; turn++) {
+        usleep(10000);
+        count = descriptors();
+    }
     return count;
 }
 
