@@ -114,9 +114,9 @@ def main():
             tokenizer.save_pretrained(folder)
             torch.set_default_dtype(torch.float64)
             model = model.double()
+            expected = [expect(model, tokenizer(prompt)["input_ids"]) for prompt in PROMPTS]
             for ranks in (1, 2):
-                for prompt, said in zip(PROMPTS, gyre(folder, ranks, f"{top}/log")):
-                    tokens, logs = expect(model, tokenizer(prompt)["input_ids"])
+                for prompt, (tokens, logs), said in zip(PROMPTS, expected, gyre(folder, ranks, f"{top}/log")):
                     assert [token for token, _ in said] == tokens, f"{name} after '{prompt}': {said}, but {tokens}"
                     worst = max(abs(value - log) for (_, value), log in zip(said, logs))
                     assert worst < (1e-4 if name in ("llama 3", "gpt_oss", "deepseek_v3") else 1e-5), f"{name} after '{prompt}': a log-probability is off by {worst}"

@@ -9,7 +9,7 @@ TRAIN=$B/bin/gyre-train
 CK=$W/checkpoints
 awk 'BEGIN { for (i = 0; i < 900; i++) printf "line %d of %s has %d words, and %s\n", i, (i % 3 ? "verse" : "prose"),
     i * 7 % 23, (i % 5 ? "more follow." : "that is all."); }' >"$W/text"
-MODEL=(--data "$W/text" --layers 2 --hidden 48 --heads 3 --seq 48 --batch 8 --steps 60 --eval-every 8 --eval-sequences 9
+MODEL=(--data "$W/text" --layers 2 --hidden 48 --heads 3 --seq 24 --batch 8 --steps 60 --eval-every 8 --eval-sequences 9
     --warmup 4 --sample-tokens 0 --report none)
 KEEP=(--checkpoint "$CK" --checkpoint-every 5)
 

@@ -33,7 +33,7 @@ check "defaults of types and operations" [ "$(grep -cE 'or all \((float|sum)\)$'
 check "18 collectives" [ "$(wc -w <<<"$colls")" = 18 ]
 # with every root; other numbers of ranks, and every algorithm that the help names: system/perf_matrix.sh
 for coll in $colls; do
-    run "$UCX_RUN" -n 3 "$PERF" "$coll" -b 4 -e 16K -f 64 -n 2 -w 1 -d all -o all -r all
+    run "$UCX_RUN" -n 3 "$PERF" "$coll" -b 4 -e 16K -f 4096 -n 1 -w 1 -d all -o all -r all
     right "$coll, 3 ranks"
 done
 
