@@ -320,6 +320,9 @@ CUDA_HOST   ?= g++
 # a minute in the first collective. Others take the PTX. One of them builds in a third of the time: CUDA_ARCHES=...
 CUDA_ARCHES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90] \
     $(foreach n,$(filter 100 120,$(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null))),-gencode arch=compute_$(n),code=sm_$(n))
+ifeq ($(CUDA)$(strip $(CUDA_ARCHES)),1)
+$(error CUDA_ARCHES is empty: leave it out for all, or name one, such as CUDA_ARCHES='-gencode arch=compute_90,code=sm_90')
+endif
 CUFLAGS     ?=
 # Images packed tighter: a third of the size (model/gpu/layers/elementwise: 65 KB instead of 215). Drivers below those that a toolkit of 13
 # asks for anyway may not know them.

@@ -208,7 +208,8 @@ class Catalogue:
             if source.path.parts[1] not in NOT_SYSTEM and not source.on_device:
                 self.script(source, "system", "main", "", "bash", environment)
         for source in sources("*_compare.py"):
-            self.script(source, "system", "references", "", VENV, environment, 300)
+            # PyTorch's threads would spin for each other in models that are this small.
+            self.script(source, "system", "references", "", VENV, {**environment, "OMP_NUM_THREADS": "1"}, 300)
 
     def phase_address(self):
         self.units(ADDRESS)
