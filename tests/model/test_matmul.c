@@ -14,7 +14,6 @@
 
 #include "model/kernels/kernels.h"
 #include "model/kernels/order.h"
-#include "model/random.h"
 
 typedef struct {
     size_t M, N, K;
@@ -31,7 +30,8 @@ static float *numbers(size_t n, uint32_t stream)
     float *x = malloc(n * sizeof *x);
     assert_non_null(x);
     for (size_t i = 0; i < n; i++)
-        x[i] = (float)model_random_normal(3, MODEL_RANDOM_PROBE, stream, i);
+        x[i] =
+            (float)((i * 2654435761u + stream * 40503u) % 65521u) * 6e-5f - 2.0f; /* cheap, and not round */
     return x;
 }
 
