@@ -180,7 +180,8 @@ GYRE_API gyre_status_t gyre_comm_split_type(gyre_comm_t *comm, gyre_split_t type
  * [nranks] the members by their ranks in `comm`, in the order of the new ranks, the same list on all members.
  * tag: calls of `comm` that may be under way at once and have a member in common need different ones; it may
  * be used again when the call has returned on all members. Several threads may call it at once, with
- * different tags. Options as `comm`.
+ * different tags, and another thread may make other calls on `comm` meanwhile, but gyre_comm_set and what
+ * ends it. Options as `comm`.
  *
  * Errors, of all members that have called it, within the deadline of an operation; `comm` and its operations
  * are as before, and the tag cannot be used again with it: MISMATCH: members passed different lists, which

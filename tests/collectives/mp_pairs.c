@@ -191,11 +191,42 @@ static void names(work_t *w)
     MP_CHECK(*gyre_version() && gyre_api_version() > 0 && *gyre_status_string(GYRE_OK), "version");
 }
 
+/* ---- calls of members, on a communicator that the other thread uses meanwhile ---- */
+
+enum { TAG = 7, TAG_LATER };
+
+static void of_members(work_t *w)
+{
+    const int all[2] = {0, 1};
+    gyre_comm_t *comm;
+    MP_OK(gyre_comm_create_group(w->comm, all, n, TAG, &comm));
+    MP_OK(gyre_barrier(comm)); /* the tag is free on all members */
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+static void of_members_later(work_t *w)
+{
+    const int all[2] = {0, 1};
+    gyre_comm_t *comm = NULL;
+    gyre_request_t *r;
+    gyre_status_t st;
+    MP_OK(gyre_comm_icreate_group(w->comm, all, n, TAG_LATER, &comm, &r));
+    while ((st = gyre_test(&r)) == GYRE_IN_PROGRESS)
+        sched_yield();
+    MP_OK(st);
+    MP_OK(gyre_barrier(comm));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 /* ---- pairs ---- */
 
 static const use_t own[] = {blocking, request, persistent, group, made, made_later},
-                   any[] = {progress, look, memory, names};
-enum { OWN = sizeof own / sizeof *own, ANY = sizeof any / sizeof *any };
+                   any[] = {progress, look, memory, names}, members[] = {of_members, of_members_later};
+enum {
+    OWN = sizeof own / sizeof *own,
+    ANY = sizeof any / sizeof *any,
+    MEMBERS = sizeof members / sizeof *members
+};
 
 typedef struct {
     use_t use;
@@ -207,7 +238,9 @@ typedef struct {
 static void *run(void *arg)
 {
     side_t *side = arg;
-    const int times = side->use == made || side->use == made_later ? 1 : TIMES;
+    const int makes = side->use == made || side->use == made_later || side->use == of_members ||
+                      side->use == of_members_later;
+    const int times = makes ? 1 : TIMES;
     for (int i = 0; i < times || (side->until && !atomic_load(side->until)); i++) {
         side->use(side->work);
         sched_yield();
@@ -215,7 +248,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* a is done TIMES times, b as often or until a has ended. Splits take long: once. */
+/* a is done TIMES times, b as often or until a has ended. What makes communicators takes long: once. */
 static void pair(use_t a, work_t *wa, use_t b, work_t *wb, int until)
 {
     _Atomic int ended = 0;
@@ -252,7 +285,13 @@ int main(void)
             pair(own[a], &one, own[b], &two, 0);
         for (int b = 0; b < ANY; b++)
             pair(own[a], &one, any[b], &looks, 1);
+        for (int b = 0; b < MEMBERS; b++)
+            pair(own[a], &one, members[b], &looks, 0);
     }
+    for (int a = 0; a < MEMBERS; a++)
+        for (int b = 0; b < ANY; b++)
+            pair(members[a], &one, any[b], &looks, 1);
+    pair(of_members, &one, of_members_later, &looks, 0);
     for (int a = 0; a < ANY; a++)
         for (int b = a; b < ANY; b++)
             pair(any[a], &one, any[b], &looks, 0);

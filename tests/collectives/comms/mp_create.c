@@ -199,6 +199,35 @@ static void overlapping(void)
     world_works();
 }
 
+/* Rank 0's collective of the parent waits for the last rank, which makes a communicator with rank 0 first. */
+static void *in_barrier(void *unused)
+{
+    (void)unused;
+    MP_OK(gyre_barrier(world));
+    return NULL;
+}
+
+static void beside_a_collective(void)
+{
+    pthread_t thread;
+    const int list[2] = {0, n - 1};
+    gyre_comm_t *comm;
+    if (n == 1)
+        return;
+    if (rank == 0)
+        MP_CHECK(pthread_create(&thread, NULL, in_barrier, NULL) == 0, "no thread");
+    if (rank == 0 || rank == n - 1) {
+        MP_OK(gyre_comm_create_group(world, list, 2, 30, &comm));
+        is_of(comm, list, 2);
+        MP_OK(gyre_comm_destroy(comm));
+    }
+    if (rank == 0)
+        MP_CHECK(pthread_join(thread, NULL) == 0, "no end");
+    else
+        MP_OK(gyre_barrier(world));
+    world_works();
+}
+
 /* One tag again and again, for lists that differ: who is ahead does not disturb the others. */
 static void one_tag(void)
 {
@@ -307,6 +336,7 @@ int main(void)
     by_device();
     some();
     overlapping();
+    beside_a_collective();
     one_tag();
     refused();
     lists_differ();
