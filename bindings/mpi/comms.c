@@ -163,14 +163,30 @@ static void make_new(MPI_Comm comm, shim_comm_t *made, long long tag)
                 "libgyre-mpi: a communicator of %d ranks cannot be made in Gyre: its collectives go to MPI\n",
                 made->size);
 }
+/* In this many collectives, or what they are worth to this rank, it gets one of Gyre. */
+static bool is_worth(const shim_comm_t *made)
+{
+    return shim_job.joins > 0 ? made->work >= shim_job.joins : made->calls >= shim_job.begins;
+}
+static bool is_due(const shim_comm_t *made)
+{
+    return is_worth(made) || made->calls >= shim_job.begins;
+}
+/* A blocking collective would give it one, or join the ranks. */
+static bool lacks_blocking(const shim_comm_t *made)
+{
+    if (atomic_load(&shim_job.gyre) != NULL)
+        return is_due(made);
+    return made->size == shim_job.size && is_worth(made);
+}
 /* The members see alike what each of them knows. False: the job was joined just now. */
 static bool try_once(MPI_Comm comm, shim_comm_t *made)
 {
     static atomic_uint tags;
     enum { MISSING, BUSY, FAILED, WANTED, DUE, SPARE, NOT_SPARE, TAG, OFFERS };
     const bool full = made->size == shim_job.size;
-    const bool worth = shim_job.joins > 0 ? made->work >= shim_job.joins : made->calls >= shim_job.begins;
-    const bool due = worth || made->calls >= shim_job.begins;
+    const bool worth = is_worth(made);
+    const bool due = is_due(made);
     /* Asked after locking: no other thread joins the ranks then. */
     const bool locked = full && pthread_mutex_trylock(&joining) == 0;
     const bool missing = atomic_load(&shim_job.gyre) == NULL;
@@ -263,11 +279,11 @@ shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, int count, MPI_Datatype typ
     shim_comm_t *state = found ? value : make(comm);
     if (state->why == WHY_NEW && waits && state->calls >= state->next_try)
         connect_members(comm, state);
+    *why = state->why == WHY_NEW && !waits && lacks_blocking(state) ? WHY_NOT_BLOCKING : state->why;
     if (state->why == WHY_NEW && state->calls < INT_MAX) {
         state->calls++;
         state->work += worth_of(count, type);
     }
-    *why = state->why;
     return state->gyre != NULL ? state : NULL;
 }
 void shim_comms_init(void)

@@ -23,10 +23,15 @@ static atomic_ullong different;
 #define SHIM_INAME(name, lower) "MPI_I" #lower,
 static const char *const names[] = {SHIM_CALLS(SHIM_NAME) SHIM_CALLS(SHIM_INAME)};
 static const char *const whys[WHY_COUNT] = {
-    [WHY_NO_JOB] = "no job in Gyre",          [WHY_ALONE] = "communicator of 1 rank",
-    [WHY_INTER] = "inter-communicator",       [WHY_FOREIGN] = "ranks of another MPI_COMM_WORLD",
-    [WHY_FAILED] = "no communicator in Gyre", [WHY_TYPE] = "datatype or operation",
-    [WHY_ARGUMENT] = "invalid argument",      [WHY_NEW] = "communicator not in Gyre yet",
+    [WHY_NO_JOB] = "no job in Gyre",
+    [WHY_ALONE] = "communicator of 1 rank",
+    [WHY_INTER] = "inter-communicator",
+    [WHY_FOREIGN] = "ranks of another MPI_COMM_WORLD",
+    [WHY_FAILED] = "no communicator in Gyre",
+    [WHY_TYPE] = "datatype or operation",
+    [WHY_ARGUMENT] = "invalid argument",
+    [WHY_NEW] = "communicator not in Gyre yet",
+    [WHY_NOT_BLOCKING] = "no blocking collective on it since it was due",
 };
 
 static bool is_set(const char *name)

@@ -67,6 +67,7 @@ typedef enum {
     WHY_INTER,
     WHY_FOREIGN,
     WHY_NEW,
+    WHY_NOT_BLOCKING, /* due, but a call that does not block cannot make one */
     WHY_FAILED,
     WHY_TYPE,
     WHY_ARGUMENT,

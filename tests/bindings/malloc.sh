@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/bindings/malloc.sh: libgyre-malloc.so: a program's malloc keeps its promises, with threads and forks, whether the
-# program has libgyre or not; large allocations are windows; collectives on them need no copy by the kernel.
+# program has libgyre or not; large allocations are windows, also by the command of
+# docs/transports.md; collectives on them need no copy by the kernel.
 . "$(dirname "$0")/../support/lib.sh"
 pre=$B/lib/libgyre-malloc.so
 [ -e "$pre" ] || skip "a build with a sanitizer, whose malloc is its own"
@@ -24,6 +25,12 @@ run env LD_PRELOAD="$pre" "$W/with" windows
 check "large allocations are windows: $(cat "$W/err")" [ "$rc" = 0 ]
 run env "$W/with" windows
 check "which they are not without the library" [ "$rc" = 1 ]
+# docs/transports.md: a program that cannot be changed, as written
+written=$(sed -n 's/^    \(LD_PRELOAD=.* \.\/program\)$/\1/p' docs/transports.md)
+printf '#!/bin/sh\nexec "%s/with" windows\n' "$W" >"$W/program"
+chmod +x "$W/program"
+run env -C "$W" PREFIX="$(realpath "$B")" PATH="$(realpath "$B")/bin:$PATH" bash -c "${written:?not in docs/transports.md}"
+check "$written: $(head -c 300 "$W/err")" [ "$rc" = 0 ]
 run env LD_PRELOAD="$pre" "$W/with" twice
 check "a second free ends the program" [ "$rc" = 134 ]
 check "and says why" grep -q 'libgyre-malloc: free: this memory is free already' "$W/err"
