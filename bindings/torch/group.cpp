@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "work.hpp"
 
+#include <exception>
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/utils/pybind.h>
 
@@ -33,6 +35,31 @@ struct Exchange;
 
 class Group : public Base
 {
+    // A call of the program, by its name for errors. An exception that leaves it ends the coalescing of calls:
+    // the program does not get to the end of it.
+    class Call
+    {
+      public:
+        Call(Group &group, const char *name) : group_(group), name_(name), before_(std::uncaught_exceptions())
+        {
+        }
+        Call(const Call &) = delete;
+        Call &operator=(const Call &) = delete;
+        ~Call()
+        {
+            if (std::uncaught_exceptions() == before_)
+                return;
+            group_.coalescing_ = false;
+            group_.coalesced_.clear();
+        }
+        operator const char *() const { return name_; }
+
+      private:
+        Group &group_;
+        const char *const name_;
+        const int before_;
+    };
+
   public:
     // parent: the default group, or null; ranks: the members of this one by their ranks there. Without
     // settings the group has those of its parent.
@@ -44,18 +71,20 @@ class Group : public Base
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override
     {
-        const auto &t = only("broadcast", tensors, true);
-        const auto type = type_of("broadcast", t);
-        const int root = root_of("broadcast", opts.rootRank);
-        return start("broadcast", c10d::OpType::BROADCAST, {}, {t}, [&](auto comm, auto &r) {
+        const Call call(*this, "broadcast");
+        const auto &t = only(call, tensors, true);
+        const auto type = type_of(call, t);
+        const int root = root_of(call, opts.rootRank);
+        return start(call, c10d::OpType::BROADCAST, {}, {t}, [&](auto comm, auto &r) {
             return gyre_ibroadcast(t.data_ptr(), t.data_ptr(), count_of(t), type, root, comm, &r[0]);
         });
     }
 
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override
     {
-        only("all_reduce", tensors, true);
-        return reduce_all("all_reduce", c10d::OpType::ALLREDUCE, tensors, opts.reduceOp);
+        const Call call(*this, "all_reduce");
+        only(call, tensors, true);
+        return reduce_all(call, c10d::OpType::ALLREDUCE, tensors, opts.reduceOp);
     }
 
     WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts) override
@@ -65,18 +94,19 @@ class Group : public Base
 
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override
     {
-        const auto &t = only("reduce", tensors, true);
-        const auto op = op_of("reduce", opts.reduceOp, t);
-        const int root = root_of("reduce", opts.rootRank);
-        return start("reduce", c10d::OpType::REDUCE, {}, {t}, [&](auto comm, auto &r) {
+        const Call call(*this, "reduce");
+        const auto &t = only(call, tensors, true);
+        const auto op = op_of(call, opts.reduceOp, t);
+        const int root = root_of(call, opts.rootRank);
+        return start(call, c10d::OpType::REDUCE, {}, {t}, [&](auto comm, auto &r) {
             return gyre_ireduce(t.data_ptr(), root == rank_ ? t.data_ptr() : nullptr, count_of(t),
-                                type_of("reduce", t), op, root, comm, &r[0]);
+                                type_of(call, t), op, root, comm, &r[0]);
         });
     }
 
     WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &) override
     {
-        const char *call = "all_gather";
+        const Call call(*this, "all_gather");
         const auto &in = only(call, inputs);
         const auto &list = list_of(call, outputs);
         auto block = std::make_shared<Block>(call, list, in);
@@ -101,7 +131,7 @@ class Group : public Base
     WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                                 const c10d::AllgatherOptions &) override
     {
-        const char *call = "all_gather_coalesced";
+        const Call call(*this, "all_gather_coalesced");
         // outputs: [rank][i]
         if (outputs.size() != size())
             fail(text(call, "it takes one list of outputs for each rank"));
@@ -138,7 +168,7 @@ class Group : public Base
 
     WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override
     {
-        const char *call = "gather";
+        const Call call(*this, "gather");
         const auto &in = only(call, inputs);
         const int root = root_of(call, opts.rootRank);
         Tensors list;
@@ -165,7 +195,7 @@ class Group : public Base
     // Newer versions of PyTorch 2 have it, and so it is not marked as overriding. gather_single comes here, too.
     WorkPtr gather_into_tensor(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &opts)
     {
-        const char *call = "gather_single";
+        const Call call(*this, "gather_single");
         check(call, input);
         const int root = root_of(call, opts.rootRank);
         if (root == rank_)
@@ -179,7 +209,7 @@ class Group : public Base
 
     WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) override
     {
-        const char *call = "scatter";
+        const Call call(*this, "scatter");
         const auto &out = only(call, outputs);
         const int root = root_of(call, opts.rootRank);
         Tensors list;
@@ -203,7 +233,7 @@ class Group : public Base
     WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                            const c10d::ReduceScatterOptions &opts) override
     {
-        const char *call = "reduce_scatter";
+        const Call call(*this, "reduce_scatter");
         const auto &out = only(call, outputs);
         const Tensors list = list_of(call, inputs);
         auto block = std::make_shared<Block>(call, list, out);
@@ -244,7 +274,7 @@ class Group : public Base
     WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
                           std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &) override
     {
-        const char *call = "all_to_all_single";
+        const Call call(*this, "all_to_all_single");
         check(call, output);
         check(call, input);
         same_type(call, output, input);
@@ -258,7 +288,7 @@ class Group : public Base
 
     WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &) override
     {
-        const char *call = "all_to_all";
+        const Call call(*this, "all_to_all");
         if (outputs.size() != size() || inputs.size() != size())
             fail(text(call, "it takes lists of " + std::to_string(size_) + " tensors, one for each rank"));
         auto in = std::make_shared<Block>(call, inputs, inputs[0]);
@@ -278,14 +308,15 @@ class Group : public Base
     // receive with another tag is an error.
     WorkPtr send(Tensors &tensors, int peer, int tag) override
     {
-        const auto &t = only("send", tensors, true);
+        const Call call(*this, "send");
+        const auto &t = only(call, tensors, true);
         auto head = at::tensor({int64_t{tag}, static_cast<int64_t>(t.nbytes())});
         return start(
-            "send", c10d::OpType::SEND, {t, head}, {},
+            call, c10d::OpType::SEND, {t, head}, {},
             [&](auto comm, auto &r) {
                 gyre_status_t status = gyre_isend(head.data_ptr(), 2, GYRE_INT64, peer, comm, &r[0]);
                 if (status == GYRE_OK)
-                    status = gyre_isend(t.data_ptr(), count_of(t), type_of("send", t), peer, comm, &r[1]);
+                    status = gyre_isend(t.data_ptr(), count_of(t), type_of(call, t), peer, comm, &r[1]);
                 return status;
             },
             nullptr, 2);
@@ -293,14 +324,15 @@ class Group : public Base
 
     WorkPtr recv(Tensors &tensors, int peer, int tag) override
     {
-        const auto &t = only("recv", tensors, true);
+        const Call call(*this, "recv");
+        const auto &t = only(call, tensors, true);
         auto head = at::zeros({2}, at::kLong);
         return start(
-            "recv", c10d::OpType::RECV, {head}, {t},
+            call, c10d::OpType::RECV, {head}, {t},
             [&](auto comm, auto &r) {
                 gyre_status_t status = gyre_irecv(head.data_ptr(), 2, GYRE_INT64, peer, comm, &r[0]);
                 if (status == GYRE_OK)
-                    status = gyre_irecv(t.data_ptr(), count_of(t), type_of("recv", t), peer, comm, &r[1]);
+                    status = gyre_irecv(t.data_ptr(), count_of(t), type_of(call, t), peer, comm, &r[1]);
                 return status;
             },
             [head, peer, tag] {
@@ -316,12 +348,14 @@ class Group : public Base
 
     WorkPtr recvAnysource(Tensors &, int) override
     {
-        fail(text("recv", "a receive from any source is not supported by gyre. Name the source: src=RANK"));
+        const Call call(*this, "recv");
+        fail(text(call, "a receive from any source is not supported by gyre. Name the source: src=RANK"));
     }
 
     WorkPtr barrier(const c10d::BarrierOptions &) override
     {
-        return start("barrier", c10d::OpType::BARRIER, {}, {},
+        const Call call(*this, "barrier");
+        return start(call, c10d::OpType::BARRIER, {}, {},
                      [&](auto comm, auto &r) { return gyre_ibarrier(comm, &r[0]); });
     }
 
@@ -338,7 +372,7 @@ class Group : public Base
     }
     void startCoalescing() override
     {
-        coalesced_.clear(); // of an earlier one that an exception has left without its end
+        coalesced_.clear(); // of an earlier one that an exception of the program has left without its end
         coalescing_ = true;
     }
     WorkPtr endCoalescing() override
@@ -387,7 +421,6 @@ class Group : public Base
             engine_->issue(operation, begin, requests);
         } catch (...) {
             operation->complete = nullptr; // it holds the work, which holds the operation
-            coalescing_ = false;
             throw;
         }
         sequence_ += type != c10d::OpType::SEND && type != c10d::OpType::RECV;
@@ -454,8 +487,9 @@ class Group : public Base
         return counts;
     }
 
-    WorkPtr reduce_all(const char *call, c10d::OpType type, const Tensors &tensors, const c10d::ReduceOp &op)
+    WorkPtr reduce_all(const char *name, c10d::OpType type, const Tensors &tensors, const c10d::ReduceOp &op)
     {
+        const Call call(*this, name);
         for (const auto &tensor : tensors)
             check(call, tensor, true);
         const auto ops = ops_of(call, op, tensors);
@@ -486,8 +520,9 @@ class Group : public Base
         }
     }
 
-    WorkPtr gather_into(const char *call, c10d::OpType type, const Tensors &outputs, const Tensors &inputs)
+    WorkPtr gather_into(const char *name, c10d::OpType type, const Tensors &outputs, const Tensors &inputs)
     {
+        const Call call(*this, name);
         check_ratio(call, outputs, inputs);
         return start(
             call, type, inputs, outputs,
@@ -501,9 +536,10 @@ class Group : public Base
             nullptr, inputs.size());
     }
 
-    WorkPtr scatter_from(const char *call, c10d::OpType type, const Tensors &outputs, const Tensors &inputs,
+    WorkPtr scatter_from(const char *name, c10d::OpType type, const Tensors &outputs, const Tensors &inputs,
                          const c10d::ReduceOp &op)
     {
+        const Call call(*this, name);
         check_ratio(call, inputs, outputs);
         const auto ops = ops_of(call, op, inputs);
         return start(

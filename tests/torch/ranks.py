@@ -294,6 +294,22 @@ def coalescing():
     outputs = group._end_coalescing(torch.device("cpu")).get_future().wait()
     assert len(outputs) == 1, outputs
     equal(total, added(3))
+    # one of our own ends it at once: the calls after it are of none
+    for wrong in (lambda: dist.all_reduce(torch.zeros(8)[::2], async_op=True),
+                  lambda: dist.all_gather([mine(3)] * n, mine(2), async_op=True),
+                  lambda: dist.reduce_scatter_tensor(mine(3), mine(3 * n + 1), async_op=True)):
+        total = mine(3)
+        group._start_coalescing(torch.device("cpu"))
+        dist.all_reduce(mine(2), async_op=True)
+        try:
+            wrong()
+        except RuntimeError:
+            pass
+        else:
+            raise AssertionError("no error")
+        dist.all_reduce(total, async_op=True).wait()
+        equal(total, added(3))
+        assert group._end_coalescing(torch.device("cpu")).get_future().wait() == []
 
 
 def messages():
