@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/bindings/python.sh: the wheel of the package gyre in a fresh virtual environment: collectives compared with NumPy
-# on 1 to 3 ranks, the examples of the docstrings and of docs/python.md, a rank that dies, a library that is missing.
+# on 1 to 3 ranks, the examples of the docstrings and of docs/python.md, with TEST_LONG=1 its commands
+# that install the package, a rank that dies, a library that is missing.
 # deadline: 240
 . "$(dirname "$0")/../support/lib.sh"
 . "$(dirname "$0")/../support/language.sh"
@@ -51,6 +52,27 @@ for name in mean.py own.py tasks.py; do
     sed -n "/^    \$ ucx-run -n 2 python3 $name\$/,/^\$/p" docs/python.md | sed -n 's/^    \([^$].*\)/\1/p' | sort -u >"$W/said"
     check "what $name prints: $(diff "$W/said" "$W/lines" | head -5)" cmp -s "$W/said" "$W/lines"
 done
+# Its commands that install the package, as written, in a copy, since pip leaves files there. setuptools and wheel are those of
+# this machine: else pip would need a network.
+if [ -n "${TEST_LONG:-}" ]; then
+    mkdir "$W/tree" "$W/bin" "$W/home"
+    for entry in *; do
+        [ "$entry" = bindings ] || ln -s "$(realpath "$entry")" "$W/tree/$entry"
+    done
+    cp -a bindings "$W/tree/"
+    ln -sfn "$(realpath "$B")" "$W/tree/build"
+    printf '#!/bin/sh\nexec %s -m pip --python "%s/fresh/bin/python" "$@"\n' "$python" "$W" >"$W/bin/pip"
+    chmod +x "$W/bin/pip"
+    "$python" -m venv --system-site-packages --without-pip "$W/fresh"
+    sed -n '/^## Install$/,/^The package/s/^    \$ //p' docs/python.md >"$W/install"
+    check "docs/python.md installs: $(cat "$W/install")" grep -q '^pip install ./bindings/python$' "$W/install"
+    DEADLINE=240 run env -C "$W/tree" HOME="$W/home" PATH="$W/bin:$PATH" PIP_NO_BUILD_ISOLATION=0 PIP_NO_INDEX=1 bash -e "$W/install"
+    want "the commands of docs/python.md" 0
+    run "$UCX_RUN" -n 2 "$W/fresh/bin/python" "$W/mean.py"
+    want "mean.py with what pip has installed: $(head -c 300 "$W/out")" 0
+    check "which is not the wheel" bash -c '! compgen -G "$0/fresh/lib/python3.*/site-packages/gyre/libgyre.so.*"' "$W"
+fi
+
 reached docs/python.md < <(nm -D --undefined-only "$W"/venv/lib/python3.*/site-packages/gyre/_gyre*.so | grep -o 'gyre_[a-z0-9_]*')
 
 # A copy of the package whose libgyre needs a library that is not there.
