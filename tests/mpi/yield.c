@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/mpi/yield.c: preloaded under MPICH where there are more ranks than cores. Debian's MPICH never gives a
- * core away while it waits, so each message takes a time slice of the kernel. With this one it yields in each
- * turn in which UCX has nothing. */
+/* tests/mpi/yield.c: preloaded under MPICH where there are more ranks than cores. Debian's MPICH never gives
+ * a core away while it waits, so each message takes a time slice of the kernel. With this one it yields in
+ * each turn in which UCX has nothing. */
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdlib.h>
