@@ -440,8 +440,10 @@ static void progress(int rank, int n)
     free(data);
 }
 
-/* Each thread has a communicator of its own, made at its first collective, at once with the others. */
-static MPI_Comm thread_comms[4];
+/* Each thread has a communicator of its own, made at its first collective, at once with the others. That of
+ * the last one is MPI_COMM_WORLD, of which Gyre makes the others meanwhile. */
+enum { THREADS = 5 };
+static MPI_Comm thread_comms[THREADS];
 static void *thread(void *of)
 {
     MPI_Comm comm = *(MPI_Comm *)of;
@@ -457,15 +459,16 @@ static void *thread(void *of)
 }
 static void threads(void)
 {
-    pthread_t ids[4];
-    for (int i = 0; i < 4; i++)
+    pthread_t ids[THREADS];
+    for (int i = 0; i < THREADS - 1; i++)
         MPI_Comm_dup(MPI_COMM_WORLD, &thread_comms[i]);
-    for (int i = 0; i < 4; i++)
+    thread_comms[THREADS - 1] = MPI_COMM_WORLD;
+    for (int i = 0; i < THREADS; i++)
         pthread_create(&ids[i], NULL, thread, &thread_comms[i]);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < THREADS; i++)
         pthread_join(ids[i], NULL);
+    for (int i = 0; i < THREADS - 1; i++)
         MPI_Comm_free(&thread_comms[i]);
-    }
     CHECK(errors == 0);
 }
 
