@@ -12,11 +12,13 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/device/cuda_error.h"
@@ -94,14 +96,27 @@ static int driver_is_loaded(void)
     return 1;
 }
 
+/* Without touching it: the kernel copies the new mask before it looks at `how`, which is invalid. */
+static int host_reads(const void *ptr)
+{
+    const uintptr_t word = (uintptr_t)ptr & ~(uintptr_t)7;
+    return syscall(SYS_rt_sigprocmask, -1, word, NULL, 8) != 0 && errno != EFAULT;
+}
+
 int base_cuda_of(const void *ptr, int *index)
 {
     struct cudaPointerAttributes attributes;
     if (!driver_is_loaded())
         return 0;
-    if (cudaPointerGetAttributes(&attributes, ptr) != cudaSuccess) {
+    cudaError_t rc = cudaPointerGetAttributes(&attributes, ptr);
+    if (rc != cudaSuccess) {
         cudaGetLastError();
-        return 0;
+        if (rc == cudaErrorInvalidValue || ptr == NULL || host_reads(ptr))
+            return 0;
+        /* a device that is lost says nothing of its memory, which no code of the host may touch */
+        if (cudaGetDevice(index) != cudaSuccess)
+            *index = 0;
+        return 1;
     }
     if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
         return 0;

@@ -207,7 +207,7 @@ void coll_comm_abort(gyre_comm_t *comm, const char *text)
 {
     coll_comm_claim_abort(comm, text);
     if (coll_comm_idle(comm))
-        coll_cuda_stop(comm); /* of what is on streams nobody may wait */
+        (void)coll_cuda_stop(comm); /* of what is on streams nobody may wait */
     else
         coll_comm_fail(comm, NULL, GYRE_ERR_ABORTED, text);
 }

@@ -54,7 +54,7 @@ gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream);
 int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS]);
 
 /* Does nothing for a communicator that has no part on a device. See stop in collectives/run/device_ops.h. */
-void coll_cuda_stop(gyre_comm_t *comm);
+int coll_cuda_stop(gyre_comm_t *comm);
 /* Waits for the work on streams, which the communicator's failure ends, and closes the peers' memory: nothing
  * of this rank reads or writes there any more. No operation follows. */
 void coll_cuda_end(gyre_comm_t *comm);

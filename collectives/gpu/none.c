@@ -56,9 +56,10 @@ int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS])
     return -1;
 }
 
-void coll_cuda_stop(gyre_comm_t *comm)
+int coll_cuda_stop(gyre_comm_t *comm)
 {
     (void)comm;
+    return 1;
 }
 
 void coll_cuda_end(gyre_comm_t *comm)

@@ -53,11 +53,13 @@ struct coll_cuda {
     cudaEvent_t *events; /* of requests, to be used again: [spare_events] */
     int spare_events, events_room;
     coll_cuda_board_t *board; /* pinned, owned */
-    _Atomic int stopped;      /* the abort word is set: the communicator has failed */
+    _Atomic int stopped;      /* the abort word is set: the communicator has failed, */
+    base_time_t stop_until;   /* and for so long its requests wait for its streams */
     /* the guard's */
     uint32_t seen, seen_turn;
     base_time_t since;
     int told_late; /* the other ranks can learn whom this one waits for */
+    int failed;    /* as the communicator, and its requests have ended */
     /* ranks that map each other's memory */
     char *arena[COLL_CUDA_RANKS]; /* [rank] is owned, by the pool of arenas */
     size_t region;
@@ -107,7 +109,8 @@ gyre_status_t coll_cuda_prepare(gyre_comm_t *comm, int device);
 gyre_status_t coll_cuda_make_parts(coll_cuda_t *c);
 /* Makes what ends waits on the device: a stream that never waits, and what it copies. */
 gyre_status_t coll_cuda_make_rescue(coll_cuda_t *c);
-/* An error of CUDA in words: the call with its arguments, and CUDA's text. */
+/* An error of CUDA in words: the call with its arguments, and CUDA's text. The driver's have the same
+ * numbers. */
 gyre_status_t coll_cuda_failed(cudaError_t rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Collective: every rank's status of a step that each did by itself. Returns the first rank's error, if any,
  * on all of them. */
@@ -184,6 +187,12 @@ void coll_cuda_guard_remove(coll_cuda_t *c);
 int coll_cuda_wait_for_streams(coll_cuda_t *c);
 /* After coll_cuda_guard_remove; c and its event stay as long as the process. */
 void coll_cuda_guard_note_stuck(coll_cuda_t *c);
+/* 1: one of those still runs, so that freeing memory of a device would wait for its stream. */
+int coll_cuda_guard_any_stuck(void);
+/* 1: the guard's thread calls. It waits for no communicator while others wait for the guard. */
+int coll_cuda_is_guard(void);
+/* 1: the newest operation has not ended. */
+int coll_cuda_still_runs(const coll_cuda_t *c);
 #define COLL_CUDA_LONG_NS ((base_time_t)300 * 1000 * 1000) /* a wait after which one looks for the reason */
 /* This rank's streams have waited for `rank` for long (-1: no more): answers ranks that wait for this one. */
 void coll_cuda_tell_late(const coll_cuda_t *c, int rank);

@@ -10,9 +10,10 @@
 typedef struct {
     /* Finishes requests whose operations have ended; > 0: some were. The caller is driving. */
     int (*advance)(gyre_comm_t *comm);
-    /* The communicator has failed: what is on streams ends soon, without a result. When this returns
-     * nothing of it touches the program's buffers. The caller is driving. */
-    void (*stop)(gyre_comm_t *comm);
+    /* The communicator has failed: what is on streams ends soon, without a result. 1: nothing of it touches
+     * the program's buffers any more. 0: the room's own thread called, which does not wait, and comes again.
+     * The caller is driving. */
+    int (*stop)(gyre_comm_t *comm);
     /* After stop: the request ends without its operation; what it has of the device is given back. */
     void (*give_up)(gyre_comm_t *comm, gyre_request_t *r);
     /* The rank that an operation on the device has been waiting for; -1: not known. */

@@ -217,8 +217,8 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
     if (comm->group)
         comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
-    if (comm->device_ops)
-        comm->device_ops->stop(comm);
+    if (comm->device_ops && !comm->device_ops->stop(comm))
+        return;
     coll_fail_queue(&comm->head, &comm->tail, error);
     coll_fail_queue(&comm->p2p_head, &comm->p2p_tail, error);
     fail_devices(comm, error);

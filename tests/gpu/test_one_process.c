@@ -1032,7 +1032,7 @@ static void few_phases(void **state)
     both(one_of_two);
     for (int r = 0; r < 2; r++) {
         assert_non_null(by_id.comms[r]);
-        assert_cuda(cudaSetDevice(r));
+        assert_cuda(cudaSetDevice(r % base_device_count(BASE_CUDA)));
         assert_cuda(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
         assert_cuda(cudaMalloc((void **)&buffer[r], MOST_BYTES));
         assert_cuda(cudaMemset(buffer[r], 1, MOST_BYTES));
@@ -1061,6 +1061,53 @@ static void few_phases(void **state)
     assert_cuda(cudaSetDevice(0));
     both(leave_by_id);
     set(SET_CUDA_WAIT, NULL);
+}
+
+/* Of an operation whose streams wait, a captured form is another: its kernel waits. Both must not meet. */
+static void captured_by_one(void **state)
+{
+    enum { COUNT = 1 << 18 };
+    int32_t *buffer[2];
+    cudaStream_t streams[2];
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    (void)state;
+    set(SET_CUDA_WAIT, "stream");
+    set(SET_TIMEOUT, "10s");
+    assert_gyre(gyre_get_unique_id(&by_id.id));
+    both(one_of_two);
+    for (int r = 0; r < 2; r++) {
+        assert_non_null(by_id.comms[r]);
+        assert_cuda(cudaSetDevice(r % base_device_count(BASE_CUDA)));
+        assert_cuda(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
+        assert_cuda(cudaMalloc((void **)&buffer[r], COUNT * sizeof **buffer));
+        if (r == 0)
+            assert_cuda(cudaStreamBeginCapture(streams[r], cudaStreamCaptureModeThreadLocal));
+        assert_gyre(gyre_all_reduce_stream(buffer[r], buffer[r], COUNT, GYRE_INT32, GYRE_OP(GYRE_SUM),
+                                           by_id.comms[r], streams[r]));
+        if (r > 0)
+            continue;
+        assert_cuda(cudaStreamEndCapture(streams[r], &graph));
+        assert_cuda(cudaGraphInstantiate(&exec, graph, 0));
+        assert_cuda(cudaGraphLaunch(exec, streams[r]));
+    }
+    for (int r = 0; r < 2; r++) {
+        const base_time_t until = base_deadline(20);
+        while (gyre_comm_error(by_id.comms[r]) == GYRE_OK && base_now() < until)
+            usleep(1000);
+        assert_int_equal(gyre_comm_error(by_id.comms[r]), GYRE_ERR_MISMATCH);
+        assert_cuda(cudaStreamSynchronize(streams[r]));
+    }
+    both(leave_by_id);
+    assert_cuda(cudaGraphExecDestroy(exec));
+    assert_cuda(cudaGraphDestroy(graph));
+    for (int r = 0; r < 2; r++) {
+        assert_cuda(cudaStreamDestroy(streams[r]));
+        assert_cuda(cudaFree(buffer[r]));
+    }
+    assert_cuda(cudaSetDevice(0));
+    set(SET_CUDA_WAIT, NULL);
+    set(SET_TIMEOUT, NULL);
 }
 
 static int by_ring(int rank, size_t count)
@@ -1178,14 +1225,35 @@ static void failures(void **state)
     set(SET_TIMEOUT, NULL);
 }
 
+/* Work of the program on a stream that the legacy stream waits for: communicators are made without it. */
+static void made_meanwhile(void **state)
+{
+    static int let_go;
+    cudaStream_t stream;
+    (void)state;
+    assert_cuda(cudaSetDevice(0));
+    assert_cuda(cudaStreamCreate(&stream));
+    assert_cuda(cudaLaunchHostFunc(stream, gpu_hold, &let_go));
+    open_comms(2, NULL);
+    __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
+    assert_cuda(cudaStreamSynchronize(stream));
+    assert_cuda(cudaStreamDestroy(stream));
+    close_comms();
+}
+
 /* Work of the program that does not end, before a collective: once the communicators have failed they can be
- * destroyed, and what was enqueued does no harm when the stream gets to it. */
+ * destroyed, and what was enqueued does no harm when the stream gets to it. A job can end meanwhile. */
 static void held(void **state)
 {
     static int let_go;
     const ask_t sum = {.op = COLL_ALL_REDUCE, .type = GYRE_FLOAT32, .count = 5000};
+    gyre_comm_t *world, *part;
     (void)state;
     set(SET_TIMEOUT, "1s");
+    assert_gyre(gyre_init(NULL, &world));
+    assert_gyre(gyre_comm_split(world, 0, 0, &part));
+    assert_gyre(gyre_comm_prepare_cuda(part));
+    assert_gyre(gyre_comm_destroy(part));
     open_job(2, NULL);
     job.ask = sum;
     for (int r = 0; r < 2; r++)
@@ -1200,6 +1268,7 @@ static void held(void **state)
         assert_int_equal(gyre_comm_error(job.comms[r]), GYRE_ERR_TIMEOUT);
     }
     close_comms();
+    assert_gyre(gyre_finalize(world));
     assert_int_equal(cudaStreamQuery(job.streams[0]), cudaErrorNotReady);
     __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
     close_job();
@@ -1256,8 +1325,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(few_launches),
         cmocka_unit_test(two_of_a_job),
         cmocka_unit_test(few_phases),
+        cmocka_unit_test(captured_by_one),
         cmocka_unit_test(schedules),
         cmocka_unit_test(failures),
+        cmocka_unit_test(made_meanwhile),
         cmocka_unit_test(held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

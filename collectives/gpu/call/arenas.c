@@ -4,7 +4,8 @@
  * An arena outlives its communicator: a peer's last kernel may still read in it when this rank is done, and
  * CUDA forbids to free memory that others have mapped. So an arena goes to a pool and is used again once all
  * peers have sent their goodbye. It is freed when all ranks of the job have ended their work on devices, and
- * met. After a failure they do not meet: then it stays until the process ends. */
+ * met. After a failure of the job they do not meet, and a rank whose stream is held sends no goodbye: then it
+ * stays until the process ends. */
 #include "collectives/gpu/state.h"
 
 #ifdef GYRE_CUDA
@@ -41,12 +42,15 @@ gyre_status_t coll_cuda_clear(char *at, size_t bytes, cudaStream_t stream)
                              : coll_cuda_failed(rc, "cudaMemsetAsync(%p, 0, %zu)", (void *)at, bytes);
 }
 
-/* 1: all peers of the last communicator have sent their goodbye. */
+/* 1: all peers of the last communicator have sent their goodbye. Under the pool's lock. */
 static int is_free(const arena_t *a, cudaStream_t stream)
 {
-    uint32_t goodbye[COLL_CUDA_RANKS];
-    if (a->used ||
-        cudaMemcpyAsync(goodbye, a->base + offsetof(coll_cuda_head_t, goodbye), sizeof goodbye,
+    static uint32_t goodbye[COLL_CUDA_RANKS]; /* a copy that cannot be waited for may still come */
+    if (a->used)
+        return 0;
+    if (a->n < 2)
+        return 1;
+    if (cudaMemcpyAsync(goodbye, a->base + offsetof(coll_cuda_head_t, goodbye), sizeof goodbye,
                         cudaMemcpyDeviceToHost, stream) != cudaSuccess ||
         cudaStreamSynchronize(stream) != cudaSuccess)
         return 0;
@@ -109,24 +113,41 @@ void coll_cuda_give_memory(const char *base)
     coll_cuda_give_arena(base, 0, 0, 0);
 }
 
+/* Frees it, unless a peer that has not sent its goodbye still has it mapped: what it enqueued there does not
+ * end. 1: it is freed. */
+static int free_arena(const arena_t *a)
+{
+    const base_device_t on = {BASE_CUDA, a->device};
+    cudaStream_t stream;
+    int before, is = 0;
+    if (base_device_enter(on, &before) != GYRE_OK)
+        return 0;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess) {
+        is = is_free(a, stream);
+        (void)cudaStreamDestroy(stream);
+    }
+    if (is && cudaFree(a->base) != cudaSuccess)
+        log_info("an arena of %zu bytes on CUDA device %d could not be freed", a->bytes, a->device);
+    (void)cudaGetLastError();
+    base_device_leave(on, before);
+    return is;
+}
+
 void coll_cuda_leave(int all_ended)
 {
-    int stuck =
-        0; /* a stream that does not end uses it: freeing anything on the device would wait for that */
+    /* a stream that does not end uses it: freeing anything on the device would wait for that */
+    int stuck = coll_cuda_guard_any_stuck();
     pthread_mutex_lock(&pool.lock);
     for (const arena_t *a = pool.list; a; a = a->next)
         stuck |= a->used;
-    if (!all_ended || stuck) {
-        pthread_mutex_unlock(&pool.lock);
-        return;
-    }
-    for (arena_t *a = pool.list, *next; a; a = next) {
-        next = a->next;
-        if (cudaFree(a->base) != cudaSuccess)
-            log_info("an arena of %zu bytes on CUDA device %d could not be freed", a->bytes, a->device);
+    for (arena_t **at = &pool.list, *a; all_ended && !stuck && (a = *at);) {
+        if (!free_arena(a)) {
+            at = &a->next;
+            continue;
+        }
+        *at = a->next;
         free(a);
     }
-    pool.list = NULL;
     pthread_mutex_unlock(&pool.lock);
 }
 

@@ -238,6 +238,10 @@ static gyre_status_t as_request(coll_cuda_t *c, const comm_call_t *as, const col
         give_event(c, event);
     }
     if (st != GYRE_OK) {
+        if (r) { /* nobody got it: the communicator has no operation under way for it */
+            comm->open--;
+            coll_request_free_driving(r);
+        }
         coll_comm_fail(comm, NULL, st, NULL);
         coll_stop_driving(comm);
         return st;
@@ -448,30 +452,46 @@ gyre_status_t coll_cuda_message(const char *name, coll_req_kind_t kind, void *bu
 
 /* ---- failure ------------------------------------------------------------------------------------------- */
 
-void coll_cuda_stop(gyre_comm_t *comm)
+/* What runs ends at its next look at that word. */
+static void begin_to_stop(coll_cuda_t *c)
 {
-    coll_cuda_t *c = comm->cuda;
-    const base_time_t until = base_deadline(STOP_SECONDS);
-    const coll_cuda_t *whole = c ? atomic_load(&c->whole) : NULL;
-    if (!c || (whole && !atomic_load(&whole->stopped)) || atomic_exchange(&c->stopped, 1))
-        return; /* a part is stopped by the whole, which the guard or the proxy fails next */
+    c->stop_until = base_deadline(STOP_SECONDS);
     __atomic_store_n(&c->board->abort, 1, __ATOMIC_RELEASE);
     if (c->shadow)
-        (void)gyre_comm_abort(c->shadow, comm->error_text);
-    coll_cuda_hosts_abort(c, comm->error_text);
-    if (whole) /* it waits, for all parts at once: they wait for each other on streams */
-        return;
-    /* What runs ends at its next look at that word. Streams that have much of the program's own work before
-     * it may take longer: what is enqueued there ends as soon as it begins. */
-    const struct timespec pause = {.tv_nsec = 100 * 1000};
-    coll_cuda_release(c); /* once in any case: work without an event after it must not wait, either */
+        (void)gyre_comm_abort(c->shadow, c->comm->error_text);
+    coll_cuda_hosts_abort(c, c->comm->error_text);
+}
+
+static void release(coll_cuda_t *c)
+{
+    coll_cuda_release(c);
     coll_cuda_hosts_release(c);
-    while (c->any && cudaEventQuery(c->newest) == cudaErrorNotReady && base_now() < until) {
+}
+
+/* Streams that have much of the program's own work before an operation may take longer than they are waited
+ * for: what is enqueued there ends as soon as it begins. */
+int coll_cuda_stop(gyre_comm_t *comm)
+{
+    const struct timespec pause = {.tv_nsec = 100 * 1000};
+    coll_cuda_t *c = comm->cuda;
+    const coll_cuda_t *whole = c ? atomic_load(&c->whole) : NULL;
+    if (!c || (whole && !atomic_load(&whole->stopped)))
+        return 1; /* a part is stopped by the whole, which the guard or the proxy fails next */
+    const int first = !atomic_exchange(&c->stopped, 1);
+    if (first)
+        begin_to_stop(c);
+    if (whole) /* it waits, for all parts at once: they wait for each other on streams */
+        return 1;
+    if (first || coll_cuda_is_guard())
+        release(c); /* once in any case: work without an event after it must not wait, either */
+    while (coll_cuda_still_runs(c) && base_now() < c->stop_until) {
+        if (coll_cuda_is_guard())
+            return 0;
         nanosleep(&pause, NULL);
-        coll_cuda_release(c);
-        coll_cuda_hosts_release(c);
+        release(c);
     }
     (void)cudaGetLastError();
+    return 1;
 }
 
 int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS])

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-enum { LOOK_NS = 20 * 1000 * 1000 };
+enum { LOOK_NS = 20 * 1000 * 1000, SOON_NS = 1000 * 1000 /* while streams of one that has failed end */ };
 /* that streams of a communicator that has failed have, before what they use is given up */
 #define STUCK_SECONDS 5.0
 
@@ -61,13 +61,33 @@ static void fail(coll_cuda_t *c, gyre_status_t status, int peer, cudaError_t err
     coll_stop_driving(c->comm);
 }
 
-/* The newest operation has not ended. */
-static int still_runs(const coll_cuda_t *c)
+static _Thread_local int is_guard;
+
+int coll_cuda_is_guard(void)
+{
+    return is_guard;
+}
+
+int coll_cuda_still_runs(const coll_cuda_t *c)
 {
     return c->any && cudaEventQuery(c->newest) == cudaErrorNotReady;
 }
 
-static void look_at(coll_cuda_t *c)
+/* Requests end when streams have, or had the time for it. Another thread that drives does the same, and may
+ * wait. 1: they have ended. */
+static int ended_requests(coll_cuda_t *c)
+{
+    gyre_comm_t *comm = c->comm;
+    if (!coll_try_drive(comm))
+        return 0;
+    coll_comm_fail(comm, NULL, (gyre_status_t)atomic_load(&comm->error), NULL);
+    const int ended = coll_cuda_stop(comm);
+    coll_stop_driving(comm);
+    return ended;
+}
+
+/* 1: look again soon. */
+static int look_at(coll_cuda_t *c)
 {
     gyre_comm_t *comm = c->comm;
     if (cudaSetDevice(c->device) != cudaSuccess) /* else calls here would open a context on device 0 */
@@ -85,31 +105,28 @@ static void look_at(coll_cuda_t *c)
         coll_stop_driving(comm);
     }
     if (atomic_load(&comm->error) != GYRE_OK) {
-        if (!atomic_load(&c->stopped)) {
-            coll_drive(comm);
-            coll_cuda_stop(comm);
-            coll_stop_driving(comm);
-        } else if (still_runs(c)) {
+        if (!c->failed)
+            c->failed = ended_requests(c);
+        else if (coll_cuda_still_runs(c))
             coll_cuda_release(c); /* a stream whose own work came first */
-        }
-        return;
+        return !c->failed;
     }
     const uint32_t other = coll_cuda_read(&c->board->mismatch);
     if (other) {
         fail(c, GYRE_ERR_MISMATCH, (int)other - 1, cudaSuccess);
-        return;
+        return 1;
     }
     const cudaError_t state = c->any ? cudaEventQuery(c->newest) : cudaSuccess;
     if (state != cudaSuccess &&
         state != cudaErrorNotReady) { /* the device's own, which every call on it gets from here on */
         fail(c, GYRE_ERR_SYSTEM, -1, state);
-        return;
+        return 1;
     }
     if (coll_cuda_mail_wrong(c)) {
         coll_drive(comm);
         coll_comm_fail(comm, NULL, GYRE_ERR_MISMATCH, NULL);
         coll_stop_driving(comm);
-        return;
+        return 1;
     }
     comm_call_t message;
     uint32_t turn = 0;
@@ -124,7 +141,7 @@ static void look_at(coll_cuda_t *c)
         c->seen = started;
         c->seen_turn = turn;
         c->since = now;
-        return;
+        return 0;
     }
     if (now - c->since > COLL_CUDA_LONG_NS) {
         if (!c->told_late)
@@ -135,27 +152,31 @@ static void look_at(coll_cuda_t *c)
         const int peer = r.call.op && !(r.call.flags & COMM_CALL_P2P) ? coll_disagreeing(&r, &theirs) : -1;
         if (peer >= 0) {
             fail(c, GYRE_ERR_MISMATCH, peer, cudaSuccess);
-            return;
+            return 1;
         }
     }
-    if (now - c->since > comm->timeout_ns)
-        fail(c, GYRE_ERR_TIMEOUT, -1, cudaSuccess);
+    if (now - c->since <= comm->timeout_ns)
+        return 0;
+    fail(c, GYRE_ERR_TIMEOUT, -1, cudaSuccess);
+    return 1;
 }
 
 static void *run(void *unused)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)unused;
+    is_guard = 1;
     /* what this thread asks of events must not spoil what others capture */
     if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
         (void)cudaGetLastError();
     pthread_mutex_lock(&guard.lock);
     while (guard.list) {
+        int soon = 0;
         for (coll_cuda_t *c = guard.list; c; c = c->next)
-            look_at(c);
+            soon |= look_at(c);
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOOK_NS;
+        until.tv_nsec += soon ? SOON_NS : LOOK_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         (void)pthread_cond_timedwait(&guard.changed, &guard.lock, &until);
@@ -215,6 +236,16 @@ void coll_cuda_guard_note_stuck(coll_cuda_t *c)
     pthread_mutex_unlock(&guard.lock);
 }
 
+int coll_cuda_guard_any_stuck(void)
+{
+    int any = 0;
+    pthread_mutex_lock(&guard.lock);
+    for (const coll_cuda_t *c = guard.stuck; c && !any; c = c->next)
+        any = coll_cuda_still_runs(c);
+    pthread_mutex_unlock(&guard.lock);
+    return any;
+}
+
 /* A stream on which an operation of `own` has not ended, or else one of a communicator of this process that
  * has failed, also of one that has gone (stuck), which comes first where `own` has failed, too. Freeing
  * memory of a device waits for all streams. */
@@ -225,13 +256,13 @@ typedef struct {
 
 static held_t find_held(const coll_cuda_t *own)
 {
-    const coll_cuda_t *held = still_runs(own) ? own : NULL;
+    const coll_cuda_t *held = coll_cuda_still_runs(own) ? own : NULL;
     pthread_mutex_lock(&guard.lock);
     for (const coll_cuda_t *c = guard.list; c && !held; c = c->next)
-        held = atomic_load(&c->stopped) && still_runs(c) ? c : NULL;
+        held = atomic_load(&c->stopped) && coll_cuda_still_runs(c) ? c : NULL;
     const int healthy = held == own && atomic_load(&own->comm->error) == GYRE_OK; /* it will end by itself */
     for (const coll_cuda_t *c = guard.stuck; c && !healthy && (!held || !held->stuck); c = c->next)
-        held = still_runs(c) ? c : held;
+        held = coll_cuda_still_runs(c) ? c : held;
     const held_t found = held ? (held_t){1, held != own, held->stuck, held->device, held->on} : (held_t){0};
     pthread_mutex_unlock(&guard.lock);
     (void)cudaGetLastError(); /* the guard reports the failure */

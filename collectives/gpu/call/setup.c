@@ -536,9 +536,9 @@ gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm)
     if (comm->cuda)
         return GYRE_OK;
     cudaError_t rc = cudaGetDevice(&device);
-    if (rc != cudaSuccess)
-        return coll_cuda_failed(rc, "cudaGetDevice");
-    return coll_cuda_prepare(comm, device);
+    const coll_cuda_t none = {.comm = comm};
+    return rc == cudaSuccess ? coll_cuda_prepare(comm, device)
+                             : coll_cuda_agree(&none, coll_cuda_failed(rc, "cudaGetDevice"));
 }
 
 /* All of this rank's operations have ended; the peers may free what they lent it. */
@@ -554,6 +554,14 @@ static void say_goodbye(coll_cuda_t *c)
         (void)cudaGetLastError(); /* then their memory stays until they finish */
 }
 
+/* After a failure: none of the ranks has died or left, and its memory with it. */
+static int all_live(const gyre_comm_t *comm)
+{
+    char how[64];
+    return atomic_load(&comm->error) == GYRE_OK || !comm->world->watch ||
+           comm_watch_dead(comm->world->watch, comm->world_ranks, comm->n, how, sizeof how) < 0;
+}
+
 void coll_cuda_end(gyre_comm_t *comm)
 {
     coll_cuda_t *c = comm->cuda;
@@ -564,7 +572,7 @@ void coll_cuda_end(gyre_comm_t *comm)
     const gyre_status_t entered = coll_cuda_enter(c, &before);
     const int ended = coll_cuda_wait_for_streams(c);
     coll_cuda_hosts_end(c);
-    if (ended && c->path == COLL_CUDA_PEERS && !comm->team && atomic_load(&comm->error) == GYRE_OK)
+    if (ended && c->path == COLL_CUDA_PEERS && !comm->team && all_live(comm))
         say_goodbye(c);
     if (ended)
         coll_cuda_unmap_registered(c);

@@ -140,25 +140,36 @@ static gyre_status_t open_access(const coll_team_t *team)
 
 /* ---- making and freeing -------------------------------------------------------------------------------- */
 
-static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
+/* Rank r's, on the current device. */
+static gyre_status_t make_arena(coll_team_t *team, int r, const plan_t *plan, cudaStream_t stream)
 {
     const size_t bytes = plan->mail_at + coll_cuda_mail_bytes(plan->region * (size_t)plan->blocks, team->n);
-    for (int r = 0; r < team->n; r++) {
-        coll_team_rank_t *rank = &team->rank[r];
-        gyre_status_t st = use(rank->device);
+    coll_team_rank_t *rank = &team->rank[r];
+    cudaError_t rc = cudaMalloc((void **)&rank->arena, bytes);
+    if (rc != cudaSuccess)
+        return coll_cuda_failed(rc, "cudaMalloc(%zu) on device %d for GYRE_CUDA_STAGING of rank %d", bytes,
+                                rank->device, r);
+    gyre_status_t st = coll_cuda_clear(rank->arena, COLL_CUDA_HEAD, stream);
+    if (st == GYRE_OK && team->n > 1)
+        st = coll_cuda_mail_clear(rank->arena + plan->mail_at, stream);
+    return st;
+}
+
+static gyre_status_t make_arenas(coll_team_t *team, const plan_t *plan)
+{
+    gyre_status_t st = GYRE_OK;
+    for (int r = 0; r < team->n && st == GYRE_OK; r++) {
+        cudaStream_t stream; /* not the legacy one: coll_cuda_clear */
+        st = use(team->rank[r].device);
         if (st != GYRE_OK)
             return st;
-        cudaError_t rc = cudaMalloc((void **)&rank->arena, bytes);
+        cudaError_t rc = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
         if (rc != cudaSuccess)
-            return coll_cuda_failed(rc, "cudaMalloc(%zu) on device %d for GYRE_CUDA_STAGING of rank %d",
-                                    bytes, rank->device, r);
-        st = coll_cuda_clear(rank->arena, COLL_CUDA_HEAD, cudaStreamLegacy);
-        if (st == GYRE_OK && team->n > 1)
-            st = coll_cuda_mail_clear(rank->arena + plan->mail_at, cudaStreamLegacy);
-        if (st != GYRE_OK)
-            return st;
+            return coll_cuda_failed(rc, "cudaStreamCreateWithFlags on device %d", team->rank[r].device);
+        st = make_arena(team, r, plan, stream);
+        (void)cudaStreamDestroy(stream);
     }
-    return GYRE_OK;
+    return st;
 }
 
 /* The last communicator of the team has gone, and with it all that reads there. */

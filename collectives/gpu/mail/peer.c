@@ -143,9 +143,8 @@ static gyre_status_t mark(const coll_cuda_mail_t *m, uint32_t turn, cudaStream_t
     if (m->write) {
         const int rc = m->write(stream, (unsigned long long)(uintptr_t)began, turn, 0);
         return rc == 0 ? GYRE_OK
-                       : gyre_fail(GYRE_ERR_SYSTEM,
-                                   "cuStreamWriteValue32 of a message on stream %p: CUDA driver error %d",
-                                   (void *)stream, rc);
+                       : coll_cuda_failed((cudaError_t)rc, "cuStreamWriteValue32 of a message on stream %p",
+                                          (void *)stream);
     }
     cudaError_t rc = coll_cuda_launch_post(began, turn, stream);
     return rc == cudaSuccess

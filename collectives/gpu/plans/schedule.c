@@ -17,8 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "collectives/kernels/kernels.h"
@@ -85,13 +87,34 @@ static void plan_free(plan_t *p)
     free(p);
 }
 
+/* As long as the communicator lives: its guard ends what waits for peers. What the program enqueued before
+ * may not end. */
+static gyre_status_t wait_for_newest(const coll_cuda_t *c)
+{
+    const struct timespec pause = {.tv_nsec = 50 * 1000};
+    const base_time_t from = base_now();
+    cudaError_t rc = cudaSuccess;
+    while (c->any && (rc = cudaEventQuery(c->newest)) == cudaErrorNotReady) {
+        const gyre_status_t failed = (gyre_status_t)atomic_load(&c->comm->error);
+        if (failed != GYRE_OK)
+            return gyre_fail_quiet(failed, "%s", c->comm->error_text);
+        if (base_now() - from > c->comm->timeout_ns)
+            return gyre_fail(GYRE_ERR_TIMEOUT,
+                             "room for another schedule on CUDA device %d: stream %p has not ended what was "
+                             "enqueued there within %g s",
+                             c->device, (void *)c->on, (double)c->comm->timeout_ns / 1e9);
+        nanosleep(&pause, NULL);
+    }
+    return rc == cudaSuccess ? GYRE_OK : coll_cuda_failed(rc, "cudaEventQuery on device %d", c->device);
+}
+
 /* Nothing runs any more of what is not in a graph: its slabs are empty. */
 static gyre_status_t forget(coll_cuda_t *c)
 {
     struct coll_cuda_plans *all = c->plans;
-    cudaError_t rc = c->any ? cudaEventSynchronize(c->newest) : cudaSuccess;
-    if (rc != cudaSuccess)
-        return coll_cuda_failed(rc, "cudaEventSynchronize on device %d", c->device);
+    const gyre_status_t st = wait_for_newest(c);
+    if (st != GYRE_OK)
+        return st;
     for (plan_t **at = &all->list; *at;) {
         plan_t *p = *at;
         if (p->kept) {

@@ -90,10 +90,9 @@ gyre_status_t coll_cuda_stream_wait(const coll_cuda_t *c, const void *word, uint
 {
     enum { GEQ = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ: compared on a circle */
     const int rc = c->wait(stream, (unsigned long long)(uintptr_t)word, value, GEQ);
-    return rc == 0
-               ? GYRE_OK
-               : gyre_fail(GYRE_ERR_SYSTEM, "cuStreamWaitValue32 of %s on stream %p: CUDA driver error %d",
-                           name, (void *)stream, rc);
+    return rc == 0 ? GYRE_OK
+                   : coll_cuda_failed((cudaError_t)rc, "cuStreamWaitValue32 of %s on stream %p", name,
+                                      (void *)stream);
 }
 
 /* The stream goes on once all peers have ended the phase that this rank has enqueued last. */
@@ -212,7 +211,7 @@ int coll_cuda_differs_captured(const coll_cuda_t *c, const coll_shape_t *s, int 
 {
     coll_cuda_op_t op;
     int blocks;
-    coll_cuda_describe(c, s, 1, &op, &blocks);
+    coll_cuda_describe(c, s, 0, &op, &blocks);
     const size_t most = coll_cuda_longest_part(&op, s, gyre_type_size(s->type));
     return (!registered && by_engines(c, s, most)) ||
            coll_cuda_in_phases(c, &op, 0); /* a kernel alone neither signals phases nor counts them */

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/settings/settings.h"
+#include "collectives/gpu/state.h"
 #include "tests/gpu/ranks/mp_gpu.h"
 
 enum { COUNT = 50000 };
@@ -117,32 +118,73 @@ static void late(const char *path)
     close_failed(comm);
 }
 
-/* Work of the program that does not end keeps rank 0 from the call: the others' deadline passes, and rank 0
- * can destroy the communicator. */
+/* 1: this process has an arena on the device, in addition to its buffers. */
+static int has_arena(void)
+{
+    enum { LEAST = 2 << 20 };
+    size_t left, all;
+    CUDA(cudaMemGetInfo(&left, &all));
+    return all - left >= LEAST;
+}
+
+/* Schedules take the room of those that no longer run: none does after a failure, or who knows. */
+static void no_more_schedules(const gyre_comm_t *comm)
+{
+    coll_cuda_explanation_t x;
+    coll_shape_t shape = {.op = COLL_BROADCAST, .type = GYRE_FLOAT32, .uniform = 1, .count = (size_t)3 << 30};
+    gyre_status_t st = GYRE_OK;
+    MP_OK(base_settings_set(SET_ALGO, "ring", "test"));
+    for (int i = 0; i < 64 && st == GYRE_OK; i++, shape.count++)
+        st = coll_cuda_explain((gyre_comm_t *)comm, &shape, 0, &x);
+    MP_OK(base_settings_set(SET_ALGO, NULL, "test"));
+    MP_CHECK(st == gyre_comm_error(comm), "rank %d: schedules end with %s", rank, gyre_status_string(st));
+}
+
+/* Work of the program that does not end keeps rank 0 from the calls: the others' deadline passes, all
+ * communicators end together, and rank 0 can destroy them. Rank 0 still has the others' memory mapped, so
+ * they keep it. */
 static void held(const char *path)
 {
+    enum { COMMS = 3 };
     static int let_go;
     gyre_options_t soon = GYRE_OPTIONS_INITIALIZER;
-    gyre_status_t st = GYRE_OK;
+    gyre_comm_t *comms[COMMS];
+    cudaStream_t streams[COMMS];
     const base_time_t until = base_deadline(20);
     soon.timeout_s = 3; /* for opening the path, too */
     MP_OK(gyre_comm_set(world, &soon));
-    gyre_comm_t *comm = open_path(path);
-    MP_OK(gyre_comm_set(world, NULL)); /* the others wait for rank 0 in gyre_finalize */
-    if (rank == 0)
-        CUDA(cudaLaunchHostFunc(stream, gpu_hold, &let_go));
-    MP_OK(gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
-    while (st == GYRE_OK && base_now() < until) {
-        st = gyre_comm_error(comm);
-        usleep(1000);
+    for (int i = 0; i < COMMS; i++) {
+        comms[i] = open_path(path);
+        CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
     }
-    MP_CHECK(st == GYRE_ERR_TIMEOUT || st == GYRE_ERR_ABORTED, "rank %d: a stream that is held ended with %s",
-             rank, gyre_status_string(st));
-    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_comm_set(world, NULL)); /* the others wait for rank 0 in gyre_finalize */
+    for (int i = 0; i < COMMS; i++) {
+        if (rank == 0)
+            CUDA(cudaLaunchHostFunc(streams[i], gpu_hold, &let_go));
+        MP_OK(gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comms[i], streams[i]));
+    }
+    for (int i = 0; i < COMMS; i++) {
+        gyre_status_t st = GYRE_OK;
+        while ((st == GYRE_OK || !atomic_load(&comms[i]->cuda->stopped)) && base_now() < until) {
+            st = gyre_comm_error(comms[i]);
+            usleep(1000);
+        }
+        MP_CHECK(st == GYRE_ERR_TIMEOUT || st == GYRE_ERR_ABORTED,
+                 "rank %d: a stream that is held ended with %s", rank, gyre_status_string(st));
+    }
+    MP_CHECK(rank > 0 || base_now() < comms[0]->cuda->stop_until,
+             "one communicator has failed only when the time of another was over");
+    if (rank == 0 && comms[0]->cuda->path == COLL_CUDA_PEERS)
+        no_more_schedules(comms[0]);
+    for (int i = 0; i < COMMS; i++)
+        MP_OK(gyre_comm_destroy(comms[i]));
     if (rank == 0)
-        MP_CHECK(cudaStreamQuery(stream) == cudaErrorNotReady, "the stream was not held");
+        MP_CHECK(cudaStreamQuery(streams[0]) == cudaErrorNotReady, "the stream was not held");
     __atomic_store_n(&let_go, 1, __ATOMIC_RELEASE);
-    CUDA(cudaStreamSynchronize(stream));
+    for (int i = 0; i < COMMS; i++) {
+        CUDA(cudaStreamSynchronize(streams[i]));
+        CUDA(cudaStreamDestroy(streams[i]));
+    }
 }
 
 static void several(const char *path)
@@ -272,8 +314,11 @@ int main(int argc, char **argv)
         return 0;
     }
     if (argc >= 3 && (strcmp(argv[1], "late") == 0 || strcmp(argv[1], "held") == 0)) {
+        const int stays = argv[1][0] == 'h' && strcmp(argv[2], "direct") == 0;
         (argv[1][0] == 'l' ? late : held)(argv[2]);
         MP_OK(gyre_finalize(world));
+        MP_CHECK(!gpu_is_emulated() || has_arena() == stays, "rank %d has %s arena", rank,
+                 stays ? "no" : "an");
         return 0;
     }
     unable();
