@@ -43,6 +43,7 @@ static cudaError_t check_capture(const char *what, const void *to, const void *f
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    MAY_FAIL
     if (bytes == 0)
         return sticky();
     cudaError_t rc = check_copy("cudaMemcpyAsync", to, from, bytes, kind);
@@ -73,6 +74,7 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t byt
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
+    MAY_FAIL
     if (width == 0 || height == 0)
         return sticky();
     if (width > to_pitch || width > from_pitch)
@@ -96,6 +98,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 /* Fills device memory or mapped host memory. */
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
+    MAY_FAIL
     if (bytes == 0)
         return sticky();
     if (where(to).place == Place::UNKNOWN || !inside(to, bytes)) {
@@ -120,6 +123,7 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes)
 cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream)
 {
+    MAY_FAIL
     if (width == 0 || height == 0)
         return sticky();
     if (width > pitch || where(to).place == Place::UNKNOWN || !inside(to, pitch * (height - 1) + width))
@@ -134,6 +138,7 @@ cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, s
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data)
 {
+    MAY_FAIL
     if (function == NULL)
         return fail(cudaErrorInvalidValue);
     return enqueue(stream, "cudaLaunchHostFunc", [=] {
@@ -160,6 +165,7 @@ void emulated_allow_shared(const void *kernel, size_t bytes)
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
+    MAY_FAIL
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
         int most = 0;
         (void)cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
@@ -173,6 +179,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int threads,
                                                           size_t bytes)
 {
+    MAY_FAIL
     int by_threads = 2048 / (threads < 1 ? 1 : threads),
         by_shared = bytes == 0 ? 32 : (int)(228 * 1024 / bytes);
     *blocks = by_threads < by_shared ? by_threads : by_shared;
@@ -183,6 +190,8 @@ cudaError_t emulated_launch(const char *name, const void *kernel, dim3 grid, dim
                             cudaStream_t stream, void (*run)(void *), void (*drop)(void *), void *closure)
 {
     auto work = std::shared_ptr<Kernel>(new Kernel{name, grid, block, bytes, run, drop, closure});
+    if (cudaError_t rc = planned("cudaLaunchKernel"); rc != cudaSuccess)
+        return rc;
     size_t most = 48 * 1024;
     {
         std::lock_guard<std::mutex> guard(allowed_lock);

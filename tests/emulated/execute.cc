@@ -128,6 +128,7 @@ static void run_blocks(Launch *launch);
 
 static void pool_thread(void)
 {
+    watch_segments();
     std::unique_lock<std::mutex> lock(pool_lock);
     for (;;) {
         pool_idle++;
@@ -415,6 +416,8 @@ static void segment(int, siginfo_t *info, void *)
 {
     char text[160], line[400];
     Worker *w = worker;
+    if (let_in(info->si_addr, w != NULL && w->self != NULL))
+        return;
     if (w != NULL && w->self != NULL) {
         if (!describe(info->si_addr, text, sizeof(text)))
             snprintf(text, sizeof(text), "no device memory");
@@ -435,6 +438,14 @@ static void segment(int, siginfo_t *info, void *)
 
 void watch_segments(void)
 {
+    static thread_local bool open; /* a thread may be made by one that has blocked all signals */
+    if (!open) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGSEGV);
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+        open = true;
+    }
     struct sigaction now;
     if (sigaction(SIGSEGV, NULL, &now) == 0 && now.sa_sigaction != segment) {
         struct sigaction ours = {};

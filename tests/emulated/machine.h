@@ -6,6 +6,7 @@
  *   stream.cc    streams (an OS thread each), events, and the capture of streams into graphs
  *   copy.cc      copies, fills, host functions and kernels as a stream's work
  *   runtime.cc   the device that it pretends to be, errors, the driver's entry points
+ *   fail.cc      calls that fail because a test wants it
  *
  * What it reads of the environment (none of it Gyre's): EMULATED_DEVICES (1), EMULATED_MEMORY in MiB per
  * device (8192), EMULATED_PEERS (1: devices reach one another's memory), EMULATED_SWITCH (1: NVLink joins
@@ -55,6 +56,8 @@ struct Where {
 };
 /* The allocation that `pointer` lies in. */
 Where where(const void *pointer);
+/* So many there are: of this process's own on devices, or all others (of peers, and pinned). */
+size_t allocations(bool own);
 /* Whether [pointer, pointer + bytes) is either no device memory at all or inside one allocation. */
 bool inside(const void *pointer, size_t bytes);
 
@@ -63,6 +66,11 @@ struct Touch {
     Touch();
     ~Touch();
 };
+/* Opens what lies at an address for the thread that has failed there; false: it may not touch that. For a
+ * signal handler. device_code: it is in a kernel. */
+bool let_in(const void *address, bool device_code);
+/* Reads a word of this process's device memory without a Touch; false: it takes one. */
+bool peek(const void *word, void *to, size_t bytes);
 /* Prints which thread touches memory that it may not touch. */
 void watch_segments(void);
 /* What lies at an address of the device, in words; false: no device's. For a signal handler. */
@@ -79,6 +87,7 @@ bool any_capture_of_this_thread(void);
 bool captured(cudaStream_t stream);
 /* What its stream was asked for cannot be captured. */
 void break_capture(cudaStream_t stream);
+size_t handles(void); /* streams, events and graphs */
 
 /* ---- runtime.cc ---- */
 int device_count(void);
@@ -93,6 +102,13 @@ cudaError_t sticky(void);
 /* One line on stderr: what a GPU would not say. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern thread_local bool in_host_function;
+
+/* ---- fail.cc ---- */
+/* Counts a call of CUDA; not cudaSuccess: it is to fail so. */
+cudaError_t planned(const char *call);
+#define MAY_FAIL                                                           \
+    if (cudaError_t planned_ = planned(__func__); planned_ != cudaSuccess) \
+        return planned_;
 
 } // namespace emulated
 

@@ -9,7 +9,8 @@
  * ends. Fresh memory is 0xff (NaN) as far as FILL goes.
  *
  * With EMULATED_GUARD=1 only running kernels and copies may touch device memory: host code that dereferences
- * a device pointer ends then, as with a GPU. */
+ * a device pointer ends then, as with a GPU. Allocations are closed, and each is opened when device code
+ * first touches it, until nothing runs. */
 #include "tests/emulated/machine.h"
 
 #include <errno.h>
@@ -21,11 +22,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 namespace emulated
 {
 
-static const size_t PAGE = 4096, RANGE = (size_t)1 << 40, FILL = (size_t)16 << 20;
+static const size_t PAGE = 4096, RANGE = (size_t)1 << 40, FILL = (size_t)4 << 20;
 static const uint32_t MAGIC = 0x656d756d;
 
 struct Allocation {
@@ -38,6 +40,7 @@ struct Allocation {
     unsigned opened; /* times, of an import */
     uint64_t id;
     int pid;
+    bool open = false; /* where host code is kept out: the device is at work there */
 };
 
 struct Memory {
@@ -49,7 +52,9 @@ struct Memory {
     size_t used[16] = {};
     uint64_t next_id = 1;
     std::atomic<size_t> pinned{0};
-    size_t touching = 0; /* kernels and copies that run, where host code is kept out */
+    /* where host code is kept out: kernels and copies that run, and what they have touched so far */
+    size_t touching = 0;
+    std::vector<char *> open;
 };
 
 static Memory &memory(void)
@@ -133,6 +138,16 @@ Where where(const void *pointer)
     return result;
 }
 
+size_t allocations(bool own)
+{
+    Memory &m = memory();
+    size_t count = 0;
+    std::lock_guard<std::mutex> guard(m.lock);
+    for (auto &each : m.all)
+        count += (each.second.place == Place::DEVICE && !each.second.imported) == own;
+    return count;
+}
+
 bool inside(const void *pointer, size_t bytes)
 {
     Memory &m = memory();
@@ -151,21 +166,17 @@ static bool guarded(void)
     return on;
 }
 
-static void protect_locked(Memory &m, int protection)
-{
-    for (auto &each : m.all)
-        if (each.second.place == Place::DEVICE)
-            mprotect(each.first - each.second.lead, each.second.mapped, protection);
-}
+static thread_local int touches; /* of this thread */
 
 Touch::Touch()
 {
     Memory &m = memory();
     if (!guarded())
         return;
+    watch_segments(); /* whatever handler the program has made since */
+    touches++;
     std::lock_guard<std::mutex> guard(m.lock);
-    if (m.touching++ == 0)
-        protect_locked(m, PROT_READ | PROT_WRITE);
+    m.touching++;
 }
 
 Touch::~Touch()
@@ -173,15 +184,59 @@ Touch::~Touch()
     Memory &m = memory();
     if (!guarded())
         return;
+    touches--;
     std::lock_guard<std::mutex> guard(m.lock);
-    if (--m.touching == 0)
-        protect_locked(m, PROT_NONE);
+    if (--m.touching > 0)
+        return;
+    for (char *each : m.open) {
+        auto it = m.all.find(each);
+        if (it != m.all.end() && it->second.open)
+            mprotect(it->first - it->second.lead, it->second.mapped, PROT_NONE);
+        if (it != m.all.end())
+            it->second.open = false;
+    }
+    m.open.clear();
 }
 
-/* A new allocation, or import: closed where all are. */
-static void close_locked(Memory &m, char *pages, size_t mapped)
+/* In a signal handler, of a thread that has stopped in device code or in a copy: it holds no lock. */
+bool let_in(const void *address, bool device_code)
 {
-    if (guarded() && m.touching == 0)
+    Memory &m = memory();
+    if (!guarded() || (!device_code && touches == 0) || device_of_address(m, address) < 0)
+        return false;
+    std::lock_guard<std::mutex> guard(m.lock);
+    auto it = m.all.upper_bound((char *)address);
+    if (it != m.all.end() && it->second.place == Place::DEVICE &&
+        (const char *)address >= it->first - it->second.lead)
+        ; /* in the pages before its beginning */
+    else if (it == m.all.begin() || (--it)->second.place != Place::DEVICE ||
+             (const char *)address >= it->first - it->second.lead + it->second.mapped)
+        return false;
+    if (!it->second.open) { /* else another thread has let it in meanwhile */
+        it->second.open = true;
+        m.open.push_back(it->first);
+        mprotect(it->first - it->second.lead, it->second.mapped, PROT_READ | PROT_WRITE);
+    }
+    return true;
+}
+
+bool peek(const void *word, void *to, size_t bytes)
+{
+    Memory &m = memory();
+    if (!guarded())
+        return false;
+    std::lock_guard<std::mutex> guard(m.lock);
+    auto it = find_locked(m, word);
+    if (it == m.all.end() || it->second.place != Place::DEVICE || it->second.imported)
+        return false;
+    const off_t at = it->second.offset + (off_t)it->second.lead + ((const char *)word - it->first);
+    return pread(m.fd, to, bytes, at) == (ssize_t)bytes;
+}
+
+/* A new allocation, or import. */
+static void close_now(char *pages, size_t mapped)
+{
+    if (guarded())
         mprotect(pages, mapped, PROT_NONE);
 }
 
@@ -200,7 +255,7 @@ static cudaError_t allocate(int device, size_t bytes, void **pointer)
         mmap(at, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m.fd, m.next_offset) != at)
         return cudaErrorMemoryAllocation;
     memset(at, 0xff, mapped < FILL ? mapped : FILL);
-    close_locked(m, at, mapped);
+    close_now(at, mapped);
     m.all[at + lead] = {Place::DEVICE, device, bytes, mapped,      lead,    m.next_offset,
                         false,         false,  0,     m.next_id++, getpid()};
     m.next_offset += (off_t)mapped;
@@ -243,6 +298,7 @@ using namespace emulated;
 cudaError_t cudaMalloc(void **pointer, size_t bytes)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     if (pointer == NULL)
         return fail(cudaErrorInvalidValue);
     if (any_capture_of_this_thread())
@@ -284,6 +340,7 @@ cudaError_t cudaFree(void *pointer)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
+    MAY_FAIL
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);
     *total = device_bytes();
@@ -293,6 +350,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer)
 {
+    if (sticky() != cudaSuccess)
+        return sticky();
     Where w = where(pointer);
     memset(attributes, 0, sizeof(*attributes));
     if (w.place == Place::UNKNOWN) {
@@ -312,6 +371,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     if (any_capture_of_this_thread())
         return fail(cudaErrorStreamCaptureUnsupported);
     Memory &m = memory();
@@ -356,6 +416,7 @@ cudaError_t cudaFreeHost(void *pointer)
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     if (any_capture_of_this_thread())
         return fail(cudaErrorStreamCaptureUnsupported);
     Memory &m = memory();
@@ -399,6 +460,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
 /* ---- between processes --------------------------------------------------------------------------------- */
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 {
+    MAY_FAIL
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);
     auto it = find_locked(m, pointer);
@@ -415,6 +477,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsigned)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     if (any_capture_of_this_thread())
         return fail(cudaErrorStreamCaptureUnsupported);
     Memory &m = memory();
@@ -450,7 +513,7 @@ cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsi
         return fail(cudaErrorMapBufferObjectFailed);
     }
     close(fd);
-    close_locked(m, at, mapped);
+    close_now(at, mapped);
     at += in.lead;
     m.all[at] = {Place::DEVICE, in.device, in.bytes, mapped, in.lead, (off_t)in.offset,
                  true,          false,     1,        in.id,  in.pid};

@@ -9,12 +9,13 @@ E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
 E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
 E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,kernels/gpu_facts kernels/gpu_kernels ranks/gpu_peers)
+E_FAILING    := $(E)/tests/failing/test_failing
 E_EXAMPLES   := $(patsubst examples/%.cu,$(E)/examples/%,$(wildcard examples/*.cu))
 E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
 E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
-emulated: $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS) $(E_EXAMPLES)
+emulated: $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS) $(E_FAILING) $(E_EXAMPLES)
 else
 emulated:
 	@echo "the emulator needs the CUDA toolkit's headers (CUDA=1), an x86-64, and no SANITIZE"; exit 1
@@ -48,6 +49,9 @@ $(E)/tests/%: $(B)/obj/tests/%.o $(call e_obj,$(TEST_CU)) $(call obj,$(SUPPORT_S
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(E_LINK) -lcmocka -o $@
+# calls of CUDA that fail, besides what fails in every build (tests/failing)
+$(E_FAILING): $(call obj,$(filter-out %/test_failing.c,$(call sources,tests/failing tests/gpu/failing,c)))
+$(E_FAILING): private E_LIBS += $(FAILING_WRAPS)
 $(E_EXAMPLES): $(E)/examples/%: $(E)/obj/examples/%.cu.o $(E_ARCHIVES)
 	@mkdir -p $(@D)
 	@echo "  LD    $@"

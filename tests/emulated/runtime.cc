@@ -113,11 +113,12 @@ cudaError_t cudaSetDevice(int device)
 cudaError_t cudaGetDevice(int *device)
 {
     *device = current;
-    return cudaSuccess;
+    return cudaSuccess; /* also where the device is lost: no context is asked */
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
+    MAY_FAIL
     if (device < 0 || device >= device_count())
         return fail(cudaErrorInvalidDevice);
     memset(p, 0, sizeof(*p));
@@ -233,6 +234,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
+    MAY_FAIL
     if (device < 0 || device >= device_count() || peer < 0 || peer >= device_count())
         return fail(cudaErrorInvalidDevice);
     *can = device != peer && peers_reach();
@@ -261,6 +263,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *text)
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
 {
+    MAY_FAIL
     static std::mutex lock;
     static uint32_t enabled[16];
     if (peer < 0 || peer >= device_count() || peer == current)
@@ -300,6 +303,7 @@ cudaError_t cudaPeekAtLastError(void)
     X(cudaErrorNotSupported, "operation not supported")                                                    \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                                 \
     X(cudaErrorLaunchFailure, "unspecified launch failure")                                                \
+    X(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered")                                    \
     X(cudaErrorDeviceUninitialized, "invalid device context")                                              \
     X(cudaErrorMapBufferObjectFailed, "mapping of buffer object failed")                                   \
     X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                                 \
@@ -345,6 +349,7 @@ const char *cudaGetErrorString(cudaError_t rc)
 /* Frames of kernels: the emulator cannot know them, and says what nvcc reported of the largest. */
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *)
 {
+    MAY_FAIL
     memset(attributes, 0, sizeof(*attributes));
     attributes->localSizeBytes = 64;
     attributes->maxThreadsPerBlock = 1024;
@@ -355,6 +360,7 @@ static std::atomic<size_t> stack_limit{1024};
 
 cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit)
 {
+    MAY_FAIL
     if (limit != cudaLimitStackSize)
         return fail(cudaErrorUnsupportedLimit);
     *value = stack_limit;
@@ -363,6 +369,7 @@ cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit)
 
 cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
 {
+    MAY_FAIL
     if (limit != cudaLimitStackSize)
         return fail(cudaErrorUnsupportedLimit);
     stack_limit = value;
@@ -382,6 +389,8 @@ static CUresult result(cudaError_t rc)
     return rc == cudaSuccess                      ? CUDA_SUCCESS
            : rc == cudaErrorInvalidValue          ? CUDA_ERROR_INVALID_VALUE
            : rc == cudaErrorInvalidResourceHandle ? CUDA_ERROR_INVALID_HANDLE
+           : rc == cudaErrorMemoryAllocation      ? CUDA_ERROR_OUT_OF_MEMORY
+           : rc == cudaErrorECCUncorrectable      ? CUDA_ERROR_ECC_UNCORRECTABLE
            : rc == cudaErrorStreamCaptureUnsupported
                ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                : CUDA_ERROR_UNKNOWN; /* the runtime's own number is kept by fail() */
@@ -418,15 +427,19 @@ static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsig
 {
     if (number("EMULATED_WAITS", 1, 0, 1) == 0)
         return CUDA_ERROR_NOT_SUPPORTED;
-    cudaError_t rc = usable(stream, address, sizeof(T));
+    cudaError_t rc = planned("cuStreamWaitValue32");
+    if (rc == cudaSuccess)
+        rc = usable(stream, address, sizeof(T));
     if (rc == cudaSuccess)
         rc = enqueue(stream, "cuStreamWaitValue", [address, value, flags] {
             for (unsigned round = 0; sticky() == cudaSuccess; round++) {
-                {
+                T now;
+                if (!peek((const void *)address, &now, sizeof(now))) {
                     Touch touch;
-                    if (reached(__atomic_load_n((const T *)address, __ATOMIC_ACQUIRE), value, flags))
-                        return cudaSuccess;
+                    now = __atomic_load_n((const T *)address, __ATOMIC_ACQUIRE);
                 }
+                if (reached(now, value, flags))
+                    return cudaSuccess;
                 usleep(round < 100 ? 10 : 100);
             }
             return cudaSuccess;
@@ -436,7 +449,9 @@ static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsig
 
 template <typename T> static CUresult stream_write(CUstream stream, CUdeviceptr address, T value, unsigned)
 {
-    cudaError_t rc = usable(stream, address, sizeof(T));
+    cudaError_t rc = planned("cuStreamWriteValue32");
+    if (rc == cudaSuccess)
+        rc = usable(stream, address, sizeof(T));
     if (rc == cudaSuccess)
         rc = enqueue(stream, "cuStreamWriteValue", [address, value] {
             Touch touch;
@@ -450,6 +465,8 @@ template <typename T> static CUresult stream_write(CUstream stream, CUdeviceptr 
 static CUresult pointer_attributes(unsigned n, CUpointer_attribute *attributes, void **data,
                                    CUdeviceptr address)
 {
+    if (sticky() != cudaSuccess)
+        return result(sticky());
     Where w = where((void *)address);
     const bool known = w.place != Place::UNKNOWN;
     for (unsigned i = 0; i < n; i++)

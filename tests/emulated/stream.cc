@@ -104,7 +104,7 @@ namespace emulated
 struct Streams {
     std::mutex lock;
     std::condition_variable progress;
-    std::set<cudaStream_t> live;
+    std::set<cudaStream_t> live, ending; /* destroyed, and still have work */
     std::set<cudaEvent_t> events;
     std::set<cudaGraph_t> graphs;
     std::set<cudaGraphExec_t> execs;
@@ -128,8 +128,10 @@ static void serve(cudaStream_t stream)
     Lock lock(s.lock);
     for (;;) {
         stream->work.wait(lock, [&] { return !stream->queue.empty() || stream->closing; });
-        if (stream->queue.empty())
+        if (stream->queue.empty()) {
+            s.ending.erase(stream);
             return;
+        }
         Item item = std::move(stream->queue.front());
         stream->queue.pop_front();
         for (auto &each : item.after)
@@ -247,6 +249,7 @@ cudaError_t drain_all(void)
     Streams &s = all();
     Lock lock(s.lock);
     std::vector<cudaStream_t> streams(s.live.begin(), s.live.end());
+    streams.insert(streams.end(), s.ending.begin(), s.ending.end());
     for (cudaStream_t each : s.legacy)
         if (each != NULL)
             streams.push_back(each);
@@ -302,6 +305,13 @@ void break_capture(cudaStream_t handle)
         stream->capture->broken = true;
 }
 
+size_t handles(void)
+{
+    Streams &s = all();
+    Lock lock(s.lock);
+    return s.live.size() + s.events.size() + s.graphs.size() + s.execs.size();
+}
+
 } // namespace emulated
 
 /* Calls of the host that gave work to streams so far: a kernel, a copy, an event's record or wait, a graph's
@@ -329,6 +339,7 @@ extern "C" unsigned long long emulated_events(void)
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     if (sticky() != cudaSuccess)
         return sticky();
@@ -350,6 +361,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *out)
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
+    MAY_FAIL
     *least = 0;
     *greatest = -5;
     return cudaSuccess;
@@ -388,6 +400,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         return fail(cudaErrorInvalidResourceHandle);
     }
     stream->closing = true;
+    if (stream->started)
+        s.ending.insert(stream);
     stream->work.notify_one();
     return cudaSuccess;
 }
@@ -395,6 +409,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     cudaStream_t stream = find(s, handle);
@@ -433,6 +448,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 cudaError_t cudaDeviceSynchronize(void)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     if (any_capture_of_this_thread())
         return fail(cudaErrorStreamCaptureUnsupported);
     return drain_all();
@@ -442,6 +458,7 @@ cudaError_t cudaDeviceSynchronize(void)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     if (sticky() != cudaSuccess)
         return sticky();
@@ -494,6 +511,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     cudaStream_t stream = find(s, handle);
@@ -540,6 +558,7 @@ static cudaError_t wait_shared(Shared *shared, uint64_t turn)
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     cudaStream_t stream = find(s, handle);
@@ -612,6 +631,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     if (s.events.count(event) == 0)
@@ -657,6 +677,7 @@ struct EventHandle {
 
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
 {
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     if (s.events.count(event) == 0 || event->fd < 0)
@@ -669,6 +690,7 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t even
 
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle)
 {
+    MAY_FAIL
     Streams &s = all();
     EventHandle in;
     memcpy(&in, &handle, sizeof(in));
@@ -699,6 +721,7 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle
 /* A graph's kernels are there already. */
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t)
 {
+    MAY_FAIL
     return exec != NULL ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -712,6 +735,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     cudaStream_t stream = find(s, handle);
@@ -779,6 +803,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureSta
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long)
 {
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     if (s.graphs.count(graph) == 0)
@@ -803,6 +828,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle)
 {
     NOT_IN_HOST_FUNCTION
+    MAY_FAIL
     Streams &s = all();
     Lock lock(s.lock);
     cudaStream_t stream = find(s, handle);

@@ -26,8 +26,15 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map", "thread",
-                                                "write",  "ucx",        "json"};
+const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map",  "thread", "write",
+                                                "ucx",    "json",       "cuda", "lost"};
+
+/* tests/emulated/fail.cc, in the emulator's build only */
+extern void emulated_fail(long k, int error, int sticky) __attribute__((weak));
+extern long emulated_calls(void) __attribute__((weak));
+extern const char *emulated_struck(void) __attribute__((weak));
+extern long emulated_left(int memory) __attribute__((weak));
+enum { CUDA_MEMORY = 2 /* cudaErrorMemoryAllocation */, CUDA_ECC = 214 /* cudaErrorECCUncorrectable */ };
 
 static _Atomic int armed = INJECT_KINDS; /* INJECT_KINDS: nothing */
 static _Atomic long left, count;
@@ -43,11 +50,28 @@ void inject_arm(inject_kind_t kind, long k)
     count = 0;
     left = k;
     armed = (int)kind;
+    if (kind == INJECT_CUDA || kind == INJECT_LOST)
+        emulated_fail(k, kind == INJECT_LOST ? CUDA_ECC : CUDA_MEMORY, kind == INJECT_LOST);
 }
 
 void inject_disarm(void)
 {
+    if (armed == INJECT_CUDA || armed == INJECT_LOST) {
+        emulated_fail(0, 0, 0);
+        count = emulated_calls();
+        struck = emulated_struck();
+    }
     armed = INJECT_KINDS;
+}
+
+const char *inject_words(inject_kind_t kind)
+{
+    return kind == INJECT_CUDA ? "out of memory" : kind == INJECT_LOST ? "uncorrectable ECC error" : "";
+}
+
+long inject_left(int memory)
+{
+    return emulated_left ? emulated_left(memory) : 0;
 }
 
 long inject_count(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/failing/inject.h: makes the k-th request of a kind fail: for memory, a descriptor, a mapping, a
- * thread, a write, a service of UCX, or memory inside jansson. Otherwise only requests of Gyre's own objects
- * count, not those inside libraries: the linker sends them here (--wrap). */
+ * thread, a write, a service of UCX, memory inside jansson, or of the emulator of CUDA. Otherwise only
+ * requests of Gyre's own objects count, not those inside libraries: the linker sends them here (--wrap). */
 #ifndef TESTS_FAILING_INJECT_H
 #define TESTS_FAILING_INJECT_H
 
@@ -13,6 +13,8 @@ typedef enum {
     INJECT_WRITE,
     INJECT_UCX,
     INJECT_JSON,
+    INJECT_CUDA, /* a call of CUDA has no memory */
+    INJECT_LOST, /* a call of CUDA and all later ones report that the device is broken */
     INJECT_KINDS
 } inject_kind_t;
 
@@ -21,6 +23,11 @@ extern const char *const inject_names[INJECT_KINDS];
 /* From now on the k-th request of the kind fails, once; k counts from 1, over all threads. */
 void inject_arm(inject_kind_t kind, long k);
 void inject_disarm(void);
+/* What errors of CUDA say. */
+const char *inject_words(inject_kind_t kind);
+/* Pieces of the emulated device's memory that this process has not freed; or of all else: streams, events,
+ * pinned memory, mappings. */
+long inject_left(int memory);
 /* From now on jansson asks for memory here. */
 void inject_json(void);
 /* Requests of the kind since it was armed. */

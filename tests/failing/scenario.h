@@ -3,7 +3,9 @@
  *
  *   calls.c     the calls of a communicator, its memory and its buckets; shrinking and growing
  *   training.c  steps, checkpoints, models
- *   formats.c   every kind of file that is loaded */
+ *   formats.c   every kind of file that is loaded
+ *
+ * and tests/gpu/failing/device.c: collectives on a device, in the emulator's build only. */
 #ifndef TESTS_FAILING_SCENARIO_H
 #define TESTS_FAILING_SCENARIO_H
 
@@ -27,6 +29,7 @@ typedef struct {
     double *window, *own, *shared, moved[2];
     int registered;
     gyre_train_t *train;
+    struct device_job *device;
     meeting_t *meeting;
     const char *folder; /* the run's; what is left in it is met by the next job */
     const char *step;   /* the call that is made */
@@ -52,6 +55,10 @@ gyre_status_t training_zero_1(job_t *job, double patience);
 gyre_status_t training_zero_2(job_t *job, double patience);
 gyre_status_t training_zero_3(job_t *job, double patience);
 gyre_status_t formats_load(job_t *job, double patience);
+gyre_status_t device_direct(job_t *job, double patience) __attribute__((weak));
+gyre_status_t device_staged(job_t *job, double patience) __attribute__((weak));
+/* Frees what the program has on the device, when the job has ended. */
+void device_end(job_t *job) __attribute__((weak));
 
 /* Before all runs: the files of training.c and formats.c, in FOLDER/files of the runner. 0: it failed. */
 int training_prepare(const char *files);

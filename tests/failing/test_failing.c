@@ -16,6 +16,9 @@
  *     test_failing SCENARIO RANK KIND F/N   every N-th k from F on
  *     test_failing list                     SCENARIO RANK KIND of all, a line each
  *
+ * The emulator's build has scenarios of a device, in which calls of CUDA fail: once for lack of memory, or
+ * from then on, as where the device is lost (tests/gpu/failing.sh).
+ *
  * With FAILING_ONLY=FUNCTION, such as ucp_put_nbx, only its requests count. */
 #include <errno.h>
 #include <ftw.h>
@@ -48,6 +51,8 @@ typedef struct {
     gyre_status_t second; /* the second job's; and what went wrong there */
     char why[1100];
     int descriptors; /* made and left by both jobs */
+    long left,
+        arenas; /* and of the emulated device: pieces of its memory, which peers may have mapped, and more */
 } report_t;
 
 typedef struct {
@@ -72,7 +77,8 @@ static const scenario_t scenarios[] = {
     {"ucx", 2, 0, "ucx", calls_all, 3, 47, 0},          {"grow", 3, 1, "auto", calls_grow, 2, 41, 1},
     {"train", 1, 0, "auto", training_alone, 3, 47, 0},  {"zero-1", 2, 0, "auto", training_zero_1, 3, 101, 1},
     {"zero-2", 2, 0, "auto", training_zero_2, 3, 0, 1}, {"zero-3", 2, 0, "auto", training_zero_3, 3, 127, 1},
-    {"formats", 1, 0, "auto", formats_load, 3, 47, 0},
+    {"formats", 1, 0, "auto", formats_load, 3, 47, 0},  {"direct", 2, 0, "auto", device_direct, 3, 0, 0},
+    {"staged", 2, 0, "auto", device_staged, 3, 0, 0},
 };
 
 static void note(gyre_status_t st, const char *step, gyre_status_t *status, report_t *report)
@@ -128,6 +134,8 @@ static gyre_status_t run_job(int rank, const scenario_t *s, int number, double p
         note(gyre_comm_destroy(job->later), "comm_destroy", &status, report);
     if (job->world)
         note(gyre_finalize(job->world), "finalize", &status, report);
+    if (job->device)
+        device_end(job);
     free(job->own);
     return status;
 }
@@ -155,6 +163,11 @@ static void set(const char *name, long value)
 
 static int verbose, failed, runs, without;
 
+static int on_device(const scenario_t *s)
+{
+    return s->body && (s->body == device_direct || s->body == device_staged);
+}
+
 /* What the processes of one run do. */
 static void be_rank(const scenario_t *s, int rank, int victim, inject_kind_t kind, long k)
 {
@@ -173,8 +186,12 @@ static void be_rank(const scenario_t *s, int rank, int victim, inject_kind_t kin
     for (int r = 0; r < s->n; r++) /* nobody meets a rank that is still in the first */
         while (!reports[r].finished)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    report->second = run_job(rank, s, 1, 15, &again);
-    snprintf(report->why, sizeof report->why, "%s: %s", again.step, again.text);
+    if (kind != INJECT_LOST || !*reports[victim].struck) { /* else that process has no device any more */
+        report->second = run_job(rank, s, 1, 15, &again);
+        snprintf(report->why, sizeof report->why, "%s: %s", again.step, again.text);
+        report->left = inject_left(0);
+        report->arenas = inject_left(1);
+    }
     report->descriptors = descriptors() - before;
     report->finished = 2;
     exit(0); /* with LeakSanitizer's check */
@@ -301,9 +318,11 @@ static int look(const scenario_t *s, int victim, inject_kind_t kind, long k)
     else if (v->status == GYRE_ERR_INTERNAL ||
              (v->status == GYRE_ERR_TIMEOUT && !strstr(v->text, "no memory"))) /* that has kept it waiting */
         snprintf(why, sizeof why, "got %s: %s", gyre_status_string(v->status), v->text);
-    else if (kind != INJECT_WRITE && blames_another(v->status))
+    else if (kind != INJECT_WRITE && !on_device(s) && blames_another(v->status))
         snprintf(why, sizeof why, "got %s, which is not what is wrong: %s", gyre_status_string(v->status),
                  v->text);
+    else if (v->status != GYRE_OK && !strstr(v->text, inject_words(kind)))
+        snprintf(why, sizeof why, "%s: nothing of '%s': %s", v->step, inject_words(kind), v->text);
     for (int r = 0; r < s->n && !*why; r++) {
         const report_t *o = &reports[r];
         if (r != victim && o->status != GYRE_OK && !leads_to(s, r, victim))
@@ -316,6 +335,10 @@ static int look(const scenario_t *s, int victim, inject_kind_t kind, long k)
             snprintf(why, sizeof why, "the next job fails on rank %d: %s", r, o->why);
         else if (o->descriptors > usual[r] && o->descriptors > KEPT)
             snprintf(why, sizeof why, "%d descriptors left on rank %d", o->descriptors - usual[r], r);
+        else if (o->left > 0 || o->arenas > JOBS)
+            snprintf(why, sizeof why,
+                     "left on rank %d: %ld streams, events and the like, %ld pieces of memory", r, o->left,
+                     o->arenas);
     }
     if (*why) {
         printf("FAILED %s %d %s %ld: %s\n", s->name, victim, inject_names[kind], k, why);
@@ -349,10 +372,17 @@ static long per_kind(inject_kind_t kind)
     return kind == INJECT_JSON ? 50 : kind == INJECT_MEMORY ? 12 : 3;
 }
 
+/* Calls of CUDA are made in scenarios of a device only. */
+static int may_have(const scenario_t *s, inject_kind_t kind)
+{
+    return on_device(s) || (kind != INJECT_CUDA && kind != INJECT_LOST);
+}
+
 /* UCX is asked for services only where ranks count as hosts; JSON is the same in each of ZeRO's stages. */
 static int has(const scenario_t *s, inject_kind_t kind)
 {
-    return kind == INJECT_UCX    ? spans_hosts(s)
+    return !may_have(s, kind)    ? 0
+           : kind == INJECT_UCX  ? spans_hosts(s)
            : kind == INJECT_JSON ? s->body != training_zero_2 && s->body != training_zero_3
                                  : 1;
 }
@@ -360,13 +390,13 @@ static int has(const scenario_t *s, inject_kind_t kind)
 /* A sample leaves this out. */
 static int is_left_out(const scenario_t *s, int victim, inject_kind_t kind)
 {
-    return s->every == 0 || (s->in_turn && (int)kind % s->n != victim) || !has(s, kind);
+    return s->every == 0 || !s->body || (s->in_turn && (int)kind % s->n != victim) || !has(s, kind);
 }
 
 static void list(void)
 {
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
-        for (int victim = 0; victim < scenarios[i].n; victim++)
+        for (int victim = 0; scenarios[i].body && victim < scenarios[i].n; victim++)
             for (inject_kind_t kind = 0; kind < INJECT_KINDS; kind++)
                 if (has(&scenarios[i], kind))
                     printf("%s %d %s\n", scenarios[i].name, victim, inject_names[kind]);
@@ -396,7 +426,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         const scenario_t *s = &scenarios[i];
-        if (argc > 1 && strcmp(argv[1], s->name) != 0)
+        if (!s->body || (argc > 1 && strcmp(argv[1], s->name) != 0) || (argc == 1 && s->every == 0))
             continue;
         for (int r = 0; r < s->n; r++)
             usual[r] = RANKS * 1000;
@@ -410,7 +440,7 @@ int main(int argc, char **argv)
             for (inject_kind_t kind = 0; kind < INJECT_KINDS; kind++) {
                 if (argc == 1 && is_left_out(s, victim, kind))
                     continue;
-                if (argc > 3 && strcmp(argv[3], inject_names[kind]) != 0)
+                if (!may_have(s, kind) || (argc > 3 && strcmp(argv[3], inject_names[kind]) != 0))
                     continue;
                 const char *every = argc > 4 ? strchr(argv[4], '/') : NULL;
                 if (every)
