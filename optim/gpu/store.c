@@ -26,6 +26,7 @@ gyre_status_t zero_cuda_begin(optim_zero_t *zero)
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/gpu/gpu.h"
 #include "optim/gpu/kernels.h"
 
 /* Rows are cut for lists of elements: a launch has as many blocks for a bias as for the longest of its list,
@@ -47,6 +48,8 @@ struct zero_device {
     size_t *update_first;   /* [buckets + 1] into updates */
     size_t *update_longest; /* [buckets] */
     uint64_t *word;         /* [OPTIM_EXACT_WORDS, or rows], device */
+    gyre_cuda_registration_t *lent[2];
+    size_t lents;
 };
 
 static cudaStream_t native(const base_stream_t *stream)
@@ -423,6 +426,37 @@ static gyre_status_t test(optim_zero_t *zero, zero_ticket_t *ticket)
     return status == GYRE_OK ? wait_for(zero, ticket) : status;
 }
 
+/* The ranks of dp read `memory` where it lies, if they map each other's, and not copies in arenas. */
+static gyre_status_t lend(optim_zero_t *zero, char *memory, size_t bytes)
+{
+    struct zero_device *d = zero->device;
+    const char *why;
+    if (zero_alone(zero) || !memory || bytes == 0 ||
+        coll_cuda_captures(zero->groups.dp, &why) == COLL_CUDA_CAPTURE_NEVER)
+        return GYRE_OK;
+    gyre_status_t status = gyre_comm_register_cuda(zero->groups.dp, memory, bytes, &d->lent[d->lents]);
+    d->lents += status == GYRE_OK;
+    return status == GYRE_ERR_UNSUPPORTED ? GYRE_OK : status; /* on all ranks: through arenas, then */
+}
+
+/* Gradients that have places of their own, and weights that are gathered in theirs. Not buffers that come and
+ * go: which bucket has which is each rank's affair, and all or none of a call's must be registered. */
+static gyre_status_t join(optim_zero_t *zero)
+{
+    const zero_plan_t *plan = &zero->plan;
+    gyre_comm_t *const comm[] = {zero->groups.dp, zero->groups.tied, zero->gather_comm};
+    const size_t grads = plan->pools > 0 ? 0 : plan->grad_shards ? plan->grads : plan->params->grad_total;
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < sizeof comm / sizeof *comm; i++)
+        if (comm[i] && gyre_comm_size(comm[i]) > 1)
+            status = gyre_comm_prepare_cuda(comm[i]);
+    if (status == GYRE_OK)
+        status = lend(zero, zero->grads, grads * plan->grad_bytes);
+    if (status == GYRE_OK && (plan->config.stage == 1 || plan->config.stage == 2))
+        status = lend(zero, zero->weights, plan->params->total * plan->weight_bytes);
+    return status;
+}
+
 static void leave(optim_zero_t *zero)
 {
     struct zero_device *d = zero->device;
@@ -430,6 +464,8 @@ static void leave(optim_zero_t *zero)
     for (size_t i = 0; i < 3; i++)
         if (all[i])
             base_stream_wait(all[i]);
+    while (d->lents > 0)
+        (void)gyre_comm_deregister_cuda(zero->groups.dp, d->lent[--d->lents]);
 }
 
 static void end(optim_zero_t *zero)
@@ -469,6 +505,7 @@ static const zero_ops_t device_ops = {
     .sum_tied = sum_tied,
     .wait = wait_for,
     .test = test,
+    .join = join,
     .leave = leave,
     .end = end,
 };

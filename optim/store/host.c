@@ -220,6 +220,12 @@ static void nothing(optim_zero_t *zero)
     (void)zero;
 }
 
+static gyre_status_t join(optim_zero_t *zero)
+{
+    (void)zero;
+    return GYRE_OK;
+}
+
 const zero_ops_t zero_host_ops = {
     .take = take,
     .give = give,
@@ -239,6 +245,7 @@ const zero_ops_t zero_host_ops = {
     .sum_tied = sum_tied,
     .wait = wait_for,
     .test = test,
+    .join = join,
     .leave = nothing,
     .end = nothing,
 };

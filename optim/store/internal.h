@@ -109,6 +109,8 @@ typedef struct {
     /* What is enqueued afterwards (on the host: this thread) sees the result; the ticket is free again. */
     gyre_status_t (*wait)(optim_zero_t *zero, zero_ticket_t *ticket);
     gyre_status_t (*test)(optim_zero_t *zero, zero_ticket_t *ticket); /* IN_PROGRESS; else as wait */
+    /* Collective over the groups: makes ready what steps call. */
+    gyre_status_t (*join)(optim_zero_t *zero);
     void (*leave)(optim_zero_t *zero); /* everything has ended, whatever became of it */
     void (*end)(optim_zero_t *zero);
 } zero_ops_t;

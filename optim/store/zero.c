@@ -304,24 +304,13 @@ gyre_status_t optim_zero_make(const model_params_t *local, const optim_zero_grou
     return GYRE_OK;
 }
 
-/* What steps call on device memory is made ready for it before the first one. */
-static gyre_status_t prepare_device(optim_zero_t *zero)
-{
-    gyre_comm_t *const comm[] = {zero->groups.dp, zero->groups.tied, zero->gather_comm};
-    gyre_status_t status = GYRE_OK;
-    for (size_t i = 0; status == GYRE_OK && i < sizeof comm / sizeof *comm; i++)
-        if (comm[i] && gyre_comm_size(comm[i]) > 1)
-            status = gyre_comm_prepare_cuda(comm[i]);
-    return status;
-}
-
 gyre_status_t optim_zero_join(optim_zero_t *zero)
 {
     optim_zero_t *experts = zero_of_experts(zero);
     gyre_status_t status = zero->plan.gathers ? prepare_gathers(zero) : GYRE_OK;
     if (status == GYRE_OK && experts && experts->plan.gathers)
         status = prepare_gathers(experts);
-    return status == GYRE_OK && zero->device ? prepare_device(zero) : status;
+    return status == GYRE_OK ? zero->on->join(zero) : status;
 }
 
 void optim_zero_abort(optim_zero_t *zero, const char *reason)

@@ -30,6 +30,8 @@ static inline void check_formulas(const job_t *job, const trial_t *t, const opti
                 (step->skipped && (k == OPTIM_TRAFFIC_ALL_GATHER || k == OPTIM_TRAFFIC_MUON) ? 0 : sent[k]),
             "traffic of kind %d: %llu elements, the formula says %llu", k, (unsigned long long)step->sent[k],
             (unsigned long long)sent[k]);
+    if (t->look)
+        t->look(zero);
 }
 
 static inline void check_rows(job_t *job, optim_zero_t *zero)

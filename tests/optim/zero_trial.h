@@ -35,6 +35,7 @@ typedef struct {
     int overflow;  /* 1: one gradient of step 1 is infinite */
     int idle_last; /* 1: ranks with fewer sequences are idle in the last ones, not in the first */
     int astray;    /* 1: weights are not looked at */
+    void (*look)(const optim_zero_t *zero); /* after each step; may be NULL */
 } trial_t;
 
 typedef struct {
