@@ -240,6 +240,7 @@ void look_at_gpus(report_t *report)
             report_add(report, FOUND_OK, label, "", "%s", name);
         else
             report_add(report, FOUND_WARNING, label, "nvidia-smi may say more", "%s", gyre_last_error());
+        look_at_gpu_health(report, i);
         gpu_rdma(report, i);
     }
 }

@@ -55,6 +55,7 @@ void look_at_kernel(report_t *report);
 void look_at_network(report_t *report);
 void look_at_limits(report_t *report); /* after the network: what is enough depends on it */
 void look_at_gpus(report_t *report);
+void look_at_gpu_health(report_t *report, int index);
 void look_at_software(report_t *report);
 void look_at_choices(report_t *report); /* what Gyre will use; last */
 
