@@ -305,7 +305,7 @@ static gyre_status_t rate_of(model_cuda_matmul_t *matmul, base_stream_t *stream,
                                     .in = type,
                                     .out = type};
     size_t bytes = side * side * (type == MODEL_CUDA_BF16 ? 2 : 4);
-    gyre_status_t status = GYRE_OK;
+    gyre_status_t status = base_stream_zero(stream, memory, 3 * bytes);
     for (size_t i = 0; status == GYRE_OK && i < TIMES; i++) {
         if ((status = base_event_record(event[0], stream)) == GYRE_OK)
             status = model_cuda_matmul(matmul, &p, memory, memory + bytes, memory + 2 * bytes,
@@ -339,7 +339,6 @@ gyre_status_t pipe_gpu_peak(base_device_t device, model_precision_t precision, d
     size_t bytes = 3 * side * side * element, longest = side;
     if (status == GYRE_OK && (status = base_device_alloc(device, bytes, &memory)) == GYRE_OK &&
         (status = base_stream_create(device, &stream)) == GYRE_OK &&
-        (status = base_stream_zero(stream, memory, bytes)) == GYRE_OK &&
         (status = base_event_create(device, 1, &event[0])) == GYRE_OK &&
         (status = base_event_create(device, 1, &event[1])) == GYRE_OK)
         status = model_cuda_matmul_create(&matmul);

@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../support/lib.sh"
 EMULATED=$PWD/build/emulated/bin/gyre-train
 for i in $(seq 60); do echo "the quick brown fox $i jumps over the lazy dog"; done >"$W/text"
-SMALL=(--data "$W/text" --layers 2 --hidden 32 --heads 4 --seq 16 --batch 4 --steps 3 --eval-every 0 --eval-sequences 2
+SMALL=(--data "$W/text" --layers 2 --hidden 32 --heads 4 --seq 8 --batch 4 --steps 2 --eval-every 0 --eval-sequences 1
     --sample-tokens 0 --report none --progress none)
 
 if ! [ -e /dev/nvidiactl ]; then
@@ -28,10 +28,10 @@ train() {
 train cpu 1 "$B/bin/gyre-train"
 train one 1 "$EMULATED" --device cuda
 train zero 2 "$EMULATED" --device cuda --dp 2 --zero 3 --micro-batch 2
-train pipeline 2 "$EMULATED" --device cuda --pp 2 --trace "$W/trace" --trace-steps 2:3
-train away 1 "$EMULATED" --device cuda --layers 5 --micro-batch 2 --recompute full --offload-activations
-train stays 1 "$EMULATED" --device cuda --layers 5 --micro-batch 2
-train away_pipeline 2 "$EMULATED" --device cuda --layers 5 --pp 2 --schedule zb-h1 --recompute full --offload-activations
+train pipeline 2 "$EMULATED" --device cuda --pp 2 --trace "$W/trace" --trace-steps 2:2
+train away 1 "$EMULATED" --device cuda --layers 4 --micro-batch 2 --recompute full --offload-activations
+train stays 1 "$EMULATED" --device cuda --layers 4 --micro-batch 2
+train away_pipeline 2 "$EMULATED" --device cuda --layers 4 --pp 2 --schedule zb-h1 --recompute full --offload-activations
 check "losses near the CPU's, one curve on the GPU" /usr/bin/python3 - "$W" <<'PY'
 import json, sys
 def read(name):
@@ -39,10 +39,10 @@ def read(name):
     losses = [row["loss"] for row in rows if "loss" in row]
     return losses, [row["weights_hash"] for row in rows if "weights_hash" in row]
 cpu, one = read("cpu"), read("one")
-assert len(one[0]) >= 3 and len(one[1]) == 1
+assert len(one[0]) >= 2 and len(one[1]) == 1
 assert all(abs(a - b) <= 1e-5 * a for a, b in zip(cpu[0], one[0])), (cpu, one)
 assert read("zero") == one and read("pipeline") == one
-assert len(read("stays")[0]) >= 3 and read("away") == read("stays") == read("away_pipeline")
+assert len(read("stays")[0]) >= 2 and read("away") == read("stays") == read("away_pipeline")
 assert json.load(open(f"{sys.argv[1]}/trace"))
 PY
 run "$EMULATED" "${SMALL[@]}" --device cuda --precision fp16
@@ -94,10 +94,10 @@ PY
 
 # ---- experts
 cat >"$W/experts.json" <<'JSON'
-{"model_type": "gyre", "vocab": 256, "seq": 16, "layers": 2, "hidden": 32, "heads": 4, "ffn": 32, "leaves": 4, "experts": 8,
+{"model_type": "gyre", "vocab": 256, "seq": 8, "layers": 2, "hidden": 32, "heads": 4, "ffn": 32, "leaves": 4, "experts": 8,
  "top_k": 2, "capacity": 1.0, "balance": 0.01}
 JSON
-SMALL=(--model "$W/experts.json" --data "$W/text" --batch 4 --steps 3 --eval-every 0 --eval-sequences 2 --sample-tokens 0 --report none
+SMALL=(--model "$W/experts.json" --data "$W/text" --batch 4 --steps 2 --eval-every 0 --eval-sequences 1 --sample-tokens 0 --report none
     --progress none)
 train experts_cpu 1 "$B/bin/gyre-train"
 train experts 1 "$EMULATED" --device cuda --micro-batch 2
@@ -109,7 +109,7 @@ def read(name):
     steps = [(row["loss"], row["balance_loss"], row["dropped"]) for row in rows if "loss" in row]
     return steps, [row["weights_hash"] for row in rows if "weights_hash" in row]
 cpu, one = read("experts_cpu"), read("experts")
-assert len(one[0]) >= 3 and len(one[1]) == 1 and any(dropped > 0 for _, _, dropped in one[0])
+assert len(one[0]) >= 2 and len(one[1]) == 1 and any(dropped > 0 for _, _, dropped in one[0])
 assert all(abs(x - y) <= 1e-5 * x for a, b in zip(cpu[0], one[0]) for x, y in zip(a, b)), (cpu, one)
 assert read("experts_tp") == one, (one, read("experts_tp"))
 PY
