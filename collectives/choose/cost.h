@@ -49,6 +49,16 @@ static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
     return bytes < (double)cost->cache_bytes ? (size_t)bytes : cost->cache_bytes;
 }
 
+/* 1: a broadcast among n ranks surely takes less if the root copies it to memory that its peers can map, in
+ * chunks that they read while a cache holds them, than if each looks up all of its pages by the kernel. */
+static inline int coll_cost_stages_pay(const coll_cost_t *cost, int n)
+{
+    const double surely = 0.75; /* of the kernel's time */
+    if (cost->peer_stage <= 0 || cost->peer_cache <= 0 || cost->cma_rate <= 0)
+        return 0;
+    return 1 / cost->peer_cache + 1 / (cost->peer_stage * (n - 1)) < surely / cost->cma_rate;
+}
+
 /* Staged copies take turns in so many bytes, so that each goes to where peers read long ago (peer_stage):
  * what they have just read costs several times as much to write (peer_write). With the program's buffers,
  * which they come from and are read into, that is more than a second-level cache. At most what needs no

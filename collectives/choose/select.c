@@ -309,6 +309,10 @@ static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t
              : facts->hosts > 1        ? choose_between_hosts(facts, args, small)
                                        : choose_inside_host(facts, args, bytes, small, known);
     c.chunk = chunk_count(facts, c.algo, esize);
+    /* each chunk costs a turn of all ranks, and calls of the kernel if it is not staged */
+    if (args->op == COLL_BROADCAST && c.algo == COLL_DIRECT && !facts->chunk &&
+        !coll_cost_stages_pay(&facts->cost, args->n))
+        c.chunk = base_max_size(args->count, 1);
     return c;
 }
 

@@ -100,6 +100,18 @@ static void find_views(const coll_schedule_t *s, size_t esize, coll_segment_t *g
         }
 }
 
+/* The offset in IN of what a COLL_STAGE copy brought to where SEND `send` reads; SIZE_MAX: there is none. */
+static size_t staged_from(const coll_schedule_t *s, uint32_t send, size_t esize)
+{
+    const coll_step_t *f = &s->steps[send];
+    for (uint32_t i = send; f->kind == COLL_STEP_SEND && f->at.buf == COLL_TMP && i-- > 0;) {
+        const coll_step_t *t = &s->steps[i];
+        if (t->flags & COLL_STAGE)
+            return t->at.offset == f->at.offset ? s->sources[t->src].offset * esize : SIZE_MAX;
+    }
+    return SIZE_MAX;
+}
+
 gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll_segment_t *out)
 {
     for (uint32_t i = 0; i < schedule->nsteps; i++)
@@ -131,12 +143,14 @@ gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll
     }
     for (uint32_t i = 0; i < n; i++) {
         const coll_step_t *f = &s->steps[i];
+        g.stages |= (f->flags & COLL_STAGE) != 0;
         g.steps[i] = (coll_pstep_t){.kind = f->kind,
                                     .lane = f->channel,
                                     .flags = f->flags,
                                     .peer = f->peer,
                                     .bytes = f->count * esize,
                                     .offset = f->at.offset * esize,
+                                    .staged_from = staged_from(s, i, esize),
                                     .buf = (uint8_t)f->at.buf,
                                     .src = f->src,
                                     .nsrc = f->nsrc,

@@ -110,9 +110,11 @@ static void stage(gyre_request_t *r)
 
 static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
 {
-    gyre_status_t st = need_scratch(r->comm, r->plan->tmp_bytes);
-    if (st != GYRE_OK)
+    r->run.unstaged = g->stages && !coll_stage_chunks(r);
+    gyre_status_t st = r->run.unstaged ? GYRE_OK : need_scratch(r->comm, r->plan->tmp_bytes);
+    if (st != GYRE_OK && !g->stages)
         return st;
+    r->run.unstaged |= st != GYRE_OK; /* the kernel needs no scratch memory */
     if (r->plan->staging.in || r->plan->staging.out)
         stage(r);
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
@@ -158,6 +160,13 @@ static int lane_blocked(const gyre_request_t *r, const coll_segment_t *g, uint32
     return 0;
 }
 
+static const char *send_source(const gyre_request_t *r, const coll_pstep_t *s)
+{
+    if (r->run.unstaged && s->staged_from != SIZE_MAX)
+        return buffer_base(r, COLL_IN) + s->staged_from;
+    return buffer_base(r, s->buf) + s->offset;
+}
+
 /* Posts a send. It never holds up its channel, however full the lane is: a schedule is free of deadlock on
  * that condition (schedule.h), so what finds no place yet is kept with the sends under way and tried again
  * in order. */
@@ -171,7 +180,7 @@ static gyre_status_t advance_send(gyre_request_t *r, coll_segment_t *g, uint32_t
     r->comm->traffic.messages_sent++;
     st = GYRE_IN_PROGRESS;
     if (!lane_blocked(r, g, r->run.nopen, s->link))
-        st = comm_send(s->link, buffer_base(r, s->buf) + s->offset, s->bytes, r->tag, &s->msg);
+        st = comm_send(s->link, send_source(r, s), s->bytes, r->tag, &s->msg);
     if (st == GYRE_OK)
         s->done = 1;
     if (st != GYRE_IN_PROGRESS)
@@ -224,6 +233,10 @@ static int read_lost_view(const coll_segment_t *g, const coll_pstep_t *s)
 static gyre_status_t run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
 {
     const coll_plan_t *p = r->plan;
+    if (r->run.unstaged && s->flags & COLL_STAGE) {
+        s->done = 1;
+        return GYRE_OK;
+    }
     char *to = buffer_base(r, s->buf) + s->offset;
     if (read_lost_view(g, s))
         return GYRE_IN_PROGRESS;
@@ -304,7 +317,7 @@ static gyre_status_t continue_send(gyre_request_t *r, coll_segment_t *g, coll_ps
     uint64_t before = s->msg.done;
     if (!accepted && lane_blocked(r, g, kept, s->link))
         return GYRE_IN_PROGRESS;
-    gyre_status_t st = comm_send(s->link, buffer_base(r, s->buf) + s->offset, s->bytes, r->tag, &s->msg);
+    gyre_status_t st = comm_send(s->link, send_source(r, s), s->bytes, r->tag, &s->msg);
     s->done = st == GYRE_OK;
     if (s->done || s->msg.done != before || accepted != comm_send_accepted(&s->msg))
         *moved = 1;

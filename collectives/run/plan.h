@@ -77,6 +77,7 @@ typedef struct {
     uint16_t flags;
     int32_t peer;
     size_t bytes, offset; /* of `at`, from the start of its buffer */
+    size_t staged_from;   /* SEND of what a COLL_STAGE copy brought to TMP: its offset in IN; else SIZE_MAX */
     uint8_t buf;          /* coll_buf_t of `at` */
     uint8_t may_view;     /* RECV into TMP that only one channel's REDUCE and COPY steps read */
     uint8_t viewed;       /* state: `view` is open */
@@ -105,6 +106,7 @@ typedef struct {
     uint32_t first[COLL_MAX_CHANNELS], last[COLL_MAX_CHANNELS]; /* order[first..last) of a channel */
     uint32_t *order;                                            /* steps sorted by channel, list order kept */
     size_t tmp_bytes, scaled_count;
+    int stages;                     /* 1: it has COLL_STAGE copies */
     size_t *counts;                 /* [n] of blocks, for scaling; NULL for element-wise operations */
     struct coll_joint_peer *joint;  /* [n] JOINT steps: collectives/run/reach/joint.c; NULL: there are none */
     size_t joint_bytes, joint_room; /* of the vector; of each of the n - 1 places at the end of TMP */
@@ -125,8 +127,9 @@ typedef struct {
 /* Bytes of this rank's buffers that are brought to a window (collectives/run/reach/stage.h); 0: not. */
 typedef struct {
     size_t in, out;
-    size_t given; /* of the input, wherever it lies */
-    double ns;    /* that both copies take, by the machine's costs */
+    size_t given;  /* of the input, wherever it lies */
+    size_t chunks; /* of the input that COLL_STAGE copies bring, chunk by chunk */
+    double ns;     /* that copies of in and out take, by the machine's costs */
 } coll_staging_t;
 
 typedef struct coll_plan coll_plan_t;
@@ -226,6 +229,7 @@ typedef struct {
     const char *user_in; /* the program's buffers, where in and out are others; else NULL */
     char *user_out;
     double scale;
+    int unstaged;     /* 1: COLL_STAGE copies are left out */
     uint32_t segment; /* running one */
     int started;      /* state of the running segment is set up */
     uint32_t pc[COLL_MAX_CHANNELS];

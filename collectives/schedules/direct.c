@@ -11,7 +11,7 @@
  * Peers are visited from rank + 1 on, so no rank is hit by all at once.
  *
  * TMP: (n - 1) * chunk for the reductions (one_shot in place: n * chunk); all_to_all in place: all of the
- * received blocks. Steps per rank: O(n) per chunk. */
+ * received blocks; broadcast: STAGES * chunk. Steps per rank: O(n) per chunk. */
 #include "collectives/schedules/generator.h"
 
 /* One place in TMP per peer for a chunk of its contribution. */
@@ -137,14 +137,32 @@ static void all_gather(coll_builder_t *b, const coll_args_t *a)
     }
 }
 
+/* Chunks of a broadcast that may be under way: one is written, one read, and one that late ranks still read.
+ * With chunks of a quarter of a second-level cache (collectives/choose/select.c) all stay in it. */
+enum { STAGES = 3 };
+
+/* In chunks where ranks can reach each other's memory: all read a chunk while a cache holds it. */
 static void broadcast(coll_builder_t *b, const coll_args_t *a)
 {
-    if (a->rank != a->root) {
-        coll_add_recv(b, 0, a->root, coll_out(0), a->count);
-        return;
+    const coll_range_t all = {0, a->count};
+    const size_t chunk = a->place ? a->chunk : base_max_size(a->count, 1), stride = base_round_up(chunk, 64);
+    const size_t chunks = coll_chunks(a->count, chunk);
+    const int staged = a->rank == a->root && chunks > 1;
+    const coll_ref_t room = staged ? coll_tmp_slots(b, base_min_size(chunks, STAGES), stride) : coll_in(0);
+    for (size_t k = 0; k < chunks; k++) {
+        const coll_range_t range = coll_chunk(all, chunk, k);
+        const coll_ref_t in = coll_in(range.offset);
+        const coll_ref_t from = staged ? coll_ref_add(room, k % STAGES * stride) : in;
+        if (a->rank != a->root) {
+            coll_add_recv(b, 0, a->root, coll_out(range.offset), range.count);
+            continue;
+        }
+        if (staged)
+            coll_add_copy(b, 0, from, in, range.count, COLL_STAGE);
+        send_to_all(b, a, from, range.count);
+        if (!a->in_place)
+            coll_add_copy(b, 0, coll_out(range.offset), in, range.count, 0);
     }
-    send_to_all(b, a, coll_in(0), a->count);
-    coll_add_own_copy(b, a);
 }
 
 static void gather(coll_builder_t *b, const coll_args_t *a)
@@ -242,6 +260,11 @@ void coll_generate_direct(coll_builder_t *b, const coll_args_t *args)
         barrier(b, args);
         break;
     }
+}
+
+size_t coll_direct_places(const coll_tmp_ask_t *ask)
+{
+    return ask->op == COLL_BROADCAST ? STAGES : 0;
 }
 
 size_t coll_direct_factor(const coll_tmp_ask_t *ask)

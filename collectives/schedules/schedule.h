@@ -20,6 +20,9 @@
  *  - A REDUCE or COPY flagged COLL_FINAL produces fully reduced elements (of a scan: the rank's own prefix):
  *    each element of the result passes exactly one such step on the rank that first has it (an average is
  *    divided there).
+ *  - A COPY flagged COLL_STAGE brings a part of IN to TMP, where only SENDs of just that part read it, before
+ *    the next such copy. Where their receivers can read IN itself, the executor leaves the copy out, and the
+ *    SENDs read IN, which nothing overwrites.
  *  - JOINT works in other ranks' buffers, at the same range everywhere. Towards COLL_FROM_ALL: OUT of every
  *    rank becomes the reduction of all ranks' IN (FINAL, as above). Towards rank p: OUT of p becomes IN of
  *    the root. Every rank announces its buffers to the ranks that access them, in a message of args.place
@@ -147,7 +150,7 @@ typedef struct {
     coll_buf_t buf;
 } coll_ref_t;
 
-enum { COLL_FINAL = 1 };
+enum { COLL_FINAL = 1, COLL_STAGE = 2 };
 enum { COLL_FROM_ALL = -1 }; /* coll_step_t.peer of a JOINT step that reduces */
 
 typedef struct {

@@ -2,10 +2,12 @@
 /* tests/collectives/mp_stage.c: memory that peers cannot map goes through rings where the kernel's way costs
  * more (GYRE_TUNE: a dear call), is staged through windows where rings are too short, and neither where the
  * kernel's way costs nothing. Every operation has the bits that it has in registered memory, at sizes around
- * the limits, at odd addresses and in place; what lies around the result, and inputs, stay.
+ * the limits, at odd addresses and in place; what lies around the result, and inputs, stay. Chunks of a
+ * broadcast go through windows where the kernel's pages are dear.
  *
  * ranks: 2 3 4 8 */
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/settings/settings.h"
@@ -22,13 +24,16 @@ static int n, rank;
 
 /* What a machine costs, and where its memory of malloc goes. */
 typedef struct {
-    const char *name, *call, *stage, *budget; /* ns of the kernel's call; GB/s; GYRE_SHM_BUDGET of rings */
-    int staged, rings;                        /* -1: either */
+    /* ns of the kernel's call; GB/s, of staging and of the kernel; GYRE_SHM_BUDGET of rings */
+    const char *name, *call, *stage, *rate, *budget;
+    int staged, rings; /* -1: either */
+    int chunks;        /* a root stages its chunks */
 } machine_t;
 
-static const machine_t machines[] = {{"a dear call", "1000000", "1", "4M", -1, 1},
-                                     {"a dear call, short rings", "1000000", "15", "128K", 1, -1},
-                                     {"a call for nothing", "0.001", "15", "4M", 0, 0}};
+static const machine_t machines[] = {{"a dear call", "1000000", "1", "1000", "4M", -1, 1, 0},
+                                     {"a dear call, short rings", "1000000", "15", "1000", "128K", 1, -1, 0},
+                                     {"a call for nothing", "0.001", "15", "1000", "4M", 0, 0, 0},
+                                     {"dear pages", "1300", "15", "1", "4M", -1, -1, 1}};
 
 /* Tunes the process before gyre_init. */
 static void tune(const machine_t *machine)
@@ -37,10 +42,10 @@ static void tune(const machine_t *machine)
     snprintf(path, sizeof path, "build/mp_stage.%ld", (long)getpid());
     FILE *file = fopen(path, "w");
     MP_CHECK(file, "%s", path);
-    fprintf(
-        file,
-        "gyre-tune 1\ncost cma_call %s\ncost peer_stage %s\ncost cma_rate 1000\ncost cache_bytes 8388608\n",
-        machine->call, machine->stage);
+    fprintf(file,
+            "gyre-tune 1\ncost cma_call %s\ncost peer_stage %s\ncost cma_rate %s\ncost cache_bytes 8388608\n"
+            "cost peer_cache 40\n",
+            machine->call, machine->stage, machine->rate);
     MP_CHECK(fclose(file) == 0, "%s", path);
     MP_CHECK(setenv("GYRE_TUNE", path, 1) == 0 && setenv("GYRE_SHM_BUDGET", machine->budget, 1) == 0,
              "setenv");
@@ -209,6 +214,103 @@ static void turn_places(const machine_t *machine)
     free(out);
 }
 
+/* Messages of this rank that went from where they lie, by the kernel's copy and from windows. */
+static void count_ways(gyre_comm_t *comm, uint64_t *kernel, uint64_t *windows)
+{
+    *kernel = *windows = 0;
+    for (int peer = 0; peer < n; peer++) {
+        comm_link_t *link;
+        if (peer == rank)
+            continue;
+        MP_OK(comm_group_link(comm->group, peer, 0, &link));
+        *kernel += comm_shm_sent(link, COMM_SHM_CMA);
+        *windows += comm_shm_sent(link, COMM_SHM_WINDOW);
+    }
+}
+
+enum { CHUNK = 8192 };
+
+/* One broadcast by direct of `bytes`, and what its root sent. */
+static void send_chunks(gyre_comm_t *comm, const machine_t *machine, size_t bytes, int root, int in_place,
+                        int window, unsigned char *in, unsigned char *out)
+{
+    const uint64_t chunks = (bytes + CHUNK - 1) / CHUNK, peers = rank == root ? (uint64_t)n - 1 : 0;
+    uint64_t before[2], after[2];
+    unsigned char *to = in_place ? in : out;
+    for (size_t i = 0; i < bytes; i++)
+        in[i] = (unsigned char)((rank == root) * (i + i / 251 + (size_t)root + bytes));
+    memset(out, 0x5a, bytes + EDGE);
+    in[bytes] = 0x5a;
+    count_ways(comm, &before[0], &before[1]);
+    MP_OK(gyre_broadcast(in, to, bytes, GYRE_UINT8, root, comm));
+    count_ways(comm, &after[0], &after[1]);
+    for (size_t i = 0; i < bytes; i++)
+        MP_CHECK(to[i] == (unsigned char)(i + i / 251 + (size_t)root + bytes),
+                 "%zu bytes of root %d: byte %zu is %d", bytes, root, i, to[i]);
+    MP_CHECK(to[bytes] == 0x5a, "%zu bytes: one more was written", bytes);
+    const uint64_t shown = after[1] - before[1], copied = after[0] - before[0];
+    if (chunks > 1 && bytes % CHUNK == 0 && (window || machine->chunks))
+        MP_CHECK(shown == peers * chunks && copied == 0,
+                 "%s: %zu bytes of %s, root %d: %d messages from windows, %d by the kernel", machine->name,
+                 bytes, window ? "a window" : "malloc", root, (int)shown, (int)copied);
+    else if (chunks > 1 && !window && !machine->chunks)
+        MP_CHECK(shown == 0, "%s: %d messages of malloc's memory from windows", machine->name, (int)shown);
+}
+
+/* Chunks of a broadcast go through windows if that costs less than the kernel's copies, unless the root's
+ * memory is a window. */
+static void chunk_broadcasts(const machine_t *machine)
+{
+    static const size_t sizes[] = {CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK - 1, 4 * CHUNK, 11 * CHUNK + 5};
+    gyre_comm_t *comm;
+    unsigned char *plain[2], *windows[2];
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    comm->options.chunk = CHUNK;
+    snprintf(comm->options.algorithm, sizeof comm->options.algorithm, "broadcast:direct");
+    for (int k = 0; k < 2; k++) {
+        MP_CHECK(plain[k] = malloc(MOST), "no memory");
+        MP_OK(gyre_mem_alloc(MOST, (void **)&windows[k]));
+    }
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int root = 0; root < n; root++)
+            for (int in_place = 0; in_place < 2; in_place++) {
+                send_chunks(comm, machine, sizes[s], root, in_place, 0, plain[0] + 1, plain[1] + 3);
+                send_chunks(comm, machine, sizes[s], root, in_place, 1, windows[0] + 1, windows[1] + 3);
+            }
+    MP_OK(gyre_comm_destroy(comm));
+    for (int k = 0; k < 2; k++) {
+        free(plain[k]);
+        MP_OK(gyre_mem_free(windows[k]));
+    }
+}
+
+/* A root that gets no memory for chunks: peers read its own. */
+static void without_memory(void)
+{
+    enum { LONG = 1 << 20 }; /* needs a window of its own */
+    struct rlimit usual, none;
+    gyre_comm_t *comm;
+    uint64_t ways[2];
+    unsigned char *data = malloc(4 * LONG);
+    MP_CHECK(data, "no memory");
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    comm->options.chunk = LONG;
+    snprintf(comm->options.algorithm, sizeof comm->options.algorithm, "broadcast:direct");
+    memset(data, rank == 0 ? 7 : 0, 4 * LONG);
+    MP_CHECK(getrlimit(RLIMIT_NOFILE, &usual) == 0, "getrlimit");
+    none = usual;
+    none.rlim_cur = 3;
+    MP_CHECK(rank > 0 || setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
+    MP_OK(gyre_broadcast(data, data, 4 * LONG, GYRE_UINT8, 0, comm));
+    MP_CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0, "setrlimit");
+    for (size_t i = 0; i < 4 * LONG; i++)
+        MP_CHECK(data[i] == 7, "byte %zu is %d", i, data[i]);
+    count_ways(comm, &ways[0], &ways[1]);
+    MP_CHECK(ways[1] == 0, "%d messages from windows without memory for them", (int)ways[1]);
+    MP_OK(gyre_comm_destroy(comm));
+    free(data);
+}
+
 int main(void)
 {
     for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
@@ -216,6 +318,8 @@ int main(void)
         MP_CHECK(comm_peer_memory_all(world->group), "ranks of this host cannot read each other's memory");
         compare_all(&machines[m]);
         turn_places(&machines[m]);
+        chunk_broadcasts(&machines[m]);
+        without_memory();
         MP_OK(gyre_finalize(world));
     }
     return 0;

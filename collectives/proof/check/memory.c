@@ -67,6 +67,9 @@ static int check_local_shape(check_t *c, int rank, uint32_t step)
     }
     if ((s->kind == COLL_STEP_REDUCE && !c->reduces) || ((s->flags & COLL_FINAL) && !c->reduces))
         return coll_check_fail(c, rank, step, "reduces in an operation that does not");
+    if (s->flags & COLL_STAGE &&
+        (s->kind != COLL_STEP_COPY || s->at.buf != COLL_TMP || p->schedule->sources[s->src].buf != COLL_IN))
+        return coll_check_fail(c, rank, step, "stages other memory than IN, or elsewhere than in TMP");
     if (s->kind == COLL_STEP_REDUCE && c->exact && s->nsrc != inputs_at(c, rank))
         return coll_check_fail(c, rank, step, "has %u sources, not all %u inputs", s->nsrc,
                                inputs_at(c, rank));
@@ -78,7 +81,7 @@ int coll_check_shape(check_t *c, int rank, uint32_t step)
     proc_t *p = &c->proc[rank];
     const coll_step_t *s = &p->schedule->steps[step];
     int message = s->kind == COLL_STEP_SEND || s->kind == COLL_STEP_RECV;
-    if (s->kind > COLL_STEP_JOINT || (s->flags & ~COLL_FINAL) || (message && s->flags))
+    if (s->kind > COLL_STEP_JOINT || (s->flags & ~(COLL_FINAL | COLL_STAGE)) || (message && s->flags))
         return coll_check_fail(c, rank, step, "has kind %d and flags %d", s->kind, s->flags);
     if (s->count == 0 && !(message && c->op == COLL_BARRIER))
         return coll_check_fail(c, rank, step, "is empty");

@@ -19,8 +19,9 @@ typedef struct {
     uint32_t dep;  /* first of ndep entries in the program's deps */
     uint32_t slot; /* where the time of its completion is kept, or SIM_NONE: nobody waits for it by name */
     uint16_t ndep;
-    uint8_t kind; /* coll_step_kind_t */
-    uint8_t buf;  /* coll_buf_t of a SEND's source */
+    uint8_t kind;  /* coll_step_kind_t */
+    uint8_t buf;   /* coll_buf_t of a SEND's source */
+    uint8_t stage; /* 1: COLL_STAGE, left out where memory is a window */
 } sim_step_t;
 
 /* On one host: which receives are views, and who reads them. Parallel to the steps. */

@@ -179,6 +179,8 @@ static void host_compute(sim_t *s, int rank, const sim_step_t *step)
     const sim_local_t *l = &r->program->local[step - r->program->steps];
     const uint32_t *views = r->program->viewed + l->first;
     double bytes = (double)step->bytes, each, work = 0, fetched = 0;
+    if (step->stage && s->memory == COLL_MEMORY_WINDOW)
+        return;
     for (uint32_t k = 0; k < l->nread; k++)
         fetched += r->view[views[k]].open && r->view[views[k]].fresh;
     if (step->kind == COLL_STEP_COPY)

@@ -164,6 +164,7 @@ static void fill_steps(workspace_t *w, const coll_schedule_t *s, int n, size_t e
             to->arg = from->peer == COLL_FROM_ALL ? (uint32_t)n : 1;
         to->kind = from->kind;
         to->buf = local ? (uint8_t)from->at.buf : 0;
+        to->stage = (from->flags & COLL_STAGE) != 0;
         to->slot = w->slot[i];
         to->dep = p->ndeps;
         to->ndep = (uint16_t)from->ndep;

@@ -122,8 +122,11 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const coll_cost_t *cost = &comm->tune->cost;
     size_t in, out;
     p->staging = (coll_staging_t){0};
-    if (p->nsegments != 1 || comm->leaves || !comm_peer_memory_all(comm->group) ||
-        strcmp(base_setting_string(SET_SHM_COPY), "auto") != 0)
+    if (!comm_peer_memory_all(comm->group) || strcmp(base_setting_string(SET_SHM_COPY), "auto") != 0)
+        return;
+    p->staging.chunks =
+        p->segments[0].stages && coll_cost_stages_pay(cost, comm->n) ? s->count * p->esize : 0;
+    if (p->nsegments != 1 || comm->leaves || p->staging.chunks)
         return;
     if (!coll_op_is_vector(s->op) && (p->given || s->in_place)) /* gaps between blocks, blocks among others */
         return;
@@ -149,6 +152,12 @@ static int in_window(const void *buffer, size_t bytes)
     uint64_t window;
     size_t offset;
     return comm_mem_find(buffer, bytes, &window, &offset);
+}
+
+int coll_stage_chunks(const gyre_request_t *r)
+{
+    const size_t bytes = r->plan->staging.chunks;
+    return bytes > 0 && !in_window(r->run.in, bytes);
 }
 
 coll_staging_t coll_stage_needs(const gyre_request_t *r)

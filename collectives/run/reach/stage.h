@@ -18,6 +18,8 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *plan);
 /* What of it lies in no window, in this run: so many bytes of scratch memory are needed, each rounded up to
  * 64. */
 coll_staging_t coll_stage_needs(const gyre_request_t *r);
+/* 1: COLL_STAGE copies are made in this run; 0: they are left out, and peers read IN where it lies. */
+int coll_stage_chunks(const gyre_request_t *r);
 /* Before the first step: copies the input to `at`, and has the run work there. */
 void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at);
 /* After the last step: copies the result out. */

@@ -35,15 +35,41 @@ enum { ALL_SANITIZED = 6, ALL_PLAIN = 16, ALL_LONG = 64 };
 static int all_ranks; /* up to so many, all numbers of ranks with all roots */
 static unsigned long proofs;
 
+/* What the executor makes of COLL_STAGE copies where peers can read IN: SENDs read IN. The copies go to TMP
+ * that nobody may read. Returns how many there are. */
+static size_t leave_out_stages(coll_schedule_t *s)
+{
+    size_t stages = 0;
+    coll_ref_t from = {0, COLL_IN}, to = {SIZE_MAX, COLL_TMP};
+    for (uint32_t i = 0; i < s->nsteps; i++) {
+        coll_step_t *step = &s->steps[i];
+        if (step->flags & COLL_STAGE) {
+            from = s->sources[step->src];
+            to = step->at;
+            step->at.offset = s->tmp_count;
+            s->tmp_count += step->count;
+            stages++;
+        } else if (step->kind == COLL_STEP_SEND && step->at.buf == to.buf && step->at.offset == to.offset) {
+            step->at = from;
+        }
+    }
+    return stages;
+}
+
 static void prove(const sched_case_t *c)
 {
     if (!sched_case_served(c))
         return;
     sched_world_t w;
     gyre_status_t status;
+    size_t stages = 0;
     char text[200], why[600] = "";
     int built = sched_world_build(&w, c, &status);
     if (built)
+        status = coll_check(w.args, w.schedules, w.n, why, sizeof why);
+    for (int r = 0; status == GYRE_OK && r < w.n; r++)
+        stages += leave_out_stages(&w.schedules[r]);
+    if (status == GYRE_OK && stages > 0)
         status = coll_check(w.args, w.schedules, w.n, why, sizeof why);
     if (status != GYRE_OK) {
         sched_case_print(c, text, sizeof text);

@@ -98,6 +98,30 @@ static void test_cells(void **state)
     assert_int_equal(algo_of((case_t){COLL_ALL_GATHER, 48, 6, 48, 4096}), COLL_BUTTERFLY);
 }
 
+/* A broadcast goes in chunks where the kernel's copies cost more than staging, and as GYRE_CHUNK says. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    const case_t c = {COLL_BROADCAST, 8, 1, 8, 4 << 20};
+    const coll_args_t args = args_of(&c);
+    coll_facts_t facts = {.hosts = 1, .parts = 1, .reach = 1, .algo = ""};
+    coll_choice_t choice;
+    coll_cost_builtin(&facts.cost);
+    facts.cost.peer_cache = 30;
+    facts.cost.peer_stage = 15;
+    facts.cost.cache_bytes = 1 << 20;
+    facts.cost.cma_rate = 10;
+    assert_int_equal(coll_select(&facts, &args, ESIZE, 0, &choice), GYRE_OK);
+    assert_int_equal(choice.algo, COLL_DIRECT);
+    assert_int_equal(choice.chunk * ESIZE, 256 << 10);
+    facts.cost.cma_rate = 100;
+    assert_int_equal(coll_select(&facts, &args, ESIZE, 0, &choice), GYRE_OK);
+    assert_int_equal(choice.chunk, args.count);
+    facts.chunk = 64 << 10;
+    assert_int_equal(coll_select(&facts, &args, ESIZE, 0, &choice), GYRE_OK);
+    assert_int_equal(choice.chunk * ESIZE, 64 << 10);
+}
+
 static double predict(const case_t *c, coll_algo_t algo, int one_shot, coll_memory_t memory)
 {
     coll_args_t args = args_of(c);
@@ -145,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_few_rounds),
         cmocka_unit_test(test_cells),
+        cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_simulator_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,7 +187,8 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
         x.segments = plan->nsegments;
         x.oneshot = plan->oneshot;
         const int staged = memory == COLL_MEMORY_PLAIN && (plan->staging.in || plan->staging.out);
-        x.path = plan->oneshot ? "oneshot" : staged ? "staged" : "links";
+        const int chunks = memory == COLL_MEMORY_PLAIN && plan->staging.chunks;
+        x.path = plan->oneshot ? "oneshot" : staged || chunks ? "staged" : "links";
         x.chunk = (uint64_t)plan->chunk * plan->esize;
         for (uint32_t i = 0; i < plan->ndistinct; i++)
             for (uint32_t c = 0; c < COLL_MAX_CHANNELS; c++)
