@@ -50,13 +50,15 @@ static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
 }
 
 /* 1: a broadcast among n ranks surely takes less if the root copies it to memory that its peers can map, in
- * chunks that they read while a cache holds them, than if each looks up all of its pages by the kernel. */
+ * chunks that they read while a cache holds them, than if each looks up all of its pages by the kernel. The
+ * root's own memory comes from beyond the caches. */
 static inline int coll_cost_stages_pay(const coll_cost_t *cost, int n)
 {
     const double surely = 0.75; /* of the kernel's time */
-    if (cost->peer_stage <= 0 || cost->peer_cache <= 0 || cost->cma_rate <= 0)
+    if (cost->peer_stage <= 0 || cost->peer_cache <= 0 || cost->copy_memory <= 0 || cost->cma_rate <= 0)
         return 0;
-    return 1 / cost->peer_cache + 1 / (cost->peer_stage * (n - 1)) < surely / cost->cma_rate;
+    const double stage = 1 / cost->copy_memory + 1 / cost->peer_stage;
+    return 1 / cost->peer_cache + stage / (n - 1) < surely / cost->cma_rate;
 }
 
 /* Staged copies take turns in so many bytes, so that each goes to where peers read long ago (peer_stage):

@@ -228,12 +228,18 @@ static int read_lost_view(const coll_segment_t *g, const coll_pstep_t *s)
     return 0;
 }
 
+/* 1: a copy that is not made. It writes nothing, so it waits for nothing, either. */
+static int left_out(const gyre_request_t *r, const coll_pstep_t *s)
+{
+    return r->run.unstaged && (s->flags & COLL_STAGE) != 0;
+}
+
 /* An error: of the program's own operation. IN_PROGRESS: a peer has failed, which will be reported. Its views
  * stay open, and what the step has written is neither sent on nor returned. */
 static gyre_status_t run_local(gyre_request_t *r, coll_segment_t *g, coll_pstep_t *s)
 {
     const coll_plan_t *p = r->plan;
-    if (r->run.unstaged && s->flags & COLL_STAGE) {
+    if (left_out(r, s)) {
         s->done = 1;
         return GYRE_OK;
     }
@@ -287,7 +293,7 @@ static gyre_status_t advance_channel(gyre_request_t *r, coll_segment_t *g, int c
     while (r->run.pc[channel] < g->last[channel]) {
         uint32_t index = g->order[r->run.pc[channel]];
         coll_pstep_t *s = &g->steps[index];
-        if (!deps_done(g, s))
+        if (!deps_done(g, s) && !left_out(r, s))
             return GYRE_IN_PROGRESS;
         gyre_status_t st = GYRE_OK;
         uint64_t before = s->msg.done;

@@ -157,11 +157,11 @@ static void broadcast(coll_builder_t *b, const coll_args_t *a)
             coll_add_recv(b, 0, a->root, coll_out(range.offset), range.count);
             continue;
         }
-        if (staged)
-            coll_add_copy(b, 0, from, in, range.count, COLL_STAGE);
+        const uint32_t stage = staged ? coll_add_copy(b, 0, from, in, range.count, COLL_STAGE) : UINT32_MAX;
         send_to_all(b, a, from, range.count);
+        /* for while the other channel waits for a place */
         if (!a->in_place)
-            coll_add_copy(b, 0, coll_out(range.offset), in, range.count, 0);
+            coll_add_dep(b, coll_add_copy(b, staged, coll_out(range.offset), in, range.count, 0), stage);
     }
 }
 

@@ -147,6 +147,16 @@ static int overwrite_result(coll_schedule_t *s, const coll_args_t *a)
 }
 
 /* Breaks one schedule at a step; 0 if this mutation does not apply there. */
+/* 0: there are none, or they only pace a copy: nothing but SENDs of its own channel reads what a COLL_STAGE
+ * copy writes. */
+static int needs_deps(const coll_schedule_t *s)
+{
+    for (uint32_t i = 0; i < s->ndeps; i++)
+        if (!(s->steps[s->deps[i]].flags & COLL_STAGE))
+            return 1;
+    return 0;
+}
+
 static int mutate(coll_schedule_t *s, const coll_args_t *a, mutation_t kind, uint32_t at)
 {
     coll_step_t *step = &s->steps[at];
@@ -180,7 +190,7 @@ static int mutate(coll_schedule_t *s, const coll_args_t *a, mutation_t kind, uin
     case MISSING_DEPS:
         for (uint32_t i = 0; i < s->nsteps; i++)
             s->steps[i].ndep = 0;
-        return at == 0 && s->ndeps > 0;
+        return at == 0 && needs_deps(s);
     case EXTRA_WRITE:
         return at == 0 && overwrite_result(s, a);
     case DOUBLE_TERM:
