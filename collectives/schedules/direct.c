@@ -267,7 +267,11 @@ size_t coll_direct_places(const coll_tmp_ask_t *ask)
     return ask->op == COLL_BROADCAST ? STAGES : 0;
 }
 
+/* An all_gather needs none. But ranks copy their own blocks segment by segment, too, and peers read those
+ * while a cache holds them: 1. */
 size_t coll_direct_factor(const coll_tmp_ask_t *ask)
 {
-    return ask->op == COLL_REDUCE || coll_op_scans(ask->op) ? (size_t)ask->n + 1 : coll_plain_factor(ask);
+    if (ask->op == COLL_REDUCE || coll_op_scans(ask->op))
+        return (size_t)ask->n + 1;
+    return ask->op == COLL_ALL_GATHER ? 1 : coll_plain_factor(ask);
 }
