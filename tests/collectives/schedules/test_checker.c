@@ -146,7 +146,6 @@ static int overwrite_result(coll_schedule_t *s, const coll_args_t *a)
     return 0;
 }
 
-/* Breaks one schedule at a step; 0 if this mutation does not apply there. */
 /* 0: there are none, or they only pace a copy: nothing but SENDs of its own channel reads what a COLL_STAGE
  * copy writes. */
 static int needs_deps(const coll_schedule_t *s)
@@ -157,6 +156,7 @@ static int needs_deps(const coll_schedule_t *s)
     return 0;
 }
 
+/* Breaks one schedule at a step; 0 if this mutation does not apply there. */
 static int mutate(coll_schedule_t *s, const coll_args_t *a, mutation_t kind, uint32_t at)
 {
     coll_step_t *step = &s->steps[at];
