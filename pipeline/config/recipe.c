@@ -35,6 +35,7 @@ static void take_layout(train_config_t *o, const pipe_recipe_t *r)
     int own_form = OPEN("pp") && OPEN("schedule");
     TAKE("dp", o->dp, own ? l->dp : 0);
     TAKE("tp", o->tp, l->tp);
+    TAKE("ep", o->ep, own ? l->ep : 1); /* some of dp */
     TAKE("chunks", o->chunks, own_form ? l->chunks : 0);
     TAKE("balance", o->balance, OPEN("pp") ? l->balance : 0);
     TAKE("schedule", o->schedule, OPEN("pp") ? (int)l->schedule : PIPE_1F1B);

@@ -178,6 +178,7 @@ static gyre_status_t read_layout(const char *where, const json_t *object, pipe_r
     size_t zero = 0, seq = 0;
     const key_t_ keys[] = {{"dp", COUNT, &r->layout.dp, 1, 1e6},
                            {"tp", COUNT, &r->layout.tp, 1, 1e6},
+                           {"ep", COUNT, &r->layout.ep, 1, 1024},
                            {"pp", COUNT, &r->layout.pp, 1, 1e6},
                            {"chunks", COUNT, &r->layout.chunks, 1, 1e6},
                            {"schedule", SCHEDULE, &r->layout.schedule, 0, 0},

@@ -85,10 +85,10 @@ gyre_status_t pipe_recipe_check(const pipe_recipe_t *recipe);
  * pipe_recipe_check.
  *
  * These stay: the features of the architecture (ratios of heads, of the MLP's width, of rotated channels), of
- * the layout (which of tp, pp, dp are more than 1, schedule, ZeRO stage, sequence parallelism, recomputation)
- * and of the optimizer. Sizes are cut: degrees to 8 ranks in all, 2 to 4 layers, 64 channels, 256 tokens,
- * sequences of 64, a batch of 8. The warm-up is 10 steps, up to a learning rate that suits so small a
- * model. */
+ * the layout (which of tp, ep, pp, dp are more than 1, schedule, ZeRO stage, sequence parallelism,
+ * recomputation) and of the optimizer. Sizes are cut: degrees to 8 ranks in all, 2 to 4 layers, 64 channels,
+ * 256 tokens, sequences of 64, a batch of 8. The warm-up is 10 steps, up to a learning rate that suits so
+ * small a model. */
 pipe_recipe_t pipe_recipe_tiny(const pipe_recipe_t *recipe);
 
 #endif

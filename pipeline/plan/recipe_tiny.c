@@ -37,6 +37,7 @@ static void cut_degrees(const pipe_layout_t *full, pipe_layout_t *tiny)
                 grown = 1;
             }
     }
+    tiny->ep = base_min_size(full->ep, tiny->dp); /* powers of two */
 }
 
 static size_t round_to(double value, size_t multiple)
@@ -59,7 +60,8 @@ static void cut_model(const model_config_t *full, const pipe_layout_t *layout, m
         round_to((double)tiny->head_dim * (double)full->rotary_dim / (double)full->head_dim, 2);
     tiny->query_scale = full->query_scale * (double)tiny->head_dim / (double)full->head_dim;
     tiny->ffn = round_to((double)full->ffn * narrow, 16);
-    tiny->experts = base_min_size(full->experts, EXPERTS);
+    tiny->experts =
+        base_min_size(full->experts, base_max_size(EXPERTS, layout->tp * pipe_layout_experts(layout)));
     tiny->top_k = full->experts ? base_min_size(full->top_k, tiny->experts) : full->top_k;
     tiny->value_dim = full->value_dim == full->head_dim
                           ? tiny->head_dim

@@ -1,7 +1,8 @@
 /* pipeline/plan/search.c: every layout of a model on N accelerators, timed and weighed.
  *
- * For each split tp x cp x pp x dp and each micro-batch and schedule, the fastest way to run it that fits:
- * ZeRO stage, recomputation, sequence parallelism. A split of which no way works is refused, and says why.
+ * For each split tp x cp x pp x dp, each number of ranks that share experts, each micro-batch and schedule,
+ * the fastest way to run it that fits: ZeRO stage, recomputation, sequence parallelism. A split of which no
+ * way works is refused, and says why.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/plan/search.h"
 
@@ -145,6 +146,29 @@ static int try_kind(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t kind, tried_
     return 1;
 }
 
+/* 1 if so many data-parallel ranks may share the model's experts; what else is asked of them the layout's
+ * rules know. */
+static int shares_experts(const pipe_recipe_t *r, size_t ep)
+{
+    return ep == 1 ||
+           (r->model.experts > 0 && r->model.experts % (r->layout.tp * ep) == 0 && r->layout.dp % ep == 0);
+}
+
+/* All schedules and micro-batches of a split. */
+static int try_micro_batches(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
+{
+    const size_t leaf = optim_batch_complete(&r->batch).leaf; /* micro-batches are whole ones */
+    for (size_t micro = leaf;
+         micro <= LARGEST_MICRO * leaf && (micro == leaf || micro * r->layout.dp <= r->batch.batch);
+         micro *= 2) {
+        r->layout.micro_batch = micro;
+        for (pipe_kind_t k = 0; k < PIPE_KIND_END; k++)
+            if (!pipe_kind_row(k)->dominated && !try_kind(s, r, k, tried))
+                return 0;
+    }
+    return 1;
+}
+
 static int try_split(plan_search_t *s, size_t tp, size_t cp, size_t pp, size_t dp)
 {
     pipe_recipe_t r = s->recipe;
@@ -155,6 +179,7 @@ static int try_split(plan_search_t *s, size_t tp, size_t cp, size_t pp, size_t d
     r.layout.cp = cp;
     r.layout.pp = pp;
     r.layout.dp = dp;
+    r.layout.ep = 1;
     r.batch.groups = 0;
     plan_fit_leaves(&r.model, tp, r.layout.ring ? 1 : cp);
     char text[PIPE_LAYOUT_WHY + 64];
@@ -168,21 +193,21 @@ static int try_split(plan_search_t *s, size_t tp, size_t cp, size_t pp, size_t d
         return refuse(s, &r.layout, text);
     }
     pipe_recipe_complete(&r);
-    const size_t leaf = optim_batch_complete(&r.batch).leaf; /* micro-batches are whole ones */
-    for (size_t micro = leaf; micro <= LARGEST_MICRO * leaf && (micro == leaf || micro * dp <= r.batch.batch);
-         micro *= 2) {
-        r.layout.micro_batch = micro;
-        for (pipe_kind_t k = 0; k < PIPE_KIND_END; k++)
-            if (!pipe_kind_row(k)->dominated && !try_kind(s, &r, k, &tried))
-                return 0;
+    for (size_t ep = 1; ep <= dp; ep *= 2) {
+        r.layout.ep = ep;
+        if (shares_experts(&r, ep) && !try_micro_batches(s, &r, &tried))
+            return 0;
     }
     if (!tried.any)
         return refuse(s, &r.layout, tried.why);
     if (s->founds > kept)
         return 1;
+    char shared[32] = "";
+    if (tried.lean.ep > 1)
+        snprintf(shared, sizeof shared, "ep %zu, ", tried.lean.ep);
     snprintf(text, sizeof text,
-             "out of memory: %.1f GiB at least (ZeRO %d, micro-batch %zu, recompute %s%s), of %.0f",
-             tried.least / GIB, tried.lean.zero, tried.lean.micro_batch,
+             "out of memory: %.1f GiB at least (%sZeRO %d, micro-batch %zu, recompute %s%s), of %.0f",
+             tried.least / GIB, shared, tried.lean.zero, tried.lean.micro_batch,
              pipe_recompute_name(tried.lean_recompute), tried.lean.sequence ? ", sequence parallel" : "",
              s->machine.memory / GIB);
     return refuse(s, &r.layout, text);

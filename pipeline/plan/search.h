@@ -13,7 +13,7 @@ typedef struct {
     plan_memory_t memory;
 } plan_found_t;
 
-/* A split of which no way works. */
+/* A split of which no way works, with any number of ranks that share experts. */
 typedef struct {
     size_t tp, cp, pp, dp;
     char why[PIPE_LAYOUT_WHY + 64];

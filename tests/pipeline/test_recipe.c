@@ -247,14 +247,53 @@ static void mistakes(void **state)
     assert_int_equal(pipe_recipe_load("no/such.json", &r), GYRE_ERR_NOT_FOUND);
 }
 
+#define EXPERTS(n, layout)                                                                                   \
+    "{\"model\": {\"model_type\": \"mixtral\", \"num_hidden_layers\": 4, \"num_attention_heads\": 8, "       \
+    "\"hidden_size\": 64, \"intermediate_size\": 96, \"vocab_size\": 256, \"max_position_embeddings\": 64, " \
+    "\"num_local_experts\": " n ", \"num_experts_per_tok\": 2}, \"layout\": {" layout "}}"
+
+/* Ranks that share experts: read, refused with what is wrong, and in the tiny form as many as it has. */
+static void shares_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t ep, tiny_tp, tiny_dp, tiny_ep, tiny_experts;
+    } right[] = {
+        {EXPERTS("16", "\"dp\": 16"), 1, 1, 8, 1, 4},
+        {EXPERTS("16", "\"dp\": 16, \"ep\": 2"), 2, 1, 8, 2, 4},
+        {EXPERTS("16", "\"dp\": 16, \"ep\": 16"), 16, 1, 8, 8, 8},
+        {EXPERTS("16", "\"dp\": 4, \"tp\": 4, \"ep\": 4"), 4, 4, 2, 2, 8},
+        {EXPERTS("16", "\"dp\": 4, \"tp\": 4, \"ep\": 4, \"zero\": 3"), 4, 2, 4, 4, 8},
+    };
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        pipe_recipe_t r, tiny;
+        json_t *object = json_loads(right[i].text, 0, NULL);
+        if (pipe_recipe_from_json(object, "shared", &r) != GYRE_OK)
+            fail_msg("%s: %s", right[i].text, gyre_last_error());
+        assert_int_equal(r.layout.ep, right[i].ep);
+        tiny = pipe_recipe_tiny(&r);
+        if (pipe_recipe_check(&tiny) != GYRE_OK)
+            fail_msg("%s, tiny: %s", right[i].text, gyre_last_error());
+        assert_int_equal(tiny.layout.tp, right[i].tiny_tp);
+        assert_int_equal(tiny.layout.dp, right[i].tiny_dp);
+        assert_int_equal(tiny.layout.ep, right[i].tiny_ep);
+        assert_int_equal(tiny.model.experts, right[i].tiny_experts);
+        json_decref(object);
+    }
+    expect("{" MODEL ", \"layout\": {\"dp\": 2, \"ep\": 2}}", GYRE_ERR_INVALID,
+           "ep 2: the model has no experts");
+    expect(EXPERTS("16", "\"dp\": 4, \"ep\": 8"), GYRE_ERR_INVALID,
+           "ep 8 must be a power of two that divides dp 4");
+    expect(EXPERTS("16", "\"dp\": 2, \"ep\": 0"), GYRE_ERR_FORMAT, "layout.ep is 0: it must lie in 1..1024");
+}
+
 int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(facts),
-        cmocka_unit_test(complete),
-        cmocka_unit_test(tiny),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(facts),    cmocka_unit_test(complete),       cmocka_unit_test(tiny),
+        cmocka_unit_test(mistakes), cmocka_unit_test(shares_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,35 @@ want "BLOOM's search" 0
 check "BLOOM ran within 3 % of what the search puts first: tp 4, pp 12, dp 8, micro-batch 2" json 'any([f[k] for k in ("tp", "pp", "dp", "micro_batch")] == [4, 12, 8, 2] and f["step_s"] < 1.03 * d["found"][0]["step_s"] for f in d["found"])'
 check "ten, the fastest first, each of 384 that fits" json 'len(d["found"]) == 10 and [f["step_s"] for f in d["found"]] == sorted(f["step_s"] for f in d["found"]) and all(f["tp"] * f["pp"] * f["dp"] == 384 and f["bytes"] <= 80 * 2**30 for f in d["found"])'
 check "every split is kept or refused" json 'all(r["why"] for r in d["refused"]) and any(r["pp"] == 96 for r in d["refused"])'
+check "no experts, none that share them" json 'all(f["ep"] == 1 for f in d["found"])'
+plan search --recipe $R/mixtral-8x7b.json --top 1
+want "a search with experts" 0
+check "the fastest shares them" json '(d["found"][0]["ep"], d["found"][0]["dp"]) == (8, 256)'
+cp "$W/out.json" "$W/found.json"
+as_found() { # QUESTION OPTIONS...: the same of the layout that was found
+    local -a layout
+    mapfile -t layout < <(python3 -S -c 'import json, sys
+for key, value in json.load(open(sys.argv[1]))["found"][0].items():
+    if key in ("tp", "ep", "pp", "dp", "micro_batch", "schedule", "chunks", "zero", "sequence_parallel", "recompute"):
+        print("--" + key.replace("_", "-"), int(value) if isinstance(value, bool) else value, sep="\n")' "$W/found.json")
+    plan "$1" --recipe $R/mixtral-8x7b.json "${layout[@]}" "${@:2}"
+}
+found() { # EXPRESSION over d and the layout f
+    json "[f for f in json.load(open('$W/found.json'))['found'] if $1]"
+}
+as_found memory
+check "its memory, to the byte" found 'f["bytes"] == d["worst_stage"]["total"]'
+as_found time
+check "its time" found 'f["step_s"] == d["time"]["step_s"]'
+as_found time --ep 1
+check "which is shorter than without" found '1.05 * f["step_s"] < d["time"]["step_s"]'
+python3 -S -c 'import json, sys
+recipe, best = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))["found"][0]
+recipe["layout"] = {**{k: best[k] for k in ("tp", "ep", "pp", "dp", "micro_batch", "zero", "sequence_parallel", "recompute")},
+                    **{k: recipe["layout"][k] for k in ("global_batch", "seq")}}
+json.dump(recipe, sys.stdout)' $R/mixtral-8x7b.json "$W/found.json" >"$W/recipe.json"
+plan memory --recipe "$W/recipe.json"
+check "so does a recipe with ep" found 'd["ep"] == 8 and f["bytes"] == d["worst_stage"]["total"]'
 plan search --recipe $R/llama-30b.json --gpus 64
 check "heads that tp does not divide" grep -q 'tp 8 x pp 1 x dp 8: 52 heads are not divisible by tp' "$W/out"
 plan search --recipe $R/gpt-3-175b.json --gpus 8

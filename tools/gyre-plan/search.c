@@ -16,21 +16,22 @@ static const char help[] =
     "\n"
     "Tries every layout of the recipe's model and batch on N accelerators: tensor, pipeline and data "
     "parallelism, context\n"
-    "parallelism up to --sequence-parts, micro-batch, schedule, ZeRO stage, recomputation, sequence "
-    "parallelism. Prints the fastest that fit into "
-    "memory by the\n"
-    "estimates of gyre-plan time and memory, and why splits were refused.\n";
+    "parallelism up to --sequence-parts, expert parallelism, micro-batch, schedule, ZeRO stage, "
+    "recomputation, sequence\n"
+    "parallelism. Prints the fastest that fit into memory by the estimates of gyre-plan time and memory, and "
+    "why splits\n"
+    "were refused.\n";
 
 static json_t *found_json(const plan_found_t *f)
 {
     const pipe_layout_t *l = &f->recipe.layout;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:i, s:b, s:s, s:f, s:f, s:f, s:I}", "tp",
-                     (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "pp", (json_int_t)l->pp,
-                     "dp", (json_int_t)l->dp, "micro_batch", (json_int_t)l->micro_batch, "schedule",
-                     pipe_kind_name(l->schedule), "chunks", (json_int_t)l->chunks, "zero", l->zero,
-                     "sequence_parallel", l->sequence, "recompute", pipe_recompute_name(f->recipe.recompute),
-                     "step_s", f->time.step, "mfu", f->time.mfu, "bubble", f->time.bubble, "bytes",
-                     (json_int_t)f->memory.total);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:i, s:b, s:s, s:f, s:f, s:f, s:I}", "tp",
+                     (json_int_t)l->tp, "cp", (json_int_t)pipe_layout_context(l), "ep",
+                     (json_int_t)pipe_layout_experts(l), "pp", (json_int_t)l->pp, "dp", (json_int_t)l->dp,
+                     "micro_batch", (json_int_t)l->micro_batch, "schedule", pipe_kind_name(l->schedule),
+                     "chunks", (json_int_t)l->chunks, "zero", l->zero, "sequence_parallel", l->sequence,
+                     "recompute", pipe_recompute_name(f->recipe.recompute), "step_s", f->time.step, "mfu",
+                     f->time.mfu, "bubble", f->time.bubble, "bytes", (json_int_t)f->memory.total);
 }
 
 static void print_found(size_t place, const plan_found_t *f)
@@ -43,9 +44,9 @@ static void print_found(size_t place, const plan_found_t *f)
         snprintf(schedule, sizeof schedule, "%s x %zu", pipe_kind_name(l->schedule), l->chunks);
     else
         snprintf(schedule, sizeof schedule, "%s", pipe_kind_name(l->schedule));
-    printf("%5zu %3zu %3zu %4zu %5zu %6zu  %-16s %4d %4s  %-10s %10.3f %6.1f %8.1f %10.1f\n", place, l->tp,
-           pipe_layout_context(l), l->pp, l->dp, l->micro_batch, schedule, l->zero,
-           l->sequence ? "yes" : "no", pipe_recompute_name(f->recipe.recompute), f->time.step,
+    printf("%5zu %3zu %3zu %4zu %4zu %5zu %6zu  %-16s %4d %4s  %-10s %10.3f %6.1f %8.1f %10.1f\n", place,
+           l->tp, pipe_layout_context(l), pipe_layout_experts(l), l->pp, l->dp, l->micro_batch, schedule,
+           l->zero, l->sequence ? "yes" : "no", pipe_recompute_name(f->recipe.recompute), f->time.step,
            100.0 * f->time.mfu, 100.0 * f->time.bubble, (double)f->memory.total / GIB);
 }
 
@@ -90,8 +91,8 @@ static int print_all(const plan_question_t *q, const plan_search_t *s)
     json_t *found = json_array(), *refused = json_array();
     printf("%s on %zu %s of %.0f GiB (%.1f reserved): %zu layouts tried, %zu kept\n\n", q->recipe.name,
            q->gpus, q->machine.name, q->machine.memory / GIB, q->machine.reserve / GIB, s->tried, s->founds);
-    printf("%5s %3s %3s %4s %5s %6s  %-16s %4s %4s  %-10s %10s %6s %8s %10s\n", "place", "tp", "cp", "pp",
-           "dp", "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %", "bubble %", "GiB");
+    printf("%5s %3s %3s %4s %4s %5s %6s  %-16s %4s %4s  %-10s %10s %6s %8s %10s\n", "place", "tp", "cp", "ep",
+           "pp", "dp", "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %", "bubble %", "GiB");
     for (size_t i = 0; i < s->founds && i < q->top; i++) {
         print_found(i + 1, &s->found[i]);
         json_array_append_new(found, found_json(&s->found[i]));

@@ -31,6 +31,18 @@ run "$TRAIN" --recipe $RECIPES/opt-175b.json "${TINY[@]}" --tp 1 --batch 4 --lr 
 want "flags win" 0
 is "what is not said follows" tp=1 dp=0 zero=1 batch=4 groups=0 lr=0.5 min-lr=0.1 precision=bf16 grad-type=fp32 \
     loss-scale=None lr-decay=400 beta2=0.95
+python3 - $RECIPES/mixtral-8x7b.json "$W/shared.json" <<'PY'
+import json, sys
+recipe = json.load(open(sys.argv[1]))
+recipe["layout"].update(dp=128, tp=1, pp=2, ep=8, sequence_parallel=False)
+json.dump(recipe, open(sys.argv[2], "w"))
+PY
+run "$UCX_RUN" -n 8 "$TRAIN" --recipe "$W/shared.json" "${TINY[@]}"
+want "ranks that share experts" 0
+is "as many as there are" tp=1 pp=2 dp=4 ep=4
+run "$UCX_RUN" -n 2 "$TRAIN" --recipe "$W/shared.json" "${TINY[@]}" --pp 1
+want "other ranks" 0
+is "they share none" tp=1 pp=1 dp=0 ep=1
 printf '{"recipe": "%s", "scale": "tiny", "tp": 1, "clip": 7}' $RECIPES/bloom-176b.json >"$W/config"
 run "$TRAIN" --config "$W/config" --pp 1 "${TINY[@]:2}"
 want "by a config file" 0
