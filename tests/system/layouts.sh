@@ -9,6 +9,8 @@ DEADLINE=220
 run python3 tests/layouts/check --short
 want "layouts do not change results" 0
 check "all of them were tried" grep -qE '^29 passed, 0 failed$' "$W/out"
+sed -n 's/^ok *//p' "$W/out" >"$W/tried"
+check "and --list has them" diff "$W/tried" <(python3 tests/layouts/check --short --list | sed '$d')
 run python3 tests/layouts/recipes --short
 want "recipes train in their layouts" 0
 check "both of them" grep -qE '^[1-9][0-9]* passed, 0 failed$' "$W/out"
