@@ -82,7 +82,8 @@ static gyre_status_t make_decoder(void *user)
                                         .slots = g->config.batch,
                                         .rows = rows_of(g),
                                         .precision = pipe_source_precision(part->source),
-                                        .fast = g->config.fast};
+                                        .fast = g->config.fast,
+                                        .threads = part->threads};
     gyre_status_t status = take_memory(g);
     base_team_t *before = base_team_use(part->team);
     if (status == GYRE_OK)

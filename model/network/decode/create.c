@@ -104,7 +104,7 @@ static int take_all(model_decoder_t *d)
     d->project = take(d, &ok, d->g * N, d->qkv);
     d->squares = d->c.qk_whole ? take(d, &ok, d->g * 2, N) : NULL;
     d->attn = take(d, &ok, d->g * N, d->attn_width);
-    d->score = take(d, &ok, N, d->padded);
+    d->score = take(d, &ok, d->threads * base_min_size(N, MODEL_ATTENTION_BLOCK), d->padded);
     d->stats = take(d, &ok, 2, N);
     d->gain = d->c.gain_plus_1 ? take(d, &ok, 1, base_max_size(C, d->c.head_dim)) : NULL;
     if (d->c.experts > 0)
@@ -178,6 +178,9 @@ static gyre_status_t find_orders(model_decoder_t *d)
         if (shape[i].wanted)
             status = model_order_create(shape[i].trans, shape[i].M, shape[i].N, shape[i].K, shape[i].more,
                                         d->config.fast, &d->order[i]);
+    for (int i = OF_SCORES; i < OF_ATTN_PROJ; i++) /* it makes the product in memory of its own */
+        if (d->order[i] && !model_order_known(d->order[i]))
+            d->threads = 1;
     return status;
 }
 
@@ -210,6 +213,7 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     d->experts_leaf = c->experts / c->leaves;
     d->experts_here = d->experts_leaf * d->g;
     d->padded = (c->seq + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
+    d->threads = base_min_size(base_max_size(1, config->threads), config->slots * d->g * d->heads);
     gyre_status_t status = take_all(d) ? find_orders(d)
                                        : gyre_fail(GYRE_ERR_NO_MEMORY,
                                                    "no memory for the keys and values of %zu sequences of "

@@ -27,6 +27,9 @@ typedef struct {
     /* 1: does not look for the orders of products, which takes seconds for large models; the last bits may
      * differ from a stage's */
     int fast;
+    /* Threads for which attention has memory to work in; 0: 1. Those of the caller's team
+     * (base/thread/team.h) take heads, and columns of products. */
+    size_t threads;
 } model_decoder_config_t;
 
 /* Tokens that follow those which the sequence in `slot` has. Each sees those before it and itself; with

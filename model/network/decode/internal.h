@@ -42,6 +42,7 @@ struct model_decoder {
     size_t g, heads, kv, qkv, attn_width, vocab; /* of a leaf: h, kv, q, h V, v */
     size_t latents, up_width; /* with kv_latent: latents; of a leaf's heads what KV_UP_W gives */
     size_t experts_leaf, experts_here, padded; /* experts of a leaf, of this rank; T' */
+    size_t threads;                            /* that do heads at a time, at least 1 */
     const float *w[MODEL_KINDS];               /* of the present layer, and of both ends */
     model_order_t *order[ORDERS];
 
@@ -60,7 +61,7 @@ struct model_decoder {
     float *project;            /* [g][N,q] */
     float *squares;            /* [g][2][N] with qk_whole: sums of squares of q and of k */
     float *attn;               /* [g][N,h V] */
-    float *score;              /* [N,T'] */
+    float *score;              /* [threads][min(N, MODEL_ATTENTION_BLOCK),T'] */
     float *fc;                 /* [g][N,f'] of the widest MLP, or [f'] of an expert */
     float *act;                /* [g][N,f], or [f] */
     float *expert;             /* [C] of an expert's output */
@@ -78,6 +79,28 @@ struct model_decoder {
 void model_decoder_find_weights(model_decoder_t *d, int layer);
 /* d->project of all leaves from `in` [n,C], before the angles of positions (config.kv_latent). */
 void model_decoder_latents(const model_decoder_t *d, const float *in, size_t n);
+/* Rounds a tensor where a stage stores it. */
+static inline void model_decoder_keep(const model_decoder_t *d, float *x, size_t n)
+{
+    model_keep_f32(d->k, d->config.precision, x, n);
+}
+/* Of a leaf: its rows of d->project [N,q]; where a layer of a sequence has its keys [kv D][T'], and its
+ * values [T][kv V]. */
+static inline float *model_decoder_project(const model_decoder_t *d, size_t leaf)
+{
+    return d->project + leaf * d->config.rows * d->qkv;
+}
+static inline float *model_decoder_keys(const model_decoder_t *d, size_t slot, size_t layer, size_t leaf)
+{
+    return d->keys + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.head_dim * d->padded;
+}
+static inline float *model_decoder_values(const model_decoder_t *d, size_t slot, size_t layer, size_t leaf)
+{
+    return d->values + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.value_dim * d->c.seq;
+}
+/* d->attn of n rows, those of `piece` [pieces], from d->project and a layer's keys and values. */
+void model_decoder_attend(const model_decoder_t *d, size_t layer, const model_piece_t *piece, size_t pieces,
+                          size_t n);
 #define W(kind) (d->w[MODEL_##kind])
 
 #endif

@@ -5,22 +5,17 @@
 
 #include "model/network/decode/internal.h"
 
-static void keep(const model_decoder_t *d, float *x, size_t n)
-{
-    model_keep_f32(d->k, d->config.precision, x, n);
-}
-
 /* d->latent [n,latents] of `in` [n,C]. */
 static void find_latents(const model_decoder_t *d, const float *in, size_t n)
 {
     const size_t C = d->c.hidden, all = d->latents, ql = d->c.q_latent;
     const float eps = (float)MODEL_LATENT_EPS;
     model_order_rows(d->order[OF_LATENT], n, d->at, all, C, in, C, W(LATENT_W), all, d->latent, all);
-    keep(d, d->latent, n * all);
+    model_decoder_keep(d, d->latent, n * all);
     if (ql > 0)
         d->k->head_norm(d->latent, NULL, NULL, W(Q_NORM_W), n, all, 1, ql, eps);
     d->k->head_norm(d->latent + ql, NULL, NULL, W(K_NORM_W), n, all, 1, d->c.kv_latent, eps);
-    keep(d, d->latent, n * all);
+    model_decoder_keep(d, d->latent, n * all);
 }
 
 /* Row i of a leaf: its keys and values from d->up [N,leaf_up] and d->latent. */
@@ -49,6 +44,6 @@ void model_decoder_latents(const model_decoder_t *d, const float *in, size_t n)
                          W(KV_UP_W) + leaf * kl * up, up, d->up, up);
         for (size_t i = 0; i < n; i++)
             place_heads(d, project + i * d->qkv, i);
-        keep(d, project, n * d->qkv);
+        model_decoder_keep(d, project, n * d->qkv);
     }
 }

@@ -10,12 +10,6 @@
 
 /* ---- parts of a layer ---------------------------------------------------------------------------------- */
 
-/* Rounds a tensor where a stage stores it. */
-static void keep(const model_decoder_t *d, float *x, size_t n)
-{
-    model_keep_f32(d->k, d->config.precision, x, n);
-}
-
 /* [n] What an RMSNorm with the gain w multiplies by; valid until the next one. */
 static const float *gain_of(const model_decoder_t *d, const float *w, size_t n)
 {
@@ -32,7 +26,7 @@ static void norm(const model_decoder_t *d, float *y, const float *x, const float
         d->k->rmsnorm(y, d->stats, x, gain_of(d, w, C), n, C, (float)d->c.norm_eps);
     else
         d->k->layernorm(y, d->stats, d->stats + d->config.rows, x, w, b, n, C, (float)d->c.norm_eps);
-    keep(d, y, n * C);
+    model_decoder_keep(d, y, n * C);
 }
 
 /* y [n,m] = x [n,K] w [K,m] + bias [m] (NULL: none), rows ldy, K and ldw apart. */
@@ -76,28 +70,10 @@ static void residual(const model_decoder_t *d, float *out, const float *base, co
         d->k->scale_add(out, (float)d->c.deepnorm, base, d->sum, n * C);
     else
         d->k->add(out, base, d->sum, n * C);
-    keep(d, out, n * C);
-}
-
-/* Where a leaf of a layer of a sequence has its keys [kv D][T']. */
-static float *keys_of(const model_decoder_t *d, size_t slot, size_t layer, size_t leaf)
-{
-    return d->keys + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.head_dim * d->padded;
-}
-
-/* And its values [T][kv V]. */
-static float *values_of(const model_decoder_t *d, size_t slot, size_t layer, size_t leaf)
-{
-    return d->values + ((slot * d->config.layers + layer) * d->g + leaf) * d->kv * d->c.value_dim * d->c.seq;
+    model_decoder_keep(d, out, n * C);
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
-
-/* [N,q] of a leaf. */
-static float *project_of(const model_decoder_t *d, size_t leaf)
-{
-    return d->project + leaf * d->config.rows * d->qkv;
-}
 
 /* A leaf's rows of d->project, of `in` [n,C]; queries of the top layer may come from an embedding of the
  * positions (CodeGeeX). */
@@ -107,7 +83,7 @@ static void queries_keys_values(const model_decoder_t *d, size_t layer, size_t l
     const size_t C = d->c.hidden, q = d->attn_width, width = d->qkv;
     const float *w = W(ATTN_QKV_W) + leaf * C * width,
                 *b = W(ATTN_QKV_B) ? W(ATTN_QKV_B) + leaf * width : NULL;
-    float *project = project_of(d, leaf);
+    float *project = model_decoder_project(d, leaf);
     if (!d->c.top_query || d->config.first + layer + 1 != d->c.layers) {
         product(d, OF_QKV, n, width, C, in, w, width, b, project, width);
     } else {
@@ -116,13 +92,13 @@ static void queries_keys_values(const model_decoder_t *d, size_t layer, size_t l
         product(d, OF_QUERIES, n, q, C, d->x2, w, width, b, project, width);
         product(d, OF_KEYS_VALUES, n, width - q, C, in, w + q, width, b ? b + q : NULL, project + q, width);
     }
-    keep(d, project, n * width);
+    model_decoder_keep(d, project, n * width);
     if (d->c.qk_norm && !d->c.qk_whole) {
         const float eps = (float)d->c.norm_eps;
         const size_t D = d->c.head_dim;
         d->k->head_norm(project, NULL, NULL, gain_of(d, W(Q_NORM_W), D), n, width, d->heads, D, eps);
         d->k->head_norm(project + q, NULL, NULL, gain_of(d, W(K_NORM_W), D), n, width, d->kv, D, eps);
-        keep(d, project, n * width);
+        model_decoder_keep(d, project, n * width);
     }
 }
 
@@ -132,7 +108,7 @@ static gyre_status_t norm_whole(const model_decoder_t *d, size_t n)
     const size_t q = d->attn_width, k = d->kv * d->c.head_dim, width = d->qkv, G = d->c.leaves;
     const float eps = (float)d->c.norm_eps;
     for (size_t leaf = 0; leaf < d->g; leaf++) {
-        const float *project = project_of(d, leaf);
+        const float *project = model_decoder_project(d, leaf);
         d->k->part_squares(d->squares + 2 * leaf * n, project, n, width, q);
         d->k->part_squares(d->squares + (2 * leaf + 1) * n, project + q, n, width, k);
     }
@@ -144,11 +120,11 @@ static gyre_status_t norm_whole(const model_decoder_t *d, size_t n)
                                : gyre_all_reduce(d->squares, d->squares, 2 * n, GYRE_FLOAT32,
                                                  GYRE_OP(GYRE_SUM), d->config.tp.comm);
     for (size_t leaf = 0; status == GYRE_OK && leaf < d->g; leaf++) {
-        float *project = project_of(d, leaf);
+        float *project = model_decoder_project(d, leaf);
         d->k->part_norm(project, NULL, NULL, d->squares, W(Q_NORM_W) + leaf * q, n, width, q, q * G, eps);
         d->k->part_norm(project + q, NULL, NULL, d->squares + n, W(K_NORM_W) + leaf * k, n, width, k, k * G,
                         eps);
-        keep(d, project, n * width);
+        model_decoder_keep(d, project, n * width);
     }
     return status;
 }
@@ -159,14 +135,14 @@ static void turn(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
     const size_t width = d->qkv, D = d->c.head_dim, first = d->c.kv_latent ? D - d->c.rotary_dim : 0;
     const int local = d->turn_local && model_config_is_local(&d->c, d->config.first + layer);
     const float *table = local ? d->turn_local : d->turn;
-    float *project = project_of(d, leaf);
+    float *project = model_decoder_project(d, leaf);
     if (d->c.pos != MODEL_POS_ROPE)
         return;
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < d->heads + d->kv; h++)
             d->k->rope(project + i * width + h * D + first, table + d->at[i] * d->c.rotary_dim, 1, width,
                        d->c.rotary_dim / 2, d->c.rope_interleaved, 0);
-    keep(d, project, n * width);
+    model_decoder_keep(d, project, n * width);
 }
 
 /* Keys and values of the rows of d->project into the cache. */
@@ -174,75 +150,12 @@ static void remember(const model_decoder_t *d, size_t layer, size_t leaf, size_t
 {
     const size_t D = d->c.head_dim, width = d->kv * D, wide = d->kv * d->c.value_dim;
     for (size_t i = 0; i < n; i++) {
-        const float *key = project_of(d, leaf) + i * d->qkv + d->heads * D;
-        float *keys = keys_of(d, d->slot[i], layer, leaf), *values = values_of(d, d->slot[i], layer, leaf);
+        const float *key = model_decoder_project(d, leaf) + i * d->qkv + d->heads * D;
+        float *keys = model_decoder_keys(d, d->slot[i], layer, leaf),
+              *values = model_decoder_values(d, d->slot[i], layer, leaf);
         for (size_t j = 0; j < width; j++)
             keys[j * d->padded + d->at[i]] = key[j];
         memcpy(values + d->at[i] * wide, key + width, wide * sizeof *values);
-    }
-}
-
-/* 1: the last block of a sequence's positions, which is short, has this one. */
-static int in_short_block(const model_decoder_t *d, size_t t)
-{
-    return t / MODEL_ATTENTION_BLOCK * MODEL_ATTENTION_BLOCK + MODEL_ATTENTION_BLOCK > d->c.seq;
-}
-
-/* Attention of one head of some sequence: its cache, and how positions are seen. */
-typedef struct {
-    const float *keys, *values; /* [D][T'], [T][kv V] */
-    float slope;
-    const float *sink; /* NULL: none */
-    size_t window,
-        prefix; /* the piece is the first `prefix` positions, which see one another; 0: it is not */
-} head_t;
-
-/* `count` rows of a block of positions, the first at *at: queries [count], rows q apart, to out [count,V],
- * rows h V apart. Blocks of columns are those of a stage (model/kernels/attention/api.inc). */
-static void attend_block(const model_decoder_t *d, const head_t *a, const float *query, const size_t *at,
-                         size_t count, float *out)
-{
-    enum { B = MODEL_ATTENTION_BLOCK };
-    const size_t D = d->c.head_dim, V = d->c.value_dim, ld = d->padded, begin = *at / B * B,
-                 from = model_first_seen(begin, a->window) / B * B,
-                 most = a->prefix ? a->prefix : at[count - 1] + 1;
-    const int rows = in_short_block(d, begin);
-    float *s = d->score;
-    size_t place[B];
-    for (size_t i = 0; i < count; i++)
-        place[i] = at[i] - begin;
-    for (size_t c = from; c < most; c += B) {
-        const size_t lanes = (most - c + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
-        model_order_rows(d->order[OF_SCORES + 2 * rows + in_short_block(d, c)], count, place,
-                         base_min_size(lanes, base_min_size(B, d->c.seq - c)), D, query, d->qkv, a->keys + c,
-                         ld, s + c, ld);
-    }
-    for (size_t i = 0; i < count; i++) {
-        size_t first = model_first_seen(at[i], a->window), seen = a->prefix ? most : at[i] + 1;
-        float *row = s + i * ld;
-        float scale = 1.0f / (float)sqrt((double)(float)model_config_query_scale(&d->c));
-        if (d->c.attn_cap > 0.0) {
-            d->k->cap(row + first, seen - first, scale, (float)d->c.attn_cap);
-            scale = 1;
-        }
-        d->k->softmax_one(row + first, at[i] - first, seen - first, scale, a->slope, a->sink);
-        memset(row + from, 0, (first - from) * sizeof *s);
-        memset(row + seen, 0, (most - seen) * sizeof *s);
-        keep(d, row + first, seen - first);
-    }
-    for (size_t c = from; c < most; c += B)
-        model_order_rows(d->order[OF_VALUES + 4 * rows + 2 * in_short_block(d, c) + (c > from)], count, place,
-                         V, base_min_size(B, most - c), s + c, ld, a->values + c * d->kv * V, d->kv * V, out,
-                         d->attn_width);
-}
-
-/* The same of the `count` rows of a piece, block by block. */
-static void attend(const model_decoder_t *d, const head_t *a, const float *query, const size_t *at,
-                   size_t count, float *out)
-{
-    for (size_t i = 0, rows; i < count; i += rows) {
-        rows = base_min_size(count - i, MODEL_ATTENTION_BLOCK - at[i] % MODEL_ATTENTION_BLOCK);
-        attend_block(d, a, query + i * d->qkv, at + i, rows, out + i * d->attn_width);
     }
 }
 
@@ -250,8 +163,6 @@ static void attend(const model_decoder_t *d, const head_t *a, const float *query
 static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in, const model_piece_t *piece,
                                size_t pieces, size_t n)
 {
-    const size_t D = d->c.head_dim, V = d->c.value_dim, group = d->heads / d->kv,
-                 window = model_config_window(&d->c, d->config.first + layer);
     if (d->c.kv_latent > 0)
         model_decoder_latents(d, in, n);
     for (size_t leaf = 0; !d->c.kv_latent && leaf < d->g; leaf++)
@@ -260,24 +171,12 @@ static gyre_status_t attention(model_decoder_t *d, size_t layer, const float *in
     if (status != GYRE_OK)
         return status;
     for (size_t leaf = 0; leaf < d->g; leaf++) {
-        float *out = d->attn + leaf * d->config.rows * d->attn_width;
         turn(d, layer, leaf, n);
         remember(d, layer, leaf, n);
-        for (size_t p = 0, row = 0; p < pieces; row += piece[p++].count)
-            for (size_t h = 0; h < d->heads; h++) {
-                const size_t head = (d->config.tp.rank * d->g + leaf) * d->heads + h, kv = h / group;
-                const head_t a = {
-                    .keys = keys_of(d, piece[p].slot, layer, leaf) + kv * D * d->padded,
-                    .values = values_of(d, piece[p].slot, layer, leaf) + kv * V,
-                    .slope = d->c.pos == MODEL_POS_ALIBI ? (float)model_alibi_slope(head, d->c.heads) : 0,
-                    .sink = W(SINKS) ? W(SINKS) + leaf * d->heads + h : NULL,
-                    .window = window,
-                    .prefix = piece[p].open ? piece[p].count : 0};
-                attend(d, &a, project_of(d, leaf) + row * d->qkv + h * D, d->at + row, piece[p].count,
-                       out + row * d->attn_width + h * V);
-            }
-        keep(d, out, n * d->attn_width);
     }
+    model_decoder_attend(d, layer, piece, pieces, n);
+    for (size_t leaf = 0; leaf < d->g; leaf++)
+        model_decoder_keep(d, d->attn + leaf * d->config.rows * d->attn_width, n * d->attn_width);
     join(d, OF_ATTN_PROJ, 0, d->g, n, d->attn_width, d->attn, W(ATTN_PROJ_W), d->sum, d->level);
     return reduce(d, d->sum, n);
 }
@@ -292,7 +191,7 @@ static void activate(const model_decoder_t *d, float *act, const float *fc, size
         d->k->gated[d->c.act](act, fc, n, ffn);
     else
         d->k->act[d->c.act](act, fc, n * ffn);
-    keep(d, act, n * ffn);
+    model_decoder_keep(d, act, n * ffn);
 }
 
 /* d->sum [n,C] = the MLP of `in` [n,C], without its last bias; or the one next to experts. */
@@ -306,7 +205,7 @@ static gyre_status_t mlp(model_decoder_t *d, size_t layer, const float *in, size
         float *fc = d->fc + leaf * rows * wide;
         product(d, shared ? OF_SHARED_FC : OF_MLP_FC, n, wide, C, in, W(MLP_FC_W) + leaf * C * wide, wide,
                 W(MLP_FC_B) ? W(MLP_FC_B) + leaf * wide : NULL, fc, wide);
-        keep(d, fc, n * wide);
+        model_decoder_keep(d, fc, n * wide);
         activate(d, d->act + leaf * rows * ffn, fc, n, ffn);
     }
     join(d, shared ? OF_SHARED_PROJ : OF_MLP_PROJ, 0, d->g, n, ffn, d->act, W(MLP_PROJ_W), d->sum, d->level);
@@ -351,13 +250,13 @@ static void expert(const model_decoder_t *d, size_t x, size_t slot, float share,
         memcpy(d->fc, W(EXPERT_FC_B) + x * wide, wide * sizeof *d->fc);
     model_order_rows(d->order[OF_EXPERT_FC], 1, &slot, wide, C, in, C, W(EXPERT_FC_W) + x * C * wide, wide,
                      d->fc, wide);
-    keep(d, d->fc, wide);
+    model_decoder_keep(d, d->fc, wide);
     activate(d, d->act, d->fc, 1, f);
     if (W(EXPERT_PROJ_B))
         memcpy(d->expert, W(EXPERT_PROJ_B) + x * C, C * sizeof *d->expert);
     model_order_rows(d->order[OF_EXPERT_PROJ], 1, &slot, C, f, d->act, f, W(EXPERT_PROJ_W) + x * f * C, C,
                      d->expert, C);
-    keep(d, d->expert, C);
+    model_decoder_keep(d, d->expert, C);
     d->k->scale_add(out, share, d->expert, out, C);
 }
 
@@ -408,7 +307,7 @@ static void norm_of_output(const model_decoder_t *d, const float *bias, const fl
     const size_t C = d->c.hidden;
     if (bias)
         d->k->bias_rows(d->sum, d->sum, bias, n, C);
-    keep(d, d->sum, n * C);
+    model_decoder_keep(d, d->sum, n * C);
     norm(d, d->norm, d->sum, w, b, n);
     memcpy(d->sum, d->norm, n * C * sizeof *d->sum);
 }
@@ -464,7 +363,7 @@ static gyre_status_t embed(model_decoder_t *d, const model_piece_t *piece, size_
         }
     gyre_status_t status = reduce(d, d->sum, n);
     float scale = (float)sqrt((double)C);
-    keep(d, &scale, 1);
+    model_decoder_keep(d, &scale, 1);
     for (size_t i = 0; d->c.embed_scaled && i < n * C; i++)
         d->sum[i] *= scale;
     for (size_t i = 0; status == GYRE_OK && i < n; i++)
@@ -473,11 +372,11 @@ static gyre_status_t embed(model_decoder_t *d, const model_piece_t *piece, size_
         else
             memcpy(to + i * C, d->sum + i * C, C * sizeof *to);
     if (d->c.embed_norm) {
-        keep(d, to, n * C);
+        model_decoder_keep(d, to, n * C);
         d->k->layernorm(d->x, d->stats, d->stats + d->config.rows, to, W(EMB_LN_W), W(EMB_LN_B), n, C,
                         (float)d->c.norm_eps);
     }
-    keep(d, d->x, n * C);
+    model_decoder_keep(d, d->x, n * C);
     return status;
 }
 
