@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/thread/team.h"
 #include "optim/convert.h"
 #include "optim/store/internal.h"
 
@@ -89,26 +90,64 @@ static gyre_status_t no_grads(optim_zero_t *zero, char *data, size_t n)
     return GYRE_OK;
 }
 
-static gyre_status_t add_squares(optim_zero_t *zero, void *user, const char *grad, size_t n)
+/* sum: the squares of n gradients more. */
+static gyre_status_t add_squares_to(const optim_zero_t *zero, gyre_exact_t *sum, const char *grad, size_t n)
 {
     float block[ZERO_BLOCK];
-    (void)user;
-    if (!zero->plan.config.grad16) {
-        return gyre_exact_add_norm2(zero->squares, grad, n, GYRE_FLOAT32);
-    }
+    if (!zero->plan.config.grad16)
+        return gyre_exact_add_norm2(sum, grad, n, GYRE_FLOAT32);
     const uint16_t *from = (const uint16_t *)(const void *)grad;
     gyre_status_t status = GYRE_OK;
     for (size_t at = 0; status == GYRE_OK && at < n; at += ZERO_BLOCK) {
         size_t len = n - at < ZERO_BLOCK ? n - at : ZERO_BLOCK;
         optim_expand(zero->plan.config.precision, from + at, block, len);
-        status = gyre_exact_add_norm2(zero->squares, block, len, GYRE_FLOAT32);
+        status = gyre_exact_add_norm2(sum, block, len, GYRE_FLOAT32);
     }
+    return status;
+}
+
+/* Gradients of which a thread takes so many at least. */
+#define SQUARES ((size_t)1 << 15)
+
+typedef struct {
+    optim_zero_t *zero;
+    const char *grad;
+    size_t n, parts;
+    gyre_status_t status[ZERO_PARTS];
+} squares_t;
+
+static void add_part(void *arg, size_t part)
+{
+    squares_t *all = arg;
+    const size_t from = part * all->n / all->parts, to = (part + 1) * all->n / all->parts;
+    all->status[part] = add_squares_to(all->zero, all->zero->part[part],
+                                       all->grad + from * all->zero->plan.grad_bytes, to - from);
+}
+
+/* Sums are exact: whichever part a square is in, their total has the same bits. */
+static gyre_status_t add_squares(optim_zero_t *zero, void *user, const char *grad, size_t n)
+{
+    squares_t all = {zero, grad, n, n / SQUARES < ZERO_PARTS ? n / SQUARES : ZERO_PARTS, {GYRE_OK}};
+    gyre_status_t status = GYRE_OK;
+    (void)user;
+    if (all.parts < 2 || base_team_here() == 1)
+        return add_squares_to(zero, zero->squares, grad, n);
+    base_each(all.parts, add_part, &all);
+    for (size_t i = 0; status == GYRE_OK && i < all.parts; i++)
+        status = all.status[i];
     return status;
 }
 
 static gyre_status_t squares(optim_zero_t *zero)
 {
-    return zero_squares(zero, add_squares, NULL);
+    gyre_status_t status = GYRE_OK;
+    for (size_t i = 0; status == GYRE_OK && i < ZERO_PARTS; i++)
+        status = gyre_exact_reset(zero->part[i]);
+    if (status == GYRE_OK)
+        status = zero_squares(zero, add_squares, NULL);
+    for (size_t i = 0; status == GYRE_OK && i < ZERO_PARTS; i++)
+        status = gyre_exact_merge(zero->squares, zero->part[i]);
+    return status;
 }
 
 /* state: of the n elements. */

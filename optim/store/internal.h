@@ -14,6 +14,7 @@
 
 #define ZERO_NO_BUFFER SIZE_MAX
 #define ZERO_BLOCK     4096 /* elements that are converted at a time, on the stack */
+#define ZERO_PARTS     16   /* sums of squares for a rank's threads, at most */
 
 /* A collective that is under way: a request on the host, an event of its stream on a device. All zero:
  * none. */
@@ -188,7 +189,9 @@ struct optim_zero {
     model_spans_t *spans;              /* what goes there, too; NULL: nobody asks */
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
     gyre_exact_t *squares; /* of the gradients, for their norm */
-    char drift[512];       /* what zero_verify_part found */
+    /* on the host: what the threads of the rank add up, which is joined to `squares` */
+    gyre_exact_t *part[ZERO_PARTS];
+    char drift[512]; /* what zero_verify_part found */
 };
 
 /* The store of experts' rows; NULL: they are here like all others. */

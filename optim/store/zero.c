@@ -244,6 +244,8 @@ static gyre_status_t make(const model_params_t *local, const optim_zero_groups_t
         local, config, ranks, groups->dp ? (size_t)gyre_comm_rank(groups->dp) : 0, lanes, &zero->plan);
     if (status == GYRE_OK)
         status = gyre_exact_create(&zero->squares);
+    for (size_t i = 0; status == GYRE_OK && !config->on_device && i < ZERO_PARTS; i++)
+        status = gyre_exact_create(&zero->part[i]);
     if (status == GYRE_OK)
         status = check_groups(zero);
     if (status == GYRE_OK && config->on_device)
@@ -379,6 +381,8 @@ void optim_zero_destroy(optim_zero_t *zero)
     free(zero->seen);
     free(zero->placed);
     gyre_exact_destroy(zero->squares);
+    for (size_t i = 0; i < ZERO_PARTS; i++)
+        gyre_exact_destroy(zero->part[i]);
     free(zero->entry);
     free(zero->requests);
     zero_plan_free(&zero->plan);

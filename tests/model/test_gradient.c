@@ -124,7 +124,7 @@ static void rows(void **state)
     fill(n.b, C, 11, 1.0);
     fill(n.sum, T * C, 12, 1.0);
     fill(n.dy, T * C, 14, 1.0);
-    k->column_sum(db, n.dy, T, C);
+    k->column_sum(db, n.dy, T, C, 0);
     gradient_check("bias", bias_scalar, &n, n.b, db, C);
     gradient_check("bias, input", bias_scalar, &n, n.x, n.dy, T * C);
     gradient_check("residual, bias", residual_scalar, &n, n.b, db, C);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/model/test_threads.c: products, forward and backward of several architectures, and the optimiser's
- * update have the same bits on 1, 2, 3 and 9 threads. Tensors are large enough to be divided. */
+/* tests/model/test_threads.c: products, kernels, forward and backward of several architectures, what a
+ * decoder reads, and the optimiser's update have the same bits on 1, 2, 3 and 9 threads. Tensors are large
+ * enough to be divided. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/thread/team.h"
+#include "model/network/decode/decode.h"
 #include "model/network/stage/plain_store.h"
 #include "model/random.h"
 #include "optim/adamw.h"
@@ -92,6 +94,116 @@ static void products(void **state)
         free(p.b);
         free(p.want);
         free(p.got);
+    }
+}
+
+/* ---- kernels whose sums go over rows, or that few models have ------------------------------------------ */
+
+/* Rows of heads that are `LD` apart; as many as make several pieces, of which the last is short. */
+enum { ROWS = 301, HEADS = 5, WIDTH = 69, WIDE = HEADS * WIDTH, LD = WIDE + 3, KERNEL_OUT = 3 * ROWS * LD };
+
+typedef struct {
+    const char *name;
+    void (*run)(const model_kernels_t_f32 *k, float *out, const float *x, const float *y, const float *small);
+    float *x, *y, *small, *want, *got; /* [KERNEL_OUT], but small [2 ROWS HEADS] */
+} kernel_t;
+
+#define KERNEL(name)                                                                           \
+    static void name(const model_kernels_t_f32 *k, float *out, const float *x, const float *y, \
+                     const float *small)
+
+KERNEL(column_sums)
+{
+    k->column_sum(out, x, ROWS, LD, 0);
+    memcpy(out + LD, y, LD * sizeof *out);
+    k->column_sum(out + LD, x, ROWS, LD, 1);
+    (void)small;
+}
+
+KERNEL(head_norms)
+{
+    memcpy(out, x, (size_t)ROWS * LD * sizeof *out);
+    k->head_norm(out, out + (size_t)ROWS * LD, out + 2 * (size_t)ROWS * LD, small, ROWS, LD, HEADS, WIDTH,
+                 1e-5f);
+    (void)y;
+}
+
+KERNEL(head_norms_kept)
+{
+    memcpy(out, x, (size_t)ROWS * LD * sizeof *out);
+    k->head_norm(out, NULL, NULL, small, ROWS, LD, HEADS, WIDTH, 1e-5f);
+    (void)y;
+}
+
+KERNEL(head_norms_backward)
+{
+    memcpy(out, x, (size_t)ROWS * LD * sizeof *out);
+    k->head_norm_backward(out, out + (size_t)ROWS * LD, y, small, small, ROWS, LD, HEADS, WIDTH);
+}
+
+KERNEL(part_norms)
+{
+    float *sums = out + 2 * (size_t)ROWS * LD;
+    k->part_squares(sums, x, ROWS, LD, WIDE);
+    memcpy(out, x, (size_t)ROWS * LD * sizeof *out);
+    k->part_norm(out, out + (size_t)ROWS * LD, out + 2 * (size_t)ROWS * LD + ROWS, sums, small, ROWS, LD,
+                 WIDE, 2 * WIDE, 1e-5f);
+    (void)y;
+}
+
+KERNEL(part_norms_backward)
+{
+    float *dots = out + 2 * (size_t)ROWS * LD;
+    k->part_dots(dots, x, y, small, small, ROWS, LD, WIDE);
+    memcpy(out, x, (size_t)ROWS * LD * sizeof *out);
+    k->part_norm_backward(out, out + (size_t)ROWS * LD, y, small, dots, small, ROWS, LD, WIDE, 2 * WIDE);
+}
+
+KERNEL(limited)
+{
+    k->limited(out, x, ROWS, LD, 0.4f);
+    (void)y, (void)small;
+}
+
+KERNEL(limited_backward)
+{
+    k->limited_backward(out, y, x, ROWS, LD, 0.4f);
+    (void)small;
+}
+
+static void kernel(void *user, size_t threads)
+{
+    kernel_t *all = user;
+    float *out = threads == 0 ? all->want : all->got;
+    memset(out, 0, KERNEL_OUT * sizeof *out);
+    all->run(model_kernels_f32(MODEL_ISA_BEST), out, all->x, all->y, all->small);
+    for (size_t i = 0; threads > 0 && i < KERNEL_OUT; i++)
+        if (memcmp(all->want + i, all->got + i, sizeof *out) != 0)
+            fail_msg("%s, %zu threads: element %zu is %a, not %a", all->name, threads, i, (double)all->got[i],
+                     (double)all->want[i]);
+}
+
+static void kernels(void **state)
+{
+    (void)state;
+#define RUN(name) {#name, name, NULL, NULL, NULL, NULL, NULL}
+    kernel_t each[] = {
+        RUN(column_sums), RUN(head_norms),          RUN(head_norms_kept), RUN(head_norms_backward),
+        RUN(part_norms),  RUN(part_norms_backward), RUN(limited),         RUN(limited_backward)};
+#undef RUN
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        kernel_t *k = &each[i];
+        k->x = numbers(KERNEL_OUT, 1);
+        k->y = numbers(KERNEL_OUT, 2);
+        k->small = numbers((size_t)2 * ROWS * HEADS, 3);
+        k->want = numbers(KERNEL_OUT, 4);
+        k->got = numbers(KERNEL_OUT, 5);
+        on_teams(kernel, k);
+        free(k->x);
+        free(k->y);
+        free(k->small);
+        free(k->want);
+        free(k->got);
     }
 }
 
@@ -195,6 +307,85 @@ static void stages(void **state)
     }
 }
 
+/* ---- a decoder ----------------------------------------------------------------------------------------- */
+
+enum { SLOTS = 3, POSITIONS = 160 };
+
+typedef struct {
+    model_params_t *params;
+    float *weights, *want, *got; /* [2][SLOTS, V'] logits */
+} decoding_t;
+
+/* Pieces of other lengths, then one token of each sequence. */
+static void decode(void *user, size_t threads)
+{
+    static const size_t count[SLOTS] = {131, 60, 99};
+    const decoding_t *all = user;
+    const size_t logits = SLOTS * all->params->config.vocab_padded;
+    const model_decoder_config_t how = {.params = all->params,
+                                        .weights = all->weights,
+                                        .tp = {.size = 1},
+                                        .layers = all->params->config.layers,
+                                        .embed = 1,
+                                        .head = 1,
+                                        .slots = SLOTS,
+                                        .rows = 2 * POSITIONS,
+                                        .threads = threads};
+    float *out = threads == 0 ? all->want : all->got;
+    model_token_t tokens[POSITIONS];
+    model_piece_t piece[SLOTS];
+    model_decoder_t *decoder = NULL;
+    for (size_t t = 0; t < POSITIONS; t++)
+        tokens[t] = (model_token_t)(t * t % 50);
+    for (size_t i = 0; i < SLOTS; i++)
+        piece[i] = (model_piece_t){.slot = i, .tokens = tokens, .count = count[i]};
+    assert_int_equal(model_decoder_create(&how, &decoder), GYRE_OK);
+    assert_int_equal(model_decoder_read(decoder, piece, SLOTS, NULL, NULL, out), GYRE_OK);
+    for (size_t i = 0; i < SLOTS; i++)
+        piece[i] = (model_piece_t){.slot = i, .tokens = tokens + count[i], .count = 1};
+    assert_int_equal(model_decoder_read(decoder, piece, SLOTS, NULL, NULL, out + logits), GYRE_OK);
+    model_decoder_destroy(decoder);
+    if (threads > 0 && memcmp(all->want, all->got, 2 * logits * sizeof *out) != 0)
+        fail_msg("%zu threads: other logits", threads);
+}
+
+static void decoders(void **state)
+{
+    static const model_config_t models[] = {{.vocab = 50,
+                                             .seq = POSITIONS,
+                                             .layers = 2,
+                                             .hidden = 64,
+                                             .heads = 8,
+                                             .leaves = 2,
+                                             .kv_heads = 4,
+                                             .pos = MODEL_POS_ROPE,
+                                             .window = 130,
+                                             .sinks = 1},
+                                            {.vocab = 50,
+                                             .seq = POSITIONS,
+                                             .layers = 1,
+                                             .hidden = 64,
+                                             .heads = 8,
+                                             .leaves = 1,
+                                             .pos = MODEL_POS_ALIBI}};
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        decoding_t all = {NULL, NULL, NULL, NULL};
+        assert_int_equal(model_params_create(&models[i], &all.params), GYRE_OK);
+        const size_t logits = 2 * SLOTS * all.params->config.vocab_padded;
+        all.weights = calloc(all.params->total, sizeof(float));
+        all.want = calloc(logits, sizeof(float));
+        all.got = calloc(logits, sizeof(float));
+        assert_true(all.weights && all.want && all.got);
+        init_params(all.params, 1, all.weights);
+        on_teams(decode, &all);
+        model_params_destroy(all.params);
+        free(all.weights);
+        free(all.want);
+        free(all.got);
+    }
+}
+
 /* ---- the optimiser ------------------------------------------------------------------------------------- */
 
 enum { ELEMENTS = 100003 };
@@ -252,10 +443,8 @@ static void weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(stages),
-        cmocka_unit_test(optimizer),
-        cmocka_unit_test(weights),
+        cmocka_unit_test(products), cmocka_unit_test(kernels),   cmocka_unit_test(stages),
+        cmocka_unit_test(decoders), cmocka_unit_test(optimizer), cmocka_unit_test(weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,7 @@ static void norm_backward(void **state)
                 k->layernorm_backward(dx + i * T * C, dw[i], db[i], dy + i * T * C, x + i * T * C, w,
                                       mean + i * T, rstd + i * T, T, C);
             if (rms)
-                k->column_sum(db[i], dy + i * T * C, T, C);
+                k->column_sum(db[i], dy + i * T * C, T, C, 0);
         }
         float *sum_w = to_device(NULL, sizeof dw), *sum_b = to_device(NULL, sizeof db);
         const model_norm_t norm = rms ? MODEL_NORM_RMS : MODEL_NORM_LAYER;

@@ -266,11 +266,13 @@ want "other ids: the same from its log" 0
 WIDE=(--data "$W/text" --layers 1 --hidden 256 --heads 4 --seq 160 --batch 1 --steps 2 --eval-every 0 --eval-sequences 1 \
     --sample-tokens 0 --report none)
 for n in 1 3; do
-    run "$TRAIN" "${WIDE[@]}" --threads $n --save "$W/threads-$n.st"
+    run "$TRAIN" "${WIDE[@]}" --threads $n --save "$W/threads-$n.st" --log "$W/threads-$n.jsonl"
     want "$n threads" 0
 done
 check "3 threads" grep -q '^3 threads compute$' "$W/out"
 check "3 threads: the same weights" cmp "$W/threads-1.st" "$W/threads-3.st"
+check "3 threads: the same norms" diff <(grep -o '"grad_norm_hex":[^,]*' "$W/threads-1.jsonl") \
+    <(grep -o '"grad_norm_hex":[^,]*' "$W/threads-3.jsonl")
 run "$TRAIN" "${WIDE[@]}" --steps 0 --threads 1025
 want "too many threads" 2 "--threads wants a whole number from 0 to 1024"
 run taskset -c "$(taskset -cp $$ | sed 's/.*[ :]\([0-9]*\).*/\1/')" "$TRAIN" "${SMALL[@]}" --steps 0 --report none
