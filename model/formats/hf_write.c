@@ -45,11 +45,9 @@ static gyre_status_t no_memory(const char *folder)
     return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write the model %s", folder);
 }
 
-/* Biases of choices stay in fp32, as `transformers` and DeepSeek's files have them: a rounded one would
- * change choices. */
 static model_hf_type_t type_of(const model_hf_writer_t *w, size_t row)
 {
-    return w->params->row[row].kind == MODEL_ROUTER_CHOICE ? MODEL_HF_F32 : w->type;
+    return model_kind_is_exact(w->params->row[row].kind) ? MODEL_HF_F32 : w->type;
 }
 
 /* ---- what goes where ----------------------------------------------------------------------------------- */

@@ -87,6 +87,13 @@ static inline int model_kind_of_experts(model_kind_t kind)
            kind == MODEL_EXPERT_FC_B;
 }
 
+/* 1: rows that stay fp32 where weights are held in 16 bits, as DeepSeek's files have them: a rounded one
+ * would change choices. They are whole on each rank, and frozen. */
+static inline int model_kind_is_exact(model_kind_t kind)
+{
+    return kind == MODEL_ROUTER_CHOICE;
+}
+
 typedef enum { MODEL_INIT_ZERO, MODEL_INIT_ONE, MODEL_INIT_NORMAL } model_init_t;
 
 #define MODEL_PARTS 3

@@ -188,6 +188,11 @@ struct optim_zero {
     zero_travel_t *travel, own_travel; /* the store's own, or that of the others (zero_experts_t) */
     model_spans_t *spans;              /* what goes there, too; NULL: nobody asks */
     uint64_t sent[OPTIM_TRAFFIC_KINDS];
+    /* rows that 16 bits do not round (model_kind_is_exact), in fp32, one after another; NULL: none.
+     * exact_parts 1: of each this rank has what it was given, and -0.0 elsewhere */
+    float *exact;
+    size_t exact_count;
+    int exact_parts;
     gyre_exact_t *squares; /* of the gradients, for their norm */
     /* on the host: what the threads of the rank add up, which is joined to `squares` */
     gyre_exact_t *part[ZERO_PARTS];
@@ -294,6 +299,8 @@ gyre_status_t zero_file_create(optim_zero_t *zero);
 float *zero_second(const optim_zero_t *zero, const zero_view_t *view, size_t r, size_t lo);
 
 /* ---- step.c ---- */
+/* Where row r is in zero->exact; NULL: it is not there. */
+float *zero_exact(const optim_zero_t *zero, size_t r);
 /* Ranges of gradients whose squares only this rank counts. Ends with the first answer that is not GYRE_OK. */
 typedef gyre_status_t (*squares_fn)(optim_zero_t *zero, void *user, const char *grad, size_t n);
 gyre_status_t zero_squares(optim_zero_t *zero, squares_fn fn, void *user);

@@ -82,7 +82,11 @@ static gyre_status_t fill(optim_zero_t *zero, zero_entry_t *entry)
         size_t at = row[r].grad - row[entry->first].grad;
         const uint16_t *from =
             entry->raw ? entry->raw + at : (const uint16_t *)(const void *)zero->weights + row[r].offset;
-        optim_expand(plan->config.precision, from, entry->value + at, row[r].count);
+        const float *exact = zero_exact(zero, r);
+        if (exact)
+            memcpy(entry->value + at, exact, row[r].count * sizeof *exact);
+        else
+            optim_expand(plan->config.precision, from, entry->value + at, row[r].count);
     }
     entry->filled = 1;
     return GYRE_OK;

@@ -214,6 +214,49 @@ static int owns(const optim_zero_t *zero, size_t r)
            (zero->plan.config.stage > 0 || zero->plan.rank == 0);
 }
 
+/* ---- rows that 16 bits do not round -------------------------------------------------------------------- */
+
+float *zero_exact(const optim_zero_t *zero, size_t r)
+{
+    const model_param_t *row = zero->plan.params->row;
+    float *at = zero->exact;
+    if (!at || !model_kind_is_exact(row[r].kind))
+        return NULL;
+    for (size_t i = 0; i < r; i++)
+        at += model_kind_is_exact(row[i].kind) ? row[i].count : 0;
+    return at;
+}
+
+/* From now on ranks have parts of them: x + -0.0 is x, to the bit. */
+static void part_exact(optim_zero_t *zero)
+{
+    zero->exact_parts = 1;
+    for (size_t i = 0; i < zero->exact_count; i++)
+        zero->exact[i] = -0.0f;
+}
+
+/* Every rank has all of them. */
+static gyre_status_t join_exact(optim_zero_t *zero)
+{
+    const int parts = zero->exact_parts && zero->plan.config.stage > 0 && !zero_alone(zero);
+    zero->exact_parts = 0;
+    return parts && zero->exact_count > 0 ? gyre_all_reduce(zero->exact, zero->exact, zero->exact_count,
+                                                            GYRE_FLOAT32, GYRE_OP(GYRE_SUM), zero->groups.dp)
+                                          : GYRE_OK;
+}
+
+/* ---- ranges of rows ------------------------------------------------------------------------------------ */
+
+/* Where there is no fp32 but in zero->exact. */
+static void visit_exact(optim_zero_t *zero, size_t r, const optim_zero_range_t *range, int load)
+{
+    float *exact = zero_exact(zero, r);
+    if (exact && load)
+        memcpy(exact + range->first, range->weight, range->count * sizeof *exact);
+    else if (exact && zero->plan.config.weights_only && range->weight)
+        memcpy(range->weight, exact + range->first, range->count * sizeof *exact);
+}
+
 /* given [rows]: the rows of the caller's table; NULL: they are the store's. */
 static gyre_status_t visit(optim_zero_t *zero, const size_t *given, optim_state_t what,
                            optim_zero_range_fn fn, void *user)
@@ -221,6 +264,8 @@ static gyre_status_t visit(optim_zero_t *zero, const size_t *given, optim_state_
     const zero_plan_t *plan = &zero->plan;
     int listed = what == OPTIM_STATE_LISTED, owned = listed || what == OPTIM_STATE_OWNED;
     gyre_status_t status = what == OPTIM_STATE_LOAD ? zero_store_forget(zero) : GYRE_OK;
+    if (what == OPTIM_STATE_LOAD)
+        part_exact(zero);
     for (size_t b = 0; status == GYRE_OK && b < plan->buckets; b++) {
         const zero_bucket_t *k = &plan->bucket[b];
         zero_view_t view = {0};
@@ -244,7 +289,11 @@ static gyre_status_t visit(optim_zero_t *zero, const size_t *given, optim_state_
                                               .weight = listed ? NULL : view.w + (lo - k->first),
                                               .exp_avg = view.m ? view.m + (lo - k->first) : NULL,
                                               .exp_avg_sq = zero_second(zero, &view, r, lo)};
+            if (what != OPTIM_STATE_LOAD)
+                visit_exact(zero, r, &range, 0);
             status = fn(user, &range);
+            if (what == OPTIM_STATE_LOAD)
+                visit_exact(zero, r, &range, 1);
         }
         if (status == GYRE_OK && !listed && open)
             status = close_for_host(zero, b, &view, what == OPTIM_STATE_LOAD);
@@ -265,11 +314,15 @@ gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_
     if (scaler)
         zero->scaler = *scaler;
     gyre_status_t status = zero_store_forget(zero);
+    if (status == GYRE_OK)
+        status = join_exact(zero);
     for (size_t b = zero->plan.buckets; status == GYRE_OK && b-- > 0;) {
         zero_view_t view;
         if (zero->plan.bucket[b].alias != MODEL_NONE)
             continue;
-        if ((status = zero_state_open(zero, b, &view)) == GYRE_OK)
+        /* those of an earlier load may still be on their way */
+        if ((status = zero_weights_wait(zero, b)) == GYRE_OK &&
+            (status = zero_state_open(zero, b, &view)) == GYRE_OK)
             status = zero_weights_publish(zero, b, view.w);
         if (status == GYRE_OK)
             status = zero_state_close(zero, b, 0);

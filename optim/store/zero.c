@@ -167,6 +167,10 @@ static gyre_status_t take_tables(optim_zero_t *zero)
         !zero->placed || !zero->entry || !zero->requests)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu buckets of %zu rows", plan->buckets,
                          plan->params->rows);
+    for (size_t r = 0; plan->expands && r < plan->params->rows; r++)
+        zero->exact_count += model_kind_is_exact(plan->params->row[r].kind) ? plan->params->row[r].count : 0;
+    if (zero->exact_count > 0 && !(zero->exact = calloc(zero->exact_count, sizeof *zero->exact)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu weights in fp32", zero->exact_count);
     for (size_t b = 0; b < plan->buckets; b++) {
         zero->run[b].shards = zero->shards + b * plan->ranks;
         for (size_t p = 0, first; p < plan->ranks; p++)
@@ -380,6 +384,7 @@ void optim_zero_destroy(optim_zero_t *zero)
     free(zero->idle);
     free(zero->seen);
     free(zero->placed);
+    free(zero->exact);
     gyre_exact_destroy(zero->squares);
     for (size_t i = 0; i < ZERO_PARTS; i++)
         gyre_exact_destroy(zero->part[i]);

@@ -253,8 +253,9 @@ gyre_status_t pipe_source_read(const pipe_source_t *source, const model_params_t
 {
     gyre_status_t status = source->snapshot ? read_checkpoint(source, whole, slice, weights)
                                             : model_hf_load(source->config.path, slice, weights);
-    if (status == GYRE_OK)
-        model_keep_f32(model_kernels_f32(MODEL_ISA_BEST), (model_precision_t)source->precision, weights,
-                       slice->total);
+    for (size_t r = 0; status == GYRE_OK && r < slice->rows; r++)
+        if (slice->row[r].alias == MODEL_NONE && !model_kind_is_exact(slice->row[r].kind))
+            model_keep_f32(model_kernels_f32(MODEL_ISA_BEST), (model_precision_t)source->precision,
+                           weights + slice->row[r].offset, slice->row[r].count);
     return status;
 }
