@@ -204,24 +204,99 @@ static gyre_status_t open_files(model_hf_t *hf, const char *alone, const char *i
                      hf->path);
 }
 
-/* Layers after the model's last one: in DeepSeek-V3's files they predict further tokens, which is not trained
- * here. */
+static const json_t *find_name(const model_hf_t *hf, const char *name, const file_t **file)
+{
+    for (size_t i = 0; i < hf->files; i++) {
+        const json_t *entry = json_object_get(hf->file[i].header, name);
+        if (entry) {
+            *file = &hf->file[i];
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* Under its name, or without the name's first part. */
+static const json_t *find_tensor(const model_hf_t *hf, const char *name, const file_t **file)
+{
+    const json_t *entry = find_name(hf, name, file);
+    const char *dot = strchr(name, '.');
+    return entry || !dot ? entry : find_name(hf, dot + 1, file);
+}
+
+/* 1: masks, angles and numbers of positions that `transformers` has kept among weights. */
+static int is_made(const char *name)
+{
+    static const char *const ends[] = {".attn.bias",          ".attn.masked_bias",
+                                       ".attention.bias",     ".attention.masked_bias",
+                                       "rotary_emb.inv_freq", "position_ids"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t end = strlen(ends[i]);
+        if (length >= end && strcmp(name + length - end, ends[i]) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* The files' tensors that no row of the whole model wants, in their order; without memory some or NULL. */
+static json_t *list_rest(const model_hf_t *hf)
+{
+    json_t *rest = json_object();
+    model_params_t *whole = NULL;
+    const char *name;
+    json_t *entry;
+    for (size_t i = 0; i < hf->files; i++)
+        json_object_foreach(hf->file[i].header, name, entry)
+        {
+            if (strcmp(name, "__metadata__") != 0 && !is_made(name))
+                json_object_set(rest, name, entry);
+        }
+    (void)model_params_create(&hf->params->config, &whole);
+    if (!whole) {
+        json_decref(rest);
+        return NULL;
+    }
+    model_tensor_t tensor;
+    const file_t *file;
+    for (size_t r = 0; r < whole->rows; r++)
+        for (size_t i = 0; model_row_tensor(whole, hf->family, &whole->row[r], i, &tensor); i++)
+            json_object_del(rest, find_name(hf, tensor.name, &file) || !strchr(tensor.name, '.')
+                                      ? tensor.name
+                                      : strchr(tensor.name, '.') + 1);
+    if (!whole->config.untied) { /* the embedding's once more */
+        model_row_name(&whole->config, hf->family, MODEL_HEAD, 0, tensor.name);
+        json_object_del(rest, tensor.name);
+    }
+    model_params_destroy(whole);
+    return rest;
+}
+
+/* What the files hold and the model has no place for. In DeepSeek-V3's files layers after the last one
+ * predict further tokens, which is not trained here. */
 static void report_rest(const model_hf_t *hf)
 {
     char prefix[MODEL_NAME_MAX];
-    size_t tensors = 0;
+    size_t after = 0, others = 0;
+    json_t *rest = base_log_rank() <= 0 ? list_rest(hf) : NULL, *entry;
+    const char *name, *first = "";
     snprintf(prefix, sizeof prefix, "model.layers.%zu.", hf->params->config.layers);
-    for (size_t i = 0; i < hf->files; i++) {
-        const char *name;
-        json_t *entry;
-        json_object_foreach(hf->file[i].header, name, entry) tensors +=
-            strncmp(name, prefix, strlen(prefix)) == 0;
+    json_object_foreach(rest, name, entry)
+    {
+        if (strncmp(name, prefix, strlen(prefix)) == 0)
+            after++;
+        else if (others++ == 0)
+            first = name;
     }
-    if (tensors > 0 && base_log_rank() <= 0)
+    if (after > 0)
         log_warning(
             "%s: the %zu tensors of %s... are left out: the model has %zu layers, and Gyre has none that "
             "predict further tokens (num_nextn_predict_layers)",
-            hf->path, tensors, prefix, hf->params->config.layers);
+            hf->path, after, prefix, hf->params->config.layers);
+    if (others > 0)
+        log_warning("%s: %zu tensor%s left out: the model of its config.json has no parameter %.80s%s",
+                    hf->path, others, others == 1 ? " is" : "s are", first, others == 1 ? "" : ", ...");
+    json_decref(rest);
 }
 
 gyre_status_t model_hf_open(const char *path, const model_params_t *params, model_hf_t **out)
@@ -279,26 +354,6 @@ gyre_status_t model_hf_config(const char *folder, size_t seq, model_config_t *ou
 }
 
 /* ---- a tensor ------------------------------------------------------------------------------------------ */
-
-static const json_t *find_name(const model_hf_t *hf, const char *name, const file_t **file)
-{
-    for (size_t i = 0; i < hf->files; i++) {
-        const json_t *entry = json_object_get(hf->file[i].header, name);
-        if (entry) {
-            *file = &hf->file[i];
-            return entry;
-        }
-    }
-    return NULL;
-}
-
-/* Under its name, or without the name's first part. */
-static const json_t *find_tensor(const model_hf_t *hf, const char *name, const file_t **file)
-{
-    const json_t *entry = find_name(hf, name, file);
-    const char *dot = strchr(name, '.');
-    return entry || !dot ? entry : find_name(hf, dot + 1, file);
-}
 
 /* `count` elements at `at` of a file, into to [count]. */
 static gyre_status_t decode(const file_t *file, size_t at, const char *type, float *to, size_t count)
@@ -494,7 +549,7 @@ model_hf_type_t model_hf_type(const model_hf_t *hf)
         for (size_t i = 0; model_row_tensor(hf->params, hf->family, &hf->params->row[r], i, &tensor); i++) {
             const json_t *entry = find_tensor(hf, tensor.name, &file);
             const char *type = json_string_value(json_object_get(entry, "dtype"));
-            others |= hf->params->row[r].kind != MODEL_ROUTER_CHOICE && (!type || strcmp(type, "BF16") != 0);
+            others |= !model_kind_is_exact(hf->params->row[r].kind) && (!type || strcmp(type, "BF16") != 0);
         }
     return others ? MODEL_HF_F32 : MODEL_HF_BF16;
 }

@@ -90,6 +90,24 @@ check "a layer is said to be left out" test "$(grep -c "left out" latent1.err)" 
 sed -i 's/"num_hidden_layers": 4/"num_hidden_layers": 3/' latent/config.json
 generate less --load latent "${long[@]}"
 check "the layer that is left out" grep -q "tensors of model.layers.3.*are left out" less.err
+check "nothing else" test "$(grep -c "left out" less.err)" = 1
+python3 - latent/model.safetensors <<'END'
+import json, sys
+with open(sys.argv[1], "rb") as file:
+    data = file.read()
+size = int.from_bytes(data[:8], "little")
+header, rest = json.loads(data[8:8 + size]), data[8 + size:]
+for name in ("model.vision.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"): # the latter is no parameter
+    header[name] = {"dtype": "F32", "shape": [1], "data_offsets": [len(rest), len(rest) + 4]}
+    rest += bytes(4)
+text = json.dumps(header).encode()
+with open(sys.argv[1], "wb") as file:
+    file.write(len(text).to_bytes(8, "little") + text + rest)
+END
+generate more --load latent "${long[@]}"
+check "a tensor that the model has no place for" \
+    grep -q "1 tensor is left out: the model of its config.json has no parameter model.vision.weight$" more.err
+same less more
 
 # greedy
 generate greedy --load run --temperature 0 "${long[@]}"
