@@ -271,6 +271,53 @@ static void memory_of_long_sequences(void **state)
     assert_int_equal(held(3000) - two, two - thousand);
 }
 
+/* Workspace of the layers first .. first + layers - 1 of a model whose first layer has no experts. */
+static size_t workspace(size_t first, size_t layers, model_stage_config_t how)
+{
+    const model_config_t c = {.vocab = 12,
+                              .seq = 6,
+                              .layers = 3,
+                              .hidden = 8,
+                              .heads = 2,
+                              .leaves = 1,
+                              .ffn = 10,
+                              .dense_ffn = 20,
+                              .dense_first = 1,
+                              .experts = 2,
+                              .top_k = 1,
+                              .shared_ffn = 4,
+                              .no_mlp_bias = 1,
+                              .gated = 1};
+    whole_t w = {0};
+    size_t work;
+    how.first = first;
+    how.layers = layers;
+    how.slots = 1;
+    assert_int_equal(model_params_create(&c, &w.params), GYRE_OK);
+    const model_store_t_f64 store = model_plain_store_f64(&w.plain);
+    assert_int_equal(model_stage_create_f64(w.params, &alone, &how, &store, MODEL_ISA_BEST, &w.stage),
+                     GYRE_OK);
+    model_stage_bytes_f64(w.stage, &work);
+    unmake(&w);
+    return work;
+}
+
+/* Layers with and without experts share all buffers but those of their MLPs, and a stage has none for a form
+ * that it lacks. */
+static void memory_of_two_forms(void **state)
+{
+    (void)state;
+    const size_t T = 6, fc = 40, act = 20;
+    for (int how = 0; how < 3; how++) {
+        const model_stage_config_t config = {.recompute = (model_recompute_t)how};
+        const size_t sparse = workspace(1, 1, config), both = workspace(0, 2, config);
+        const size_t own = how == MODEL_RECOMPUTE_FULL ? 2 * fc + act : fc; /* d_fc; fc, act */
+        assert_int_equal(workspace(1, 2, config), sparse);
+        assert_int_equal(both - sparse, T * own * sizeof(double));
+        assert_true(workspace(0, 1, config) < both);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +325,7 @@ int main(void)
         cmocka_unit_test(together_as_alone),
         cmocka_unit_test(memory),
         cmocka_unit_test(memory_of_long_sequences),
+        cmocka_unit_test(memory_of_two_forms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
