@@ -28,4 +28,10 @@ const char *base_setting_word(const char *list, int index, size_t *length);
 /* Edits (insert, delete, replace, swap neighbours) that turn one name into the other. */
 size_t base_setting_distance(const char *a, const char *b);
 
+/* The most edits that make a name of `length` a slip rather than another word. */
+static inline size_t base_setting_slip(size_t length)
+{
+    return (length + 2) / 3;
+}
+
 #endif

@@ -151,9 +151,11 @@ static void warn_of(const char *name)
         *entry = (struct warned){warned, copy};
         warned = entry;
     }
-    log_warning(
-        "%s is not a setting of Gyre and is ignored; did you mean %s? (gyre-doctor --settings lists all)",
-        name, rows[base_setting_nearest(name)].name);
+    const char *near = rows[base_setting_nearest(name)].name;
+    const int slip = base_setting_distance(name, near) <= base_setting_slip(strlen(name) - strlen("GYRE_")) ||
+                     strncmp(name, near, strlen(near)) == 0;
+    log_warning("%s is not a setting of Gyre and is ignored%s%s%s (gyre-doctor --settings lists all)", name,
+                slip ? "; did you mean " : "", slip ? near : "", slip ? "?" : "");
 }
 
 static void warn_of_unknown(const env_t *env)

@@ -52,7 +52,7 @@ int train_config_given(const train_config_t *options, const char *name)
 const char *train_config_nearest(const char *name)
 {
     const char *nearest = NULL;
-    size_t least = strlen(name) / 3 + 2; /* further away it is another word, not a slip */
+    size_t least = base_setting_slip(strlen(name)) + 1;
     for (size_t i = 0; i < train_rows_count; i++) {
         size_t distance = base_setting_distance(name, train_rows[i].name);
         if (distance < least) {

@@ -41,6 +41,7 @@ static flags_result_t parse(parsed_t *p, const char *line)
         {FLAG('n', "number", INT, &p->number, "N", "a number\nof two lines"), .low = 1, .high = 9,
          .given = &p->number_given},
         {FLAG('s', "size", SIZE, &p->size, "SIZE", "a size"), .low = 4},
+        {FLAG(0, "limit", SIZE, NULL, "N", NULL), .low = 1},
         {FLAG(0, "count", COUNT, &p->count, "N", "a count"), .also = "amount"},
         {.kind = FLAG_HEADING, .help = "More"},
         {FLAG(0, "ms", REAL, &p->real, "MS", "a time")},
@@ -139,6 +140,7 @@ static void mistakes(void **state)
         {"x --number=", "--number \"\": wants a whole number from 1 to 9"},
         {"x -n 4294967297", "--number 4294967297: wants"},
         {"x -s 3", "--size 3: wants a size such as 4096, 64K or 4MiB, from 4 on"},
+        {"x --limit 0", "--limit 0: wants a whole number from 1 on"},
         {"x -s 4X", "--size 4X: wants a size"},
         {"x --count -1", "--count -1: wants a whole number from 0 on"},
         {"x --count 18446744073709551616", "--count 18446744073709551616: wants"},
@@ -173,6 +175,8 @@ static void mistakes(void **state)
         assert_string_equal(p.out, "");
     }
     assert_int_equal(parse(&p, "x --nonesuch"), FLAGS_WRONG);
+    assert_null(strstr(p.why, "did you mean"));
+    assert_int_equal(parse(&p, "x --foo"), FLAGS_WRONG); /* two edits from --on */
     assert_null(strstr(p.why, "did you mean"));
 }
 

@@ -55,6 +55,8 @@ GYRE_TIMEOUT=soon run "$D" --settings
 want "a malformed value" 1 'GYRE_TIMEOUT="soon"' 'seconds'
 GYRE_TIMEUOT=5 run "$D" --settings
 want "an unknown name" 0 'GYRE_TIMEUOT' 'did you mean GYRE_TIMEOUT\?'
+GYRE_FOO=1 run "$D" --settings
+want "a name that is near to none" 0 'GYRE_FOO is not a setting of Gyre and is ignored \(gyre-doctor'
 GYRE_TRANSPORT=ucx GYRE_KERNELS=scalar run "$D"
 want "forced settings" 0
 check "forced transport" grep -q 'ranks of one host *ucx (GYRE_TRANSPORT=ucx)' "$W/out"

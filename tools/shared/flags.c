@@ -65,7 +65,7 @@ const flag_t *flags_find(const flags_t *flags, const char *name)
 static const char *nearest(const flags_t *flags, const char *name)
 {
     const char *best = NULL;
-    size_t least = strlen(name) / 3 + 2;
+    size_t least = base_setting_slip(strlen(name)) + 1;
     for (size_t i = 0; i < flags->count + OWN; i++) {
         const flag_t *flag = row(flags, i);
         const char *const names[] = {flag->name, flag->also};
@@ -217,9 +217,10 @@ static int read_value(const flag_t *flag, const char *text)
 /* What the option takes, in words. */
 static void wanted(const flag_t *flag, char *text, size_t bytes)
 {
-    const char *what = flag->kind == FLAG_REAL   ? "a number"
-                       : flag->kind == FLAG_SIZE ? "a size such as 4096, 64K or 4MiB,"
-                                                 : "a whole number";
+    const int has_unit = flag->kind == FLAG_SIZE && strcmp(flag->argument, "N") != 0;
+    const char *what = flag->kind == FLAG_REAL ? "a number"
+                       : has_unit              ? "a size such as 4096, 64K or 4MiB,"
+                                               : "a whole number";
     switch (flag->kind) {
     case FLAG_INT:
     case FLAG_COUNT:

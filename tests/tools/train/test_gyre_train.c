@@ -52,6 +52,7 @@ static void test_table(void **state)
     }
     assert_string_equal(train_config_nearest("tensor-bord"), "tensorboard");
     assert_null(train_config_nearest("learning-rate"));
+    assert_null(train_config_nearest("foo")); /* two edits from log */
     train_config_free(&options);
 }
 
