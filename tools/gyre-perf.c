@@ -70,36 +70,38 @@ static int measure(gyre_comm_t *world, gyre_comm_t *comm, int ranks, perf_groups
     perf_streams_t streams = {0};
     if (!perf_case_open(&j.c, comm))
         return PERF_ERROR;
-    if (perf_buffers_create(o, &j.buffers) != GYRE_OK ||
-        perf_machine_probe(world, o->iters, &machine) != GYRE_OK ||
-        (o->norders && perf_orders_open(o, comm, j.orders) != GYRE_OK) ||
-        (o->cold && perf_cold_open(&cold) != GYRE_OK) ||
-        (o->streams > 1 && perf_streams_open(comm, o->streams, o->aggregate, &streams) != GYRE_OK)) {
+    if (perf_buffers_fit(o, gyre_comm_local_rank(world), gyre_comm_local_size(world)) != GYRE_OK ||
+        perf_machine_probe(world, o->iters, &machine) != GYRE_OK) {
         perf_tell_error(rank, error, sizeof error);
         goto cleanup;
     }
-    gyre_status_t ready = perf_memory_ready(&j.buffers, comm);
-    for (int i = 0; i < streams.count && ready == GYRE_OK; i++)
-        ready = perf_memory_ready(&j.buffers, streams.comms[i]);
-    if (ready == GYRE_OK && o->registered)
-        ready = perf_memory_register(o, &j.buffers, comm);
-    if (ready != GYRE_OK) {
-        perf_tell_error(rank, error, sizeof error);
-        goto cleanup;
-    }
-    j.c.stream = j.buffers.stream;
-    j.c.cold = o->cold ? &cold : NULL;
-    j.c.streams = o->streams > 1 ? &streams : NULL;
-    if (rank == 0) {
+    if (rank == 0) { /* filling large buffers takes a while */
         for (int r = 0; groups && r < groups->n; r++)
             machine.ranks[r].group = (int32_t)groups->of[r];
         perf_report_open(&report, o, argc, argv, world, &machine);
         j.report = &report;
     }
-    gyre_status_t status = perf_each_row(o, ranks, measure_row, &j);
+    if (perf_buffers_create(o, &j.buffers) != GYRE_OK ||
+        (o->norders && perf_orders_open(o, comm, j.orders) != GYRE_OK) ||
+        (o->cold && perf_cold_open(&cold) != GYRE_OK) ||
+        (o->streams > 1 && perf_streams_open(comm, o->streams, o->aggregate, &streams) != GYRE_OK)) {
+        perf_tell_error(rank, error, sizeof error);
+        goto report;
+    }
+    gyre_status_t status = perf_memory_ready(&j.buffers, comm);
+    for (int i = 0; i < streams.count && status == GYRE_OK; i++)
+        status = perf_memory_ready(&j.buffers, streams.comms[i]);
+    if (status == GYRE_OK && o->registered)
+        status = perf_memory_register(o, &j.buffers, comm);
+    j.c.stream = j.buffers.stream;
+    j.c.cold = o->cold ? &cold : NULL;
+    j.c.streams = o->streams > 1 ? &streams : NULL;
+    if (status == GYRE_OK)
+        status = perf_each_row(o, ranks, measure_row, &j);
     if (status == GYRE_OK && o->memory)
         status = perf_memory_use(world, comm, &use);
     code = status == GYRE_OK ? PERF_OK : perf_tell_error(rank, error, sizeof error);
+report:
     if (j.report) {
         if (code == PERF_OK && groups)
             perf_groups_print(groups, &machine, report.json);

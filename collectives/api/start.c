@@ -103,12 +103,17 @@ static int is_rounded(gyre_type_t type)
     }
 }
 
-gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
+int coll_has_exact(gyre_redop_kind_t kind, gyre_type_t type)
 {
     const int sums = kind == GYRE_SUM || kind == GYRE_AVG;
-    if (kind < GYRE_REDOP_USER && !is_rounded(type))
-        return GYRE_OK;
-    if (kind < GYRE_REDOP_USER && (sums ? coll_kernel_has_exact(type) : kind != GYRE_PROD))
+    if (kind >= GYRE_REDOP_USER)
+        return 0;
+    return !is_rounded(type) || (sums ? coll_kernel_has_exact(type) : kind != GYRE_PROD);
+}
+
+gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type)
+{
+    if (coll_has_exact(kind, type))
         return GYRE_OK;
     return gyre_fail(GYRE_ERR_UNSUPPORTED,
                      "%s: the order is exact, and %s of %s has no exact result: use canonical order, on "

@@ -13,7 +13,10 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/machine/cgroup.h"
+#include "base/machine/memory.h"
 #include "base/order.h"
+#include "base/settings/size.h"
 
 /* ---- percentiles ---- */
 
@@ -102,16 +105,45 @@ static gyre_status_t allocate(int windows, size_t bytes, unsigned char **out)
     return GYRE_OK;
 }
 
+/* slot: bytes of one operation's buffer; total: of all that one iteration uses. 0: too many. */
+static int sizes(const perf_options_t *o, size_t *slot, size_t *total)
+{
+    if (!base_mul(o->max_bytes, o->leaves > 1 ? (size_t)o->leaves : 1, slot) ||
+        !base_add(*slot, 2 * PERF_GUARD_BYTES + o->misalign + 63, slot))
+        return 0;
+    *slot &= ~(size_t)63;
+    return base_mul(*slot, (size_t)perf_slots(o), total);
+}
+
+gyre_status_t perf_buffers_fit(const perf_options_t *o, int local, int ranks)
+{
+    const base_memory_t host = base_memory_now();
+    const uint64_t limit = base_cgroup_limits("").memory;
+    uint64_t has = host.available == UINT64_MAX ? UINT64_MAX : host.available + host.swap;
+    size_t slot, total, need;
+    has = limit < has ? limit : has;
+    if (o->cuda || !sizes(o, &slot, &total)) /* perf_buffers_create has words for it */
+        return GYRE_OK;
+    if (base_mul(total, 2 * (size_t)ranks, &need) && need <= has)
+        return GYRE_OK;
+    char all[BASE_SIZE_TEXT], least[BASE_SIZE_TEXT];
+    base_size_about(2.0 * (double)total * ranks, all);
+    base_size_about((double)has, least);
+    return local != 0 ? gyre_fail_quiet(GYRE_ERR_NO_MEMORY, "no memory for the buffers")
+                      : gyre_fail(GYRE_ERR_NO_MEMORY,
+                                  "the buffers of %d rank%s on this host need %s, and it has %s: take a "
+                                  "smaller -e or -m",
+                                  ranks, ranks == 1 ? "" : "s", all, least);
+}
+
 gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b)
 {
     size_t slot = 0, total = 0;
     *b = (perf_buffers_t){.windows = o->windows};
-    if (!base_mul(o->max_bytes, o->leaves > 1 ? (size_t)o->leaves : 1, &slot) ||
-        !base_add(slot, 2 * PERF_GUARD_BYTES + o->misalign + 63, &slot) ||
-        !base_mul(slot & ~(size_t)63, (size_t)perf_slots(o), &total))
+    if (!sizes(o, &slot, &total))
         return gyre_fail(GYRE_ERR_OVERFLOW, "-e %zu with -m %d and --streams %d does not fit in memory",
                          o->max_bytes, o->aggregate, o->streams);
-    b->slot_bytes = slot & ~(size_t)63;
+    b->slot_bytes = slot;
     gyre_status_t status;
     b->cuda = o->cuda;
     if (b->cuda) {

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/settings/parse.h"
+#include "collectives/api/start.h"
 #include "collectives/run/communicator.h"
 #include "collectives/schedules/algorithms.h"
 
@@ -170,6 +172,25 @@ static int has_leaves(const perf_options_t *o)
     return 0;
 }
 
+/* 1: each pair of -d and -o that can be computed has an exact result, or --order is not exact. */
+static int exact_enough(const perf_options_t *o, char *why, size_t bytes)
+{
+    int asked = o->norders == 0 && o->order && strcmp(o->order, "exact") == 0;
+    for (int k = 0; k < o->norders; k++)
+        asked |= o->orders[k] == GYRE_ORDER_EXACT;
+    for (int type = o->first_type; asked && type <= o->last_type; type++)
+        for (int op = o->first_op; op <= o->last_op; op++) {
+            const gyre_redop_kind_t kind = op == PERF_MULSUM ? GYRE_SUM : (gyre_redop_kind_t)op;
+            if (!perf_has(o->coll, (gyre_type_t)type, (perf_op_t)op, o->cuda || o->gpus > 1) ||
+                coll_has_exact(kind, (gyre_type_t)type))
+                continue;
+            snprintf(why, bytes, "--order exact has no %s of %s: use --order canonical",
+                     perf_op_name((perf_op_t)op), gyre_type_name((gyre_type_t)type));
+            return 0;
+        }
+    return 1;
+}
+
 /* Checks of several options together. */
 static int check_together(const perf_options_t *o, char *why, size_t bytes)
 {
@@ -179,6 +200,8 @@ static int check_together(const perf_options_t *o, char *why, size_t bytes)
                  o->cuda || o->gpus > 1 ? " on a device" : "");
         return 0;
     }
+    if (o->coll->reduces && !exact_enough(o, why, bytes))
+        return 0;
     if (o->min_bytes > o->max_bytes) {
         snprintf(why, bytes, "the first size (-b %zu) is larger than the last (-e %zu)", o->min_bytes,
                  o->max_bytes);
@@ -371,6 +394,21 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
     return result == FLAGS_GO ? PERF_OK : result == FLAGS_WRONG ? PERF_USAGE : -1;
 }
 
+static void no_collective(const char *word, char *why, size_t bytes)
+{
+    const char *near = NULL;
+    size_t least = base_setting_slip(strlen(word)) + 1;
+    for (int i = 0; i < perf_coll_count; i++) {
+        const size_t distance = base_setting_distance(word, perf_colls[i].name);
+        if (distance < least) {
+            least = distance;
+            near = perf_colls[i].name;
+        }
+    }
+    snprintf(why, bytes, "\"%s\" is no collective%s%s%s; --help lists them", word,
+             near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+}
+
 int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char *why, size_t why_bytes)
 {
     int words = 0;
@@ -400,7 +438,7 @@ int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char
         else if (word == argv[0])
             snprintf(why, why_bytes, "which collective? all_reduce, for example; --help lists them");
         else
-            snprintf(why, why_bytes, "\"%s\" is no collective; --help lists them", word);
+            no_collective(word, why, why_bytes);
         return PERF_USAGE;
     }
     if (has_leaves(o) && o->leaves == 0)

@@ -273,6 +273,9 @@ typedef struct {
     unsigned char *mirror;
     double *times[2]; /* [iters] each, for -I; else NULL */
 } perf_buffers_t;
+/* An error, logged by local rank 0: the buffers of all `ranks` of this host together need more memory than
+ * it has. */
+gyre_status_t perf_buffers_fit(const perf_options_t *o, int local, int ranks);
 gyre_status_t perf_buffers_create(const perf_options_t *o, perf_buffers_t *b);
 void perf_buffers_destroy(perf_buffers_t *b);
 

@@ -69,6 +69,9 @@ run "$UCX_RUN" -n 3 "$PERF" overlap all -b 4K -e 4K -n 2 --progress none --compu
 right "overlap all"
 check "every collective" [ "$(rows | awk '{print $5}' | sort -u | wc -l)" = 18 ]
 check "computes as long as it was told, or longer" json "$W/overlap.json" 'all(x["compute"] > 25 for x in r)'
+run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 1000T -e 1000T
+want "more than the memory" 3 'the buffers of 2 ranks on this host need 3.9 PiB, and it has .*: take a smaller -e or -m'
+check "more than the memory: said once" [ "$(grep -c 'the buffers of' "$W/err")" = 1 ]
 run "$PERF" overlap nonesuch
 want "an unknown collective" 2 '"nonesuch" is no collective'
 run "$UCX_RUN" -n 2 "$PERF" overlap --progress maybe

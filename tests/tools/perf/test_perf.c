@@ -159,6 +159,11 @@ static void test_bad_options(void **state)
         {"gyre-perf neighbor_exchange --explain", "neighbor_exchange has no algorithm"},
         {"gyre-perf all_reduce -d bool -o sum", "there is no sum of bool"},
         {"gyre-perf reduce -d float -o minloc", "there is no minloc of float"},
+        {"gyre-perf all_reduce --order exact -o prod",
+         "--order exact has no prod of float: use --order canonical"},
+        {"gyre-perf reduce --order fast,exact -d double -o all", "--order exact has no prod of double"},
+        {"gyre-perf all-reduce", "\"all-reduce\" is no collective (did you mean all_reduce?)"},
+        {"gyre-perf allreduce", "(did you mean all_reduce?)"},
         {"gyre-perf scan -o avg", "scan: there is no avg of float"},
         {"gyre-perf exscan --ngpus 2", "exscan: there is no sum of float on a device"},
     };
