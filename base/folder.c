@@ -126,7 +126,7 @@ gyre_status_t base_folder_begin(const char *path, base_folder_t *folder)
         snprintf(begun.made, room, "%s.tmp-%ld-%u", begun.target, (long)getpid(),
                  atomic_fetch_add(&counter, 1));
     if (status == GYRE_OK && mkdir(begun.made, 0777) != 0)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the folder %s", begun.made);
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the folder %s", path);
     if (status != GYRE_OK) {
         forget(&begun);
         return status;

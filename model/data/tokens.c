@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -321,9 +322,9 @@ static gyre_status_t resolve(const char *path, model_tokens_format_t *format, mo
     else if (strpbrk(path, "*?["))
         status = match(path, files);
     else
-        return gyre_fail_errno(
-            err == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, err,
-            "cannot open %s: name a text file or folder, or token files, with --data or --valid-data", path);
+        return gyre_fail(err == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO,
+                         "cannot open %s: %s; name a text file or folder, or token files", path,
+                         strerror(err));
     if (status == GYRE_OK && *format == MODEL_TOKENS_AUTO)
         status = find_format(files->path[0], format);
     if (status != GYRE_OK)

@@ -157,6 +157,7 @@ printf 'a' >one
 refused "long.jsonl:1: context and choice 1 have 195 and 2 tokens, but the model has 192 positions: --long cut" --load run --task hellaswag long.jsonl
 refused "longer.jsonl:1: choice 1 has 194 tokens alone" --load run --task hellaswag --long cut longer.jsonl
 refused "nothing holds no question" --load run --task arc nothing
+refused "cannot open none: No such file or directory; name a text file" --load run none
 refused "cannot open none" --load run --task arc none
 refused "one has 1 tokens: 2 or more are needed" --load run one
 refused "nothing" --load run nothing

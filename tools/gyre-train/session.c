@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "tools/gyre-train/options.h"
 #include "tools/gyre-train/progress.h"
 #include "tools/gyre-train/results.h"
@@ -43,6 +44,13 @@ static void watch_signals(void)
     watch_signal(SIGTERM, on_stop, 0);
 }
 
+/* Not one more step fits in --time-limit, by the mean of the parts before. On all ranks the same. */
+static int out_of_time(const train_run_t *run)
+{
+    const double limit = run->options->time_limit;
+    return run->resumed && limit > 0.0 && run->before + run->before / (double)(run->next + 1) >= limit;
+}
+
 static gyre_status_t train(train_run_t *run)
 {
     const train_config_t *options = run->options;
@@ -52,7 +60,11 @@ static gyre_status_t train(train_run_t *run)
     if (run->rank == 0)
         train_progress_start(&bar, stderr, options->progress, run->next, options->steps, run->before,
                              options->time_limit);
-    for (int stop = run->stopped; status == GYRE_OK && !stop && run->next < options->steps;) {
+    const int late = status == GYRE_OK && run->next < options->steps && out_of_time(run);
+    if (late && run->rank == 0)
+        log_warning("the time limit (%g s) was used up by earlier parts of this run: raise --time-limit",
+                    options->time_limit);
+    for (int stop = run->stopped || late; status == GYRE_OK && !stop && run->next < options->steps;) {
         status = train_advance(run, &step, &stop);
         if (status == GYRE_OK && run->rank == 0)
             train_progress_step(&bar, &step, step.batch * run->shape.seq, stop);

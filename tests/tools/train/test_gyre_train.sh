@@ -96,6 +96,11 @@ run "$TRAIN" "${SMALL[@]}" --steps 4 --lr 0.1 --checkpoint "$W/kept2" --report n
 want "a run with checkpoints" 0
 run "$TRAIN" "${SMALL[@]}" --steps 4 --lr 0.3 --checkpoint "$W/kept2" --resume --report none
 want "another rate" 2 "--lr is 0.3, but the run in .* was begun with 0.1: give --lr 0.1 "
+run "$TRAIN" "${SMALL[@]}" --steps 8 --may-change steps --lr 0.1 --checkpoint "$W/kept2" --resume --time-limit 0.000001 --report none
+want "no time is left" 0 'the time limit \(1e-06 s\) was used up by earlier parts of this run: raise --time-limit'
+check "no time is left: no step" [ ! -e "$W/kept2/step-000000000005" ]
+run "$TRAIN" "${SMALL[@]}" --save "$W/none/x/" --report none
+want "a folder that cannot be made" 1 "cannot make the folder $W/none/x/: No such file"
 run "$TRAIN" "${SMALL[@]}" --lr 1e9
 want "a rate out of range" 2 "--lr wants a number from 1e-12 to 100, not '1e9'"
 
@@ -119,7 +124,7 @@ check "is one" python3 tests/tools/trace.py "$W/trace.json" 3 4 6 forward backwa
 run "$TRAIN" "${SMALL[@]}" --steps 3 --report none --trace "$W/late.json" --trace-steps 4:6
 want "a trace behind the last step" 2 "--trace-steps 4:6: the run ends with step 3.*--steps"
 run "$TRAIN" "${SMALL[@]}" --valid-data "$W/nope"
-want "no such data for validation" 2 "cannot open $W/nope: .* --valid-data"
+want "no such data for validation" 2 "cannot open $W/nope: No such file or directory; name a text file"
 run "$TRAIN" "${SMALL[@]}" --time-limit 0.2 --report none --trace "$W/late.json" --trace-steps 99999999:99999999
 want "a trace of steps that are not made" 1 "no step of --trace-steps was made: the trace $W/late.json is not written"
 check "is not written" [ ! -e "$W/late.json" ]
