@@ -124,8 +124,6 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
     const int rank = gyre_comm_rank(comm);
     const base_time_t start = base_now();
     gyre_status_t status = pipe_part_open(comm, &o->part, &part);
-    if (status == GYRE_OK)
-        status = pipe_generator_create(&part, &o->config, &generator);
     if (status == GYRE_OK) {
         if (rank == 0)
             status = prepare(o, part.source, &tokenizer, &prompts, &output);
@@ -133,6 +131,8 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
     }
     if (status == GYRE_OK)
         status = gyre_broadcast(&o->how.stop, &o->how.stop, 1, GYRE_INT64, 0, comm);
+    if (status == GYRE_OK)
+        status = pipe_generator_create(&part, &o->config, &generator);
     const base_time_t begin = base_now();
     if (status == GYRE_OK)
         status = pipe_generate(generator, prompts.ids.prompt, prompts.ids.count, &o->how,

@@ -68,6 +68,12 @@ static gyre_status_t take_memory(pipe_generator_t *g)
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sequences", batch);
 }
 
+/* Each token is soon there, whatever it costs. */
+static int small(const pipe_part_t *part)
+{
+    return part->slice->total <= 20000000;
+}
+
 static gyre_status_t make_decoder(void *user)
 {
     pipe_generator_t *g = user;
@@ -90,9 +96,11 @@ static gyre_status_t make_decoder(void *user)
         status = model_decoder_create(&how, &g->decoder);
     base_team_use(before);
     if (status == GYRE_OK && model_decoder_slow(g->decoder))
-        log_warning("each token costs a whole sequence's product of %s: the BLAS (%s) adds in an order that "
-                    "Gyre does not know; --order fast does without the trainer's bits",
-                    model_decoder_slow(g->decoder), model_matmul_kind());
+        BASE_LOG(
+            small(part) ? BASE_LOG_INFO : BASE_LOG_WARNING,
+            "slow: this BLAS (%s) sums %s in an unknown order, so each token recomputes the whole sequence. "
+            "--order fast is quicker, but its log-probabilities may differ in the last bits",
+            model_matmul_kind(), model_decoder_slow(g->decoder));
     return status;
 }
 

@@ -109,6 +109,9 @@ check "a tensor that the model has no place for" \
     grep -q "1 tensor is left out: the model of its config.json has no parameter model.vision.weight$" more.err
 same less more
 
+check "a small model warns of nothing" test ! -s plain.err
+check "text and the last line in one pipe" bash -c "$GENERATE --load run --prompt x --tokens 3 --ignore-eot 2>&1 | cat | grep -aq '^gyre-generate: 3 tokens'"
+
 # greedy
 generate greedy --load run --temperature 0 "${long[@]}"
 generate top1 --load run --top-k 1 "${long[@]}"
@@ -137,7 +140,8 @@ mkdir empty
 refused "--load is missing" --prompt a
 refused "--load nowhere: it is not there" --load nowhere --prompt a
 refused "has neither config.json nor checkpoints" --load empty --prompt a
-refused "prompt 1 has no tokens" --load run --prompt-file nothing
+GYRE_LOG=info refused "prompt 1 has no tokens" --load run --prompt-file nothing
+check "said before the decoder is made" test "$(grep -c "recomputes" err)" = 0
 refused "prompt 1 has no tokens" --load run
 refused "--prompt-file none: No such file" --load run --prompt-file none
 refused "prompt 1 is not UTF-8: byte 0xff at its offset 0" --load run --tokenizer gpt2:merges.txt --prompt-file bytes

@@ -109,6 +109,7 @@ static gyre_status_t end_prompt(output_t *o, size_t p)
     const made_t *made = &o->made[p];
     if (!o->options->lines) {
         fputc('\n', stdout);
+        fflush(stdout); /* before the line on standard error */
         return GYRE_OK;
     }
     char *text = quoted(o, made->tokens, made->made);
