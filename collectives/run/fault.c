@@ -38,7 +38,9 @@ gyre_status_t coll_fault_arm(gyre_comm_t *comm)
                 if (rank == comm->rank) {
                     comm->fault_at = op;
                     comm->fault = (int)kinds[k].kind;
-                    log_warning("GYRE_FAULT: \"%s\" strikes here at collective #%u", kinds[k].name, op);
+                    log_warning(
+                        "GYRE_FAULT: \"%s\" strikes here at collective #%u of the job's first communicator",
+                        kinds[k].name, op);
                 }
                 return GYRE_OK;
             }
@@ -53,8 +55,9 @@ void coll_fault_strike(gyre_comm_t *comm, coll_shape_t *shape, const void **send
 {
     static double waste;
     fault_t kind = (fault_t)comm->fault;
+    log_warning("GYRE_FAULT: %s in %s, collective #%u of the job's first communicator", kinds[kind].name,
+                coll_op_name(shape->op), comm->fault_at);
     comm->fault_at = 0;
-    log_warning("GYRE_FAULT: %s", kinds[kind].name);
     switch (kind) {
     case FAULT_KILL:
         kill(getpid(), SIGKILL);

@@ -188,6 +188,7 @@ left"
 check "each once" [ "$(grep -cE 'rank [12] .*(code|signal)' "$W/err")" = 2 ]
 GYRE_FAULT=1:50:kill run "$R" -n 3 --no_kill_on_bad_exit "$B/examples/survive" 0 300
 want "a program that shrinks" 137 'rank 1 \(pid [0-9]+, .*\) killed by signal 9'
+check "names the call that it struck" grep -qE 'kill in [a-z_]+, collective #50 of the job.s first communicator' "$W/err"
 check "goes on" grep -q '^2 ranks go on from step' "$W/out"
 check "and has its result" grep -q '^total 6.282664 after 300 steps, 2 ranks$' "$W/out"
 keep -n 2 --max-restarts 1 sh -c '[ $RANK = 0 ]'
