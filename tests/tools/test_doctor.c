@@ -137,6 +137,11 @@ static void failures(void **state)
     slots[5].status = 11;
     members[5].life = LIFE_DEAD;
     expect(&job, 5, "it was killed by signal 11");
+    slots[5].head = 0;
+    slots[5].state = 1;
+    expect(&job, 5, ", it has made no call yet");
+    slots[5].head = 5;
+    slots[5].state = 2;
     slots[5].status = 3 << 8;
     expect(&job, 5, "it exited with code 3");
     slots[5].ended_ns = 0;

@@ -139,7 +139,7 @@ static void call_or_none(const member_t *m, char text[JOB_CALL_TEXT])
         coll_call_text(call, text, JOB_CALL_TEXT);
     else
         snprintf(text, JOB_CALL_TEXT, "%s",
-                 m->known && m->slot->state != 0 ? "none yet" : "none: it has not joined the job");
+                 m->known && m->slot->state != 0 ? "it has made no call yet" : "it has not joined the job");
 }
 
 /* ---- ranks that disagree ------------------------------------------------------------------------------- */
@@ -246,8 +246,11 @@ static int blame_failure(const job_t *job, char *text)
     if (m->slot->state == 3)
         snprintf(text, JOB_BLAME_TEXT, "rank %d on %s failed first: %s", first, m->host, m->slot->error);
     else
-        snprintf(text, JOB_BLAME_TEXT, "rank %d on %s: %s, %s %s", first, m->host, how,
-                 m->slot->state == 2 ? "in" : "its last call was", call);
+        snprintf(text, JOB_BLAME_TEXT, "rank %d on %s: %s, %s%s", first, m->host, how,
+                 !job_call(m)          ? ""
+                 : m->slot->state == 2 ? "in "
+                                       : "its last call was ",
+                 call);
     return first;
 }
 
@@ -318,7 +321,10 @@ static void absentee_text(const job_t *job, const walk_t *w, int culprit, char *
     snprintf(text, JOB_BLAME_TEXT, "rank %d%s%s %s %s, in which %d other%s wait%s%s; %s%s%s%s", culprit,
              m->known ? " on " : "", m->known ? m->host : "",
              inside ? "does not go on in" : "has not entered", call, others, others == 1 ? "" : "s",
-             others == 1 ? "s" : "", since, life, m->known ? "; its last call was " : "",
+             others == 1 ? "s" : "", since, life,
+             !m->known     ? ""
+             : job_call(m) ? "; its last call was "
+                           : "; ",
              m->known ? last : "", m->known && m->slot->state == 3 ? ", which failed" : "");
 }
 
