@@ -22,6 +22,7 @@ check "the text comes back to the byte" cmp -s "$W/out" "$W/text"
 run "$T" --decode "$W/a.gyt" --tokenizer "$W/merges.txt" --from 10 --count 5
 "$T" --decode "$W/a.gyt" --tokenizer "$W/merges.txt" --count 15 | tail -c "$(wc -c <"$W/out")" >"$W/tail"
 check "a part of it" cmp -s "$W/out" "$W/tail"
+check "one document" bash -c "'$T' --tokenizer '$W/merges.txt' --quiet --out '$W/one.gyt' '$W/text' | grep -q ' in 1 document from '"
 run "$T" --info "$W/a.gyt"
 want "tells" 0
 for line in 'format      gyre' 'width       16 bits' 'documents   1' 'vocabulary  270' 'tokenizer   gpt2' 'end of text 269' \

@@ -134,9 +134,10 @@ static void show_progress(ring_t *ring, int last)
     char part[32] = "";
     if (all > 0)
         snprintf(part, sizeof part, "%3.0f %%  ", 100.0 * (double)ring->bytes / (double)all);
-    fprintf(stderr, "%s%s%.1f MB, %" PRIu64 " documents, %.2f million tokens, %.1f MB/s%s",
+    fprintf(stderr, "%s%s%.1f MB, %" PRIu64 " document%s, %.2f million tokens, %.1f MB/s%s",
             ring->tty ? "\r" : "", part, (double)ring->bytes / 1e6, ring->documents,
-            (double)ring->tokens / 1e6, (double)ring->bytes / 1e6 / (seconds > 1e-3 ? seconds : 1e-3),
+            ring->documents == 1 ? "" : "s", (double)ring->tokens / 1e6,
+            (double)ring->bytes / 1e6 / (seconds > 1e-3 ? seconds : 1e-3),
             ring->tty && !last ? "\033[K" : "\n");
     fflush(stderr);
 }
@@ -271,8 +272,9 @@ gyre_status_t tokenize_encode(const tokenize_options_t *options)
     }
     model_tokens_abandon(ring.writer);
     if (status == GYRE_OK)
-        printf("%s: %" PRIu64 " tokens of %s in %" PRIu64 " documents from %.1f MB in %.1f s\n", options->out,
-               ring.tokens, model_tokenizer_name(ring.tokenizer), ring.documents, (double)ring.bytes / 1e6,
+        printf("%s: %" PRIu64 " tokens of %s in %" PRIu64 " document%s from %.1f MB in %.1f s\n",
+               options->out, ring.tokens, model_tokenizer_name(ring.tokenizer), ring.documents,
+               ring.documents == 1 ? "" : "s", (double)ring.bytes / 1e6,
                (double)(base_now() - ring.start) * 1e-9);
     if (status == GYRE_OK && ring.learned < ring.tokens)
         printf("%" PRIu64 " of the tokens are learned: answers and completions, each with its end\n",
