@@ -12,9 +12,9 @@ static inline gyre_status_t coll_check_redop(const char *name, gyre_redop_t op, 
 {
     return !op.scaled && coll_kernel_has(op.kind, type) ? GYRE_OK : coll_check_redop_whole(name, op, type);
 }
-/* UNSUPPORTED: this reduction has no exact result. */
-/* 1: the order exact serves it. */
+/* 1: this reduction has an exact result. */
 int coll_has_exact(gyre_redop_kind_t kind, gyre_type_t type);
+/* UNSUPPORTED: it has none. */
 gyre_status_t coll_check_exact(const char *name, gyre_redop_kind_t kind, gyre_type_t type);
 /* The call, whose reduction is set if it has one, is made in this order. UNSUPPORTED as above. */
 gyre_status_t coll_call_order(coll_call_t *c, gyre_order_t order);
