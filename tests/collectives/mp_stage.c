@@ -44,7 +44,7 @@ static void tune(const machine_t *machine)
     MP_CHECK(file, "%s", path);
     fprintf(file,
             "gyre-tune 1\ncost cma_call %s\ncost peer_stage %s\ncost cma_rate %s\ncost cache_bytes 8388608\n"
-            "cost peer_cache 40\n",
+            "cost peer_cache 40\ncost copy_memory 10\n",
             machine->call, machine->stage, machine->rate);
     MP_CHECK(fclose(file) == 0, "%s", path);
     MP_CHECK(setenv("GYRE_TUNE", path, 1) == 0 && setenv("GYRE_SHM_BUDGET", machine->budget, 1) == 0,
