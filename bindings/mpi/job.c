@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SHIM_POINTER(name)         __typeof__(&PMPI_##name) shim_real_##name;
@@ -23,7 +24,7 @@ static __typeof__(&PMPI_Finalize) real_Finalize;
 shim_gyre_t shim_gyre;
 
 shim_job_t shim_job;
-static bool crowded;                  /* this host has more ranks than cores */
+static bool crowded;                  /* the ranks of this host outnumber their cores */
 static MPI_Comm idle = MPI_COMM_NULL; /* no message is ever sent on it */
 
 /* What dlsym finds after this library: a program that has no MPI gets NULL, and calls none of it. */
@@ -68,11 +69,41 @@ static bool load_gyre(void)
 }
 
 enum { TESTS = 64 }; /* of Gyre for each turn of MPI, which costs as much as some of them */
+/* Ranks that have cores spin, as in the C API (comm/wait.c) and in both MPI libraries: among other processes
+ * a rank that yields gets its core back some time slices later. A wait of more than 10 ms does yield. Where
+ * that takes long, others want the core, and the rank naps instead for a while: after a nap the kernel runs
+ * it first. */
+static void give_way(double now)
+{
+    enum { NAPS = 1000 };
+    const double long_s = 1e-3;
+    const struct timespec nap = {.tv_nsec = 50 * 1000};
+    static _Thread_local unsigned naps;
+    if (naps > 0) {
+        naps--;
+        nanosleep(&nap, NULL);
+        return;
+    }
+    sched_yield();
+    if (PMPI_Wtime() - now > long_s)
+        naps = NAPS;
+}
 void shim_yield(unsigned turn)
 {
+    static _Thread_local double since; /* when this wait had made its first turns */
+    const double spin_s = 10e-3;
     /* Where ranks share cores, the one that is waited for needs this one at once. */
-    if (crowded || turn % TESTS == 0)
+    if (crowded) {
         sched_yield();
+        return;
+    }
+    if (turn % TESTS != 0)
+        return;
+    const double now = PMPI_Wtime();
+    if (turn == TESTS)
+        since = now;
+    if (turn == 0 || now - since > spin_s)
+        give_way(now);
 }
 void shim_rest(unsigned turn, bool ended)
 {
@@ -217,6 +248,22 @@ static void choose_begins(void)
             (int)MOST);
 }
 
+/* Whether the ranks of this host outnumber the cores that they may use. */
+static bool cores_are_scarce(MPI_Comm comm)
+{
+    MPI_Comm local = MPI_COMM_NULL;
+    int ranks = 1;
+    cpu_set_t mine;
+    cpu_set_t all;
+    CPU_ZERO(&mine); /* with more than 1024 cores: none is known */
+    (void)sched_getaffinity(0, sizeof(mine), &mine);
+    PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
+    PMPI_Comm_size(local, &ranks);
+    REAL(Allreduce)(&mine, &all, (int)sizeof(mine), MPI_BYTE, MPI_BOR, local);
+    PMPI_Comm_free(&local);
+    return CPU_COUNT(&all) > 0 && ranks > CPU_COUNT(&all);
+}
+
 bool shim_join(MPI_Comm comm, int root)
 {
     gyre_unique_id_t id = {{0}};
@@ -229,6 +276,7 @@ bool shim_join(MPI_Comm comm, int root)
     config.name = "mpi";
     PMPI_Comm_split(comm, 0, 0,
                     &idle); /* that of one rank would not do: MPICH looks at nothing else for it */
+    crowded = cores_are_scarce(comm);
     bool well = load_gyre() && (shim_job.rank != 0 || GYRE(get_unique_id)(&id) == GYRE_OK);
     if (shim_all_well(comm, well)) {
         REAL(Bcast)(&id, (int)sizeof(id), MPI_BYTE, root, comm);
@@ -236,7 +284,6 @@ bool shim_join(MPI_Comm comm, int root)
                          &request) == GYRE_OK;
     }
     if (shim_all_well(comm, well && gyre != NULL)) {
-        crowded = GYRE(comm_local_size)(gyre) > sysconf(_SC_NPROCESSORS_ONLN);
         if (GYRE(comm_hosts)(gyre) > 1)
             shim_requests_between_hosts();
         atomic_store(&shim_job.gyre, gyre);
@@ -252,13 +299,47 @@ bool shim_join(MPI_Comm comm, int root)
     return false;
 }
 
+/* MPI knows of one rank. If a launcher that this MPI does not understand started several, each is alone. */
+static void warn_of_launcher(void)
+{
+    static const struct {
+        const char *name, *rank, *size;
+    } launchers[] = {{"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                     {"MPICH's mpirun", "PMI_RANK", "PMI_SIZE"},
+                     {"ucx-run", "GYRE_RANK", "GYRE_SIZE"}};
+#ifdef OPEN_MPI
+    enum { OWN = 0 };
+    const char *own = "Open MPI";
+#else
+    enum { OWN = 1 };
+    const char *own = "MPICH";
+#endif
+    if (getenv(launchers[OWN].size) != NULL)
+        return;
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        const char *rank = getenv(launchers[i].rank);
+        const char *size = getenv(launchers[i].size);
+        if (rank == NULL || size == NULL || strtol(size, NULL, 10) < 2)
+            continue;
+        if (strtol(rank, NULL, 10) == 0)
+            fprintf(
+                stderr,
+                "libgyre-mpi: MPI_Init: this program is linked with %s, but %s started it: each of the %s "
+                "ranks is alone: use %s's mpirun\n",
+                own, launchers[i].name, size, own);
+        return;
+    }
+}
+
 static void start(void)
 {
     PMPI_Comm_rank(MPI_COMM_WORLD, &shim_job.rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &shim_job.size);
     shim_report_init();
-    if (shim_job.size == 1)
+    if (shim_job.size == 1) {
+        warn_of_launcher();
         return;
+    }
     ask_neighbor(shim_job.rank, shim_job.size);
     if (shim_job.rank == 0)
         choose_begins();

@@ -23,8 +23,10 @@
 #define GYRE_MPI_LIBRARIES "../lib" /* from the folder of this program */
 #endif
 
-_Noreturn static void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-_Noreturn static void fail(const char *format, ...)
+/* What gyre-mpi exits with if it starts nothing: the codes of a shell, and of ucx-run. */
+enum { RC_REFUSED = 2, RC_NOT_RUNNABLE = 126, RC_NOT_FOUND = 127 };
+_Noreturn static void fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn static void fail(int code, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -32,7 +34,7 @@ _Noreturn static void fail(const char *format, ...)
     vfprintf(stderr, format, list);
     fputc('\n', stderr);
     va_end(list);
-    exit(2);
+    exit(code);
 }
 
 enum { NAME_MOST = 64, NAMES_MOST = 4 };
@@ -181,10 +183,18 @@ static void list_needed(const char *interpreter, const char *program, names_t *n
         waitpid(child, NULL, 0);
 }
 
-/* As a shell finds it. False: there is none. */
-static bool find_program(const char *name, char path[PATH_MAX])
+_Noreturn static void fail_to_run(const char *program, int why)
+{
+    if (why == ENOENT)
+        fail(RC_NOT_FOUND, "%s: no such program%s", program,
+             strchr(program, '/') != NULL ? " (or the interpreter in its first line)" : " in PATH");
+    fail(RC_NOT_RUNNABLE, "%s: %s", program, strerror(why));
+}
+/* As a shell finds it. Returns 0, or why it cannot be executed. */
+static int find_program(const char *name, char path[PATH_MAX])
 {
     struct stat about;
+    int why = ENOENT;
     const char *list = getenv("PATH");
     if (list == NULL)
         list = "/bin:/usr/bin"; /* as execvp */
@@ -197,12 +207,14 @@ static bool find_program(const char *name, char path[PATH_MAX])
         const int written = list == NULL
                                 ? snprintf(path, PATH_MAX, "%s", name)
                                 : snprintf(path, PATH_MAX, "%.*s/%s", length > 0 ? length : 1, folder, name);
-        if (written < PATH_MAX && stat(path, &about) == 0 && S_ISREG(about.st_mode) &&
-            access(path, X_OK) == 0)
-            return true;
+        const bool may_run = written < PATH_MAX && access(path, X_OK) == 0;
+        if (may_run && stat(path, &about) == 0 && S_ISREG(about.st_mode))
+            return 0;
+        if (may_run || (written < PATH_MAX && errno == EACCES))
+            why = EACCES; /* of a folder, too, as in execve */
         at += length;
         if (*at == '\0')
-            return false;
+            return why;
     }
 }
 /* The folder of the libgyre-mpi, next to that of this program. */
@@ -217,7 +229,7 @@ static void find_libraries(char folder[PATH_MAX])
         *slash = '\0';
     snprintf(path, sizeof(path), "%s/" GYRE_MPI_LIBRARIES, self);
     if (slash == NULL || realpath(path, folder) == NULL)
-        fail("there is no folder %s", path);
+        fail(RC_REFUSED, "there is no folder %s", path);
 }
 
 /* ---- which library it gets --------------------------------------------------------------------------- */
@@ -257,7 +269,7 @@ static void preload(const char *path)
     char *value = NULL;
     if (asprintf(&value, before != NULL && before[0] != '\0' ? "%s:%s" : "%s", path, before) < 0 ||
         setenv("LD_PRELOAD", value, 1) != 0)
-        fail("no memory");
+        fail(RC_REFUSED, "no memory");
     free(value);
 }
 
@@ -277,29 +289,33 @@ int main(int count, char **arguments)
         return 0;
     }
     if (program[0] == '\0' || program[0] == '-')
-        fail("usage: mpirun -n RANKS gyre-mpi PROGRAM [ARG]...");
-    if (!find_program(program, path))
-        fail("%s: no such program", program);
+        fail(RC_REFUSED, "usage: mpirun -n RANKS gyre-mpi PROGRAM [ARG]...");
+    const int why = find_program(program, path);
+    if (why != 0)
+        fail_to_run(program, why);
     find_libraries(folder);
     const kind_t kind = read_file(path, &used, &interpreter);
     if (kind == STATIC)
-        fail("%s is statically linked: nothing can be preloaded; link it dynamically, or start it without "
+        fail(RC_REFUSED,
+             "%s is statically linked: nothing can be preloaded; link it dynamically, or start it without "
              "gyre-mpi",
              program);
     if (kind == OTHER_MACHINE)
-        fail("%s is built for another kind of machine: start it without gyre-mpi", program);
+        fail(RC_REFUSED, "%s is built for another kind of machine: start it without gyre-mpi", program);
     if (kind == DYNAMIC && used.count == 0)
         list_needed(interpreter, path, &used);
     if (choose(folder, &used, library, sizeof(library)))
         preload(library);
     else if (used.count > 0)
-        fail("%s uses %s, and no library in %s is built for it: build Gyre where mpicc.openmpi or "
+        fail(RC_REFUSED,
+             "%s uses %s, and no library in %s is built for it: build Gyre where mpicc.openmpi or "
              "mpicc.mpich has that "
              "library",
              program, used.of[0], folder);
     else if (is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMI_RANK"))
-        fail("%s is not linked with MPI, and %s has no libgyre-mpi for this mpirun", program, folder);
+        fail(RC_REFUSED, "%s is not linked with MPI, and %s has no libgyre-mpi for this mpirun", program,
+             folder);
     /* Else neither MPI nor an MPI launcher: there is nothing to do. */
     execvp(program, arguments + 1);
-    fail("%s: %s", program, strerror(errno));
+    fail_to_run(program, errno);
 }

@@ -34,7 +34,7 @@
 /* What is used of libgyre. */
 #define SHIM_GYRE(X) \
     X(comm_abort) X(comm_destroy) X(comm_error) X(comm_icreate_group) X(comm_icreate_id) \
-    X(comm_hosts) X(comm_local_size) X(finalize) X(get_unique_id) X(iall_gather) X(iall_gatherv) \
+    X(comm_hosts) X(finalize) X(get_unique_id) X(iall_gather) X(iall_gatherv) \
     X(iall_reduce) \
     X(iall_to_all) X(iall_to_allv) X(ibarrier) X(ibroadcast) X(iexscan) X(igather) X(igatherv) \
     X(ineighbor_exchange) X(ireduce) X(ireduce_scatter) X(ireduce_scatterv) X(iscan) X(iscatter) \
@@ -121,7 +121,8 @@ bool shim_join(MPI_Comm comm, int root);
 bool shim_all_well(MPI_Comm comm, bool well);
 /* Waits for a request that was started with `started`, and lets MPI's messages make progress. */
 gyre_status_t shim_wait(gyre_status_t started, gyre_request_t **request);
-/* A turn of a wait in which nothing has ended lets messages and other ranks go on; and the last one. */
+/* A turn of a wait in which nothing has ended lets messages and other ranks go on; and the last one. turn: 1,
+ * 2 and so on in each wait; 0: of no wait. */
 void shim_rest(unsigned turn, bool ended);
 void shim_yield(unsigned turn);
 /* MPI's class of error for `status`. */

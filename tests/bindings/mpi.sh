@@ -19,6 +19,9 @@ mpi() { # KIND RANKS COMMAND...
 }
 run "${CC:-gcc}" -O1 -shared -fPIC -o "$W/yield.so" tests/mpi/yield.c
 check "yield.c compiles" [ "$rc" = 0 ]
+run "${CC:-gcc}" -O1 -D_GNU_SOURCE -shared -fPIC -o "$W/yields.so" tests/bindings/mpi_yields.c
+check "mpi_yields.c compiles" [ "$rc" = 0 ]
+core=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//') # one that this test may use
 CALLS='Allreduce Reduce Reduce_scatter Reduce_scatter_block Scan Exscan Bcast Barrier Gather Gatherv Scatter Scatterv Allgather
     Allgatherv Alltoall Alltoallv Alltoallw'
 NEIGHBORS='Neighbor_allgather Neighbor_allgatherv Neighbor_alltoall Neighbor_alltoallv Neighbor_alltoallw'
@@ -172,6 +175,26 @@ for kind in $kinds; do
     : >"$W/broken/libgyre.so.0"
     mpi "$kind" 2 env GYRE_MPI_AFTER=2 LD_PRELOAD="$W/broken/libgyre-mpi-$kind.so" "$c" calls
     want "$kind: without libgyre" 0 'libgyre cannot be loaded' 'the ranks cannot be joined in Gyre: all collectives go to MPI'
+    # A rank that waits gives its core away at once only where ranks share cores.
+    run "mpicc.$kind" -O1 -o "$W/start" tests/mpi/start.c
+    mpi "$kind" 2 taskset -c "$core" env LD_PRELOAD="$W/yields.so" "$gyre" "$W/start" 50
+    want "$kind: two ranks on one core" 0 'yields: [1-9]'
+    check "$kind: both yield" [ "$(grep -c 'yields: [1-9]' "$W/err")" = 2 ]
+    if [ "$(nproc)" -gt 1 ]; then
+        mpi "$kind" 2 env LD_PRELOAD="$W/yields.so" "$gyre" "$W/start" 50
+        check "$kind: each rank has a core: no yields" [ "$(grep -c '^yields: 0$' "$W/err")" = 2 ]
+    else
+        leave_out "$kind: two ranks with a core each"
+    fi
+    # Another launcher: each rank is alone.
+    run "$UCX_RUN" -n 2 "$gyre" "$W/written.$kind/program"
+    want "$kind: ucx-run" 0 'linked with .*, but ucx-run started it: each of the 2 ranks is alone'
+    check "$kind: ucx-run: one line" [ "$(wc -l <"$W/err")" = 1 ]
+    for other in $kinds; do
+        [ "$other" != "$kind" ] || continue
+        run "mpirun.$other" -n 2 "$gyre" "$W/written.$kind/program"
+        want "$kind: the launcher of $other" 0 'linked with .*, but .* mpirun started it: each of the 2 ranks is alone'
+    done
     # Without a launcher: one rank.
     run "$gyre" "$c" calls
     want "$kind: no launcher" 0
@@ -212,7 +235,19 @@ fi
 run "$gyre"
 want "no program" 2 'usage'
 run "$gyre" /no/such/program
-want "no such program" 2 'no such program'
+want "no such program" 127 '/no/such/program: no such program'
+run "$gyre" no-such-program
+want "no such program in PATH" 127 'no-such-program: no such program in PATH'
+: >"$W/text"
+run "$gyre" "$W/text"
+want "a file that is not executable" 126 'text: Permission denied'
+run env PATH="$W:$PATH" "$gyre" text
+want "such a file in PATH" 126 'text: Permission denied'
+run "$gyre" "$W"
+want "a folder" 126 'Permission denied'
+printf '#!/no/such/interpreter\n' >"$W/script" && chmod +x "$W/script"
+run "$gyre" "$W/script"
+want "no such interpreter" 127 'no such program .or the interpreter'
 cp "$gyre" "$W/other"
 printf '\x01' | dd of="$W/other" bs=1 seek=18 conv=notrunc 2>/dev/null # e_machine
 run "$gyre" "$W/other"
