@@ -55,6 +55,12 @@ plan memory --lora 8 --lora-on '*attn*' --dp 2 --zero 3 --global-batch 2
 want "of adapters" 0
 check "gradients and moments of 12 layers with 8 (3 x 768 + 2304) elements" json \
     'd["trainer"][0]["gradients"] == 4 * 442368 and d["trainer"][0]["moments"] == 4 * 442368'
+plan memory --recipe $R/llama-7b.json --lora 8 --dp 1 --zero 0 --global-batch 8
+want "adapters of a large model" 0
+check "fit where full training does not; the total is that of the kinds of gyre-train and of activations" json \
+    'd["fits"] and (w := d["worst_stage"])["total"] == sum(d["trainer"][0].values()) + w["activations"] + w["ends"] + w["working"] and w["activations"] > 0'
+check "said so, and both tables in one unit" [ "$(grep -c "adapters of rank 8 alone\|total GiB\|gyre-train, GiB\|out of memory" "$W/out")" = 3 ]
+check "the verdict is last" [ "$(tail -n 2 "$W/out" | head -n 1 | cut -d ' ' -f 1-4)" = "most on stage 0:" ]
 plan memory --optimizer muon --trainer --dp 2 --zero 1 --global-batch 2
 want "of Muon" 0
 check "one moment of 12 layers' matrices, two of the rest; the longest row, 768 x 3072, what it is made orthogonal in, and its pieces" json \
@@ -68,6 +74,7 @@ run "$P" memory --lora-on '*attn*'
 want "names without adapters" 2 "--lora-on needs --lora RANK"
 run "$P" memory --lora 8 --lora-on '*q_proj*'
 want "unknown names" 1 "--lora-on \*q_proj\*: no weight that can have an adapter is named so"
+check "before anything is printed" [ ! -s "$W/out" ]
 
 # --- replicas that share experts ---
 SHARED=(--recipe "$R/mixtral-8x7b.json" --tp 1 --pp 1 --dp 8 --ep 4 --zero 1 --lanes 8)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "base/settings/size.h"
 #include "pipeline/config/config.h"
 #include "pipeline/plan/memory_trainer.h"
@@ -37,6 +38,11 @@ static json_t *stage_json(size_t stage, const plan_memory_t *m)
 static double unit(size_t largest)
 {
     return (double)largest < GIB / 2 ? MIB : GIB;
+}
+
+static const char *unit_name(double size)
+{
+    return size < GIB ? "MiB" : "GiB";
 }
 
 static void print_stage(size_t stage, const plan_memory_t *m, double size)
@@ -146,17 +152,17 @@ static int table(const plan_question_t *q)
 
 /* ---- one run ------------------------------------------------------------------------------------------- */
 
-static void print_head(const plan_memory_t *worst)
+static void print_head(double size)
 {
     printf("\n%5s %-10s %14s %9s %10s %10s %10s %10s %10s %10s %10s %6s %s\n", "stage", "layers",
            "parameters", "in flight", "weights", "gradients", "optimizer", "activat.", "ends", "working",
-           "buffers", "total", unit(worst->total) == GIB ? "GiB" : "MiB");
+           "buffers", "total", unit_name(size));
 }
 
 static void print_worst(const plan_question_t *q, size_t at, const plan_memory_t *worst)
 {
     double state = (double)(worst->weights + worst->gradients + worst->optimizer), size = unit(worst->total);
-    printf("\nmost on stage %zu: %.3f %s", at, (double)worst->total / size, size == GIB ? "GiB" : "MiB");
+    printf("\nmost on stage %zu: %.3f %s", at, (double)worst->total / size, unit_name(size));
     if (q->have_machine) {
         char driver[BASE_SIZE_TEXT], all[BASE_SIZE_TEXT];
         printf(" and %s that the driver takes; %s has %s%s", base_size_about(q->machine.reserve, driver),
@@ -179,88 +185,133 @@ static size_t trainer_bucket(const plan_question_t *q)
     return bytes;
 }
 
-/* What gyre-train itself will hold: a table of stages, and the same as JSON; NULL after an error. */
-static json_t *trainer_of(const plan_question_t *q, const plan_base_t *base, const model_params_t *whole,
-                          const model_adapters_t *adapters)
+typedef size_t trainer_bytes_t[OPTIM_MEMORY_KINDS];
+
+/* What gyre-train itself will hold on each stage; the caller's. NULL after an error. */
+static trainer_bytes_t *trainer(const plan_question_t *q, const plan_base_t *base)
+{
+    const size_t stages = q->recipe.layout.pp;
+    trainer_bytes_t *bytes = calloc(stages, sizeof *bytes);
+    model_params_t *whole = NULL;
+    model_adapters_t *adapters = NULL;
+    gyre_status_t status = bytes ? plan_trainer_table(&q->recipe, &whole)
+                                 : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu stages", stages);
+    if (status == GYRE_OK && q->lora.rank > 0)
+        status = model_adapters_create(whole, &q->lora, &adapters);
+    for (size_t s = 0; status == GYRE_OK && s < stages; s++)
+        status = plan_trainer(&q->recipe, base, whole, adapters, s, trainer_bucket(q), bytes[s]);
+    model_adapters_destroy(adapters);
+    model_params_destroy(whole);
+    if (status != GYRE_OK) {
+        free(bytes);
+        bytes = NULL;
+    }
+    return bytes;
+}
+
+static json_t *print_trainer(const plan_question_t *q, trainer_bytes_t *bytes, double size)
 {
     json_t *stages = json_array();
-    size_t bytes[OPTIM_MEMORY_KINDS], bucket = trainer_bucket(q);
-    printf("\nweights and optimizer state in gyre-train, MiB (buckets of %zu bytes)\n%5s", bucket, "stage");
+    printf("\nweights and optimizer state in gyre-train, %s (buckets of %zu bytes)\n%5s", unit_name(size),
+           trainer_bucket(q), "stage");
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
         printf(" %12s", optim_memory_name((optim_memory_t)k));
     printf(" %12s\n", "total");
     for (size_t s = 0; s < q->recipe.layout.pp; s++) {
         size_t total = 0;
         json_t *stage = json_object();
-        if (plan_trainer(&q->recipe, base, whole, adapters, s, bucket, bytes) != GYRE_OK) {
-            json_decref(stage);
-            json_decref(stages);
-            stages = NULL;
-            break;
-        }
         printf("%5zu", s);
         for (int k = 0; k < OPTIM_MEMORY_KINDS; k++) {
-            printf(" %12.3f", (double)bytes[k] / MIB);
+            printf(" %12.3f", (double)bytes[s][k] / size);
             json_object_set_new(stage, optim_memory_name((optim_memory_t)k),
-                                json_integer((json_int_t)bytes[k]));
-            total += bytes[k];
+                                json_integer((json_int_t)bytes[s][k]));
+            total += bytes[s][k];
         }
-        printf(" %12.3f\n", (double)total / MIB);
+        printf(" %12.3f\n", (double)total / size);
         json_array_append_new(stages, stage);
     }
     return stages;
 }
 
-static json_t *trainer(const plan_question_t *q, const plan_base_t *base)
+/* Of a run that trains adapters: what gyre-train holds of them and of the frozen weights, and the activations
+ * of full training. */
+static void with_adapters(const plan_question_t *q, const plan_base_t *base, size_t stage,
+                          const trainer_bytes_t bytes, plan_memory_t *m)
 {
-    model_params_t *whole = NULL;
-    model_adapters_t *adapters = NULL;
-    gyre_status_t status = plan_trainer_table(&q->recipe, &whole);
-    if (status == GYRE_OK && q->lora.rank > 0)
-        status = model_adapters_create(whole, &q->lora, &adapters);
-    json_t *stages = status == GYRE_OK ? trainer_of(q, base, whole, adapters) : NULL;
-    model_adapters_destroy(adapters);
-    model_params_destroy(whole);
-    return stages;
+    pipe_recipe_t plain = q->recipe;
+    plan_memory_t rest;
+    plain.layout.zero = 0; /* ZeRO's buffers are among `bytes` */
+    plan_memory(&plain, base, stage, &q->software, &rest);
+    m->weights = bytes[OPTIM_MEMORY_WEIGHTS];
+    m->gradients = bytes[OPTIM_MEMORY_GRADIENTS];
+    m->optimizer = bytes[OPTIM_MEMORY_MASTER] + bytes[OPTIM_MEMORY_MOMENTS];
+    m->buffers = rest.buffers;
+    for (int k = OPTIM_MEMORY_TIED; k < OPTIM_MEMORY_KINDS; k++)
+        m->buffers += bytes[k];
+    m->total = m->weights + m->gradients + m->optimizer + m->activations + m->ends + m->working + m->buffers;
+}
+
+/* m: [pp] what each stage holds; own: NULL, or what gyre-train holds of it. Returns which holds most. */
+static size_t stages_of(const plan_question_t *q, const plan_base_t *base, trainer_bytes_t *own,
+                        plan_memory_t *m)
+{
+    size_t worst = 0;
+    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
+        plan_memory(&q->recipe, base, s, &q->software, &m[s]);
+        if (q->lora.rank > 0)
+            with_adapters(q, base, s, own[s], &m[s]);
+        worst = m[s].total > m[worst].total ? s : worst;
+    }
+    return worst;
+}
+
+static int print_one(const plan_question_t *q, const plan_base_t *base, const plan_memory_t *m, size_t at,
+                     trainer_bytes_t *own)
+{
+    const double size = unit(m[at].total);
+    plan_print_recipe(&q->recipe, base);
+    if (q->lora.rank > 0)
+        printf("adapters of rank %zu alone are trained; activations are those of full training\n",
+               q->lora.rank);
+    print_head(size);
+    json_t *stages = json_array();
+    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
+        print_stage(s, &m[s], size);
+        json_array_append_new(stages, stage_json(s, &m[s]));
+    }
+    json_t *root = plan_json_recipe(&q->recipe, base);
+    if (root)
+        json_object_update_new(root,
+                               json_pack("{s:o, s:I, s:o, s:b}", "stages", stages, "worst", (json_int_t)at,
+                                         "worst_stage", stage_json(at, &m[at]), "fits",
+                                         (double)m[at].total + q->machine.reserve <= q->machine.memory));
+    else
+        json_decref(stages);
+    json_t *list = own ? print_trainer(q, own, size) : NULL;
+    if (list && (!root || json_object_set_new(root, "trainer", list))) {
+        json_decref(root);
+        root = NULL; /* plan_json_write says so */
+    }
+    print_worst(q, at, &m[at]);
+    return plan_json_write(q, root);
 }
 
 static int one(const plan_question_t *q)
 {
     plan_base_t base;
-    plan_memory_t worst = {0};
-    if (plan_base(&q->recipe, &base) != GYRE_OK)
+    trainer_bytes_t *own = NULL;
+    plan_memory_t *m = NULL;
+    int code = PLAN_FAILED;
+    if (plan_base(&q->recipe, &base) != GYRE_OK || (q->trainer && (own = trainer(q, &base)) == NULL))
         return PLAN_FAILED;
-    size_t at = plan_memory_worst(&q->recipe, &base, &q->software, &worst);
-    plan_print_recipe(&q->recipe, &base);
-    print_head(&worst);
-    json_t *stages = json_array();
-    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
-        plan_memory_t m;
-        plan_memory(&q->recipe, &base, s, &q->software, &m);
-        print_stage(s, &m, unit(worst.total));
-        json_array_append_new(stages, stage_json(s, &m));
-    }
-    print_worst(q, at, &worst);
-    json_t *root = plan_json_recipe(&q->recipe, &base);
-    if (root)
-        json_object_update_new(root,
-                               json_pack("{s:o, s:I, s:o, s:b}", "stages", stages, "worst", (json_int_t)at,
-                                         "worst_stage", stage_json(at, &worst), "fits",
-                                         (double)worst.total + q->machine.reserve <= q->machine.memory));
+    m = calloc(q->recipe.layout.pp, sizeof *m);
+    if (m)
+        code = print_one(q, &base, m, stages_of(q, &base, own, m), own);
     else
-        json_decref(stages);
-    if (q->trainer) {
-        json_t *list = trainer(q, &base);
-        if (!list) {
-            json_decref(root);
-            return PLAN_FAILED;
-        }
-        if (!root || json_object_set_new(root, "trainer", list)) {
-            json_decref(root);
-            root = NULL; /* plan_json_write says so */
-        }
-    }
-    return plan_json_write(q, root);
+        fprintf(stderr, "gyre-plan memory: no memory left\n");
+    free(m);
+    free(own);
+    return code;
 }
 
 int plan_memory_question(int argc, char **argv)
