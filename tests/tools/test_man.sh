@@ -9,6 +9,10 @@ python=$(command -v /usr/bin/python3 || command -v python3)
 [ -n "$python" ] || skip "there is no python3"
 man() { "$python" tests/tools/man.py "$@"; }
 check "prototypes are those of the headers" man prototypes
+if command -v groff >/dev/null; then
+    run groff -t -man -Tutf8 -rLL=78n -z docs/man/*.[137]
+    check "no warnings on a terminal of 80 columns" [ ! -s "$W/err" ]
+fi
 check "titles and references" man pages "$("$B/bin/gyre-doctor" --version | sed 's/.* //')"
 
 run "$B/bin/gyre-doctor" --settings --json -
