@@ -53,6 +53,7 @@ check "a root" json 'R[0]["steps"] == 3 and R[0]["payload_bytes"] == 7 * 1024'
 plan --topology host --ranks 4 --algo direct -b 4M --memory plain
 cp "$W/out.json" "$W/plain.json"
 plan --topology host --ranks 4 --algo direct -b 4M
+check "a host has no links" [ "$(grep -c 'link\|global\|0 B\| $' "$W/out")" = 0 ]
 check "windows beat private memory" python3 -S -c 'import json, sys; a, b = (json.load(open(f))["results"][0]["time_us"] for f in sys.argv[1:]); sys.exit(a >= b)' \
     "$W/out.json" "$W/plain.json"
 
@@ -94,6 +95,8 @@ for algo in tree binomial; do
     want "$algo, $trees ranks" 0
     echo "$algo, $trees ranks: $ms ms"
 done
+plan --ranks 1 --topology host -b 64K
+check "one rank is no ranks" [ "$(grep -c '\<1 rank[, ]' "$W/out")" = 2 ]
 plan --ranks $all --topology dragonfly -b 64K --collective reduce_scatter
 want "all, $all ranks" 0
 echo "all, $all ranks: $ms ms"
@@ -150,6 +153,7 @@ run "$P" --help
 want "--help" 0
 run "$P" schedule --help
 want "schedule --help" 0
+check "nothing is required" grep -q '^usage: gyre-plan schedule \[--collective NAME\] \[--algo' "$W/out"
 grep -oE -- '--[a-z-]+' "$W/out" | sort -u >"$W/flags"
 check "help has flags" [ "$(wc -l <"$W/flags")" -ge 13 ]
 while read -r flag; do

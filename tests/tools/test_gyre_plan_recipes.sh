@@ -43,6 +43,8 @@ for name in sys.argv[1:]:
         print(name, d)
 sys.exit(bad)
 END
+run "$P" memory
+check "one rank is no ranks" grep -q '^1 rank: tp 1' "$W/out"
 run "$P" memory --recipe $R/bloom-176b.json
 check "a table" grep -qE '^ +0 +5\+e +3982551552 +12 +7.418' "$W/out"
 check "the state" grep -q '7.5000 bytes per parameter' "$W/out"
@@ -86,6 +88,10 @@ plan time "${SHARED[@]}"
 check "they are named" grep -q "x dp 8, of which 4 share experts, ZeRO 1" "$W/out"
 check "their traffic is there" json 'd["time"]["ep_bytes"] > 0 and d["time"]["slot_ep_s"] > 0'
 check "twice" [ "$(grep -c "ranks that share experts" "$W/out")" = 2 ]
+check "the figure stands before its unit" grep -qE '^ +[0-9.]+ GB  to ranks that share experts$' "$W/out"
+check "no figures that are 0, and where the others are from" grep -qx "with the software megatron; figures: the machine's, .*" "$W/out"
+run "$P" time --software nanotron
+check "figures that are not 0" grep -qE "software nanotron, 0.55 times the rate for attention.s products, [0-9.]+ ms to launch a layer, .*; figures: calibrated on docs/data/runs/ultrascale.txt" "$W/out"
 plan memory --trainer "${SHARED[@]}" --optimizer muon
 check "Muon: no second moments of an eighth of all experts" json 'd["trainer"][0]["moments"] < 8 * (46702792704 // 8) - 4 * (45097156608 // 8)'
 plan memory "${SHARED[@]}" --lora 8
@@ -142,6 +148,9 @@ check "heads that tp does not divide" grep -q 'tp 8 x pp 1 x dp 8: 52 heads are 
 plan search --recipe $R/gpt-3-175b.json --gpus 8
 want "no layout fits" 1 'no layout fits: take more accelerators'
 check "and what it would take" grep -q 'out of memory: [0-9.]* GiB at least' "$W/out"
+check "no empty table" [ "$(grep -c '^place' "$W/out")" = 0 ]
+"$P" search --recipe $R/gpt-3-175b.json --gpus 8 >"$W/both" 2>&1
+check "the verdict is last" grep -q 'no layout fits' <(tail -n 1 "$W/both")
 
 # --- mistakes ---
 run "$P" memory --recipe $R/bloom-176b.json --tp 3
@@ -154,6 +163,10 @@ run "$P" time --machine B200
 want "an unknown machine" 2 'does not know the machine B200; there is: V100-32.*H100'
 run "$P" memory --tpp 2
 want "an unknown flag" 2 'unknown option --tpp .did you mean --tp'
+for flag in peak intra inter efficiency overhead overlap; do
+    run "$P" memory --$flag 1
+    want "memory: a flag of time" 2 "unknown option --$flag"
+done
 run "$P" search --dp 2
 want "a flag of another question" 2 'unknown option --dp;'
 run "$P" memory --zero 4
@@ -181,6 +194,7 @@ want "results into nowhere" 1 '--json: cannot write .*such.json'
 for question in memory time search; do
     run "$P" $question --help
     want "$question --help" 0
+    check "$question: help in lines that can be read" [ "$(wc -L <"$W/out")" -le 120 ]
     grep -oE -- '--[a-z-]+' "$W/out" | sort -u >"$W/flags"
     check "$question: help has flags" [ "$(wc -l <"$W/flags")" -ge 20 ]
     while read -r flag; do

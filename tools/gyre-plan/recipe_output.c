@@ -19,7 +19,8 @@ void plan_print_recipe(const pipe_recipe_t *r, const plan_base_t *base)
         printf(" (%zu meet a token)", active);
     printf(", %zu layers, hidden %zu, %zu heads, sequences of %zu\n", r->model.layers, r->model.hidden,
            r->model.heads, r->model.seq);
-    printf("%zu ranks: tp %zu%s x ", l->tp * l->pp * pipe_layout_replicas(l), l->tp,
+    const size_t ranks = l->tp * l->pp * pipe_layout_replicas(l);
+    printf("%zu rank%s: tp %zu%s x ", ranks, ranks == 1 ? "" : "s", l->tp,
            l->sequence ? " with sequence" : "");
     if (l->cp > 1)
         printf("cp %zu%s x ", l->cp, l->ring ? " in a ring" : "");

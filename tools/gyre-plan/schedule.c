@@ -35,7 +35,8 @@ enum {
 
 static const char program[] = "gyre-plan schedule";
 static const char usage[] =
-    "usage: gyre-plan schedule --collective NAME --algo NAME|all --ranks N --topology NAME|FILE [options]\n"
+    "usage: gyre-plan schedule [--collective NAME] [--algo NAME|all] [--ranks N] [--topology NAME|FILE] "
+    "[options]\n"
     "\n"
     "Runs the schedules of all ranks in virtual time and prints the time, algorithm and bus bandwidth (as "
     "nccl-tests\n"
@@ -366,35 +367,47 @@ static void heading(const plan_t *p)
     if (p->network)
         printf("# %s over %s\n", coll_op_name(o->op), p->network->title);
     else
-        printf("# %s on this host: %d ranks on %d cores, %s buffers; costs: %s\n", coll_op_name(o->op),
-               o->ranks, p->tune->cost.cores, o->memory == COLL_MEMORY_PLAIN ? "plain" : "window",
-               coll_tune_source_name(p->tune));
-    printf("# %d ranks, float, %s order, chunks of %s\n#\n", o->ranks, o->fast ? "fast" : "canonical",
-           base_size_text(o->chunk, chunk));
-    printf("# %11s   %-13s %-8s %12s %9s %9s %7s %10s %10s %10s  %s\n", "size", "algorithm", "form", "time",
-           "algbw", "busbw", "steps", "link max", "link mean", "global", "hottest link");
-    printf("# %11s   %-13s %-8s %12s %9s %9s %7s %10s %10s %10s\n", "(B)", "", "", "(us)", "(GB/s)", "(GB/s)",
-           "", "(B)", "(B)", "(B)");
+        printf("# %s on this host: %d rank%s on %d cores, %s buffers; costs: %s\n", coll_op_name(o->op),
+               o->ranks, o->ranks == 1 ? "" : "s", p->tune->cost.cores,
+               o->memory == COLL_MEMORY_PLAIN ? "plain" : "window", coll_tune_source_name(p->tune));
+    printf("# %d rank%s, float, %s order, chunks of %s\n#\n", o->ranks, o->ranks == 1 ? "" : "s",
+           o->fast ? "fast" : "canonical", base_size_text(o->chunk, chunk));
+    printf("# %11s   %-13s %-8s %12s %9s %9s %7s", "size", "algorithm", "form", "time", "algbw", "busbw",
+           "steps");
+    if (p->network)
+        printf(" %10s %10s %10s  %s", "link max", "link mean", "global", "hottest link");
+    printf("\n# %11s   %-13s %-8s %12s %9s %9s", "(B)", "", "", "(us)", "(GB/s)", "(GB/s)");
+    if (p->network)
+        printf(" %7s %10s %10s %10s", "", "(B)", "(B)", "(B)");
+    putchar('\n');
+}
+
+/* What the links of a network carry. */
+static void print_links(const plan_t *p, const coll_simulation_t *r)
+{
+    char most[BASE_SIZE_TEXT], mean[BASE_SIZE_TEXT], global[BASE_SIZE_TEXT], name[96];
+    printf(" %10s %10s %10s  ", base_size_about(r->link_most, most), base_size_about(r->link_mean, mean),
+           base_size_about(r->between_groups, global));
+    if (r->link_most > 0) {
+        topo_network_link_name(p->network, r->hottest, name, sizeof name);
+        printf("%s, busy %.0f %%", name, 100 * r->hottest_busy);
+    }
 }
 
 static void print_row(const plan_t *p, const row_t *row, size_t bytes, int wins)
 {
     const coll_simulation_t *r = &row->result;
-    char most[BASE_SIZE_TEXT], mean[BASE_SIZE_TEXT], global[BASE_SIZE_TEXT], link[128] = "";
     printf("  %11zu %c %-13s ", bytes, wins ? '*' : ' ', coll_algo_name(row->algo));
     if (row->skipped) {
         printf("left out: it would take about %.0f s; name it with --algo to run it\n", row->seconds);
         return;
     }
     double rate = r->ns > 0 ? (double)bytes / r->ns : 0;
-    if (p->network && r->link_most > 0) {
-        char name[96];
-        topo_network_link_name(p->network, r->hottest, name, sizeof name);
-        snprintf(link, sizeof link, "%s, busy %.0f %%", name, 100 * r->hottest_busy);
-    }
-    printf("%-8s %12.2f %9.2f %9.2f %7u %10s %10s %10s  %s\n", form_name(row), r->ns / 1e3, rate,
-           rate * coll_bus_factor(p->o->op, p->o->ranks), r->steps, base_size_about(r->link_most, most),
-           base_size_about(r->link_mean, mean), base_size_about(r->between_groups, global), link);
+    printf("%-8s %12.2f %9.2f %9.2f %7u", form_name(row), r->ns / 1e3, rate,
+           rate * coll_bus_factor(p->o->op, p->o->ranks), r->steps);
+    if (p->network)
+        print_links(p, r);
+    putchar('\n');
 }
 
 static gyre_status_t keep_row(plan_t *p, const row_t *row, size_t bytes, int wins)

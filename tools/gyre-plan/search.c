@@ -91,13 +91,16 @@ static int print_all(const plan_question_t *q, const plan_search_t *s)
     json_t *found = json_array(), *refused = json_array();
     printf("%s on %zu %s of %.0f GiB (%.1f reserved): %zu layouts tried, %zu kept\n\n", q->recipe.name,
            q->gpus, q->machine.name, q->machine.memory / GIB, q->machine.reserve / GIB, s->tried, s->founds);
-    printf("%5s %3s %3s %4s %4s %5s %6s  %-16s %4s %4s  %-10s %10s %6s %8s %10s\n", "place", "tp", "cp", "ep",
-           "pp", "dp", "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %", "bubble %", "GiB");
+    if (s->founds)
+        printf("%5s %3s %3s %4s %4s %5s %6s  %-16s %4s %4s  %-10s %10s %6s %8s %10s\n", "place", "tp", "cp",
+               "ep", "pp", "dp", "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %",
+               "bubble %", "GiB");
     for (size_t i = 0; i < s->founds && i < q->top; i++) {
         print_found(i + 1, &s->found[i]);
         json_array_append_new(found, found_json(&s->found[i]));
     }
-    print_own(q, s);
+    if (s->founds)
+        print_own(q, s);
     print_refused(s);
     for (size_t i = 0; i < s->refuseds; i++)
         json_array_append_new(refused,
@@ -123,6 +126,7 @@ int plan_search_question(int argc, char **argv)
                        .one_schedule = q.one_schedule};
     code = plan_search(&s) ? print_all(&q, &s) : PLAN_FAILED;
     if (code == PLAN_OK && s.founds == 0) {
+        fflush(stdout); /* the verdict stands below */
         fprintf(
             stderr,
             "gyre-plan search: no layout fits: take more accelerators, or ones with more memory (--hbm)\n");

@@ -38,15 +38,26 @@ static json_t *machine_json(const plan_machine_t *m, const plan_software_t *s)
                      m->overhead * 1e3, "per_node", m->per_node, "software", s->name);
 }
 
+/* ", 0.1 ms to ..."; nothing if the figure is 0. */
+static void print_term(double value, const char *unit)
+{
+    if (value > 0.0)
+        printf(", %.4g %s", value, unit);
+}
+
 static void print_machine(const plan_machine_t *m, const plan_software_t *s)
 {
-    printf("on %s: peak %.1f TFLOP/s, products at %.3f of it, %.4g ms more per layer and micro-batch; "
-           "%.4g GB/s inside a node of %d, %.4g to others\n",
-           m->name, m->peak / 1e12, m->efficiency, m->overhead * 1e3, m->intra / 1e9, m->per_node,
-           m->inter / 1e9);
-    printf("with %s: attention at %.3g of that, %.4g ms to launch a layer, %.3g us more per collective, "
-           "%.4g ms more per step; from %s\n",
-           s->name, s->attention, s->host * 1e3, s->latency * 1e6, s->step * 1e3, s->source);
+    printf("on %s: peak %.1f TFLOP/s, of which products achieve %.3f", m->name, m->peak / 1e12,
+           m->efficiency);
+    print_term(m->overhead * 1e3, "ms more per layer and micro-batch");
+    printf("; %.4g GB/s inside a node of %d, %.4g to others\n", m->intra / 1e9, m->per_node, m->inter / 1e9);
+    printf("with the software %s", s->name);
+    if (s->attention < 1.0 || s->attention > 1.0)
+        print_term(s->attention, "times the rate for attention's products");
+    print_term(s->host * 1e3, "ms to launch a layer");
+    print_term(s->latency * 1e6, "us more per tensor-parallel collective");
+    print_term(s->step * 1e3, "ms more per step");
+    printf("; figures: %s\n", s->source);
 }
 
 static void print_time(const pipe_recipe_t *r, const plan_base_t *base, const plan_time_t *t)
@@ -74,9 +85,9 @@ static void print_time(const pipe_recipe_t *r, const plan_base_t *base, const pl
            "between replicas\n",
            t->volume.tp / 1e9, t->volume.pp / 1e9, t->volume.dp / 1e9);
     if (pipe_layout_context(&r->layout) > 1)
-        printf("                       GB  %.3f to ranks that share sequences\n", t->volume.cp / 1e9);
+        printf("            %10.3f GB  to ranks that share sequences\n", t->volume.cp / 1e9);
     if (pipe_layout_experts(&r->layout) > 1)
-        printf("                       GB  %.3f to ranks that share experts\n", t->volume.ep / 1e9);
+        printf("            %10.3f GB  to ranks that share experts\n", t->volume.ep / 1e9);
 }
 
 static int one(const plan_question_t *q)
