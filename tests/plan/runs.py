@@ -59,6 +59,8 @@ def plan(question, source, names, rows, flags):
         table, out = os.path.join(folder, "rows.txt"), os.path.join(folder, "out.json")
         with open(table, "w", encoding="utf-8") as file:
             file.write(names + "\n" + "".join(row["line"] for row in rows))
+        if question == "memory":  # which heeds no rates
+            flags = [flag for before, flag in zip(["", *flags], flags) if "--inter" not in (before, flag)]
         command = [tool, question, *source.flags, *flags, "--rows", table, "--json", out]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
