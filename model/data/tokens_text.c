@@ -62,11 +62,9 @@ static gyre_status_t append_folder(model_tokens_t *tokens, const char *folder)
 static gyre_status_t append_alone(model_tokens_t *tokens, const char *path, const struct stat *info, int sure)
 {
     if (!S_ISREG(info->st_mode))
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "%s is neither a file nor a folder: name one with --data or --valid-data", path);
+        return gyre_fail(GYRE_ERR_INVALID, "%s is neither a file nor a folder", path);
     if (info->st_size == 0)
-        return gyre_fail(GYRE_ERR_FORMAT,
-                         "the file %s is empty: name one with text with --data or --valid-data", path);
+        return gyre_fail(GYRE_ERR_FORMAT, "the file %s is empty: name one with text", path);
     gyre_status_t status = tokens_map(tokens, path, SMALL);
     if (status != GYRE_OK)
         return status;

@@ -166,7 +166,7 @@ static void refused(void **state)
     model_data_t *data = NULL;
     assert_int_equal(open_text(at("nothing"), &data), GYRE_ERR_NOT_FOUND);
     assert_non_null(strstr(gyre_last_error(), at("nothing")));
-    assert_non_null(strstr(gyre_last_error(), "--data"));
+    assert_non_null(strstr(gyre_last_error(), "name a text file"));
     assert_int_equal(open_text(at("empty"), &data), GYRE_ERR_FORMAT);
     assert_non_null(strstr(gyre_last_error(), "is empty"));
     assert_int_equal(open_text(at("binary"), &data), GYRE_ERR_FORMAT);
