@@ -121,8 +121,8 @@ echo '{"layers": "many"}' >"$W/bad1.json"
 echo '{"layer": 3}' >"$W/bad2.json"
 echo '{"layers": 3' >"$W/bad3.json"
 echo '[1]' >"$W/bad4.json"
-refuse "no such text" "$W/none.*--data" --data "$W/none"
-refuse "empty text" "$W/empty is empty.*--data" --data "$W/empty"
+refuse "no such text" "$W/none: No such file.*name a text file" --data "$W/none"
+refuse "empty text" "$W/empty is empty: name one with text" --data "$W/empty"
 refuse "short text" "too short for one sequence of 128.*--seq" --data "$W/short"
 refuse "heads" "hidden 128 is not divisible by heads 3: take heads 2 or 4" --heads 3
 refuse "unknown option" "no option --layer: the nearest is --layers;" --layer 3
