@@ -100,16 +100,14 @@ static void find_views(const coll_schedule_t *s, size_t esize, coll_segment_t *g
         }
 }
 
-/* The offset in IN of what a COLL_STAGE copy brought to where SEND `send` reads; SIZE_MAX: there is none. */
-static size_t staged_from(const coll_schedule_t *s, uint32_t send, size_t esize)
+/* The offset in IN of what `stage`, the last COLL_STAGE copy before it (NULL: none), brought to where SEND f
+ * reads; SIZE_MAX: it reads something else. */
+static size_t staged_from(const coll_schedule_t *s, const coll_step_t *stage, const coll_step_t *f,
+                          size_t esize)
 {
-    const coll_step_t *f = &s->steps[send];
-    for (uint32_t i = send; f->kind == COLL_STEP_SEND && f->at.buf == COLL_TMP && i-- > 0;) {
-        const coll_step_t *t = &s->steps[i];
-        if (t->flags & COLL_STAGE)
-            return t->at.offset == f->at.offset ? s->sources[t->src].offset * esize : SIZE_MAX;
-    }
-    return SIZE_MAX;
+    const int reads_it =
+        stage && f->kind == COLL_STEP_SEND && f->at.buf == COLL_TMP && f->at.offset == stage->at.offset;
+    return reads_it ? s->sources[stage->src].offset * esize : SIZE_MAX;
 }
 
 gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll_segment_t *out)
@@ -141,22 +139,24 @@ gyre_status_t coll_segment_compile(coll_schedule_t *schedule, size_t esize, coll
                 g.order[at++] = i;
         g.last[c] = at;
     }
+    const coll_step_t *stage = NULL;
     for (uint32_t i = 0; i < n; i++) {
         const coll_step_t *f = &s->steps[i];
-        g.stages |= (f->flags & COLL_STAGE) != 0;
+        stage = f->flags & COLL_STAGE ? f : stage;
         g.steps[i] = (coll_pstep_t){.kind = f->kind,
                                     .lane = f->channel,
                                     .flags = f->flags,
                                     .peer = f->peer,
                                     .bytes = f->count * esize,
                                     .offset = f->at.offset * esize,
-                                    .staged_from = staged_from(s, i, esize),
+                                    .staged_from = staged_from(s, stage, f, esize),
                                     .buf = (uint8_t)f->at.buf,
                                     .src = f->src,
                                     .nsrc = f->nsrc,
                                     .dep = f->dep,
                                     .ndep = f->ndep};
     }
+    g.stages = stage != NULL;
     link_sources(s, esize, &g);
     find_views(s, esize, &g, last_of);
     *out = g;
