@@ -28,6 +28,16 @@ const char *base_setting_word(const char *list, int index, size_t *length);
 /* Edits (insert, delete, replace, swap neighbours) that turn one name into the other. */
 size_t base_setting_distance(const char *a, const char *b);
 
+/* 1: fewer than *least edits turn `name` into `other`; *least is their number then. */
+static inline int base_setting_nearer(const char *name, const char *other, size_t *least)
+{
+    const size_t distance = base_setting_distance(name, other);
+    if (distance >= *least)
+        return 0;
+    *least = distance;
+    return 1;
+}
+
 /* The most edits that make a name of `length` a slip rather than another word. */
 static inline size_t base_setting_slip(size_t length)
 {

@@ -366,13 +366,9 @@ base_setting_t base_setting_nearest(const char *name)
 {
     base_setting_t best = (base_setting_t)0;
     size_t least = SIZE_MAX;
-    for (size_t i = 0; i < SET_COUNT; i++) {
-        size_t distance = base_setting_distance(name, rows[i].name);
-        if (distance < least) {
-            least = distance;
+    for (size_t i = 0; i < SET_COUNT; i++)
+        if (base_setting_nearer(name, rows[i].name, &least))
             best = (base_setting_t)i;
-        }
-    }
     return best;
 }
 

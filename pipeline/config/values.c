@@ -53,13 +53,9 @@ const char *train_config_nearest(const char *name)
 {
     const char *nearest = NULL;
     size_t least = base_setting_slip(strlen(name)) + 1;
-    for (size_t i = 0; i < train_rows_count; i++) {
-        size_t distance = base_setting_distance(name, train_rows[i].name);
-        if (distance < least) {
-            least = distance;
+    for (size_t i = 0; i < train_rows_count; i++)
+        if (base_setting_nearer(name, train_rows[i].name, &least))
             nearest = train_rows[i].name;
-        }
-    }
     return nearest;
 }
 

@@ -398,13 +398,9 @@ static void no_collective(const char *word, char *why, size_t bytes)
 {
     const char *near = NULL;
     size_t least = base_setting_slip(strlen(word)) + 1;
-    for (int i = 0; i < perf_coll_count; i++) {
-        const size_t distance = base_setting_distance(word, perf_colls[i].name);
-        if (distance < least) {
-            least = distance;
+    for (int i = 0; i < perf_coll_count; i++)
+        if (base_setting_nearer(word, perf_colls[i].name, &least))
             near = perf_colls[i].name;
-        }
-    }
     snprintf(why, bytes, "\"%s\" is no collective%s%s%s; --help lists them", word,
              near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }

@@ -69,13 +69,9 @@ static const char *nearest(const flags_t *flags, const char *name)
     for (size_t i = 0; i < flags->count + OWN; i++) {
         const flag_t *flag = row(flags, i);
         const char *const names[] = {flag->name, flag->also};
-        for (int k = 0; k < 2; k++) {
-            size_t distance = names[k] ? base_setting_distance(name, names[k]) : least;
-            if (distance < least) {
-                least = distance;
+        for (int k = 0; k < 2; k++)
+            if (names[k] && base_setting_nearer(name, names[k], &least))
                 best = names[k];
-            }
-        }
     }
     return best;
 }
