@@ -216,12 +216,17 @@ static const json_t *find_name(const model_hf_t *hf, const char *name, const fil
     return NULL;
 }
 
-/* Under its name, or without the name's first part. */
+/* What the files call it: its name, or the name without its first part. */
+static const char *held_as(const model_hf_t *hf, const char *name)
+{
+    const file_t *file;
+    const char *dot = strchr(name, '.');
+    return find_name(hf, name, &file) || !dot ? name : dot + 1;
+}
+
 static const json_t *find_tensor(const model_hf_t *hf, const char *name, const file_t **file)
 {
-    const json_t *entry = find_name(hf, name, file);
-    const char *dot = strchr(name, '.');
-    return entry || !dot ? entry : find_name(hf, dot + 1, file);
+    return find_name(hf, held_as(hf, name), file);
 }
 
 /* 1: masks, angles and numbers of positions that `transformers` has kept among weights. */
@@ -258,12 +263,9 @@ static json_t *list_rest(const model_hf_t *hf)
         return NULL;
     }
     model_tensor_t tensor;
-    const file_t *file;
     for (size_t r = 0; r < whole->rows; r++)
         for (size_t i = 0; model_row_tensor(whole, hf->family, &whole->row[r], i, &tensor); i++)
-            json_object_del(rest, find_name(hf, tensor.name, &file) || !strchr(tensor.name, '.')
-                                      ? tensor.name
-                                      : strchr(tensor.name, '.') + 1);
+            json_object_del(rest, held_as(hf, tensor.name));
     if (!whole->config.untied) { /* the embedding's once more */
         model_row_name(&whole->config, hf->family, MODEL_HEAD, 0, tensor.name);
         json_object_del(rest, tensor.name);
