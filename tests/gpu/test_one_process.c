@@ -1019,94 +1019,101 @@ static void two_of_a_job(void **state)
     job.comms[0] = NULL;
 }
 
-/* Streams wait, and one thread calls for both ranks: a long operation does not put all of its phases on the
- * first rank's stream. */
-static void few_phases(void **state)
-{
-    enum { MOST_BYTES = 4 << 20, LEAST = 1 << 20 };
-    int32_t *buffer[2], first[2], last;
+/* Two ranks whose streams wait, each with a stream and a buffer; one thread calls for both. */
+typedef struct {
+    int32_t *buffer[2];
     cudaStream_t streams[2];
-    (void)state;
+} waiting_t;
+
+static void begin_waiting(waiting_t *w, size_t bytes)
+{
     set(SET_CUDA_WAIT, "stream");
     assert_gyre(gyre_get_unique_id(&by_id.id));
     both(one_of_two);
     for (int r = 0; r < 2; r++) {
         assert_non_null(by_id.comms[r]);
         assert_cuda(cudaSetDevice(r % base_device_count(BASE_CUDA)));
-        assert_cuda(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
-        assert_cuda(cudaMalloc((void **)&buffer[r], MOST_BYTES));
-        assert_cuda(cudaMemset(buffer[r], 1, MOST_BYTES));
+        assert_cuda(cudaStreamCreateWithFlags(&w->streams[r], cudaStreamNonBlocking));
+        assert_cuda(cudaMalloc((void **)&w->buffer[r], bytes));
     }
+}
+
+static void end_waiting(const waiting_t *w)
+{
+    both(leave_by_id);
+    for (int r = 0; r < 2; r++) {
+        assert_cuda(cudaStreamDestroy(w->streams[r]));
+        assert_cuda(cudaFree(w->buffer[r]));
+    }
+    assert_cuda(cudaSetDevice(0));
+    set(SET_CUDA_WAIT, NULL);
+}
+
+/* Streams wait, and one thread calls for both ranks: a long operation does not put all of its phases on the
+ * first rank's stream. */
+static void few_phases(void **state)
+{
+    enum { MOST_BYTES = 4 << 20, LEAST = 1 << 20 };
+    int32_t first[2], last;
+    waiting_t w;
+    (void)state;
+    begin_waiting(&w, MOST_BYTES);
+    for (int r = 0; r < 2; r++)
+        assert_cuda(cudaMemset(w.buffer[r], 1, MOST_BYTES));
     for (size_t bytes = LEAST; bytes <= MOST_BYTES; bytes *= 4) {
         for (int r = 0; r < 2; r++) {
             const unsigned long long before = gpu_is_emulated() ? emulated_given() : 0;
-            assert_gyre(gyre_all_reduce_stream(buffer[r], buffer[r], bytes / sizeof **buffer, GYRE_INT32,
-                                               GYRE_OP(GYRE_SUM), by_id.comms[r], streams[r]));
+            assert_gyre(gyre_all_reduce_stream(w.buffer[r], w.buffer[r], bytes / sizeof *w.buffer[r],
+                                               GYRE_INT32, GYRE_OP(GYRE_SUM), by_id.comms[r], w.streams[r]));
             if (gpu_is_emulated()) /* 35 rounds of two launches and a wait; or one kernel, and the event */
                 assert_in_range(emulated_given() - before, bytes == LEAST ? 100 : 1,
                                 bytes == LEAST ? 203 : 3);
         }
         for (int r = 0; r < 2; r++)
-            assert_cuda(cudaStreamSynchronize(streams[r]));
+            assert_cuda(cudaStreamSynchronize(w.streams[r]));
     }
     for (int r = 0; r < 2; r++) {
-        assert_cuda(cudaMemcpy(first, buffer[r], sizeof first, cudaMemcpyDeviceToHost));
-        assert_cuda(cudaMemcpy(&last, (char *)buffer[r] + MOST_BYTES - sizeof last, sizeof last,
+        assert_cuda(cudaMemcpy(first, w.buffer[r], sizeof first, cudaMemcpyDeviceToHost));
+        assert_cuda(cudaMemcpy(&last, (char *)w.buffer[r] + MOST_BYTES - sizeof last, sizeof last,
                                cudaMemcpyDeviceToHost));
         assert_int_equal(first[1], 4 * 0x01010101);
         assert_int_equal(last, 2 * 0x01010101);
-        assert_cuda(cudaStreamDestroy(streams[r]));
-        assert_cuda(cudaFree(buffer[r]));
     }
-    assert_cuda(cudaSetDevice(0));
-    both(leave_by_id);
-    set(SET_CUDA_WAIT, NULL);
+    end_waiting(&w);
 }
 
 /* Of an operation whose streams wait, a captured form is another: its kernel waits. Both must not meet. */
 static void captured_by_one(void **state)
 {
     enum { COUNT = 1 << 18 };
-    int32_t *buffer[2];
-    cudaStream_t streams[2];
+    waiting_t w;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     (void)state;
-    set(SET_CUDA_WAIT, "stream");
     set(SET_TIMEOUT, "10s");
-    assert_gyre(gyre_get_unique_id(&by_id.id));
-    both(one_of_two);
+    begin_waiting(&w, COUNT * sizeof *w.buffer[0]);
     for (int r = 0; r < 2; r++) {
-        assert_non_null(by_id.comms[r]);
         assert_cuda(cudaSetDevice(r % base_device_count(BASE_CUDA)));
-        assert_cuda(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
-        assert_cuda(cudaMalloc((void **)&buffer[r], COUNT * sizeof **buffer));
         if (r == 0)
-            assert_cuda(cudaStreamBeginCapture(streams[r], cudaStreamCaptureModeThreadLocal));
-        assert_gyre(gyre_all_reduce_stream(buffer[r], buffer[r], COUNT, GYRE_INT32, GYRE_OP(GYRE_SUM),
-                                           by_id.comms[r], streams[r]));
+            assert_cuda(cudaStreamBeginCapture(w.streams[r], cudaStreamCaptureModeThreadLocal));
+        assert_gyre(gyre_all_reduce_stream(w.buffer[r], w.buffer[r], COUNT, GYRE_INT32, GYRE_OP(GYRE_SUM),
+                                           by_id.comms[r], w.streams[r]));
         if (r > 0)
             continue;
-        assert_cuda(cudaStreamEndCapture(streams[r], &graph));
+        assert_cuda(cudaStreamEndCapture(w.streams[r], &graph));
         assert_cuda(cudaGraphInstantiate(&exec, graph, 0));
-        assert_cuda(cudaGraphLaunch(exec, streams[r]));
+        assert_cuda(cudaGraphLaunch(exec, w.streams[r]));
     }
     for (int r = 0; r < 2; r++) {
         const base_time_t until = base_deadline(20);
         while (gyre_comm_error(by_id.comms[r]) == GYRE_OK && base_now() < until)
             usleep(1000);
         assert_int_equal(gyre_comm_error(by_id.comms[r]), GYRE_ERR_MISMATCH);
-        assert_cuda(cudaStreamSynchronize(streams[r]));
+        assert_cuda(cudaStreamSynchronize(w.streams[r]));
     }
-    both(leave_by_id);
+    end_waiting(&w);
     assert_cuda(cudaGraphExecDestroy(exec));
     assert_cuda(cudaGraphDestroy(graph));
-    for (int r = 0; r < 2; r++) {
-        assert_cuda(cudaStreamDestroy(streams[r]));
-        assert_cuda(cudaFree(buffer[r]));
-    }
-    assert_cuda(cudaSetDevice(0));
-    set(SET_CUDA_WAIT, NULL);
     set(SET_TIMEOUT, NULL);
 }
 

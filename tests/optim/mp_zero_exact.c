@@ -5,17 +5,7 @@
  * every ZeRO stage, with and without a state, and are what is written again. */
 #include "tests/optim/zero_trial.h"
 
-static const model_config_t mixture = {.vocab = 37,
-                                       .seq = 6,
-                                       .layers = LAYERS,
-                                       .hidden = 16,
-                                       .heads = 4,
-                                       .leaves = 4,
-                                       .ffn = 8,
-                                       .experts = 8,
-                                       .top_k = 2,
-                                       .no_mlp_bias = 1,
-                                       .router_sigmoid = 1};
+static const model_config_t mixture = {ZERO_MIXTURE, .router_sigmoid = 1};
 
 /* Of element i of a row of the whole table; no number of 16 bits. */
 static float value_of(size_t global, size_t i)

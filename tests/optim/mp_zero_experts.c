@@ -7,18 +7,7 @@
  * the formulas say. A replica of an expert that drifts is named, and what cannot be is refused. */
 #include "tests/optim/zero_train.h"
 
-static const model_config_t mixture = {.vocab = 37,
-                                       .seq = 6,
-                                       .layers = LAYERS,
-                                       .hidden = 16,
-                                       .heads = 4,
-                                       .leaves = 4,
-                                       .ffn = 8,
-                                       .experts = 8,
-                                       .top_k = 2,
-                                       .no_mlp_bias = 1,
-                                       .dense_first = 1,
-                                       .dense_ffn = 16};
+static const model_config_t mixture = {ZERO_MIXTURE, .dense_first = 1, .dense_ffn = 16};
 
 static void try_stage(job_t *job, size_t tp, size_t dp, size_t pp, size_t ep, int stage)
 {

@@ -20,6 +20,10 @@
 enum { STEPS = 3, LAYERS = 4, MAX_ROWS = 80 };
 static const model_config_t shape = {
     .vocab = 37, .seq = 6, .layers = LAYERS, .hidden = 16, .heads = 4, .leaves = 4};
+/* And with experts, for configs of mp_zero_experts.c and mp_zero_exact.c. */
+#define ZERO_MIXTURE                                                                                        \
+    .vocab = 37, .seq = 6, .layers = LAYERS, .hidden = 16, .heads = 4, .leaves = 4, .ffn = 8, .experts = 8, \
+    .top_k = 2, .no_mlp_bias = 1
 static const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 #define CLIP 2.0
 #define RATE 0.01
