@@ -180,7 +180,7 @@ CFLAGS_collectives/kernels/avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl 
 endif
 # Selections of a vector loop are blends only where no one watches floating-point exceptions. No bit changes.
 $(foreach set,scalar neon avx2 avx512,$(eval CFLAGS_collectives/kernels/$(set) += -fno-trapping-math))
-# It is for processors without AVX2: half of the time to compile, and a third of the size.
+# The scalar set is for processors without AVX2: half of the time to compile, and a third of the size.
 CFLAGS_collectives/kernels/scalar += $(if $(findstring x86_64,$(MACHINE)),$(if $(findstring gcc,$(COMPILER)),-fvect-cost-model=very-cheap))
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
