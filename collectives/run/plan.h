@@ -130,6 +130,9 @@ typedef struct {
     size_t given;  /* of the input, wherever it lies */
     size_t chunks; /* of the input that COLL_STAGE copies bring, chunk by chunk */
     double ns;     /* that copies of in and out take, by the machine's costs */
+    /* The result's place is the input's, too. So it is in place; and where each rank reads a part of all
+     * inputs and then writes the same part of all results: it has in its cache what it has read. */
+    int one_place;
 } coll_staging_t;
 
 typedef struct coll_plan coll_plan_t;

@@ -17,7 +17,7 @@
 #include "tests/support/mp.h"
 #include "tests/support/random.h"
 
-enum { MOST = 300 * 1024, EDGE = 64, KINDS = 2 };
+enum { MOST = 300 * 1024, EDGE = 64, BUFFERS = 2, MIXES = 4 };
 
 static gyre_comm_t *world;
 static int n, rank;
@@ -97,36 +97,43 @@ static int staged_now(coll_op_t op)
     return plan && (plan->staging.in || plan->staging.out);
 }
 
-/* One call in memory of malloc and in registered memory. Returns 1 if the first was staged. */
-static int compare(coll_op_t op, size_t bytes, int in_place, unsigned char *plain[KINDS],
-                   unsigned char *windows[KINDS], uint64_t *seed)
+/* One call in memory of malloc and in registered memory, and where input and result are of different kinds.
+ * Returns 1 if the first was staged. */
+static int compare(coll_op_t op, size_t bytes, int in_place, unsigned char *plain[BUFFERS],
+                   unsigned char *windows[BUFFERS], uint64_t *seed)
 {
     const size_t count = bytes / sizeof(float) / (is_blocks(op) ? (size_t)n : 1), shift = 4 * (bytes % 5);
     const int root = (int)(bytes % (size_t)n), scaled = op == COLL_ALL_REDUCE && bytes % 3 == 0;
     uint64_t mine = *seed + (uint64_t)rank;
-    unsigned char *kept = malloc(MOST);
-    MP_CHECK(kept, "no memory");
+    unsigned char *kept = malloc(MOST), *right = malloc(MOST + 2 * EDGE);
+    MP_CHECK(kept && right, "no memory");
     for (size_t i = 0; i + sizeof(float) <= MOST; i += sizeof(float)) {
         const float x = (float)(random_next(&mine) >> 40) / (1 << 20) - 7;
         memcpy(kept + i, &x, sizeof x);
     }
     *seed += 1000;
     int staged = 0;
-    for (int k = 0; k < KINDS; k++) {
-        unsigned char **at = k == 0 ? plain : windows;
-        unsigned char *in = at[0] + EDGE + shift, *out = in_place ? in : at[1] + EDGE + shift;
-        memset(at[1], 0x5a, MOST + 2 * EDGE);
-        memset(at[0], 0x5a, MOST + 2 * EDGE);
+    for (int turn = 0; turn < MIXES; turn++) { /* at last on each rank another mix */
+        /* bit 0: the input is registered; bit 1: the result is */
+        const int mix = turn < 2 ? turn * 3 : (turn + rank) % MIXES;
+        unsigned char *in_at = mix & 1 ? windows[0] : plain[0], *out_at = mix & 2 ? windows[1] : plain[1];
+        unsigned char *in = in_at + EDGE + shift, *out = in_place ? in : out_at + EDGE + shift;
+        memset(out_at, 0x5a, MOST + 2 * EDGE);
+        memset(in_at, 0x5a, MOST + 2 * EDGE);
         memcpy(in, kept, bytes);
         MP_OK(call(op, in, out, count, root, scaled));
-        if (k == 0)
+        if (turn == 0) {
             staged = staged_now(op);
+            memcpy(right, in_place ? in_at : out_at, MOST + 2 * EDGE);
+        }
         MP_CHECK(in_place || memcmp(in, kept, bytes) == 0, "%s changed its input", coll_op_name(op));
+        MP_CHECK(memcmp(right, in_place ? in_at : out_at, MOST + 2 * EDGE) == 0,
+                 "%s of %zu bytes%s, %s, input %sregistered, result %sregistered: other bytes than in memory "
+                 "of malloc",
+                 coll_op_name(op), bytes, in_place ? " in place" : "", staged ? "staged" : "not staged",
+                 mix & 1 ? "" : "not ", mix & 2 ? "" : "not ");
     }
-    MP_CHECK(memcmp(plain[0], windows[0], MOST + 2 * EDGE) == 0 &&
-                 memcmp(plain[1], windows[1], MOST + 2 * EDGE) == 0,
-             "%s of %zu bytes%s, %s: other bytes than in registered memory", coll_op_name(op), bytes,
-             in_place ? " in place" : "", staged ? "staged" : "not staged");
+    free(right);
     free(kept);
     return staged;
 }
@@ -149,9 +156,9 @@ static void compare_all(const machine_t *machine)
 {
     static const size_t sizes[] = {4096, 4100, 5000, 8192, 16388, 40000, 65536, 131072, 262144};
     enum { SIZES = sizeof sizes / sizeof *sizes, OPS = sizeof ops / sizeof *ops };
-    unsigned char *plain[KINDS], *windows[KINDS];
+    unsigned char *plain[BUFFERS], *windows[BUFFERS];
     uint64_t seed = 1;
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < BUFFERS; k++) {
         MP_CHECK(plain[k] = malloc(MOST + 2 * EDGE), "no memory");
         MP_OK(gyre_mem_alloc(MOST + 2 * EDGE, (void **)&windows[k]));
     }
@@ -171,7 +178,7 @@ static void compare_all(const machine_t *machine)
     const int bulk = through_rings();
     MP_CHECK(machine->rings < 0 || (bulk > 0) == (machine->rings || always),
              "%s: %d messages went through rings", machine->name, bulk);
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < BUFFERS; k++) {
         free(plain[k]);
         MP_OK(gyre_mem_free(windows[k]));
     }
@@ -206,6 +213,8 @@ static void turn_places(const machine_t *machine)
     MP_CHECK(machine->staged < 0 || staged == machine->staged, "%s: staged %d", machine->name, staged);
     MP_CHECK(!staged || (places > 8 * again && again > 1),
              "%zu places were followed by another one, %zu by the first one", places, again);
+    MP_CHECK(!staged || again <= CALLS * COUNT * sizeof *in / (room - COUNT * sizeof *in),
+             "%zu times from the beginning: input and result do not share their place", again);
     MP_CHECK(!staged || (comm->scratch.bytes >= room && grown == 1 && early == 0),
              "%zu bytes of scratch memory, grown %zu times; %zu of the first calls had another place",
              comm->scratch.bytes, grown, early);

@@ -10,8 +10,9 @@
 #include "comm/peer_memory.h"
 
 static const double SURELY = 0.75; /* of the other's predicted time: what makes a choice worth while */
-/* Second-level caches that the staged copies of all ranks may fill together, before they go to memory. */
-enum { CACHES = 8 };
+/* Second-level caches that the staged copies of all ranks may fill together, before they go to memory; and
+ * if inputs and results share their places, which are used twice for each copy. */
+enum { CACHES = 8, CACHES_SHARED = 16 };
 
 /* 1: the one peer reads each byte once, and adds nothing up. */
 static int is_moved(const gyre_comm_t *comm, coll_op_t op)
@@ -105,14 +106,23 @@ size_t coll_stage_ring_best(const gyre_comm_t *comm)
     return coll_cost_ring_best(&comm->tune->cost, call_of(comm));
 }
 
-/* ns of both copies. An input goes to where a peer has read some time ago (what a ring takes goes to where
- * it has just read), a result comes from where a peer has just written. Peers fetch the one and write the
- * other in all cases. shared: root and receivers share a broadcast, and the receivers' copies come after the
- * root's. beyond: caches hold neither input nor result, so that the input comes from beyond them, and drives
- * out as much. Where several peers read it, or add it up, that is little compared with the kernel's work. */
-static double staged_ns(const coll_cost_t *cost, double in, double out, int shared, int beyond)
+/* 1: each rank reads a part of all inputs, and then writes the same part of all results. */
+static int is_joint_sum(const coll_plan_t *p)
 {
-    return (shared ? out : in) / cost->peer_stage + out / cost->peer_cache +
+    return p->shape.op == COLL_ALL_REDUCE && p->segments[0].joint;
+}
+
+/* ns of both copies. An input goes to where a peer has read some time ago (what a ring takes goes to where
+ * it has just read), or has written, if that is where results come to lie; a result comes from where a peer
+ * has just written. Peers fetch the one and write the other in all cases. shared: root and receivers share a
+ * broadcast, and the receivers' copies come after the root's. beyond: caches hold neither input nor result,
+ * so that the input comes from beyond them, and drives out as much. Where several peers read it, or add it
+ * up, that is little compared with the kernel's work. */
+static double staged_ns(const coll_cost_t *cost, const coll_plan_t *p, double in, double out, int shared,
+                        int beyond)
+{
+    const int written = p->staging.one_place && is_joint_sum(p);
+    return (shared ? out : in) / (written ? cost->peer_cache : cost->peer_stage) + out / cost->peer_cache +
            (beyond ? 2 * in / cost->peer_cache : 0);
 }
 
@@ -136,13 +146,16 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const int beyond = is_moved(comm, s->op) && (double)(2 * in + out) > (double)cost->cache_bytes;
     in = reach.in && !s->scaled ? in : 0; /* a scaled input lies in a window already */
     out = reach.out || (in && s->in_place) ? out : 0;
-    if ((double)(in + out) * comm->n > CACHES * (double)cost->cache_bytes)
+    p->staging.one_place = out && (s->in_place || (in && is_joint_sum(p)));
+    const size_t places = p->staging.one_place ? base_max_size(in, out) : in + out;
+    const int caches = p->staging.one_place ? CACHES_SHARED : CACHES;
+    if ((double)places * comm->n > caches * (double)cost->cache_bytes)
         return;
     const double volume = reach.got > reach.sent ? reach.got : reach.sent;
     const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
     const double kernel = calls * call_of(comm) + volume / cost->cma_rate;
     const int shared = s->op == COLL_BROADCAST && reach.in && reach.out;
-    const double staged = staged_ns(cost, (double)in, (double)out, shared, beyond);
+    const double staged = staged_ns(cost, p, (double)in, (double)out, shared, beyond);
     if (staged < SURELY * (kernel + reach.ring / cost->peer_write))
         p->staging.in = in, p->staging.out = out, p->staging.ns = staged;
 }
@@ -165,8 +178,10 @@ coll_staging_t coll_stage_needs(const gyre_request_t *r)
     coll_staging_t needs = r->plan->staging;
     if (needs.out && in_window(r->run.out, needs.out))
         needs.out = 0;
-    const int one_place = r->plan->shape.in_place && r->plan->staging.out; /* the result's serves both */
-    if (one_place || (needs.in && in_window(r->run.in, needs.in)))
+    if (needs.in && in_window(r->run.in, needs.in))
+        needs.in = 0;
+    needs.one_place &= r->plan->shape.in_place || (needs.in && needs.out);
+    if (needs.one_place)
         needs.in = 0;
     return needs;
 }
@@ -178,7 +193,7 @@ void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at)
     if (needs->out) {
         r->run.user_out = r->run.out;
         r->run.out = at;
-        to = r->plan->shape.in_place ? at : NULL;
+        to = needs->one_place ? at : NULL;
         at += base_round_up(needs->out, 64);
     }
     if (needs->in)
