@@ -61,6 +61,14 @@ static inline int coll_cost_stages_pay(const coll_cost_t *cost, int n)
     return 1 / cost->peer_cache + stage / (n - 1) < surely / cost->cma_rate;
 }
 
+/* 1: a sum of any length among n ranks takes no more if all stage their vectors in one place, where peers
+ * have written, than if each has the kernel read a part of all inputs and write it to all results. */
+static inline int coll_cost_stages_sums(const coll_cost_t *cost, int n)
+{
+    return cost->peer_cache > 0 && cost->cma_rate > 0 &&
+           1 / cost->peer_cache < (double)(n - 1) / n / cost->cma_rate;
+}
+
 /* Staged copies take turns in so many bytes, so that each goes to where peers read long ago (peer_stage):
  * what they have just read costs several times as much to write (peer_write). With the program's buffers,
  * which they come from and are read into, that is more than a second-level cache. At most what needs no

@@ -115,9 +115,9 @@ static int find_blockers(const gyre_request_t *r, blocker_t list[BLOCKERS])
                                                                  : "nothing came from");
         return n;
     }
-    if (!r->run.started || r->run.segment >= r->plan->nsegments)
+    if (!r->run.started || r->run.segment >= r->run.cut->n)
         return n;
-    const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
+    const coll_segment_t *g = &r->plan->segments[r->run.cut->of[r->run.segment]];
     for (int sends = 0; sends < 2; sends++)
         for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
             if (r->run.pc[c] >= g->last[c])
@@ -141,9 +141,9 @@ static void log_open_steps(const gyre_request_t *r)
 {
     char line[160];
     if (r->kind != COLL_REQ_COLLECTIVE || r->plan->oneshot || !r->run.started ||
-        r->run.segment >= r->plan->nsegments)
+        r->run.segment >= r->run.cut->n)
         return;
-    const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
+    const coll_segment_t *g = &r->plan->segments[r->run.cut->of[r->run.segment]];
     for (uint32_t i = 0; i < g->schedule.nsteps; i++)
         if (!g->steps[i].done) {
             coll_step_print(&g->schedule, i, line, sizeof line);
@@ -421,7 +421,7 @@ static int foreign_call(const gyre_request_t *r, int *peer, comm_call_t *call)
         *peer = coll_oneshot_late(&r->comm->oneshot);
         return *peer >= 0 && comm_group_peer_call(r->comm->group, *peer, call);
     }
-    const coll_segment_t *g = &r->plan->segments[r->plan->segment_of[r->run.segment]];
+    const coll_segment_t *g = &r->plan->segments[r->run.cut->of[r->run.segment]];
     for (int c = 0; c < COLL_MAX_CHANNELS; c++) {
         if (r->run.pc[c] >= g->last[c])
             continue;

@@ -17,19 +17,21 @@
 
 static coll_segment_t *segment_of(const gyre_request_t *r)
 {
-    return &r->plan->segments[r->plan->segment_of[r->run.segment]];
+    return &r->plan->segments[r->run.cut->of[r->run.segment]];
 }
 
 static char *buffer_base(const gyre_request_t *r, uint8_t buf)
 {
     const coll_plan_t *p = r->plan;
-    size_t shift = r->run.segment * p->segment_count * p->esize;
+    size_t shift = r->run.segment * r->run.cut->count * p->esize;
     char *scratch = r->comm->scratch.base;
     switch (buf) {
     case COLL_IN:
-        return p->shape.scaled ? scratch : (char *)(uintptr_t)r->run.in + shift;
+        if (p->shape.scaled)
+            return scratch;
+        return (char *)(uintptr_t)(r->run.staged_in ? r->run.staged_in : r->run.in + shift);
     case COLL_OUT:
-        return r->run.out + shift;
+        return r->run.staged_out ? r->run.staged_out : r->run.out + shift;
     default:
         return scratch + p->scaled_bytes;
     }
@@ -39,7 +41,7 @@ static char *buffer_base(const gyre_request_t *r, uint8_t buf)
 static void scale_input(gyre_request_t *r, const coll_segment_t *g)
 {
     const coll_plan_t *p = r->plan;
-    size_t shift = r->run.segment * p->segment_count;
+    size_t shift = r->run.segment * r->run.cut->count;
     char *to = r->comm->scratch.base;
     if (!g->counts) {
         coll_kernel_scale(p->shape.type, to, r->run.in + shift * p->esize, g->scaled_count, r->run.scale);
@@ -115,7 +117,7 @@ static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
     if (st != GYRE_OK && !g->stages)
         return st;
     r->run.unstaged |= st != GYRE_OK; /* the kernel needs no scratch memory */
-    if (r->plan->staging.in || r->plan->staging.out)
+    if ((r->plan->staging.in || r->plan->staging.out) && r->run.cut == coll_stage_cut(r->plan))
         stage(r);
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
         coll_pstep_t *s = &g->steps[i];
@@ -134,7 +136,7 @@ static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
         scale_input(r, g);
     if (g->joint) {
         const int sends = r->plan->shape.root < 0 || r->plan->shape.root == r->comm->rank;
-        coll_joint_announce(g, r->comm->n, buffer_base(r, COLL_TMP), sends ? buffer_base(r, COLL_IN) : NULL,
+        coll_joint_announce(r, g, buffer_base(r, COLL_TMP), sends ? buffer_base(r, COLL_IN) : NULL,
                             buffer_base(r, COLL_OUT));
     }
     r->run.started = 1;
@@ -373,7 +375,9 @@ gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
 {
     if (r->plan->oneshot)
         return exchange_advance(r, moved);
-    while (r->run.segment < r->plan->nsegments) {
+    if (r->run.segment == 0 && !r->run.started) /* all calls before this one have ended, here and elsewhere */
+        r->run.cut = r->plan->short_cut.n && r->comm->unmapped ? &r->plan->short_cut : &r->plan->cut;
+    while (r->run.segment < r->run.cut->n) {
         coll_segment_t *g = segment_of(r);
         gyre_status_t st = r->run.started ? GYRE_OK : segment_start(r, g);
         if (st == GYRE_OK)
@@ -391,10 +395,9 @@ gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
             return GYRE_IN_PROGRESS;
         if (g->joint)
             coll_joint_finish(r, g, buffer_base(r, COLL_OUT));
+        coll_stage_end(r);
         r->run.segment++;
         r->run.started = 0;
     }
-    if (r->run.user_out)
-        coll_stage_end(r);
     return GYRE_OK;
 }

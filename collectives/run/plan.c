@@ -73,7 +73,7 @@ static uint32_t shape_sig(const coll_shape_t *s, const coll_plan_t *p, int n)
                          p->chunk,
                          (uint64_t)p->oneshot << 8 | (uint64_t)s->order,
                          (uint64_t)s->scaled,
-                         p->nsegments > 1 ? p->segment_count : 0};
+                         p->cut.n > 1 ? p->cut.count : 0};
     uint64_t h = base_hash64(head, sizeof head, 2);
     if (coll_op_is_vector(s->op))
         h = base_hash64(&s->count, sizeof s->count, h);
@@ -220,7 +220,7 @@ static gyre_status_t segment_args(const gyre_comm_t *comm, const coll_plan_t *p,
     a.one_shot = p->one_shot;
     if (coll_op_is_vector(s->op)) {
         a.count = base_min_size(len, s->count - from);
-    } else if (p->nsegments > 1 || s->scaled) {
+    } else if (p->cut.n > 1 || s->scaled) {
         int failed = 0;
         size_t *c = copy_array(arena, s->counts, comm->n, &failed);
         size_t *rc = copy_array(arena, s->rcounts, comm->n, &failed);
@@ -246,12 +246,13 @@ static gyre_status_t segment_args(const gyre_comm_t *comm, const coll_plan_t *p,
     return GYRE_OK;
 }
 
-static gyre_status_t build_segment(const gyre_comm_t *comm, coll_plan_t *p, size_t from, coll_segment_t *out)
+static gyre_status_t build_segment(const gyre_comm_t *comm, coll_plan_t *p, size_t from, size_t len,
+                                   coll_segment_t *out)
 {
     base_arena_t scratch = {0};
     coll_args_t args;
     coll_schedule_t schedule = {0};
-    gyre_status_t st = segment_args(comm, p, from, p->segment_count, &scratch, &args);
+    gyre_status_t st = segment_args(comm, p, from, len, &scratch, &args);
     if (st == GYRE_OK)
         st = coll_schedule_build(p->algo, &args, &schedule);
     if (st == GYRE_ERR_UNSUPPORTED)
@@ -284,9 +285,9 @@ static gyre_status_t build_segment(const gyre_comm_t *comm, coll_plan_t *p, size
 }
 
 /* Two segments with equal block sizes share one schedule: only a change needs a new one. */
-static int segment_like_previous(const coll_plan_t *p, int n, uint32_t k)
+static int segment_like_previous(const coll_plan_t *p, const coll_cut_t *cut, int n, uint32_t k)
 {
-    size_t from = k * p->segment_count, len = p->segment_count;
+    size_t from = k * cut->count, len = cut->count;
     const coll_shape_t *s = &p->shape;
     if (k == 0)
         return 0;
@@ -298,25 +299,38 @@ static int segment_like_previous(const coll_plan_t *p, int n, uint32_t k)
     return 1;
 }
 
-static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
+static gyre_status_t build_cut(const gyre_comm_t *comm, coll_plan_t *p, coll_cut_t *cut)
 {
-    coll_size_segments(comm, p);
-    p->segment_of = base_arena_alloc(&p->arena, p->nsegments, sizeof *p->segment_of);
-    p->segments = base_arena_alloc(&p->arena, p->nsegments, sizeof *p->segments);
-    if (!p->segment_of || !p->segments)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %u segments", p->nsegments);
-    for (uint32_t k = 0; k < p->nsegments; k++) {
-        if (!segment_like_previous(p, comm->n, k)) {
+    cut->of = base_arena_alloc(&p->arena, cut->n, sizeof *cut->of);
+    if (!cut->of)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %u segments", cut->n);
+    for (uint32_t k = 0; k < cut->n; k++) {
+        if (!segment_like_previous(p, cut, comm->n, k)) {
             coll_segment_t *g = &p->segments[p->ndistinct];
-            gyre_status_t st = build_segment(comm, p, k * p->segment_count, g);
+            gyre_status_t st = build_segment(comm, p, k * cut->count, cut->count, g);
             if (st != GYRE_OK)
                 return st;
             p->ndistinct++;
             p->tmp_bytes = base_max_size(p->tmp_bytes, g->tmp_bytes);
             p->scaled_bytes = base_max_size(p->scaled_bytes, base_round_up(g->scaled_count * p->esize, 64));
         }
-        p->segment_of[k] = p->ndistinct - 1;
+        cut->of[k] = p->ndistinct - 1;
     }
+    return GYRE_OK;
+}
+
+static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
+{
+    coll_size_segments(comm, p);
+    const uint32_t most = p->cut.n + p->short_cut.n;
+    p->segments = base_arena_alloc(&p->arena, most, sizeof *p->segments);
+    if (!p->segments)
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %u segments", most);
+    gyre_status_t st = build_cut(comm, p, &p->cut);
+    if (st == GYRE_OK && p->short_cut.n > 0)
+        st = build_cut(comm, p, &p->short_cut);
+    if (st != GYRE_OK)
+        return st;
     p->tmp_bytes += p->scaled_bytes;
     coll_stage_plan(comm, p);
     return GYRE_OK;

@@ -111,6 +111,7 @@ typedef struct {
     struct coll_joint_peer *joint;  /* [n] JOINT steps: collectives/run/reach/joint.c; NULL: there are none */
     size_t joint_bytes, joint_room; /* of the vector; of each of the n - 1 places at the end of TMP */
     int joint_window;               /* state: OUT lies in a window */
+    int joint_unmapped;             /* state: this rank's announcement_t.unmapped */
     base_arena_t arena;
 } coll_segment_t;
 
@@ -135,6 +136,13 @@ typedef struct {
     int one_place;
 } coll_staging_t;
 
+/* Segments that run one after the other. */
+typedef struct {
+    uint32_t n;
+    uint32_t *of; /* [n] index into the plan's segments */
+    size_t count; /* elements by which consecutive ones are shifted */
+} coll_cut_t;
+
 typedef struct coll_plan coll_plan_t;
 struct coll_plan {
     coll_plan_t *next; /* in its chain of the cache */
@@ -151,9 +159,8 @@ struct coll_plan {
     coll_choice_t choice; /* how these came about */
     comm_call_t call;     /* a call with it as others see it, but for number, count and tag */
     size_t esize;
-    uint32_t nsegments;
-    size_t segment_count; /* elements by which consecutive segments are shifted */
-    uint32_t *segment_of; /* [nsegments] index into segments */
+    coll_cut_t cut;
+    coll_cut_t short_cut; /* of a long sum, if a rank's memory cannot be mapped; no segments: always `cut` */
     coll_segment_t *segments;
     uint32_t ndistinct;
     size_t tmp_bytes;    /* largest of all segments, scaled input included */
@@ -229,12 +236,13 @@ typedef struct {
 typedef struct {
     const char *in;
     char *out;
-    const char *user_in; /* the program's buffers, where in and out are others; else NULL */
-    char *user_out;
+    const char *staged_in; /* the running segment's copies in a window; NULL: none */
+    char *staged_out;
     double scale;
-    int unstaged;     /* 1: COLL_STAGE copies are left out */
-    uint32_t segment; /* running one */
-    int started;      /* state of the running segment is set up */
+    int unstaged;          /* 1: COLL_STAGE copies are left out */
+    const coll_cut_t *cut; /* one of the plan's; set when the run starts */
+    uint32_t segment;      /* running one */
+    int started;           /* state of the running segment is set up */
     uint32_t pc[COLL_MAX_CHANNELS];
     uint32_t nopen;    /* open sends */
     uint32_t nblocked; /* of them, not yet accepted by their lane */

@@ -124,8 +124,8 @@ int coll_requests_use(const gyre_request_t *list, const void *base, size_t bytes
 {
     const uintptr_t from = (uintptr_t)base;
     for (const gyre_request_t *r = list; r; r = r->next) {
-        const void *buffers[] = {r->run.in, r->run.out, r->run.user_in, r->run.user_out, r->buffer};
-        for (int k = 0; k < 5; k++)
+        const void *buffers[] = {r->run.in, r->run.out, r->buffer};
+        for (int k = 0; k < 3; k++)
             if (buffers[k] && (uintptr_t)buffers[k] - from < bytes) {
                 *call = r->call;
                 return 1;

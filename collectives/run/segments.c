@@ -11,6 +11,7 @@
 #include "collectives/run/communicator.h"
 #include "collectives/schedules/algorithms.h"
 #include "collectives/run/plan.h"
+#include "collectives/run/reach/stage.h"
 
 enum {
     CHUNK_LEAST = 16 << 10, /* bytes */
@@ -79,8 +80,8 @@ static int size_pipeline(const gyre_comm_t *comm, coll_plan_t *p, size_t longest
     const size_t chunks = comm->hosts < 2 ? SEGMENT_CHUNKS : SEGMENT_CHUNKS_BETWEEN;
     const size_t most = base_max_size(chunks / blocks, 4) * chunk;
     p->chunk = chunk;
-    p->segment_count = base_min_size(longest, most);
-    p->nsegments = longest > most ? (uint32_t)((longest + most - 1) / most) : 1;
+    p->cut.count = base_min_size(longest, most);
+    p->cut.n = longest > most ? (uint32_t)((longest + most - 1) / most) : 1;
     return 1;
 }
 
@@ -93,14 +94,17 @@ void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *p)
     const coll_tmp_ask_t ask = tmp_ask(comm, p);
     const size_t budget = (size_t)base_setting_int(SET_SCRATCH) / p->esize;
     const size_t factor = coll_tmp_factor(p->algo, &ask);
-    p->segment_count = longest;
-    p->nsegments = 1;
+    p->cut.count = longest;
+    p->cut.n = 1;
+    p->short_cut.count = coll_stage_segment(comm, p);
+    if (p->short_cut.count > 0)
+        p->short_cut.n = (uint32_t)((longest + p->short_cut.count - 1) / p->short_cut.count);
     if (factor == 0) /* TMP does not grow with the vector */
         return;
     size_t per = budget / ((factor + (p->shape.scaled ? 1 : 0)) * blocks);
     per = base_max_size(per & ~(size_t)63, 1024);
     if (may_cut(&p->shape) && longest > per) {
-        p->segment_count = per;
-        p->nsegments = (uint32_t)((longest + per - 1) / per);
+        p->cut.count = per;
+        p->cut.n = (uint32_t)((longest + per - 1) / per);
     }
 }

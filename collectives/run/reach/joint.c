@@ -24,6 +24,7 @@ _Static_assert((int)HOT >= (int)GYRE_TYPE_BYTES_MOST, "a piece has one element a
 /* What travels. */
 typedef struct {
     comm_place_t in, out;
+    uint64_t unmapped; /* 1: the program's buffers do not lie in windows; for sums with a short_cut */
 } announcement_t;
 
 /* A peer's buffers, once its announcement was read. */
@@ -50,13 +51,17 @@ gyre_status_t coll_joint_prepare(const gyre_comm_t *comm, size_t bytes, coll_seg
                           : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %d ranks", comm->n);
 }
 
-void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *in, const void *out)
+void coll_joint_announce(const gyre_request_t *r, coll_segment_t *segment, void *tmp, const void *in,
+                         const void *out)
 {
     announcement_t mine = {.in = comm_place_of(in, segment->joint_bytes),
                            .out = comm_place_of(out, segment->joint_bytes)};
+    if (r->plan->short_cut.n > 0)
+        mine.unmapped = r->run.staged_in || r->run.staged_out || mine.in.window == 0 || mine.out.window == 0;
     memcpy(tmp, &mine, sizeof mine);
     segment->joint_window = mine.out.window != 0;
-    memset(segment->joint, 0, (size_t)n * sizeof *segment->joint);
+    segment->joint_unmapped = (int)mine.unmapped;
+    memset(segment->joint, 0, (size_t)r->comm->n * sizeof *segment->joint);
 }
 
 /* Where the announcement of `peer` was received: as the generator placed them. */
@@ -236,10 +241,21 @@ gyre_status_t coll_joint_advance(gyre_request_t *r, coll_segment_t *g, coll_pste
     return status;
 }
 
-void coll_joint_finish(const gyre_request_t *r, const coll_segment_t *g, char *out)
+/* All ranks have heard all others, so all know the same. */
+static int any_unmapped(const gyre_comm_t *comm, const coll_segment_t *g)
+{
+    int any = g->joint_unmapped;
+    for (int peer = 0; peer < comm->n; peer++)
+        any |= peer != comm->rank && g->joint[peer].said.unmapped;
+    return any;
+}
+
+void coll_joint_finish(gyre_request_t *r, const coll_segment_t *g, char *out)
 {
     const int rank = r->comm->rank, root = r->plan->shape.root;
-    size_t from = 0, to = 0; /* what this rank has written itself */
+    size_t from = 0, to = 0;                             /* what this rank has written itself */
+    if (r->plan->short_cut.n > 0 && r->run.segment == 0) /* later ones may leave ranks without a part */
+        r->comm->unmapped = any_unmapped(r->comm, g);
     if (rank == root || !g->joint_window)
         return; /* it has written all, or they have where it belongs */
     for (uint32_t i = 0; i < g->schedule.nsteps; i++)

@@ -12,12 +12,14 @@ size_t coll_joint_place(const gyre_comm_t *comm, const coll_shape_t *shape);
 gyre_status_t coll_joint_prepare(const gyre_comm_t *comm, size_t bytes, coll_segment_t *segment);
 /* Before a segment's first step: writes the announcement. tmp: where TMP is; in, out: the buffers, NULL:
  * not used. */
-void coll_joint_announce(coll_segment_t *segment, int n, void *tmp, const void *in, const void *out);
+void coll_joint_announce(const gyre_request_t *r, coll_segment_t *segment, void *tmp, const void *in,
+                         const void *out);
 /* Goes on with step `s`. in, out: this rank's buffers. IN_PROGRESS: call again; s->msg.done is 1 if anything
  * was done. */
 gyre_status_t coll_joint_advance(gyre_request_t *r, coll_segment_t *segment, coll_pstep_t *s, char *tmp,
                                  const char *in, char *out);
-/* After the segment's last step: brings what peers have written to where it belongs (comm_mem_fetch). */
-void coll_joint_finish(const gyre_request_t *r, const coll_segment_t *segment, char *out);
+/* After the segment's last step: brings what peers have written to where it belongs (comm_mem_fetch), and
+ * keeps whether a rank's memory could not be mapped. */
+void coll_joint_finish(gyre_request_t *r, const coll_segment_t *segment, char *out);
 
 #endif

@@ -6,13 +6,15 @@
 
 #include "base/checked.h"
 #include "base/settings/settings.h"
+#include "collectives/schedules/algorithms.h"
 #include "comm/memory/memory.h"
 #include "comm/peer_memory.h"
 
-static const double SURELY = 0.75; /* of the other's predicted time: what makes a choice worth while */
-/* Second-level caches that the staged copies of all ranks may fill together, before they go to memory; and
- * if inputs and results share their places, which are used twice for each copy. */
-enum { CACHES = 8, CACHES_SHARED = 16 };
+/* Of the other's predicted time: what makes a choice worth while. Sums in one place were never slower than
+ * the kernel's way, wherever the processors lay. */
+static const double SURELY = 0.75;
+/* Second-level caches that the staged copies of all ranks may fill together, before they go to memory. */
+enum { CACHES = 8 };
 
 /* 1: the one peer reads each byte once, and adds nothing up. */
 static int is_moved(const gyre_comm_t *comm, coll_op_t op)
@@ -20,12 +22,13 @@ static int is_moved(const gyre_comm_t *comm, coll_op_t op)
     return comm->n == 2 && !coll_op_is_vector(op) && op != COLL_REDUCE_SCATTER;
 }
 
-/* Bytes that this rank gives and gets; 0 where its buffer is not used. */
+/* Bytes that this rank gives and gets in a segment; 0 where its buffer is not used. */
 static void extents(const coll_plan_t *p, int rank, size_t n, size_t *in, size_t *out)
 {
     const coll_shape_t *s = &p->shape;
     const size_t block = s->counts ? s->counts[0] : 0; /* none: a barrier */
-    const size_t one = (coll_op_is_vector(s->op) ? s->count : block) * p->esize, all = n * one;
+    const size_t vector = base_min_size(s->count, coll_stage_cut(p)->count);
+    const size_t one = (coll_op_is_vector(s->op) ? vector : block) * p->esize, all = n * one;
     const int root = s->root == rank;
     switch (s->op) {
     case COLL_REDUCE:
@@ -66,7 +69,7 @@ typedef struct {
 
 static reach_t reach_of(const gyre_comm_t *comm, const coll_plan_t *p)
 {
-    const coll_segment_t *g = &p->segments[0];
+    const coll_segment_t *g = &p->segments[coll_stage_cut(p)->of[0]];
     const int others = comm->n - 1;
     reach_t reach = {0};
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
@@ -109,7 +112,25 @@ size_t coll_stage_ring_best(const gyre_comm_t *comm)
 /* 1: each rank reads a part of all inputs, and then writes the same part of all results. */
 static int is_joint_sum(const coll_plan_t *p)
 {
-    return p->shape.op == COLL_ALL_REDUCE && p->segments[0].joint;
+    return p->shape.op == COLL_ALL_REDUCE && coll_algo_is(p->algo, COLL_REACHES);
+}
+
+const coll_cut_t *coll_stage_cut(const coll_plan_t *p)
+{
+    return p->short_cut.n > 0 ? &p->short_cut : &p->cut;
+}
+
+size_t coll_stage_segment(const gyre_comm_t *comm, const coll_plan_t *p)
+{
+    if (comm->n < 2 || !is_joint_sum(p) || p->shape.scaled || comm->leaves)
+        return 0;
+    const coll_cost_t *cost = &comm->tune->cost;
+    const size_t most = CACHES * cost->cache_bytes / (size_t)comm->n;
+    if (p->shape.count * p->esize <= most || !coll_cost_stages_sums(cost, comm->n))
+        return 0;
+    const size_t part = base_min_size(cost->cache_bytes, most) / p->esize & ~(size_t)63;
+    return part > 16 * (size_t)comm->n * (size_t)comm->n ? part
+                                                         : 0; /* of which each rank adds some (coll_shard) */
 }
 
 /* ns of both copies. An input goes to where a peer has read some time ago (what a ring takes goes to where
@@ -136,7 +157,8 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
         return;
     p->staging.chunks =
         p->segments[0].stages && coll_cost_stages_pay(cost, comm->n) ? s->count * p->esize : 0;
-    if (p->nsegments != 1 || comm->leaves || p->staging.chunks)
+    const int joint = is_joint_sum(p);
+    if ((p->cut.n != 1 && !joint) || comm->leaves || p->staging.chunks)
         return;
     if (!coll_op_is_vector(s->op) && (p->given || s->in_place)) /* gaps between blocks, blocks among others */
         return;
@@ -146,17 +168,16 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const int beyond = is_moved(comm, s->op) && (double)(2 * in + out) > (double)cost->cache_bytes;
     in = reach.in && !s->scaled ? in : 0; /* a scaled input lies in a window already */
     out = reach.out || (in && s->in_place) ? out : 0;
-    p->staging.one_place = out && (s->in_place || (in && is_joint_sum(p)));
+    p->staging.one_place = out && (s->in_place || (in && joint));
     const size_t places = p->staging.one_place ? base_max_size(in, out) : in + out;
-    const int caches = p->staging.one_place ? CACHES_SHARED : CACHES;
-    if ((double)places * comm->n > caches * (double)cost->cache_bytes)
+    if ((double)places * comm->n > CACHES * (double)cost->cache_bytes)
         return;
     const double volume = reach.got > reach.sent ? reach.got : reach.sent;
     const double calls = reach.receives > reach.sends ? reach.receives : reach.sends;
     const double kernel = calls * call_of(comm) + volume / cost->cma_rate;
     const int shared = s->op == COLL_BROADCAST && reach.in && reach.out;
     const double staged = staged_ns(cost, p, (double)in, (double)out, shared, beyond);
-    if (staged < SURELY * (kernel + reach.ring / cost->peer_write))
+    if (staged < (joint ? 1 : SURELY) * (kernel + reach.ring / cost->peer_write))
         p->staging.in = in, p->staging.out = out, p->staging.ns = staged;
 }
 
@@ -173,12 +194,29 @@ int coll_stage_chunks(const gyre_request_t *r)
     return bytes > 0 && !in_window(r->run.in, bytes);
 }
 
+/* Where the running segment begins in a vector, and its bytes; of one segment alone, all that is staged. */
+static size_t segment_begin(const gyre_request_t *r)
+{
+    return r->run.segment * r->run.cut->count * r->plan->esize;
+}
+
+static size_t segment_bytes(const gyre_request_t *r, size_t all)
+{
+    const coll_plan_t *p = r->plan;
+    const size_t rest = r->run.cut->n > 1 ? p->shape.count * p->esize - segment_begin(r) : all;
+    return base_min_size(all, rest);
+}
+
 coll_staging_t coll_stage_needs(const gyre_request_t *r)
 {
     coll_staging_t needs = r->plan->staging;
-    if (needs.out && in_window(r->run.out, needs.out))
+    const size_t begin = segment_begin(r);
+    needs.in = segment_bytes(r, needs.in);
+    needs.out = segment_bytes(r, needs.out);
+    needs.given = segment_bytes(r, needs.given);
+    if (needs.out && in_window(r->run.out + begin, needs.out))
         needs.out = 0;
-    if (needs.in && in_window(r->run.in, needs.in))
+    if (needs.in && in_window(r->run.in + begin, needs.in))
         needs.in = 0;
     needs.one_place &= r->plan->shape.in_place || (needs.in && needs.out);
     if (needs.one_place)
@@ -188,11 +226,9 @@ coll_staging_t coll_stage_needs(const gyre_request_t *r)
 
 void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at)
 {
-    const char *in = r->run.in;
     char *to = NULL;
     if (needs->out) {
-        r->run.user_out = r->run.out;
-        r->run.out = at;
+        r->run.staged_out = at;
         to = needs->one_place ? at : NULL;
         at += base_round_up(needs->out, 64);
     }
@@ -201,14 +237,13 @@ void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at)
     if (!to)
         return;
     if (needs->given)
-        memcpy(to, in, needs->given);
-    r->run.user_in = in;
-    r->run.in = to;
+        memcpy(to, r->run.in + segment_begin(r), needs->given);
+    r->run.staged_in = to;
 }
 
 void coll_stage_end(gyre_request_t *r)
 {
-    if (r->run.user_out)
-        memcpy(r->run.user_out, r->run.out, r->plan->staging.out);
-    r->run.user_in = r->run.user_out = NULL;
+    if (r->run.staged_out)
+        memcpy(r->run.out + segment_begin(r), r->run.staged_out, segment_bytes(r, r->plan->staging.out));
+    r->run.staged_in = r->run.staged_out = NULL;
 }

@@ -12,17 +12,22 @@
 
 /* For comm_group_set_ring_best. */
 size_t coll_stage_ring_best(const gyre_comm_t *comm);
+/* Elements of a segment, if a long sum is cut so that caches hold the staged copies of all ranks; 0: it is
+ * not. The same on all ranks, whatever their memory. */
+size_t coll_stage_segment(const gyre_comm_t *comm, const coll_plan_t *plan);
+/* The cut whose segments are staged. */
+const coll_cut_t *coll_stage_cut(const coll_plan_t *plan);
 /* Sets plan->staging: what of this rank's buffers is worth it, by the machine's costs. After the plan's
  * segments are built. */
 void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *plan);
-/* What of it lies in no window, in this run: so many bytes of scratch memory are needed, each rounded up to
- * 64. */
+/* What of it lies in no window, in this segment of the run: so many bytes of scratch memory are needed, each
+ * rounded up to 64. */
 coll_staging_t coll_stage_needs(const gyre_request_t *r);
 /* 1: COLL_STAGE copies are made in this run; 0: they are left out, and peers read IN where it lies. */
 int coll_stage_chunks(const gyre_request_t *r);
-/* Before the first step: copies the input to `at`, and has the run work there. */
+/* Before the first step of a segment: copies the input to `at`, and has the segment work there. */
 void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at);
-/* After the last step: copies the result out. */
+/* After its last step: copies the result out. */
 void coll_stage_end(gyre_request_t *r);
 
 #endif

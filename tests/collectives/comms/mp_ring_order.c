@@ -25,8 +25,7 @@ static uint64_t crossing(const gyre_comm_t *comm, coll_op_t op)
 {
     const coll_plan_t *plan = comm->plans.last[op];
     uint64_t bytes = 0;
-    MP_CHECK(plan && plan->nsegments == 1 && !plan->oneshot, "rank %d has no plan of %s", rank,
-             coll_op_name(op));
+    MP_CHECK(plan && plan->cut.n == 1 && !plan->oneshot, "rank %d has no plan of %s", rank, coll_op_name(op));
     const coll_segment_t *segment = &plan->segments[0];
     for (uint32_t i = 0; i < segment->schedule.nsteps; i++)
         if (segment->steps[i].kind == COLL_STEP_SEND &&

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/settings/settings.h"
 #include "collectives/run/communicator.h"
+#include "collectives/run/reach/stage.h"
 #include "collectives/schedules/algorithms.h"
 
 enum {
@@ -184,10 +185,10 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
     if (st == GYRE_OK) {
         const coll_shape_t *s = &plan->shape;
         x.choice = plan->choice;
-        x.segments = plan->nsegments;
         x.oneshot = plan->oneshot;
         const int staged = memory == COLL_MEMORY_PLAIN && (plan->staging.in || plan->staging.out);
         const int chunks = memory == COLL_MEMORY_PLAIN && plan->staging.chunks;
+        x.segments = staged ? coll_stage_cut(plan)->n : plan->cut.n;
         x.path = plan->oneshot ? "oneshot" : staged || chunks ? "staged" : "links";
         x.chunk = (uint64_t)plan->chunk * plan->esize;
         for (uint32_t i = 0; i < plan->ndistinct; i++)
@@ -205,7 +206,7 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
                                     : model_ns(comm, &cost, &args, x.bytes, plan->algo, plan->one_shot,
                                                x.chunk, staged ? COLL_MEMORY_WINDOW : memory);
         if (staged && x.predicted > 0)
-            x.predicted += plan->staging.ns;
+            x.predicted += plan->staging.ns * coll_stage_cut(plan)->n;
         if (known && comm->n > 1)
             find_second(comm, &cost, &args, memory, &x);
         x.transport = transport_of(comm);
