@@ -132,7 +132,8 @@ typedef struct {
     size_t chunks; /* of the input that COLL_STAGE copies bring, chunk by chunk */
     double ns;     /* that copies of in and out take, by the machine's costs */
     /* The result's place is the input's, too. So it is in place; and where each rank reads a part of all
-     * inputs and then writes the same part of all results: it has in its cache what it has read. */
+     * inputs and then writes the same part of all results. Then two ranks write there in turn, which costs
+     * less than if one writes and the other reads. */
     int one_place;
 } coll_staging_t;
 
