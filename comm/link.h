@@ -135,15 +135,16 @@ struct comm_group {
     base_time_t spin_ns;                /* GYRE_SPIN; 0: chosen by comm/wait.c */
     comm_segment_t seg;                 /* seg.base NULL: no peers on this host */
     double cma_call_ns;                 /* comm_group_cma_call */
-    size_t ring_best;                   /* comm_group_set_ring_best */
-    comm_outbox_t outbox;               /* base NULL: none */
-    comm_pool_t pool;                   /* count 0: none */
-    size_t populated;                   /* bytes at the beginning of its own outbox whose pages are mapped */
-    comm_bell_t own_bell;               /* used when there is no segment */
-    comm_bell_t *bell;                  /* this rank's: in the segment or own_bell */
-    int bell_fd;      /* readable once it is rung in a sleep on descriptors; -1: there is none */
-    uint64_t fences;  /* announcements of sleeps; counted by the thread that waits */
-    int all_promised; /* 1: no ringer needs a fence; seen by the thread that drives */
+    size_t ring_best;                   /* comm_group_set_ring */
+    int ring_turns;
+    comm_outbox_t outbox; /* base NULL: none */
+    comm_pool_t pool;     /* count 0: none */
+    size_t populated;     /* bytes at the beginning of its own outbox whose pages are mapped */
+    comm_bell_t own_bell; /* used when there is no segment */
+    comm_bell_t *bell;    /* this rank's: in the segment or own_bell */
+    int bell_fd;          /* readable once it is rung in a sleep on descriptors; -1: there is none */
+    uint64_t fences;      /* announcements of sleeps; counted by the thread that waits */
+    int all_promised;     /* 1: no ringer needs a fence; seen by the thread that drives */
     comm_board_t own_board;
     comm_board_t *board;
     uint32_t trouble_seen; /* the watcher's counter when it was last found to be none of our business */

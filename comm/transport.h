@@ -172,9 +172,10 @@ int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
  * it and agreed on. 0: not known. */
 double comm_group_cma_call(const comm_group_t *group);
 
-/* Bytes up to which a message in memory that peers cannot map costs less through a ring than by a call of the
- * kernel, by what was measured. 0 until it is set: COMM_SHM_EAGER_MOST. Before the first link is made. */
-void comm_group_set_ring_best(comm_group_t *group, size_t bytes);
+/* What was measured of rings. best: bytes up to which a message in memory that peers cannot map costs less
+ * through a ring than by a call of the kernel; turns: receivers write to what they have read (shm/ring.h).
+ * Until it is set: COMM_SHM_EAGER_MOST, 0. Before the first link is made. */
+void comm_group_set_ring(comm_group_t *group, size_t best, int turns);
 /* The longest such message that goes through a ring of that lane: the ring must hold it, so that its sender
  * does not wait for the receiver. */
 size_t comm_group_ring_most(const comm_group_t *group, int lane);

@@ -27,6 +27,10 @@ typedef struct {
         peer_memory;   /* loading what another core has just written: from its cache, and beyond */
     double peer_write; /* storing where another core has just loaded, within the cache */
     double peer_stage; /* storing where another core has loaded, too long ago for its cache */
+    /* Storing where another core has just loaded and then stored a word of each line, and loading so. A
+     * line that another core has written is handed over; one that it has only read may have to be asked
+     * back first. */
+    double turn_write, turn_load;
     /* bytes read and written by all cores (up to 8) together beyond the caches: the contention bound */
     double total_memory;
     double cma_call, cma_rate; /* process_vm_readv: per call, and bytes in small pages, within the cache */
@@ -36,6 +40,26 @@ typedef struct {
     double net_latency, net_rate; /* between hosts; 0: unknown */
 } coll_cost_t;
 
+/* 1: who reads a message in shared memory had better take its lines, too (base/lines.h). */
+static inline int coll_cost_takes_turns(const coll_cost_t *cost)
+{
+    const double surely = 0.9; /* of the time without */
+    return cost->turn_write > 0 && cost->turn_load > 0 && cost->peer_write > 0 && cost->peer_cache > 0 &&
+           1 / cost->turn_write + 1 / cost->turn_load <
+               surely * (1 / cost->peer_write + 1 / cost->peer_cache);
+}
+
+/* GB/s of storing a message in a ring, and of loading it. */
+static inline double coll_cost_ring_write(const coll_cost_t *cost)
+{
+    return coll_cost_takes_turns(cost) ? cost->turn_write : cost->peer_write;
+}
+
+static inline double coll_cost_ring_load(const coll_cost_t *cost)
+{
+    return coll_cost_takes_turns(cost) ? cost->turn_load : cost->peer_cache;
+}
+
 /* Bytes up to which a message surely costs less in two copies, into a ring and out of it, than by the kernel.
  * call: ns of a call of the kernel. */
 static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
@@ -43,8 +67,8 @@ static inline size_t coll_cost_ring_best(const coll_cost_t *cost, double call)
     const double surely = 0.75; /* of the kernel's time */
     if (cost->peer_write <= 0 || cost->peer_cache <= 0 || cost->cma_rate <= 0)
         return 0;
-    const double more =
-        1 / cost->peer_write + 1 / cost->peer_cache - surely / cost->cma_rate; /* ns per byte */
+    const double more = 1 / coll_cost_ring_write(cost) + 1 / coll_cost_ring_load(cost) -
+                        surely / cost->cma_rate; /* ns per byte */
     const double bytes = more > 0 ? surely * call / more : (double)cost->cache_bytes;
     return bytes < (double)cost->cache_bytes ? (size_t)bytes : cost->cache_bytes;
 }

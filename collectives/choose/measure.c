@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/lines.h"
 #include "base/thread/futex.h"
 #include "collectives/kernels/kernels.h"
 
@@ -48,6 +49,8 @@ void coll_cost_builtin(coll_cost_t *out)
                          .peer_memory = 9,
                          .peer_write = 10,
                          .peer_stage = 15,
+                         .turn_write = 10,
+                         .turn_load = 12,
                          .total_memory = 32,
                          .cma_call = 600,
                          .cma_rate = 9,
@@ -138,7 +141,7 @@ static void measure_alone(bench_t *b, coll_cost_t *out)
 
 /* ---- what takes two ------------------------------------------------------------------------------------ */
 
-typedef enum { JOB_PONG, JOB_FILL, JOB_LOAD, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
+typedef enum { JOB_PONG, JOB_FILL, JOB_LOAD, JOB_TURN, JOB_SLEEP, JOB_YIELD, JOB_END } job_t;
 
 /* Each word on a line of its own: a line's flight is what is measured. */
 typedef struct {
@@ -205,8 +208,10 @@ static void *second(void *arg)
             return NULL;
         if (job == JOB_FILL) {
             memset(p->memory, (int)order, p->bytes);
-        } else if (job == JOB_LOAD) {
+        } else if (job == JOB_LOAD || job == JOB_TURN) {
             coll_kernel_copy(p->memory + REGION / 4, p->memory, p->bytes);
+            if (job == JOB_TURN)
+                base_take_lines(p->memory, p->bytes);
         } else {
             if (job == JOB_YIELD)
                 bind_to(p->home);
@@ -278,10 +283,11 @@ static double ping_pong(bench_t *b, pair_t *p, job_t how, uint32_t rounds, doubl
     return took[(int)(part * (batches - 1))];
 }
 
-/* Rate of copying what the other core has just written (JOB_FILL), or to where it has just read (JOB_LOAD).
- * part: 1: best, 0.5: median. places: they take turns, and the other core reads what was written the time
- * before; with many of them, that has left both caches when it is written again. */
-static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, size_t places, double part)
+/* Rate of copying what the other core has just written (JOB_FILL), or to where it has just read (JOB_LOAD;
+ * JOB_TURN: and taken the lines, base/lines.h). takes: lines that were copied are taken, too. part: 1: best,
+ * 0.5: median. places: they take turns, and the other core reads what was written the time before; with many
+ * of them, that has left both caches when it is written again. */
+static double peer_rate(bench_t *b, pair_t *p, job_t job, int takes, size_t bytes, size_t places, double part)
 {
     double rate[ROUNDS_MOST];
     int rounds = 0;
@@ -299,6 +305,8 @@ static double peer_rate(bench_t *b, pair_t *p, job_t job, size_t bytes, size_t p
             coll_kernel_copy(to, from, bytes);
         else
             coll_kernel_copy(from, to, bytes);
+        if (takes)
+            base_take_lines(from, bytes);
         __asm__ volatile("" ::: "memory");
         const double took = (double)(base_now() - since + 1);
         if (turns++ >= places || places == 1) /* before that, nobody has read there */
@@ -328,11 +336,13 @@ static void measure_pair(bench_t *b, coll_cost_t *out)
         out->line = line > 0 ? line : out->line;
         out->wake = wake > 0 ? wake : out->wake;
         out->yield = yield > 0 ? yield : out->yield;
-        out->peer_cache = peer_rate(b, p, JOB_FILL, SMALL, 1, 1);
-        out->peer_write = peer_rate(b, p, JOB_LOAD, SMALL, 1, 0.5);
-        out->peer_stage = peer_rate(b, p, JOB_LOAD, SMALL,
+        out->peer_cache = peer_rate(b, p, JOB_FILL, 0, SMALL, 1, 1);
+        out->peer_write = peer_rate(b, p, JOB_LOAD, 0, SMALL, 1, 0.5);
+        out->turn_write = peer_rate(b, p, JOB_TURN, 0, SMALL, 1, 0.5);
+        out->turn_load = peer_rate(b, p, JOB_FILL, 1, SMALL, 1, 1);
+        out->peer_stage = peer_rate(b, p, JOB_LOAD, 0, SMALL,
                                     base_min_size(2 * out->cache_bytes, REGION / 4) / SMALL + 2, 0.5);
-        out->peer_memory = peer_rate(b, p, JOB_FILL, REGION / 2, 1, 1);
+        out->peer_memory = peer_rate(b, p, JOB_FILL, 0, REGION / 2, 1, 1);
         give_order(p, JOB_END);
         pthread_join(thread, NULL);
     }
@@ -447,7 +457,7 @@ static void find_cpus(bench_t *b)
 double coll_measure(double seconds, coll_cost_t *out)
 {
     coll_cost_t cost;
-    bench_t b = {.share = seconds * 1e9 / 16}; /* 14 measurements, and the memory to prepare */
+    bench_t b = {.share = seconds * 1e9 / 18}; /* 16 measurements, and the memory to prepare */
     coll_cost_builtin(&cost);
     *out = cost;
     b.memory = mmap(NULL, REGION + PAGED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -463,7 +473,8 @@ double coll_measure(double seconds, coll_cost_t *out)
     if (b.ncpus > 1)
         measure_pair(&b, &cost);
     else
-        cost.peer_cache = cost.peer_write = cost.peer_stage = cost.copy_cache,
+        cost.peer_cache = cost.peer_write = cost.peer_stage = cost.turn_write = cost.turn_load =
+            cost.copy_cache,
         cost.peer_memory = cost.copy_memory;
     if (b.ncpus > 1)
         measure_all(&b, &cost);

@@ -19,6 +19,7 @@
 
 #include <string.h>
 
+#include "base/lines.h"
 #include "base/thread/futex.h"
 #include "collectives/run/call.h"
 #include "collectives/kernels/kernels.h"
@@ -26,6 +27,7 @@
 enum {
     LOOKS = 4000,           /* about 100 us: then the general way of waiting takes over */
     LOOKS_BEFORE_YIELD = 8, /* where ranks outnumber cores */
+    TAKES_FROM = 1 << 10,   /* bytes; to take fewer lines costs as much as it gains */
     YIELDS = 64
 };
 
@@ -132,6 +134,7 @@ void coll_oneshot_prepare(gyre_comm_t *comm, coll_plan_t *p)
         part->received += r != rank ? post_bytes(p, r) : 0;
     comm->oneshot.comm = comm;
     comm->oneshot.x = comm_group_outbox(comm->group);
+    comm->oneshot.takes = n == 2 && coll_cost_takes_turns(&comm->tune->cost);
     comm_group_outbox_populate(comm->group, posted_count(s, n) * p->esize, part->streams);
 }
 
@@ -308,6 +311,13 @@ static inline void begin(coll_oneshot_run_t *e)
         (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 
+/* Of two ranks each is the only reader of what the other posts (base/lines.h). */
+static __attribute__((noinline)) void take_lines(const coll_oneshot_run_t *e)
+{
+    const int peer = 1 - e->comm->rank;
+    base_take_lines((void *)(uintptr_t)e->from[peer], post_bytes(e->plan, peer));
+}
+
 /* All that is needed is there. */
 static inline gyre_status_t finish(coll_oneshot_run_t *e)
 {
@@ -317,6 +327,8 @@ static inline gyre_status_t finish(coll_oneshot_run_t *e)
         return coll_kernel_failed(e->plan->shape.redop, st);
     }
     e->comm->traffic.bytes_received += e->plan->part.received;
+    if (e->takes && e->plan->part.received > TAKES_FROM)
+        take_lines(e);
     comm_outbox_finish(e->x);
     if (e->x->stream) /* the post above; and who is ahead may sleep until there is room again */
         comm_group_ring(e->comm->group);

@@ -287,7 +287,7 @@ static gyre_status_t shm_recv_frags(shm_link_t *shm, unsigned char *buf, size_t 
     return GYRE_OK;
 }
 
-static const unsigned char *shm_their_buffer(const shm_link_t *shm, uint32_t buffer)
+static unsigned char *shm_their_buffer(const shm_link_t *shm, uint32_t buffer)
 {
     const comm_group_t *group = shm->base.group;
 
@@ -316,6 +316,8 @@ static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_t
         if (rndv.place.offset >= shm->base.group->seg.buffers || bytes > COMM_POOL_BYTES)
             return comm_link_broken(link, "a packet names a buffer that its sender does not have");
         memcpy(buf, shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
+        if (shm->rx.turns)
+            base_take_lines(shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
         shm_advance(shm, packet, 1);
         break;
     case PACKET_BULK:
@@ -419,6 +421,7 @@ static gyre_status_t shm_connect(comm_group_t *group, int peer, int lane, comm_l
     shm->bell = comm_segment_bell(seg, them);
     ring_tx_open(&shm->tx, comm_segment_ring(seg, us, them, lane), seg->slots[lane]);
     ring_rx_open(&shm->rx, comm_segment_ring(seg, them, us, lane), seg->slots[lane]);
+    shm->rx.turns = group->ring_turns;
     comm_segment_populate(comm_segment_ring(seg, us, them, lane),
                           sizeof(comm_ring_ctl_t) + (size_t)seg->slots[lane] * COMM_LINE);
     comm_segment_populate(comm_segment_ring(seg, them, us, lane),

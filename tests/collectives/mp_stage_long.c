@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/collectives/mp_stage_long.c: sums that are longer than what caches hold of all ranks (GYRE_TUNE: small
- * caches) go part by part through staged copies once a rank's memory was seen that peers cannot map, and in one
- * go again once all is registered. Bits, inputs and what lies around results are right in any mix of memory,
- * for calls that overlap and for persistent ones; staged copies take no more memory than a part.
+/* tests/collectives/mp_stage_long.c: sums that are longer than what caches hold of all ranks (GYRE_TUNE:
+ * small caches) go part by part through staged copies once a rank's memory was seen that peers cannot map,
+ * and in one go again once all is registered. Results, inputs and what lies around results are right in any
+ * mix of memory, for calls that overlap and for persistent ones; staged copies take no more memory than some
+ * parts.
  *
  * ranks: 2 3 4 8 */
 #include <string.h>

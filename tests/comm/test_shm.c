@@ -478,6 +478,49 @@ static void test_ring_turns(void **state)
     }
 }
 
+/* A receiver takes the lines of payload that it has read, all of them and no others, around the end of
+ * the ring, too; later laps find their packets. Without being asked it writes nothing. */
+static void lines_are_taken_if_asked(void **state)
+{
+    enum { SLOTS = 64, PACKETS = 500, MOST = RING_BODY + (SLOTS / 4 - 1) * COMM_LINE };
+    static struct {
+        comm_ring_ctl_t ctl;
+        ring_slot_t slots[SLOTS];
+    } ring;
+
+    (void)state;
+    for (int turns = 0; turns < 2; turns++) {
+        ring_tx_t tx;
+        ring_rx_t rx;
+        memset(&ring, 0, sizeof ring);
+        ring_tx_open(&tx, &ring.ctl, SLOTS);
+        ring_rx_open(&rx, &ring.ctl, SLOTS);
+        rx.turns = turns;
+        for (unsigned i = 0; i < PACKETS; i++) {
+            unsigned char sent[MOST], got[MOST];
+            const size_t length = i * 37 % (MOST + 1);
+            const uint64_t first = rx.tail + 1, need = ring_slots_for(length);
+            ring_kind_t kind;
+            size_t bytes = 0;
+
+            memset(sent, (int)(i % 255 + 1), sizeof sent);
+            memset(got, 0, sizeof got);
+            assert_true(ring_room(&tx, need));
+            ring_put(&tx, PACKET_EAGER, (comm_tag_t){i, 0}, sent, length);
+            assert_non_null(ring_peek(&rx, &kind, &bytes));
+            assert_int_equal(bytes, length);
+            ring_get(&rx, got, bytes);
+            assert_memory_equal(got, sent, length);
+            for (uint64_t k = 0; k + 1 < need; k++) {
+                const ring_slot_t *slot = &ring.slots[(first + k) % SLOTS];
+                assert_int_equal(atomic_load(&slot->word) == 0, turns);
+            }
+            assert_int_equal(atomic_load(&ring.slots[(first - 1) % SLOTS].word) & 0xffffff, length);
+            ring_advance(&rx, bytes, 0);
+        }
+    }
+}
+
 /* ---- groups that are not the whole job ----------------------------------------------------------------- */
 
 static gyre_status_t all_gather_in_half(void *user, const void *mine, size_t bytes, void *all)
@@ -533,13 +576,21 @@ static void test_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ways),           cmocka_unit_test(test_tiny_budget),
-        cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_small_view),
-        cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_self),
-        cmocka_unit_test(test_budget),         cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_no_ptrace),      cmocka_unit_test(test_settings_differ),
-        cmocka_unit_test(test_ring_turns),     cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_tiny_budget),
+        cmocka_unit_test(test_many_in_flight),
+        cmocka_unit_test(test_small_view),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_oversubscribed),
+        cmocka_unit_test(test_self),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_no_ptrace),
+        cmocka_unit_test(test_settings_differ),
+        cmocka_unit_test(test_ring_turns),
+        cmocka_unit_test(test_halves),
+        cmocka_unit_test(lines_are_taken_if_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,7 +177,7 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     const double kernel = calls * call_of(comm) + volume / cost->cma_rate;
     const int shared = s->op == COLL_BROADCAST && reach.in && reach.out;
     const double staged = staged_ns(cost, p, (double)in, (double)out, shared, beyond);
-    if (staged < (joint ? 1 : SURELY) * (kernel + reach.ring / cost->peer_write))
+    if (staged < (joint ? 1 : SURELY) * (kernel + reach.ring / coll_cost_ring_write(cost)))
         p->staging.in = in, p->staging.out = out, p->staging.ns = staged;
 }
 

@@ -10,7 +10,7 @@
 
 #include "collectives/run/communicator.h"
 
-/* For comm_group_set_ring_best. */
+/* For comm_group_set_ring. */
 size_t coll_stage_ring_best(const gyre_comm_t *comm);
 /* Elements of a segment, if a long sum is cut so that caches hold the staged copies of all ranks; 0: it is
  * not. The same on all ranks, whatever their memory. */
