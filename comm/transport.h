@@ -36,13 +36,16 @@ typedef struct comm_group comm_group_t;
 typedef struct comm_link comm_link_t;
 
 /* State of a message under way; owned by the caller, zeroed before first use, opaque outside the
- * transport. */
+ * transport but for `gives`. */
 typedef struct {
     uint64_t ticket;
     uint64_t done; /* bytes already handed over */
     void *handle;
     uint32_t phase;
     uint32_t pad;
+    /* Of a send, set by the caller before the first call: the receiver alone reads the buffer before it
+     * is written anew, and may overwrite it after that (base/lines.h). */
+    uint32_t gives;
 } comm_msg_t;
 
 /* Starts (phase 0) or continues sending. OK: the buffer may be overwritten. IN_PROGRESS: call again with the

@@ -119,11 +119,12 @@ static gyre_status_t segment_start(gyre_request_t *r, coll_segment_t *g)
     r->run.unstaged |= st != GYRE_OK; /* the kernel needs no scratch memory */
     if ((r->plan->staging.in || r->plan->staging.out) && r->run.cut == coll_stage_cut(r->plan))
         stage(r);
+    const int gives = coll_stage_gives(r);
     for (uint32_t i = 0; i < g->schedule.nsteps; i++) {
         coll_pstep_t *s = &g->steps[i];
         s->done = 0;
         s->viewed = 0;
-        s->msg = (comm_msg_t){0};
+        s->msg = (comm_msg_t){.gives = gives && s->kind == COLL_STEP_SEND && s->buf == COLL_IN};
     }
     r->run.nopen = 0;
     r->run.nblocked = 0;

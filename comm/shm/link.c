@@ -165,6 +165,7 @@ static gyre_status_t shm_send_start(shm_link_t *shm, const void *buf, size_t byt
             return shm_sent_eager(shm, msg);
     }
     if (shm->use_windows && comm_mem_show(buf, bytes, &window, &offset, &rndv.place.address)) {
+        rndv.gives = msg->gives;
         rndv.place.window = window;
         rndv.place.offset = offset;
         return shm_send_rndv(shm, &rndv, PACKET_WINDOW, tag, msg);
@@ -218,8 +219,11 @@ static gyre_status_t shm_read(shm_link_t *shm, ring_kind_t kind, const ring_rndv
 
     if (kind == PACKET_WINDOW) {
         status = comm_peer_memory_map(shm->memory, &rndv->place, (size_t)rndv->bytes, &from);
-        if (status == GYRE_OK)
+        if (status == GYRE_OK) {
             memcpy(buf, from, (size_t)rndv->bytes);
+            if (rndv->gives && shm->rx.turns)
+                base_take_lines_within(from, (size_t)rndv->bytes);
+        }
         if (status == GYRE_OK || status == GYRE_IN_PROGRESS)
             return status;
         if (!shm->may_cma) {
@@ -359,6 +363,8 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
     msg->ticket = shm->rndv_received++;
     shm->viewed[msg->ticket % COMM_SENDS_OPEN] = comm_peer_memory_hold(shm->memory, &rndv.place);
     msg->phase = RECV_VIEW;
+    msg->handle = rndv.gives && shm->rx.turns ? at : NULL;
+    msg->done = bytes;
     *view = at;
     return GYRE_OK;
 }
@@ -371,6 +377,8 @@ static void shm_release(comm_link_t *link, comm_msg_t *msg)
     if (msg->phase != RECV_VIEW)
         return;
     msg->phase = RECV_FINISHED;
+    if (msg->handle)
+        base_take_lines_within(msg->handle, (size_t)msg->done);
     comm_mapping_release(*viewed);
     *viewed = NULL;
     shm_ack(shm, msg->ticket);

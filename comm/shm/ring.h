@@ -45,6 +45,7 @@ typedef enum {
 
 typedef struct {
     uint64_t bytes;
+    uint64_t gives;     /* comm_msg_t's */
     comm_place_t place; /* window 0: PACKET_CMA; PACKET_POOL: offset is the number of the buffer */
 } ring_rndv_t;
 

@@ -231,6 +231,51 @@ static void turn_places(const machine_t *machine)
     free(out);
 }
 
+/* Staged blocks that one peer alone reads have a zero in each line afterwards, if receivers take lines; a
+ * rank's own block, and blocks that several read, have what was staged. Returns 0 if a peer has taken
+ * none: it could not map the window in time, and read by the kernel. */
+static int give_lines(const machine_t *machine, coll_op_t op)
+{
+    enum { BLOCK = 32768, WORDS = BLOCK / sizeof(float) };
+    float *in = malloc((size_t)n * BLOCK), *out = malloc((size_t)n * BLOCK);
+    gyre_comm_t *comm;
+    MP_CHECK(in && out, "no memory");
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    for (int i = 0; i < n * WORDS; i++)
+        in[i] = 1;
+    if (op == COLL_ALL_TO_ALL)
+        MP_OK(gyre_all_to_all(in, out, WORDS, GYRE_FLOAT32, comm));
+    else if (op == COLL_REDUCE_SCATTER)
+        MP_OK(gyre_reduce_scatter(in, out, WORDS, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm));
+    else
+        MP_OK(gyre_all_gather(in, out, WORDS, GYRE_FLOAT32, comm));
+    for (int i = 0; i < WORDS; i++)
+        MP_CHECK(out[i] == (op == COLL_REDUCE_SCATTER ? (float)n : 1), "%s: %g", coll_op_name(op),
+                 (double)out[i]);
+    MP_OK(gyre_barrier(comm));
+    const coll_plan_t *plan = comm->plans.last[op];
+    const int gives = machine->takes && op != COLL_ALL_GATHER;
+    int32_t taken = 1, all;
+    if (plan && plan->staging.in == (op == COLL_ALL_GATHER ? BLOCK : (size_t)n * BLOCK)) {
+        const char *staged = (const char *)comm->scratch.base + comm->scratch.stage - plan->staging.in;
+        for (size_t at = 0; at < plan->staging.in; at += COMM_LINE) {
+            const int own = op != COLL_ALL_GATHER && at / BLOCK == (size_t)rank;
+            float word;
+            memcpy(&word, staged + at, sizeof word);
+            MP_CHECK(word == 1 || (gives && !own), "%s, %s: line %zu of %s block has %g", machine->name,
+                     coll_op_name(op), at / COMM_LINE, own ? "the own" : "a peer's", (double)word);
+            taken &= !gives || own || word == 0;
+        }
+    } else {
+        MP_CHECK(machine->staged != 1, "%s: %s was not staged", machine->name, coll_op_name(op));
+    }
+    MP_OK(gyre_all_reduce(&taken, &all, 1, GYRE_INT32, GYRE_OP(GYRE_MIN), comm));
+    MP_OK(gyre_comm_destroy(comm));
+    free(in);
+    free(out);
+    return all;
+}
+
 /* Messages of this rank that went from where they lie, by the kernel's copy and from windows. */
 static void count_ways(gyre_comm_t *comm, uint64_t *kernel, uint64_t *windows)
 {
@@ -333,11 +378,19 @@ static void without_memory(void)
 
 int main(void)
 {
+    static const coll_op_t given[] = {COLL_ALL_TO_ALL, COLL_REDUCE_SCATTER, COLL_ALL_GATHER};
     for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
         tune(&machines[m]);
         MP_CHECK(comm_peer_memory_all(world->group), "ranks of this host cannot read each other's memory");
         compare_all(&machines[m]);
         turn_places(&machines[m]);
+        for (size_t o = 0; o < sizeof given / sizeof *given; o++) {
+            int taken = 0;
+            for (int tries = 0; tries < 10 && !taken; tries++)
+                taken = give_lines(&machines[m], given[o]);
+            MP_CHECK(taken, "%s: lines of a staged %s were not taken", machines[m].name,
+                     coll_op_name(given[o]));
+        }
         chunk_broadcasts(&machines[m]);
         without_memory();
         MP_OK(gyre_finalize(world));

@@ -133,18 +133,27 @@ size_t coll_stage_segment(const gyre_comm_t *comm, const coll_plan_t *p)
                                                          : 0; /* of which each rank adds some (coll_shard) */
 }
 
-/* ns of both copies. An input goes to where a peer has read some time ago (what a ring takes goes to where
- * it has just read), or has written, if that is where results come to lie; a result comes from where a peer
- * has just written. Peers fetch the one and write the other in all cases. shared: root and receivers share a
- * broadcast, and the receivers' copies come after the root's. beyond: caches hold neither input nor result,
- * so that the input comes from beyond them, and drives out as much. Where several peers read it, or add it
- * up, that is little compared with the kernel's work. */
+/* 1: each part of an input is sent to one rank, and a rank reads its own apart from that. */
+static int is_sent_once(const coll_plan_t *p)
+{
+    const coll_op_t op = p->shape.op;
+    return p->algo == COLL_DIRECT && (op == COLL_ALL_TO_ALL || op == COLL_REDUCE_SCATTER ||
+                                      op == COLL_GATHER || op == COLL_SCATTER || op == COLL_REDUCE);
+}
+
+/* ns of both copies. An input goes to where a peer has read some time ago (what a ring takes goes to
+ * where it has just read), or has written: where results come to lie, or its one reader takes the lines;
+ * a result comes from where a peer has just written. Peers fetch the one and write the other in all
+ * cases. shared: root and receivers share a broadcast, and the receivers' copies come after the root's.
+ * beyond: caches hold neither input nor result, so that the input comes from beyond them, and drives out
+ * as much. Where several peers read it, or add it up, that is little compared with the kernel's work. */
 static double staged_ns(const coll_cost_t *cost, const coll_plan_t *p, double in, double out, int shared,
                         int beyond)
 {
     const int written = p->staging.one_place && is_joint_sum(p);
-    return (shared ? out : in) / (written ? cost->peer_cache : cost->peer_stage) + out / cost->peer_cache +
-           (beyond ? 2 * in / cost->peer_cache : 0);
+    const int given = is_sent_once(p) && coll_cost_takes_turns(cost);
+    const double store = written ? cost->peer_cache : given ? cost->turn_write : cost->peer_stage;
+    return (shared ? out : in) / store + out / cost->peer_cache + (beyond ? 2 * in / cost->peer_cache : 0);
 }
 
 void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
@@ -239,6 +248,11 @@ void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at)
     if (needs->given)
         memcpy(to, r->run.in + segment_begin(r), needs->given);
     r->run.staged_in = to;
+}
+
+int coll_stage_gives(const gyre_request_t *r)
+{
+    return r->run.staged_in && is_sent_once(r->plan);
 }
 
 void coll_stage_end(gyre_request_t *r)

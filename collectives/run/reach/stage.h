@@ -27,6 +27,8 @@ coll_staging_t coll_stage_needs(const gyre_request_t *r);
 int coll_stage_chunks(const gyre_request_t *r);
 /* Before the first step of a segment: copies the input to `at`, and has the segment work there. */
 void coll_stage_begin(gyre_request_t *r, const coll_staging_t *needs, char *at);
+/* 1: each part of the staged input is read by one peer alone, which may overwrite it then. */
+int coll_stage_gives(const gyre_request_t *r);
 /* After its last step: copies the result out. */
 void coll_stage_end(gyre_request_t *r);
 
