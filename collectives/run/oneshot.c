@@ -311,7 +311,8 @@ static inline void begin(coll_oneshot_run_t *e)
         (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 
-/* Of two ranks each is the only reader of what the other posts (base/lines.h). */
+/* Of two ranks each is the only reader of what the other posts (base/lines.h), unless that is scaled: then the
+ * other adds it up, too. */
 static __attribute__((noinline)) void take_lines(const coll_oneshot_run_t *e)
 {
     const int peer = 1 - e->comm->rank;
@@ -327,7 +328,7 @@ static inline gyre_status_t finish(coll_oneshot_run_t *e)
         return coll_kernel_failed(e->plan->shape.redop, st);
     }
     e->comm->traffic.bytes_received += e->plan->part.received;
-    if (e->takes && e->plan->part.received > TAKES_FROM)
+    if (e->takes && e->plan->part.received > TAKES_FROM && !e->plan->shape.scaled)
         take_lines(e);
     comm_outbox_finish(e->x);
     if (e->x->stream) /* the post above; and who is ahead may sleep until there is room again */
