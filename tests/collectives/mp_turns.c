@@ -13,7 +13,7 @@
 #include "collectives/run/communicator.h"
 #include "comm/link.h"
 
-enum { ROUNDS = 30, COMMS = 2, LATE_MS = 4, LATEST_MS = 64 };
+enum { ROUNDS = 30, COMMS = 2, LATE_MS = 4, LATEST_MS = 256 };
 
 typedef struct {
     _Atomic int inside, clashes;
