@@ -23,6 +23,22 @@
 #include "model/kernels/scalar.inc"
 #include "model/philox.h"
 
+/* ---- powers of two ------------------------------------------------------------------------------------- */
+
+#define LOG2E 1.44269504088896340736f
+
+/* 2^x in one instruction, within 2^-22 of it; below 2^-126: 0. */
+static __device__ __forceinline__ float power_2(float x)
+{
+#ifdef GYRE_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ float model_load(const float *p)

@@ -64,7 +64,8 @@ def main():
     row("attention, fp32: forward, dk and dv, dq", kernels(ATTENTION + "f32", r"forward") +
         kernels(ATTENTION + "f32", r"backward<1>") + kernels(ATTENTION + "f32", r"backward<0>"))
 
-    for name in "leaf_sums", "loss_back", "embed_back", "widen":
+    layer("`loss_rows`", "loss", "loss_rows")
+    for name in "embed_back", "widen":
         layer(f"`{name}`", "vocabulary", name)
     layer("`norm_forward`", "norm", "norm_forward")
     layer("`norm_backward`, `join_pieces`", "norm_back", "norm_backward", "join_pieces")

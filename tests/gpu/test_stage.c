@@ -214,6 +214,48 @@ static void layouts_change_no_bit(void **state)
     }
 }
 
+/* A forward that is no training leaves the logits as they are, and its graph is not that of training. */
+static void evaluation_has_graphs_of_its_own(void **state)
+{
+    (void)state;
+    const layout_t layout = {.stages = 1, .graphs = MODEL_GRAPHS_ON};
+    whole_t w;
+    part_t part;
+    model_traffic_t traffic;
+    void *edge[2] = {0};
+    double *loss;
+    struct CUstream_st *stream;
+    make_whole(&w, &shapes[0].config, MODEL_FLOAT32);
+    result_t want = make_result(&w);
+    run_gpu(&w, &alone, &(layout_t){.stages = 1}, &want, &traffic);
+    const size_t bytes = w.params->grad_total * sizeof(float);
+    float *got = malloc(SEQUENCES * bytes);
+    assert_non_null(got);
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+              cudaHostAlloc((void **)&loss, SEQUENCES * sizeof *loss, cudaHostAllocDefault) == cudaSuccess,
+          "beginning");
+    make_part(&w, &alone, &layout, 0, stream, &part);
+    model_sequence_t asked[SEQUENCES];
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        asked[i] = w.sequence[i];
+        asked[i].evaluate = 1;
+    }
+    for (int round = 0; round < 3; round++)
+        assert_int_equal(model_cuda_stage_forward(part.stage, 2, SEQUENCES, asked, NULL, NULL, loss),
+                         GYRE_OK);
+    run_round(&w, &part, &layout, edge, loss, NULL);
+    check(cudaStreamSynchronize(stream) == cudaSuccess &&
+              cudaMemcpy(got, part.aside, SEQUENCES * bytes, cudaMemcpyDeviceToHost) == cudaSuccess,
+          "copying gradients");
+    for (size_t i = 0; i < SEQUENCES; i++)
+        assert_memory_equal(got + i * w.params->grad_total, want.grads[i], bytes);
+    free_part(&part);
+    check(cudaFreeHost(loss) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess, "ending");
+    free(got);
+    free_result(&want);
+    free_whole(&w);
+}
+
 static void what_it_cannot_do_is_told(void **state)
 {
     (void)state;
@@ -248,6 +290,7 @@ int main(void)
         return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp32_is_the_cpus), cmocka_unit_test(bf16_is_near_the_cpus),
-        cmocka_unit_test(layouts_change_no_bit), cmocka_unit_test(what_it_cannot_do_is_told)};
+        cmocka_unit_test(layouts_change_no_bit), cmocka_unit_test(evaluation_has_graphs_of_its_own),
+        cmocka_unit_test(what_it_cannot_do_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

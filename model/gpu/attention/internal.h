@@ -16,8 +16,7 @@
 
 typedef __nv_bfloat16 bf16;
 
-#define LOG2E 1.44269504088896340736f
-#define LN2   0.69314718055994530942f
+#define LN2 0.69314718055994530942f
 
 typedef struct {
     model_cuda_attention_t a;
@@ -63,17 +62,6 @@ static __device__ __forceinline__ int columns_end(int rows_end, int prefix, int 
 {
     int end = seen(rows_end - 1, prefix);
     return end < T ? end : T;
-}
-
-static __device__ __forceinline__ float power_2(float x)
-{
-#ifdef GYRE_EMULATED
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
 }
 
 /* The number of element (head, row, 0) in dropout's tensor [heads of the model][T][T]. `head`: of this

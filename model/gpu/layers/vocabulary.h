@@ -3,8 +3,8 @@
  * a vocabulary that is cut into leaves and over ranks (Shoeybi et al. 2019, section 3). Launchers enqueue on
  * `stream`.
  *
- * The logits are kept in fp32, and their gradient is written over them, so that neither softmax nor
- * gradient has a tensor apart. */
+ * The gradient of the logits is written over them, so that neither softmax nor gradient has a tensor apart.
+ * vocabulary.cu has the embedding, loss.cu the cross-entropy. */
 #ifndef MODEL_GPU_LAYERS_VOCABULARY_H
 #define MODEL_GPU_LAYERS_VOCABULARY_H
 
@@ -55,12 +55,14 @@ gyre_status_t model_cuda_widen(model_cuda_type_t type, float *out, const void *d
 /* ---- cross-entropy ---- */
 
 typedef struct {
-    model_cuda_type_t type;      /* of the logits' gradient */
+    model_cuda_type_t type;      /* S, of the logits and their gradient */
     size_t sequences, T;         /* positions in all: sequences T */
     size_t leaves, width, first; /* leaves here, vocabulary of each, the first leaf's number in the model */
-    size_t ld;                   /* floats between rows of the logits */
+    size_t ld;                   /* elements between rows of the logits */
     size_t vocab;                /* tokens of the model: later rows are padding */
-    float *logits;               /* [leaves][sequences T][width], rows ld >= width apart */
+    /* S [leaves][sequences T][width], rows ld >= width apart, each at a multiple of 16 bytes; what lies
+     * between rows may be overwritten */
+    void *logits;
     float *leaf; /* [2][leaves][sequences T]: largest logit of a leaf, and sum of e^(logit - that) */
     float *max;  /* [sequences T] */
     float *pair; /* [2][sequences T]: sum over the vocabulary of e^(logit - max); the target's logit */
@@ -69,15 +71,18 @@ typedef struct {
     const uint32_t *prefix;
     double *loss; /* device, [sequences] */
 } model_cuda_loss_t;
-/* leaf, and max over the leaves here, which the group takes the maximum of. One pass over the logits. */
+/* With all leaves here: leaf, max and pair, and with `back` the logits become the gradient of the mean loss.
+ * One kernel, which reads a row once as far as shared memory holds it. */
+gyre_status_t model_cuda_loss(const model_cuda_loss_t *loss, int back, struct CUstream_st *stream);
+/* The same with leaves on several ranks, to the same bits, in three steps. First leaf, and max over the
+ * leaves here, which the group takes the maximum of. */
 gyre_status_t model_cuda_loss_max(const model_cuda_loss_t *loss, struct CUstream_st *stream);
 /* pair, of the leaves here: the group sums it (the target's logit is -0.0 where it is not). */
 gyre_status_t model_cuda_loss_pair(const model_cuda_loss_t *loss, struct CUstream_st *stream);
-/* loss [sequences]: the mean over positions of -log p(target). */
+/* The logits become the gradient of the mean loss. */
+gyre_status_t model_cuda_loss_back(const model_cuda_loss_t *loss, struct CUstream_st *stream);
+/* loss [sequences]: the mean over positions of -log p(target), from max and pair. */
 gyre_status_t model_cuda_loss_mean(const model_cuda_loss_t *loss, struct CUstream_st *stream);
-/* logits become their gradient times `scale`, of `type`: rows keep their places, so that in bf16 they are
- * 2 ld elements apart. */
-gyre_status_t model_cuda_loss_back(const model_cuda_loss_t *loss, float scale, struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

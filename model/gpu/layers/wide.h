@@ -66,11 +66,9 @@ static __device__ __forceinline__ void store_some(uint16_t *p, const float (&v)[
 {
     uint32_t two[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        uint16_t low, high;
-        model_store(&low, v[2 * i]);
-        model_store(&high, v[2 * i + 1]);
-        two[i] = (uint32_t)low | (uint32_t)high << 16;
+    for (int i = 0; i < 4; i++) { /* model_store of both, in one instruction */
+        __nv_bfloat162 pair = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+        memcpy(&two[i], &pair, sizeof pair);
     }
     *(uint4 *)p = make_uint4(two[0], two[1], two[2], two[3]);
 }

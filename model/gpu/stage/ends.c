@@ -114,8 +114,8 @@ void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j)
 
 /* ---- head and loss ------------------------------------------------------------------------------------- */
 
-/* slot->logits [g][rows,v], rows logit_ld apart, of positions `first` .. of lnf S [.,C]. */
-static void make_logits(stage_t *s, slot_t *slot, size_t first, size_t rows)
+/* slot->logits [g][rows,v] of `type`, rows logit_ld apart, of positions `first` .. of lnf S [.,C]. */
+static void make_logits(stage_t *s, slot_t *slot, size_t first, size_t rows, model_cuda_type_t type)
 {
     size_t C = s->c.hidden, v = s->leaf_vocab;
     const model_cuda_product_t p = {.trans_b = 1,
@@ -130,7 +130,7 @@ static void make_logits(stage_t *s, slot_t *slot, size_t first, size_t rows)
                                     .step_d = rows * s->logit_ld,
                                     .alpha = 1,
                                     .in = s->type,
-                                    .out = MODEL_CUDA_F32};
+                                    .out = type};
     if (s->status == GYRE_OK)
         s->status = model_cuda_matmul(s->matmul, &p, stage_at(s, slot->lnf, first * C), W(HEAD), slot->logits,
                                       s->stream);
@@ -175,34 +175,40 @@ static void agree(stage_t *s, float *x, size_t count, gyre_redop_t op)
     s->status = gyre_all_reduce_stream(x, x, count, GYRE_FLOAT32, op, s->tp.comm, s->stream);
 }
 
+/* model_cuda_loss, of a vocabulary that is cut over ranks. */
+static void lose_together(stage_t *s, slot_t *slot, const model_cuda_loss_t *p)
+{
+    size_t rows = slot->n * s->c.seq;
+    if (s->status == GYRE_OK)
+        s->status = model_cuda_loss_max(p, s->stream);
+    agree(s, slot->max, rows, GYRE_OP(GYRE_MAX));
+    if (s->status == GYRE_OK)
+        s->status = model_cuda_loss_pair(p, s->stream);
+    agree(s, slot->pair, 2 * rows, GYRE_OP(GYRE_SUM));
+    if (s->status == GYRE_OK && !slot->evaluate)
+        s->status = model_cuda_loss_back(p, s->stream);
+}
+
 void stage_head_forward(stage_t *s, slot_t *slot)
 {
     size_t rows = slot->n * s->c.seq;
     const model_cuda_loss_t p = loss_of(s, slot);
     final_norm(s, slot);
-    make_logits(s, slot, 0, rows);
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_loss_max(&p, s->stream);
-    agree(s, slot->max, rows, GYRE_OP(GYRE_MAX));
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_loss_pair(&p, s->stream);
-    agree(s, slot->pair, 2 * rows, GYRE_OP(GYRE_SUM));
+    make_logits(s, slot, 0, rows, s->type);
+    if (s->tp.size == 1) {
+        if (s->status == GYRE_OK)
+            s->status = model_cuda_loss(&p, !slot->evaluate, s->stream);
+    } else {
+        lose_together(s, slot, &p);
+    }
     if (s->status == GYRE_OK)
         s->status = model_cuda_loss_mean(&p, s->stream);
 }
 
-/* Rows of the logits' gradient are as far apart as those of the logits, in elements of S. */
-static size_t gradient_ld(const stage_t *s)
+/* The loss's scale is a factor of the two products that read the gradient. */
+void stage_head_backward(stage_t *s, slot_t *slot, void *d_x)
 {
-    return s->logit_ld * (sizeof(float) / s->size);
-}
-
-void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x)
-{
-    size_t C = s->c.hidden, ld = gradient_ld(s);
-    const model_cuda_loss_t p = loss_of(s, slot);
-    if (s->status == GYRE_OK)
-        s->status = model_cuda_loss_back(&p, scale, s->stream);
+    size_t C = s->c.hidden, ld = s->logit_ld;
     stage_sum_to(s, slot->n,
                  &(join_t){.a = slot->logits,
                            .b = W(HEAD),
@@ -210,7 +216,8 @@ void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x)
                            .lda = ld,
                            .ldb = C,
                            .step_a = slot->n * s->c.seq * ld,
-                           .step_b = s->leaf_vocab * C},
+                           .step_b = s->leaf_vocab * C,
+                           .alpha = slot->scale},
                  s->c.post_norm ? d_x : s->d_norm);
     if (s->c.post_norm)
         return;
@@ -227,10 +234,10 @@ void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x)
     stage_complete(s, slot->sums_head, slot->n * 2 * C);
 }
 
-/* dw [g][v,C] = dlogits^T lnf. */
+/* dw [g][v,C] = scale dlogits^T lnf. */
 void stage_head_weights(stage_t *s, const slot_t *slot, size_t j)
 {
-    size_t T = s->c.seq, C = s->c.hidden, v = s->leaf_vocab, ld = gradient_ld(s);
+    size_t T = s->c.seq, C = s->c.hidden, v = s->leaf_vocab, ld = s->logit_ld;
     const model_cuda_product_t p = {.trans_a = 1,
                                     .M = v,
                                     .N = C,
@@ -241,7 +248,7 @@ void stage_head_weights(stage_t *s, const slot_t *slot, size_t j)
                                     .batch = s->g,
                                     .step_a = slot->n * T * ld,
                                     .step_d = v * C,
-                                    .alpha = 1,
+                                    .alpha = slot->scale,
                                     .in = s->type,
                                     .out = MODEL_CUDA_F32};
     if (s->status == GYRE_OK)
@@ -259,7 +266,7 @@ void stage_head_logits(stage_t *s, slot_t *slot, size_t first, size_t count, flo
     final_norm(s, slot);
     for (size_t t = 0, rows; t < count && s->status == GYRE_OK; t += rows) {
         rows = base_min_size(count - t, LOGIT_ROWS);
-        make_logits(s, slot, first + t, rows);
+        make_logits(s, slot, first + t, rows, MODEL_CUDA_F32);
         const float *all = s->tp.size > 1 ? s->rows : slot->logits;
         if (s->tp.size > 1 && s->status == GYRE_OK)
             s->status = gyre_all_gather_stream(slot->logits, s->rows, s->g * rows * ld, GYRE_FLOAT32,

@@ -126,7 +126,7 @@ static void enqueue(stage_t *s, const segment_t *g)
         stage_head_forward(s, g->slot);
         break;
     case SEGMENT_HEAD_BACKWARD:
-        stage_head_backward(s, g->slot, g->scale, g->out);
+        stage_head_backward(s, g->slot, g->out);
         break;
     case SEGMENT_LAYER_BACKWARD:
         stage_layer_backward(s, g->slot, g->at, g->in, g->out);
@@ -201,7 +201,8 @@ static segment_key_t key_of(const stage_t *s, const segment_t *g)
     key.at = g->at;
     key.j = g->j;
     key.n = g->slot->n;
-    key.flags = (drops ? 1u : 0u) | (g->slot->moved ? 2u : 0u);
+    key.flags = (drops ? 1u : 0u) | (g->slot->moved ? 2u : 0u) |
+                (g->kind == SEGMENT_HEAD_FORWARD && g->slot->evaluate ? 4u : 0u);
     key.scale = scale;
     key.slot = g->slot;
     key.in = g->in;

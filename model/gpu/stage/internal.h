@@ -68,7 +68,7 @@ typedef struct {
 enum {
     LOGIT_ROWS = 32, /* positions whose logits are gathered at a time */
     LOGIT_ALIGN =
-        16 /* floats: rows of odd vocabularies (GPT-2's 50257) begin where products load 16 bytes at a time */
+        16 /* elements: rows of odd vocabularies (GPT-2's 50257) begin where kernels load 16 bytes */
 };
 
 /* The input of a forward, copied to the GPU in one piece. */
@@ -92,9 +92,10 @@ typedef struct {
     void *x_out;          /* S [n][R,C] the residual stream after the last layer */
     void *lnf;            /* S [n][T,C] */
     float *meanf, *rstdf; /* [n][R] */
-    float *
-        /* [g][n][T,v], rows logit_ld apart; in backward their gradient, S, rows as far apart in bytes */
-        logits;
+    /* S [g][n][T,v], rows logit_ld apart; after a forward that backward may follow: the gradient of the
+     * mean loss. For sampling: floats. */
+    void *logits;
+    float scale;       /* of the loss, in the slot's backward */
     float *max, *pair; /* [n][T], [2][n][T] */
     float *sums_head;  /* [n][2][C] */
     /* with embedding */
@@ -143,7 +144,7 @@ struct model_cuda_stage {
     size_t g, here, begin;  /* leaves held; positions held, R, and the first of them */
     size_t leaf_heads, leaf_kv, leaf_qkv, leaf_attn, leaf_fc, leaf_ffn,
         leaf_vocab;           /* h, kv, q, h D, f', f, v */
-    size_t logit_ld;          /* floats between rows of logits: v rounded up */
+    size_t logit_ld;          /* elements between rows of logits: v rounded up */
     size_t experts_here, cap; /* e, cap */
     float scale;              /* of the loss, in the present backward */
     unit_t *unit_layer, unit_embed, unit_head;
@@ -225,6 +226,7 @@ void stage_rows_weight(stage_t *s, const slot_t *slot, size_t j, float *dw, cons
 typedef struct {
     const void *a, *b;
     size_t K, lda, ldb, step_a, step_b;
+    float alpha; /* a factor of the sum */
     int trans;
     int everywhere; /* 1: every rank gets all positions, with sequence parallelism, too */
 } join_t;
@@ -288,7 +290,7 @@ typedef struct {
     const void *in; /* of LAYER_BACKWARD: the gradient of the layer's output */
     /* destination of the result, if it is not the slot's own; of EMBED_BACKWARD: scratch */
     void *out;
-    float scale; /* of HEAD_BACKWARD */
+    float scale; /* of HEAD_BACKWARD and HEAD_WEIGHTS, and of experts' LAYER_BACKWARD */
 } segment_t;
 /* Enqueues it, by a graph if there is one. */
 void stage_segment(stage_t *s, const segment_t *segment);
@@ -324,7 +326,7 @@ void stage_embed_weights(stage_t *s, const slot_t *slot, size_t j);
 /* The losses of the slot's sequences go to s->loss. */
 void stage_head_forward(stage_t *s, slot_t *slot);
 void stage_head_logits(stage_t *s, slot_t *slot, size_t first, size_t count, float *logits);
-void stage_head_backward(stage_t *s, slot_t *slot, float scale, void *d_x);
+void stage_head_backward(stage_t *s, slot_t *slot, void *d_x);
 void stage_head_weights(stage_t *s, const slot_t *slot, size_t j);
 
 #endif

@@ -151,7 +151,8 @@ static void attention_forward(stage_t *s, const slot_t *slot, size_t l)
     const model_cuda_attention_t attention = attention_of(s, slot, a, l);
     if (s->status == GYRE_OK)
         s->status = model_cuda_attention(&attention, s->stream);
-    const join_t branch = {.a = a->attn,
+    const join_t branch = {.alpha = 1,
+                           .a = a->attn,
                            .b = W(ATTN_PROJ_W),
                            .K = s->leaf_attn,
                            .lda = s->leaf_attn,
@@ -197,7 +198,8 @@ void stage_layer_forward(stage_t *s, const slot_t *slot, size_t l, void *out)
     const layer_t *a = &slot->layer[l];
     size_t C = s->c.hidden, whole = s->c.seq * C, edge = s->here * C;
     layer_inner(s, slot, l);
-    const join_t branch = {.a = a->act,
+    const join_t branch = {.alpha = 1,
+                           .a = a->act,
                            .b = W(MLP_PROJ_W),
                            .K = s->leaf_ffn,
                            .lda = s->leaf_ffn,
@@ -315,7 +317,8 @@ static void mlp_backward(stage_t *s, const slot_t *slot, const layer_t *a, const
         stage_rows_input(s, n, a->d_fc, dy, W(MLP_PROJ_W), s->leaf_ffn, a->fc);
     }
     stage_sum_to(s, n,
-                 &(join_t){.a = a->d_fc,
+                 &(join_t){.alpha = 1,
+                           .a = a->d_fc,
                            .b = W(MLP_FC_W),
                            .K = f,
                            .lda = f,
@@ -352,7 +355,8 @@ static void attention_backward(stage_t *s, const slot_t *slot, const layer_t *a,
     if (s->status == GYRE_OK)
         s->status = model_cuda_attention_backward(&p, s->stream);
     rotate(s, slot, a->d_qkv, 1);
-    join_t join = {.a = a->d_qkv,
+    join_t join = {.alpha = 1,
+                   .a = a->d_qkv,
                    .b = W(ATTN_QKV_W),
                    .K = q,
                    .lda = q,

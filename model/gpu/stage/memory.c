@@ -161,7 +161,8 @@ static void take_slot(stage_t *s, slot_t *slot, const layer_t *shared, const slo
         slot->lnf = take(&s->kept, s->size, B, T, C);
         slot->meanf = s->c.norm == MODEL_NORM_RMS ? NULL : take(&s->kept, f4, B, R, 1);
         slot->rstdf = take(&s->kept, f4, B, R, 1);
-        slot->logits = take(&s->kept, f4, s->g * s->logit_ld, base_max_size(B * T, LOGIT_ROWS), 1);
+        slot->logits =
+            take(&s->kept, s->g * s->logit_ld, base_max_size(B * T * s->size, LOGIT_ROWS * f4), 1, 1);
         slot->max = take(&s->kept, f4, B, T, 1);
         slot->pair = take(&s->kept, f4, 2, B, T);
         slot->sums_head = take(&s->kept, f4, B, 2, C);

@@ -263,6 +263,7 @@ static void weights_of(stage_t *s, size_t at, slot_t *slot, size_t i)
         segment_t segment = {.kind = SEGMENT_EMBED_WEIGHTS, .slot = slot, .j = j};
         if (i == s->config.layers + 1) {
             segment.kind = SEGMENT_HEAD_WEIGHTS;
+            segment.scale = slot->scale;
         } else if (i > 0) {
             segment.kind = SEGMENT_LAYER_WEIGHTS;
             segment.at = i - 1;
@@ -273,11 +274,11 @@ static void weights_of(stage_t *s, size_t at, slot_t *slot, size_t i)
 }
 
 /* Takes the gradient through unit i, from d_x to d_in. */
-static void unit_backward(stage_t *s, size_t at, slot_t *slot, size_t i, float scale, void *d_x, void *d_in)
+static void unit_backward(stage_t *s, size_t at, slot_t *slot, size_t i, void *d_x, void *d_in)
 {
     segment_t segment = {.kind = SEGMENT_EMBED_BACKWARD, .slot = slot, .out = d_x};
     if (i == s->config.layers + 1) {
-        segment = (segment_t){.kind = SEGMENT_HEAD_BACKWARD, .slot = slot, .out = d_in, .scale = scale};
+        segment = (segment_t){.kind = SEGMENT_HEAD_BACKWARD, .slot = slot, .out = d_in, .scale = slot->scale};
     } else if (i > 0) {
         stage_offload_bring(s, slot, i - 1);
         segment =
@@ -313,7 +314,7 @@ gyre_status_t model_cuda_stage_backward(model_cuda_stage_t *s, size_t at, size_t
     if ((!s->config.embed && !d_in) || (!s->config.head && !d_out))
         return lacking_edge(s, "backward", d_in != NULL);
     size_t lowest = s->config.embed ? 0 : 1, turn = 0;
-    s->scale = scale;
+    s->scale = slot->scale = scale;
     /* only the embedding writes into it, and then d_out is no longer needed */
     void *d_x = (void *)(uintptr_t)d_out;
     slot->state = SLOT_EMPTY;
@@ -331,7 +332,7 @@ gyre_status_t model_cuda_stage_backward(model_cuda_stage_t *s, size_t at, size_t
             continue;
         if (reads && !acquire(s, unit, below(s, i)))
             break;
-        unit_backward(s, at, slot, i, scale, d_x, to);
+        unit_backward(s, at, slot, i, d_x, to);
         if (reads)
             release(s, unit);
         d_x = to;

@@ -257,7 +257,7 @@ static void leaves_of(stage_t *s, size_t n, const join_t *j, void *d, model_cuda
                                     .step_a = j->step_a,
                                     .step_b = j->step_b,
                                     .step_d = M * C,
-                                    .alpha = 1,
+                                    .alpha = j->alpha,
                                     .in = s->type,
                                     .out = out};
     multiply(s, &p, j->a, j->b, d);
