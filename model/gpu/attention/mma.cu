@@ -182,25 +182,25 @@ template <int D> static __global__ void __launch_bounds__(128, 2) forward(const 
 
 /* OF_KEYS: rows are keys and columns queries; grid y: heads of keys and values; dk and dv. Else: rows are
  * queries; y: heads; dq. Grid: x blocks of rows, z sequences.
- * For dk and dv a warp has 16 rows, or their sums would not fit into its registers; eight warps share a
- * multiprocessor, and the next columns come while these are used. For dq a warp has 32 rows, which halves
- * what is read from shared memory for a product; four warps are a block, and two blocks hide each other's
- * waiting for columns. */
-template <int OF_KEYS> struct part_t {
-    static constexpr int I = OF_KEYS ? 1 : 2, THREADS = 256 / I,
-                         STAGES = 3 - I;  /* I: tiles of 16 rows of a warp */
+ * A warp has 32 rows where its sums fit into its registers, which halves what is read from shared memory for
+ * a product; four warps are a block, and two blocks hide each other's waiting. For dk and dv of heads over 64
+ * channels a warp has 16 rows; eight warps are a block. The next columns of dk and dv come while these are
+ * used. A warp adds its columns in the same order either way. */
+template <int D, int OF_KEYS> struct part_t {
+    static constexpr int I = OF_KEYS && D > 64 ? 1 : 2; /* tiles of 16 rows of a warp */
+    static constexpr int THREADS = 256 / I, STAGES = OF_KEYS ? 2 : 1;
     static constexpr int C = COLUMNS / I; /* columns that a warp works on at a time */
 };
 
 /* Of one tile of 16 rows: w, which are scores, become weights after dropout; d, which is do v^T, the scores'
  * gradients. The lane's first element is (r, c) of the head, and its queries' numbers begin at lse and
  * delta. */
-template <int OF_KEYS>
+template <int D, int OF_KEYS>
 static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const attend_t *p, int b, int head,
                                              int prefix, int r, int c, const float *lse, const float *delta,
                                              int masked)
 {
-    constexpr int J = part_t<OF_KEYS>::C / 8;
+    constexpr int J = part_t<D, OF_KEYS>::C / 8;
     const model_cuda_attention_t *a = &p->a;
     const float slope = a->slopes ? a->slopes[head] * LOG2E : 0;
 #define COLUMN(j, e) ((j)*8 + ((e)&1))
@@ -258,12 +258,12 @@ static __device__ __forceinline__ void weigh(float w[][4], float d[][4], const a
 /* Shared memory: two tiles of rows (k, v or q, do), STAGES times two tiles of columns (q, do or k, v), and
  * the queries' lse and delta: of the rows, or two stages of those of the columns. */
 template <int D, int OF_KEYS>
-static __global__ void __launch_bounds__(part_t<OF_KEYS>::THREADS, part_t<OF_KEYS>::I)
+static __global__ void __launch_bounds__(part_t<D, OF_KEYS>::THREADS, part_t<D, OF_KEYS>::I)
     backward(const __grid_constant__ attend_t p)
 {
-    constexpr int LD = D + 8, I = part_t<OF_KEYS>::I, C = part_t<OF_KEYS>::C,
-                  THREADS = part_t<OF_KEYS>::THREADS;
-    constexpr int STAGES = part_t<OF_KEYS>::STAGES, QUERIES = OF_KEYS ? COLUMNS : ROWS;
+    constexpr int LD = D + 8, I = part_t<D, OF_KEYS>::I, C = part_t<D, OF_KEYS>::C,
+                  THREADS = part_t<D, OF_KEYS>::THREADS;
+    constexpr int STAGES = part_t<D, OF_KEYS>::STAGES, QUERIES = OF_KEYS ? COLUMNS : ROWS;
     GYRE_DYNAMIC_SHARED(bf16, shared);
     bf16 *rows_x = shared, *rows_y = rows_x + ROWS * LD, *columns = rows_y + ROWS * LD;
     float *stats =
@@ -334,8 +334,8 @@ static __global__ void __launch_bounds__(part_t<OF_KEYS>::THREADS, part_t<OF_KEY
 #pragma unroll
                 for (int i = 0; i < I; i++) {
                     int r = (warp * I + i) * 16 + lane / 4, c = sub + lane % 4 * 2, query = OF_KEYS ? c : r;
-                    weigh<OF_KEYS>(w[i], d[i], &p, b, head, prefix, r0 + r, c0 + c, stat + query,
-                                   stat + QUERIES + query, masked);
+                    weigh<D, OF_KEYS>(w[i], d[i], &p, b, head, prefix, r0 + r, c0 + c, stat + query,
+                                      stat + QUERIES + query, masked);
                 }
                 gather<D, I, C>(acc_x, d, cols_x, sub);
                 if constexpr (OF_KEYS)
@@ -392,9 +392,9 @@ static size_t forward_bytes(size_t D)
     return (ROWS + 2 * COLUMNS) * (D + 8) * 2;
 }
 
-template <int OF_KEYS> static size_t backward_bytes(size_t D)
+template <int D, int OF_KEYS> static size_t backward_bytes(void)
 {
-    return (2 * ROWS + part_t<OF_KEYS>::STAGES * 2 * COLUMNS) * (D + 8) * 2 + 4 * COLUMNS * sizeof(float);
+    return (2 * ROWS + part_t<D, OF_KEYS>::STAGES * 2 * COLUMNS) * (D + 8) * 2 + 4 * COLUMNS * sizeof(float);
 }
 
 extern "C" cudaError_t model_cuda_attention_forward_launch(const model_cuda_attention_t *attention,
@@ -418,19 +418,23 @@ template <int D> static cudaError_t backward_of(const attend_t *p, cudaStream_t 
     unsigned blocks = (unsigned)((a->T + ROWS - 1) / ROWS), batch = (unsigned)a->batch,
              leaves = (unsigned)a->leaves;
     cudaError_t rc = attention_launch(backward<D, 1>, p, dim3(blocks, leaves * (unsigned)a->kv_heads, batch),
-                                      part_t<1>::THREADS, backward_bytes<1>(D), stream);
+                                      part_t<D, 1>::THREADS, backward_bytes<D, 1>(), stream);
     if (rc != cudaSuccess)
         return rc;
     return attention_launch(backward<D, 0>, p, dim3(blocks, leaves * (unsigned)a->heads, batch),
-                            part_t<0>::THREADS, backward_bytes<0>(D), stream);
+                            part_t<D, 0>::THREADS, backward_bytes<D, 0>(), stream);
+}
+
+template <int D> static size_t most_bytes(void)
+{
+    return backward_bytes<D, 1>() > backward_bytes<D, 0>() ? backward_bytes<D, 1>() : backward_bytes<D, 0>();
 }
 
 extern "C" size_t model_cuda_attention_backward_shared(model_cuda_type_t type, size_t head_dim)
 {
-    const size_t D = head_dim <= 64 ? 64 : head_dim <= 96 ? 96 : 128;
     if (type == MODEL_CUDA_F32)
         return attention_f32_backward_bytes();
-    return backward_bytes<1>(D) > backward_bytes<0>(D) ? backward_bytes<1>(D) : backward_bytes<0>(D);
+    return head_dim <= 64 ? most_bytes<64>() : head_dim <= 96 ? most_bytes<96>() : most_bytes<128>();
 }
 
 extern "C" cudaError_t model_cuda_attention_backward_launch(const model_cuda_attention_t *attention,
