@@ -267,6 +267,9 @@ static void preload(const char *path)
 {
     const char *before = getenv("LD_PRELOAD");
     char *value = NULL;
+    if (strpbrk(path, " :") != NULL)
+        fail(RC_REFUSED, "%s has a space or a colon in its path, where LD_PRELOAD ends a name: move Gyre",
+             path);
     if (asprintf(&value, before != NULL && before[0] != '\0' ? "%s:%s" : "%s", path, before) < 0 ||
         setenv("LD_PRELOAD", value, 1) != 0)
         fail(RC_REFUSED, "no memory");

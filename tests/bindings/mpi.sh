@@ -263,5 +263,12 @@ for kind in $kinds; do
     [ -e "$W/calls.$kind" ] || continue
     run "$W/bin/gyre-mpi" "$W/calls.$kind"
     want "no library for this MPI" 2 "uses libmpi.* no library in .* is built for it"
+    for folder in "$W/a space" "$W/a:colon"; do
+        mkdir -p "$folder/bin" "$folder/lib"
+        cp "$gyre" "$folder/bin/"
+        cp "$B/lib/libgyre-mpi-$kind.so" "$folder/lib/"
+        run "$folder/bin/gyre-mpi" "$W/calls.$kind"
+        want "a folder that LD_PRELOAD cannot name" 2 "$folder/lib/libgyre-mpi-$kind.so has a space or a colon in its path"
+    done
 done
 finish
