@@ -429,7 +429,7 @@ contains
   subroutine leaves()
     real(real64) :: ones(2 * n, me + 1), some(2 * n), two(2)
     integer :: total, status, i
-    type(gyre_comm) :: c
+    type(gyre_comm) :: c, again
     total = n * (n + 1) / 2
     ones = 1
     call gyre_comm_dup(world, c)
@@ -451,6 +451,12 @@ contains
       call gyre_all_reduce(some, some, GYRE_SUM, c, status)
       call refused(status, GYRE_ERR_INVALID, 'gyre_all_reduce: send has')
     end if
+    again = c
+    call gyre_comm_dup(world, again)
+    some = 1
+    call gyre_all_reduce(recv=some, op=GYRE_SUM, comm=again)
+    call check('leaves: another communicator in the variable', all_are(some, n))
+    call gyre_comm_destroy(again)
     call gyre_comm_set(c, leaves=-1, status=status)
     call check('no leaves', status == GYRE_ERR_INVALID)
     call gyre_comm_set(c)
