@@ -43,6 +43,7 @@ def operations(comm):
     raises("not callable", TypeError, "Operation: function cannot be called", gyre.Operation, 3)
     raises("op of another kind", TypeError, "all_reduce: op is neither", comm.all_reduce, np.zeros(2), op="sum")
     raises("a large type", gyre.Error, "", gyre.UserType, 5000)
+    raises("a type of objects", TypeError, "UserType: |holds Python objects", gyre.UserType, [("x", "i4"), ("y", "O")])
     plan = comm.plan_all_reduce(np.zeros(2), op=big)
     raises("an operation in use", gyre.Error, "", big.free)
     plan.free()

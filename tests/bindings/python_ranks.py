@@ -225,6 +225,14 @@ def mistakes(comm):
            np.zeros(2, "g"))
     raises("byte order", TypeError, "'>d'|byte order", comm.all_reduce, np.zeros(2, ">f8"))
     raises("objects", Exception, "all_reduce: send", comm.all_reduce, np.array([None]))
+    raises("objects as numbers", TypeError, "broadcast: buffer holds Python objects", comm.broadcast, np.array([None]), type=gyre.Type.INT64)
+    raises("objects in a struct", TypeError, "all_reduce: send holds Python objects", comm.all_reduce, np.zeros(2, "f4, O"),
+           type=gyre.Type.INT32)
+    equal("a name with O", comm.broadcast(np.zeros(2, [("One", "i4"), ("O", "i4")]), type=gyre.Type.INT32), None)
+    packed = np.dtype({"names": ["value", "index"], "formats": ["i2", "i4"], "offsets": [0, 2], "itemsize": 8})
+    raises("a pair that lies otherwise", TypeError, "all_reduce: send has elements of the format 'T{", comm.all_reduce,
+           np.zeros(2, packed), op=gyre.MINLOC)
+    equal("zeros of NumPy's number", gyre.zeros(np.int64(3)).tolist(), [0.0] * 3)
     raises("dates", Exception, "all_reduce: send", comm.all_reduce, np.zeros(2, "M8[s]"))
     raises("strings", TypeError, "all_reduce: send", comm.all_reduce, np.zeros(2, "S3"))
     raises("list", TypeError, "all_reduce: send has neither the buffer protocol", comm.all_reduce, [1.0])
@@ -500,6 +508,7 @@ def kill():
     """The last rank dies: the others get an error that names it, and go on without it."""
     world = gyre.init(timeout=20)
     last = world.size - 1
+    child = world.dup()
     world.barrier()
     if world.rank == last:
         os._exit(0)
@@ -521,6 +530,8 @@ def kill():
         x = np.ones(1)
         grown.all_reduce(x)
         equal("after grow", x, [last + 1])
+    child.close()
+    check("close() after the job that came of its own has ended", child.closed)
     if newcomer is not None:
         equal("the newcomer ends", newcomer.wait(20), 0)
 

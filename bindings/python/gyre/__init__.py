@@ -238,7 +238,7 @@ def zeros(shape, dtype=float):
     """
     import numpy
 
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
     nbytes = numpy.dtype(dtype).itemsize
     for extent in shape:
         nbytes *= int(extent)

@@ -54,7 +54,10 @@ class UserType:
     """
 
     def __init__(self, dtype):
+        self._number = None
         self.dtype = numpy.dtype(f"V{dtype}" if isinstance(dtype, int) else dtype)
+        if self.dtype.hasobject:
+            raise TypeError(f"UserType: {self.dtype} holds Python objects, whose addresses mean nothing to other ranks")
         self._number = _gyre.type_create(self.dtype.itemsize)
         _dtypes[self._number] = self.dtype
 

@@ -56,24 +56,41 @@ static gyre_type_t number_type(int kind, size_t bytes)
     }
 }
 
-/* A struct of a value and an index, as in gyre/types.h: "T{d:value:i:index:4x}". */
+/* The character of a format after the name of a field, which stands between colons. */
+static const char *after_name(const char *c)
+{
+    const char *end = *c == ':' ? strchr(c + 1, ':') : NULL;
+    return end != NULL ? end + 1 : c;
+}
+
+/* A struct of a value and an index where gyre/types.h has them: "T{d:value:i:index:4x}". */
 static gyre_type_t pair_type(const char *format, size_t bytes)
 {
     char kinds[3] = "";
-    size_t n = 0;
-    for (const char *c = format + 2; *c != '\0' && *c != '}'; c++) {
-        if (*c == ':') {
-            c = strchr(c + 1, ':');
-            if (c == NULL)
-                return GYRE_TYPE_NONE;
-        } else if (strchr("fdilqh", *c) != NULL) {
-            if (n == 2)
-                return GYRE_TYPE_NONE;
-            kinds[n++] = *c == 'q' && sizeof(long) == 8 ? 'l' : *c;
-        } else if (strchr("x0123456789@=<", *c) == NULL) {
+    size_t n = 0, at = 0, places[2] = {0, 0}, times = 0, value = 0;
+    int aligned = 1;
+    for (const char *c = after_name(format + 2); *c != '\0' && *c != '}'; c = after_name(c + 1)) {
+        const size_t size = *c == 'h' ? 2 : *c == 'd' || *c == 'q' || (*c == 'l' && aligned) ? 8 : 4;
+        if (*c >= '0' && *c <= '9') {
+            times = 10 * times + (size_t)(*c - '0');
+        } else if (*c == 'x') {
+            at += times > 0 ? times : 1;
+            times = 0;
+        } else if (strchr("@=<", *c) != NULL) {
+            aligned = *c == '@';
+        } else if (strchr("fdilqh", *c) != NULL && n < 2 && times <= 1) {
+            at = aligned ? (at + size - 1) / size * size : at;
+            value = n == 0 ? size : value;
+            places[n] = at;
+            kinds[n++] = strchr("ilq", *c) == NULL ? *c : size == 8 ? 'l' : 'i';
+            at += size;
+            times = 0;
+        } else {
             return GYRE_TYPE_NONE;
         }
     }
+    if (places[0] != 0 || places[1] != (value < 4 ? 4 : value))
+        return GYRE_TYPE_NONE;
     static const struct {
         const char *kinds;
         gyre_type_t type;
@@ -108,6 +125,15 @@ static gyre_type_t format_type(const char *format, size_t bytes)
     if (strchr("efd", *format) != NULL)
         return number_type(DL_FLOAT, bytes);
     return *format == '?' ? number_type(DL_BOOL, bytes) : GYRE_TYPE_NONE;
+}
+
+/* Whether its elements hold addresses of Python objects. */
+static int holds_objects(const char *format)
+{
+    const char *c = after_name(format);
+    while (*c != '\0' && *c != 'O')
+        c = after_name(c + 1);
+    return *c == 'O';
 }
 
 /* "call: argument" and what is wrong with it. */
@@ -257,6 +283,9 @@ static int by_buffer(array_t *array, int writable, gyre_type_t type, PyObject *a
     if (!PyBuffer_IsContiguous(view, 'C'))
         return refuse(PyExc_ValueError, call, argument,
                       "is not contiguous in C's order; a copy of numpy.ascontiguousarray is");
+    if (view->format != NULL && holds_objects(view->format))
+        return refuse(PyExc_TypeError, call, argument,
+                      "holds Python objects, whose addresses mean nothing to other ranks");
     array->data = view->buf;
     if (type == GYRE_TYPE_NONE)
         type = format_type(view->format, (size_t)view->itemsize);

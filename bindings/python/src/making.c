@@ -125,8 +125,10 @@ static PyObject *replace(comm_t *comm, gyre_status_t status, gyre_comm_t *out)
 {
     if (status != GYRE_OK)
         return raise_status(status);
+    PyObject *made = comm_wrap(out, 1, 1, NULL);
     comm->job = 0;
-    return comm_wrap(out, 1, 1, NULL);
+    comm->parent = Py_XNewRef(made); /* whose close() ends this one, too, and what was made of it */
+    return made;
 }
 
 static PyObject *comm_shrink(PyObject *self, PyObject *Py_UNUSED(none))
@@ -185,7 +187,7 @@ PyMethodDef making_methods[] = {
      ">>> with comm.split_type(gyre.Split.HOST) as host:\n...     host.size == comm.local_size\nTrue"},
     {"isplit_type", KEYWORDS(py_isplit_type), "isplit_type($self, type, key=0)\n--\n\n" STARTS},
     {"dup", KEYWORDS(py_dup),
-     "dup($self)\n--\n\nA communicator of the same ranks with the same options.\n\n"
+     "dup($self)\n--\n\nA communicator of the same ranks with the same options, but one leaf per rank.\n\n"
      ">>> with comm.dup() as own:\n...     own.size == comm.size\nTrue"},
     {"idup", KEYWORDS(py_idup),
      "idup($self)\n--\n\n" STARTS
