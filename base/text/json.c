@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -204,4 +205,13 @@ json_t *base_json_hex(uint64_t value)
     char text[17];
     snprintf(text, sizeof text, "%016" PRIx64, value);
     return json_string(text);
+}
+
+const char *base_json_real(char text[BASE_JSON_REAL], int digits, double value)
+{
+    if (isfinite(value))
+        snprintf(text, BASE_JSON_REAL, "%.*g", digits, value);
+    else
+        snprintf(text, BASE_JSON_REAL, "null");
+    return text;
 }

@@ -164,6 +164,16 @@ refused "nothing" --load run nothing
 refused "bytes is not UTF-8: byte 0xff at its offset 0" --load run --tokenizer gpt2:merges.txt bytes
 refused "some.gyt was written with tokenizer 'bytes'" --load run --tokenizer gpt2:merges.txt some.gyt
 refused "--stride 193: a window has 192 positions" --load run --stride 193 some
+# weights that are no numbers: the log stays JSON
+cp one.safetensors nan.safetensors
+printf '\0\0\xc0\x7f' | dd of=nan.safetensors bs=1 seek=$(($(wc -c <nan.safetensors) - 4)) conv=notrunc 2>/dev/null
+timeout 60 "$EVAL" --load nan.safetensors --quiet --logprobs nan.log some >nan.text 2>&1 || bad "NaN: $(cat nan.text)"
+timeout 60 "$B/bin/gyre-generate" --load nan.safetensors --quiet --prompt a --tokens 2 --logprobs nan.said >nan.text 2>&1 || bad "NaN: $(cat nan.text)"
+python "JSON without NaN" <<'PY'
+import json
+for name in ("nan.log", "nan.said"):
+    assert {json.loads(line)["logprob"] for line in open(name)} == {None}, name
+PY
 refused "--load is missing" some
 refused "there is no FILE" --load run
 refused "--stride is an option of --task perplexity" --load run --task arc --stride 3 nothing

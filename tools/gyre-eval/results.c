@@ -137,11 +137,12 @@ void results_text(results_t *r, const char *path, const model_token_t *tokens, s
     r->bytes_known &= bytes > 0;
     r->nats += p->nats * (double)p->tokens;
     add_text(r, "results", path, p->tokens, p->windows, bytes, p->nats);
+    char real[BASE_JSON_REAL];
     for (size_t i = 1; r->logs && i < count; i++)
         fprintf(r->log.out,
-                "{\"file\":%zu,\"index\":%zu,\"token\":%d,\"logprob\":%.9g,\"logprob_hex\":\"%a\"}\n",
-                json_array_size(r->rows) - 1, i, (int)tokens[i], (double)log_probability[i],
-                (double)log_probability[i]);
+                "{\"file\":%zu,\"index\":%zu,\"token\":%d,\"logprob\":%s,\"logprob_hex\":\"%a\"}\n",
+                json_array_size(r->rows) - 1, i, (int)tokens[i],
+                base_json_real(real, 9, (double)log_probability[i]), (double)log_probability[i]);
 }
 
 static void add_questions(results_t *r, const char *key, const char *path, size_t questions, size_t cuts,
@@ -170,6 +171,7 @@ static void add_questions(results_t *r, const char *key, const char *path, size_
 static void log_choices(results_t *r, const pipe_questions_t *questions, const double *score,
                         const pipe_prompts_t *prompts)
 {
+    char real[BASE_JSON_REAL];
     size_t n = 0;
     for (size_t i = 0; i < questions->count; i++) {
         const pipe_question_t *q = &questions->question[i];
@@ -177,10 +179,10 @@ static void log_choices(results_t *r, const pipe_questions_t *questions, const d
             fprintf(
                 r->log.out,
                 "{\"file\":%zu,\"line\":%zu,\"choice\":%zu,\"answer\":%s,\"context_tokens\":%zu,"
-                "\"tokens\":%zu,\"characters\":%zu,\"bytes\":%zu,\"logprob\":%.17g,\"logprob_hex\":\"%a\"}\n",
+                "\"tokens\":%zu,\"characters\":%zu,\"bytes\":%zu,\"logprob\":%s,\"logprob_hex\":\"%a\"}\n",
                 json_array_size(r->rows) - 1, q->line, c, c == q->answer ? "true" : "false",
                 prompts->prompt[n].count, prompts->prompt[n].given, pipe_choice_characters(q->choice[c]),
-                strlen(q->choice[c]), score[n], score[n]);
+                strlen(q->choice[c]), base_json_real(real, 17, score[n]), score[n]);
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text/json.h"
 #include "pipeline/report/record.h"
 #include "pipeline/train/text.h"
 #include "tools/gyre-generate/generate.h"
@@ -95,11 +96,11 @@ static gyre_status_t write_token(output_t *o, size_t p, size_t i)
     char *text = quoted(o, made->tokens + i, 1);
     if (!text)
         return no_memory();
+    char real[BASE_JSON_REAL];
     double value = (double)made->log_probability[i];
-    fprintf(
-        o->log.out,
-        "{\"prompt\":%zu,\"index\":%zu,\"token\":%d,\"text\":%s,\"logprob\":%.9g,\"logprob_hex\":\"%a\"}\n",
-        p, i, (int)made->tokens[i], text, value, value);
+    fprintf(o->log.out,
+            "{\"prompt\":%zu,\"index\":%zu,\"token\":%d,\"text\":%s,\"logprob\":%s,\"logprob_hex\":\"%a\"}\n",
+            p, i, (int)made->tokens[i], text, base_json_real(real, 9, value), value);
     free(text);
     return GYRE_OK;
 }
