@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Entry points that came after NCCL 2.28, or that its other headers declare. PyTorch 2.14 links them. */
@@ -45,10 +46,12 @@ static void load(void)
     const char *path = getenv("GYRE_NCCL_FALLBACK");
     if (!path || !*path)
         return;
+    static char why[512]; /* dlerror's text ends with the thread, or its next call */
     other.library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    if (!other.library)
-        other.problem = dlerror();
-    else if (dlsym(other.library, "ncclGetVersion") == __extension__(void *) ncclGetVersion)
+    if (!other.library) {
+        (void)snprintf(why, sizeof why, "%s", dlerror());
+        other.problem = why;
+    } else if (dlsym(other.library, "ncclGetVersion") == __extension__(void *) ncclGetVersion)
         other.problem = "that is libgyre-nccl itself";
     else if (!dlsym(other.library, "ncclCommInitRank"))
         other.problem = "it has no ncclCommInitRank";

@@ -80,6 +80,9 @@ rank 2 ends
 rank 2 of 3 signals 0 by x"
 GYRE_NCCL_FALLBACK=$W/none.so run "$P/first"
 want "no such file" 1 'GYRE_NCCL_FALLBACK=.*none.so: .*cannot open.*: name a file of NCCL, or take it back'
+GYRE_NCCL_FALLBACK=$W/none.so run "$P/refused"
+want "no such file, twice" 0
+out_is "no such file, twice" "GYRE_NCCL_FALLBACK=$W/none.so: $W/none.so: cannot open shared object file: No such file or directory: name a file of NCCL, or take it back"
 
 # --- the library itself ---
 lib=$B/lib/libgyre-nccl.so.2
