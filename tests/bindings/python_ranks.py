@@ -3,6 +3,7 @@
 every kind of mistake. kill: the last rank dies, and the others get an error."""
 import array
 import asyncio
+import ctypes
 import gc
 import os
 import pickle
@@ -90,6 +91,10 @@ def reductions(comm):
         pair["value"], pair["index"] = -rank, rank
         comm.all_reduce(pair, op=gyre.MINLOC)
         equal(f"minloc {kind}", pair["index"], [n - 1])
+    for kind in (ctypes.c_short, ctypes.c_int64, ctypes.c_float):
+        pair = type("Pair", (ctypes.Structure,), {"_fields_": [("value", kind), ("index", ctypes.c_int)]})(-rank, rank)
+        comm.all_reduce(pair, op=gyre.MINLOC)
+        equal(f"minloc {kind}", pair.index, n - 1)
     halves = np.full(3, 0x3F80, "u2")  # 1 in bfloat16
     comm.all_reduce(halves, type=gyre.BFLOAT16)
     equal("bfloat16", halves, [{1: 0x3F80, 2: 0x4000, 3: 0x4040}[n]] * 3)

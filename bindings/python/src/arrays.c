@@ -63,23 +63,24 @@ static const char *after_name(const char *c)
     return end != NULL ? end + 1 : c;
 }
 
-/* A struct of a value and an index where gyre/types.h has them: "T{d:value:i:index:4x}". */
+/* A struct of a value and an index where gyre/types.h has them: "T{d:value:i:index:4x}". After "=" fields
+ * follow each other; ctypes has "<", and may leave out the bytes before an aligned one. */
 static gyre_type_t pair_type(const char *format, size_t bytes)
 {
     char kinds[3] = "";
     size_t n = 0, at = 0, places[2] = {0, 0}, times = 0, value = 0;
-    int aligned = 1;
+    char mode = '@';
     for (const char *c = after_name(format + 2); *c != '\0' && *c != '}'; c = after_name(c + 1)) {
-        const size_t size = *c == 'h' ? 2 : *c == 'd' || *c == 'q' || (*c == 'l' && aligned) ? 8 : 4;
+        const size_t size = *c == 'h' ? 2 : *c == 'd' || *c == 'q' || (*c == 'l' && mode == '@') ? 8 : 4;
         if (*c >= '0' && *c <= '9') {
             times = 10 * times + (size_t)(*c - '0');
         } else if (*c == 'x') {
             at += times > 0 ? times : 1;
             times = 0;
         } else if (strchr("@=<", *c) != NULL) {
-            aligned = *c == '@';
+            mode = *c;
         } else if (strchr("fdilqh", *c) != NULL && n < 2 && times <= 1) {
-            at = aligned ? (at + size - 1) / size * size : at;
+            at = mode != '=' ? (at + size - 1) / size * size : at;
             value = n == 0 ? size : value;
             places[n] = at;
             kinds[n++] = strchr("ilq", *c) == NULL ? *c : size == 8 ? 'l' : 'i';
