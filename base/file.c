@@ -12,12 +12,21 @@
 
 #include "base/error.h"
 
+int base_file_is_stdout(const char *path)
+{
+    return path && path[0] == '-' && path[1] == '\0';
+}
+
 /* Opens what is to be written; errno's value or 0. file->target is set if it is a regular file or does not
  * exist. */
 static int open_target(const char *path, base_file_t *file, int *fd)
 {
     static _Atomic unsigned counter;
     struct stat info;
+    if (base_file_is_stdout(path)) {
+        *fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+        return *fd < 0 ? errno : 0;
+    }
     int exists = stat(path, &info) == 0;
     if (!exists && errno != ENOENT)
         return errno;
@@ -63,6 +72,8 @@ static void forget(base_file_t *file)
 int base_file_check(const char *path)
 {
     struct stat info;
+    if (base_file_is_stdout(path))
+        return fcntl(STDOUT_FILENO, F_GETFL) < 0 ? errno : 0;
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* opening it could wait, or hang up a reader */
         return S_ISDIR(info.st_mode) ? EISDIR : access(path, W_OK) != 0 ? errno : 0;
     int dangling = stat(path, &info) != 0 && lstat(path, &info) == 0, fd = -1;

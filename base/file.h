@@ -4,7 +4,7 @@
  *
  * A regular file (or one that does not exist yet) is written next to its place, synced and renamed; a link
  * keeps pointing to the file, which is what gets replaced. Everything else (a pipe, a terminal, /dev/null)
- * is written to. */
+ * is written to. The path "-" is standard output, and "./-" a file of that name. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -21,6 +21,7 @@ typedef struct {
     char *temporary; /* owned: what `out` writes; NULL with `target` */
 } base_file_t;
 
+int base_file_is_stdout(const char *path); /* NULL: no */
 /* errno's value if base_file_begin could not write to `path` now (EISDIR: a folder), else 0. Changes no
  * file. */
 int base_file_check(const char *path);

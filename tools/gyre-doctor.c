@@ -71,10 +71,7 @@ static int put_json(json_t *value, const char *path)
         fputs("gyre-doctor: no memory left\n", stderr);
         return 1;
     }
-    if (strcmp(path, "-") == 0)
-        bad = json_dumpf(value, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
-    else
-        bad = base_json_write(path, value) != GYRE_OK;
+    bad = base_json_write(path, value) != GYRE_OK;
     json_decref(value);
     return bad;
 }

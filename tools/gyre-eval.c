@@ -72,7 +72,7 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
         {.kind = FLAG_HEADING, .help = "Ranks:"},
         RANK_FLAGS(&o->part, &o->generate.fast),
         {.kind = FLAG_HEADING, .help = "Output:"},
-        {FLAG(0, "json", TEXT, &o->json, "FILE", "the results as a JSON document")},
+        {FLAG(0, "json", TEXT, &o->json, "FILE", "the results as a JSON document; - is standard output")},
         {FLAG(0, "logprobs", TEXT, &o->logprobs, "FILE",
               "a JSON object for each token or choice that was scored, in a line of its own")},
         {FLAG(0, "quiet", SWITCH, &o->quiet, NULL, "no line on standard error at the end")},
@@ -96,6 +96,9 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
     else if (result == FLAGS_GO && other)
         snprintf(why, sizeof why, "%s is an option of %s", other,
                  o->task == TASK_PERPLEXITY ? "questions, which --task names" : "--task perplexity");
+    else if (result == FLAGS_GO && (!flags_output(o->json) || !flags_output(o->logprobs)))
+        snprintf(why, sizeof why,
+                 "--json and --logprobs cannot both be - (standard output): name a file for one");
     else if (result == FLAGS_GO)
         return -1;
     return speak ? flags_wrong("gyre-eval", "%s", why) : JOB_USAGE;

@@ -70,7 +70,7 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
     else if (result == FLAGS_GO && o->prompt && o->prompt_file)
         snprintf(why, sizeof why, "--prompt and --prompt-file exclude each other");
     else if (result == FLAGS_GO)
-        return -1;
+        return flags_output(o->logprobs) ? -1 : JOB_USAGE;
     return speak ? flags_wrong("gyre-generate", "%s", why) : JOB_USAGE;
 }
 

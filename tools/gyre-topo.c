@@ -30,10 +30,12 @@ static int parse(int argc, char **argv, options_t *options)
         {FLAG('n', "ranks", INT, &options->ranks, "N",
               "also print where N ranks would be bound, the ring and the two trees over them\n(1 to 4096)"),
          .low = 1, .high = MOST_RANKS},
-        {FLAG(0, "svg", TEXT, &options->svg, "FILE", "also draw all that into FILE")},
+        {FLAG(0, "svg", TEXT, &options->svg, "FILE", "also draw all that into FILE; - is standard output")},
     };
     const flags_t flags = {.program = "gyre-topo", .usage = usage, FLAG_ROWS(rows)};
-    return flags_take(&flags, argc, argv, NULL);
+    const int done = flags_take(&flags, argc, argv, NULL);
+    flags_output(options->svg);
+    return done;
 }
 
 static gyre_status_t show(const topo_t *topo, const options_t *options)

@@ -35,6 +35,9 @@ static gyre_status_t check_folder(const train_config_t *options)
 /* Better known now than at the end of the run. */
 static gyre_status_t check_writable(const char *path, const char *flag)
 {
+    if (base_file_is_stdout(path))
+        return gyre_fail(GYRE_ERR_INVALID, "--%s -: standard output has the run's own lines: name a file",
+                         flag);
     int why = path ? base_file_check(path) : 0;
     return why == 0 ? GYRE_OK
                     : gyre_fail_errno(GYRE_ERR_IO, why, "cannot write %s: name another file with --%s", path,
@@ -45,6 +48,8 @@ gyre_status_t train_open_outputs(train_run_t *run)
 {
     const train_config_t *options = run->options;
     gyre_status_t status = check_writable(options->report, "report");
+    if (status == GYRE_OK && base_file_is_stdout(options->log))
+        status = check_writable(options->log, "log");
     if (status == GYRE_OK)
         status = check_writable(options->trace, "trace");
     run->made_checkpoints = options->checkpoint && !train_is_folder(options->checkpoint);

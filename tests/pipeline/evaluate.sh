@@ -51,6 +51,10 @@ assert math.isclose(row["bits_per_byte"], row["nats_per_token"] / math.log(2), r
 assert math.isclose(row["perplexity"], math.exp(row["nats_per_token"]), rel_tol=1e-14)
 PY
 
+timeout 60 "$EVAL" --load run --quiet --json - whole >to.stdout 2>to.stderr || bad "--json -: $(cat to.stderr)"
+check "--json - is the same document on standard output" cmp whole.json to.stdout
+check "and the table is on standard error" cmp whole.text to.stderr
+check "two outputs are refused" test "$("$EVAL" --load run --json - --logprobs - whole 2>&1 | grep -c "cannot both be -")" = 1
 # windows that overlap, the last of them not full; each is what it is alone
 head -c 700 text >some
 run stride --stride 70 some

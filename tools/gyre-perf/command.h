@@ -16,8 +16,8 @@
 int perf_flags_read(const flags_t *flags, int argc, char **argv, int *words, FILE *out, char *why,
                     size_t bytes);
 
-/* 1: the file `path` can be written, as far as one sees, or it is NULL. 0: not, and `why` says so. Nothing is
- * changed. */
+/* 1: the file `path` can be written, as far as one sees, or it is NULL or "-" (flags_output). 0: not, and
+ * `why` says so. No file is changed. */
 int perf_can_write(const char *path, char *why, size_t bytes);
 /* FLAG_READ: a gyre_type_t, by its name or as fp16, bf16, fp32, fp64. */
 int perf_read_type(void *to, const char *word);
@@ -40,12 +40,12 @@ typedef struct {
 } perf_common_t;
 
 /* Rows that every table has; c: pointer to a perf_common_t, or of PERF_RUN_ROWS to a perf_options_t. */
-#define PERF_RUN_ROWS(c)                                                                              \
-    {FLAG('J', "json", TEXT, &(c)->json, "FILE", "also write the results there")},                    \
-        {FLAG('T', "timeout", REAL, &(c)->timeout_s, "SECONDS", "deadline of every operation")},      \
-    {                                                                                                 \
-        FLAG(0, "transport", READ, &(c)->transport, perf_transports(), "how ranks reach each other"), \
-            .read = perf_read_transport                                                               \
+#define PERF_RUN_ROWS(c)                                                                                 \
+    {FLAG('J', "json", TEXT, &(c)->json, "FILE", "also write the results there; - is standard output")}, \
+        {FLAG('T', "timeout", REAL, &(c)->timeout_s, "SECONDS", "deadline of every operation")},         \
+    {                                                                                                    \
+        FLAG(0, "transport", READ, &(c)->transport, perf_transports(), "how ranks reach each other"),    \
+            .read = perf_read_transport                                                                  \
     }
 #define PERF_COMMON_ROWS(c)                                                                \
     PERF_RUN_ROWS(c),                                                                      \

@@ -345,7 +345,8 @@ static int read_options(int argc, char **argv, perf_options_t *o, int *words, FI
               "3: a barrier after each iteration, not timed; the others: as calls are, which\n"
               "return when they are done (0)")},
         {FLAG('M', "memory_report", CHOICE, &o->memory, "0|1", "1: memory of a rank, after the table (0)")},
-        {FLAG('F', "output_file", TEXT, &o->csv, "FILE", "also write the rows there, as CSV")},
+        {FLAG('F', "output_file", TEXT, &o->csv, "FILE",
+              "also write the rows there, as CSV; - is standard output")},
         {FLAG(0, "algo", TEXT, &o->algo, "NAME", "force an algorithm, see below")},
         {FLAG(0, "order", READ, o, "canonical|fast|exact|leaves",
               "order of reductions: reproducible bits, whatever is fastest, exact sums, or the\n"

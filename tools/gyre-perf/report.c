@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
@@ -367,7 +368,8 @@ static void write_csv(FILE *csv, const perf_case_t *c, const perf_result_t *h, i
 
 static void open_csv(perf_report_t *r)
 {
-    r->csv = fopen(r->options->csv, "w");
+    r->csv =
+        base_file_is_stdout(r->options->csv) ? fdopen(dup(STDOUT_FILENO), "w") : fopen(r->options->csv, "w");
     if (!r->csv) {
         fprintf(stderr, "gyre-perf: -F %s: %s\n", r->options->csv, strerror(errno));
         return; /* perf_report_close sees it */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/settings/parse.h"
 #include "base/settings/settings.h"
 #include "base/settings/size.h"
@@ -23,7 +24,8 @@ static const char *const units[] = {
 
 int perf_can_write(const char *path, char *why, size_t bytes)
 {
-    if (!path)
+    (void)flags_output(path); /* -J and -F name different files */
+    if (!path || base_file_is_stdout(path))
         return 1;
     struct stat found;
     const int there = lstat(path, &found) == 0;

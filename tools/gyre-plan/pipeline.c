@@ -121,7 +121,9 @@ static int parse(int argc, char **argv, options_t *o)
         {FLAG(0, "columns", INT, &o->columns, "N", "width of the chart (default: the terminal's, else 160)"),
          .low = 20, .high = 10000},
         {FLAG(0, "svg", TEXT, &o->svg, "FILE", "also draws it there")},
-        {FLAG(0, "json", TEXT, &o->json, "FILE", "also writes all actions with their times there")},
+        {FLAG(0, "json", TEXT, &o->json, "FILE",
+              "also writes all actions with their times there;\n"
+              "- is standard output")},
     };
     const flags_t flags = {.program = program, .usage = usage, FLAG_ROWS(rows)};
     int done = flags_take(&flags, argc, argv, NULL);
@@ -386,9 +388,11 @@ static gyre_status_t show_all(const options_t *o)
 static int unwritable(const char *flag, const char *path)
 {
     int error = path ? base_file_check(path) : 0;
-    if (error)
-        fprintf(stderr, "gyre-plan: %s: cannot write %s: %s\n", flag, path, strerror(error));
-    return error != 0;
+    const int free = flags_output(path);
+    if (error || !free)
+        fprintf(stderr, "gyre-plan: %s: cannot write %s: %s\n", flag, path,
+                error ? strerror(error) : "it is standard output, which another file has");
+    return error || !free;
 }
 
 int plan_pipeline(int argc, char **argv)

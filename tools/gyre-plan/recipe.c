@@ -156,7 +156,7 @@ static const struct {
            "further bytes per parameter of the software (default 0; DeepSpeed's BF16\n"
            "optimizer: 2)"),
       .high = 64}},
-    {JSON, 0, {FLAG(0, "json", TEXT, NULL, "FILE", "also writes all of it there")}},
+    {JSON, 0, {FLAG(0, "json", TEXT, NULL, "FILE", "also writes all of it there; - is standard output")}},
     {FLAGS,
      0,
      {.kind = FLAG_HEADING,
@@ -570,6 +570,7 @@ int plan_question(int argc, char **argv, plan_for_t what, const char *help, plan
         fprintf(stderr, "gyre-plan %s: --json: cannot write %s: %s\n", argv[0], q.json, strerror(err));
         code = PLAN_FAILED;
     }
+    flags_output(q.json);
     if (code == PLAN_OK)
         *out = q;
     return code;

@@ -146,7 +146,7 @@ static int read_options(int argc, char **argv, options_t *o)
         {FLAG(0, "root", INT, &o->root, "R", "of rooted collectives (default 0)"), .high = MOST_RANKS},
         {FLAG(0, "memory", CHOICE, &plain, "window|plain",
               "with host: window (default; buffers of gyre_mem_alloc) or plain (malloc)")},
-        {FLAG(0, "json", TEXT, &o->json, "FILE", "also writes all results there")},
+        {FLAG(0, "json", TEXT, &o->json, "FILE", "also writes all results there; - is standard output")},
     };
     const flags_t flags = {.program = program, .usage = usage, FLAG_ROWS(rows)};
     int done = flags_take(&flags, argc, argv, NULL);
@@ -556,6 +556,7 @@ int plan_schedule(int argc, char **argv)
         fprintf(stderr, "gyre-plan: --json: cannot write %s: %s\n", o.json, strerror(unwritable));
         return PLAN_FAILED;
     }
+    flags_output(o.json);
     plan_t p = {.o = &o};
     gyre_status_t st = set_up(&p);
     if (st == GYRE_OK) {

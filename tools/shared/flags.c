@@ -12,6 +12,7 @@
 
 #include <gyre/version.h>
 
+#include "base/file.h"
 #include "base/settings/parse.h"
 #include "base/settings/size.h"
 
@@ -445,6 +446,14 @@ const char *flags_nearest(const flags_t *flags, const char *typed)
         return NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + 2, "="), typed + 2);
     return nearest(flags, name);
+}
+
+int flags_output(const char *path)
+{
+    const int taken = stdout == stderr;
+    if (base_file_is_stdout(path))
+        stdout = stderr; /* glibc's are variables */
+    return !base_file_is_stdout(path) || !taken;
 }
 
 int flags_wrong(const char *program, const char *format, ...)

@@ -76,6 +76,10 @@ int flags_take(const flags_t *flags, int argc, char **argv, int *words);
 /* "gyre-plan: WHY; see gyre-plan schedule --help" on stderr. Returns 2. */
 int flags_wrong(const char *program, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* For each FILE that a tool writes, or NULL. "-" is standard output (base/file.h), which is left to that
+ * file: what the tool prints from here on goes to standard error. 0: another FILE has standard output. */
+int flags_output(const char *path);
+
 /* A command line option by option, for tools that act on each one as it comes and have texts of their own.
  * Names are written out; words end the options. Rows need a name and whether they are switches. */
 typedef enum {

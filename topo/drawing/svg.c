@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/settings/size.h"
 #include "base/text/svg.h"
 #include "topo/orders/order.h"
@@ -361,16 +362,14 @@ static void draw_frame(const drawing_t *d, FILE *out)
 
 static gyre_status_t write_file(const drawing_t *d, const char *path, const char *body)
 {
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the drawing %s", path);
-    draw_frame(d, file);
-    fputs(body, file);
-    base_svg_close(file);
-    int failed = ferror(file) ? EIO : 0;
-    if (fclose(file) != 0)
-        failed = errno;
-    return failed ? gyre_fail_errno(GYRE_ERR_IO, failed, "cannot write the drawing %s", path) : GYRE_OK;
+    base_file_t file;
+    gyre_status_t status = base_file_begin(path, &file);
+    if (status != GYRE_OK)
+        return status;
+    draw_frame(d, file.out);
+    fputs(body, file.out);
+    base_svg_close(file.out);
+    return base_file_commit(&file);
 }
 
 gyre_status_t topo_svg(const topo_t *topo, int ranks, const char *path)

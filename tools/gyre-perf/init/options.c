@@ -41,7 +41,7 @@ static int parse(int argc, char **argv, init_options_t *o, char *why, size_t byt
         {FLAG(0, "mock", INT, &o->mock, "N",
               "2 to 16384 mock ranks: threads that speak the bootstrap's own protocol over\nloopback"),
          .low = 2, .high = 16384},
-        {FLAG('J', "json", TEXT, &o->json, "FILE", "also write the results there")},
+        {FLAG('J', "json", TEXT, &o->json, "FILE", "also write the results there; - is standard output")},
         {FLAG('T', "timeout", REAL, &o->timeout_s, "S", "deadline of each start (GYRE_INIT_TIMEOUT)")},
         {FLAG(0, "since", COUNT, &since, "NS", NULL), .low = 1}, /* for our own jobs */
     };
