@@ -223,7 +223,7 @@ const train_row_t train_rows[] = {
     {TRAIN_EVALUATION, "eval-sequences", TRAIN_COUNT, AT(eval_sequences), "256", 1, 1e9, "N",
      "sequences per validation at most, spread over the data", TRAIN_FREE, NULL},
     {TRAIN_EVALUATION, "sample-tokens", TRAIN_COUNT, AT(sample_tokens), "400", 0, 1e7, "TOKENS",
-     "length of the sample (by default none of models above 20 million parameters)", TRAIN_FREE, NULL},
+     "length of the sample; unless given, 0 above 20 million parameters", TRAIN_FREE, NULL},
     {TRAIN_EVALUATION, "temperature", TRAIN_REAL, AT(temperature), "0.7", 0, 100, "X",
      "temperature of the sample; 0: always the likeliest token", TRAIN_FREE, NULL},
     {TRAIN_EVALUATION, "top-k", TRAIN_COUNT, AT(top_k), "0", 0, 1e6, "N",

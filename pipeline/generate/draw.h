@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Parameters of the largest model that says a text within seconds on a core, whatever a token costs. */
+#define PIPE_SMALL_PARAMETERS 20000000u
+
 typedef struct {
     double temperature; /* > 0; 0: always the likeliest token, of equals the first */
     size_t top_k;       /* only the k likeliest tokens, and those as likely as the last of them; 0: all */

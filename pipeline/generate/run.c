@@ -35,6 +35,7 @@ struct pipe_generator {
     const pipe_part_t *part;
     pipe_generate_config_t config;
     model_decoder_t *decoder;
+    int warned;                 /* that it is slow */
     sequence_t *sequence;       /* [batch] */
     model_piece_t *piece;       /* [batch] */
     said_t *said;               /* [batch] */
@@ -68,12 +69,6 @@ static gyre_status_t take_memory(pipe_generator_t *g)
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sequences", batch);
 }
 
-/* Each token is soon there, whatever it costs. */
-static int small(const pipe_part_t *part)
-{
-    return part->slice->total <= 20000000;
-}
-
 static gyre_status_t make_decoder(void *user)
 {
     pipe_generator_t *g = user;
@@ -95,12 +90,6 @@ static gyre_status_t make_decoder(void *user)
     if (status == GYRE_OK)
         status = model_decoder_create(&how, &g->decoder);
     base_team_use(before);
-    if (status == GYRE_OK && model_decoder_slow(g->decoder))
-        BASE_LOG(
-            small(part) ? BASE_LOG_INFO : BASE_LOG_WARNING,
-            "slow: this BLAS (%s) sums %s in an unknown order, so each token recomputes the whole sequence. "
-            "--order fast is quicker, but its log-probabilities may differ in the last bits",
-            model_matmul_kind(), model_decoder_slow(g->decoder));
     return status;
 }
 
@@ -272,6 +261,19 @@ static gyre_status_t take_tokens(pipe_generator_t *g, const pipe_prompt_t *promp
     return status;
 }
 
+/* Once, and not before prompts that are refused. */
+static void warn_slow(pipe_generator_t *g)
+{
+    const char *what = g->warned ? NULL : model_decoder_slow(g->decoder);
+    g->warned = 1;
+    if (what)
+        BASE_LOG(
+            g->part->slice->total <= PIPE_SMALL_PARAMETERS ? BASE_LOG_INFO : BASE_LOG_WARNING,
+            "slow: this BLAS (%s) sums %s in an unknown order, so each token recomputes the whole sequence. "
+            "--order fast is quicker, but its log-probabilities may differ in the last bits",
+            model_matmul_kind(), what);
+}
+
 gyre_status_t pipe_generate(pipe_generator_t *g, const pipe_prompt_t *prompt, size_t prompts,
                             const pipe_generate_t *how, pipe_said_fn said, void *user)
 {
@@ -281,6 +283,8 @@ gyre_status_t pipe_generate(pipe_generator_t *g, const pipe_prompt_t *prompt, si
     for (size_t i = 0; status == GYRE_OK && i < prompts; i++)
         status = check_prompt(g, &prompt[i], i, follow(&prompt[i], how));
     base_log_mute(muted);
+    if (status == GYRE_OK)
+        warn_slow(g);
     for (size_t i = 0; i < g->config.batch; i++)
         g->sequence[i] = (sequence_t){.prompt = SIZE_MAX};
     while (status == GYRE_OK && fill_slots(g, prompt, prompts, how, &next)) {

@@ -9,6 +9,7 @@
 #include "base/machine/memory.h"
 #include "model/formats/hf.h"
 #include "model/formats/weights.h"
+#include "pipeline/generate/draw.h"
 #include "pipeline/report/page.h"
 #include "pipeline/report/trace.h"
 #include "pipeline/train/run.h"
@@ -27,7 +28,7 @@ void train_choose_sample(train_run_t *run)
 {
     train_config_t *options = run->options;
     if (train_config_given(options, "sample-tokens") || train_text_prompted(options) ||
-        options->sample_tokens == 0 || pipe_train_whole(run->train)->total <= SAMPLE_PARAMETERS)
+        options->sample_tokens == 0 || pipe_train_whole(run->train)->total <= PIPE_SMALL_PARAMETERS)
         return;
     options->sample_tokens = 0;
     run->sample_left_out = 1;

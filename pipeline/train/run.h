@@ -24,10 +24,6 @@
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0
 
-/* Parameters of the largest model that a sample of text is drawn from unasked: some seconds of a core, 80 MB
- * on rank 0. */
-#define SAMPLE_PARAMETERS 20000000u
-
 typedef struct {
     train_config_t *options;
     model_config_t shape; /* complete */

@@ -147,6 +147,8 @@ refused "--prompt-file none: No such file" --load run --prompt-file none
 refused "prompt 1 is not UTF-8: byte 0xff at its offset 0" --load run --tokenizer gpt2:merges.txt --prompt-file bytes
 refused "prompt 1 has 1 tokens, and 65 are to follow, but the model has 64 positions" --load run --prompt a --tokens 65
 refused "shorten the prompt" --load run --prompt "$(printf '%070d' 0)"
+slow=$(OPENBLAS_CORETYPE=Haswell GYRE_LOG=info "$GENERATE" --load run --prompt a --tokens 65 2>&1 | grep -c recomputes)
+check "an error before a warning of slow tokens" test "$slow" = 0
 refused "the one in run has 64 positions and 4 leaves" --load run --seq 32 --prompt a
 refused "is not the number of ranks, 1" --load run --tp 2 --prompt a
 refused "exclude each other" --load run --prompt a --prompt-file prompts

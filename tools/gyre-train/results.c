@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings/size.h"
+#include "pipeline/generate/draw.h"
 #include "tools/gyre-train/results.h"
 
 enum { BYTES = 256 }; /* ids of text */
@@ -128,7 +129,7 @@ static void print_end(const train_run_t *run)
         printf(
             "no sample of text, which is for models of up to %g million parameters: --sample-tokens N draws "
             "one of others, too\n",
-            SAMPLE_PARAMETERS * 1e-6);
+            PIPE_SMALL_PARAMETERS * 1e-6);
     const char *unit = run->data->is_text ? "byte" : "token";
     printf("\nunigram entropy  %.4f nats/%s (what %s frequencies alone can reach)\n", record->unigram, unit,
            unit);
