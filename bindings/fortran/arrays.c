@@ -104,17 +104,26 @@ gyre_type_t fortran_type_of(const CFI_cdesc_t *a)
     }
 }
 
+/* Of an empty array with bounds such as 10:1 gfortran gives a negative number. */
+static size_t extent(const CFI_cdesc_t *a, int i)
+{
+    return a->dim[i].extent > 0 ? (size_t)a->dim[i].extent : 0;
+}
+
 int fortran_array(fortran_call_t *c, const CFI_cdesc_t *a, const char *what, void **at, size_t *count)
 {
     size_t elements = 1;
     gyre_type_t type = fortran_type_of(a);
-    for (int i = 0; i < a->rank; i++) {
-        if (a->dim[i].extent < 0)
-            return fortran_no(c, GYRE_ERR_INVALID,
-                              "%s is an assumed-size array: pass a section with an upper bound", what);
-        elements *= (size_t)a->dim[i].extent;
-    }
-    if (elements && !a->base_addr)
+    for (int i = 0; i < a->rank; i++)
+        elements *= extent(a, i);
+    /* -1 is also an empty array of gfortran's, with bounds such as 3:1 */
+    if (a->base_addr && a->rank > 0 && a->dim[a->rank - 1].extent == -1)
+        return fortran_no(
+            c, GYRE_ERR_INVALID,
+            "%s has no size (assumed size, or bounds such as 3:1): pass a section with an upper bound, "
+            "as x(1:n)",
+            what);
+    if (!a->base_addr && (elements || a->dim[0].extent < 0))
         return fortran_no(c, GYRE_ERR_INVALID, "%s is not allocated or not associated", what);
     if (elements > 1 && a->rank > 0 && !CFI_is_contiguous(a))
         return fortran_no(c, GYRE_ERR_INVALID,
@@ -160,7 +169,7 @@ int fortran_list(fortran_call_t *c, const CFI_cdesc_t *a, const char *what, size
     if (a->rank != 1 || (a->type & CFI_type_mask) != CFI_type_Integer ||
         (type != GYRE_INT32 && type != GYRE_INT64))
         return fortran_no(c, GYRE_ERR_INVALID, "%s must be an array of integers of 4 or 8 bytes", what);
-    if (fortran_must(c, what, (size_t)a->dim[0].extent, n))
+    if (fortran_must(c, what, extent(a, 0), n))
         return 1;
     if (!(*out = malloc((n + 1) * sizeof **out)))
         return fortran_no(c, GYRE_ERR_NO_MEMORY, "no memory for %zu counts", n);

@@ -605,7 +605,7 @@ contains
 
   subroutine errors()
     real(real64), asynchronous :: a(4, 4), b(16), w(2 * n)
-    real(real64), allocatable :: never(:)
+    real(real64), allocatable :: never(:), none_here(:)
     character(len=4) :: text
     logical :: l
     integer :: status, i, counts(n)
@@ -635,6 +635,17 @@ contains
     call gyre_all_reduce(recv=b, op=GYRE_BAND, comm=world, status=status)
     call check('band', status == GYRE_ERR_TYPE .and. len(gyre_last_error()) > 0)
     call assumed_size(b)
+    i = 10
+    allocate (none_here(i:1), source=b(i:1))
+    call gyre_all_reduce(none_here, none_here, GYRE_SUM, world, status)
+    call check('an empty array with bounds 10:1', status == GYRE_OK)
+    call gyre_all_gather(b(i:1), none_here, world, status)
+    call check('empty sections', status == GYRE_OK)
+    call gyre_all_reduce(b(1:4), none_here, GYRE_SUM, world, status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_all_reduce: send has 4 elements, it must have 0')
+    deallocate (none_here)
+    call gyre_all_reduce(b(1:4), none_here, GYRE_SUM, world, status)
+    call refused(status, GYRE_ERR_INVALID, 'not allocated')
     call gyre_all_gather(b(1:2), b, world, status)
     if (n /= 8) call refused(status, GYRE_ERR_INVALID, 'gyre_all_gather: recv has 16 elements')
     call gyre_all_gatherv(b(1:1), w, [(1000, i=1, n)], world, status=status)
@@ -667,6 +678,8 @@ contains
     integer :: status
     call gyre_broadcast(x(1:2), 0, world, status)
     call check('a section of an assumed-size array', status == GYRE_OK)
+    call gyre_broadcast(x, 0, world, status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_broadcast: buffer has no size')
   end subroutine
 
 end program
