@@ -361,6 +361,8 @@ def shared_memory(comm):
     request.wait()
     del registered
     check("register", x[3] == 3 * comm.size)
+    raises("zeros of objects", TypeError, "Python objects", gyre.zeros, 3, object)
+    equal("zeros of a number of NumPy's", gyre.zeros(np.int64(3)), [0, 0, 0])
     x = gyre.zeros((2, 3), "f4")
     x += 1
     comm.all_reduce(x)
@@ -524,7 +526,6 @@ def kill():
         check(f"status {error.status}", error.status is gyre.Status.PEER_DEAD and str(last) in str(error))
     check("error()", world.error().status is gyre.Status.PEER_DEAD)
     left = world.shrink()
-    world.close()
     x = np.ones(1)
     left.all_reduce(x)
     equal("after shrink", x, [last])
@@ -537,6 +538,7 @@ def kill():
         equal("after grow", x, [last + 1])
     child.close()
     check("close() after the job that came of its own has ended", child.closed)
+    world.close()  # after the job has ended: nothing is left to do
     if newcomer is not None:
         equal("the newcomer ends", newcomer.wait(20), 0)
 

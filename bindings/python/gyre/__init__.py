@@ -238,6 +238,8 @@ def zeros(shape, dtype=float):
     """
     import numpy
 
+    if numpy.dtype(dtype).hasobject:
+        raise TypeError(f"zeros: the dtype {numpy.dtype(dtype)} has Python objects, which are of one process")
     shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
     nbytes = numpy.dtype(dtype).itemsize
     for extent in shape:
@@ -276,7 +278,7 @@ def _exit(comm, kind, value, trace):
         comm.close()
         return
     try:  # the other ranks must not wait for this one; the exception goes on
-        comm.abort(f"rank {comm.rank} raised {kind.__name__}: {value}")
+        comm.abort(f"rank {comm.rank} raised {kind.__name__}: {value}".removesuffix(": "))
         comm.close()
     except (Error, ValueError):
         pass

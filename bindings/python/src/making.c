@@ -120,7 +120,7 @@ static PyObject *making(PyObject *self, PyObject *args, PyObject *names, const m
     return result;
 }
 
-/* Both successors of a job's communicator: that is then ended by gyre_comm_destroy. */
+/* Both successors of a job's communicator: that is then ended by gyre_comm_destroy, or with its successor. */
 static PyObject *replace(comm_t *comm, gyre_status_t status, gyre_comm_t *out)
 {
     if (status != GYRE_OK)
