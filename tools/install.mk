@@ -15,8 +15,8 @@ man_path = share/man/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 MAN_ALIASES = $(shell sh tools/man-names $(filter %.3,$(MAN_PAGES)))
 alias_path = share/man/man3/$(firstword $(subst =, ,$(1)))
 # The documents, as they lie in the source tree, so that their links work; recipes of gyre-plan and gyre-train apart.
-DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data images \
-    tutorials,docs/$(d)/*)) $(wildcard $(addprefix examples/*.,c cpp cu f90 py) examples/kubernetes/*)
+DOCUMENTS := LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(wildcard docs/*.md $(foreach d,contributing data data/runs \
+    images tutorials,docs/$(d)/*.*)) $(wildcard $(addprefix examples/*.,c cpp cu f90 py) examples/kubernetes/*)
 RECIPES   := $(wildcard examples/recipes/*.json)
 INSTALLED_DOCUMENTS = $(addprefix share/doc/gyre/,$(DOCUMENTS) examples/recipes) $(RECIPES:examples/%=share/gyre/%)
 INSTALLED = $(INSTALLED_DOCUMENTS) $(HEADERS) include/gyre/gyre.hpp $(addprefix $(L)/,libgyre.so.$(SOVERSION) libgyre.so libgyre.a pkgconfig/gyre.pc \

@@ -9,6 +9,7 @@ D=$W/stage
 DEADLINE=240
 run $MAKE install PREFIX=/opt/gyre DESTDIR="$D"
 want "make install" 0
+check "make install has no complaint" [ ! -s "$W/err" ]
 at=$D/opt/gyre
 for file in include/gyre/gyre.h include/gyre/device.cuh include/gyre/train.h lib/libgyre.so.0 lib/libgyre.so lib/libgyre.a lib/libgyre-malloc.so lib/libgyre-train.a \
     lib/pkgconfig/gyre.pc lib/pkgconfig/gyre-train.pc bin/ucx-run share/man/man1/ucx-run.1 \
