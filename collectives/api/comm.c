@@ -182,9 +182,9 @@ gyre_status_t coll_check_unused(const char *name, gyre_comm_t *comm)
     if (open)
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "%s: %u requests of the communicator were not waited for (gyre_wait; gyre_comm_abort ends "
+            "%s: %u request%s of the communicator %s not waited for (gyre_wait; gyre_comm_abort ends "
             "what cannot finish)",
-            name, open);
+            name, open, open == 1 ? "" : "s", open == 1 ? "was" : "were");
     return GYRE_OK;
 }
 

@@ -381,10 +381,10 @@ gyre_status_t gyre_finalize(gyre_comm_t *comm)
         return GYRE_OK;
     gyre_status_t st = coll_check_live("gyre_finalize", comm);
     if (st == GYRE_OK && !comm->is_world)
-        st =
-            gyre_fail(GYRE_ERR_INVALID,
-                      "gyre_finalize takes the communicator of a job: that of gyre_init or gyre_comm_create; "
-                      "others are destroyed with gyre_comm_destroy");
+        st = gyre_fail(
+            GYRE_ERR_INVALID,
+            "gyre_finalize takes the job's communicator: that of gyre_init or gyre_comm_create, or the "
+            "newest of gyre_comm_shrink and gyre_comm_grow; others are destroyed with gyre_comm_destroy");
     coll_world_t *world = st == GYRE_OK ? of(comm->world) : NULL;
     gyre_comm_t *each;
     for (int i = 0; st == GYRE_OK && (each = coll_handle_find(&world->comm, i)); i++)

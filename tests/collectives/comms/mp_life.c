@@ -365,6 +365,7 @@ static void many(void)
     gyre_comm_t *old = world, *first = NULL;
     if (gyre_comm_size(world) > 1) {
         MP_OK(gyre_comm_shrink(old, &world));
+        MP_EXPECT(gyre_finalize(old), GYRE_ERR_INVALID, "the newest of gyre_comm_shrink");
         works(world);
     }
     for (int i = 0; i < 200; i++) {
