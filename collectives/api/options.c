@@ -45,7 +45,8 @@ static gyre_status_t check(const char *name, const gyre_options_t *o)
     if (o->algorithm && strlen(o->algorithm) >= COLL_ALGORITHM_BYTES)
         return gyre_fail(GYRE_ERR_INVALID, "%s: algorithm has %zu characters; at most %d", name,
                          strlen(o->algorithm), COLL_ALGORITHM_BYTES - 1);
-    return o->algorithm ? coll_check_algorithms(name, o->algorithm) : GYRE_OK;
+    return o->algorithm ? coll_check_algorithms(name, o->algorithm)
+                        : coll_check_algorithms("GYRE_ALGO", base_setting_string(SET_ALGO));
 }
 
 gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, coll_asked_t *out)

@@ -129,10 +129,22 @@ static void without_exact_result(gyre_comm_t *world)
     MP_OK(gyre_comm_destroy(comm));
 }
 
+/* Not only by the first call that it would be for, if there is one. */
+static void wrong_setting(void)
+{
+    gyre_comm_t *world;
+    MP_OK(base_settings_set(SET_ALGO, "rink", "test"));
+    MP_EXPECT(gyre_init(NULL, &world), GYRE_ERR_INVALID,
+              "GYRE_ALGO: algorithm \"rink\": there is no algorithm");
+    MP_OK(base_settings_set(SET_ALGO, "allreduce:ring", "test"));
+    MP_EXPECT(gyre_init(NULL, &world), GYRE_ERR_INVALID, "there is no collective \"allreduce\"");
+}
+
 int main(void)
 {
     gyre_comm_t *world;
     MP_OK(base_settings_load());
+    wrong_setting();
     MP_OK(base_settings_set(SET_ALGO, "all_reduce:ring", "test"));
     gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
