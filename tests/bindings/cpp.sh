@@ -53,13 +53,18 @@ check "an exception on one rank: $ms ms" [ "$ms" -lt 20000 ]
 
 # What must not compile.
 refused() { # TEXT BODY
-    printf '#include <gyre/gyre.hpp>\nvoid f(gyre::Communicator &c);\nvoid f(gyre::Communicator &c)\n{\n%s\n}\n' "$2" >"$W/no.cpp"
+    printf '#include <list>\n#include <gyre/gyre.hpp>\nvoid f(gyre::Communicator &c);\nvoid f(gyre::Communicator &c)\n{\n%s\n}\n' "$2" >"$W/no.cpp"
     run g++ -std=c++17 -fsyntax-only -I"$P/include" "$W/no.cpp"
     want "must not compile: $2" 1 "$1"
 }
 refused 'must outlive it' 'std::vector<int> s(1); (void)c.iall_reduce(s, std::vector<int>(1), gyre::Op::sum);'
 refused 'same element type' 'std::vector<int> s(1); std::vector<float> r(1); c.all_reduce(s, r, gyre::Op::sum);'
 refused "one of Gyre's" 'std::vector<long double> s(1); c.broadcast(s, 0);'
+refused 'contiguous container' 'std::list<double> s(1); c.all_reduce(s, gyre::Op::sum);'
+refused 'contiguous container' 'std::vector<bool> s(1); c.all_reduce(s, gyre::Op::lor);'
+refused 'contiguous container' 'double *s = nullptr; c.broadcast(s, 0);'
+refused 'must not be const' 'const std::vector<double> s(1); c.all_reduce(s, gyre::Op::sum);'
+refused 'not a value' 'c.all_reduce(3.0, gyre::Op::sum);'
 refused 'deleted' 'gyre::Communicator d = c;'
 
 reached docs/cpp.md < <(grep -o 'gyre_[a-z0-9_]*' bindings/cpp/gyre/gyre.hpp)

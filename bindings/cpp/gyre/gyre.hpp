@@ -154,11 +154,22 @@ template <class T> constexpr int type_number()
         return -1;
 }
 
+template <class B, class = void> struct is_contiguous : std::false_type {
+};
+template <class B>
+struct is_contiguous<B, std::enable_if_t<std::is_pointer_v<decltype(std::data(std::declval<B &>()))>>>
+    : std::true_type {
+};
 // A view of a container, an array, a span, or a single element.
 template <class B> constexpr auto view(B &buffer)
 {
     if constexpr (type_number<B>() >= 0) {
         return span<B>(&buffer, 1);
+    } else if constexpr (!is_contiguous<B>::value) {
+        static_assert(is_contiguous<B>::value,
+                      "gyre: a buffer is a contiguous container, an array, a span, or an element of one of "
+                      "Gyre's types (gyre/types.h)");
+        return span<std::byte>();
     } else {
         using T = std::remove_pointer_t<decltype(std::data(buffer))>;
         static_assert(type_number<T>() >= 0, "gyre: this element type is not one of Gyre's (gyre/types.h)");
@@ -183,6 +194,13 @@ template <class S, class R> constexpr void alike()
     static_assert(std::is_same_v<std::remove_cv_t<element<S>>, std::remove_cv_t<element<R>>>,
                   "gyre: send and recv must have the same element type");
     static_assert(!std::is_const_v<element<R>>, "gyre: recv must not be const");
+}
+// The buffer of a call with one, which it writes to.
+template <class B> constexpr void written()
+{
+    static_assert(!std::is_const_v<element<B>>, "gyre: the call writes to the buffer: it must not be const");
+    static_assert(std::is_lvalue_reference_v<B> || type_number<B>() < 0,
+                  "gyre: the call writes to the buffer: pass a variable, not a value");
 }
 template <class B> constexpr gyre_type_t type()
 {
@@ -922,6 +940,7 @@ class Communicator
     template <class Out, class F, class B>
     Out all_reduce_as(const char *call, F function, B &&buffer, Reduction op) const
     {
+        detail::written<B>();
         if constexpr (!std::is_void_v<Out>)
             detail::keeps<B>();
         const auto b = detail::view(buffer);
@@ -944,6 +963,7 @@ class Communicator
     template <class Out, class F, class B>
     Out reduce_scatter_as(const char *call, F function, B &&buffer, Reduction op) const
     {
+        detail::written<B>();
         if constexpr (!std::is_void_v<Out>)
             detail::keeps<B>();
         const auto b = detail::view(buffer);
@@ -980,6 +1000,7 @@ class Communicator
 
     template <class Out, class F, class B> Out all_gather_as(const char *call, F function, B &&buffer) const
     {
+        detail::written<B>();
         if constexpr (!std::is_void_v<Out>)
             detail::keeps<B>();
         const auto b = detail::view(buffer);
@@ -1004,6 +1025,7 @@ class Communicator
     template <class Out, class F, class B>
     Out broadcast_as(const char *call, F function, B &&buffer, int root) const
     {
+        detail::written<B>();
         if constexpr (!std::is_void_v<Out>)
             detail::keeps<B>();
         const auto b = detail::view(buffer);
@@ -1132,6 +1154,7 @@ class Communicator
 
     template <class Out, class F, class B> Out all_to_all_as(const char *call, F function, B &&buffer) const
     {
+        detail::written<B>();
         if constexpr (!std::is_void_v<Out>)
             detail::keeps<B>();
         const auto b = detail::view(buffer);
@@ -1173,6 +1196,7 @@ class Communicator
     template <class Out, class F, class B>
     Out recv_as(const char *call, F function, B &&buffer, int peer) const
     {
+        detail::written<B>();
         if constexpr (!std::is_void_v<Out>)
             detail::keeps<B>();
         const auto b = detail::view(buffer);
