@@ -91,7 +91,7 @@ int base_file_check(const char *path)
 
 gyre_status_t base_file_begin(const char *path, base_file_t *file)
 {
-    base_file_t made = {.path = strdup(path)};
+    base_file_t made = {.path = strdup(base_file_is_stdout(path) ? "standard output" : path)};
     int fd = -1;
     if (!made.path)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory left to write %s", path);

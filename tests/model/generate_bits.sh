@@ -119,6 +119,9 @@ same greedy top1
 generate echoed --load run --temperature 0 --echo "${long[@]}"
 check "--echo" test "$(cat echoed.text)" = "The quick brown fox number$(cat greedy.text)"
 
+piped=$(printf 'The quick\n' | "$GENERATE" --load run --tokens 5 --quiet --prompt-file -)
+check "--prompt-file -" test "$piped" = "$("$GENERATE" --load run --tokens 5 --quiet --prompt "The quick")"
+
 # refused TEXT OPTION...: exit status 2 and an error with that text
 refused() {
     local text=$1 code=0

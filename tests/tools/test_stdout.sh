@@ -41,6 +41,11 @@ echo kept >"$W/log"
 check "a file that is appended to keeps what it has" grep -qx kept "$W/log"
 check "no file" [ ! -e ./- ]
 
+if [ -e /dev/full ]; then
+    "$B/bin/gyre-plan" pipeline --json - >/dev/full 2>"$W/err"
+    check "a full disk: exit status" [ $? -eq 1 ]
+    check "a full disk: the text" grep -q 'cannot write standard output' "$W/err"
+fi
 run "$B/bin/gyre-perf" all_reduce -b 8 -e 8 --json - -F -
 want "two for one standard output" 2 '-: one file for -F and -J'
 run "$B/bin/gyre-plan" pipeline --json - --svg -

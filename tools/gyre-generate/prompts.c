@@ -38,7 +38,7 @@ static gyre_status_t read_text(const generate_options_t *options, prompts_t *pro
         prompts->bytes = strlen(options->prompt);
         return prompts->text ? GYRE_OK : no_memory();
     }
-    if (!options->prompt_file)
+    if (!options->prompt_file || !strcmp(options->prompt_file, "-"))
         return read_stream(stdin, "standard input", prompts);
     FILE *in = fopen(options->prompt_file, "rb");
     if (!in)
