@@ -12,7 +12,9 @@
  *
  * Cost per rank and beat: one wake-up, a look at /proc, and a send and a receive for each tree connection
  * (two on average). */
+#include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,19 +40,26 @@ void boot_beat_begin(comm_boot_t *boot)
     boot->next_beat = now;
 }
 
-/* Why a rank lives that is silent; NULL: no reason is seen. Its process can be looked at if both ranks are in
- * the same PID namespace of the same machine; if they share the network, too, nothing can be cut between
- * them. */
+/* Its process can be looked at if both ranks are in the same PID namespace of the same machine; if they share
+ * the network, too, nothing can be cut between them. 0: not so. */
+static int process_of(const comm_boot_t *boot, int rank)
+{
+    if (boot->places == NULL || rank < 0 || rank >= boot->places_n || boot->rank >= boot->places_n)
+        return 0;
+    const boot_place_t *its = &boot->places[rank], *mine = &boot->places[boot->rank];
+    if (boot_get32(mine->machine) == 0 || memcmp(its->machine, mine->machine, sizeof(mine->machine)) != 0)
+        return 0;
+    return (int)boot_get32(its->pid);
+}
+
+/* Why a rank lives that is silent; NULL: no reason is seen. */
 static const char *excuse(const comm_boot_t *boot, int rank, int traced)
 {
     static const char held[] = "held by a debugger";
+    const int pid = process_of(boot, rank);
     if (traced)
         return held;
-    if (boot->places == NULL || rank < 0 || rank >= boot->places_n || boot->rank >= boot->places_n)
-        return NULL;
-    const boot_place_t *its = &boot->places[rank], *mine = &boot->places[boot->rank];
-    const int pid = (int)boot_get32(its->pid);
-    if (boot_get32(mine->machine) == 0 || memcmp(its->machine, mine->machine, sizeof(mine->machine)) != 0)
+    if (pid == 0)
         return NULL;
     if (base_process_traced(pid))
         return held;
@@ -89,6 +98,20 @@ static void lost(comm_boot_t *boot, boot_edge_t *edge, base_time_t now)
     boot_edge_lost(boot, edge, text, 1);
 }
 
+/* A death cuts the tree, and then word of the next one may not come. Those of this host are seen all the
+ * same, until the members are agreed on anew. */
+static void look_for_ended(comm_boot_t *boot)
+{
+    if (boot_first_death(boot, boot->members, boot->members_n) == NULL)
+        return;
+    for (int place = 0; place < boot->members_n; place++) {
+        const int rank = boot_member(boot, place), pid = process_of(boot, rank);
+        if (pid > 0 && rank != boot->rank && boot_death_of(boot, rank) == NULL && kill(pid, 0) != 0 &&
+            errno == ESRCH)
+            boot_note_death(boot, rank, "its process has ended", 0);
+    }
+}
+
 base_time_t boot_beat(comm_boot_t *boot)
 {
     base_time_t now = base_now(), next;
@@ -123,6 +146,7 @@ base_time_t boot_beat(comm_boot_t *boot)
         if (edge->spoke + every(boot) < next)
             next = edge->spoke + every(boot);
     }
+    look_for_ended(boot);
     boot->next_beat = next;
     return next;
 }

@@ -9,6 +9,7 @@
  *     mp_split loop N       N times: split, a first call, destroy. For tests/collectives/comms/split.sh
  *     mp_split dead         until another rank dies, which is what the error says
  *     mp_split survive      two of three ranks split what they have left once the third is dead
+ *     mp_split second       of four ranks three die one by one, and the fourth hears of the second
  *     mp_split half         one of two ranks makes it, and for the other one the parent fails before */
 #include "tests/support/mp.h"
 
@@ -342,6 +343,25 @@ static void half(void)
     exit(0);
 }
 
+/* Rank 2 is rank 3's only neighbour in the tree of the watchers. */
+static void second_death(void)
+{
+    gyre_comm_t *odd = NULL;
+    int number = rank;
+    MP_OK(gyre_comm_split(world, rank % 2, rank, &odd));
+    MP_OK(gyre_barrier(world));
+    if (rank == 2)
+        raise(SIGKILL);
+    if (rank == 3) {
+        MP_EXPECT(gyre_recv(&number, 1, GYRE_INT32, 0, odd), GYRE_ERR_PEER_DEAD, "(world rank 1) died");
+        puts("heard");
+        return;
+    }
+    while (gyre_barrier(world) == GYRE_OK)
+        ;
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
     MP_OK(gyre_init(NULL, &world));
@@ -353,6 +373,8 @@ int main(int argc, char **argv)
         half();
     } else if (argc == 2 && strcmp(argv[1], "survive") == 0) {
         after_a_death();
+    } else if (argc == 2 && strcmp(argv[1], "second") == 0) {
+        second_death();
     } else if (argc == 2) {
         until_one_dies();
     } else {

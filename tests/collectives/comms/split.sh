@@ -23,6 +23,10 @@ done
 run env GYRE_FAULT=2:3:kill "$UCX_RUN" -n 3 --no-kill-on-bad-exit --timeout 30 "$SPLIT" survive
 want "two ranks split after a death" 137
 
+# The first death cuts the tree, and no word of the second comes to rank 3. ucx-run would end it at --timeout.
+run "$UCX_RUN" -n 4 --no-kill-on-bad-exit --timeout 20 "$SPLIT" second
+check "a second death is noticed" grep -qx heard "$W/out"
+
 # One of two ranks has the communicator, and the other one gets the parent's error: the first one's calls do not wait for it.
 run env GYRE_FAULT=0:3:stop "$UCX_RUN" -n 2 --timeout 30 "$SPLIT" half
 want "the parent is aborted between two ranks of a split" 0
