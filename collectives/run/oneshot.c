@@ -311,8 +311,8 @@ static inline void begin(coll_oneshot_run_t *e)
         (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 
-/* Of two ranks each is the only reader of what the other posts (base/lines.h), unless that is scaled: then the
- * other adds it up, too. */
+/* Of two ranks each is the only reader of what the other posts (base/lines.h), unless that is scaled: then
+ * the other adds it up, too. */
 static __attribute__((noinline)) void take_lines(const coll_oneshot_run_t *e)
 {
     const int peer = 1 - e->comm->rank;
