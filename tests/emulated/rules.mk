@@ -3,7 +3,7 @@
 # Included by the Makefile.
 E            := $(B)/emulated
 E_FLAGS      := -std=gnu++17 -O2 -g1 -Wall -Wextra -Wshadow -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) \
-    -fno-math-errno -ffp-contract=off -pthread
+    -fno-math-errno -ffp-contract=off -pthread -fPIC -fno-semantic-interposition
 e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
@@ -11,11 +11,13 @@ E_TOOLS      := $(filter gyre-perf gyre-train gyre-doctor,$(TOOLS))
 E_TESTS      := $(patsubst tests/%.c,$(E)/tests/%,$(filter tests/gpu/%,$(TEST_SRC) $(MP_SRC))) $(addprefix $(E)/tests/gpu/,kernels/gpu_facts kernels/gpu_kernels ranks/gpu_peers)
 E_FAILING    := $(E)/tests/failing/test_failing
 E_EXAMPLES   := $(patsubst examples/%.cu,$(E)/examples/%,$(wildcard examples/*.cu))
+# for programs of other languages: the library, and the emulator's CUDA
+E_LIB_SO     := $(E)/lib/libgyre.so.$(SOVERSION)
 E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
 E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
-emulated: $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS) $(E_FAILING) $(E_EXAMPLES)
+emulated: $(E_LIB_SO) $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS) $(E_FAILING) $(E_EXAMPLES)
 else
 emulated:
 	@echo "the emulator needs the CUDA toolkit's headers (CUDA=1), an x86-64, and no SANITIZE"; exit 1
@@ -38,6 +40,13 @@ $(E)/libgyre.a $(E)/libgyre-train.a $(E)/libemulated.a:
 	@mkdir -p $(@D)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
+$(E)/lib/libemulated.so: $(E_RUNTIME)
+	@mkdir -p $(@D)
+	@echo "  LD    $@"
+	$(Q)$(CUDA_HOST) -shared -Wl,-soname,$(@F) -Wl,-z,defs -pthread $^ $(E_LIBS) -o $@
+$(E_LIB_SO): $(call obj,$(CORE_SRC)) $(call e_obj,$(CORE_CU)) $(E)/lib/libemulated.so
+	@echo "  LD    $@"
+	$(Q)$(CUDA_HOST) -shared -Wl,-soname,$(@F) -Wl,-z,defs -pthread $^ $(E_LIBS) -Wl,-rpath,'$$ORIGIN' -o $@
 define E_TOOL_RULE
 $(E)/bin/$(1): $(call obj,tools/$(1).c $(call sources,tools/$(1),c)) $(SHARED_OBJ) $(E_ARCHIVES)
 	@mkdir -p $$(@D)
