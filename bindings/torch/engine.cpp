@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine.hpp"
 
+#include <algorithm>
 #include <poll.h>
 #include <sched.h>
 #include <stdexcept>
@@ -20,6 +21,8 @@ namespace
 constexpr long kUnwaited = 50'000; // ns
 // A thread that waits looks so long before it sleeps.
 constexpr auto kSpin = std::chrono::microseconds(50);
+// Work on a device wakes no descriptor: a driver looks for it so often.
+constexpr int kLook = 5; // ms
 // Work that is under way when its group is destroyed has so long to finish.
 constexpr auto kGrace = std::chrono::seconds(5);
 
@@ -65,7 +68,7 @@ bool Operation::test()
     }
     for (const auto &part : parts)
         busy |= !part->finished;
-    return !busy;
+    return !busy && (!reached || reached());
 }
 
 Engine::Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent) : comm_(comm), parent_(parent) {}
@@ -148,6 +151,49 @@ void Engine::issue(const OperationPtr &operation, const Start &start, size_t req
         set_timer(kUnwaited);
 }
 
+// A callback may start work and wait for it: meanwhile any thread may drive.
+void Engine::complete(std::vector<OperationPtr> &finished, std::unique_lock<std::mutex> &lock)
+{
+    changed_.notify_all();
+    lock.unlock();
+    all.completing++;
+    if (all.left) {
+        all.completing--;
+        stay_if_left();
+        all.completing++;
+    }
+    for (auto &operation : finished) {
+        const auto complete = std::move(operation->complete);
+        complete();
+    }
+    finished.clear();
+    all.completing--;
+    lock.lock();
+    if (asleep_)
+        kick(); // that thread may wait for what was completed here
+    changed_.notify_all();
+}
+
+bool Engine::look(const OperationPtr &operation)
+{
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto at = std::find(open_.begin(), open_.end(), operation);
+    if (at == open_.end() || !operation->test())
+        return operation->finished;
+    std::vector<OperationPtr> finished = {operation};
+    open_.erase(at);
+    complete(finished, lock);
+    return true;
+}
+
+int Engine::longest() const
+{
+    for (const auto &operation : open_)
+        if (operation->reached)
+            return kLook;
+    return 1000;
+}
+
 // One turn of the driver: completes what has finished, or sleeps until something has moved.
 void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
                   const std::optional<Clock::time_point> &until)
@@ -162,26 +208,8 @@ void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
         }
     }
     if (!finished.empty()) {
-        // A callback may start work and wait for it: meanwhile any thread may drive.
         driven_ = false;
-        changed_.notify_all();
-        lock.unlock();
-        all.completing++;
-        if (all.left) {
-            all.completing--;
-            stay_if_left();
-            all.completing++;
-        }
-        for (auto &operation : finished) {
-            const auto complete = std::move(operation->complete);
-            complete();
-        }
-        finished.clear();
-        all.completing--;
-        lock.lock();
-        if (asleep_)
-            kick(); // that thread may wait for what was completed here
-        changed_.notify_all();
+        complete(finished, lock);
         return;
     }
     const auto now = Clock::now();
@@ -190,11 +218,11 @@ void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
         sched_yield();
         lock.lock();
     } else if (gyre_comm_arm(comm_) == GYRE_OK) {
-        int limit = 1000;
+        int limit = longest();
         if (until)
             limit = std::max<int>(
                 0, static_cast<int>(std::min<int64_t>(
-                       1000, std::chrono::duration_cast<Milliseconds>(*until - now).count() + 1)));
+                       limit, std::chrono::duration_cast<Milliseconds>(*until - now).count() + 1)));
         asleep_ = true;
         lock.unlock();
         pollfd fds[2] = {{comm_fd_, POLLIN, 0}, {kick_, POLLIN, 0}};

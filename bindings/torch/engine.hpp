@@ -38,7 +38,8 @@ struct Operation {
     std::vector<std::shared_ptr<Operation>> parts; // finished, before this one is
     std::function<void()> complete; // called once, without the engine's mutex; keeps what the requests use
     Requests requests;
-    std::string error; // the first one; empty: none
+    std::function<bool()> reached; // of work on a device: that has got to its end. It must not throw
+    std::string error;             // the first one; empty: none
     std::atomic<bool> finished{false};
     bool test(); // with the engine's mutex: all requests and parts have finished
 };
@@ -58,7 +59,12 @@ class Engine : public std::enable_shared_from_this<Engine>
     void issue(const OperationPtr &operation, const Start &start, size_t requests = 1);
     // False: `until` has passed.
     bool wait(const Operation &operation, std::optional<Clock::time_point> until);
+    // For work on a device, which no call of Gyre drives: completes the operation if it has got to its end. False:
+    // it has not, or another thread completes it now.
+    bool look(const OperationPtr &operation);
     bool failed() const { return gyre_comm_error(comm_) != GYRE_OK; }
+    // Whether any work has failed that is on a device, where failures end the communicator: Gyre's text, or empty.
+    std::string failure() const { return failed() ? gyre_last_error() : ""; }
     // The thread of the engine ends the communicator when all work has finished, or some seconds have passed,
     // and those that were made of it have ended.
     // failing: the other ranks are not waited for, and get an error.
@@ -70,7 +76,9 @@ class Engine : public std::enable_shared_from_this<Engine>
   private:
     Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent);
     void open(); // the descriptors; throws
-    void end();  // the communicator
+    void complete(std::vector<OperationPtr> &finished, std::unique_lock<std::mutex> &lock);
+    int longest() const; // sleep of a driver, in ms
+    void end();          // the communicator
     std::vector<std::shared_ptr<Engine>> children();
     void run();
     void turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,

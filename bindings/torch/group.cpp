@@ -1,9 +1,8 @@
-// bindings/torch/group.cpp: the process group "gyre": PyTorch's collectives on CPU tensors as calls of Gyre.
+// bindings/torch/group.cpp: the process group "gyre": PyTorch's collectives, on tensors of the CPU or of a device, as
+// calls of Gyre.
 // Each method checks its tensors, which throws at once, starts the calls, and returns the work.
 // SPDX-License-Identifier: Apache-2.0
-#include "work.hpp"
-
-#include <exception>
+#include "start.hpp"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/utils/pybind.h>
@@ -12,13 +11,6 @@ namespace gyre_torch
 {
 namespace
 {
-
-#if TORCH_VERSION_MAJOR >= 2
-using Base = c10d::Backend;
-#else
-using Base = c10d::ProcessGroup;
-#endif
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // How a group makes its operations: gyre_torch.Options.
 struct Settings {
@@ -33,33 +25,8 @@ struct Settings {
 
 struct Exchange;
 
-class Group : public Base
+class Group : public Starter
 {
-    // A call of the program, by its name for errors. An exception that leaves it ends the coalescing of calls:
-    // the program does not get to the end of it.
-    class Call
-    {
-      public:
-        Call(Group &group, const char *name) : group_(group), name_(name), before_(std::uncaught_exceptions())
-        {
-        }
-        Call(const Call &) = delete;
-        Call &operator=(const Call &) = delete;
-        ~Call()
-        {
-            if (std::uncaught_exceptions() == before_)
-                return;
-            group_.coalescing_ = false;
-            group_.coalesced_.clear();
-        }
-        operator const char *() const { return name_; }
-
-      private:
-        Group &group_;
-        const char *const name_;
-        const int before_;
-    };
-
   public:
     // parent: the default group, or null; ranks: the members of this one by their ranks there. Without
     // settings the group has those of its parent.
@@ -71,18 +38,19 @@ class Group : public Base
 
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override
     {
-        const Call call(*this, "broadcast");
+        Call call(*this, "broadcast");
         const auto &t = only(call, tensors, true);
+        call.on(t);
         const auto type = type_of(call, t);
         const int root = root_of(call, opts.rootRank);
         return start(call, c10d::OpType::BROADCAST, {}, {t}, [&](auto comm, auto &r) {
-            return gyre_ibroadcast(t.data_ptr(), t.data_ptr(), count_of(t), type, root, comm, &r[0]);
+            return GYRE(broadcast, 0, t.data_ptr(), t.data_ptr(), count_of(t), type, root);
         });
     }
 
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override
     {
-        const Call call(*this, "all_reduce");
+        Call call(*this, "all_reduce");
         only(call, tensors, true);
         return reduce_all(call, c10d::OpType::ALLREDUCE, tensors, opts.reduceOp);
     }
@@ -94,20 +62,22 @@ class Group : public Base
 
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override
     {
-        const Call call(*this, "reduce");
+        Call call(*this, "reduce");
         const auto &t = only(call, tensors, true);
+        call.on(t);
         const auto op = op_of(call, opts.reduceOp, t);
         const int root = root_of(call, opts.rootRank);
         return start(call, c10d::OpType::REDUCE, {}, {t}, [&](auto comm, auto &r) {
-            return gyre_ireduce(t.data_ptr(), root == rank_ ? t.data_ptr() : nullptr, count_of(t),
-                                type_of(call, t), op, root, comm, &r[0]);
+            return GYRE(reduce, 0, t.data_ptr(), root == rank_ ? t.data_ptr() : nullptr, count_of(t),
+                        type_of(call, t), op, root);
         });
     }
 
     WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &) override
     {
-        const Call call(*this, "all_gather");
+        Call call(*this, "all_gather");
         const auto &in = only(call, inputs);
+        call.on(in);
         const auto &list = list_of(call, outputs);
         auto block = std::make_shared<Block>(call, list, in);
         same_size(call, list[static_cast<size_t>(rank_)], in);
@@ -116,9 +86,9 @@ class Group : public Base
             [&](auto comm, auto &r) {
                 const auto type = type_of(call, in);
                 return block->even(count_of(in))
-                           ? gyre_iall_gather(in.data_ptr(), block->data, count_of(in), type, comm, &r[0])
-                           : gyre_iall_gatherv(in.data_ptr(), block->data, block->counts.data(), nullptr,
-                                               type, comm, &r[0]);
+                           ? GYRE(all_gather, 0, in.data_ptr(), block->data, count_of(in), type)
+                           : GYRE(all_gatherv, 0, in.data_ptr(), block->data, block->counts.data(), nullptr,
+                                  type);
             },
             [block, list] { block->store(list); });
     }
@@ -131,7 +101,7 @@ class Group : public Base
     WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                                 const c10d::AllgatherOptions &) override
     {
-        const Call call(*this, "all_gather_coalesced");
+        Call call(*this, "all_gather_coalesced");
         // outputs: [rank][i]
         if (outputs.size() != size())
             fail(text(call, "it takes one list of outputs for each rank"));
@@ -140,6 +110,8 @@ class Group : public Base
         Tensors flat;
         for (const auto i : c10::irange(inputs.size())) {
             check(call, inputs[i]);
+            same_device(call, inputs[i], inputs[0]);
+            call.on(inputs[0]);
             for (const auto &of_rank : outputs) {
                 if (of_rank.size() != inputs.size())
                     fail(text(call, "a list of outputs has another length than the list of inputs"));
@@ -155,8 +127,8 @@ class Group : public Base
             [&](auto comm, auto &r) {
                 gyre_status_t status = GYRE_OK;
                 for (size_t i = 0; i < inputs.size() && status == GYRE_OK; i++)
-                    status = gyre_iall_gather(inputs[i].data_ptr(), blocks[i]->data, count_of(inputs[i]),
-                                              type_of(call, inputs[i]), comm, &r[i]);
+                    status = GYRE(all_gather, i, inputs[i].data_ptr(), blocks[i]->data, count_of(inputs[i]),
+                                  type_of(call, inputs[i]));
                 return status;
             },
             [blocks, lists] {
@@ -168,8 +140,9 @@ class Group : public Base
 
     WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override
     {
-        const Call call(*this, "gather");
+        Call call(*this, "gather");
         const auto &in = only(call, inputs);
+        call.on(in);
         const int root = root_of(call, opts.rootRank);
         Tensors list;
         std::shared_ptr<Block> block;
@@ -182,8 +155,8 @@ class Group : public Base
         return start(
             call, c10d::OpType::GATHER, inputs, list,
             [&](auto comm, auto &r) {
-                return gyre_igather(in.data_ptr(), block ? block->data : nullptr, count_of(in),
-                                    type_of(call, in), root, comm, &r[0]);
+                return GYRE(gather, 0, in.data_ptr(), block ? block->data : nullptr, count_of(in),
+                            type_of(call, in), root);
             },
             [block, list] {
                 if (block)
@@ -195,22 +168,24 @@ class Group : public Base
     // Newer versions of PyTorch 2 have it, and so it is not marked as overriding. gather_single comes here, too.
     WorkPtr gather_into_tensor(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &opts)
     {
-        const Call call(*this, "gather_single");
+        Call call(*this, "gather_single");
         check(call, input);
+        call.on(input);
         const int root = root_of(call, opts.rootRank);
         if (root == rank_)
             check_ratio(call, {output}, {input});
         return start(call, c10d::OpType::GATHER, {input}, {output}, [&](auto comm, auto &r) {
-            return gyre_igather(input.data_ptr(), root == rank_ ? output.data_ptr() : nullptr,
-                                count_of(input), type_of(call, input), root, comm, &r[0]);
+            return GYRE(gather, 0, input.data_ptr(), root == rank_ ? output.data_ptr() : nullptr,
+                        count_of(input), type_of(call, input), root);
         });
     }
 #endif
 
     WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) override
     {
-        const Call call(*this, "scatter");
+        Call call(*this, "scatter");
         const auto &out = only(call, outputs);
+        call.on(out);
         const int root = root_of(call, opts.rootRank);
         Tensors list;
         std::shared_ptr<Block> block;
@@ -224,8 +199,8 @@ class Group : public Base
         return start(
             call, c10d::OpType::SCATTER, list, outputs,
             [&](auto comm, auto &r) {
-                return gyre_iscatter(block ? block->data : nullptr, out.data_ptr(), count_of(out),
-                                     type_of(call, out), root, comm, &r[0]);
+                return GYRE(scatter, 0, block ? block->data : nullptr, out.data_ptr(), count_of(out),
+                            type_of(call, out), root);
             },
             [block] { /* it is kept until here */ });
     }
@@ -233,8 +208,9 @@ class Group : public Base
     WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                            const c10d::ReduceScatterOptions &opts) override
     {
-        const Call call(*this, "reduce_scatter");
+        Call call(*this, "reduce_scatter");
         const auto &out = only(call, outputs);
+        call.on(out);
         const Tensors list = list_of(call, inputs);
         auto block = std::make_shared<Block>(call, list, out);
         same_size(call, list[static_cast<size_t>(rank_)], out);
@@ -243,8 +219,8 @@ class Group : public Base
         return start(
             call, c10d::OpType::REDUCE_SCATTER, list, outputs,
             [&](auto comm, auto &r) {
-                return gyre_ireduce_scatterv(block->data, out.data_ptr(), block->counts.data(),
-                                             type_of(call, out), op, comm, &r[0]);
+                return GYRE(reduce_scatterv, 0, block->data, out.data_ptr(), block->counts.data(),
+                            type_of(call, out), op);
             },
             [block] { /* it is kept until here */ });
     }
@@ -274,23 +250,26 @@ class Group : public Base
     WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
                           std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &) override
     {
-        const Call call(*this, "all_to_all_single");
+        Call call(*this, "all_to_all_single");
         check(call, output);
         check(call, input);
         same_type(call, output, input);
+        call.on(input);
         const auto in = counts_of(call, "input", input, input_splits);
         const auto out = counts_of(call, "output", output, output_splits);
         return start(call, c10d::OpType::ALLTOALL_BASE, {input}, {output}, [&](auto comm, auto &r) {
-            return gyre_iall_to_allv(input.data_ptr(), in.data(), nullptr, output.data_ptr(), out.data(),
-                                     nullptr, type_of(call, input), comm, &r[0]);
+            return GYRE(all_to_allv, 0, input.data_ptr(), in.data(), nullptr, output.data_ptr(), out.data(),
+                        nullptr, type_of(call, input));
         });
     }
 
     WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &) override
     {
-        const Call call(*this, "all_to_all");
+        Call call(*this, "all_to_all");
         if (outputs.size() != size() || inputs.size() != size())
             fail(text(call, "it takes lists of " + std::to_string(size_) + " tensors, one for each rank"));
+        check(call, inputs[0]);
+        call.on(inputs[0]);
         auto in = std::make_shared<Block>(call, inputs, inputs[0]);
         auto out = std::make_shared<Block>(call, outputs, inputs[0]);
         in->load(inputs);
@@ -298,18 +277,21 @@ class Group : public Base
         return start(
             call, c10d::OpType::ALLTOALL, inputs, outputs,
             [&](auto comm, auto &r) {
-                return gyre_iall_to_allv(in->data, in->counts.data(), nullptr, out->data, out->counts.data(),
-                                         nullptr, type_of(call, inputs[0]), comm, &r[0]);
+                return GYRE(all_to_allv, 0, in->data, in->counts.data(), nullptr, out->data,
+                            out->counts.data(), nullptr, type_of(call, inputs[0]));
             },
             [in, out, list] { out->store(list); });
     }
 
     // Messages between two ranks match in the order of the calls. A first message carries the tag, so that a
-    // receive with another tag is an error.
+    // receive with another tag is an error. On a device there are no tags, as with NCCL.
     WorkPtr send(Tensors &tensors, int peer, int tag) override
     {
-        const Call call(*this, "send");
+        Call call(*this, "send");
         const auto &t = only(call, tensors, true);
+        call.on(t);
+        if (call.device())
+            return message(call, c10d::OpType::SEND, t, peer);
         auto head = at::tensor({int64_t{tag}, static_cast<int64_t>(t.nbytes())});
         return start(
             call, c10d::OpType::SEND, {t, head}, {},
@@ -324,8 +306,11 @@ class Group : public Base
 
     WorkPtr recv(Tensors &tensors, int peer, int tag) override
     {
-        const Call call(*this, "recv");
+        Call call(*this, "recv");
         const auto &t = only(call, tensors, true);
+        call.on(t);
+        if (call.device())
+            return message(call, c10d::OpType::RECV, t, peer);
         auto head = at::zeros({2}, at::kLong);
         return start(
             call, c10d::OpType::RECV, {head}, {t},
@@ -348,49 +333,32 @@ class Group : public Base
 
     WorkPtr recvAnysource(Tensors &, int) override
     {
-        const Call call(*this, "recv");
+        Call call(*this, "recv");
         fail(text(call, "a receive from any source is not supported by gyre. Name the source: src=RANK"));
     }
 
-    WorkPtr barrier(const c10d::BarrierOptions &) override
+    // On the device of the group, once it has one: it waits for what the current stream has, too.
+    WorkPtr barrier(const c10d::BarrierOptions &opts) override
     {
-        const Call call(*this, "barrier");
-        return start(call, c10d::OpType::BARRIER, {}, {},
-                     [&](auto comm, auto &r) { return gyre_ibarrier(comm, &r[0]); });
+        Call call(*this, "barrier");
+        if (!opts.device_ids.empty() && c10::impl::hasDeviceGuardImpl(c10::kCUDA))
+            call.on(
+                device_of(call, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]))));
+        else if (prepared_)
+            call.on(device_);
+        return start(call, c10d::OpType::BARRIER, {}, {}, [&](auto comm, auto &r) {
+            return call.stream() ? gyre_barrier_stream(comm, *call.stream()) : gyre_ibarrier(comm, &r[0]);
+        });
     }
 
-    void monitoredBarrier(const c10d::BarrierOptions &opts, bool) override
+    void monitoredBarrier(const c10d::BarrierOptions &, bool) override
     {
-        barrier(opts)->wait(); // Gyre's text names the rank that is late
+        Call call(*this, "barrier");
+        start(call, c10d::OpType::BARRIER, {}, {}, [&](auto comm, auto &r) {
+            return gyre_ibarrier(comm, &r[0]);
+        })->wait(); // Gyre's text names the rank that is late
     }
 #if TORCH_VERSION_MAJOR >= 2
-    // Calls between these two start at once, and the second one returns work that stands for all of them. This
-    // one and abort are virtual from PyTorch 2.7 on, and so not marked as overriding.
-    bool supportsCoalescing() const
-    {
-        return true;
-    }
-    void startCoalescing() override
-    {
-        coalesced_.clear(); // of an earlier one that an exception of the program has left without its end
-        coalescing_ = true;
-    }
-    WorkPtr endCoalescing() override
-    {
-        coalescing_ = false;
-        std::vector<OperationPtr> parts;
-        Tensors outputs;
-        for (const auto &work : coalesced_) {
-            parts.push_back(work->operation);
-            const auto of_part = work->result();
-            outputs.insert(outputs.end(), of_part.begin(), of_part.end());
-        }
-        coalesced_.clear();
-        return start(
-            "coalesced calls", c10d::OpType::COALESCED, {}, outputs, [](auto, auto &) { return GYRE_OK; },
-            nullptr, 0, std::move(parts));
-    }
-
     void abort()
     {
         engine_->close(true);
@@ -406,27 +374,6 @@ class Group : public Base
     size_t size() const
     {
         return static_cast<size_t>(size_);
-    }
-
-    WorkPtr start(const char *call, c10d::OpType type, Tensors inputs, Tensors outputs,
-                  const Engine::Start &begin, std::function<void()> after = nullptr, size_t requests = 1,
-                  std::vector<OperationPtr> parts = {})
-    {
-        auto work = c10::make_intrusive<Work>(engine_, rank_, type, call, std::move(inputs),
-                                              std::move(outputs), std::move(after));
-        const auto operation = work->operation;
-        operation->parts = std::move(parts);
-        operation->complete = [work] { work->complete(); };
-        try {
-            engine_->issue(operation, begin, requests);
-        } catch (...) {
-            operation->complete = nullptr; // it holds the work, which holds the operation
-            throw;
-        }
-        sequence_ += type != c10d::OpType::SEND && type != c10d::OpType::RECV;
-        if (coalescing_)
-            coalesced_.push_back(work);
-        return work;
     }
 
     int root_of(const char *call, int64_t root) const
@@ -489,18 +436,21 @@ class Group : public Base
 
     WorkPtr reduce_all(const char *name, c10d::OpType type, const Tensors &tensors, const c10d::ReduceOp &op)
     {
-        const Call call(*this, name);
-        for (const auto &tensor : tensors)
+        Call call(*this, name);
+        for (const auto &tensor : tensors) {
             check(call, tensor, true);
+            same_device(call, tensor, tensors[0]);
+        }
         const auto ops = ops_of(call, op, tensors);
+        if (!tensors.empty())
+            call.on(tensors[0]);
         return start(
             call, type, {}, tensors,
             [&](auto comm, auto &r) {
                 gyre_status_t status = GYRE_OK;
                 for (size_t i = 0; i < tensors.size() && status == GYRE_OK; i++)
-                    status =
-                        gyre_iall_reduce(tensors[i].data_ptr(), tensors[i].data_ptr(), count_of(tensors[i]),
-                                         type_of(call, tensors[i]), ops[i], comm, &r[i]);
+                    status = GYRE(all_reduce, i, tensors[i].data_ptr(), tensors[i].data_ptr(),
+                                  count_of(tensors[i]), type_of(call, tensors[i]), ops[i]);
                 return status;
             },
             nullptr, tensors.size());
@@ -514,6 +464,7 @@ class Group : public Base
             check(call, large[i]);
             check(call, small[i]);
             same_type(call, large[i], small[i]);
+            same_device(call, large[i], large[0]);
             if (large[i].numel() != small[i].numel() * size_)
                 fail(text(call, shape(large[i]) + " does not have " + std::to_string(size_) +
                                     " times the elements of " + shape(small[i])));
@@ -522,15 +473,17 @@ class Group : public Base
 
     WorkPtr gather_into(const char *name, c10d::OpType type, const Tensors &outputs, const Tensors &inputs)
     {
-        const Call call(*this, name);
+        Call call(*this, name);
         check_ratio(call, outputs, inputs);
+        if (!inputs.empty())
+            call.on(inputs[0]);
         return start(
             call, type, inputs, outputs,
             [&](auto comm, auto &r) {
                 gyre_status_t status = GYRE_OK;
                 for (size_t i = 0; i < inputs.size() && status == GYRE_OK; i++)
-                    status = gyre_iall_gather(inputs[i].data_ptr(), outputs[i].data_ptr(),
-                                              count_of(inputs[i]), type_of(call, inputs[i]), comm, &r[i]);
+                    status = GYRE(all_gather, i, inputs[i].data_ptr(), outputs[i].data_ptr(),
+                                  count_of(inputs[i]), type_of(call, inputs[i]));
                 return status;
             },
             nullptr, inputs.size());
@@ -539,17 +492,18 @@ class Group : public Base
     WorkPtr scatter_from(const char *name, c10d::OpType type, const Tensors &outputs, const Tensors &inputs,
                          const c10d::ReduceOp &op)
     {
-        const Call call(*this, name);
+        Call call(*this, name);
         check_ratio(call, inputs, outputs);
+        if (!inputs.empty())
+            call.on(inputs[0]);
         const auto ops = ops_of(call, op, inputs);
         return start(
             call, type, inputs, outputs,
             [&](auto comm, auto &r) {
                 gyre_status_t status = GYRE_OK;
                 for (size_t i = 0; i < inputs.size() && status == GYRE_OK; i++)
-                    status = gyre_ireduce_scatter(inputs[i].data_ptr(), outputs[i].data_ptr(),
-                                                  count_of(outputs[i]), type_of(call, inputs[i]), ops[i],
-                                                  comm, &r[i]);
+                    status = GYRE(reduce_scatter, i, inputs[i].data_ptr(), outputs[i].data_ptr(),
+                                  count_of(outputs[i]), type_of(call, inputs[i]), ops[i]);
                 return status;
             },
             nullptr, inputs.size());
@@ -561,11 +515,7 @@ class Group : public Base
     gyre_options_t options() const;
 
     Settings settings_;
-    std::shared_ptr<Engine> engine_;
-    std::atomic<uint64_t> sequence_{0};
     std::atomic<uint64_t> groups_{0}; // made of this one, with this rank as the first
-    bool coalescing_ = false;
-    std::vector<c10::intrusive_ptr<Work>> coalesced_;
 };
 
 // What the members of a new group say to each other, through the store of PyTorch. The store may have what the
@@ -673,9 +623,9 @@ std::shared_ptr<Engine> Group::part_of(Group &parent, const std::vector<int> &ra
 Group::Group(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, double timeout_s,
              const std::optional<Settings> &settings, const c10::intrusive_ptr<Group> &parent,
              const std::vector<int> &ranks)
-    : Base(rank, size), settings_(settings ? *settings
-                                  : parent ? parent->settings_
-                                           : Settings())
+    : Starter(rank, size), settings_(settings ? *settings
+                                     : parent ? parent->settings_
+                                              : Settings())
 {
     options(); // throws before the others are waited for
     Exchange exchange = {*store, rank, size};

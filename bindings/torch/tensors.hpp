@@ -138,9 +138,9 @@ inline void check(const char *call, const at::Tensor &tensor, bool dense = false
 {
     if (!tensor.defined())
         fail(text(call, "a tensor is not defined"));
-    if (!tensor.device().is_cpu())
-        fail(text(call,
-                  "the tensor is on " + tensor.device().str() + ". Gyre takes CPU tensors here: use .cpu()"));
+    if (!tensor.device().is_cpu() && !tensor.device().is_cuda())
+        fail(text(call, "the tensor is on " + tensor.device().str() +
+                            ". Gyre takes tensors of the CPU and of CUDA devices: use .cpu()"));
     if (tensor.layout() != at::kStrided)
         fail(text(call, "the tensor is sparse. Use a dense one: .to_dense()"));
     if (dense ? !tensor.is_non_overlapping_and_dense() : !tensor.is_contiguous())
@@ -156,8 +156,16 @@ inline const at::Tensor &only(const char *call, const Tensors &tensors, bool den
     return tensors[0];
 }
 
+inline void same_device(const char *call, const at::Tensor &a, const at::Tensor &b)
+{
+    if (a.device() != b.device())
+        fail(text(call, "a tensor is on " + a.device().str() + ", and another one on " + b.device().str() +
+                            ": all tensors of a call need the same device"));
+}
+
 inline void same_type(const char *call, const at::Tensor &a, const at::Tensor &b)
 {
+    same_device(call, a, b);
     if (a.scalar_type() != b.scalar_type())
         fail(text(call, "the types differ: " + shape(a) + " and " + shape(b)));
 }
@@ -180,13 +188,22 @@ struct Block {
             stage = at::empty({static_cast<int64_t>(total)}, like.options().requires_grad(false));
         data = joined ? tensors[0].data_ptr() : stage.data_ptr();
     }
-    // Between the block and the tensors, if these do not lie back to back.
+    // Between the block and the tensors, if these do not lie back to back; on a device on the current stream.
     void load(const Tensors &tensors) const { copy(tensors, true); }
     void store(const Tensors &tensors) const { copy(tensors, false); }
     void copy(const Tensors &tensors, bool in) const
     {
         if (!stage.defined())
             return;
+        if (stage.is_cuda()) {
+            int64_t from = 0;
+            for (const auto &tensor : tensors) {
+                auto part = stage.narrow(0, from, tensor.numel());
+                in ? part.copy_(tensor.detach().view(-1), true) : tensor.detach().view(-1).copy_(part, true);
+                from += tensor.numel();
+            }
+            return;
+        }
         char *at = static_cast<char *>(data);
         for (const auto &tensor : tensors) {
             const size_t bytes = count_of(tensor) * tensor.element_size();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's collectives on CPU tensors by Gyre.
+"""PyTorch's collectives by Gyre, on tensors of the CPU and of CUDA devices.
 
     import gyre_torch
     torch.distributed.init_process_group("gyre")
@@ -37,11 +37,12 @@ class Options:
 
 
 def _default():
-    """The default group's part for CPU tensors, if this backend makes it."""
+    """The default group's part, if this backend makes it."""
     try:
         group = dist.distributed_c10d._get_default_group()
         if hasattr(group, "_get_backend"):  # PyTorch 2
-            group = group._get_backend(torch.device("cpu"))
+            parts = [group._get_backend(device) for device in group._device_types]
+            return next((part for part in parts if isinstance(part, _gyre_torch.ProcessGroupGyre)), None)
     except (RuntimeError, ValueError):
         return None
     return group if isinstance(group, _gyre_torch.ProcessGroupGyre) else None
@@ -67,7 +68,7 @@ def register():
     """Registers the backend with torch.distributed: importing the module does, once."""
     if not dist.is_available() or hasattr(dist.Backend, "GYRE"):
         return
-    devices = {"devices": ["cpu"]} if "devices" in dist.Backend.register_backend.__code__.co_varnames else {}
+    devices = {"devices": ["cpu", "cuda"]} if "devices" in dist.Backend.register_backend.__code__.co_varnames else {}
     dist.Backend.register_backend("gyre", _create, extended_api=True, **devices)
     atexit.register(_end)
 
