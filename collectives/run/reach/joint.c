@@ -253,8 +253,10 @@ static int any_unmapped(const gyre_comm_t *comm, const coll_segment_t *g)
 void coll_joint_finish(gyre_request_t *r, const coll_segment_t *g, char *out)
 {
     const int rank = r->comm->rank, root = r->plan->shape.root;
-    size_t from = 0, to = 0;                             /* what this rank has written itself */
-    if (r->plan->short_cut.n > 0 && r->run.segment == 0) /* later ones may leave ranks without a part */
+    size_t from = 0, to = 0; /* what this rank has written itself */
+
+    /* Later segments may leave ranks without a part. */
+    if (r->plan->short_cut.n > 0 && r->run.segment == 0)
         r->comm->unmapped = any_unmapped(r->comm, g);
     if (rank == root || !g->joint_window)
         return; /* it has written all, or they have where it belongs */
