@@ -15,37 +15,20 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import gyre_torch
+import torch_check
 
 parts = sys.argv[1:]
 torch.set_num_threads(1)
 dist.init_process_group("gyre", timeout=datetime.timedelta(seconds=20))
 rank, n = dist.get_rank(), dist.get_world_size()
 OPS = dist.ReduceOp
-checks = 0
+torch_check.who = f"rank {rank} of {n}"
+raises = torch_check.raises
 
 
 def check(what, got, want=True):
-    global checks
-    checks += 1
-    if isinstance(want, torch.Tensor):
-        equal = torch.allclose if want.is_floating_point() else torch.equal
-        same = got.dtype == want.dtype and equal(got, want)
-    else:
-        same = got == want
-    if not same:
-        sys.exit(f"FAILED: rank {rank} of {n}: {what}: {got} instead of {want}")
-
-
-def raises(what, text, function):
-    global checks
-    checks += 1
-    try:
-        function()
-    except (RuntimeError, TypeError, ValueError) as error:
-        if text in str(error):
-            return
-        sys.exit(f"FAILED: rank {rank} of {n}: {what}: the error is '{error}', without '{text}'")
-    sys.exit(f"FAILED: rank {rank} of {n}: {what}: no error")
+    rounds = isinstance(want, torch.Tensor) and want.is_floating_point()
+    torch_check.check(what, got, want, torch.allclose if rounds else torch.equal)
 
 
 def values(dtype, count=6, of=rank):
@@ -305,8 +288,8 @@ def early():
 
 
 for part in parts:
-    checks = 0
+    torch_check.checks = 0
     {"calls": calls, "training": training, "errors": errors, "exit": leave, "early": early}[part]()
-    print(f"rank {rank}: {part}: {checks} checks", flush=True)
+    print(f"rank {rank}: {part}: {torch_check.checks} checks", flush=True)
 if part not in ("exit", "early"):
     dist.destroy_process_group()

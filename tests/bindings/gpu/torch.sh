@@ -20,7 +20,7 @@ flags=$(sh bindings/torch/build "$python" flags)
 run "${CXX:-g++}" -shared -fPIC -O1 -w -isystem "${CUDA_HOME:-/usr/local/cuda}/include" "$here/device.cpp" -L"$there" \
     -lemulated $flags -Wl,-rpath,"$there" -o "$W/emulated_device.so"
 check "PyTorch's devices on the emulator build: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
-export PYTHONPATH=$to:$W GYRE_LOG=none OMP_NUM_THREADS=1 USE_LIBUV=0 EMULATED_DEVICES=2 GYRE_CUDA_BLOCKS=2
+export PYTHONPATH=$to:$W:$here/../.. GYRE_LOG=none OMP_NUM_THREADS=1 USE_LIBUV=0 EMULATED_DEVICES=2 GYRE_CUDA_BLOCKS=2
 DEADLINE=120
 ranks() { # LIBRARIES N CODE PART...
     local with=$1 n=$2 code=$3 part

@@ -16,6 +16,7 @@ import torch.distributed as dist
 sys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)  # the emulator's CUDA instead of that of PyTorch
 import emulated_device as device  # noqa: E402
 import gyre_torch  # noqa: E402,F401
+import torch_check  # noqa: E402
 
 torch.cuda._lazy_init = lambda: None
 torch.cuda.get_device_capability = lambda *_: (9, 0)
@@ -23,31 +24,11 @@ torch._C._cuda_getCurrentRawStream = device.raw_stream
 parts = sys.argv[1:]
 new = not torch.__version__.startswith("1.")
 OPS = dist.ReduceOp
-checks = 0
+raises = torch_check.raises
 
 
 def check(what, got, want=True):
-    global checks
-    checks += 1
-    if isinstance(want, torch.Tensor):
-        got = got.cpu()
-        same = got.dtype == want.dtype and torch.equal(got, want)
-    else:
-        same = got == want
-    if not same:
-        sys.exit(f"FAILED: rank {rank} of {n}: {what}: {got} instead of {want}")
-
-
-def raises(what, text, function):
-    global checks
-    checks += 1
-    try:
-        function()
-    except (RuntimeError, TypeError, ValueError) as error:
-        if text in str(error):
-            return
-        sys.exit(f"FAILED: rank {rank} of {n}: {what}: the error is '{error}', without '{text}'")
-    sys.exit(f"FAILED: rank {rank} of {n}: {what}: no error")
+    torch_check.check(what, got.cpu() if isinstance(want, torch.Tensor) else got, want)
 
 
 def values(dtype, count=1001):
@@ -307,10 +288,11 @@ if "bound" in parts:
     words["device_id"] = torch.device("cuda:0")
 dist.init_process_group("cpu:gyre,cuda:gyre" if "bound" in parts else "gyre", **words)
 rank, n = dist.get_rank(), dist.get_world_size()
+torch_check.who = f"rank {rank} of {n}"
 for part in parts:
-    checks = 0
+    torch_check.checks = 0
     {"calls": calls, "streams": streams, "messages": messages, "errors": errors, "exit": leave, "none": none,
      "bound": bound}[part]()
-    print(f"rank {rank}: {part}: {checks} checks", flush=True)
+    print(f"rank {rank}: {part}: {torch_check.checks} checks", flush=True)
 if part != "exit":
     dist.destroy_process_group()
