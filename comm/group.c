@@ -365,10 +365,10 @@ double comm_group_cma_call(const comm_group_t *group)
     return group->cma_call_ns;
 }
 
-void comm_group_set_ring(comm_group_t *group, size_t best, int turns)
+void comm_group_set_ring(comm_group_t *group, size_t best, int takes)
 {
     group->ring_best = best;
-    group->ring_turns = turns;
+    group->ring_takes = takes;
 }
 
 size_t comm_group_ring_most(const comm_group_t *group, int lane)

@@ -136,7 +136,7 @@ struct comm_group {
     comm_segment_t seg;                 /* seg.base NULL: no peers on this host */
     double cma_call_ns;                 /* comm_group_cma_call */
     size_t ring_best;                   /* comm_group_set_ring */
-    int ring_turns;
+    int ring_takes;
     comm_outbox_t outbox; /* base NULL: none */
     comm_pool_t pool;     /* count 0: none */
     size_t populated;     /* bytes at the beginning of its own outbox whose pages are mapped */

@@ -44,7 +44,7 @@ typedef struct {
     uint32_t phase;
     uint32_t pad;
     /* Of a send, set by the caller before the first call: the receiver alone reads the buffer before it
-     * is written anew, and may overwrite it after that (base/lines.h). */
+     * is written anew, and may overwrite it after that (base/thread/cacheline.h). */
     uint32_t gives;
 } comm_msg_t;
 
@@ -175,10 +175,10 @@ int comm_group_unanswered(const comm_group_t *group, char *text, size_t bytes);
  * it and agreed on. 0: not known. */
 double comm_group_cma_call(const comm_group_t *group);
 
-/* What was measured of rings. best: bytes up to which a message in memory that peers cannot map costs less
- * through a ring than by a call of the kernel; turns: receivers write to what they have read (shm/ring.h).
- * Until it is set: COMM_SHM_EAGER_MOST, 0. Before the first link is made. */
-void comm_group_set_ring(comm_group_t *group, size_t best, int turns);
+/* What was measured of rings. best: bytes up to which a message in memory that peers cannot map costs
+ * less through a ring than by a call of the kernel; takes: receivers take the lines of what they have
+ * read (shm/ring.h). Until it is set: COMM_SHM_EAGER_MOST, 0. Before the first link is made. */
+void comm_group_set_ring(comm_group_t *group, size_t best, int takes);
 /* The longest such message that goes through a ring of that lane: the ring must hold it, so that its sender
  * does not wait for the receiver. */
 size_t comm_group_ring_most(const comm_group_t *group, int lane);

@@ -77,7 +77,7 @@ gyre_status_t coll_comm_around(comm_world_t *world, comm_group_t *group, int n, 
     comm->id = comm_group_id(group);
     comm->board = comm_group_board(comm->group);
     comm->tune = coll_world_tune(world);
-    comm_group_set_ring(comm->group, coll_stage_ring_best(comm), coll_cost_takes_turns(&comm->tune->cost));
+    comm_group_set_ring(comm->group, coll_stage_ring_best(comm), coll_cost_takes(&comm->tune->cost));
     comm->troubles = comm_watch_trouble(world->watch);
     coll_comm_set_timeout(comm, world->timeout_s);
     comm->host_of = comm_group_hosts(comm->group, &comm->hosts);

@@ -40,8 +40,8 @@ typedef struct {
     double net_latency, net_rate; /* between hosts; 0: unknown */
 } coll_cost_t;
 
-/* 1: who reads a message in shared memory had better take its lines, too (base/lines.h). */
-static inline int coll_cost_takes_turns(const coll_cost_t *cost)
+/* 1: who reads a message in shared memory had better take its lines, too (base/thread/cacheline.h). */
+static inline int coll_cost_takes(const coll_cost_t *cost)
 {
     const double surely = 0.9; /* of the time without */
     return cost->turn_write > 0 && cost->turn_load > 0 && cost->peer_write > 0 && cost->peer_cache > 0 &&
@@ -52,12 +52,12 @@ static inline int coll_cost_takes_turns(const coll_cost_t *cost)
 /* GB/s of storing a message in a ring, and of loading it. */
 static inline double coll_cost_ring_write(const coll_cost_t *cost)
 {
-    return coll_cost_takes_turns(cost) ? cost->turn_write : cost->peer_write;
+    return coll_cost_takes(cost) ? cost->turn_write : cost->peer_write;
 }
 
 static inline double coll_cost_ring_load(const coll_cost_t *cost)
 {
-    return coll_cost_takes_turns(cost) ? cost->turn_load : cost->peer_cache;
+    return coll_cost_takes(cost) ? cost->turn_load : cost->peer_cache;
 }
 
 /* Bytes up to which a message surely costs less in two copies, into a ring and out of it, than by the kernel.

@@ -18,7 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/lines.h"
+#include "base/thread/cacheline.h"
 #include "base/thread/futex.h"
 #include "collectives/kernels/kernels.h"
 
@@ -211,7 +211,7 @@ static void *second(void *arg)
         } else if (job == JOB_LOAD || job == JOB_TURN) {
             coll_kernel_copy(p->memory + REGION / 4, p->memory, p->bytes);
             if (job == JOB_TURN)
-                base_take_lines(p->memory, p->bytes);
+                base_take(p->memory, p->bytes);
         } else {
             if (job == JOB_YIELD)
                 bind_to(p->home);
@@ -283,10 +283,10 @@ static double ping_pong(bench_t *b, pair_t *p, job_t how, uint32_t rounds, doubl
     return took[(int)(part * (batches - 1))];
 }
 
-/* Rate of copying what the other core has just written (JOB_FILL), or to where it has just read (JOB_LOAD;
- * JOB_TURN: and taken the lines, base/lines.h). takes: lines that were copied are taken, too. part: 1: best,
- * 0.5: median. places: they take turns, and the other core reads what was written the time before; with many
- * of them, that has left both caches when it is written again. */
+/* Rate of copying what the other core has just written (JOB_FILL), or to where it has just read
+ * (JOB_LOAD; JOB_TURN: and taken the lines, base/thread/cacheline.h). takes: lines that were copied are
+ * taken, too. part: 1: best, 0.5: median. places: they take turns, and the other core reads what was
+ * written the time before; with many of them, that has left both caches when it is written again. */
 static double peer_rate(bench_t *b, pair_t *p, job_t job, int takes, size_t bytes, size_t places, double part)
 {
     double rate[ROUNDS_MOST];
@@ -306,7 +306,7 @@ static double peer_rate(bench_t *b, pair_t *p, job_t job, int takes, size_t byte
         else
             coll_kernel_copy(from, to, bytes);
         if (takes)
-            base_take_lines(from, bytes);
+            base_take(from, bytes);
         __asm__ volatile("" ::: "memory");
         const double took = (double)(base_now() - since + 1);
         if (turns++ >= places || places == 1) /* before that, nobody has read there */

@@ -377,7 +377,7 @@ gyre_status_t coll_run_advance(gyre_request_t *r, int *moved)
     if (r->plan->oneshot)
         return exchange_advance(r, moved);
     if (r->run.segment == 0 && !r->run.started) /* all calls before this one have ended, here and elsewhere */
-        r->run.cut = r->plan->short_cut.n && r->comm->unmapped ? &r->plan->short_cut : &r->plan->cut;
+        r->run.cut = r->plan->fine_cut.n && r->comm->unmapped ? &r->plan->fine_cut : &r->plan->cut;
     while (r->run.segment < r->run.cut->n) {
         coll_segment_t *g = segment_of(r);
         gyre_status_t st = r->run.started ? GYRE_OK : segment_start(r, g);

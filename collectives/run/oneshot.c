@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-#include "base/lines.h"
+#include "base/thread/cacheline.h"
 #include "base/thread/futex.h"
 #include "collectives/run/call.h"
 #include "collectives/kernels/kernels.h"
@@ -134,7 +134,7 @@ void coll_oneshot_prepare(gyre_comm_t *comm, coll_plan_t *p)
         part->received += r != rank ? post_bytes(p, r) : 0;
     comm->oneshot.comm = comm;
     comm->oneshot.x = comm_group_outbox(comm->group);
-    comm->oneshot.takes = n == 2 && coll_cost_takes_turns(&comm->tune->cost);
+    comm->oneshot.takes = n == 2 && coll_cost_takes(&comm->tune->cost);
     comm_group_outbox_populate(comm->group, posted_count(s, n) * p->esize, part->streams);
 }
 
@@ -311,12 +311,12 @@ static inline void begin(coll_oneshot_run_t *e)
         (void)try_post(e); /* no room: coll_oneshot_advance tries again */
 }
 
-/* Of two ranks each is the only reader of what the other posts (base/lines.h), unless that is scaled: then
- * the other adds it up, too. */
+/* Of two ranks each is the only reader of what the other posts (base/thread/cacheline.h), unless that is
+ * scaled: then the other adds it up, too. */
 static __attribute__((noinline)) void take_lines(const coll_oneshot_run_t *e)
 {
     const int peer = 1 - e->comm->rank;
-    base_take_lines((void *)(uintptr_t)e->from[peer], post_bytes(e->plan, peer));
+    base_take((void *)(uintptr_t)e->from[peer], post_bytes(e->plan, peer));
 }
 
 /* All that is needed is there. */

@@ -22,7 +22,7 @@ typedef struct {
     /* The same in all of the communicator's. */
     gyre_comm_t *comm;
     comm_outbox_t *x;
-    int takes; /* 1: it takes the lines of what it has read (base/lines.h) */
+    int takes; /* 1: it takes the lines of what it has read (base/thread/cacheline.h) */
 
     coll_oneshot_state_t state;
     int next;             /* the lowest rank whose post is needed and has not come; >= part.end: none */

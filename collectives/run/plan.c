@@ -322,13 +322,13 @@ static gyre_status_t build_cut(const gyre_comm_t *comm, coll_plan_t *p, coll_cut
 static gyre_status_t build_segments(const gyre_comm_t *comm, coll_plan_t *p)
 {
     coll_size_segments(comm, p);
-    const uint32_t most = p->cut.n + p->short_cut.n;
+    const uint32_t most = p->cut.n + p->fine_cut.n;
     p->segments = base_arena_alloc(&p->arena, most, sizeof *p->segments);
     if (!p->segments)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a plan of %u segments", most);
     gyre_status_t st = build_cut(comm, p, &p->cut);
-    if (st == GYRE_OK && p->short_cut.n > 0)
-        st = build_cut(comm, p, &p->short_cut);
+    if (st == GYRE_OK && p->fine_cut.n > 0)
+        st = build_cut(comm, p, &p->fine_cut);
     if (st != GYRE_OK)
         return st;
     p->tmp_bytes += p->scaled_bytes;

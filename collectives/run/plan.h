@@ -161,7 +161,7 @@ struct coll_plan {
     comm_call_t call;     /* a call with it as others see it, but for number, count and tag */
     size_t esize;
     coll_cut_t cut;
-    coll_cut_t short_cut; /* of a long sum, if a rank's memory cannot be mapped; no segments: always `cut` */
+    coll_cut_t fine_cut; /* of a long sum, if a rank's memory cannot be mapped; no segments: always `cut` */
     coll_segment_t *segments;
     uint32_t ndistinct;
     size_t tmp_bytes;    /* largest of all segments, scaled input included */

@@ -96,9 +96,9 @@ void coll_size_segments(const gyre_comm_t *comm, coll_plan_t *p)
     const size_t factor = coll_tmp_factor(p->algo, &ask);
     p->cut.count = longest;
     p->cut.n = 1;
-    p->short_cut.count = coll_stage_segment(comm, p);
-    if (p->short_cut.count > 0)
-        p->short_cut.n = (uint32_t)((longest + p->short_cut.count - 1) / p->short_cut.count);
+    p->fine_cut.count = coll_stage_segment(comm, p);
+    if (p->fine_cut.count > 0)
+        p->fine_cut.n = (uint32_t)((longest + p->fine_cut.count - 1) / p->fine_cut.count);
     if (factor == 0) /* TMP does not grow with the vector */
         return;
     size_t per = budget / ((factor + (p->shape.scaled ? 1 : 0)) * blocks);

@@ -221,8 +221,8 @@ static gyre_status_t shm_read(shm_link_t *shm, ring_kind_t kind, const ring_rndv
         status = comm_peer_memory_map(shm->memory, &rndv->place, (size_t)rndv->bytes, &from);
         if (status == GYRE_OK) {
             memcpy(buf, from, (size_t)rndv->bytes);
-            if (rndv->gives && shm->rx.turns)
-                base_take_lines_within(from, (size_t)rndv->bytes);
+            if (rndv->gives && shm->rx.takes)
+                base_take_within(from, (size_t)rndv->bytes);
         }
         if (status == GYRE_OK || status == GYRE_IN_PROGRESS)
             return status;
@@ -320,8 +320,8 @@ static gyre_status_t shm_recv(comm_link_t *link, void *buf, size_t bytes, comm_t
         if (rndv.place.offset >= shm->base.group->seg.buffers || bytes > COMM_POOL_BYTES)
             return comm_link_broken(link, "a packet names a buffer that its sender does not have");
         memcpy(buf, shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
-        if (shm->rx.turns)
-            base_take_lines(shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
+        if (shm->rx.takes)
+            base_take(shm_their_buffer(shm, (uint32_t)rndv.place.offset), bytes);
         shm_advance(shm, packet, 1);
         break;
     case PACKET_BULK:
@@ -363,7 +363,7 @@ static gyre_status_t shm_recv_view(comm_link_t *link, size_t bytes, comm_tag_t t
     msg->ticket = shm->rndv_received++;
     shm->viewed[msg->ticket % COMM_SENDS_OPEN] = comm_peer_memory_hold(shm->memory, &rndv.place);
     msg->phase = RECV_VIEW;
-    msg->handle = rndv.gives && shm->rx.turns ? at : NULL;
+    msg->handle = rndv.gives && shm->rx.takes ? at : NULL;
     msg->done = bytes;
     *view = at;
     return GYRE_OK;
@@ -378,7 +378,7 @@ static void shm_release(comm_link_t *link, comm_msg_t *msg)
         return;
     msg->phase = RECV_FINISHED;
     if (msg->handle)
-        base_take_lines_within(msg->handle, (size_t)msg->done);
+        base_take_within(msg->handle, (size_t)msg->done);
     comm_mapping_release(*viewed);
     *viewed = NULL;
     shm_ack(shm, msg->ticket);
@@ -429,7 +429,7 @@ static gyre_status_t shm_connect(comm_group_t *group, int peer, int lane, comm_l
     shm->bell = comm_segment_bell(seg, them);
     ring_tx_open(&shm->tx, comm_segment_ring(seg, us, them, lane), seg->slots[lane]);
     ring_rx_open(&shm->rx, comm_segment_ring(seg, them, us, lane), seg->slots[lane]);
-    shm->rx.turns = group->ring_turns;
+    shm->rx.takes = group->ring_takes;
     comm_segment_populate(comm_segment_ring(seg, us, them, lane),
                           sizeof(comm_ring_ctl_t) + (size_t)seg->slots[lane] * COMM_LINE);
     comm_segment_populate(comm_segment_ring(seg, them, us, lane),

@@ -21,14 +21,14 @@
  * for. After a packet that names a buffer the receiver writes at once: the sender needs the buffer.
  *
  * Where that pays (comm_group_set_ring) the receiver takes the lines of payload that it has read:
- * base/lines.h. */
+ * base/thread/cacheline.h. */
 #ifndef COMM_SHM_RING_H
 #define COMM_SHM_RING_H
 
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/lines.h"
+#include "base/thread/cacheline.h"
 #include "comm/memory/segment.h"
 #include "comm/peer_memory.h"
 
@@ -71,7 +71,7 @@ typedef struct {
     ring_slot_t *slots;
     comm_ring_ctl_t *ctl;            /* written by us */
     uint64_t count, tail, told, owe; /* slots read; slots reported; slots owed at which it reports */
-    int turns;                       /* 1: it takes the lines of payload that it has read (base/lines.h) */
+    int takes; /* 1: it takes the lines of payload that it has read (base/thread/cacheline.h) */
 } ring_rx_t;
 
 static inline uint64_t ring_slots_for(size_t bytes)
@@ -180,7 +180,7 @@ static inline const ring_slot_t *ring_peek(const ring_rx_t *rx, ring_kind_t *kin
 static inline void ring_get(const ring_rx_t *rx, void *to, size_t bytes)
 {
     const ring_slot_t *slot = &rx->slots[rx->tail & (rx->count - 1)];
-    const uint64_t first = (rx->tail + 1) & (rx->count - 1);
+    uint64_t first = (rx->tail + 1) & (rx->count - 1);
     size_t straight = (size_t)(rx->count - first) * COMM_LINE, rest;
     unsigned char *at = to;
 
@@ -198,9 +198,9 @@ static inline void ring_get(const ring_rx_t *rx, void *to, size_t bytes)
         memcpy(at, &rx->slots[first], straight);
         memcpy(at + straight, &rx->slots[0], rest - straight);
     }
-    if (rx->turns) {
-        base_take_lines(&rx->slots[first], base_min_size(rest, straight));
-        base_take_lines(&rx->slots[0], rest > straight ? rest - straight : 0);
+    if (rx->takes) {
+        base_take(&rx->slots[first], base_min_size(rest, straight));
+        base_take(&rx->slots[0], rest > straight ? rest - straight : 0);
     }
 }
 

@@ -91,8 +91,8 @@ static void one_sum(gyre_type_t type, size_t bytes, kind_t kind, int in_place, i
         MP_CHECK(in[i] == value(rank, i, call), "%s: the input has changed at %zu", kinds[kind], i);
     const coll_plan_t *plan = world->plans.last[COLL_ALL_REDUCE];
     const size_t limit = (size_t)8 * CACHE / (size_t)n;
-    MP_CHECK((plan->short_cut.n > 0) == (bytes > limit), "%zu bytes: %u parts", bytes, plan->short_cut.n);
-    if (plan->short_cut.n > 0)
+    MP_CHECK((plan->fine_cut.n > 0) == (bytes > limit), "%zu bytes: %u parts", bytes, plan->fine_cut.n);
+    if (plan->fine_cut.n > 0)
         MP_CHECK(world->unmapped == (kind != REGISTERED), "%s: taken for %d", kinds[kind], world->unmapped);
 }
 

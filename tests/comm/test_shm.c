@@ -443,7 +443,7 @@ static void test_hosts(void **state)
 
 /* ---- a ring that has gone around very often ------------------------------------------------------------ */
 
-static void test_ring_turns(void **state)
+static void test_ring_takes(void **state)
 {
     enum { SLOTS = 8, LAPS = 6 };
     static struct {
@@ -495,7 +495,7 @@ static void lines_are_taken_if_asked(void **state)
         memset(&ring, 0, sizeof ring);
         ring_tx_open(&tx, &ring.ctl, SLOTS);
         ring_rx_open(&rx, &ring.ctl, SLOTS);
-        rx.turns = turns;
+        rx.takes = turns;
         for (unsigned i = 0; i < PACKETS; i++) {
             unsigned char sent[MOST], got[MOST];
             const size_t length = i * 37 % (MOST + 1);
@@ -588,7 +588,7 @@ int main(void)
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_no_ptrace),
         cmocka_unit_test(test_settings_differ),
-        cmocka_unit_test(test_ring_turns),
+        cmocka_unit_test(test_ring_takes),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(lines_are_taken_if_asked),
     };

@@ -24,7 +24,7 @@ _Static_assert((int)HOT >= (int)GYRE_TYPE_BYTES_MOST, "a piece has one element a
 /* What travels. */
 typedef struct {
     comm_place_t in, out;
-    uint64_t unmapped; /* 1: the program's buffers do not lie in windows; for sums with a short_cut */
+    uint64_t unmapped; /* 1: the program's buffers do not lie in windows; for sums with a fine_cut */
 } announcement_t;
 
 /* A peer's buffers, once its announcement was read. */
@@ -56,7 +56,7 @@ void coll_joint_announce(const gyre_request_t *r, coll_segment_t *segment, void 
 {
     announcement_t mine = {.in = comm_place_of(in, segment->joint_bytes),
                            .out = comm_place_of(out, segment->joint_bytes)};
-    if (r->plan->short_cut.n > 0)
+    if (r->plan->fine_cut.n > 0)
         mine.unmapped = r->run.staged_in || r->run.staged_out || mine.in.window == 0 || mine.out.window == 0;
     memcpy(tmp, &mine, sizeof mine);
     segment->joint_window = mine.out.window != 0;
@@ -256,7 +256,7 @@ void coll_joint_finish(gyre_request_t *r, const coll_segment_t *g, char *out)
     size_t from = 0, to = 0; /* what this rank has written itself */
 
     /* Later segments may leave ranks without a part. */
-    if (r->plan->short_cut.n > 0 && r->run.segment == 0)
+    if (r->plan->fine_cut.n > 0 && r->run.segment == 0)
         r->comm->unmapped = any_unmapped(r->comm, g);
     if (rank == root || !g->joint_window)
         return; /* it has written all, or they have where it belongs */

@@ -117,7 +117,7 @@ static int is_joint_sum(const coll_plan_t *p)
 
 const coll_cut_t *coll_stage_cut(const coll_plan_t *p)
 {
-    return p->short_cut.n > 0 ? &p->short_cut : &p->cut;
+    return p->fine_cut.n > 0 ? &p->fine_cut : &p->cut;
 }
 
 size_t coll_stage_segment(const gyre_comm_t *comm, const coll_plan_t *p)
@@ -129,8 +129,9 @@ size_t coll_stage_segment(const gyre_comm_t *comm, const coll_plan_t *p)
     if (p->shape.count * p->esize <= most || !coll_cost_stages_sums(cost, comm->n))
         return 0;
     const size_t part = base_min_size(cost->cache_bytes, most) / p->esize & ~(size_t)63;
-    return part > 16 * (size_t)comm->n * (size_t)comm->n ? part
-                                                         : 0; /* of which each rank adds some (coll_shard) */
+    const size_t shared =
+        16 * (size_t)comm->n * (size_t)comm->n; /* of more each rank adds some (coll_shard) */
+    return part > shared ? part : 0;
 }
 
 /* 1: each part of an input is sent to one rank, and a rank reads its own apart from that. */
@@ -151,7 +152,7 @@ static double staged_ns(const coll_cost_t *cost, const coll_plan_t *p, double in
                         int beyond)
 {
     const int written = p->staging.one_place && is_joint_sum(p);
-    const int given = is_sent_once(p) && coll_cost_takes_turns(cost);
+    const int given = is_sent_once(p) && coll_cost_takes(cost);
     const double store = written ? cost->peer_cache : given ? cost->turn_write : cost->peer_stage;
     return (shared ? out : in) / store + out / cost->peer_cache + (beyond ? 2 * in / cost->peer_cache : 0);
 }
@@ -167,7 +168,7 @@ void coll_stage_plan(const gyre_comm_t *comm, coll_plan_t *p)
     p->staging.chunks =
         p->segments[0].stages && coll_cost_stages_pay(cost, comm->n) ? s->count * p->esize : 0;
     const int joint = is_joint_sum(p);
-    if ((p->cut.n != 1 && !joint) || comm->leaves || p->staging.chunks)
+    if (p->cut.n != 1 || comm->leaves || p->staging.chunks)
         return;
     if (!coll_op_is_vector(s->op) && (p->given || s->in_place)) /* gaps between blocks, blocks among others */
         return;
