@@ -23,7 +23,9 @@ compile_commands.json: $(SHARE)/flags FORCE
 LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples bindings),$(COMPILED))
 LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
 SCRIPTS    = $(sort $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh'))
-LINT_CC    = $(filter-out -Werror -mprefer-vector-width=512,$(call FLAGS_OF,$(1))) -Wno-everything
+# clang knows no such options.
+OF_GCC    := -mprefer-vector-width=512 -fvect-cost-model=very-cheap
+LINT_CC    = $(filter-out -Werror $(OF_GCC),$(call FLAGS_OF,$(1))) -Wno-everything
 lint: lint-quick $(B)/lint/cppcheck $(LINTED:%.c=$(B)/lint/%.tidy)
 	@echo "  SHELLCHECK"
 	$(Q)shellcheck $(SCRIPTS)
@@ -31,7 +33,7 @@ lint: lint-quick $(B)/lint/cppcheck $(LINTED:%.c=$(B)/lint/%.tidy)
 lint-quick: $(B)/lint/tidy
 # clang-tidy twice: what it sees in the text of all files at once, in seconds; and, in `make lint` alone, its analyzer, which
 # walks the paths through one file at a time.
-LINT_PLAIN = $(filter-out -Werror -mprefer-vector-width=512,$(CPPFLAGS) -std=c17) -Wno-everything
+LINT_PLAIN = $(filter-out -Werror $(OF_GCC),$(CPPFLAGS) -std=c17) -Wno-everything
 $(B)/lint/tidy: $(LINTED) $(LINT_HEADERS) .clang-tidy | $(SETUP_LINT_STAMP)
 	@mkdir -p $(@D)
 	@echo "  TIDY  without analyzer"
