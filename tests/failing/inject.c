@@ -5,9 +5,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <glob.h>
 #include <ifaddrs.h>
 #include <jansson.h>
+#include <limits.h>
 #include <netdb.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -40,6 +42,8 @@ static _Atomic int armed = INJECT_KINDS; /* INJECT_KINDS: nothing */
 static _Atomic long left, count;
 static _Atomic(const char *) only, struck; /* only: NULL, or the function that is counted */
 static _Atomic(const void *) where;
+static uint64_t *traced; /* NULL: none */
+static long traced_most;
 extern const char __executable_start[];
 
 void inject_arm(inject_kind_t kind, long k)
@@ -64,6 +68,16 @@ void inject_disarm(void)
     armed = INJECT_KINDS;
 }
 
+void inject_trace(inject_kind_t kind, uint64_t *calls, long room)
+{
+    enum { WARM = 2 };
+    void *frames[WARM];
+    (void)backtrace(frames, WARM); /* the first one loads a library */
+    traced = calls;
+    traced_most = room;
+    inject_arm(kind, LONG_MAX);
+}
+
 const char *inject_words(inject_kind_t kind)
 {
     return kind == INJECT_CUDA ? "out of memory" : kind == INJECT_LOST ? "uncorrectable ECC error" : "";
@@ -86,12 +100,27 @@ const char *inject_struck(long *offset)
     return struck;
 }
 
-static int fails(inject_kind_t kind, const char *name, const void *from)
+static __attribute__((noinline)) void trace(long at)
+{
+    enum { OWN = 3 /* this, fails() and the wrapper */, CALLERS = 3 };
+    void *frames[OWN + CALLERS];
+    if (at >= traced_most)
+        return;
+    const int n = backtrace(frames, OWN + CALLERS);
+    uint64_t sum = 14695981039346656037U; /* FNV-1a, by words */
+    for (int i = OWN; i < n; i++)
+        sum = (sum ^ (uintptr_t)frames[i]) * 1099511628211U;
+    traced[at] = sum;
+}
+
+static __attribute__((noinline)) int fails(inject_kind_t kind, const char *name, const void *from)
 {
     const char *counted = only;
     if (armed != (int)kind || (counted && strcmp(counted, name) != 0))
         return 0;
-    count++;
+    const long before = count++;
+    if (traced)
+        trace(before);
     if (atomic_fetch_sub(&left, 1) != 1)
         return 0;
     struck = name;

@@ -5,6 +5,8 @@
 #ifndef TESTS_FAILING_INJECT_H
 #define TESTS_FAILING_INJECT_H
 
+#include <stdint.h>
+
 typedef enum {
     INJECT_MEMORY,
     INJECT_DESCRIPTOR,
@@ -23,6 +25,10 @@ extern const char *const inject_names[INJECT_KINDS];
 /* From now on the k-th request of the kind fails, once; k counts from 1, over all threads. */
 void inject_arm(inject_kind_t kind, long k);
 void inject_disarm(void);
+/* From now on the kind's requests are counted and none fails. calls[i] says through which calls request i + 1
+ * was made: a sum of the last three return addresses. `room`: how many fit. Not for INJECT_CUDA and
+ * INJECT_LOST. */
+void inject_trace(inject_kind_t kind, uint64_t *calls, long room);
 /* What errors of CUDA say. */
 const char *inject_words(inject_kind_t kind);
 /* Pieces of the emulated device's memory that this process has not freed; or of all else: streams, events,

@@ -16,6 +16,8 @@
  *     test_failing SCENARIO RANK KIND F/N   every N-th k from F on
  *     test_failing list                     SCENARIO RANK KIND of all, a line each
  *
+ * With FAILING_PATHS=1, of the requests that are made through the same calls only the first and the last.
+ *
  * The emulator's build has scenarios of a device, in which calls of CUDA fail: once for lack of memory, or
  * from then on, as where the device is lost (tests/gpu/failing.sh).
  *
@@ -25,6 +27,8 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +44,8 @@
 #include "tests/support/descriptors.h"
 
 enum { SECONDS = 20, KEPT = 1 /* descriptors that a process may keep: a window for small buffers */ };
+enum { TRACED = 1 << 20 };
+enum { TRACE = 0 /* instead of k: nothing fails, and the victim's requests are traced */ };
 
 /* What a rank reports, in memory that all share. */
 typedef struct {
@@ -58,6 +64,7 @@ typedef struct {
 typedef struct {
     report_t report[RANKS];
     meeting_t meeting[JOBS];
+    uint64_t calls[TRACED]; /* inject_trace() of the victim */
 } shared_t;
 static shared_t *shared;
 static char folder[64]; /* "files" that scenarios load, and "run" for what a run writes */
@@ -174,7 +181,9 @@ static void be_rank(const scenario_t *s, int rank, int victim, inject_kind_t kin
     report_t *reports = shared->report, *report = &reports[rank];
     alarm(SECONDS);
     const int before = descriptors();
-    if (rank == victim)
+    if (rank == victim && k == TRACE)
+        inject_trace(kind, shared->calls, TRACED);
+    else if (rank == victim)
         inject_arm(kind, k);
     report->status = run_job(rank, s, 0, s->patience, report);
     inject_disarm();
@@ -228,7 +237,7 @@ static void run(const scenario_t *s, int victim, inject_kind_t kind, long k, cha
 {
     int port = 0, fd = s->n > 1 ? listening(&port) : -1;
     pid_t pids[RANKS];
-    memset(shared, 0, sizeof *shared);
+    memset(shared, 0, offsetof(shared_t, calls));
     empty_folder();
     int hung = 0;
     *died = '\0';
@@ -366,6 +375,49 @@ static void sweep(const scenario_t *s, int victim, inject_kind_t kind, long firs
            shared->report[victim].requests, stride);
 }
 
+typedef struct {
+    uint64_t calls;
+    long k;
+} request_t;
+
+static int by_calls(const void *a, const void *b)
+{
+    const request_t *x = a, *y = b;
+    return x->calls != y->calls ? (x->calls > y->calls) - (x->calls < y->calls)
+                                : (x->k > y->k) - (x->k < y->k);
+}
+
+/* As sweep(), but of the requests that one run makes through the same calls only the first and the last: a
+ * loop asks for the same again and again. */
+static void sweep_paths(const scenario_t *s, int victim, inject_kind_t kind, long first, long stride)
+{
+    const int before = failed;
+    if (look(s, victim, kind, TRACE))
+        return;
+    const long n = shared->report[victim].requests;
+    request_t *all = malloc((size_t)n * sizeof *all);
+    if (n > TRACED || (n > 0 && !all)) {
+        printf("FAILED %s %d %s: %ld requests are too many\n", s->name, victim, inject_names[kind], n);
+        failed++;
+        free(all);
+        return;
+    }
+    for (long i = 0; i < n; i++)
+        all[i] = (request_t){shared->calls[i], i + 1};
+    qsort(all, (size_t)n, sizeof *all, by_calls);
+    long chosen = 0;
+    for (long i = 0, begin = 0; i < n && failed < before + 40; i++) {
+        if (i > 0 && all[i].calls != all[i - 1].calls)
+            begin = i;
+        const int last = i == n - 1 || all[i + 1].calls != all[i].calls;
+        if ((i == begin || last) && chosen++ % stride == first - 1)
+            look(s, victim, kind, all[i].k);
+    }
+    printf("%s, rank %d, %s: %ld of %ld requests, every %ld\n", s->name, victim, inject_names[kind], chosen,
+           n, stride);
+    free(all);
+}
+
 /* How many times rarer than `every` says. */
 static long per_kind(inject_kind_t kind)
 {
@@ -424,6 +476,7 @@ int main(int argc, char **argv)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    const int paths = getenv("FAILING_PATHS") != NULL;
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
         const scenario_t *s = &scenarios[i];
         if (!s->body || (argc > 1 && strcmp(argv[1], s->name) != 0) || (argc == 1 && s->every == 0))
@@ -444,7 +497,8 @@ int main(int argc, char **argv)
                     continue;
                 const char *every = argc > 4 ? strchr(argv[4], '/') : NULL;
                 if (every)
-                    sweep(s, victim, kind, atol(argv[4]), atol(every + 1));
+                    (paths && kind != INJECT_CUDA && kind != INJECT_LOST ? sweep_paths : sweep)(
+                        s, victim, kind, atol(argv[4]), atol(every + 1));
                 else if (argc > 4) {
                     verbose = 1;
                     look(s, victim, kind, atol(argv[4]));
