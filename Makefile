@@ -449,7 +449,7 @@ help:
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-quick   layers, words, format, the fast unit tests and programs of two ranks: within a minute"
 	@echo "make check-bindings  the tests of MPI, PyTorch, C++, Fortran, Python and malloc (bindings/), which make check has, too"
-	@echo "make check-long    the same as make check with the long sweeps, and each fuzz target for a minute"
+	@echo "make check-long    the tests of make check that have a longer form, in that form: long sweeps, more ranks under sanitizers"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
 	@echo "make gpu-check     the same, and its gpu-check run here: tests, rates and goals in at most eight minutes (ONLY=\"WORD ...\")"

@@ -47,6 +47,12 @@ says "once more at the end" '^failed: room/test_bad \(code 3\)$'
 says "why one was skipped" '^skip  room/test_skipped  no such card$'
 rm "$T"/tests/room/test_{bad,skipped}.c
 
+put test_long 'echo "${TEST_LONG:-} is asked for"'
+run env DEADLINE=30 TEST_LONG=1 "$T/tools/run-tests" unit
+want "the long sweeps" 0
+check "the build, and no test that has none" [ "$(last)" = "2 passed, 0 failed" ]
+rm "$T/tests/room/test_long.c"
+
 put test_partly 'echo "[  SKIPPED ] no_card"; echo "[  SKIPPED ] 1 test(s), listed below:"'
 tests unit -k partly
 want "a part of a test is skipped" 0

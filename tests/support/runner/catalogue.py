@@ -40,10 +40,11 @@ class Variant:
 
 class Test:
     def __init__(self, name, phase, command, *, variant="main", source=None, deadline=120, environment=None,
-                 program=None, weight=1, alone=False, takes=1, skip=None):
+                 program=None, weight=1, alone=False, takes=1, skip=None, longer=False):
         self.name, self.phase, self.command, self.variant = name, phase, command, variant
         self.source, self.deadline, self.environment = source, deadline, environment or {}
         self.program, self.weight, self.alone, self.takes, self.skip = program, weight, alone, takes, skip
+        self.longer = longer  # TEST_LONG=1 makes more of it
         self.process = None
 
 
@@ -78,6 +79,11 @@ class Source:
 
     def deadline(self, default=120):
         return 86400 if LONG and "TEST_LONG" in self.text else self.number("deadline", default)
+
+    def longer(self, phase):
+        """Whether TEST_LONG=1 makes more of it in this phase."""
+        marker = {"thread": "TSan in check-long: ", "address": "ASan in check-long: ", "emulated": "guard: 2"}.get(phase)
+        return "TEST_LONG" in self.text or (marker or "TEST_LONG") in self.head
 
     def markers(self):
         return {"source": self, "alone": bool(self.number("alone", 0)), "takes": self.number("takes", 1)}
@@ -119,6 +125,7 @@ class Catalogue:
         program = f"{flavour.folder}/tests/{source.stem}"
         missing = "not part of this build" if str(source.path) in self.left_out else None
         guard = {"EMULATED_GUARD": source.guard()} if flavour is EMULATED else {}
+        options.setdefault("longer", source.longer(flavour.phase))
         self.add(flavour.label + name, flavour.phase, [*before, program, *after], variant=flavour.variant,
                  program=program, deadline=deadline, skip=missing, **source.markers(),
                  environment={**flavour.environment, **guard, **dict(environment)}, **options)
@@ -135,28 +142,30 @@ class Catalogue:
             self.add_program(source, flavour, f"fuzz/{name}", 60 * flavour.factor,
                              after=[f"tests/fuzz/corpus/{name}"])
 
-    def ranks(self, flavour, numbers=None):
+    def ranks(self, flavour, numbers=None, **options):
         for source in self.mp_sources:
             if not source.belongs_to(flavour):
                 continue
             deadline = source.deadline() * flavour.factor
             more = source.numbers("and in check-long") if LONG else []
-            for n in numbers or (source.numbers("ranks") or [2, 4]) + more:
-                self.add_ranks(source, flavour, n, deadline, "", {})
+            for n in numbers or source.numbers("ranks") or [2, 4]:
+                self.add_ranks(source, flavour, n, deadline, "", {}, **options)
+            for n in [] if numbers else more:
+                self.add_ranks(source, flavour, n, deadline, "", {}, longer=True)
             for n in [] if numbers else source.numbers("over UCX"):
                 # over loopback: other interfaces may come and go, and take UCX's connections with them
                 self.add_ranks(source, flavour, n, deadline, " over UCX",
                                {"GYRE_TRANSPORT": "ucx", "UCX_NET_DEVICES": "lo"})
 
-    def add_ranks(self, source, flavour, n, deadline, suffix, environment):
+    def add_ranks(self, source, flavour, n, deadline, suffix, environment, **options):
         self.add_program(source, flavour, f"{source.stem} -n {n}{suffix}", deadline + 10, weight=n,
                          before=[UCX_RUN, "-n", str(n), "--tag", "--timeout", str(deadline)],
-                         environment=environment)
+                         environment=environment, **options)
 
     def script(self, source, phase, variant, label, interpreter, environment, default=120):
         self.add(label + str(source.path.relative_to("tests")), phase, [interpreter, str(source.path)],
                  variant=variant, deadline=source.deadline(default), environment=environment,
-                 weight=2 if self.options.jobs >= 4 else 1, **source.markers())
+                 weight=2 if self.options.jobs >= 4 else 1, longer=source.longer(phase), **source.markers())
 
     def phase_layers(self):
         self.add("layers", "layers", ["/usr/bin/python3", "tools/check-layers"], variant=None, deadline=60)
@@ -215,7 +224,7 @@ class Catalogue:
         self.units(ADDRESS)
         self.corpora(ADDRESS)
         if LONG:
-            self.ranks(ADDRESS, [3])
+            self.ranks(ADDRESS, [3], longer=True)
         source = Source(Path("tests/tools/test_ucx_run.sh"))
         self.add("address/tools/test_ucx_run.sh", "address", ["bash", str(source.path)], variant="address",
                  deadline=480, environment={**ASAN, "B": str(BUILD / "address")}, **source.markers())
@@ -287,7 +296,7 @@ def builds_for(tests, options):
         for test in mine:
             if not test.program and test.source:
                 main.goals.update(test.source.programs())
-        everything = variant.phase in options.phases and not options.pattern and not options.quick
+        everything = variant.phase in options.phases and not (options.pattern or options.quick or LONG)
         if everything and (mine or variant is main):
             variant.goals.update(variant.whole)
     return [v for v in [main, *more] if v.goals]
