@@ -163,7 +163,7 @@ check "two ranks report a missing folder once, not $ranks_refused times" test "$
 
 if [ -n "${TEST_LONG:-}" ]; then
     for n in 1 2 4; do
-        check "1,000 tokens on $n ranks" timeout 500 "$UCX_RUN" -n "$n" "$B/tests/model/mp_generate_bits" 1000
+        check "1,000 tokens on $n ranks" timeout 2000 "$UCX_RUN" -n "$n" "$B/tests/model/mp_generate_bits" 1000
     done
 fi
 finish

@@ -258,7 +258,7 @@ static size_t stages_of(const plan_question_t *q, const plan_base_t *base, train
     size_t worst = 0;
     for (size_t s = 0; s < q->recipe.layout.pp; s++) {
         plan_memory(&q->recipe, base, s, &q->software, &m[s]);
-        if (q->lora.rank > 0)
+        if (own && q->lora.rank > 0)
             with_adapters(q, base, s, own[s], &m[s]);
         worst = m[s].total > m[worst].total ? s : worst;
     }
