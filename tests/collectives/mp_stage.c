@@ -17,7 +17,7 @@
 #include "tests/support/mp.h"
 #include "tests/support/random.h"
 
-enum { MOST = 300 * 1024, EDGE = 64, BUFFERS = 2, MIXES = 4 };
+enum { MOST = 300 * 1024, EDGE = 64, BEYOND = 4096, BUFFERS = 2, MIXES = 4 };
 
 static gyre_comm_t *world;
 static int n, rank;
@@ -108,11 +108,12 @@ static int compare(coll_op_t op, size_t bytes, int in_place, unsigned char *plai
                    unsigned char *windows[BUFFERS], uint64_t *seed)
 {
     const size_t count = bytes / sizeof(float) / (is_blocks(op) ? (size_t)n : 1), shift = 4 * (bytes % 5);
+    const size_t watched = EDGE + shift + bytes + BEYOND; /* of each buffer */
     const int root = (int)(bytes % (size_t)n), scaled = op == COLL_ALL_REDUCE && bytes % 3 == 0;
     uint64_t mine = *seed + (uint64_t)rank;
-    unsigned char *kept = malloc(MOST), *right = malloc(MOST + 2 * EDGE);
-    MP_CHECK(kept && right, "no memory");
-    for (size_t i = 0; i + sizeof(float) <= MOST; i += sizeof(float)) {
+    unsigned char *kept = malloc(bytes), *right = malloc(watched);
+    MP_CHECK(kept && right && watched <= MOST + 2 * EDGE, "no memory");
+    for (size_t i = 0; i + sizeof(float) <= bytes; i += sizeof(float)) {
         const float x = (float)(random_next(&mine) >> 40) / (1 << 20) - 7;
         memcpy(kept + i, &x, sizeof x);
     }
@@ -124,16 +125,16 @@ static int compare(coll_op_t op, size_t bytes, int in_place, unsigned char *plai
         const int mix = turn < 2 ? turn * 3 : (turn + rank) % MIXES;
         unsigned char *in_at = mix & 1 ? windows[0] : plain[0], *out_at = mix & 2 ? windows[1] : plain[1];
         unsigned char *in = in_at + EDGE + shift, *out = in_place ? in : out_at + EDGE + shift;
-        memset(out_at, 0x5a, MOST + 2 * EDGE);
-        memset(in_at, 0x5a, MOST + 2 * EDGE);
+        memset(out_at, 0x5a, watched);
+        memset(in_at, 0x5a, watched);
         memcpy(in, kept, bytes);
         MP_OK(call(op, in, out, count, root, scaled));
         if (turn == 0) {
             staged = staged_now(op);
-            memcpy(right, in_place ? in_at : out_at, MOST + 2 * EDGE);
+            memcpy(right, in_place ? in_at : out_at, watched);
         }
         MP_CHECK(in_place || memcmp(in, kept, bytes) == 0, "%s changed its input", coll_op_name(op));
-        MP_CHECK(memcmp(right, in_place ? in_at : out_at, MOST + 2 * EDGE) == 0,
+        MP_CHECK(memcmp(right, in_place ? in_at : out_at, watched) == 0,
                  "%s of %zu bytes%s, %s, input %sregistered, result %sregistered: other bytes than in memory "
                  "of malloc",
                  coll_op_name(op), bytes, in_place ? " in place" : "", staged ? "staged" : "not staged",
