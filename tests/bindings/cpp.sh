@@ -51,11 +51,13 @@ want "an exception on one rank" 0 'status 100: gyre: all_reduce: send has 3 elem
     'status 203: gyre: all_reduce: .*an exception left the scope'
 check "an exception on one rank: $ms ms" [ "$ms" -lt 20000 ]
 
-# What must not compile.
+# What must not compile: a function of each, a line each, all in one file.
+printf '#include <list>\n#include <gyre/gyre.hpp>\n' >"$W/no.cpp"
+lines=2
+texts=()
 refused() { # TEXT BODY
-    printf '#include <list>\n#include <gyre/gyre.hpp>\nvoid f(gyre::Communicator &c);\nvoid f(gyre::Communicator &c)\n{\n%s\n}\n' "$2" >"$W/no.cpp"
-    run g++ -std=c++17 -fsyntax-only -I"$P/include" "$W/no.cpp"
-    want "must not compile: $2" 1 "$1"
+    texts[++lines]=$1
+    printf 'inline void f%s(gyre::Communicator &c) { %s }\n' $lines "$2" >>"$W/no.cpp"
 }
 refused 'must outlive it' 'std::vector<int> s(1); (void)c.iall_reduce(s, std::vector<int>(1), gyre::Op::sum);'
 refused 'same element type' 'std::vector<int> s(1); std::vector<float> r(1); c.all_reduce(s, r, gyre::Op::sum);'
@@ -66,6 +68,16 @@ refused 'contiguous container' 'double *s = nullptr; c.broadcast(s, 0);'
 refused 'must not be const' 'const std::vector<double> s(1); c.all_reduce(s, gyre::Op::sum);'
 refused 'not a value' 'c.all_reduce(3.0, gyre::Op::sum);'
 refused 'deleted' 'gyre::Communicator d = c;'
+run g++ -std=c++17 -fsyntax-only -I"$P/include" "$W/no.cpp"
+want "must not compile" 1
+# said LINE TEXT: an error has the text, and that line of no.cpp is what it is about
+said() {
+    awk -v line="$1" -v text="$2" 'match($0, /no\.cpp:[0-9]+/) { at = substr($0, RSTART + 7, RLENGTH - 7) }
+        at == line && index($0, text) { found = 1 } END { exit !found }' "$W/err"
+}
+for line in "${!texts[@]}"; do
+    check "must not compile, '${texts[line]}': $(sed -n "${line}p" "$W/no.cpp")" said "$line" "${texts[line]}"
+done
 
 reached docs/cpp.md < <(grep -o 'gyre_[a-z0-9_]*' bindings/cpp/gyre/gyre.hpp)
 
