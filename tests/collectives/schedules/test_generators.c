@@ -3,8 +3,8 @@
  * operation) that is served, all roots, counts that do not divide, several chunks, in place, out of place
  * and mixed, blocks of different sizes, host maps, orders of places, both orders of additions. Which numbers
  * of ranks:
- *   plain                 all of 1 to 16; 17, 24, 31, 32, 33, 63 and 64 with four roots each; samples of 65,
- *                         100 and 129
+ *   plain                 all of 1 to 16; 17, 31, 32, 33 and 64 with four roots each; samples of 65, 100
+ *                         and 129
  *   under a sanitizer     all of 1 to 6, for the memory that generators and checker touch
  *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long)
  * test_generators [TEST [RANKS]]: one of them; all of 1 to RANKS.
@@ -119,7 +119,7 @@ static void sweep(coll_algo_t algo, coll_op_t op, int n)
 
 static void sweep_all(coll_algo_t algo)
 {
-    static const int beyond[] = {17, 24, 31, 32, 33, 63, 64};
+    static const int beyond[] = {17, 31, 32, 33, 64};
     for (coll_op_t op = COLL_ALL_REDUCE; op < COLL_OP_END; op++) {
         if (!coll_algo_serves(algo, op, NULL))
             continue;
