@@ -14,7 +14,7 @@ E_EXAMPLES   := $(patsubst examples/%.cu,$(E)/examples/%,$(wildcard examples/*.c
 # for programs of other languages: the library, and the emulator's CUDA
 E_LIB_SO     := $(E)/lib/libgyre.so.$(SOVERSION)
 E_ARCHIVES   := $(LIB_PROOF) $(E)/libgyre-train.a $(E)/libgyre.a $(E)/libemulated.a
-E_LINK        = $(CUDA_HOST) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
+E_LINK        = $(CUDA_HOST) $(TEST_LD) -pthread $(filter %.o,$^) $(E_ARCHIVES) $(LIBS_TRAIN) $(E_LIBS)
 .PHONY: emulated
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 emulated: $(E_LIB_SO) $(addprefix $(E)/bin/,$(E_TOOLS)) $(E_TESTS) $(E_FAILING) $(E_EXAMPLES)
