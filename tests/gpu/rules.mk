@@ -17,14 +17,17 @@ $(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -DPROGRAMS='$(foreach t,$(notdir $(GPU_TESTS)),X($(t)))' tests/gpu/many.c $(filter %.o,$^) \
 	    $(ARCHIVES) $(LIBS_TRAIN) $(TOOL_LIBS) -lcmocka -o $@
-.PHONY: gpu-bundle gpu-check
+.PHONY: gpu-bundle gpu-check tests-of-check
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 tests: $(B)/tests/gpu/many
+# What make check builds: its tests of device code run on the emulator, and one program shows that they link for a GPU.
+tests-of-check: $(B)/tests/gpu/many $(filter-out $(GPU_TESTS:%=$(B)/tests/gpu/%),$(TESTS) $(MP_TESTS) $(FUZZ_RUNS) $(LAB_PROGRAMS))
 gpu-bundle: $(GPU_PROGRAMS) $(SETUP_BUNDLE_STAMP)
 	@bash tools/gpu-bundle '$(B)'
 gpu-check: gpu-bundle
 	@'$(B)'/gpu-bundle/gpu-check --out '$(B)' $(if $(ONLY),$(addprefix --only ,$(ONLY)))
 else
+tests-of-check: tests
 gpu-bundle gpu-check:
 	@echo "the bundle needs the CUDA toolkit (CUDA=1), an x86-64, and no SANITIZE"; exit 1
 endif
