@@ -4,11 +4,21 @@
 //
 // Memory that is freed is overwritten in the order of the stream on which it was allocated, as a caching allocator
 // would give it to others. So a tensor that is freed too early is seen.
-#include <ATen/ATen.h>
+//
+// Only the headers that it needs: torch/extension.h, with all of PyTorch, takes long to compile.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/from_blob.h>
+#include <atomic>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <chrono>
 #include <cuda_runtime_api.h>
 #include <map>
-#include <torch/extension.h>
+#include <pybind11/pybind11.h>
+#include <string>
+#include <thread>
+#include <torch/library.h>
+#include <vector>
 
 #define CUDA(call)                                                              \
     do {                                                                        \
