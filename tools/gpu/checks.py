@@ -61,7 +61,8 @@ class Checks(Training, Ranks):
         ranks = [(name, numbers) for name, _, numbers in self.tests if numbers]
         first = [name for name in ("test_language", "test_device", "test_matmul", "test_attention")
                  if name in alone]
-        last = [name for name in ("test_graphs", "test_stage", "test_one_process") if name in alone]
+        last = [name for name in ("test_graphs", "test_stage", "test_one_process", "test_one_process_streams",
+                                  "test_one_process_failures") if name in alone]
         goals = [("machine", self.machine), ("facts", self.facts)]
         goals += [(name, self.test) for name in first + [n for n in alone if n not in first + last] + last]
         goals += [("kernels", self.kernels), ("peers", self.peers), ("gpt2", self.gpt2),

@@ -46,7 +46,7 @@ run env CUDA_LAUNCH_BLOCKING=1 "$P" "${few[@]}" -g 2
 want "a launch that waits for its kernel, ranks of one process" 3 'CUDA_LAUNCH_BLOCKING=1 has each launch wait'
 check "one rank waits for nobody" env CUDA_LAUNCH_BLOCKING=1 "$P" "${few[@]}" -g 1 --memory cuda
 check "0 is none" env CUDA_LAUNCH_BLOCKING=0 "$P" "${few[@]}" -g 2
-O=$B/emulated/tests/gpu/test_one_process
+O=$B/emulated/tests/gpu/test_one_process_streams
 run env -u CUDA_DEVICE_MAX_CONNECTIONS "$O" queues
 want "ranks of one process that share queues" 0 '2 ranks share CUDA device 0, .*set CUDA_DEVICE_MAX_CONNECTIONS=32'
 run env CUDA_DEVICE_MAX_CONNECTIONS=32 "$O" queues
