@@ -7,7 +7,6 @@ k's bias, whose gradient is zero but for rounding).
 import json
 import math
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -19,22 +18,13 @@ except ImportError:
     print("skipped: PyTorch is not installed (Debian: apt-get install python3-torch)")
     sys.exit(77)
 
+from tensor_files import read_safetensors
+
 TOLERANCE = 1e-4
 
 
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        data = file.read()
-    (length,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8:8 + length])
-    header.pop("__metadata__", None)
-    tensors = {}
-    for name, entry in header.items():
-        assert entry["dtype"] == "F32"
-        begin, end = (8 + length + offset for offset in entry["data_offsets"])
-        values = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32)
-        tensors[name.replace("transformer.", "", 1)] = values.reshape(entry["shape"]).clone()
-    return tensors
+def read_tensors(path):
+    return {name.replace("transformer.", "", 1): tensor for name, tensor in read_safetensors(path).items()}
 
 
 def forward(w, job, tokens, targets):
@@ -79,8 +69,8 @@ def main():
         subprocess.run([os.path.join(build, "tests/pipeline/mp_train"), folder], check=True)
         with open(os.path.join(folder, "steps.json"), encoding="utf-8") as file:
             job = json.load(file)
-        start = read_safetensors(os.path.join(folder, "start.safetensors"))
-        grads = [read_safetensors(os.path.join(folder, f"grad{i}.safetensors")) for i in range(len(job["steps"]))]
+        start = read_tensors(os.path.join(folder, "start.safetensors"))
+        grads = [read_tensors(os.path.join(folder, f"grad{i}.safetensors")) for i in range(len(job["steps"]))]
     w = {name: tensor.requires_grad_() for name, tensor in start.items()}
     optimizer = torch.optim.AdamW(
         [{"params": [t for t in w.values() if t.dim() == 2], "weight_decay": job["decay"]},
