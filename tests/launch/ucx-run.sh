@@ -38,6 +38,16 @@ sweep() {
 # begin WORD RANKS COMMAND...: starts COMMAND on host 0 in the background: $job, and ucx-run's number in that host in $runner. Waits until
 # so many ranks have said that they are there.
 begin() {
+    start "$@"
+    # A salloc whose port the one before it had may get the news of that one's end, and then gives up (Slurm 22.05).
+    if [ -n "$missed" ] && grep -q 'salloc: .*spurious message' "$W/err"; then
+        wait $job
+        start "$@"
+    fi
+    also "only $missed" [ -z "$missed" ]
+    runner=$(cat "$W/runner")
+}
+start() { # as begin; $missed: who is not there
     local word=$1 ranks=$2
     shift 2
     rm -f "$W/runner" "$W/here".*
@@ -51,8 +61,6 @@ begin() {
         [ "${missed%% *}" = "$ranks" ] && missed='' && break
         sleep 0.05
     done
-    also "only $missed" [ -z "$missed" ]
-    runner=$(cat "$W/runner")
 }
 now() { from=${EPOCHREALTIME/[.,]/}; }
 # end: waits for it; $rc, $ms since `now`
