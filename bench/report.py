@@ -136,7 +136,7 @@ def conclusion(result):
     if undecided:
         lines.append(f"\nUndecided: {len(undecided)}, whose best peer was never measured without losing a core:\n")
         lines += [compared_line(cell) for cell in sorted(undecided, key=lambda c: c["ratio"])]
-    lines.append(f"\nBehind its goal in {len(missed)} of {len(cells)} cells" + (":\n" if missed else "."))
+    lines.append(f"\nBelow its goal in {len(missed)} of {len(cells)} cells" + (":\n" if missed else "."))
     lines += [f"- {where(cell)}: {'; '.join(cell['misses'])}" for cell in missed]
     steep = cliffs(cells)
     lines.append(f"\nSlower than {goals.CLIFF:g} x the next larger size: {len(steep)}" + (":\n" if steep else "."))

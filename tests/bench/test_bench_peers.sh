@@ -93,7 +93,7 @@ nobody() { ! somebody; }
 check "ranks are there" until_true 60 somebody
 kill "$bench"
 wait "$bench"
-check "SIGTERM ends it" [ $? != 0 ]
+check "SIGTERM ends it" [ $? = 143 ]
 check "and its ranks" until_true 10 nobody
 check "and takes its files along" [ -z "$(find "$W/work" -mindepth 1 -type d)" ]
 

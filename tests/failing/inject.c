@@ -28,6 +28,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/hash.h"
+
 const char *const inject_names[INJECT_KINDS] = {"memory", "descriptor", "map",  "thread", "write",
                                                 "ucx",    "json",       "cuda", "lost"};
 
@@ -107,10 +109,7 @@ static __attribute__((noinline)) void trace(long at)
     if (at >= traced_most)
         return;
     const int n = backtrace(frames, OWN + CALLERS);
-    uint64_t sum = 14695981039346656037U; /* FNV-1a, by words */
-    for (int i = OWN; i < n; i++)
-        sum = (sum ^ (uintptr_t)frames[i]) * 1099511628211U;
-    traced[at] = sum;
+    traced[at] = n > OWN ? base_hash64(frames + OWN, (size_t)(n - OWN) * sizeof *frames, 0) : 0;
 }
 
 static __attribute__((noinline)) int fails(inject_kind_t kind, const char *name, const void *from)

@@ -26,7 +26,7 @@ extern const char *const inject_names[INJECT_KINDS];
 void inject_arm(inject_kind_t kind, long k);
 void inject_disarm(void);
 /* From now on the kind's requests are counted and none fails. calls[i] says through which calls request i + 1
- * was made: a sum of the last three return addresses. `room`: how many fit. Not for INJECT_CUDA and
+ * was made: a hash of the last three return addresses. `room`: how many fit. Not for INJECT_CUDA and
  * INJECT_LOST. */
 void inject_trace(inject_kind_t kind, uint64_t *calls, long room);
 /* What errors of CUDA say. */

@@ -82,8 +82,8 @@ class Source:
 
     def longer(self, phase):
         """Whether TEST_LONG=1 makes more of it in this phase."""
-        marker = {"thread": "TSan in check-long: ", "address": "ASan in check-long: ", "emulated": "guard: 2"}.get(phase)
-        return "TEST_LONG" in self.text or (marker or "TEST_LONG") in self.head
+        marker = {"thread": "TSan in check-long: ", "address": "ASan in check-long: ", "emulated": "guard: 2"}
+        return "TEST_LONG" in self.text or phase in marker and marker[phase] in self.head
 
     def markers(self):
         return {"source": self, "alone": bool(self.number("alone", 0)), "takes": self.number("takes", 1)}
