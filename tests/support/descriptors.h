@@ -23,11 +23,12 @@ static inline int descriptors(void)
     return count;
 }
 
-/* The same; a thread of the library may hold one for a moment, so it waits up to 5 s for `want` of them. */
-static inline int descriptors_settle(int want)
+/* The same; it waits up to 5 s for at most `most` of them. A thread of the library may hold one for a
+ * moment, now or when `most` was counted: compare with <=. */
+static inline int descriptors_settle(int most)
 {
     int count = descriptors();
-    for (int turn = 0; count != want && turn < 500; turn++) {
+    for (int turn = 0; count > most && turn < 500; turn++) {
         usleep(10000);
         count = descriptors();
     }

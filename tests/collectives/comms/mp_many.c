@@ -49,7 +49,7 @@ int main(void)
             MP_OK(gyre_comm_split(world, i % 3 == 1 ? rank % 2 : 0, i % 3 == 2 ? -rank : 0, &comm[i]));
             works(comm[i], i);
         }
-        MP_CHECK(descriptors_settle(open) == open, "%d descriptors, %d before", descriptors(), open);
+        MP_CHECK(descriptors_settle(open) <= open, "%d descriptors, %d before", descriptors(), open);
         MP_CHECK(resident_kib() - kib < (long)MANY * MOST_KIB, "%ld KiB", resident_kib() - kib);
         for (int i = 0; i < MANY; i++)
             works(comm[i], 2 * i); /* those that were made before are as they were */
