@@ -182,6 +182,8 @@ endif
 $(foreach set,scalar neon avx2 avx512,$(eval CFLAGS_collectives/kernels/$(set) += -fno-trapping-math))
 # The scalar set is for processors without AVX2: half of the time to compile, and a third of the size.
 CFLAGS_collectives/kernels/scalar += $(if $(findstring x86_64,$(MACHINE)),$(if $(findstring gcc,$(COMPILER)),-fvect-cost-model=very-cheap))
+# clang has no such options: lint and fuzz leave them out.
+OF_GCC := -mprefer-vector-width=512 -fvect-cost-model=very-cheap
 CFLAGS_model/kernels/base   := -fno-trapping-math
 CFLAGS_model/kernels/avx2   := -fno-trapping-math
 CFLAGS_model/kernels/avx512 := -fno-trapping-math

@@ -23,8 +23,6 @@ compile_commands.json: $(SHARE)/flags FORCE
 LINTED    := $(filter $(addsuffix /%,$(CORE_ROOMS) $(TRAIN_ROOMS) tools examples bindings),$(COMPILED))
 LINT_HEADERS := $(call sources,$(CORE_ROOMS) $(TRAIN_ROOMS) tools include,h)
 SCRIPTS    = $(sort $(shell git grep -lE '^\#!.*(ba|busybox )?sh$$'; git ls-files '*.sh'))
-# clang knows no such options.
-OF_GCC    := -mprefer-vector-width=512 -fvect-cost-model=very-cheap
 LINT_CC    = $(filter-out -Werror $(OF_GCC),$(call FLAGS_OF,$(1))) -Wno-everything
 lint: lint-quick $(B)/lint/cppcheck $(LINTED:%.c=$(B)/lint/%.tidy)
 	@echo "  SHELLCHECK"

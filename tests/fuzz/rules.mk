@@ -17,7 +17,7 @@ $(FUZZ_DIR)/flags: FORCE
 $(FUZZ_DIR)/obj/%.o: %.c $(FUZZ_DIR)/flags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
-	$(Q)$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS) $(CFLAGS_$*) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
+	$(Q)$(FUZZ_CC) $(FUZZ_PARTS) $(FUZZ_CFLAGS) $(filter-out $(OF_GCC),$(CFLAGS_$*)) -fsanitize=fuzzer-no-link -MMD -MP -c $< -o $@
 
 $(FUZZ_DIR)/libgyre.a: $(call fuzz_obj,$(CORE_SRC) $(PROOF_SRC) $(TRAIN_SRC)) $(CC_OBJ)
 	@echo "  AR    $@"
