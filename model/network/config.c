@@ -43,6 +43,7 @@ model_config_t model_config_complete(const model_config_t *config)
     c.vocab_padded = c.vocab_padded ? c.vocab_padded : (c.vocab + c.leaves - 1) / c.leaves * c.leaves;
     c.rotary_dim = c.rotary_dim ? c.rotary_dim : c.head_dim;
     c.rope = complete_rope(&c.rope);
+    c.nope_every = c.nope_every > c.layers ? 0 : c.nope_every;
     c.window = c.window_every == 1 ? 0 : c.window; /* each layer sees all */
     c.window_every = c.window_every > c.layers ? 0 : c.window_every;
     if (c.window == 0) {
@@ -88,6 +89,12 @@ int model_config_is_local(const model_config_t *config, size_t layer)
 size_t model_config_window(const model_config_t *config, size_t layer)
 {
     return model_config_is_local(config, layer) && config->window < config->seq ? config->window : 0;
+}
+
+int model_config_turns(const model_config_t *config, size_t layer)
+{
+    return config->pos == MODEL_POS_ROPE &&
+           !(config->nope_every > 0 && (layer + 1) % config->nope_every == 0);
 }
 
 size_t model_config_copies(const model_config_t *config)
@@ -296,6 +303,9 @@ static int check_features(const model_config_t *c, broken_t *broken)
                       c->head_dim);
     if (c->pos == MODEL_POS_ROPE && !check_rope(&c->rope, broken))
         return 0;
+    if (c->nope_every > 0 && c->pos != MODEL_POS_ROPE)
+        return BROKEN(broken, "nope_every %zu: it is of rotary positions, which the model lacks",
+                      c->nope_every);
     if (!(c->dropout >= 0.0 && c->dropout < 1.0) || !(c->attn_dropout >= 0.0 && c->attn_dropout < 1.0))
         return BROKEN(broken, "dropout %g, attn_dropout %g: they must lie in 0 up to 1", c->dropout,
                       c->attn_dropout);

@@ -56,6 +56,10 @@ typedef struct {
     /* Base of rotary positions in layers with a window, where nothing scales them; 0: `rope` (Gemma 3) */
     double local_theta;
 
+    /* Each nope_every-th layer has no rotary positions (NoPE, Kazemnejad et al. 2023; SmolLM3 has 4); 0: all
+     * have. */
+    size_t nope_every;
+
     int sinks; /* a learned logit of each head in the sum of its softmax, which no value has (gpt-oss) */
     double query_scale; /* attention's scores are over the root of this; 0: head_dim (Gemma 2 has its own) */
     /* Scores of attention, and logits, become cap tanh(score / cap); 0: they do not (Gemma 2: 50, 30). */
@@ -136,6 +140,8 @@ int model_config_is_local(const model_config_t *config, size_t layer);
 /* Positions that one of layer `layer` sees at most, itself among them. 0: all before it, also where a window
  * is not shorter than a sequence. */
 size_t model_config_window(const model_config_t *config, size_t layer);
+/* 1: queries and keys of layer `layer` turn by their positions. */
+int model_config_turns(const model_config_t *config, size_t layer);
 /* 1: layer `layer` has experts. */
 int model_config_is_sparse(const model_config_t *config, size_t layer);
 /* The width of its MLP, which with experts is that of the shared one; 0: it has none. */

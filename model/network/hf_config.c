@@ -225,6 +225,21 @@ static gyre_status_t read_glm(model_config_t *c, const json_t *object, const cha
     return GYRE_OK;
 }
 
+static gyre_status_t read_smollm3(model_config_t *c, const json_t *object, const char *where)
+{
+    gyre_status_t status = model_hf_read_nope(c, object, where);
+    if (json_is_null(json_object_get(object, "num_key_value_heads")))
+        c->kv_heads = 0;
+    return status == GYRE_OK ? read_attention_bias(c, object, where) : status;
+}
+
+static int write_smollm3(const model_config_t *c, json_t *object)
+{
+    return model_hf_write_nope(c, object) | write_attention_bias(c, object) |
+           json_object_set_new(object, "use_sliding_window", json_false()) |
+           json_object_set_new(object, "pad_token_id", json_null());
+}
+
 #include "model/network/hf_config_experts.inc"
 
 /* intermediate_size is of the layers without experts; head_dim is said by its two parts. */
@@ -495,6 +510,7 @@ static model_config_t plain(const model_config_t *config)
         c.rotary_dim = 0;
         c.rope_interleaved = 0;
         c.rope = (model_rope_t){0};
+        c.nope_every = 0;
     }
     if (!c.experts)
         c.top_k = 0;

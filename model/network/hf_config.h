@@ -6,7 +6,7 @@
  *     gpt2, gpt_neox, opt, bloom, llama, mistral, mixtral     as `transformers` has them
  *     qwen2, qwen3, qwen3_moe, phi3, gemma, olmo2, gemma2,
  *     gemma3_text, glm4, glm with rms_norm_eps, gpt_oss,
- *     deepseek_v2, deepseek_v3                                the same
+ *     deepseek_v2, deepseek_v3, smollm3                       the same
  *     glm            GLM-130B (Zeng et al. 2023): RoPE, DeepNorm, GeGLU, prefix mask; keys as of llama, and
  *                    hidden_act "gelu" or "geglu", layer_norm_eps. The GLM-4 that `transformers` calls "glm"
  *                    is another model: a file with rms_norm_eps.

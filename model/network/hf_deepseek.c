@@ -30,6 +30,15 @@ static gyre_status_t read_method(model_config_t *c, const json_t *object, const 
     return status;
 }
 
+gyre_status_t model_hf_check_shares(const model_config_t *c, int shares, const char *where)
+{
+    return shares && c->top_k < 2
+               ? MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
+                                   "%s: num_experts_per_tok %zu: with norm_topk_prob Gyre has above 1 only",
+                                   where, c->top_k)
+               : GYRE_OK;
+}
+
 gyre_status_t model_hf_read_deepseek(model_config_t *c, const json_t *object, const char *where)
 {
     size_t plain = 128, shared = c->router_sigmoid ? 1 : 2;
@@ -43,10 +52,8 @@ gyre_status_t model_hf_read_deepseek(model_config_t *c, const json_t *object, co
         status = model_hf_flag(object, "norm_topk_prob", where, &shares);
     else if (status == GYRE_OK)
         status = read_method(c, object, where);
-    if (status == GYRE_OK && c->router_sigmoid && shares && c->top_k < 2)
-        status = MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
-                                   "%s: num_experts_per_tok %zu: with norm_topk_prob Gyre has above 1 only",
-                                   where, c->top_k);
+    if (status == GYRE_OK)
+        status = model_hf_check_shares(c, c->router_sigmoid && shares, where);
     if (status == GYRE_OK && c->kv_latent == 0)
         status = MODEL_HF_COMPLAIN(where, GYRE_ERR_UNSUPPORTED,
                                    "%s: kv_lora_rank is 0: it is the width of the latents of keys and values",

@@ -14,4 +14,8 @@ gyre_status_t model_hf_read_deepseek(model_config_t *c, const json_t *object, co
 /* The same keys into `object`. 1: no memory. */
 int model_hf_write_deepseek(const model_config_t *c, json_t *object);
 
+/* UNSUPPORTED: with `shares` the weights of chosen experts sum to 1, and there is only one, whose weight is
+ * its score here (also for qwen3_moe). */
+gyre_status_t model_hf_check_shares(const model_config_t *c, int shares, const char *where);
+
 #endif

@@ -153,3 +153,40 @@ int model_hf_write_rope(const model_config_t *c, json_t *object)
         bad |= json_object_set_new(scaling, "mscale_all_dim", json_real(rope->scores));
     return bad | json_object_set_new(object, "rope_scaling", scaling);
 }
+
+/* ---- layers without rotary positions ------------------------------------------------------------------- */
+
+/* The first 0 of the list says which layers those are, all others whether that is so. */
+gyre_status_t model_hf_read_nope(model_config_t *c, const json_t *object, const char *where)
+{
+    const json_t *list = json_object_get(object, "no_rope_layers"), *one;
+    size_t l, first = json_array_size(list);
+    if (!list || json_is_null(list))
+        return GYRE_OK;
+    if (!json_is_array(list) || json_array_size(list) != c->layers)
+        return model_hf_bad_value(GYRE_ERR_FORMAT, where, "no_rope_layers", list,
+                                  "it must be a list of as many as there are layers");
+    json_array_foreach(list, l, one)
+    {
+        if (l < first && json_is_integer(one) && json_integer_value(one) == 0)
+            first = l;
+    }
+    c->nope_every = first < json_array_size(list) ? first + 1 : 0;
+    json_array_foreach(list, l, one)
+    {
+        if (!json_is_integer(one) || json_integer_value(one) != model_config_turns(c, l))
+            return model_hf_bad_value(
+                GYRE_ERR_UNSUPPORTED, where, "no_rope_layers", list,
+                "Gyre has lists of 1 (rotary positions) in which each n-th is 0 (none) only");
+    }
+    return GYRE_OK;
+}
+
+int model_hf_write_nope(const model_config_t *c, json_t *object)
+{
+    json_t *list = json_array();
+    int bad = !list;
+    for (size_t l = 0; !bad && l < c->layers; l++)
+        bad = json_array_append_new(list, json_integer(model_config_turns(c, l)));
+    return json_object_set_new(object, "no_rope_layers", list) | bad;
+}

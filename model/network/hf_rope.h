@@ -15,4 +15,10 @@ gyre_status_t model_hf_read_rope(model_config_t *c, const json_t *object, const 
 /* "rope_scaling", if frequencies are scaled. 1: no memory. */
 int model_hf_write_rope(const model_config_t *c, json_t *object);
 
+/* SmolLM3's "no_rope_layers", which says layer by layer what else "no_rope_layer_interval" says: each n-th
+ * layer has no rotary positions. UNSUPPORTED: another pattern; FORMAT. */
+gyre_status_t model_hf_read_nope(model_config_t *c, const json_t *object, const char *where);
+/* The list. 1: no memory. */
+int model_hf_write_nope(const model_config_t *c, json_t *object);
+
 #endif

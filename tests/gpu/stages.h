@@ -41,6 +41,10 @@ static const shape_t shapes[] = {
      {SMALL, .vocab = 40, .seq = 16, .heads = 8, .kv_heads = 4, .ffn = 48, .leaves = 4, .pos = MODEL_POS_ROPE,
       .norm = MODEL_NORM_RMS, .act = MODEL_ACT_SILU, .gated = 1, .untied = 1, .no_qkv_bias = 1,
       .no_proj_bias = 1, .no_mlp_bias = 1}},
+    {"SmolLM3", /* its second layer has no positions */
+     {SMALL, .vocab = 40, .seq = 16, .heads = 8, .kv_heads = 4, .ffn = 48, .leaves = 4, .pos = MODEL_POS_ROPE,
+      .norm = MODEL_NORM_RMS, .act = MODEL_ACT_SILU, .gated = 1, .no_qkv_bias = 1, .no_proj_bias = 1,
+      .no_mlp_bias = 1, .nope_every = 2}},
     {"GLM-130B",
      {SMALL, .vocab = 40, .seq = 16, .heads = 4, .ffn = 48, .leaves = 4, .pos = MODEL_POS_ROPE,
       .post_norm = 1, .deepnorm = 2.8, .act = MODEL_ACT_GELU_ERF, .gated = 1, .prefix = 1,

@@ -28,6 +28,15 @@ static gyre_status_t parse(const char *text, model_config_t *out)
     return status;
 }
 
+#define QWEN3_MOE(more)                                    \
+    "{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, " \
+    "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"vocab_size\": 9" more "}"
+
+#define FULL4 "\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\""
+#define SMOLLM3(more)                                                               \
+    "{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, " \
+    "\"num_attention_heads\": 8, \"intermediate_size\": 16, \"vocab_size\": 9" more "}"
+
 /* What is parsed, written and parsed again is the same, and the family, too. */
 static model_config_t accept(const char *text, model_family_t family)
 {
@@ -66,7 +75,8 @@ static model_config_t accept(const char *text, model_family_t family)
                 c.window_every == again.window_every && c.rope.original == again.rope.original &&
                 c.rope.attention == again.rope.attention && c.rope.untruncated == again.rope.untruncated);
     assert_true(c.sinks == again.sinks && c.act_limit == again.act_limit &&
-                c.router_bias == again.router_bias && c.expert_bias == again.expert_bias);
+                c.router_bias == again.router_bias && c.expert_bias == again.expert_bias &&
+                c.raw_weights == again.raw_weights && c.nope_every == again.nope_every);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
 }
@@ -184,7 +194,12 @@ static void published(void **state)
                "\"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.001, \"use_sliding_window\": false, "
                "\"sliding_window\": null, \"vocab_size\": 151936}",
                MODEL_FAMILY_QWEN3_MOE);
-    assert_true(c.ffn == 768 && c.experts == 128 && c.top_k == 8 && c.capacity == 16.0 && c.balance == 0.0);
+    assert_true(c.ffn == 768 && c.experts == 128 && c.top_k == 8 && c.capacity == 16.0 && c.balance == 0.0 &&
+                !c.raw_weights);
+    c = accept(QWEN3_MOE(", \"norm_topk_prob\": false"), MODEL_FAMILY_QWEN3_MOE);
+    assert_true(c.raw_weights && c.top_k == 8);
+    c = accept(QWEN3_MOE(", \"num_experts_per_tok\": 1"), MODEL_FAMILY_QWEN3_MOE);
+    assert_true(c.raw_weights && c.top_k == 1);
 
     c = accept(
         "{\"model_type\": \"deepseek_v3\", \"attention_bias\": false, \"aux_loss_alpha\": 0.001, "
@@ -219,6 +234,26 @@ static void published(void **state)
                MODEL_FAMILY_DEEPSEEK_V2);
     assert_true(c.q_latent == 0 && c.raw_weights && !c.router_sigmoid && c.shared_ffn == 2816 &&
                 c.groups == 1);
+
+    c = accept("{\"model_type\": \"smollm3\", \"attention_bias\": false, \"hidden_act\": \"silu\", "
+               "\"hidden_size\": 2048, \"intermediate_size\": 11008, \"layer_types\": [" FULL4 ", " FULL4
+               "], "
+               "\"max_position_embeddings\": 65536, \"max_window_layers\": 28, \"mlp_bias\": false, "
+               "\"no_rope_layer_interval\": 4, \"no_rope_layers\": [1, 1, 1, 0, 1, 1, 1, 0], "
+               "\"num_attention_heads\": 16, \"num_hidden_layers\": 8, \"num_key_value_heads\": 4, "
+               "\"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 5000000.0, "
+               "\"sliding_window\": null, \"use_sliding_window\": false, \"vocab_size\": 128256}",
+               MODEL_FAMILY_SMOLLM3);
+    assert_true(c.nope_every == 4 && !c.untied && c.rope.theta == 5e6 && c.kv_heads == 4);
+    for (size_t l = 0; l < 8; l++)
+        assert_int_equal(model_config_turns(&c, l), l % 4 != 3);
+    c = accept(SMOLLM3(", \"no_rope_layers\": [1, 0, 1]"), MODEL_FAMILY_SMOLLM3);
+    assert_true(c.nope_every == 2 && c.kv_heads == 4 && c.rope.theta == 2e6); /* the list wins */
+    c = accept(SMOLLM3(", \"no_rope_layer_interval\": 3, \"num_key_value_heads\": null"),
+               MODEL_FAMILY_SMOLLM3);
+    assert_true(c.nope_every == 3 && c.kv_heads == 8);
+    c = accept(SMOLLM3(""), MODEL_FAMILY_LLAMA); /* it has three layers, and nothing else */
+    assert_true(c.nope_every == 0);
 
     c = accept(
         "{\"model_type\": \"phi3\", \"attention_bias\": false, \"hidden_size\": 5120, "
@@ -623,9 +658,16 @@ static void refused(void **state)
     refuse(LLAMA(", \"partial_rotary_factor\": 0.1"), GYRE_ERR_FORMAT, "leaves none of its 4 channels");
     refuse(LLAMA(", \"gyre\": {\"ffn\": 2305843009213693951, \"leaves\": 2}"), GYRE_ERR_INVALID,
            "ffn is 2305843009213693951");
-    refuse("{\"model_type\": \"qwen3_moe\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
-           "\"num_attention_heads\": 2, \"vocab_size\": 9}",
-           GYRE_ERR_UNSUPPORTED, "norm_topk_prob true");
+    refuse(QWEN3_MOE(", \"norm_topk_prob\": true, \"num_experts_per_tok\": 1"), GYRE_ERR_UNSUPPORTED,
+           "num_experts_per_tok 1: with norm_topk_prob Gyre has above 1 only");
+    refuse(SMOLLM3(", \"no_rope_layers\": [1, 1]"), GYRE_ERR_FORMAT, "as many as there are layers");
+    refuse(SMOLLM3(", \"no_rope_layers\": [1, 0, 0]"), GYRE_ERR_UNSUPPORTED,
+           "no_rope_layers is [1,0,0]: Gyre has lists of 1");
+    refuse(SMOLLM3(", \"no_rope_layers\": [1, 0, \"1\"]"), GYRE_ERR_UNSUPPORTED, "in which each n-th is 0");
+    refuse(SMOLLM3(", \"use_sliding_window\": true"), GYRE_ERR_UNSUPPORTED,
+           "use_sliding_window is true: Gyre has false only");
+    refuse(LLAMA(", \"no_rope_layer_interval\": 1"), GYRE_ERR_UNSUPPORTED, "models of type llama are not so");
+    refuse(GPT2(", \"gyre\": {\"nope_every\": 1}"), GYRE_ERR_INVALID, "nope_every 1: it is of rotary");
     refuse(DEEPSEEK("v3", ", \"topk_method\": \"greedy\""), GYRE_ERR_UNSUPPORTED,
            "topk_method is \"greedy\": Gyre has \"noaux_tc\" only");
     refuse(DEEPSEEK("v2", ", \"topk_method\": \"noaux_tc\""), GYRE_ERR_UNSUPPORTED,

@@ -140,6 +140,7 @@ static const model_config_t kinds[] = {
     {.experts = 4, .gated = 1, .act = MODEL_ACT_SILU, .capacity = 0.5}, /* most find no slot */
     {.experts = 4, .top_k = 1},
     {.pos = MODEL_POS_ROPE, .window = 5},
+    {.pos = MODEL_POS_ROPE, .nope_every = 2, .kv_heads = 4},
     {.pos = MODEL_POS_ROPE,
      .norm = MODEL_NORM_RMS,
      .qk_norm = 1,

@@ -62,6 +62,9 @@ static const family_t families[] = {
     {MODEL_FAMILY_QWEN3, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .head_dim = 4, .qk_norm = 1}},
     {MODEL_FAMILY_QWEN3_MOE,
      {SHAPE, .leaves = 2, LLAMA, .ffn = 10, .qk_norm = 1, .experts = 4, .top_k = 2, .capacity = 2.0}},
+    {MODEL_FAMILY_QWEN3_MOE,
+     {SHAPE, .leaves = 2, LLAMA, .ffn = 10, .qk_norm = 1, .experts = 4, .top_k = 2, .capacity = 2.0,
+      .raw_weights = 1}},
     {MODEL_FAMILY_PHI3, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .fused_files = 1}},
     {MODEL_FAMILY_GEMMA,
      {SHAPE, .leaves = 2, .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .norm_eps = 1e-6, .gated = 1,
@@ -115,6 +118,10 @@ static const family_t families[] = {
     {MODEL_FAMILY_GYRE,
      {SHAPE, .leaves = 2, LLAMA, LATENT, .parallel = 1, .experts = 4, .dense_first = 1, .shared_ffn = 10,
       .router_sigmoid = 1}},
+    {MODEL_FAMILY_SMOLLM3,
+     {SHAPE, .leaves = 2, .pos = MODEL_POS_ROPE, .norm = MODEL_NORM_RMS, .norm_eps = 1e-6, .gated = 1,
+      .act = MODEL_ACT_SILU, .no_qkv_bias = 1, .no_proj_bias = 1, .no_mlp_bias = 1, .kv_heads = 2, .ffn = 20,
+      .nope_every = 2}},
     {MODEL_FAMILY_MISTRAL, {SHAPE, .leaves = 2, LLAMA, .kv_heads = 2, .ffn = 20, .window = 3}},
 };
 

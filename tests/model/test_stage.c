@@ -244,6 +244,10 @@ static void architectures(void **state)
     llama.local_theta = 0.0;
     llama.attn_cap = llama.logit_cap = llama.query_scale = 0.0;
     llama.window = 3;
+    llama.nope_every = 2;
+    check_gradients("SmolLM3", &llama, (model_stage_config_t){0});
+    check_gradients("SmolLM3, split", &llama, (model_stage_config_t){.split = 1});
+    llama.nope_every = 0;
     check_gradients("Mistral, a window of 3", &llama, (model_stage_config_t){0});
     llama.window_every = 2;
     check_gradients("windows in turn", &llama,

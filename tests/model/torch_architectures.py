@@ -192,7 +192,8 @@ def olmo2_shapes():
     return shapes
 
 
-def llama(eps, kv, moe=None, scaling=None, window=None, act="silu", scale=1):
+def llama(eps, kv, moe=None, scaling=None, window=None, act="silu", scale=1, plain=()):
+    """plain: layers whose queries and keys do not turn."""
     def forward(w, tokens, prefix, balance):
         x = scale * w["model.embed_tokens.weight"][tokens]
         for i in range(L):
@@ -202,7 +203,8 @@ def llama(eps, kv, moe=None, scaling=None, window=None, act="silu", scale=1):
             k, v = (heads_of(linear(y, w, at + f"self_attn.{n}_proj"), kv) for n in "kv")
             if at + "self_attn.q_norm.weight" in w:
                 q, k = rms_norm(q, w, at + "self_attn.q_norm", eps), rms_norm(k, w, at + "self_attn.k_norm", eps)
-            q, k = rotate(q, D, scaling=scaling), rotate(k, D, scaling=scaling)
+            if i not in plain:
+                q, k = rotate(q, D, scaling=scaling), rotate(k, D, scaling=scaling)
             x = x + linear(attend(q, k, v, window=window), w, at + "self_attn.o_proj")
             y = rms_norm(x, w, at + "post_attention_layernorm", eps)
             if moe:
@@ -541,14 +543,19 @@ def architectures():
                                    "rope_theta": 10000.0, "num_local_experts": 4, "num_experts_per_tok": 2,
                                    "router_aux_loss_coef": 0.0, "sliding_window": None},
                        llama_shapes(2, 20, moe=moe), llama(1e-6, 2, moe))
+    yield Architecture("SmolLM3", {"model_type": "smollm3", "tie_word_embeddings": True, **llama_config, "rope_theta": 10000.0,
+                                   "no_rope_layer_interval": 2, "pad_token_id": None},
+                       llama_shapes(2, 20, tied=True), llama(1e-6, 2, plain=range(1, L, 2)))
     yield Architecture("Qwen2", {"model_type": "qwen2", "tie_word_embeddings": True, **llama_config},
                        llama_shapes(2, 20, tied=True, biases=True), llama(1e-6, 2))
     yield Architecture("Qwen3", {"model_type": "qwen3", "tie_word_embeddings": False, "head_dim": D, **llama_config},
                        llama_shapes(2, 20, norms=True), llama(1e-6, 2))
-    yield Architecture("Qwen3, experts", {"model_type": "qwen3_moe", "tie_word_embeddings": False, "head_dim": D, **llama_config,
-                                          "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
-                                          "norm_topk_prob": True, "router_aux_loss_coef": 0.0},
-                       llama_shapes(2, 20, moe=qwen_moe, norms=True), llama(1e-6, 2, qwen_moe))
+    for shares in (True, False):
+        yield Architecture("Qwen3, experts" + ("" if shares else ", raw weights"),
+                           {"model_type": "qwen3_moe", "tie_word_embeddings": False, "head_dim": D, **llama_config,
+                            "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "norm_topk_prob": shares,
+                            "router_aux_loss_coef": 0.0},
+                           llama_shapes(2, 20, moe=qwen_moe, norms=True), llama(1e-6, 2, {**qwen_moe, "shares": shares}))
     yield Architecture("Phi-3", {"model_type": "phi3", "tie_word_embeddings": False, **llama_config, "rms_norm_eps": 1e-5,
                                  "pad_token_id": 0, "sliding_window": 5, "original_max_position_embeddings": T},
                        phi3_shapes(), phi3)

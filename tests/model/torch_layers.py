@@ -109,7 +109,8 @@ def experts(x, c, gate, run, balance):
     """Mixtral's router for every sequence apart, without limits on an expert's positions."""
     probabilities = (x @ gate).softmax(-1)
     weights, choice = probabilities.topk(c["k"], -1)
-    weights = weights / weights.sum(-1, keepdim=True)
+    if c.get("shares", True):
+        weights = weights / weights.sum(-1, keepdim=True)
     y = torch.zeros_like(x)
     for e in range(c["experts"]):
         share = (weights * (choice == e)).sum(-1)

@@ -13,8 +13,8 @@ int stage_is_top_query(const stage_t *s, size_t l)
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
 
-/* Rotary positions: queries and keys of every leaf turn by their positions' angles, or back. */
-static void rotate(stage_t *s, const slot_t *slot, void *qkv, int back)
+/* Rotary positions: queries and keys of every leaf of layer l turn by their positions' angles, or back. */
+static void rotate(stage_t *s, const slot_t *slot, size_t l, void *qkv, int back)
 {
     const model_cuda_rope_t p = {.type = s->type,
                                  .x = qkv,
@@ -29,7 +29,7 @@ static void rotate(stage_t *s, const slot_t *slot, void *qkv, int back)
                                  .half = s->c.rotary_dim / 2,
                                  .interleaved = s->c.rope_interleaved,
                                  .back = back};
-    if (s->c.pos == MODEL_POS_ROPE && s->status == GYRE_OK)
+    if (model_config_turns(&s->c, s->config.first + l) && s->status == GYRE_OK)
         s->status = model_cuda_rope(&p, s->stream);
 }
 
@@ -109,7 +109,7 @@ static void queries_keys_values(stage_t *s, const slot_t *slot, const layer_t *a
             s->status = model_cuda_matmul(s->matmul, &p, a->ln1, stage_at(s, W(ATTN_QKV_W), q),
                                           stage_at(s, a->qkv, q), s->stream);
     }
-    rotate(s, slot, a->qkv, 0);
+    rotate(s, slot, l, a->qkv, 0);
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------- */
@@ -354,7 +354,7 @@ static void attention_backward(stage_t *s, const slot_t *slot, const layer_t *a,
     p.delta = s->delta;
     if (s->status == GYRE_OK)
         s->status = model_cuda_attention_backward(&p, s->stream);
-    rotate(s, slot, a->d_qkv, 1);
+    rotate(s, slot, l, a->d_qkv, 1);
     join_t join = {.alpha = 1,
                    .a = a->d_qkv,
                    .b = W(ATTN_QKV_W),

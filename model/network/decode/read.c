@@ -136,7 +136,7 @@ static void turn(const model_decoder_t *d, size_t layer, size_t leaf, size_t n)
     const int local = d->turn_local && model_config_is_local(&d->c, d->config.first + layer);
     const float *table = local ? d->turn_local : d->turn;
     float *project = model_decoder_project(d, leaf);
-    if (d->c.pos != MODEL_POS_ROPE)
+    if (!model_config_turns(&d->c, d->config.first + layer))
         return;
     for (size_t i = 0; i < n; i++)
         for (size_t h = 0; h < d->heads + d->kv; h++)
