@@ -55,7 +55,8 @@ static int parse(int argc, char **argv, tokenize_options_t *options)
               "conversation; \"prompt\" and \"completion\"; or \"text\"")},
         {FLAG(0, "key", TEXT, &options->key, "NAME", "each object's text is under NAME")},
         {FLAG(0, "template", READ, &options->template, "NAME",
-              "of conversations: chatml, qwen2, qwen2.5, smollm2, llama3, mistral, zephyr, plain\n"
+              "of conversations: chatml, qwen2, qwen2.5, smollm2, llama3, llama3.1, qwen3, gemma, gemma3,\n"
+              "deepseek, mistral, zephyr, plain\n"
               "(that of tokenizer_config.json next to the tokenizer, if it writes one of these)"),
          .read = read_template, .wants = model_chat_names()},
         {FLAG(0, "learn", CHOICE, &options->learn, "answers|all",

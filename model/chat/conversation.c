@@ -33,7 +33,9 @@ int model_role_find(const char *name, model_role_t *out)
 
 const char *model_chat_names(void)
 {
-    return "chatml, qwen2, qwen2.5, smollm2, llama3, mistral, zephyr, plain"; /* test_chat.c compares */
+    /* test_chat.c compares */
+    return "chatml, qwen2, qwen2.5, smollm2, llama3, llama3.1, qwen3, "
+           "gemma, gemma3, deepseek, mistral, zephyr, plain";
 }
 
 static const chat_template_t *find_template(const char *name)
@@ -278,17 +280,32 @@ static int is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static gyre_status_t run_message(run_t *run, const model_message_t *message)
+/* After the last end of a thought in an answer: its place; 0: there is none. */
+static size_t thought_end(const chat_template_t *t, const model_message_t *message)
+{
+    const size_t n = t->thought && message->role == MODEL_ROLE_ASSISTANT ? strlen(t->thought) : 0;
+    for (size_t end = message->bytes; n > 0 && end >= n; end--)
+        if (memcmp(message->text + end - n, t->thought, n) == 0)
+            return end;
+    return 0;
+}
+
+/* joined: it follows a system's message in the same turn; last: it ends the conversation. */
+static gyre_status_t run_message(run_t *run, const model_message_t *message, int joined, int last)
 {
     const chat_template_t *t = run->chat->template;
-    const char *text = message->text;
-    size_t bytes = message->bytes;
-    int answer = message->role == MODEL_ROLE_ASSISTANT;
-    for (; t->trim && bytes > 0 && is_space(*text); text++)
+    const size_t thought = thought_end(t, message);
+    const char *text = message->text + thought;
+    size_t bytes = message->bytes - thought;
+    int answer = message->role == MODEL_ROLE_ASSISTANT,
+        trim = t->trim && !(t->joined && message->role == MODEL_ROLE_SYSTEM);
+    for (; bytes > 0 && ((trim && is_space(*text)) || (last && *text == '\n')); text++)
         bytes--;
-    while (t->trim && bytes > 0 && is_space(text[bytes - 1]))
+    while (trim && bytes > 0 && is_space(text[bytes - 1]))
         bytes--;
-    gyre_status_t status = run_template(run, t->before[message->role], 0);
+    gyre_status_t status = joined ? GYRE_OK : run_template(run, t->before[message->role], 0);
+    if (status == GYRE_OK && last)
+        status = run_template(run, t->last, 0);
     if (status == GYRE_OK && answer)
         status = run_end(run, 0);
     if (status == GYRE_OK)
@@ -307,7 +324,19 @@ static gyre_status_t check_roles(const chat_template_t *t, const model_message_t
         if (role == MODEL_ROLE_SYSTEM && i > 0)
             return gyre_fail_quiet(GYRE_ERR_INVALID,
                                    "message %zu: the role 'system' is for the first message only", i + 1);
-        if (t->alternate && role != (i % 2 ? MODEL_ROLE_ASSISTANT : MODEL_ROLE_USER))
+        if (t->last && thought_end(t, &message[i]) > 0)
+            return gyre_fail_quiet(
+                GYRE_ERR_INVALID,
+                "message %zu: an answer with %s: --template %s has answers without thoughts only", i + 1,
+                t->thought, t->name);
+        const size_t turn = i - (message[0].role == MODEL_ROLE_SYSTEM);
+        if (t->joined && count == 1 && role == MODEL_ROLE_SYSTEM)
+            return gyre_fail_quiet(GYRE_ERR_INVALID,
+                                   "message 1: with --template %s the role 'system' begins a user's message, "
+                                   "and there is none",
+                                   t->name);
+        if (t->alternate && role != MODEL_ROLE_SYSTEM &&
+            role != (turn % 2 ? MODEL_ROLE_ASSISTANT : MODEL_ROLE_USER))
             return gyre_fail_quiet(GYRE_ERR_INVALID,
                                    "message %zu: with --template %s user and assistant take turns, and the "
                                    "user begins",
@@ -326,10 +355,15 @@ gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encod
         status = run_template(&run, t->begin, 0);
     if (status == GYRE_OK && t->system && (count == 0 || message->role != MODEL_ROLE_SYSTEM)) {
         const model_message_t system = {MODEL_ROLE_SYSTEM, t->system, strlen(t->system)};
-        status = run_message(&run, &system);
+        status = run_message(&run, &system, 0, 0);
     }
-    for (size_t i = 0; status == GYRE_OK && i < count; i++)
-        status = run_message(&run, &message[i]);
+    int asked = 0;
+    for (size_t i = 0; status == GYRE_OK && i < count; i++) {
+        const model_role_t role = message[i].role;
+        status = run_message(&run, &message[i], t->joined && i == 1 && message[0].role == MODEL_ROLE_SYSTEM,
+                             t->last && asked && i + 1 == count && role == MODEL_ROLE_ASSISTANT);
+        asked |= role == MODEL_ROLE_USER;
+    }
     if (status == GYRE_OK)
         status = run_end(&run, 0);
     free(run.text);

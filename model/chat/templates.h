@@ -19,6 +19,15 @@ typedef struct {
     const char *system; /* the system's message where the conversation has none; NULL: none */
     int trim;           /* 1: white space at both ends of a message is left out */
     int alternate;      /* 1: user and assistant take turns, and the user begins */
+    /* 1: the system's message is the beginning of the user's first one, as it is, and what stands before that
+     * is left out */
+    int joined;
+    /* Ends the thoughts of an answer, which are left out, up to the last of these; with `last` such answers
+     * are refused, since the program writes some thoughts and leaves out others. NULL: an answer is whole */
+    const char *thought;
+    /* Stands before an answer that ends a conversation and has a question, whose first line ends are left
+     * out. NULL: nothing does */
+    const char *last;
 } chat_template_t;
 
 /* In a text of a template: the tokenizer's end of a text. */

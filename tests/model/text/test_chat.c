@@ -19,7 +19,16 @@ static const char *const specials[] = {"<|im_start|>",
                                        "<|end_header_id|>",
                                        "<|eot_id|>",
                                        "<s>",
-                                       "</s>"};
+                                       "</s>",
+                                       "<bos>",
+                                       "<start_of_turn>",
+                                       "<end_of_turn>",
+                                       "<think>",
+                                       "</think>",
+                                       "<｜begin▁of▁sentence｜>",
+                                       "<｜User｜>",
+                                       "<｜Assistant｜>",
+                                       "<｜end▁of▁sentence｜>"};
 
 /* The small vocabulary, and tokens of chats. */
 static model_tokenizer_t *open_chatty(void)
@@ -100,6 +109,22 @@ static void every_template(void **state)
                    "#<|start_header_id|>assistant#<|end_header_id|>\n\n[and#<|eot_id|>]"
                    "#<|start_header_id|>user#<|end_header_id|>\n\nhe#<|eot_id|>"
                    "#<|start_header_id|>assistant#<|end_header_id|>\n\n[##<|eot_id|>]"},
+        {"llama3.1",
+         "#<|begin_of_text|>#<|start_header_id|>system#<|end_header_id|>\n\nCutting Knowledge Date: "
+         "December 2023\nToday Date: 26 Jul 2024\n\nbe#<|eot_id|>"
+         "#<|start_header_id|>user#<|end_header_id|>\n\nthe <|im_end|>#<|eot_id|>"
+         "#<|start_header_id|>assistant#<|end_header_id|>\n\n[and#<|eot_id|>]"
+         "#<|start_header_id|>user#<|end_header_id|>\n\nhe#<|eot_id|>"
+         "#<|start_header_id|>assistant#<|end_header_id|>\n\n[##<|eot_id|>]"},
+        {"qwen3", "#<|im_start|>system\nbe#<|im_end|>\n#<|im_start|>user\n the <|im_end|>#<|im_end|>\n"
+                  "#<|im_start|>assistant\n[ and\n#<|im_end|>]\n#<|im_start|>user\nhe#<|im_end|>\n"
+                  "#<|im_start|>assistant\n#<think>\n\n#</think>\n\n[##<|im_end|>]\n"},
+        {"gemma3", "#<bos>#<start_of_turn>user\nbe\n\nthe <|im_end|>#<end_of_turn>\n"
+                   "#<start_of_turn>model\n[and#<end_of_turn>]\n#<start_of_turn>user\nhe#<end_of_turn>\n"
+                   "#<start_of_turn>model\n[##<end_of_turn>]\n"},
+        {"deepseek",
+         "#<｜begin▁of▁sentence｜>be#<｜User｜> the <|im_end|>#<｜Assistant｜>[ and\n#<｜end▁of▁sentence｜>]"
+         "#<｜User｜>he#<｜Assistant｜>[##<｜end▁of▁sentence｜>]"},
         {"zephyr", "<|system|>\nbe#</s>\n<|user|>\n the <|im_end|>#</s>\n<|assistant|>\n[ and\n#</s>]\n"
                    "<|user|>\nhe#</s>\n<|assistant|>\n[##</s>]\n"},
         {"plain", "be\n\nUser:\n the <|im_end|>\n\nAssistant:\n[ and\n#<|endoftext|>]\n\n"
@@ -111,6 +136,11 @@ static void every_template(void **state)
         assert_int_equal(encode(tokenizer, want[i].name, talk, 5, got), GYRE_OK);
         assert_string_equal(got, want[i].text);
     }
+    assert_int_equal(encode(tokenizer, "gemma", talk + 1, 4, got), GYRE_OK);
+    assert_string_equal(got,
+                        "#<bos>#<start_of_turn>user\nthe <|im_end|>#<end_of_turn>\n"
+                        "#<start_of_turn>model\n[and#<end_of_turn>]\n#<start_of_turn>user\nhe#<end_of_turn>\n"
+                        "#<start_of_turn>model\n[##<end_of_turn>]\n");
     assert_int_equal(encode(tokenizer, "mistral", talk + 1, 4, got), GYRE_OK);
     assert_string_equal(got, "#<s>[INST]  the <|im_end|> [/INST][ and\n#</s>][INST] he [/INST][##</s>]");
     /* a system message where there is none, and not where there is one */
@@ -123,6 +153,52 @@ static void every_template(void **state)
         got, "#<|im_start|>system\nbe#<|im_end|>\n#<|im_start|>user\n the <|im_end|>#<|im_end|>\n");
     assert_int_equal(encode(tokenizer, "smollm2", talk + 3, 1, got), GYRE_OK);
     assert_non_null(strstr(got, "AI assistant named SmolLM, trained by Hugging Face#<|im_end|>\n"));
+    model_tokenizer_destroy(tokenizer);
+}
+
+static void refuse(const model_tokenizer_t *tokenizer, const char *name, const model_message_t *message,
+                   size_t count, gyre_status_t status, const char *word)
+{
+    char got[2048];
+    assert_int_equal(encode(tokenizer, name, message, count, got), status);
+    if (!strstr(gyre_last_error(), word))
+        fail_msg("'%s' does not speak of '%s'", gyre_last_error(), word);
+}
+
+/* Thoughts in answers, a system's message that is not there or is as it is, an answer that nobody asked
+ * for. */
+static void thoughts(void **state)
+{
+    (void)state;
+    static const model_message_t thinks[] = {SAYS(USER, "</think>a"),
+                                             SAYS(ASSISTANT, "<think>b</think>c</think>\nd")},
+                                 ends[] = {SAYS(SYSTEM, " be "), SAYS(USER, " a "),
+                                           SAYS(ASSISTANT, "\n\n b")};
+    char got[2048];
+    model_tokenizer_t *tokenizer = open_chatty();
+    assert_int_equal(encode(tokenizer, "deepseek", thinks, 2, got), GYRE_OK);
+    assert_string_equal(
+        got, "#<｜begin▁of▁sentence｜>#<｜User｜></think>a#<｜Assistant｜>[\nd#<｜end▁of▁sentence｜>]");
+    assert_int_equal(encode(tokenizer, "gemma3", ends, 3, got), GYRE_OK);
+    assert_string_equal(got, "#<bos>#<start_of_turn>user\n be \n\na#<end_of_turn>\n#<start_of_turn>model\n"
+                             "[b#<end_of_turn>]\n");
+    assert_int_equal(encode(tokenizer, "qwen3", ends + 1, 2, got), GYRE_OK);
+    assert_string_equal(got,
+                        "#<|im_start|>user\n a #<|im_end|>\n#<|im_start|>assistant\n#<think>\n\n#</think>\n\n"
+                        "[ b#<|im_end|>]\n");
+    assert_int_equal(encode(tokenizer, "qwen3", ends + 2, 1, got), GYRE_OK);
+    assert_string_equal(got, "#<|im_start|>assistant\n[\n\n b#<|im_end|>]\n");
+    assert_int_equal(encode(tokenizer, "llama3.1", ends + 1, 1, got), GYRE_OK);
+    assert_string_equal(got,
+                        "#<|begin_of_text|>#<|start_header_id|>system#<|end_header_id|>\n\nCutting Knowledge "
+                        "Date: December 2023\nToday Date: 26 Jul 2024\n\n#<|eot_id|>"
+                        "#<|start_header_id|>user#<|end_header_id|>\n\na#<|eot_id|>");
+    refuse(tokenizer, "qwen3", thinks, 2, GYRE_ERR_INVALID,
+           "message 2: an answer with </think>: --template qwen3");
+    refuse(tokenizer, "gemma3", ends, 1, GYRE_ERR_INVALID,
+           "message 1: with --template gemma3 the role 'system'");
+    refuse(tokenizer, "gemma3", ends + 2, 1, GYRE_ERR_INVALID, "message 1: with --template gemma3 user and");
+    refuse(tokenizer, "gemma", ends, 3, GYRE_ERR_INVALID, "message 1: --template gemma has no role 'system'");
     model_tokenizer_destroy(tokenizer);
 }
 
@@ -165,15 +241,6 @@ static void names(void **state)
     }
     assert_string_equal(list, model_chat_names());
     assert_false(model_chat_known("jinja"));
-}
-
-static void refuse(const model_tokenizer_t *tokenizer, const char *name, const model_message_t *message,
-                   size_t count, gyre_status_t status, const char *word)
-{
-    char got[2048];
-    assert_int_equal(encode(tokenizer, name, message, count, got), status);
-    if (!strstr(gyre_last_error(), word))
-        fail_msg("'%s' does not speak of '%s'", gyre_last_error(), word);
 }
 
 /* ChatML as many tokenizer_config.json have it. */
@@ -233,8 +300,8 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(joined),
-                                       cmocka_unit_test(names), cmocka_unit_test(of_a_folder),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(thoughts),
+                                       cmocka_unit_test(joined),         cmocka_unit_test(names),
+                                       cmocka_unit_test(of_a_folder),    cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
