@@ -270,6 +270,11 @@ static int check_latents(const model_config_t *c, broken_t *broken)
 static int check_router(const model_config_t *c, broken_t *broken)
 {
     const size_t each = c->experts / c->groups;
+    if (!(c->z_loss >= 0.0 && c->router_z >= 0.0))
+        return BROKEN(broken, "z_loss %g, router_z %g: they must not lie below 0", c->z_loss, c->router_z);
+    if (c->router_z > 0.0 && (c->experts == 0 || c->router_sigmoid))
+        return BROKEN(broken, "router_z %g: it is of logits of experts' softmax, which the model lacks",
+                      c->router_z);
     if (c->experts == 0)
         return (!c->shared_ffn && !c->router_sigmoid && !c->raw_weights && c->groups == 1) ||
                BROKEN(broken, "shared_ffn, router_sigmoid, raw_weights and groups need experts");

@@ -111,6 +111,11 @@ typedef struct {
     double capacity; /* slots per expert and sequence = ceil(capacity * top_k * T / E); 0: 1.25 */
     /* weight of the load-balancing loss (Switch, Fedus et al. 2021, eq. 4); 0: no such loss */
     double balance;
+    /* Weights of z-losses, means over positions of the square of ln(sum of e^logit): of each router's logits
+     * (ST-MoE, Zoph et al. 2022, eq. 5), and of the head's over the vocabulary (PaLM, Chowdhery et al. 2022,
+     * section 5); 0: none. They are differentiated, and no part of the loss that is
+     * reported. */
+    double router_z, z_loss;
     double dropout;      /* probability, of embeddings and both residual branches; 0: no dropout */
     double attn_dropout; /* the same of attention's weights */
     double init_std;     /* deviation of matrices' initial values; 0: 0.02 sqrt(768 / hidden) */

@@ -16,7 +16,8 @@
  *                    max_position_embeddings, position_embedding_type (learned_absolute, rope, alibi, none),
  *                    rotary_percent, rotary_base, rotary_interleaved, normalization (LayerNorm, RMSNorm),
  *                    swiglu, add_bias_linear, untie_embeddings_and_output_weights, num_experts,
- *                    moe_router_topk, moe_aux_loss_coeff, moe_expert_capacity_factor
+ *                    moe_router_topk, moe_aux_loss_coeff, moe_z_loss_coeff,
+ *                    moe_expert_capacity_factor
  *     gyre           any combination: keys are the fields of model_config_t
  *
  * A key may have any of the names that these families have for the same thing (hidden_size is n_embd), since

@@ -8,6 +8,7 @@
 /* A layer router's result for a sequence. */
 typedef struct {
     double balance; /* its balance loss, times config.balance */
+    double z;       /* its z-loss, times config.router_z */
     size_t dropped; /* choices, of T top_k, that found their expert full */
 } model_routed_t;
 

@@ -38,6 +38,7 @@ typedef struct {
     char *model, *load;
     uint64_t layers, hidden, heads, seq, vocab, leaves;
     double dropout;
+    double z_loss, router_z; /* model_config_t */
 
     /* data */
     char *data, *valid_data, *tokenizer;

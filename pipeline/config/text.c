@@ -174,7 +174,8 @@ static int is_one_of(const char *name, const char *const *list, size_t count)
  * it. */
 static int is_implied(const train_config_t *o, const train_row_t *row)
 {
-    static const char *const shape[] = {"layers", "hidden", "heads", "vocab", "seq", "leaves", "dropout"};
+    static const char *const shape[] = {"layers", "hidden",  "heads",  "vocab",        "seq",
+                                        "leaves", "dropout", "z-loss", "router-z-loss"};
     static const char *const keeping[] = {"checkpoint-every", "checkpoint-keep", "resume"};
     if (strcmp(row->name, "config") == 0)
         return 1;

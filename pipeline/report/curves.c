@@ -68,6 +68,18 @@ static double dropped_of(const train_record_t *record, const train_step_t *step)
     return step->dropped;
 }
 
+static double z_loss_of(const train_record_t *record, const train_step_t *step)
+{
+    (void)record;
+    return step->z_loss;
+}
+
+static double router_z_of(const train_record_t *record, const train_step_t *step)
+{
+    (void)record;
+    return step->router_z;
+}
+
 static const curve_t curves[] = {
     {"learning rate", BLUE, 1, 0, 0, NAN, rate_of},
     {"gradient norm, before clipping", PURPLE, 1, 1, 0, NAN, norm_of},
@@ -75,6 +87,8 @@ static const curve_t curves[] = {
     {"sequences per step", BLUE, 1, 0, 0, NAN, batch_of},
     {"balance loss of experts", PURPLE, 1, 1, 0, 0.0, balance_of},
     {"choices of experts that found no room, %", ORANGE, 0.01, 1, 0, NAN, dropped_of},
+    {"z-loss of logits", PURPLE, 1, 1, 0, 0.0, z_loss_of},
+    {"z-loss of routers", PURPLE, 1, 1, 0, 0.0, router_z_of},
     {"tokens per second", GREEN, 1, 1, 0, NAN, speed_of},
     {"MFU: model operations, % of the peak", GREEN, 0.01, 1, 0, NAN, mfu_of},
     {"waiting for pipeline neighbours, % of the step", ORANGE, 0.01, 1, 0, NAN, bubble_of},

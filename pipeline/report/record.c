@@ -189,6 +189,8 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
                            .batch = (uint64_t)json_integer_value(json_object_get(line, "batch")),
                            .balance = number_of(line, "balance_loss"),
                            .dropped = number_of(line, "dropped"),
+                           .z_loss = number_of(line, "z_loss"),
+                           .router_z = number_of(line, "router_z_loss"),
                            .compute_s = number_of(line, "compute_s"),
                            .exposed_s = number_of(line, "exposed_s"),
                            .hidden_s = number_of(line, "hidden_s")};
@@ -305,6 +307,10 @@ static void write_step(train_record_t *record, const train_step_t *step)
         put_number(out, "balance_loss", "%.17g", step->balance, ",");
         put_number(out, "dropped", "%.17g", step->dropped, ",");
     }
+    if (!isnan(step->z_loss))
+        put_number(out, "z_loss", "%.17g", step->z_loss, ",");
+    if (!isnan(step->router_z))
+        put_number(out, "router_z_loss", "%.17g", step->router_z, ",");
     put_number(out, "tokens_per_second", "%.1f", step_tokens(record, step) / fmax(step->seconds, 1e-9), ",");
     if (!isnan(step->mfu))
         put_number(out, "mfu", "%.4f", step->mfu, ",");

@@ -22,6 +22,7 @@ typedef struct {
     double loss, grad_norm, lr;
     uint64_t batch;          /* sequences; 0: as many as in every step */
     double balance, dropped; /* of models with experts, else NaN: pipe_train_step_t */
+    double z_loss, router_z; /* NaN: there are none */
     double val;              /* NaN: not evaluated after this step */
     double seconds;
     double compute_s, exposed_s, hidden_s; /* NaN on a GPU, of which the training thread does not know them */

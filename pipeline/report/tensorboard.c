@@ -208,6 +208,8 @@ gyre_status_t train_board_step(train_board_t *board, const train_record_t *recor
         add_scalar(board, "batch", (double)step->batch);
     add_scalar(board, "experts/balance_loss", step->balance);
     add_scalar(board, "experts/dropped", step->dropped);
+    add_scalar(board, "loss/z", step->z_loss);
+    add_scalar(board, "experts/z_loss", step->router_z);
     add_scalar(board, "tokens_per_second",
                (double)record->tokens_per_step * train_step_part(record, step) / seconds);
     add_scalar(board, "mfu", step->mfu);

@@ -143,16 +143,29 @@ gyre_status_t train_unread(pipe_train_t *train, double ranks)
     return gyre_fail_quiet(GYRE_ERR_FORMAT, "%g ranks could not read their sequences", ranks);
 }
 
+/* Adds it to two words whose sums are exact. */
+static void add_exactly(double word[2], double value)
+{
+    double units = value < 0x1p12 ? nearbyint(value / AUXILIARY_UNIT) : (double)NAN;
+    double high = floor(units / AUXILIARY_SPLIT);
+    word[0] += high;
+    word[1] += units - high * AUXILIARY_SPLIT;
+}
+
+/* Notes the z-loss of a sequence's logits. */
+void train_on_z_loss(void *user, double z)
+{
+    add_exactly(train_words(user) + WORD_Z, z);
+}
+
 /* Notes what the router of a layer has done with a sequence; all ranks of its tensor-parallel group know
  * the same. */
 void train_on_routing(void *user, const model_routed_t *routed)
 {
     pipe_train_t *train = user;
     double *word = train_words(train);
-    double units = routed->balance < 0x1p12 ? nearbyint(routed->balance / BALANCE_UNIT) : (double)NAN;
-    double high = floor(units / BALANCE_SPLIT);
-    word[WORD_BALANCE] += high;
-    word[WORD_BALANCE_LOW] += units - high * BALANCE_SPLIT;
+    add_exactly(word + WORD_BALANCE, routed->balance);
+    add_exactly(word + WORD_ROUTER_Z, routed->z);
     word[WORD_DROPPED] += (double)routed->dropped;
 }
 

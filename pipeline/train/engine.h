@@ -27,19 +27,23 @@ enum { LOSSES = 1024 };
 #define EVALUATED_FLOPS 1e11
 
 /* What follows the losses in a message: rank 0's notes, numbers of ranks (that could not read, that ask for
- * something), and what became of the choices of experts. Balance losses are added up as multiples of 2^-40 in
- * two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
+ * something), and what became of the choices of experts. Balance losses and z-losses are added up as
+ * multiples of 2^-40 in two halves of 26 bits and up, whose sums are exact: in any order, cut anywhere. */
 enum {
     WORD_UNREAD = PIPE_NOTES,
     WORD_ASKED,
     WORD_BALANCE = WORD_ASKED + PIPE_ASKS,
     WORD_BALANCE_LOW,
+    WORD_ROUTER_Z,
+    WORD_ROUTER_Z_LOW,
+    WORD_Z,
+    WORD_Z_LOW,
     WORD_DROPPED,
     WORD_LEARNED, /* positions that are learned, of all sequences */
     WORDS
 };
-#define BALANCE_UNIT  0x1p-40
-#define BALANCE_SPLIT 0x1p26
+#define AUXILIARY_UNIT  0x1p-40
+#define AUXILIARY_SPLIT 0x1p26
 
 /* What the callbacks of the present step or evaluation work on. */
 typedef struct {
@@ -113,8 +117,10 @@ gyre_status_t train_on_forward(void *user, int chunk_index, int mb, const void *
 gyre_status_t train_on_backward(void *user, int chunk_index, int mb, const void *d_out, void *d_in,
                                 unsigned flags);
 gyre_status_t train_on_backward_weight(void *user, int chunk_index, int mb, unsigned flags);
-/* What a stage with experts says of a layer and a sequence; user is the pipe_train_t. */
+/* What a stage with experts says of a layer and a sequence, and the z-loss of a sequence's logits; user is
+ * the pipe_train_t. */
 void train_on_routing(void *user, const model_routed_t *routed);
+void train_on_z_loss(void *user, double z);
 /* ranks: how many ranks could not read a sequence. GYRE_OK if none; else this rank's error, or that of
  * others. */
 gyre_status_t train_unread(pipe_train_t *train, double ranks);

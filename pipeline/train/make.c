@@ -210,7 +210,8 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
     const model_graphs_t graphs =
         config->graphs == MODEL_GRAPHS_AUTO && train->layout.pp > 1 ? MODEL_GRAPHS_OFF : config->graphs;
     gyre_status_t status = GYRE_OK;
-    int told = train->whole->config.experts > 0 && train->place.tp == 0;
+    const int told = train->whole->config.experts > 0 && train->place.tp == 0,
+              z = train->whole->config.z_loss > 0.0 && train->place.tp == 0;
     for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
         chunk_t *chunk = &train->chunk[c];
         const model_stage_config_t how = stage_config(train, c, graphs);
@@ -222,6 +223,7 @@ static gyre_status_t make_stages(pipe_train_t *train, const pipe_train_config_t 
                                                             .isa = config->isa,
                                                             .gpu = train->gpu,
                                                             .routed = told ? train_on_routing : NULL,
+                                                            .z_loss = z ? train_on_z_loss : NULL,
                                                             .user = train},
                                     &chunk->worker);
     }

@@ -191,6 +191,8 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
                           .batch = batch,
                           .balance = step.balance,
                           .dropped = step.dropped,
+                          .z_loss = step.z_loss,
+                          .router_z = step.router_z,
                           .val = NAN,
                           .seconds = seconds,
                           .compute_s = isnan(waited) ? NAN : fmax(seconds - waited, 0.0),

@@ -129,6 +129,10 @@ static gyre_status_t complete_shape(const train_config_t *options, model_config_
         shape->vocab_padded = 0; /* anew, for these leaves */
     if (train_config_given(options, "dropout"))
         shape->dropout = options->dropout;
+    if (train_config_given(options, "z-loss"))
+        shape->z_loss = options->z_loss;
+    if (train_config_given(options, "router-z-loss"))
+        shape->router_z = options->router_z;
     gyre_status_t status = model_config_check(shape);
     *shape = model_config_complete(shape);
     return status;
@@ -192,6 +196,8 @@ static gyre_status_t prepare(void *user)
     options->seq = run->shape.seq;
     options->leaves = run->shape.leaves;
     options->dropout = run->shape.dropout;
+    options->z_loss = run->shape.z_loss;
+    options->router_z = run->shape.router_z;
     if (status == GYRE_OK)
         status = train_check_input(run);
     if (status == GYRE_OK && run->rank == 0)

@@ -48,20 +48,6 @@ static base_time_t tensor_time(const pipe_train_t *train)
     return sum;
 }
 
-/* From the words of all ranks. */
-static void tell_routing(const pipe_train_t *train, const double *word, pipe_train_step_t *out)
-{
-    const model_config_t *c = &train->whole->config;
-    double batch = (double)train->batch.batch,
-           choices = batch * (double)((c->layers - c->dense_first) * c->seq) * (double)c->top_k,
-           parts = batch * (double)train->batch.parts;
-    out->balance = out->dropped = NAN;
-    if (c->experts == 0)
-        return;
-    out->balance = (word[WORD_BALANCE] * BALANCE_SPLIT + word[WORD_BALANCE_LOW]) * BALANCE_UNIT / parts;
-    out->dropped = word[WORD_DROPPED] / choices;
-}
-
 /* By which sums over sequences, or parts of them, are divided. The loss of each, and so its gradient, is a
  * sum over the positions that are learned, divided by its length. The mean over all learned positions of the
  * step is the sum of losses, times that length, over `learned` (docs/contract.md). Where every position is
@@ -69,6 +55,29 @@ static void tell_routing(const pipe_train_t *train, const double *word, pipe_tra
 static double weight_of(const pipe_train_t *train, double learned)
 {
     return learned > 0.0 ? learned / (double)(train->whole->config.seq / train->batch.parts) : 1.0;
+}
+
+/* What add_exactly has added up (callbacks.c). */
+static double exact_sum(const double word[2])
+{
+    return (word[0] * AUXILIARY_SPLIT + word[1]) * AUXILIARY_UNIT;
+}
+
+/* From the words of all ranks. */
+static void tell_routing(const pipe_train_t *train, const double *word, pipe_train_step_t *out)
+{
+    const model_config_t *c = &train->whole->config;
+    double batch = (double)train->batch.batch,
+           choices = batch * (double)((c->layers - c->dense_first) * c->seq) * (double)c->top_k,
+           parts = batch * (double)train->batch.parts;
+    out->balance = out->dropped = out->router_z = NAN;
+    out->z_loss = c->z_loss > 0.0 ? exact_sum(word + WORD_Z) / weight_of(train, word[WORD_LEARNED]) : NAN;
+    if (c->router_z > 0.0)
+        out->router_z = exact_sum(word + WORD_ROUTER_Z) / parts;
+    if (c->experts == 0)
+        return;
+    out->balance = exact_sum(word + WORD_BALANCE) / parts;
+    out->dropped = word[WORD_DROPPED] / choices;
 }
 
 /* All passes of a batch; losses of this rank's sequences go to loss [sequences, parts], by their index. */

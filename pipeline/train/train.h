@@ -90,6 +90,9 @@ typedef struct {
     /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is
      * differentiated, to 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
     double balance, dropped;
+    /* The z-losses that the loss that is differentiated has in addition, to 2^-40 of each sequence: of the
+     * logits, mean over the learned positions; of routers as balance. NaN: there are none. */
+    double z_loss, router_z;
     optim_zero_step_t zero;          /* norm, skipped, traffic and the times of data parallelism */
     double join_s;                   /* of this rank: joining the losses, and waiting for the slowest there */
     double pipe_busy_s, pipe_wait_s; /* of this rank: in callbacks, and waiting for its neighbours */

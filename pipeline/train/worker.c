@@ -12,6 +12,7 @@ struct pipe_worker {
     size_t layers;
     pipe_routed_fn routed;
     void *user;
+    void (*z_loss)(void *user, double z);
     double *each; /* [together] losses */
 };
 
@@ -26,6 +27,7 @@ gyre_status_t pipe_worker_create(const pipe_worker_config_t *config, pipe_worker
     w->head = config->config->head;
     w->layers = config->config->layers;
     w->routed = config->routed;
+    w->z_loss = config->z_loss;
     w->user = config->user;
     gyre_status_t status = config->gpu ? pipe_gpu_stage_create(config, &w->gpu)
                                        : model_stage_create_f32(config->params, config->tp, config->config,
@@ -112,6 +114,8 @@ gyre_status_t pipe_worker_backward(pipe_worker_t *w, size_t slot, size_t n, floa
     gyre_status_t status = model_stage_backward_batch_f32(w->stage, slot, n, scale, d_out, d_in);
     for (size_t j = 0; w->head && loss && j < n; j++)
         loss[j * step] = model_stage_loss_f32(w->stage, slot + j);
+    for (size_t j = 0; w->head && w->z_loss && j < n; j++)
+        w->z_loss(w->user, model_stage_z_loss_f32(w->stage, slot + j));
     return status;
 }
 

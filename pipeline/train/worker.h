@@ -45,6 +45,9 @@ typedef struct {
     /* of a model with experts: called for each layer and sequence in forward, on a GPU in pipe_gpu_finish;
      * NULL: nobody asks. Workers of one GPU have the same */
     pipe_routed_fn routed;
+    /* of a model with config.z_loss, on the CPU: called in backward with the z-loss of each sequence's
+     * logits; NULL: nobody asks */
+    void (*z_loss)(void *user, double z);
     void *user;
 } pipe_worker_config_t;
 gyre_status_t pipe_worker_create(const pipe_worker_config_t *config, pipe_worker_t **out);

@@ -271,6 +271,13 @@ static void what_it_cannot_do_is_told(void **state)
                      GYRE_ERR_UNSUPPORTED);
     assert_non_null(strstr(gyre_last_error(), "experts"));
     model_params_destroy(params);
+    c = shapes[0].config;
+    c.z_loss = 0.1;
+    assert_int_equal(model_params_create(&c, &params), GYRE_OK);
+    assert_int_equal(model_cuda_stage_create(params, &alone, &config, &store, NULL, &stage),
+                     GYRE_ERR_UNSUPPORTED);
+    assert_string_equal(gyre_last_error(), "z-losses on the GPU: take --device cpu");
+    model_params_destroy(params);
     assert_int_equal(model_params_create(&shapes[0].config, &params), GYRE_OK);
     config.precision = MODEL_FLOAT16;
     assert_int_equal(model_cuda_stage_create(params, &alone, &config, &store, NULL, &stage),

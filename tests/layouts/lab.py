@@ -47,12 +47,13 @@ class Lab:
 class Run:
     """What the log says: `options` (the object that --config takes), `steps`; `weights`: the sum of the file."""
 
-    WHAT = ("loss", "gradient norm", "validation loss", "loss scale", "balance loss", "dropped choices", "batch")
+    WHAT = ("loss", "gradient norm", "validation loss", "loss scale", "balance loss", "dropped choices", "batch", "z-loss",
+            "z-loss of routers")
 
     def __init__(self, options, steps, weights):
         self.options, self.steps, self.weights = options, steps, weights
         self.bits = [(s["loss_hex"], s["grad_norm_hex"], s.get("val_loss"), s["loss_scale"], s.get("balance_loss"), s.get("dropped"),
-                      s.get("batch")) for s in steps]
+                      s.get("batch"), s.get("z_loss"), s.get("router_z_loss")) for s in steps]
 
     def differs(self, other):
         """The first difference in words, or None."""

@@ -7,7 +7,7 @@
  *   mp_hf FOLDER     what tests/model/torch_arch_compare.py compares with PyTorch: reads the model in FOLDER
  *   and the sequences in
  *                    FOLDER/sequences.json, [{"tokens": [..], "targets": [..], "prefix": n, "positions":
- *                    [..]}, ..] (positions may be absent); prints mean loss and balance loss; writes the
+ *                    [..]}, ..] (positions may be absent); prints mean loss and auxiliary losses; writes the
  *                    gradients of their sum to FOLDER/gradients, and the weights again, in shards, to
  *                    FOLDER/export. All in double but the files. */
 #include <string.h>
@@ -117,7 +117,7 @@ static void for_pytorch(const char *folder)
     MP_OK(model_params_create(&config, &params));
     make(&w, params, folder, &alone);
     size_t n = json_array_size(list);
-    double loss = 0.0, balance = 0.0, *sum = calloc(params->grad_total, sizeof *sum);
+    double loss = 0.0, auxiliary = 0.0, *sum = calloc(params->grad_total, sizeof *sum);
     MP_CHECK(sum != NULL && n > 0, "memory, or no sequences");
     for (size_t i = 0; i < n; i++) {
         sample_t sample;
@@ -125,7 +125,7 @@ static void for_pytorch(const char *folder)
         read_sample(json_array_get(list, i), config.seq, &sample);
         MP_OK(model_stage_forward_f64(w.stage, 0, &sample.sequence, NULL, NULL, &one));
         loss += one / (double)n;
-        balance += model_stage_balance_f64(w.stage, 0) / (double)n;
+        auxiliary += model_stage_auxiliary_f64(w.stage, 0) / (double)n;
         MP_OK(model_stage_backward_f64(w.stage, 0, 1.0 / (double)n, NULL, NULL));
         for (size_t j = 0; j < params->grad_total; j++)
             sum[j] += w.grads[j];
@@ -139,8 +139,8 @@ static void for_pytorch(const char *folder)
     MP_OK(save_hf(path, params, weights, MODEL_HF_F32, 20000));
     model_family_t family;
     MP_OK(model_config_family(&config, &family));
-    printf("{\"family\": \"%s\", \"loss\": %.17g, \"balance\": %.17g}\n", model_family_name(family), loss,
-           balance);
+    printf("{\"family\": \"%s\", \"loss\": %.17g, \"auxiliary\": %.17g}\n", model_family_name(family), loss,
+           auxiliary);
     json_decref(list);
     free(sum);
     free(weights);

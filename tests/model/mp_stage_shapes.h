@@ -29,7 +29,8 @@ static const shape_t shapes[] = {
       .hidden = 32,
       .heads = 8,
       .ffn = 64,
-      .leaves = 8}},
+      .leaves = 8,
+      .z_loss = 0.05}},
     {"grouped, untied, no biases, dropout",
      {SMALL, .hidden = 32, .heads = 8, .kv_heads = 4, .leaves = 4, .untied = 1, NO_BIASES, .dropout = 0.1}},
     {"BLOOM", {SMALL, .hidden = 24, .heads = 12, .leaves = 4, .pos = MODEL_POS_ALIBI, .embed_norm = 1}},
@@ -82,7 +83,7 @@ static const shape_t shapes[] = {
     {"experts",
      {SMALL, .hidden = 32, .heads = 4, .ffn = 24, .leaves = 4, .pos = MODEL_POS_ROPE, SWIGLU, .untied = 1,
       NO_BIASES, .experts = 8, .top_k = 3, .capacity = 1.0, /* some positions are dropped */
-      .balance = 0.1, .attn_dropout = 0.2, .dropout = 0.1}},
+      .balance = 0.1, .router_z = 0.05, .attn_dropout = 0.2, .dropout = 0.1}},
     {"gpt-oss",
      {SMALL,
       .hidden = 32,

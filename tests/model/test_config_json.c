@@ -76,6 +76,7 @@ static model_config_t accept(const char *text, model_family_t family)
                 c.rope.attention == again.rope.attention && c.rope.untruncated == again.rope.untruncated);
     assert_true(c.sinks == again.sinks && c.act_limit == again.act_limit &&
                 c.router_bias == again.router_bias && c.expert_bias == again.expert_bias &&
+                c.z_loss == again.z_loss && c.router_z == again.router_z &&
                 c.raw_weights == again.raw_weights && c.nope_every == again.nope_every);
     assert_true(c.dropout == again.dropout && c.capacity == again.capacity && c.balance == again.balance);
     return c;
@@ -679,6 +680,10 @@ static void refused(void **state)
     refuse(DEEPSEEK("v3", ", \"num_key_value_heads\": 1"), GYRE_ERR_INVALID, "kv_heads 1 with kv_latent");
     refuse(GPT2(", \"gyre\": {\"q_latent\": 3}"), GYRE_ERR_INVALID, "it needs kv_latent");
     refuse(GPT2(", \"gyre\": {\"kv_latent\": 3}"), GYRE_ERR_INVALID, "it needs rotary positions");
+    refuse(GPT2(", \"gyre\": {\"router_z\": 0.1}"), GYRE_ERR_INVALID,
+           "router_z 0.1: it is of logits of experts");
+    refuse(DEEPSEEK("v3", ", \"gyre\": {\"router_z\": 0.1}"), GYRE_ERR_INVALID, "router_z 0.1");
+    refuse(GPT2(", \"gyre\": {\"z_loss\": -0.1}"), GYRE_ERR_FORMAT, "z_loss is -0.1");
     refuse(GPT2(", \"gyre\": {\"shared_ffn\": 8}"), GYRE_ERR_INVALID, "need experts");
     refuse("{\"model_type\": \"gpt2\"}", GYRE_ERR_INVALID, "config.json: vocab is 0");
     refuse("[]", GYRE_ERR_FORMAT, "JSON object");

@@ -132,6 +132,9 @@ static void gradients(void **state)
     (void)state;
     model_config_t c = gpt2;
     check_gradients("gpt-2, four leaves", &c, (model_stage_config_t){0});
+    c.z_loss = 0.3;
+    check_gradients("z-loss", &c, (model_stage_config_t){.split = 1});
+    c.z_loss = 0.0;
     check_gradients("split backward, full recomputation", &c,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
     c.leaves = 1;
@@ -231,9 +234,10 @@ static void architectures(void **state)
     llama.attn_cap = 0.8;
     llama.logit_cap = 1.2;
     llama.query_scale = 2.5;
-    check_gradients("Gemma 2, dropout, split", &llama,
+    llama.z_loss = 0.2;
+    check_gradients("Gemma 2, dropout, split, z-loss", &llama,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
-    llama.dropout = 0.0;
+    llama.dropout = llama.z_loss = 0.0;
     llama.qk_norm = 1;
     llama.window = 3;
     llama.window_every = 2;
@@ -266,6 +270,9 @@ static void architectures(void **state)
                                 .gated = 1,
                                 .prefix = 1};
     check_gradients("GLM-130B", &glm, (model_stage_config_t){0});
+    model_config_t glm_z = glm;
+    glm_z.z_loss = 0.3;
+    check_gradients("GLM-130B, z-loss", &glm_z, (model_stage_config_t){0});
     check_gradients("GLM-130B, split", &glm,
                     (model_stage_config_t){.split = 1, .recompute = MODEL_RECOMPUTE_FULL});
     const model_config_t codegeex = {.vocab = 11,
@@ -305,6 +312,9 @@ static void experts(void **state)
                         .top_k = 2,
                         .capacity = 2.0};
     check_gradients("experts", &c, (model_stage_config_t){0});
+    c.router_z = 0.2;
+    c.z_loss = 0.1;
+    check_gradients("experts, z-losses", &c, (model_stage_config_t){0});
     c.balance = 0.5;
     c.capacity = 0.5;
     check_gradients("experts, dropped positions, balance", &c, (model_stage_config_t){0});

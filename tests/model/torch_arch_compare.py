@@ -96,7 +96,7 @@ def compare(arch, folder, report):
     auxiliary = arch.balance * sum(balance) if arch.balance else torch.zeros(())
     (loss + auxiliary).backward()
     error = report.check(f"{arch.name}: loss", abs(answer["loss"] - loss.item()) / loss.item(), LOSS_TOLERANCE)
-    report.check(f"{arch.name}: balance loss", abs(answer["balance"] - auxiliary.item()), LOSS_TOLERANCE)
+    report.check(f"{arch.name}: auxiliary losses", abs(answer["auxiliary"] - auxiliary.item()), LOSS_TOLERANCE)
     worst = gradients_differ(report, arch.name, mine, {name: torch.zeros_like(t) if t.grad is None else t.grad
                                                         for name, t in w.items()})
     print(f"{arch.name:18} loss {loss.item():.6f}: {error:.1e}, {len(w)} gradients: {worst:.1e}")

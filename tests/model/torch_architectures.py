@@ -467,7 +467,7 @@ def glm_shapes():
     return {name: shape for name, shape in shapes.items() if "wpe" not in name and "ln_f" not in name}
 
 
-def megatron_moe(w, tokens, prefix, balance):
+def megatron_moe(w, tokens, prefix, balance, z=0.0):
     """What Megatron can mix: a quarter of each head rotates in neighbouring pairs, RMSNorm, and experts with GELU."""
     x = w["transformer.wte.weight"][tokens]
     for i in range(L):
@@ -482,8 +482,17 @@ def megatron_moe(w, tokens, prefix, balance):
         def run(e, z, at=at + "mlp.experts."):
             fc, proj = w[at + "c_fc.weight"].reshape(4, C, C), w[at + "c_proj.weight"].reshape(4, C, C)
             return ACTIVATIONS["gelu"](z @ fc[e]) @ proj[e]
-        x = x + experts(y, {"experts": 4, "k": 2}, w[at + "mlp.router.weight"], run, balance)
+        x = x + experts(y, {"experts": 4, "k": 2, "z": z}, w[at + "mlp.router.weight"], run, balance)
     return rms_norm(x, w, "transformer.ln_f", 1e-5) @ w["lm_head.weight"].T
+
+
+def z_losses(forward, logits, **routers):
+    """`forward` with z-losses: of its logits times `logits`, of its routers as it takes them."""
+    def forward_z(w, tokens, prefix, balance):
+        out = forward(w, tokens, prefix, balance, **routers)
+        balance.append(logits * out.logsumexp(-1).square().mean())
+        return out
+    return forward_z
 
 
 def megatron_moe_shapes():
@@ -608,12 +617,12 @@ def architectures():
                                   "num_layers": L, "hidden_size": C, "num_attention_heads": H,
                                   "ffn_hidden_size": 4 * C, "activation_function": "gelu_new"},
                        gpt2_shapes(), gpt2("gelu_new"), hf=False)
-    yield Architecture("Megatron, experts", {"model_type": "megatron_gpt", "vocab_size": V, "max_position_embeddings": T,
-                                             "num_layers": L, "hidden_size": C, "num_attention_heads": H,
-                                             "num_query_groups": 2, "ffn_hidden_size": C, "add_bias_linear": False,
-                                             "activation_function": "gelu", "normalization": "RMSNorm",
-                                             "position_embedding_type": "rope", "rotary_percent": 0.5,
-                                             "rotary_interleaved": True, "num_experts": 4, "moe_router_topk": 2,
-                                             "moe_aux_loss_coeff": 0.3, "moe_expert_capacity_factor": 2.0,
-                                             "untie_embeddings_and_output_weights": True},
-                       megatron_moe_shapes(), megatron_moe, balance=0.3, hf=False)
+    megatron_experts = {"model_type": "megatron_gpt", "vocab_size": V, "max_position_embeddings": T, "num_layers": L,
+                        "hidden_size": C, "num_attention_heads": H, "num_query_groups": 2, "ffn_hidden_size": C,
+                        "add_bias_linear": False, "activation_function": "gelu", "normalization": "RMSNorm",
+                        "position_embedding_type": "rope", "rotary_percent": 0.5, "rotary_interleaved": True, "num_experts": 4,
+                        "moe_router_topk": 2, "moe_aux_loss_coeff": 0.3, "moe_expert_capacity_factor": 2.0,
+                        "untie_embeddings_and_output_weights": True}
+    yield Architecture("Megatron, experts", megatron_experts, megatron_moe_shapes(), megatron_moe, balance=0.3, hf=False)
+    yield Architecture("Megatron, z-losses", {**megatron_experts, "moe_z_loss_coeff": 0.3 * 0.2, "gyre": {"z_loss": 0.3 * 0.1}},
+                       megatron_moe_shapes(), z_losses(megatron_moe, 0.1, z=0.2), balance=0.3, hf=False)

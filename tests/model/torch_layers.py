@@ -106,8 +106,9 @@ def attend(q, k, v, prefix=None, slopes=None, window=None, scale=None, cap=None,
 
 
 def experts(x, c, gate, run, balance):
-    """Mixtral's router for every sequence apart, without limits on an expert's positions."""
-    probabilities = (x @ gate).softmax(-1)
+    """Mixtral's router for every sequence apart, without limits on an expert's positions. c["z"]: what its z-loss weighs."""
+    logits = x @ gate
+    probabilities = logits.softmax(-1)
     weights, choice = probabilities.topk(c["k"], -1)
     if c.get("shares", True):
         weights = weights / weights.sum(-1, keepdim=True)
@@ -116,5 +117,7 @@ def experts(x, c, gate, run, balance):
         share = (weights * (choice == e)).sum(-1)
         y = y + share[..., None] * run(e, x)
     chosen = F.one_hot(choice, c["experts"]).to(x.dtype).sum(2).mean(1)
+    if c.get("z"):
+        balance.append(c["z"] * logits.logsumexp(-1).square().mean())
     balance.append((c["experts"] * chosen * probabilities.mean(1)).sum(-1).mean())
     return y

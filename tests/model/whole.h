@@ -62,7 +62,7 @@ static double loss_of(whole_t *w)
 {
     double loss = 0.0;
     assert_int_equal(model_stage_forward_f64(w->stage, 0, &w->sequence, NULL, NULL, &loss), GYRE_OK);
-    return loss + model_stage_balance_f64(w->stage, 0);
+    return loss + model_stage_auxiliary_f64(w->stage, 0);
 }
 
 static const model_config_t gpt2 = {

@@ -112,7 +112,8 @@ def main(folder, logs):
     assert len(names) == len(logs), (names, logs)
     keys = {"loss/train": "loss", "loss/validation": "val_loss", "learning_rate": "lr", "grad_norm": "grad_norm",
             "loss_scale": "loss_scale", "skipped": "skipped", "tokens_per_second": "tokens_per_second", "mfu": "mfu",
-            "batch": "batch", "experts/balance_loss": "balance_loss", "experts/dropped": "dropped"}
+            "batch": "batch", "experts/balance_loss": "balance_loss", "experts/dropped": "dropped",
+            "loss/z": "z_loss", "experts/z_loss": "router_z_loss"}
     for name, log in zip(names, logs):
         assert re.fullmatch(r"events\.out\.tfevents\.\d{10}\.[^/]+", name), name
         version, start, scalars = read(os.path.join(folder, name))

@@ -489,6 +489,7 @@ static __global__ void tell_routed(const told_t p)
         sum = sum + (double)chosen / T * ((double)p.mass[at + x] / T);
     }
     p.routed[i].balance = p.balance > 0.0 ? p.balance * (double)p.experts * sum : 0.0;
+    p.routed[i].z = 0.0;
     p.routed[i].dropped = dropped;
 }
 

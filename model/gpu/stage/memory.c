@@ -364,6 +364,8 @@ static gyre_status_t check_config(const model_config_t *c, const model_tp_t *tp,
             GYRE_ERR_UNSUPPORTED,
             "latent attention, shared experts, layers without experts, and a router of DeepSeek's "
             "kind on the GPU: take --device cpu");
+    if (c->z_loss > 0.0 || c->router_z > 0.0)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED, "z-losses on the GPU: take --device cpu");
     if (c->local_theta > 0.0)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
                          "a rotary base of its own for layers with windows on the GPU: take --device cpu");

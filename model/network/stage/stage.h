@@ -118,7 +118,8 @@ typedef struct {
     uint64_t all_reduce, reduce_scatter, all_gather;
     /* All-reduced in addition. With sequence parallelism: gradients of norms' gains and of biases after
      * products, [C] each, and of routers, [C, E] each, [C + 1, E] with biases; and per layer with experts
-     * and forward pass, E counts of choices that are all-gathered. Without it: per layer with experts and
+     * and forward pass, E counts of choices that are all-gathered, with a balance loss E sums, and with a
+     * z-loss of routers one. Without it: per layer with experts and
      * backward pass the gradients of the choices' weights, [T, top_k]. With latent attention, per layer
      * and backward pass, the gradients of the latents, [T, model_config_latents], and with latents of
      * queries one all_reduce or reduce_scatter less. In both cases: with top_query the gradient of its

@@ -321,6 +321,8 @@ static void make_steps(train_record_t *record)
                              .loss_scale = scale,
                              .balance = NAN,
                              .dropped = NAN,
+                             .z_loss = NAN,
+                             .router_z = NAN,
                              .skipped = skipped,
                              .bubble = 0.15 + 0.02 * sin((double)s)};
         scale = skipped ? scale / 2 : s % 100 == 0 ? scale * 2 : scale;
@@ -469,6 +471,8 @@ static void test_not_finite(void **state)
                          .loss_scale = NAN,
                          .balance = NAN,
                          .dropped = NAN,
+                         .z_loss = NAN,
+                         .router_z = NAN,
                          .bubble = INFINITY};
     assert_int_equal(train_record_step(&record, &step), GYRE_OK);
     assert_int_equal(train_record_finish(&record), GYRE_OK);

@@ -159,7 +159,7 @@ cat >"$W/experts.json" <<'END'
 {"model_type": "gyre", "vocab": 256, "seq": 32, "layers": 2, "hidden": 32, "heads": 2, "ffn": 32, "experts": 4, "top_k": 2,
  "capacity": 1.0, "balance": 0.01}
 END
-GROWS=(--model "$W/experts.json" --data "$W/text" --batch 8 --batch-rampup 2:3:20 --eval-sequences 4 --sample-tokens 0 --steps 9)
+GROWS=(--model "$W/experts.json" --z-loss 0.001 --router-z-loss 0.01 --data "$W/text" --batch 8 --batch-rampup 2:3:20 --eval-sequences 4 --sample-tokens 0 --steps 9)
 run "$TRAIN" "${GROWS[@]}" --log "$W/grows.jsonl" --tensorboard "$W/grows" --report "$W/grows.html"
 want "experts and a batch that grows" 0
 check "says how" grep -q "8 x 32 tokens per step in the end, from 2 on over 20 sequences (7 steps)" "$W/out"
@@ -169,12 +169,14 @@ steps = [line for line in map(json.loads, open(sys.argv[1])) if "loss" in line]
 assert [line["batch"] for line in steps] == [2] * 5 + [5] * 2 + [8] * 2, [line["batch"] for line in steps]
 for line in steps:
     assert 0.01 < line["balance_loss"] < 0.1, line  # of 2 layers with 2 choices: 2 * 0.01 * 2 where all have the same
+    # of 5.5 nats over the vocabulary, and of 2 layers with ln 4 and some at the beginning
+    assert 0.02 < line["z_loss"] < 0.04 and 0.03 < line["router_z_loss"] < 0.06, line
     assert 0 <= line["dropped"] < 1 and (line["dropped"] * line["batch"] * 2 * 32 * 2) % 1 == 0, line
     assert list(line).index("dropped") < list(line).index("tokens_per_second")
 assert any(line["dropped"] > 0 for line in steps)
 PY
 check "and so do the events" python3 tests/tools/events.py "$W/grows" "$W/grows.jsonl"
-check "and the page" python3 tests/tools/page.py "$W/grows.html" "balance loss of experts" "found no room" "sequences per step" "2:3:20"
+check "and the page" python3 tests/tools/page.py "$W/grows.html" "balance loss of experts" "z-loss of logits" "z-loss of routers" "found no room" "sequences per step" "2:3:20"
 run "$UCX_RUN" -n 4 "$TRAIN" "${GROWS[@]}" --dp 4 --zero 2 --checkpoint "$W/grown" --steps 6 --may-change steps \
     --log "$W/parts.jsonl" --report none
 want "a part of it" 0
