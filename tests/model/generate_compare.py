@@ -57,6 +57,9 @@ if hasattr(transformers, "GptOssConfig"): # of 4.55
                                                   num_local_experts=4, num_experts_per_tok=2, sliding_window=20,
                                                   max_position_embeddings=96, attn_implementation="eager",
                                                   experts_implementation="eager") # others have no double
+if hasattr(transformers, "SmolLM3Config"): # of 4.53
+    MODELS["smollm3"] = transformers.SmolLM3Config(**SIZES, intermediate_size=48, num_key_value_heads=2, no_rope_layer_interval=2,
+                                                   max_position_embeddings=96, pad_token_id=0, bos_token_id=0, eos_token_id=0)
 if hasattr(transformers, "Olmo2Config"): # of 4.47
     MODELS["olmo2"] = transformers.Olmo2Config(**SIZES, intermediate_size=48, num_key_value_heads=2, max_position_embeddings=96,
                                                pad_token_id=0, eos_token_id=0)
