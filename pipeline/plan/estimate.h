@@ -17,7 +17,8 @@
 typedef struct {
     const char *name;
     double peak;    /* dense 16-bit FLOP/s */
-    double memory;  /* bytes */
+    double peak8;   /* the same in fp8; 0: it has none */
+    double memory;  /* bytes that its driver reports */
     double reserve; /* bytes that the driver's context and its libraries take */
     double intra;   /* bytes/s that a rank sends inside a node, as an all-reduce achieves them (busbw) */
     double inter;   /* the same to other nodes, when all ranks of the node do: a rank's part of the network */
@@ -47,6 +48,7 @@ typedef struct {
     double latency; /* seconds per collective of a tensor-parallel group, over what its bytes take */
     double step;    /* seconds per step that do not depend on the layout */
     double overlap; /* below 0: the machine's (plan_software_on) */
+    int fp8;        /* 1: layers' products with weights multiply in fp8 (plan_machine_t.peak8) */
     int traffic; /* 1: device memory's reads and writes count by themselves; 0: efficiency stands for them */
     int keeps;   /* 1: attention keeps its scores for backward, if nothing is computed again */
     int moves;   /* 1: its kernels read and write the scores; 0: one fused kernel does not */

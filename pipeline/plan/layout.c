@@ -115,6 +115,20 @@ size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_
     return (share + layout->micro_batch - 1) / layout->micro_batch;
 }
 
+pipe_shape_t pipe_layout_shape(const pipe_layout_t *layout, size_t micro_batches, int forward_only)
+{
+    return (pipe_shape_t){.kind = layout->schedule,
+                          .ranks = (int)layout->pp,
+                          .chunks = (int)layout->chunks,
+                          .micro_batches = (int)micro_batches,
+                          .forward_only = forward_only};
+}
+
+size_t pipe_layout_evaluated_together(const pipe_layout_t *l)
+{
+    return l->zero == 3 ? base_min_size(l->micro_batch, PIPE_EVALUATED) : 1;
+}
+
 size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch)
 {
     return (pipe_layout_longest(layout, batch) + layout->micro_batch - 1) / layout->micro_batch;

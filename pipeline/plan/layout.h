@@ -109,6 +109,13 @@ size_t pipe_layout_longest(const pipe_layout_t *layout, const optim_batch_t *bat
 /* Micro-batches that data-parallel rank `dp` makes of its share (optim_batch_share) of the batch; 0 if the
  * share is empty. */
 size_t pipe_layout_micro_batches(const pipe_layout_t *layout, const optim_batch_t *batch, size_t dp);
+/* Of a layout's pipeline. forward_only: an evaluation. */
+pipe_shape_t pipe_layout_shape(const pipe_layout_t *layout, size_t micro_batches, int forward_only);
+/* Sequences of a column that go through the pipeline in one run of an evaluation, many enough for its bubble;
+ * and how many of them go together: one, which keeps the bubble small, but where each costs a gather of the
+ * weights. */
+enum { PIPE_EVALUATED = 32 };
+size_t pipe_layout_evaluated_together(const pipe_layout_t *layout);
 /* Micro-batches of the longest share, which is what every column's schedule has: others are idle in some
  * of them. */
 size_t pipe_layout_rounds(const pipe_layout_t *layout, const optim_batch_t *batch);

@@ -13,10 +13,7 @@ void plan_base_layout(const pipe_recipe_t *recipe, plan_base_t *base)
     for (size_t d = 0; d < l->dp; d++)
         base->micro_batches =
             base_max_size(base->micro_batches, pipe_layout_micro_batches(l, &recipe->batch, d));
-    base->shape = (pipe_shape_t){.kind = l->schedule,
-                                 .ranks = (int)l->pp,
-                                 .chunks = (int)l->chunks,
-                                 .micro_batches = (int)base->micro_batches};
+    base->shape = pipe_layout_shape(l, base->micro_batches, 0);
 }
 
 gyre_status_t plan_base(const pipe_recipe_t *recipe, plan_base_t *out)

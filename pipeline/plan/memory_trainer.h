@@ -1,19 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/plan/memory_trainer.h: what gyre-train itself will hold. */
+/* pipeline/plan/memory_trainer.h: what gyre-train itself will hold on CPUs, to the byte. */
 #ifndef PIPELINE_PLAN_MEMORY_TRAINER_H
 #define PIPELINE_PLAN_MEMORY_TRAINER_H
 
 #include "optim/store/lora.h"
 #include "pipeline/plan/estimate.h"
 
-/* The table of the whole model; the caller's (model_params_destroy). Errors of model_params_create. */
-gyre_status_t plan_trainer_table(const pipe_recipe_t *recipe, model_params_t **out);
-/* Bytes of weights, gradients and optimiser state by kind, of tensor- and data-parallel rank 0 of stage
- * `rank`, which has the largest shards: what optim_zero_memory of that rank will say. `bucket`: bytes of a
- * gradient bucket. adapters: of the table `whole`, if they are trained instead of it; else NULL. NO_MEMORY,
- * INVALID. */
-gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_base_t *base, const model_params_t *whole,
-                           const model_adapters_t *adapters, size_t rank, size_t bucket,
-                           size_t bytes[OPTIM_MEMORY_KINDS]);
+/* What a recipe does not say of a run of gyre-train. */
+typedef struct {
+    size_t bucket_bytes; /* of a gradient bucket */
+    int keep, offload;   /* as optim_zero_config_t has them; offload 1: there is a folder */
+    size_t threads;      /* of a rank; 0: 1 */
+    model_lora_t lora;   /* adapters that are trained; rank 0: none */
+} plan_trainer_t;
+
+/* Bytes of a rank. */
+typedef struct {
+    size_t store[OPTIM_MEMORY_KINDS]; /* weights, gradients and optimiser state: pipe_train_memory */
+    /* what layers keep for backward, their workspace, and boundary tensors, those of an evaluation among
+     * them: pipe_train_activation_bytes */
+    size_t activations;
+    size_t total;
+} plan_held_t;
+
+/* held: [pp] of each stage its first tensor- and data-parallel rank, which has the largest shards and most of
+ * the batch. Not counted: a checkpoint that is being written, data, tokens and losses of a batch. INVALID,
+ * UNSUPPORTED (what gyre-train refuses), NO_MEMORY, OVERFLOW. */
+gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_trainer_t *how, plan_held_t *held);
+/* Which of them holds most. */
+size_t plan_trainer_worst(const plan_held_t *held, size_t stages);
 
 #endif

@@ -66,7 +66,7 @@ static gyre_status_t activations(const pipe_layout_t *l, const pipe_load_t *load
                                         .parts_here = here,
                                         .ring = l->ring,
                                         .ep = l->ep};
-    gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out, NULL);
+    gyre_status_t status = model_stage_slot_bytes_f32(&model, &tp, &stage, out);
     *out *= here;
     return status;
 }

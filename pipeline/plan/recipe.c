@@ -292,12 +292,19 @@ static gyre_status_t read_objective(const char *where, const json_t *object, pip
 
 void pipe_recipe_complete(pipe_recipe_t *r)
 {
+    pipe_recipe_complete_for(r, 0, 0);
+}
+
+void pipe_recipe_complete_for(pipe_recipe_t *r, int keep, int offload)
+{
     const pipe_load_t load = {.model = r->model,
                               .batch = r->batch,
                               .precision = r->precision.type,
                               .recompute = r->recompute,
                               .grad16 = r->precision.type != MODEL_FLOAT32 &&
-                                        r->precision.grad == r->precision.type};
+                                        r->precision.grad == r->precision.type,
+                              .keep = keep,
+                              .offload = offload};
     r->layout = pipe_layout_complete(&r->layout,
                                      r->layout.tp * r->layout.pp * pipe_layout_replicas(&r->layout), &load);
     size_t dp = r->layout.dp;

@@ -78,6 +78,9 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
 
 /* Replaces zeros in layout and batch by what they mean on tp * pp * dp ranks. */
 void pipe_recipe_complete(pipe_recipe_t *recipe);
+/* The same of a run that keeps weights or offloads its state, on which micro_batch 0 depends
+ * (pipe_load_t). */
+void pipe_recipe_complete_for(pipe_recipe_t *recipe, int keep, int offload);
 /* GYRE_OK if model, layout, batch and machines fit each other; INVALID as above. */
 gyre_status_t pipe_recipe_check(const pipe_recipe_t *recipe);
 

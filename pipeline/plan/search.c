@@ -80,6 +80,24 @@ typedef struct {
     char why[PIPE_LAYOUT_WHY]; /* of the last one that was not */
 } tried_t;
 
+gyre_status_t plan_search_bytes(const plan_search_t *s, const pipe_recipe_t *r, const plan_base_t *base,
+                                size_t *bytes)
+{
+    if (!s->trainer) {
+        plan_memory_t memory = {0};
+        plan_memory_worst(r, base, &s->software, &memory);
+        *bytes = memory.total;
+        return GYRE_OK;
+    }
+    plan_held_t *held = calloc(r->layout.pp, sizeof *held);
+    gyre_status_t status = held ? plan_trainer(r, s->trainer, held)
+                                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu stages", r->layout.pp);
+    if (status == GYRE_OK)
+        *bytes = held[plan_trainer_worst(held, r->layout.pp)].total;
+    free(held);
+    return status;
+}
+
 /* The fastest of ZeRO stages, recomputation and sequence parallelism that fits, for a recipe that has all
  * the rest. */
 static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
@@ -93,14 +111,15 @@ static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
     for (int zero = 0; zero <= (pipe_layout_replicas(&r->layout) > 1 ? 3 : 0); zero++)
         for (int sequence = 0; sequence <= (parallel ? 1 : 0); sequence++)
             for (int recompute = 0; recompute <= (int)MODEL_RECOMPUTE_FULL; recompute++) {
-                plan_memory_t memory = {0};
                 plan_time_t time;
+                size_t held;
                 r->layout.zero = zero;
                 r->layout.sequence = sequence;
                 r->recompute = (model_recompute_t)recompute;
                 s->tried++;
-                plan_memory_worst(r, &base, &s->software, &memory);
-                double bytes = (double)memory.total + machine->reserve;
+                if (plan_search_bytes(s, r, &base, &held) != GYRE_OK)
+                    return 0;
+                double bytes = (double)held + machine->reserve;
                 if (tried->least <= 0.0 || bytes < tried->least) {
                     tried->least = bytes;
                     tried->lean = r->layout;
@@ -111,8 +130,8 @@ static int fastest(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
                 plan_time(r, &base, machine, &s->software, &time);
                 /* what is not faster by a thousandth is taken only if it is leaner */
                 if (best.time.step < 0.0 || time.step < best.time.step * 0.999 ||
-                    (time.step <= best.time.step * 1.001 && memory.total < best.memory.total))
-                    best = (plan_found_t){*r, time, memory};
+                    (time.step <= best.time.step * 1.001 && held < best.bytes))
+                    best = (plan_found_t){*r, time, held};
             }
     return best.time.step < 0.0 || keep(s, &best);
 }
@@ -206,7 +225,7 @@ static int try_split(plan_search_t *s, size_t tp, size_t cp, size_t pp, size_t d
     if (tried.lean.ep > 1)
         snprintf(shared, sizeof shared, "ep %zu, ", tried.lean.ep);
     snprintf(text, sizeof text,
-             "out of memory: %.1f GiB at least (%sZeRO %d, micro-batch %zu, recompute %s%s), of %.0f",
+             "out of memory: %.1f GiB at least (%sZeRO %d, micro-batch %zu, recompute %s%s), of %.1f",
              tried.least / GIB, shared, tried.lean.zero, tried.lean.micro_batch,
              pipe_recompute_name(tried.lean_recompute), tried.lean.sequence ? ", sequence parallel" : "",
              s->machine.memory / GIB);
@@ -220,7 +239,7 @@ static int by_time(const void *a, const void *b)
     const plan_found_t *x = a, *y = b;
     if (x->time.step != y->time.step)
         return x->time.step < y->time.step ? -1 : 1;
-    return (x->memory.total > y->memory.total) - (x->memory.total < y->memory.total);
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 int plan_search(plan_search_t *s)

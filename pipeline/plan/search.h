@@ -5,12 +5,13 @@
 
 #include "pipeline/plan/estimate.h"
 #include "pipeline/plan/layout.h"
+#include "pipeline/plan/memory_trainer.h"
 
 /* A layout that fits into memory. */
 typedef struct {
     pipe_recipe_t recipe;
     plan_time_t time;
-    plan_memory_t memory;
+    size_t bytes; /* of the stage that holds most */
 } plan_found_t;
 
 /* A split of which no way works, with any number of ranks that share experts. */
@@ -25,7 +26,8 @@ typedef struct {
     plan_machine_t machine;
     plan_software_t software;
     size_t gpus;
-    int one_schedule; /* 1: only the recipe's, with as many chunks as fit */
+    int one_schedule;              /* 1: only the recipe's, with as many chunks as fit */
+    const plan_trainer_t *trainer; /* memory is what gyre-train holds of such a run; NULL: the formulas */
     /* out */
     plan_base_t base;    /* counts of the model */
     plan_found_t *found; /* [founds], the fastest first */
@@ -38,6 +40,10 @@ typedef struct {
 /* Fills in the second half. 1; 0 after an error, which is logged: OVERFLOW, NO_MEMORY. plan_search_free
  * frees what it found. */
 int plan_search(plan_search_t *search);
+/* *bytes: what the stage that holds most holds, by search->trainer or the formulas. Errors of
+ * plan_trainer. */
+gyre_status_t plan_search_bytes(const plan_search_t *search, const pipe_recipe_t *recipe,
+                                const plan_base_t *base, size_t *bytes);
 void plan_search_free(plan_search_t *search);
 
 /* As many leaves as tensor parallelism of tp and context parallelism of cp need, if they divide what leaves

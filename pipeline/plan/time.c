@@ -182,18 +182,19 @@ static slot_t stage_slot(const pipe_recipe_t *r, const plan_base_t *base, const 
     /* each of ep ranks adds up the gradients of its experts for the sequences of all */
     const size_t parameters = model_count_rank(&base->count, &holds, l->tp, 1);
     const double m = (double)base->micro_batches, layers = (double)holds.layers, top = holds.head ? 1.0 : 0.0;
-    const double peak = machine->peak * machine->efficiency;
+    const double peak = machine->peak * machine->efficiency,
+                 products = (software->fp8 ? machine->peak8 : machine->peak) * machine->efficiency;
     const double bytes = layers * layer.bytes + top * head.bytes + plan_work_sum(r, base, parameters);
-    slot_t s = {
-        .compute =
-            (layers * (layer.products + layer.attention / software->attention) + top * head.products) / peak,
-        .memory = software->traffic ? bytes / machine->bandwidth : 0.0,
-        .tp = volume.tp / m / rate(machine, l->tp, 1) + layers * layer_collectives(r) * software->latency,
-        .cp = volume.cp / m / rate(machine, pipe_layout_context(l), l->tp) +
-              layers * layer_exchanges(r) * software->latency,
-        .ep = volume.ep / m / rate(machine, pipe_layout_experts(l), l->tp * pipe_layout_context(l)) +
-              layer_trips(r, &holds) * software->latency,
-        .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * pipe_layout_replicas(l)) : 0.0};
+    slot_t s = {.compute = layers * layer.products / products +
+                           (layers * layer.attention / software->attention + top * head.products) / peak,
+                .memory = software->traffic ? bytes / machine->bandwidth : 0.0,
+                .tp = volume.tp / m / rate(machine, l->tp, 1) +
+                      layers * layer_collectives(r) * software->latency,
+                .cp = volume.cp / m / rate(machine, pipe_layout_context(l), l->tp) +
+                      layers * layer_exchanges(r) * software->latency,
+                .ep = volume.ep / m / rate(machine, pipe_layout_experts(l), l->tp * pipe_layout_context(l)) +
+                      layer_trips(r, &holds) * software->latency,
+                .hops = l->pp > 1 ? volume.pp / m / rate(machine, 2, l->tp * pipe_layout_replicas(l)) : 0.0};
     const double host = layers * software->host * (r->recompute == MODEL_RECOMPUTE_FULL ? 4.0 / 3.0 : 1.0);
     s.overhead = layers * machine->overhead + fmax(0.0, host - s.compute - s.memory - s.tp - s.cp - s.ep);
     return s;

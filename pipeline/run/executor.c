@@ -13,10 +13,7 @@
 #include "pipeline/schedules/check.h"
 #include "pipeline/schedules/program.h"
 
-enum {
-    SLOT_ALIGN = 4096,     /* bytes: slots begin at pages, so that none shares one with its neighbour */
-    MOST_CHECKED = 1 << 18 /* actions of all ranks: what a tenth of a second or two proves */
-};
+enum { MOST_CHECKED = 1 << 18 }; /* actions of all ranks: what a tenth of a second or two proves */
 
 struct pipe_executor {
     gyre_comm_t *comm;
@@ -85,19 +82,12 @@ static gyre_status_t check_config(gyre_comm_t *comm, const pipe_shape_t *shape,
 static gyre_status_t make_slots(pipe_executor_t *e, size_t count)
 {
     size_t size = base_max_size(gyre_type_size(e->type), gyre_type_size(e->grad_type));
-    size_t slots = (size_t)e->program.first[PIPE_SLOT_KINDS];
-    if (slots == 0 || count == 0)
-        return GYRE_OK;
-    if (!base_mul(count, size, &e->slot_bytes) || !base_add(e->slot_bytes, SLOT_ALIGN, &e->slot_bytes))
-        return gyre_fail(GYRE_ERR_OVERFLOW, "a boundary tensor of %zu elements is more than memory can hold",
-                         count);
-    e->slot_bytes = base_round_up(e->slot_bytes - SLOT_ALIGN, SLOT_ALIGN);
-    if (!base_mul(slots, e->slot_bytes, &e->memory_bytes))
-        return gyre_fail(GYRE_ERR_OVERFLOW, "%zu boundary tensors of %zu bytes are more than memory can hold",
-                         slots, e->slot_bytes);
+    gyre_status_t st = pipe_program_bytes(&e->program, count, size, &e->slot_bytes, &e->memory_bytes);
+    if (st != GYRE_OK || e->memory_bytes == 0)
+        return st;
     void *memory = NULL;
-    gyre_status_t st = e->links ? base_device_alloc(e->device, e->memory_bytes, &memory)
-                                : gyre_mem_alloc(e->memory_bytes, &memory);
+    st = e->links ? base_device_alloc(e->device, e->memory_bytes, &memory)
+                  : gyre_mem_alloc(e->memory_bytes, &memory);
     e->memory = memory;
     return st;
 }

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 
 /* A tensor that comes in: received, or handed over from a stage of this rank. */
@@ -263,6 +264,23 @@ gyre_status_t pipe_program_build(const pipe_schedule_t *schedule, int rank, pipe
     if (st != GYRE_OK)
         pipe_program_free(program);
     return st;
+}
+
+gyre_status_t pipe_program_bytes(const pipe_program_t *program, size_t count, size_t element_bytes,
+                                 size_t *slot, size_t *all)
+{
+    const size_t slots = (size_t)program->first[PIPE_SLOT_KINDS];
+    *slot = *all = 0;
+    if (slots == 0 || count == 0)
+        return GYRE_OK;
+    if (!base_mul(count, element_bytes, slot) || !base_add(*slot, PIPE_SLOT_ALIGN, slot))
+        return gyre_fail(GYRE_ERR_OVERFLOW, "a boundary tensor of %zu elements is more than memory can hold",
+                         count);
+    *slot = base_round_up(*slot - PIPE_SLOT_ALIGN, PIPE_SLOT_ALIGN);
+    if (!base_mul(slots, *slot, all))
+        return gyre_fail(GYRE_ERR_OVERFLOW, "%zu boundary tensors of %zu bytes are more than memory can hold",
+                         slots, *slot);
+    return GYRE_OK;
 }
 
 void pipe_program_free(pipe_program_t *program)

@@ -26,8 +26,10 @@
 
 enum {
     PIPE_AHEAD = 1,
-    PIPE_SENDS = 2
-}; /* slots of a kind: beyond those needed, and of each ring to send from */
+    PIPE_SENDS = 2, /* slots of a kind: beyond those needed, and of each ring to send from */
+    /* bytes: slots begin at pages, so that none shares one with its neighbour */
+    PIPE_SLOT_ALIGN = 4096
+};
 
 typedef enum {
     PIPE_SLOT_ACT = 0,
@@ -66,6 +68,9 @@ typedef struct {
  * of the checker. `program` is the caller's: pipe_program_free. INTERNAL (quiet): a tensor that is needed
  * is made nowhere. NO_MEMORY. */
 gyre_status_t pipe_program_build(const pipe_schedule_t *schedule, int rank, pipe_program_t *program);
+/* Bytes of a slot for tensors of `count` elements, and of all slots: 0 where nothing is held. OVERFLOW. */
+gyre_status_t pipe_program_bytes(const pipe_program_t *program, size_t count, size_t element_bytes,
+                                 size_t *slot, size_t *all);
 void pipe_program_free(pipe_program_t *program);
 
 #endif

@@ -164,6 +164,21 @@ int pipe_weight_bound(const pipe_shape_t *s, int rank)
     return s->forward_only || !kinds[s->kind].left ? 0 : kinds[s->kind].left(s, rank);
 }
 
+size_t pipe_schedule_in_flight(const pipe_schedule_t *schedule, size_t rank, size_t chunk)
+{
+    const pipe_op_t over = pipe_kind_splits(schedule->shape.kind) ? PIPE_BACKWARD_WEIGHT : PIPE_BACKWARD;
+    size_t now = 0, most = 1;
+    for (size_t i = 0; i < schedule->count[rank]; i++) {
+        const pipe_action_t *action = &schedule->action[rank][i];
+        if ((size_t)action->chunk != chunk)
+            continue;
+        now += action->op == PIPE_FORWARD;
+        now -= action->op == over;
+        most = base_max_size(most, now);
+    }
+    return most;
+}
+
 const char *pipe_action_text(const pipe_schedule_t *schedule, int rank, size_t index, char *text,
                              size_t bytes)
 {

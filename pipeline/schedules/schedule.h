@@ -129,6 +129,10 @@ int pipe_activation_bound(const pipe_shape_t *shape, int rank);
  * where they are not split. */
 int pipe_weight_bound(const pipe_shape_t *shape, int rank);
 
+/* Micro-batches of `chunk` that are between their forward and their (last) backward pass at the same time, at
+ * least 1: what the rank has to keep the activations of. */
+size_t pipe_schedule_in_flight(const pipe_schedule_t *schedule, size_t rank, size_t chunk);
+
 /* "rank 2, action 17: backward-input of chunk 1 (stage 5), micro-batch 3", for messages. Returns text. */
 const char *pipe_action_text(const pipe_schedule_t *schedule, int rank, size_t index, char *text,
                              size_t bytes);

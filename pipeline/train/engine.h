@@ -15,10 +15,6 @@ typedef struct {
     int embed, head;
 } chunk_t;
 
-/* Sequences of a column that go through the pipeline together in an evaluation; many enough for its
- * bubble. */
-enum { EVALUATED = 32 };
-
 /* Losses that a GPU may owe: more than most steps have, so that it is waited for at their end only. */
 enum { LOSSES = 1024 };
 
@@ -90,7 +86,7 @@ struct pipe_train {
     size_t boundary;                 /* elements of one sequence between stages */
     gyre_type_t type;                /* of them */
     double *loss;                    /* [batch * parts + WORDS] */
-    double *own_loss;                /* [batch, at least EVALUATED, parts here]: of local sequences */
+    double *own_loss;                /* [batch, at least PIPE_EVALUATED, parts here]: of local sequences */
     model_sequence_t *sequence;      /* [micro_batch, parts here], those of a forward pass */
     model_token_t *tokens, *targets; /* [micro_batch, seq] */
     int32_t *positions;              /* the same, of a model with prefixes and rotary positions; else NULL */
@@ -137,8 +133,8 @@ gyre_status_t train_predict_stores(const pipe_train_t *train, const optim_zero_c
 const model_store_t_f32 *train_store(pipe_train_t *train);
 gyre_status_t train_idle(pipe_train_t *train, const chunk_t *chunk, optim_pass_t pass);
 
-/* make.c */
-gyre_status_t train_make_executor(pipe_train_t *train, size_t micro_batches, size_t micro, int forward_only,
+/* make.c. micro: sequences of a micro-batch. */
+gyre_status_t train_make_executor(pipe_train_t *train, const pipe_shape_t *shape, size_t micro,
                                   pipe_executor_t **out);
 
 #endif

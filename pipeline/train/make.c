@@ -10,15 +10,6 @@
 #include "pipeline/agree/agree.h"
 #include "pipeline/train/engine.h"
 
-static pipe_shape_t shape_of(const pipe_layout_t *layout, size_t micro_batches, int forward_only)
-{
-    return (pipe_shape_t){.kind = layout->schedule,
-                          .ranks = (int)layout->pp,
-                          .chunks = (int)layout->chunks,
-                          .micro_batches = (int)micro_batches,
-                          .forward_only = forward_only};
-}
-
 /* The neighbours in dp that share experts, and those that hold the same. */
 static gyre_status_t make_expert_groups(pipe_train_t *train)
 {
@@ -40,7 +31,7 @@ static gyre_status_t make_groups(pipe_train_t *train)
 {
     const pipe_layout_t *l = &train->layout;
     pipe_place_t at = train->place;
-    const pipe_shape_t shape = shape_of(l, 1, 0);
+    const pipe_shape_t shape = pipe_layout_shape(l, 1, 0);
     int last; /* the pipeline rank of the last stage */
     pipe_place_of(&shape, pipe_stages(&shape) - 1, &last, NULL);
     const size_t replicas = pipe_layout_replicas(l), replica = at.dp * l->cp + at.cp;
@@ -80,7 +71,7 @@ static int in_chunk(const pipe_train_t *train, const model_param_t *row, const c
 
 static void chunk_layers(const pipe_train_t *train, size_t c, size_t *first, size_t *layers)
 {
-    const pipe_shape_t shape = shape_of(&train->layout, 1, 0);
+    const pipe_shape_t shape = pipe_layout_shape(&train->layout, 1, 0);
     size_t stage = (size_t)pipe_stage_of(&shape, (int)train->place.pp, (int)c);
     pipe_layout_layers(&train->layout, train->whole->config.layers, stage, first, layers);
     train->chunk[c].embed = stage == 0;
@@ -123,30 +114,9 @@ static gyre_status_t make_slice(pipe_train_t *train)
     return status;
 }
 
-/* Micro-batches of each chunk that are between their forward and their (last) backward pass at the same
- * time. */
-static void count_in_flight(pipe_train_t *train, const pipe_schedule_t *schedule)
-{
-    size_t rank = train->place.pp;
-    pipe_op_t over = pipe_kind_splits(schedule->shape.kind) ? PIPE_BACKWARD_WEIGHT : PIPE_BACKWARD;
-    for (size_t c = 0; c < train->layout.chunks; c++) {
-        size_t now = 0;
-        train->chunk[c].in_flight = 1;
-        for (size_t i = 0; i < schedule->count[rank]; i++) {
-            const pipe_action_t *action = &schedule->action[rank][i];
-            if ((size_t)action->chunk != c)
-                continue;
-            now += action->op == PIPE_FORWARD;
-            now -= action->op == over;
-            train->chunk[c].in_flight = base_max_size(train->chunk[c].in_flight, now);
-        }
-    }
-}
-
-gyre_status_t train_make_executor(pipe_train_t *train, size_t micro_batches, size_t micro, int forward_only,
+gyre_status_t train_make_executor(pipe_train_t *train, const pipe_shape_t *shape, size_t micro,
                                   pipe_executor_t **out)
 {
-    const pipe_shape_t shape = shape_of(&train->layout, micro_batches, forward_only);
     const pipe_executor_config_t config = {.call = {.forward = train_on_forward,
                                                     .backward = train_on_backward,
                                                     .backward_weight = train_on_backward_weight},
@@ -157,7 +127,7 @@ gyre_status_t train_make_executor(pipe_train_t *train, size_t micro_batches, siz
                                            .device = train->config.device,
                                            .links = train->links};
     pipe_schedule_t *schedule = NULL;
-    gyre_status_t status = pipe_schedule_create(&shape, &schedule);
+    gyre_status_t status = pipe_schedule_create(shape, &schedule);
     if (status == GYRE_OK)
         status = pipe_executor_create(train->pp, schedule, &config, out);
     pipe_schedule_destroy(schedule);
@@ -309,7 +279,7 @@ static gyre_status_t take_memory(pipe_train_t *train)
 {
     train->chunk = calloc(train->layout.chunks, sizeof *train->chunk);
     train->loss = calloc(train->batch.batch * train->batch.parts + WORDS, sizeof *train->loss);
-    train->own_loss = calloc(base_max_size(train->batch.batch, EVALUATED) * train_parts_here(train),
+    train->own_loss = calloc(base_max_size(train->batch.batch, PIPE_EVALUATED) * train_parts_here(train),
                              sizeof *train->own_loss);
     return train->chunk && train->loss && train->own_loss
                ? GYRE_OK
@@ -323,11 +293,11 @@ static size_t micro_batches_of(const pipe_train_t *train)
 
 static gyre_status_t find_in_flight(pipe_train_t *train)
 {
-    const pipe_shape_t shape = shape_of(&train->layout, micro_batches_of(train), 0);
+    const pipe_shape_t shape = pipe_layout_shape(&train->layout, micro_batches_of(train), 0);
     pipe_schedule_t *schedule = NULL;
     gyre_status_t status = pipe_schedule_create(&shape, &schedule);
-    if (status == GYRE_OK)
-        count_in_flight(train, schedule);
+    for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++)
+        train->chunk[c].in_flight = pipe_schedule_in_flight(schedule, train->place.pp, c);
     pipe_schedule_destroy(schedule);
     return status;
 }
@@ -335,12 +305,12 @@ static gyre_status_t find_in_flight(pipe_train_t *train)
 /* What a step works in, for the present batch. */
 static gyre_status_t make_parts(pipe_train_t *train)
 {
+    const pipe_shape_t shape = pipe_layout_shape(&train->layout, micro_batches_of(train), 0);
     gyre_status_t status = take_sequences(train);
     if (status == GYRE_OK)
         status = make_stages(train, &train->config);
     if (status == GYRE_OK)
-        status = train_make_executor(train, micro_batches_of(train), train->layout.micro_batch, 0,
-                                     &train->executor);
+        status = train_make_executor(train, &shape, train->layout.micro_batch, &train->executor);
     return status;
 }
 
@@ -427,10 +397,10 @@ gyre_status_t pipe_train_need(const pipe_train_t *train, uint64_t *bytes)
         *bytes += kinds[k];
     for (size_t c = 0; status == GYRE_OK && c < train->layout.chunks; c++) {
         const model_stage_config_t stage = stage_config(train, c, MODEL_GRAPHS_OFF);
-        size_t slot, logits;
-        status = model_stage_slot_bytes_f32(&train->whole->config, &tp, &stage, &slot, &logits);
+        size_t kept, workspace, boundary;
+        status = model_stage_plan_f32(&train->whole->config, &tp, &stage, &kept, &workspace, &boundary);
         if (status == GYRE_OK)
-            *bytes += (uint64_t)slot * stage.slots + logits;
+            *bytes += (uint64_t)kept + workspace;
     }
     return status;
 }
@@ -456,7 +426,7 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
 /* How many micro-batches there are is no matter to who talks to whom. */
 static gyre_status_t connect_links(pipe_train_t *train)
 {
-    const pipe_shape_t shape = shape_of(&train->layout, train->layout.pp, 0);
+    const pipe_shape_t shape = pipe_layout_shape(&train->layout, train->layout.pp, 0);
     pipe_schedule_t *schedule = NULL;
     gyre_status_t status = pipe_schedule_create(&shape, &schedule);
     if (status == GYRE_OK)

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "optim/tree.h"
+#include "pipeline/schedules/program.h"
 #include "pipeline/train/engine.h"
 
 /* What the executor noted. */
@@ -189,13 +190,6 @@ gyre_status_t pipe_train_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn 
     return status;
 }
 
-/* Sequences of a micro-batch of an evaluation: one, which keeps the bubble small, but where each costs a
- * gather of the weights. */
-static size_t evaluated_together(const pipe_train_t *train)
-{
-    return train->layout.zero == 3 ? base_min_size(train->layout.micro_batch, EVALUATED) : 1;
-}
-
 /* Losses of sequences first .. first + count - 1 of `fetch` to each [count, parts], where this rank computes
  * them, and added to *learned their positions that are learned. They are dealt out to the columns one by
  * one. */
@@ -210,7 +204,7 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
                                     .stride = dp,
                                     .count = count > column ? (count - column - 1) / dp + 1 : 0},
                            .learned = learned,
-                           .micro = evaluated_together(train),
+                           .micro = pipe_layout_evaluated_together(&train->layout),
                            .number = 0,
                            .scale = 1.0f,
                            .evaluate = 1};
@@ -222,13 +216,15 @@ static gyre_status_t evaluate_some(pipe_train_t *train, pipe_fetch_fn fetch, voi
     return status;
 }
 
-/* Sequences of a column between two looks at what ranks ask for. A GPU makes EVALUATED in less time. */
+/* Sequences of a column between two looks at what ranks ask for. A GPU makes PIPE_EVALUATED in less time. */
 static size_t evaluated_at_once(const pipe_train_t *train)
 {
     const pipe_layout_t *l = &train->layout;
     double flops = 2.0 * (double)train->whole->total * (double)train->whole->config.seq;
     double sequences = EVALUATED_FLOPS * (double)(l->tp * l->cp * l->pp) / flops;
-    return train->gpu || sequences >= EVALUATED ? EVALUATED : sequences > 1.0 ? (size_t)sequences : 1;
+    return train->gpu || sequences >= PIPE_EVALUATED ? PIPE_EVALUATED
+           : sequences > 1.0                         ? (size_t)sequences
+                                                     : 1;
 }
 
 /* What any rank asks for. Collective. */
@@ -242,6 +238,12 @@ static gyre_status_t compare_asks(pipe_train_t *train, pipe_asks_fn asks, void *
     return status;
 }
 
+static pipe_shape_t evaluation_shape(const pipe_train_t *train)
+{
+    const size_t micro = pipe_layout_evaluated_together(&train->layout);
+    return pipe_layout_shape(&train->layout, (PIPE_EVALUATED + micro - 1) / micro, 1);
+}
+
 gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
                                   pipe_asks_fn asks, unsigned *asked, double *loss)
 {
@@ -251,9 +253,9 @@ gyre_status_t pipe_train_evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void
     if (count == 0)
         return GYRE_OK;
     if (!train->evaluator) {
-        size_t micro = evaluated_together(train);
-        gyre_status_t status =
-            train_make_executor(train, (EVALUATED + micro - 1) / micro, micro, 1, &train->evaluator);
+        const pipe_shape_t shape = evaluation_shape(train);
+        gyre_status_t status = train_make_executor(
+            train, &shape, pipe_layout_evaluated_together(&train->layout), &train->evaluator);
         if (status != GYRE_OK)
             return status;
     }
@@ -300,15 +302,31 @@ size_t pipe_train_threads(const pipe_train_t *train)
     return base_team_threads(train->team);
 }
 
+/* Boundary tensors of an evaluation, also before the first one, which makes them. */
+static size_t evaluation_bytes(const pipe_train_t *train)
+{
+    pipe_schedule_t *schedule = NULL;
+    pipe_program_t program;
+    size_t slot, bytes = 0;
+    const pipe_shape_t shape = evaluation_shape(train);
+    if (pipe_schedule_create(&shape, &schedule) != GYRE_OK)
+        return 0;
+    if (pipe_program_build(schedule, (int)train->place.pp, &program) == GYRE_OK) {
+        const size_t count = pipe_layout_evaluated_together(&train->layout) * train->boundary;
+        if (pipe_program_bytes(&program, count, gyre_type_size(train->type), &slot, &bytes) != GYRE_OK)
+            bytes = 0;
+        pipe_program_free(&program);
+    }
+    pipe_schedule_destroy(schedule);
+    return bytes;
+}
+
 size_t pipe_train_activation_bytes(const pipe_train_t *train)
 {
     pipe_report_t report;
     pipe_executor_report(train->executor, &report);
     size_t bytes = report.buffer_bytes;
-    if (train->evaluator) {
-        pipe_executor_report(train->evaluator, &report);
-        bytes += report.buffer_bytes;
-    }
+    bytes += evaluation_bytes(train);
     for (size_t c = 0; c < train->layout.chunks; c++) {
         bytes += pipe_worker_bytes(train->chunk[c].worker);
     }

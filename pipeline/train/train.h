@@ -132,7 +132,7 @@ optim_zero_t *pipe_train_base(pipe_train_t *train);
 const pipe_layout_t *pipe_train_layout(const pipe_train_t *train); /* complete */
 /* Of this rank, on the CPU; 1 on a GPU. */
 size_t pipe_train_threads(const pipe_train_t *train);
-/* Bytes of activations (slots and workspace) and of boundary tensors. */
+/* Bytes of activations (slots and workspace) and of boundary tensors, those of an evaluation among them. */
 size_t pipe_train_activation_bytes(const pipe_train_t *train);
 
 /* optim_zero_init of one of its two stores, by its threads. */

@@ -235,12 +235,16 @@ static void memory(void **state)
         size_t want = slots * (L * layer + head + (how >= 3 ? T * C + logits : 0)) * sizeof(double);
         assert_int_equal(model_stage_bytes_f64(w.stage, &work), want);
         assert_true(work > logits * sizeof(double));
-        size_t slot, shared, want_shared = how < 3 ? logits * sizeof(double) : 0;
-        const model_stage_config_t one = {
-            .layers = L, .embed = 1, .head = 1, .slots = 1, .recompute = recompute, .split = how / 3};
-        assert_int_equal(model_stage_slot_bytes_f64(&w.params->config, &alone, &one, &slot, &shared),
-                         GYRE_OK);
-        assert_int_equal(shared, want_shared);
+        /* planned is the same */
+        size_t planned[2], boundary;
+        const model_stage_config_t plan = {
+            .layers = L, .embed = 1, .head = 1, .slots = slots, .recompute = recompute, .split = how / 3};
+        assert_int_equal(
+            model_stage_plan_f64(&w.params->config, &alone, &plan, &planned[0], &planned[1], &boundary),
+            GYRE_OK);
+        assert_int_equal(planned[0], want);
+        assert_int_equal(planned[1], work);
+        assert_int_equal(boundary, inputs);
         unmake(&w);
     }
 }

@@ -147,7 +147,7 @@ static void refusals(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         size_t bytes;
         const model_config_t complete = model_config_complete(&c);
-        assert_true(model_stage_slot_bytes_f64(&complete, &alone, &bad[i], &bytes, NULL) != GYRE_OK);
+        assert_true(model_stage_slot_bytes_f64(&complete, &alone, &bad[i], &bytes) != GYRE_OK);
         assert_non_null(strstr(gyre_last_error(), why[i]));
     }
 }
@@ -164,8 +164,8 @@ static void memory(void **state)
     model_stage_config_t cut = whole;
     cut.parts = 4;
     cut.parts_here = 1;
-    assert_int_equal(model_stage_slot_bytes_f64(&c, &alone, &whole, &one, NULL), GYRE_OK);
-    assert_int_equal(model_stage_slot_bytes_f64(&c, &alone, &cut, &four, NULL), GYRE_OK);
+    assert_int_equal(model_stage_slot_bytes_f64(&c, &alone, &whole, &one), GYRE_OK);
+    assert_int_equal(model_stage_slot_bytes_f64(&c, &alone, &cut, &four), GYRE_OK);
     /* but for sums over positions, and gradients that wait for others */
     assert_in_range(4 * four, one, one + one / 50);
 }

@@ -162,7 +162,7 @@ static void micro_batch_by_itself(void **state)
                                                 .together = 1,
                                                 .recompute = load.recompute};
             size_t each, micro = pipe_layout_complete(&want[0].layout, 2, &load).micro_batch;
-            assert_int_equal(model_stage_slot_bytes_f32(&whole, &alone, &stage, &each, NULL), GYRE_OK);
+            assert_int_equal(model_stage_slot_bytes_f32(&whole, &alone, &stage, &each), GYRE_OK);
             assert_in_range(micro, 1, sequences / 2);
             size_t least = total(3, 2, &load, 1, each), most = total(0, 2, &load, 1, each);
             assert_true(total(3, 2, &load, micro, each) <= least + (most - least) / 2);

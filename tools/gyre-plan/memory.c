@@ -6,8 +6,6 @@
 
 #include "base/error.h"
 #include "base/settings/size.h"
-#include "pipeline/config/config.h"
-#include "pipeline/plan/memory_trainer.h"
 #include "tools/gyre-plan/plan.h"
 #include "tools/gyre-plan/time_rows.h"
 
@@ -159,160 +157,133 @@ static void print_head(double size)
            "buffers", "total", unit_name(size));
 }
 
-static void print_worst(const plan_question_t *q, size_t at, const plan_memory_t *worst)
+/* What most on stage `at` is, and whether the machine has it. */
+static void print_worst(const plan_question_t *q, size_t at, size_t total)
 {
-    double state = (double)(worst->weights + worst->gradients + worst->optimizer), size = unit(worst->total);
-    printf("\nmost on stage %zu: %.3f %s", at, (double)worst->total / size, unit_name(size));
+    double size = unit(total);
+    printf("\nmost on stage %zu: %.3f %s", at, (double)total / size, unit_name(size));
     if (q->have_machine) {
         char driver[BASE_SIZE_TEXT], all[BASE_SIZE_TEXT];
         printf(" and %s that the driver takes; %s has %s%s", base_size_about(q->machine.reserve, driver),
                q->machine.name, base_size_about(q->machine.memory, all),
-               (double)worst->total + q->machine.reserve > q->machine.memory ? ": out of memory" : "");
+               plan_fits(q, total) ? "" : ": out of memory");
     }
-    printf("\nstate: %.4f bytes per parameter\n", state / (double)worst->parameters);
+    putchar('\n');
 }
 
-/* Bytes of gyre-train's buckets: as asked for, or its default. */
-static size_t trainer_bucket(const plan_question_t *q)
+/* Adds the stages, which it steals, and the verdict to what is known of the recipe. */
+static json_t *memory_json(const plan_question_t *q, const plan_base_t *base, const char *key, json_t *stages,
+                           size_t at, size_t total)
 {
-    train_config_t defaults;
-    size_t bytes = q->trainer_bucket;
-    if (bytes > 0)
-        return bytes;
-    if (train_config_defaults(&defaults))
-        bytes = defaults.bucket_bytes;
-    train_config_free(&defaults);
-    return bytes;
-}
-
-typedef size_t trainer_bytes_t[OPTIM_MEMORY_KINDS];
-
-/* What gyre-train itself will hold on each stage; the caller's. NULL after an error. */
-static trainer_bytes_t *trainer(const plan_question_t *q, const plan_base_t *base)
-{
-    const size_t stages = q->recipe.layout.pp;
-    trainer_bytes_t *bytes = calloc(stages, sizeof *bytes);
-    model_params_t *whole = NULL;
-    model_adapters_t *adapters = NULL;
-    gyre_status_t status = bytes ? plan_trainer_table(&q->recipe, &whole)
-                                 : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu stages", stages);
-    if (status == GYRE_OK && q->lora.rank > 0)
-        status = model_adapters_create(whole, &q->lora, &adapters);
-    for (size_t s = 0; status == GYRE_OK && s < stages; s++)
-        status = plan_trainer(&q->recipe, base, whole, adapters, s, trainer_bucket(q), bytes[s]);
-    model_adapters_destroy(adapters);
-    model_params_destroy(whole);
-    if (status != GYRE_OK) {
-        free(bytes);
-        bytes = NULL;
-    }
-    return bytes;
-}
-
-static json_t *print_trainer(const plan_question_t *q, trainer_bytes_t *bytes, double size)
-{
-    json_t *stages = json_array();
-    printf("\nweights and optimizer state in gyre-train, %s (buckets of %zu bytes)\n%5s", unit_name(size),
-           trainer_bucket(q), "stage");
-    for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
-        printf(" %12s", optim_memory_name((optim_memory_t)k));
-    printf(" %12s\n", "total");
-    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
-        size_t total = 0;
-        json_t *stage = json_object();
-        printf("%5zu", s);
-        for (int k = 0; k < OPTIM_MEMORY_KINDS; k++) {
-            printf(" %12.3f", (double)bytes[s][k] / size);
-            json_object_set_new(stage, optim_memory_name((optim_memory_t)k),
-                                json_integer((json_int_t)bytes[s][k]));
-            total += bytes[s][k];
-        }
-        printf(" %12.3f\n", (double)total / size);
-        json_array_append_new(stages, stage);
-    }
-    return stages;
-}
-
-/* Of a run that trains adapters: what gyre-train holds of them and of the frozen weights, and the activations
- * of full training. */
-static void with_adapters(const plan_question_t *q, const plan_base_t *base, size_t stage,
-                          const trainer_bytes_t bytes, plan_memory_t *m)
-{
-    pipe_recipe_t plain = q->recipe;
-    plan_memory_t rest;
-    plain.layout.zero = 0; /* ZeRO's buffers are among `bytes` */
-    plan_memory(&plain, base, stage, &q->software, &rest);
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): --lora asks for what the trainer holds */
-    m->weights = bytes[OPTIM_MEMORY_WEIGHTS];
-    m->gradients = bytes[OPTIM_MEMORY_GRADIENTS];
-    m->optimizer = bytes[OPTIM_MEMORY_MASTER] + bytes[OPTIM_MEMORY_MOMENTS];
-    m->buffers = rest.buffers;
-    for (int k = OPTIM_MEMORY_TIED; k < OPTIM_MEMORY_KINDS; k++)
-        m->buffers += bytes[k];
-    m->total = m->weights + m->gradients + m->optimizer + m->activations + m->ends + m->working + m->buffers;
-}
-
-/* m: [pp] what each stage holds; own: NULL, or what gyre-train holds of it. Returns which holds most. */
-static size_t stages_of(const plan_question_t *q, const plan_base_t *base, trainer_bytes_t *own,
-                        plan_memory_t *m)
-{
-    size_t worst = 0;
-    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
-        plan_memory(&q->recipe, base, s, &q->software, &m[s]);
-        if (q->lora.rank > 0)
-            with_adapters(q, base, s, own[s], &m[s]);
-        worst = m[s].total > m[worst].total ? s : worst;
-    }
-    return worst;
-}
-
-static int print_one(const plan_question_t *q, const plan_base_t *base, const plan_memory_t *m, size_t at,
-                     trainer_bytes_t *own)
-{
-    const double size = unit(m[at].total);
-    plan_print_recipe(&q->recipe, base);
-    if (q->lora.rank > 0)
-        printf("adapters of rank %zu alone are trained; activations are those of full training\n",
-               q->lora.rank);
-    print_head(size);
-    json_t *stages = json_array();
-    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
-        print_stage(s, &m[s], size);
-        json_array_append_new(stages, stage_json(s, &m[s]));
-    }
     json_t *root = plan_json_recipe(&q->recipe, base);
-    if (root)
-        json_object_update_new(root,
-                               json_pack("{s:o, s:I, s:o, s:b}", "stages", stages, "worst", (json_int_t)at,
-                                         "worst_stage", stage_json(at, &m[at]), "fits",
-                                         (double)m[at].total + q->machine.reserve <= q->machine.memory));
-    else
-        json_decref(stages);
-    json_t *list = own ? print_trainer(q, own, size) : NULL;
-    if (list && (!root || json_object_set_new(root, "trainer", list))) {
+    if (!root || !stages) {
         json_decref(root);
-        root = NULL; /* plan_json_write says so */
+        json_decref(stages);
+        return NULL; /* plan_json_write says so */
     }
-    print_worst(q, at, &m[at]);
-    return plan_json_write(q, root);
+    json_t *more = json_pack("{s:o, s:I, s:O, s:b}", key, stages, "worst", (json_int_t)at, "worst_stage",
+                             json_array_get(stages, at), "fits", plan_fits(q, total));
+    if (!more || json_object_update_new(root, more)) {
+        json_decref(root);
+        root = NULL;
+    }
+    return root;
+}
+
+/* ---- of the papers' formulas --------------------------------------------------------------------------- */
+
+static int formulas(const plan_question_t *q, const plan_base_t *base)
+{
+    const size_t pp = q->recipe.layout.pp;
+    plan_memory_t most;
+    const size_t at = plan_memory_worst(&q->recipe, base, &q->software, &most);
+    const double size = unit(most.total), state = (double)(most.weights + most.gradients + most.optimizer);
+    json_t *stages = json_array();
+    plan_print_recipe(&q->recipe, base);
+    print_head(size);
+    for (size_t s = 0; s < pp; s++) {
+        plan_memory_t m;
+        plan_memory(&q->recipe, base, s, &q->software, &m);
+        print_stage(s, &m, size);
+        json_array_append_new(stages, stage_json(s, &m));
+    }
+    print_worst(q, at, most.total);
+    printf("state: %.4f bytes per parameter\n", state / (double)most.parameters);
+    return plan_json_write(q, memory_json(q, base, "stages", stages, at, most.total));
+}
+
+/* ---- of gyre-train ------------------------------------------------------------------------------------- */
+
+enum { COLUMNS = OPTIM_MEMORY_KINDS + 2 };
+
+static const char *column_name(int column)
+{
+    return column < OPTIM_MEMORY_KINDS    ? optim_memory_name((optim_memory_t)column)
+           : column == OPTIM_MEMORY_KINDS ? "activations"
+                                          : "total";
+}
+
+static size_t column_of(const plan_held_t *held, int column)
+{
+    return column < OPTIM_MEMORY_KINDS    ? held->store[column]
+           : column == OPTIM_MEMORY_KINDS ? held->activations
+                                          : held->total;
+}
+
+static void print_held(const plan_question_t *q, const plan_held_t *held, double size)
+{
+    printf("\nin gyre-train on CPUs, %s (buckets of %zu bytes)\n%5s", unit_name(size), q->own.bucket_bytes,
+           "stage");
+    for (int k = 0; k < COLUMNS; k++)
+        printf(" %12s", column_name(k));
+    putchar('\n');
+    for (size_t s = 0; s < q->recipe.layout.pp; s++) {
+        printf("%5zu", s);
+        for (int k = 0; k < COLUMNS; k++)
+            printf(" %12.3f", (double)column_of(&held[s], k) / size);
+        putchar('\n');
+    }
+}
+
+static json_t *held_json(const plan_held_t *held, size_t stages)
+{
+    json_t *list = json_array();
+    for (size_t s = 0; s < stages; s++) {
+        json_t *stage = json_object();
+        for (int k = 0; k < COLUMNS; k++)
+            json_object_set_new(stage, column_name(k), json_integer((json_int_t)column_of(&held[s], k)));
+        json_array_append_new(list, stage);
+    }
+    return list;
+}
+
+static int trainer(const plan_question_t *q, const plan_base_t *base)
+{
+    const size_t pp = q->recipe.layout.pp;
+    plan_held_t *held = calloc(pp, sizeof *held);
+    gyre_status_t status =
+        held ? plan_trainer(&q->recipe, &q->own, held)
+             : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu stages", q->recipe.layout.pp);
+    int code = PLAN_FAILED;
+    if (status == GYRE_OK) {
+        const size_t at = plan_trainer_worst(held, pp), total = held[at].total;
+        plan_print_recipe(&q->recipe, base);
+        if (q->own.lora.rank > 0)
+            printf("adapters of rank %zu alone are trained\n", q->own.lora.rank);
+        print_held(q, held, unit(total));
+        print_worst(q, at, total);
+        code = plan_json_write(q, memory_json(q, base, "trainer", held_json(held, pp), at, total));
+    }
+    free(held);
+    return code;
 }
 
 static int one(const plan_question_t *q)
 {
     plan_base_t base;
-    trainer_bytes_t *own = NULL;
-    plan_memory_t *m = NULL;
-    int code = PLAN_FAILED;
-    if (plan_base(&q->recipe, &base) != GYRE_OK || (q->trainer && (own = trainer(q, &base)) == NULL))
+    if (plan_base(&q->recipe, &base) != GYRE_OK)
         return PLAN_FAILED;
-    m = calloc(q->recipe.layout.pp, sizeof *m);
-    if (m)
-        code = print_one(q, &base, m, stages_of(q, &base, own, m), own);
-    else
-        fprintf(stderr, "gyre-plan memory: no memory left\n");
-    free(m);
-    free(own);
-    return code;
+    return q->trainer ? trainer(q, &base) : formulas(q, &base);
 }
 
 int plan_memory_question(int argc, char **argv)

@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-#include "model/network/lora.h"
 #include "pipeline/plan/estimate.h"
+#include "pipeline/plan/memory_trainer.h"
 
 enum { PLAN_FIT = 16 }; /* rows that can be fitted */
 
@@ -16,10 +16,10 @@ typedef struct {
     int have_machine; /* 0: none was named, by flag or recipe */
     plan_machine_t machine;
     plan_software_t software;
-    int trainer;           /* of memory: gyre-train's own, too */
-    size_t trainer_bucket; /* bytes of its gradient buckets; 0: gyre-train's default */
-    model_lora_t lora;     /* adapters that it trains; rank 0: none */
-    const char *json;      /* NULL: no file */
+    /* of memory, search */
+    int trainer; /* 1: memory is what gyre-train itself holds, of a run with `own` */
+    plan_trainer_t own;
+    const char *json; /* NULL: no file */
     /* of time */
     const char *rows;
     size_t fit[PLAN_FIT], fits; /* numbers of rows, from 1 */
@@ -39,6 +39,9 @@ int plan_row_recipe(const plan_question_t *q, const char *what, const char *cons
 
 /* 1 if a row of the table, from 1, is one that the machine is fitted to. */
 int plan_is_fitted(const plan_question_t *q, size_t row);
+
+/* 1 if the machine has so many bytes in addition to what the driver takes. */
+int plan_fits(const plan_question_t *q, size_t bytes);
 
 /* A line about the recipe, and another about its layout. */
 void plan_print_recipe(const pipe_recipe_t *recipe, const plan_base_t *base);

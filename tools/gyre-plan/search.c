@@ -31,7 +31,7 @@ static json_t *found_json(const plan_found_t *f)
                      "micro_batch", (json_int_t)l->micro_batch, "schedule", pipe_kind_name(l->schedule),
                      "chunks", (json_int_t)l->chunks, "zero", l->zero, "sequence_parallel", l->sequence,
                      "recompute", pipe_recompute_name(f->recipe.recompute), "step_s", f->time.step, "mfu",
-                     f->time.mfu, "bubble", f->time.bubble, "bytes", (json_int_t)f->memory.total);
+                     f->time.mfu, "bubble", f->time.bubble, "bytes", (json_int_t)f->bytes);
 }
 
 static void print_found(size_t place, const plan_found_t *f)
@@ -47,7 +47,7 @@ static void print_found(size_t place, const plan_found_t *f)
     printf("%5zu %3zu %3zu %4zu %4zu %5zu %6zu  %-16s %4d %4s  %-10s %10.3f %6.1f %8.1f %10.1f\n", place,
            l->tp, pipe_layout_context(l), pipe_layout_experts(l), l->pp, l->dp, l->micro_batch, schedule,
            l->zero, l->sequence ? "yes" : "no", pipe_recompute_name(f->recipe.recompute), f->time.step,
-           100.0 * f->time.mfu, 100.0 * f->time.bubble, (double)f->memory.total / GIB);
+           100.0 * f->time.mfu, 100.0 * f->time.bubble, (double)f->bytes / GIB);
 }
 
 static void print_refused(const plan_search_t *s)
@@ -72,13 +72,14 @@ static void print_own(const plan_question_t *q, const plan_search_t *s)
     const pipe_recipe_t *r = &q->recipe;
     plan_base_t base = s->base;
     plan_time_t time;
-    plan_memory_t memory = {0};
+    size_t bytes;
     if (r->layout.tp * r->layout.pp * pipe_layout_replicas(&r->layout) != q->gpus)
         return;
     plan_base_layout(r, &base);
     plan_time(r, &base, &q->machine, &q->software, &time);
-    plan_memory_worst(r, &base, &q->software, &memory);
-    plan_found_t own = {*r, time, memory};
+    if (plan_search_bytes(s, r, &base, &bytes) != GYRE_OK)
+        return;
+    plan_found_t own = {*r, time, bytes};
     size_t place = 1;
     while (place <= s->founds && s->found[place - 1].time.step < time.step)
         place++;
@@ -89,7 +90,7 @@ static void print_own(const plan_question_t *q, const plan_search_t *s)
 static int print_all(const plan_question_t *q, const plan_search_t *s)
 {
     json_t *found = json_array(), *refused = json_array();
-    printf("%s on %zu %s of %.0f GiB (%.1f reserved): %zu layouts tried, %zu kept\n\n", q->recipe.name,
+    printf("%s on %zu %s of %.1f GiB (%.1f reserved): %zu layouts tried, %zu kept\n\n", q->recipe.name,
            q->gpus, q->machine.name, q->machine.memory / GIB, q->machine.reserve / GIB, s->tried, s->founds);
     if (s->founds)
         printf("%5s %3s %3s %4s %4s %5s %6s  %-16s %4s %4s  %-10s %10s %6s %8s %10s\n", "place", "tp", "cp",
@@ -123,7 +124,8 @@ int plan_search_question(int argc, char **argv)
                        .machine = q.machine,
                        .software = q.software,
                        .gpus = q.gpus,
-                       .one_schedule = q.one_schedule};
+                       .one_schedule = q.one_schedule,
+                       .trainer = q.trainer ? &q.own : NULL};
     code = plan_search(&s) ? print_all(&q, &s) : PLAN_FAILED;
     if (code == PLAN_OK && s.founds == 0) {
         fflush(stdout); /* the verdict stands below */

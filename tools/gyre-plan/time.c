@@ -47,8 +47,10 @@ static void print_term(double value, const char *unit)
 
 static void print_machine(const plan_machine_t *m, const plan_software_t *s)
 {
-    printf("on %s: peak %.1f TFLOP/s, of which products achieve %.3f", m->name, m->peak / 1e12,
-           m->efficiency);
+    printf("on %s: peak %.1f TFLOP/s", m->name, m->peak / 1e12);
+    if (s->fp8)
+        printf(", %.1f in fp8", m->peak8 / 1e12);
+    printf(", of which products achieve %.3f", m->efficiency);
     print_term(m->overhead * 1e3, "ms more per layer and micro-batch");
     printf("; %.4g GB/s inside a node of %d, %.4g to others\n", m->intra / 1e9, m->per_node, m->inter / 1e9);
     printf("with the software %s", s->name);

@@ -32,4 +32,6 @@
 
 #include "model/network/stage/memory.inc"
 
+#include "model/network/stage/plan.inc"
+
 #include "model/network/stage/passes.inc"

@@ -34,7 +34,7 @@ is "what is not said follows" tp=1 dp=0 zero=1 batch=4 groups=0 lr=0.5 min-lr=0.
 python3 - $RECIPES/mixtral-8x7b.json "$W/shared.json" <<'PY'
 import json, sys
 recipe = json.load(open(sys.argv[1]))
-recipe["layout"].update(dp=128, tp=1, pp=2, ep=8, sequence_parallel=False)
+recipe["layout"].update(dp=128, tp=1, pp=2, ep=8, lanes=128, sequence_parallel=False)
 json.dump(recipe, open(sys.argv[2], "w"))
 PY
 run "$UCX_RUN" -n 8 "$TRAIN" --recipe "$W/shared.json" "${TINY[@]}"
@@ -43,10 +43,10 @@ is "as many as there are" tp=1 pp=2 dp=4 ep=4
 run "$UCX_RUN" -n 2 "$TRAIN" --recipe "$W/shared.json" "${TINY[@]}" --pp 1
 want "other ranks" 0
 is "they share none" tp=1 pp=1 dp=0 ep=1
-printf '{"recipe": "%s", "scale": "tiny", "tp": 1, "clip": 7}' $RECIPES/bloom-176b.json >"$W/config"
+printf '{"recipe": "%s", "scale": "tiny", "tp": 1, "clip": 7, "lanes": 0, "grad-sequences": 1}' $RECIPES/bloom-176b.json >"$W/config"
 run "$TRAIN" --config "$W/config" --pp 1 "${TINY[@]:2}"
 want "by a config file" 0
-is "and its keys win" tp=1 pp=1 clip=7 precision=bf16 balance=layers
+is "and its keys win" tp=1 pp=1 clip=7 lanes=0 grad-sequences=1 precision=bf16 balance=layers
 is "the batch grows, and so many sequences are more steps" batch=8 batch-rampup=4:4:80 warmup=20 lr-decay=210 steps=1
 run "$TRAIN" --config "$W/config" --pp 1 --batch 6 "${TINY[@]:2}"
 want "another batch" 0 "--batch 6: a batch of constant size replaces that of .*bloom-176b.json, which grows from 4 to 8 sequences: give --batch-rampup 4:2:[0-9]+ to"
