@@ -186,7 +186,7 @@ for machine in H200 B200; do
     run "$P" time --recipe "$R/llama-65b.json" --machine $machine --products fp8
     want "time on $machine" 0
 done
-plan search --recipe "$R/llama-7b.json" --gpus 72 --global-batch 72 --machine GB200 --products fp8 --top 1 --schedule 1f1b
+plan search --recipe "$R/llama-7b.json" --gpus 72 --global-batch 1152 --machine GB200 --products fp8 --top 1 --schedule 1f1b
 want "a search" 0
 check "in one NVLink domain of 72" json 'd["machine"] == "GB200" and d["found"][0]["bytes"] < 185 * 2**30'
 
