@@ -99,11 +99,52 @@ static gyre_status_t open_checkpoint(pipe_source_t *source, int *is)
     return *is && status == GYRE_OK ? read_run(source) : status;
 }
 
+/* 1: a folder with config.json, which is a model. */
+static int holds_config(const char *path)
+{
+    char config[PATH_MAX];
+    const int n = snprintf(config, sizeof config, "%s/config.json", path);
+    return n > 0 && n < (int)sizeof config && access(config, F_OK) == 0;
+}
+
+int pipe_source_is_checkpoint(const char *path)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    uint64_t step, *steps = NULL;
+    size_t count = 0;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode) || holds_config(path))
+        return 0;
+    if (split_step(path, folder, &step))
+        return 1;
+    const int muted = base_log_mute(1);
+    (void)optim_snapshot_list(path, &steps, &count);
+    base_log_mute(muted);
+    free(steps);
+    return count > 0;
+}
+
 /* ---- any form ------------------------------------------------------------------------------------------ */
+
+gyre_status_t pipe_source_check_file(const char *path)
+{
+    char at[PATH_MAX], folder[PATH_MAX];
+    uint64_t step;
+    char *slash = realpath(path, at) ? strrchr(at, '/') : NULL;
+    if (!slash || slash == at)
+        return GYRE_OK; /* what reads it says that it is not there */
+    *slash = 0;
+    return split_step(at, folder, &step) && optim_snapshot_has(folder, step)
+               ? gyre_fail(GYRE_ERR_INVALID, "--load %s: it is a file of a checkpoint: give the folder, %s",
+                           path, at)
+               : GYRE_OK;
+}
 
 static gyre_status_t open_file(pipe_source_t *source)
 {
-    gyre_status_t status = model_checkpoint_config(source->config.path, &source->model);
+    gyre_status_t status = pipe_source_check_file(source->config.path);
+    if (status == GYRE_OK)
+        status = model_checkpoint_config(source->config.path, &source->model);
     if (status == GYRE_OK && source->model.heads == 0 && source->config.heads == 0)
         return gyre_fail(GYRE_ERR_INVALID,
                          "%s does not say how many attention heads its model has: give --heads",
@@ -116,9 +157,8 @@ static gyre_status_t open_file(pipe_source_t *source)
 static gyre_status_t open_any(pipe_source_t *source)
 {
     const char *path = source->config.path;
-    char config[PATH_MAX];
     struct stat info;
-    int is = 0, n = snprintf(config, sizeof config, "%s/config.json", path);
+    int is = 0;
     if (stat(path, &info) != 0)
         return gyre_fail(GYRE_ERR_NOT_FOUND,
                          "--load %s: it is not there: give a folder with config.json, a folder of "
@@ -126,7 +166,7 @@ static gyre_status_t open_any(pipe_source_t *source)
                          path);
     if (!S_ISDIR(info.st_mode))
         return open_file(source);
-    if (n > 0 && n < (int)sizeof config && access(config, F_OK) == 0)
+    if (holds_config(path))
         return model_hf_config(path, source->config.seq, &source->model);
     gyre_status_t status = open_checkpoint(source, &is);
     if (status != GYRE_OK || is)
@@ -143,11 +183,13 @@ static gyre_status_t complete(pipe_source_t *source)
     if (c->seq > model->seq)
         return gyre_fail(GYRE_ERR_INVALID, "--seq %zu: the model in %s has %zu positions", c->seq, c->path,
                          model->seq);
-    if (source->snapshot && (c->seq > 0 || c->leaves > 0) &&
-        ((c->seq > 0 && c->seq != model->seq) || (c->leaves > 0 && c->leaves != model->leaves)))
+    const int learned = model->pos == MODEL_POS_LEARNED || model->top_query;
+    if (source->snapshot &&
+        ((c->seq > 0 && c->seq != model->seq && learned) || (c->leaves > 0 && c->leaves != model->leaves)))
         return gyre_fail(GYRE_ERR_INVALID,
-                         "--seq and --leaves are for models that are not checkpoints: the one in %s has %zu "
-                         "positions and %zu leaves",
+                         "--leaves, and --seq with learned positions, are for models that are not "
+                         "checkpoints: the one in %s has %zu positions and %zu leaves: leave them out, or "
+                         "write it as a folder first (gyre-train --export)",
                          c->path, model->seq, model->leaves);
     if (c->seq > 0)
         model->seq = c->seq;
@@ -205,6 +247,11 @@ uint64_t pipe_source_step(const pipe_source_t *source)
     return source->step;
 }
 
+uint64_t pipe_source_hash(const pipe_source_t *source)
+{
+    return source->snapshot ? optim_snapshot_hash(source->snapshot) : 0;
+}
+
 gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out)
 {
     char path[PATH_MAX];
@@ -225,6 +272,21 @@ gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
+
+gyre_status_t pipe_source_verify(const pipe_source_t *source, const model_params_t *whole, size_t index,
+                                 size_t of)
+{
+    gyre_status_t status = optim_snapshot_fit(source->snapshot, whole);
+    return status == GYRE_OK ? optim_snapshot_verify(source->snapshot, index, of) : status;
+}
+
+gyre_status_t pipe_source_range(const pipe_source_t *source, const model_params_t *whole, size_t row,
+                                size_t first, size_t count, float *to)
+{
+    const optim_range_t range = {
+        .row = optim_range_row(whole, row), .first = first, .count = count, .part = {to}};
+    return optim_snapshot_read(source->snapshot, whole, &range, 1);
+}
 
 static gyre_status_t read_checkpoint(const pipe_source_t *source, const model_params_t *whole,
                                      const model_params_t *slice, float *weights)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline/load/source.h: where the weights of a model that only computes come from: a Hugging Face
- * folder, a file of weights, or a checkpoint of a run. */
+/* pipeline/load/source.h: where the weights of a model come from: a Hugging Face folder, a file of weights,
+ * or a checkpoint of a run. */
 #ifndef PIPELINE_LOAD_SOURCE_H
 #define PIPELINE_LOAD_SOURCE_H
 
@@ -21,6 +21,11 @@ typedef struct {
     int precision; /* a model_precision_t; -1: the checkpoint's, else fp32 */
 } pipe_source_config_t;
 
+/* 1: `path` is a checkpoint of a run, or a folder of checkpoints. */
+int pipe_source_is_checkpoint(const char *path);
+/* INVALID: `path`, which shall be a file of weights, belongs to a checkpoint. */
+gyre_status_t pipe_source_check_file(const char *path);
+
 /* NOT_FOUND, IO, FORMAT, UNSUPPORTED, INVALID: the message names the file or option. */
 gyre_status_t pipe_source_open(const pipe_source_config_t *config, pipe_source_t **out);
 void pipe_source_close(pipe_source_t *source);
@@ -30,6 +35,8 @@ const model_config_t *pipe_source_model(const pipe_source_t *source);
 model_precision_t pipe_source_precision(const pipe_source_t *source);
 /* The step of the checkpoint; UINT64_MAX: it is not one. */
 uint64_t pipe_source_step(const pipe_source_t *source);
+/* Of all that the checkpoint holds; 0: it is not one. */
+uint64_t pipe_source_hash(const pipe_source_t *source);
 /* The tokenizer that `spec` names (model_tokenizer_open); NULL: that in the model's folder, or bytes for a
  * model of 256 ids, or none: *out NULL. */
 gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out);
@@ -39,5 +46,13 @@ gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source);
  * precision. */
 gyre_status_t pipe_source_read(const pipe_source_t *source, const model_params_t *whole,
                                const model_params_t *slice, float *weights);
+
+/* Of a checkpoint alone, whose rows are those of `whole`: files index, index + of, ... have their checksums
+ * (INVALID: other rows; FORMAT, IO); elements [first, first + count) of a canonical row, in fp32 as they were
+ * trained, into to [count]. */
+gyre_status_t pipe_source_verify(const pipe_source_t *source, const model_params_t *whole, size_t index,
+                                 size_t of);
+gyre_status_t pipe_source_range(const pipe_source_t *source, const model_params_t *whole, size_t row,
+                                size_t first, size_t count, float *to);
 
 #endif

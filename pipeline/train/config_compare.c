@@ -18,8 +18,9 @@
 #include "pipeline/train/run.h"
 
 enum {
-    FACTS = TRAIN_KEYS + 3, /* a row each, then: */
+    FACTS = TRAIN_KEYS + 4, /* a row each, then: */
     FACT_MODEL = TRAIN_KEYS,
+    FACT_CHECKPOINT,
     FACT_DATA,
     FACT_VALIDATION,
     SEQUENCES = 64, /* of the first batch, at most, that stand for the content of the data */
@@ -89,6 +90,7 @@ static gyre_status_t look(const train_run_t *run, uint64_t *fact)
     memset(fact, 0, FACTS * sizeof *fact);
     for (size_t i = 0; i < train_rows_count; i++)
         fact[i] = hash_row(run->options, &train_rows[i]);
+    fact[FACT_CHECKPOINT] = run->source ? pipe_source_hash(run->source) : 0;
     gyre_status_t status = hash_model(run, &fact[FACT_MODEL]);
     return status == GYRE_OK ? hash_data(run, &fact[FACT_DATA], &fact[FACT_VALIDATION]) : status;
 }
@@ -97,6 +99,8 @@ static const char *name_of(const train_run_t *run, size_t i)
 {
     if (i == FACT_MODEL)
         return run->options->recipe ? "recipe" : "model";
+    if (i == FACT_CHECKPOINT)
+        return "load";
     if (i == FACT_DATA || (i == FACT_VALIDATION && !run->options->valid_data))
         return "data";
     return i == FACT_VALIDATION ? "valid-data" : train_rows[i].name;
@@ -113,7 +117,13 @@ static void print_value(const train_run_t *run, size_t i, uint64_t hash, char *t
         snprintf(text, VALUE, "%.150s", *value ? value : "not given");
         return;
     }
-    path = i == FACT_MODEL                          ? (options->recipe  ? options->recipe
+    if (i == FACT_CHECKPOINT && run->source) {
+        snprintf(text, VALUE, "%.100s (step %llu)", options->load,
+                 (unsigned long long)pipe_source_step(run->source));
+        return;
+    }
+    path = i == FACT_CHECKPOINT                     ? options->load
+           : i == FACT_MODEL                        ? (options->recipe  ? options->recipe
                                                        : options->model ? options->model
                                                                         : options->load)
            : i == FACT_DATA || !options->valid_data ? options->data

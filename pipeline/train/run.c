@@ -451,6 +451,7 @@ void train_free(train_run_t *run)
         pipe_train_destroy(run->train);
     free(run->weights);
     model_hf_origin_close(run->origin);
+    pipe_source_close(run->source);
     model_tokenizer_destroy(run->tokenizer);
     model_infill_destroy(run->infill);
     model_data_destroy(run->data);

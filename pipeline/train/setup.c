@@ -43,18 +43,33 @@ static gyre_status_t read_recipe(const train_config_t *options, model_config_t *
     return status;
 }
 
-/* Hugging Face's config.json: --model, that in a recipe, or that in the folder which --load names. Flags that
- * speak of the shape contradict it, but for --seq, which may be shorter. */
-static gyre_status_t shape_of_file(const train_config_t *options, const model_data_t *data,
-                                   model_config_t *shape)
+/* --load's checkpoint. */
+static gyre_status_t open_checkpoint(train_run_t *run, size_t seq)
+{
+    const train_config_t *options = run->options;
+    const pipe_source_config_t config = {
+        .path = options->load, .seq = seq, .leaves = options->leaves, .precision = -1};
+    gyre_status_t status = pipe_source_open(&config, &run->source);
+    if (status == GYRE_OK)
+        run->shape = *pipe_source_model(run->source);
+    return status;
+}
+
+/* Hugging Face's config.json: --model, that in a recipe, or that in the folder which --load names, if it is
+ * not a checkpoint. Flags that speak of the shape contradict it, but for --seq, which may be shorter. */
+static gyre_status_t shape_of_file(train_run_t *run)
 {
     static const char *const others[] = {"layers", "hidden", "heads", "vocab", "load"};
+    const train_config_t *options = run->options;
+    const model_data_t *data = run->data;
+    model_config_t *shape = &run->shape;
     const char *path = options->recipe ? options->recipe : options->model ? options->model : options->load;
     const char *flag = options->recipe ? "recipe" : options->model ? "model" : "load";
     size_t seq = train_config_given(options, "seq") ? options->seq : 0;
-    gyre_status_t status = options->recipe  ? read_recipe(options, shape)
-                           : options->model ? read_config(path, seq, shape)
-                                            : model_hf_config(path, seq, shape);
+    gyre_status_t status = options->recipe                   ? read_recipe(options, shape)
+                           : options->model                  ? read_config(path, seq, shape)
+                           : pipe_source_is_checkpoint(path) ? open_checkpoint(run, seq)
+                                                             : model_hf_config(path, seq, shape);
     for (size_t i = 0; status == GYRE_OK && i < sizeof others / sizeof others[0]; i++)
         if (train_config_given(options, others[i]) && strcmp(others[i], flag) != 0)
             status = gyre_fail(GYRE_ERR_INVALID, "--%s and --%s exclude each other: %s describes the model",
@@ -71,14 +86,14 @@ static gyre_status_t shape_of_file(const train_config_t *options, const model_da
 
 /* The checkpoint's shape where --load is given, else the flags' and the data's. A flag that contradicts the
  * checkpoint is an error. */
-static gyre_status_t find_shape(const train_config_t *options, const model_data_t *data,
-                                model_config_t *shape)
+static gyre_status_t find_shape(train_run_t *run)
 {
-    gyre_status_t status = options->load ? train_resume_not_loaded(options->load) : GYRE_OK;
-    if (status != GYRE_OK)
-        return status;
+    const train_config_t *options = run->options;
+    const model_data_t *data = run->data;
+    model_config_t *shape = &run->shape;
+    gyre_status_t status = GYRE_OK;
     if (options->recipe || options->model || train_is_folder(options->load))
-        return shape_of_file(options, data, shape);
+        return shape_of_file(run);
     *shape = (model_config_t){.vocab = options->vocab ? options->vocab : data->vocab,
                               .seq = options->seq,
                               .layers = options->layers,
@@ -87,7 +102,9 @@ static gyre_status_t find_shape(const train_config_t *options, const model_data_
                               .leaves = options->leaves};
     if (options->load) {
         model_config_t found;
-        status = model_checkpoint_config(options->load, &found);
+        status = pipe_source_check_file(options->load);
+        if (status == GYRE_OK)
+            status = model_checkpoint_config(options->load, &found);
         if (status != GYRE_OK)
             return status;
         if (found.heads == 0 && !train_config_given(options, "heads"))
@@ -186,7 +203,7 @@ static gyre_status_t prepare(void *user)
     train_config_t *options = run->options;
     gyre_status_t status = open_data(run);
     if (status == GYRE_OK)
-        status = find_shape(options, run->data, &run->shape);
+        status = find_shape(run);
     if (status == GYRE_OK)
         status = complete_shape(options, &run->shape);
     options->vocab = run->shape.vocab;   /* the data may have said it */
@@ -238,6 +255,7 @@ train_parts_t train_parts_of(train_run_t *run)
 
 typedef struct {
     const model_params_t *whole;
+    const pipe_source_t *checkpoint; /* NULL: file */
     model_hf_t *file;
 } source_t;
 
@@ -246,6 +264,9 @@ static gyre_status_t load_range(void *user, const optim_zero_range_t *range)
 {
     const source_t *source = user;
     optim_zero_no_moments(range);
+    if (source->checkpoint)
+        return pipe_source_range(source->checkpoint, source->whole, range->global, range->first, range->count,
+                                 range->weight);
     return model_hf_read(source->file, &source->whole->row[range->global], range->first, range->count,
                          range->weight);
 }
@@ -260,8 +281,11 @@ static optim_zero_t *weights_of(train_run_t *run)
 static gyre_status_t load(void *user)
 {
     train_run_t *run = user;
-    source_t source = {.whole = pipe_train_whole(run->train)};
-    gyre_status_t status = model_hf_open(run->options->load, source.whole, &source.file);
+    source_t source = {.whole = pipe_train_whole(run->train), .checkpoint = run->source};
+    const size_t ranks = (size_t)gyre_comm_size(run->comm);
+    gyre_status_t status = run->source
+                               ? pipe_source_verify(run->source, source.whole, (size_t)run->rank, ranks)
+                               : model_hf_open(run->options->load, source.whole, &source.file);
     if (status == GYRE_OK)
         status = optim_zero_state(weights_of(run), OPTIM_STATE_LOAD, load_range, &source);
     model_hf_close(source.file);
@@ -335,7 +359,7 @@ static gyre_status_t make_train(train_run_t *run)
         status = train_by_all(run, make_parts);
     if (status == GYRE_OK)
         status = pipe_train_join(run->train);
-    return status == GYRE_OK && run->options->load ? train_by_all(run, open_origin) : status;
+    return status == GYRE_OK && run->options->load && !run->source ? train_by_all(run, open_origin) : status;
 }
 
 /* Those of --load, or random ones. */

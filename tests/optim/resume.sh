@@ -230,11 +230,6 @@ train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
 want "the log of another run" 2 "$W/log is the log of another run: name another with --log"
 check "it is left as it is, too" cmp "$W/log" "$W/other.log"
 mine=(--data "$W/text" --steps 1 --report none --sample-tokens 0)
-one=$W/good/step-000000000040
-for path in "$W/good/" "$one" "$one/shard-00000.safetensors"; do
-    run "$TRAIN" "${mine[@]}" --load "$path"
-    want "--load ${path#"$W"}" 2 "--load $path: .*/good holds checkpoints of a run.*: --checkpoint .*/good --resume goes on"
-done
 run "$TRAIN" "${mine[@]}" --load "$W/none"
 want "--load of nothing" 2 "$W/none"
 run "$TRAIN" --resume

@@ -76,9 +76,6 @@ gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, 
 int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                      int first_sync, double patience);
 
-/* INVALID: `load`, which shall give weights, is a folder of checkpoints, or in one. */
-gyre_status_t train_resume_not_loaded(const char *load);
-
 /* Rank 0: makes the folder ready and notes in FOLDER/launch who launched this run. *resuming: the run goes on
  * with what is in it, since --resume says so, or since a launcher (ucx-run, torchrun, a requeued Slurm job)
  * has started anew what wrote there. INVALID: it holds checkpoints otherwise; nothing in it was changed.

@@ -109,38 +109,6 @@ static gyre_status_t refuse(const char *folder, int anew)
     return status;
 }
 
-/* 1: there are checkpoints in the folder, which may be anything. */
-static int holds_checkpoints(const char *folder)
-{
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    const int muted = base_log_mute(1);
-    (void)optim_snapshot_list(folder, &steps, &count);
-    base_log_mute(muted);
-    free(steps);
-    return count > 0;
-}
-
-gyre_status_t train_resume_not_loaded(const char *load)
-{
-    char at[PATH_MAX], config[PATH_MAX];
-    const int n = snprintf(config, sizeof config, "%s/config.json", load);
-    if ((n > 0 && n < PATH_MAX && access(config, F_OK) == 0) || !realpath(load, at))
-        return GYRE_OK;                           /* a model; or what reads it says that it is not there */
-    for (int up = 0, inside = 1; up <= 2; up++) { /* the folder, one of its checkpoints, or a file of that */
-        if (inside && holds_checkpoints(at))
-            return gyre_fail(
-                GYRE_ERR_INVALID,
-                "--load %s: %s holds checkpoints of a run, which are not loaded: --checkpoint %s "
-                "--resume goes on with the run, and with --save it leaves weights for --load",
-                load, at, at);
-        char *slash = strrchr(at, '/');
-        inside = strncmp(slash + 1, "step-", 5) == 0;
-        slash[slash == at] = 0;
-    }
-    return GYRE_OK;
-}
-
 gyre_status_t train_resume_open(const train_config_t *options, int *resuming)
 {
     const char *folder = options->checkpoint;
