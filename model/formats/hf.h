@@ -69,6 +69,9 @@ gyre_status_t model_hf_origin_copy(const model_hf_origin_t *origin, const char *
 
 typedef struct model_hf_writer model_hf_writer_t;
 
+/* Bytes of a file of an exported model, as `transformers` cuts them. */
+#define MODEL_HF_SHARD_BYTES ((size_t)5000000000)
+
 /* Begins an export of a whole table into `folder`. It is written next to its place and exchanged by
  * model_hf_finish (base/folder.h): until then, and after any failure, an older model there is as it was.
  * Files of an older model do not stay; other files do. shard_bytes: files of at most so many bytes of tensors

@@ -22,6 +22,7 @@ struct pipe_source {
     model_precision_t precision;
     optim_snapshot_t *snapshot; /* NULL: a folder or file of weights */
     uint64_t step;
+    pipe_tokenizer_t learned; /* of a checkpoint */
 };
 
 /* ---- checkpoints --------------------------------------------------------------------------------------- */
@@ -57,6 +58,7 @@ static gyre_status_t read_run(pipe_source_t *source)
             "%s holds adapters (--lora), not the weights that they are for: run the same gyre-train "
             "with --resume and --save, which writes the merged model",
             source->config.path);
+    source->learned = pipe_tokenizer_recorded(run);
     for (int i = 0; precision && i < 3; i++)
         if (strcmp(precision, words[i]) == 0)
             source->precision = (model_precision_t)i;
@@ -252,19 +254,48 @@ uint64_t pipe_source_hash(const pipe_source_t *source)
     return source->snapshot ? optim_snapshot_hash(source->snapshot) : 0;
 }
 
+const char *pipe_source_began(const pipe_source_t *source)
+{
+    return source->snapshot
+               ? json_string_value(json_object_get(optim_snapshot_run(source->snapshot), "origin"))
+               : NULL;
+}
+
+const pipe_tokenizer_t *pipe_source_learned(const pipe_source_t *source)
+{
+    return &source->learned;
+}
+
 gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], what[PATH_MAX + 16];
+    const pipe_tokenizer_t *learned = &source->learned;
     *out = NULL;
     if (!spec && model_tokenizer_file(source->config.path, path))
         spec = path;
-    if (!spec && source->model.vocab == 256)
+    if (!spec && (learned->hash ? strcmp(learned->name, "bytes") == 0 : source->model.vocab == 256))
         spec = "bytes";
-    return spec ? model_tokenizer_open(spec, out) : GYRE_OK;
+    gyre_status_t status = spec ? model_tokenizer_open(spec, out) : GYRE_OK;
+    if (status != GYRE_OK || !spec)
+        return status;
+    const pipe_tokenizer_t own = pipe_tokenizer_of(*out);
+    snprintf(what, sizeof what, "--tokenizer %s", spec);
+    status = pipe_tokenizer_compare(learned, source->config.path, what, &own);
+    if (status != GYRE_OK) {
+        model_tokenizer_destroy(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source)
 {
+    const pipe_tokenizer_t *learned = &source->learned;
+    if (learned->hash)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "the ids of the model in %s are of tokenizer '%s' (%016" PRIx64
+                         "): name it with --tokenizer",
+                         source->config.path, learned->name, learned->hash);
     return gyre_fail(GYRE_ERR_INVALID,
                      "which tokenizer the ids of the model in %s are from is not known: name it with "
                      "--tokenizer",

@@ -8,7 +8,7 @@
 
 #include "model/network/params.h"
 #include "model/network/stage/stage.h"
-#include "model/tokenizer/tokenizer.h"
+#include "pipeline/load/tokenizer.h"
 
 typedef struct pipe_source pipe_source_t;
 
@@ -37,8 +37,14 @@ model_precision_t pipe_source_precision(const pipe_source_t *source);
 uint64_t pipe_source_step(const pipe_source_t *source);
 /* Of all that the checkpoint holds; 0: it is not one. */
 uint64_t pipe_source_hash(const pipe_source_t *source);
+/* Where the model was that the checkpoint's run began with; NULL: it began with random weights, or does not
+ * say. */
+const char *pipe_source_began(const pipe_source_t *source);
+/* Of the ids that a checkpoint's model has learned. */
+const pipe_tokenizer_t *pipe_source_learned(const pipe_source_t *source);
 /* The tokenizer that `spec` names (model_tokenizer_open); NULL: that in the model's folder, or bytes for a
- * model of 256 ids, or none: *out NULL. */
+ * model that has learned them or, where that is not known, has 256 ids, or none: *out NULL. INVALID: the
+ * checkpoint is of another one (pipe_tokenizer_compare). */
 gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out);
 /* INVALID: which tokenizer the model's ids are from is not known. */
 gyre_status_t pipe_source_no_tokenizer(const pipe_source_t *source);

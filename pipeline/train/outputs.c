@@ -16,8 +16,6 @@
 #include "pipeline/train/sample.h"
 #include "pipeline/train/text.h"
 
-#define SHARD_BYTES ((size_t)5000000000) /* of a file of an exported model, as `transformers` cuts them */
-
 /* A sample of text needs the tokenizer, which rank 0 has or has not. After a signal there is none. */
 static int wants_sample(const train_run_t *run)
 {
@@ -118,7 +116,7 @@ static gyre_status_t save_folder(train_run_t *run, const char *path, gyre_status
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
                          largest);
     gyre_status_t status = GYRE_OK;
-    *written = model_hf_create(path, whole, save_type(run), SHARD_BYTES, run->origin, &writer);
+    *written = model_hf_create(path, whole, save_type(run), MODEL_HF_SHARD_BYTES, run->origin, &writer);
     for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++) {
         if (whole->row[r].alias != MODEL_NONE)
             continue;

@@ -40,6 +40,7 @@ typedef struct {
     pipe_source_t *source;        /* the checkpoint of --load; NULL: it names none */
     model_hf_origin_t *origin;    /* rank 0: what --save keeps of --load; NULL: nothing */
     model_tokenizer_t *tokenizer; /* rank 0; NULL: unknown */
+    pipe_tokenizer_t ids;         /* rank 0: of the data, as checkpoints record it */
     /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
     float *weights;
     gyre_status_t written; /* what became of --save */

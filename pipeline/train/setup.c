@@ -16,6 +16,7 @@
 #include "model/network/stage/flops.h"
 #include "model/formats/hf.h"
 #include "pipeline/agree/agree.h"
+#include "pipeline/load/export.h"
 #include "pipeline/train/host/memory.h"
 #include "pipeline/train/peak.h"
 #include "pipeline/train/run.h"
@@ -196,6 +197,20 @@ static gyre_status_t open_data(train_run_t *run)
     return status;
 }
 
+/* Rank 0: the tokenizer of the data, and whether the model's ids are of it. */
+static gyre_status_t check_text(train_run_t *run)
+{
+    const train_config_t *options = run->options;
+    gyre_status_t status = train_text_open(options, run->data, &run->tokenizer);
+    if (status == GYRE_OK)
+        status = train_text_identify(run->data, run->tokenizer, &run->ids);
+    if (status != GYRE_OK)
+        return status;
+    return run->source ? train_text_compare(options, run->data, run->shape.vocab, &run->ids,
+                                            pipe_source_learned(run->source))
+                       : train_text_check(options, run->data, run->shape.vocab, run->tokenizer);
+}
+
 /* What each rank does for itself, without a word to the others. */
 static gyre_status_t prepare(void *user)
 {
@@ -218,9 +233,7 @@ static gyre_status_t prepare(void *user)
     if (status == GYRE_OK)
         status = train_check_input(run);
     if (status == GYRE_OK && run->rank == 0)
-        status = train_text_open(options, run->data, &run->tokenizer);
-    if (status == GYRE_OK && run->rank == 0)
-        status = train_text_check(options, run->data, run->shape.vocab, run->tokenizer);
+        status = check_text(run);
     return status == GYRE_OK && run->rank == 0 ? train_open_outputs(run) : status;
 }
 
@@ -248,7 +261,9 @@ train_parts_t train_parts_of(train_run_t *run)
                            .data = run->data,
                            .params = pipe_train_table(run->train),
                            .zero = pipe_train_zero(run->train),
-                           .base = run->base};
+                           .base = run->base,
+                           .tokenizer = run->ids,
+                           .origin = run->source ? pipe_source_began(run->source) : run->options->load};
 }
 
 /* ---- weights to begin with ----------------------------------------------------------------------------- */
@@ -321,9 +336,11 @@ gyre_status_t train_open_saver(void *user)
 static gyre_status_t open_origin(void *user)
 {
     train_run_t *run = user;
-    return run->rank == 0
-               ? model_hf_origin_open(run->options->load, pipe_train_whole(run->train), &run->origin)
-               : GYRE_OK;
+    const model_params_t *whole = pipe_train_whole(run->train);
+    if (run->rank != 0)
+        return GYRE_OK;
+    return run->source ? pipe_source_origin(run->source, NULL, whole, &run->origin)
+                       : model_hf_origin_open(run->options->load, whole, &run->origin);
 }
 
 static gyre_status_t plan_parts(void *user)
@@ -359,7 +376,7 @@ static gyre_status_t make_train(train_run_t *run)
         status = train_by_all(run, make_parts);
     if (status == GYRE_OK)
         status = pipe_train_join(run->train);
-    return status == GYRE_OK && run->options->load && !run->source ? train_by_all(run, open_origin) : status;
+    return status == GYRE_OK && run->options->load ? train_by_all(run, open_origin) : status;
 }
 
 /* Those of --load, or random ones. */

@@ -151,6 +151,34 @@ gyre_status_t train_text_check(const train_config_t *options, const model_data_t
     return status;
 }
 
+gyre_status_t train_text_identify(const model_data_t *data, const model_tokenizer_t *own,
+                                  pipe_tokenizer_t *out)
+{
+    model_tokenizer_t *bytes = NULL;
+    gyre_status_t status = GYRE_OK;
+    if (data->tokenizer_hash)
+        *out = pipe_tokenizer_named(data->tokenizer, data->tokenizer_hash);
+    else if (own)
+        *out = pipe_tokenizer_of(own);
+    else if (strcmp(data->tokenizer, "bytes") == 0 &&
+             (status = model_tokenizer_open("bytes", &bytes)) == GYRE_OK)
+        *out = pipe_tokenizer_of(bytes);
+    model_tokenizer_destroy(bytes);
+    return status;
+}
+
+gyre_status_t train_text_compare(const train_config_t *options, const model_data_t *data, size_t vocab,
+                                 const pipe_tokenizer_t *known, const pipe_tokenizer_t *learned)
+{
+    if (learned->hash == 0 && strcmp(data->tokenizer, "bytes") == 0)
+        return check_bytes(options, data, NULL, vocab);
+    if (learned->hash == 0)
+        return not_compared(options, 0, "the checkpoint does not say its tokenizer");
+    if (known->hash == 0)
+        return not_compared(options, 0, "the data does not say its tokenizer, which --tokenizer names");
+    return pipe_tokenizer_compare(learned, options->load, options->data, known);
+}
+
 /* ---- prompt and sample --------------------------------------------------------------------------------- */
 
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,

@@ -8,6 +8,7 @@
 #include "model/data/data.h"
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/config/config.h"
+#include "pipeline/load/tokenizer.h"
 
 /* 1: somebody has said what a sample of text goes on from (a log's config says the default, too). */
 int train_text_prompted(const train_config_t *options);
@@ -21,6 +22,14 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
  * that Gyre cannot read is logged and not compared. */
 gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
                                const model_tokenizer_t *own);
+/* The tokenizer of the data: its own word, or that of --tokenizer (`own`, which may be NULL). FORMAT,
+ * NO_MEMORY. */
+gyre_status_t train_text_identify(const model_data_t *data, const model_tokenizer_t *own,
+                                  pipe_tokenizer_t *out);
+/* The same as train_text_check for --load's checkpoint, which says what it has learned; known: the data's
+ * tokenizer. INVALID: they are not the same, as far as both are known. */
+gyre_status_t train_text_compare(const train_config_t *options, const model_data_t *data, size_t vocab,
+                                 const pipe_tokenizer_t *known, const pipe_tokenizer_t *learned);
 /* The prompt's ids [*count], with room for `more`; caller frees. INVALID: one is not below the model's
  * vocabulary. */
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[64];
     snprintf(path, sizeof(path), "%s", fuzz_file(data, size));
     char *argv[] = {"gyre-train", "--config", path, NULL};
-    (void)train_options_parse(3, argv, &options, 0);
+    (void)train_options_parse(3, argv, &options, &(export_options_t){0}, 0);
     train_config_free(&options);
     return 0;
 }

@@ -64,6 +64,11 @@ static gyre_status_t encode(const eval_t *eval, const model_tokens_t *tokens, pi
 static gyre_status_t check_tokenizer(const eval_t *eval, const model_tokens_t *tokens)
 {
     const model_tokenizer_t *own = eval->tokenizer;
+    const pipe_tokenizer_t of_file = pipe_tokenizer_named(tokens->tokenizer, tokens->tokenizer_hash);
+    gyre_status_t status = pipe_tokenizer_compare(pipe_source_learned(eval->part.source),
+                                                  eval->options->part.source.path, tokens->path, &of_file);
+    if (status != GYRE_OK)
+        return status;
     if (!tokens->tokenizer_hash || !own || tokens->tokenizer_hash == model_tokenizer_hash(own))
         return GYRE_OK;
     return gyre_fail(

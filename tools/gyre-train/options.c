@@ -54,6 +54,7 @@ static void print_help(void)
 {
     printf("usage: gyre-train [--data PATH] [OPTION...]\n"
            "       ucx-run -n N gyre-train [OPTION...]\n"
+           "       gyre-train --export CHECKPOINT DIR [--save-type TYPE] [--load MODEL]\n"
            "\n"
            "Trains a GPT on the bytes of a text, or on token files, on N ranks, and writes a report. Every "
            "option "
@@ -68,6 +69,8 @@ static void print_help(void)
                 print_row(&train_rows[i]);
             }
     }
+    printf("  %-*s only write the model of a checkpoint to DIR, in Hugging Face format\n", HELP_COLUMN - 3,
+           "--export CHECKPOINT DIR");
     printf("\n  %-*s this text\n  %-*s the version\n", HELP_COLUMN - 3, "-h, --help", HELP_COLUMN - 3,
            "--version");
 }
@@ -96,18 +99,46 @@ static int refuse_unknown(const flags_walk_t *walk, int speak)
     return complain(speak, "there is no option ", walk->typed, why);
 }
 
-/* -1: go on. */
-static int parse_flags(int argc, char **argv, train_config_t *options, int speak)
+/* A word is --export's folder. -1: go on. */
+static int take_word(const char *word, export_options_t *export, int speak)
 {
-    flag_t rows[TRAIN_KEYS];
+    if (!export->checkpoint || export->folder)
+        return complain(speak, "does not know what to do with '", word, "'");
+    export->folder = word;
+    return -1;
+}
+
+/* --export with what it takes. -1: go on. */
+static int check_export(const train_config_t *options, const export_options_t *export, int speak)
+{
+    if (!export->folder)
+        return complain(speak, "--export ", export->checkpoint,
+                        ": name the folder to write, too: --export CHECKPOINT DIR");
+    for (size_t i = 0; i < train_rows_count; i++)
+        if (options->given[i] && strcmp(train_rows[i].name, "load") != 0 &&
+            strcmp(train_rows[i].name, "save-type") != 0)
+            return complain(speak, "--export and --", train_rows[i].name,
+                            " exclude each other: the checkpoint says what the model is");
+    return -1;
+}
+
+/* -1: go on. */
+static int parse_flags(int argc, char **argv, train_config_t *options, export_options_t *export, int speak)
+{
+    flag_t rows[TRAIN_KEYS + 1];
     for (size_t i = 0; i < train_rows_count; i++)
         rows[i] = (flag_t){.name = train_rows[i].name,
                            .kind = train_rows[i].kind == TRAIN_SWITCH ? FLAG_SWITCH : FLAG_TEXT};
-    const flags_t flags = {.program = "gyre-train", .flag = rows, .count = train_rows_count};
+    rows[train_rows_count] = (flag_t){.name = "export", .kind = FLAG_TEXT};
+    const flags_t flags = {.program = "gyre-train", .flag = rows, .count = train_rows_count + 1};
     flags_walk_t walk = {.flags = &flags, .argc = argc, .argv = argv, .at = 1};
     for (flag_at_t at; (at = flags_next(&walk)) != FLAG_AT_END;) {
-        if (at == FLAG_AT_WORD)
-            return complain(speak, "does not know what to do with '", argv[walk.at], "'");
+        if (at == FLAG_AT_WORD) {
+            const int status = take_word(argv[walk.at++], export, speak);
+            if (status >= 0)
+                return status;
+            continue;
+        }
         if (at == FLAG_AT_UNKNOWN)
             return refuse_unknown(&walk, speak);
         if (at == FLAG_AT_BARE)
@@ -122,6 +153,10 @@ static int parse_flags(int argc, char **argv, train_config_t *options, int speak
                 printf("gyre-train %s\n", GYRE_VERSION);
             return TRAIN_OK;
         }
+        if (walk.flag == &rows[train_rows_count]) {
+            export->checkpoint = walk.value;
+            continue;
+        }
         int status = apply(options, &train_rows[walk.flag - rows], walk.value ? walk.value : "1", speak);
         if (status >= 0)
             return status;
@@ -129,14 +164,16 @@ static int parse_flags(int argc, char **argv, train_config_t *options, int speak
     return -1;
 }
 
-int train_options_parse(int argc, char **argv, train_config_t *options, int speak)
+int train_options_parse(int argc, char **argv, train_config_t *options, export_options_t *export, int speak)
 {
     char why[TRAIN_WHY];
     if (!train_config_defaults(options))
         return complain(speak, "no memory for the defaults", "", "");
-    int status = parse_flags(argc, argv, options, speak);
+    int status = parse_flags(argc, argv, options, export, speak);
     if (status >= 0)
         return status;
+    if (export->checkpoint)
+        return check_export(options, export, speak);
     if (options->config) {
         status = read_config(options, speak);
         if (status >= 0)

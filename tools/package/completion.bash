@@ -15,7 +15,7 @@ _gyre_values() {
     local choices='' value IFS='|'
     for value in $1; do
         case $value in
-        F | D | *FILE* | *DIR* | *PATH* | TOKENIZER | TABLE | COMMAND) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
+        F | D | *FILE* | *DIR* | *PATH* | TOKENIZER | CHECKPOINT | TABLE | COMMAND) mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
         *[!a-z0-9._-]* | '') ;;
         *) choices+=$value$'\n' ;;
         esac

@@ -37,7 +37,7 @@ if [[ -n $value ]]; then
         [[ $name == *[^a-z0-9._-]* ]] || choices+=($name)
     done
     (( $#choices )) && compadd -a choices
-    [[ $value == (F|D|*FILE*|*DIR*|*PATH*|TOKENIZER|TABLE|COMMAND)* ]] && _files
+    [[ $value == (F|D|*FILE*|*DIR*|*PATH*|TOKENIZER|CHECKPOINT|TABLE|COMMAND)* ]] && _files
     return
 fi
 if [[ $words[CURRENT] == -* || $tool != ucx-run ]]; then

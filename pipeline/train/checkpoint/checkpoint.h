@@ -18,6 +18,7 @@
 #include "optim/scaler.h"
 #include "optim/spike.h"
 #include "pipeline/config/config.h"
+#include "pipeline/load/tokenizer.h"
 
 /* What a run is in addition to its weights and moments, after `step` updates. Everything random is a function
  * of the seed and the step. */
@@ -39,7 +40,9 @@ typedef struct {
     const model_data_t *data;
     const model_params_t *params; /* the whole table: of weights, or of adapters */
     optim_zero_t *zero;
-    uint64_t base; /* of adapters: optim_zero_digest of the weights that they are for; else 0 */
+    uint64_t base;              /* of adapters: optim_zero_digest of the weights that they are for; else 0 */
+    pipe_tokenizer_t tokenizer; /* of the data; rank 0's word counts */
+    const char *origin;         /* the model that the run began with; NULL: random weights */
 } train_parts_t;
 
 /* The index's object for this state; NULL: no memory. */

@@ -6,6 +6,7 @@
  * it, each checks some of its files and reads what its layout needs; where they do not share the disk, the
  * lowest of those that see it reads it for all. A damaged one is named and the next older one is taken. */
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,15 @@ static int read_spikes(const json_t *run, uint64_t steps, optim_spike_t *spike)
     return good;
 }
 
+/* The path from the root of the model that the run began with, in which an export finds what training does
+ * not change; NULL: there is none. 0: no memory. A path that is not UTF-8 is left out. */
+static int record_origin(json_t *run, const char *path)
+{
+    char at[PATH_MAX];
+    json_t *said = path ? json_string(realpath(path, at) ? at : path) : NULL;
+    return !said || json_object_set_new(run, "origin", said) == 0;
+}
+
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state)
 {
     const char *name;
@@ -90,6 +100,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
         bad = json_object_set_new(run, "id", base_json_hex(state->id)) != 0;
     if (!bad && parts->base != 0)
         bad = json_object_set_new(run, "base", base_json_hex(parts->base)) != 0;
+    if (!bad)
+        bad = !pipe_tokenizer_record(run, &parts->tokenizer) || !record_origin(run, parts->origin);
     const optim_scaler_t *scaler = &state->scaler;
     if (!bad && scaler->scale > 0.0)
         bad = json_object_set_new(run, "scaler",
@@ -372,8 +384,11 @@ static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *f
     const char *text = json_string_value(json_object_get(then, "xxh3"));
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(then, "bytes"));
     uint64_t hash = text ? strtoull(text, NULL, 16) : 0;
-    if ((data->bytes == bytes && data->hash == hash) || train_config_may_change(parts->options, "data"))
+    const pipe_tokenizer_t learned = pipe_tokenizer_recorded(found->run);
+    if (data->bytes == bytes && data->hash == hash)
         return GYRE_OK;
+    if (train_config_may_change(parts->options, "data"))
+        return pipe_tokenizer_compare(&learned, parts->folder, parts->options->data, &parts->tokenizer);
     return gyre_fail(GYRE_ERR_INVALID,
                      "%s holds %zu bytes with hash %016" PRIx64 ", but the run in %s was begun on %" PRIu64
                      " bytes with hash %016" PRIx64

@@ -72,6 +72,43 @@ train "${plain[@]}" --tokenizer model/tokenizer.json
 grep -q "$unknown" out.log && exit 1
 refused "--tokenizer other.json, of the data, has other ids than the model's" "${plain[@]}" --tokenizer other.json
 
+# a checkpoint says the tokenizer of its data: what is of another is refused, by every tool and by --resume
+tool() { # TEXT TOOL arguments: as `refused`, of another tool; an empty TEXT: it is well
+    local text=$1 status=
+    shift
+    "$B/bin/$1" "${@:2}" --quiet >out.log 2>&1 || status=$?
+    if [ "$status" != "${text:+2}" ] || ! grep -qF -- "$text" out.log; then
+        echo "status $status, not '$text': $*"
+        cat out.log
+        return 1
+    fi
+}
+train --model config.json --data model-json.gyt --checkpoint run
+train --load run --data model-json.gyt
+grep -q "$unknown" out.log && exit 1
+refused "other-json.gyt is of tokenizer 'other.json'" --load run --data other-json.gyt
+grep -q "but the model in run has learned the ids of 'tokenizer.json'" out.log
+refused "text is of tokenizer 'bytes'" --load run --data text
+refused "ids.bin is of tokenizer 'other.json'" --load run --data ids.bin --data-format nanogpt --tokenizer other.json
+train --load run --data ids.bin --data-format nanogpt
+grep -q "$unknown: the data does not say its tokenizer" out.log
+refused "other-json.gyt is of tokenizer 'other.json'" --model config.json --data other-json.gyt --checkpoint run --resume --may-change data
+tool "" gyre-generate --load run --tokenizer model/tokenizer.json --prompt 12 --tokens 2
+tool "--tokenizer other.json is of tokenizer 'other.json'" gyre-generate --load run --tokenizer other.json --prompt 12
+tool "the ids of the model in run are of tokenizer 'tokenizer.json'" gyre-generate --load run --prompt 12
+tool "" gyre-eval --load run model-json.gyt --limit 40
+tool "other-json.gyt is of tokenizer 'other.json'" gyre-eval --load run other-json.gyt
+tool "--tokenizer other.json is of tokenizer 'other.json'" gyre-eval --load run --tokenizer other.json text
+# of bytes, whatever the vocabulary; and one that does not say, as those of an older Gyre
+train --model config.json --data text --checkpoint bytes
+tool "" gyre-generate --load bytes --prompt 12 --tokens 2
+train --model config.json --data ids.bin --data-format nanogpt --checkpoint unsaid
+grep -q '"tokenizer"' unsaid/*/index.json && exit 1
+tool "" gyre-generate --load unsaid --tokenizer other.json --prompt 12 --tokens 2
+tool "which tokenizer the ids of the model in unsaid are from is not known" gyre-generate --load unsaid --prompt 12
+train --load unsaid --data other-json.gyt
+grep -q "$unknown: the checkpoint does not say its tokenizer" out.log
+
 # a model whose tokenizer cannot be read: refused, unless --tokenizer says what the data's ids are
 echo '{"model": {"type": "WordPiece"}}' >model/tokenizer.json
 refused "name the tokenizer of the data with --tokenizer" --load model --data other-json.gyt

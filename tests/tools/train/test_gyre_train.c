@@ -26,13 +26,14 @@
 #include "tools/gyre-train/options.h"
 
 static const char *folder;
+static export_options_t export; /* of command lines without --export */
 
 static void test_table(void **state)
 {
     (void)state;
     char *argv[] = {"gyre-train", NULL};
     train_config_t options;
-    assert_int_equal(train_options_parse(1, argv, &options, 0),
+    assert_int_equal(train_options_parse(1, argv, &options, &export, 0),
                      -1); /* every default is one that its row accepts */
     for (size_t i = 0; i < train_rows_count; i++) {
         const train_row_t *row = &train_rows[i];
@@ -68,7 +69,7 @@ static void test_sizes(void **state)
     train_config_t options;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char *argv[] = {"gyre-train", "--bucket-bytes", good[i].text, NULL};
-        assert_int_equal(train_options_parse(3, argv, &options, 0), -1);
+        assert_int_equal(train_options_parse(3, argv, &options, &export, 0), -1);
         assert_true(options.bucket_bytes == good[i].bytes);
         train_config_free(&options);
     }
@@ -81,7 +82,7 @@ static void test_sizes(void **state)
                    "--steps=-1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char *argv[] = {"gyre-train", bad[i], NULL};
-        if (train_options_parse(2, argv, &options, 0) != TRAIN_USAGE)
+        if (train_options_parse(2, argv, &options, &export, 0) != TRAIN_USAGE)
             fail_msg("%s passes", bad[i]);
         train_config_free(&options);
     }
@@ -109,7 +110,7 @@ static json_t *options_then(int argc, char **argv)
     train_config_t options;
     const char *name;
     char value[TRAIN_VALUE];
-    assert_int_equal(train_options_parse(argc, argv, &options, 0), -1);
+    assert_int_equal(train_options_parse(argc, argv, &options, &export, 0), -1);
     json_t *object = json_object();
     for (int i = 0; (i = train_config_exact(&options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
         assert_int_equal(json_object_set_new(object, name, json_string(value)), 0);
@@ -125,7 +126,7 @@ static const char *goes_on(json_t *run, int prefix_masks, int argc, char **argv)
 {
     static char text[512];
     train_config_t options;
-    assert_int_equal(train_options_parse(argc, argv, &options, 0), -1);
+    assert_int_equal(train_options_parse(argc, argv, &options, &export, 0), -1);
     gyre_status_t status = train_resume_options(&options, prefix_masks, run, "CK");
     snprintf(text, sizeof text, "%s", status == GYRE_OK ? "" : gyre_last_error());
     train_config_free(&options);
@@ -414,7 +415,7 @@ static void test_page(void **state)
     assert_non_null(span);
     if (mine)
         assert_non_null(folder = mkdtemp(own));
-    assert_int_equal(train_options_parse(7, argv, &options, 0), -1);
+    assert_int_equal(train_options_parse(7, argv, &options, &export, 0), -1);
     make_record(&record);
     options.tensorboard = strdup(in("board", path));
     assert_int_equal(train_record_open(&record, &options), GYRE_OK);
@@ -456,7 +457,7 @@ static void test_not_finite(void **state)
     const model_data_t data = {.files = 1, .bytes = 10};
     train_record_t record = {.unigram = NAN, .ranks = 1, .tokens_per_step = 8, .final_val = -NAN},
                    again = {0};
-    assert_int_equal(train_options_parse(3, argv, &options, 0), -1);
+    assert_int_equal(train_options_parse(3, argv, &options, &export, 0), -1);
     assert_int_equal(train_record_open(&record, &options), GYRE_OK);
     assert_int_equal(train_record_start(&record, &options, &data), GYRE_OK);
     train_step_t step = {.step = 1,

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/load/tokenizer.c: recorded and compared tokenizers. */
+#include "pipeline/load/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "base/utf8.h"
+
+pipe_tokenizer_t pipe_tokenizer_named(const char *name, uint64_t hash)
+{
+    pipe_tokenizer_t tokenizer = {.hash = hash};
+    snprintf(tokenizer.name, sizeof tokenizer.name, "%s", name);
+    tokenizer.name[base_utf8_span((const unsigned char *)tokenizer.name, strlen(tokenizer.name))] = 0;
+    return tokenizer;
+}
+
+pipe_tokenizer_t pipe_tokenizer_of(const model_tokenizer_t *tokenizer)
+{
+    return pipe_tokenizer_named(model_tokenizer_name(tokenizer), model_tokenizer_hash(tokenizer));
+}
+
+int pipe_tokenizer_record(json_t *run, const pipe_tokenizer_t *tokenizer)
+{
+    return tokenizer->hash == 0 ||
+           json_object_set_new(
+               run, "tokenizer",
+               json_pack("{s:s, s:o}", "name", tokenizer->name, "xxh3", base_json_hex(tokenizer->hash))) == 0;
+}
+
+pipe_tokenizer_t pipe_tokenizer_recorded(const json_t *run)
+{
+    const json_t *said = json_object_get(run, "tokenizer");
+    const char *name = json_string_value(json_object_get(said, "name")),
+               *hash = json_string_value(json_object_get(said, "xxh3"));
+    return pipe_tokenizer_named(name ? name : "", hash ? strtoull(hash, NULL, 16) : 0);
+}
+
+gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char *where, const char *what,
+                                     const pipe_tokenizer_t *other)
+{
+    if (learned->hash == 0 || other->hash == 0 || learned->hash == other->hash)
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s is of tokenizer '%s' (%016" PRIx64
+                     "), but the model in %s has learned the ids of '%s' (%016" PRIx64
+                     "): take that one; if the ids of both are the same, write the model as a folder, which "
+                     "does not say it (gyre-train --export)",
+                     what, other->name, other->hash, where, learned->name, learned->hash);
+}

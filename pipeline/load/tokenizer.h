@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline/load/tokenizer.h: which tokenizer the ids of a model are from, as checkpoints record it. */
+#ifndef PIPELINE_LOAD_TOKENIZER_H
+#define PIPELINE_LOAD_TOKENIZER_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include <gyre/status.h>
+
+#include "model/tokenizer/tokenizer.h"
+
+typedef struct {
+    char name[152]; /* for messages */
+    uint64_t hash;  /* model_tokenizer_hash; 0: unknown */
+} pipe_tokenizer_t;
+
+pipe_tokenizer_t pipe_tokenizer_named(const char *name, uint64_t hash);
+pipe_tokenizer_t pipe_tokenizer_of(const model_tokenizer_t *tokenizer);
+
+/* Puts it into what a checkpoint says of its run, unless it is unknown. 0: no memory. */
+int pipe_tokenizer_record(json_t *run, const pipe_tokenizer_t *tokenizer);
+/* What `run` says; unknown: checkpoints of a Gyre before 0.2 did not say. */
+pipe_tokenizer_t pipe_tokenizer_recorded(const json_t *run);
+
+/* INVALID: `what`, an option or a file, is of `other`, and the model in `where` has learned the ids of
+ * another tokenizer. An unknown one fits any. */
+gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char *where, const char *what,
+                                     const pipe_tokenizer_t *other);
+
+#endif
