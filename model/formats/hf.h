@@ -14,15 +14,18 @@
 
 typedef struct model_hf model_hf_t;
 
-/* The configuration in FOLDER/config.json, for sequences of `seq` tokens (model_config_from_json). */
+/* The configuration in FOLDER/config.json, for sequences of `seq` tokens (model_config_from_json).
+ * UNSUPPORTED, too: its weights are quantized; the text names the method. */
 gyre_status_t model_hf_config(const char *folder, size_t seq, model_config_t *out);
 
 /* Opens `path`: such a folder, or one safetensors file. `params`: the table whose rows are to be read, whole
  * or a slice, which must outlive the object. Headers are read. Every tensor of every header is checked: type,
- * shape, offsets and file size agree, no two overlap, no name is in two files. NOT_FOUND, IO, FORMAT,
- * NO_MEMORY. */
+ * shape, offsets and file size agree, no two overlap, no name is in two files. NOT_FOUND (the text names the
+ * file of the folder that is missing), IO, FORMAT, NO_MEMORY. */
 gyre_status_t model_hf_open(const char *path, const model_params_t *params, model_hf_t **out);
 void model_hf_close(model_hf_t *hf);
+/* Warns, on rank 0, of tensors that the files hold and the model has no place for. */
+void model_hf_report(const model_hf_t *hf);
 
 /* Reads elements [first, first + count) of a canonical row (model/network/params.h) into to [count]. File
  * types: F32, BF16 and F16. Names may lack their first part ("transformer.", "model."), as in files of base
@@ -33,7 +36,7 @@ void model_hf_close(model_hf_t *hf);
  * names the tensor that is missing or has another shape. NO_MEMORY. */
 gyre_status_t model_hf_read(const model_hf_t *hf, const model_param_t *row, size_t first, size_t count,
                             float *to);
-/* All rows of a table, whole or a slice, into flat [params->total]. */
+/* All rows of a table, whole or a slice, into flat [params->total]; with model_hf_report. */
 gyre_status_t model_hf_load(const char *path, const model_params_t *params, float *flat);
 
 /* The type of the weights in the files of a model: BF16 if all of them are; else F32, which holds the values

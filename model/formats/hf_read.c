@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/hf_read.c: Hugging Face's files into rows of the parameter table. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -13,235 +13,28 @@
 #include "base/text/json.h"
 #include "collectives/kernels/kernels.h"
 #include "model/formats/hf.h"
-#include "model/formats/safetensors.h"
 
-#define INDEX  "model.safetensors.index.json"
-#define SINGLE "model.safetensors"
-
-typedef model_safetensors_file_t file_t;
+#include "model/formats/hf_files.h"
 
 struct model_hf {
-    char *path; /* as asked for */
     const model_params_t *params;
     model_family_t family;
-    file_t *file;
-    size_t files;
+    hf_files_t files;
 };
 
-/* ---- one file ------------------------------------------------------------------------------------------ */
-
-/* Bytes of an element. A type that is not here is not read, and its tensors' sizes are not checked. */
-static size_t type_bytes(const char *type)
-{
-    static const struct {
-        const char *name;
-        size_t bytes;
-    } known[] = {{"F32", 4}, {"BF16", 2}, {"F16", 2},  {"F64", 8},     {"I64", 8},
-                 {"U64", 8}, {"I32", 4},  {"U32", 4},  {"I16", 2},     {"U16", 2},
-                 {"I8", 1},  {"U8", 1},   {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i].name, type) == 0)
-            return known[i].bytes;
-    return 0;
-}
-
-static int is_read(const char *type)
-{
-    return strcmp(type, "F32") == 0 || strcmp(type, "BF16") == 0 || strcmp(type, "F16") == 0;
-}
-
-/* Computes the bytes of a tensor; 0: the shape is malformed. */
-static int bytes_of(const json_t *shape, size_t element, size_t *bytes)
-{
-    *bytes = element;
-    for (size_t d = 0; d < json_array_size(shape); d++) {
-        const json_t *size = json_array_get(shape, d);
-        if (!json_is_integer(size) || json_integer_value(size) < 0 ||
-            !base_mul(*bytes, (size_t)json_integer_value(size), bytes))
-            return 0;
-    }
-    return 1;
-}
-
-typedef struct {
-    size_t from, to;
-    const char *name; /* in the header */
-} extent_t;
-
-/* A tensor that is not read may have any type; its offsets must be sound all the same. */
-static gyre_status_t check_entry(const file_t *file, const char *name, const json_t *entry, extent_t *out)
-{
-    const json_t *offsets = json_object_get(entry, "data_offsets"), *shape = json_object_get(entry, "shape");
-    const char *type = json_string_value(json_object_get(entry, "dtype"));
-    json_int_t from = json_integer_value(json_array_get(offsets, 0)),
-               to = json_integer_value(json_array_get(offsets, 1));
-    size_t bytes, element;
-    if (!type || !json_is_array(shape) || json_array_size(offsets) != 2 ||
-        !json_is_integer(json_array_get(offsets, 0)) || !json_is_integer(json_array_get(offsets, 1)) ||
-        from < 0 || to < from || (size_t)to > file->bytes - file->data)
-        return gyre_fail(GYRE_ERR_FORMAT,
-                         "%s: the tensor %.80s has no type, no shape, or offsets outside of the file",
-                         file->path, name);
-    element = type_bytes(type);
-    if (!bytes_of(shape, element, &bytes) || (element > 0 && bytes != (size_t)(to - from)))
-        return gyre_fail(GYRE_ERR_FORMAT, "%.80s in %s: shape and offsets do not go together", name,
-                         file->path);
-    *out = (extent_t){(size_t)from, (size_t)to, name};
-    return GYRE_OK;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const extent_t *x = a, *y = b;
-    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
-}
-
-static gyre_status_t check_header(const file_t *file)
-{
-    size_t count = 0;
-    gyre_status_t status = GYRE_OK;
-    extent_t *extent = calloc(json_object_size(file->header) + 1, sizeof *extent);
-    if (!extent)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the header of %s", file->path);
-    const char *name;
-    json_t *entry;
-    json_object_foreach(file->header, name, entry)
-    {
-        if (status == GYRE_OK && strcmp(name, "__metadata__") != 0)
-            status = check_entry(file, name, entry, &extent[count++]);
-    }
-    qsort(extent, count, sizeof *extent, by_place);
-    for (size_t i = 1; status == GYRE_OK && i < count; i++)
-        if (extent[i].from < extent[i - 1].to)
-            status = gyre_fail(GYRE_ERR_FORMAT, "%s: the tensors %.80s and %.80s overlap", file->path,
-                               extent[i - 1].name, extent[i].name);
-    free(extent);
-    return status;
-}
-
-/* ---- the folder ---------------------------------------------------------------------------------------- */
-
-static char *join(const char *folder, const char *name)
-{
-    size_t bytes = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(bytes);
-    if (path)
-        snprintf(path, bytes, "%s/%s", folder, name);
-    return path;
-}
-
-static gyre_status_t add_file(model_hf_t *hf, const char *path)
-{
-    file_t *grown = path ? realloc(hf->file, (hf->files + 1) * sizeof *grown) : NULL;
-    if (!grown)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", hf->path);
-    hf->file = grown;
-    file_t *file = &hf->file[hf->files];
-    gyre_status_t status = model_safetensors_open(path, file);
-    if (status != GYRE_OK)
-        return status;
-    hf->files++;
-    status = check_header(file);
-    const char *name;
-    json_t *entry;
-    json_object_foreach(file->header, name, entry)
-    {
-        for (size_t i = 0; status == GYRE_OK && hf->file + i < file; i++)
-            if (strcmp(name, "__metadata__") != 0 && json_object_get(hf->file[i].header, name))
-                status = gyre_fail(GYRE_ERR_FORMAT, "%s and %s both hold a tensor %.80s", hf->file[i].path,
-                                   file->path, name);
-    }
-    return status;
-}
-
-/* The files that the index names, each once. */
-static gyre_status_t open_shards(model_hf_t *hf, const char *index_path)
-{
-    json_t *index = NULL, *map;
-    gyre_status_t status = base_json_read(index_path, &index);
-    if (status != GYRE_OK)
-        return status;
-    map = json_object_get(index, "weight_map");
-    if (!json_is_object(map) || json_object_size(map) == 0)
-        status = gyre_fail(GYRE_ERR_FORMAT, "%s has no weight_map", index_path);
-    const char *tensor;
-    json_t *value;
-    json_object_foreach(map, tensor, value)
-    {
-        const char *name = json_string_value(value);
-        if (status != GYRE_OK)
-            break;
-        if (!name || strchr(name, '/') || name[0] == '.') {
-            status = gyre_fail(GYRE_ERR_FORMAT, "%s: the file of %.80s is not a name in this folder",
-                               index_path, tensor);
-            break;
-        }
-        int known = 0;
-        for (size_t i = 0; i < hf->files; i++) {
-            const char *base = strrchr(hf->file[i].path, '/');
-            known |= strcmp(base ? base + 1 : hf->file[i].path, name) == 0;
-        }
-        if (known)
-            continue;
-        char *path = join(hf->path, name);
-        status = add_file(hf, path);
-        free(path);
-    }
-    json_decref(index);
-    return status;
-}
-
-/* `alone`, or the files that the index names. */
-static gyre_status_t open_files(model_hf_t *hf, const char *alone, const char *index)
-{
-    if (access(alone, F_OK) == 0)
-        return add_file(hf, alone);
-    if (access(index, F_OK) == 0)
-        return open_shards(hf, index);
-    return gyre_fail(GYRE_ERR_NOT_FOUND,
-                     "%s holds neither " SINGLE " nor " INDEX
-                     ": other formats are not read; `transformers` writes these with save_pretrained",
-                     hf->path);
-}
-
-static const json_t *find_name(const model_hf_t *hf, const char *name, const file_t **file)
-{
-    for (size_t i = 0; i < hf->files; i++) {
-        const json_t *entry = json_object_get(hf->file[i].header, name);
-        if (entry) {
-            *file = &hf->file[i];
-            return entry;
-        }
-    }
-    return NULL;
-}
+typedef model_safetensors_file_t file_t;
 
 /* What the files call it: its name, or the name without its first part. */
 static const char *held_as(const model_hf_t *hf, const char *name)
 {
     const file_t *file;
     const char *dot = strchr(name, '.');
-    return find_name(hf, name, &file) || !dot ? name : dot + 1;
+    return hf_files_find(&hf->files, name, &file) || !dot ? name : dot + 1;
 }
 
 static const json_t *find_tensor(const model_hf_t *hf, const char *name, const file_t **file)
 {
-    return find_name(hf, held_as(hf, name), file);
-}
-
-/* 1: masks, angles and numbers of positions that `transformers` has kept among weights. */
-static int is_made(const char *name)
-{
-    static const char *const ends[] = {".attn.bias",          ".attn.masked_bias",
-                                       ".attention.bias",     ".attention.masked_bias",
-                                       "rotary_emb.inv_freq", "position_ids"};
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        const size_t end = strlen(ends[i]);
-        if (length >= end && strcmp(name + length - end, ends[i]) == 0)
-            return 1;
-    }
-    return 0;
+    return hf_files_find(&hf->files, held_as(hf, name), file);
 }
 
 /* The files' tensors that no row of the whole model wants, in their order; without memory some or NULL. */
@@ -251,10 +44,10 @@ static json_t *list_rest(const model_hf_t *hf)
     model_params_t *whole = NULL;
     const char *name;
     json_t *entry;
-    for (size_t i = 0; i < hf->files; i++)
-        json_object_foreach(hf->file[i].header, name, entry)
+    for (size_t i = 0; i < hf->files.count; i++)
+        json_object_foreach(hf->files.file[i].header, name, entry)
         {
-            if (strcmp(name, "__metadata__") != 0 && !is_made(name))
+            if (strcmp(name, "__metadata__") != 0 && !hf_name_is_made(name))
                 json_object_set(rest, name, entry);
         }
     (void)model_params_create(&hf->params->config, &whole);
@@ -276,7 +69,7 @@ static json_t *list_rest(const model_hf_t *hf)
 
 /* What the files hold and the model has no place for. In DeepSeek-V3's files layers after the last one
  * predict further tokens, which is not trained here. */
-static void report_rest(const model_hf_t *hf)
+void model_hf_report(const model_hf_t *hf)
 {
     char prefix[MODEL_NAME_MAX];
     size_t after = 0, others = 0;
@@ -294,10 +87,10 @@ static void report_rest(const model_hf_t *hf)
         log_warning(
             "%s: the %zu tensors of %s... are left out: the model has %zu layers, and Gyre has none that "
             "predict further tokens (num_nextn_predict_layers)",
-            hf->path, after, prefix, hf->params->config.layers);
+            hf->files.path, after, prefix, hf->params->config.layers);
     if (others > 0)
         log_warning("%s: %zu tensor%s left out: the model of its config.json has no parameter %.80s%s",
-                    hf->path, others, others == 1 ? " is" : "s are", first, others == 1 ? "" : ", ...");
+                    hf->files.path, others, others == 1 ? " is" : "s are", first, others == 1 ? "" : ", ...");
     json_decref(rest);
 }
 
@@ -308,24 +101,16 @@ gyre_status_t model_hf_open(const char *path, const model_params_t *params, mode
         return gyre_fail_errno(errno == ENOENT ? GYRE_ERR_NOT_FOUND : GYRE_ERR_IO, errno, "cannot open %s",
                                path);
     model_hf_t *hf = calloc(1, sizeof *hf);
-    char *single = join(path, SINGLE), *index = join(path, INDEX);
-    if (!hf || !single || !index || !(hf->path = strdup(path))) {
-        free(hf);
-        free(single);
-        free(index);
+    if (!hf)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
-    }
     hf->params = params;
     gyre_status_t status = model_config_family(&params->config, &hf->family);
     if (status == GYRE_OK)
-        status = open_files(hf, S_ISDIR(info.st_mode) ? single : path, index);
-    free(single);
-    free(index);
+        status = hf_files_open(path, &hf->files);
     if (status != GYRE_OK) {
         model_hf_close(hf);
         return status;
     }
-    report_rest(hf);
     *out = hf;
     return GYRE_OK;
 }
@@ -334,24 +119,22 @@ void model_hf_close(model_hf_t *hf)
 {
     if (!hf)
         return;
-    for (size_t i = 0; i < hf->files; i++)
-        model_safetensors_close(&hf->file[i]);
-    free(hf->file);
-    free(hf->path);
+    hf_files_close(&hf->files);
     free(hf);
 }
 
 gyre_status_t model_hf_config(const char *folder, size_t seq, model_config_t *out)
 {
     json_t *object = NULL;
-    char *path = join(folder, "config.json");
-    if (!path)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", folder);
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path)
+        return gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
     gyre_status_t status = base_json_read(path, &object);
     if (status == GYRE_OK)
         status = model_config_from_json(object, path, seq, out);
+    if (status == GYRE_OK)
+        status = hf_files_check_quantized(folder, object);
     json_decref(object);
-    free(path);
     return status;
 }
 
@@ -397,7 +180,7 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
                              "dequantize it first (docs/models.md, Quantized weights)",
                              file->path, want->name);
         return gyre_fail(GYRE_ERR_FORMAT, "%s holds no tensor %s: it is not a model of this architecture",
-                         hf->path, want->name);
+                         hf->files.path, want->name);
     }
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
@@ -423,7 +206,7 @@ static gyre_status_t find_wanted(const model_hf_t *hf, const model_tensor_t *wan
             "one, in which weights are multiplied by their weight_scale_inv (fp8_cast_bf16.py of "
             "DeepSeek-V3)",
             want->name, file->path, type);
-    if (!is_read(type))
+    if (!hf_type_is_read(type))
         return gyre_fail(GYRE_ERR_UNSUPPORTED, "%s in %s is %s: F32, BF16 and F16 are read; convert it first",
                          want->name, file->path, type);
     *out = (found_t){.file = file,
@@ -456,7 +239,7 @@ static gyre_status_t read_range(const model_hf_t *hf, const model_tensor_t *tens
         run = base_min_size(model_param_run(row, first + i), count - i);
         size_t held = place < there ? base_min_size(run, there - place) : 0;
         memset(to + i + held, 0, (run - held) * sizeof *to);
-        status = decode(found.file, found.at + place * type_bytes(found.type), found.type, to + i, held);
+        status = decode(found.file, found.at + place * hf_type_bytes(found.type), found.type, to + i, held);
     }
     return status;
 }
@@ -478,8 +261,8 @@ static gyre_status_t read_woven(const model_hf_t *hf, const model_tensor_t *tens
     for (size_t i = 0, run; status == GYRE_OK && i < count; i += run) {
         const size_t at = (first + i) % line;
         run = base_min_size(line - at, count - i);
-        status =
-            decode(found.file, found.at + (first + i - at) * type_bytes(found.type), found.type, file, line);
+        status = decode(found.file, found.at + (first + i - at) * hf_type_bytes(found.type), found.type, file,
+                        line);
         if (status == GYRE_OK) {
             model_tensor_to_whole(&one, file, values, 1);
             memcpy(to + i, values + at, run * sizeof *to);
@@ -572,6 +355,8 @@ gyre_status_t model_hf_load(const char *path, const model_params_t *params, floa
 {
     model_hf_t *hf = NULL;
     gyre_status_t status = model_hf_open(path, params, &hf);
+    if (status == GYRE_OK)
+        model_hf_report(hf);
     for (size_t r = 0; status == GYRE_OK && r < params->rows; r++) {
         const model_param_t *row = &params->row[r];
         if (row->alias == MODEL_NONE)

@@ -301,6 +301,8 @@ static gyre_status_t load(void *user)
     gyre_status_t status = run->source
                                ? pipe_source_verify(run->source, source.whole, (size_t)run->rank, ranks)
                                : model_hf_open(run->options->load, source.whole, &source.file);
+    if (status == GYRE_OK && source.file)
+        model_hf_report(source.file);
     if (status == GYRE_OK)
         status = optim_zero_state(weights_of(run), OPTIM_STATE_LOAD, load_range, &source);
     model_hf_close(source.file);
