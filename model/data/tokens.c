@@ -17,6 +17,8 @@
 #include "model/data/files.h"
 #include "model/data/tokens_format.h"
 
+#define SMALL       ((size_t)64 << 10) /* bytes of a file that is not worth a map */
+#define MAPS_MOST   30000              /* Linux allows 65,530 by default (vm.max_map_count) */
 #define HASH_WHOLE  ((size_t)64 << 20) /* streams up to this are hashed whole */
 #define HASH_PIECES 1024
 #define HASH_PIECE  ((size_t)64 << 10)
@@ -49,7 +51,8 @@ size_t model_tokens_width(model_tokens_type_t type)
 
 /* ---- maps and parts ------------------------------------------------------------------------------------ */
 
-static gyre_status_t map(int fd, const char *path, size_t small, model_tokens_file_t *file)
+/* in_memory 1: it is not to be mapped, however large it is. */
+static gyre_status_t map(int fd, const char *path, int in_memory, model_tokens_file_t *file)
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
@@ -59,7 +62,7 @@ static gyre_status_t map(int fd, const char *path, size_t small, model_tokens_fi
     if (info.st_size == 0)
         return gyre_fail(GYRE_ERR_FORMAT, "%s is empty: name a file with tokens", path);
     file->bytes = (size_t)info.st_size;
-    if (file->bytes < small) {
+    if (in_memory || file->bytes < SMALL) {
         if (!(file->copy = malloc(file->bytes)))
             return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the %zu bytes of %s", file->bytes, path);
         file->map = file->copy;
@@ -67,7 +70,10 @@ static gyre_status_t map(int fd, const char *path, size_t small, model_tokens_fi
     }
     void *at = mmap(NULL, file->bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
-        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot map the %zu bytes of %s", file->bytes, path);
+        return gyre_fail_errno(GYRE_ERR_IO, errno,
+                               "cannot map the %zu bytes of %s: where that is for too many maps "
+                               "(vm.max_map_count), join files into fewer",
+                               file->bytes, path);
     file->map = at;
     return GYRE_OK;
 }
@@ -80,7 +86,7 @@ static void unmap(model_tokens_file_t *file)
     free(file->path);
 }
 
-gyre_status_t tokens_map(model_tokens_t *tokens, const char *path, size_t small)
+gyre_status_t tokens_map(model_tokens_t *tokens, const char *path)
 {
     model_tokens_file_t *grown = realloc(tokens->file, (tokens->maps + 1) * sizeof *grown);
     if (!grown)
@@ -92,7 +98,7 @@ gyre_status_t tokens_map(model_tokens_t *tokens, const char *path, size_t small)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     gyre_status_t status = fd < 0 ? gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path)
-                                  : map(fd, path, small, file);
+                                  : map(fd, path, tokens->maps >= MAPS_MOST, file);
     if (fd >= 0)
         close(fd);
     if (status != GYRE_OK) {
@@ -385,6 +391,16 @@ void model_tokens_close(model_tokens_t *tokens)
         return;
     tokens_unmap(tokens);
     free(tokens);
+}
+
+const char *model_tokens_mapped(const model_tokens_t *tokens, const void *at)
+{
+    for (size_t i = 0; i < tokens->maps; i++) {
+        const model_tokens_file_t *file = &tokens->file[i];
+        if (!file->copy && (uintptr_t)at - (uintptr_t)file->map < file->bytes)
+            return file->path;
+    }
+    return NULL;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */

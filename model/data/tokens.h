@@ -12,8 +12,9 @@
  *   nanogpt   nanoGPT's 16-bit ids without a header; nothing identifies it, so it must be asked for
  *
  * Files are mapped, not read: opening reads the headers only, and many ranks of a host share the page cache.
- * A file must not be cut while it is open (the kernel then ends the reader with SIGBUS). Replacing it by
- * renaming is safe. */
+ * Those of less than 64 KiB are read into memory, since the kernel allows a process a limited number of maps.
+ * A mapped file must not be cut while it is open (the kernel then ends the reader with SIGBUS). Replacing it
+ * by renaming is safe. */
 #ifndef MODEL_DATA_TOKENS_H
 #define MODEL_DATA_TOKENS_H
 
@@ -49,7 +50,7 @@ typedef enum {
 } model_tokens_type_t;
 size_t model_tokens_width(model_tokens_type_t type); /* bytes */
 
-/* A mapped file, or a small text in memory. */
+/* A mapped file, or a small one in memory. */
 typedef struct {
     char *path;               /* owned: what holds the ids */
     const unsigned char *map; /* [bytes] */
@@ -95,6 +96,9 @@ typedef struct {
  * INVALID. */
 gyre_status_t model_tokens_open(const char *path, model_tokens_format_t format, model_tokens_t **out);
 void model_tokens_close(model_tokens_t *tokens);
+
+/* The path of the file whose map holds address `at`; NULL: it is in none. Also for signal handlers. */
+const char *model_tokens_mapped(const model_tokens_t *tokens, const void *at);
 
 /* Copies ids first .. first + count - 1, which must be in the stream, to out[count]. FORMAT: an id is
  * negative or not below `vocab`; the message names file and position, and all ids in out are below

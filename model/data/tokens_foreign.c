@@ -31,7 +31,7 @@ static int llmc_kind(const unsigned char *head)
 
 gyre_status_t tokens_open_llmc(model_tokens_t *tokens, const char *path)
 {
-    gyre_status_t status = tokens_map(tokens, path, 0);
+    gyre_status_t status = tokens_map(tokens, path);
     if (status != GYRE_OK)
         return status;
     size_t number = tokens->maps - 1;
@@ -64,7 +64,7 @@ gyre_status_t tokens_open_llmc(model_tokens_t *tokens, const char *path)
 
 gyre_status_t tokens_open_nanogpt(model_tokens_t *tokens, const char *path)
 {
-    gyre_status_t status = tokens_map(tokens, path, 0);
+    gyre_status_t status = tokens_map(tokens, path);
     if (status != GYRE_OK)
         return status;
     size_t number = tokens->maps - 1;
@@ -195,9 +195,9 @@ gyre_status_t tokens_open_megatron(model_tokens_t *tokens, const char *path)
         gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the names of %s", path);
         goto done;
     }
-    if ((status = tokens_map(&beside, index_path, 0)) != GYRE_OK ||
+    if ((status = tokens_map(&beside, index_path)) != GYRE_OK ||
         (status = read_index(&beside.file[0], &index, &type)) != GYRE_OK ||
-        (status = tokens_map(tokens, bin_path, 0)) != GYRE_OK)
+        (status = tokens_map(tokens, bin_path)) != GYRE_OK)
         goto done;
     size_t number = tokens->maps - 1;
     tokens->file[number].type = type;

@@ -65,9 +65,9 @@ static inline void tokens_put_u64(unsigned char *at, uint64_t value)
 model_tokens_format_t tokens_sniff(const unsigned char *head, size_t count);
 #define TOKENS_SNIFF 12
 
-/* Maps `path` whole as file number tokens->maps and counts it there; a file of fewer than `small` bytes is
+/* Maps `path` whole as file number tokens->maps and counts it there; a small file, or one after very many, is
  * read into memory. Empty files are FORMAT. */
-gyre_status_t tokens_map(model_tokens_t *tokens, const char *path, size_t small);
+gyre_status_t tokens_map(model_tokens_t *tokens, const char *path);
 /* Takes the last of them back, which is in no part. */
 void tokens_unmap_last(model_tokens_t *tokens);
 /* Frees what tokens_map has mapped and the list of parts, but not `tokens` itself. */

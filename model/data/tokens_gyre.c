@@ -115,7 +115,7 @@ static gyre_status_t take_header(model_tokens_t *tokens, const model_tokens_file
 
 gyre_status_t tokens_open_gyre(model_tokens_t *tokens, const char *path)
 {
-    gyre_status_t status = tokens_map(tokens, path, 0);
+    gyre_status_t status = tokens_map(tokens, path);
     if (status != GYRE_OK)
         return status;
     size_t number = tokens->maps - 1;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/data/tokens_text.c: text files and folders as streams of bytes.
- *
- * Large files are mapped: the ranks of a host share their pages. Small ones are read into memory, since the
- * kernel allows a process a limited number of maps. */
+/* model/data/tokens_text.c: text files and folders as streams of bytes. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -11,9 +8,7 @@
 #include "model/data/files.h"
 #include "model/data/tokens_format.h"
 
-#define LOOK      8192               /* a zero byte in so many first bytes means "not text" */
-#define SMALL     ((size_t)64 << 10) /* bytes of a file that is not worth a map */
-#define MAPS_MOST 30000              /* Linux allows 65,530 by default (vm.max_map_count) */
+#define LOOK 8192 /* a zero byte in so many first bytes means "not text" */
 
 static int is_binary(const model_tokens_file_t *file)
 {
@@ -29,7 +24,7 @@ static gyre_status_t append_file(model_tokens_t *tokens, const char *path)
                                path);
     if (info.st_size == 0)
         return GYRE_OK;
-    gyre_status_t status = tokens_map(tokens, path, tokens->maps < MAPS_MOST ? SMALL : SIZE_MAX);
+    gyre_status_t status = tokens_map(tokens, path);
     if (status != GYRE_OK)
         return status;
     const model_tokens_file_t *file = &tokens->file[tokens->maps - 1];
@@ -65,7 +60,7 @@ static gyre_status_t append_alone(model_tokens_t *tokens, const char *path, cons
         return gyre_fail(GYRE_ERR_INVALID, "%s is neither a file nor a folder", path);
     if (info->st_size == 0)
         return gyre_fail(GYRE_ERR_FORMAT, "the file %s is empty: name one with text", path);
-    gyre_status_t status = tokens_map(tokens, path, SMALL);
+    gyre_status_t status = tokens_map(tokens, path);
     if (status != GYRE_OK)
         return status;
     if (!sure && is_binary(&tokens->file[0]))

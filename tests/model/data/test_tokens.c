@@ -99,6 +99,46 @@ static void write_sample(const char *name, size_t vocab)
     assert_int_equal(model_tokens_finish(writer), GYRE_OK);
 }
 
+/* Small files take none of the maps that the kernel allows a process. */
+static void in_memory(const model_tokens_t *tokens)
+{
+    assert_true(tokens->maps > 0);
+    for (size_t i = 0; i < tokens->maps; i++)
+        assert_ptr_equal(tokens->file[i].map, tokens->file[i].copy);
+}
+
+/* A folder of many such files, and a large one that is mapped. */
+static void many_files(void **state)
+{
+    (void)state;
+    enum { FILES = 200, LARGE = 40000 };
+    model_tokens_t *tokens = NULL;
+    char name[32], line[600];
+    static model_token_t ids[LARGE];
+    int maps = 0;
+    assert_int_equal(mkdir(at("many"), 0700), 0);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "many/%03d.gyt", i);
+        write_sample(name, 65536);
+    }
+    const model_tokens_header_t header = {
+        .vocab = 65536, .tokenizer = "test", .tokenizer_hash = 0x1234, .eot = 7};
+    model_tokens_writer_t *writer;
+    assert_int_equal(model_tokens_create(at("many/large.gyt"), &header, &writer), GYRE_OK);
+    assert_int_equal(model_tokens_add(writer, ids, NULL, LARGE), GYRE_OK);
+    assert_int_equal(model_tokens_finish(writer), GYRE_OK);
+    assert_int_equal(open_as("many", MODEL_TOKENS_AUTO, &tokens), GYRE_OK);
+    assert_int_equal(tokens->count, 7 * FILES + LARGE);
+    expect(tokens, 7 * (FILES - 1), sample, 7);
+    FILE *in = fopen("/proc/self/maps", "re");
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in))
+        maps += strstr(line, at("many/")) != NULL;
+    fclose(in);
+    assert_int_equal(maps, 1);
+    model_tokens_close(tokens);
+}
+
 static void own(void **state)
 {
     (void)state;
@@ -115,6 +155,7 @@ static void own(void **state)
         assert_int_equal(tokens->eot, 7);
         assert_int_equal(tokens->tokenizer_hash, 0x1234);
         assert_string_equal(tokens->tokenizer, "test");
+        in_memory(tokens);
         expect(tokens, 0, sample, 7);
         expect(tokens, 3, sample + 3, 4);
         assert_int_equal(model_tokens_verify(tokens, tokens->vocab, &most), GYRE_OK);
@@ -300,6 +341,7 @@ static void llmc(void **state)
     assert_int_equal(tokens->count, 6);
     assert_int_equal(tokens->vocab, 50257);
     assert_int_equal(tokens->files, 2);
+    in_memory(tokens);
     expect(tokens, 0, (model_token_t[]){5, 0, 7, 300, 12, 9}, 6);
     expect(tokens, 1, (model_token_t[]){0, 7}, 2); /* over the edge */
     uint64_t hash = 0, again = 0;
@@ -391,6 +433,7 @@ static void megatron(void **state)
         assert_int_equal(tokens->documents, 2);
         assert_int_equal(tokens->vocab, 0);
         assert_int_equal(tokens->parts, 1); /* without gaps it is one */
+        in_memory(tokens);
         expect(tokens, 0, sample, 7);
         model_tokens_close(tokens);
     }
@@ -460,6 +503,7 @@ static void nanogpt(void **state)
     put("n.bin", ids, sizeof ids);
     assert_int_equal(open_as("n.bin", MODEL_TOKENS_NANOGPT, &tokens), GYRE_OK);
     assert_int_equal(tokens->vocab, 0);
+    in_memory(tokens);
     expect(tokens, 0, (model_token_t[]){1, 2, 50256, 4, 5}, 5);
     model_token_t got[5], most;
     assert_int_equal(model_tokens_read(tokens, 0, 5, 50256, got), GYRE_ERR_FORMAT);
@@ -497,7 +541,7 @@ int main(void)
         cmocka_unit_test(own),         cmocka_unit_test(own_layout),     cmocka_unit_test(own_mask),
         cmocka_unit_test(own_damaged), cmocka_unit_test(writer_refuses), cmocka_unit_test(llmc),
         cmocka_unit_test(megatron),    cmocka_unit_test(every_type),     cmocka_unit_test(nanogpt),
-        cmocka_unit_test(names),
+        cmocka_unit_test(names),       cmocka_unit_test(many_files),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
