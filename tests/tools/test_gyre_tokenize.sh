@@ -84,6 +84,23 @@ printf '{"text": "fine"}\n{"text": 3}\n' >"$W/bad.jsonl"
 refuse "a line without text" 'bad.jsonl:2: .*--key' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
 printf '{"text": "fine"}\n{"text": \n' >"$W/bad.jsonl"
 refuse "a line that is no JSON" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
+for content in '' '\n' ' \r\n\t\n' '\xef\xbb\xbf' '\xef\xbb\xbf\n'; do
+    printf "$content" >"$W/bad.jsonl"
+    refuse "no line at all ($content)" 'bad.jsonl: nothing to write: there is no line of JSON' --tokenizer bytes --jsonl \
+        --out "$W/none.gyt" "$W/bad.jsonl"
+    check "and writes nothing" [ ! -e "$W/none.gyt" ]
+done
+: >"$W/empty"
+refuse "no text" 'empty: nothing to write: there is no text' --tokenizer bytes --out "$W/none.gyt" "$W/empty"
+printf '\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n' >"$W/marked.jsonl"
+printf '{"text": "one"}\n{"text": "two"}\n' >"$W/unmarked.jsonl"
+for name in marked unmarked; do
+    run "$T" --tokenizer bytes --jsonl --quiet --out "$W/$name.gyt" "$W/$name.jsonl"
+    want "a byte-order mark: $name" 0
+done
+check "is skipped" cmp -s "$W/marked.gyt" "$W/unmarked.gyt"
+printf '{"text": "one"}\n\xef\xbb\xbf{"text": "two"}\n' >"$W/bad.jsonl"
+refuse "but not in the middle" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/none.gyt" "$W/bad.jsonl"
 check "the old file stays" cmp -s "$W/a.gyt" "$W/keep.gyt"
 check "no half file is left" test -z "$(find "$W" -name '*.tmp-*')"
 

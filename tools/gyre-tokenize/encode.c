@@ -82,6 +82,8 @@ static gyre_status_t encode_batch(tokenize_coder_t *coder, place_t *place)
         if (!stop)
             stop = end;
         at = stop + 1;
+        if (number == 1 && stop - line >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0)
+            line += 3; /* a byte-order mark, which some editors put before the first line */
         const tokenize_line_t one = {batch->path, number, line, (size_t)(stop - line)};
         if (!is_blank(line, one.length))
             status = tokenize_line(coder, &one, made);
@@ -265,6 +267,10 @@ gyre_status_t tokenize_encode(const tokenize_options_t *options)
                            "nothing is left to write: %" PRIu64
                            " conversations are longer than --context, %" PRIu64 " have no answer to learn",
                            ring.longer, ring.unlearned);
+    else if (status == GYRE_OK && ring.tokens == 0)
+        status = gyre_fail(GYRE_ERR_INVALID, "%s%s: nothing to write: there is no %s in it",
+                           options->inputs[0], options->input_count > 1 ? " and what follows" : "",
+                           options->jsonl ? "line of JSON" : "text");
     if (status == GYRE_OK) {
         show_progress(&ring, 1);
         status = model_tokens_finish(ring.writer);
