@@ -4,124 +4,15 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "base/error.h"
-#include "base/hash.h"
-#include "model/data/data.h"
 #include "model/data/packing.h"
+#include "model/data/sources.h"
 #include "model/random.h"
 
 __extension__ typedef unsigned __int128 wide_t;
 
-/* ---- WEIGHT:PATH,WEIGHT:PATH --------------------------------------------------------------------------- */
-
-/* Bytes of a weight and its colon at the beginning of the text; 0: no weight. */
-static size_t weight_length(const char *text)
-{
-    size_t digits = strspn(text, "0123456789.");
-    return digits > 0 && text[digits] == ':' ? digits + 1 : 0;
-}
-
-/* A comma ends an entry where a weight follows, so other commas may stand in a path. */
-static char *entry_end(char *entry)
-{
-    char *at = entry;
-    while ((at = strchr(at, ',')) != NULL && weight_length(at + 1) == 0)
-        at++;
-    return at;
-}
-
-typedef struct {
-    char *text; /* owned: the list, cut up */
-    size_t count;
-    const char *weight[MODEL_BLEND_SOURCES], *path[MODEL_BLEND_SOURCES];
-} list_t;
-
-static gyre_status_t parse_list(const char *text, list_t *list)
-{
-    struct stat info;
-    if (!(list->text = strdup(text)))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the list of sources");
-    if (weight_length(text) == 0 || stat(text, &info) == 0) { /* a file of that name comes first */
-        list->count = 1;
-        list->weight[0] = "1";
-        list->path[0] = list->text;
-        return GYRE_OK;
-    }
-    for (char *entry = list->text, *end; entry; entry = end) {
-        if ((end = entry_end(entry)) != NULL)
-            *end++ = 0;
-        if (list->count == MODEL_BLEND_SOURCES)
-            return gyre_fail(GYRE_ERR_INVALID, "a blend has at most %d sources", MODEL_BLEND_SOURCES);
-        size_t length = weight_length(entry);
-        entry[length - 1] = 0;
-        list->weight[list->count] = entry;
-        list->path[list->count++] = entry + length;
-    }
-    return GYRE_OK;
-}
-
 /* ---- opening ------------------------------------------------------------------------------------------- */
-
-static gyre_status_t mix_room(model_mix_t *mix, size_t sources)
-{
-    mix->tokens = calloc(sources, sizeof *mix->tokens);
-    mix->first = calloc(sources, sizeof *mix->first);
-    mix->count = calloc(sources, sizeof *mix->count);
-    return mix->tokens && mix->first && mix->count
-               ? GYRE_OK
-               : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sources", sources);
-}
-
-static gyre_status_t mix_open(const char *path, model_tokens_format_t format, model_mix_t *mix)
-{
-    list_t list = {0};
-    gyre_status_t status = parse_list(path, &list);
-    if (status == GYRE_OK)
-        status = mix_room(mix, list.count);
-    if (status == GYRE_OK && list.count > 1)
-        status = model_blend_create(list.weight, list.count, &mix->blend);
-    for (size_t s = 0; status == GYRE_OK && s < list.count; s++) {
-        status = model_tokens_open(list.path[s], format, &mix->tokens[s]);
-        mix->sources += status == GYRE_OK;
-        if (status == GYRE_OK)
-            mix->count[s] = mix->tokens[s]->count;
-    }
-    free(list.text);
-    return status;
-}
-
-static void mix_close(model_mix_t *mix, int own)
-{
-    for (size_t s = 0; own && s < mix->sources; s++)
-        model_tokens_close(mix->tokens[s]);
-    free(mix->tokens);
-    free(mix->first);
-    free(mix->count);
-}
-
-/* Every source ends with a tenth for validation. */
-static gyre_status_t split(model_mix_t *train, model_mix_t *valid)
-{
-    gyre_status_t status = mix_room(valid, train->sources);
-    for (size_t s = 0; status == GYRE_OK && s < train->sources; s++) {
-        uint64_t tenth = train->count[s] / 10;
-        valid->tokens[s] = train->tokens[s];
-        train->count[s] -= tenth;
-        valid->first[s] = train->count[s];
-        valid->count[s] = tenth;
-    }
-    valid->sources = status == GYRE_OK ? train->sources : 0;
-    valid->blend = train->blend;
-    return status;
-}
-
-static const char *path_of(const model_tokens_t *tokens)
-{
-    return tokens->format == MODEL_TOKENS_TEXT ? tokens->path : tokens->file[0].path;
-}
 
 /* All sources that name their tokenizer must name the same one. */
 static gyre_status_t agree(model_data_t *data, const model_tokens_t **teller, const model_mix_t *mix)
@@ -141,23 +32,12 @@ static gyre_status_t agree(model_data_t *data, const model_tokens_t **teller, co
                 GYRE_ERR_INVALID,
                 "%s holds ids of '%s' (%zu of them), but %s those of '%s' (%zu): all data must be of one "
                 "tokenizer",
-                path_of(tokens), tokens->tokenizer, tokens->vocab, path_of(before), before->tokenizer,
-                before->vocab);
+                sources_path(tokens), tokens->tokenizer, tokens->vocab, sources_path(before),
+                before->tokenizer, before->vocab);
         else if (!data->tokenizer_hash)
             data->tokenizer_hash = tokens->tokenizer_hash;
     }
     return GYRE_OK;
-}
-
-static gyre_status_t mix_hash(const model_mix_t *mix, uint64_t *hash)
-{
-    gyre_status_t status = GYRE_OK;
-    for (size_t s = 0; s < mix->sources && status == GYRE_OK; s++) {
-        uint64_t told[] = {0, mix->first[s], mix->count[s], mix->blend ? mix->blend->share[s] : 1};
-        status = model_tokens_hash(mix->tokens[s], &told[0]);
-        *hash = base_hash64(told, sizeof told, *hash);
-    }
-    return status;
 }
 
 static void take_facts(model_data_t *data)
@@ -179,30 +59,42 @@ gyre_status_t model_data_identify(model_data_t *data)
 {
     uint64_t hash = 0;
     gyre_status_t status;
-    if (data->train.sources == 1 && data->is_text && !data->own_valid)
+    const int alone = data->train.sources == 1 && data->is_text && !data->own_valid;
+    if (alone) /* of any part that is held out: that is an option of its own */
         status = model_tokens_hash(data->train.tokens[0], &hash);
-    else if ((status = mix_hash(&data->train, &hash)) == GYRE_OK)
-        status = mix_hash(&data->valid, &hash);
+    else
+        status = sources_hash(&data->train, &hash);
+    for (size_t s = 0; status == GYRE_OK && !alone && s < data->sets; s++)
+        status = sources_hash(&data->set[s].mix, &hash);
     if (status == GYRE_OK)
         data->hash = hash;
     return status;
 }
 
-gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out)
+static gyre_status_t open_all(const model_data_config_t *config, model_data_t *data)
 {
     const model_tokens_t *teller = NULL;
+    gyre_status_t status = sources_open(config->path, config->format, &data->train);
+    if (status == GYRE_OK)
+        status = data->own_valid ? sources_open_sets(config->valid_path, config->format, data)
+                                 : sources_hold_out(data, config->valid_fraction);
+    if (status == GYRE_OK)
+        status = agree(data, &teller, &data->train);
+    for (size_t s = 0; status == GYRE_OK && data->own_valid && s < data->sets; s++)
+        status = agree(data, &teller, &data->set[s].mix);
+    return status;
+}
+
+gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out)
+{
     model_data_t *data = calloc(1, sizeof *data);
     if (!data)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", config->path);
     data->sampling = config->sampling;
     data->own_valid = config->valid_path != NULL;
+    data->valid_fraction = config->valid_fraction;
     data->tokenizer = "";
-    gyre_status_t status = mix_open(config->path, config->format, &data->train);
-    if (status == GYRE_OK)
-        status = data->own_valid ? mix_open(config->valid_path, config->format, &data->valid)
-                                 : split(&data->train, &data->valid);
-    if (status == GYRE_OK && (status = agree(data, &teller, &data->train)) == GYRE_OK && data->own_valid)
-        status = agree(data, &teller, &data->valid);
+    gyre_status_t status = open_all(config, data);
     if (status != GYRE_OK) {
         model_data_destroy(data);
         return status;
@@ -224,57 +116,96 @@ void model_data_destroy(model_data_t *data)
 {
     if (!data)
         return;
+    for (size_t s = 0; s < data->sets; s++) {
+        unpack(&data->set[s].mix);
+        sources_close(&data->set[s].mix, data->own_valid);
+        free(data->set[s].share);
+    }
     unpack(&data->train);
-    unpack(&data->valid);
-    if (data->own_valid)
-        model_blend_destroy(data->valid.blend);
-    mix_close(&data->valid, data->own_valid);
-    model_blend_destroy(data->train.blend);
-    mix_close(&data->train, 1);
-    free(data->valid_share);
+    sources_close(&data->train, 1);
+    free(data->set);
     free(data);
 }
 
+static const char *mix_mapped(const model_mix_t *mix, const void *at)
+{
+    const char *path = NULL;
+    for (size_t s = 0; !path && s < mix->sources; s++)
+        path = model_tokens_mapped(mix->tokens[s], at);
+    return path;
+}
+
+const char *model_data_mapped(const model_data_t *data, const void *at)
+{
+    const char *path = mix_mapped(&data->train, at);
+    for (size_t v = 0; !path && v < data->sets; v++)
+        path = mix_mapped(&data->set[v].mix, at);
+    return path;
+}
+
 /* ---- for one shape ------------------------------------------------------------------------------------- */
+
+/* "--valid-data NAME: ", or nothing, before the path of a set's source. */
+static const char *set_label(const model_valid_t *set, char text[64])
+{
+    snprintf(text, 64, *set->name ? "--valid-data %s: " : "%s", set->name);
+    return text;
+}
+
+/* A source of which `held` tokens are for validation. Either part may be too short. */
+static gyre_status_t refuse_held_out(const model_data_t *data, size_t source, size_t seq)
+{
+    const model_tokens_t *tokens = data->train.tokens[source];
+    const uint64_t train = data->train.count[source], held = data->set[0].mix.count[source];
+    const double fraction = data->valid_fraction, least = fraction < 0.5 ? fraction : 1.0 - fraction;
+    const uint64_t shorter = held < train ? held : train;
+    const char *unit = data->is_text ? "bytes" : "tokens";
+    if (shorter < 2)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s holds %" PRIu64 " %s: too little to train on; name more with --data",
+                         sources_path(tokens), tokens->count, unit);
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s holds %" PRIu64 " %s, of which the last %.6g (%" PRIu64
+        ") are for validation: too short for one sequence of %zu tokens; name at least %.0f %s with "
+        "--data, take --seq %" PRIu64 " or less, or another --valid-fraction",
+        sources_path(tokens), tokens->count, unit, fraction, held, seq, ceil((double)(seq + 1) / least), unit,
+        shorter - 1);
+}
 
 /* A part must hold a sequence and its last target. */
 static gyre_status_t check_length(const model_data_t *data, size_t seq)
 {
     const char *unit = data->is_text ? "bytes" : "tokens";
+    const int held_out = !data->own_valid && data->sets > 0;
+    char label[64];
     for (size_t s = 0; s < data->train.sources; s++) {
         const model_tokens_t *tokens = data->train.tokens[s];
-        uint64_t validation = data->own_valid ? UINT64_MAX : data->valid.count[s];
-        if (data->train.count[s] > seq && validation > seq)
-            continue;
-        if (data->own_valid)
+        if (held_out && (data->train.count[s] <= seq || data->set[0].mix.count[s] <= seq))
+            return refuse_held_out(data, s, seq);
+        if (data->train.count[s] <= seq)
             return gyre_fail(GYRE_ERR_INVALID,
                              "%s holds %" PRIu64
                              " %s: too short for one sequence of %zu; name more with --data, or "
                              "take --seq %" PRIu64 " or less",
-                             path_of(tokens), tokens->count, unit, seq, tokens->count - 1);
-        if (validation < 2)
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "%s holds %" PRIu64 " %s: too little to train on; name more with --data",
-                             path_of(tokens), tokens->count, unit);
-        return gyre_fail(
-            GYRE_ERR_INVALID,
-            "%s holds %" PRIu64 " %s, of which the last tenth (%" PRIu64
-            ") is for validation: too short for one "
-            "sequence of %zu tokens; name at least %zu %s with --data, or take --seq %" PRIu64 " or less",
-            path_of(tokens), tokens->count, unit, validation, seq, (seq + 1) * 10, unit, validation - 1);
+                             sources_path(tokens), tokens->count, unit, seq, tokens->count - 1);
     }
-    for (size_t s = 0; data->own_valid && s < data->valid.sources; s++)
-        if (data->valid.count[s] <= seq)
-            return gyre_fail(GYRE_ERR_INVALID,
-                             "%s holds %" PRIu64 " tokens: too short for one sequence of %zu; name more with "
-                             "--valid-data, or take --seq %" PRIu64 " or less",
-                             path_of(data->valid.tokens[s]), data->valid.count[s], seq,
-                             data->valid.count[s] - 1);
+    for (size_t v = 0; data->own_valid && v < data->sets; v++)
+        for (size_t s = 0; s < data->set[v].mix.sources; s++) {
+            const model_mix_t *mix = &data->set[v].mix;
+            if (mix->count[s] <= seq)
+                return gyre_fail(GYRE_ERR_INVALID,
+                                 "%s%s holds %" PRIu64
+                                 " tokens: too short for one sequence of %zu; name more with "
+                                 "--valid-data, or take --seq %" PRIu64 " or less",
+                                 set_label(&data->set[v], label), sources_path(mix->tokens[s]), mix->count[s],
+                                 seq, mix->count[s] - 1);
+        }
     return GYRE_OK;
 }
 
 /* A part must hold a token that is learned. Nearly always the first ones tell. */
-static gyre_status_t check_learned(const model_mix_t *mix, const char *what)
+static gyre_status_t check_learned(const model_mix_t *mix, const char *label, const char *what)
 {
     for (size_t s = 0; s < mix->sources; s++) {
         uint64_t first = mix->first[s] + 1, end = mix->first[s] + mix->count[s]; /* the first is no target */
@@ -283,9 +214,18 @@ static gyre_status_t check_learned(const model_mix_t *mix, const char *what)
     }
     return gyre_fail(
         GYRE_ERR_INVALID,
-        "%s: no token of the data for %s is learned: its mask hides them all; write it again with "
+        "%s%s: no token of the data for %s is learned: its mask hides them all; write it again with "
         "gyre-tokenize --learn all, or name other data",
-        path_of(mix->tokens[0]), what);
+        label, sources_path(mix->tokens[0]), what);
+}
+
+static gyre_status_t check_all_learned(const model_data_t *data)
+{
+    char label[64];
+    gyre_status_t status = check_learned(&data->train, "", "training");
+    for (size_t v = 0; status == GYRE_OK && v < data->sets; v++)
+        status = check_learned(&data->set[v].mix, set_label(&data->set[v], label), "validation");
+    return status;
 }
 
 #define ENTROPY_TOKENS ((uint64_t)4 << 20)
@@ -360,12 +300,12 @@ static gyre_status_t pack(const model_data_t *data, model_mix_t *mix)
 
 /* How many sequences the blend can take for validation before a source has no more, and how many of each
  * that is. */
-static void share_validation(model_data_t *data)
+static void share_set(const model_data_t *data, model_valid_t *set)
 {
-    const model_mix_t *mix = &data->valid;
+    const model_mix_t *mix = &set->mix;
     const model_blend_t *blend = mix->blend;
     if (!blend) {
-        data->sequences = data->valid_share[0] = windows(data, mix, 0);
+        set->sequences = set->share[0] = windows(data, mix, 0);
         return;
     }
     uint64_t most = UINT64_MAX;
@@ -378,11 +318,21 @@ static void share_validation(model_data_t *data)
         if (!__builtin_mul_overflow(turns, (uint64_t)blend->period, &until) && until + at < most)
             most = until + at;
     }
-    data->sequences = most;
+    set->sequences = most;
     for (size_t s = 0; s < mix->sources; s++)
-        data->valid_share[s] = most / blend->period * blend->share[s];
+        set->share[s] = most / blend->period * blend->share[s];
     for (uint32_t at = 0; at < most % blend->period; at++)
-        data->valid_share[blend->owner[at]]++;
+        set->share[blend->owner[at]]++;
+}
+
+static gyre_status_t prepare_set(const model_data_t *data, model_valid_t *set)
+{
+    if (!set->share && !(set->share = calloc(set->mix.sources, sizeof *set->share)))
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sources", set->mix.sources);
+    gyre_status_t status = model_data_has_documents(data) ? pack(data, &set->mix) : GYRE_OK;
+    if (status == GYRE_OK)
+        share_set(data, set);
+    return status;
 }
 
 gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq)
@@ -394,20 +344,16 @@ gyre_status_t model_data_prepare(model_data_t *data, size_t vocab, size_t seq)
             data->vocab, vocab, data->vocab);
     gyre_status_t status = model_data_has_documents(data) ? GYRE_OK : check_length(data, seq);
     if (status == GYRE_OK && data->masked)
-        status = check_learned(&data->train, "training");
-    if (status == GYRE_OK && data->masked)
-        status = check_learned(&data->valid, "validation");
+        status = check_all_learned(data);
     if (status != GYRE_OK)
         return status;
-    if (!data->valid_share && !(data->valid_share = calloc(data->valid.sources, sizeof *data->valid_share)))
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sources", data->valid.sources);
     data->limit = vocab;
     data->seq = seq;
-    if (model_data_has_documents(data) &&
-        ((status = pack(data, &data->train)) != GYRE_OK || (status = pack(data, &data->valid)) != GYRE_OK))
-        return status;
-    share_validation(data);
-    return find_entropy(data);
+    if (model_data_has_documents(data))
+        status = pack(data, &data->train);
+    for (size_t v = 0; status == GYRE_OK && v < data->sets; v++)
+        status = prepare_set(data, &data->set[v]);
+    return status == GYRE_OK ? find_entropy(data) : status;
 }
 
 /* ---- sequences ----------------------------------------------------------------------------------------- */
@@ -464,19 +410,21 @@ gyre_status_t model_data_train(const model_data_t *data, const model_data_step_t
     return cut(data, &data->train, source, first, out);
 }
 
-size_t model_data_validation_count(const model_data_t *data)
+size_t model_data_validation_count(const model_data_t *data, size_t set)
 {
-    return (size_t)data->sequences;
+    return (size_t)data->set[set].sequences;
 }
 
-gyre_status_t model_data_validation(const model_data_t *data, size_t index, const model_example_t *out)
+gyre_status_t model_data_validation(const model_data_t *data, size_t set, size_t index,
+                                    const model_example_t *out)
 {
-    const model_mix_t *mix = &data->valid;
+    const model_valid_t *valid = &data->set[set];
+    const model_mix_t *mix = &valid->mix;
     size_t source = 0;
     uint64_t number = index;
     if (mix->blend) { /* spread over the source */
         model_blend_find(mix->blend, index, &source, &number);
-        number = (uint64_t)((wide_t)number * windows(data, mix, source) / data->valid_share[source]);
+        number = (uint64_t)((wide_t)number * windows(data, mix, source) / valid->share[source]);
     }
     return cut(data, mix, source, mix->packing ? number : number * data->seq, out);
 }

@@ -30,8 +30,11 @@ typedef enum {
 typedef enum { MODEL_OBJECTIVE_CAUSAL, MODEL_OBJECTIVE_PREFIX, MODEL_OBJECTIVE_INFILL } model_objective_t;
 
 typedef struct {
-    const char *path;       /* PATH, or WEIGHT:PATH,WEIGHT:PATH...; paths as model_tokens_open takes them */
-    const char *valid_path; /* the same for validation; NULL: the last tenth of each source of `path` */
+    const char *path; /* PATH, or WEIGHT:PATH,WEIGHT:PATH...; paths as model_tokens_open takes them */
+    /* the same for validation, or NAME=SOURCES,NAME=SOURCES...; NULL: the last part of each source of
+     * `path` */
+    const char *valid_path;
+    double valid_fraction; /* which part that is; 0: nothing is for validation. Below 1 */
     model_tokens_format_t format;
     model_sampling_t sampling;
 } model_data_config_t;
@@ -46,12 +49,28 @@ typedef struct {
     struct model_packing **packing;
 } model_mix_t;
 
+/* At most so many sets for validation; bytes of the name of one. */
+#define MODEL_DATA_SETS 16
+#define MODEL_DATA_NAME 32
+
 typedef struct {
-    model_mix_t train, valid; /* valid borrows the tokens of train, but with valid_path */
+    char name[MODEL_DATA_NAME]; /* "": it has none, and is the only one */
+    model_mix_t mix;
+    /* set by model_data_prepare */
+    uint64_t sequences;
+    uint64_t *share; /* [mix.sources], owned: sequences from each source */
+} model_valid_t;
+
+typedef struct {
+    model_mix_t train;
+    size_t sets;
+    model_valid_t
+        *set; /* [sets], owned, for validation; they borrow the tokens of train, but with valid_path */
     int own_valid;
+    double valid_fraction; /* without own_valid: what of the sources is held out */
     model_sampling_t sampling;
     size_t files, skipped; /* of the sources for training */
-    uint64_t tokens;       /* in the sources for training, validation's tenth included */
+    uint64_t tokens;       /* in the sources for training, what is held out included */
     uint64_t bytes;        /* of these tokens */
     int is_text;           /* 1: every source is text: a token is a byte */
     int masked;            /* 1: some source says which tokens are learned */
@@ -60,10 +79,8 @@ typedef struct {
     uint64_t tokenizer_hash;
     uint64_t hash; /* set by model_data_identify */
     /* set by model_data_prepare */
-    size_t limit;          /* ids are below */
-    size_t seq;            /* tokens of a sequence */
-    uint64_t sequences;    /* for validation */
-    uint64_t *valid_share; /* [valid.sources]: sequences from each source */
+    size_t limit; /* ids are below */
+    size_t seq;   /* tokens of a sequence */
     /* of the sources for training, nats per token that is learned: the loss of a model that knows frequencies
      * only; of 4 Mi tokens of each source at most, spread over it */
     double unigram_entropy;
@@ -73,6 +90,9 @@ typedef struct {
  * model_data_destroy. */
 gyre_status_t model_data_open(const model_data_config_t *config, model_data_t **out);
 void model_data_destroy(model_data_t *data);
+
+/* The path of the file whose map holds address `at`; NULL: it is in none. Also for signal handlers. */
+const char *model_data_mapped(const model_data_t *data, const void *at);
 
 /* Computes data->hash, of all content (as model_tokens_hash does) and of the choices made from it; of one
  * text, model_tokens_hash of it. May read 64 MiB of each source. NO_MEMORY. */
@@ -107,9 +127,10 @@ int model_data_has_documents(const model_data_t *data);
 /* Sequences of one epoch of source `source`. */
 uint64_t model_data_epoch(const model_data_t *data, size_t source);
 
-/* Sequences side by side in the parts for validation; each source has a number of them in proportion to its
+/* Sequences side by side in a set for validation; each source has a number of them in proportion to its
  * weight. */
-size_t model_data_validation_count(const model_data_t *data);
-gyre_status_t model_data_validation(const model_data_t *data, size_t index, const model_example_t *out);
+size_t model_data_validation_count(const model_data_t *data, size_t set);
+gyre_status_t model_data_validation(const model_data_t *data, size_t set, size_t index,
+                                    const model_example_t *out);
 
 #endif

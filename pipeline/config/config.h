@@ -42,6 +42,7 @@ typedef struct {
 
     /* data */
     char *data, *valid_data, *tokenizer;
+    double valid_fraction;     /* without valid_data: of each source */
     int data_format, sampling; /* model_tokens_format_t, model_sampling_t */
     int objective;             /* TRAIN_OBJECTIVE_AUTO, or 1 + model_objective_t */
     char *infill_ids;          /* NULL: the last of the vocabulary */
@@ -161,7 +162,7 @@ int train_config_unsaid(size_t i, int prefix_masks, char *value, size_t bytes);
 gyre_status_t train_config_write(const train_config_t *options, FILE *out);
 
 /* 1 if "may-change" lists the row and it is not part of the model's shape. "infill-ids" goes with
- * "objective". */
+ * "objective", and "valid-fraction" with "data". */
 int train_config_may_change(const train_config_t *options, const char *name);
 int train_config_is_shape(const char *name);
 

@@ -303,6 +303,17 @@ static int check_save_type(const train_config_t *options, char why[TRAIN_WHY])
     return 0;
 }
 
+/* What is held out of the data is validated on only without data for it. */
+static int check_valid(const train_config_t *options, char why[TRAIN_WHY])
+{
+    if (!options->valid_data || !train_config_given(options, "valid-fraction"))
+        return 1;
+    snprintf(why, TRAIN_WHY,
+             "--valid-data has all that is for validation, and --valid-fraction holds some of --data out for "
+             "it: leave one of them out");
+    return 0;
+}
+
 /* Adapters are for weights that are there, and leave all of them as they are. */
 static int check_lora(const train_config_t *options, char why[TRAIN_WHY])
 {
@@ -354,8 +365,8 @@ gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]
     gyre_status_t status = train_recipe_apply(options);
     if (status != GYRE_OK)
         return status;
-    if (!check_checkpoint(options, why) || !check_save_type(options, why) || !check_lora(options, why) ||
-        !check_muon(options, why) || !check_spikes(options, why))
+    if (!check_checkpoint(options, why) || !check_valid(options, why) || !check_save_type(options, why) ||
+        !check_lora(options, why) || !check_muon(options, why) || !check_spikes(options, why))
         return GYRE_ERR_INVALID;
     if (options->trace_steps && !train_steps_range(options->trace_steps, &from, &to)) {
         snprintf(why, TRAIN_WHY, "--trace-steps %.300s: wants FROM:TO, such as 10:12, 64 steps at most",
@@ -406,8 +417,10 @@ int train_config_may_change(const train_config_t *options, const char *name)
     const train_row_t *row = train_config_find(name);
     if (!row || row->matters == TRAIN_SHAPE)
         return 0;
-    return listed(options->may_change, row) || (row->at == offsetof(train_config_t, infill_ids) &&
-                                                listed(options->may_change, train_config_find("objective")));
+    const char *with = row->at == offsetof(train_config_t, infill_ids)       ? "objective"
+                       : row->at == offsetof(train_config_t, valid_fraction) ? "data"
+                                                                             : NULL;
+    return listed(options->may_change, row) || (with && listed(options->may_change, train_config_find(with)));
 }
 
 int train_config_is_shape(const char *name)

@@ -53,20 +53,33 @@ static void tile(FILE *out, const char *value, const char *name)
     fprintf(out, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, name);
 }
 
-static void tiles(FILE *out, const train_record_t *record, int is_text)
+/* What validation came to; nothing if there was none. */
+static void loss_tiles(FILE *out, const train_record_t *record, int is_text)
 {
     char text[64];
-    train_step_t total = train_record_total(record);
-    double seconds = fmax(total.seconds, 1e-9), memory = (double)train_memory_most(&record->memory, NULL);
-    fputs("<div class=\"tiles\">\n", out);
+    if (isnan(record->final_val))
+        return;
     snprintf(text, sizeof text, "%.3f", record->final_val);
     tile(out, text, is_text ? "validation loss, nats per byte" : "validation loss, nats per token");
+    for (size_t s = 0; s < record->sets && record->sets > 1; s++) {
+        snprintf(text, sizeof text, "%.3f", record->set[s].final_val);
+        tile(out, text, record->set[s].name);
+    }
     if (is_text) {
         snprintf(text, sizeof text, "%.2f", record->final_val / log(2.0));
         tile(out, text, "bits per byte");
     }
     snprintf(text, sizeof text, "%.0f&thinsp;%%", 100.0 * record->final_val / record->unigram);
     tile(out, text, is_text ? "of the entropy of single bytes" : "of the entropy of single tokens");
+}
+
+static void tiles(FILE *out, const train_record_t *record, int is_text)
+{
+    char text[64];
+    train_step_t total = train_record_total(record);
+    double seconds = fmax(total.seconds, 1e-9), memory = (double)train_memory_most(&record->memory, NULL);
+    fputs("<div class=\"tiles\">\n", out);
+    loss_tiles(out, record, is_text);
     if (record->steps > 0) {
         double rate = train_record_parts(record) * (double)record->tokens_per_step / seconds;
         snprintf(text, sizeof text, rate >= 1e4 ? "%.1f&thinsp;k" : "%.0f", rate >= 1e4 ? rate / 1e3 : rate);
@@ -231,10 +244,14 @@ static void losses(FILE *out, const train_config_t *options, const train_record_
     fprintf(out,
             "<p class=\"note\">The dashed line, %.3f nats, is the entropy of single %ss: what a model "
             "reaches that "
-            "knows how often each %s occurs and nothing else. Validation is on %s, which is never trained "
-            "on.</p></section>\n",
-            record->unigram, is_text ? "byte" : "token", is_text ? "byte" : "token",
-            options->valid_data ? "data of its own" : "the last tenth of the data");
+            "knows how often each %s occurs and nothing else.",
+            record->unigram, is_text ? "byte" : "token", is_text ? "byte" : "token");
+    if (options->valid_data)
+        fputs(" Validation is on data of its own.", out);
+    else if (options->valid_fraction > 0.0)
+        fprintf(out, " Validation is on the last %.6g of the data, which is never trained on.",
+                options->valid_fraction);
+    fputs("</p></section>\n", out);
     if (record->steps == 0)
         return;
     fputs("<section><h2>Over the steps</h2><div class=\"grid\">\n", out);

@@ -194,6 +194,7 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
                            .compute_s = number_of(line, "compute_s"),
                            .exposed_s = number_of(line, "exposed_s"),
                            .hidden_s = number_of(line, "hidden_s")};
+    step->unlearned = json_is_true(json_object_get(line, "unlearned"));
     step->skipped = !step->spike && json_is_true(json_object_get(line, "skipped"));
     step->seconds = rate > 0.0 ? step_tokens(record, step) / rate : 0.0;
     return 1;
@@ -287,6 +288,17 @@ static void put_exact(FILE *out, const char *name, double value)
         fprintf(out, "\"%s\":null,\"%s_hex\":\"%a\",", name, name, value);
 }
 
+/* The validation loss, and that of each set as it was measured last. */
+static void put_validation(const train_record_t *record, double mean)
+{
+    put_number(record->log, "val_loss", "%.17g", mean, ",");
+    if (record->sets > 0)
+        fputs("\"val_losses\":{", record->log);
+    for (size_t s = 0; s < record->sets; s++)
+        put_number(record->log, record->set[s].name, "%.17g", record->set[s].final_val,
+                   s + 1 < record->sets ? "," : "},");
+}
+
 /* Everything before tokens_per_second depends on no clock: layouts are compared by it. */
 static void write_step(train_record_t *record, const train_step_t *step)
 {
@@ -294,13 +306,15 @@ static void write_step(train_record_t *record, const train_step_t *step)
     fprintf(out, "{\"step\":%llu,", (unsigned long long)step->step);
     put_exact(out, "loss", step->loss);
     if (!isnan(step->val))
-        put_number(out, "val_loss", "%.17g", step->val, ",");
+        put_validation(record, step->val);
     put_exact(out, "grad_norm", step->grad_norm);
     put_number(out, "lr", "%.17g", step->lr, ",");
     put_number(out, "loss_scale", "%.17g", step->loss_scale, ",");
     fprintf(out, "\"skipped\":%s,", step->skipped || step->spike ? "true" : "false");
     if (step->spike)
         fprintf(out, "\"spike\":\"%s\",", spike_names[step->spike]);
+    if (step->unlearned)
+        fputs("\"unlearned\":true,", out);
     if (record->grows)
         fprintf(out, "\"batch\":%llu,", (unsigned long long)step->batch);
     if (!isnan(step->dropped)) { /* a model with experts */
@@ -347,7 +361,7 @@ static gyre_status_t finish_log(train_record_t *record)
         return record->log_status;
     fprintf(record->log, "{\"steps\":%llu,\"spikes\":%llu,", (unsigned long long)record->done,
             (unsigned long long)record->spikes);
-    put_number(record->log, "val_loss", "%.17g", record->final_val, ",");
+    put_validation(record, record->final_val);
     fprintf(record->log, "\"weights_hash\":\"%016llx\",", (unsigned long long)record->hash);
     put_number(record->log, "seconds", "%.3f", record->seconds, "}\n");
     gyre_status_t status = written(record);

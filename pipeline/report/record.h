@@ -28,6 +28,7 @@ typedef struct {
     double compute_s, exposed_s, hidden_s; /* NaN on a GPU, of which the training thread does not know them */
     double loss_scale;   /* the gradients of this step were scaled by it; 1: there is no scaling */
     int skipped;         /* the update was left out since gradients overflowed; grad_norm is then no number */
+    int unlearned;       /* no token of its batch is learned: the loss is 0 */
     train_spike_t spike; /* the update was left out since this was far above the median */
     double
         /* part of the step in which rank 0 waits for its neighbours in the pipeline; NaN: there are none */
@@ -46,6 +47,12 @@ typedef struct {
 /* Bytes on the rank that has most; 0: not known. *rank: which that is, unless NULL. */
 uint64_t train_memory_most(const train_memory_t *memory, size_t *rank);
 
+/* Of a validation set that has a name: the loss before training, and as it was measured last. */
+typedef struct {
+    char name[MODEL_DATA_NAME];
+    double first_val, final_val;
+} train_set_t;
+
 typedef struct train_board train_board_t;
 
 typedef struct {
@@ -57,7 +64,10 @@ typedef struct {
     uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
     gyre_status_t log_status, board_status; /* the first error of each */
     uint64_t id; /* of the run, also in its checkpoints: drawn when it begins; 0: none, as before 0.2.0 */
-    double unigram, first_val, final_val;
+    uint64_t unlearned;                   /* steps of this process of which no token was learned */
+    double unigram, first_val, final_val; /* over several sets their mean */
+    size_t sets;                          /* 0: validation is on a set without a name, or there is none */
+    train_set_t set[MODEL_DATA_SETS];
     double seconds;           /* of training, evaluations included */
     uint64_t hash;            /* of the final weights */
     uint64_t tokens_per_step; /* of a whole batch */

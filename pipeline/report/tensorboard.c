@@ -200,6 +200,11 @@ gyre_status_t train_board_step(train_board_t *board, const train_record_t *recor
     board->summary.full = 0;
     add_scalar(board, "loss/train", step->loss);
     add_scalar(board, "loss/validation", step->val);
+    for (size_t s = 0; s < record->sets && !isnan(step->val); s++) {
+        char tag[TAG];
+        snprintf(tag, sizeof tag, "loss/validation/%s", record->set[s].name);
+        add_scalar(board, tag, record->set[s].final_val);
+    }
     add_scalar(board, "learning_rate", step->lr);
     add_scalar(board, "grad_norm", step->grad_norm);
     add_scalar(board, "loss_scale", step->loss_scale);

@@ -210,10 +210,11 @@ gyre_status_t gyre_train_step(gyre_train_t *train, gyre_train_stats_t *stats)
 
 gyre_status_t gyre_train_evaluate(gyre_train_t *train, double *loss)
 {
+    double each[MODEL_DATA_SETS];
     gyre_status_t status = check(train, "gyre_train_evaluate");
     if (status == GYRE_OK && !loss)
         status = gyre_fail(GYRE_ERR_INVALID, "gyre_train_evaluate: loss is NULL");
-    return status == GYRE_OK ? ended(train, train_evaluate(&train->run, loss)) : status;
+    return status == GYRE_OK ? ended(train, train_evaluate(&train->run, each, loss)) : status;
 }
 
 gyre_status_t gyre_train_finish(gyre_train_t *train)

@@ -66,7 +66,7 @@ static gyre_status_t hash_data(const train_run_t *run, uint64_t *train, uint64_t
     const model_data_t *data = run->data;
     const model_data_step_t first = {.seed = run->options->seed};
     const uint64_t size[] = {data->bytes, data->tokens, data->vocab, data->hash};
-    size_t seq = run->shape.seq, validation = model_data_validation_count(data);
+    size_t seq = run->shape.seq;
     size_t batch = run->options->batch < SEQUENCES ? run->options->batch : SEQUENCES;
     model_token_t *tokens = calloc(2 * seq, sizeof *tokens);
     if (!tokens)
@@ -74,13 +74,17 @@ static gyre_status_t hash_data(const train_run_t *run, uint64_t *train, uint64_t
     const model_example_t example = {.tokens = tokens, .targets = tokens + seq};
     gyre_status_t status = GYRE_OK;
     *train = base_hash64(size, sizeof size, 0);
-    *valid = validation;
+    *valid = 0;
     for (size_t i = 0; status == GYRE_OK && i < batch; i++)
         if ((status = model_data_train(data, &first, i, &example)) == GYRE_OK)
             *train = base_hash64(tokens, 2 * seq * sizeof *tokens, *train);
-    for (size_t i = 0; status == GYRE_OK && i < 2 && i < validation; i++)
-        if ((status = model_data_validation(data, i * (validation - 1), &example)) == GYRE_OK)
-            *valid = base_hash64(tokens, 2 * seq * sizeof *tokens, *valid);
+    for (size_t s = 0; status == GYRE_OK && s < data->sets; s++) {
+        const size_t validation = model_data_validation_count(data, s);
+        *valid = base_hash64(data->set[s].name, strlen(data->set[s].name), *valid + validation);
+        for (size_t i = 0; status == GYRE_OK && i < 2 && i < validation; i++)
+            if ((status = model_data_validation(data, s, i * (validation - 1), &example)) == GYRE_OK)
+                *valid = base_hash64(tokens, 2 * seq * sizeof *tokens, *valid);
+    }
     free(tokens);
     return status;
 }

@@ -300,6 +300,8 @@ gyre_status_t train_check_input(train_run_t *run)
         status = model_data_prepare(run->data, run->shape.vocab, run->shape.seq);
     if (status == GYRE_OK)
         status = train_objective_choose(run);
+    if (status == GYRE_OK)
+        status = train_count_validation(run);
     if (status != GYRE_OK)
         return status;
     tell_idle(run->options, &layout);

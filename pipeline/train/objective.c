@@ -171,8 +171,56 @@ gyre_status_t train_fetch(void *user, size_t index, model_example_t *out)
 gyre_status_t train_fetch_validation(void *user, size_t index, model_example_t *out)
 {
     train_run_t *run = user;
-    size_t all = model_data_validation_count(run->data);
-    size_t place = (size_t)((double)index * (double)all / (double)run->val_count); /* spread evenly */
-    gyre_status_t status = model_data_validation(run->data, place < all ? place : all - 1, out);
+    size_t set = run->val_set, all = model_data_validation_count(run->data, set);
+    size_t place = (size_t)((double)index * (double)all / (double)run->val_count[set]); /* spread evenly */
+    gyre_status_t status = model_data_validation(run->data, set, place < all ? place : all - 1, out);
     return status == GYRE_OK ? pose(run, MODEL_RANDOM_INFILL_VALIDATION, index, out) : status;
+}
+
+/* *found: some target of the set's sequences in use is learned. Nearly always one of the first one is. */
+static gyre_status_t find_learned(train_run_t *run, model_example_t *example, int *found)
+{
+    gyre_status_t status = GYRE_OK;
+    *found = 0;
+    for (size_t i = 0; status == GYRE_OK && !*found && i < run->val_count[run->val_set]; i++) {
+        status = train_fetch_validation(run, i, example);
+        for (size_t t = 0; status == GYRE_OK && !*found && t < run->shape.seq; t++)
+            *found = example->targets[t] != MODEL_IGNORED;
+    }
+    return status;
+}
+
+static gyre_status_t refuse_unlearned(const train_run_t *run)
+{
+    const model_valid_t *set = &run->data->set[run->val_set];
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s%s%s: none of the %zu sequences of %zu tokens for validation has a token that is learned: "
+        "take %s--sampling packed (whole documents), a longer --seq, or other data for "
+        "validation",
+        run->options->valid_data ? "--valid-data" : run->options->data, *set->name ? " " : "", set->name,
+        run->val_count[run->val_set], run->shape.seq,
+        run->val_count[run->val_set] < set->sequences ? "more --eval-sequences, " : "");
+}
+
+gyre_status_t train_count_validation(train_run_t *run)
+{
+    const model_data_t *data = run->data;
+    const size_t seq = run->shape.seq, most = run->options->eval_sequences;
+    model_token_t *tokens = calloc(2 * seq, sizeof *tokens);
+    model_example_t example = {.tokens = tokens, .targets = tokens + seq};
+    gyre_status_t status =
+        tokens ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a sequence of %zu tokens", seq);
+    for (size_t s = 0; status == GYRE_OK && s < data->sets; s++) {
+        const size_t all = model_data_validation_count(data, s);
+        int found = 1;
+        run->val_count[s] = all < most ? all : most;
+        run->val_set = s;
+        if (data->masked) /* with prefixes nothing is */
+            status = find_learned(run, &example, &found);
+        if (status == GYRE_OK && !found)
+            status = refuse_unlearned(run);
+    }
+    free(tokens);
+    return status;
 }

@@ -52,13 +52,23 @@ static unsigned asks_meanwhile(void *user)
     return asks(user) & (run->next > 0 ? ~0u : ~(unsigned)ASK_SAVE);
 }
 
-gyre_status_t train_evaluate(train_run_t *run, double *loss)
+gyre_status_t train_evaluate(train_run_t *run, double *each, double *mean)
 {
-    unsigned asked;
-    gyre_status_t status = pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count,
-                                               asks_meanwhile, &asked, loss);
-    run->agreed |= pipe_train_unread(run->train);
+    const size_t sets = run->data->sets;
+    unsigned asked = 0;
+    double sum = 0.0;
+    gyre_status_t status = GYRE_OK;
+    for (size_t s = 0; s < sets; s++)
+        each[s] = NAN;
+    for (size_t s = 0; status == GYRE_OK && asked == 0 && s < sets; s++) {
+        run->val_set = s;
+        status = pipe_train_evaluate(run->train, train_fetch_validation, run, run->val_count[s],
+                                     asks_meanwhile, &asked, &each[s]);
+        run->agreed |= pipe_train_unread(run->train);
+        sum += each[s];
+    }
     hear(run, asked);
+    *mean = sets > 0 && asked == 0 ? sum / (double)sets : NAN;
     return status;
 }
 
@@ -149,6 +159,18 @@ static train_spike_t note_spike(train_run_t *run, const pipe_train_step_t *step,
                                       : TRAIN_SPIKE_NORM;
 }
 
+/* A step whose batch teaches nothing: the first of them is worth a line. */
+static void note_unlearned(train_run_t *run, size_t batch)
+{
+    if (run->record.unlearned++ > 0 || run->rank != 0)
+        return;
+    log_warning(
+        "step %llu: no token of its %zu sequences is learned, so its loss and its gradient are 0; "
+        "the log has \"unlearned\" for such steps. Take --sampling packed (whole documents), a longer "
+        "--seq or a larger --batch",
+        (unsigned long long)run->next + 1, batch);
+}
+
 /* One update. *stop: rank 0 wants it to be the last. */
 static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
 {
@@ -179,6 +201,8 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
     if (status != GYRE_OK)
         return status;
     const train_spike_t spike = note_spike(run, &step, &limit);
+    if (step.learned == 0.0)
+        note_unlearned(run, batch);
     run->progress = step.note[1];
     hear(run, step.asked);
     *stop = run->stopped || step.note[0] != 0.0;
@@ -201,6 +225,7 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
                               isnan(waited) ? NAN : fmin(step.zero.hidden_s, fmax(seconds - waited, 0.0)),
                           .loss_scale = before.scale,
                           .skipped = step.zero.skipped,
+                          .unlearned = step.learned == 0.0,
                           .spike = spike,
                           .bubble = pipe_train_layout(run->train)->pp > 1 ? step.pipe_wait_s / seconds : NAN};
     return train_timeline_end(run->timeline, run->next);
@@ -209,7 +234,7 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
 static train_state_t state_of(const train_run_t *run)
 {
     const optim_scaler_t *scaler = optim_zero_scaler(pipe_train_zero(run->train));
-    return (train_state_t){.step = run->next,
+    train_state_t state = {.step = run->next,
                            .ranks = (uint64_t)gyre_comm_size(run->comm),
                            .seconds = elapsed(run),
                            .progress = run->progress,
@@ -218,6 +243,8 @@ static train_state_t state_of(const train_run_t *run)
                            .id = run->record.id,
                            .scaler = scaler ? *scaler : (optim_scaler_t){0},
                            .spike = run->spike};
+    memcpy(state.set, run->record.set, sizeof state.set);
+    return state;
 }
 
 static int log_file(const train_run_t *run)
@@ -260,11 +287,15 @@ static int is_due(const train_run_t *run, uint64_t every)
 /* Signals that want a checkpoint now put a validation off, or end it. */
 static gyre_status_t validate(train_run_t *run, double *loss)
 {
-    gyre_status_t status = GYRE_OK;
-    if (!run->stopped && !run->save_asked)
-        status = train_evaluate(run, loss);
-    if (!run->stopped && !run->save_asked)
-        run->record.final_val = *loss;
+    double each[MODEL_DATA_SETS];
+    if (run->stopped || run->save_asked)
+        return GYRE_OK;
+    gyre_status_t status = train_evaluate(run, each, loss);
+    if (run->stopped || run->save_asked)
+        return status;
+    run->record.final_val = *loss;
+    for (size_t s = 0; s < run->data->sets; s++)
+        run->record.set[s].final_val = each[s];
     return status;
 }
 
@@ -320,8 +351,11 @@ gyre_status_t train_start(train_run_t *run)
         return status;
     run->start = base_now();
     if (!run->resumed) {
-        status = train_evaluate(run, &run->record.first_val);
+        double each[MODEL_DATA_SETS];
+        status = train_evaluate(run, each, &run->record.first_val);
         run->record.final_val = run->record.first_val;
+        for (size_t s = 0; s < run->data->sets; s++)
+            run->record.set[s].first_val = run->record.set[s].final_val = each[s];
     }
     return status;
 }

@@ -43,12 +43,13 @@ typedef struct {
     pipe_tokenizer_t ids;         /* rank 0: of the data, as checkpoints record it */
     /* rank 0, at the end, for the sample: all canonical rows in the order of the whole table */
     float *weights;
-    gyre_status_t written; /* what became of --save */
-    int sample_left_out;   /* nobody asked for a sample, and the model is not small */
-    gyre_status_t sampled; /* rank 0: NO_MEMORY: not for the sample's weights */
-    size_t val_count;      /* validation sequences in use */
-    uint64_t next;         /* 0-based number of the step whose batch is fetched */
-    optim_ramp_t ramp;     /* how its size follows from that */
+    gyre_status_t written;             /* what became of --save */
+    int sample_left_out;               /* nobody asked for a sample, and the model is not small */
+    gyre_status_t sampled;             /* rank 0: NO_MEMORY: not for the sample's weights */
+    size_t val_count[MODEL_DATA_SETS]; /* of each validation set the sequences in use */
+    size_t val_set;                    /* whose sequences are fetched */
+    uint64_t next;                     /* 0-based number of the step whose batch is fetched */
+    optim_ramp_t ramp;                 /* how its size follows from that */
     optim_ramp_at_t ramp_at;
     uint64_t before_next; /* sequences of the steps before it */
     optim_spike_t spike;  /* of the steps before it; on all ranks the same */
@@ -105,8 +106,9 @@ gyre_status_t train_await(train_run_t *run);
  * checkpoints. */
 gyre_status_t train_resume_run(void *run);
 gyre_status_t train_open_saver(void *run);
-/* Mean loss over the validation sequences in use. Collective. */
-gyre_status_t train_evaluate(train_run_t *run, double *loss);
+/* Mean loss over the learned positions of the sequences in use, of each validation set [data->sets]; *mean:
+ * the mean of these, which are all NaN after a signal. Collective. */
+gyre_status_t train_evaluate(train_run_t *run, double *each, double *mean);
 /* Compares the ranks' weights, takes their hash, writes --save, waits for the last checkpoint, and at last
  * brings to rank 0 what a sample of text needs (not after a signal). Collective. */
 gyre_status_t train_conclude(train_run_t *run);
@@ -135,9 +137,11 @@ gyre_status_t train_compare_ranks(train_run_t *run);
 /* objective.c: what --objective, the recipe and the model say is learned, and what that needs; after
  * model_data_prepare. INVALID, NO_MEMORY. */
 gyre_status_t train_objective_choose(train_run_t *run);
+/* How many sequences of each validation set are in use. INVALID: no token of one of them is learned. */
+gyre_status_t train_count_validation(train_run_t *run);
 /* Logs how documents fit into sequences, if the data has documents. */
 void train_documents_tell(const train_run_t *run);
-/* Sequences of a step and of the validation set, as pipe_fetch_fn; user is the run. */
+/* Sequences of a step and of the validation set run->val_set, as pipe_fetch_fn; user is the run. */
 gyre_status_t train_fetch(void *user, size_t index, model_example_t *out);
 gyre_status_t train_fetch_validation(void *user, size_t index, model_example_t *out);
 

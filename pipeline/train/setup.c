@@ -189,6 +189,7 @@ static gyre_status_t open_data(train_run_t *run)
     const train_config_t *options = run->options;
     const model_data_config_t config = {.path = options->data,
                                         .valid_path = options->valid_data,
+                                        .valid_fraction = options->valid_fraction,
                                         .format = (model_tokens_format_t)options->data_format,
                                         .sampling = (model_sampling_t)options->sampling};
     gyre_status_t status = model_data_open(&config, &run->data);
@@ -322,6 +323,7 @@ gyre_status_t train_resume_run(void *user)
     run->progress = state.progress;
     run->record.first_val = state.first_val;
     run->record.final_val = state.final_val;
+    memcpy(run->record.set, state.set, sizeof state.set);
     run->record.id = state.id;
     run->spike = state.spike;
     return GYRE_OK;
@@ -433,6 +435,24 @@ gyre_status_t train_gather_memory(train_run_t *run)
     return GYRE_OK;
 }
 
+/* Those of a checkpoint keep their losses. */
+static void name_sets(train_run_t *run)
+{
+    train_record_t *record = &run->record;
+    train_set_t then[MODEL_DATA_SETS];
+    memcpy(then, record->set, sizeof then);
+    memset(record->set, 0, sizeof record->set);
+    for (size_t s = 0; s < run->data->sets; s++) {
+        train_set_t *set = &record->set[s];
+        *set = (train_set_t){.first_val = NAN, .final_val = NAN};
+        snprintf(set->name, sizeof set->name, "%s", run->data->set[s].name);
+        for (size_t t = 0; *set->name && t < MODEL_DATA_SETS; t++)
+            if (strcmp(then[t].name, set->name) == 0)
+                *set = then[t];
+        record->sets += *set->name != 0;
+    }
+}
+
 /* What the record and its drawings need in addition to the steps. */
 static gyre_status_t set_up_record(train_run_t *run)
 {
@@ -440,6 +460,7 @@ static gyre_status_t set_up_record(train_run_t *run)
     train_record_t *record = &run->record;
     const model_flops_t flops = model_flops(&run->shape);
     record->unigram = run->data->unigram_entropy;
+    name_sets(run);
     record->ranks = gyre_comm_size(run->comm);
     record->model = &run->shape;
     record->parameters = pipe_train_whole(run->train)->total;
@@ -491,7 +512,5 @@ gyre_status_t train_set_up(train_run_t *run)
             (void)rmdir(options->checkpoint); /* if it is still empty */
         return status;
     }
-    size_t all = model_data_validation_count(run->data);
-    run->val_count = all < options->eval_sequences ? all : options->eval_sequences;
     return set_up_record(run);
 }

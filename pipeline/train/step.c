@@ -161,7 +161,8 @@ static gyre_status_t make_step(pipe_train_t *train, uint64_t step, pipe_fetch_fn
     out->asked = get_asked(words + WORD_ASKED);
     if (status == GYRE_OK)
         status = train_unread(train, words[WORD_UNREAD]);
-    double weight = weight_of(train, words[WORD_LEARNED]);
+    out->learned = words[WORD_LEARNED];
+    double weight = weight_of(train, out->learned);
     out->loss = optim_batch_sum(&train->batch, train->loss) / weight;
     set_limit(train, out);
     if (status == GYRE_OK)

@@ -83,6 +83,7 @@ void pipe_train_destroy(pipe_train_t *train);
 #define PIPE_ASKS  3 /* bits that any rank may set for all to see; what they mean is the caller's */
 typedef struct {
     double loss;             /* mean over the learned positions of the global batch, nats per token */
+    double learned;          /* these positions */
     model_spans_t *spans;    /* in: where this rank notes what it does; NULL: nobody asks */
     unsigned asked;          /* in: what this rank asks for, PIPE_ASKS bits; out: what any rank does */
     double limit[2];         /* in: the largest loss and norm whose update is made (zero.spiked); 0: any */

@@ -65,6 +65,20 @@ static void print_memory(const train_memory_t *memory)
     printf("\n");
 }
 
+/* What is for validation. */
+static void print_validation(const train_run_t *run)
+{
+    const double fraction = run->options->valid_fraction;
+    if (run->options->valid_data)
+        printf("%s for validation\n", run->options->valid_data);
+    else if (fraction == 0.1)
+        printf("the last tenth for validation\n");
+    else if (fraction > 0.0)
+        printf("the last %.6g of it for validation\n", fraction);
+    else
+        printf("nothing for validation\n");
+}
+
 void train_print_start(const train_run_t *run)
 {
     printf("%.2f million parameters, %d rank%s, %llu x %zu tokens per step",
@@ -84,8 +98,7 @@ void train_print_start(const train_run_t *run)
            run->data->files == 1 ? "" : "s", run->options->data);
     if (run->data->is_text && run->shape.vocab > BYTES)
         printf("as the first %d of %zu ids, ", BYTES, run->shape.vocab);
-    printf(run->options->valid_data ? "%s for validation\n" : "the last tenth for validation\n",
-           run->options->valid_data);
+    print_validation(run);
     if (run->options->load && !train_config_given(run->options, "lr"))
         printf("learning rate %g, the default for %s\n", run->options->lr,
                run->options->lora > 0 ? "adapters" : "weights that are loaded");
@@ -113,6 +126,18 @@ void train_print_start(const train_run_t *run)
     fflush(stdout);
 }
 
+/* The validation loss of each set that has a name. */
+static void print_sets(const train_record_t *record, const char *unit)
+{
+    for (size_t s = 0; s < record->sets; s++) {
+        const train_set_t *set = &record->set[s];
+        printf("  %-14s %.4f nats/%s", set->name, set->final_val, unit);
+        if (!isnan(set->first_val))
+            printf("; %.4f before training", set->first_val);
+        printf("\n");
+    }
+}
+
 static void print_end(const train_run_t *run)
 {
     const train_record_t *record = &run->record;
@@ -136,9 +161,14 @@ static void print_end(const train_run_t *run)
     if (isnan(record->final_val)) /* a signal, or no sequences to validate on */
         printf("validation loss  was not measured\n");
     else
-        printf("validation loss  %.4f nats/%s, %.0f %% of it%s; %.4f before training\n", record->final_val,
-               unit, 100.0 * record->final_val / record->unigram, run->stopped ? " (as last measured)" : "",
+        printf("validation loss  %.4f nats/%s%s, %.0f %% of it%s; %.4f before training\n", record->final_val,
+               unit, record->sets > 1 ? ", the mean of the sets" : "",
+               100.0 * record->final_val / record->unigram, run->stopped ? " (as last measured)" : "",
                record->first_val);
+    if (!isnan(record->final_val))
+        print_sets(record, unit);
+    if (record->unlearned > 0)
+        printf("no token of %llu steps was learned\n", (unsigned long long)record->unlearned);
     if (record->steps > 0)
         printf("training         %llu steps in %.1f s with validation; %.0f tokens/s in steps",
                (unsigned long long)record->done, record->seconds,

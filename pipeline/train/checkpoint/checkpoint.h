@@ -19,6 +19,7 @@
 #include "optim/spike.h"
 #include "pipeline/config/config.h"
 #include "pipeline/load/tokenizer.h"
+#include "pipeline/report/record.h"
 
 /* What a run is in addition to its weights and moments, after `step` updates. Everything random is a function
  * of the seed and the step. */
@@ -27,9 +28,10 @@ typedef struct {
     uint64_t ranks;           /* that wrote the checkpoint */
     double seconds, progress; /* of training so far; the part of the time limit that is gone */
     double first_val, final_val;
-    uint64_t id;           /* of the run, by which its log is known; 0: none */
-    optim_scaler_t scaler; /* of the loss; scale 0: there is none */
-    optim_spike_t spike;   /* the steps before, and how many of them were spikes */
+    train_set_t set[MODEL_DATA_SETS]; /* validation sets with names, first; others have none */
+    uint64_t id;                      /* of the run, by which its log is known; 0: none */
+    optim_scaler_t scaler;            /* of the loss; scale 0: there is none */
+    optim_spike_t spike;              /* the steps before, and how many of them were spikes */
 } train_state_t;
 
 /* The parts of a run that a checkpoint holds or is compared with; all borrowed. */

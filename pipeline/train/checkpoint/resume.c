@@ -79,6 +79,38 @@ static int record_origin(json_t *run, const char *path)
     return !said || json_object_set_new(run, "origin", said) == 0;
 }
 
+/* Losses of validation sets that have names; NULL: no memory. */
+static json_t *describe_sets(const train_set_t *set)
+{
+    json_t *sets = json_object();
+    for (size_t s = 0; sets && s < MODEL_DATA_SETS && *set[s].name; s++)
+        if (json_object_set_new(sets, set[s].name,
+                                json_pack("[o, o]", real(set[s].first_val), real(set[s].final_val))) != 0) {
+            json_decref(sets);
+            return NULL;
+        }
+    return sets;
+}
+
+/* What it was; older checkpoints, and those without such sets, have none. 0: it is malformed. */
+static int read_sets(const json_t *run, train_set_t *set)
+{
+    const char *name, *first, *final;
+    json_t *sets = json_object_get(run, "val_sets"), *pair;
+    size_t s = 0;
+    memset(set, 0, MODEL_DATA_SETS * sizeof *set);
+    json_object_foreach(sets, name, pair)
+    {
+        if (s == MODEL_DATA_SETS || strlen(name) >= MODEL_DATA_NAME ||
+            json_unpack(pair, "[s, s]", &first, &final) != 0)
+            return 0;
+        snprintf(set[s].name, sizeof set[s].name, "%s", name);
+        set[s].first_val = strtod(first, NULL);
+        set[s++].final_val = strtod(final, NULL);
+    }
+    return 1;
+}
+
 json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state)
 {
     const char *name;
@@ -110,6 +142,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
                                             "skipped", (json_int_t)scaler->skipped)) != 0;
     if (!bad && state->spike.count > 0)
         bad = json_object_set_new(run, "spikes", describe_spikes(&state->spike)) != 0;
+    if (!bad && *state->set[0].name)
+        bad = json_object_set_new(run, "val_sets", describe_sets(state->set)) != 0;
     if (run && bad) {
         json_decref(run);
         run = NULL;
@@ -220,6 +254,8 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);
     if (status == GYRE_OK && !read_spikes(run, state->step, &state->spike))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: spikes are malformed", at);
+    if (status == GYRE_OK && !read_sets(run, state->set))
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: val_sets is malformed", at);
     const char *id = json_string_value(json_object_get(run, "id"));
     state->ranks = (uint64_t)ranks;
     state->id = id ? strtoull(id, NULL, 16) : 0; /* older checkpoints have none */
@@ -392,8 +428,9 @@ static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *f
     return gyre_fail(GYRE_ERR_INVALID,
                      "%s holds %zu bytes with hash %016" PRIx64 ", but the run in %s was begun on %" PRIu64
                      " bytes with hash %016" PRIx64
-                     ": give the same text with --data, or --may-change data to go on with another",
-                     parts->options->data, data->bytes, data->hash, parts->folder, bytes, hash);
+                     ": give the same text with --data%s, or --may-change data to go on with another",
+                     parts->options->data, data->bytes, data->hash, parts->folder, bytes, hash,
+                     parts->options->valid_data ? " and --valid-data" : "");
 }
 
 /* Adapters are for the weights that they were trained on. */

@@ -68,7 +68,8 @@ static int teardown(void **state)
 static gyre_status_t open_data(const char *path, const char *valid, model_sampling_t sampling,
                                model_data_t **out)
 {
-    const model_data_config_t config = {.path = path, .valid_path = valid, .sampling = sampling};
+    const model_data_config_t config = {
+        .path = path, .valid_path = valid, .valid_fraction = 0.1, .sampling = sampling};
     return model_data_open(&config, out);
 }
 
@@ -122,12 +123,45 @@ static void large_files_are_mapped(void **state)
     assert_int_equal(model_tokens_read(tokens, 17, 3, 256, ids), GYRE_OK);
     assert_int_equal(ids[0], 'd');
     assert_int_equal(ids[1], text[0]);
+    const model_tokens_file_t *last = &tokens->file[3];
+    assert_string_equal(model_data_mapped(data, last->map), last->path);
+    assert_string_equal(model_data_mapped(data, last->map + LARGE - 1), last->path);
+    assert_null(model_data_mapped(data, last->map + LARGE));
+    assert_null(model_data_mapped(data, tokens->file[0].map)); /* it was read */
     assert_int_equal(model_data_identify(data), GYRE_OK);
     memcpy(all, "first second third", 18);
     memcpy(all + 18, text, LARGE);
     assert_int_equal(data->hash, base_hash64(all, sizeof all, 0));
     model_data_destroy(data);
     unlink(at("tree/large"));
+}
+
+/* Of every source the last `fraction`, to a token. */
+static void held_out(void **state)
+{
+    (void)state;
+    static char text[997];
+    const double fraction[] = {0.0, 0.1, 0.25, 0.5, 0.999};
+    const uint64_t held[] = {0, 99, 249, 498, 996};
+    char path[256];
+    memset(text, 'x', sizeof text);
+    put("held", text, sizeof text);
+    snprintf(path, sizeof path, "%s", at("held"));
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        model_data_t *data = NULL;
+        const model_data_config_t config = {.path = path, .valid_fraction = fraction[i]};
+        assert_int_equal(model_data_open(&config, &data), GYRE_OK);
+        assert_int_equal(data->sets, held[i] > 0);
+        assert_int_equal(data->train.count[0], 997 - held[i]);
+        if (held[i] > 0) {
+            assert_int_equal(data->set[0].mix.first[0], 997 - held[i]);
+            assert_int_equal(data->set[0].mix.count[0], held[i]);
+        }
+        model_data_destroy(data);
+    }
+    for (uint64_t n = 1, i = 0; i < 2000; n = n * 3 + i++, n %= UINT64_C(1) << 50) /* a tenth, as ever */
+        assert_int_equal((uint64_t)((double)n * 0.1), n / 10);
+    unlink(at("held"));
 }
 
 /* 16-bit ids without a header are no text, unless they are said to be. */
@@ -137,7 +171,7 @@ static void headerless_ids(void **state)
     model_data_t *data = NULL;
     char path[256];
     snprintf(path, sizeof path, "%s", at("binary/x"));
-    model_data_config_t config = {.path = path};
+    model_data_config_t config = {.path = path, .valid_fraction = 0.1};
     assert_int_equal(model_data_open(&config, &data), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "--data-format nanogpt"));
     config.format = MODEL_TOKENS_TEXT;
@@ -238,8 +272,8 @@ static void sequences(void **state)
     assert_true(different > 1900);
     assert_true(first && last); /* every place can be drawn */
 
-    assert_int_equal(model_data_validation_count(data), 3);
-    assert_int_equal(model_data_validation(data, 1, &(const model_example_t){.tokens = x, .targets = y}),
+    assert_int_equal(model_data_validation_count(data, 0), 3);
+    assert_int_equal(model_data_validation(data, 0, 1, &(const model_example_t){.tokens = x, .targets = y}),
                      GYRE_OK);
     assert_int_equal(place_of(x, y), 225 + SEQ);
     assert_int_equal(model_data_identify(data), GYRE_OK);
@@ -352,11 +386,11 @@ static void blend(void **state)
         assert_true(fabs((double)b - 0.75 * (double)(i + 1)) < 1.0);
     }
     /* 39 / 8 = 4 windows of b, 99 / 8 = 12 of a: as many as 3 to 1 allows */
-    size_t n = model_data_validation_count(data);
+    size_t n = model_data_validation_count(data, 0);
     assert_in_range(n, 5, 6);
     for (size_t i = b = 0; i < n; i++) {
-        assert_int_equal(model_data_validation(data, i, &(const model_example_t){.tokens = x, .targets = y}),
-                         GYRE_OK);
+        assert_int_equal(
+            model_data_validation(data, 0, i, &(const model_example_t){.tokens = x, .targets = y}), GYRE_OK);
         b += x[0] == 'b';
     }
     assert_int_equal(b, 4);
@@ -373,9 +407,9 @@ static void blend(void **state)
     assert_int_equal(open_data(at("long"), at("b,c"), MODEL_SAMPLING_RANDOM, &data), GYRE_OK);
     assert_int_equal(model_data_prepare(data, 256, SEQ), GYRE_OK);
     assert_int_equal(data->train.count[0], 1000);
-    assert_int_equal(model_data_validation_count(data), 399 / SEQ);
+    assert_int_equal(model_data_validation_count(data, 0), 399 / SEQ);
     assert_int_equal(
-        model_data_validation(data, 399 / SEQ - 1, &(const model_example_t){.tokens = x, .targets = y}),
+        model_data_validation(data, 0, 399 / SEQ - 1, &(const model_example_t){.tokens = x, .targets = y}),
         GYRE_OK);
     assert_int_equal(x[0], 'b');
     model_data_destroy(data);
@@ -390,7 +424,7 @@ int main(void)
         cmocka_unit_test(refused),         cmocka_unit_test(sequences),
         cmocka_unit_test(epochs),          cmocka_unit_test(epochs_begin_elsewhere),
         cmocka_unit_test(blend),           cmocka_unit_test(large_files_are_mapped),
-        cmocka_unit_test(headerless_ids),
+        cmocka_unit_test(headerless_ids),  cmocka_unit_test(held_out),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -140,7 +140,8 @@ static void each_once(void **state)
 static void epochs(void **state)
 {
     (void)state;
-    const model_data_config_t config = {.path = path, .sampling = MODEL_SAMPLING_PACKED};
+    const model_data_config_t config = {
+        .path = path, .valid_fraction = 0.1, .sampling = MODEL_SAMPLING_PACKED};
     model_data_t *data = NULL;
     model_token_t x[SEQ], y[SEQ], first[2] = {0};
     int32_t documents[SEQ];
@@ -150,7 +151,7 @@ static void epochs(void **state)
     assert_true(model_data_has_documents(data));
     assert_int_equal(model_data_prepare(data, 300, SEQ), GYRE_OK);
     uint64_t each = model_data_epoch(data, 0);
-    assert_true(each > 100 && model_data_validation_count(data) > 10);
+    assert_true(each > 100 && model_data_validation_count(data, 0) > 10);
     for (int epoch = 0; epoch < 2; epoch++) {
         int seen[DOCUMENTS] = {0}, all = 0;
         for (uint64_t i = 0; i < each; i++) {
@@ -173,14 +174,15 @@ static void epochs(void **state)
     uint64_t kept = 0;
     for (int d = 0; d < DOCUMENTS; d++)
         kept += length_of(d) >= 2 && d % 10 != 3;
-    assert_int_equal(data->train.packing[0]->documents + data->valid.packing[0]->documents, kept);
+    assert_int_equal(data->train.packing[0]->documents + data->set[0].mix.packing[0]->documents, kept);
     model_data_destroy(data);
 }
 
 static void refusals(void **state)
 {
     (void)state;
-    model_data_config_t config = {.path = "README.md", .sampling = MODEL_SAMPLING_PACKED};
+    model_data_config_t config = {
+        .path = "README.md", .valid_fraction = 0.1, .sampling = MODEL_SAMPLING_PACKED};
     model_data_t *data = NULL;
     assert_int_equal(model_data_open(&config, &data), GYRE_OK);
     assert_int_equal(model_data_prepare(data, 256, SEQ), GYRE_ERR_INVALID);
