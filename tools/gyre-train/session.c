@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "tools/gyre-train/cut_file.h"
 #include "tools/gyre-train/options.h"
 #include "tools/gyre-train/progress.h"
 #include "tools/gyre-train/results.h"
@@ -94,6 +95,7 @@ int train_session(train_config_t *options)
     train_run_t run = {.options = options, .signal = &stop_signal, .saves = &saves};
     int trained = 0, early = 0;
     watch_signal(SIGUSR1, on_save, 0); /* early: it must not end a run that is being set up */
+    train_watch_files(&run);
     gyre_status_t finished = GYRE_OK, status = train_join(&run, NULL);
     if (status == GYRE_OK) {
         status = train_set_up(&run);
@@ -114,6 +116,7 @@ int train_session(train_config_t *options)
     if (status == GYRE_OK && !early)
         finished = finish(&run);
     status = status == GYRE_OK ? finished : status;
+    train_watch_files(NULL);
     train_free(&run);
     return status == GYRE_OK && early ? 128 + run.stopped : exit_code(status, trained);
 }
