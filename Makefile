@@ -265,7 +265,7 @@ LIB_PROOF := $(B)/lib/libgyre-proof.a
 # what tools and tests are linked with: they may look inside
 ARCHIVES := $(LIB_PROOF) $(LIB_TRAIN) $(LIB_A)
 
-.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-bindings check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-plan check-generate check-tokenizers check-mpi check-reshard check-verbs fuzz format words demo bench bench-instructions bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
+.PHONY: all lib tools tests examples report clean help check check-abi check-arm check-bindings check-quick left-out formatted check-contributing check-hosts check-faults check-all check-fuzz check-launch check-layouts check-recipes check-long check-oom check-plan check-generate check-tokenizers check-mpi check-reshard check-verbs fuzz format words demo bench bench-generate bench-instructions bench-peers bench-train bench-waiters install install-lib install-train uninstall FORCE
 all: report lib $(LIB_TRAIN) tools examples
 lib: $(LIB_SO) $(LIB_A) $(LIB_MALLOC)
 tools: $(TOOL_BINS)
@@ -487,6 +487,7 @@ help:
 	@echo "                   in bench/results/DATE-MACHINE/, or in OUT="
 	@echo "make readme-results  the README's plot and table from RESULTS=bench/results/DATE"
 	@echo "make bench-train   the demo's training step beside plain C loops and PyTorch, in turns (ROUNDS=N)"
+	@echo "make bench-generate  what the trainer's bits cost gyre-generate: --order canonical and fast, in turns (ROUNDS=N SHAPE=tiny)"
 	@echo "make bench-waiters what ranks that wait cost one that computes (RANKS=N)"
 	@echo "make bench-instructions  instructions of a small call, counted by valgrind (RANKS=N BYTES=N COLLECTIVES=)"
 	@echo "make format        lays the sources out with clang-format"

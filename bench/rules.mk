@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# bench/rules.mk: make bench, bench-train, bench-peers, readme-results. Included by the Makefile.
+# bench/rules.mk: make bench, bench-train, bench-generate, bench-peers, readme-results. Included by the Makefile.
 # The whole suite in under five minutes, and a page of it; QUICK=1: in seconds, to see that it works.
 bench: $(B)/bin/ucx-run $(B)/bin/gyre-perf $(SETUP_PYTHON_STAMP)
 	@/usr/bin/python3 bench/bench.py --bin $(B)/bin --out $(B)/bench $(if $(filter-out 0,$(QUICK)),--quick) \
@@ -13,6 +13,10 @@ $(B)/bench/plain_gpt $(B)/bench/plain_gpt-fast-math: bench/plain_gpt.c
 	@mkdir -p $(@D)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(PLAIN_LOOPS) $(if $(findstring fast-math,$@),-ffast-math) $< -lm -o $@
+
+# What the trainer's bits cost gyre-generate.
+bench-generate: all
+	@/usr/bin/python3 bench/generate.py --build '$(B)' $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SHAPE),--shape $(SHAPE))
 
 # A rank that computes while the others wait (RANKS, 8).
 bench-waiters: $(B)/bin/ucx-run $(B)/bench/waiters

@@ -105,13 +105,18 @@ static gyre_status_t nothing(void *user, size_t prompt, size_t index, model_toke
 }
 
 static void summary(const output_t *output, const pipe_prompts_t *prompts, base_time_t loaded,
-                    base_time_t begin)
+                    base_time_t begin, int fast)
 {
     double seconds = (double)(base_now() - begin) * 1e-9;
     fprintf(stderr,
             "gyre-generate: %zu tokens after %zu prompt%s of %zu in %.2f s: %.1f tokens/s (set-up %.2f s)\n",
             output_tokens(output), prompts->count, prompts->count == 1 ? "" : "s", prompts->total, seconds,
             (double)output_tokens(output) / seconds, (double)loaded * 1e-9);
+    if (fast) /* what it spares here is not known without the other order */
+        fprintf(
+            stderr,
+            "gyre-generate: --order fast: these bits may not be the trainer's; what those would cost is this "
+            "line of --order canonical (docs/generate.md, \"The price of the promise\")\n");
 }
 
 static gyre_status_t run(gyre_comm_t *comm, void *user)
@@ -139,7 +144,7 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
         status = pipe_generate(generator, prompts.ids.prompt, prompts.ids.count, &o->how,
                                rank == 0 ? output_said : nothing, output);
     if (status == GYRE_OK && rank == 0 && !o->quiet)
-        summary(output, &prompts.ids, begin - start, begin);
+        summary(output, &prompts.ids, begin - start, begin, o->config.fast);
     gyre_status_t written = output_close(output);
     prompts_free(&prompts);
     model_tokenizer_destroy(tokenizer);
