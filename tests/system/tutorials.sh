@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/system/tutorials.sh: every command of docs/tutorials/ works and prints what the page shows.
 # deadline: 400
-# takes: 20
+# takes: 25
 . "$(dirname "$0")/../support/lib.sh"
 command -v python3 >/dev/null || skip "there is no python3"
 unset "${!GYRE_@}"
@@ -27,7 +27,7 @@ tutorial() {
     check "docs/tutorials/$1.md" [ $rc = 0 ]
     cat "$W/$1.out"
 }
-for name in measure train link; do
+for name in measure train finetune link; do
     clone $name
     ln -s "$(realpath "$B")" "$W/$name/build"
     tutorial $name
