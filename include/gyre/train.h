@@ -70,8 +70,8 @@ GYRE_API gyre_status_t gyre_train_create(gyre_comm_t *comm, const char *config, 
  * be read. Also the errors of gyre_all_reduce. */
 GYRE_API gyre_status_t gyre_train_step(gyre_train_t *train, gyre_train_stats_t *stats);
 
-/* *loss: the mean over the validation sequences in nats per token (over several sets the mean of theirs), the
- * same on all ranks. Changes nothing.
+/* *loss: the mean over the validation sequences in nats per token, the same on all ranks; over several sets
+ * the mean of theirs; NaN: there are none. Changes nothing.
  * INVALID, harmless: an argument is NULL or gyre_train_finish was called. Also the errors of
  * gyre_train_step. */
 GYRE_API gyre_status_t gyre_train_evaluate(gyre_train_t *train, double *loss);

@@ -53,6 +53,9 @@ static void take_facts(model_data_t *data)
         data->is_text &= tokens->format == MODEL_TOKENS_TEXT;
         data->masked |= tokens->masked;
     }
+    for (size_t v = 0; data->own_valid && v < data->sets; v++)
+        for (size_t s = 0; s < data->set[v].mix.sources; s++)
+            data->masked |= data->set[v].mix.tokens[s]->masked;
 }
 
 gyre_status_t model_data_identify(model_data_t *data)

@@ -73,7 +73,7 @@ typedef struct {
     uint64_t tokens;       /* in the sources for training, what is held out included */
     uint64_t bytes;        /* of these tokens */
     int is_text;           /* 1: every source is text: a token is a byte */
-    int masked;            /* 1: some source says which tokens are learned */
+    int masked;            /* 1: some source, of any part, says which tokens are learned */
     size_t vocab;          /* by the sources' headers; 0: no source has it */
     const char *tokenizer; /* borrowed; "": unknown */
     uint64_t tokenizer_hash;

@@ -183,6 +183,8 @@ static int is_implied(const train_config_t *o, const train_row_t *row)
         return (o->recipe || o->model || o->load) && !train_config_given(o, row->name);
     if (strcmp(row->name, "scale") == 0)
         return !o->recipe;
+    if (row->at == offsetof(train_config_t, valid_fraction))
+        return o->valid_data != NULL;
     if (ONE_OF(row->name, keeping))
         return !o->checkpoint;
     if (strncmp(row->name, "loss-scale", 10) == 0)

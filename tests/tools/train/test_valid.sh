@@ -32,6 +32,10 @@ for name in last:
     assert re.search(rf"^  {name} +{last[name]:.4f} nats/byte; [0-9.]+ before training$", out, re.M), out
 assert re.search(rf"^validation loss  {vals[-1]['val_loss']:.4f} nats/byte, the mean of the sets, ", out, re.M), out
 PY
+python3 -c 'import json, sys; print(json.dumps(json.loads(open(sys.argv[1]).readline())["config"]))' "$W/one" >"$W/config"
+run "$TRAIN" --config "$W/config" --log "$W/again" --tensorboard "$W/board2" --report none
+want "the options of the log" 0
+check "are the same run" cmp -s <(steps "$W/one") <(steps "$W/again")
 check "TensorBoard has each" grep -qa 'loss/validation/both' "$W/board"/events*
 check "and so has the report" grep -q '<span>both</span>' "$W/page.html"
 for set in "loud=$W/loud" "$W/loud"; do
@@ -135,6 +139,9 @@ want "validation without a token to learn" 2 "long.gyt: none of the 2 sequences 
     "--eval-sequences, --sampling packed"
 run "$TRAIN" "${LITTLE[@]}" --valid-data "good=$W/short.gyt,bad=$W/long.gyt"
 want "in a set" 2 "--valid-data bad: none of the 2 sequences"
+run "$B/bin/gyre-tokenize" --tokenizer "gpt2:$W/merges.txt" --out "$W/unmasked.gyt" "$W/text"
+run "$TRAIN" "${LITTLE[@]}" --data "$W/unmasked.gyt" --valid-data "$W/long.gyt"
+want "with other data for training, which has no mask" 2 "none of the 2 sequences"
 run "$TRAIN" "${LITTLE[@]}" --valid-data "$W/short.gyt" --log "$W/little"
 want "a step without a token to learn" 0 "step 1: no token of its 1 sequences is learned"
 check "is told of once" test "$(grep -c 'no token of its' "$W/err")" = 1
