@@ -158,6 +158,7 @@ static void make_new(MPI_Comm comm, shim_comm_t *made, long long tag)
         GYRE(comm_destroy)(made->gyre);
     made->gyre = NULL;
     made->why = WHY_FAILED;
+    shim_need_order(comm, made->rank, "a communicator cannot be made in Gyre");
     if (made->rank == 0)
         fprintf(stderr,
                 "libgyre-mpi: a communicator of %d ranks cannot be made in Gyre: its collectives go to MPI\n",
@@ -255,6 +256,24 @@ static shim_comm_t *make(MPI_Comm comm)
         made->why = WHY_FOREIGN;
     PMPI_Comm_set_attr(comm, keyval, made);
     return made;
+}
+void shim_comm_made(MPI_Comm comm)
+{
+    if (!shim_job.open || shim_job.begins > 0 || comm == MPI_COMM_NULL)
+        return;
+    shim_comm_t *made = make(comm);
+    if (made->why == WHY_NEW)
+        connect_members(comm, made);
+}
+shim_comm_t *shim_comm_known(MPI_Comm comm)
+{
+    void *value = world;
+    int found = 1;
+    if (!shim_job.open)
+        return NULL;
+    if (comm != MPI_COMM_WORLD)
+        PMPI_Comm_get_attr(comm, keyval, &value, &found);
+    return found ? value : NULL;
 }
 /* In small collectives: Gyre saves some 0.3 us of one, and 60 us of 1 MiB (2 ranks). */
 static double worth_of(int count, MPI_Datatype type)

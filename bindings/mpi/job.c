@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define SHIM_POINTERS(name, lower) SHIM_POINTER(name) SHIM_POINTER(I##lower)
 SHIM_CALLS(SHIM_POINTERS)
 SHIM_WAITS(SHIM_POINTER)
+SHIM_MAKERS(SHIM_POINTER)
 static __typeof__(&PMPI_Init) real_Init;
 static __typeof__(&PMPI_Init_thread) real_Init_thread;
 static __typeof__(&PMPI_Finalize) real_Finalize;
@@ -39,9 +41,11 @@ __attribute__((constructor)) static void load(void)
 #define SHIM_LOADS(name, lower) SHIM_LOAD(name) SHIM_LOAD(I##lower)
     SHIM_CALLS(SHIM_LOADS)
     SHIM_WAITS(SHIM_LOAD)
+    SHIM_MAKERS(SHIM_LOAD)
     find(&real_Init, "PMPI_Init");
     find(&real_Init_thread, "PMPI_Init_thread");
     find(&real_Finalize, "PMPI_Finalize");
+    shim_order_init();
     /* libgyre needs these. They take 20 ms once the process has threads, as those of MPI, and nothing now. */
     (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
@@ -132,10 +136,11 @@ static void refuse_other_mpi(void)
     text[strcspn(text, "\n")] = '\0';
     if ((strncmp(text, "Open MPI", 8) == 0) == for_open_mpi)
         return;
+    /* By hand, or by a gyre-mpi that saw a script, or Python, and the launcher of the other MPI. */
     fprintf(stderr,
-            "libgyre-mpi: MPI_Init: this library is built for %s, and the program runs with %.40s: start the "
-            "program with gyre-mpi, which preloads the right library\n",
-            for_open_mpi ? "Open MPI" : "MPICH", text);
+            "libgyre-mpi: MPI_Init: this library is built for %s, and the program runs with %.40s: use the "
+            "mpirun of %s, and in a script, write gyre-mpi before the program itself\n",
+            for_open_mpi ? "Open MPI" : "MPICH", text, for_open_mpi ? "MPICH" : "Open MPI");
     _exit(1);
 }
 
@@ -176,10 +181,30 @@ static _Noreturn void end_job(void)
     PMPI_Abort(MPI_COMM_WORLD, 1);
     abort();
 }
+void shim_end_job(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fputs("libgyre-mpi: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    end_job();
+}
+void shim_need_order(MPI_Comm comm, int rank, const char *what)
+{
+    if (shim_order() == NULL)
+        return;
+    if (rank == 0)
+        fprintf(stderr,
+                "libgyre-mpi: %s, and GYRE_ORDER=%s is not the order of the MPI library: the job ends\n",
+                what, shim_order());
+    REAL(Barrier)(comm); /* the line is there before a rank ends the job */
+    end_job();
+}
 void shim_no_memory(const char *what)
 {
-    fprintf(stderr, "libgyre-mpi: no memory for %s\n", what);
-    end_job();
+    shim_end_job("no memory for %s", what);
 }
 
 /* Seconds to wait for other ranks in MPI_Init. */
@@ -207,13 +232,11 @@ static void ask_neighbor(int rank, int size)
         if (!done)
             usleep(100);
     }
-    if (done)
-        return;
-    fprintf(stderr,
-            "libgyre-mpi: MPI_Init: rank %d waited %.0f s for rank %d, which does not load libgyre-mpi: "
-            "start all ranks with gyre-mpi, or none (GYRE_INIT_TIMEOUT sets the seconds)\n",
+    if (!done)
+        shim_end_job(
+            "MPI_Init: rank %d waited %.0f s for rank %d, which does not load libgyre-mpi: start all "
+            "ranks with gyre-mpi, or none (GYRE_INIT_TIMEOUT sets the seconds)",
             rank, init_timeout(), before);
-    end_job();
 }
 
 /* Whether `well` holds on all ranks. */
@@ -231,14 +254,18 @@ static void choose_begins(void)
 {
     enum { MOST = 1000000000, USUAL = 64, JOINS = 32768 };
     const char *text = getenv("GYRE_MPI_AFTER");
-    const char *order = getenv("GYRE_ORDER");
-    const bool ordered = order != NULL && order[0] != '\0';
+    const bool ordered = shim_order() != NULL;
     char *end = NULL;
     shim_job.begins = ordered ? 0 : USUAL;
     shim_job.joins = ordered ? 0 : JOINS;
     if (text == NULL || text[0] == '\0')
         return;
     const long given = strtol(text, &end, 10);
+    if (ordered && given > 0) {
+        fprintf(stderr, "libgyre-mpi: GYRE_MPI_AFTER=%s is ignored: GYRE_ORDER is for all collectives\n",
+                text);
+        return;
+    }
     if (end != text && *end == '\0' && given >= 0 && given <= MOST) {
         shim_job.begins = (int)given;
         shim_job.joins = 0;
@@ -257,7 +284,7 @@ static bool cores_are_scarce(MPI_Comm comm)
     cpu_set_t all;
     CPU_ZERO(&mine); /* with more than 1024 cores: none is known */
     (void)sched_getaffinity(0, sizeof(mine), &mine);
-    PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
+    REAL(Comm_split_type)(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
     PMPI_Comm_size(local, &ranks);
     REAL(Allreduce)(&mine, &all, (int)sizeof(mine), MPI_BYTE, MPI_BOR, local);
     PMPI_Comm_free(&local);
@@ -274,8 +301,8 @@ bool shim_join(MPI_Comm comm, int root)
      * same. */
     config.timeout_s = getenv("GYRE_TIMEOUT") != NULL ? 0 : 86400.0 * 365;
     config.name = "mpi";
-    PMPI_Comm_split(comm, 0, 0,
-                    &idle); /* that of one rank would not do: MPICH looks at nothing else for it */
+    /* MPI_COMM_SELF would not do: for that MPICH looks at nothing else. */
+    REAL(Comm_split)(comm, 0, 0, &idle);
     crowded = cores_are_scarce(comm);
     bool well = load_gyre() && (shim_job.rank != 0 || GYRE(get_unique_id)(&id) == GYRE_OK);
     if (shim_all_well(comm, well)) {
@@ -294,6 +321,7 @@ bool shim_join(MPI_Comm comm, int root)
         GYRE(finalize)(gyre);
     }
     atomic_store(&shim_job.failed, true);
+    shim_need_order(comm, shim_job.rank, "the ranks cannot be joined in Gyre");
     if (shim_job.rank == 0)
         fprintf(stderr, "libgyre-mpi: the ranks cannot be joined in Gyre: all collectives go to MPI\n");
     return false;
@@ -336,6 +364,7 @@ static void start(void)
     PMPI_Comm_rank(MPI_COMM_WORLD, &shim_job.rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &shim_job.size);
     shim_report_init();
+    shim_order_init();
     if (shim_job.size == 1) {
         warn_of_launcher();
         return;
@@ -343,11 +372,17 @@ static void start(void)
     ask_neighbor(shim_job.rank, shim_job.size);
     if (shim_job.rank == 0)
         choose_begins();
-    int alike[] = {shim_job.begins, shim_job.joins, shim_checking};
-    REAL(Bcast)(alike, 3, MPI_INT, 0, MPI_COMM_WORLD);
-    shim_job.begins = alike[0];
-    shim_job.joins = alike[1];
-    shim_checking = alike[2];
+    struct {
+        int begins, joins, checking;
+        char order[SHIM_ORDER_MOST];
+    } alike = {shim_job.begins, shim_job.joins, shim_checking, ""};
+    if (shim_order() != NULL)
+        snprintf(alike.order, sizeof(alike.order), "%s", shim_order());
+    REAL(Bcast)(&alike, (int)sizeof(alike), MPI_BYTE, 0, MPI_COMM_WORLD);
+    shim_job.begins = alike.begins;
+    shim_job.joins = alike.joins;
+    shim_checking = alike.checking;
+    shim_share_order(alike.order, shim_job.rank);
     shim_types_init();
     shim_requests_init();
     shim_comms_init();

@@ -154,13 +154,15 @@ static kind_t read_file(const char *path, names_t *names, const char **interpret
 
 /* ---- what a program needs ---------------------------------------------------------------------------- */
 
-/* What the dynamic linker would load. It writes a line "name => path (address)" for each. */
-static void list_needed(const char *interpreter, const char *program, names_t *names)
+/* What the dynamic linker would load. It writes a line "name => path (address)" for each. False: one of them
+ * is missing. */
+static bool list_needed(const char *interpreter, const char *program, names_t *names)
 {
     int ends[2];
     char line[PATH_MAX + 2 * NAME_MOST];
+    bool whole = true;
     if (pipe(ends) != 0)
-        return;
+        return true;
     const pid_t child = fork();
     if (child == 0) {
         const int nothing = open("/dev/null", O_WRONLY);
@@ -174,6 +176,7 @@ static void list_needed(const char *interpreter, const char *program, names_t *n
     FILE *lines = child > 0 ? fdopen(ends[0], "r") : NULL;
     while (lines != NULL && fgets(line, sizeof(line), lines) != NULL) {
         char *name = line + strspn(line, " \t");
+        whole = whole && strstr(name, "=> not found") == NULL;
         name[strcspn(name, " \n")] = '\0';
         add(names, name);
     }
@@ -181,6 +184,7 @@ static void list_needed(const char *interpreter, const char *program, names_t *n
         fclose(lines);
     if (child > 0)
         waitpid(child, NULL, 0);
+    return whole;
 }
 
 _Noreturn static void fail_to_run(const char *program, int why)
@@ -239,29 +243,67 @@ static bool is_set(const char *name)
     const char *value = getenv(name);
     return value != NULL && value[0] != '\0';
 }
-/* No MPI library is linked, as with Python: that of the launcher. */
-static bool launched_by(const char *kind)
+static const char *const kinds[] = {"openmpi", "mpich"};
+enum { OPEN_MPI, MPICH, KINDS, UNKNOWN = KINDS, NOBODY };
+/* No MPI library is linked, as with Python: that of the launcher. UNKNOWN: srun, of a kind that says
+ * nothing. */
+static int launcher(void)
 {
-    const bool open_mpi = is_set("OMPI_COMM_WORLD_SIZE");
-    return strcmp(kind, "openmpi") == 0 ? open_mpi : !open_mpi && is_set("PMI_RANK");
+    if (is_set("OMPI_COMM_WORLD_SIZE"))
+        return OPEN_MPI;
+    if (is_set("PMI_RANK"))
+        return MPICH;
+    if (is_set("PMIX_RANK")) /* srun --mpi=pmix, prun */
+        return OPEN_MPI;
+    return is_set("SLURM_PROCID") ? UNKNOWN : NOBODY;
 }
-/* path: of the libgyre-mpi for the program. False: there is none. */
-static bool choose(const char *folder, const names_t *used, char *path, size_t size)
+/* The name by which Debian has the MPICH library. Upstream, and those of its ABI as Intel MPI, have the
+ * other. */
+static const char *common_name(const char *name)
 {
-    static const char *const kinds[] = {"openmpi", "mpich"};
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        names_t built_for = {0};
-        const char *interpreter = NULL;
-        snprintf(path, size, "%s/libgyre-mpi-%s.so", folder, kinds[k]);
-        if (read_file(path, &built_for, &interpreter) == NOT_ELF)
-            continue;
-        for (int i = 0; i < used->count; i++)
-            if (has(&built_for, used->of[i]))
+    return strcmp(name, "libmpi.so.12") == 0 ? "libmpich.so.12" : name;
+}
+/* Whether the library at `path` was built for one that the program uses. */
+static bool is_for(const char *path, const names_t *built_for, const names_t *used, const char *interpreter)
+{
+    for (int i = 0; i < used->count; i++)
+        for (int k = 0; k < built_for->count; k++) {
+            const char *name = built_for->of[k];
+            if (strcmp(name, used->of[i]) == 0)
                 return true;
-        if (used->count == 0 && launched_by(kinds[k]))
-            return true;
-    }
+            if (strcmp(common_name(name), common_name(used->of[i])) != 0)
+                continue;
+            /* It brings the other one along, of which no function is called: the program's is found first. */
+            names_t unused = {0};
+            if (interpreter == NULL || list_needed(interpreter, path, &unused))
+                return true;
+            fail(RC_REFUSED,
+                 "the program uses %s; %s, for MPI libraries of the same ABI, needs %s, which is not here: "
+                 "build Gyre with the program's MPI: make mpi MPICC_mpich=.../mpicc",
+                 used->of[i], path, name);
+        }
     return false;
+}
+/* path: of the libgyre-mpi for the program. False: there is none, or srun started it and there are
+ * several. */
+static bool choose(const char *folder, const names_t *used, const char *interpreter, char *path, size_t size)
+{
+    const int by = launcher();
+    int usable = -1;
+    for (int k = 0; k < KINDS; k++) {
+        names_t built_for = {0};
+        const char *none = NULL;
+        snprintf(path, size, "%s/libgyre-mpi-%s.so", folder, kinds[k]);
+        if (read_file(path, &built_for, &none) == NOT_ELF)
+            continue;
+        if (used->count == 0 ? k == by : is_for(path, &built_for, used, interpreter))
+            return true;
+        usable = usable < 0 ? k : KINDS;
+    }
+    if (used->count > 0 || by != UNKNOWN || usable < 0 || usable == KINDS)
+        return false;
+    snprintf(path, size, "%s/libgyre-mpi-%s.so", folder, kinds[usable]);
+    return true;
 }
 static void preload(const char *path)
 {
@@ -307,16 +349,21 @@ int main(int count, char **arguments)
         fail(RC_REFUSED, "%s is built for another kind of machine: start it without gyre-mpi", program);
     if (kind == DYNAMIC && used.count == 0)
         list_needed(interpreter, path, &used);
-    if (choose(folder, &used, library, sizeof(library)))
+    if (choose(folder, &used, interpreter, library, sizeof(library)))
         preload(library);
     else if (used.count > 0)
         fail(RC_REFUSED,
-             "%s uses %s, and no library in %s is built for it: build Gyre where mpicc.openmpi or "
-             "mpicc.mpich has that "
-             "library",
+             "%s uses %s, and no library in %s is built for it: build Gyre with the compiler of that "
+             "library: make mpi MPICC_openmpi=.../mpicc, or MPICC_mpich=",
              program, used.of[0], folder);
-    else if (is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMI_RANK"))
-        fail(RC_REFUSED, "%s is not linked with MPI, and %s has no libgyre-mpi for this mpirun", program,
+    else if (launcher() == UNKNOWN)
+        fail(RC_REFUSED,
+             "%s is not linked with MPI, and srun does not say for which MPI it started it: use srun "
+             "--mpi=pmix for Open MPI or --mpi=pmi2 for MPICH, or instead of gyre-mpi env "
+             "LD_PRELOAD=%s/libgyre-mpi-openmpi.so, or libgyre-mpi-mpich.so",
+             program, folder);
+    else if (launcher() != NOBODY)
+        fail(RC_REFUSED, "%s is not linked with MPI, and %s has no libgyre-mpi for this launcher", program,
              folder);
     /* Else neither MPI nor an MPI launcher: there is nothing to do. */
     execvp(program, arguments + 1);

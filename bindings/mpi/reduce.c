@@ -22,10 +22,14 @@ static bool take(reduction_t *r, shim_call_t id, const void *send, void *recv, i
                  MPI_Op op, int root, MPI_Comm comm, MPI_Request *request)
 {
     shim_op_t *o = r->o = shim_take(&r->own, id, root, count, type, comm, request);
-    if (o == NULL)
+    const shim_call_t form = request == BLOCKING ? id : id + CALL_COUNT;
+    if (o == NULL) {
+        shim_keeps_order(form, shim_name(form), type, op, comm);
         return false;
+    }
     if (!shim_reduction(type, op, &r->type, &r->op)) {
         shim_drop(o, WHY_TYPE);
+        shim_keeps_order(form, shim_name(form), type, op, comm);
         return false;
     }
     if (count < 0 || (count > 0 && send == NULL)) {

@@ -31,6 +31,16 @@
 #define SHIM_WAITS(X) \
     X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome) \
     X(Request_get_status) X(Request_free)
+/* What makes a communicator. */
+#define SHIM_MAKERS(X) \
+    X(Comm_dup) X(Comm_dup_with_info) X(Comm_split) X(Comm_split_type) X(Comm_create) X(Comm_create_group) \
+    X(Cart_create) X(Cart_sub) X(Graph_create) X(Dist_graph_create) X(Dist_graph_create_adjacent) \
+    X(Intercomm_merge) SHIM_MAKERS_OF_MPI_4(X)
+#if MPI_VERSION >= 4
+#define SHIM_MAKERS_OF_MPI_4(X) X(Comm_create_from_group)
+#else
+#define SHIM_MAKERS_OF_MPI_4(X)
+#endif
 /* What is used of libgyre. */
 #define SHIM_GYRE(X) \
     X(comm_abort) X(comm_destroy) X(comm_error) X(comm_icreate_group) X(comm_icreate_id) \
@@ -49,6 +59,7 @@ typedef enum { SHIM_CALLS(SHIM_ID) CALL_COUNT } shim_call_t;
 #define SHIM_REALS(name, lower) SHIM_REAL(name) SHIM_REAL(I##lower)
 SHIM_CALLS(SHIM_REALS)
 SHIM_WAITS(SHIM_REAL)
+SHIM_MAKERS(SHIM_REAL)
 #define REAL(name) shim_real_##name
 
 /* libgyre's function. Set from the time on when the ranks were joined. */
@@ -100,6 +111,7 @@ typedef struct shim_comm {
     pthread_mutex_t lock; /* with MPI_THREAD_MULTIPLE: of its calls in Gyre and their tests */
     atomic_int requests;  /* those that are not freed; and 1 for the communicator of MPI */
     atomic_bool freed;    /* the communicator of MPI is */
+    atomic_bool said;     /* shim_keeps_order */
     unsigned turn;        /* of drive() in which its first open collective had not ended */
 } shim_comm_t;
 
@@ -131,6 +143,11 @@ int shim_class(gyre_status_t status);
 int shim_result(MPI_Comm comm, gyre_status_t status);
 /* Ends the job: this rank cannot go on. */
 _Noreturn void shim_no_memory(const char *what);
+/* The same after a line on stderr. */
+_Noreturn void shim_end_job(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* All ranks of `comm` know that Gyre cannot make its collectives: with GYRE_ORDER the job ends. */
+void shim_need_order(MPI_Comm comm, int rank, const char *what);
 
 /* comms.c */
 void shim_comms_init(void);
@@ -141,11 +158,29 @@ void shim_comms_end(void);
  * once the ranks are joined. Called once in each collective, of `count` elements of `type`, in each block if
  * there are several; waits: it is a blocking one. NULL: pass the call on, for the reason in *why. */
 shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, int count, MPI_Datatype type, shim_why_t *why);
+/* MPI has made `comm`: with GYRE_MPI_AFTER=0 it gets one of Gyre at once. */
+void shim_comm_made(MPI_Comm comm);
+/* That of `comm` if it had a collective; else NULL. */
+shim_comm_t *shim_comm_known(MPI_Comm comm);
 /* A request of it was freed. */
 void shim_comm_leave(shim_comm_t *comm);
 
+/* order.c */
+/* Reads GYRE_ORDER: when the library is loaded, and in MPI_Init, before which the program may set it. */
+void shim_order_init(void);
+/* Its value; NULL: the program asks for none. */
+const char *shim_order(void);
+/* first: that of rank 0, or "". This rank gets it, or the job ends as it has another one. */
+enum { SHIM_ORDER_MOST = 64 };
+void shim_share_order(const char first[SHIM_ORDER_MOST], int rank);
+/* MPI makes the reduction `call` on `comm`: a line says so if a program that asks for an order must know it;
+ * one for each communicator, or kind of call and datatype. */
+void shim_keeps_order(shim_call_t id, const char *call, MPI_Datatype type, MPI_Op op, MPI_Comm comm);
+
 /* types.c */
 void shim_types_init(void);
+/* Whether another order of the operands may give another result. */
+bool shim_depends_on_order(MPI_Datatype type, MPI_Op op);
 /* The type and operation of Gyre with the same results. False: there are none. */
 bool shim_reduction(MPI_Datatype type, MPI_Op op, gyre_type_t *gyre_type, gyre_redop_t *gyre_op);
 /* An element as its bytes: plain: they lie in memory in the order of the signature, without gaps. */

@@ -42,13 +42,18 @@ static gyre_type_t by_width(kind_t kind, int bytes)
         return GYRE_TYPE_NONE;
     }
 }
-static void add(MPI_Datatype type, kind_t kind, gyre_type_t pair)
+static int bytes_of(MPI_Datatype type)
 {
     int bytes = 0;
+    if (type != MPI_DATATYPE_NULL)
+        PMPI_Type_size(type, &bytes);
+    return bytes;
+}
+static void add(MPI_Datatype type, kind_t kind, gyre_type_t pair)
+{
     if (type == MPI_DATATYPE_NULL || entries == sizeof(table) / sizeof(table[0]))
         return;
-    PMPI_Type_size(type, &bytes);
-    gyre_type_t gyre = kind == KIND_PAIR ? pair : by_width(kind, bytes);
+    gyre_type_t gyre = kind == KIND_PAIR ? pair : by_width(kind, bytes_of(type));
     if (gyre != GYRE_TYPE_NONE)
         table[entries++] = (entry_t){type, kind, gyre};
 }
@@ -82,16 +87,47 @@ void shim_types_init(void)
     add(MPI_DOUBLE_INT, KIND_PAIR, GYRE_FLOAT64_INT32);
     add(MPI_FLOAT_INT, KIND_PAIR, GYRE_FLOAT32_INT32);
     add(MPI_2INT, KIND_PAIR, GYRE_INT32_INT32);
+    if (bytes_of(MPI_2INTEGER) == 8)
+        add(MPI_2INTEGER, KIND_PAIR, GYRE_INT32_INT32);
     add(MPI_SHORT_INT, KIND_PAIR, GYRE_INT16_INT32);
     if (sizeof(long) == 8)
         add(MPI_LONG_INT, KIND_PAIR, GYRE_INT64_INT32);
-    const char *order = getenv("GYRE_ORDER");
-    exact = order != NULL && strcmp(order, "exact") == 0;
+    exact = shim_order() != NULL && strcmp(shim_order(), "exact") == 0;
 }
 
+/* NULL: it is no number, or of a width that Gyre lacks. */
+static const entry_t *find_type(MPI_Datatype type)
+{
+    size_t t = 0;
+    while (t < entries && table[t].mpi != type)
+        t++;
+    return t < entries ? &table[t] : NULL;
+}
+typedef struct {
+    MPI_Op mpi;
+    gyre_redop_kind_t gyre;
+    unsigned group;
+} operation_t;
+enum { ARITHMETIC = 1, ORDER = 2, BITS = 4, LOGIC = 8, PLACE = 16, PRODUCT = 32 };
+/* False: it is the program's own. */
+static bool find_operation(MPI_Op op, operation_t *out)
+{
+    const operation_t all[] = {
+        {MPI_SUM, GYRE_SUM, ARITHMETIC}, {MPI_MAX, GYRE_MAX, ORDER},       {MPI_MIN, GYRE_MIN, ORDER},
+        {MPI_PROD, GYRE_PROD, PRODUCT},  {MPI_LOR, GYRE_LOR, LOGIC},       {MPI_LAND, GYRE_LAND, LOGIC},
+        {MPI_LXOR, GYRE_LXOR, LOGIC},    {MPI_BOR, GYRE_BOR, BITS},        {MPI_BAND, GYRE_BAND, BITS},
+        {MPI_BXOR, GYRE_BXOR, BITS},     {MPI_MINLOC, GYRE_MINLOC, PLACE}, {MPI_MAXLOC, GYRE_MAXLOC, PLACE},
+    };
+    size_t o = 0;
+    while (o < sizeof(all) / sizeof(all[0]) && all[o].mpi != op)
+        o++;
+    if (o == sizeof(all) / sizeof(all[0]))
+        return false;
+    *out = all[o];
+    return true;
+}
 bool shim_reduction(MPI_Datatype type, MPI_Op op, gyre_type_t *gyre_type, gyre_redop_t *gyre_op)
 {
-    enum { ARITHMETIC = 1, ORDER = 2, BITS = 4, LOGIC = 8, PLACE = 16, PRODUCT = 32 };
     static const unsigned allowed[] = {
         [KIND_INT] = ARITHMETIC | PRODUCT | ORDER | BITS | LOGIC,
         [KIND_UINT] = ARITHMETIC | PRODUCT | ORDER | BITS | LOGIC,
@@ -101,31 +137,26 @@ bool shim_reduction(MPI_Datatype type, MPI_Op op, gyre_type_t *gyre_type, gyre_r
         [KIND_BITS] = BITS,
         [KIND_PAIR] = PLACE,
     };
-    const struct {
-        MPI_Op mpi;
-        gyre_redop_kind_t gyre;
-        unsigned group;
-    } ops[] = {
-        {MPI_SUM, GYRE_SUM, ARITHMETIC}, {MPI_MAX, GYRE_MAX, ORDER},       {MPI_MIN, GYRE_MIN, ORDER},
-        {MPI_PROD, GYRE_PROD, PRODUCT},  {MPI_LOR, GYRE_LOR, LOGIC},       {MPI_LAND, GYRE_LAND, LOGIC},
-        {MPI_LXOR, GYRE_LXOR, LOGIC},    {MPI_BOR, GYRE_BOR, BITS},        {MPI_BAND, GYRE_BAND, BITS},
-        {MPI_BXOR, GYRE_BXOR, BITS},     {MPI_MINLOC, GYRE_MINLOC, PLACE}, {MPI_MAXLOC, GYRE_MAXLOC, PLACE},
-    };
-    size_t t = 0;
-    size_t o = 0;
-    while (t < entries && table[t].mpi != type)
-        t++;
-    while (o < sizeof(ops) / sizeof(ops[0]) && ops[o].mpi != op)
-        o++;
-    if (t == entries || o == sizeof(ops) / sizeof(ops[0]) || !(allowed[table[t].kind] & ops[o].group))
+    operation_t o;
+    const entry_t *t = find_type(type);
+    if (t == NULL || !find_operation(op, &o) || !(allowed[t->kind] & o.group))
         return false;
     /* Gyre has no exact products. */
-    bool rounded = table[t].kind == KIND_FLOAT || table[t].kind == KIND_COMPLEX;
-    if (exact && rounded && ops[o].gyre == GYRE_PROD)
+    bool rounded = t->kind == KIND_FLOAT || t->kind == KIND_COMPLEX;
+    if (exact && rounded && o.gyre == GYRE_PROD)
         return false;
-    *gyre_type = table[t].gyre;
-    *gyre_op = GYRE_OP(ops[o].gyre);
+    *gyre_type = t->gyre;
+    *gyre_op = GYRE_OP(o.gyre);
     return true;
+}
+bool shim_depends_on_order(MPI_Datatype type, MPI_Op op)
+{
+    operation_t o;
+    const entry_t *t = find_type(type);
+    if (op == MPI_OP_NULL || type == MPI_DATATYPE_NULL)
+        return false;
+    return !find_operation(op, &o) || ((o.group & (ARITHMETIC | PRODUCT)) != 0 &&
+                                       (t == NULL || (t->kind != KIND_INT && t->kind != KIND_UINT)));
 }
 
 static bool is_plain(MPI_Datatype type)

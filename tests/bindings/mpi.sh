@@ -4,21 +4,8 @@
 # with the library and without; the first example of docs/mpi.md; requests; the report and the comparison; order=exact; what is refused; ranks that end.
 # deadline: 300
 . "$(dirname "$0")/../support/lib.sh"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=^tcp GYRE_INIT_TIMEOUT=20
+. "$(dirname "$0")/../support/mpi.sh"
 export GYRE_MPI_AFTER=0 # else MPI makes the first collectives of each communicator
-kinds=$(cd "$B/lib" && ls libgyre-mpi-*.so 2>/dev/null | sed 's/libgyre-mpi-\(.*\)\.so/\1/')
-[ -n "$kinds" ] || skip "no mpicc.openmpi or mpicc.mpich where this was built, or a build with a sanitizer"
-gyre=$B/bin/gyre-mpi
-mpi() { # KIND RANKS COMMAND...
-    local kind=$1 n=$2
-    shift 2
-    # Ranks of MPICH that outnumber cores would spin for each other.
-    [ "$kind $n" != "mpich 3" ] || set -- env LD_PRELOAD="$W/yield.so" "$@"
-    run "mpirun.$kind" -n "$n" "$@"
-}
-run "${CC:-gcc}" -O1 -shared -fPIC -o "$W/yield.so" tests/mpi/yield.c
-check "yield.c compiles" [ "$rc" = 0 ]
 run "${CC:-gcc}" -O1 -D_GNU_SOURCE -shared -fPIC -o "$W/yields.so" tests/bindings/mpi_yields.c
 check "mpi_yields.c compiles" [ "$rc" = 0 ]
 core=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//') # one that this test may use
@@ -167,7 +154,7 @@ for kind in $kinds; do
     for other in $kinds; do
         [ "$other" != "$kind" ] || continue
         mpi "$kind" 1 env LD_PRELOAD="$B/lib/libgyre-mpi-$other.so" "$c" calls
-        want "$kind: the library of $other" 1 'is built for .*, and the program runs with .*: start the program with gyre-mpi'
+        want "$kind: the library of $other" 1 'is built for .*, and the program runs with .*: .*in a script, write gyre-mpi before the program itself'
     done
     # The library without libgyre: MPI makes the collectives.
     mkdir -p "$W/broken"
@@ -215,8 +202,8 @@ for kind in $kinds; do
         out_is "$kind: Fortran without the library" '0 errors'
         mpi "$kind" 3 env GYRE_MPI_REPORT=1 "$gyre" "$W/fortran"
         out_is "$kind: Fortran" '0 errors'
-        want "$kind: Fortran is taken" 0 'MPI_Allreduce +4 +0' 'MPI_Allgather +1 +0' 'MPI_Reduce +1 +0' 'MPI_Bcast +1 +0' \
-            'MPI_Allgatherv +1 +0' 'MPI_Barrier +2 +0' 'MPI_Iallreduce +2 +0' 'MPI_Iallgather +1 +0' 'MPI_Ibarrier +2 +0' \
+        want "$kind: Fortran is taken" 0 'MPI_Allreduce +5 +0' 'MPI_Allgather +1 +0' 'MPI_Reduce +1 +0' 'MPI_Bcast +1 +0' \
+            'MPI_Allgatherv +1 +0' 'MPI_Barrier +1 +0' 'MPI_Iallreduce +2 +0' 'MPI_Iallgather +1 +0' 'MPI_Ibarrier +2 +0' \
             'MPI_Ineighbor_alltoall +1 +0'
     else
         leave_out "$kind: no mpif90.$kind"
@@ -257,6 +244,33 @@ run "$gyre" "$W/cut"
 want "a program that is cut off" 2 'statically linked|Exec format error'
 run "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
 out_is "neither MPI nor a launcher" nothing
+# A program that is not linked with MPI: whose launcher started it? launched NAME KIND VARIABLE...
+launched() {
+    case " $(echo $kinds) " in *" $2 "*) ;; *) return ;; esac
+    run env -u PMI_RANK "${@:3}" "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
+    out_is "$1" "$(realpath "$B")/lib/libgyre-mpi-$2.so"
+}
+launched "Open MPI's mpirun" openmpi OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0
+launched "MPICH's mpirun" mpich PMI_RANK=0
+launched "srun --mpi=pmix" openmpi PMIX_RANK=0 SLURM_PROCID=0
+launched "srun --mpi=pmi2" mpich PMI_RANK=0 SLURM_PROCID=0
+run env SLURM_PROCID=0 "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
+if [ "$(echo "$kinds" | wc -l)" = 1 ]; then
+    out_is "srun of another kind, one library" "$(realpath "$B")/lib/libgyre-mpi-$kinds.so"
+else
+    want "srun of another kind" 2 'sh is not linked with MPI.*srun --mpi=pmix .*--mpi=pmi2 .*LD_PRELOAD=.*/libgyre-mpi-openmpi.so'
+fi
+# A program of upstream's MPICH, or of Intel MPI: libmpi.so.12, which Debian names libmpich.so.12.
+if [ -e "$W/calls.mpich" ]; then
+    printf 'void MPI_Nothing(void) {}\n' >"$W/mpi12.c"
+    printf 'void MPI_Nothing(void);\nint main(void) { MPI_Nothing(); return 0; }\n' >"$W/user12.c"
+    "${CC:-gcc}" -shared -fPIC -Wl,-soname,libmpi.so.12 -o "$W/libmpi.so.12" "$W/mpi12.c"
+    "${CC:-gcc}" -o "$W/user12" "$W/user12.c" "$W/libmpi.so.12" -Wl,-rpath,"$W"
+    run env LD_DEBUG=files "$gyre" "$W/user12"
+    want "a program of libmpi.so.12" 0 'libgyre-mpi-mpich.so'
+    check "a program of libmpi.so.12: its own library is found first" \
+        bash -c 'grep -o "calling init: .*/lib\(mpi\|mpich\).so.12" "$0" | grep -q libmpi.so.12' "$W/err"
+fi
 mkdir -p "$W/bin" "$W/lib"
 cp "$gyre" "$W/bin/"
 for kind in $kinds; do

@@ -384,9 +384,19 @@ static void calls(int rank, int n)
         MPI_Comm_free(&inter);
     }
     MPI_Comm_free(&comm);
-    int dims[1] = {n}, wrap[1] = {1};
-    MPI_Cart_create(MPI_COMM_WORLD, 1, dims, wrap, 1, &comm);
+    int dims[2] = {n % 2 ? n : n / 2, n % 2 ? 1 : 2}, wrap[2] = {1, 1}, remain[2] = {1, 0};
+    MPI_Cart_create(MPI_COMM_WORLD, 2, dims, wrap, 1, &comm);
     reductions(comm);
+    for (int k = 0; k < 2; k++) { /* its columns, and its rows */
+        remain[0] = 1 - k;
+        remain[1] = k;
+        MPI_Cart_sub(comm, remain, &part);
+        reductions(part);
+        MPI_Comm_free(&part);
+    }
+    MPI_Comm_free(&comm);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, -rank, MPI_INFO_NULL, &comm);
+    moves(comm, 1);
     MPI_Comm_free(&comm);
     MPI_Group group, few;
     int ranks[1] = {n - 1};
@@ -401,13 +411,15 @@ static void calls(int rank, int n)
     MPI_Group_free(&group);
 }
 
-/* A communicator gets one of Gyre at its first collective that blocks; before, others are MPI's. */
+/* A communicator of MPI_Comm_idup gets one of Gyre at its first collective that blocks; before, others are
+ * MPI's. */
 static void requests(void)
 {
     MPI_Comm comm;
     nonblocking = 1;
     all(MPI_COMM_WORLD);
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_idup(MPI_COMM_WORLD, &comm, &pending);
+    MPI_Wait(&pending, MPI_STATUS_IGNORE);
     moves(comm, 0);
     nonblocking = 0;
     MPI_Barrier(comm);
@@ -440,8 +452,9 @@ static void progress(int rank, int n)
     free(data);
 }
 
-/* Each thread has a communicator of its own, made at its first collective, at once with the others. That of
- * the last one is MPI_COMM_WORLD, of which Gyre makes the others meanwhile. */
+/* Each thread has a communicator of its own, made at its first collective (with GYRE_MPI_AFTER=0: in
+ * MPI_Comm_dup), at once with the others. That of the last one is MPI_COMM_WORLD, of which Gyre makes the
+ * others meanwhile. */
 enum { THREADS = 5 };
 static MPI_Comm thread_comms[THREADS];
 static void *thread(void *of)

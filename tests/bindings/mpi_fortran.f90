@@ -5,7 +5,7 @@ subroutine by_include(errors)
   implicit none
   include 'mpif.h'
   integer, intent(inout) :: errors
-  integer :: rank, n, ierr, i, request, status(MPI_STATUS_SIZE)
+  integer :: rank, n, ierr, i, request, status(MPI_STATUS_SIZE), comm
   double precision :: x(5), total(5)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierr)
   call MPI_Comm_size(MPI_COMM_WORLD, n, ierr)
@@ -15,17 +15,19 @@ subroutine by_include(errors)
   end do
   call MPI_Allreduce(MPI_IN_PLACE, x, 5, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, ierr)
   if (ierr /= MPI_SUCCESS .or. any(x /= total)) errors = errors + 1
+  call MPI_Comm_dup(MPI_COMM_WORLD, comm, ierr)
   x = [((rank + 1) * i, i=1, 5)]
-  call MPI_Iallreduce(MPI_IN_PLACE, x, 5, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, request, ierr)
+  call MPI_Iallreduce(MPI_IN_PLACE, x, 5, MPI_DOUBLE_PRECISION, MPI_SUM, comm, request, ierr)
   call MPI_Wait(request, status, ierr)
   if (ierr /= MPI_SUCCESS .or. any(x /= total)) errors = errors + 1
+  call MPI_Comm_free(comm, ierr)
 end subroutine
 
 subroutine by_module(errors)
   use mpi
   implicit none
   integer, intent(inout) :: errors
-  integer :: rank, n, ierr, i, own, half, type, requests(2)
+  integer :: rank, n, ierr, i, own, half, type, requests(2), comm, pair(2)
   integer, allocatable :: all(:)
   integer, asynchronous, volatile :: number ! MPI_BOTTOM hides who writes it
   logical :: some
@@ -42,6 +44,9 @@ subroutine by_module(errors)
   some = rank == 0
   call MPI_Allreduce(MPI_IN_PLACE, some, 1, MPI_LOGICAL, MPI_LOR, MPI_COMM_WORLD, ierr)
   if (.not. some) errors = errors + 1
+  pair = [mod(rank, 2), rank]
+  call MPI_Allreduce(MPI_IN_PLACE, pair, 1, MPI_2INTEGER, MPI_MAXLOC, MPI_COMM_WORLD, ierr)
+  if (any(pair /= merge([1, 1], [0, 0], n > 1))) errors = errors + 1
   number = rank
   call MPI_Get_address(number, where(1), ierr)
   call MPI_Type_create_hindexed(1, [1], where, MPI_INTEGER, type, ierr)
@@ -51,8 +56,10 @@ subroutine by_module(errors)
   if (number /= n - 1) errors = errors + 1
   own = rank
   call MPI_Ibarrier(MPI_COMM_WORLD, requests(1), ierr)
-  call MPI_Iallgather(own, 1, MPI_INTEGER, all, 1, MPI_INTEGER, MPI_COMM_WORLD, requests(2), ierr)
+  call MPI_Comm_split(MPI_COMM_WORLD, 0, rank, comm, ierr)
+  call MPI_Iallgather(own, 1, MPI_INTEGER, all, 1, MPI_INTEGER, comm, requests(2), ierr)
   call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, ierr)
+  call MPI_Comm_free(comm, ierr)
   if (any(all /= [(i, i=0, n - 1)])) errors = errors + 1
 end subroutine
 
@@ -83,6 +90,8 @@ subroutine by_f08(errors)
     if (any(parts(shifts(i) + 1:shifts(i) + counts(i)) /= i - 1)) errors = errors + 1
   end do
   call MPI_Barrier(comm)
+  call MPI_Comm_free(comm)
+  call MPI_Comm_dup(MPI_COMM_WORLD, comm) ! with calls that do not block alone
   call MPI_Ibarrier(comm, requests(1))
   z = cmplx(rank, 1)
   call MPI_Iallreduce(MPI_IN_PLACE, z, 2, MPI_COMPLEX, MPI_SUM, comm, requests(2))
@@ -98,7 +107,6 @@ subroutine by_f08(errors)
   call MPI_Comm_free(comm)
   ! A ring: what goes down comes from above.
   call MPI_Cart_create(MPI_COMM_WORLD, 1, [n], [.true.], .false., comm)
-  call MPI_Barrier(comm)
   ring = [rank, -rank]
   call MPI_Ineighbor_alltoall(ring, 1, MPI_INTEGER, near, 1, MPI_INTEGER, comm, requests(1))
   call MPI_Wait(requests(1), MPI_STATUS_IGNORE)

@@ -48,7 +48,8 @@ static void waits_elsewhere(void)
     MPI_Comm comm;
     MPI_Request request;
     int token = 0;
-    MPI_Comm_dup(world, &comm);
+    MPI_Comm_idup(world, &comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
     if (rank == n - 1)
         MPI_Send(&token, 1, MPI_INT, 0, 1, world);
     MPI_Ibarrier(comm, &request);
@@ -342,9 +343,12 @@ static void random_calls(int calls)
     MPI_Comm comms[COMMS] = {world};
     unsigned ours = 17, mine = 4711u + (unsigned)rank; /* the same on all ranks; of this one */
     for (int i = 1; i < COMMS; i++) {
-        MPI_Comm_dup(world, &comms[i]);
-        if (i == 1) /* the last one has no communicator in Gyre at first */
-            MPI_Barrier(comms[i]);
+        if (i == 1) {
+            MPI_Comm_dup(world, &comms[i]);
+        } else { /* it has no communicator in Gyre at first */
+            MPI_Comm_idup(world, &comms[i], &requests[0]);
+            MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        }
     }
     for (int i = 0; i < WINDOW; i++)
         requests[i] = MPI_REQUEST_NULL;
