@@ -450,7 +450,7 @@ help:
 	@echo "make demo          set-up, build, a benchmark and a short training run (DATA=FILE|DIR to train on that)"
 	@echo "make check         set-up, build, every test, also under ASan+UBSan and TSan; a summary line at the end"
 	@echo "make check-quick   layers, words, format, the fast unit tests and programs of two ranks: within a minute"
-	@echo "make check-bindings  the tests of MPI, PyTorch, C++, Fortran, Python and malloc (bindings/), which make check has, too"
+	@echo "make check-bindings  the tests of MPI, PyTorch, C++, Fortran, Python, malloc and, on the emulator, NCCL (bindings/), which make check has, too"
 	@echo "make check-long    the tests of make check that have a longer form, in that form: long sweeps, more ranks under sanitizers"
 	@echo "make emulated      gyre-perf, gyre-train and the tests of device code with kernels that run on the CPU, in build/emulated"
 	@echo "make gpu-bundle    build/gpu-bundle(.tar.gz): programs and libraries for another x86-64 Linux with a GPU, under 60 MiB (docs/gpu.md)"
@@ -496,6 +496,7 @@ help:
 	@echo "make lib           libgyre alone, which needs hwloc, UCX, libsodium and xxHash; make install-lib installs it,"
 	@echo "                   make install-train that and libgyre-train (gyre/train.h)"
 	@echo "make mpi           libgyre-mpi and gyre-mpi, for MPI programs (docs/mpi.md); part of make where an MPI is"
+	@echo "                   installed; MPICC_openmpi= and MPICC_mpich= name other compilers of MPI"
 	@echo "make wheel         build/python/dist/: the Python package gyre (docs/python.md); make bench-python times its calls"
 	@echo "make torch         build/python/: the backend gyre of PyTorch (docs/pytorch.md); make wheel-torch: as a wheel in build/torch/dist/;"
 	@echo "                   make check-torch: with the newest PyTorch of PyPI, in a virtual environment (network, TORCH=VERSION);"
@@ -517,7 +518,7 @@ check: $(SETUP_CHECK_STAMP)
 check-quick: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests --quick
 check-bindings: $(SETUP_CHECK_STAMP)
-	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests system -k bindings/
+	@MAKE='$(MAKE_COMMAND)' /usr/bin/python3 tools/run-tests system emulated -k bindings/
 check-long: $(SETUP_CHECK_STAMP)
 	@MAKE='$(MAKE_COMMAND)' TEST_LONG=1 /usr/bin/python3 tools/run-tests
 # What tools/run-tests asks: the sources of tests that this build leaves out, and those that clang-format looks at.

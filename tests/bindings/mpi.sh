@@ -210,6 +210,13 @@ for kind in $kinds; do
     fi
 done
 
+# Another compiler of MPI, and none.
+printf '#!/bin/sh\nexec mpicc "$@"\n' >"$W/wrapper" && chmod +x "$W/wrapper"
+run ${MAKE:-make} -n mpi MPICC_openmpi= MPICC_mpich="$W/wrapper"
+want "make mpi with another compiler" 0
+check "MPICC_mpich= is the compiler" grep -qF "$W/wrapper -shared" "$W/out"
+check "MPICC_openmpi= leaves that library out" bash -c '! grep -q "libgyre-mpi-openmpi.so -Wl\|mpicc.openmpi -shared" "$0"' "$W/out"
+
 # What gyre-mpi refuses.
 printf 'int main(void) { return 0; }\n' >"$W/static.c"
 run "${CC:-gcc}" -static -o "$W/static" "$W/static.c"
@@ -246,7 +253,7 @@ run "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
 out_is "neither MPI nor a launcher" nothing
 # A program that is not linked with MPI: whose launcher started it? launched NAME KIND VARIABLE...
 launched() {
-    case " $(echo $kinds) " in *" $2 "*) ;; *) return ;; esac
+    grep -qx "$2" <<<"$kinds" || return 0
     run env -u PMI_RANK "${@:3}" "$gyre" sh -c 'echo "${LD_PRELOAD-nothing}"'
     out_is "$1" "$(realpath "$B")/lib/libgyre-mpi-$2.so"
 }

@@ -3,6 +3,20 @@
 # operations and heat are of compiled ones, which have compiled $W/operations and $W/heat.
 # shellcheck shell=bash
 
+# installs DOCUMENT: installs Gyre by the page's own commands, in a home of this test; P: where
+installs() {
+    local home=$HOME
+    export HOME=$W/home
+    # shellcheck disable=SC2034 # for the test
+    P=$HOME/gyre
+    sed -n '/^    make install/,/^$/s/^    //p' "$1" >"$W/install"
+    check "$1 installs, and sets paths" [ "$(cut -d' ' -f1 "$W/install" | tr '\n' ' ')" = 'make export ' ]
+    DEADLINE=240 run bash -c "${MAKE:-make}$(sed -n '1s/^make//p' "$W/install")"
+    want "the first command of $1" 0
+    eval "$(sed -n 2p "$W/install")"
+    HOME=$home
+}
+
 # page DOCUMENT LANGUAGE SOURCE: the first example of the page, by its own commands, prints what the page says.
 page() {
     sed -n "/^\`\`\`$2/,/^\`\`\`/p" "$1" | sed '1d;/^```/,$d' >"$W/$3"
@@ -25,6 +39,14 @@ reached() {
         grep -q "\`$name\`" "$1" || missing="$missing $name"
     done
     check "neither called nor named in $1:$missing" [ -z "$missing" ]
+}
+
+# missing FILE: a libgyre that needs a library of UCX that is not there
+missing() {
+    echo 'int nothing;' >"$W/nothing.c"
+    ${CC:-gcc} -shared -Wl,-soname,libucp.so.77 -o "$W/libucp.so.77" "$W/nothing.c"
+    ${CC:-gcc} -shared -Wl,-soname,libgyre.so.0 -Wl,--no-as-needed -o "$1" "$W/nothing.c" "$W/libucp.so.77"
+    rm "$W/libucp.so.77"
 }
 
 # Every call against reference values.

@@ -96,11 +96,16 @@ check "all that nccl.h declares is exported" [ -z "$(grep -ohE '\bnccl[A-Z][A-Za
 # a program that was linked with a libnccl.so.2 of others
 sed 's/.*/void &(void) {}/' "$W/exported" >"$W/stub.c"
 run "${CC:-gcc}" -w -shared -fPIC -Wl,-soname,libnccl.so.2 "$W/stub.c" -o "$W/libnccl.so.2"
-cc -Ibindings/nccl -isystem "$cuda" tests/bindings/gpu/nccl/first.c -o "$W/first" "$W/libnccl.so.2" \
-    "${cuda%include}lib64/libcudart_static.a" -ldl -lrt -lpthread
-want "a program of NCCL" 0
+# The commands of docs/nccl.md, as written, with NCCL's header and this libnccl.so, and CUDA's library if only the static
+# one is here.
+ln -s libnccl.so.2 "$W/libnccl.so"
+[ -e /usr/local/cuda/lib64/libcudart.so ] ||
+    echo "INPUT(${cuda%include}lib64/libcudart_static.a -ldl -lrt -lpthread)" >"$W/libcudart.so"
+run env -C "$W" CPATH="$PWD/bindings/nccl:$cuda" LIBRARY_PATH="$W" bash -c "$(grep -m1 '^    gcc first.c' docs/nccl.md)"
+want "the first command of docs/nccl.md" 0
 if ! [ -e /dev/nvidiactl ]; then
-    LD_LIBRARY_PATH=$B/lib/gyre-nccl run "$W/first"
+    line=$(grep -m1 '^    LD_LIBRARY_PATH=.* ./first$' docs/nccl.md)
+    run env -C "$W" bash -c "${line//\/usr\/local\/lib\/gyre-nccl/$(realpath "$B")/lib/gyre-nccl:${cuda%include}lib64}"
     want "no driver" 1 '^first: ncclCommInitAll: there is no CUDA device to work on: cudaGetDeviceCount: CUDA driver'
     real=${cuda%include}lib64/libnccl.so.2
     if [ -e "$real" ]; then # NCCL itself, which finds no driver either
