@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/bindings/mpi_order.c: for mpi_order.sh: sums that depend on the order of additions, of 1e16, 1 and -1e16 on
- * ranks 0 to 2. On MPI_COMM_WORLD, and with the
- * argument `made` on communicators of every origin, by calls that do not block alone; `passed`: what goes to MPI. */
+/* tests/bindings/mpi_order.c: for mpi_order.sh: sums that depend on the order of additions, of 1e16, 1 and
+ * -1e16 on ranks 0 to 2. On MPI_COMM_WORLD, and with the argument `made` on communicators of every origin, by
+ * calls that do not block alone; `passed`: what goes to MPI. */
 #include <mpi.h>
 #ifdef OPEN_MPI
 #include <mpi-ext.h>
