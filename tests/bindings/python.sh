@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/bindings/python.sh: the wheel of the package gyre in a fresh virtual environment: collectives compared with NumPy
 # on 1 to 3 ranks, the examples of the docstrings and of docs/python.md, with TEST_LONG=1 its commands
-# that install the package, a rank that dies, a library that is missing.
-# deadline: 240
+# that install the package and run the first program, in an environment without this machine's packages, a rank that dies, a library that is missing.
+# deadline: 480
 . "$(dirname "$0")/../support/lib.sh"
 . "$(dirname "$0")/../support/language.sh"
 python=/usr/bin/python3
@@ -52,35 +52,60 @@ for name in mean.py own.py tasks.py; do
     sed -n "/^    \$ ucx-run -n 2 python3 $name\$/,/^\$/p" docs/python.md | sed -n 's/^    \([^$].*\)/\1/p' | sort -u >"$W/said"
     check "what $name prints: $(diff "$W/said" "$W/lines" | head -5)" cmp -s "$W/said" "$W/lines"
 done
-# Its commands that install the package, as written, in a copy, since pip leaves files there. setuptools and wheel are those of
-# this machine: else pip would need a network.
-if [ -n "${TEST_LONG:-}" ]; then
-    mkdir "$W/tree" "$W/bin" "$W/home"
+# Its commands that install the package, and those of the first program, as written, in a copy of the tree, since pip leaves
+# files there. The virtual environment sees nothing of this machine's packages. What pip would download is here as wheels
+# of what is installed: else it would need a network.
+# wheels FOLDER NAME...: packages of this machine as wheels
+wheels() {
+    "$python" - "$@" <<'PY'
+import importlib.metadata
+import os
+import sys
+import zipfile
+
+for name in sys.argv[2:]:
+    about = importlib.metadata.distribution(name)
+    top = os.path.dirname(__import__(name).__path__[0])
+    info = f"{name}-{about.version}.dist-info"
+    with zipfile.ZipFile(f"{sys.argv[1]}/{name}-{about.version}-py3-none-any.whl", "w") as wheel:
+        for part in {"setuptools": ["setuptools", "pkg_resources", "_distutils_hack"]}.get(name, [name]):
+            for folder, _, files in os.walk(os.path.join(top, part), followlinks=True):
+                if "__pycache__" not in folder and "/tests" not in folder:
+                    for file in files:
+                        wheel.write(os.path.join(folder, file), os.path.relpath(os.path.join(folder, file), top))
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {about.version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/entry_points.txt", about.read_text("entry_points.txt") or "")
+        wheel.writestr(f"{info}/RECORD", "")
+PY
+}
+if [ -n "${TEST_LONG:-}" ] && ! "$python" -c 'import ensurepip; ensurepip.version()' 2>/dev/null; then
+    leave_out "the commands of docs/python.md: no ensurepip (python3-venv)"
+elif [ -n "${TEST_LONG:-}" ]; then
+    mkdir "$W/tree" "$W/home" "$W/wheels" "$W/bin"
+    printf '#!/bin/sh\nexec %s "$@"\n' "$python" >"$W/bin/python3" # of which the packages are
+    chmod +x "$W/bin/python3"
     for entry in *; do
         [ "$entry" = bindings ] || ln -s "$(realpath "$entry")" "$W/tree/$entry"
     done
     cp -a bindings "$W/tree/"
     ln -sfn "$(realpath "$B")" "$W/tree/build"
-    printf '#!/bin/sh\nexec %s -m pip --python "%s/fresh/bin/python" "$@"\n' "$python" "$W" >"$W/bin/pip"
-    chmod +x "$W/bin/pip"
-    "$python" -m venv --system-site-packages --without-pip "$W/fresh"
-    sed -n '/^## Install$/,/^The package/s/^    \$ //p' docs/python.md >"$W/install"
-    check "docs/python.md installs: $(cat "$W/install")" grep -q '^pip install ./bindings/python$' "$W/install"
-    DEADLINE=240 run env -C "$W/tree" HOME="$W/home" PATH="$W/bin:$PATH" PIP_NO_BUILD_ISOLATION=0 PIP_NO_INDEX=1 bash -e "$W/install"
+    wheels "$W/wheels" numpy setuptools wheel
+    sed -n '/^## Install$/,/^The package/s/^    \$ //p' docs/python.md | sed "s|^make |${MAKE:-make} |" >"$W/install"
+    check "docs/python.md installs: $(cat "$W/install")" grep -qF "pip install './bindings/python[numpy]'" "$W/install"
+    cp "$W/mean.py" "$W/tree/"
+    grep -m1 '^    \$ ucx-run -n 2 python3 mean.py$' docs/python.md | sed 's/^    \$ //' >>"$W/install"
+    DEADLINE=400 run env -u PYTHONPATH -C "$W/tree" HOME="$W/home" PATH="$W/bin:$PATH" PIP_NO_INDEX=1 PIP_FIND_LINKS="$W/wheels" bash -e "$W/install"
     want "the commands of docs/python.md" 0
-    run "$UCX_RUN" -n 2 "$W/fresh/bin/python" "$W/mean.py"
-    want "mean.py with what pip has installed: $(head -c 300 "$W/out")" 0
-    check "which is not the wheel" bash -c '! compgen -G "$0/fresh/lib/python3.*/site-packages/gyre/libgyre.so.*"' "$W"
+    check "and its first program runs: $(tail -n 3 "$W/out")" [ "$(grep -c 'the mean is 499.5$' "$W/out")" = 2 ]
+    check "which is not the wheel" bash -c '! compgen -G "$0/home/venv/lib/python3.*/site-packages/gyre/libgyre.so.*"' "$W"
 fi
 
 reached docs/python.md < <(nm -D --undefined-only "$W"/venv/lib/python3.*/site-packages/gyre/_gyre*.so | grep -o 'gyre_[a-z0-9_]*')
 
 # A copy of the package whose libgyre needs a library that is not there.
 cp -R "$W"/venv/lib/python3.*/site-packages/gyre "$W/gyre"
-echo 'int nothing;' >"$W/nothing.c"
-${CC:-gcc} -shared -Wl,-soname,libucp.so.77 -o "$W/libucp.so.77" "$W/nothing.c"
-${CC:-gcc} -shared -Wl,-soname,libgyre.so.0 -Wl,--no-as-needed -o "$W/gyre/libgyre.so.0" "$W/nothing.c" "$W/libucp.so.77"
-rm "$W/libucp.so.77"
+missing "$W/gyre/libgyre.so.0"
 run env PYTHONPATH="$W" "$W/venv/bin/python" -c 'import gyre'
 want "a machine without UCX" 1 'ImportError: gyre: libucp.so.77, a library of UCX, is not on this machine: .*apt install libucx0'
 

@@ -172,3 +172,20 @@ def buckets(comm):
     equal("an array keeps its Buckets", last.shape, (7,))
     b = gyre.Buckets(comm, [1], gyre.Type.INT32, landed=lambda bucket: {}["of the function"])
     raises("landed raises", KeyError, "of the function", lambda: (b.ready(0), b.wait()))
+
+
+def wrong_numbers(comm):
+    """Where a call takes a whole number: the exception names the call and the argument."""
+    n = comm.size
+    for call, argument, function, given in (
+            ("broadcast", "root", comm.broadcast, {"buffer": np.zeros(2), "root": "a"}),
+            ("all_gatherv", "counts", comm.all_gatherv, {"send": np.zeros(1), "recv": np.zeros(n), "counts": ["a"] * n}),
+            ("all_gatherv", "counts", comm.all_gatherv, {"send": np.zeros(1), "recv": np.zeros(n), "counts": 7}),
+            ("split", "color", comm.split, {"color": "a"}), ("split", "key", comm.split, {"color": 0, "key": 1.5}),
+            ("split_type", "type", comm.split_type, {"type": "a"}),
+            ("create_group", "ranks", comm.create_group, {"ranks": ["a"]}),
+            ("create_group", "ranks", comm.create_group, {"ranks": 1}),
+            ("place", "rank", comm.place, {"rank": "a"})):
+        raises(f"{call} {argument}", TypeError, f"{call}: {argument}: ", function, **given)
+    raises("split far", ValueError, "split: color is 1099511627776, which is out of range", comm.split, 1 << 40)
+    raises("grow", TypeError, "grow: newcomers: ", comm.grow, "a")

@@ -17,7 +17,7 @@ import gyre
 import numpy as np
 import python_check
 from python_check import both, check, equal, raises
-from python_own import buckets, operations, plans_and_groups
+from python_own import buckets, operations, plans_and_groups, wrong_numbers
 
 def inputs(n, shape, dtype, seed):
     """The same list on every rank: what each rank has."""
@@ -226,6 +226,11 @@ def mistakes(comm):
     raises("read-only recv", ValueError, "all_reduce: recv is read-only", comm.all_reduce, np.zeros(4), frozen)
     raises("read-only in place", ValueError, "all_reduce: send is read-only", comm.all_reduce, frozen)
     raises("bytes", ValueError, "read-only", comm.all_reduce, b"1234")
+    masked = np.ma.masked_array(np.zeros(2), [True, False])
+    raises("masked", TypeError, "all_reduce: send is a masked array|filled", comm.all_reduce, masked)
+    comm.all_reduce(masked.data)
+    raises("masked, again", TypeError, "all_gather: recv is a masked array", comm.all_gather, np.zeros(1), masked)
+    wrong_numbers(comm)
     raises("long double", TypeError, "all_reduce: send has elements of the format|'g'", comm.all_reduce,
            np.zeros(2, "g"))
     raises("byte order", TypeError, "'>d'|byte order", comm.all_reduce, np.zeros(2, ">f8"))

@@ -6,6 +6,7 @@
 # deadline: 600
 # takes: 60
 . "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../support/language.sh"
 python=${TORCH_PYTHON:-/usr/bin/python3}
 to=${TORCH_TO:-$B/python}
 [ -e "$B/lib/libgyre-malloc.so" ] || skip "a build with a sanitizer, which Python does not have"
@@ -30,6 +31,12 @@ ranks 2 0 early
 for n in ${TEST_LONG:+1 2}; do
     ranks "$n" 0 calls errors training
 done
+
+# A copy of the package whose libgyre needs a library that is not there.
+cp -R "$to/gyre_torch" "$W/gyre_torch"
+missing "$W/libgyre.so.0"
+run env LD_LIBRARY_PATH="$W" PYTHONPATH="$W" "$python" -c 'import gyre_torch'
+want "a machine without UCX" 1 'ImportError: gyre_torch: libucp.so.77, a library of UCX, is not on this machine: .*apt install libucx0'
 
 # The first example of the page, as written
 sed -n '/^    # example.py$/,/^$/p' docs/pytorch.md | sed 's/^    //' >"$W/example.py"

@@ -12,10 +12,10 @@ PACKAGES = {
 }
 
 
-def explain(text: str) -> str:
+def explain(text: str, package: str = "gyre") -> str:
     """What to do about the text of the loader."""
     found = re.search(r"((lib\w+)\.so[\w.]*): cannot open shared object", text)
     if found is None:
-        return f"gyre: its extension module cannot be loaded: {text}"
+        return f"{package}: its extension module cannot be loaded: {text}"
     what, remedy = PACKAGES.get(found[2], ("a library", "install the package that has it"))
-    return f"gyre: {found[1]}, {what}, is not on this machine: {remedy}"
+    return f"{package}: {found[1]}, {what}, is not on this machine: {remedy}"

@@ -3,6 +3,7 @@
  * NumPy arrays of ml_dtypes, which have no format there, and DLPack (PyTorch). */
 #include "binding.h"
 
+#include <limits.h>
 #include <string.h>
 
 /* DLPack's structs, versions 0.x and 1.x (github.com/dmlc/dlpack, include/dlpack/dlpack.h). */
@@ -144,8 +145,7 @@ static int refuse(PyObject *exception, const char *call, const char *argument, c
     return -1;
 }
 
-/* The exception that is set becomes one that names the call. */
-static int rename_exception(const char *call, const char *argument)
+int name_argument(const char *call, const char *argument)
 {
     PyObject *type = NULL, *value = NULL, *trace = NULL;
     PyErr_Fetch(&type, &value, &trace);
@@ -163,7 +163,7 @@ static int finish(array_t *array, size_t bytes, gyre_type_t type, PyObject *aske
     if (asked != NULL && asked != Py_None) {
         long number = PyLong_AsLong(asked);
         if (number == -1 && PyErr_Occurred() != NULL)
-            return rename_exception(call, "type");
+            return name_argument(call, "type");
         type = number < 0 || number > GYRE_TYPE_NONE ? GYRE_TYPE_NONE : (gyre_type_t)number;
         if (gyre_type_size(type) == 0)
             return refuse(PyExc_ValueError, call, "type", "is not one of gyre.Type");
@@ -195,7 +195,7 @@ static int by_dlpack(array_t *array, PyObject *object, int writable, PyObject *a
     int kind = 0, id = 0;
     if (device == NULL || !PyArg_ParseTuple(device, "ii", &kind, &id)) {
         Py_XDECREF(device);
-        return rename_exception(call, argument);
+        return name_argument(call, argument);
     }
     Py_DECREF(device);
     if (kind != DL_CPU && kind != DL_CUDA_HOST) {
@@ -219,7 +219,7 @@ static int by_dlpack(array_t *array, PyObject *object, int writable, PyObject *a
     Py_XDECREF(none);
     Py_XDECREF(newest);
     if (array->capsule == NULL)
-        return rename_exception(call, argument);
+        return name_argument(call, argument);
     const dl_tensor_t *tensor = NULL;
     int read_only = 0;
     if (PyCapsule_IsValid(array->capsule, "dltensor_versioned")) {
@@ -293,13 +293,44 @@ static int by_buffer(array_t *array, int writable, gyre_type_t type, PyObject *a
     return finish(array, (size_t)view->len, type, asked, call, argument, view->format);
 }
 
+int take_int(PyObject *given, const char *call, const char *argument, int *out)
+{
+    long value = given != NULL ? PyLong_AsLong(given) : *out;
+    if (value == -1 && PyErr_Occurred() != NULL)
+        return name_argument(call, argument);
+    if (value < INT_MIN || value > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s: %s is %ld, which is out of range", call, argument, value);
+        return -1;
+    }
+    *out = (int)value;
+    return 0;
+}
+
+/* NumPy's masked arrays, of which the buffer has all elements. */
+static int is_masked(PyObject *object)
+{
+    static PyObject *unmasked; /* the type of the last one that was not, mostly numpy.ndarray */
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    if (type == unmasked)
+        return 0;
+    if (PyObject_HasAttrString(type, "mask") && PyObject_HasAttrString(type, "filled"))
+        return 1;
+    Py_XDECREF(unmasked);
+    unmasked = Py_NewRef(type);
+    return 0;
+}
+
 int array_get(array_t *array, PyObject *object, int writable, PyObject *type, const char *call,
               const char *argument)
 {
     gyre_type_t own = GYRE_TYPE_NONE;
     memset(array, 0, sizeof(*array));
     int rc = -1;
-    if (PyObject_CheckBuffer(object)) {
+    if (is_masked(object)) {
+        refuse(PyExc_TypeError, call, argument,
+               "is a masked array, and a call would take what is masked, too: pass its .filled(VALUE), or "
+               ".data");
+    } else if (PyObject_CheckBuffer(object)) {
         if (PyObject_GetBuffer(object, &array->view, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
             rc = by_buffer(array, writable, own, type, call, argument);
         } else {
@@ -312,7 +343,7 @@ int array_get(array_t *array, PyObject *object, int writable, PyObject *type, co
                 PyErr_Clear();
                 PyErr_Restore(error, value, trace);
                 error = value = trace = NULL;
-                rc = rename_exception(call, argument);
+                rc = name_argument(call, argument);
             }
             Py_XDECREF(view);
             Py_XDECREF(error);

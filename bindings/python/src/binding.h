@@ -25,6 +25,10 @@ typedef struct {
 int array_get(array_t *array, PyObject *object, int writable, PyObject *type, const char *call,
               const char *argument);
 void array_release(array_t *array);
+/* The exception that is set becomes one that names the call and the argument. Returns -1. */
+int name_argument(const char *call, const char *argument);
+/* A whole number, within int; NULL: *out stays. Else an exception that names both. */
+int take_int(PyObject *given, const char *call, const char *argument, int *out);
 
 /* An operation under way, and what it uses. It outlives the Request if the program drops that early. */
 typedef struct pending {

@@ -94,7 +94,7 @@ static int take_counts(buckets_t *self, PyObject *counts)
         PyObject *item = PySequence_GetItem(counts, i), *number = item != NULL ? PyNumber_Index(item) : NULL;
         Py_XDECREF(item);
         if (number == NULL)
-            return -1;
+            return name_argument("Buckets", "counts");
         self->counts[i] = PyLong_AsSize_t(number);
         Py_DECREF(number);
         if (self->counts[i] == (size_t)-1 && PyErr_Occurred() != NULL) {
@@ -117,8 +117,8 @@ static PyObject *buckets_new(PyTypeObject *Py_UNUSED(class), PyObject *args, PyO
                                      &scale, &scatter, &bytes, &function))
         return NULL;
     comm_t *comm = comm_open(on, "Buckets");
-    long number = comm != NULL ? PyLong_AsLong(type) : 0;
-    if (comm == NULL || (number == -1 && PyErr_Occurred() != NULL) ||
+    int number = 0;
+    if (comm == NULL || take_int(type, "Buckets", "type", &number) != 0 ||
         take_reduction(op, scale == Py_None ? NULL : scale, "Buckets", &config.op) != 0)
         return NULL;
     const char *wrong = bytes < 0                                            ? "bucket_bytes is negative"

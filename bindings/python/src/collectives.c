@@ -47,7 +47,7 @@ static int whole_number(const call_t *call, enum argument argument, long least, 
 {
     long value = PyLong_AsLong(call->given[argument]);
     if (value == -1 && PyErr_Occurred() != NULL)
-        return -1;
+        return name_argument(call->of->name, argument_names[argument]);
     if (value < least || value > most) {
         PyErr_Format(PyExc_ValueError, "%s: %s is %ld; allowed: %ld to %ld", call->of->name,
                      argument_names[argument], value, least, most);
@@ -78,7 +78,7 @@ static Py_ssize_t take_list(call_t *call, enum argument argument, Py_ssize_t n)
         return 0;
     Py_ssize_t length = PySequence_Size(given);
     if (length < 0)
-        return -1;
+        return name_argument(call->of->name, argument_names[argument]);
     if (n >= 0 && expect(call, argument, (size_t)length, (size_t)n, "one for each block") != 0)
         return -1;
     size_t *list = PyMem_Calloc((size_t)length + 1, sizeof(*list));
@@ -91,7 +91,7 @@ static Py_ssize_t take_list(call_t *call, enum argument argument, Py_ssize_t n)
         PyObject *item = PySequence_GetItem(given, i), *number = item != NULL ? PyNumber_Index(item) : NULL;
         Py_XDECREF(item);
         if (number == NULL)
-            return -1;
+            return name_argument(call->of->name, argument_names[argument]);
         list[i] = PyLong_AsSize_t(number);
         Py_DECREF(number);
         if (list[i] == (size_t)-1 && PyErr_Occurred() != NULL) {

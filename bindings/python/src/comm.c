@@ -295,8 +295,10 @@ static PyObject *comm_place(PyObject *self, PyObject *args, PyObject *names)
 {
     static char *NAMES[] = {"rank", NULL};
     comm_t *comm = comm_open(self, "place");
+    PyObject *number = NULL;
     int rank = -1;
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|i:place", NAMES, &rank))
+    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|O:place", NAMES, &number) ||
+        take_int(number, "place", "rank", &rank) != 0)
         return NULL;
     gyre_place_t place = {.size = sizeof(place)};
     gyre_status_t status = gyre_comm_place(comm->comm, rank == -1 ? comm->rank : rank, &place);

@@ -22,7 +22,11 @@ typedef struct {
 static int parse_split(wanted_t *w, PyObject *args, PyObject *names)
 {
     static char *NAMES[] = {"color", "key", NULL};
-    return PyArg_ParseTupleAndKeywords(args, names, "i|i:split", NAMES, &w->color, &w->key) ? 0 : -1;
+    PyObject *color = NULL, *key = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O|O:split", NAMES, &color, &key) ||
+        take_int(color, "split", "color", &w->color) != 0)
+        return -1;
+    return take_int(key, "split", "key", &w->key);
 }
 static gyre_status_t make_split(gyre_comm_t *comm, const wanted_t *w, gyre_comm_t **out,
                                 gyre_request_t **request)
@@ -34,7 +38,11 @@ static gyre_status_t make_split(gyre_comm_t *comm, const wanted_t *w, gyre_comm_
 static int parse_split_type(wanted_t *w, PyObject *args, PyObject *names)
 {
     static char *NAMES[] = {"type", "key", NULL};
-    return PyArg_ParseTupleAndKeywords(args, names, "i|i:split_type", NAMES, &w->type, &w->key) ? 0 : -1;
+    PyObject *type = NULL, *key = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "O|O:split_type", NAMES, &type, &key) ||
+        take_int(type, "split_type", "type", &w->type) != 0)
+        return -1;
+    return take_int(key, "split_type", "key", &w->key);
 }
 static gyre_status_t make_split_type(gyre_comm_t *comm, const wanted_t *w, gyre_comm_t **out,
                                      gyre_request_t **request)
@@ -61,7 +69,9 @@ static int parse_group(wanted_t *w, PyObject *args, PyObject *names)
     if (!PyArg_ParseTupleAndKeywords(args, names, "O|K:create_group", NAMES, &ranks, &w->tag))
         return -1;
     Py_ssize_t n = PySequence_Size(ranks);
-    if (n < 0 || n > INT_MAX)
+    if (n < 0)
+        return name_argument("create_group", "ranks");
+    if (n > INT_MAX)
         return -1;
     w->n = (int)n;
     w->ranks = PyMem_Calloc((size_t)n + 1, sizeof(*w->ranks));
@@ -75,7 +85,7 @@ static int parse_group(wanted_t *w, PyObject *args, PyObject *names)
         Py_XDECREF(item);
         w->ranks[i] = rank < 0 || rank > INT_MAX ? -1 : (int)rank;
     }
-    return PyErr_Occurred() == NULL ? 0 : -1;
+    return PyErr_Occurred() == NULL ? 0 : name_argument("create_group", "ranks");
 }
 static gyre_status_t make_group(gyre_comm_t *comm, const wanted_t *w, gyre_comm_t **out,
                                 gyre_request_t **request)
@@ -145,13 +155,12 @@ static PyObject *comm_shrink(PyObject *self, PyObject *Py_UNUSED(none))
 static PyObject *comm_grow(PyObject *self, PyObject *number)
 {
     comm_t *comm = comm_open(self, "grow");
-    long newcomers = comm != NULL ? PyLong_AsLong(number) : -1;
+    int newcomers = 0;
     gyre_comm_t *out = NULL;
     gyre_status_t status;
-    if (comm == NULL || (newcomers == -1 && PyErr_Occurred() != NULL))
+    if (comm == NULL || take_int(number, "grow", "newcomers", &newcomers) != 0)
         return NULL;
-    WITHOUT_GIL(comm,
-                status = gyre_comm_grow(comm->comm, newcomers < INT_MAX ? (int)newcomers : INT_MAX, &out));
+    WITHOUT_GIL(comm, status = gyre_comm_grow(comm->comm, newcomers, &out));
     return replace(comm, status, out);
 }
 

@@ -138,8 +138,8 @@ static int memory_buffer(PyObject *self, Py_buffer *view, int flags)
 static PyObject *memory_peer(PyObject *self, PyObject *number)
 {
     memory_t *memory = (memory_t *)self;
-    long rank = PyLong_AsLong(number);
-    if (rank == -1 && PyErr_Occurred() != NULL)
+    int rank = 0;
+    if (take_int(number, "peer", "rank", &rank) != 0)
         return NULL;
     if (memory->owner != NULL) {
         PyErr_SetString(PyExc_ValueError, "peer: this is a part; ask the Memory of alloc_shared");
@@ -147,8 +147,7 @@ static PyObject *memory_peer(PyObject *self, PyObject *number)
     }
     void *ptr = NULL;
     size_t bytes = 0;
-    gyre_status_t status =
-        gyre_mem_peer(memory->ptr, rank < 0 || rank > INT32_MAX ? -1 : (int)rank, &ptr, &bytes);
+    gyre_status_t status = gyre_mem_peer(memory->ptr, rank, &ptr, &bytes);
     return status == GYRE_OK ? wrap(ptr, bytes, self) : raise_status(status);
 }
 
@@ -167,11 +166,13 @@ static PyObject *copy(PyObject *self, PyObject *args, PyObject *names, int gets)
     const char *call = gets ? "get" : "put";
     memory_t *memory = (memory_t *)self;
     comm_t *comm = shared(memory, call);
-    PyObject *object = NULL;
+    PyObject *object = NULL, *number = NULL;
     int rank = 0;
     Py_ssize_t offset = 0;
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, gets ? "Oi|n:get" : "Oi|n:put", NAMES,
-                                                     &object, &rank, &offset))
+    if (comm == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, names, gets ? "OO|n:get" : "OO|n:put", NAMES, &object, &number,
+                                     &offset) ||
+        take_int(number, call, "rank", &rank) != 0)
         return NULL;
     if (offset < 0)
         return PyErr_Format(PyExc_ValueError, "%s: offset is %zd; it must not be negative", call, offset);
@@ -211,8 +212,10 @@ static PyObject *memory_flush(PyObject *self, PyObject *args, PyObject *names)
     static char *NAMES[] = {"rank", NULL};
     memory_t *memory = (memory_t *)self;
     comm_t *comm = shared(memory, "flush");
+    PyObject *number = NULL;
     int rank = -1;
-    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|i:flush", NAMES, &rank))
+    if (comm == NULL || !PyArg_ParseTupleAndKeywords(args, names, "|O:flush", NAMES, &number) ||
+        take_int(number, "flush", "rank", &rank) != 0)
         return NULL;
     pending_t *list = memory->held, **at = &memory->held;
     gyre_status_t status;

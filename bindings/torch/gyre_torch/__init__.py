@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from . import _gyre_torch
+try:
+    from . import _gyre_torch
+except ImportError as error:
+    from ._missing import explain
+
+    raise ImportError(explain(str(error), "gyre_torch")) from error
 
 __all__ = ["Options"]
 
