@@ -20,21 +20,8 @@
 #include "base/log.h"
 #include "model/formats/hf.h"
 #include "model/random.h"
+#include "tests/model/hf_folder.h"
 #include "tests/support/weights.h"
-
-static char folder[] = "/tmp/gyre-hf-XXXXXX";
-
-static void path_of(char path[256], const char *name)
-{
-    snprintf(path, 256, "%s/%s", folder, name);
-}
-
-static void clear(void)
-{
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf %s/*", folder);
-    assert_int_equal(system(command), 0);
-}
 
 #define SHAPE .vocab = 21, .seq = 8, .layers = 2, .hidden = 12, .heads = 6
 #define LLAMA_BODY                                                                                      \
@@ -289,16 +276,6 @@ static void orientation(void **state)
     free(file);
 }
 
-static void write_text(const char *name, const char *text)
-{
-    char path[256];
-    path_of(path, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void wrong_order(void **state)
 {
     (void)state;
@@ -477,18 +454,6 @@ static void keeps_keys(void **state)
     clear();
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -496,5 +461,5 @@ int main(void)
         cmocka_unit_test(wrong_order),    cmocka_unit_test(replaces),     cmocka_unit_test(fewer_positions),
         cmocka_unit_test(keeps_keys),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -13,20 +13,7 @@
 
 #include "base/log.h"
 #include "model/formats/hf.h"
-
-static char folder[] = "/tmp/gyre-hf-files-XXXXXX";
-
-static void path_of(char path[256], const char *name)
-{
-    snprintf(path, 256, "%s/%s", folder, name);
-}
-
-static void clear(void)
-{
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf %s/*", folder);
-    assert_int_equal(system(command), 0);
-}
+#include "tests/model/hf_folder.h"
 
 static void write_file(const char *name, const char *header, size_t data)
 {
@@ -39,16 +26,6 @@ static void write_file(const char *name, const char *header, size_t data)
     assert_int_equal(fwrite(header, length, 1, file), 1);
     for (size_t i = 0; i < data; i++)
         fputc(0, file);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void write_text(const char *name, const char *text)
-{
-    char path[256];
-    path_of(path, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
     assert_int_equal(fclose(file), 0);
 }
 
@@ -160,23 +137,11 @@ static void wrong_files(void **state)
     refuse(GYRE_ERR_FORMAT, "not a name in this folder");
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_files),
         cmocka_unit_test(quantized_folders),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

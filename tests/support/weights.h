@@ -17,11 +17,11 @@ static inline void init_params(const model_params_t *params, uint64_t seed, floa
 }
 
 /* All rows of flat [total] in the format of Hugging Face. */
-static inline gyre_status_t save_hf(const char *folder, const model_params_t *params, const float *flat,
+static inline gyre_status_t save_hf(const char *path, const model_params_t *params, const float *flat,
                                     model_hf_type_t type, size_t shard_bytes)
 {
     model_hf_writer_t *w = NULL;
-    gyre_status_t status = model_hf_create(folder, params, type, shard_bytes, NULL, &w);
+    gyre_status_t status = model_hf_create(path, params, type, shard_bytes, NULL, &w);
     for (size_t r = 0; status == GYRE_OK && r < params->rows; r++)
         status = model_hf_write(w, r, flat + params->row[r].offset);
     if (status != GYRE_OK) {
