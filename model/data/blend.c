@@ -155,7 +155,7 @@ static const char *set_label(const model_valid_t *set, char text[64])
     return text;
 }
 
-/* A source of which `held` tokens are for validation. Either part may be too short. */
+/* A source whose last part is for validation. Either part may be too short. */
 static gyre_status_t refuse_held_out(const model_data_t *data, size_t source, size_t seq)
 {
     const model_tokens_t *tokens = data->train.tokens[source];

@@ -136,20 +136,26 @@ static gyre_status_t sets_room(model_data_t *data, size_t sets)
     return data->set ? GYRE_OK : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu validation sets", sets);
 }
 
+static gyre_status_t check_names(const list_t *list)
+{
+    for (size_t s = 1; s < list->count; s++)
+        for (size_t before = 0; before < s; before++)
+            if (strcmp(list->head[before], list->head[s]) == 0)
+                return gyre_fail(GYRE_ERR_INVALID,
+                                 "--valid-data has two sets named %s: give each a name of its own",
+                                 list->head[s]);
+    return GYRE_OK;
+}
+
 gyre_status_t sources_open_sets(const char *text, model_tokens_format_t format, model_data_t *data)
 {
     list_t list = {0};
     gyre_status_t status = parse_list(text, name_length, "", MODEL_DATA_SETS, &list);
     if (status == GYRE_OK)
         status = sets_room(data, list.count);
+    if (status == GYRE_OK)
+        status = check_names(&list);
     for (size_t s = 0; status == GYRE_OK && s < list.count; s++) {
-        for (size_t before = 0; status == GYRE_OK && before < s; before++)
-            if (strcmp(list.head[before], list.head[s]) == 0)
-                status = gyre_fail(GYRE_ERR_INVALID,
-                                   "--valid-data has two sets named %s: give each a name of its own",
-                                   list.head[s]);
-        if (status != GYRE_OK)
-            break;
         snprintf(data->set[s].name, sizeof data->set[s].name, "%s", list.head[s]);
         data->sets++;
         status = sources_open(list.rest[s], format, &data->set[s].mix);
