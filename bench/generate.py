@@ -3,7 +3,7 @@
 """bench/generate.py: `make bench-generate`: what the trainer's bits cost gyre-generate: --order canonical and fast, in turns.
 
 A GPT-2 of 124M parameters with random weights, fp32. Each round runs both orders once, the first of them in turns; a figure is
-the median over the rounds, with the least and the most behind it. The output is the table of docs/generate.md.
+the median over the rounds, with the least and the most in brackets. The output is the table of docs/generate.md.
 """
 import argparse
 import os

@@ -107,7 +107,7 @@ gyre_status_t train_await(train_run_t *run);
 gyre_status_t train_resume_run(void *run);
 gyre_status_t train_open_saver(void *run);
 /* Mean loss over the learned positions of the sequences in use, of each validation set [data->sets]; *mean:
- * the mean of these, which are all NaN after a signal. Collective. */
+ * the mean of these. Sets that a signal left out are NaN, and so is the mean then. Collective. */
 gyre_status_t train_evaluate(train_run_t *run, double *each, double *mean);
 /* Compares the ranks' weights, takes their hash, writes --save, waits for the last checkpoint, and at last
  * brings to rank 0 what a sample of text needs (not after a signal). Collective. */

@@ -24,6 +24,6 @@ for args in "--data $W/text --eval-sequences 1" "--data 1:$W/other,1:$W/text" "-
 done
 run bash -c '"$0" "${@:2}" --log "$1" & until grep -qs "\"step\":1," "$1"; do sleep 0.02; done; kill -BUS $!; wait $!' "$B/bin/gyre-train" \
     "$W/log2" --data "$W/other" "${SMALL[@]}"
-check "another SIGBUS is none of its business" test "$rc" = 135
+check "another SIGBUS ends it, too" test "$rc" = 135
 check "and names no file" test "$(grep -c 'got shorter' "$W/err")" = 0
 finish

@@ -81,7 +81,7 @@ want "a tenth that is said" 0
 check "is the same" cmp -s <(steps "$W/tenth") <(steps "$W/said")
 run "$TRAIN" "${SMALL[@]}" --steps 4 --log "$W/half" --valid-fraction 0.5 --report "$W/half.html" --checkpoint "$W/ck"
 want "half" 0
-check "which is told" grep -q 'the last 0.5 of it for validation' "$W/out"
+check "the start says which part" grep -q 'the last 0.5 of it for validation' "$W/out"
 check "in the report, too" grep -q 'the last 0.5 of the data' "$W/half.html"
 check "is another part" test "$(steps "$W/tenth")" != "$(steps "$W/half")"
 run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 4 --log "$W/half2" --valid-fraction 0.5
@@ -144,7 +144,7 @@ run "$TRAIN" "${LITTLE[@]}" --data "$W/unmasked.gyt" --valid-data "$W/long.gyt"
 want "with other data for training, which has no mask" 2 "none of the 2 sequences"
 run "$TRAIN" "${LITTLE[@]}" --valid-data "$W/short.gyt" --log "$W/little"
 want "a step without a token to learn" 0 "step 1: no token of its 1 sequences is learned"
-check "is told of once" test "$(grep -c 'no token of its' "$W/err")" = 1
+check "one warning of it" test "$(grep -c 'no token of its' "$W/err")" = 1
 check "and stands in the log" python3 - "$W/little" "$W/out" <<'PY'
 import json, re, sys
 steps = [line for line in map(json.loads, open(sys.argv[1])) if "step" in line]
