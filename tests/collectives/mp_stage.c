@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* TSan in check-long: what ranks share are other processes' copies, which it does not see */
 /* tests/collectives/mp_stage.c: memory that peers cannot map goes through rings where the kernel's way costs
  * more (GYRE_TUNE: a dear call), is staged through windows where rings are too short, and neither where the
  * kernel's way costs nothing. Every operation has the bits that it has in registered memory, at sizes around

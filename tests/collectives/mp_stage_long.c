@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* TSan in check-long: what ranks share are other processes' copies, which it does not see */
 /* tests/collectives/mp_stage_long.c: sums that are longer than what caches hold of all ranks (GYRE_TUNE:
  * small caches) go part by part through staged copies once a rank's memory was seen that peers cannot map,
  * and in one go again once all is registered. Results, inputs and what lies around results are right in any

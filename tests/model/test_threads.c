@@ -20,7 +20,7 @@
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* these take ten times as long */
 static const size_t teams[] = {3};
-enum { PRODUCT_STEP = 5 /* of shapes and transpositions */, SHAPE_STEP = 2 };
+enum { PRODUCT_STEP = 5 /* of shapes and transpositions */, SHAPE_STEP = 3 };
 #else
 static const size_t teams[] = {1, 2, 3, 9};
 enum { PRODUCT_STEP = 1, SHAPE_STEP = 1 };

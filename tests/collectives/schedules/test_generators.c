@@ -5,8 +5,9 @@
  * of ranks:
  *   plain                 all of 1 to 16; 17, 31, 32, 33 and 64 with four roots each; samples of 65, 100
  *                         and 129
- *   under a sanitizer     all of 1 to 6, for the memory that generators and checker touch
- *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long)
+ *   under a sanitizer     all of 1 to 4, for the memory that generators and checker touch
+ *   TEST_LONG=1           all of 1 to 64 with all roots, and the samples (make check-long); under a sanitizer
+ *                         all of 1 to 8
  * test_generators [TEST [RANKS]]: one of them; all of 1 to RANKS.
  * deadline: 300 (a busy machine of two cores) */
 /* takes: 20 */
@@ -30,7 +31,7 @@
 #else
 #define SANITIZED 0
 #endif
-enum { ALL_SANITIZED = 6, ALL_PLAIN = 16, ALL_LONG = 64 };
+enum { ALL_SANITIZED = 4, ALL_PLAIN = 16, ALL_SANITIZED_LONG = 8, ALL_LONG = 64 };
 
 static int all_ranks; /* up to so many, all numbers of ranks with all roots */
 static unsigned long proofs;
@@ -157,7 +158,7 @@ static void test_samples(void **state)
                     .algo = algo, .op = op, .seed = i, .place = (place_t)(i % 3), .fast = i % 5 == 4};
                 c.n = beyond ? many[i / 6] : few[i % 6];
                 c.root = c.n - 1 - (int)i % c.n;
-                c.count = op == COLL_BARRIER ? 0 : beyond ? 3 + i : 2000 + 119 * i;
+                c.count = op == COLL_BARRIER ? 0 : beyond ? 3 + i : (SANITIZED ? 500 : 2000) + 119 * i;
                 c.chunk = i % 2 ? 300 : 1001;
                 c.one_shot = i % 3 == 2 && op == COLL_ALL_REDUCE;
                 c.hosts = (hosts_t)(i % HOSTS_END);
@@ -175,9 +176,10 @@ static void test_tmp(void **state)
     (void)state;
     enum { LONG = 6000, CHUNK = 64, SLACK = 64 /* each block, chunk or announcement is rounded up */ };
     static const int ranks[] = {2, 3, 4, 5, 7, 8, 13, 16};
+    const size_t counts = SANITIZED ? 4 : sizeof ranks / sizeof *ranks;
     unsigned long bounded = 0;
     for (coll_algo_t algo = COLL_ALGO_AUTO + 1; algo < COLL_ALGO_END; algo++)
-        for (unsigned i = 0; i < 4 * COLL_OP_END * sizeof ranks / sizeof *ranks; i++) {
+        for (unsigned i = 0; i < 4 * COLL_OP_END * counts; i++) {
             const coll_op_t op = (coll_op_t)(i / 4 % COLL_OP_END);
             sched_case_t c = {.algo = algo,
                               .op = op,
@@ -283,7 +285,10 @@ static void test_orders(void **state)
 
 int main(int argc, char **argv)
 {
-    all_ranks = getenv("TEST_LONG") ? ALL_LONG : SANITIZED ? ALL_SANITIZED : ALL_PLAIN;
+    if (getenv("TEST_LONG"))
+        all_ranks = SANITIZED ? ALL_SANITIZED_LONG : ALL_LONG;
+    else
+        all_ranks = SANITIZED ? ALL_SANITIZED : ALL_PLAIN;
     if (argc > 2)
         all_ranks = atoi(argv[2]);
     print_message("all of 1 to %d ranks\n", all_ranks);
