@@ -421,7 +421,7 @@ static void sweep_paths(const scenario_t *s, int victim, inject_kind_t kind, lon
 /* How many times rarer than `every` says. */
 static long per_kind(inject_kind_t kind)
 {
-    return kind == INJECT_JSON ? 50 : kind == INJECT_MEMORY ? 12 : 3;
+    return kind == INJECT_JSON ? 50 : kind == INJECT_MEMORY ? 20 : 5;
 }
 
 /* Calls of CUDA are made in scenarios of a device only. */

@@ -265,15 +265,15 @@ static void make_whole(const shape_t *shape, whole_t *w)
     }
 }
 
-/* Whether this one is run: all but of the large ones, and of 16 bits, which need few. On 4 ranks half of
- * them, unless TEST_LONG=1 asks for all: each kind with each shape. */
+/* Whether this one is run: all but of the large ones, and of 16 bits, which need few. On 4 ranks a
+ * quarter of them, unless TEST_LONG=1 asks for all: each kind with each shape. */
 static int wanted(size_t shape, const layout_t *layout, size_t tp)
 {
     size_t kind = shape + layout->recompute + (size_t)layout->split + (size_t)layout->sequence;
     if (shape == DEMO || shapes[shape].config.seq == LONGEST)
         return layout->stages == 1 && layout->recompute == MODEL_RECOMPUTE_NONE && !layout->split;
     if (layout->precision == MODEL_FLOAT32)
-        return tp <= 2 || getenv("TEST_LONG") != NULL || (kind + layout->stages / 2) % 2 == 0;
+        return tp <= 2 || getenv("TEST_LONG") != NULL || (kind + layout->stages / 2) % 4 == 0;
     return layout->stages == 2 && layout->split == (layout->recompute == MODEL_RECOMPUTE_FULL);
 }
 

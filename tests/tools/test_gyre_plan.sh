@@ -102,10 +102,12 @@ want "all, $all ranks" 0
 echo "all, $all ranks: $ms ms"
 check "ring is there" grep -q ' ring ' "$W/out"
 check "no progress where nobody looks" [ ! -s "$W/err" ]
-plan --ranks 16384 --topology dragonfly -b 64K --collective all_gather
-want "all_gather, 16384 ranks" 0
-echo "all_gather, 16384 ranks: $ms ms"
-check "what is too much is left out" grep -q 'ring .*left out: it would take about [1-9]' "$W/out"
+if [ -n "${TEST_LONG-}" ]; then # of fewer ranks nothing is too much
+    plan --ranks 16384 --topology dragonfly -b 64K --collective all_gather
+    want "all_gather, 16384 ranks" 0
+    echo "all_gather, 16384 ranks: $ms ms"
+    check "what is too much is left out" grep -q 'ring .*left out: it would take about [1-9]' "$W/out"
+fi
 # announced before it runs; it need not end
 timeout 5 "$P" schedule --algo ring --ranks 4096 --topology torus -b 1M >"$W/out" 2>"$W/err"
 check "what takes long says so first" grep -qE 'ring on 4096 ranks takes about [0-9]+ s.* --order fast about [0-9]+ s' "$W/err"

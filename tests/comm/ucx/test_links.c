@@ -2,6 +2,7 @@
 /* tests/comm/ucx/test_links.c: messages over UCX between processes and threads of one machine, taken for
  * separate hosts. */
 /* takes: 15 */
+/* TSan in check-long: mp_worlds runs UCX from the same threads */
 #include <dirent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
