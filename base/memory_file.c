@@ -9,8 +9,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/file.h"
 #include "base/log.h"
+
+enum { SMALL_PAGE = 4096, HUGE_PAGE = 2 << 20 }; /* pages of those processors that have huge ones of 2 MiB */
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* headers older than Linux 6.1 */
+#endif
 
 /* Closes it and keeps errno. */
 static int give_up(int fd)
@@ -52,6 +59,47 @@ int base_memory_file(const char *name, uint64_t bytes, uint64_t sparse)
     if ((sparse == 0 || ftruncate(fd, (off_t)sparse) != 0) && ftruncate(fd, (off_t)bytes) != 0)
         return give_up(fd);
     return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ? fd : give_up(fd);
+}
+
+void *base_memory_file_map(int fd, uint64_t bytes)
+{
+    const size_t length = (size_t)bytes, more = length + HUGE_PAGE;
+    unsigned char *all = MAP_FAILED, *at = NULL;
+    if (bytes >= HUGE_PAGE)
+        all = mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED)
+        return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const size_t before = -(uintptr_t)all & (HUGE_PAGE - 1), page = (size_t)sysconf(_SC_PAGESIZE);
+    at = mmap(all + before, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (at == MAP_FAILED) {
+        const int err = errno;
+        munmap(all, more);
+        errno = err;
+        return MAP_FAILED;
+    }
+    const size_t end = before + (size_t)base_round_up(length, page);
+    if (before > 0)
+        munmap(all, before);
+    if (end < more)
+        munmap(all + end, more - end);
+    return at;
+}
+
+uint64_t base_memory_file_fill(void *base, uint64_t bytes)
+{
+    unsigned char *at = base;
+    uint64_t done = 0;
+    if (sysconf(_SC_PAGESIZE) != SMALL_PAGE || (uintptr_t)base % HUGE_PAGE != 0)
+        return 0;
+    for (; bytes - done >= HUGE_PAGE; done += HUGE_PAGE) {
+        *(volatile unsigned char *)(at + done) = 0; /* the kernel takes no file that is empty */
+        if (madvise(at + done, HUGE_PAGE, MADV_COLLAPSE) != 0) {
+            log_debug("huge pages for %llu of %llu bytes: %s", (unsigned long long)done,
+                      (unsigned long long)bytes, strerror(errno));
+            break;
+        }
+    }
+    return done;
 }
 
 int base_memory_file_give_back(int fd, uint64_t at, uint64_t bytes)

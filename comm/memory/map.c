@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory_file.h"
 #include "comm/memory/window.h"
 
 struct comm_mapping {
@@ -116,7 +117,7 @@ static comm_mapping_t *map_new(const unsigned char owner[32], uint64_t id, int f
     struct stat info;
 
     if (map && fstat(fd, &info) == 0 && info.st_size > (off_t)mem_page())
-        base = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        base = base_memory_file_map(fd, (uint64_t)info.st_size);
     if (base == MAP_FAILED) {
         free(map);
         return NULL;

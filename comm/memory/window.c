@@ -115,7 +115,7 @@ static gyre_status_t window_create(size_t bytes, int arena, uint32_t users, wind
         status = fail_memfd(bytes, errno);
         goto free_window;
     }
-    window->base = mmap(NULL, bytes + mem_page(), PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, 0);
+    window->base = base_memory_file_map(window->fd, bytes + mem_page());
     if (window->base == MAP_FAILED) {
         status = fail_memfd(bytes, errno);
         goto close_fd;

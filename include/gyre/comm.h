@@ -387,8 +387,9 @@ GYRE_API gyre_status_t gyre_comm_stats(const gyre_comm_t *comm, gyre_comm_stats_
 
 /* Memory that ranks on the same host read and write directly, so that collectives on it save a copy.
  * Page-aligned and zeroed. It is used like any other memory, may be allocated before gyre_init, and
- * belongs to the caller until gyre_mem_free(ptr), for which NULL is allowed. Errors: INVALID, also while a
- * non-blocking operation uses the memory, and nothing is freed; OVERFLOW, NO_MEMORY. */
+ * belongs to the caller until gyre_mem_free(ptr), for which NULL is allowed. From 2 MiB on it is taken at
+ * once, in huge pages of the caller's NUMA node, where the kernel can (Linux 6.1). Errors: INVALID, also
+ * while a non-blocking operation uses the memory, and nothing is freed; OVERFLOW, NO_MEMORY. */
 GYRE_API gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr);
 GYRE_API gyre_status_t gyre_mem_free(void *ptr);
 /* Memory of the ranks of `comm` in which the ranks of a host load and store, and which ranks of other hosts

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,8 +82,77 @@ static void without_memfd(void **state)
     run(0);
 }
 
+/* KiB that the kernel says of the mapping that begins at `base`, such as "Rss". */
+static long mapped(const void *base, const char *what)
+{
+    char line[512];
+    int here = 0;
+    long kib = -1;
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    assert_non_null(maps);
+    while (kib < 0 && fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            here = from == (uintptr_t)base;
+        else if (here && strncmp(line, what, strlen(what)) == 0 && line[strlen(what)] == ':')
+            kib = atol(line + strlen(what) + 1);
+    }
+    fclose(maps);
+    return kib;
+}
+
+/* Mapped twice, as by a peer: the second mapping has huge pages, too, once it is used. */
+static void huge_pages(void **state)
+{
+    (void)state;
+    enum { HUGE_PAGE = 2 << 20, LENGTH = 3 * HUGE_PAGE + 4096 };
+    const int fd = base_memory_file("gyre-test", LENGTH, 0);
+    assert_true(fd > 2);
+    unsigned char *own = base_memory_file_map(fd, LENGTH), *peers = base_memory_file_map(fd, LENGTH);
+    assert_true(own != MAP_FAILED && peers != MAP_FAILED);
+    assert_int_equal((uintptr_t)own % HUGE_PAGE, 0);
+    assert_int_equal((uintptr_t)peers % HUGE_PAGE, 0);
+    assert_int_equal(mapped(own, "Size"), LENGTH / 1024);
+    const uint64_t got = base_memory_file_fill(own, LENGTH - 4096);
+    print_message("           %llu bytes in huge pages\n", (unsigned long long)got);
+    assert_true(got % HUGE_PAGE == 0 && got < LENGTH);
+    if (got > 0) {
+        assert_in_range(mapped(own, "Rss"), got / 1024, got / 1024 + 8);
+        assert_int_equal(mapped(own, "ShmemPmdMapped"), got / 1024);
+    }
+    for (size_t i = 0; i < LENGTH; i++) {
+        assert_true(own[i] == 0);
+        peers[i] = (unsigned char)(i % 251);
+    }
+    for (size_t i = 0; i < LENGTH; i++)
+        assert_true(own[i] == i % 251);
+    if (got > 0)
+        assert_int_equal(mapped(peers, "ShmemPmdMapped"), got / 1024);
+    assert_int_equal(base_memory_file_fill(own + 4096, HUGE_PAGE), 0); /* not where a huge page begins */
+    assert_int_equal(munmap(own, LENGTH), 0);
+    assert_int_equal(munmap(peers, LENGTH), 0);
+    assert_int_equal(close(fd), 0);
+}
+
+/* No descriptor, and no address space for the edges. */
+static void not_mapped(void **state)
+{
+    (void)state;
+    assert_true(base_memory_file_map(-1, 4096) == MAP_FAILED);
+    errno = 0;
+    assert_true(base_memory_file_map(-1, 8 << 20) == MAP_FAILED && errno == EBADF);
+    const int fd = base_memory_file("gyre-test", 4096, 0);
+    assert_true(base_memory_file_map(fd, UINT64_MAX / 2) == MAP_FAILED);
+    unsigned char *small = base_memory_file_map(fd, 4096);
+    assert_true(small != MAP_FAILED);
+    assert_int_equal(base_memory_file_fill(small, 4096), 0);
+    assert_int_equal(munmap(small, 4096), 0);
+    assert_int_equal(close(fd), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memfd), cmocka_unit_test(without_memfd)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memfd), cmocka_unit_test(without_memfd),
+                                       cmocka_unit_test(huge_pages), cmocka_unit_test(not_mapped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

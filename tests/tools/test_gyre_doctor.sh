@@ -16,7 +16,7 @@ want "report" 0
 for section in Machine 'Between processes of this host' Network Limits GPUs Software 'Gyre will use'; do
     check "section $section" grep -qx "$section" "$W/out"
 done
-for name in Gyre kernel cores memory 'memfd windows' membarrier CMA 'ptrace scope' 'locked memory' 'open files' /dev/shm hwloc \
+for name in Gyre kernel cores memory 'memfd windows' "windows' pages" membarrier CMA 'ptrace scope' 'locked memory' 'open files' /dev/shm hwloc \
     UCX jansson libsodium xxHash OpenBLAS PMIx 'RDMA devices\|RDMA ' 'CUDA' 'reduction kernels'; do
     check "line $name" grep -q "^  . $name" "$W/out"
 done

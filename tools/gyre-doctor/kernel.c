@@ -89,6 +89,29 @@ static void try_window(report_t *report)
     munmap(trial, 4096);
 }
 
+/* Whether gyre_mem_alloc gets huge pages. */
+static void try_huge_pages(report_t *report)
+{
+    enum { LENGTH = 2 << 20 };
+    uint64_t got = 0;
+    const int fd = base_memory_file("gyre-doctor", LENGTH, 0);
+    void *base = fd < 0 ? MAP_FAILED : base_memory_file_map(fd, LENGTH);
+    if (fd >= 0)
+        close(fd);
+    if (base != MAP_FAILED) {
+        got = base_memory_file_fill(base, LENGTH);
+        munmap(base, LENGTH);
+    }
+    if (got > 0)
+        report_add(report, FOUND_OK, "windows' pages", "", "huge ones from 2 MiB on");
+    else
+        report_add(report, FOUND_NOTE, "windows' pages",
+                   "long operations on memory of gyre_mem_alloc are slower: they want Linux 6.1 with "
+                   "transparent huge "
+                   "pages, and free memory",
+                   "small ones: no huge page was given");
+}
+
 /* Ranks are brothers: one child reads the memory of another, not of its parent, which Yama treats
  * otherwise. */
 static int try_cma(int *err)
@@ -177,6 +200,7 @@ void look_at_kernel(report_t *report)
     int err;
     report->section = "Between processes of this host";
     try_window(report);
+    try_huge_pages(report);
     try_fence(report);
     report->facts.cma = try_cma(&err);
     if (report->facts.cma)
