@@ -34,9 +34,10 @@ ranks() { # LIBRARIES N CODE PART...
     done
 }
 ranks "$there" 3 1 calls streams messages errors exit
-for n in ${TEST_LONG:+1 2 4}; do
+for n in ${TEST_LONG:+2 4}; do
     ranks "$there" "$n" 0 calls streams messages errors
 done
+[ -z "${TEST_LONG-}" ] || ranks "$there" 1 0 calls streams errors # no messages on device memory to oneself
 GYRE_CUDA_PATH=staged ranks "$there" 2 0 calls streams messages
 if [ "${flags#-std=c++17}" = "$flags" ]; then # PyTorch 1, which has no device_id, is built as C++17
     ranks "$there" 3 0 bound

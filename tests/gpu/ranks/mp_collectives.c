@@ -133,9 +133,11 @@ static void host_only(int staged)
         {.type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM), .count = 20011},
         {.type = GYRE_INT64_INT32, .op = GYRE_OP(GYRE_MINLOC), .count = 77, .in_place = 1},
     };
+    /* blocks of all ranks fit into MOST */
+    const size_t fours = n <= 3 ? 20011 : 60011 / (size_t)n, eights = n <= 3 ? 4001 : 12011 / (size_t)n;
     const ask_t sums[] = {
-        {.type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM), .count = 20011, .shift = 4},
-        {.type = GYRE_FLOAT64, .op = GYRE_OP(GYRE_AVG), .count = 4001, .in_place = 1, .streamed = 1},
+        {.type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM), .count = fours, .shift = 4},
+        {.type = GYRE_FLOAT64, .op = GYRE_OP(GYRE_AVG), .count = eights, .in_place = 1, .streamed = 1},
         {.type = GYRE_BFLOAT16, .op = GYRE_OP(GYRE_SUM), .count = 333},
     };
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
