@@ -124,11 +124,7 @@ int main(void)
     gyre_comm_t *world, *comm;
     MP_OK(gyre_init(NULL, &world));
     rank = gyre_comm_rank(world);
-    if (gyre_comm_size(world) != N) {
-        MP_OK(gyre_finalize(world));
-        printf("skipped: it wants %d ranks\n", N);
-        return 77;
-    }
+    MP_CHECK(gyre_comm_size(world) == N, "wants %d ranks", N);
     uint64_t seed = (uint64_t)rank + 1;
     for (size_t i = 0; i < COUNT; i++)
         in[i] = (float)((double)(int64_t)random_next(&seed) * 1e-17);

@@ -107,6 +107,12 @@ def sources(pattern):
     return [Source(p.relative_to(TOP)) for p in sorted((TOP / "tests").rglob(pattern)) if p.is_file()]
 
 
+def few_ranks(source):
+    """Three, or where a program is not for three, as many of its own as are no more than four."""
+    named = source.numbers("ranks")
+    return [3] if not named or 3 in named else [max((n for n in named if n <= 4), default=named[0])]
+
+
 class Catalogue:
     """All tests of the selected phases."""
 
@@ -148,7 +154,7 @@ class Catalogue:
                 continue
             deadline = source.deadline() * flavour.factor
             more = source.numbers("and in check-long") if LONG else []
-            for n in numbers or source.numbers("ranks") or [2, 4]:
+            for n in numbers(source) if numbers else source.numbers("ranks") or [2, 4]:
                 self.add_ranks(source, flavour, n, deadline, "", {}, **options)
             for n in [] if numbers else more:
                 self.add_ranks(source, flavour, n, deadline, "", {}, longer=True)
@@ -224,7 +230,7 @@ class Catalogue:
         self.units(ADDRESS)
         self.corpora(ADDRESS)
         if LONG:
-            self.ranks(ADDRESS, [3], longer=True)
+            self.ranks(ADDRESS, few_ranks, longer=True)
         source = Source(Path("tests/tools/test_ucx_run.sh"))
         self.add("address/tools/test_ucx_run.sh", "address", ["bash", str(source.path)], variant="address",
                  deadline=480, environment={**ASAN, "B": str(BUILD / "address")}, **source.markers())
@@ -236,7 +242,7 @@ class Catalogue:
             # (ucs_rcache_region_invalidate).
             TSAN["UCX_MEM_MMAP_HOOK_MODE"] = "none"
         self.units(THREAD)
-        self.ranks(THREAD, [2])
+        self.ranks(THREAD, lambda source: [2])
 
     def phase_coverage(self):
         self.units(COVERAGE)
