@@ -108,9 +108,9 @@ def sources(pattern):
 
 
 def few_ranks(source):
-    """Three, or where a program is not for three, as many of its own as are no more than four."""
+    """Three, or where a program is not for three, the most of its own up to six."""
     named = source.numbers("ranks")
-    return [3] if not named or 3 in named else [max((n for n in named if n <= 4), default=named[0])]
+    return [3] if 3 in named else [max((n for n in named if n <= 6), default=3)]
 
 
 class Catalogue:
