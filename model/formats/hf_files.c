@@ -282,7 +282,7 @@ static gyre_status_t open_path(hf_files_t *hf)
 gyre_status_t hf_files_open(const char *path, hf_files_t *out)
 {
     hf_files_t files = {.path = strdup(path)};
-    gyre_status_t status =
+    gyre_status_t status = /* NOLINT: `files` owns the path, and goes to the caller or is closed */
         files.path ? open_path(&files) : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to open %s", path);
     if (status != GYRE_OK) {
         hf_files_close(&files);

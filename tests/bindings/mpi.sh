@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/bindings/mpi.sh: libgyre-mpi and gyre-mpi: C programs and a Fortran program under each MPI library that is here,
 # with the library and without; the first example of docs/mpi.md; requests; the report and the comparison; order=exact; what is refused; ranks that end.
-# deadline: 300
+# deadline: 600
 . "$(dirname "$0")/../support/lib.sh"
 . "$(dirname "$0")/../support/mpi.sh"
 export GYRE_MPI_AFTER=0 # else MPI makes the first collectives of each communicator

@@ -48,8 +48,8 @@ check "the other does, too" until_true 20 test -s "$W/two"
 kill -TERM $started
 wait $started
 check "SIGTERM: the status" [ $? = 143 ]
-check "SIGTERM: one lane is gone" gone "$(cat "$W/one")"
-check "SIGTERM: the other is, too" gone "$(cat "$W/two")"
+check "SIGTERM: one lane is gone" until_true 20 gone "$(cat "$W/one")"
+check "SIGTERM: the other is, too" until_true 20 gone "$(cat "$W/two")"
 check "SIGTERM: what it ended has not failed" [ ! -s "$W/out" ]
 
 unset TRANSPORT FAULTS

@@ -117,7 +117,7 @@ row waits 'running //'
 kill -TERM $started
 wait $started
 check "SIGTERM: the status" [ $? = 130 ]
-check "SIGTERM: the suite is gone" gone "$(cat "$W/waits")"
+check "SIGTERM: the suite is gone" until_true 20 gone "$(cat "$W/waits")"
 row first 'passed 1/0/0'
 row waits 'not run //'
 starts waits

@@ -95,7 +95,7 @@ echo \$! >$W/left"
 tests unit -k leaves
 want "a test that leaves a process" 1
 says "its name" '^FAIL  room/test_leaves  .*left running: sleep \([0-9]+\)$'
-check "it is ended" gone "$(cat "$W/left")"
+check "it is ended" until_true 20 gone "$(cat "$W/left")"
 rm "$T"/tests/room/test_{leaves,hangs}.c
 
 put test_alone "# alone: 1
@@ -113,5 +113,5 @@ until_true 20 test -s "$W/stays" || bad "it does not start"
 kill -TERM $runner
 wait $runner
 check "SIGTERM: the status" [ $? = 143 ]
-check "SIGTERM ends the tests" gone "$(cat "$W/stays")"
+check "SIGTERM ends the tests" until_true 20 gone "$(cat "$W/stays")"
 finish
