@@ -236,7 +236,7 @@ json.dump(recipe, sys.stdout)' $R/mixtral-8x7b.json "$W/found.json" >"$W/recipe.
 plan memory --recipe "$W/recipe.json"
 check "so does a recipe with ep" found 'd["ep"] == 8 and f["bytes"] == d["worst_stage"]["total"]'
 of=llama-65b
-SMALL=(--recipe $R/llama-65b.json --gpus 64 --global-batch 256 --schedule 1f1b)
+SMALL=(--recipe "$R"/llama-65b.json --gpus 64 --global-batch 256 --schedule 1f1b)
 plan search "${SMALL[@]}" --trainer --lanes 0 --grad-sequences 1
 want "a search for gyre-train" 0
 cp "$W/out.json" "$W/found.json"

@@ -85,7 +85,7 @@ refuse "a line without text" 'bad.jsonl:2: .*--key' --tokenizer bytes --jsonl --
 printf '{"text": "fine"}\n{"text": \n' >"$W/bad.jsonl"
 refuse "a line that is no JSON" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/a.gyt" "$W/bad.jsonl"
 for content in '' '\n' ' \r\n\t\n' '\xef\xbb\xbf' '\xef\xbb\xbf\n'; do
-    printf "$content" >"$W/bad.jsonl"
+    printf %b "$content" >"$W/bad.jsonl"
     refuse "no line at all ($content)" 'bad.jsonl: nothing to write: there is no line of JSON' --tokenizer bytes --jsonl \
         --out "$W/none.gyt" "$W/bad.jsonl"
     check "and writes nothing" [ ! -e "$W/none.gyt" ]

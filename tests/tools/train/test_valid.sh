@@ -6,7 +6,7 @@
 TRAIN=$B/bin/gyre-train
 verse() { awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23 }'; }
 verse 300 >"$W/text"
-verse 80 | tr a-z A-Z >"$W/loud"
+verse 80 | tr '[:lower:]' '[:upper:]' >"$W/loud"
 verse 80 | tr 0-9 a-j >"$W/plain"
 SMALL=(--data "$W/text" --layers 1 --hidden 32 --heads 2 --seq 32 --batch 4 --eval-every 2 --eval-sequences 4 --warmup 2
     --sample-tokens 0 --report none --progress none)
