@@ -165,7 +165,7 @@ gyre_status_t gyre_buckets_create(gyre_comm_t *comm, const gyre_buckets_config_t
         st = gyre_fail(GYRE_ERR_OVERFLOW,
                        "gyre_buckets_create: the tensors' sizes add up to more than memory");
     if (st == GYRE_OK)
-        st = gyre_mem_alloc(total ? total * b->esize : 1, (void **)&b->memory);
+        st = comm_mem_alloc_now(total ? total * b->esize : 1, (void **)&b->memory);
     if (st != GYRE_OK) {
         gyre_buckets_destroy(b);
         return st;

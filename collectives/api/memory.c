@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/memory_file.h"
 #include "collectives/run/communicator.h"
 #include "comm/memory/memory.h"
 #include "comm/remote.h"
@@ -80,10 +79,7 @@ static gyre_status_t check_idle(const char *name, const void *ptr, size_t bytes)
 
 gyre_status_t gyre_mem_alloc(size_t bytes, void **ptr)
 {
-    const gyre_status_t st = comm_mem_alloc(bytes, ptr);
-    if (st == GYRE_OK)
-        base_memory_file_fill(*ptr, bytes);
-    return st;
+    return comm_mem_alloc_now(bytes, ptr);
 }
 
 /* ---- shared by the ranks of a communicator ---- */

@@ -15,10 +15,13 @@
 
 #include "comm/watch/watch.h"
 
+/* See gyre_mem_alloc; its pages come when they are used. */
 gyre_status_t comm_mem_alloc(size_t bytes, void **ptr);
 /* The same for memory in which `users` processes, this one among them, work by load and store. Its contents
  * live until all of them have let go: this one by comm_mem_free, the others by comm_mapping_leave. */
 gyre_status_t comm_mem_alloc_shared(size_t bytes, uint32_t users, void **ptr);
+/* As comm_mem_alloc, but taken at once where it fits into huge pages. */
+gyre_status_t comm_mem_alloc_now(size_t bytes, void **ptr);
 gyre_status_t comm_mem_free(void *ptr);
 size_t comm_mem_allocated(const void *ptr); /* bytes of the allocation that begins there; 0: none does */
 /* See gyre_mem_register. */

@@ -286,6 +286,15 @@ gyre_status_t comm_mem_alloc(size_t bytes, void **ptr)
     return allocate("gyre_mem_alloc", bytes, 0, ptr);
 }
 
+gyre_status_t comm_mem_alloc_now(size_t bytes, void **ptr)
+{
+    const gyre_status_t status = comm_mem_alloc(bytes, ptr);
+
+    if (status == GYRE_OK)
+        base_memory_file_fill(*ptr, bytes);
+    return status;
+}
+
 gyre_status_t comm_mem_alloc_shared(size_t bytes, uint32_t users, void **ptr)
 {
     return allocate("gyre_mem_alloc_shared", bytes, users, ptr);

@@ -107,8 +107,7 @@ static void try_huge_pages(report_t *report)
     else
         report_add(report, FOUND_NOTE, "windows' pages",
                    "long operations on memory of gyre_mem_alloc are slower: they want Linux 6.1 with "
-                   "transparent huge "
-                   "pages, and free memory",
+                   "transparent huge pages, and free memory",
                    "small ones: no huge page was given");
 }
 
