@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -205,6 +206,12 @@ json_t *base_json_hex(uint64_t value)
     char text[17];
     snprintf(text, sizeof text, "%016" PRIx64, value);
     return json_string(text);
+}
+
+uint64_t base_json_hex_value(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text ? strtoull(text, NULL, 16) : 0;
 }
 
 const char *base_json_real(char text[BASE_JSON_REAL], int digits, double value)

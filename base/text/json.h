@@ -25,6 +25,7 @@ char *base_json_dump(const json_t *value, size_t flags);
 gyre_status_t base_json_write(const char *path, const json_t *value);
 /* A new string of 16 hexadecimal digits: 64 bits that a double would round. NULL: no memory. */
 json_t *base_json_hex(uint64_t value);
+uint64_t base_json_hex_value(const json_t *value); /* of such a string; 0: of anything else */
 enum { BASE_JSON_REAL = 32 };
 /* `value` with so many significant digits, or null for what JSON has no number for. Returns text. */
 const char *base_json_real(char text[BASE_JSON_REAL], int digits, double value);

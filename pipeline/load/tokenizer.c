@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -35,9 +34,8 @@ int pipe_tokenizer_record(json_t *run, const pipe_tokenizer_t *tokenizer)
 pipe_tokenizer_t pipe_tokenizer_recorded(const json_t *run)
 {
     const json_t *said = json_object_get(run, "tokenizer");
-    const char *name = json_string_value(json_object_get(said, "name")),
-               *hash = json_string_value(json_object_get(said, "xxh3"));
-    return pipe_tokenizer_named(name ? name : "", hash ? strtoull(hash, NULL, 16) : 0);
+    const char *name = json_string_value(json_object_get(said, "name"));
+    return pipe_tokenizer_named(name ? name : "", base_json_hex_value(json_object_get(said, "xxh3")));
 }
 
 gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char *where, const char *what,

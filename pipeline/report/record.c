@@ -203,10 +203,10 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
 /* The first line is that of a log, and of this run. */
 static gyre_status_t check_first_line(const train_record_t *record, const json_t *line, const char *path)
 {
-    const char *run = json_string_value(json_object_get(line, "run"));
+    const json_t *run = json_object_get(line, "run");
     if (!json_is_object(json_object_get(line, "config")))
         return gyre_fail(GYRE_ERR_FORMAT, "%s is not the log of a run: name another with --log", path);
-    if (record->id != 0 && run && strtoull(run, NULL, 16) != record->id)
+    if (record->id != 0 && json_is_string(run) && base_json_hex_value(run) != record->id)
         return gyre_fail(GYRE_ERR_INVALID, "%s is the log of another run: name another with --log", path);
     return GYRE_OK;
 }

@@ -256,9 +256,8 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: spikes are malformed", at);
     if (status == GYRE_OK && !read_sets(run, state->set))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: val_sets is malformed", at);
-    const char *id = json_string_value(json_object_get(run, "id"));
     state->ranks = (uint64_t)ranks;
-    state->id = id ? strtoull(id, NULL, 16) : 0; /* older checkpoints have none */
+    state->id = base_json_hex_value(json_object_get(run, "id")); /* older checkpoints have none */
     return status;
 }
 
@@ -417,9 +416,8 @@ static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *f
 {
     const model_data_t *data = parts->data;
     const json_t *then = json_object_get(found->run, "data");
-    const char *text = json_string_value(json_object_get(then, "xxh3"));
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(then, "bytes"));
-    uint64_t hash = text ? strtoull(text, NULL, 16) : 0;
+    uint64_t hash = base_json_hex_value(json_object_get(then, "xxh3"));
     const pipe_tokenizer_t learned = pipe_tokenizer_recorded(found->run);
     if (data->bytes == bytes && data->hash == hash)
         return GYRE_OK;
@@ -436,8 +434,8 @@ static gyre_status_t check_data(const train_parts_t *parts, const candidate_t *f
 /* Adapters are for the weights that they were trained on. */
 static gyre_status_t check_base(const train_parts_t *parts, const candidate_t *found)
 {
-    const char *then = json_string_value(json_object_get(found->run, "base"));
-    if (!then || parts->base == 0 || strtoull(then, NULL, 16) == parts->base)
+    const json_t *then = json_object_get(found->run, "base");
+    if (!json_is_string(then) || parts->base == 0 || base_json_hex_value(then) == parts->base)
         return GYRE_OK;
     return gyre_fail(
         GYRE_ERR_INVALID,
