@@ -25,7 +25,6 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <x86intrin.h>
 
 #undef __global__
 #undef __device__
@@ -173,7 +172,7 @@ static inline void __trap(void)
 }
 static inline long long clock64(void)
 {
-    return (long long)__rdtsc();
+    return (long long)__builtin_ia32_rdtsc();
 }
 static inline unsigned __activemask(void)
 {
