@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -41,12 +42,20 @@ class Runner:
         self.looked = time.monotonic(), seconds_of_processors()
         self.number = 0
         self.scratch = Path(tempfile.mkdtemp(prefix="gyre-check-"))
+        self.prefer_own_python()
         self.waiting = sorted(tests, key=self.rank)
         self.signals = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
     def rank(self, test):
         """Phases one after the other; the long tests of a phase first, so that its end is not one test's."""
         return PHASES.index(test.phase), test.alone, self.share(test), -self.known.get(test.name, test.takes)
+
+    def prefer_own_python(self):
+        """Tests start many a python3: it is the one that runs this, not a script that looks for one (pyenv's takes 0.1 s)."""
+        folder = self.scratch / "bin"
+        folder.mkdir()
+        (folder / "python3").symlink_to(sys.executable)
+        self.environment["PATH"] = f"{folder}{os.pathsep}{self.environment.get('PATH', os.defpath)}"
 
     # -- processes --
 
