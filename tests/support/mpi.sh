@@ -3,7 +3,7 @@
 # for which there is a libgyre-mpi, and `gyre`.
 # shellcheck shell=bash disable=SC2034,SC2154 # set here for those scripts; set by lib.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=^tcp GYRE_INIT_TIMEOUT=20
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=^tcp,ofi GYRE_INIT_TIMEOUT=20
 kinds=$(cd "$B/lib" && ls libgyre-mpi-*.so 2>/dev/null | sed 's/libgyre-mpi-\(.*\)\.so/\1/')
 [ -n "$kinds" ] || skip "no mpicc.openmpi or mpicc.mpich where this was built, or a build with a sanitizer"
 gyre=$B/bin/gyre-mpi
