@@ -13,7 +13,7 @@ run "${MAKE:-make}" "${BENCH#"$PWD"/}/peers-gyre" "${BENCH#"$PWD"/}/limits" "${B
 want "it builds" 0
 
 json() { # FILE EXPRESSION: a Python expression over d and cells that must be true
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 d = json.load(open(sys.argv[1]))
 cells, cold = ({(c["collective"], c["bytes"], c["buffers"]): c for c in d.get("cells", []) if c["cold"] == is_cold} for is_cold in (0, 1))
 sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"

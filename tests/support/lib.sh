@@ -46,9 +46,13 @@ cores_free() {
     ); } 2>&1)
     awk -v used="${used/,/.}" -v cores="$cores" 'BEGIN { exit !(used > 0.85 * 0.4 * cores) }'
 }
+# json FILE EXPRESSION: of Python, over d, what is in the file
+json() {
+    python3 -S -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
+}
 # page FILE EXPRESSION: of Python, over a page of bench/: `text`, all of it, and `plots`, the data of its plots
 page() {
-    python3 - "$1" "$2" <<'PY'
+    python3 -S - "$1" "$2" <<'PY'
 import json, re, sys
 text = open(sys.argv[1], encoding="utf-8").read()
 plots = json.loads(re.search(r'<script type="application/json" id="plots">(.*?)</script>', text, re.S).group(1))
@@ -119,6 +123,11 @@ sorted_is() {
     sort "$W/out" >"$W/out.sorted" && mv "$W/out.sorted" "$W/out"
     out_is "$@"
 }
+# nap: 0.02 s without a process, by a pipe that nobody writes to
+nap() {
+    [ -p "$W/.nap" ] || mkfifo "$W/.nap"
+    read -r -t 0.02 <>"$W/.nap" || :
+}
 # until_true SECONDS COMMAND...: polls
 until_true() {
     local left=$(($1 * 50))
@@ -126,7 +135,13 @@ until_true() {
     while ! "$@"; do
         left=$((left - 1))
         [ $left -gt 0 ] || return 1
-        sleep 0.02
+        nap
     done
 }
-gone() { ! kill -0 "$1" 2>/dev/null || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+# gone PID: it has ended; waited for or not
+gone() {
+    local line
+    { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 0
+    line=${line##*) }
+    [ "${line%% *}" = Z ]
+}

@@ -7,7 +7,7 @@ D=$B/bin/gyre-doctor
 unset "${!GYRE_@}"
 
 json() { # EXPRESSION: a Python expression over d, the JSON of the last run, that must be true
-    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$W/out" "$1"
+    python3 -S -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$W/out" "$1"
 }
 
 # --- the report ---

@@ -295,6 +295,8 @@ run "$P" time extra
 want "an argument" 2 'extra'
 run "$P" memory --json "$W/no/such.json"
 want "results into nowhere" 1 '--json: cannot write .*such.json'
+manual=$(<docs/man/gyre-plan.1)
+manual=${manual//\\-/-}
 for question in memory time search; do
     run "$P" $question --help
     want "$question --help" 0
@@ -302,7 +304,7 @@ for question in memory time search; do
     grep -oE -- '--[a-z-]+' "$W/out" | sort -u >"$W/flags"
     check "$question: help has flags" [ "$(wc -l <"$W/flags")" -ge 20 ]
     while read -r flag; do
-        check "man page: $flag of $question" grep -q -- "$(echo "${flag#--}" | sed 's/-/\\\\-/g')" docs/man/gyre-plan.1
+        check "man page: $flag of $question" [ "${manual/"${flag#--}"/}" != "$manual" ]
     done <"$W/flags"
 done
 finish

@@ -6,7 +6,7 @@
 unset "${!GYRE_@}"
 
 json() { # FILE EXPRESSION: a Python expression over d that must be true
-    python3 -c 'import json, math, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
+    python3 -S -c 'import json, math, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
 }
 rows() { grep -v '^#' "$W/out"; }
 

@@ -5,10 +5,6 @@
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 
-json() { # FILE EXPRESSION: a Python expression over d that must be true
-    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
-}
-
 run "$PERF" recover -n 6 -r 6 --during --json "$W/r.json"
 want "kill -9, also while the others shrink" 0
 check "0 wrong" grep -q '^# Out of bounds values : 0 OK$' "$W/out"
