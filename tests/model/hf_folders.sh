@@ -7,7 +7,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 seq 1 4000 >text
-common=(--data text --batch 4 --sample-tokens 0 --report none --eval-sequences 4)
+common=(--data text --batch 4 --sample-tokens 0 --peak-flops 1e9 --report none --eval-sequences 4)
 train() { "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || { cat out.log; return 1; }; }
 refused() { # TEXT arguments: the run is refused, with that text
     local text=$1

@@ -14,7 +14,7 @@ for i in $(seq 0 899); do
     echo "the $((i * i % 97)) quick brown foxes jump over $((i % 13)) lazy dogs"
 done >"$W/text"
 RUN=(--data "$W/text" --layers 4 --hidden 32 --heads 4 --seq 32 --batch 8 --leaves 4 --steps 60 --eval-every 20 --eval-sequences 4
-    --warmup 4 --sample-tokens 0 --report none --progress none --log "$W/log" --save "$W/st")
+    --warmup 4 --sample-tokens 0 --peak-flops 1e9 --report none --progress none --log "$W/log" --save "$W/st")
 layouts=("1 " "2 " "4 --zero 3" "4 --tp 4" "4 --pp 4" "4 --tp 2 --pp 2 --sequence-parallel" "3 --zero 2" "4 --pp 2 --zero 1 --schedule zb-v" "2 --zero 1")
 moments=${MOMENTS:-4}
 [ -z "${TEST_LONG:-}" ] || moments=${MOMENTS:-200}

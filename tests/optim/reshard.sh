@@ -1,16 +1,17 @@
 #!/bin/bash
-# tests/optim/reshard.sh: a run saved at step 20 in one layout goes on in another. Losses and gradient norms of steps 21 to 40 and the final
+# tests/optim/reshard.sh: a run saved in its middle in one layout goes on in another. Losses and gradient norms of the steps after and the final
 # weights are those of the run that nothing ended, to the last bit, and so is everything that it wrote before.
 #   `make check-reshard` (TEST_LONG=1): all pairs; else a few of them.  ONLY=WORD: the pairs whose text has it.
 # deadline: 200
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
+HALF=$([ -n "${TEST_LONG:-}" ] && echo 20 || echo 8)
 for i in $(seq 0 2999); do
     echo "the $((i * i % 97)) quick brown foxes jump over $((i % 13)) lazy dogs"
 done >"$W/text"
-MODEL=(--data "$W/text" --layers 8 --hidden 32 --heads 4 --seq 16 --batch 8 --leaves 4 --vocab 256 --steps 40 --warmup 4
-    --eval-every 10 --eval-sequences 5 --sample-tokens 0 --report none --progress none)
+MODEL=(--data "$W/text" --layers 8 --hidden 32 --heads 4 --seq 16 --batch 8 --leaves 4 --vocab 256 --steps $((2 * HALF)) --warmup 4
+    --eval-every $((HALF / 2)) --eval-sequences 5 --sample-tokens 0 --peak-flops 1e9 --report none --progress none)
 export DEADLINE=100
 
 # ranks | saved by | gone on with by | ranks. The first ones are those of `make check`.
@@ -56,14 +57,14 @@ pair() { # OPTIONS RANKS FROM TO RANKS
     case $name in *"${ONLY:-}"*) ;; *) return ;; esac
     rm -rf "$folder" "$W/log" "$W/st"
     # shellcheck disable=SC2086 # lists of options
-    train "$2" $1 $3 --checkpoint "$folder" --checkpoint-every 20
+    train "$2" $1 $3 --checkpoint "$folder" --checkpoint-every $HALF
     want "$name: saved" 0
     check "$name: the first layout's bits" cmp "$W/one.bits" <(bits "$W/log")
-    rm -rf "$folder/step-000000000040" "$W/st"
+    rm -rf "$(printf %s/step-%012d "$folder" $((2 * HALF)))" "$W/st"
     # shellcheck disable=SC2086
-    train "$5" $1 $4 --checkpoint "$folder" --checkpoint-every 20 --resume
+    train "$5" $1 $4 --checkpoint "$folder" --checkpoint-every $HALF --resume
     want "$name: gone on" 0
-    check "$name: behind step 20" grep -q '"resumed":20,"ranks":'"$5" "$W/log"
+    check "$name: behind step $HALF" grep -q "\"resumed\":$HALF,\"ranks\":$5" "$W/log"
     check "$name: the uninterrupted run's losses and norms" cmp "$W/one.bits" <(bits "$W/log")
     check "$name: its weights" cmp "$W/one.st" "$W/st"
     [ $errors = 0 ] && echo "ok $name"
@@ -76,7 +77,7 @@ pairs() { # OPTIONS PAIR...
     train 1 $options
     want "one process${options:+, $options}" 0
     bits "$W/log" >"$W/one.bits"
-    check "40 steps" [ "$(wc -l <"$W/one.bits")" = 40 ]
+    check "each step" [ "$(wc -l <"$W/one.bits")" = $((2 * HALF)) ]
     mv "$W/st" "$W/one.st"
     for line in "$@"; do
         IFS='|' read -r ranks from to others <<<"$line"

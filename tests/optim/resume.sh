@@ -10,7 +10,7 @@ CK=$W/checkpoints
 awk 'BEGIN { for (i = 0; i < 900; i++) printf "line %d of %s has %d words, and %s\n", i, (i % 3 ? "verse" : "prose"),
     i * 7 % 23, (i % 5 ? "more follow." : "that is all."); }' >"$W/text"
 MODEL=(--data "$W/text" --layers 2 --hidden 48 --heads 3 --seq 24 --batch 8 --steps 60 --eval-every 8 --eval-sequences 9
-    --warmup 4 --sample-tokens 0 --report none)
+    --warmup 4 --sample-tokens 0 --peak-flops 1e9 --report none)
 KEEP=(--checkpoint "$CK" --checkpoint-every 5)
 
 # The part of a log that bits decide, without the lines that tell who computed it.
@@ -229,7 +229,7 @@ cp "$W/log" "$W/other.log"
 train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
 want "the log of another run" 2 "$W/log is the log of another run: name another with --log"
 check "it is left as it is, too" cmp "$W/log" "$W/other.log"
-mine=(--data "$W/text" --steps 1 --report none --sample-tokens 0)
+mine=(--data "$W/text" --steps 1 --report none --sample-tokens 0 --peak-flops 1e9)
 run "$TRAIN" "${mine[@]}" --load "$W/none"
 want "--load of nothing" 2 "$W/none"
 run "$TRAIN" --resume

@@ -9,7 +9,7 @@ TRAIN=$B/bin/gyre-train
 CK=$W/checkpoints
 awk 'BEGIN { for (i = 0; i < 900; i++) printf "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23 }' >"$W/text"
 RUN=(--data "$W/text" --layers 2 --hidden 48 --heads 3 --seq 48 --batch 8 --steps 40 --eval-every 0 --eval-sequences 9 --warmup 4
-    --sample-tokens 0 --report none --progress none --log "$W/log" --save "$W/st")
+    --sample-tokens 0 --peak-flops 1e9 --report none --progress none --log "$W/log" --save "$W/st")
 KEEP=(--checkpoint "$CK" --checkpoint-every 5)
 
 cat >"$W/busy_disk.c" <<'END'

@@ -7,7 +7,7 @@
 TRAIN=$B/bin/gyre-train
 cd "$W" || exit 1
 seq 1 1500 >text
-COMMON=(--data text --batch 4 --eval-sequences 4 --sample-tokens 0 --report none)
+COMMON=(--data text --batch 4 --eval-sequences 4 --sample-tokens 0 --peak-flops 1e9 --report none)
 train() { # RANKS OPTION...
     local ranks=$1
     shift

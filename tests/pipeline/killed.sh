@@ -10,7 +10,7 @@ for i in $(seq 0 899); do
     echo "the $((i * i % 97)) quick brown foxes jump over $((i % 13)) lazy dogs"
 done >"$W/text"
 RUN=(--data "$W/text" --layers 2 --hidden 256 --heads 4 --seq 8 --batch 8 --vocab 2048 --steps 10000 --bucket-bytes 2M
-    --sample-tokens 0 --report none --progress none)
+    --sample-tokens 0 --peak-flops 1e9 --report none --progress none)
 
 for layout in "--zero 2" "--zero 3"; do
     # shellcheck disable=SC2086 # lists of options

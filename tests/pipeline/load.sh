@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../support/lib.sh"
 TRAIN=$B/bin/gyre-train
 seq 1 1500 >"$W/text"
-COMMON=(--data "$W/text" --batch 4 --eval-sequences 4 --sample-tokens 0 --report none)
+COMMON=(--data "$W/text" --batch 4 --eval-sequences 4 --sample-tokens 0 --peak-flops 1e9 --report none)
 SHAPE=(--layers 2 --hidden 32 --heads 4 --seq 24)
 train() { # RANKS OPTION...
     local ranks=$1

@@ -6,7 +6,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 seq 1 4000 >text
-common=(--batch 4 --seq 16 --steps 1 --sample-tokens 0 --report none --eval-sequences 4 --lr 0.001)
+common=(--batch 4 --seq 16 --steps 1 --sample-tokens 0 --peak-flops 1e9 --report none --eval-sequences 4 --lr 0.001)
 train() { "$B/bin/gyre-train" "${common[@]}" "$@" >out.log 2>&1 || { cat out.log; return 1; }; }
 refused() { # TEXT arguments: the run is refused, with that text
     local text=$1

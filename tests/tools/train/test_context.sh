@@ -20,7 +20,7 @@ for i in range(600):
 run "$B/bin/gyre-tokenize" --tokenizer bytes --jsonl --quiet --out "$W/texts.gyt" "$W/texts.jsonl"
 want "documents" 0
 RUN=(--model "$W/model.json" --data "$W/texts.gyt" --sampling packed --batch 4 --steps 4 --warmup 2 --eval-every 2 --eval-sequences 3
-    --report none --sample-tokens 0)
+    --report none --sample-tokens 0 --peak-flops 1e9)
 PARTS=("${RUN[@]}" --sequence-parts 4)
 curve() { # LOG: what decides, in the last bit
     python3 -c 'import json, sys
@@ -70,7 +70,7 @@ check "one head in a ring: the same weights" cmp -s "$W/few" "$W/weights"
 # --- shares of whole blocks, without documents; windows end the way in every second layer ---
 sed 's/"seq": 320/"seq": 512/; s/"pos": "rope"/"pos": "alibi"/; s/"window": 200/"window": 100/' "$W/model.json" >"$W/whole.json"
 cp "$W/texts.jsonl" "$W/text"
-WHOLE=(--model "$W/whole.json" --data "$W/text" --batch 2 --steps 2 --warmup 1 --eval-sequences 1 --report none --sample-tokens 0
+WHOLE=(--model "$W/whole.json" --data "$W/text" --batch 2 --steps 2 --warmup 1 --eval-sequences 1 --report none --sample-tokens 0 --peak-flops 1e9
     --sequence-parts 4)
 rm -f "$W/log"
 run "$TRAIN" "${WHOLE[@]}" --log "$W/log" --save "$W/few"

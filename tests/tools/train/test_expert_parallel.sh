@@ -19,7 +19,7 @@ for i in $(seq 0 1999); do
     echo "the $((i * i % 97)) quick brown foxes jump over $((i % 13)) lazy dogs"
 done >"$W/text"
 RUN=(--model "$W/model.json" --data "$W/text" --batch 8 --steps 4 --warmup 2 --eval-every 2 --eval-sequences 5 --report none
-    --sample-tokens 0)
+    --sample-tokens 0 --peak-flops 1e9)
 curve() { # LOG: what decides, in the last bit
     python3 -c 'import json, sys
 for line in map(json.loads, open(sys.argv[1])):
@@ -106,7 +106,7 @@ want "a size that other groups would divide" 2 \
 once "ep 2 must be a power of two that divides dp 1; the nearest that works on 2 ranks: --tp 2 --pp 1 --dp 1 --ep 1" --ep 2 --tp 2
 once "ep 2 does not go with --grad-sequences 2: leave one out" --ep 2 --grad-sequences 2
 once "ep 2 does not go with --sequence-parts 2: leave one out" --ep 2 --sequence-parts 2
-DENSE=(--data "$W/text" --batch 4 --steps 1 --report none --sample-tokens 0)
+DENSE=(--data "$W/text" --batch 4 --steps 1 --report none --sample-tokens 0 --peak-flops 1e9)
 run "$TRAIN" "${DENSE[@]}" --layers 1 --hidden 16 --heads 2 --seq 16 --save "$W/dense"
 want "a model without experts" 0
 run "$UCX_RUN" -n 2 "$TRAIN" "${DENSE[@]}" --load "$W/dense" --ep 2

@@ -7,7 +7,7 @@
 unset "${!GYRE_@}"
 DEADLINE=40
 TRAIN=$B/bin/gyre-train
-RUN=(--data tests/support/english.txt --seq 32 --batch 4 --steps 2 --warmup 1 --eval-sequences 4 --report none --sample-tokens 0)
+RUN=(--data tests/support/english.txt --seq 32 --batch 4 --steps 2 --warmup 1 --eval-sequences 4 --report none --sample-tokens 0 --peak-flops 1e9)
 LARGE=(--layers 96 --hidden 12288 --heads 96)
 TELLS='this run needs at least [0-9.]+ TiB for'
 

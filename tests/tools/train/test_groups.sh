@@ -8,7 +8,7 @@ unset "${!GYRE_@}"
 DEADLINE=40
 TRAIN=$B/bin/gyre-train
 RUN=(--data tests/support/english.txt --layers 2 --hidden 32 --heads 4 --seq 32 --batch 8 --steps 6 --warmup 2 --lr 0.01 --eval-every 0 --eval-sequences 4
-    --report none --sample-tokens 0)
+    --report none --sample-tokens 0 --peak-flops 1e9)
 BY_NAME=(--lr-scale '*=0.5,*wte*=0.25,*mlp*=2' --decay-on '*ln*=0.3,*wte*=0')
 saves() { # NAME OPTIONS...
     run "$TRAIN" "${RUN[@]}" --save "$W/$1" "${@:2}"

@@ -9,7 +9,7 @@ TRAIN=$B/bin/gyre-train
 ldd "$TRAIN" | grep -q libopenblas || skip "not with OpenBLAS"
 grep -qw avx2 /proc/cpuinfo || skip "the processor has no AVX2"
 RUN=(--tp 2 --layers 1 --hidden 256 --heads 4 --leaves 2 --vocab 4096 --seq 1024 --batch 1 --steps 1 --eval-sequences 1
-    --sample-tokens 0 --report none)
+    --sample-tokens 0 --peak-flops 1e9 --report none)
 cat >"$W/kinds" <<'X'
 #!/bin/bash
 types=($KINDS)

@@ -12,7 +12,7 @@ cat >"$W/model.json" <<'JSON'
 {"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 8, "num_hidden_layers": 2, "num_key_value_heads": 1,
  "vocab_size": 256, "max_position_embeddings": 32, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false}
 JSON
-ANY=(--data tests/support/english.txt --batch 8 --steps 3 --warmup 2 --eval-every 0 --eval-sequences 2 --report none --sample-tokens 0)
+ANY=(--data tests/support/english.txt --batch 8 --steps 3 --warmup 2 --eval-every 0 --eval-sequences 2 --report none --sample-tokens 0 --peak-flops 1e9)
 RUN=(--model "$W/model.json" "${ANY[@]}")
 FOUR=("${RUN[@]}" --leaves 4)
 curve() { # LOG: what decides, in the last bit

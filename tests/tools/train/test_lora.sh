@@ -8,7 +8,7 @@ unset "${!GYRE_@}"
 DEADLINE=30
 TRAIN=$B/bin/gyre-train
 
-DATA=(--data tests/support/english.txt --eval-sequences 8 --report none --sample-tokens 0)
+DATA=(--data tests/support/english.txt --eval-sequences 8 --report none --sample-tokens 0 --peak-flops 1e9)
 run "$TRAIN" "${DATA[@]}" --layers 2 --hidden 32 --heads 4 --seq 32 --leaves 4 --steps 30 --save "$W/base"
 want "weights to begin with" 0
 ON=("${DATA[@]}" --load "$W/base" --batch 8 --warmup 2 --steps 6 --eval-every 3 --lr 0.01)

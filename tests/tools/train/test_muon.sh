@@ -7,7 +7,7 @@
 unset "${!GYRE_@}"
 DEADLINE=40
 TRAIN=$B/bin/gyre-train
-DATA=(--data tests/support/english.txt --batch 8 --warmup 2 --eval-every 0 --eval-sequences 4 --report none --sample-tokens 0)
+DATA=(--data tests/support/english.txt --batch 8 --warmup 2 --eval-every 0 --eval-sequences 4 --report none --sample-tokens 0 --peak-flops 1e9)
 ADAMW=("${DATA[@]}" --layers 2 --hidden 32 --heads 4 --seq 32)
 MUON=("${ADAMW[@]}" --optimizer muon)
 MIXED=("${DATA[@]}" --model "$W/mixed.json" --optimizer muon --steps 4)

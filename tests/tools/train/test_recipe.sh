@@ -8,7 +8,7 @@ unset "${!GYRE_@}"
 RECIPES=examples/recipes
 DEADLINE=20
 TRAIN=$B/bin/gyre-train
-TINY=(--scale tiny --data tests/support/english.txt --steps 1 --sample-tokens 0 --eval-sequences 1 --report none --log "$W/log")
+TINY=(--scale tiny --data tests/support/english.txt --steps 1 --sample-tokens 0 --peak-flops 1e9 --eval-sequences 1 --report none --log "$W/log")
 
 # What the log says that options were: what, NAME=VALUE...
 is() {

@@ -7,7 +7,7 @@
 TRAIN=$B/bin/gyre-train
 CK=$W/checkpoints
 awk 'BEGIN { for (i = 0; i < 60000; i++) printf "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23 }' >"$W/text"
-MODEL=(--data "$W/text" --layers 2 --hidden 64 --heads 2 --seq 64 --batch 4 --warmup 2 --sample-tokens 0 --report none --progress none
+MODEL=(--data "$W/text" --layers 2 --hidden 64 --heads 2 --seq 64 --batch 4 --warmup 2 --sample-tokens 0 --peak-flops 1e9 --report none --progress none
     --log "$W/log")
 RUN=("${MODEL[@]}" --checkpoint "$CK" --checkpoint-every 0)
 ENDLESS=("${RUN[@]}" --steps 1000000 --eval-every 0 --eval-sequences 4)

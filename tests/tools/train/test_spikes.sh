@@ -8,7 +8,7 @@ unset "${!GYRE_@}"
 DEADLINE=40
 TRAIN=$B/bin/gyre-train
 RUN=(--data LICENSE --layers 2 --hidden 32 --heads 4 --seq 32 --batch 8 --steps 40 --warmup 2 --lr 0.01 --eval-every 0
-    --eval-sequences 4 --report none --sample-tokens 0 --spike-norm 1.25 --spike-loss 1.02 --spike-window 7)
+    --eval-sequences 4 --report none --sample-tokens 0 --peak-flops 1e9 --spike-norm 1.25 --spike-loss 1.02 --spike-window 7)
 curve() { # LOG FROM
     python3 -c 'import json, sys
 for line in map(json.loads, open(sys.argv[1])):

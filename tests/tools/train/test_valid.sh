@@ -9,7 +9,7 @@ verse 300 >"$W/text"
 verse 80 | tr '[:lower:]' '[:upper:]' >"$W/loud"
 verse 80 | tr 0-9 a-j >"$W/plain"
 SMALL=(--data "$W/text" --layers 1 --hidden 32 --heads 2 --seq 32 --batch 4 --eval-every 2 --eval-sequences 4 --warmup 2
-    --sample-tokens 0 --report none --progress none)
+    --sample-tokens 0 --peak-flops 1e9 --report none --progress none)
 SETS="loud=$W/loud,both=0.7:$W/plain,0.3:$W/loud"
 # steps LOG: its lines up to what depends on clocks
 steps() { sed -nE 's/("step":.*)"tokens_per_second".*/\1/p' "$1"; }
@@ -132,7 +132,7 @@ for name in long short; do
     run "$B/bin/gyre-tokenize" --tokenizer "gpt2:$W/merges.txt" --jsonl --template plain --out "$W/$name.gyt" "$W/$name.jsonl"
     want "conversations: $name" 0
 done
-LITTLE=(--data "$W/long.gyt" --layers 1 --hidden 32 --heads 2 --seq 32 --batch 1 --eval-sequences 2 --steps 6 --sample-tokens 0
+LITTLE=(--data "$W/long.gyt" --layers 1 --hidden 32 --heads 2 --seq 32 --batch 1 --eval-sequences 2 --steps 6 --sample-tokens 0 --peak-flops 1e9
     --report none --progress none)
 run "$TRAIN" "${LITTLE[@]}"
 want "validation without a token to learn" 2 "long.gyt: none of the 2 sequences of 32 tokens for validation has a token that is learned" \
