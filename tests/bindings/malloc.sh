@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../support/lib.sh"
 pre=$B/lib/libgyre-malloc.so
 [ -e "$pre" ] || skip "a build with a sanitizer, whose malloc is its own"
-gcc=${CC:-gcc}
+gcc="${CC:-gcc} ${TEST_LONG:+-DTURNS=400}"
 run $gcc -std=c17 -O1 -fno-builtin -D_GNU_SOURCE -pthread -o "$W/alone" tests/bindings/preloaded.c
 check "the program compiles" [ "$rc" = 0 ]
 run $gcc -std=c17 -O1 -fno-builtin -D_GNU_SOURCE -pthread -o "$W/with" tests/bindings/preloaded.c -Wl,--no-as-needed -L"$B/lib" -lgyre \

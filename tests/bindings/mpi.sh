@@ -196,7 +196,7 @@ for kind in $kinds; do
     want "$kind: an invalid number" 0 'GYRE_MPI_AFTER=many is not a number from 0 to [0-9]*: it is ignored'
 
     if command -v "mpif90.$kind" >/dev/null; then
-        run "mpif90.$kind" -O1 -o "$W/fortran" -J "$W" tests/bindings/mpi_fortran.f90
+        run "mpif90.$kind" -O0 -o "$W/fortran" -J "$W" tests/bindings/mpi_fortran.f90
         check "$kind: the Fortran program compiles: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
         mpi "$kind" 3 "$W/fortran"
         out_is "$kind: Fortran without the library" '0 errors'

@@ -23,7 +23,10 @@
 
 extern char **environ;
 
-enum { MIB = 1 << 20, THREADS = 8, TURNS = 400, SHARED = 64 };
+#ifndef TURNS
+#define TURNS 100 /* of each thread */
+#endif
+enum { MIB = 1 << 20, THREADS = 8, SHARED = 64 };
 
 static int failures;
 

@@ -203,7 +203,7 @@ run "$W/forks"
 want "fork, alone" 0
 
 # ---- fork while another thread is in a call: its locks stay taken in the child
-program forks_midway "${LINK[@]}" <<'END'
+program forks_midway "${LINK[@]}" -DFORKS="$([ -n "${TEST_LONG:-}" ] && echo 1000 || echo 250)" <<'END'
 #include <gyre/gyre.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -228,7 +228,7 @@ int main(void)
     for (int i = 0; i < 2; i++)
         if (pthread_create(&threads[i], NULL, call, NULL) != 0)
             return 11;
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < FORKS; i++) {
         int status = -1;
         pid_t pid = fork();
         if (pid == 0) {

@@ -37,7 +37,7 @@ clone contribute
 mkdir "$W/contribute/build" || exit 1
 for entry in "$B"/*; do
     case ${entry##*/} in
-    bin | lib | obj | *flags* | *.h | *.mk | *.done) cp -a "$entry" "$W/contribute/build/" ;;
+    bin | lib | obj | examples | mpicc-* | *flags* | *.h | *.mk | *.done) cp -a "$entry" "$W/contribute/build/" ;;
     esac
 done
 tutorial contribute

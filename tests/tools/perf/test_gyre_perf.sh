@@ -30,9 +30,13 @@ check "defaults of types and operations" [ "$(grep -cE 'or all \((float|sum)\)$'
 check "18 collectives" [ "$(wc -w <<<"$colls")" = 18 ]
 # with every root; other numbers of ranks, and every algorithm that the help names: system/perf_matrix.sh
 for coll in $colls; do
-    run "$UCX_RUN" -n 3 "$PERF" "$coll" -b 4 -e 4K -f 1024 -n 1 -w 0 -d all -o all -r all
+    roots=all
+    [ "$coll" != reduce ] || roots=2 # of every type and reduction; then every root
+    run "$UCX_RUN" -n 3 "$PERF" "$coll" -b 4 -e 4K -f 1024 -n 1 -w 0 -d all -o all -r $roots
     right "$coll, 3 ranks"
 done
+run "$UCX_RUN" -n 3 "$PERF" reduce -b 4 -e 4K -f 1024 -n 1 -w 0 -d all -r all
+right "reduce, every root"
 
 # --- options ---
 run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 1K -e 4K -f 2 -n 3 -m 4 -N 2 -u 3 -R 0 -c 2 -a 3 -S --inplace 0
