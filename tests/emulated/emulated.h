@@ -124,6 +124,7 @@ const emulated_slots *emulated_meet(unsigned mask, int kind, const void *bring, 
                                     void (*last)(emulated_slots *));
 unsigned emulated_lane(void);
 void emulated_mma_all(emulated_slots *slots);
+void emulated_read_rows(emulated_slots *slots);
 void emulated_copy_later(void *to, const void *from, int bytes);
 void emulated_copy_group(void);
 void emulated_copy_wait(int groups);
@@ -411,18 +412,20 @@ static inline void gyre_mma_bf16(float d[4], const uint32_t a[4], const uint32_t
 template <bool TRANSPOSED> static inline void emulated_ldmatrix(uint32_t r[4], const void *row)
 {
     emulated_aligned(row, "ldmatrix: a row's address is not a multiple of 16");
-    const emulated_slots *slots = emulated_meet(0xffffffffu, TRANSPOSED ? 10 : 9, &row, sizeof(row), NULL);
+    /* The instruction has read all rows before any lane goes on. */
+    const emulated_slots *slots =
+        emulated_meet(0xffffffffu, TRANSPOSED ? 10 : 9, &row, sizeof(row), emulated_read_rows);
     unsigned lane = emulated_lane(), group = lane / 4, t = lane % 4;
+    auto at = [slots](unsigned matrix, unsigned k, unsigned column) {
+        uint16_t value;
+        memcpy(&value, slots->lane[8 * matrix + k] + 2 * column, sizeof(value));
+        return (uint32_t)value;
+    };
     for (unsigned i = 0; i < 4; i++) {
-        const uint16_t *rows[8];
-        for (unsigned k = 0; k < 8; k++)
-            memcpy(&rows[k], slots->lane[8 * i + k], sizeof(rows[k]));
-        uint32_t low = TRANSPOSED ? rows[2 * t][group] : rows[group][2 * t];
-        uint32_t high = TRANSPOSED ? rows[2 * t + 1][group] : rows[group][2 * t + 1];
+        uint32_t low = TRANSPOSED ? at(i, 2 * t, group) : at(i, group, 2 * t);
+        uint32_t high = TRANSPOSED ? at(i, 2 * t + 1, group) : at(i, group, 2 * t + 1);
         r[i] = low | high << 16;
     }
-    /* The instruction has read all rows before any lane goes on. */
-    emulated_meet(0xffffffffu, 11, NULL, 0, NULL);
 }
 static inline void gyre_ldmatrix_x4(uint32_t r[4], const void *row)
 {

@@ -38,6 +38,8 @@ namespace emulated
 
 static const unsigned MAX_THREADS = 1024, MAX_WORKERS = 512;
 static const size_t STACK = 64 * 1024, DYNAMIC_BYTES = 227 * 1024;
+/* From one stack to the next. A power of two would put the tops of all into the same lines of a cache. */
+static const size_t STRIDE = STACK + 9 * 64;
 static const uint64_t CANARY = 0x6779726567797265u;
 
 extern "C" void emulated_switch(void **save, void *load);
@@ -96,6 +98,8 @@ struct Worker {
     unsigned threads, next, live;
     bool backwards, waits;
     unsigned idle_rounds;
+    /* of `ready`, from its front: fibers that look again whether what they wait for has come */
+    size_t looking;
     std::deque<Fiber *> ready, yielded;
     std::vector<Fiber *> at_barrier;
     int votes[3], vote_result[3]; /* count, and, or */
@@ -170,14 +174,14 @@ static void want_helpers(Launch *launch, unsigned count)
 static Worker *make_worker(void)
 {
     Worker *fresh = new Worker();
-    void *area = mmap(NULL, MAX_THREADS * STACK + DYNAMIC_BYTES + 4096, PROT_READ | PROT_WRITE,
+    void *area = mmap(NULL, MAX_THREADS * STRIDE + DYNAMIC_BYTES + 4096, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (area == MAP_FAILED) {
         fprintf(stderr, "emulated CUDA: no address space for the stacks of a block\n");
         abort();
     }
     fresh->stacks = (char *)area;
-    fresh->dynamic_shared = fresh->stacks + MAX_THREADS * STACK;
+    fresh->dynamic_shared = fresh->stacks + MAX_THREADS * STRIDE;
     fresh->fibers.resize(MAX_THREADS);
     fresh->copies.resize(MAX_THREADS);
     fresh->copying.resize(MAX_THREADS);
@@ -224,7 +228,10 @@ static Fiber *pick(Worker *w)
         if (!w->ready.empty()) {
             Fiber *fiber = w->ready.front();
             w->ready.pop_front();
-            w->idle_rounds = 0;
+            if (w->looking > 0)
+                w->looking--;
+            else
+                w->idle_rounds = 0;
             return fiber;
         }
         if (w->next < w->threads) {
@@ -253,13 +260,9 @@ static Fiber *pick(Worker *w)
         if (++w->idle_rounds < 8)
             sched_yield();
         else
-            usleep(w->idle_rounds < 200 ? 20 : 200);
+            usleep(w->idle_rounds < 200 ? 20 : w->idle_rounds < 1000 ? 200 : 1000);
         w->ready.swap(w->yielded);
-        unsigned rounds = w->idle_rounds;
-        Fiber *fiber = w->ready.front();
-        w->ready.pop_front();
-        w->idle_rounds = rounds;
-        return fiber;
+        w->looking = w->ready.size();
     }
 }
 
@@ -361,11 +364,12 @@ static void run_block(Worker *w, unsigned long index)
     w->next = 0;
     w->failed = w->waits = false;
     w->idle_rounds = 0;
+    w->looking = 0;
     const char *order = getenv("EMULATED_ORDER");
     w->backwards = order == NULL || order[0] == 'm' ? index % 2 != 0 : order[0] == 'r';
     w->idle.clear();
     for (unsigned i = w->threads; i-- > 0;) {
-        w->fibers[i].stack = w->stacks + i * STACK;
+        w->fibers[i].stack = w->stacks + i * STRIDE;
         w->idle.push_back(&w->fibers[i]);
     }
     w->ready.clear();
@@ -606,10 +610,15 @@ const emulated_slots *emulated_meet(unsigned mask, int kind, const void *bring, 
 }
 
 /* Each lane brought a[4], b[2] and d[4]; d becomes the sum, in the fragments' layout
- * (base/device/kernel.h). */
+ * (base/device/kernel.h). Rows of d are vectors, which add in the order of k. */
 __attribute__((target_clones("avx2", "default"))) void emulated_mma_all(emulated_slots *slots)
 {
-    float a[16][16], b[16][8], d[16][8];
+    typedef float row_t __attribute__((vector_size(32)));
+    float a[16][16];
+    union {
+        float at[16][8];
+        row_t row[16];
+    } b, d;
     auto widen = [](uint32_t bits, bool upper) {
         return emulated_bits<float>(upper ? bits & 0xffff0000u : bits << 16);
     };
@@ -617,28 +626,45 @@ __attribute__((target_clones("avx2", "default"))) void emulated_mma_all(emulated
         emulated_fatal("mma.sync in a warp of which lanes have ended");
     for (unsigned lane = 0; lane < 32; lane++) {
         uint32_t word[6];
-        float sum[4];
         unsigned group = lane / 4, t = lane % 4;
         memcpy(word, slots->lane[lane], sizeof(word));
-        memcpy(sum, slots->lane[lane] + 24, sizeof(sum));
-        for (unsigned i = 0; i < 4; i++)
-            for (unsigned high = 0; high < 2; high++)
-                a[group + 8 * (i & 1)][2 * t + 8 * (i >> 1) + high] = widen(word[i], high);
-        for (unsigned i = 0; i < 2; i++)
-            for (unsigned high = 0; high < 2; high++)
-                b[2 * t + 8 * i + high][group] = widen(word[4 + i], high);
-        for (unsigned i = 0; i < 4; i++)
-            d[group + 8 * (i >> 1)][2 * t + (i & 1)] = sum[i];
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < 4; i++) {
+            float *to = &a[group + 8 * (i & 1)][2 * t + 8 * (i >> 1)];
+            to[0] = widen(word[i], false);
+            to[1] = widen(word[i], true);
+        }
+#pragma GCC unroll 2
+        for (unsigned i = 0; i < 2; i++) {
+            b.at[2 * t + 8 * i][group] = widen(word[4 + i], false);
+            b.at[2 * t + 8 * i + 1][group] = widen(word[4 + i], true);
+        }
+        memcpy(&d.at[group][2 * t], slots->lane[lane] + 24, 8);
+        memcpy(&d.at[group + 8][2 * t], slots->lane[lane] + 32, 8);
     }
-    for (unsigned m = 0; m < 16; m++)
+    for (unsigned m = 0; m < 16; m++) {
+        row_t sum = d.row[m];
+#pragma GCC unroll 16
         for (unsigned k = 0; k < 16; k++)
-            for (unsigned n = 0; n < 8; n++)
-                d[m][n] += a[m][k] * b[k][n];
+            sum += a[m][k] * b.row[k];
+        d.row[m] = sum;
+    }
     for (unsigned lane = 0; lane < 32; lane++) {
-        float sum[4];
-        for (unsigned i = 0; i < 4; i++)
-            sum[i] = d[lane / 4 + 8 * (i >> 1)][2 * (lane % 4) + (i & 1)];
-        memcpy(slots->lane[lane] + 24, sum, sizeof(sum));
+        unsigned group = lane / 4, t = lane % 4;
+        memcpy(slots->lane[lane] + 24, &d.at[group][2 * t], 8);
+        memcpy(slots->lane[lane] + 32, &d.at[group + 8][2 * t], 8);
+    }
+}
+
+/* Each lane brought the address of 16 bytes, which take its place. */
+void emulated_read_rows(emulated_slots *slots)
+{
+    if (slots->arrived != 0xffffffffu)
+        emulated_fatal("ldmatrix in a warp of which lanes have ended");
+    for (unsigned lane = 0; lane < 32; lane++) {
+        const void *row;
+        memcpy(&row, slots->lane[lane], sizeof(row));
+        memcpy(slots->lane[lane], row, 16);
     }
 }
 

@@ -440,7 +440,7 @@ static CUresult stream_wait(CUstream stream, CUdeviceptr address, T value, unsig
                 }
                 if (reached(now, value, flags))
                     return cudaSuccess;
-                usleep(round < 100 ? 10 : 100);
+                usleep(round < 100 ? 10 : round < 1000 ? 100 : 1000);
             }
             return cudaSuccess;
         });

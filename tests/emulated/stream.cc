@@ -551,7 +551,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 static cudaError_t wait_shared(Shared *shared, uint64_t turn)
 {
     for (unsigned round = 0; shared->happened.load() < turn && sticky() == cudaSuccess; round++)
-        usleep(round < 100 ? 10 : 100);
+        usleep(round < 100 ? 10 : round < 1000 ? 100 : 1000);
     return cudaSuccess;
 }
 
