@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/support/schedules.c: see the header. */
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,8 +140,20 @@ int sched_case_served(const sched_case_t *c)
     return coll_algo_serves(c->algo, c->op, &a);
 }
 
+/* Thousands of worlds are made and freed: memory that goes back to the kernel each time costs more. */
+static void keep_memory(void)
+{
+    static int kept;
+    if (!kept) {
+        mallopt(M_TRIM_THRESHOLD, 256 << 20);
+        mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    }
+    kept = 1;
+}
+
 int sched_world_build(sched_world_t *w, const sched_case_t *c, gyre_status_t *status)
 {
+    keep_memory();
     *w = (sched_world_t){.n = c->n};
     w->args = base_arena_alloc(&w->arena, (size_t)c->n, sizeof *w->args);
     w->schedules = base_arena_alloc(&w->arena, (size_t)c->n, sizeof *w->schedules);
