@@ -41,7 +41,8 @@ extern long emulated_left(int memory) __attribute__((weak));
 enum { CUDA_MEMORY = 2 /* cudaErrorMemoryAllocation */, CUDA_ECC = 214 /* cudaErrorECCUncorrectable */ };
 
 static _Atomic int armed = INJECT_KINDS; /* INJECT_KINDS: nothing */
-static _Atomic long left, count;
+static _Atomic long left, count, seen[INJECT_KINDS];
+static _Atomic int watching;               /* requests are counted in `seen` */
 static _Atomic(const char *) only, struck; /* only: NULL, or the function that is counted */
 static _Atomic(const void *) where;
 static uint64_t *traced; /* NULL: none */
@@ -68,6 +69,19 @@ void inject_disarm(void)
         struck = emulated_struck();
     }
     armed = INJECT_KINDS;
+    watching = 0;
+}
+
+void inject_watch(void)
+{
+    for (int kind = 0; kind < INJECT_KINDS; kind++)
+        seen[kind] = 0;
+    watching = 1;
+}
+
+long inject_seen(inject_kind_t kind)
+{
+    return seen[kind];
 }
 
 void inject_trace(inject_kind_t kind, uint64_t *calls, long room)
@@ -115,6 +129,8 @@ static __attribute__((noinline)) void trace(long at)
 static __attribute__((noinline)) int fails(inject_kind_t kind, const char *name, const void *from)
 {
     const char *counted = only;
+    if (watching)
+        seen[kind]++;
     if (armed != (int)kind || (counted && strcmp(counted, name) != 0))
         return 0;
     const long before = count++;

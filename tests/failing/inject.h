@@ -38,6 +38,10 @@ long inject_left(int memory);
 void inject_json(void);
 /* Requests of the kind since it was armed. */
 long inject_count(void);
+/* From now on, until inject_disarm(), requests of all kinds are counted, and how many of one there were. Not
+ * for INJECT_CUDA and INJECT_LOST. */
+void inject_watch(void);
+long inject_seen(inject_kind_t kind);
 /* The function that failed, or NULL, and the offset of the call in the program, for addr2line. */
 const char *inject_struck(long *offset);
 

@@ -7,7 +7,7 @@
  * does without; at the others with none or with one that leads to it. Nothing crashes or hangs, no descriptor
  * is left (and no memory, with ASan), no file is left out, and the same processes then join a new job in
  * which all works. The jobs are in scenario.h.
- * takes: 30
+ * takes: 15
  * deadline: 300
  *
  *     test_failing                          a sample of k
@@ -45,7 +45,9 @@
 
 enum { SECONDS = 20, KEPT = 1 /* descriptors that a process may keep: a window for small buffers */ };
 enum { TRACED = 1 << 20 };
-enum { TRACE = 0 /* instead of k: nothing fails, and the victim's requests are traced */ };
+/* Instead of k: nothing fails, and the victim's requests are traced, or all ranks' are counted. */
+enum { TRACE = 0 };
+#define COUNT LONG_MAX
 
 /* What a rank reports, in memory that all share. */
 typedef struct {
@@ -53,7 +55,7 @@ typedef struct {
     gyre_status_t status; /* of the first job's first call that failed */
     char step[32], text[1024];
     char struck[32]; /* the function that failed; empty: k was larger than all requests */
-    long offset, requests;
+    long offset, requests, seen[INJECT_KINDS];
     gyre_status_t second; /* the second job's; and what went wrong there */
     char why[1100];
     int descriptors; /* made and left by both jobs */
@@ -75,7 +77,7 @@ typedef struct {
     const char *transport;
     work_t body;
     double patience; /* of the job in which a request fails, in seconds */
-    /* a sample has every third of these k, twelfth of those of memory, fiftieth of JSON's; 0: nothing */
+    /* a sample has every fifth of these k, twentieth of those of memory, fiftieth of JSON's; 0: nothing */
     long every;
     int in_turn; /* in a sample a request of a kind fails on one rank only */
 } scenario_t;
@@ -181,13 +183,17 @@ static void be_rank(const scenario_t *s, int rank, int victim, inject_kind_t kin
     report_t *reports = shared->report, *report = &reports[rank];
     alarm(SECONDS);
     const int before = descriptors();
-    if (rank == victim && k == TRACE)
+    if (k == COUNT)
+        inject_watch();
+    else if (rank == victim && k == TRACE)
         inject_trace(kind, shared->calls, TRACED);
     else if (rank == victim)
         inject_arm(kind, k);
     report->status = run_job(rank, s, 0, s->patience, report);
     inject_disarm();
     report->requests = inject_count();
+    for (int each = 0; each < INJECT_KINDS; each++)
+        report->seen[each] = inject_seen((inject_kind_t)each);
     const char *struck = inject_struck(&report->offset);
     snprintf(report->struck, sizeof report->struck, "%s", struck ? struck : "");
     report->finished = 1;
@@ -375,6 +381,17 @@ static void sweep(const scenario_t *s, int victim, inject_kind_t kind, long firs
            shared->report[victim].requests, stride);
 }
 
+/* Every `stride`-th of `all` requests, and at least one. It begins with a number that differs between kinds
+ * and ranks. */
+static void sample(const scenario_t *s, int victim, inject_kind_t kind, long all, long stride)
+{
+    const long within = stride < all ? stride : all;
+    long k = within == 0 ? 1 : 1 + ((long)kind * 7 + victim * 3) % within;
+    while (k <= all && look(s, victim, kind, k))
+        k += stride;
+    printf("%s, rank %d, %s: %ld requests, every %ld\n", s->name, victim, inject_names[kind], all, stride);
+}
+
 typedef struct {
     uint64_t calls;
     long k;
@@ -483,10 +500,17 @@ int main(int argc, char **argv)
             continue;
         for (int r = 0; r < s->n; r++)
             usual[r] = RANKS * 1000;
-        if (look(s, 0, INJECT_MEMORY, LONG_MAX) || failed)
+        long requests[RANKS][INJECT_KINDS];
+        if (look(s, 0, INJECT_MEMORY, COUNT) || failed)
             break;
-        for (int r = 0; r < s->n; r++)
+        for (int r = 0; r < s->n; r++) {
             usual[r] = shared->report[r].descriptors;
+            memcpy(requests[r], shared->report[r].seen, sizeof requests[r]);
+            if (requests[r][INJECT_MEMORY] == 0) {
+                printf("FAILED %s: no request of rank %d was counted\n", s->name, r);
+                failed++;
+            }
+        }
         for (int victim = 0; victim < s->n; victim++) {
             if (argc > 2 && atoi(argv[2]) != victim)
                 continue;
@@ -502,10 +526,10 @@ int main(int argc, char **argv)
                 else if (argc > 4) {
                     verbose = 1;
                     look(s, victim, kind, atol(argv[4]));
+                } else if (argc > 1) {
+                    sweep(s, victim, kind, 1, 1);
                 } else {
-                    /* a sample begins with a number that differs between kinds and ranks */
-                    const long stride = argc > 1 ? 1 : s->every * per_kind(kind);
-                    sweep(s, victim, kind, 1 + ((long)kind * 7 + victim * 3) % stride, stride);
+                    sample(s, victim, kind, requests[victim][kind], s->every * per_kind(kind));
                 }
             }
         }
