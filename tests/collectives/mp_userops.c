@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks: 1 2 3 4 5 6 7 8 9, over UCX: 3 */
+/* ranks: 1 2 3 4 5 9, and in check-long: 6 7 8; over UCX: 3 */
 /* tests/collectives/mp_userops.c: operations and types of the program's own. An operation that neither
  * commutes nor associates shows the order of the operands and the tree: every algorithm must give what plain
  * recursion gives. Then operations that fail, differ between ranks, or are freed too early; and

@@ -21,7 +21,7 @@ enum { PROMPTS = 7, LONGEST = 23, VOCAB = 64 };
 /* The whole model on this rank, as training computes it. */
 typedef struct {
     model_params_t *params;
-    float *weights, *losses;
+    float *weights;
     model_plain_store_t_f32 plain;
     model_stage_t_f32 *stage;
 } trainer_t;
@@ -31,6 +31,7 @@ typedef struct {
     size_t count;         /* of the prompt */
     model_token_t *first; /* [seq + 1]: the same as it was drawn first */
     int drawn;            /* 1: it was */
+    float *losses;        /* [seq] the trainer's, of the text that was drawn first */
     float *said;          /* [tokens] log-probabilities */
 } sequence_t;
 
@@ -43,8 +44,7 @@ static void open_trainer(trainer_t *t, const char *folder, model_precision_t pre
     MP_OK(pipe_source_open(&(pipe_source_config_t){.path = folder, .precision = (int)precision}, &source));
     MP_OK(model_params_create(pipe_source_model(source), &t->params));
     t->weights = calloc(t->params->total, sizeof *t->weights);
-    t->losses = calloc(t->params->config.seq, sizeof *t->losses);
-    MP_CHECK(t->weights && t->losses, "memory");
+    MP_CHECK(t->weights, "memory");
     MP_OK(pipe_source_read(source, t->params, t->params, t->weights));
     pipe_source_close(source);
     t->plain = (model_plain_store_t_f32){.params = t->params, .weights = t->weights};
@@ -59,7 +59,6 @@ static void close_trainer(trainer_t *t)
     model_stage_destroy_f32(t->stage);
     model_params_destroy(t->params);
     free(t->weights);
-    free(t->losses);
 }
 
 static gyre_status_t keep(void *user, size_t prompt, size_t index, model_token_t token, float log_probability,
@@ -79,17 +78,18 @@ static void compare(trainer_t *t, size_t tokens, const char *how)
         const sequence_t *s = &sequence[p];
         const size_t bytes = (t->params->config.seq + 1) * sizeof *s->text;
         double loss;
-        if (!s->drawn)
+        if (!s->drawn) {
+            const model_sequence_t whole = {.tokens = s->text, .targets = s->text + 1, .evaluate = 1};
             memcpy(s->first, s->text, bytes);
-        sequence[p].drawn = 1;
+            MP_OK(model_stage_forward_f32(t->stage, 0, &whole, NULL, NULL, &loss));
+            model_stage_losses_f32(t->stage, s->losses);
+            sequence[p].drawn = 1;
+        }
         MP_CHECK(memcmp(s->first, s->text, bytes) == 0, "%s, prompt %zu: other tokens are drawn", how, p);
-        const model_sequence_t whole = {.tokens = s->text, .targets = s->text + 1, .evaluate = 1};
-        MP_OK(model_stage_forward_f32(t->stage, 0, &whole, NULL, NULL, &loss));
-        model_stage_losses_f32(t->stage, t->losses);
         for (size_t i = 0; i < tokens; i++)
-            MP_CHECK(s->said[i] == -t->losses[s->count + i - 1],
+            MP_CHECK(s->said[i] == -s->losses[s->count + i - 1],
                      "%s, prompt %zu, token %zu: log-probability %a, the trainer's is %a", how, p, i,
-                     (double)s->said[i], (double)-t->losses[s->count + i - 1]);
+                     (double)s->said[i], (double)-s->losses[s->count + i - 1]);
     }
 }
 
@@ -127,8 +127,9 @@ static void check(gyre_comm_t *comm, const char *folder, model_precision_t preci
         sequence[p] = (sequence_t){.text = calloc(T + 1, sizeof *sequence[p].text),
                                    .count = 1 + p * (LONGEST - 1) / (PROMPTS - 1),
                                    .first = calloc(T + 1, sizeof *sequence[p].first),
+                                   .losses = calloc(T, sizeof *sequence[p].losses),
                                    .said = calloc(tokens, sizeof *sequence[p].said)};
-        MP_CHECK(sequence[p].text && sequence[p].first && sequence[p].said, "memory");
+        MP_CHECK(sequence[p].text && sequence[p].first && sequence[p].losses && sequence[p].said, "memory");
         for (size_t i = 0; i < sequence[p].count; i++)
             sequence[p].text[i] = (model_token_t)((7 * i * i + p) % VOCAB);
     }
@@ -141,6 +142,7 @@ static void check(gyre_comm_t *comm, const char *folder, model_precision_t preci
     for (size_t p = 0; p < PROMPTS; p++) {
         free(sequence[p].text);
         free(sequence[p].first);
+        free(sequence[p].losses);
         free(sequence[p].said);
     }
     close_trainer(&trainer);

@@ -4,7 +4,8 @@
 /* tests/model/mp_stage.c: a stage's bits do not depend on its layout. All ranks (or the power of two below
  * them) are one tensor-parallel group; each cut of the layers into stages, with and without sequence
  * parallelism, each kind of recomputation, whole and split backward: loss, gradient of every row, all equal
- * to what one rank computes alone with one stage. And what travels is what the formula says. */
+ * to what one rank computes alone with one stage. And what travels is what the formula says. On 2 ranks half
+ * of these run, on 4 a quarter, unless TEST_LONG=1 asks for all. */
 #include <string.h>
 
 #include "base/settings/settings.h"
@@ -220,6 +221,19 @@ static void check_bytes(whole_t *w, model_tp_t tp)
     MP_OK(base_settings_set(SET_ALGO, NULL, "the test"));
 }
 
+/* What rank 0 computes alone with one stage, on all ranks. */
+static void make_reference(whole_t *w, const model_tp_t *tp, model_precision_t precision)
+{
+    const model_tp_t alone = {.size = 1};
+    const layout_t layout = {.stages = 1, .precision = precision, .isa = MODEL_ISA_BASE};
+    if (tp->rank == 0)
+        run(w, &alone, &layout, 1, "reference");
+    mp_wait_for_0(tp->comm);
+    MP_OK(gyre_broadcast(w->loss, w->loss, SEQUENCES, GYRE_FLOAT64, 0, tp->comm));
+    for (size_t i = 0; i < SEQUENCES; i++)
+        MP_OK(gyre_broadcast(w->grads[i], w->grads[i], w->params->grad_total, GYRE_FLOAT32, 0, tp->comm));
+}
+
 /* Logits of a stage of the group are those of one rank alone. */
 static void check_logits(const whole_t *w, const model_tp_t *tp)
 {
@@ -265,26 +279,26 @@ static void make_whole(const shape_t *shape, whole_t *w)
     }
 }
 
-/* Whether this one is run: all but of the large ones, and of 16 bits, which need few. On 4 ranks a
- * quarter of them, unless TEST_LONG=1 asks for all: each kind with each shape. */
+/* Whether this one is run: all but of the large ones, and of 16 bits, which need few. Of them one in `tp`,
+ * unless TEST_LONG=1 asks for all: each kind with each shape. */
 static int wanted(size_t shape, const layout_t *layout, size_t tp)
 {
-    size_t kind = shape + layout->recompute + (size_t)layout->split + (size_t)layout->sequence;
+    const size_t kind = shape + layout->recompute + (size_t)layout->split + (size_t)layout->sequence;
+    const size_t one_in = getenv("TEST_LONG") ? 1 : tp;
     if (shape == DEMO || shapes[shape].config.seq == LONGEST)
         return layout->stages == 1 && layout->recompute == MODEL_RECOMPUTE_NONE && !layout->split;
     if (layout->precision == MODEL_FLOAT32)
-        return tp <= 2 || getenv("TEST_LONG") != NULL || (kind + layout->stages / 2) % 4 == 0;
-    return layout->stages == 2 && layout->split == (layout->recompute == MODEL_RECOMPUTE_FULL);
+        return (kind + layout->stages / 2) % one_in == 0;
+    return layout->stages == 2 && layout->split == (layout->recompute == MODEL_RECOMPUTE_FULL) &&
+           (kind + layout->precision) % (one_in > 1 ? 2 : 1) == 0;
 }
 
 /* All layouts of one shape and precision in the group; answers how many. */
 static size_t run_layouts(whole_t *w, size_t shape, model_precision_t precision, model_tp_t tp)
 {
     size_t runs = 0;
-    const model_tp_t alone = {.size = 1};
-    layout_t layout = {.stages = 1, .precision = precision, .isa = MODEL_ISA_BASE};
-    run(w, &alone, &layout, 1, "reference");
-    layout.isa = MODEL_ISA_BEST;
+    layout_t layout = {.stages = 1, .precision = precision, .isa = MODEL_ISA_BEST};
+    make_reference(w, &tp, precision);
     for (int sequence = 0; sequence <= (tp.size > 1); sequence++) {
         tp.sequence = layout.sequence = sequence;
         if (precision == MODEL_FLOAT32)

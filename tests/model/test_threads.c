@@ -20,10 +20,10 @@
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* these take ten times as long */
 static const size_t teams[] = {3};
-enum { PRODUCT_STEP = 5 /* of shapes and transpositions */, SHAPE_STEP = 3 };
+enum { PRODUCT_STEP = 5 /* of shapes and transpositions */, SHAPE_STEP = 3, HIDDEN = 128 };
 #else
 static const size_t teams[] = {1, 2, 3, 9};
-enum { PRODUCT_STEP = 1, SHAPE_STEP = 1 };
+enum { PRODUCT_STEP = 1, SHAPE_STEP = 1, HIDDEN = 256 };
 #endif
 enum { TEAMS = sizeof teams / sizeof *teams };
 
@@ -217,17 +217,17 @@ typedef struct {
     model_precision_t precision;
 } shape_t;
 
-#define LLAMA                                                                                 \
-    .vocab = 1000, .seq = T, .layers = 1, .hidden = 256, .leaves = 4, .pos = MODEL_POS_ROPE,  \
-    .norm = MODEL_NORM_RMS, .act = MODEL_ACT_SILU, .gated = 1, .untied = 1, .no_qkv_bias = 1, \
+#define LLAMA                                                                                   \
+    .vocab = 1000, .seq = T, .layers = 1, .hidden = HIDDEN, .leaves = 4, .pos = MODEL_POS_ROPE, \
+    .norm = MODEL_NORM_RMS, .act = MODEL_ACT_SILU, .gated = 1, .untied = 1, .no_qkv_bias = 1,   \
     .no_proj_bias = 1, .no_mlp_bias = 1
 
 static const shape_t shapes[] = {
     {"GPT-2",
-     {.vocab = 1000, .seq = T, .layers = 1, .hidden = 256, .heads = 8, .leaves = 4, .dropout = 0.1},
+     {.vocab = 1000, .seq = T, .layers = 1, .hidden = HIDDEN, .heads = 8, .leaves = 4, .dropout = 0.1},
      MODEL_FLOAT32},
     {"one leaf",
-     {.vocab = 1000, .seq = T, .layers = 1, .hidden = 256, .heads = 4, .leaves = 1},
+     {.vocab = 1000, .seq = T, .layers = 1, .hidden = HIDDEN, .heads = 4, .leaves = 1},
      MODEL_BFLOAT16},
     {"Qwen3", {LLAMA, .heads = 16, .kv_heads = 8, .qk_norm = 1}, MODEL_FLOAT16},
     {"Gemma",

@@ -47,12 +47,16 @@ static void try_muon(job_t *job, size_t tp, size_t dp, size_t pp, int stage)
     try(job, t);
 }
 
-/* All stages on one layout of the ranks, with what else there is spread over the trials. */
+/* All stages on one layout of the ranks, with what else there is spread over the trials. With tensor or
+ * pipeline parallelism rounds and Muon in every second stage, with TEST_LONG=1 in each. */
 static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
 {
+    const int all = tp * pp == 1 || getenv("TEST_LONG");
     for (int stage = 0; stage < 4; stage++) {
-        try_rounds(job, tp, dp, pp, stage);
-        try_muon(job, tp, dp, pp, stage);
+        if (all || stage % 2 == (tp > 1))
+            try_rounds(job, tp, dp, pp, stage);
+        if (all || stage % 2 == (pp > 1))
+            try_muon(job, tp, dp, pp, stage);
         trial_t t = {
             .tp = tp, .dp = dp, .pp = pp, .batch = 8, .zero = {.stage = stage, .bucket_bytes = 6000}};
         try(job, t);

@@ -154,7 +154,7 @@ static inline void muon_row(job_t *job, const trial_t *t, const model_param_t *r
     free(u);
 }
 
-static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
+static inline void compute_reference(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
 {
     const optim_scaler_config_t config = optim_scaler_complete(&t->zero.scaler);
     double scale = t->zero.precision == MODEL_FLOAT16 ? scaler->scale : 1.0;
@@ -195,10 +195,33 @@ static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *
     }
     if (t->zero.precision == MODEL_FLOAT16)
         optim_scaler_update(scaler, &config, job->skipped[job->step]);
+    free(grad);
+}
+
+/* Rank 0 computes it, which takes longer than the step of all ranks together. */
+static inline void reference_step(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
+{
+    float *const arrays[] = {job->w, job->m, job->v};
+    if (job->rank == 0)
+        compute_reference(job, t, scaler, steps);
+    mp_wait_for_0(job->world);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        MP_OK(gyre_broadcast(arrays[i], arrays[i], job->whole->total, GYRE_FLOAT32, 0, job->world));
+    struct {
+        double norm, scale;
+        uint64_t steps;
+        optim_scaler_t scaler;
+        int skipped;
+    } told = {job->norm[job->step], job->scale[job->step], *steps, *scaler, job->skipped[job->step]};
+    MP_OK(gyre_broadcast(&told, &told, sizeof told, GYRE_UINT8, 0, job->world));
+    job->norm[job->step] = told.norm;
+    job->scale[job->step] = told.scale;
+    job->skipped[job->step] = told.skipped;
+    *steps = told.steps;
+    *scaler = told.scaler;
     memcpy(job->seen, job->w, job->whole->total * sizeof(float));
     if (t->zero.precision != MODEL_FLOAT32)
         round_all(t->zero.precision, job->seen, job->whole->total);
-    free(grad);
 }
 
 /* ---- the model ----------------------------------------------------------------------------------------- */

@@ -254,10 +254,15 @@ static void dump_end(const job_t *job)
 
 /* ---- the trainer for comparison ----------------------------------------------------------------------- */
 
-/* The reference's step, but for the update; the trainer's loss and norm are its own. Returns the norm. */
-static double compare_step(job_t *job, const pipe_train_step_t *step, double *loss)
+/* The reference's step, but for the update; the trainer's loss and norm are its own. Returns the norm. Rank 0
+ * computes the gradients: they are most of this test's work. */
+static double compare_step(job_t *job, gyre_comm_t *world, const pipe_train_step_t *step, double *loss)
 {
-    sum_batch(job, job->grad);
+    if (gyre_comm_rank(world) == 0)
+        sum_batch(job, job->grad);
+    mp_wait_for_0(world);
+    MP_OK(gyre_broadcast(job->grad, job->grad, job->params->grad_total, GYRE_FLOAT32, 0, world));
+    MP_OK(gyre_broadcast(job->loss, job->loss, BATCH, GYRE_FLOAT64, 0, world));
     *loss = optim_batch_sum(&job->batch, job->loss) / (double)job->batch.batch;
     MP_CHECK(step->loss == *loss, "step %zu: loss %a, one process has %a", job->step, step->loss, *loss);
     join_tied(job);
@@ -328,7 +333,7 @@ static void run(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout)
         pipe_train_step_t step = {.note = {rank == 0 ? 0.1 : 7.0, (double)job->step}};
         CHECK(pipe_train_step(train, job->step, fetch, job, rate, &step) == GYRE_OK);
         CHECK(step.note[0] == 0.1);
-        double loss, norm = compare_step(job, &step, &loss);
+        double loss, norm = compare_step(job, world, &step, &loss);
         if (layout->tp == 1 && layout->pp == 1 && layout->zero > 0)
             check_traffic(job, world, pipe_train_layout(train), 0, &step.zero);
         if (job->folder)
@@ -439,7 +444,7 @@ static void resized(job_t *job, gyre_comm_t *world, const pipe_layout_t *layout,
                  "3 sequences hold %zu bytes, 8 %zu", now, first);
         MP_CHECK(job->step != 5 || (now == first && sums_now == sums), "%zu bytes, %zu before", now, first);
         double loss;
-        update(job, compare_step(job, &step, &loss), 0.002);
+        update(job, compare_step(job, world, &step, &loss), 0.002);
     }
     compare_weights(job, train, rank);
     pipe_train_destroy(train);

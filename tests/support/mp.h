@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <gyre/gyre.h>
 
@@ -38,5 +39,18 @@
                  gyre_status_string(mp_wanted_), gyre_last_error());                                      \
         MP_CHECK(strstr(gyre_last_error(), text), "\"%s\" does not say \"%s\"", gyre_last_error(), text); \
     } while (0)
+
+/* Until rank 0 comes, which computes something for all: the other ranks sleep, since a call of Gyre's would
+ * spin or yield for a while, and take processors. */
+static inline void mp_wait_for_0(gyre_comm_t *comm)
+{
+    gyre_request_t *request;
+    char byte = 0;
+    gyre_status_t status;
+    MP_OK(gyre_ibroadcast(&byte, &byte, 1, GYRE_UINT8, 0, comm, &request));
+    while ((status = gyre_test(&request)) == GYRE_IN_PROGRESS)
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    MP_OK(status);
+}
 
 #endif

@@ -2,7 +2,7 @@
 /* ranks: 2 4, guard: 2 */
 /* tests/gpu/ranks/mp_stage_cuda.c: bits of a stage on the GPU do not depend on its layout: all ranks are one
  * tensor-parallel group; with and without sequence parallelism, stages, recomputation and split backward, in
- * fp32 and bf16, each rank compares what it has with what it computes alone. The ranks share the GPU. */
+ * fp32 and bf16, each rank compares what it has with what rank 0 computes alone. The ranks share the GPU. */
 #include "tests/gpu/stages.h"
 #include "tests/support/mp.h"
 
@@ -32,14 +32,29 @@ static void same_bits(const whole_t *w, const result_t *want, const result_t *go
         }
 }
 
-static void check_shape(const shape_t *shape, model_precision_t precision, const model_tp_t *group)
+/* What rank 0 computes alone, on all ranks. */
+static result_t make_reference(const whole_t *w, model_precision_t precision, const model_tp_t *group)
 {
     const model_tp_t alone = {.size = 1};
+    model_traffic_t traffic;
+    result_t one = make_result(w);
+    if (group->rank == 0)
+        run_gpu(w, &alone, &(layout_t){.stages = 1, .precision = precision}, &one, &traffic);
+    mp_wait_for_0(group->comm);
+    MP_OK(gyre_broadcast(one.loss, one.loss, sizeof one.loss, GYRE_UINT8, 0, group->comm));
+    MP_OK(gyre_broadcast(one.routed, one.routed, sizeof one.routed, GYRE_UINT8, 0, group->comm));
+    for (size_t i = 0; i < SEQUENCES; i++)
+        MP_OK(
+            gyre_broadcast(one.grads[i], one.grads[i], w->params->grad_total, GYRE_FLOAT32, 0, group->comm));
+    return one;
+}
+
+static void check_shape(const shape_t *shape, model_precision_t precision, const model_tp_t *group)
+{
     whole_t w;
     model_traffic_t traffic;
     make_whole(&w, &shape->config, precision);
-    result_t one = make_result(&w);
-    run_gpu(&w, &alone, &(layout_t){.stages = 1, .precision = precision}, &one, &traffic);
+    result_t one = make_reference(&w, precision, group);
     for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++) {
         layout_t layout = layouts[k];
         model_tp_t tp = *group;
