@@ -2,7 +2,7 @@
 /* tests/comm/test_wake.c: going to sleep and being woken, comm/wait.c and comm/memory/bell.c themselves, in
  * every interleaving of their loads, stores and fences: no wake-up is lost. Then with a mistake at a time,
  * which must be found: else the exploration would prove nothing. */
-/* takes: 5 */
+/* takes: 2 */
 /* one thread: TSan has nothing to see */
 /* ASan in check-long: the same interleavings, in three times the time */
 #include <errno.h>

@@ -37,10 +37,15 @@ gyre_status_t ranks_send(ranks_t *self, int peer, int lane, const void *buf, siz
 gyre_status_t ranks_recv(ranks_t *self, int peer, int lane, void *buf, size_t bytes, comm_tag_t tag);
 comm_link_t *ranks_link(ranks_t *self, int peer, int lane);
 
-/* Byte i of message number `seed`. */
+/* Byte i of message number `seed`: bits 3 to 10 of a sum. */
+#define RANKS_FACTOR 2654435761u
+static inline size_t ranks_sum(size_t i, unsigned seed)
+{
+    return i * RANKS_FACTOR + seed * 40503u + (i >> 8);
+}
 static inline unsigned char ranks_byte(size_t i, unsigned seed)
 {
-    return (unsigned char)((i * 2654435761u + seed * 40503u + (i >> 8)) >> 3);
+    return (unsigned char)(ranks_sum(i, seed) >> 3);
 }
 void ranks_fill(void *buf, size_t bytes, unsigned seed);
 /* -1: all bytes are right; else where the first wrong one is. */
@@ -50,10 +55,10 @@ long ranks_wrong(const void *buf, size_t bytes, unsigned seed);
  * for a byte is below `most` seconds; that for the first `free` ones, which may connect, is not checked. */
 int ranks_late(ranks_t *self, int times, int ms, double most, int free);
 
-/* Ranks 0 and 1 send each other messages of all interesting sizes, at all kinds of misalignment, within buf
- * (RANKS_ECHO_BYTES); the other ranks return at once. */
+/* Ranks 0 and 1 send each other messages of all interesting sizes up to `most`, at all kinds of misalignment,
+ * within buf (RANKS_ECHO_BYTES); the other ranks return at once. */
 enum { RANKS_ECHO_BYTES = 3145729 + 128 };
-int ranks_echo(ranks_t *self, int lane, unsigned char *buf);
+int ranks_echo(ranks_t *self, int lane, unsigned char *buf, size_t most);
 
 #define RANKS_CHECK(self, condition)                                                                   \
     do {                                                                                               \
