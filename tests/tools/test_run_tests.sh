@@ -106,6 +106,33 @@ check "alone means alone" [ "$(grep -A 1 'begin alone' "$W/order" | tail -n 1)" 
 check "and nothing else runs then" [ "$(grep -c begin "$W/order")" = "$(grep -c end "$W/order")" ]
 check "others run together" [ "$(head -n 2 "$W/order" | grep -c begin)" = 2 ]
 
+# How many more tests start while processors are idle.
+cat >"$W/room.py" <<'END'
+import sys, time, types
+sys.path.insert(0, "tests/support/runner")
+import processes
+began = processes.seconds_of_processors()
+while processes.seconds_of_processors() == began:
+    pass # what processors do is counted
+def room(used, more, ago=1.0):
+    runner = processes.Runner.__new__(processes.Runner)
+    runner.options, runner.more = types.SimpleNamespace(jobs=2), more
+    runner.looked = time.monotonic() - ago, 100.0
+    processes.seconds_of_processors = lambda: 100.0 + used
+    return runner.look_for_room()
+print(room(0.5, 0), room(0.5, 3), room(0.5, 4), room(1.7, 2), room(2.0, 2), room(2.0, 0), room(0.0, 1, ago=0.0))
+END
+run python3 -B "$W/room.py"
+out_is "one more if idle, up to four; as many; one less if busy; not at once" '1 4 4 2 1 0 1'
+
+# Tests have the Python that runs this, whatever is first in PATH.
+mkdir "$W/fake"
+printf '#!/bin/sh\nexit 9\n' >"$W/fake/python3"
+chmod +x "$W/fake/python3"
+put test_python 'python3 -c "print(1)"'
+run env PATH="$W/fake:$PATH" DEADLINE=30 "$T/tools/run-tests" unit -k python
+want "another python3 is first in PATH" 0
+
 put test_stays "echo \$\$ >$W/stays; trap '' HUP; sleep 300"
 "$T/tools/run-tests" unit -k stays >"$W/out" 2>"$W/err" &
 runner=$!
