@@ -109,7 +109,7 @@ starts() {
 }
 rm "$W/table"
 suite first 1 1 'echo "1 passed, 0 failed"'
-suite waits 1 1 "[ -e $W/go ] || { echo \$\$ >$W/waits; sleep 300; }; echo '1 passed, 0 failed'"
+suite waits 1 1 "[ -e $W/go ] || { setsid sh -c 'trap : TERM; echo \$\$ >$W/aside; while :; do sleep 1; done' & echo \$\$ >$W/waits; sleep 300; }; echo '1 passed, 0 failed'"
 suite third 1 1 'echo "1 passed, 0 failed"'
 echo two >source
 starts waits
@@ -118,6 +118,7 @@ kill -TERM $started
 wait $started
 check "SIGTERM: the status" [ $? = 130 ]
 check "SIGTERM: the suite is gone" until_true 20 gone "$(cat "$W/waits")"
+check "SIGTERM: and what it has started in a session of its own" until_true 20 gone "$(cat "$W/aside")"
 row first 'passed 1/0/0'
 row waits 'not run //'
 starts waits
