@@ -46,9 +46,10 @@ cores_free() {
     ); } 2>&1)
     awk -v used="${used/,/.}" -v cores="$cores" 'BEGIN { exit !(used > 0.85 * 0.4 * cores) }'
 }
-# json FILE EXPRESSION: of Python, over d, what is in the file
+# json FILE EXPRESSION: of Python, over d, what is in the file, and r, its results if it has some
 json() {
-    python3 -S -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
+    python3 -S -c 'import json, math, sys; d = json.load(open(sys.argv[1])); r = isinstance(d, dict) and d.get("results")
+sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
 }
 # page FILE EXPRESSION: of Python, over a page of bench/: `text`, all of it, and `plots`, the data of its plots
 page() {

@@ -6,9 +6,6 @@
 unset "${!GYRE_@}"
 DEADLINE=60
 
-json() { # FILE EXPRESSION: a Python expression over d, the file, and r, its results, that must be true
-    python3 -S -c 'import json, sys; d = json.load(open(sys.argv[1])); r = d["results"]; sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
-}
 rows() { grep -v '^#' "$W/out"; }
 right() { # NAME: the last run ended well and says so
     want "$1" 0

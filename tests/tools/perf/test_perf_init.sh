@@ -5,9 +5,6 @@
 . "$(dirname "$0")/../../support/lib.sh"
 unset "${!GYRE_@}"
 
-json() { # FILE EXPRESSION: a Python expression over d that must be true
-    python3 -S -c 'import json, math, sys; d = json.load(open(sys.argv[1])); sys.exit(0 if eval(sys.argv[2]) else 1)' "$1" "$2"
-}
 rows() { grep -v '^#' "$W/out"; }
 
 # --- jobs of its own ---
