@@ -1,8 +1,8 @@
 #!/bin/bash
 # tests/system/perf_matrix.sh: every collective gives the right results for every type and reduction, in and out of place, on
 # several numbers of ranks, over each transport, with each algorithm that gyre-perf's help names for it.
-# A short form, to which tests/tools/perf/test_gyre_perf.sh adds every type and reduction; TEST_LONG=1 (make check-long) runs
-# the whole matrix, which takes hours.
+# A short form, to which tests/tools/perf/test_gyre_perf.sh adds every type and reduction. TEST_LONG=1 (make check-long): every
+# algorithm with seven numbers of ranks and sizes to 8 MiB, over shm and UCX; some 15 minutes.
 # deadline: 300
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
@@ -34,21 +34,23 @@ while read -r c _; do
     ops=()
     ! reduces "$c" || ops=(-o all)
     if [ -n "$LONG" ]; then
-        for n in 1 2 3 4 5 7 8; do
-            for transport in shm ucx; do
-                # types and reductions are the ranks' own: over UCX, where ranks that outnumber cores are slow, three have them
-                all=(-d all "${ops[@]}")
-                [ "$transport" = shm ] || [ $n -le 3 ] || all=()
-                perf $n "$c" -b 4 -e 64K -f 4 -n 1 "${all[@]}" --transport $transport
-                perf $n "$c" -b 4 -e 16M -f 4 -n 1 --transport $transport
-                for algo in $(algos_of "$c"); do
-                    [ "$algo" != shared ] || { [ "$transport" = shm ] && [ $n -gt 1 ]; } || continue # needs each other's memory
-                    perf $n "$c" -b 4 -e 64K -f 4 -n 1 "${all[@]}" --transport $transport --algo "$algo"
-                    perf $n "$c" -b 4 -e 16M -f 4 -n 1 --transport $transport --algo "$algo"
-                done
+        # which ranks meet in which step of a schedule, and its blocks, are those of its algorithm and the number of ranks;
+        # types and reductions are the ranks' own, and so have one number of ranks
+        for algo in auto $(algos_of "$c"); do
+            choice=()
+            [ "$algo" = auto ] || choice=(--algo "$algo")
+            for n in 2 3 4 5 7 8; do
+                perf $n "$c" -b 4 -e 8M -f 8 -n 1 --transport shm "${choice[@]}"
+            done
+            perf 3 "$c" -b 4 -e 64K -f 16 -n 1 -d all "${ops[@]}" --transport shm "${choice[@]}"
+            [ "$algo" != shared ] || continue # needs each other's memory
+            for n in 2 3 5; do # where ranks outnumber cores, UCX is slow
+                perf $n "$c" -b 4 -e 2M -f 8 -n 1 --transport ucx "${choice[@]}"
             done
         done
-        perf 4 "$c" -b 4 -e 16M -f 4 -n 1 -d all "${ops[@]}"
+        perf 1 "$c" -b 4 -e 16M -f 4 -n 1 -d all "${ops[@]}"
+        perf 4 "$c" -b 4 -e 16M -f 4 -n 1 --transport shm
+        perf 3 "$c" -b 4 -e 64K -f 16 -n 1 -d all "${ops[@]}" --transport ucx
     else
         perf 4 "$c" -b 4 -e 4M -f 16 -n 1
         perf 3 "$c" -b 4 -e 256K -f 32 -n 1 --transport ucx
