@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread/cacheline.h"
 #include "base/thread/fence.h"
 #include "base/settings/settings.h"
 #include "comm/link.h"
@@ -328,8 +329,8 @@ static void end_process(const comm_group_t *group, int rank)
                         : kill(card->pid, SIGKILL)) != 0 &&
             errno != ESRCH)
             err = errno;
-        else if (pidfd >= 0)
-            poll(&ended, 1, CLOSE_MS);
+        else if (pidfd >= 0 && poll(&ended, 1, CLOSE_MS) != 1)
+            err = ETIMEDOUT;
     }
     if (err != 0 && err != ESRCH && err != EFAULT)
         log_error("rank %d (process %d) may still write to the memory of rank %d and cannot be ended: %s",
@@ -344,6 +345,17 @@ static int at_work(const comm_group_t *group, int rank)
     return (int)atomic_load_explicit(&board_of(group, rank)->inside, memory_order_acquire);
 }
 
+void comm_peer_memory_take(comm_peer_memory_t *memory, void *at, size_t bytes)
+{
+    comm_group_t *group = memory->group;
+
+    atomic_store_explicit(&group->board->inside, 1, memory_order_relaxed);
+    base_fence();
+    if (!comm_peer_memory_closed(memory))
+        base_take_within(at, bytes);
+    comm_peer_memory_leave(group);
+}
+
 void comm_peer_memory_close(comm_group_t *group)
 {
     const double silent_s = base_setting_seconds(SET_HEARTBEAT);
@@ -354,17 +366,18 @@ void comm_peer_memory_close(comm_group_t *group)
     comm_peer_memory_leave(group);
     atomic_store_explicit(&group->board->closed, 1, memory_order_relaxed);
     base_fence();
-    if (group->hosts > 1)
-        return; /* nobody enters */
     for (int r = 0; r < group->n; r++) {
         int stands_still;
-        if (r == group->rank || group->cards[r].pid == (int32_t)getpid())
+        if (r == group->rank || group->local_of[r] < 0)
             continue;
         /* Seen once outside, it may be seen inside again, but not at work: it is about to see `closed`. */
         while ((stands_still = at_work(group, r)) && base_now() < until &&
                comm_watch_dead(group->world->watch, &group->world_ranks[r], 1, NULL, 0) < 0)
             sched_yield();
-        if (stands_still)
+        if (stands_still && group->cards[r].pid != (int32_t)getpid())
             end_process(group, r);
+        else if (stands_still)
+            log_error("rank %d, of this process, too, may still write to the memory of rank %d", r,
+                      group->rank);
     }
 }

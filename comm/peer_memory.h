@@ -10,9 +10,9 @@
  * schedule decide which rank may touch which bytes at which time.
  *
  * After a rank has given up, no peer may write to its memory. So a rank that works in others' memory without
- * messages announces that (enter). A rank whose group failed closes its memory and waits for the ranks that
- * are inside (close). A rank that only reads, as a message's receiver does, is not waited for: it looks
- * afterwards whether the memory was closed meanwhile (closed). */
+ * messages announces that (enter), and so does a receiver that takes the lines of what it has read (take). A
+ * rank whose group failed closes its memory and waits for the ranks that are inside (close). A rank that only
+ * reads is not waited for: it looks afterwards whether the memory was closed meanwhile (closed). */
 #ifndef COMM_PEER_MEMORY_H
 #define COMM_PEER_MEMORY_H
 
@@ -61,6 +61,9 @@ void comm_peer_memory_leave(comm_group_t *group);
 /* 1: the peer's operations have failed, so its program may be writing to the buffers again. To be asked after
  * they were read: what was read is not to be used then. The peer's failure will be reported. */
 int comm_peer_memory_closed(const comm_peer_memory_t *memory);
+/* base_take_within of what this rank alone has read of the peer's memory, before the peer learns that it was
+ * read. Nothing is written if the peer has failed meanwhile. The caller is not inside. */
+void comm_peer_memory_take(comm_peer_memory_t *memory, void *at, size_t bytes);
 /* From now on no peer writes to this rank's memory. Waits for the ranks that still do, until they are known
  * to be dead, at most GYRE_HEARTBEAT and a second. Then it ends their processes. */
 void comm_peer_memory_close(comm_group_t *group);

@@ -222,7 +222,7 @@ static gyre_status_t shm_read(shm_link_t *shm, ring_kind_t kind, const ring_rndv
         if (status == GYRE_OK) {
             memcpy(buf, from, (size_t)rndv->bytes);
             if (rndv->gives && shm->rx.takes)
-                base_take_within(from, (size_t)rndv->bytes);
+                comm_peer_memory_take(shm->memory, from, (size_t)rndv->bytes);
         }
         if (status == GYRE_OK || status == GYRE_IN_PROGRESS)
             return status;
@@ -378,7 +378,7 @@ static void shm_release(comm_link_t *link, comm_msg_t *msg)
         return;
     msg->phase = RECV_FINISHED;
     if (msg->handle)
-        base_take_within(msg->handle, (size_t)msg->done);
+        comm_peer_memory_take(shm->memory, msg->handle, (size_t)msg->done);
     comm_mapping_release(*viewed);
     *viewed = NULL;
     shm_ack(shm, msg->ticket);

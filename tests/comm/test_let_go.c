@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/comm/test_let_go.c: a rank whose operation has failed gets its buffer back: comm_peer_memory_enter,
- * _leave and _close of comm/peer_memory.c themselves, in every interleaving. Once close has returned, no peer
- * writes to the buffer any more, and no rank was ended for that; a rank that has read what the program wrote
- * since learns that it must not use it. Then with a mistake at a time, which must be found. */
+ * _leave, _take and _close of comm/peer_memory.c themselves, in every interleaving, between ranks of several
+ * processes and of one. Once close has returned, no peer writes to the buffer any more, and no rank was ended
+ * for that; a rank that has read what the program wrote since learns that it must not use it. Then with a
+ * mistake at a time, which must be found. */
 /* one thread: TSan has nothing to see */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +26,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
+#include "base/thread/cacheline.h"
 #include "base/thread/fence.h"
 #include "comm/link.h"
 #include "comm/memory/cma.h"
@@ -41,7 +43,8 @@ typedef enum {
     LEAVES_EARLY, /* before its last store */
     CLOSES_WITHOUT_FENCE,
     CLOSES_WITHOUT_WAITING,
-    ASKS_BEFORE_READING
+    ASKS_BEFORE_READING,
+    TAKES_WITHOUT_ASKING /* the lines of a message that it has read */
 } mistake_t;
 
 static mistake_t mistake;
@@ -101,6 +104,7 @@ static inline long kill_rank(void)
 #define atomic_thread_fence(order)              ((void)0) /* an acquire: x86 needs none */
 #define base_fence()                            model_fence()
 #define base_now()                              0
+#define base_take_within(at, bytes)             ((void)(bytes), explore_store((uint32_t *)(at), THEIRS))
 #define sched_yield()                           wait_for_others()
 #define comm_segment_board(seg, local)          ((void)(seg), &shared.board[local])
 #define comm_watch_dead(watch, ranks, n, text, bytes) \
@@ -202,6 +206,17 @@ static void second_reads(void)
         explore_store(&shared.misread, 1);
 }
 
+/* The same, and takes its lines. */
+static void second_takes(void)
+{
+    comm_peer_memory_t memory = {.group = &groups[1], .peer = 0};
+
+    if (mistake == TAKES_WITHOUT_ASKING)
+        explore_store(&shared.buffer[0], THEIRS);
+    else
+        comm_peer_memory_take(&memory, &shared.buffer[0], sizeof shared.buffer[0]);
+}
+
 /* ---- what is explored ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -210,13 +225,15 @@ typedef struct {
     void (*body[EXPLORE_THREADS])(void);
 } scene_t;
 
+static int process; /* that all ranks are in; -1: none of them is in this one */
+
 static void begin_scene(void)
 {
     memset(&shared, 0, sizeof shared);
     memset(closing, 0, sizeof closing);
     killed = 0;
     for (int r = 0; r < RANKS; r++) {
-        cards[r].pid = -1; /* of no process */
+        cards[r].pid = process;
         groups[r] = (comm_group_t){.world = &world,
                                    .n = RANKS,
                                    .rank = r,
@@ -237,7 +254,7 @@ static int all_is_right(void)
     return !killed && !shared.misread;
 }
 
-static explore_result_t play(const scene_t *scene, mistake_t with)
+static explore_result_t play(const scene_t *scene, mistake_t with, int in_one_process)
 {
     explore_t what = {.threads = scene->threads,
                       .reset = begin_scene,
@@ -246,6 +263,7 @@ static explore_result_t play(const scene_t *scene, mistake_t with)
                       .bytes = sizeof shared};
 
     memcpy(what.body, scene->body, sizeof what.body);
+    process = in_one_process ? (int)getpid() : -1;
     closers = scene->closers;
     mistake = with;
     return explore(&what);
@@ -255,17 +273,19 @@ static const scene_t scenes[] = {{"one works", 1, 2, {first_fails, second_works}
                                  {"one works twice", 1, 2, {first_fails, second_works_twice}},
                                  {"two work", 1, 3, {first_fails, second_works, third_works}},
                                  {"two fail at work", 2, 2, {first_fails_inside, second_fails_inside}},
+                                 {"one takes lines", 1, 2, {first_fails, second_takes}},
                                  {"one reads", 1, 2, {first_fails, second_reads}}};
 enum { SCENES = sizeof scenes / sizeof scenes[0], WRITERS = 3 /* the first ones */ };
 
 static void test_nobody_writes_after_close(void **state)
 {
     (void)state;
-    for (int i = 0; i < SCENES; i++) {
-        explore_result_t got = play(&scenes[i], RIGHT);
-        printf("%s: %zu states\n", scenes[i].name, got.states);
+    for (int i = 0; i < 2 * SCENES; i++) {
+        const scene_t *scene = &scenes[i / 2];
+        explore_result_t got = play(scene, RIGHT, i % 2);
+        printf("%s%s: %zu states\n", scene->name, i % 2 ? ", in one process" : "", got.states);
         if (got.stuck || got.wrong)
-            fail_msg("%s: %s\n%s", scenes[i].name,
+            fail_msg("%s%s: %s\n%s", scene->name, i % 2 ? ", in one process" : "",
                      got.stuck ? "stuck"
                      : killed  ? "a rank that does not stand still is ended"
                                : "a foreign store",
@@ -279,9 +299,10 @@ static void test_mistakes_are_found(void **state)
     (void)state;
     for (mistake_t with = RIGHT + 1; with <= CLOSES_WITHOUT_WAITING; with++)
         for (int i = 0; i < WRITERS; i++)
-            if (!play(&scenes[i], with).wrong)
+            if (!play(&scenes[i], with, 0).wrong)
                 fail_msg("mistake %d is not found by \"%s\"", (int)with, scenes[i].name);
-    assert_true(play(&scenes[SCENES - 1], ASKS_BEFORE_READING).wrong);
+    assert_true(play(&scenes[SCENES - 2], TAKES_WITHOUT_ASKING, 0).wrong);
+    assert_true(play(&scenes[SCENES - 1], ASKS_BEFORE_READING, 0).wrong);
 }
 
 int main(void)
