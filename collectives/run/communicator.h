@@ -283,6 +283,9 @@ gyre_status_t coll_task_start(const char *name, gyre_comm_t *comm, const coll_ta
 gyre_status_t coll_task_finish(gyre_request_t *r);
 /* 1: r is a task whose thread is not in this process, a child of fork. r is done then, with INVALID. */
 int coll_task_orphaned(gyre_request_t *r);
+/* 1: r is of the parent, in a child of fork, where nobody may touch what its ranks share. r is done then,
+ * with INVALID. */
+int coll_request_orphaned(gyre_request_t *r);
 
 /* How many have ended in this process. */
 uint32_t coll_tasks_ended(void);
@@ -405,6 +408,8 @@ int coll_p2p_advance(gyre_comm_t *comm);
 /* --- progress.c --- */
 void coll_registry_add(gyre_comm_t *comm);
 void coll_registry_remove(gyre_comm_t *comm);
+/* In a child of fork: it has none. */
+void coll_registry_forget(void);
 /* on: other hosts work in memory of this rank, so the progress thread, if there is one, moves the network
  * also while no operation is under way; else no longer. As often off as on. */
 void coll_registry_keep(gyre_comm_t *comm, int on);

@@ -63,6 +63,8 @@ static void group_discard(gyre_request_t *list, gyre_status_t status)
         list = r->next;
         int blocking = r->collected == COLL_COLLECTED_BLOCKING;
         r->collected = 0;
+        if (coll_request_orphaned(r))
+            continue;
         if (r->kind == COLL_REQ_DEVICE) { /* has been enqueued: cannot be taken back */
             if (blocking)
                 (void)coll_request_wait(r); /* the group's own error is the one that is returned */
@@ -109,6 +111,8 @@ gyre_status_t gyre_group_end(void)
             *end = r;
             end = &r->group_next;
         }
+        if (coll_request_orphaned(r))
+            continue;
         gyre_comm_t *comm = r->comm; /* it may finish r, and a waiter elsewhere may free it */
         coll_request_enqueue(r, now);
         coll_registry_add(comm);

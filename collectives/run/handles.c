@@ -47,7 +47,7 @@ static void take_out(handle_list_t *list, const gyre_comm_t *comm)
 /* Calls on it are refused from here on. */
 static void mark(gyre_comm_t *comm, const char *why)
 {
-    comm->n = comm->rank = comm->local_size = comm->local_rank = -1;
+    comm->n = comm->rank = comm->local_size = comm->local_rank = comm->hosts = -1;
     snprintf(comm->error_text, sizeof comm->error_text, "%s", why);
     atomic_store(&comm->claimed, 1);
     atomic_store(&comm->error, GYRE_ERR_INVALID);
@@ -68,6 +68,7 @@ static void end_in_child(void)
 {
     for (gyre_comm_t *comm = handles.live.first; comm; comm = comm->next_handle)
         mark(comm, "the communicator is the parent's: a child of fork can only exec or exit");
+    coll_registry_forget();
     unlock_handles();
 }
 

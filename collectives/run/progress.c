@@ -75,6 +75,12 @@ void coll_registry_remove(gyre_comm_t *comm)
     pthread_mutex_unlock(&registry.lock);
 }
 
+void coll_registry_forget(void)
+{
+    registry.list = NULL;
+    atomic_store(&registry.count, 0);
+}
+
 /* The next communicator of this pass, with this thread driving it, or NULL. Taken under the lock, driven
  * without it: nobody waits for somebody else's copying. A communicator cannot go away meanwhile, since
  * freeing it takes a turn at driving. */

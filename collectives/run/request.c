@@ -85,6 +85,17 @@ void coll_request_finish(gyre_request_t *r, gyre_status_t status)
     coll_event_note(comm);
 }
 
+int coll_request_orphaned(gyre_request_t *r)
+{
+    if (r->kind == COLL_REQ_TASK)
+        return coll_task_orphaned(r);
+    if (atomic_load_explicit(&r->comm->error, memory_order_acquire) != GYRE_ERR_INVALID)
+        return 0;
+    r->status = GYRE_ERR_INVALID;
+    atomic_store_explicit(&r->done, 1, memory_order_release);
+    return 1;
+}
+
 int coll_comm_idle(const gyre_comm_t *comm)
 {
     return !comm->head && !comm->p2p_head && !comm->device_head;

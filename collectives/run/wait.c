@@ -105,6 +105,8 @@ static gyre_status_t finish_wait(gyre_request_t *r, const comm_wait_t *wait)
     if (r->kind == COLL_REQ_TASK)
         return coll_task_finish(r);
     gyre_comm_t *comm = r->comm;
+    if (coll_request_orphaned(r))
+        return gyre_fail(GYRE_ERR_INVALID, "%s", comm->error_text);
     gyre_status_t status = r->status;
     if (status != GYRE_OK && atomic_load_explicit(&comm->error, memory_order_acquire) != GYRE_OK) {
         gyre_fail_quiet(status, "%s", comm->error_text);
@@ -171,7 +173,7 @@ static void sleep_until_done(const wanted_t *w)
         int others;
         for (size_t i = 0; i < w->count; i++)
             if (w->list[i])
-                (void)coll_task_orphaned(w->list[i]);
+                (void)coll_request_orphaned(w->list[i]);
         if (find_done(w) != NOT_YET)
             return;
         if (coll_registry_advance(NULL, &others) == 0)
@@ -191,24 +193,22 @@ static size_t volume(const gyre_request_t *r)
 static gyre_status_t wait_for_one(const wanted_t *w, ptrdiff_t *at)
 {
     comm_wait_t wait = {0};
-    if (w->first->kind == COLL_REQ_TASK) {
+    if (coll_request_orphaned(w->first)) { /* is done */
+    } else if (w->first->kind == COLL_REQ_TASK) {
         sleep_until_done(w);
-        *at = find_done(w);
-        return finish_wait(w->list[*at], &wait);
-    }
-    if (w->team) {
+    } else if (w->team) {
         look_until_done(w, &wait);
-        *at = find_done(w);
-        return finish_wait(w->list[*at], &wait);
+    } else {
+        comm_wait_begin(&wait, w->first->comm->group, w->first->deadline);
+        wait.bytes = volume(w->first);
+        while (find_done(w) == NOT_YET) {
+            gyre_status_t st = wait_turn(w, &wait);
+            if (st != GYRE_OK)
+                give_up(w->first, st);
+        }
+        comm_wait_end(&wait);
     }
-    comm_wait_begin(&wait, w->first->comm->group, w->first->deadline);
-    wait.bytes = volume(w->first);
-    while ((*at = find_done(w)) == NOT_YET) {
-        gyre_status_t st = wait_turn(w, &wait);
-        if (st != GYRE_OK)
-            give_up(w->first, st);
-    }
-    comm_wait_end(&wait);
+    *at = find_done(w);
     return finish_wait(w->list[*at], &wait);
 }
 
@@ -269,7 +269,7 @@ gyre_status_t gyre_test(gyre_request_t **request)
         return r->collected == COLL_COLLECTED_FREE ? not_to_be_ended("gyre_test", r) : GYRE_IN_PROGRESS;
     gyre_status_t st = gyre_progress(r->comm);
     (void)st; /* a failed communicator has finished its requests: r carries the status */
-    (void)coll_task_orphaned(r);
+    (void)coll_request_orphaned(r);
     if (!atomic_load_explicit(&r->done, memory_order_acquire) && base_now() < r->deadline)
         return GYRE_IN_PROGRESS;
     *request = NULL;
@@ -296,7 +296,7 @@ static gyre_status_t want(const char *name, size_t count, gyre_request_t **reque
         w->looks |= r->kind == COLL_REQ_DEVICE;
         w->team |= r->comm->team != NULL;
         w->tasks |= r->kind == COLL_REQ_TASK;
-        (void)coll_task_orphaned(r);
+        (void)coll_request_orphaned(r);
         if (!atomic_load_explicit(&r->done, memory_order_acquire) &&
             (!w->first || r->deadline < w->first->deadline))
             w->first = r;

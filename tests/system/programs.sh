@@ -134,11 +134,18 @@ program forks "${LINK[@]}" <<'END'
 #include <sys/wait.h>
 #include <unistd.h>
 static gyre_comm_t *world, *part;
+static gyre_request_t *message, *grouped; /* under way, and of a group that has not ended */
 static int refused(gyre_status_t st) { return st == GYRE_ERR_INVALID && strstr(gyre_last_error(), "fork"); }
 static void child(void)
 {
     double one = 1, sum;
     gyre_comm_t *other;
+    gyre_request_t *both[2] = {NULL, message};
+    ptrdiff_t at;
+    if (!refused(gyre_wait_any(2, both, &at)) || at != 1 || !refused(gyre_test(&message)))
+        _exit(35);
+    if (gyre_group_end() || !refused(gyre_wait(&grouped)))
+        _exit(36);
     if (!refused(gyre_all_reduce(&one, &sum, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world)))
         _exit(30);
     if (!refused(gyre_comm_abort(part, "child")) || !refused(gyre_comm_destroy(part)))
@@ -158,10 +165,17 @@ int main(void)
     double one = 1, sum, *shared;
     if (gyre_init(NULL, &world) || gyre_comm_split(world, 0, 0, &part) || gyre_mem_alloc(4096, (void **)&shared))
         return 10;
+    const int rank = gyre_comm_rank(world), n = gyre_comm_size(world);
     for (int i = 0; i < 20; i++) {
+        double got = 0, all = 0;
+        if (gyre_irecv(&got, 1, GYRE_FLOAT64, (rank + 1) % n, part, &message) || gyre_group_start() ||
+            gyre_iall_reduce(&one, &all, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), world, &grouped))
+            return 16;
         pid_t pid = fork();
         if (pid == 0)
             child();
+        if (gyre_group_end())
+            return 17;
         for (int k = 0; k < 50; k++)
             if (gyre_all_reduce(&one, &sum, 1, GYRE_FLOAT64, GYRE_OP(GYRE_SUM), k % 2 ? part : world) ||
                 sum != gyre_comm_size(world))
@@ -169,6 +183,10 @@ int main(void)
         int rc = ended(pid);
         if (rc != 0)
             return rc < 1000 ? rc : 99;
+        gyre_request_t *sent;
+        if (gyre_isend(&one, 1, GYRE_FLOAT64, (rank + n - 1) % n, part, &sent) || gyre_wait(&message) ||
+            gyre_wait(&sent) || got != 1 || gyre_wait(&grouped) || all != n)
+            return 18;
     }
     if (system("exit 7") != 7 << 8)
         return 12;
