@@ -147,8 +147,6 @@ static int find_use(const void *base, size_t bytes, comm_call_t *call)
     int found = 0;
     pthread_mutex_lock(&registry.lock);
     for (gyre_comm_t *comm = registry.list; comm && found == 0; comm = comm->next_registered) {
-        if (atomic_load(&comm->error) != GYRE_OK)
-            continue; /* all of its operations have ended */
         if (!coll_try_drive(comm)) {
             found = -1;
         } else {

@@ -220,8 +220,8 @@ void coll_request_enqueue(gyre_request_t *r, base_time_t now)
     *tail = r;
     comm_recorder_begin(comm->world->recorder, &r->call, r->started);
     coll_post_call(comm, &r->call);
-    if (error != GYRE_OK)
-        coll_fail_queue(head, tail, error);
+    if (error != GYRE_OK) /* since the call was checked: ends those before it, too, which may be under way */
+        coll_comm_fail(comm, NULL, error, NULL);
     coll_stop_driving(comm);
 }
 

@@ -155,6 +155,28 @@ static void aborted_while_blocked(size_t count)
     MP_OK(gyre_barrier(world));
 }
 
+/* A call that was checked before the abort and comes after it ends those before it: their memory is the
+ * program's again when they are done, so it is closed to peers by then. */
+static void aborted_in_a_group(void)
+{
+    gyre_comm_t *comm = split();
+    float x = 1, y = 1, sum[2];
+    gyre_request_t *first, *second;
+    MP_OK(gyre_barrier(comm));
+    if (rank == 0) {
+        MP_OK(gyre_iall_reduce(&x, &sum[0], 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &first));
+        MP_OK(gyre_group_start());
+        MP_OK(gyre_iall_reduce(&y, &sum[1], 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &second));
+        MP_OK(gyre_comm_abort(comm, "enough of it"));
+        MP_OK(gyre_group_end());
+        MP_CHECK(gyre_wait(&first) == GYRE_ERR_ABORTED, "%s", gyre_last_error());
+        MP_CHECK(atomic_load(&comm->group->board->closed), "its memory is still open");
+        MP_CHECK(gyre_wait(&second) == GYRE_ERR_ABORTED, "%s", gyre_last_error());
+    }
+    MP_OK(gyre_comm_destroy(comm));
+    MP_OK(gyre_barrier(world));
+}
+
 enum { MANY = 4 << 20 };
 
 static void outside_between_calls(void)
@@ -189,6 +211,7 @@ int main(void)
     aborted_while_driven();
     aborted_while_blocked(1);
     aborted_while_blocked(1 << 20);
+    aborted_in_a_group();
     outside_between_calls();
     MP_OK(gyre_finalize(world));
     return 0;

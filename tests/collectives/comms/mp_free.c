@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3 */
 /* tests/collectives/comms/mp_free.c: memory that an operation under way uses is neither freed nor
- * deregistered; the error names the operation, which goes on. */
+ * deregistered; the error names the operation, which goes on. Nor is it when the communicator has failed and
+ * the operation has not ended yet. */
 #include "tests/support/mp.h"
 
 #include <string.h>
@@ -22,6 +23,25 @@ static float *allocated(void)
     for (int i = 0; i < COUNT; i++)
         at[i] = 1;
     return at;
+}
+
+/* The others do not come. */
+static void aborted(gyre_comm_t *world, int rank)
+{
+    gyre_comm_t *part;
+    gyre_request_t *request;
+    MP_OK(gyre_comm_dup(world, &part));
+    if (rank == 0) {
+        float *in = allocated(), *out = allocated();
+        MP_OK(gyre_iall_reduce(in, out, COUNT, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), part, &request));
+        MP_OK(gyre_comm_abort(part, "enough of it"));
+        refused(gyre_mem_free(in), "gyre_mem_free", "all_reduce");
+        refused(gyre_mem_free(out), "gyre_mem_free", "all_reduce");
+        MP_CHECK(gyre_wait(&request) == GYRE_ERR_ABORTED, "%s", gyre_last_error());
+        MP_OK(gyre_mem_free(in));
+        MP_OK(gyre_mem_free(out));
+    }
+    MP_OK(gyre_comm_destroy(part));
 }
 
 int main(void)
@@ -58,6 +78,7 @@ int main(void)
         requests[1] = grouped;
         MP_OK(gyre_wait_all(2, requests));
     }
+    aborted(world, rank);
     for (int i = 0; i < COUNT; i++)
         MP_CHECK(out[i] == (float)n, "element %d is %g", i, (double)out[i]);
     MP_OK(gyre_mem_free(in));
