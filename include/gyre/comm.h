@@ -256,7 +256,8 @@ GYRE_API gyre_status_t gyre_comm_destroy(gyre_comm_t *comm);
  * usual.
  *
  * A buffer is the caller's again when the call that uses it has returned, or gyre_wait for its request.
- * They wait while a peer still reads or writes it: usually for milliseconds, at most about 2 s. */
+ * They wait while a peer still reads or writes it: usually for milliseconds, at most for
+ * GYRE_HEARTBEAT (5 s) and some 3 s. */
 GYRE_API gyre_status_t gyre_comm_abort(gyre_comm_t *comm, const char *reason);
 
 /* Goes on without dead ranks. Collective over the ranks of the job that are left; each calls it after an
@@ -338,7 +339,7 @@ GYRE_API int gyre_comm_size(const gyre_comm_t *comm);
 /* The same among the ranks of `comm` on this rank's host. */
 GYRE_API int gyre_comm_local_rank(const gyre_comm_t *comm);
 GYRE_API int gyre_comm_local_size(const gyre_comm_t *comm);
-/* The number of hosts that the ranks of `comm` are on. -1 if `comm` is NULL. */
+/* The number of hosts that the ranks of `comm` are on. -1 if `comm` is NULL or has ended. */
 GYRE_API int gyre_comm_hosts(const gyre_comm_t *comm);
 
 /* Where a rank of a communicator is. Ranks are on one host as far as shared memory reaches. */
