@@ -125,7 +125,7 @@ gyre_status_t coll_comm_ask(const gyre_comm_t *comm)
     gyre_status_t status = (gyre_status_t)atomic_load_explicit(&comm->error, memory_order_acquire);
     if (status != GYRE_OK)
         return gyre_fail_quiet(status, "%s", comm->error_text);
-    if (!troubled || comm_watch_interrupted())
+    if (!troubled || comm_watch_interrupted() || coll_team_locking())
         return GYRE_OK;
     status = trouble_of(comm, text, sizeof text);
     return status == GYRE_OK ? status : gyre_fail_quiet(at_least_communicator(status), "%s", text);

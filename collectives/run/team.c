@@ -2,6 +2,7 @@
 /* collectives/run/team.c: see team.h. */
 #include "collectives/run/team.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,23 +54,44 @@ void coll_team_release(coll_team_t *team)
     free(team);
 }
 
+static _Thread_local volatile sig_atomic_t locking;
+
+void coll_team_lock(coll_team_t *team)
+{
+    locking++;
+    atomic_signal_fence(memory_order_seq_cst);
+    pthread_mutex_lock(&team->lock);
+}
+
+void coll_team_unlock(coll_team_t *team)
+{
+    pthread_mutex_unlock(&team->lock);
+    atomic_signal_fence(memory_order_seq_cst);
+    locking--;
+}
+
+int coll_team_locking(void)
+{
+    return locking;
+}
+
 void coll_team_tell(coll_team_t *team, gyre_status_t status, const char *text)
 {
-    pthread_mutex_lock(&team->lock);
+    coll_team_lock(team);
     if (team->status == GYRE_OK) {
         team->status = status;
         snprintf(team->text, sizeof team->text, "%s", text);
         atomic_store(&team->trouble, 1);
     }
-    pthread_mutex_unlock(&team->lock);
+    coll_team_unlock(team);
 }
 
 gyre_status_t coll_team_told(coll_team_t *team, char *text, size_t bytes)
 {
-    pthread_mutex_lock(&team->lock);
+    coll_team_lock(team);
     const gyre_status_t status = team->status;
     if (status != GYRE_OK)
         snprintf(text, bytes, "%s", team->text);
-    pthread_mutex_unlock(&team->lock);
+    coll_team_unlock(team);
     return status;
 }

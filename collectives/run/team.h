@@ -59,6 +59,12 @@ coll_team_t *coll_team_create(int n);
 void coll_team_release(coll_team_t *team);
 void coll_team_leave(coll_team_t *team, int rank);
 
+/* Its lock. 1: this thread was interrupted while it held the lock or waited for it: a signal handler must not
+ * wait for it, too. */
+void coll_team_lock(coll_team_t *team);
+void coll_team_unlock(coll_team_t *team);
+int coll_team_locking(void);
+
 /* A rank has failed, or aborts: the first story stays. */
 void coll_team_tell(coll_team_t *team, gyre_status_t status, const char *text);
 /* The failure that a rank of the team has reported, with its text. GYRE_OK: none. */

@@ -193,9 +193,9 @@ static void drop_arenas(coll_team_t *team)
 
 void coll_cuda_keep_arenas(coll_team_t *team)
 {
-    pthread_mutex_lock(&team->lock);
+    coll_team_lock(team);
     team->drop = NULL;
-    pthread_mutex_unlock(&team->lock);
+    coll_team_unlock(team);
 }
 
 /* Rank r's part on its device. The communicator owns it, whatever comes. */
@@ -392,7 +392,7 @@ gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStr
     gyre_status_t st = coll_cuda_team_default(name, comm, stream);
     if (st != GYRE_OK || mine->beside == 1)
         return st;
-    pthread_mutex_lock(&team->lock);
+    coll_team_lock(team);
     for (int r = 0; r < team->n && st == GYRE_OK; r++) {
         const coll_team_rank_t *other = &team->rank[r];
         if (other != mine && other->device == mine->device && comes_behind(other, which, seq))
@@ -403,7 +403,7 @@ gyre_status_t coll_cuda_team_stream(const char *name, gyre_comm_t *comm, cudaStr
     }
     if (st == GYRE_OK)
         note_stream(mine, which, seq);
-    pthread_mutex_unlock(&team->lock);
+    coll_team_unlock(team);
     return st;
 }
 

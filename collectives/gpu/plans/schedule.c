@@ -301,7 +301,7 @@ static gyre_status_t fits_in_team(const coll_cuda_t *c, const maker_t *m, int *f
 {
     coll_team_t *team = c->comm->team;
     gyre_status_t st = GYRE_OK;
-    pthread_mutex_lock(&team->lock);
+    coll_team_lock(team);
     plan_t *decided = team->plans;
     while (decided && !alike(decided, m->p, m->n))
         decided = decided->next;
@@ -309,7 +309,7 @@ static gyre_status_t fits_in_team(const coll_cuda_t *c, const maker_t *m, int *f
         st = decide(team, m, &decided);
     if (st == GYRE_OK)
         *fits = decided->served;
-    pthread_mutex_unlock(&team->lock);
+    coll_team_unlock(team);
     return st;
 }
 
