@@ -4,6 +4,8 @@
  * reported on all. Nothing waits forever, and no memory or event is left. */
 #include "tests/gpu/one_process.h"
 
+#include <signal.h>
+
 #include <cuda.h>
 
 #include "base/clock.h"
@@ -127,6 +129,34 @@ static void foreign_context_is_refused(void **state)
     assert_int_equal(gyre_cuda_comms_create(2, devices, comms), GYRE_OK);
     assert_int_equal(gyre_comm_destroy(comms[0]), GYRE_OK);
     assert_int_equal(gyre_comm_destroy(comms[1]), GYRE_OK);
+}
+
+static gyre_comm_t *asked;
+static volatile sig_atomic_t answer;
+
+static void ask(int number)
+{
+    (void)number;
+    answer = (sig_atomic_t)gyre_comm_error(asked);
+}
+
+/* A signal comes while this thread holds the lock of the team: its handler does not wait for this thread. */
+static void asked_by_a_handler(void **state)
+{
+    (void)state;
+    open_comms(2, NULL);
+    asked = team.comms[0];
+    assert_gyre(gyre_comm_abort(team.comms[1], "enough of it"));
+    assert_true(signal(SIGUSR1, ask) != SIG_ERR);
+    answer = -1;
+    coll_team_lock(asked->team);
+    assert_int_equal(raise(SIGUSR1), 0);
+    assert_int_equal(answer, GYRE_OK);
+    coll_team_unlock(asked->team);
+    assert_int_equal(raise(SIGUSR1), 0);
+    assert_int_equal(answer, GYRE_ERR_ABORTED);
+    signal(SIGUSR1, SIG_DFL);
+    close_comms();
 }
 
 /* Registration has the checks that it has where each rank is a process, which exports the memory. */
@@ -285,9 +315,13 @@ int main(void)
     if (!one_process_begin())
         return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_given_back),       cmocka_unit_test(invalid_calls),
-        cmocka_unit_test(foreign_context_is_refused), cmocka_unit_test(registered_memory),
-        cmocka_unit_test(errors_are_reported_on_all), cmocka_unit_test(failed_before_the_stream_arrives),
+        cmocka_unit_test(memory_is_given_back),
+        cmocka_unit_test(invalid_calls),
+        cmocka_unit_test(foreign_context_is_refused),
+        cmocka_unit_test(registered_memory),
+        cmocka_unit_test(asked_by_a_handler),
+        cmocka_unit_test(errors_are_reported_on_all),
+        cmocka_unit_test(failed_before_the_stream_arrives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
