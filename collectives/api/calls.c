@@ -101,10 +101,13 @@ static gyre_status_t blocks(const coll_call_t *c, size_t count, size_t *out)
 }
 
 static gyre_status_t all_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
-                                gyre_comm_t *comm, coll_finished_fn finished, void *user, how_t how)
+                                gyre_comm_t *comm, coll_inside_t inside, coll_finished_fn finished,
+                                void *user, how_t how)
 {
     coll_call_t c;
-    CHECK(begin(&c, "all_reduce", COLL_ALL_REDUCE, send, recv, count, type, comm, how));
+    const char *name = coll_call_name(COLL_ALL_REDUCE, 0, inside);
+    CHECK(begin(&c, name, COLL_ALL_REDUCE, send, recv, count, type, comm, how));
+    c.inside = inside;
     CHECK(with_redop(&c, op));
     c.send_count = c.recv_count = count;
     c.shape.in_place = send == recv;
@@ -366,6 +369,13 @@ gyre_status_t coll_inside_barrier(gyre_comm_t *comm, coll_inside_t inside)
     return barrier(comm, inside, blocking);
 }
 
+gyre_status_t coll_inside_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
+                                     gyre_comm_t *comm, coll_inside_t inside, gyre_request_t **request)
+{
+    return all_reduce(data, data, count, type, op, comm, inside, NULL, NULL,
+                      request ? LATER(request) : blocking);
+}
+
 gyre_status_t coll_inside_all_gather(const void *send, void *recv, size_t bytes, gyre_comm_t *comm,
                                      coll_inside_t inside)
 {
@@ -376,7 +386,7 @@ gyre_status_t coll_start_all_reduce(void *data, size_t count, gyre_type_t type, 
                                     gyre_comm_t *comm, coll_finished_fn finished, void *user,
                                     gyre_request_t **request)
 {
-    return all_reduce(data, data, count, type, op, comm, finished, user, LATER(request));
+    return all_reduce(data, data, count, type, op, comm, COLL_INSIDE_NONE, finished, user, LATER(request));
 }
 
 gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const size_t *counts, gyre_type_t type,
@@ -395,13 +405,14 @@ gyre_status_t coll_start_reduce_scatterv(const void *send, void *recv, const siz
 gyre_status_t gyre_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
                               gyre_comm_t *comm)
 {
-    return all_reduce(send, recv, count, type, op, comm, NULL, NULL, blocking);
+    return all_reduce(send, recv, count, type, op, comm, COLL_INSIDE_NONE, NULL, NULL, blocking);
 }
 
 gyre_status_t gyre_iall_reduce(const void *send, void *recv, size_t count, gyre_type_t type, gyre_redop_t op,
                                gyre_comm_t *comm, gyre_request_t **request)
 {
-    ASYNC("iall_reduce", all_reduce(send, recv, count, type, op, comm, NULL, NULL, LATER(request)));
+    ASYNC("iall_reduce",
+          all_reduce(send, recv, count, type, op, comm, COLL_INSIDE_NONE, NULL, NULL, LATER(request)));
 }
 
 gyre_status_t gyre_reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,
@@ -596,7 +607,7 @@ static how_t on(gyre_cuda_stream_t stream)
 gyre_status_t gyre_all_reduce_stream(const void *send, void *recv, size_t count, gyre_type_t type,
                                      gyre_redop_t op, gyre_comm_t *comm, gyre_cuda_stream_t stream)
 {
-    return all_reduce(send, recv, count, type, op, comm, NULL, NULL, on(stream));
+    return all_reduce(send, recv, count, type, op, comm, COLL_INSIDE_NONE, NULL, NULL, on(stream));
 }
 
 gyre_status_t gyre_reduce_scatter_stream(const void *send, void *recv, size_t count, gyre_type_t type,
@@ -696,7 +707,8 @@ static how_t held(gyre_plan_t **plan)
 gyre_status_t gyre_plan_all_reduce(const void *send, void *recv, size_t count, gyre_type_t type,
                                    gyre_redop_t op, gyre_comm_t *comm, gyre_plan_t **plan)
 {
-    HELD("plan_all_reduce", all_reduce(send, recv, count, type, op, comm, NULL, NULL, held(plan)));
+    HELD("plan_all_reduce",
+         all_reduce(send, recv, count, type, op, comm, COLL_INSIDE_NONE, NULL, NULL, held(plan)));
 }
 
 gyre_status_t gyre_plan_reduce_scatter(const void *send, void *recv, size_t count, gyre_type_t type,

@@ -108,22 +108,24 @@ static gyre_status_t prepare(const char *name, gyre_exact_t *exact, gyre_comm_t 
     return GYRE_OK;
 }
 
+static gyre_status_t add_up(gyre_exact_t *exact, gyre_comm_t *comm, gyre_request_t **request)
+{
+    return coll_inside_all_reduce(&exact->sum.total, COLL_TOTAL_WORDS, GYRE_INT64, GYRE_OP(GYRE_SUM), comm,
+                                  COLL_INSIDE_EXACT, request);
+}
+
 gyre_status_t gyre_exact_all_reduce(gyre_exact_t *exact, gyre_comm_t *comm)
 {
     gyre_status_t st = prepare("gyre_exact_all_reduce", exact, comm);
-    if (st != GYRE_OK)
-        return st;
-    coll_total_t *total = &exact->sum.total;
-    return gyre_all_reduce(total, total, COLL_TOTAL_WORDS, GYRE_INT64, GYRE_OP(GYRE_SUM), comm);
+    return st == GYRE_OK ? add_up(exact, comm, NULL) : st;
 }
 
 gyre_status_t gyre_exact_iall_reduce(gyre_exact_t *exact, gyre_comm_t *comm, gyre_request_t **request)
 {
     gyre_status_t st = prepare("gyre_exact_iall_reduce", exact, comm);
-    if (st != GYRE_OK)
-        return st;
-    coll_total_t *total = &exact->sum.total;
-    return gyre_iall_reduce(total, total, COLL_TOTAL_WORDS, GYRE_INT64, GYRE_OP(GYRE_SUM), comm, request);
+    if (st == GYRE_OK)
+        st = coll_check_request("gyre_exact_iall_reduce", request);
+    return st == GYRE_OK ? add_up(exact, comm, request) : st;
 }
 
 gyre_status_t gyre_exact_value(const gyre_exact_t *exact, double *value)

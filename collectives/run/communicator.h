@@ -377,6 +377,9 @@ static inline gyre_status_t coll_refuse(gyre_status_t status)
 }
 /* Parts of other calls of the program, whose names errors say. */
 gyre_status_t coll_inside_barrier(gyre_comm_t *comm, coll_inside_t inside);
+gyre_status_t coll_inside_all_reduce(void *data, size_t count, gyre_type_t type, gyre_redop_t op,
+                                     gyre_comm_t *comm, coll_inside_t inside,
+                                     gyre_request_t **request /* NULL: blocking */);
 gyre_status_t coll_inside_all_gather(const void *send, void *recv, size_t bytes, gyre_comm_t *comm,
                                      coll_inside_t inside);
 /* In place, with a callback when finished; for buckets. */

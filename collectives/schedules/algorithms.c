@@ -74,7 +74,8 @@ const char *coll_call_name(coll_op_t op, int v, unsigned inside)
                                         "gyre_comm_dup",
                                         "gyre_comm_split_type",
                                         "gyre_comm_set",
-                                        "gyre_mem_alloc_shared"};
+                                        "gyre_mem_alloc_shared",
+                                        "gyre_exact_all_reduce"};
     static const char *const each[COLL_OP_END] = {[COLL_REDUCE_SCATTER] = "reduce_scatterv",
                                                   [COLL_ALL_GATHER] = "all_gatherv",
                                                   [COLL_GATHER] = "gatherv",

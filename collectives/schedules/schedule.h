@@ -197,7 +197,8 @@ typedef enum {
     COLL_INSIDE_DUP,
     COLL_INSIDE_SPLIT_TYPE,
     COLL_INSIDE_SET,
-    COLL_INSIDE_MEM_SHARED
+    COLL_INSIDE_MEM_SHARED,
+    COLL_INSIDE_EXACT
 } coll_inside_t;
 const char *coll_call_name(coll_op_t op, int v, unsigned inside);
 

@@ -179,6 +179,18 @@ static gyre_status_t other_form(gyre_comm_t *comm)
     return st == GYRE_OK ? gyre_barrier(comm) : st;
 }
 
+/* The sum's own name, not that of the sum of integers which it is made of. */
+static gyre_status_t other_exact(gyre_comm_t *comm)
+{
+    if (rank == 0)
+        return gyre_barrier(comm);
+    gyre_exact_t *sum;
+    MP_OK(gyre_exact_create(&sum));
+    const gyre_status_t st = gyre_exact_all_reduce(sum, comm);
+    gyre_exact_destroy(sum);
+    return st;
+}
+
 static gyre_status_t other_split(gyre_comm_t *comm)
 {
     float x[32] = {0};
@@ -265,6 +277,7 @@ int main(void)
         disagree(other_root, GYRE_ERR_MISMATCH, "root 1");
         disagree(other_form, GYRE_ERR_MISMATCH, "called all_to_allv #1 (count ");
         disagree(other_split, GYRE_ERR_MISMATCH, "called gyre_comm_split #1");
+        disagree(other_exact, GYRE_ERR_MISMATCH, "called gyre_exact_all_reduce #1");
         disagree(other_message, GYRE_ERR_MISMATCH, "count 9");
         disagree(poll_for_abort, GYRE_ERR_ABORTED, "enough");
         disagree(abort_it, GYRE_ERR_ABORTED, "the test says so");
