@@ -14,6 +14,7 @@
 #include "tools/shared/flags.h"
 #include "tools/shared/job.h"
 #include "tools/shared/model_flags.h"
+#include "tools/shared/output.h"
 
 static const char usage[] = "usage: gyre-eval --load MODEL [OPTION...] FILE...\n"
                             "       gyre-eval --load MODEL --task hellaswag|arc|mmlu [OPTION...] FILE...\n"
@@ -84,7 +85,7 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
     if (!speak && out)
         fclose(out);
     if (result == FLAGS_HELP || result == FLAGS_VERSION)
-        return JOB_OK;
+        return output_end("gyre-eval", JOB_OK, JOB_ERROR);
     o->file = argv + words;
     o->files = (size_t)(argc - words);
     o->cut = long_ == 1;

@@ -14,6 +14,7 @@
 #include "tools/shared/flags.h"
 #include "tools/shared/job.h"
 #include "tools/shared/model_flags.h"
+#include "tools/shared/output.h"
 
 static const char usage[] =
     "usage: gyre-generate --load MODEL [--prompt TEXT | --prompt-file FILE] [OPTION...]\n"
@@ -65,7 +66,7 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
     if (!speak && out)
         fclose(out);
     if (result == FLAGS_HELP || result == FLAGS_VERSION)
-        return JOB_OK;
+        return output_end("gyre-generate", JOB_OK, JOB_ERROR);
     if (result == FLAGS_GO && !o->part.source.path)
         snprintf(why, sizeof why, "--load is missing: a model's folder, a checkpoint or a file of weights");
     else if (result == FLAGS_GO && o->prompt && o->prompt_file)

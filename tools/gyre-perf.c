@@ -6,6 +6,7 @@
 #include "base/device/device.h"
 #include "base/settings/size.h"
 #include "tools/gyre-perf/perf.h"
+#include "tools/shared/output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -183,5 +184,5 @@ int main(int argc, char **argv)
     memcpy(typed, argv, (size_t)argc * sizeof *typed);
     int code = run(argc, argv, typed);
     free(typed);
-    return code;
+    return output_end("gyre-perf", code, PERF_ERROR);
 }

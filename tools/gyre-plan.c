@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-plan.c: answers questions about machines that are not here. See gyre-plan(1). */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <gyre/version.h>
 
 #include "tools/gyre-plan/plan.h"
+#include "tools/shared/output.h"
 
 static const char help[] =
     "usage: gyre-plan schedule --collective NAME --algo NAME|all --ranks N --topology NAME|FILE [options]\n"
@@ -39,10 +39,7 @@ static const struct {
 
 static int finish(int code)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return code;
-    fprintf(stderr, "gyre-plan: cannot write the output: %s\n", strerror(errno));
-    return PLAN_FAILED;
+    return output_end("gyre-plan", code, PLAN_FAILED);
 }
 
 int main(int argc, char **argv)

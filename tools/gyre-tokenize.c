@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-tokenize.c: text to token files and back. See gyre-tokenize(1). */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/settings/settings.h"
 #include "tools/gyre-tokenize/tokenize.h"
 #include "tools/shared/flags.h"
 #include "tools/shared/job.h"
+#include "tools/shared/output.h"
 
 enum { THREADS_MOST = 1024 };
 
@@ -138,9 +137,5 @@ int main(int argc, char **argv)
     gyre_status_t status = options.info     ? tokenize_info(&options)
                            : options.decode ? tokenize_decode(&options)
                                             : tokenize_encode(&options);
-    if (fflush(stdout) != 0 && status == GYRE_OK) {
-        fprintf(stderr, "gyre-tokenize: cannot write to standard output: %s\n", strerror(errno));
-        return JOB_ERROR;
-    }
-    return job_exit(status);
+    return output_end("gyre-tokenize", job_exit(status), JOB_ERROR);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/gyre-topo.c: prints and draws the machine, and where ranks would go on it. See gyre-topo(1). */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tools/shared/flags.h"
+#include "tools/shared/output.h"
 #include "topo/drawing/drawing.h"
 
 enum { MOST_RANKS = 4096 };
@@ -63,9 +62,5 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     gyre_status_t status = show(topo, &options);
     topo_free(topo);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "gyre-topo: cannot write the output: %s\n", strerror(errno));
-        return EXIT_FAILURE;
-    }
-    return status == GYRE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+    return output_end("gyre-topo", status == GYRE_OK ? EXIT_SUCCESS : EXIT_FAILURE, EXIT_FAILURE);
 }

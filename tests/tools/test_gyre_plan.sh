@@ -151,7 +151,7 @@ want "an unknown question" 2 'nothing.*there are: schedule, pipeline'
 run "$P"
 want "no question" 2 'schedule'
 run sh -c '"$1" schedule >/dev/full' - "$P"
-want "a full disk" 1 'cannot write the output'
+want "a full disk" 1 'cannot write standard output'
 run "$P" --version
 want "--version" 0
 run "$P" --help

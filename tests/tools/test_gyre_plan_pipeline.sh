@@ -90,7 +90,7 @@ want "an argument" 2 'extra'
 run "$P" pipeline --nonsense
 want "an unknown flag" 2 'unknown option --nonsense'
 run sh -c '"$1" pipeline >/dev/full' - "$P"
-want "a full disk" 1 'cannot write the output'
+want "a full disk" 1 'cannot write standard output'
 run "$P" pipeline --help
 want "--help" 0
 grep -oE -- '--[a-z-]+' "$W/out" | sort -u >"$W/flags"

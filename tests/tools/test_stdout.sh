@@ -46,6 +46,22 @@ if [ -e /dev/full ]; then
     check "a full disk: exit status" [ $? -eq 1 ]
     check "a full disk: the text" grep -q 'cannot write standard output' "$W/err"
 fi
+# none TOOL ARGS...: what it prints does not arrive, and it says so
+none() {
+    "$@" >/dev/full 2>"$W/err"
+    check "$* on a full disk: exit status" [ $? -ne 0 ]
+    check "$* on a full disk: the text" grep -q 'cannot write standard output: ' "$W/err"
+}
+if [ -e /dev/full ]; then
+    none "$B/bin/gyre-perf" all_reduce -b 8 -e 8 -n 2 -w 0
+    none "$B/bin/gyre-perf" latency -n 2
+    for tool in doctor eval generate perf plan tokenize topo train; do
+        none "$B/bin/gyre-$tool" --help
+    done
+    none "$B/bin/ucx-run" --help
+fi
+run sh -c '"$1" schedule --ranks 4 --topology ethernet -b 64K >&-' - "$B/bin/gyre-plan"
+want "without standard output" 0
 run "$B/bin/gyre-perf" all_reduce -b 8 -e 8 --json - -F -
 want "two for one standard output" 2 '-: one file for -F and -J'
 run "$B/bin/gyre-plan" pipeline --json - --svg -

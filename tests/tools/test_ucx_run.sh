@@ -219,6 +219,10 @@ run "$R" head -c 3000000 /dev/zero
 check "also alone" [ "$(wc -c <"$W/out")" = 3000000 ]
 timeout 20 "$R" -n 2 yes 2>/dev/null | head -n 1 >"$W/out"
 check "a reader that leaves ends the job" [ "${PIPESTATUS[0]}" = 141 ]
+if [ -e /dev/full ]; then
+    run sh -c '"$1" -n 2 sh -c "trap : PIPE; echo a; sleep 0.2; echo b; exit 0" >/dev/full' - "$R"
+    want "a full disk" 1 'cannot write to standard output: No space left on device'
+fi
 run "$R" -n 2 --output-filename "$W/logs" sh -c 'echo out $RANK; echo err $RANK >&2'
 want "--output-filename" 0
 check "files" [ "$(cat "$W/logs/rank.0/stdout" "$W/logs/rank.1/stderr")" = "out 0

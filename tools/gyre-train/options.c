@@ -8,6 +8,7 @@
 #include "pipeline/config/table.h"
 #include "tools/gyre-train/options.h"
 #include "tools/shared/flags.h"
+#include "tools/shared/output.h"
 
 static int complain(int speak, const char *where, const char *what, const char *why)
 {
@@ -146,12 +147,12 @@ static int parse_flags(int argc, char **argv, train_config_t *options, export_op
         if (strcmp(walk.flag->name, "help") == 0) {
             if (speak)
                 print_help();
-            return TRAIN_OK;
+            return output_end("gyre-train", TRAIN_OK, EXIT_FAILURE);
         }
         if (strcmp(walk.flag->name, "version") == 0) {
             if (speak)
                 printf("gyre-train %s\n", GYRE_VERSION);
-            return TRAIN_OK;
+            return output_end("gyre-train", TRAIN_OK, EXIT_FAILURE);
         }
         if (walk.flag == &rows[train_rows_count]) {
             export->checkpoint = walk.value;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tools/shared/flags.c: reads a command line by a table, and prints the table as help. */
 #include "tools/shared/flags.h"
+#include "tools/shared/output.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -476,6 +477,6 @@ int flags_take(const flags_t *flags, int argc, char **argv, int *words)
     case FLAGS_WRONG:
         return flags_wrong(flags->program, "%s", why);
     default:
-        return 0;
+        return output_end(flags->program, 0, EXIT_FAILURE);
     }
 }

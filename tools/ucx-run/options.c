@@ -13,8 +13,9 @@
 
 #include "base/settings/settings.h"
 #include "tools/shared/flags.h"
-#include "tools/ucx-run/hosts/buffer.h"
+#include "tools/shared/output.h"
 #include "tools/ucx-run/hosts/agent_command.h"
+#include "tools/ucx-run/hosts/buffer.h"
 #include "tools/ucx-run/run.h"
 
 enum { HOSTFILE_MAX = 16 << 20 };
@@ -302,10 +303,10 @@ static int apply(run_options_t *options, int id, const char *name, const char *v
     case OPT_HELP:
         for (const char *const *part = run_help; *part; part++)
             fputs(*part, stdout);
-        return 0;
+        return output_end("ucx-run", 0, RUN_RC_SYSTEM);
     case OPT_VERSION:
         puts("ucx-run (Gyre) " GYRE_VERSION);
-        return 0;
+        return output_end("ucx-run", 0, RUN_RC_SYSTEM);
     default:
         return run_usage("%s: not handled", name);
     }

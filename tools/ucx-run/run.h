@@ -238,6 +238,7 @@ size_t run_output_poll(struct pollfd *fds);    /* room for 2 */
 void run_output_event(const struct pollfd *fd);
 int run_output_room(int to);
 int run_output_broken(int to); /* 1: the output has no reader any more */
+int run_output_failed(void);   /* 1: some of it could not be written, although it has a reader */
 void run_output_give_up(void); /* stops waiting for a reader that is far too slow */
 void run_output_finish(void);  /* unfinished lines end here */
 int run_output_pending(void);

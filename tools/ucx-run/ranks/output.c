@@ -33,6 +33,7 @@ typedef struct {
     int plain_file; /* takes any amount without blocking */
     int terminal;
     int broken; /* it has no reader any more */
+    int error;  /* errno of the write that failed; 0: none */
     run_buffer_t queue;
     /* the stream of the unfinished line at its end; NULL: it ends with a whole line */
     const stream_t *open_line;
@@ -49,6 +50,18 @@ static void break_sink(sink_t *sink)
 {
     sink->broken = 1;
     sink->queue.head = sink->queue.tail = 0;
+}
+
+/* No reader, or no descriptor from the start: nobody wants the output. Else somebody does. */
+static void fail_sink(sink_t *sink, int error)
+{
+    break_sink(sink);
+    if (error == EPIPE || error == EBADF)
+        return;
+    sink->error = error;
+    if (sink->fd == STDOUT_FILENO)
+        run_say("ucx-run: cannot write to standard output: %s; the output is lost from here on",
+                strerror(error));
 }
 
 static void flush_sink(sink_t *sink)
@@ -68,7 +81,7 @@ static void flush_sink(sink_t *sink)
         else if (wrote < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
         else if (wrote < 0 && errno != EINTR)
-            break_sink(sink);
+            fail_sink(sink, errno);
     }
 }
 
@@ -253,6 +266,11 @@ int run_output_room(int to)
 int run_output_broken(int to)
 {
     return sinks[to].broken;
+}
+
+int run_output_failed(void)
+{
+    return sinks[0].error || sinks[1].error;
 }
 
 void run_output_give_up(void)

@@ -527,5 +527,7 @@ void run_supervise(run_job_t *job, run_result_t *result)
     run_output_finish();
     if (fds)
         write_rest(&w, fds);
+    if (run_output_failed() && !result->rc)
+        result->rc = RUN_RC_SYSTEM;
     free(fds);
 }
