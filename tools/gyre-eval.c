@@ -11,6 +11,7 @@
 #include "comm/boot/bootstrap.h"
 #include "pipeline/agree/agree.h"
 #include "tools/gyre-eval/eval.h"
+#include "tools/shared/blas.h"
 #include "tools/shared/flags.h"
 #include "tools/shared/job.h"
 #include "tools/shared/model_flags.h"
@@ -153,6 +154,7 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
 
 int main(int argc, char **argv)
 {
+    blas_leave_out_threads(argv);
     eval_options_t options = {.part = {.source = {.precision = -1}}};
     int speak = comm_identity_rank_hint() == 0;
     base_settings_load();

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "comm/boot/bootstrap.h"
 #include "tools/gyre-generate/generate.h"
+#include "tools/shared/blas.h"
 #include "tools/shared/flags.h"
 #include "tools/shared/job.h"
 #include "tools/shared/model_flags.h"
@@ -156,6 +157,7 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
 
 int main(int argc, char **argv)
 {
+    blas_leave_out_threads(argv);
     generate_options_t options = {
         .part = {.source = {.precision = -1}},
         .config = {.batch = 8, .prefill = 64},

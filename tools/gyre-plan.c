@@ -6,6 +6,7 @@
 #include <gyre/version.h>
 
 #include "tools/gyre-plan/plan.h"
+#include "tools/shared/blas.h"
 #include "tools/shared/output.h"
 
 static const char help[] =
@@ -44,6 +45,7 @@ static int finish(int code)
 
 int main(int argc, char **argv)
 {
+    blas_leave_out_threads(argv);
     const char *what = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++)
         if (!strcmp(what, questions[i].name))

@@ -8,9 +8,11 @@
 #include "tools/gyre-train/export.h"
 #include "tools/gyre-train/options.h"
 #include "tools/gyre-train/session.h"
+#include "tools/shared/blas.h"
 
 int main(int argc, char **argv)
 {
+    blas_leave_out_threads(argv);
     base_device_prepare_process();
     train_config_t options;
     export_options_t export = {0};

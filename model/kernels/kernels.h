@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <gyre/status.h>
+
 #include "model/types.h"
 
 typedef enum {
@@ -25,6 +27,11 @@ const char *model_isa_name(model_isa_t isa);
 
 /* Holds the BLAS to one thread in this process. Idempotent; models call it when they are created. */
 void model_matmul_init(void);
+/* That the BLAS would use by itself, or has started when it was loaded. */
+int model_matmul_threads(void);
+/* NO_MEMORY: the address space is limited (ulimit -v), and the BLAS would not find room for `threads` that
+ * multiply. It would ask for it without end. */
+gyre_status_t model_matmul_room(size_t threads);
 /* The kind of processor whose kernels the BLAS took. Products have the same bits only on processors with the
  * same kind. Static storage. */
 const char *model_matmul_kind(void);

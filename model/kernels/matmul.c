@@ -19,8 +19,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "base/checked.h"
+#include "base/error.h"
 #include "base/thread/team.h"
 #include "model/kernels/kernels.h"
 #include "model/random.h"
@@ -32,6 +35,8 @@
 #define LARGEST_TILED      ((size_t)1 << 24)
 #define LARGEST_TRANSPOSED ((size_t)1 << 26)
 #define LARGEST_K          256
+/* Of the address space, for each thread that multiplies: OpenBLAS 0.3 on x86-64, seen by strace. */
+#define BLAS_BUFFER ((size_t)128 << 20)
 /* Columns of a tile; its rows are a multiple of ROW_STEP, which the kernels like. */
 #define TILE_COLUMNS 64
 #define ROW_STEP     16
@@ -46,6 +51,26 @@
 void model_matmul_init(void)
 {
     openblas_set_num_threads(1);
+}
+
+int model_matmul_threads(void)
+{
+    return openblas_get_num_threads();
+}
+
+gyre_status_t model_matmul_room(size_t threads)
+{
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+        return GYRE_OK;
+    const size_t bytes = threads * BLAS_BUFFER;
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return gyre_fail(GYRE_ERR_NO_MEMORY,
+                         "no address space for OpenBLAS, which takes %zu MiB for each of %zu threads",
+                         BLAS_BUFFER >> 20, threads);
+    munmap(at, bytes);
+    return GYRE_OK;
 }
 
 const char *model_matmul_kind(void)

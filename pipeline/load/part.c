@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "model/kernels/kernels.h"
 #include "pipeline/agree/agree.h"
 
 typedef struct {
@@ -81,8 +82,9 @@ static gyre_status_t read_part(void *user)
         status = base_team_create(part->threads, "--threads", &part->team);
     if (status == GYRE_OK && !(part->weights = calloc(part->slice->total, sizeof *part->weights)))
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu weights", part->slice->total);
-    return status == GYRE_OK ? pipe_source_read(part->source, part->whole, part->slice, part->weights)
-                             : status;
+    if (status == GYRE_OK)
+        status = pipe_source_read(part->source, part->whole, part->slice, part->weights);
+    return status == GYRE_OK ? model_matmul_room(base_team_threads(part->team)) : status;
 }
 
 gyre_status_t pipe_part_open(gyre_comm_t *world, const pipe_part_config_t *config, pipe_part_t *out)

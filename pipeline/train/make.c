@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "model/kernels/kernels.h"
 #include "pipeline/agree/agree.h"
 #include "pipeline/train/engine.h"
 
@@ -420,7 +421,9 @@ gyre_status_t pipe_train_make(pipe_train_t *train)
     /* which are the caller's, and needed no more */
     train->config.zero.offload = train->config.freeze = train->config.lora.on = NULL;
     train->config.rates = train->config.decays = NULL;
-    return status == GYRE_OK ? make_parts(train) : status;
+    if (status == GYRE_OK)
+        status = make_parts(train);
+    return status == GYRE_OK && train->team ? model_matmul_room(base_team_threads(train->team)) : status;
 }
 
 /* How many micro-batches there are is no matter to who talks to whom. */

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* At a tool's end: its exit status, which is `failed` in place of `code` if standard output did not take all
- * that was printed. A tool that was started without one is not asked for what it prints. */
+/* At a tool's end: its exit status, `failed` instead of `code` if standard output did not take all that was
+ * printed. A tool that was started without one is not asked for what it prints. */
 static inline int output_end(const char *program, int code, int failed)
 {
     errno = 0;
