@@ -27,7 +27,8 @@
  * or with a status other than OK the text. */
 enum { STEP_HEAD = 24 };
 typedef enum { STEP_BARRIER = 1, STEP_GATHER = 2, STEP_SHARE = 3 } step_kind_t;
-static const char *const step_names[] = {"?", "barrier", "all-gather", "share"};
+static const char *const titles[] = {"bootstrap", "bootstrap barrier", "bootstrap all-gather",
+                                     "bootstrap share"};
 
 typedef struct {
     step_kind_t kind;
@@ -39,7 +40,13 @@ typedef struct {
 
 static const char *kind_name(uint32_t kind)
 {
-    return kind <= STEP_SHARE ? step_names[kind] : step_names[0];
+    return kind > 0 && kind <= STEP_SHARE ? titles[kind] + sizeof "bootstrap" : "?";
+}
+
+/* What this rank does, for texts: the call of the program that the step is a part of, if it has one. */
+static const char *title(const comm_boot_t *boot, step_kind_t kind)
+{
+    return boot->call ? boot->call : titles[kind];
 }
 
 static gyre_status_t step_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t type, const step_t *step)
@@ -63,7 +70,7 @@ static gyre_status_t step_send(comm_boot_t *boot, boot_edge_t *edge, boot_type_t
 static gyre_status_t job_aborted(const comm_boot_t *boot, const char *what)
 {
     const boot_abort_t *abort = boot_abort_of(boot, BOOT_ABORT_JOB);
-    return abort == NULL ? GYRE_OK : gyre_fail(abort->status, "bootstrap %s: %s", what, abort->text);
+    return abort == NULL ? GYRE_OK : gyre_fail(abort->status, "%s: %s", what, abort->text);
 }
 
 /* Why waiting for `edge` is in vain, or OK. */
@@ -76,10 +83,10 @@ static gyre_status_t hopeless(const comm_boot_t *boot, const boot_edge_t *edge, 
     if (death != NULL) {
         char how[BOOT_TEXT + 16];
         boot_death_text(death, how, sizeof(how));
-        return gyre_fail(GYRE_ERR_PEER_DEAD, "bootstrap %s: rank %d %s", what, death->rank, how);
+        return gyre_fail(GYRE_ERR_PEER_DEAD, "%s: rank %d %s", what, death->rank, how);
     }
     if (!edge->open)
-        return gyre_fail(GYRE_ERR_PEER_DEAD, "bootstrap %s: rank %d has left the job", what, edge->rank);
+        return gyre_fail(GYRE_ERR_PEER_DEAD, "%s: rank %d has left the job", what, edge->rank);
     return GYRE_OK;
 }
 
@@ -118,14 +125,15 @@ static gyre_status_t find_culprit(comm_boot_t *boot, const boot_edge_t *edge, co
 }
 
 /* The deadline has passed. */
-static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, const char *what)
+static gyre_status_t waited_in_vain(comm_boot_t *boot, const boot_edge_t *edge, const step_t *step)
 {
+    const char *what = title(boot, step->kind);
     comm_blame_t blame;
     char culprit[BOOT_TEXT] = "";
     gyre_status_t st = find_culprit(boot, edge, what, &blame, culprit, sizeof(culprit));
-    return st != GYRE_OK ? st
-                         : gyre_fail(GYRE_ERR_TIMEOUT, "bootstrap %s: rank %d waited in vain%s", what,
-                                     boot->rank, culprit);
+    if (st != GYRE_OK || step->status != GYRE_OK) /* it has reported an error of its own, which counts */
+        return st != GYRE_OK ? st : step->status;
+    return gyre_fail(GYRE_ERR_TIMEOUT, "%s: rank %d waited in vain%s", what, boot->rank, culprit);
 }
 
 /* It lasts. Place 0 says for whom; place 1 only if it is place 0. */
@@ -136,8 +144,8 @@ static gyre_status_t waits_long(comm_boot_t *boot, const boot_edge_t *edge, cons
     char culprit[BOOT_TEXT] = "", waited[24];
     gyre_status_t st = find_culprit(boot, edge, what, &blame, culprit, sizeof(culprit));
     if (st == GYRE_OK && (boot->place == 0 || blame.rank == boot_member(boot, 0)))
-        log_warning("bootstrap %s: rank %d has waited for %s%s", what, boot->rank,
-                    boot_patience_text(patience, waited), culprit);
+        log_warning("%s: rank %d has waited for %s%s", what, boot->rank, boot_patience_text(patience, waited),
+                    culprit);
     return st;
 }
 
@@ -145,7 +153,7 @@ static gyre_status_t waits_long(comm_boot_t *boot, const boot_edge_t *edge, cons
 static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const step_t *step,
                                   const unsigned char **data, size_t *bytes, base_time_t deadline)
 {
-    const char *what = kind_name(step->kind);
+    const char *what = title(boot, step->kind);
     const unsigned char *head;
     boot_patience_t patience = boot_patience_begin();
     if (boot->place > 1)
@@ -165,7 +173,7 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
         else if (st == GYRE_ERR_TIMEOUT && base_poll_ms(deadline) != 0)
             st = GYRE_OK;
         else if (st == GYRE_ERR_TIMEOUT)
-            st = waited_in_vain(boot, edge, what);
+            st = waited_in_vain(boot, edge, step);
         boot->waits_for = -1;
         if (st != GYRE_OK)
             return st;
@@ -174,15 +182,15 @@ static gyre_status_t step_receive(comm_boot_t *boot, boot_edge_t *edge, const st
     *data = head + STEP_HEAD;
     *bytes -= STEP_HEAD;
     if (boot_get32(head) != boot->step)
-        return gyre_fail(GYRE_ERR_MISMATCH, "bootstrap %s: rank %d is at step %u, rank %d at step %u", what,
-                         edge->rank, boot_get32(head), boot->rank, boot->step);
+        return gyre_fail(GYRE_ERR_MISMATCH, "%s: rank %d is at step %u, rank %d at step %u", what, edge->rank,
+                         boot_get32(head), boot->rank, boot->step);
     if (status != GYRE_OK)
         return gyre_fail((gyre_status_t)status, "%.*s", (int)base_min_size(*bytes, BOOT_TEXT - 1),
                          (const char *)*data);
     if (boot_get32(head + 4) != (uint32_t)step->kind || boot_get64(head + 16) != step->bytes)
         return gyre_fail(GYRE_ERR_MISMATCH,
                          "bootstrap: rank %d called %s of %zu bytes, rank %d %s of %zu bytes", boot->rank,
-                         what, step->bytes, edge->rank, kind_name(boot_get32(head + 4)),
+                         kind_name(step->kind), step->bytes, edge->rank, kind_name(boot_get32(head + 4)),
                          (size_t)boot_get64(head + 16));
     return GYRE_OK;
 }
@@ -242,7 +250,7 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
     boot->step++;
     /* Of an aborted job no step is OK, not even for a rank that comes when all the others' messages are
      * there. */
-    gyre_status_t st = job_aborted(boot, kind_name(step->kind));
+    gyre_status_t st = job_aborted(boot, title(boot, step->kind));
     if (st == GYRE_OK)
         st = step_up(boot, step, deadline);
     if (st != GYRE_OK)

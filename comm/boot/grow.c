@@ -27,6 +27,40 @@ enum { LOOK_MS = 50, WELCOME_HEAD = 8 };
 #define BEAT_SECONDS   0.5 /* between two beats of a newcomer that waits */
 #define MARGIN_SECONDS 2.0 /* in which the news that nobody came reaches everybody */
 
+/* ---- a membership as it travels ----------------------------------------------------------------------- */
+
+int boot_shrink_is_sane(const unsigned char *data, size_t bytes)
+{
+    if (bytes < BOOT_VIEW_HEAD)
+        return 0;
+    uint32_t size = boot_get32(data + 4), n = boot_get32(data + 8);
+    if (n < 1 || n > size || size > INT32_MAX || bytes - BOOT_VIEW_HEAD != 4 * (size_t)n)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t rank = boot_get32(data + BOOT_VIEW_HEAD + 4 * i);
+        if (rank >= size || (i > 0 && rank <= boot_get32(data + BOOT_VIEW_HEAD + 4 * (i - 1))))
+            return 0;
+    }
+    return 1;
+}
+
+int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes)
+{
+    boot_buf_t view = {0};
+    if (!boot_buf_add(&view, data, bytes))
+        return 0;
+    boot_buf_free(&boot->view);
+    boot->view = view;
+    boot->view_epoch = boot_get32(data);
+    pthread_cond_broadcast(&boot->moved);
+    return 1;
+}
+
+int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes)
+{
+    return !boot_shrink_is_sane(data, bytes) ? 0 : boot_shrink_keep(boot, data, bytes) ? 1 : -1;
+}
+
 /* ---- members ------------------------------------------------------------------------------------------- */
 
 gyre_status_t comm_boot_where(comm_boot_t *boot, char *text, size_t bytes)
@@ -86,7 +120,9 @@ static gyre_status_t few_have_come(comm_boot_t *boot, int wanted)
 /* The leader: waits for them; news: the membership, then where each newcomer listens. */
 static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base_time_t deadline)
 {
+    boot_patience_t patience = boot_patience_begin();
     unsigned char word[4];
+    char waited[24];
     int ok = 1, n = boot->members_n + wanted;
     /* An attempt that failed may have numbered more of them than this one lets in. */
     for (boot_contact_t *v = boot->contacts; v != NULL; v = v->next)
@@ -96,6 +132,9 @@ static gyre_status_t await(comm_boot_t *boot, int wanted, boot_buf_t *news, base
         base_time_t look = base_now() + LOOK_MS * MS;
         if (base_now() >= deadline)
             return few_have_come(boot, wanted);
+        if (boot_patience_over(&patience))
+            log_warning("gyre_comm_grow: rank %d has waited for %s: %d of %d newcomers have come", boot->rank,
+                        boot_patience_text(&patience, waited), newcomers(boot), wanted);
         gyre_status_t st = boot_wait(boot, look < deadline ? look : deadline);
         if (st != GYRE_OK && st != GYRE_ERR_TIMEOUT)
             return st;
@@ -176,7 +215,7 @@ static gyre_status_t take_news(comm_boot_t *boot, const unsigned char *news, siz
     return GYRE_OK;
 }
 
-gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline)
+static gyre_status_t grow(comm_boot_t *boot, int wanted, base_time_t deadline)
 {
     boot_buf_t news = {0};
     if (wanted < 1 || wanted > BOOT_NEWCOMERS_MAX)
@@ -220,6 +259,14 @@ gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline
     }
     free(data);
     return st == GYRE_OK ? comm_boot_barrier(boot, later) : st;
+}
+
+gyre_status_t comm_boot_grow(comm_boot_t *boot, int wanted, base_time_t deadline)
+{
+    boot->call = "gyre_comm_grow";
+    gyre_status_t st = grow(boot, wanted, deadline);
+    boot->call = NULL;
+    return st;
 }
 
 /* ---- newcomers ----------------------------------------------------------------------------------------- */

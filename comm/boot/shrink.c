@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/boot/shrink.c: agrees on the ranks that are left, and makes the tree over them. See shrink.h.
- *
- * A membership travels as u32 epoch, u32 size (rank numbers given out), u32 n, n x u32 member, ascending. */
+/* comm/boot/shrink.c: agrees on the ranks that are left, and makes the tree over them. See shrink.h. */
 #include "comm/boot/shrink.h"
 
 #include <stdio.h>
@@ -12,7 +10,7 @@
 #include "base/log.h"
 #include "base/settings/settings.h"
 
-enum { VIEW_HEAD = 12, LOOK_MS = 50, AT_ONCE = 64 };
+enum { LOOK_MS = 50, AT_ONCE = 64 };
 #define MS       ((base_time_t)1000000)
 #define GRACE_NS (100 * MS)  /* that others have to come by themselves before they are dialled */
 #define SLOW_NS  (1000 * MS) /* for a leader to be connected */
@@ -106,41 +104,9 @@ void boot_shrink_member(comm_boot_t *boot, boot_contact_t *contact)
         tell_view(boot, contact); /* it has missed that */
 }
 
-static int view_is_sane(const unsigned char *data, size_t bytes)
-{
-    if (bytes < VIEW_HEAD)
-        return 0;
-    uint32_t size = boot_get32(data + 4), n = boot_get32(data + 8);
-    if (n < 1 || n > size || size > INT32_MAX || bytes - VIEW_HEAD != 4 * (size_t)n)
-        return 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t rank = boot_get32(data + VIEW_HEAD + 4 * i);
-        if (rank >= size || (i > 0 && rank <= boot_get32(data + VIEW_HEAD + 4 * (i - 1))))
-            return 0;
-    }
-    return 1;
-}
-
-int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes)
-{
-    boot_buf_t view = {0};
-    if (!boot_buf_add(&view, data, bytes))
-        return 0;
-    boot_buf_free(&boot->view);
-    boot->view = view;
-    boot->view_epoch = boot_get32(data);
-    pthread_cond_broadcast(&boot->moved);
-    return 1;
-}
-
-int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes)
-{
-    return !view_is_sane(data, bytes) ? 0 : boot_shrink_keep(boot, data, bytes) ? 1 : -1;
-}
-
 static void take_view(comm_boot_t *boot, const boot_contact_t *contact, const boot_message_t *m)
 {
-    if (!view_is_sane(m->data, m->bytes)) {
+    if (!boot_shrink_is_sane(m->data, m->bytes)) {
         log_warning("bootstrap: rank %d sent a malformed membership", contact->rank);
         return;
     }
@@ -415,6 +381,8 @@ static gyre_status_t why_not(const comm_boot_t *boot)
 
 static gyre_status_t agree(comm_boot_t *boot, rally_t *rally)
 {
+    boot_patience_t patience = boot_patience_begin();
+    char who[200], waited[24];
     rally->leader = -1;
     while (boot->view_epoch <= boot->epoch) {
         int leader = candidate(boot);
@@ -429,9 +397,15 @@ static gyre_status_t agree(comm_boot_t *boot, rally_t *rally)
             return st;
         if (boot->view_epoch > boot->epoch)
             break;
+        if (boot_patience_over(&patience) && leader == boot->rank) {
+            list_missing(boot, who, sizeof(who));
+            log_warning(
+                "gyre_comm_shrink: rank %d has waited for %s for rank(s) %s to call it, which count as "
+                "dead after %.3g s",
+                boot->rank, boot_patience_text(&patience, waited), who, (double)rally->limit * 1e-9);
+        }
         base_time_t look = base_now() + LOOK_MS * MS;
         if (base_now() >= rally->deadline) {
-            char who[200];
             list_missing(boot, who, sizeof(who));
             return gyre_fail(GYRE_ERR_TIMEOUT,
                              "gyre_comm_shrink: rank %d waited in vain for rank(s) %s, led by rank %d",
@@ -481,7 +455,7 @@ gyre_status_t boot_shrink_take_up(comm_boot_t *boot)
     if (members == NULL)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a membership of %d ranks", n);
     for (int p = 0; p < n; p++) {
-        members[p] = (int)boot_get32(data + VIEW_HEAD + 4 * p);
+        members[p] = (int)boot_get32(data + BOOT_VIEW_HEAD + 4 * p);
         place = members[p] == boot->rank ? p : place;
     }
     if (place < 0) {
@@ -578,6 +552,7 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
     gyre_status_t st;
     rally_t rally = {.limit = base_deadline(patience_s) - base_now(), .deadline = deadline};
     boot_lock(boot);
+    boot->call = "gyre_comm_shrink";
     boot->refusal[0] = '\0';
     do {
         st = why_not(boot);
@@ -595,6 +570,7 @@ gyre_status_t comm_boot_shrink(comm_boot_t *boot, double patience_s, base_time_t
         /* Somebody died on the way: once more, for the rest. */
     } while (st == GYRE_ERR_PEER_DEAD && boot->refusal[0] == '\0' && base_now() < deadline &&
              (dead_member(boot) != GYRE_OK || boot->view_epoch > boot->epoch));
+    boot->call = NULL;
     boot_unlock(boot);
     return st;
 }

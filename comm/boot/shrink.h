@@ -30,9 +30,13 @@ void boot_shrink_newcomer(comm_boot_t *boot, boot_contact_t *contact);
 void boot_shrink_no_place(comm_boot_t *boot, boot_contact_t *contact);
 void boot_shrink_said(comm_boot_t *boot, boot_contact_t *contact, const boot_message_t *m);
 
-/* Under the lock, for grow.c, too. The first two keep a membership to be taken up; 0: no memory. The second
- * checks it before; 0: it is malformed; -1: no memory. The third makes the kept membership the present one.
- * The last connects the tree over it. */
+/* A membership travels as u32 epoch, u32 size (rank numbers given out), u32 n, n x u32 member, ascending.
+ *
+ * Under the lock, for grow.c, too. is_sane: 0: it is malformed. keep: to be taken up; 0: no memory.
+ * keep_sane: the same, checked before; 0: it is malformed; -1: no memory. take_up makes the kept membership
+ * the present one, and rewire connects the tree over it. */
+enum { BOOT_VIEW_HEAD = 12 };
+int boot_shrink_is_sane(const unsigned char *data, size_t bytes);
 int boot_shrink_keep(comm_boot_t *boot, const unsigned char *data, size_t bytes);
 int boot_shrink_keep_sane(comm_boot_t *boot, const unsigned char *data, size_t bytes);
 gyre_status_t boot_shrink_take_up(comm_boot_t *boot);

@@ -115,6 +115,7 @@ struct comm_boot {
     /* What this rank answers to ranks that wait for it; see query.c. */
     comm_recorder_slot_t *recorder;     /* NULL: not yet */
     const struct boot_joiners *joiners; /* while it lets ranks in */
+    const char *call;                   /* of the program that steps are part of, for texts; or NULL */
     int waits_for;                      /* in a collective of the bootstrap: for that rank; -1: not in one */
     _Atomic int stream_waits_for;       /* rank that work on a device waits for; -1: none for long */
 

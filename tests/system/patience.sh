@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/system/patience.sh: of the ranks that wait for long one says so, and ever more rarely: in a collective, and while
-# the job joins. GYRE_PATIENCE sets when, and switches it off.
+# the job joins, grows or shrinks. GYRE_PATIENCE sets when, and switches it off.
 # takes: 18
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
@@ -49,4 +49,35 @@ check "rank 1 misses rank 0" [ "$(lines '^gyre\[1\] warning: waiting for [01]\.[
 check "nobody else speaks of rank 0" [ "$long" = 2 ]
 late 1 GYRE_PATIENCE=0
 check "0 switches it off here, too" [ "$long" = 0 ]
+
+# Ranks that do not come to gyre_comm_grow and gyre_comm_shrink, and newcomers that do not.
+cat >"$W/members.c" <<'END'
+#include <gyre/gyre.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    gyre_comm_t *world, *other;
+    config.timeout_s = 1;
+    if (argc < 2 || gyre_init(&config, &world))
+        return 10;
+    if (gyre_comm_rank(world) == 1)
+        sleep(4);
+    else if (strcmp(argv[1], "grow") == 0)
+        return gyre_comm_grow(world, 1, &other) == GYRE_ERR_TIMEOUT ? 3 : 11;
+    else
+        _exit(gyre_comm_shrink(world, &other) == GYRE_OK ? 3 : 12);
+    return 13;
+}
+END
+check "the program that changes its members" gcc -std=gnu17 -O1 -Iinclude "$W/members.c" -L"$B/lib" -lgyre -Wl,-rpath,"$B/lib" -o "$W/members"
+run env GYRE_PATIENCE=0.3 "$UCX_RUN" -n 2 --timeout 30 "$W/members" grow
+want "newcomers that do not come" 3 '^gyre\[0\] warning: gyre_comm_grow: rank 0 has waited for 0\.[0-9] s: 0 of 1 newcomers have come$' \
+    '^gyre\[0\] warning: gyre_comm_grow: rank 0 has waited for .* s: rank 1 has not come to it$'
+check "one error, of the call" [ "$(lines '^gyre\[0\] error: ')" = 1 ]
+run env GYRE_PATIENCE=0.3 "$UCX_RUN" -n 2 --timeout 30 "$W/members" shrink
+want "a rank that does not come" 3 \
+    '^gyre\[0\] warning: gyre_comm_shrink: rank 0 has waited for 0\.[0-9] s for rank\(s\) 1 to call it, which count as dead after 1 s$'
 finish
