@@ -306,9 +306,9 @@ void coll_comm_claim_abort(gyre_comm_t *comm, const char *text);
  * text. Any thread, driving or not; in a signal handler that came in the middle of a look at the watcher's
  * news it knows only what calls have met. */
 gyre_status_t coll_comm_ask(const gyre_comm_t *comm);
-/* 1: a rank of the communicator has died, and did not merely leave, as far as this process knows: whatever
+/* 1: this rank of the communicator has died, and did not merely leave, as far as this process knows: whatever
  * ended the communicator first. */
-int coll_comm_has_dead(const gyre_comm_t *comm);
+int coll_comm_has_died(const gyre_comm_t *comm, int rank);
 /* All other ranks hear that it has failed. */
 void coll_comm_tell(gyre_comm_t *comm, gyre_status_t status, const char *text);
 /* gyre_comm_on_failure is not called any more after this has returned: the communicator ends. */

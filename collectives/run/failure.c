@@ -131,11 +131,11 @@ gyre_status_t coll_comm_ask(const gyre_comm_t *comm)
     return status == GYRE_OK ? status : gyre_fail_quiet(at_least_communicator(status), "%s", text);
 }
 
-int coll_comm_has_dead(const gyre_comm_t *comm)
+int coll_comm_has_died(const gyre_comm_t *comm, int rank)
 {
     char how[64] = "";
     return comm->world->watch &&
-           comm_watch_dead(comm->world->watch, comm->world_ranks, comm->n, how, sizeof how) >= 0 &&
+           comm_watch_dead(comm->world->watch, &comm->world_ranks[rank], 1, how, sizeof how) >= 0 &&
            strncmp(how, "died", 4) == 0;
 }
 

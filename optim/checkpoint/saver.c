@@ -46,7 +46,7 @@ struct optim_saver {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int running, busy, quit;
-    int lost; /* ranks are dead: the shards of others are waited for only `lost_patience` seconds */
+    unsigned char *lost; /* [ranks] 1: dead: its shard is waited for only `lost_patience` seconds */
     double lost_patience;
     int given_up; /* the shards of other ranks do not come any more */
     unsigned attempt;
@@ -111,41 +111,52 @@ static struct timespec moment(double seconds)
     return at;
 }
 
-/* Until the next look, `seconds` at most, or until ranks are lost (*lost becomes 1). 0: the others are given
- * up. */
-static int pause_thread(optim_saver_t *saver, double seconds, int *lost)
+/* Until the next look, `seconds` at most. 0: the others are given up. */
+static int pause_thread(optim_saver_t *saver, double seconds)
 {
     const struct timespec until = moment(seconds);
     pthread_mutex_lock(&saver->mutex);
-    while (!saver->given_up && saver->lost == *lost &&
-           pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
+    while (!saver->given_up && pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
         ;
     int goes_on = !saver->given_up;
-    *lost = saver->lost;
     pthread_mutex_unlock(&saver->mutex);
     return goes_on;
 }
 
-/* The ranks whose shards lack, as text. */
+static int is_missing(const optim_saver_t *saver, size_t r)
+{
+    return (saver->alone ? r == saver->rank : saver->writes[r]) && !saver->entry[r];
+}
+
+/* "the shard of rank 3 is", "the shards of ranks 3, 5, and 7 more are" */
 static void print_missing(const optim_saver_t *saver, char *text, size_t bytes)
 {
-    size_t used = 0, more = 0;
-    *text = 0;
+    char list[160] = "";
+    size_t used = 0, named = 0, more = 0;
     for (size_t r = 0; r < saver->ranks; r++) {
-        if (!saver->writes[r] || saver->entry[r])
+        if (!is_missing(saver, r))
             continue;
-        if (used + 24 < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, used > 0 ? ", %zu" : "%zu", r);
+        if (used + 60 < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, named++ > 0 ? ", %zu" : "%zu", r);
         else
             more++;
     }
     if (more > 0)
-        snprintf(text + used, bytes - used, ", and %zu more", more);
+        snprintf(list + used, sizeof list - used, ", and %zu more", more);
+    snprintf(text, bytes, named == 1 ? "the shard of rank %s is" : "the shards of ranks %s are", list);
 }
 
-static int is_expected(const optim_saver_t *saver, size_t r)
+/* 1: the ranks whose shards are missing are all dead. *last: until when a finished shard may show. */
+static int only_lost(optim_saver_t *saver, base_time_t *last)
 {
-    return saver->alone ? r == saver->rank : saver->writes[r];
+    int only = 1;
+    pthread_mutex_lock(&saver->mutex);
+    for (size_t r = 0; only && r < saver->ranks; r++)
+        only = !is_missing(saver, r) || saver->lost[r];
+    if (only)
+        *last = base_deadline(saver->lost_patience);
+    pthread_mutex_unlock(&saver->mutex);
+    return only;
 }
 
 /* The entries of shards that have come since the last look. *missing: how many have not. */
@@ -154,7 +165,7 @@ static gyre_status_t look(optim_saver_t *saver, const char *made, size_t *missin
     gyre_status_t status = model_shards_look(made, saver->came, saver->ranks);
     *missing = 0;
     for (size_t r = 0; status == GYRE_OK && r < saver->ranks; r++) {
-        if (!is_expected(saver, r) || saver->entry[r])
+        if (!is_missing(saver, r))
             continue;
         status = saver->came[r] ? model_shard_entry(made, r, &saver->entry[r]) : GYRE_IN_PROGRESS;
         if (status == GYRE_IN_PROGRESS) {
@@ -165,14 +176,13 @@ static gyre_status_t look(optim_saver_t *saver, const char *made, size_t *missin
     return status;
 }
 
-/* Waits for the shards of all ranks. Once ranks are lost, only as long as the files of missing shards grow:
- * nobody knows here whose death it was. */
+/* Waits for the shards of all ranks. Once only dead ranks lack, a moment: a shared file system may show late
+ * what they had finished. */
 static gyre_status_t collect(optim_saver_t *saver, const char *made)
 {
     const base_time_t until = base_deadline(saver->patience);
     base_time_t last = until;
     double pause = LOOK_FIRST_S;
-    uint64_t signs = 0;
     memset(saver->came, 0, saver->ranks);
     for (int goes_on = 1, lost = 0;;) {
         size_t missing;
@@ -181,23 +191,17 @@ static gyre_status_t collect(optim_saver_t *saver, const char *made)
             return status;
         char text[200];
         print_missing(saver, text, sizeof text);
+        lost = lost || only_lost(saver, &last);
         if (!goes_on || (lost && base_now() >= last))
-            return gyre_fail(GYRE_ERR_IO,
-                             "the checkpoint of step %llu is given up: the shards of ranks %s are not there",
+            return gyre_fail(GYRE_ERR_IO, "the checkpoint of step %llu is given up: %s not there",
                              (unsigned long long)saver->step, text);
         if (base_now() >= until)
-            return gyre_fail(
-                GYRE_ERR_TIMEOUT,
-                "the checkpoint of step %llu: the shards of ranks %s are not in %s after %.0f s: is "
-                "that folder on a disk which all hosts share, and does it answer there?",
-                (unsigned long long)saver->step, text, made, saver->patience);
-        int before = lost;
-        goes_on = pause_thread(saver, pause, &lost);
+            return gyre_fail(GYRE_ERR_TIMEOUT,
+                             "the checkpoint of step %llu: %s not in %s after %.0f s: is that folder on a "
+                             "disk which all hosts share, and does it answer there?",
+                             (unsigned long long)saver->step, text, made, saver->patience);
+        goes_on = pause_thread(saver, pause);
         pause = 2.0 * pause < LOOK_LAST_S ? 2.0 * pause : LOOK_LAST_S;
-        const uint64_t seen = lost ? model_shards_signs(made, saver->came, saver->ranks) : 0;
-        if (lost && (!before || seen != signs))
-            last = base_deadline(saver->lost_patience);
-        signs = seen;
     }
 }
 
@@ -272,11 +276,10 @@ static void conclude(optim_saver_t *saver, gyre_status_t status, double seconds)
                  seconds);
         forget_old(saver);
     } else if (saver->newest != UINT64_MAX) {
-        log_warning("there is no checkpoint of step %llu, training goes on; the newest is still that of "
-                    "step %llu in %s",
+        log_warning("there is no checkpoint of step %llu; the newest is still that of step %llu in %s",
                     (unsigned long long)saver->step, (unsigned long long)saver->newest, saver->folder);
     } else {
-        log_warning("there is no checkpoint of step %llu, training goes on without any in %s",
+        log_warning("there is no checkpoint of step %llu, nor an older one in %s",
                     (unsigned long long)saver->step, saver->folder);
     }
 }
@@ -372,6 +375,7 @@ static void release(optim_saver_t *saver)
     free(saver->good);
     free(saver->writes);
     free(saver->came);
+    free(saver->lost);
     free(saver->entry);
     free(saver->folder);
     free(saver->id);
@@ -392,6 +396,7 @@ static int fill_in(optim_saver_t *saver, const optim_saver_config_t *config, siz
     if (!(saver->folder = strdup(config->folder)) || !(saver->id = strdup(config->id)) ||
         !(saver->good = calloc(config->keep + 1, sizeof *saver->good)) ||
         !(saver->writes = calloc(config->ranks, 1)) || !(saver->came = calloc(config->ranks, 1)) ||
+        !(saver->lost = calloc(config->ranks, 1)) ||
         !(saver->entry = calloc(config->ranks, sizeof(json_t *))) || !(saver->copy = malloc(bytes + 1)))
         return 0;
     if (config->rank == 0)
@@ -541,12 +546,11 @@ int optim_saver_alone(optim_saver_t *saver, double patience)
     return ready;
 }
 
-void optim_saver_lost(optim_saver_t *saver, double patience)
+void optim_saver_lost(optim_saver_t *saver, size_t rank, double patience)
 {
     pthread_mutex_lock(&saver->mutex);
     saver->lost_patience = patience;
-    saver->lost = 1;
-    pthread_cond_broadcast(&saver->changed);
+    saver->lost[rank] = 1;
     pthread_mutex_unlock(&saver->mutex);
 }
 

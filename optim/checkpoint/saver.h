@@ -57,9 +57,9 @@ void optim_saver_skip(optim_saver_t *saver, uint64_t step);
 /* Rank 0, when the others are lost: what is added from now on is all of a checkpoint. First gives what is
  * under way `patience` seconds, and then up what waits for lost ranks. 1: ready. */
 int optim_saver_alone(optim_saver_t *saver, double patience);
-/* Some of the other ranks are dead: once rank 0 has written its own shard, it waits for those of others only
- * as long as one of the missing files grows, and `patience` seconds more. Call it once. */
-void optim_saver_lost(optim_saver_t *saver, double patience);
+/* `rank` is dead: its shard may be on the disk, or does not come any more. Once no other shards are missing,
+ * rank 0 waits `patience` seconds more. It may be called for several ranks, and again for the same one. */
+void optim_saver_lost(optim_saver_t *saver, size_t rank, double patience);
 
 /* Waits until nothing is under way, at most `patience` seconds (TIMEOUT). The newest attempt's status;
  * *newest, if not NULL, is the step of the newest good checkpoint, UINT64_MAX if there is none (rank 0;

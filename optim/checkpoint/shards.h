@@ -52,8 +52,6 @@ gyre_status_t model_shard_entry(const char *folder, size_t writer, json_t **entr
 /* One look for all writers, which asks the file system once: came [writers] becomes 1 for those whose entry,
  * or whose reason for having none, is in the folder. IO: the folder cannot be read. */
 gyre_status_t model_shards_look(const char *folder, unsigned char *came, size_t writers);
-/* A number that changes while a writer that has not come (came[] 0) writes: sizes and times of such files. */
-uint64_t model_shards_signs(const char *folder, const unsigned char *came, size_t writers);
 /* Removes what the entries were for: shard-N.done. */
 void model_shard_forget(const char *folder, size_t writer);
 

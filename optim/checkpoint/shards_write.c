@@ -2,7 +2,6 @@
 /* optim/checkpoint/shards_write.c: one rank's ranges as a file, and its entry. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,28 +178,6 @@ gyre_status_t model_shards_look(const char *folder, unsigned char *came, size_t 
     }
     closedir(all);
     return GYRE_OK;
-}
-
-/* Files are opened for that: NFS then asks the server, instead of answering with what it was a minute ago. */
-uint64_t model_shards_signs(const char *folder, const unsigned char *came, size_t writers)
-{
-    uint64_t signs = 0;
-    size_t writer;
-    DIR *all = opendir(folder);
-    for (struct dirent *entry; all && (entry = readdir(all));) {
-        struct stat info;
-        if (sscanf(entry->d_name, "shard-%zu.", &writer) != 1 || writer >= writers || came[writer])
-            continue;
-        int fd = openat(dirfd(all), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd >= 0 && fstat(fd, &info) == 0) /* each of these only grows */
-            signs += (uint64_t)info.st_size + (uint64_t)info.st_mtim.tv_sec * 1000000000u +
-                     (uint64_t)info.st_mtim.tv_nsec;
-        if (fd >= 0)
-            close(fd);
-    }
-    if (all)
-        closedir(all);
-    return signs;
 }
 
 void model_shard_forget(const char *folder, size_t writer)

@@ -395,6 +395,14 @@ static void name_newest(train_run_t *run, double patience)
             run->options->checkpoint, (unsigned long long)newest);
 }
 
+/* To the saver: who has died. A rank that left after an error finishes its shard. */
+static void name_dead(train_run_t *run)
+{
+    for (int r = 0; r < gyre_comm_size(run->comm); r++)
+        if (coll_comm_has_died(run->comm, r))
+            optim_saver_lost(run->saver, (size_t)r, SAVE_LOST_S);
+}
+
 /* The others are lost, but what rank 0 holds may be whole: the state after the last step that is in the
  * record. It becomes a checkpoint, so that no step is made twice. Weights that differ between ranks
  * (MISMATCH) do not, nor does a run that ends by its own fault. What takes longer than a moment is waited for
@@ -403,9 +411,6 @@ static void save_what_is_left(train_run_t *run, gyre_status_t status)
 {
     uint64_t step = run->begun;
     const base_time_t until = base_deadline(SAVE_PATIENCE_S);
-    int lost = status == GYRE_ERR_PEER_DEAD;
-    if (run->saver && lost)
-        optim_saver_lost(run->saver, SAVE_LOST_S);
     if (run->rank != 0 || !run->saver || gyre_status_scope(status) != GYRE_SCOPE_COMMUNICATOR ||
         status == GYRE_ERR_MISMATCH)
         return;
@@ -416,11 +421,9 @@ static void save_what_is_left(train_run_t *run, gyre_status_t status)
             step = run->next;
     }
     /* A rank that heard of a death first may have aborted the job before the news came here. */
-    while (!optim_saver_ready(run->saver, LOOK_S) && base_now() < until)
-        if (!lost && coll_comm_has_dead(run->comm)) {
-            lost = 1;
-            optim_saver_lost(run->saver, SAVE_LOST_S);
-        }
+    do
+        name_dead(run);
+    while (!optim_saver_ready(run->saver, LOOK_S) && base_now() < until);
     run->unnamed = !optim_saver_ready(run->saver, 0.0);
     if (run->unnamed)
         log_warning(

@@ -20,7 +20,7 @@
 
 /* What a checkpoint may hold training up for, should the one before still be under way. */
 #define SAVE_PATIENCE_S 5.0
-/* What rank 0 waits for shards that do not grow, when some ranks are dead. */
+/* What rank 0 waits for shards of dead ranks: a shared file system may show late what they have finished. */
 #define SAVE_LOST_S 3.0
 /* What the end of a run waits for the last one. */
 #define SAVE_END_S 300.0

@@ -196,7 +196,7 @@ static void begin_scene(void)
     for (int r = 0; r < scene->ranks; r++) {
         savers[r]->step = scene->step;
         savers[r]->attempt = 1;
-        savers[r]->lost = savers[r]->given_up = 0;
+        savers[r]->given_up = 0;
         savers[r]->goods = scene->old != 0;
         savers[r]->good[0] = OLD_STEP;
         savers[r]->newest = scene->old ? OLD_STEP : UINT64_MAX;

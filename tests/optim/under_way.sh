@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/optim/under_way.sh: a checkpoint that is being written when another rank dies is finished, however long that takes: neither
-# rank 0 nor ucx-run ends before. What keeps rank 0's disk busy here is a library that holds fsync up until the test lets it go on.
+# rank 0 nor ucx-run ends before. What keeps a rank's disk busy here is a library that holds fsync up until the test lets it go on.
 # deadline: 120
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
@@ -36,9 +36,9 @@ END
 check "a library for a busy disk" "${CC:-gcc}" -shared -fPIC -O1 -D_GNU_SOURCE -o "$W/busy_disk.so" "$W/busy_disk.c"
 cat >"$W/rank" <<END
 #!/bin/sh
-# COMMAND...: a rank, whose number is noted, and with a busy disk if it is rank 0
+# COMMAND...: a rank, whose number is noted, and with a busy disk if it is rank SLOW
 echo \$\$ >$W/pid.\$GYRE_RANK
-if [ "\$GYRE_RANK" = 0 ]; then
+if [ "\$GYRE_RANK" = "\$SLOW" ]; then
     export LD_PRELOAD=$W/busy_disk.so BUSY=$CK/.step- BUSY_BEGUN=$W/begun BUSY_UNTIL=$W/go
     export ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0
 fi
@@ -51,13 +51,15 @@ want "the run that nothing ends" 0
 mv "$W/st" "$W/one.st"
 
 steps() { (cd "$CK" 2>/dev/null && echo step-*) | sed 's/step-0*//g'; }
-begin() { # OPTION...: two ranks in the background, as $launcher, with the grace that ucx-run gives unasked
+begin() { # OPTION...: $ranks ranks in the background, as $launcher, with the grace that ucx-run gives unasked
     rm -rf "$CK" "$W/log" "$W/st" "$W/begun" "$W/go"
-    "$UCX_RUN" -n 2 --timeout 100 "$W/rank" "$TRAIN" "${RUN[@]}" "$@" >"$W/out" 2>"$W/err" &
+    SLOW=$slow "$UCX_RUN" -n $ranks --timeout 100 "$W/rank" "$TRAIN" "${RUN[@]}" "$@" >"$W/out" 2>"$W/err" &
     launcher=$!
 }
-both_written() { [ -e "$W/begun" ] && { [ "$1" = 0 ] || compgen -G "$CK/.step-*/shard-00001.done" >/dev/null; }; }
+is_written() { compgen -G "$CK/.step-*/shard-0000$1.done" >/dev/null; }
+both_written() { [ -e "$W/begun" ] && { [ "$1" = 0 ] || is_written 1; }; }
 
+ranks=2 slow=0
 # Of ZeRO's two shards the dead rank has written its own before.
 for zero in 0 1; do
     begin "${KEEP[@]}" --zero $zero
@@ -80,6 +82,21 @@ for zero in 0 1; do
     check "ZeRO $zero: to the same weights" cmp "$W/one.st" "$W/st"
 done
 
+# The dead rank has written its shard, and so has rank 0; that of the third is waited for, which lives.
+ranks=3 slow=1
+three_written() { [ -e "$W/begun" ] && is_written 0 && is_written 2; }
+begin "${KEEP[@]}" --zero 1
+check "another's disk: a checkpoint is begun" until_true 20 three_written
+kill -KILL "$(cat "$W/pid.2")"
+check "another's disk: rank 0 says that it waits" until_true 20 \
+    grep -qE "the checkpoint of step 5 is (still being written|given up)" "$W/err"
+touch "$W/go"
+finished
+want "another's disk: the end" 137 "the newest checkpoint in $CK is of step 5: the same command with --resume goes on after it"
+check "another's disk: it is there" [ "$(steps)" = 5 ]
+check "another's disk: nothing half-written stays" bash -c "! ls -A '$CK' | grep -q '^[.]'"
+
+ranks=2
 # Nothing is under way, nothing is waited for.
 begin --steps 1000000
 check "no checkpoint: a step is made" until_true 20 grep -qs '"step":3,' "$W/log"
