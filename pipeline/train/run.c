@@ -25,8 +25,9 @@
 
 /* ---- steps --------------------------------------------------------------------------------------------- */
 
-/* What a rank asks of all: bits of pipe_train_step_t. */
-enum { ASK_INT = 1, ASK_TERM = 2, ASK_SAVE = 4 };
+/* What a rank asks of all: bits of pipe_train_step_t. WAIT: that a checkpoint which is owed is not begun yet,
+ * since this rank still writes the one before. */
+enum { ASK_INT = 1, ASK_TERM = 2, ASK_SAVE = 4, ASK_WAIT = 8 };
 
 static unsigned asks(void *user)
 {
@@ -84,7 +85,8 @@ static void take_notes(train_run_t *run, double longest_step, pipe_train_step_t 
 {
     double limit = run->options->time_limit;
     double part = limit > 0.0 ? elapsed(run) / limit : 0.0;
-    step->asked = asks(run);
+    const int waits = run->save_owed && run->saver && !optim_saver_ready(run->saver, 0.0);
+    step->asked = asks(run) | (waits ? ASK_WAIT : 0);
     step->note[0] = (limit > 0.0 && elapsed(run) + longest_step >= limit);
     step->note[1] = part < 1.0 ? part : 1.0;
 }
@@ -205,6 +207,7 @@ static gyre_status_t update(train_run_t *run, train_step_t *out, int *stop)
         note_unlearned(run, batch);
     run->progress = step.note[1];
     hear(run, step.asked);
+    run->save_asked |= run->save_owed && !(step.asked & ASK_WAIT);
     *stop = run->stopped || step.note[0] != 0.0;
     double seconds = run->longest_step = (double)(base_now() - start) * 1e-9;
     double waited = step.zero.exposed_s + step.pipe_wait_s + step.tensor_s + step.join_s;
@@ -319,6 +322,7 @@ static gyre_status_t save_step(train_run_t *run, int stop)
         status = train_await(run); /* none is left out at the end */
     if (status == GYRE_OK)
         status = train_save(run, stop ? 0.0 : SAVE_PATIENCE_S);
+    run->save_owed = run->saved == GYRE_IN_PROGRESS && (asked || run->save_owed);
     return status == GYRE_OK && run->stopped ? train_await(run) : status;
 }
 

@@ -70,6 +70,7 @@ typedef struct {
     sig_atomic_t saves_seen;    /* of *saves */
     int stopped;                /* the signal that ends the run, on all ranks; 0: none */
     int save_asked;             /* some rank had a SIGUSR1, and all know */
+    int save_owed;              /* the same, but the checkpoint before was still under way */
     char id[OPTIM_SNAPSHOT_ID]; /* under which rank 0 writes checkpoints; "": none was begun */
     double longest_step;        /* seconds of the last one: what the clock must leave for the next */
     uint64_t unsound;           /* steps in a row whose loss was not finite */

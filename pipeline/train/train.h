@@ -80,7 +80,7 @@ void pipe_train_release(pipe_train_t *train);
 void pipe_train_destroy(pipe_train_t *train);
 
 #define PIPE_NOTES 2
-#define PIPE_ASKS  3 /* bits that any rank may set for all to see; what they mean is the caller's */
+#define PIPE_ASKS  4 /* bits that any rank may set for all to see; what they mean is the caller's */
 typedef struct {
     double loss;             /* mean over the learned positions of the global batch, nats per token */
     double learned;          /* these positions */

@@ -1,0 +1,158 @@
+/* ranks: 1 2 */
+/* tests/pipeline/mp_train_asked.c: a checkpoint that SIGUSR1 asks for: while another one is being written on
+ * a slow disk, and during the last validation. pipeline/train/run.c itself, with less patience and with
+ * validations in which the signal comes; fsync is the test's, too.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pipeline/train/run.h"
+#include "tests/support/mp.h"
+
+static volatile sig_atomic_t saves; /* SIGUSR1 so far */
+static int asks_in_validation;      /* in so many of the next it comes */
+static int validations;
+
+static gyre_status_t evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
+                              pipe_asks_fn asked_for, unsigned *asked, double *loss)
+{
+    validations++;
+    if (asks_in_validation > 0) {
+        asks_in_validation--;
+        saves++;
+    }
+    return pipe_train_evaluate(train, fetch, user, count, asked_for, asked, loss);
+}
+
+#undef SAVE_PATIENCE_S
+#define SAVE_PATIENCE_S     0.2
+#define pipe_train_evaluate evaluate
+#include "pipeline/train/run.c"
+
+static atomic_int busy;
+static char folder[] = "/tmp/gyre-train-asked-XXXXXX";
+
+int fsync(int fd)
+{
+    int (*next)(int);
+    void *const found = dlsym(RTLD_NEXT, "fsync");
+    memcpy(&next, &found, sizeof next);
+    while (atomic_load(&busy))
+        usleep(1000);
+    return next(fd);
+}
+
+static void set_up(const char *name, const char *more, train_config_t *options, train_run_t *run,
+                   gyre_comm_t *world)
+{
+    char config[1024], why[TRAIN_WHY];
+    snprintf(config, sizeof config,
+             "{\"data\": \"%s/text\", \"layers\": 1, \"hidden\": 32, \"heads\": 4, \"seq\": 16, \"batch\": 8,"
+             " \"warmup\": 0, \"zero\": 1, \"sample-tokens\": 0, \"report\": \"none\","
+             " \"peak-flops\": 1e9, \"checkpoint\": \"%s/%s\", \"checkpoint-every\": 0, %s}",
+             folder, folder, name, more);
+    json_t *object = json_loads(config, 0, NULL);
+    MP_CHECK(object && train_config_defaults(options), "%s", config);
+    MP_CHECK(train_config_read(options, object, why) == GYRE_OK, "%s", why);
+    MP_CHECK(train_config_complete(options, why) == GYRE_OK, "%s", why);
+    json_decref(object);
+    saves = 0;
+    *run = (train_run_t){.options = options, .saves = &saves};
+    MP_OK(train_join(run, world));
+    MP_OK(train_set_up(run));
+    MP_OK(train_start(run));
+}
+
+static void tear_down(train_config_t *options, train_run_t *run)
+{
+    MP_OK(train_leave(run, GYRE_OK));
+    train_free(run);
+    train_config_free(options);
+}
+
+/* Signals come to one rank, and the disk of another is slow. The second checkpoint is asked for while the
+ * first is written; validations go on meanwhile. */
+static void test_while_writing(gyre_comm_t *world)
+{
+    const int last = gyre_comm_rank(world) == gyre_comm_size(world) - 1;
+    train_config_t options;
+    train_run_t run;
+    train_step_t step = {0};
+    int stop;
+    set_up("writing", "\"steps\": 2000, \"eval-every\": 1, \"eval-sequences\": 2", &options, &run, world);
+    MP_OK(train_advance(&run, &step, &stop));
+    atomic_store(&busy, run.rank == 0);
+    saves = last;
+    MP_OK(train_advance(&run, &step, &stop));
+    MP_CHECK(run.begun == 2 && run.saved == GYRE_OK && isnan(step.val), "no checkpoint is begun");
+    saves = 2 * last;
+    for (int i = 0; i < 4; i++) {
+        MP_OK(train_advance(&run, &step, &stop));
+        MP_CHECK(run.begun == 2 && run.saved == GYRE_IN_PROGRESS, "the first one is not under way any more");
+        MP_CHECK(isnan(step.val) == (i == 0), "step %llu: %g", (unsigned long long)run.next, step.val);
+    }
+    atomic_store(&busy, 0);
+    for (int i = 0; i < 1000 && run.begun == 2; i++) {
+        MP_OK(train_advance(&run, &step, &stop));
+        usleep(1000);
+    }
+    MP_CHECK(run.begun > 2 && run.begun == run.next, "what was asked for was forgotten");
+    const uint64_t begun = run.begun;
+    for (int i = 0; i < 3; i++)
+        MP_OK(train_advance(&run, &step, &stop));
+    MP_CHECK(run.begun == begun, "it was asked for once");
+    MP_OK(train_await(&run));
+    MP_CHECK(optim_snapshot_check(options.checkpoint, begun) == GYRE_OK, "%s", gyre_last_error());
+    tear_down(&options, &run);
+}
+
+/* The checkpoint comes first, then the validation, from its beginning. */
+static void test_last_validation(gyre_comm_t *world)
+{
+    train_config_t options;
+    train_run_t run;
+    train_step_t step = {0};
+    int stop;
+    set_up("validation", "\"steps\": 2, \"eval-every\": 0, \"eval-sequences\": 200", &options, &run, world);
+    MP_OK(train_advance(&run, &step, &stop));
+    validations = 0;
+    asks_in_validation = 1;
+    MP_OK(train_advance(&run, &step, &stop));
+    MP_CHECK(stop && validations == 2 && isfinite(step.val), "%d validations, %g", validations, step.val);
+    MP_CHECK(step.val == run.record.final_val && step.val != run.record.first_val, "%g", step.val);
+    MP_OK(train_await(&run));
+    MP_CHECK(optim_snapshot_check(options.checkpoint, 2) == GYRE_OK, "%s", gyre_last_error());
+    tear_down(&options, &run);
+}
+
+int main(void)
+{
+    gyre_comm_t *world;
+    MP_OK(gyre_init(NULL, &world));
+    const int rank = gyre_comm_rank(world);
+    if (rank == 0)
+        MP_CHECK(mkdtemp(folder), "%s", folder);
+    MP_OK(gyre_broadcast(folder, folder, sizeof folder, GYRE_UINT8, 0, world));
+    if (rank == 0) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/text", folder);
+        FILE *text = fopen(path, "w");
+        MP_CHECK(text, "%s", path);
+        for (int i = 0; i < 1000; i++)
+            fprintf(text, "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23);
+        MP_CHECK(fclose(text) == 0, "%s", path);
+    }
+    MP_OK(gyre_barrier(world));
+    test_while_writing(world);
+    test_last_validation(world);
+    MP_OK(gyre_finalize(world));
+    if (rank == 0) { /* the others have left, too */
+        char command[96];
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        MP_CHECK(system(command) == 0, "%s", command);
+    }
+    return 0;
+}
