@@ -46,11 +46,12 @@ static void hear(train_run_t *run, unsigned asked)
         run->save_asked = 1;
 }
 
-/* During a validation; before the first step there is nothing to save. */
+/* During a validation; before the first step there is nothing to save, and after a checkpoint of this step
+ * nothing more. */
 static unsigned asks_meanwhile(void *user)
 {
     const train_run_t *run = user;
-    return asks(user) & (run->next > 0 ? ~0u : ~(unsigned)ASK_SAVE);
+    return asks(user) & (run->begun != run->next ? ~0u : ~(unsigned)ASK_SAVE);
 }
 
 gyre_status_t train_evaluate(train_run_t *run, double *each, double *mean)
@@ -339,7 +340,10 @@ static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
         status = train_record_step(&run->record, step);
     if (status == GYRE_OK)
         status = save_step(run, *stop);
-    return status == GYRE_OK && put_off ? validate(run, &step->val) : status;
+    if (status == GYRE_OK && put_off)
+        status = validate(run, &step->val);
+    /* again: a checkpoint of the last step says what a run that goes on with it prints */
+    return status == GYRE_OK && put_off && !isnan(step->val) ? save_step(run, 1) : status;
 }
 
 gyre_status_t train_start(train_run_t *run)
