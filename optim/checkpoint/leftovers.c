@@ -54,21 +54,38 @@ static int is_gone(long pid)
     return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
 }
 
-/* Nobody is at work on the hidden folder `name`: its process is gone, as far as that can be seen from here
- * (its name ends in -HOST-PID), or has done nothing for long. A process that has our number is not the one
- * that made it. */
-static int is_abandoned(const char *path, const char *name)
+typedef enum { UNSEEN, GONE, LIVES } writer_t;
+
+/* What can be seen from here of the process that made the hidden folder `name`, which ends in -HOST-PID. One
+ * that has our number is not the one that made it. */
+static writer_t writer_of(const char *name)
 {
     char host[HOST_NAME_MAX + 2] = "-", *end;
     (void)gethostname(host + 1, sizeof host - 2);
     const char *dash = strrchr(name, '-');
     size_t n = strlen(host);
-    if (dash && (size_t)(dash - name) > n && strncmp(dash - n, host, n) == 0) {
-        long pid = strtol(dash + 1, &end, 10);
-        if (end > dash + 1 && !*end && pid > 0 && (pid == (long)getpid() || is_gone(pid)))
-            return 1;
-    }
-    return time(NULL) - last_change(path) > ABANDONED_S;
+    if (!dash || (size_t)(dash - name) <= n || strncmp(dash - n, host, n) != 0)
+        return UNSEEN;
+    long pid = strtol(dash + 1, &end, 10);
+    if (end == dash + 1 || *end || pid <= 0)
+        return UNSEEN;
+    return pid == (long)getpid() || is_gone(pid) ? GONE : LIVES;
+}
+
+/* Nobody is at work on the hidden folder `name`: its process is gone, or nothing was written for long. A
+ * process that lives may be another one, with the number of the first. */
+static int is_abandoned(const char *path, const char *name)
+{
+    return writer_of(name) == GONE || time(NULL) - last_change(path) > ABANDONED_S;
+}
+
+/* Somebody is at work on it, as far as one call shows, or none: many ranks ask for that, again and again. */
+static int is_busy(const char *path, const char *name)
+{
+    struct stat info;
+    const writer_t writer = writer_of(name);
+    return writer == LIVES ||
+           (writer == UNSEEN && (stat(path, &info) != 0 || time(NULL) - info.st_mtime <= ABANDONED_S));
 }
 
 /* Where checkpoints cannot be exchanged, a writer that is killed between two renames leaves a step without
@@ -136,7 +153,7 @@ int optim_snapshot_busy(const char *folder, const char *id)
     DIR *all = opendir(folder);
     for (struct dirent *entry; all && !busy && (entry = readdir(all));)
         busy = is_hidden_of(entry->d_name, id) && checkpoint_path_join(path, folder, entry->d_name) &&
-               !is_abandoned(path, entry->d_name);
+               is_busy(path, entry->d_name);
     if (all)
         closedir(all);
     return busy;

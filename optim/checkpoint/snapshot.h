@@ -66,7 +66,7 @@ void optim_snapshot_abandon(const char *made);
  * it). */
 void optim_snapshot_sweep(const char *folder, const char *id, const char *except);
 /* 1: the process with this id is writing or removing a checkpoint in the folder. 0: it is not, or it is a
- * process of this host that is gone. */
+ * process of this host that is gone. Asks the file system twice at most, so that many ranks may wait. */
 int optim_snapshot_busy(const char *folder, const char *id);
 
 /* ---- reading ------------------------------------------------------------------------------------------- */

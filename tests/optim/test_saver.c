@@ -10,12 +10,16 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -504,11 +508,48 @@ static void asks_rarely(void **unused)
     assert_int_equal(hidden_entries(), 0);
 }
 
+/* Ranks that wait for another one's checkpoint look at the folder, and not at each of its files; where the
+ * other process is, they see whether it lives. */
+static void waits_cheaply(void **unused)
+{
+    (void)unused;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit((int)sleep(60));
+    char host[HOST_NAME_MAX + 1] = "", made[PATH_MAX], other[OPTIM_SNAPSHOT_ID];
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    const struct {
+        const char *host;
+        pid_t pid;
+        int busy, most;
+    } writer[] = {{host, child, 1, 1}, {"elsewhere", 7, 1, 2}, {host, child, 0, 1}};
+    for (size_t i = 0; i < sizeof writer / sizeof *writer; i++) {
+        if (!writer[i].busy) {
+            assert_int_equal(kill(child, SIGKILL), 0);
+            assert_int_equal(waitpid(child, NULL, 0), child);
+        }
+        snprintf(other, sizeof other, "%s-%ld", writer[i].host, (long)writer[i].pid);
+        assert_int_equal(optim_snapshot_begin(folder, 1, other, 1, made), GYRE_OK);
+        for (size_t r = 0; r < 20; r++)
+            model_shard_fail(made, r);
+        atomic_store(&asked, 0);
+        assert_int_equal(optim_snapshot_busy(folder, other), writer[i].busy);
+        assert_in_range(atomic_load(&asked), 1, writer[i].most);
+        const struct timespec old[2] = {{.tv_sec = time(NULL) - 4000}, {.tv_sec = time(NULL) - 4000}};
+        assert_int_equal(utimensat(AT_FDCWD, made, old, 0), 0);
+        assert_int_equal(optim_snapshot_busy(folder, other), writer[i].busy && writer[i].most == 1);
+        optim_snapshot_abandon(made);
+        assert_int_equal(optim_snapshot_busy(folder, other), 0);
+    }
+    assert_int_equal(hidden_entries(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asks_rarely), cmocka_unit_test(keeps),    cmocka_unit_test(busy),
-        cmocka_unit_test(fails),       cmocka_unit_test(together), cmocka_unit_test(unreadable),
-        cmocka_unit_test(no_folder),   cmocka_unit_test(given_up), cmocka_unit_test(slow_shard)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(waits_cheaply), cmocka_unit_test(asks_rarely),
+                                       cmocka_unit_test(keeps),         cmocka_unit_test(busy),
+                                       cmocka_unit_test(fails),         cmocka_unit_test(together),
+                                       cmocka_unit_test(unreadable),    cmocka_unit_test(no_folder),
+                                       cmocka_unit_test(given_up),      cmocka_unit_test(slow_shard)};
     return cmocka_run_group_tests(tests, begin, end);
 }
