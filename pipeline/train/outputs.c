@@ -32,14 +32,6 @@ void train_choose_sample(train_run_t *run)
     run->sample_left_out = 1;
 }
 
-static gyre_status_t gather_row(void *user, size_t row, float *canonical)
-{
-    train_run_t *run = user;
-    if (run->rank == 0 && !canonical)
-        return GYRE_ERR_NO_MEMORY; /* as model_checkpoint_stream has said */
-    return pipe_train_gather_row(run->train, row, run->rank == 0 ? canonical : NULL);
-}
-
 /* Memory for the whole model on rank 0, which alone draws the sample. What the kernel would have to kill for
  * is not taken: with overcommitment, calloc does not fail. */
 static gyre_status_t take_weights(train_run_t *run)
@@ -65,7 +57,8 @@ gyre_status_t train_gather_sample(train_run_t *run)
     gyre_status_t status = gyre_broadcast(&wanted, &wanted, 1, GYRE_UINT64, 0, run->comm);
     for (size_t r = 0; status == GYRE_OK && wanted && r < whole->rows; r++)
         if (whole->row[r].alias == MODEL_NONE)
-            status = gather_row(run, r, run->rank == 0 ? run->weights + whole->row[r].offset : NULL);
+            status = pipe_train_gather_row(run->train, r,
+                                           run->rank == 0 ? run->weights + whole->row[r].offset : NULL);
     return status;
 }
 
@@ -86,13 +79,22 @@ static const model_params_t *table_of(const train_run_t *run)
     return run->origin ? model_hf_origin_params(run->origin) : pipe_train_whole(run->train);
 }
 
+/* Rows on their way to rank 0's file. */
+typedef struct {
+    train_run_t *run;
+    float *row;           /* rank 0: room for the largest, should a writer have none; else NULL */
+    gyre_status_t status; /* of the ranks, which all take part in every row */
+} export_t;
+
 static gyre_status_t export_row(void *user, size_t row, float *canonical)
 {
-    train_run_t *run = user;
-    gyre_status_t status = gather_row(run, row, canonical);
-    if (status == GYRE_OK && run->origin)
+    export_t *export = user;
+    train_run_t *run = export->run;
+    canonical = canonical ? canonical : export->row;
+    export->status = pipe_train_gather_row(run->train, row, canonical);
+    if (export->status == GYRE_OK && run->origin)
         model_hf_origin_fill(run->origin, row, canonical);
-    return status;
+    return export->status;
 }
 
 static model_hf_type_t save_type(const train_run_t *run)
@@ -103,48 +105,57 @@ static model_hf_type_t save_type(const train_run_t *run)
 }
 
 /* Rank 0's part of model_checkpoint_stream, for a folder as Hugging Face has them: rows come in the same
- * order. *written: what became of the folder; the ranks are well. */
-static gyre_status_t save_folder(train_run_t *run, const char *path, gyre_status_t *written)
+ * order. */
+static gyre_status_t save_folder(export_t *export, const char *path)
 {
+    const train_run_t *run = export->run;
     const model_params_t *whole = table_of(run);
     model_hf_writer_t *writer = NULL;
+    gyre_status_t written =
+        model_hf_create(path, whole, save_type(run), MODEL_HF_SHARD_BYTES, run->origin, &writer);
+    for (size_t r = 0; export->status == GYRE_OK && r < whole->rows; r++) {
+        if (whole->row[r].alias != MODEL_NONE)
+            continue;
+        /* also when nothing can be written: the others take part */
+        if (export_row(export, r, export->row) == GYRE_OK && written == GYRE_OK)
+            written = model_hf_write(writer, r, export->row);
+    }
+    if (export->status == GYRE_OK && written == GYRE_OK)
+        return model_hf_finish(writer);
+    model_hf_abandon(writer);
+    return written;
+}
+
+/* Rank 0: memory for the largest row; NULL: there is none. */
+static float *take_row(const model_params_t *whole)
+{
     size_t largest = 0;
     for (size_t r = 0; r < whole->rows; r++)
         largest = base_max_size(largest, whole->row[r].count);
     float *row = malloc(largest * sizeof *row);
     if (!row)
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
-                         largest);
-    gyre_status_t status = GYRE_OK;
-    *written = model_hf_create(path, whole, save_type(run), MODEL_HF_SHARD_BYTES, run->origin, &writer);
-    for (size_t r = 0; status == GYRE_OK && r < whole->rows; r++) {
-        if (whole->row[r].alias != MODEL_NONE)
-            continue;
-        status = export_row(run, r, row); /* also when nothing can be written: the others take part */
-        if (status == GYRE_OK && *written == GYRE_OK)
-            *written = model_hf_write(writer, r, row);
-    }
-    free(row);
-    if (status == GYRE_OK && *written == GYRE_OK)
-        *written = model_hf_finish(writer);
-    else
-        model_hf_abandon(writer);
-    return status;
+        (void)gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a row of %zu weights, which --save needs",
+                        largest);
+    return row;
 }
 
 /* The weights to `path`, row by row: a file, or a folder where it ends in a slash. *written: an error on rank
  * 0, whose file it is; the ranks are well then. */
 gyre_status_t train_export(train_run_t *run, const char *path, gyre_status_t *written)
 {
-    *written = GYRE_OK;
-    if (run->rank == 0 && ends_in_slash(path))
-        return save_folder(run, path, written);
-    gyre_status_t status =
-        model_checkpoint_stream(run->rank == 0 ? path : NULL, table_of(run), export_row, run);
-    if (run->rank != 0 || status != GYRE_ERR_IO)
-        return status;
-    *written = status;
-    return GYRE_OK;
+    export_t export = {.run = run, .row = run->rank == 0 ? take_row(table_of(run)) : NULL};
+    uint64_t room = export.row != NULL; /* rank 0's word counts */
+    *written = run->rank == 0 && !room ? GYRE_ERR_NO_MEMORY : GYRE_OK;
+    gyre_status_t status = gyre_broadcast(&room, &room, 1, GYRE_UINT64, 0, run->comm);
+    if (status == GYRE_OK && room) {
+        *written =
+            run->rank == 0 && ends_in_slash(path)
+                ? save_folder(&export, path)
+                : model_checkpoint_stream(run->rank == 0 ? path : NULL, table_of(run), export_row, &export);
+        status = export.status;
+    }
+    free(export.row);
+    return status;
 }
 
 gyre_status_t train_write_weights(train_run_t *run)
