@@ -15,7 +15,7 @@ try:
     import torch
     import transformers
 except ImportError as missing:
-    print(f"SKIP: {missing.name} is not installed (tools/setup references)")
+    print(f"skipped: {missing.name} is not installed (tools/setup references)")
     sys.exit(77)
 
 BUILD = os.environ.get("B", "build")
