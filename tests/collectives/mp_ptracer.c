@@ -59,7 +59,7 @@ int main(void)
         MP_CHECK(comm_peer_memory_all(world->group) == expected, "%s: ranks can reach each other: %d",
                  cases[which].setting, comm_peer_memory_all(world->group));
     else if (gyre_comm_rank(world) == 0)
-        fprintf(stderr, "skipped: what Yama makes of it: kernel.yama.ptrace_scope is not 1 here\n");
+        fprintf(stderr, "[  SKIPPED ] what_yama_allows\n"); /* kernel.yama.ptrace_scope is not 1 here */
     MP_OK(gyre_finalize(world));
     MP_CHECK(calls == 2 * expected && tracer == 0, "%s: %d calls, and it stays for %lu", cases[which].setting,
              calls, tracer);

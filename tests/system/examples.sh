@@ -63,7 +63,7 @@ check "bootstrap_tcp" together bootstrap_tcp $port
 check "bootstrap_tcp: the sums" [ "$(cat "$W"/bootstrap_tcp.? | grep -c 'of 3: the sum is 6$')" = 3 ]
 for mpi in openmpi mpich; do
     if ! command -v mpicc.$mpi >/dev/null || ! command -v mpirun.$mpi >/dev/null; then
-        echo "SKIP bootstrap_mpi: there is no mpicc.$mpi with mpirun.$mpi"
+        leave_out "bootstrap_mpi: there is no mpicc.$mpi with mpirun.$mpi"
         continue
     fi
     run mpicc.$mpi -Iinclude examples/bootstrap_mpi.c -o "$W/bootstrap_mpi" -L"$B/lib" -lgyre -Wl,-rpath,"$(realpath "$B/lib")"

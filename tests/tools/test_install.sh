@@ -115,6 +115,8 @@ if command -v g++ >/dev/null; then
     # shellcheck disable=SC2046
     run g++ -Wall -Wextra -Werror -fsyntax-only $(flags --cflags) "$W/hello.cc"
     want "the headers serve C++" 0
+else
+    leave_out "the headers in C++: there is no g++"
 fi
 
 run $MAKE uninstall PREFIX=/opt/gyre DESTDIR="$D"
