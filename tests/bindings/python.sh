@@ -24,6 +24,15 @@ want "a virtual environment" 0
 run "$python" -m pip --disable-pip-version-check --python "$W/venv/bin/python" install --quiet --no-index --no-deps "$wheel"
 want "the wheel is installed" 0
 
+if python_with=$(with_module ml_dtypes); then
+    "$python_with" -c 'import ml_dtypes; print(ml_dtypes.__path__[0])' >"$W/ml_dtypes"
+    ln -s "$(cat "$W/ml_dtypes")" "$W"/venv/lib/python3.*/site-packages/
+    run "$W/venv/bin/python" -c 'import ml_dtypes'
+    want "ml_dtypes can be imported" 0
+else
+    leave_out "arrays of ml_dtypes: it is not installed (tools/setup references)"
+fi
+
 DEADLINE=60
 export GYRE_LOG=none
 ranks() { # N ARGUMENT...

@@ -183,7 +183,7 @@ def other_arrays(comm):
     try:
         import ml_dtypes
     except ImportError:
-        pass
+        pass  # python.sh leaves it out
     else:
         b = np.ones(2, ml_dtypes.bfloat16)
         comm.all_reduce(b)

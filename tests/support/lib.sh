@@ -85,6 +85,17 @@ finish() {
     exit
 }
 
+# with_module NAME: prints a python3 that has the module, that of `tools/setup references` or this machine's; where
+# none has it, it prints python3 and fails
+with_module() {
+    local python
+    for python in build/venv/bin/python /usr/bin/python3; do
+        "$python" -c "import $1" 2>/dev/null && echo "$python" && return
+    done
+    echo python3
+    return 1
+}
+
 # run COMMAND...: at most 30 s (or $DEADLINE); leaves $rc, $W/out, $W/err and the time in $ms
 run() {
     local from=${EPOCHREALTIME/[.,]/}

@@ -39,6 +39,8 @@ check "nothing if asked" [ ! -s "$W/err" ]
 if command -v script >/dev/null; then
     run script -qec "TERM=xterm '$TRAIN' ${SMALL[*]} --steps 5 --report none" /dev/null
     check "a bar on a terminal" grep -q $'\r\033\[K\[#*\]* *step 5/5' "$W/out"
+else
+    leave_out "a bar on a terminal: there is no script(1)"
 fi
 
 # ---- log and TensorBoard, over an interruption
@@ -60,7 +62,10 @@ PY
 run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 16 --may-change steps "${part[@]}" --resume
 want "goes on" 0
 check "behind step 12" resumed "$W/run.jsonl" 12 2
-check "the events are the log's, in both parts" python3 tests/tools/events.py "$W/board" "$W/first.jsonl" "$W/run.jsonl"
+python=$(with_module tensorboard) ||
+    leave_out "TensorBoard's own reader: tensorboard is not installed (tools/setup references)"
+check "the events are the log's, in both parts" "$python" tests/tools/events.py "$W/board" "$W/first.jsonl" \
+    "$W/run.jsonl"
 
 # ---- the log's first line holds the run: --config takes it
 again() { # NAME OPTION...: a run, and that which its log describes
