@@ -20,6 +20,7 @@ static gyre_plan_t *plan;
 static int descriptor;
 static void *shared;
 static gyre_comm_t *other;
+static gyre_exact_t *exact;
 
 #define USE(name, call)                          \
     static gyre_status_t name(gyre_comm_t *comm) \
@@ -40,6 +41,10 @@ USE(broadcast, gyre_broadcast(in, out, 1, GYRE_FLOAT64, 0, comm))
 USE(ibroadcast, gyre_ibroadcast(in, out, 1, GYRE_FLOAT64, 0, comm, &request))
 USE(reduce, gyre_reduce(in, out, 1, GYRE_FLOAT64, sum, 0, comm))
 USE(ireduce, gyre_ireduce(in, out, 1, GYRE_FLOAT64, sum, 0, comm, &request))
+USE(scan, gyre_scan(in, out, 1, GYRE_FLOAT64, sum, comm))
+USE(iscan, gyre_iscan(in, out, 1, GYRE_FLOAT64, sum, comm, &request))
+USE(exscan, gyre_exscan(in, out, 1, GYRE_FLOAT64, sum, comm))
+USE(iexscan, gyre_iexscan(in, out, 1, GYRE_FLOAT64, sum, comm, &request))
 USE(gather, gyre_gather(in, out, 1, GYRE_FLOAT64, 0, comm))
 USE(igather, gyre_igather(in, out, 1, GYRE_FLOAT64, 0, comm, &request))
 USE(gatherv, gyre_gatherv(in, 0, out, counts, displs, GYRE_FLOAT64, 0, comm))
@@ -61,6 +66,8 @@ USE(plan_all_gather, gyre_plan_all_gather(in, out, 1, GYRE_FLOAT64, comm, &plan)
 USE(plan_all_gatherv, gyre_plan_all_gatherv(in, out, counts, displs, GYRE_FLOAT64, comm, &plan))
 USE(plan_broadcast, gyre_plan_broadcast(in, out, 1, GYRE_FLOAT64, 0, comm, &plan))
 USE(plan_reduce, gyre_plan_reduce(in, out, 1, GYRE_FLOAT64, sum, 0, comm, &plan))
+USE(plan_scan, gyre_plan_scan(in, out, 1, GYRE_FLOAT64, sum, comm, &plan))
+USE(plan_exscan, gyre_plan_exscan(in, out, 1, GYRE_FLOAT64, sum, comm, &plan))
 USE(plan_gather, gyre_plan_gather(in, out, 1, GYRE_FLOAT64, 0, comm, &plan))
 USE(plan_gatherv, gyre_plan_gatherv(in, 0, out, counts, displs, GYRE_FLOAT64, 0, comm, &plan))
 USE(plan_scatter, gyre_plan_scatter(in, out, 1, GYRE_FLOAT64, 0, comm, &plan))
@@ -80,11 +87,26 @@ USE(neighbor_exchange,
 USE(ineighbor_exchange, gyre_ineighbor_exchange(in, counts, displs, 0, NULL, out, counts, displs, 0, NULL,
                                                 GYRE_FLOAT64, comm, &request))
 USE(all_reduce_stream, gyre_all_reduce_stream(in, out, 1, GYRE_FLOAT64, sum, comm, NULL))
+USE(reduce_scatter_stream, gyre_reduce_scatter_stream(in, out, 1, GYRE_FLOAT64, sum, comm, NULL))
+USE(reduce_scatterv_stream, gyre_reduce_scatterv_stream(in, out, counts, GYRE_FLOAT64, sum, comm, NULL))
+USE(all_gather_stream, gyre_all_gather_stream(in, out, 1, GYRE_FLOAT64, comm, NULL))
+USE(all_gatherv_stream, gyre_all_gatherv_stream(in, out, counts, displs, GYRE_FLOAT64, comm, NULL))
+USE(broadcast_stream, gyre_broadcast_stream(in, out, 1, GYRE_FLOAT64, 0, comm, NULL))
+USE(reduce_stream, gyre_reduce_stream(in, out, 1, GYRE_FLOAT64, sum, 0, comm, NULL))
+USE(gather_stream, gyre_gather_stream(in, out, 1, GYRE_FLOAT64, 0, comm, NULL))
+USE(gatherv_stream, gyre_gatherv_stream(in, 0, out, counts, displs, GYRE_FLOAT64, 0, comm, NULL))
+USE(scatter_stream, gyre_scatter_stream(in, out, 1, GYRE_FLOAT64, 0, comm, NULL))
+USE(scatterv_stream, gyre_scatterv_stream(in, counts, displs, out, 0, GYRE_FLOAT64, 0, comm, NULL))
+USE(all_to_all_stream, gyre_all_to_all_stream(in, out, 1, GYRE_FLOAT64, comm, NULL))
+USE(all_to_allv_stream,
+    gyre_all_to_allv_stream(in, counts, displs, out, counts, displs, GYRE_FLOAT64, comm, NULL))
 USE(send_stream, gyre_send_stream(in, 1, GYRE_FLOAT64, 0, comm, NULL))
 USE(recv_stream, gyre_recv_stream(out, 1, GYRE_FLOAT64, 0, comm, NULL))
 USE(neighbor_exchange_stream, gyre_neighbor_exchange_stream(in, counts, displs, 0, NULL, out, counts, displs,
                                                             0, NULL, GYRE_FLOAT64, comm, NULL))
 USE(barrier_stream, gyre_barrier_stream(comm, NULL))
+USE(exact_all_reduce, gyre_exact_all_reduce(exact, comm))
+USE(exact_iall_reduce, gyre_exact_iall_reduce(exact, comm, &request))
 USE(comm_prepare_cuda, gyre_comm_prepare_cuda(comm))
 USE(comm_destroy, gyre_comm_destroy(comm))
 USE(finalize, gyre_finalize(comm))
@@ -124,6 +146,12 @@ static gyre_status_t comm_place(gyre_comm_t *comm)
     return gyre_comm_place(comm, 0, &place);
 }
 
+static gyre_status_t comm_set(gyre_comm_t *comm)
+{
+    const gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    return gyre_comm_set(comm, &options);
+}
+
 static gyre_status_t buckets_create(gyre_comm_t *comm)
 {
     const gyre_buckets_config_t config = {
@@ -142,6 +170,12 @@ static gyre_status_t comm_register_cuda(gyre_comm_t *comm)
 static gyre_status_t comm_deregister_cuda(gyre_comm_t *comm)
 {
     return gyre_comm_deregister_cuda(comm, (gyre_cuda_registration_t *)in);
+}
+
+static gyre_status_t comm_peers_cuda(gyre_comm_t *comm)
+{
+    gyre_cuda_peers_t peers;
+    return gyre_comm_peers_cuda(comm, (gyre_cuda_registration_t *)in, &peers);
 }
 
 #define CALL(name)  \
@@ -165,6 +199,10 @@ static const struct {
              CALL(ibroadcast),
              CALL(reduce),
              CALL(ireduce),
+             CALL(scan),
+             CALL(iscan),
+             CALL(exscan),
+             CALL(iexscan),
              CALL(gather),
              CALL(igather),
              CALL(gatherv),
@@ -186,6 +224,8 @@ static const struct {
              CALL(plan_all_gatherv),
              CALL(plan_broadcast),
              CALL(plan_reduce),
+             CALL(plan_scan),
+             CALL(plan_exscan),
              CALL(plan_gather),
              CALL(plan_gatherv),
              CALL(plan_scatter),
@@ -201,10 +241,24 @@ static const struct {
              CALL(neighbor_exchange),
              CALL(ineighbor_exchange),
              CALL(all_reduce_stream),
+             CALL(reduce_scatter_stream),
+             CALL(reduce_scatterv_stream),
+             CALL(all_gather_stream),
+             CALL(all_gatherv_stream),
+             CALL(broadcast_stream),
+             CALL(reduce_stream),
+             CALL(gather_stream),
+             CALL(gatherv_stream),
+             CALL(scatter_stream),
+             CALL(scatterv_stream),
+             CALL(all_to_all_stream),
+             CALL(all_to_allv_stream),
              CALL(send_stream),
              CALL(recv_stream),
              CALL(neighbor_exchange_stream),
              CALL(barrier_stream),
+             CALL(exact_all_reduce),
+             CALL(exact_iall_reduce),
              CALL(comm_prepare_cuda),
              CALL(comm_destroy),
              CALL(finalize),
@@ -228,9 +282,11 @@ static const struct {
              CALL(comm_address),
              CALL(comm_stats),
              CALL(comm_place),
+             CALL(comm_set),
              CALL(buckets_create),
              CALL(comm_register_cuda),
-             CALL(comm_deregister_cuda)};
+             CALL(comm_deregister_cuda),
+             CALL(comm_peers_cuda)};
 
 /* "iall_reduce" and "plan_all_reduce" are refused by what "all_reduce" is, too, and say so by that name. */
 static const char *said(const char *name)
@@ -332,7 +388,7 @@ static void requests_keep_the_job(void)
     MP_CHECK(gyre_comm_destroy(comm) == GYRE_ERR_INVALID, "%s", gyre_last_error());
 }
 
-/* Buckets and memory outlive the communicator that they were made for. */
+/* Buckets, plans and memory outlive the communicator that they were made for. */
 static void what_outlives(void)
 {
     void *memory, *early;
@@ -344,9 +400,22 @@ static void what_outlives(void)
     const size_t elements[] = {100, 20000};
     gyre_buckets_t *one, *two;
     gyre_comm_t *comm = split();
+    const gyre_options_t options = GYRE_OPTIONS_INITIALIZER;
+    char byte = 5;
+    MP_OK(gyre_plan_all_reduce(in, out, 1, GYRE_FLOAT64, sum, comm, &plan));
+    MP_OK(gyre_mem_alloc_shared(comm, 8, &shared));
     MP_OK(gyre_buckets_create(comm, &config, 2, elements, &one));
     MP_OK(gyre_buckets_create(world, &config, 2, elements, &two));
     MP_OK(gyre_comm_destroy(comm));
+    MP_EXPECT(gyre_start(plan, NULL), GYRE_ERR_INVALID, "gyre_start: the communicator");
+    MP_EXPECT(gyre_start(plan, &request), GYRE_ERR_INVALID, "gyre_start: the communicator");
+    MP_EXPECT(gyre_plan_set(plan, &options), GYRE_ERR_INVALID, "gyre_plan_set: the communicator");
+    MP_OK(gyre_plan_free(&plan));
+    MP_OK(gyre_put(&byte, 1, shared, rank, 3)); /* of a rank of this host */
+    MP_OK(gyre_get(&byte, 1, shared, rank, 4));
+    MP_OK(gyre_flush(shared, -1));
+    MP_CHECK(((char *)shared)[3] == 5 && byte == 0, "%d %d", ((char *)shared)[3], byte);
+    MP_OK(gyre_mem_free(shared));
     MP_CHECK(gyre_buckets_ready(one, 0) == GYRE_ERR_INVALID, "%s", gyre_last_error());
     MP_CHECK(gyre_buckets_progress(one) == GYRE_ERR_INVALID, "%s", gyre_last_error());
     MP_OK(gyre_finalize(world));
@@ -384,10 +453,12 @@ static void many(void)
 
 int main(void)
 {
+    MP_OK(gyre_exact_create(&exact));
     after_destroy();
     after_finalize();
     requests_keep_the_job();
     what_outlives();
     many();
+    MP_OK(gyre_exact_destroy(exact));
     return 0;
 }
