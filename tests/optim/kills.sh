@@ -27,6 +27,13 @@ same() { # NAME
 fresh() { rm -rf "$CK" "$W/log" "$W/st"; }
 # nobody TEXT: no process trains on it any more
 nobody() { ! grep -qsa -- "$1" /proc/[0-9]*/cmdline 2>/dev/null; }
+# of_kill: the run ended because of kill -9, of a rank or of the launcher; no rank crashed, no start was refused
+of_kill() {
+    [ -n "$killed" ] && { [ "$rc" = 137 ] || grep -q 'killed by signal 9 ' "$W/err"; } &&
+        ! grep -qE 'killed by signal (4|6|7|8|11) |is not used|is damaged|holds the checkpoints' "$W/err" && return
+    sed 's/^/    err: /' "$W/err" | head -20
+    return 1
+}
 
 run "$TRAIN" "${RUN[@]}"
 want "the run that nothing ends" 0
@@ -46,7 +53,7 @@ while [ $deaths -lt "$moments" ]; do
     pid=$!
     sleep "$((RANDOM % 10 / 7)).$((RANDOM % 10))$((RANDOM % 10))"
     # one of the ranks, or all of them with their launcher
-    victim=$pid
+    victim=$pid killed=''
     one=$((RANDOM % 2)) which=$RANDOM # drawn alike, however many are there
     if [ $one = 1 ]; then
         mapfile -t ranks < <(pgrep -f -- "^$TRAIN .*$W/text" | sort -n)
@@ -55,16 +62,17 @@ while [ $deaths -lt "$moments" ]; do
     fi
     if [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null; then
         deaths=$((deaths + 1))
+        killed=1
     fi
     { wait $pid; } 2>/dev/null
     rc=$?
-    until_true 10 nobody "$W/text"
+    check "$layout: no rank is left" until_true 20 nobody "$W/text"
     if [ $rc = 0 ]; then # it was over before
         ends=$((ends + 1))
         same "after $deaths deaths, at last with $layout"
         fresh
     else
-        check "$layout: no start was refused" bash -c "! grep -E 'is not used|is damaged|holds the checkpoints' '$W/err'"
+        check "$layout: ended with $rc, by the kill alone" of_kill
     fi
 done
 run "$UCX_RUN" -n 2 --timeout 90 "$TRAIN" "${RUN[@]}" --checkpoint "$CK" --checkpoint-every 3 --resume
