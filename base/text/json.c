@@ -193,9 +193,11 @@ gyre_status_t base_json_write(const char *path, const json_t *value)
     gyre_status_t status = base_file_begin(path, &file);
     if (status != GYRE_OK)
         return status;
-    if (json_dumpf(value, file.out, JSON_INDENT(2) | JSON_ENCODE_ANY) != 0 && !ferror(file.out)) {
-        base_file_abandon(&file); /* nothing failed but jansson */
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", path);
+    if (json_dumpf(value, file.out, JSON_INDENT(2) | JSON_ENCODE_ANY) != 0) {
+        status = ferror(file.out) ? gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write %s", file.path)
+                                  : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to write %s", path);
+        base_file_abandon(&file);
+        return status;
     }
     fputc('\n', file.out);
     return base_file_commit(&file);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +121,12 @@ static void unwritable(void **state)
     assert_int_equal(write_quietly(folder, value), GYRE_ERR_IO);
     assert_int_equal(write_quietly("/dev/full", value), GYRE_ERR_IO);
     assert_non_null(strstr(gyre_last_error(), "/dev/full"));
+    static char large[100000]; /* is written before the end */
+    memset(large, 'x', sizeof large - 1);
+    json_t *text = json_string(large);
+    assert_int_equal(write_quietly("/dev/full", text), GYRE_ERR_IO);
+    assert_non_null(strstr(gyre_last_error(), strerror(ENOSPC)));
+    json_decref(text);
     put("{\"old\": true}");
     assert_int_equal(write_quietly(path, NULL), GYRE_ERR_INVALID);
     json_t *back = NULL;

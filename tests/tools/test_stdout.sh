@@ -45,6 +45,8 @@ if [ -e /dev/full ]; then
     "$B/bin/gyre-plan" pipeline --json - >/dev/full 2>"$W/err"
     check "a full disk: exit status" [ $? -eq 1 ]
     check "a full disk: the text" grep -q 'cannot write standard output' "$W/err"
+    "$B/bin/gyre-doctor" --json - >/dev/full 2>"$W/err"
+    check "a full disk: why, after a document of several pages" grep -q 'standard output: No space left' "$W/err"
 fi
 # none TOOL ARGS...: what it prints does not arrive, and it says so
 none() {
