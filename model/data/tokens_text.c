@@ -45,10 +45,9 @@ static gyre_status_t append_folder(model_tokens_t *tokens, const char *folder)
     if (status == GYRE_OK && tokens->count == 0)
         status = gyre_fail(
             GYRE_ERR_FORMAT,
-            "the folder %s holds no text (%zu files were skipped as binary; links and names that begin with "
-            "a "
-            "dot are not followed): name another; headerless 16-bit tokens (nanoGPT's) need --data-format "
-            "nanogpt",
+            "the folder %s holds no text (%zu files were skipped as binary; links and names that begin "
+            "with a dot are not followed): name another; if its files hold 16-bit ids alone (nanoGPT's), use "
+            "--data-format nanogpt",
             folder, tokens->skipped);
     model_files_free(&files);
     return status;
@@ -66,8 +65,10 @@ static gyre_status_t append_alone(model_tokens_t *tokens, const char *path, cons
     if (!sure && is_binary(&tokens->file[0]))
         return gyre_fail(
             GYRE_ERR_INVALID,
-            "%s does not look like text: headerless 16-bit tokens (nanoGPT's) need --data-format "
-            "nanogpt; to train on its bytes all the same, --data-format text",
+            "%s does not look like text, nor has it a header of tokens: if it holds 16-bit ids "
+            "alone (nanoGPT's), use --data-format nanogpt; ids of 32 bits are read with a header "
+            "only (gyre-tokenize's, llm.c's, Megatron's .idx); to train on its bytes all the "
+            "same, use --data-format text",
             path);
     return tokens_append(tokens, 0, tokens->file[0].map, tokens->file[0].bytes);
 }

@@ -513,7 +513,8 @@ static void nanogpt(void **state)
     assert_int_equal(model_tokens_verify(tokens, 50257, &most), GYRE_OK);
     assert_int_equal(most, 50256);
     model_tokens_close(tokens);
-    refuse("n.bin", MODEL_TOKENS_AUTO, GYRE_ERR_INVALID, "--data-format nanogpt"); /* it is no text */
+    refuse("n.bin", MODEL_TOKENS_AUTO, GYRE_ERR_INVALID, "if it holds 16-bit ids"); /* it is no text */
+    assert_non_null(strstr(gyre_last_error(), "--data-format nanogpt"));
     assert_int_equal(open_as("n.bin", MODEL_TOKENS_TEXT, &tokens), GYRE_OK);
     assert_int_equal(tokens->count, sizeof ids);
     model_tokens_close(tokens);
