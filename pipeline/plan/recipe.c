@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline/plan/recipe.c: reads recipes. One table of keys per object, so that what is read, what is refused
  * and what the messages say cannot differ. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/text/json.h"
@@ -390,6 +392,12 @@ gyre_status_t pipe_recipe_from_json(const json_t *object, const char *where, pip
 gyre_status_t pipe_recipe_load(const char *path, pipe_recipe_t *out)
 {
     json_t *object = NULL;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return gyre_fail_errno(
+            GYRE_ERR_NOT_FOUND, errno,
+            "cannot open the recipe %s: name a file such as examples/recipes/llama-7b.json (installed: "
+            "share/gyre/recipes)",
+            path);
     gyre_status_t status = base_json_read(path, &object);
     if (status == GYRE_OK)
         status = pipe_recipe_from_json(object, path, out);

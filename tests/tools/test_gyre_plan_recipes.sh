@@ -261,8 +261,8 @@ run "$P" memory --recipe $R/bloom-176b.json --tp 3
 want "a wrong degree, and the nearest that works" 2 'tp 3 does not divide.*nearest that works on 288 ranks: --tp'
 run "$P" memory --heads 7
 want "heads" 2 'hidden 768 is not divisible by heads 7: take heads 6 or 8'
-run "$P" memory --recipe $R/none.json
-want "no file" 1 'cannot open .*none.json'
+run "$P" memory --recipe llama-7b
+want "no file" 1 'cannot open the recipe llama-7b: name a file such as examples/recipes/'
 run "$P" time --machine B201
 want "an unknown machine" 2 'does not know the machine B201; there is: V100-32.*H100'
 run "$P" memory --tpp 2
