@@ -399,11 +399,20 @@ static void no_collective(const char *word, char *why, size_t bytes)
 {
     const char *near = NULL;
     size_t least = base_setting_slip(strlen(word)) + 1;
+    char others[128] = "";
     for (int i = 0; i < perf_coll_count; i++)
         if (base_setting_nearer(word, perf_colls[i].name, &least))
             near = perf_colls[i].name;
-    snprintf(why, bytes, "\"%s\" is no collective%s%s%s; --help lists them", word,
-             near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    for (int i = 0; i < perf_command_count && perf_commands[i].name[0] != '-'; i++) {
+        if (base_setting_nearer(word, perf_commands[i].name, &least))
+            near = perf_commands[i].name;
+        const size_t length = strlen(others);
+        snprintf(others + length, sizeof others - length, "%s%s", i > 0 ? ", " : "", perf_commands[i].name);
+    }
+    if (near)
+        snprintf(why, bytes, "\"%s\" is no collective (did you mean %s?); --help lists them", word, near);
+    else
+        snprintf(why, bytes, "\"%s\" is no collective, nor one of %s; --help lists them", word, others);
 }
 
 int perf_options_parse(int argc, char **argv, perf_options_t *o, FILE *out, char *why, size_t why_bytes)

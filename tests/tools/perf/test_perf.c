@@ -164,6 +164,9 @@ static void test_bad_options(void **state)
         {"gyre-perf reduce --order fast,exact -d double -o all", "--order exact has no prod of double"},
         {"gyre-perf all-reduce", "\"all-reduce\" is no collective (did you mean all_reduce?)"},
         {"gyre-perf allreduce", "(did you mean all_reduce?)"},
+        {"gyre-perf mesages", "is no collective (did you mean messages?)"},
+        {"gyre-perf pingpong",
+         "nor one of init, latency, messages, bucket, overlap, recover; --help lists them"},
         {"gyre-perf scan -o avg", "scan: there is no avg of float"},
         {"gyre-perf exscan --ngpus 2", "exscan: there is no sum of float on a device"},
     };
