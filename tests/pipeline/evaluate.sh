@@ -185,5 +185,9 @@ refused "--batch is an option of questions" --load run --batch 3 some
 refused "is not the number of ranks, 1" --load run --tp 2 some
 ranks_refused=$(timeout 60 "$UCX_RUN" -n 2 "$EVAL" --load run --task arc nothing 2>&1 | grep -c "holds no question")
 check "two ranks report a file without questions once, not $ranks_refused times" test "$ranks_refused" = 1
+timeout 60 "$EVAL" --load run --json none/such.json some >out 2>err
+check "results that cannot be written: exit status" test $? = 1
+check "the text" grep -qF -- "--json: cannot write none/such.json: No such file" err
+check "before any work" test ! -s out
 check "a refused run leaves no results" test ! -e nothing.json
 finish

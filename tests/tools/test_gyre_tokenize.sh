@@ -123,6 +123,8 @@ done
 check "a long line without memory: $lacked errors, $wrong wrong" [ "$lacked" -gt 2 -a "$wrong" = 0 ]
 rm -f "$W/long.jsonl" "$W/long.gyt" "$W/few.gyt"
 
+run "$T" --tokenizer bytes --jsonl --out "$W/none/x.gyt" "$W/bad.jsonl"
+want "an output that cannot be written, before any text is read" 1 'cannot write .*none/x.gyt'
 refuse "no tokenizer" '--tokenizer is missing' --out "$W/x.gyt" "$W/text"
 refuse "no such text" "none" --tokenizer bytes --out "$W/x.gyt" "$W/none"
 refuse "no end of text" 'no token for the end' --tokenizer bytes --eot --out "$W/x.gyt" "$W/text"
