@@ -224,7 +224,7 @@ TOOL_SRC    := $(wildcard tools/*.c)
 TEST_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/*/test_*.c tests/*/*/test_*.c))
 MP_SRC      := $(filter-out $(WITHOUT),$(wildcard tests/*/mp_*.c tests/*/*/mp_*.c))
 FUZZ_SRC    := $(filter-out $(WITHOUT),$(wildcard tests/fuzz/fuzz_*.c))
-SUPPORT_SRC := $(wildcard tests/support/*.c)
+SUPPORT_SRC := $(filter-out tests/support/test_%,$(wildcard tests/support/*.c))
 F64_SRC     := $(wildcard tests/model/f64/*.c)
 EXAMPLE_SRC := $(filter-out examples/bootstrap_mpi.c,$(wildcard examples/*.c)) # tests/system/examples.sh builds that
 

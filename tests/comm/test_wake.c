@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -118,6 +119,13 @@ static int take_bytes(void)
     return explore_exchange(&shared.socket, 0) > 0 ? 1 : -1;
 }
 
+static void wake(volatile void *at, int count)
+{
+    if (count != INT32_MAX) /* explore_wake wakes all */
+        abort();
+    explore_wake(at);
+}
+
 #undef atomic_load_explicit
 #undef atomic_store_explicit
 #undef atomic_exchange_explicit
@@ -130,7 +138,7 @@ static int take_bytes(void)
 #define base_fence_light()                          ((void)0)
 #define base_fence_processes()                      owner_fence_all()
 #define base_futex_wait(at, word, until)            ((void)(until), explore_sleep(at, word))
-#define base_futex_wake(at, count)                  explore_wake(at)
+#define base_futex_wake(at, count)                  wake(at, count)
 #define base_now()                                  (clock_now += 1000)
 #define poll(polls, n, ms)                          ((void)(ms), model_poll(polls, n))
 #define sendto(fd, byte, n, flags, name, length)    ((void)(fd), (void)(length), put_byte())

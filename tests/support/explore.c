@@ -29,7 +29,7 @@ typedef struct {
     jmp_buf here; /* where it goes on, once it has begun */
     int begun;
     unsigned char *stack;
-    uint64_t past; /* hash of what it has read */
+    uint64_t past; /* hash of its steps' results */
     int done;
     volatile uint32_t *asleep_on; /* NULL: not in a futex */
     int (*ready)(void);           /* NULL: waits for nothing */
@@ -218,7 +218,7 @@ void explore_sleep(volatile void *at, uint32_t value)
         learn("sleeps not", at, value);
         return;
     }
-    note(running, "sleeps", at, value);
+    learn("sleeps", at, value);
     t->asleep_on = at;
     pause_here(); /* comes back once it is woken */
     learn("is awake", at, value);

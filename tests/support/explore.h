@@ -6,8 +6,9 @@
  * time, in the order of the stores: so a load may overtake it. That is x86's order; what weaker machines
  * also do is not explored. Code under test is compiled with its atomics defined as these calls.
  *
- * A thread's state is what it has read so far, so a state that was met before is not explored again. Bodies
- * must depend on nothing else, and must end after a bounded number of steps if the others move. */
+ * A thread's state is the results of its steps so far, and whether it sleeps. A state that was met before is
+ * not explored again. Bodies must depend on nothing else, and must end after a bounded number of steps if the
+ * others move. */
 #ifndef TESTS_EXPLORE_H
 #define TESTS_EXPLORE_H
 
@@ -43,9 +44,9 @@ uint32_t explore_exchange(volatile void *at, uint32_t value);
 uint32_t explore_add(volatile void *at, uint32_t value); /* the value before */
 void explore_fence(void);
 void explore_fence_all(void); /* in all threads, as by membarrier */
-/* A futex: sleeps if the word has that value. */
+/* A futex: sleeps if the word has that value, until it is woken; never shorter, as a real one may. */
 void explore_sleep(volatile void *at, uint32_t value);
-void explore_wake(volatile void *at);
+void explore_wake(volatile void *at); /* all that sleep there */
 /* Sleeps until `ready`, which looks at memory; one word of it is enough. */
 void explore_until(int (*ready)(void));
 int explore_thread(void); /* the number of the thread that calls; -1: none */
