@@ -1,14 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/faults/test_rounds.sh: rounds of tests/faults/check that must fail, with ranks that are only statuses and lines
-# of output: a rank leaves in another way than its fault allows, or nobody is left.
+# of output: a rank leaves in another way than its fault allows, nobody is left, a file is left, nothing was sent.
 # takes: 2
 . "$(dirname "$0")/../support/lib.sh"
 unset TRANSPORT FAULTS
 cat >"$W/rounds.py" <<'PYTHON'
 import importlib.machinery
 import importlib.util
+import os
 import random
+import socket
+import subprocess
 import sys
 import types
 sys.dont_write_bytecode = True
@@ -17,7 +20,8 @@ loader = importlib.machinery.SourceFileLoader("check", "tests/faults/check")
 check = importlib.util.module_from_spec(importlib.util.spec_from_loader("check", loader))
 loader.exec_module(check)
 check.time = types.SimpleNamespace(sleep=lambda _: None, monotonic=iter(range(1 << 30)).__next__)
-check.lab.nethosts = lambda *_: ""
+found = ""
+check.lab.nethosts = lambda *words: found if "find" in words else str(os.getpid())
 
 
 class Job(check.lab.Job):
@@ -40,6 +44,7 @@ class Job(check.lab.Job):
 def round_of(*ranks):
     r = check.Round.__new__(check.Round)
     r.rng, r.hosts, r.job = random.Random(1), 2, Job(*ranks)
+    r.folder, r.tmp, r.env, r.objects = "/t/files", "/t", {"TMPDIR": "/t/full"}, ""
     return r
 
 
@@ -73,9 +78,16 @@ tried("one way, all crash", "no rank is left", lambda: round_of((-11, ERROR), (-
 tried("one way, all gave up", "no rank is left", lambda: round_of((1, ERROR), (1, ERROR)).do_one_way())
 tried("finish", "", lambda: round_of((0, END)).finish([0]))
 tried("finish, a crash", "left with -6, not with 0", lambda: round_of((-6, END)).finish([0]))
+for found, wrong in (("", ""), ("/t/full/fills", ""), ("/t/full/fills\n/t/full/x", "left: /t/full/x"), ("/t/files/x", "left: /t/files/x")):
+    tried("files", wrong, lambda: round_of().nothing_is_left())
+listener = socket.create_server(("127.0.0.1", 0))
+noise = [sys.executable, "-c", check.NOISE, "1", f"127.0.0.1:{listener.getsockname()[1]}"]
+print("garbage:", "right" if subprocess.run(noise, check=False).returncode == 0 else "it was not sent")
+listener.close()
+print("nobody listens:", "right" if subprocess.run(noise, check=False).returncode == 1 else "no complaint")
 PYTHON
 run /usr/bin/python3 "$W/rounds.py"
 want "the rounds" 0
-check "all are tried" [ "$(grep -c ': right$' "$W/out")" = 15 ]
+check "all are tried" [ "$(grep -c ': right$' "$W/out")" = 21 ]
 check "what fails: $(grep -v ': right$' "$W/out")" [ -z "$(grep -v ': right$' "$W/out")" ]
 finish
