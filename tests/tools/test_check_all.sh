@@ -61,13 +61,16 @@ suite broken 1 1 'make -f /nowhere all'
 suite hangs 0.0004 1 'echo "FAIL  early"; sleep 300 & echo $! >'"$W/hangs"'; wait'
 suite thrice 1 1 "sh $W/thrice"
 suite oom 1 1 "echo '7 passed, 0 failed'; make -f $W/killed.mk"
+KILLED='cc: fatal error: Killed signal terminated program cc1'
+suite compiler 1 1 "echo 'FAIL  build  3.00 s, code 2'; echo '    | $KILLED'; echo 'FAIL  7 tests need this build and were not run'; echo 'failed: build (code 2)'; echo 'failed: 7 tests without their build (build)'; echo '0 passed, 8 failed'; exit 1"
+suite both 1 1 "echo 'FAIL  emulated/build  3.00 s, code 2'; echo '    | $KILLED'; echo 'FAIL  that  1 s'; echo '1 passed, 2 failed'; exit 1"
 suite last 1 1 'echo "1 passed, 0 failed"'
 all
 want "some suites fail" 1
 ran "all of them, those that were killed three times" \
-    'good bad silent liar empty skips checks sums half crash broken hangs thrice thrice thrice oom oom oom last '
-check "the summary counts suites" [ "$(tail -n 1 "$W/out")" = "5 passed, 10 failed" ]
-check "so does the page" grep -q '<p>5 of 15 suites passed, 10 failed, 0 not run</p>' "$PAGE"
+    'good bad silent liar empty skips checks sums half crash broken hangs thrice thrice thrice oom oom oom compiler compiler compiler both last '
+check "the summary counts suites" [ "$(tail -n 1 "$W/out")" = "5 passed, 12 failed" ]
+check "so does the page" grep -q '<p>5 of 17 suites passed, 12 failed, 0 not run</p>' "$PAGE"
 row good 'passed 3/0/1'
 row bad 'failed 1/2/0 FAIL  &lt;this&gt;  1 s'
 row silent 'failed ?/?/? it ended with 0, but not 1 line(s) of its output count its tests'
@@ -83,17 +86,19 @@ row hangs 'failed ?/?/? ended after 0.0004 hours; FAIL  early'
 check "what hangs is gone" until_true 10 gone "$(cat "$W/hangs")"
 row thrice 'passed 1/0/0'
 row oom "killed ?/?/? make: *** [$W/killed.mk:2: all] Killed"
+row compiler "killed ?/?/? | $KILLED"
+row both 'failed 1/2/0 FAIL  emulated/build  3.00 s, code 2'
 row last 'passed 1/0/0'
 check "a suite's own output" grep -q 'FAIL  that' build/check-all/bad.log
 check "the output of a killed one" test -e build/check-all/oom.killed-2.log
 
 all
 want "once more, with the same sources" 1
-ran "only what was killed" 'oom oom oom '
+ran "only what was killed" 'oom oom oom compiler compiler compiler '
 all checks
 want "one suite" 0
 ran "it runs again" 'checks '
-check "the others are still on the page" grep -q '<p>5 of 15 suites passed, 10 failed, 0 not run</p>' "$PAGE"
+check "the others are still on the page" grep -q '<p>5 of 17 suites passed, 12 failed, 0 not run</p>' "$PAGE"
 all --list
 check "--list" grep -qE '^checks +echo checks ' "$W/out"
 all nothing
@@ -144,12 +149,22 @@ ran "and --new" 'first waits third '
 
 rm "$W/table" "$W/go"
 suite writes 1 1 'echo four >source; echo "1 passed, 0 failed"'
-suite moves 1 1 'git checkout -q HEAD~1 -- . ; git reset -q --hard HEAD~1; echo "1 passed, 0 failed"'
 suite never 1 1 'echo "1 passed, 0 failed"'
 all
-want "the tree moves to another commit" 1 'at another commit now'
-ran "what follows would test something else" 'writes moves '
+want "a suite changes a source" 1 'the sources are now .* and changes '
+ran "what follows would test something else" 'writes '
 row writes 'failed 1/0/0 the sources have changed meanwhile: git status'
+rm "$W/table"
+suite edits 1 1 "echo five >source; echo '1 passed, 0 failed'; [ -e $W/go ] || { : >$W/go; kill -9 \$\$; }"
+all
+want "a source is edited, and the suite killed" 1 'the sources are now '
+ran "it does not run anew" 'edits '
+rm "$W/table" "$W/go"
+suite moves 1 1 'git reset -q --hard HEAD~1; echo "1 passed, 0 failed"'
+suite never 1 1 'echo "1 passed, 0 failed"'
+all
+want "the tree moves to another commit" 1 'the sources are now '
+ran "what follows would test something else, too" 'moves '
 row moves 'failed 1/0/0 the sources have changed meanwhile: git status'
 
 rm "$W/table"
