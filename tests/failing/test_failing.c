@@ -43,7 +43,7 @@
 #include "tests/failing/scenario.h"
 #include "tests/support/descriptors.h"
 
-enum { SECONDS = 20, KEPT = 1 /* descriptors that a process may keep: a window for small buffers */ };
+enum { SECONDS = 20, KEPT = 1 /* windows for small buffers that a process may keep open */ };
 enum { TRACED = 1 << 20 };
 /* Instead of k: nothing fails, and the victim's requests are traced, or all ranks' are counted. */
 enum { TRACE = 0 };
@@ -58,7 +58,7 @@ typedef struct {
     long offset, requests, seen[INJECT_KINDS];
     gyre_status_t second; /* the second job's; and what went wrong there */
     char why[1100];
-    int descriptors; /* made and left by both jobs */
+    int windows, descriptors; /* left by both jobs: of windows; all others */
     long left,
         arenas; /* and of the emulated device: pieces of its memory, which peers may have mapped, and more */
 } report_t;
@@ -207,7 +207,8 @@ static void be_rank(const scenario_t *s, int rank, int victim, inject_kind_t kin
         report->left = inject_left(0);
         report->arenas = inject_left(1);
     }
-    report->descriptors = descriptors() - before;
+    report->windows = descriptors_of("gyre-window");
+    report->descriptors = descriptors() - report->windows - before;
     report->finished = 2;
     exit(0); /* with LeakSanitizer's check */
 }
@@ -289,7 +290,8 @@ static void run(const scenario_t *s, int victim, inject_kind_t kind, long k, cha
         close(fd);
 }
 
-static int usual[RANKS]; /* descriptors that a process keeps that meets no failure */
+/* Descriptors that a process keeps that meets no failure: of windows; all others. */
+static int usual_windows[RANKS], usual[RANKS];
 
 /* The error text of rank `r` speaks of rank `of`; a newcomer has no number yet, and knows an address only. */
 static int speaks_of(const scenario_t *s, int r, int of)
@@ -348,8 +350,10 @@ static int look(const scenario_t *s, int victim, inject_kind_t kind, long k)
             snprintf(why, sizeof why, "an error on rank %d only, in %s: %s", r, o->step, o->text);
         else if (o->second != GYRE_OK)
             snprintf(why, sizeof why, "the next job fails on rank %d: %s", r, o->why);
-        else if (o->descriptors > usual[r] && o->descriptors > KEPT)
+        else if (o->descriptors > usual[r])
             snprintf(why, sizeof why, "%d descriptors left on rank %d", o->descriptors - usual[r], r);
+        else if (o->windows > usual_windows[r] && o->windows > KEPT)
+            snprintf(why, sizeof why, "%d windows left on rank %d", o->windows - usual_windows[r], r);
         else if (o->left > 0 || o->arenas > JOBS)
             snprintf(why, sizeof why,
                      "left on rank %d: %ld streams, events and the like, %ld pieces of memory", r, o->left,
@@ -499,12 +503,13 @@ int main(int argc, char **argv)
         if (!s->body || (argc > 1 && strcmp(argv[1], s->name) != 0) || (argc == 1 && s->every == 0))
             continue;
         for (int r = 0; r < s->n; r++)
-            usual[r] = RANKS * 1000;
+            usual[r] = usual_windows[r] = RANKS * 1000;
         long requests[RANKS][INJECT_KINDS];
         if (look(s, 0, INJECT_MEMORY, COUNT) || failed)
             break;
         for (int r = 0; r < s->n; r++) {
             usual[r] = shared->report[r].descriptors;
+            usual_windows[r] = shared->report[r].windows;
             memcpy(requests[r], shared->report[r].seen, sizeof requests[r]);
             if (requests[r][INJECT_MEMORY] == 0) {
                 printf("FAILED %s: no request of rank %d was counted\n", s->name, r);
