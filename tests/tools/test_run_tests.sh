@@ -97,6 +97,16 @@ want "a test that leaves a process" 1
 says "its name" '^FAIL  room/test_leaves  .*left running: sleep \([0-9]+\)$'
 check "it is ended" until_true 20 gone "$(cat "$W/left")"
 rm "$T"/tests/room/test_{leaves,hangs}.c
+put test_empties "env -i setsid sh -c 'echo \$\$ >$W/left; sleep 300 & wait' >/dev/null 2>&1 &
+while ! [ -s $W/left ]; do sleep 0.01; done"
+rm "$W/left"
+tests unit -k empties
+want "a test that leaves a process without its environment" 1
+says "its name" '^FAIL  left running at the end, by a test or a build: sh \([0-9]+\), sleep \([0-9]+\)$'
+says "once more at the end" '^failed: left running at the end: sh '
+check "the summary counts it" [ "$(last)" = "2 passed, 1 failed" ]
+check "it is ended" until_true 20 gone "$(cat "$W/left")"
+rm "$T/tests/room/test_empties.c"
 
 put test_alone "# alone: 1
 echo begin alone >>$W/order; sleep 0.3; echo end alone >>$W/order"

@@ -184,6 +184,11 @@ class Runner:
                 self.wait()
             if self.waiting:
                 raise RuntimeError(f"{len(self.waiting)} tests never came to their turn")
+            left = ", ".join(self.left_running())
+            if left:
+                say(f"FAIL  left running at the end, by a test or a build: {left}")
+                self.failed += 1
+                self.failures.append(f"left running at the end: {left}")
         except Interrupted as interrupted:
             self.end_all()
             return 128 + interrupted.args[0]
@@ -230,12 +235,13 @@ class Runner:
         except ProcessLookupError:
             pass
 
-    def left_running(self, test):
-        """Processes of an ended test, which are our children now; ended."""
+    def left_running(self, test=None):
+        """Processes of an ended test, which are our children now; ended. Without a test: all that are left at the end, also
+        those that a test has started without its environment, by which its own are known."""
         names = []
         until = time.monotonic() + 2
         while True:
-            pids = [pid for pid in children() if pid not in self.running and number_of(pid) == test.number]
+            pids = [pid for pid in children() if pid not in self.running and (not test or number_of(pid) == test.number)]
             if not pids:
                 break
             if time.monotonic() > until:
