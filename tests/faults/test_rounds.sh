@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tests/faults/test_rounds.sh: rounds of tests/faults/check that must fail, with ranks that are only statuses and lines
-# of output: a rank leaves in another way than its fault allows, nobody is left, a file is left, nothing was sent.
+# of output: a rank leaves in another way than its fault allows, nobody is left, a file is left, nothing was sent, a
+# round is counted nowhere.
 # takes: 2
 . "$(dirname "$0")/../support/lib.sh"
 unset TRANSPORT FAULTS
@@ -85,9 +86,25 @@ noise = [sys.executable, "-c", check.NOISE, "1", f"127.0.0.1:{listener.getsockna
 print("garbage:", "right" if subprocess.run(noise, check=False).returncode == 0 else "it was not sent")
 listener.close()
 print("nobody listens:", "right" if subprocess.run(noise, check=False).returncode == 1 else "no complaint")
+
+
+class FewLanes:
+    """One round of three has ended, one not been begun."""
+
+    def __init__(self, rounds, ended):
+        ended(0, '["kill", "one host", "", 1.0]', 0)
+
+    def run(self, commands):
+        return 1
+
+
+check.Lanes = FewLanes
+print("a round that is counted nowhere:", "right" if check.run_rounds(1, range(3), ["kill"], 0) == 1 else "no complaint")
 PYTHON
 run /usr/bin/python3 "$W/rounds.py"
 want "the rounds" 0
-check "all are tried" [ "$(grep -c ': right$' "$W/out")" = 21 ]
-check "what fails: $(grep -v ': right$' "$W/out")" [ -z "$(grep -v ': right$' "$W/out")" ]
+check "all are tried" [ "$(grep -c ': right$' "$W/out")" = 22 ]
+check "one round is counted as failed" grep -qx '1 passed, 1 failed' "$W/out"
+wrong=$(grep ': ' "$W/out" | grep -vE '^(#|FAILED )|: right$')
+check "what fails: $wrong" [ -z "$wrong" ]
 finish
