@@ -113,21 +113,7 @@ command -v git >/dev/null || leave_out "patches of tests/contributing: git is no
 for patch in tests/contributing/*.patch; do
     ! command -v git >/dev/null || check "$patch applies" git apply --check "$patch"
 done
-check "what tools/coverage names is in its files" python3 - <<'END'
-import ast, glob, re
-for line in open("tools/coverage.txt").read().splitlines():
-    if line and not line.startswith("#"):
-        files, text, _ = (field.strip() for field in line.split(" | "))
-        assert any(text in open(path).read() for path in glob.glob(files)), f"tools/coverage.txt: {files} has no {text}"
-parsers = next(ast.literal_eval(node.value) for node in ast.parse(open("tools/coverage").read()).body
-               if isinstance(node, ast.Assign) and node.targets[0].id == "PARSERS")
-parts = [part for all_parts in parsers.values() for part in all_parts]
-assert len(parts) > 20
-for path, _, functions in (part.partition(":") for part in parts):
-    source = open(path).read()
-    for function in functions.split(",") if functions else []:
-        assert re.search(rf"^\w.*\b{function}\(", source, re.M), f"{path} has no function {function}"
-END
+check "what tools/coverage names is in its files" tools/coverage names
 
 # It does notice.
 sed -i 's/^\(GYRE_TIMEOUT *[^ ]*  *\)300 /\1301 /; /^GYRE_QUORUM /d' "$W/settings"
