@@ -47,6 +47,70 @@ static gyre_status_t collectives(job_t *job, gyre_comm_t *comm)
     return GYRE_OK;
 }
 
+/* Prefixes, two at once; an exact sum; an operation and a type of the program's own. */
+static gyre_status_t more_collectives(job_t *job, gyre_comm_t *comm)
+{
+    double in[2] = {1, 1}, out[2] = {0}, before[2] = {0}, value = 0;
+    gyre_request_t *requests[2] = {NULL, NULL};
+    ptrdiff_t at;
+    gyre_exact_t *exact;
+    STEP("scan", gyre_scan(in, out, 1, GYRE_FLOAT64, sum, comm));
+    STEP("exscan", gyre_exscan(in, before, 1, GYRE_FLOAT64, sum, comm));
+    job->wrong |= out[0] != job->rank + 1 || before[0] != job->rank;
+    gyre_status_t first = gyre_iscan(in, out, 2, GYRE_FLOAT64, sum, comm, &requests[0]);
+    gyre_status_t second =
+        first == GYRE_OK ? gyre_iexscan(in, before, 2, GYRE_FLOAT64, sum, comm, &requests[1]) : first;
+    gyre_status_t any;
+    do
+        any = gyre_test_any(2, requests, &at);
+    while (any == GYRE_IN_PROGRESS);
+    gyre_status_t all = gyre_wait_all(2, requests);
+    STEP("iscan", first);
+    STEP("iexscan", second);
+    STEP("test_any", any);
+    STEP("wait_all", all);
+    job->wrong |= out[1] != job->rank + 1 || before[1] != job->rank;
+    STEP("exact_create", gyre_exact_create(&exact));
+    gyre_status_t added = gyre_exact_add(exact, in, 2, GYRE_FLOAT64);
+    gyre_status_t summed = added == GYRE_OK ? gyre_exact_all_reduce(exact, comm) : added;
+    gyre_status_t rounded = gyre_exact_value(exact, &value);
+    gyre_status_t ended = gyre_exact_destroy(exact);
+    STEP("exact_add", added);
+    STEP("exact_all_reduce", summed);
+    STEP("exact_value", rounded);
+    STEP("exact_destroy", ended);
+    job->wrong |= value != 2 * job->n;
+    return GYRE_OK;
+}
+
+static gyre_status_t add_pairs(const void *left, void *right, size_t count, gyre_type_t type, void *user)
+{
+    const double *from = left;
+    double *to = right;
+    (void)type, (void)user;
+    for (size_t i = 0; i < 2 * count; i++)
+        to[i] += from[i];
+    return GYRE_OK;
+}
+
+static gyre_status_t own_operation(job_t *job, gyre_comm_t *comm)
+{
+    double in[2] = {1, 2}, out[2] = {0};
+    gyre_type_t pair;
+    gyre_redop_t add;
+    STEP("type_create", gyre_type_create(sizeof in, &pair));
+    gyre_status_t made = gyre_op_create(add_pairs, NULL, GYRE_OP_COMMUTATIVE, &add);
+    gyre_status_t added = made == GYRE_OK ? gyre_all_reduce(in, out, 1, pair, add, comm) : made;
+    gyre_status_t op_freed = made == GYRE_OK ? gyre_op_free(&add) : made;
+    gyre_status_t type_freed = gyre_type_free(&pair);
+    STEP("op_create", made);
+    STEP("all_reduce of a type", added);
+    STEP("op_free", op_freed);
+    STEP("type_free", type_freed);
+    job->wrong |= out[0] != job->n || out[1] != 2 * job->n;
+    return GYRE_OK;
+}
+
 /* Several messages with one request and as a plan, and a plan whose schedule is made twice. */
 static gyre_status_t requests_and_plans(job_t *job, gyre_comm_t *comm)
 {
@@ -76,6 +140,59 @@ static gyre_status_t requests_and_plans(job_t *job, gyre_comm_t *comm)
     STEP("start", started);
     STEP("plan_free", freed);
     job->wrong |= out[2] != job->n;
+    return GYRE_OK;
+}
+
+static gyre_status_t communicators(job_t *job)
+{
+    int ranks[RANKS], all[RANKS] = {0};
+    gyre_request_t *made;
+    const int one = 1;
+    for (int r = 0; r < job->n; r++)
+        ranks[r] = r;
+    STEP("comm_create_group", gyre_comm_create_group(job->world, ranks, job->n, 1, &job->more[0]));
+    STEP("all_reduce of a group", gyre_all_reduce(&one, all, 1, GYRE_INT32, GYRE_OP(GYRE_SUM), job->more[0]));
+    job->wrong |= all[0] != job->n;
+    STEP("comm_split_type", gyre_comm_split_type(job->world, GYRE_SPLIT_HOST, 0, &job->more[1]));
+    STEP("barrier of a host", gyre_barrier(job->more[1]));
+    STEP("comm_isplit", gyre_comm_isplit(job->world, job->rank, 0, &job->more[2], &made));
+    STEP("wait for comm_isplit", gyre_wait(&made));
+    STEP("barrier of it", gyre_barrier(job->more[2]));
+    return GYRE_OK;
+}
+
+/* 0: rank 0 gave up before it was. */
+static int is_told(const meeting_t *meeting)
+{
+    while (!meeting->told) {
+        if (meeting->gone)
+            return 0;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return 1;
+}
+
+/* Another job of the same processes. The id, at which rank 0 listens, is used up in any case: where there is
+ * no thread, by the call that needs none. */
+static gyre_status_t job_aside(job_t *job, double patience)
+{
+    gyre_create_t config = GYRE_CREATE_INITIALIZER;
+    meeting_t *meeting = job->meeting;
+    gyre_request_t *made;
+    config.init_timeout_s = config.timeout_s = patience;
+    if (job->rank == 0) {
+        STEP("get_unique_id", gyre_get_unique_id(&meeting->aside));
+        meeting->told = 1;
+    }
+    if (!is_told(meeting))
+        return GYRE_OK;
+    gyre_status_t status =
+        gyre_comm_icreate_id(&meeting->aside, job->rank, job->n, &config, &job->aside, &made);
+    if (status != GYRE_OK)
+        STEP("comm_create_id", gyre_comm_create_id(&meeting->aside, job->rank, job->n, &config, &job->aside));
+    else
+        STEP("wait for comm_icreate_id", gyre_wait(&made));
+    STEP("barrier of the job aside", gyre_barrier(job->aside));
     return GYRE_OK;
 }
 
@@ -135,7 +252,7 @@ static gyre_status_t use_buckets(job_t *job)
     return GYRE_OK;
 }
 
-gyre_status_t calls_all(job_t *job, double patience)
+static gyre_status_t all_calls(job_t *job, double patience)
 {
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
     config.init_timeout_s = config.timeout_s = patience;
@@ -143,6 +260,14 @@ gyre_status_t calls_all(job_t *job, double patience)
     gyre_status_t st = collectives(job, job->world);
     if (st == GYRE_OK)
         st = requests_and_plans(job, job->world);
+    if (st == GYRE_OK)
+        st = more_collectives(job, job->world);
+    if (st == GYRE_OK)
+        st = own_operation(job, job->world);
+    if (st == GYRE_OK)
+        st = communicators(job);
+    if (st == GYRE_OK)
+        st = job_aside(job, patience);
     if (st != GYRE_OK)
         return st;
     STEP("comm_split", gyre_comm_split(job->world, 0, 0, &job->part));
@@ -175,17 +300,22 @@ gyre_status_t calls_all(job_t *job, double patience)
     return GYRE_OK;
 }
 
+gyre_status_t calls_all(job_t *job, double patience)
+{
+    gyre_status_t st = all_calls(job, patience);
+    if (st != GYRE_OK)
+        job->meeting->gone = 1;
+    return st;
+}
+
 /* ---- a newcomer ---------------------------------------------------------------------------------------- */
 
 static gyre_status_t join(job_t *job, double patience)
 {
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
     config.init_timeout_s = config.timeout_s = patience;
-    while (!job->meeting->told) {
-        if (job->meeting->gone)
-            return GYRE_OK;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    if (!is_told(job->meeting))
+        return GYRE_OK;
     /* not with setenv: the environment is read once */
     STEP("the setting of the address", base_settings_set(SET_JOIN, job->meeting->address, "the test"));
     STEP("init of a newcomer", gyre_init(&config, &job->world));

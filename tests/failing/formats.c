@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/failing/formats.c: every kind of file that is loaded: tokenizers, tokens, models, checkpoints,
- * recipes, networks, settings. What is loaded is compared with what was written, so that nothing is left
- * out. */
+ * tuning, recipes, networks, settings. What is loaded is compared with what was written, so that nothing is
+ * left out. */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sodium.h>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/text/json.h"
+#include "collectives/choose/tune.h"
 #include "model/data/data.h"
 #include "model/data/tokens_format.h"
 #include "model/formats/hf.h"
@@ -239,6 +241,7 @@ int formats_prepare(const char *at)
              "\"eval-sequences\": 1}",
              at, at, at);
     return put_tokenizers() && put_kinds() && put_tokens() && put_models() &&
+           put_text("tuning", "gyre-tune 1\ncost line 55.2\nchoose all_reduce ranks 2-8 algo direct\n") &&
            put_text("recipe.json", recipe) && put_text("settings.json", settings) &&
            put_text("network.json",
                     "{\"title\": \"a network\", \"nodes\": [\"a\", \"b\"], \"links\": ["
@@ -418,6 +421,20 @@ static gyre_status_t load_checkpoint(job_t *job)
     return GYRE_OK;
 }
 
+/* Not by GYRE_TUNE: that would measure this machine for what the file does not say. */
+static gyre_status_t load_tuning(job_t *job)
+{
+    coll_tune_t tune = {0};
+    FILE *file = fopen(in_files("tuning"), "re");
+    gyre_status_t status = file ? coll_tune_parse(file, "tuning", 0, &tune, NULL)
+                                : gyre_fail_errno(GYRE_ERR_IO, errno, "the test lacks a descriptor");
+    if (file)
+        fclose(file);
+    STEP("tune_parse", status);
+    job->wrong |= tune.nlines != 1 || tune.cost.line != 55.2;
+    return GYRE_OK;
+}
+
 static gyre_status_t load_settings(job_t *job)
 {
     pipe_recipe_t read;
@@ -440,5 +457,7 @@ gyre_status_t formats_load(job_t *job, double patience)
         status = load_models(job);
     if (status == GYRE_OK)
         status = load_checkpoint(job);
+    if (status == GYRE_OK)
+        status = load_tuning(job);
     return status == GYRE_OK ? load_settings(job) : status;
 }

@@ -12,19 +12,22 @@
 #include <gyre/gyre.h>
 #include <gyre/train.h>
 
+enum { MORE = 3 /* communicators of a job */ };
 enum { RANKS = 3, JOBS = 2, LARGE = 1 << 17 /* doubles: over the arenas' limit */ };
 
-/* Where a newcomer of the job joins. In memory that all share. */
+/* Where a newcomer of the job joins, or the job aside. In memory that all share. */
 typedef struct {
-    _Atomic int told, gone; /* the address is known; a rank gave up, and nobody may wait for it */
+    _Atomic int told, gone; /* that is known; a rank gave up, and nobody may wait for it */
     char address[128];
+    gyre_unique_id_t aside;
 } meeting_t;
 
 /* A job as a rank sees it. The runner frees what is left in it. */
 typedef struct {
     int rank, n; /* the newcomer, if there is one, has the last number */
     int hosts;   /* 1: each rank counts as one of another host */
-    gyre_comm_t *world, *part, *later;
+    gyre_comm_t *world, *part, *later, *more[MORE];
+    gyre_comm_t *aside; /* of another job of the same processes */
     gyre_buckets_t *buckets;
     double *window, *own, *shared, moved[2];
     int registered;

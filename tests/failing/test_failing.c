@@ -128,6 +128,8 @@ static gyre_status_t run_job(int rank, const scenario_t *s, int number, double p
     }
     if (status != GYRE_OK && job->world)
         (void)gyre_comm_abort(job->world, report->text);
+    if (status != GYRE_OK && job->aside)
+        (void)gyre_comm_abort(job->aside, report->text);
     note(gyre_train_destroy(job->train), "train_destroy", &status, report);
     note(gyre_buckets_destroy(job->buckets), "buckets_destroy", &status, report);
     while (job->registered) { /* if there was no memory for it, it must not be freed yet */
@@ -141,6 +143,11 @@ static gyre_status_t run_job(int rank, const scenario_t *s, int number, double p
         note(gyre_comm_destroy(job->part), "comm_destroy", &status, report);
     if (job->later)
         note(gyre_comm_destroy(job->later), "comm_destroy", &status, report);
+    for (int i = 0; i < MORE; i++)
+        if (job->more[i])
+            note(gyre_comm_destroy(job->more[i]), "comm_destroy", &status, report);
+    if (job->aside)
+        note(gyre_finalize(job->aside), "finalize of the job aside", &status, report);
     if (job->world)
         note(gyre_finalize(job->world), "finalize", &status, report);
     if (job->device)
@@ -170,7 +177,7 @@ static void set(const char *name, long value)
     setenv(name, text, 1);
 }
 
-static int verbose, failed, runs, without;
+static int verbose, failed, runs, hit, without;
 
 static int on_device(const scenario_t *s)
 {
@@ -363,6 +370,7 @@ static int look(const scenario_t *s, int victim, inject_kind_t kind, long k)
         printf("FAILED %s %d %s %ld: %s\n", s->name, victim, inject_names[kind], k, why);
         failed++;
     }
+    hit += *v->struck != '\0';
     without += *v->struck && v->status == GYRE_OK;
     if (*why || verbose || getenv("FAILING_LIST"))
         printf("  %s %d %s %ld: %s at 0x%lx; %s: %s: %s\n", s->name, victim, inject_names[kind], k,
@@ -460,6 +468,12 @@ static int has(const scenario_t *s, inject_kind_t kind)
                                  : 1;
 }
 
+/* Requests of this kind are made by every job. */
+static int must_have(const scenario_t *s, inject_kind_t kind)
+{
+    return kind <= INJECT_WRITE || (kind == INJECT_UCX && spans_hosts(s));
+}
+
 /* A sample leaves this out. */
 static int is_left_out(const scenario_t *s, int victim, inject_kind_t kind)
 {
@@ -511,10 +525,11 @@ int main(int argc, char **argv)
             usual[r] = shared->report[r].descriptors;
             usual_windows[r] = shared->report[r].windows;
             memcpy(requests[r], shared->report[r].seen, sizeof requests[r]);
-            if (requests[r][INJECT_MEMORY] == 0) {
-                printf("FAILED %s: no request of rank %d was counted\n", s->name, r);
-                failed++;
-            }
+            for (inject_kind_t kind = INJECT_MEMORY; kind < INJECT_KINDS; kind++)
+                if (must_have(s, kind) && requests[r][kind] == 0) {
+                    printf("FAILED %s %d %s: no request was counted\n", s->name, r, inject_names[kind]);
+                    failed++;
+                }
         }
         for (int victim = 0; victim < s->n; victim++) {
             if (argc > 2 && atoi(argv[2]) != victim)
@@ -540,6 +555,7 @@ int main(int argc, char **argv)
         }
     }
     remove_all(folder);
-    printf("%d runs, %d failed; in %d Gyre did without what failed\n", runs, failed, without);
+    printf("%d runs, %d failed; in %d a request failed, in %d Gyre did without\n", runs, failed, hit,
+           without);
     return failed != 0;
 }
