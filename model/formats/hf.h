@@ -51,9 +51,12 @@ size_t model_hf_positions(const model_hf_t *hf);
 
 typedef struct model_hf_origin model_hf_origin_t;
 
-/* Reads into memory what an export takes from `path` (as for model_hf_open): the keys of config.json, the
- * files of tokenizer and generation, and learned positions beyond those of `trained`, the whole table. The
- * files are not needed afterwards. NOT_FOUND, IO, FORMAT, NO_MEMORY. */
+/* 1: a file of that name is the tokenizer's or of the settings of generation: of its model, and kept. */
+int model_hf_keeps(const char *name);
+/* Reads into memory what an export takes from `path` (as for model_hf_open): the keys of config.json, of a
+ * folder; the files of tokenizer and generation, also those next to a single file where config.json is, too;
+ * and learned positions beyond those of `trained`, the whole table. The files are not needed afterwards.
+ * NOT_FOUND, IO, FORMAT, NO_MEMORY. */
 gyre_status_t model_hf_origin_open(const char *path, const model_params_t *trained, model_hf_origin_t **out);
 void model_hf_origin_close(model_hf_origin_t *origin);
 /* The table to be exported: `trained`, but with all positions of the files. Borrowed. Rows have the same
@@ -77,9 +80,9 @@ typedef struct model_hf_writer model_hf_writer_t;
 
 /* Begins an export of a whole table into `folder`. It is written next to its place and exchanged by
  * model_hf_finish (base/folder.h): until then, and after any failure, an older model there is as it was.
- * Files of an older model do not stay; other files do. shard_bytes: files of at most so many bytes of tensors
- * (one tensor may be more); 0: one file. origin: what the model keeps of another one; it must outlive the
- * writer; NULL: nothing. IO, INVALID (base_folder_begin), NO_MEMORY. */
+ * Files of an older model, its tokenizer's among them, do not stay; other files do. shard_bytes: files of at
+ * most so many bytes of tensors (one tensor may be more); 0: one file. origin: what the model keeps of
+ * another one; it must outlive the writer; NULL: nothing. IO, INVALID (base_folder_begin), NO_MEMORY. */
 gyre_status_t model_hf_create(const char *folder, const model_params_t *params, model_hf_type_t type,
                               size_t shard_bytes, const model_hf_origin_t *origin, model_hf_writer_t **out);
 /* Writes the next row of the table, in its order; `canonical`: all of it. A tied head has no tensor and may

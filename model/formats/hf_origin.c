@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/formats/hf_origin.c: what a trained model keeps of the model that it was loaded from. */
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,27 +12,17 @@
 #include "base/file.h"
 #include "base/text/json.h"
 #include "model/formats/hf.h"
+#include "model/tokenizer/tokenizer.h"
 
-/* Files that training does not change, by their names in `transformers`. */
-static const char *const kept[] = {"tokenizer.json",
-                                   "tokenizer_config.json",
-                                   "tokenizer.model",
-                                   "spiece.model",
-                                   "vocab.json",
-                                   "merges.txt",
-                                   "added_tokens.json",
-                                   "chat_template.jinja",
-                                   "chat_template.json",
-                                   "special_tokens_map.json",
-                                   "generation_config.json"};
-enum { KEPT = sizeof kept / sizeof *kept };
+typedef struct {
+    char *name, *bytes;
+    size_t count;
+} kept_t;
 
 struct model_hf_origin {
     json_t *config; /* of the folder; NULL: a single file has none */
-    struct {
-        char *bytes; /* NULL: the folder has no such file */
-        size_t count;
-    } file[KEPT];
+    kept_t *file;
+    size_t files;
     const model_params_t *trained;
     model_params_t *longer; /* NULL: the files have no more positions than `trained` */
     float *rest[2];         /* of MODEL_WPE and MODEL_WQE: what `longer` has more */
@@ -45,8 +36,11 @@ void model_hf_origin_close(model_hf_origin_t *origin)
     if (!origin)
         return;
     json_decref(origin->config);
-    for (size_t i = 0; i < KEPT; i++)
+    for (size_t i = 0; i < origin->files; i++) {
+        free(origin->file[i].name);
         free(origin->file[i].bytes);
+    }
+    free(origin->file);
     model_params_destroy(origin->longer);
     free(origin->rest[0]);
     free(origin->rest[1]);
@@ -55,43 +49,73 @@ void model_hf_origin_close(model_hf_origin_t *origin)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* A file that is not there is none. */
-static gyre_status_t read_file(const char *path, char **bytes, size_t *count)
+int model_hf_keeps(const char *name)
+{
+    static const char *const kept[] = {"tokenizer_config.json",   "added_tokens.json",
+                                       "chat_template.jinja",     "chat_template.json",
+                                       "special_tokens_map.json", "generation_config.json"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (strcmp(name, kept[i]) == 0)
+            return 1;
+    return model_tokenizer_is_file(name);
+}
+
+/* Into *file, with a NUL after its bytes. */
+static gyre_status_t read_file(const char *path, const char *name, kept_t *file)
 {
     struct stat info;
     FILE *in = fopen(path, "re");
     if (!in)
-        return errno == ENOENT ? GYRE_OK
-                               : gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
+        return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
     gyre_status_t status = GYRE_OK;
-    char *text = NULL;
     if (fstat(fileno(in), &info) != 0)
         status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
-    else if (!(text = malloc((size_t)info.st_size + 1)))
+    else if (!(file->name = strdup(name)) || !(file->bytes = calloc(1, (size_t)info.st_size + 1)))
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
     else
-        status = base_file_read(fileno(in), path, text, (size_t)info.st_size, 0);
+        status = base_file_read(fileno(in), path, file->bytes, file->count = (size_t)info.st_size, 0);
     fclose(in);
-    if (status != GYRE_OK) {
-        free(text);
-        return status;
-    }
-    *bytes = text;
-    *count = (size_t)info.st_size;
-    return GYRE_OK;
+    return status;
 }
 
-static gyre_status_t read_folder(model_hf_origin_t *origin, const char *folder)
+/* The files of `folder`, which ends in a slash or is empty, whose names `keeps`. */
+static gyre_status_t read_kept(model_hf_origin_t *origin, const char *folder, int (*keeps)(const char *name))
 {
     char path[PATH_MAX];
     gyre_status_t status = GYRE_OK;
-    for (size_t i = 0; status == GYRE_OK && i < KEPT; i++)
-        if (snprintf(path, sizeof path, "%s/%s", folder, kept[i]) < (int)sizeof path)
-            status = read_file(path, &origin->file[i].bytes, &origin->file[i].count);
-        else
+    DIR *all = opendir(*folder ? folder : ".");
+    if (!all)
+        return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot list the folder %s", *folder ? folder : ".");
+    for (struct dirent *entry; status == GYRE_OK && (entry = readdir(all));) {
+        kept_t *grown;
+        if (!keeps(entry->d_name))
+            continue;
+        if (snprintf(path, sizeof path, "%s%s", folder, entry->d_name) >= (int)sizeof path)
             status = gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    return status == GYRE_OK ? base_json_read(path, &origin->config) : status;
+        else if (!(grown = realloc(origin->file, (origin->files + 1) * sizeof *grown)))
+            status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
+        else {
+            origin->file = grown;
+            grown[origin->files] = (kept_t){0};
+            status = read_file(path, entry->d_name, &grown[origin->files++]);
+        }
+    }
+    closedir(all);
+    return status;
+}
+
+static gyre_status_t read_files(model_hf_origin_t *origin, const char *path)
+{
+    char folder[PATH_MAX], config[PATH_MAX];
+    struct stat info;
+    if (!model_tokenizer_folder(path, folder))
+        return GYRE_OK;
+    gyre_status_t status = read_kept(origin, folder, model_hf_keeps);
+    if (status != GYRE_OK || stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return status;
+    return snprintf(config, sizeof config, "%sconfig.json", folder) < (int)sizeof config
+               ? base_json_read(config, &origin->config)
+               : gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", path);
 }
 
 /* Positions that sequences in training do not reach. */
@@ -119,7 +143,6 @@ static gyre_status_t read_rest(model_hf_origin_t *origin, const char *path, size
 
 gyre_status_t model_hf_origin_open(const char *path, const model_params_t *trained, model_hf_origin_t **out)
 {
-    struct stat info;
     model_hf_t *hf = NULL;
     model_hf_origin_t *origin = calloc(1, sizeof *origin);
     if (!origin)
@@ -133,8 +156,8 @@ gyre_status_t model_hf_origin_open(const char *path, const model_params_t *train
             status = read_rest(origin, path, positions);
     }
     model_hf_close(hf);
-    if (status == GYRE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        status = read_folder(origin, path);
+    if (status == GYRE_OK)
+        status = read_files(origin, path);
     if (status != GYRE_OK) {
         model_hf_origin_close(origin);
         return status;
@@ -209,11 +232,9 @@ gyre_status_t model_hf_origin_copy(const model_hf_origin_t *origin, const char *
 {
     char path[PATH_MAX];
     gyre_status_t status = GYRE_OK;
-    for (size_t i = 0; status == GYRE_OK && i < KEPT; i++) {
+    for (size_t i = 0; status == GYRE_OK && i < origin->files; i++) {
         base_file_t file;
-        if (!origin->file[i].bytes)
-            continue;
-        if (snprintf(path, sizeof path, "%s/%s", folder, kept[i]) >= (int)sizeof path)
+        if (snprintf(path, sizeof path, "%s/%s", folder, origin->file[i].name) >= (int)sizeof path)
             return gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
         status = base_file_begin(path, &file);
         if (status != GYRE_OK)

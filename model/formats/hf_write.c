@@ -256,7 +256,7 @@ static int is_of_model(const char *name)
     size_t part, of;
     int end = -1;
     return strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 ||
-           strcmp(name, "model.safetensors.index.json") == 0 ||
+           strcmp(name, "model.safetensors.index.json") == 0 || model_hf_keeps(name) ||
            (sscanf(name, "model-%5zu-of-%5zu.safetensors%n", &part, &of, &end) == 2 && end > 0 && !name[end]);
 }
 

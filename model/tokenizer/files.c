@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/files.c: GPT-2's merges.txt, and .tiktoken files. */
+/* model/tokenizer/files.c: GPT-2's merges.txt, and .tiktoken files; the tokenizer in a model's folder. */
+#include <dirent.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -287,11 +290,69 @@ gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *
 
 /* ---- a model's folder ---------------------------------------------------------------------------------- */
 
-int model_tokenizer_file(const char *folder, char *path)
+/* Names in `transformers`, and of Mistral, Qwen and Kimi. The first that a folder has counts. */
+static const struct {
+    const char *pattern;
+    int read; /* 1: Gyre reads the kind, and the ids are those of the model as they are in the file */
+} names[] = {
+    {"tokenizer.json", 1},
+    {"merges.txt", 1},
+    {"tokenizer.model", 1},
+    {"spiece.model", 1},
+    {"tekken.json", 0},
+    {"*.tiktoken", 0},
+    {"tiktoken.model", 0},
+    {"tokenizer.model.v*", 0},
+    {"sentencepiece*.model", 0}, /* XLM-R and others move its ids */
+    {"spm.model", 0},
+    {"vocab.txt", 0},
+    {"vocab.json", 0},
+};
+enum { NAMES = sizeof names / sizeof *names };
+
+/* NAMES: it is no such file. */
+static size_t place_of(const char *name)
 {
-    static const char *const names[] = {"tokenizer.json", "merges.txt", "tokenizer.model", "spiece.model"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (snprintf(path, PATH_MAX, "%s/%s", folder, names[i]) < PATH_MAX && access(path, F_OK) == 0)
-            return 1;
-    return 0;
+    size_t i = 0;
+    while (i < NAMES && fnmatch(names[i].pattern, name, FNM_PERIOD) != 0)
+        i++;
+    return i;
+}
+
+int model_tokenizer_is_file(const char *name)
+{
+    return place_of(name) < NAMES;
+}
+
+int model_tokenizer_folder(const char *model, char *folder)
+{
+    struct stat info;
+    char config[PATH_MAX];
+    if (stat(model, &info) == 0 && S_ISDIR(info.st_mode))
+        return snprintf(folder, PATH_MAX, "%s/", model) < PATH_MAX;
+    const char *slash = strrchr(model, '/');
+    const int length = slash ? (int)(slash - model) + 1 : 0;
+    return snprintf(folder, PATH_MAX, "%.*s", length, model) < PATH_MAX &&
+           snprintf(config, sizeof config, "%sconfig.json", folder) < PATH_MAX && access(config, F_OK) == 0;
+}
+
+int model_tokenizer_file(const char *model, char *path)
+{
+    char folder[PATH_MAX], found[NAME_MAX + 1] = "";
+    size_t first = NAMES;
+    if (!model_tokenizer_folder(model, folder))
+        return 0;
+    DIR *all = opendir(*folder ? folder : ".");
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        const size_t i = place_of(entry->d_name);
+        if (i > first || i == NAMES || (i == first && strcmp(entry->d_name, found) > 0))
+            continue;
+        first = i;
+        snprintf(found, sizeof found, "%s", entry->d_name);
+    }
+    if (all)
+        closedir(all);
+    if (first == NAMES || snprintf(path, PATH_MAX, "%s%s", folder, found) >= PATH_MAX)
+        return 0;
+    return names[first].read ? 1 : -1;
 }

@@ -32,8 +32,14 @@ typedef struct model_tokenizer model_tokenizer_t;
  * the place. */
 gyre_status_t model_tokenizer_open(const char *spec, model_tokenizer_t **out);
 void model_tokenizer_destroy(model_tokenizer_t *tokenizer);
-/* The file of the tokenizer in a model's folder into path [PATH_MAX]; 0: there is none. */
-int model_tokenizer_file(const char *folder, char *path);
+/* The folder of a model into folder [PATH_MAX], with a slash at its end; "": the working one. 0: `model` is a
+ * file, and its folder is no model's: there is no config.json. */
+int model_tokenizer_folder(const char *model, char *folder);
+/* The file of the tokenizer there into path [PATH_MAX]. 1: it is of a kind that model_tokenizer_open reads;
+ * -1: of another kind; 0: there is none. */
+int model_tokenizer_file(const char *model, char *path);
+/* 1: a file of that name in a model's folder is its tokenizer, or a part of one. */
+int model_tokenizer_is_file(const char *name);
 
 const char *model_tokenizer_name(const model_tokenizer_t *tokenizer); /* "bytes", "gpt2", a file's name */
 size_t model_tokenizer_vocab(const model_tokenizer_t *tokenizer);     /* ids are below */

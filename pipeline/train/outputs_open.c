@@ -15,21 +15,29 @@ int train_is_folder(const char *path)
     return path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A folder for the model in Hugging Face's form is replaced as a whole: nothing may be at work in it. */
+/* 1: `path` is there, and is `folder` or in it. */
+static int is_inside(const char *path, const char *folder)
+{
+    char *in = path ? realpath(path, NULL) : NULL, *whole = realpath(folder, NULL);
+    const size_t n = whole ? strlen(whole) : 0;
+    const int inside = in && whole && strncmp(in, whole, n) == 0 && (in[n] == '/' || !in[n]);
+    free(in);
+    free(whole);
+    return inside;
+}
+
+/* A folder for the model in Hugging Face's form is replaced as a whole: nothing may be at work in it, nor may
+ * the tokenizer that the user names go with the model that was there. */
 static gyre_status_t check_folder(const train_config_t *options)
 {
-    char *save = realpath(options->save, NULL),
-         *checkpoint = save && options->checkpoint ? realpath(options->checkpoint, NULL) : NULL;
-    size_t n = save ? strlen(save) : 0;
-    int inside = checkpoint && strncmp(checkpoint, save, n) == 0 && (checkpoint[n] == '/' || !checkpoint[n]);
-    free(save);
-    free(checkpoint);
-    return inside
-               ? gyre_fail(GYRE_ERR_INVALID,
-                           "--checkpoint %s is in the folder %s, which is replaced as a whole: name another "
-                           "with --save",
-                           options->checkpoint, options->save)
-               : base_folder_check(options->save);
+    static const char text[] = "--%s %s is in the folder %s, which is replaced as a whole: name another with "
+                               "--save";
+    const char *spec = options->tokenizer, *colon = spec ? strchr(spec, ':') : NULL;
+    if (is_inside(options->checkpoint, options->save))
+        return gyre_fail(GYRE_ERR_INVALID, text, "checkpoint", options->checkpoint, options->save);
+    if (!options->load && is_inside(colon ? colon + 1 : spec, options->save))
+        return gyre_fail(GYRE_ERR_INVALID, text, "tokenizer", spec, options->save);
+    return base_folder_check(options->save);
 }
 
 /* Better known now than at the end of the run. */

@@ -316,8 +316,10 @@ static void replaces(void **state)
     assert_int_equal(save_hf(model, params, flat, MODEL_HF_F32, 2000), GYRE_OK);
     size_t many = entries(model);
     assert_true(many > 4);
-    snprintf(command, sizeof command, "cp -r %s %s/copy; echo mine >%s/README.md; mkdir %s/notes", model,
-             folder, model, model);
+    snprintf(command, sizeof command,
+             "cd %s; touch tokenizer.json vocab.json tekken.json qwen.tiktoken chat_template.jinja;"
+             "cp -r . ../copy; echo mine >README.md; mkdir notes",
+             model);
     assert_int_equal(system(command), 0);
 
     /* given up, and a disk that is full: the old model is as it was, and nothing else is left */
@@ -338,7 +340,7 @@ static void replaces(void **state)
     assert_int_equal(system(command), 0);
     assert_int_equal(entries(folder), 2);
 
-    /* no shard of the old model stays; what is no file of a model does */
+    /* no shard and no tokenizer of the old model stays; what is no file of a model does */
     flat[0] = 7.0f;
     assert_int_equal(save_hf(model, params, flat, MODEL_HF_F32, 0), GYRE_OK);
     assert_int_equal(entries(model), 4); /* model.safetensors, config.json, README.md, notes */
@@ -448,6 +450,17 @@ static void keeps_keys(void **state)
     assert_non_null(now = json_load_file(path, 0, NULL));
     json_decref(now);
     assert_int_equal(entries(weights), 3); /* config.json and the two files */
+    model_hf_origin_close(origin);
+
+    /* of a single file: what lies next to it */
+    char file[96];
+    snprintf(file, sizeof file, "%s/model.safetensors", folder);
+    snprintf(command, sizeof command, "rm %s/tokenizer.json; touch %s/tekken.json", weights, folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(model_hf_origin_open(file, params, &origin), GYRE_OK);
+    assert_int_equal(model_hf_origin_copy(origin, weights), GYRE_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(entries(weights), 4);
     model_hf_origin_close(origin);
     model_params_destroy(params);
     free(flat);

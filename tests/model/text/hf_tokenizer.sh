@@ -62,6 +62,28 @@ train --load model --data model-tiktoken.gyt --tokenizer model.cl100k.tiktoken
 refused "but the model's is opt/merges.txt" --load opt --data merges-txt.gyt # GPT-2's ids
 train --load opt --data opt-txt.gyt
 
+# a folder that is written over has the tokenizer of the new model, or none, and all files that are no model's
+cp -r model over
+echo mine >over/README.md
+train --load opt --data opt-txt.gyt --save over/
+[ "$(cd over && echo *)" = "README.md config.json merges.txt model.safetensors vocab.json" ] || { ls over; exit 1; }
+train --load over --data opt-txt.gyt
+refused "but the model's is over/merges.txt" --load over --data model-json.gyt
+train --load opt/model.safetensors --heads 2 --data opt-txt.gyt --save over/
+train --load over --data opt-txt.gyt
+train --model config.json --data model-json.gyt --save over/
+[ "$(cd over && echo *)" = "README.md config.json model.safetensors" ] || { ls over; exit 1; }
+train --model config.json --data model-json.gyt --checkpoint before
+cp model/tokenizer.json over
+"$B/bin/gyre-train" --export before over >out.log 2>&1 || { cat out.log; exit 1; }
+[ "$(cd over && echo *)" = "README.md config.json model.safetensors" ] || { ls over; exit 1; }
+cp model/tokenizer.json over
+refused "--tokenizer over/tokenizer.json is in the folder over/" --model config.json --data model-json.gyt --save over/ \
+    --tokenizer over/tokenizer.json
+[ -e over/tokenizer.json ]
+train --load over --data model-json.gyt --save over/ --tokenizer over/tokenizer.json
+[ -e over/tokenizer.json ]
+
 # data that does not say its tokenizer: one line, or what --tokenizer says of it is compared
 python3 -c 'import struct; open("ids.bin", "wb").write(struct.pack("<4000H", *(i * 7 % 257 for i in range(4000))))'
 plain=(--load model --data ids.bin --data-format nanogpt)
