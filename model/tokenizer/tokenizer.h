@@ -35,8 +35,8 @@ void model_tokenizer_destroy(model_tokenizer_t *tokenizer);
 /* The folder of a model into folder [PATH_MAX], with a slash at its end; "": the working one. 0: `model` is a
  * file, and its folder is no model's: there is no config.json. */
 int model_tokenizer_folder(const char *model, char *folder);
-/* The file of the tokenizer there into path [PATH_MAX]. 1: it is of a kind that model_tokenizer_open reads;
- * -1: of another kind; 0: there is none. */
+/* The file of the tokenizer there into path [PATH_MAX]. 1: its ids are those of model_tokenizer_open; -1: it
+ * is of another kind; 0: there is none. */
 int model_tokenizer_file(const char *model, char *path);
 /* 1: a file of that name in a model's folder is its tokenizer, or a part of one. */
 int model_tokenizer_is_file(const char *name);

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text/json.h"
 #include "base/utf8.h"
 
@@ -49,4 +51,33 @@ gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char
                      "): take that one; if the ids of both are the same, write the model as a folder, which "
                      "does not say it (gyre-train --export)",
                      what, other->name, other->hash, where, learned->name, learned->hash);
+}
+
+gyre_status_t pipe_tokenizer_find(const char *model, char *path, model_tokenizer_t **out, char *why,
+                                  size_t room)
+{
+    *out = NULL;
+    const int there = model_tokenizer_file(model, path);
+    if (there < 0)
+        snprintf(why, room, "its tokenizer, %s, is of a kind that Gyre does not compare", path);
+    if (there <= 0)
+        return there < 0 ? GYRE_ERR_UNSUPPORTED : GYRE_OK;
+    const int muted = base_log_mute(1);
+    gyre_status_t status = model_tokenizer_open(path, out);
+    base_log_mute(muted);
+    if (status != GYRE_OK)
+        snprintf(why, room, "%s", gyre_last_error());
+    return status;
+}
+
+int pipe_tokenizer_same_ids(const model_tokenizer_t *a, const model_tokenizer_t *b)
+{
+    size_t n = base_max_size(model_tokenizer_vocab(a), model_tokenizer_vocab(b)), x = 0, y = 0;
+    for (size_t id = 0; id < n; id++) {
+        const unsigned char *p = model_tokenizer_bytes(a, (model_token_t)id, &x),
+                            *q = model_tokenizer_bytes(b, (model_token_t)id, &y);
+        if (p && q && (x != y || memcmp(p, q, x) != 0))
+            return 0;
+    }
+    return 1;
 }

@@ -28,4 +28,14 @@ pipe_tokenizer_t pipe_tokenizer_recorded(const json_t *run);
 gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char *where, const char *what,
                                      const pipe_tokenizer_t *other);
 
+/* The tokenizer that lies with `model`, a folder or a file in one: its file into path [PATH_MAX], and *out.
+ * *out NULL: there is none. An error: it cannot be read, or is of a kind that Gyre does not compare; why
+ * [room] says it, and nothing is logged. */
+gyre_status_t pipe_tokenizer_find(const char *model, char *path, model_tokenizer_t **out, char *why,
+                                  size_t room);
+
+/* 1: every id that both have stands for the same bytes. Two tokenizers may cut text in different ways and
+ * still have the same ids, such as tokenizer.json and a .tiktoken file. */
+int pipe_tokenizer_same_ids(const model_tokenizer_t *a, const model_tokenizer_t *b);
+
 #endif

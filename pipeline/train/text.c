@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "pipeline/report/record.h"
@@ -55,50 +54,56 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
 
 #define BYTES_MOST 512 /* a model of bytes may have a few more ids than 256 */
 
-/* 1: every id stands for the same bytes. Two tokenizers may cut text in different ways and still have the
- * same ids, such as tokenizer.json and a .tiktoken file. */
-static int same_ids(const model_tokenizer_t *a, const model_tokenizer_t *b)
+static gyre_status_t refuse_bytes(const train_config_t *options, const model_data_t *data, const char *ids,
+                                  const char *tokenizer)
 {
-    size_t n = base_max_size(model_tokenizer_vocab(a), model_tokenizer_vocab(b)), x = 0, y = 0;
-    for (size_t id = 0; id < n; id++) {
-        const unsigned char *p = model_tokenizer_bytes(a, (model_token_t)id, &x),
-                            *q = model_tokenizer_bytes(b, (model_token_t)id, &y);
-        if (p && q && (x != y || memcmp(p, q, x) != 0))
-            return 0;
-    }
-    return 1;
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s is %s, but the %s of the model in %s are not bytes: "
+        "write a token file first, gyre-tokenize --tokenizer %s --out FILE.gyt %s, and give it with "
+        "--data; --tokenizer bytes trains on bytes all the same",
+        options->data, data->is_text ? "text, which is trained on as bytes" : "a file of bytes as tokens",
+        ids, options->load, tokenizer, data->is_text ? options->data : "TEXT");
 }
 
-/* Bytes, of text or in a token file, for a model that has learned other ids. */
-static gyre_status_t check_bytes(const train_config_t *options, const model_data_t *data, const char *path,
-                                 size_t vocab)
+/* Bytes, of text or in a token file, for a model whose tokenizer is not there. */
+static gyre_status_t check_bytes(const train_config_t *options, const model_data_t *data, size_t vocab)
 {
+    char ids[64];
     if (options->tokenizer || vocab == 256) /* it is "bytes" (train_text_open) */
         return GYRE_OK;
-    if (!path && vocab <= BYTES_MOST) {
+    if (vocab <= BYTES_MOST) {
         log_warning("the ids of %s are bytes, 0 to 255, but the model in %s has %zu ids: if those are bytes "
                     "and a few more, say so with --tokenizer bytes",
                     options->data, options->load, vocab);
         return GYRE_OK;
     }
-    return gyre_fail(
-        GYRE_ERR_INVALID,
-        "%s is %s, but the %zu ids of the model in %s are not bytes: "
-        "write a token file first, gyre-tokenize --tokenizer %s --out FILE.gyt %s, and give it with "
-        "--data; --tokenizer bytes trains on bytes all the same",
-        options->data, data->is_text ? "text, which is trained on as bytes" : "a file of bytes as tokens",
-        vocab, options->load, path ? path : "TOKENIZER", data->is_text ? options->data : "TEXT");
+    snprintf(ids, sizeof ids, "%zu ids", vocab);
+    return refuse_bytes(options, data, ids, "TOKENIZER");
+}
+
+/* Text for a model whose tokenizer, read from `path`, is there. */
+static gyre_status_t compare_bytes(const train_config_t *options, const model_data_t *data, const char *path,
+                                   const model_tokenizer_t *model)
+{
+    model_tokenizer_t *bytes = NULL;
+    gyre_status_t status = model_tokenizer_open("bytes", &bytes);
+    if (status == GYRE_OK && !pipe_tokenizer_same_ids(bytes, model))
+        status = refuse_bytes(options, data, "ids", path);
+    model_tokenizer_destroy(bytes);
+    return status;
 }
 
 /* The data's ids are not known to be the model's: an error, where --tokenizer does not name what they are. */
-static gyre_status_t not_compared(const train_config_t *options, int refuse, const char *why)
+static gyre_status_t not_compared(const train_config_t *options, const model_data_t *data, int refuse,
+                                  const char *why)
 {
     if (refuse && !options->tokenizer)
         return gyre_fail(
             GYRE_ERR_INVALID,
             "whether the ids of %s are those of the model in %s is not known: %s: if they are, name "
-            "the tokenizer of the data with --tokenizer",
-            options->data, options->load, why);
+            "the tokenizer of the data with --tokenizer%s",
+            options->data, options->load, why, data->is_text ? " bytes" : "");
     log_warning("whether the ids of %s are those of the model in %s is not known: %s", options->data,
                 options->load, why);
     return GYRE_OK;
@@ -109,7 +114,7 @@ static gyre_status_t compare(const train_config_t *options, const model_data_t *
                              const model_tokenizer_t *own, const model_tokenizer_t *model)
 {
     const uint64_t learned = model_tokenizer_hash(model);
-    if (data->tokenizer_hash == learned || (own && same_ids(own, model)))
+    if (data->tokenizer_hash == learned || (own && pipe_tokenizer_same_ids(own, model)))
         return GYRE_OK;
     if (data->tokenizer_hash)
         return gyre_fail(GYRE_ERR_INVALID,
@@ -123,8 +128,8 @@ static gyre_status_t compare(const train_config_t *options, const model_data_t *
             GYRE_ERR_INVALID,
             "--tokenizer %s, of the data, has other ids than the model's, which is %s: write the "
             "data again with gyre-tokenize --tokenizer %s",
-            options->tokenizer, path, path);
-    return not_compared(options, 0, "the data does not say its tokenizer, which --tokenizer names");
+            options->tokenizer ? options->tokenizer : "bytes", path, path);
+    return not_compared(options, data, 0, "the data does not say its tokenizer, which --tokenizer names");
 }
 
 gyre_status_t train_text_check(const train_config_t *options, const model_data_t *data, size_t vocab,
@@ -132,21 +137,16 @@ gyre_status_t train_text_check(const train_config_t *options, const model_data_t
 {
     char path[PATH_MAX], why[512];
     model_tokenizer_t *model = NULL;
-    if (!options->load)
+    if (!options->load || (data->is_text && options->tokenizer)) /* which is "bytes" (train_text_open) */
         return GYRE_OK;
-    int there = model_tokenizer_file(options->load, path);
-    if (data->is_text || (!there && strcmp(data->tokenizer, "bytes") == 0))
-        return check_bytes(options, data, there ? path : NULL, vocab);
-    if (!there)
-        return not_compared(options, 0, "the model has no tokenizer there");
-    int muted = base_log_mute(1); /* of a kind that Gyre does not have, perhaps */
-    gyre_status_t status = model_tokenizer_open(path, &model);
-    base_log_mute(muted);
-    if (status != GYRE_OK) {
-        snprintf(why, sizeof why, "%s", gyre_last_error());
-        return not_compared(options, 1, why);
-    }
-    status = compare(options, data, path, own, model);
+    if (pipe_tokenizer_find(options->load, path, &model, why, sizeof why) != GYRE_OK)
+        return not_compared(options, data, 1, why);
+    if (!model)
+        return strcmp(data->tokenizer, "bytes") == 0
+                   ? check_bytes(options, data, vocab)
+                   : not_compared(options, data, 0, "the model has no tokenizer there");
+    gyre_status_t status =
+        data->is_text ? compare_bytes(options, data, path, model) : compare(options, data, path, own, model);
     model_tokenizer_destroy(model);
     return status;
 }
@@ -171,11 +171,11 @@ gyre_status_t train_text_compare(const train_config_t *options, const model_data
                                  const pipe_tokenizer_t *known, const pipe_tokenizer_t *learned)
 {
     if (learned->hash == 0 && strcmp(data->tokenizer, "bytes") == 0)
-        return check_bytes(options, data, NULL, vocab);
+        return check_bytes(options, data, vocab);
     if (learned->hash == 0)
-        return not_compared(options, 0, "the checkpoint does not say its tokenizer");
+        return not_compared(options, data, 0, "the checkpoint does not say its tokenizer");
     if (known->hash == 0)
-        return not_compared(options, 0, "the data does not say its tokenizer, which --tokenizer names");
+        return not_compared(options, data, 0, "the data does not say its tokenizer, which --tokenizer names");
     return pipe_tokenizer_compare(learned, options->load, options->data, known);
 }
 

@@ -43,6 +43,12 @@ json.dump(special | {c: i + 4 for i, c in enumerate(names + ["12"])}, open("opt/
 config = {"model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 300, "n_positions": 16}
 json.dump(config, open("config.json", "w"))
 json.dump(config | {"vocab_size": 1024}, open("large.json", "w"))
+json.dump(config | {"vocab_size": 256}, open("config256.json", "w"))
+# 256 bytes, in GPT-2's order and in that of their numbers
+for file, ids in (("letters.json", range(256)), ("asbytes.json", codes)):
+    one = json_of("1", "2")
+    one["model"] |= {"vocab": dict(zip(names, ids)), "merges": []}
+    json.dump(one, open(file, "w"))
 PY
 for t in model/tokenizer.json other.json merges.txt opt/merges.txt model.cl100k.tiktoken; do
     name=${t%%/*}
@@ -139,6 +145,39 @@ refused "name the tokenizer of the data with --tokenizer" "${plain[@]}"
 train --load model --data other-json.gyt --tokenizer other.json
 grep -q "$unknown: .*WordPiece" out.log
 
+# so is one of a kind that Gyre does not know, by its name alone; other files in the folder are none
+for name in tekken.json qwen.tiktoken vocab.txt sentencepiece.bpe.model spiece.model; do
+    rm -rf unknown
+    cp -r new unknown
+    echo "not a tokenizer" >unknown/$name
+    echo "not a tokenizer" >unknown/notes.txt
+    refused "the model in unknown is not known: " --load unknown --data model-json.gyt
+    grep -q "unknown/$name.*: if they are, name the tokenizer of the data with --tokenizer" out.log
+    refused "--tokenizer bytes" --load unknown --data text
+    train --load unknown --data model-tiktoken.gyt --tokenizer model.cl100k.tiktoken
+    grep -q "$unknown: .*unknown/$name" out.log
+    train --load unknown --data text --tokenizer bytes
+    tool "unknown/$name" gyre-eval --load unknown model-json.gyt
+done
+# a model of 256 ids with a tokenizer of its own: bytes are compared with its ids
+train --model config256.json --data text --save own/
+train --load own --data text
+cp letters.json own/tokenizer.json
+refused "the ids of the model in own are not bytes: write a token file first, gyre-tokenize --tokenizer own/tokenizer.json" \
+    --load own --data text
+"$B/bin/gyre-tokenize" --tokenizer bytes --out bytes.gyt text >out.log 2>&1
+refused "but the model's is own/tokenizer.json" --load own --data bytes.gyt
+train --load own --data text --tokenizer bytes
+cp asbytes.json own/tokenizer.json
+train --load own --data text
+train --load own --data bytes.gyt
+# the tokenizer of a file of weights lies next to it
+cp other.json new/tokenizer.json
+file=(--load new/model.safetensors --heads 2)
+refused "but the model's is new/tokenizer.json" "${file[@]}" --data model-json.gyt
+train "${file[@]}" --data other-json.gyt
+rm new/tokenizer.json
+
 # without a tokenizer: as many ids as a model of bytes may have, and more; tokens
 train --load new --data text
 grep -q "warning: .*are bytes, 0 to 255, but the model in new has 300 ids" out.log
@@ -149,7 +188,6 @@ grep -q "$unknown: the model has no tokenizer there" out.log
 train --model large.json --data text --save large/
 grep -q "bytes of text .*, as the first 256 of 1024 ids" out.log
 refused "the 1024 ids of the model in large are not bytes" --load large --data text
-"$B/bin/gyre-tokenize" --tokenizer bytes --out bytes.gyt text >out.log 2>&1
 refused "bytes.gyt is a file of bytes as tokens, but the 1024 ids" --load large --data bytes.gyt
 train --load large --data bytes.gyt --tokenizer bytes
 echo "a loaded model gets ids of its own tokenizer"
