@@ -266,21 +266,56 @@ const pipe_tokenizer_t *pipe_source_learned(const pipe_source_t *source)
     return &source->learned;
 }
 
+/* `given`, of --tokenizer, and the tokenizer that lies with the model. Bytes may be meant for any model, as
+ * in training. */
+static gyre_status_t compare_given(const pipe_source_t *source, const char *spec,
+                                   const model_tokenizer_t *given)
+{
+    char path[PATH_MAX], why[512];
+    const char *model = source->config.path;
+    model_tokenizer_t *own = NULL;
+    if (source->learned.hash || strcmp(spec, "bytes") == 0)
+        return GYRE_OK;
+    if (pipe_tokenizer_find(model, path, &own, why, sizeof why) != GYRE_OK)
+        log_warning("whether the ids of --tokenizer %s are those of the model in %s is not known: %s", spec,
+                    model, why);
+    gyre_status_t status =
+        !own || pipe_tokenizer_same_ids(own, given)
+            ? GYRE_OK
+            : gyre_fail(GYRE_ERR_INVALID,
+                        "--tokenizer %s has other ids than the model's, which is %s: name that one, or none",
+                        spec, path);
+    model_tokenizer_destroy(own);
+    return status;
+}
+
+/* Without --tokenizer. *out NULL: it is not known. */
+static gyre_status_t open_own(const pipe_source_t *source, model_tokenizer_t **out)
+{
+    char path[PATH_MAX], why[512];
+    const char *model = source->config.path;
+    const pipe_tokenizer_t *learned = &source->learned;
+    if (pipe_tokenizer_find(model, path, out, why, sizeof why) != GYRE_OK)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "which ids the model in %s has is not known: %s: name a tokenizer of the same ids "
+                         "with --tokenizer",
+                         model, why);
+    const int bytes = learned->hash ? strcmp(learned->name, "bytes") == 0 : source->model.vocab == 256;
+    return !*out && bytes ? model_tokenizer_open("bytes", out) : GYRE_OK;
+}
+
 gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spec, model_tokenizer_t **out)
 {
-    char path[PATH_MAX], what[PATH_MAX + 16];
-    const pipe_tokenizer_t *learned = &source->learned;
+    char what[PATH_MAX + 16];
     *out = NULL;
-    if (!spec && model_tokenizer_file(source->config.path, path))
-        spec = path;
-    if (!spec && (learned->hash ? strcmp(learned->name, "bytes") == 0 : source->model.vocab == 256))
-        spec = "bytes";
-    gyre_status_t status = spec ? model_tokenizer_open(spec, out) : GYRE_OK;
-    if (status != GYRE_OK || !spec)
+    gyre_status_t status = spec ? model_tokenizer_open(spec, out) : open_own(source, out);
+    if (status != GYRE_OK || !*out)
         return status;
     const pipe_tokenizer_t own = pipe_tokenizer_of(*out);
-    snprintf(what, sizeof what, "--tokenizer %s", spec);
-    status = pipe_tokenizer_compare(learned, source->config.path, what, &own);
+    snprintf(what, sizeof what, spec ? "--tokenizer %s" : "its folder's %s", spec ? spec : own.name);
+    status = pipe_tokenizer_compare(&source->learned, source->config.path, what, &own);
+    if (status == GYRE_OK && spec)
+        status = compare_given(source, spec, *out);
     if (status != GYRE_OK) {
         model_tokenizer_destroy(*out);
         *out = NULL;

@@ -137,6 +137,16 @@ tool "which tokenizer the ids of the model in unsaid are from is not known" gyre
 train --load unsaid --data other-json.gyt
 grep -q "$unknown: the checkpoint does not say its tokenizer" out.log
 
+# and a folder's own tokenizer, as in training: other ids are refused, another way of cutting is not, and bytes may be meant
+both() { # TEXT arguments: both tools
+    tool "$1" gyre-generate --prompt 12 --tokens 2 "${@:2}"
+    tool "$1" gyre-eval --limit 40 text "${@:2}"
+}
+both "--tokenizer other.json has other ids than the model's, which is model/tokenizer.json" --load model --tokenizer other.json
+for same in merges.txt model/tokenizer.json model.cl100k.tiktoken bytes; do
+    both "" --load model --tokenizer $same
+done
+
 # a model whose tokenizer cannot be read: refused, unless --tokenizer says what the data's ids are
 echo '{"model": {"type": "WordPiece"}}' >model/tokenizer.json
 refused "name the tokenizer of the data with --tokenizer" --load model --data other-json.gyt
@@ -158,6 +168,8 @@ for name in tekken.json qwen.tiktoken vocab.txt sentencepiece.bpe.model spiece.m
     grep -q "$unknown: .*unknown/$name" out.log
     train --load unknown --data text --tokenizer bytes
     tool "unknown/$name" gyre-eval --load unknown model-json.gyt
+    tool "" gyre-eval --load unknown --tokenizer model.cl100k.tiktoken model-tiktoken.gyt --limit 40
+    grep -q "whether the ids of --tokenizer model.cl100k.tiktoken are those of the model in unknown is not known" out.log
 done
 # a model of 256 ids with a tokenizer of its own: bytes are compared with its ids
 train --model config256.json --data text --save own/
@@ -176,6 +188,7 @@ cp other.json new/tokenizer.json
 file=(--load new/model.safetensors --heads 2)
 refused "but the model's is new/tokenizer.json" "${file[@]}" --data model-json.gyt
 train "${file[@]}" --data other-json.gyt
+tool "has other ids than the model's, which is new/tokenizer.json" gyre-generate "${file[@]}" --prompt 12 --tokenizer merges.txt
 rm new/tokenizer.json
 
 # without a tokenizer: as many ids as a model of bytes may have, and more; tokens
