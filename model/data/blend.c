@@ -34,8 +34,10 @@ static gyre_status_t agree(model_data_t *data, const model_tokens_t **teller, co
                 "tokenizer",
                 sources_path(tokens), tokens->tokenizer, tokens->vocab, sources_path(before),
                 before->tokenizer, before->vocab);
-        else if (!data->tokenizer_hash)
+        else if (!data->tokenizer_hash && tokens->tokenizer_hash) {
+            *teller = tokens; /* from here on all are compared with this one */
             data->tokenizer_hash = tokens->tokenizer_hash;
+        }
     }
     return GYRE_OK;
 }

@@ -57,9 +57,9 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    const char *files[] = {"tree/b.txt",   "tree/a.txt", "tree/deep/c", "tree/picture",
-                           "tree/.hidden", "tree/empty", "tree/link",   "binary/x",
-                           "empty",        "long",       "a,1:x",       "b,c"};
+    const char *files[] = {"tree/b.txt", "tree/a.txt", "tree/deep/c", "tree/picture", "tree/.hidden",
+                           "tree/empty", "tree/link",  "binary/x",    "empty",        "long",
+                           "a,1:x",      "b,c",        "none",        "first",        "second"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         unlink(at(files[i]));
     return rmdir(at("tree/deep")) || rmdir(at("tree")) || rmdir(at("binary")) || rmdir(folder);
@@ -417,6 +417,40 @@ static void blend(void **state)
     model_data_destroy(data);
 }
 
+static void put_tokens(const char *name, uint64_t hash)
+{
+    static const model_token_t ids[64];
+    model_tokens_writer_t *writer = NULL;
+    const model_tokens_header_t header = {
+        .vocab = 300, .tokenizer = hash ? name : "", .tokenizer_hash = hash, .eot = -1};
+    assert_int_equal(model_tokens_create(at(name), &header, &writer), GYRE_OK);
+    assert_int_equal(model_tokens_add(writer, ids, NULL, 64), GYRE_OK);
+    assert_int_equal(model_tokens_finish(writer), GYRE_OK);
+}
+
+/* Sources that name their tokenizer name the same one, also after one that does not. */
+static void one_tokenizer(void **state)
+{
+    (void)state;
+    model_data_t *data = NULL;
+    char list[900];
+    put_tokens("none", 0);
+    put_tokens("first", 1);
+    put_tokens("second", 2);
+    snprintf(list, sizeof list, "1:%s,1:%s", at("none"), at("first"));
+    assert_int_equal(open_text(list, &data), GYRE_OK);
+    assert_true(data->tokenizer_hash == 1);
+    model_data_destroy(data);
+    assert_int_equal(open_data(list, at("second"), MODEL_SAMPLING_RANDOM, &data), GYRE_ERR_INVALID);
+    snprintf(list, sizeof list, "1:%s,1:%s,1:%s", at("none"), at("first"), at("second"));
+    assert_int_equal(open_text(list, &data), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "second holds ids of 'second' (300 of them), but"));
+    assert_non_null(strstr(gyre_last_error(), "first those of 'first'"));
+    snprintf(list, sizeof list, "1:%s,1:%s,1:%s", at("none"), at("second"), at("none"));
+    assert_int_equal(open_text(list, &data), GYRE_OK);
+    model_data_destroy(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +459,7 @@ int main(void)
         cmocka_unit_test(epochs),          cmocka_unit_test(epochs_begin_elsewhere),
         cmocka_unit_test(blend),           cmocka_unit_test(large_files_are_mapped),
         cmocka_unit_test(headerless_ids),  cmocka_unit_test(held_out),
+        cmocka_unit_test(one_tokenizer),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
