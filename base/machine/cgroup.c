@@ -26,13 +26,46 @@ static int read_line(const char *root, const char *tree, const char *path, const
     return good;
 }
 
-static void least(base_cgroup_t *limits, double cpus, double memory)
+static void least_cpus(base_cgroup_t *limits, double cpus)
 {
     if (cpus > 0 && (limits->cpus == 0 || cpus < limits->cpus))
         limits->cpus = cpus;
-    /* version 1 says "none" by a number near 2^63 */
-    if (memory > 0 && memory < 0x1p62 && memory < (double)limits->memory)
+}
+
+/* Bytes that a group uses. Pages of files are not counted: the kernel takes them back. prefix: of the lines
+ * of memory.stat that count the groups within, too. */
+static double used_memory(const char *root, const char *tree, const char *path, const char *name,
+                          const char *prefix)
+{
+    char full[2 * PATH], text[TEXT], key[TEXT];
+    double used = read_line(root, tree, path, name, text) ? strtod(text, NULL) : 0, bytes;
+    const size_t n = strlen(prefix);
+    snprintf(full, sizeof full, "%s/sys/fs/cgroup/%s%s/memory.stat", root, tree, path);
+    FILE *file = fopen(full, "re");
+    while (file && fgets(text, sizeof text, file))
+        if (sscanf(text, "%127s %lf", key, &bytes) == 2 && strncmp(key, prefix, n) == 0 &&
+            (strcmp(key + n, "inactive_file") == 0 || strcmp(key + n, "active_file") == 0))
+            used -= bytes;
+    if (file)
+        fclose(file);
+    return used > 0 ? used : 0;
+}
+
+/* names: the files of the limit and of what is used. */
+static void least_memory(const char *root, const char *tree, const char *path, const char *const names[2],
+                         const char *prefix, base_cgroup_t *limits)
+{
+    char text[TEXT];
+    const double memory = read_line(root, tree, path, names[0], text) ? strtod(text, NULL) : 0;
+    /* version 1 says "none" by a number near 2^63, version 2 by "max", which is 0 */
+    if (memory <= 0 || memory >= 0x1p62)
+        return;
+    const double used = used_memory(root, tree, path, names[1], prefix),
+                 left = used < memory ? memory - used : 0;
+    if (memory < (double)limits->memory)
         limits->memory = (uint64_t)memory;
+    if (left < (double)limits->left)
+        limits->left = (uint64_t)left;
 }
 
 static void look_v2(const char *root, const char *path, base_cgroup_t *limits)
@@ -41,9 +74,8 @@ static void look_v2(const char *root, const char *path, base_cgroup_t *limits)
     double used, period;
     if (read_line(root, "", path, "cpu.max", text) && sscanf(text, "%lf %lf", &used, &period) == 2 &&
         period > 0)
-        least(limits, used / period, 0);
-    if (read_line(root, "", path, "memory.max", text)) /* "max" is 0 */
-        least(limits, 0, strtod(text, NULL));
+        least_cpus(limits, used / period);
+    least_memory(root, "", path, (const char *const[]){"memory.max", "memory.current"}, "", limits);
 }
 
 static void look_cpu(const char *root, const char *path, base_cgroup_t *limits)
@@ -51,14 +83,13 @@ static void look_cpu(const char *root, const char *path, base_cgroup_t *limits)
     char used[TEXT], period[TEXT];
     if (read_line(root, "cpu", path, "cpu.cfs_quota_us", used) &&
         read_line(root, "cpu", path, "cpu.cfs_period_us", period) && strtod(period, NULL) > 0)
-        least(limits, strtod(used, NULL) / strtod(period, NULL), 0); /* -1: none */
+        least_cpus(limits, strtod(used, NULL) / strtod(period, NULL)); /* -1: none */
 }
 
 static void look_memory(const char *root, const char *path, base_cgroup_t *limits)
 {
-    char text[TEXT];
-    if (read_line(root, "memory", path, "memory.limit_in_bytes", text))
-        least(limits, 0, strtod(text, NULL));
+    least_memory(root, "memory", path,
+                 (const char *const[]){"memory.limit_in_bytes", "memory.usage_in_bytes"}, "total_", limits);
 }
 
 typedef void look_fn(const char *root, const char *path, base_cgroup_t *limits);
@@ -86,7 +117,7 @@ static int has(const char *list, const char *word)
 
 base_cgroup_t base_cgroup_limits(const char *root)
 {
-    base_cgroup_t limits = {.cpus = 0, .memory = UINT64_MAX};
+    base_cgroup_t limits = {.cpus = 0, .memory = UINT64_MAX, .left = UINT64_MAX};
     char name[PATH], line[PATH];
     snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
     FILE *file = fopen(name, "re");

@@ -10,6 +10,7 @@
 typedef struct {
     double cpus;     /* processors' worth of time, such as 0.5; 0: no limit */
     uint64_t memory; /* bytes; UINT64_MAX: no limit */
+    uint64_t left;   /* of it, bytes that no process of the group uses now; UINT64_MAX: no limit */
 } base_cgroup_t;
 
 /* root: a folder in which proc/self/cgroup and sys/fs/cgroup lie; "": the system's. What cannot be read is no

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine/cgroup.h"
 #include "base/machine/memory.h"
 #include "model/formats/hf.h"
 #include "model/formats/weights.h"
@@ -32,12 +33,13 @@ void train_choose_sample(train_run_t *run)
     run->sample_left_out = 1;
 }
 
-/* Memory for the whole model on rank 0, which alone draws the sample. What the kernel would have to kill for
- * is not taken: with overcommitment, calloc does not fail. */
+/* Memory for the whole model on rank 0, which alone draws the sample. What the kernel would have to kill for,
+ * on the host or in a control group, is not taken: with overcommitment, calloc does not fail. */
 static gyre_status_t take_weights(train_run_t *run)
 {
     const size_t elements = pipe_train_whole(run->train)->total, bytes = elements * sizeof *run->weights;
-    if (bytes < base_memory_now().available / 2)
+    const uint64_t host = base_memory_now().available, group = base_cgroup_limits("").left;
+    if (bytes < (group < host ? group : host) / 2)
         run->weights = calloc(elements, sizeof *run->weights);
     return run->weights
                ? GYRE_OK

@@ -55,9 +55,9 @@ static void none(void **state)
     assert_true(limits.cpus == 0 && limits.memory == UINT64_MAX);
     put("proc/self/cgroup", "nonsense\n:\n::\n1:cpu\n");
     limits = base_cgroup_limits(root);
-    assert_true(limits.cpus == 0 && limits.memory == UINT64_MAX);
+    assert_true(limits.cpus == 0 && limits.memory == UINT64_MAX && limits.left == UINT64_MAX);
     limits = base_cgroup_limits("");
-    assert_true(limits.cpus >= 0 && limits.memory > 0);
+    assert_true(limits.cpus >= 0 && limits.memory > 0 && limits.left <= limits.memory);
 }
 
 static void version_2(void **state)
@@ -72,7 +72,19 @@ static void version_2(void **state)
     put("sys/fs/cgroup/user/cpu.max", "50000 100000\n");
     put("sys/fs/cgroup/user/memory.max", "67108864\n");
     limits = base_cgroup_limits(root);
-    assert_true(limits.cpus == 0.5 && limits.memory == 64 << 20);
+    assert_true(limits.cpus == 0.5 && limits.memory == 64 << 20 && limits.left == 64 << 20);
+    /* of what is used, files can be taken back; another group may have less left */
+    put("sys/fs/cgroup/user/memory.current", "60000000\n");
+    put("sys/fs/cgroup/user/memory.stat",
+        "anon 9000\nfile 59000000\ninactive_file 50000000\nactive_file 8000000\n");
+    put("sys/fs/cgroup/user/job/memory.current", "99\n");
+    assert_true(base_cgroup_limits(root).left == (64 << 20) - 2000000);
+    put("sys/fs/cgroup/user/job/memory.max", "65011712\n");
+    assert_true(base_cgroup_limits(root).left == 65011712 - 99);
+    put("sys/fs/cgroup/user/memory.stat", "anon 9000\n");
+    assert_true(base_cgroup_limits(root).left == (64 << 20) - 60000000);
+    put("sys/fs/cgroup/user/memory.current", "70000000\n");
+    assert_true(base_cgroup_limits(root).left == 0);
     put("sys/fs/cgroup/user/job/memory.max", "33554432\n");
     put("sys/fs/cgroup/cpu.max", "25000 100000\n");
     limits = base_cgroup_limits(root);
@@ -95,6 +107,10 @@ static void version_1(void **state)
     put("sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "150000\n");
     limits = base_cgroup_limits(root);
     assert_true(limits.cpus == 1.5 && limits.memory == 1 << 30);
+    put("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "1000000000\n");
+    put("sys/fs/cgroup/memory/a/memory.stat",
+        "inactive_file 7\ntotal_inactive_file 10000\ntotal_active_file 20000\n");
+    assert_true(base_cgroup_limits(root).left == (1 << 30) - 1000000000 + 30000);
 }
 
 int main(void)

@@ -316,6 +316,21 @@ if unshare -m mount --bind "$W/meminfo" /proc/meminfo 2>/dev/null; then # rank 0
     check "no memory for the sample: so is the checkpoint" [ -e "$W/sampled/step-000000000004/index.json" ]
     check "no memory for the sample: the log has its end" grep -q weights_hash "$W/sampled.jsonl"
     check "no memory for the sample: the report is written" [ -s "$W/sampled.html" ]
+    mkdir -p "$W"/groups/memory # the same of a control group, whatever its version; the host has enough
+    for file in memory.max memory.current memory/memory.limit_in_bytes memory/memory.usage_in_bytes; do
+        echo $((1 << 40)) >"$W/groups/$file"
+    done
+    for used in 1000 1; do # thousandths, without files that the kernel can take back
+        echo "inactive_file $((((1 << 40) / 1000) * (1000 - used)))" >"$W/groups/memory.stat"
+        sed 's/^/total_/' "$W/groups/memory.stat" >"$W/groups/memory/memory.stat"
+        run unshare -m bash -c 'mount --bind "$0" /sys/fs/cgroup && exec "$@"' "$W/groups" "$TRAIN" "${SMALL[@]}" --steps 1 \
+            --sample-tokens 20 --report none
+        if [ $used = 1 ]; then
+            want "memory for the sample in the control group" 0
+        else
+            want "no memory for the sample in the control group" 1 "no sample of text: it needs the whole model on rank 0"
+        fi
+    done
 else
     echo "not checked: no memory for the sample (no mount namespace here)"
 fi
