@@ -55,8 +55,8 @@ typedef struct model_hf_origin model_hf_origin_t;
 int model_hf_keeps(const char *name);
 /* Reads into memory what an export takes from `path` (as for model_hf_open): the keys of config.json, of a
  * folder; the files of tokenizer and generation, also those next to a single file where config.json is, too;
- * and learned positions beyond those of `trained`, the whole table. The files are not needed afterwards.
- * NOT_FOUND, IO, FORMAT, NO_MEMORY. */
+ * the folder's Python files, if `auto_map` names some; and learned positions beyond those of `trained`, the
+ * whole table. The files are not needed afterwards. NOT_FOUND, IO, FORMAT, NO_MEMORY. */
 gyre_status_t model_hf_origin_open(const char *path, const model_params_t *trained, model_hf_origin_t **out);
 void model_hf_origin_close(model_hf_origin_t *origin);
 /* The table to be exported: `trained`, but with all positions of the files. Borrowed. Rows have the same

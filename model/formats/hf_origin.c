@@ -82,6 +82,7 @@ static gyre_status_t read_file(const char *path, const char *name, kept_t *file)
 static gyre_status_t read_kept(model_hf_origin_t *origin, const char *folder, int (*keeps)(const char *name))
 {
     char path[PATH_MAX];
+    struct stat info;
     gyre_status_t status = GYRE_OK;
     DIR *all = opendir(*folder ? folder : ".");
     if (!all)
@@ -92,6 +93,8 @@ static gyre_status_t read_kept(model_hf_origin_t *origin, const char *folder, in
             continue;
         if (snprintf(path, sizeof path, "%s%s", folder, entry->d_name) >= (int)sizeof path)
             status = gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
+        else if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+            continue; /* a link to nothing, a folder */
         else if (!(grown = realloc(origin->file, (origin->files + 1) * sizeof *grown)))
             status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
         else {
@@ -104,6 +107,23 @@ static gyre_status_t read_kept(model_hf_origin_t *origin, const char *folder, in
     return status;
 }
 
+static int is_python(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 3 && strcmp(name + n - 3, ".py") == 0;
+}
+
+/* 1: config.json or tokenizer_config.json names classes in files of the folder, which may import others
+ * there. */
+static int names_code(const model_hf_origin_t *origin)
+{
+    for (size_t i = 0; i < origin->files; i++)
+        if (strcmp(origin->file[i].name, "tokenizer_config.json") == 0 &&
+            strstr(origin->file[i].bytes, "\"auto_map\""))
+            return 1;
+    return json_object_get(origin->config, "auto_map") != NULL;
+}
+
 static gyre_status_t read_files(model_hf_origin_t *origin, const char *path)
 {
     char folder[PATH_MAX], config[PATH_MAX];
@@ -111,11 +131,11 @@ static gyre_status_t read_files(model_hf_origin_t *origin, const char *path)
     if (!model_tokenizer_folder(path, folder))
         return GYRE_OK;
     gyre_status_t status = read_kept(origin, folder, model_hf_keeps);
-    if (status != GYRE_OK || stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return status;
-    return snprintf(config, sizeof config, "%sconfig.json", folder) < (int)sizeof config
-               ? base_json_read(config, &origin->config)
-               : gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", path);
+    if (status == GYRE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        status = snprintf(config, sizeof config, "%sconfig.json", folder) < (int)sizeof config
+                     ? base_json_read(config, &origin->config)
+                     : gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", path);
+    return status == GYRE_OK && names_code(origin) ? read_kept(origin, folder, is_python) : status;
 }
 
 /* Positions that sequences in training do not reach. */

@@ -406,6 +406,14 @@ static void fewer_positions(void **state)
     }
 }
 
+static void copy_files(const char *from, const model_params_t *params, const char *to)
+{
+    model_hf_origin_t *origin = NULL;
+    assert_int_equal(model_hf_origin_open(from, params, &origin), GYRE_OK);
+    assert_int_equal(model_hf_origin_copy(origin, to), GYRE_OK);
+    model_hf_origin_close(origin);
+}
+
 /* Keys that training does not change, and the files of the tokenizer, come along. */
 static void keeps_keys(void **state)
 {
@@ -420,7 +428,7 @@ static void keeps_keys(void **state)
     model_hf_origin_t *origin = NULL;
     json_t *was, *now, *value;
     const char *key;
-    char path[80], weights[64], command[200];
+    char path[80], weights[64], command[300];
     write_text("config.json", mistral);
     write_text("tokenizer.json", "{\"a tokenizer\": 1}");
     write_text("generation_config.json", "{\"eos_token_id\": 5}");
@@ -452,16 +460,30 @@ static void keeps_keys(void **state)
     assert_int_equal(entries(weights), 3); /* config.json and the two files */
     model_hf_origin_close(origin);
 
+    /* code that tokenizer_config.json or config.json names, and what it may import: all of the folder's */
+    snprintf(path, sizeof path, "%s/code.py", weights);
+    write_text("code.py", "class Model: pass");
+    snprintf(command, sizeof command, "cd %s; ln -s nowhere added_tokens.json; mkdir folder.py", folder);
+    assert_int_equal(system(command), 0);
+    copy_files(folder, params, weights);
+    assert_int_equal(access(path, F_OK), -1);
+    write_text("tokenizer_config.json", "{\"auto_map\": {\"AutoTokenizer\": [\"code.Tokenizer\", null]}}");
+    copy_files(folder, params, weights);
+    assert_int_equal(access(path, F_OK), 0);
+    snprintf(command, sizeof command,
+             "cd %s; rm tokenizer_config.json weights/tokenizer_config.json weights/code.py;"
+             "sed -i '1s/{/{\"auto_map\": {\"AutoModel\": \"code.Model\"},/' config.json",
+             folder);
+    assert_int_equal(system(command), 0);
+    copy_files(folder, params, weights);
+    assert_int_equal(unlink(path), 0);
+
     /* of a single file: what lies next to it */
-    char file[96];
-    snprintf(file, sizeof file, "%s/model.safetensors", folder);
     snprintf(command, sizeof command, "rm %s/tokenizer.json; touch %s/tekken.json", weights, folder);
     assert_int_equal(system(command), 0);
-    assert_int_equal(model_hf_origin_open(file, params, &origin), GYRE_OK);
-    assert_int_equal(model_hf_origin_copy(origin, weights), GYRE_OK);
-    assert_int_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    copy_files(path, params, weights);
     assert_int_equal(entries(weights), 4);
-    model_hf_origin_close(origin);
     model_params_destroy(params);
     free(flat);
     clear();
