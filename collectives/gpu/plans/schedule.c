@@ -455,7 +455,9 @@ gyre_status_t coll_cuda_enqueue_plan(plan_t *p, const coll_cuda_op_t *op, const 
     p->run.op = *op;
     p->run.op.rounds = p->run.op.end_round = 1;
     p->run.op.sig ^= (uint32_t)base_hash64(cut, sizeof cut, 7); /* ranks that cut it otherwise get an error */
-    cudaError_t rc = coll_cuda_launch_schedule(&p->run, p->blocks, stream);
+    cudaError_t rc = coll_op_reduces(p->op) && !coll_cuda_can_add(op)
+                         ? cudaErrorInvalidValue /* what only moves takes every type */
+                         : coll_cuda_launch_schedule(&p->run, p->blocks, stream);
     return rc == cudaSuccess ? GYRE_OK
                              : coll_cuda_failed(rc, "launching the %s of %s on %d blocks",
                                                 coll_algo_name(p->algo), name, p->blocks);

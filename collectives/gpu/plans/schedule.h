@@ -75,7 +75,7 @@ typedef struct {
 extern "C" {
 #endif
 
-/* blocks: a multiple of s->lanes. */
+/* blocks: a multiple of s->lanes. An operation that reduces: the caller has asked coll_cuda_can_add. */
 cudaError_t coll_cuda_launch_schedule(const coll_cuda_schedule_t *s, int blocks, cudaStream_t stream);
 /* As coll_cuda_load. */
 cudaError_t coll_cuda_load_schedule(void);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3, and in check-long: 4 8 */
 /* tests/gpu/ranks/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the
- * operations that it serves, and the bits of the host's; every type and reduction; long vectors in many
- * segments through little staging; in graphs; after and before operations of the other kernel; and a rank
- * that dies in the middle. */
+ * operations that it serves, and the bits of the host's; every type and reduction; types that only move; long
+ * vectors in many segments through little staging; in graphs; after and before operations of the other
+ * kernel; and a rank that dies in the middle. */
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "collectives/gpu/gpu.h"
+#include "collectives/gpu/sums/types.h"
 #include "collectives/schedules/algorithms.h"
 
 #include "tests/gpu/ranks/compare.h" /* has names that headers use, so it comes last */
@@ -47,6 +48,24 @@ static void serves(const char *algo)
             runs(algo, list[i].op, 3000);
 }
 
+/* Types of which devices have no sums. */
+static void moved_types(void)
+{
+    gyre_type_t own;
+    MP_OK(gyre_type_create(12, &own));
+#define TYPE(id) id,
+    const gyre_type_t types[] = {COLL_CUDA_HOST_TYPES(TYPE) own};
+#undef TYPE
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const ask_t a = {.type = types[i], .count = 321, .root = (int)i % n, .streamed = (int)i % 2};
+        broadcast(&a);
+        all_gather(&a, 0);
+        gather(&a, 0);
+        scatter(&a, 0);
+    }
+    MP_OK(gyre_type_free(&own));
+}
+
 /* Staging of 64 KiB is 32 KiB per block: vectors of MOST bytes are many segments. */
 static void one_algorithm(const char *algo)
 {
@@ -57,6 +76,7 @@ static void one_algorithm(const char *algo)
     MP_OK(gyre_comm_prepare_cuda(comm));
     serves(algo);
     operations(few, sizeof few / sizeof *few);
+    moved_types();
     const ask_t large = {
         .type = GYRE_BFLOAT16, .op = GYRE_OP(GYRE_SUM), .count = MOST / 4 - 5, .streamed = 1};
     all_reduce(&large);
