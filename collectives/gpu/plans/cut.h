@@ -17,6 +17,7 @@ struct coll_cuda_plan {
     coll_algo_t algo;
     size_t esize, count;
     int root, in_place;
+    int fast;          /* sums need not follow the canonical tree (coll_args_t) */
     size_t *blocks_of; /* [2 n] counts and displs; NULL: a vector; owned */
     int served;        /* 0: no kernel can run it; shots do, because: */
     char refused[96];

@@ -265,7 +265,7 @@ static gyre_status_t spell_blocks(const coll_cuda_t *c, const coll_shape_t *s, p
 static int alike(const plan_t *decided, const plan_t *p, int n)
 {
     if (decided->op != p->op || decided->algo != p->algo || decided->esize != p->esize ||
-        decided->root != p->root || !decided->blocks_of != !p->blocks_of ||
+        decided->root != p->root || decided->fast != p->fast || !decided->blocks_of != !p->blocks_of ||
         (!p->blocks_of && decided->count != p->count))
         return 0;
     return !p->blocks_of || memcmp(decided->blocks_of, p->blocks_of, (size_t)n * sizeof *p->blocks_of) == 0;
@@ -386,7 +386,7 @@ static int same(const coll_cuda_t *c, const plan_t *p, const coll_shape_t *s, co
 {
     size_t packed = 0;
     if (p->op != s->op || p->algo != algo || p->esize != gyre_type_size(s->type) || p->root != s->root ||
-        p->in_place != s->in_place || p->count != s->count)
+        p->in_place != s->in_place || p->count != s->count || p->fast != (s->order == GYRE_ORDER_FAST))
         return 0;
     for (int r = 0; p->blocks_of && r < c->comm->n; r++) {
         const size_t count = coll_cuda_count(s, r);
@@ -419,6 +419,7 @@ gyre_status_t coll_cuda_find_plan(coll_cuda_t *c, const coll_shape_t *s, coll_al
                   .count = s->count,
                   .root = s->root,
                   .in_place = s->in_place,
+                  .fast = s->order == GYRE_ORDER_FAST,
                   .kept = kept};
     st = spell_blocks(c, s, p);
     if (st == GYRE_OK)

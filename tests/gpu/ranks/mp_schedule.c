@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ranks: 2 3, and in check-long: 4 8 */
 /* tests/gpu/ranks/mp_schedule.c: the host's schedules in a kernel on device memory: every algorithm with the
- * operations that it serves, and the bits of the host's; every type and reduction; types that only move; long
- * vectors in many segments through little staging; in graphs; after and before operations of the other
- * kernel; and a rank that dies in the middle. */
+ * operations that it serves, and the bits of the host's; every type and reduction; types that only move; both
+ * orders in turns; long vectors in many segments through little staging; in graphs; after and before
+ * operations of the other kernel; and a rank that dies in the middle. */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -100,6 +100,23 @@ static void every_type(const char *algo)
     MP_OK(gyre_comm_destroy(comm));
 }
 
+/* gyre_comm_set changes the order: a program of the one is not run for the other. */
+static void orders(void)
+{
+    gyre_options_t fast = GYRE_OPTIONS_INITIALIZER;
+    const ask_t a = {.type = GYRE_FLOAT32, .op = GYRE_OP(GYRE_SUM), .count = 3001, .streamed = 1};
+    fast.order = GYRE_ORDER_FAST;
+    path = "ring, after another order";
+    set(SET_ALGO, "ring");
+    MP_OK(gyre_comm_split(world, 0, rank, &comm));
+    MP_OK(gyre_comm_set(comm, &fast));
+    MP_OK(gyre_all_reduce_stream(there_in + GUARD, there_out + GUARD, a.count, a.type, a.op, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    MP_OK(gyre_comm_set(comm, NULL));
+    all_reduce(&a);
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 /* Captured before and after the shape has run by itself, and launched again and again between other
  * operations, among them one whose LL kernel begins with a sweep of its lines. */
 static void in_graphs(void)
@@ -184,6 +201,7 @@ int main(int argc, char **argv)
             one_algorithm(coll_algo_name(a));
     every_type("ring");
     every_type("tree");
+    orders();
     in_graphs();
     set(SET_CUDA_WAIT, "stream"); /* shots then wait in streams, schedules in their kernel */
     one_algorithm("ring");
