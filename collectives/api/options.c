@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/settings/settings.h"
 #include "collectives/api/sized.h"
+#include "collectives/gpu/gpu.h"
 
 enum { COLL_LEAVES_MOST = COLL_MAX_SOURCES }; /* of a rank; in exact order of all ranks */
 
@@ -113,6 +114,7 @@ static gyre_status_t take(gyre_comm_t *comm, const coll_asked_t *mine, int *leav
         free(comm->leaves);
         comm->leaves = one_each(leaves, comm->n) ? NULL : leaves;
         coll_comm_set_timeout(comm, mine->timeout_s > 0 ? mine->timeout_s : comm->world->timeout_s);
+        coll_cuda_set(comm);
     }
     const int taken = comm->leaves == leaves;
     coll_stop_driving(comm);

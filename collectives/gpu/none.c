@@ -56,6 +56,11 @@ int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS])
     return -1;
 }
 
+void coll_cuda_set(gyre_comm_t *comm)
+{
+    (void)comm;
+}
+
 int coll_cuda_stop(gyre_comm_t *comm)
 {
     (void)comm;

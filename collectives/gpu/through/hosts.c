@@ -171,6 +171,23 @@ static gyre_status_t all_gather(const coll_call_t *call, gyre_comm_t *within, gy
     return st;
 }
 
+/* Calls read the options of both on the thread that makes them. The shadow's proxy works on earlier calls: it
+ * reads the deadline at each, and has the order of the call. */
+void coll_cuda_set(gyre_comm_t *comm)
+{
+    const coll_cuda_t *c = comm->cuda;
+    gyre_comm_t *parts[2] = {c ? atomic_load(&c->within) : NULL, c ? atomic_load(&c->between) : NULL};
+    if (c && c->shadow) {
+        c->shadow->timeout_s = comm->timeout_s;
+        c->shadow->timeout_ns = comm->timeout_ns;
+    }
+    for (int i = 0; i < 2; i++)
+        if (parts[i]) {
+            coll_options_inherit(parts[i], comm);
+            coll_cuda_set(parts[i]);
+        }
+}
+
 gyre_status_t coll_cuda_enqueue_hosts(const coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream)
 {
     gyre_comm_t *within = atomic_load(&c->within), *between = atomic_load(&c->between);

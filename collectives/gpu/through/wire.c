@@ -322,7 +322,7 @@ gyre_status_t coll_cuda_run_exchange(coll_cuda_proxy_t *p, uint32_t number)
             note_late(c, late_rank(c, x));
         if (now >= deadline) {
             st = gyre_fail_quiet(GYRE_ERR_TIMEOUT, "did not finish within %g s (GYRE_TIMEOUT)",
-                                 c->comm->timeout_s);
+                                 shadow->timeout_s);
             break;
         }
         /* what a stream posts rings no doorbell here: sleep briefly only */

@@ -28,6 +28,9 @@ for path in direct staged; do
     GYRE_TIMEOUT=3 run "$UCX_RUN" -n 3 "$T" late $path
     want "$path: a rank that never calls: the others' deadline" 0 'all_reduce .* on device memory\).*did not finish within 3 s' \
         'rank 2'
+    GYRE_TIMEOUT=8 run "$UCX_RUN" -n 3 "$T" late $path 50000 1
+    want "$path: a rank that never calls: the deadline of gyre_comm_set" 0 'all_reduce .* on device memory\).*did not finish within 1 s' \
+        'rank 2'
 done
 run "$UCX_RUN" -n 2 "$T" held direct
 want "a stream with work that does not end" 0 '\[0\] error: .*stream 0x.* of CUDA device 0 has still not ended'

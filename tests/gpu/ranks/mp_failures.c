@@ -4,7 +4,7 @@
  * ranks that disagree, a rank that never calls, a rank that dies in the middle, one that aborts. Each case
  * runs in a child job of its own communicator, between ranks that map each other's memory and staged. Also
  * several communicators at once, and capture into graphs. `mp_failures dying|late|held PATH
- * [COUNT]`: with so many elements. */
+ * [COUNT [SECONDS]]`: with so many elements, and that deadline. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 
 enum { COUNT = 50000 };
 static size_t count = COUNT; /* of the calls that do not end well */
+static double seconds;       /* their deadline; 0: GYRE_TIMEOUT */
 
 static int n, rank;
 static gyre_comm_t *world;
@@ -112,6 +113,11 @@ static void aborting(const char *path)
 static void late(const char *path)
 {
     gyre_comm_t *comm = open_path(path);
+    if (seconds > 0) {
+        gyre_options_t soon = GYRE_OPTIONS_INITIALIZER;
+        soon.timeout_s = seconds;
+        MP_OK(gyre_comm_set(comm, &soon));
+    }
     if (rank != n - 1)
         MP_OK(gyre_all_reduce_stream(a, b, count, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, stream));
     failed(comm, "a late rank", GYRE_ERR_TIMEOUT, GYRE_ERR_ABORTED);
@@ -307,8 +313,10 @@ int main(int argc, char **argv)
     CUDA(cudaMalloc((void **)&b, COUNT * sizeof *b));
     CUDA(cudaMemset(a, 0, COUNT * sizeof *a));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    if (argc == 4)
+    if (argc >= 4)
         count = strtoul(argv[3], NULL, 10);
+    if (argc == 5)
+        seconds = strtod(argv[4], NULL);
     if (argc >= 3 && strcmp(argv[1], "dying") == 0) { /* tests/gpu/ranks/jobs.sh: jobs that do not end well */
         dying(argv[2]);
         return 0;

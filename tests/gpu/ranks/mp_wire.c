@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/settings/settings.h"
-#include "collectives/gpu/gpu.h"
+#include "collectives/gpu/state.h"
 #include "tests/gpu/ranks/mp_gpu.h"
 #include "tests/gpu/ranks/pretend_ucx.h"
 #include "tests/gpu/values.h"
@@ -386,6 +386,29 @@ static void exact_sums(const char *path)
     world = everyone;
 }
 
+/* What gyre_comm_set gives a communicator reaches those that its calls are made of. */
+static void options(void)
+{
+    gyre_options_t given = GYRE_OPTIONS_INITIALIZER;
+    given.order = GYRE_ORDER_FAST;
+    given.algorithm = "ring";
+    given.timeout_s = 7;
+    MP_OK(gyre_comm_set(comm, &given));
+    if (!pretend)
+        return;
+    gyre_comm_t *const parts[] = {atomic_load(&comm->cuda->within), atomic_load(&comm->cuda->between)};
+    for (int i = 0; i < 2; i++) {
+        MP_CHECK(parts[i]->options.order == GYRE_ORDER_FAST &&
+                     strcmp(parts[i]->options.algorithm, "ring") == 0,
+                 "part %d has order %d and algorithm \"%s\"", i, (int)parts[i]->options.order,
+                 parts[i]->options.algorithm);
+        MP_CHECK(parts[i]->timeout_s == 7 && parts[i]->cuda->shadow->timeout_s == 7, "part %d has %g s", i,
+                 parts[i]->timeout_s);
+    }
+    MP_OK(gyre_comm_set(comm, NULL));
+    operations(LIMIT + 64, 0);
+}
+
 /* Two ranks on each host: all_reduce, broadcast and all_gather within hosts and between. */
 static void shared_hosts(void)
 {
@@ -400,6 +423,7 @@ static void shared_hosts(void)
     last_shards();
     exact_sums("staged");
     message_across();
+    options();
     close_comm(1);
     aborted();
     disagreeing();
