@@ -139,13 +139,18 @@ gyre_status_t base_cuda_range(const void *ptr, void **begin, size_t *bytes)
 gyre_status_t base_cuda_ipc_export(const void *begin, unsigned char handle[BASE_CUDA_IPC_BYTES])
 {
     cudaIpcMemHandle_t native;
-    int index = 0;
+    int index = 0, before;
     base_cuda_of(begin, &index);
+    gyre_status_t status = base_cuda_enter(index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaIpcGetMemHandle(&native, (void *)begin);
     if (rc != cudaSuccess)
-        return base_cuda_cannot(rc, index, "cudaIpcGetMemHandle(%p)", begin);
-    memcpy(handle, &native, BASE_CUDA_IPC_BYTES);
-    return GYRE_OK;
+        status = base_cuda_cannot(rc, index, "cudaIpcGetMemHandle(%p)", begin);
+    else
+        memcpy(handle, &native, BASE_CUDA_IPC_BYTES);
+    base_cuda_leave(index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_ipc_open(int index, const unsigned char handle[BASE_CUDA_IPC_BYTES], void **begin)

@@ -64,10 +64,16 @@ gyre_status_t base_cuda_stream_wrap(int index, void *native, base_cuda_stream_t 
 
 gyre_status_t base_cuda_stream_destroy(base_cuda_stream_t *stream)
 {
-    int index = stream->index;
-    cudaError_t rc = stream->borrowed ? cudaSuccess : cudaStreamDestroy(stream->stream);
+    int index = stream->index, before;
+    gyre_status_t status = stream->borrowed ? GYRE_OK : base_cuda_enter(index, &before);
+    if (status == GYRE_OK && !stream->borrowed) {
+        cudaError_t rc = cudaStreamDestroy(stream->stream);
+        if (rc != cudaSuccess)
+            status = base_cuda_failed(rc, index, "cudaStreamDestroy");
+        base_cuda_leave(index, before);
+    }
     free(stream);
-    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaStreamDestroy");
+    return status;
 }
 
 void *base_cuda_stream_native(const base_cuda_stream_t *stream)
@@ -165,10 +171,16 @@ free_event:
 
 gyre_status_t base_cuda_event_destroy(base_cuda_event_t *event)
 {
-    int index = event->index;
-    cudaError_t rc = cudaEventDestroy(event->event);
+    int index = event->index, before;
+    gyre_status_t status = base_cuda_enter(index, &before);
+    if (status == GYRE_OK) {
+        cudaError_t rc = cudaEventDestroy(event->event);
+        if (rc != cudaSuccess)
+            status = base_cuda_failed(rc, index, "cudaEventDestroy");
+        base_cuda_leave(index, before);
+    }
     free(event);
-    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaEventDestroy");
+    return status;
 }
 
 gyre_status_t base_cuda_event_record(base_cuda_event_t *event, base_cuda_stream_t *stream)
@@ -201,17 +213,30 @@ gyre_status_t base_cuda_stream_wait_event(base_cuda_stream_t *stream, base_cuda_
 
 gyre_status_t base_cuda_event_done(base_cuda_event_t *event, int *done)
 {
+    int before;
+    gyre_status_t status = base_cuda_enter(event->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaEventQuery(event->event);
     if (rc != cudaSuccess && rc != cudaErrorNotReady)
-        return base_cuda_failed(rc, event->index, "cudaEventQuery");
-    *done = rc == cudaSuccess;
-    return GYRE_OK;
+        status = base_cuda_failed(rc, event->index, "cudaEventQuery");
+    else
+        *done = rc == cudaSuccess;
+    base_cuda_leave(event->index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_event_wait(base_cuda_event_t *event)
 {
+    int before;
+    gyre_status_t status = base_cuda_enter(event->index, &before);
+    if (status != GYRE_OK)
+        return status;
     cudaError_t rc = cudaEventSynchronize(event->event);
-    return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, event->index, "cudaEventSynchronize");
+    if (rc != cudaSuccess)
+        status = base_cuda_failed(rc, event->index, "cudaEventSynchronize");
+    base_cuda_leave(event->index, before);
+    return status;
 }
 
 gyre_status_t base_cuda_event_elapsed_ms(base_cuda_event_t *from, base_cuda_event_t *to, double *ms)

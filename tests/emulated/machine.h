@@ -94,6 +94,8 @@ int device_count(void);
 size_t device_bytes(void);
 bool peers_reach(void);
 int current_device(void);
+/* The call opens a context on the thread's device, as CUDA's do that look at streams and events. */
+void open_current(void);
 /* Keeps the error for cudaGetLastError and returns it. */
 cudaError_t fail(cudaError_t rc);
 /* What a kernel did wrong is every later call's answer, as on a GPU. */

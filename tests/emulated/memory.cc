@@ -460,6 +460,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
 /* ---- between processes --------------------------------------------------------------------------------- */
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 {
+    open_current();
     MAY_FAIL
     Memory &m = memory();
     std::lock_guard<std::mutex> guard(m.lock);

@@ -63,6 +63,11 @@ int current_device(void)
     return current;
 }
 
+void open_current(void)
+{
+    opened |= 1u << current;
+}
+
 cudaError_t fail(cudaError_t rc)
 {
     last = rc;

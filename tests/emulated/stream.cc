@@ -392,6 +392,7 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
 /* The work that it holds is still done. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    open_current();
     NOT_IN_HOST_FUNCTION
     Streams &s = all();
     Lock lock(s.lock);
@@ -428,6 +429,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 
 cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
+    open_current();
     NOT_IN_HOST_FUNCTION
     Streams &s = all();
     Lock lock(s.lock);
@@ -493,6 +495,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    open_current();
     NOT_IN_HOST_FUNCTION
     Streams &s = all();
     Lock lock(s.lock);
@@ -609,6 +612,7 @@ static cudaError_t ask_captured(Record &record)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    open_current();
     NOT_IN_HOST_FUNCTION
     Streams &s = all();
     Lock lock(s.lock);
@@ -630,6 +634,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    open_current();
     NOT_IN_HOST_FUNCTION
     MAY_FAIL
     Streams &s = all();

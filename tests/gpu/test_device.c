@@ -209,8 +209,10 @@ static void no_context_elsewhere(void **state)
     int (*asked)(int device, unsigned *flags, int *active); /* cuDevicePrimaryCtxGetState */
     void *function, *memory;
     base_stream_t *stream;
+    base_event_t *event;
+    base_device_handle_t handle;
     unsigned flags;
-    int active = -1, current = -1;
+    int active = -1, current = -1, done;
     if (last < 1)
         skip();
     assert_int_equal(base_device_driver("cuDevicePrimaryCtxGetState", &function), GYRE_OK);
@@ -218,7 +220,13 @@ static void no_context_elsewhere(void **state)
     assert_int_equal(base_device_alloc(other, N, &memory), GYRE_OK);
     assert_int_equal(base_stream_create(other, &stream), GYRE_OK);
     assert_int_equal(base_stream_zero(stream, memory, N), GYRE_OK);
+    assert_int_equal(base_event_create(other, 0, &event), GYRE_OK);
+    assert_int_equal(base_event_record(event, stream), GYRE_OK);
+    assert_int_equal(base_event_done(event, &done), GYRE_OK);
+    assert_int_equal(base_event_wait(event), GYRE_OK);
+    assert_int_equal(base_event_destroy(event), GYRE_OK);
     assert_int_equal(base_stream_wait(stream), GYRE_OK);
+    assert_int_equal(base_device_export(memory, &handle), GYRE_OK);
     assert_int_equal(base_stream_destroy(stream), GYRE_OK);
     assert_int_equal(base_device_free(other, memory), GYRE_OK);
     assert_cuda(cudaGetDevice(&current));
