@@ -127,6 +127,19 @@ static inline int coll_cuda_room(int processors, int held, int beside)
 gyre_status_t coll_cuda_enter(const coll_cuda_t *c, int *before);
 void coll_cuda_exit(const coll_cuda_t *c, int before);
 
+/* ---- look.c ---- */
+/* Between these two any thread may look at the communicator's streams: no context is opened on the thread's
+ * own device, and streams that are captured, by any thread in any mode, are not disturbed and refuse
+ * nothing. */
+typedef struct {
+    int entered, before, relaxed;
+    enum cudaStreamCaptureMode mode;
+} coll_cuda_look_t;
+coll_cuda_look_t coll_cuda_begin_look(const coll_cuda_t *c);
+void coll_cuda_end_look(const coll_cuda_t *c, coll_cuda_look_t *look);
+/* cudaEventQuery on any thread. An event that has not happened leaves no error of the runtime's. */
+cudaError_t coll_cuda_query(const coll_cuda_t *c, cudaEvent_t event);
+
 /* ---- blocks.c ---- */
 /* GYRE_CUDA_BLOCKS, or the device's by its facts. INVALID: the setting. */
 gyre_status_t coll_cuda_wanted_blocks(int device, int *blocks);

@@ -269,11 +269,9 @@ int coll_cuda_advance(gyre_comm_t *comm)
     int moved = 0;
     while (comm->device_head) {
         gyre_request_t *r = comm->device_head;
-        cudaError_t rc = cudaEventQuery(r->event);
-        if (rc == cudaErrorNotReady) {
-            (void)cudaGetLastError();
+        cudaError_t rc = coll_cuda_query(comm->cuda, r->event);
+        if (rc == cudaErrorNotReady)
             break;
-        }
         if (rc != cudaSuccess || coll_cuda_read(&comm->cuda->board->mismatch)) {
             if (rc != cudaSuccess)
                 coll_cuda_failed(rc, "an operation on CUDA device %d", comm->cuda->device);

@@ -70,7 +70,7 @@ int coll_cuda_is_guard(void)
 
 int coll_cuda_still_runs(const coll_cuda_t *c)
 {
-    return c->any && cudaEventQuery(c->newest) == cudaErrorNotReady;
+    return c->any && coll_cuda_query(c, c->newest) == cudaErrorNotReady;
 }
 
 /* Requests end when streams have, or had the time for it. Another thread that drives does the same, and may
@@ -116,7 +116,7 @@ static int look_at(coll_cuda_t *c)
         fail(c, GYRE_ERR_MISMATCH, (int)other - 1, cudaSuccess);
         return 1;
     }
-    const cudaError_t state = c->any ? cudaEventQuery(c->newest) : cudaSuccess;
+    const cudaError_t state = c->any ? coll_cuda_query(c, c->newest) : cudaSuccess;
     if (state != cudaSuccess &&
         state != cudaErrorNotReady) { /* the device's own, which every call on it gets from here on */
         fail(c, GYRE_ERR_SYSTEM, -1, state);
@@ -296,10 +296,13 @@ static int behind(const coll_cuda_t *c)
     const uint32_t *from = (const uint32_t *)(c->arena[c->comm->rank] + offsetof(coll_cuda_head_t, phases));
     uint32_t *pages = c->pages + COLL_CUDA_RANKS;
     int late = -1;
-    if (!coll_cuda_rescued(c) ||
-        cudaMemcpyAsync(pages, from, COLL_CUDA_RANKS * sizeof *pages, cudaMemcpyDeviceToHost, c->rescue) !=
-            cudaSuccess ||
-        !coll_cuda_rescued(c))
+    coll_cuda_look_t look = coll_cuda_begin_look(c);
+    const int copied = coll_cuda_rescued(c) &&
+                       cudaMemcpyAsync(pages, from, COLL_CUDA_RANKS * sizeof *pages, cudaMemcpyDeviceToHost,
+                                       c->rescue) == cudaSuccess &&
+                       coll_cuda_rescued(c);
+    coll_cuda_end_look(c, &look);
+    if (!copied)
         return -1;
     for (int r = 0; r < c->comm->n; r++)
         if (r != c->comm->rank && (int32_t)(c->phase - pages[r]) > 0 &&

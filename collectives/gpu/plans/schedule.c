@@ -94,7 +94,7 @@ static gyre_status_t wait_for_newest(const coll_cuda_t *c)
     const struct timespec pause = {.tv_nsec = 50 * 1000};
     const base_time_t from = base_now();
     cudaError_t rc = cudaSuccess;
-    while (c->any && (rc = cudaEventQuery(c->newest)) == cudaErrorNotReady) {
+    while (c->any && (rc = coll_cuda_query(c, c->newest)) == cudaErrorNotReady) {
         const gyre_status_t failed = (gyre_status_t)atomic_load(&c->comm->error);
         if (failed != GYRE_OK)
             return gyre_fail_quiet(failed, "%s", c->comm->error_text);

@@ -231,10 +231,9 @@ int coll_cuda_rescued(const coll_cuda_t *c)
     return rc == cudaSuccess;
 }
 
-void coll_cuda_release(coll_cuda_t *c)
+static void rescue(coll_cuda_t *c)
 {
-    coll_cuda_proxy_release(c);
-    if (!c->rescue || !coll_cuda_rescued(c)) /* else the one before is still on its way */
+    if (!coll_cuda_rescued(c)) /* the one before is still on its way */
         return;
     for (int r = 0; r < COLL_CUDA_RANKS; r++)
         c->pages[r] = c->phase + (1u << 30);
@@ -250,6 +249,16 @@ void coll_cuda_release(coll_cuda_t *c)
         (void)cudaGetLastError(); /* the device itself has failed, and with it kernels and streams */
     else
         (void)coll_cuda_rescued(c);
+}
+
+void coll_cuda_release(coll_cuda_t *c)
+{
+    coll_cuda_proxy_release(c);
+    if (!c->rescue)
+        return;
+    coll_cuda_look_t look = coll_cuda_begin_look(c);
+    rescue(c);
+    coll_cuda_end_look(c, &look);
 }
 
 /* The whole operation, between these buffers. */

@@ -117,6 +117,10 @@ static void *proxy_main(void *user)
     coll_cuda_proxy_t *p = user;
     uint32_t idle = 0;
     int failed = 0;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    /* what this thread and UCX ask of the device must not spoil what others capture */
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
+        (void)cudaGetLastError();
     /* UCX works in the context that is current where it is moved. */
     gyre_status_t st = base_device_use((base_device_t){BASE_CUDA, p->c->device});
     if (st != GYRE_OK) {
