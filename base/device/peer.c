@@ -50,6 +50,12 @@ static gyre_status_t identities(void)
     return GYRE_OK;
 }
 
+uint64_t base_device_process(void)
+{
+    pthread_once(&identified, identify);
+    return process_id;
+}
+
 gyre_status_t base_device_export(const void *ptr, base_device_handle_t *handle)
 {
     base_device_handle_t out = {0};

@@ -37,6 +37,8 @@ typedef struct {
 /* Describes `ptr`, anywhere in CUDA memory of this process (not in an import). INVALID: it is not such
  * memory. */
 gyre_status_t base_device_export(const void *ptr, base_device_handle_t *handle);
+/* As `process` in every description by this process; 0: it is not known. */
+uint64_t base_device_process(void);
 /* A pointer to the place for device `on` of this process; the memory from there on is handle->bytes long.
  * UNSUPPORTED: another host, or devices that do not reach one another. Thread-safe. */
 gyre_status_t base_device_import(base_device_t on, const base_device_handle_t *handle, void **ptr);

@@ -51,7 +51,7 @@ typedef struct {
     int32_t shareable;           /* if it is valid; else why not: */
     char obstacle[160];
     coll_cuda_place_t place;
-    uint64_t region;
+    uint64_t region, process; /* process: base_device_process */
     int32_t blocks, want;
     int32_t wait; /* GYRE_CUDA_WAIT */
     int32_t algo; /* GYRE_CUDA_ALGO */
@@ -150,6 +150,7 @@ static gyre_status_t fill_card(coll_cuda_t *c, card_t *card)
 {
     const int rank = c->comm->rank, n = c->comm->n;
     memset(card, 0, sizeof *card);
+    card->process = base_device_process();
     card->place.device = c->device;
     if (cudaDeviceGetPCIBusId(card->place.bus, sizeof card->place.bus, c->device) != cudaSuccess)
         snprintf(card->place.bus, sizeof card->place.bus, "?");
@@ -356,13 +357,12 @@ static gyre_status_t make_here(coll_cuda_t *c)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
-/* The same on all ranks. Cards without a handle do not count: such ranks are staged. */
+/* The same on all ranks. */
 static int several_in_a_process(const card_t *cards, int n)
 {
     for (int r = 0; r < n; r++)
         for (int other = 0; other < r; other++)
-            if (cards[r].shareable && cards[r].handle.process == cards[other].handle.process &&
-                cards[r].handle.process != 0)
+            if (cards[r].process == cards[other].process && cards[r].process != 0)
                 return 1;
     return 0;
 }
@@ -373,7 +373,7 @@ static gyre_status_t check_processes(const coll_cuda_t *c, const card_t *cards)
     const card_t *mine = &cards[c->comm->rank];
     int here = 0, beside = 0;
     for (int r = 0; r < c->comm->n; r++) {
-        const int ours = cards[r].handle.process == mine->handle.process;
+        const int ours = cards[r].process == mine->process;
         here += ours;
         beside += ours && cards[r].place.device == mine->place.device;
     }

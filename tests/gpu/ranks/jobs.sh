@@ -55,10 +55,12 @@ want "ranks of one process that share queues" 0 '2 ranks share CUDA device 0, .*
 run env CUDA_DEVICE_MAX_CONNECTIONS=32 "$O" queues
 want "queues of their own" 0
 check "queues of their own: no warning" [ ! -s "$W/err" ]
-run env -u CUDA_DEVICE_MAX_CONNECTIONS "$O" job
-want "ranks of a job in one process that share queues" 0 '2 ranks share CUDA device 0, .*set CUDA_DEVICE_MAX_CONNECTIONS=32'
-run env CUDA_LAUNCH_BLOCKING=1 CUDA_DEVICE_MAX_CONNECTIONS=32 "$O" job
-want "ranks of a job in one process, and launches that wait" 1 'rank 0: several ranks of a process: CUDA_LAUNCH_BLOCKING=1 has each launch wait'
+for path in direct staged; do
+    run env -u CUDA_DEVICE_MAX_CONNECTIONS GYRE_CUDA_PATH=$path "$O" job
+    want "$path: ranks of a job in one process that share queues" 0 '2 ranks share CUDA device 0, .*set CUDA_DEVICE_MAX_CONNECTIONS=32'
+    run env CUDA_LAUNCH_BLOCKING=1 CUDA_DEVICE_MAX_CONNECTIONS=32 GYRE_CUDA_PATH=$path "$O" job
+    want "$path: ranks of a job in one process, and launches that wait" 1 'rank 0: several ranks of a process: CUDA_LAUNCH_BLOCKING=1 has each launch wait'
+done
 run env EMULATED_WAITS=0 GYRE_LOG=info "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda
 want "a driver whose streams do not wait" 0 'cuStreamWaitValue32 on CUDA device 0: error 801: kernels wait instead' 'one device; kernels wait'
 run env EMULATED_WAITS=0 GYRE_CUDA_WAIT=stream "$UCX_RUN" -n 2 "$P" "${few[@]}" --memory cuda
