@@ -228,6 +228,39 @@ static void captured_on_one_rank(void **state)
     set(SET_TIMEOUT, NULL);
 }
 
+/* Staged, and one thread calls for both ranks: some hundred calls of the first one wait for the second's. An
+ * error ends more of them. */
+static void staged_calls_ahead(void **state)
+{
+    enum { CALLS = 200, MORE = 2000 };
+    int32_t got = 0;
+    waiting_t w;
+    gyre_status_t st = GYRE_OK;
+    (void)state;
+    set(SET_CUDA_PATH, "staged");
+    begin_waiting(&w, 2 * sizeof got);
+    for (int r = 0; r < 2; r++)
+        assert_cuda(cudaMemset(w.buffer[r], 1, 2 * sizeof got));
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < CALLS; i++)
+            assert_gyre(gyre_all_reduce_stream(w.buffer[r], w.buffer[r] + 1, 1, GYRE_INT32, GYRE_OP(GYRE_SUM),
+                                               pair.comms[r], w.streams[r]));
+    for (int r = 0; r < 2; r++) {
+        assert_cuda(cudaStreamSynchronize(w.streams[r]));
+        assert_cuda(cudaMemcpy(&got, w.buffer[r] + 1, sizeof got, cudaMemcpyDeviceToHost));
+        assert_int_equal(got, 2 * 0x01010101);
+    }
+    if (gpu_is_emulated()) { /* a GPU's launches would wait, too */
+        pair.comms[0]->timeout_ns = (base_time_t)1e9;
+        for (int i = 0; i < MORE && st == GYRE_OK; i++)
+            st = gyre_barrier_stream(pair.comms[0], w.streams[0]);
+        assert_int_equal(st, GYRE_ERR_TIMEOUT);
+        assert_non_null(strstr(gyre_last_error(), "calls for several ranks of this process"));
+    }
+    end_waiting(&w);
+    set(SET_CUDA_PATH, NULL);
+}
+
 /* Communicators are created while the program has work on a stream that the legacy stream waits for. */
 static void created_while_a_stream_works(void **state)
 {
@@ -278,6 +311,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_ranks_of_a_job),
         cmocka_unit_test(launches_of_waiting_streams),
         cmocka_unit_test(captured_on_one_rank),
+        cmocka_unit_test(staged_calls_ahead),
         cmocka_unit_test(created_while_a_stream_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,8 +152,11 @@ gyre_status_t coll_cuda_proxy_room(coll_cuda_proxy_t *p, uint32_t made, _Atomic 
         if (base_now() > until)
             return gyre_fail(
                 GYRE_ERR_TIMEOUT,
-                "rank %d: %u operations wait on their streams and none of them has moved for %g s",
-                comm->rank, most, comm->timeout_s);
+                "rank %d: %u operations wait on their streams and none of them has moved for %g s%s",
+                comm->rank, most, comm->timeout_s,
+                p->c->several ? "; a thread that calls for several ranks of this process must go to the next "
+                                "rank after fewer"
+                              : "");
         nanosleep(&pause, NULL);
     }
     return GYRE_OK;
@@ -271,10 +274,12 @@ static gyre_status_t allocate(coll_cuda_proxy_t *p)
     if (rc != cudaSuccess)
         return coll_cuda_failed(rc, "cudaHostAlloc(%zu)", sizeof *p->words);
     memset(p->words, 0, sizeof *p->words);
-    p->arrays = calloc((size_t)COLL_CUDA_OPERATIONS * 6, n * sizeof *p->arrays);
-    if (!p->arrays)
+    p->operations_most = c->several ? COLL_CUDA_AHEAD : COLL_CUDA_OPERATIONS;
+    p->operations = calloc(p->operations_most, sizeof *p->operations);
+    p->arrays = calloc((size_t)p->operations_most * 6, n * sizeof *p->arrays);
+    if (!p->operations || !p->arrays)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the blocks of %zu ranks", n);
-    for (size_t i = 0; i < COLL_CUDA_OPERATIONS; i++) {
+    for (size_t i = 0; i < p->operations_most; i++) {
         size_t *at = p->arrays + i * 6 * n;
         coll_cuda_operation_t *o = &p->operations[i];
         o->counts = at;
@@ -332,6 +337,7 @@ void coll_cuda_proxy_free(coll_cuda_t *c)
     free_slots(p);
     if (p->words)
         (void)cudaFreeHost(p->words);
+    free(p->operations);
     free(p->arrays);
     pthread_cond_destroy(&p->more);
     pthread_mutex_destroy(&p->lock);

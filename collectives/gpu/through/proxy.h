@@ -22,10 +22,11 @@
 #include <pthread.h>
 
 enum {
-    COLL_CUDA_SLOTS = 4,      /* of collectives */
-    COLL_CUDA_SENDS = 8,      /* messages on their way */
-    COLL_CUDA_JOBS = 256,     /* most jobs posted or to be posted */
-    COLL_CUDA_OPERATIONS = 64 /* under way, at most */
+    COLL_CUDA_SLOTS = 4,       /* of collectives */
+    COLL_CUDA_SENDS = 8,       /* messages on their way */
+    COLL_CUDA_JOBS = 512,      /* most jobs posted or to be posted: more than a stream has room for */
+    COLL_CUDA_OPERATIONS = 64, /* under way, at most; */
+    COLL_CUDA_AHEAD = 256 /* where a thread may call for several ranks: as many as a stream has room for */
 };
 
 /* One collective, kept until its last job is done. */
@@ -69,8 +70,9 @@ struct coll_cuda_proxy {
     char *memory;
     /* collectives */
     size_t slot;
-    coll_cuda_operation_t operations[COLL_CUDA_OPERATIONS];
-    size_t *arrays; /* [OPERATIONS * 6 * n] */
+    uint32_t operations_most;
+    coll_cuda_operation_t *operations; /* [operations_most] */
+    size_t *arrays;                    /* [operations_most * 6 * n] */
     uint32_t collectives, operations_made;
     _Atomic uint32_t operations_done;
     /* messages */
