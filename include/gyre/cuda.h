@@ -73,7 +73,7 @@ GYRE_API gyre_status_t gyre_comm_prepare_cuda(gyre_comm_t *comm);
  *    and a stream that collectives of two ranks share are INVALID; captured calls and messages are not
  *    checked.
  *  - The streams need hardware queues of their own: set CUDA_DEVICE_MAX_CONNECTIONS=32 (default 8) before
- *    CUDA starts.
+ *    CUDA starts. A number below the ranks of a device is UNSUPPORTED.
  *  - Between the first and the last rank's call of an operation, the program does nothing that waits for
  *    a device: no cudaMalloc, cudaFree, cudaDeviceSynchronize, gyre_comm_destroy, and no first launch of
  *    a kernel unless CUDA_MODULE_LOADING=EAGER.

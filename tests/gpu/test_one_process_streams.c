@@ -286,20 +286,25 @@ static int create_pair(void)
     return !pair.comms[0] || !pair.comms[1];
 }
 
-/* `test_one_process_streams queues`: streams without queues of their own (base_device_prepare_process is not
- * called), for jobs.sh. */
-static int without_queues(void)
+/* `test_one_process_streams queues [DEVICE...]`: ranks on these devices, or two on device 0, whose streams
+ * have no queues of their own (base_device_prepare_process is not called), for jobs.sh. */
+static int without_queues(int n, char **arguments)
 {
-    static const int devices[2] = {0};
-    gyre_comm_t *comms[2] = {NULL};
-    return gyre_cuda_comms_create(2, devices, comms) != GYRE_OK || gyre_comm_destroy(comms[0]) != GYRE_OK ||
-           gyre_comm_destroy(comms[1]) != GYRE_OK;
+    int devices[MOST] = {0};
+    gyre_comm_t *comms[MOST] = {NULL};
+    for (int r = 0; r < n; r++)
+        devices[r] = atoi(arguments[r]);
+    n = n > 0 ? n : 2;
+    int failed = gyre_cuda_comms_create(n, devices, comms) != GYRE_OK;
+    for (int r = 0; r < n && !failed; r++)
+        failed = gyre_comm_destroy(comms[r]) != GYRE_OK;
+    return failed;
 }
 
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "queues") == 0)
-        return without_queues();
+        return without_queues(argc - 2 < MOST ? argc - 2 : MOST, argv + 2);
     if (argc > 1 && strcmp(argv[1], "job") == 0)
         return create_pair();
     if (!one_process_begin())

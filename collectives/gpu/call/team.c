@@ -244,7 +244,15 @@ gyre_status_t coll_cuda_check_environment(const char *name, int device, int shar
                          "the kernels of the other ranks: none would end; unset it, or start a process per "
                          "rank (gyre_init)",
                          name, blocking);
-    if (sharing > 1 && !base_env("CUDA_DEVICE_MAX_CONNECTIONS"))
+    const char *queues = base_env("CUDA_DEVICE_MAX_CONNECTIONS");
+    const long given = queues ? strtol(queues, NULL, 10) : 0; /* CUDA ignores what is no number from 1 on */
+    if (given > 0 && given < sharing)
+        return gyre_fail(GYRE_ERR_UNSUPPORTED,
+                         "%s: %d ranks share CUDA device %d, and CUDA_DEVICE_MAX_CONNECTIONS=%s gives their "
+                         "streams fewer queues: kernels in one queue would wait for each other forever; set "
+                         "it to 32 before CUDA starts, or start a process per rank (gyre_init)",
+                         name, sharing, device, queues);
+    if (sharing > 1 && given <= 0)
         log_warning("%s: %d ranks share CUDA device %d, whose streams have 8 queues by default: with more "
                     "streams, kernels may wait for each other forever; set CUDA_DEVICE_MAX_CONNECTIONS=32 "
                     "before CUDA starts",
@@ -256,10 +264,11 @@ static gyre_status_t make_team(int n, const int *devices, coll_team_t *team, gyr
 {
     plan_t plan = {0};
     gyre_status_t st = place(team, devices);
-    if (st == GYRE_OK)
-        st = n > 1 ? coll_cuda_check_environment("gyre_cuda_comms_create", team->rank[0].device,
-                                                 team->rank[0].beside)
-                   : GYRE_OK;
+    const coll_team_rank_t *most = &team->rank[0];
+    for (int r = 1; r < n && st == GYRE_OK; r++)
+        most = team->rank[r].beside > most->beside ? &team->rank[r] : most;
+    if (st == GYRE_OK && n > 1)
+        st = coll_cuda_check_environment("gyre_cuda_comms_create", most->device, most->beside);
     if (st == GYRE_OK)
         st = make_plan(team, &plan);
     if (st == GYRE_OK)

@@ -55,6 +55,11 @@ want "ranks of one process that share queues" 0 '2 ranks share CUDA device 0, .*
 run env CUDA_DEVICE_MAX_CONNECTIONS=32 "$O" queues
 want "queues of their own" 0
 check "queues of their own: no warning" [ ! -s "$W/err" ]
+run env CUDA_DEVICE_MAX_CONNECTIONS=1 "$O" queues
+want "one queue for two ranks" 1 'gyre_cuda_comms_create: 2 ranks share CUDA device 0, .* CUDA_DEVICE_MAX_CONNECTIONS=1'
+run env -u CUDA_DEVICE_MAX_CONNECTIONS EMULATED_DEVICES=2 "$O" queues 0 1 1
+want "the device that most ranks share" 0 '2 ranks share CUDA device 1, '
+check "a device for each rank" env CUDA_DEVICE_MAX_CONNECTIONS=1 EMULATED_DEVICES=2 "$O" queues 0 1
 for path in direct staged; do
     run env -u CUDA_DEVICE_MAX_CONNECTIONS GYRE_CUDA_PATH=$path "$O" job
     want "$path: ranks of a job in one process that share queues" 0 '2 ranks share CUDA device 0, .*set CUDA_DEVICE_MAX_CONNECTIONS=32'
