@@ -207,13 +207,24 @@ static CUcontext context_of(int index)
     return atomic_compare_exchange_strong(&contexts.of[index], &none, fresh) ? fresh : none;
 }
 
+/* The calling thread works on its current device, `index`, in another context than the primary one. */
+static int in_own_context(int index)
+{
+    CUcontext mine = NULL;
+    pthread_once(&contexts.found, find_contexts);
+    if (!contexts.usable || contexts.current(&mine) != CUDA_SUCCESS || mine == NULL)
+        return 0;
+    const CUcontext primary = context_of(index);
+    return primary != NULL && mine != primary;
+}
+
 /* Pushed and popped, not set and set back: cudaSetDevice opens a context on the device that it is given,
  * since CUDA 12 at once, and the current device of a thread that has done nothing yet is device 0. Of a job
  * with a GPU per rank every rank would then take some hundred MiB of device 0. */
 gyre_status_t base_cuda_enter(int index, int *before)
 {
     cudaError_t rc = cudaGetDevice(before);
-    if (rc != cudaSuccess || *before == index)
+    if (rc != cudaSuccess || (*before == index && !in_own_context(index)))
         return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaGetDevice");
     CUcontext context = context_of(index);
     if (context != NULL && contexts.push(context) == CUDA_SUCCESS) {
@@ -235,10 +246,8 @@ void base_cuda_leave(int index, int before)
 
 gyre_status_t base_cuda_primary(int index)
 {
-    CUcontext mine = NULL, primary = context_of(index);
     int device = -1;
-    if (primary == NULL || contexts.current(&mine) != CUDA_SUCCESS || mine == NULL || mine == primary ||
-        cudaGetDevice(&device) != cudaSuccess || device != index)
+    if (cudaGetDevice(&device) != cudaSuccess || device != index || !in_own_context(index))
         return GYRE_OK;
     return gyre_fail(
         GYRE_ERR_UNSUPPORTED,

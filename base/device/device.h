@@ -47,9 +47,9 @@ void base_device_prepare_process(void);
 /* Makes a CUDA device the calling thread's current one, as launches of kernels want it; nothing for the
  * host. */
 gyre_status_t base_device_use(base_device_t device);
-/* Makes `device` current for a while; *before is for leave, which is called by the same thread and restores
- * what was current, if that was no device at all, too (no context is opened on any other device). Nothing
- * for the host. */
+/* Makes `device` current for a while, in its primary context; *before is for leave, which is called by the
+ * same thread and restores what was current, if that was no device at all, too (no context is opened on any
+ * other device). Nothing for the host. */
 enum { BASE_DEVICE_PUSHED = -2 };
 gyre_status_t base_device_enter(base_device_t device, int *before);
 void base_device_leave(base_device_t device, int before);

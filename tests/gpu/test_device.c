@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <cuda.h>
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,6 +239,32 @@ static void no_context_elsewhere(void **state)
     assert_int_equal(active, 0);
 }
 
+/* A thread that works in a context of its own on the device is in the primary one meanwhile. */
+static void another_context(void **state)
+{
+    (void)state;
+    const CUcontext primary = (CUcontext)(intptr_t)1, own = (CUcontext)(intptr_t)0x101; /* the emulator's */
+    CUresult (*push)(CUcontext), (*pop)(CUcontext *), (*asked)(CUcontext *);
+    CUcontext now = NULL;
+    void *function;
+    int before;
+    if (!gpu_is_emulated())
+        skip();
+    assert_int_equal(base_device_driver("cuCtxPushCurrent", &function), GYRE_OK);
+    memcpy(&push, &function, sizeof push);
+    assert_int_equal(base_device_driver("cuCtxPopCurrent", &function), GYRE_OK);
+    memcpy(&pop, &function, sizeof pop);
+    assert_int_equal(base_device_driver("cuCtxGetCurrent", &function), GYRE_OK);
+    memcpy(&asked, &function, sizeof asked);
+    assert_int_equal(push(own), CUDA_SUCCESS);
+    assert_int_equal(base_device_enter(cuda, &before), GYRE_OK);
+    assert_int_equal(asked(&now), CUDA_SUCCESS);
+    assert_ptr_equal(now, primary);
+    base_device_leave(cuda, before);
+    assert_int_equal(pop(&now), CUDA_SUCCESS);
+    assert_ptr_equal(now, own);
+}
+
 /* Another device of the process reaches the memory by the pointer itself. */
 static void two_devices(void **state)
 {
@@ -339,10 +367,15 @@ static void a_graph_is_replayed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_context_elsewhere), cmocka_unit_test(events_order_streams),
-        cmocka_unit_test(time_between_events),  cmocka_unit_test(a_stream_of_the_caller),
-        cmocka_unit_test(sizes_and_kinds),      cmocka_unit_test(errors_name_the_call),
-        cmocka_unit_test(exports_at_home),      cmocka_unit_test(two_devices),
+        cmocka_unit_test(no_context_elsewhere),
+        cmocka_unit_test(another_context),
+        cmocka_unit_test(events_order_streams),
+        cmocka_unit_test(time_between_events),
+        cmocka_unit_test(a_stream_of_the_caller),
+        cmocka_unit_test(sizes_and_kinds),
+        cmocka_unit_test(errors_name_the_call),
+        cmocka_unit_test(exports_at_home),
+        cmocka_unit_test(two_devices),
         cmocka_unit_test(a_graph_is_replayed),
     };
     setenv("EMULATED_DEVICES", "2", 0); /* the emulator's; a GPU's are what they are */
