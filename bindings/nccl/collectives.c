@@ -84,9 +84,6 @@ ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n)
         return ncclSuccess;
     if (call->kind >= SHIM_SEND && call->peer == call->comm->rank)
         return to_itself(call, all, n);
-    const ncclResult_t result = call->factor ? shim_factor(call) : ncclSuccess;
-    if (result != ncclSuccess)
-        return result;
     switch (call->kind) {
     case SHIM_ALL_REDUCE:
         st = gyre_all_reduce_stream(send, recv, call->count, type, call->redop, comm, call->stream);

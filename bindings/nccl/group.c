@@ -61,6 +61,9 @@ static ncclResult_t enqueue_all(shim_call_t *calls, size_t n)
 {
     size_t *order = NULL;
     ncclResult_t result = in_rounds(calls, n, &order);
+    /* all of them first: what waits for a stream must not come between two ranks' calls */
+    for (size_t i = 0; i < n && result == ncclSuccess; i++)
+        result = calls[i].factor ? shim_factor(&calls[i]) : ncclSuccess;
     if (result == ncclSuccess) {
         gyre_status_t st = gyre_group_start();
         if (st != GYRE_OK)

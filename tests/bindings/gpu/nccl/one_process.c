@@ -107,6 +107,30 @@ static void collectives(void)
 }
 
 /* Numbers of every type add up. */
+/* The stream on which a factor is read waits, by another call of the group, for the ranks that come next. */
+static void factor_after_another(void)
+{
+    ncclComm_t others[N];
+    ncclRedOp_t op[N];
+    NCCL(ncclCommInitAll(others, N, NULL));
+    for (int r = 0; r < N; r++) {
+        CUDA(cudaSetDevice(r));
+        NCCL(ncclRedOpCreatePreMulSum(&op[r], floats(1, 0.5f, 0), ncclFloat, ncclScalarDevice, others[r]));
+    }
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < N; r++) {
+        NCCL(ncclAllReduce(a[r], b[r], COUNT, ncclFloat, ncclSum, comms[r], streams[r]));
+        NCCL(ncclAllReduce(a[r], b[r] + COUNT, COUNT, ncclFloat, op[r], others[r], streams[r]));
+    }
+    NCCL(ncclGroupEnd());
+    wait_for_all();
+    for (int r = 0; r < N; r++) {
+        expect("a sum before a factor", b[r], COUNT, 3000, 3);
+        expect("half of the sum after another", b[r] + COUNT, COUNT, 1500, 1.5f);
+        NCCL(ncclCommDestroy(others[r]));
+    }
+}
+
 static void types(void)
 {
     static const struct {
@@ -167,6 +191,7 @@ static void types(void)
     for (int r = 0; r < N; r++)
         NCCL(ncclRedOpDestroy(op[r], comms[r]));
     REFUSED(ncclInvalidArgument, "ncclRedOpCreatePreMulSum", ncclRedOpDestroy(op[0], comms[0]));
+    factor_after_another();
 }
 
 /* One thread lists all calls of a rank before the next rank's, and messages in all directions. */
