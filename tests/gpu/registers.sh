@@ -10,12 +10,19 @@ release=$("${nvcc[@]}" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 check "figures of registers" /usr/bin/python3 tests/gpu/registers.py "$B"
 
 # Machine code for every GPU that the toolkit knows of those that docs/gpu.md names: without it the driver compiles for a minute.
-names=$(! grep -q compute_80 "$B/cuflags" || echo 80 90 100 120) # none where CUDA_ARCHES was given
-for n in $names; do
+default=$(env -u CUDA_ARCHES -u MAKEFLAGS make -s CUDA=1 --eval='print-arches:; @echo "$(CUDA_ARCHES)"' print-arches)
+built=$(grep -o 'code=[^ ]*' "$B/cuflags") absent=
+for n in 80 90 100 120; do
     "${nvcc[@]}" --list-gpu-code | grep -qx "sm_$n" || continue
+    check "the Makefile's default has sm_$n" grep -qw "sm_$n" <<<"$default"
+    if ! grep -qw "sm_$n" <<<"$built"; then
+        absent="$absent sm_$n"
+        continue
+    fi
     lacking=$(find "$B/obj" -name '*.usage' -exec grep -L "for 'sm_$n'" {} + | head -1)
     check "machine code for sm_$n${lacking:+, which $lacking lacks}" [ -z "$lacking" ]
 done
+[ -z "$absent" ] || leave_out "machine code for$absent, which CUDA_ARCHES of this build leaves out"
 
 # A figure that no longer holds is found.
 mkdir "$W/build"
