@@ -6,8 +6,10 @@
 #include "tests/emulated/emulated.h"
 #include "tests/emulated/machine.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string.h>
 
 using namespace emulated;
@@ -186,12 +188,44 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
     return cudaSuccess;
 }
 
+static std::mutex loaded_lock;
+static std::set<const void *> &loaded(void)
+{
+    static auto *kernels = new std::set<const void *>; /* never destroyed: threads may launch at the end */
+    return *kernels;
+}
+static std::atomic<const char *> unloaded;
+
+namespace emulated
+{
+
+void note_loaded(const void *kernel)
+{
+    std::lock_guard<std::mutex> guard(loaded_lock);
+    loaded().insert(kernel);
+}
+
+} // namespace emulated
+
+/* The first kernel that was launched before it was loaded; NULL: none. A GPU loads it at its first launch,
+ * and may wait for kernels that wait for this one. */
+extern "C" const char *emulated_unloaded(void)
+{
+    return unloaded.load();
+}
+
 cudaError_t emulated_launch(const char *name, const void *kernel, dim3 grid, dim3 block, size_t bytes,
                             cudaStream_t stream, void (*run)(void *), void (*drop)(void *), void *closure)
 {
     auto work = std::shared_ptr<Kernel>(new Kernel{name, grid, block, bytes, run, drop, closure});
     if (cudaError_t rc = planned("cudaLaunchKernel"); rc != cudaSuccess)
         return rc;
+    {
+        std::lock_guard<std::mutex> guard(loaded_lock);
+        const char *none = NULL;
+        if (loaded().count(kernel) == 0)
+            unloaded.compare_exchange_strong(none, name);
+    }
     size_t most = 48 * 1024;
     {
         std::lock_guard<std::mutex> guard(allowed_lock);

@@ -76,6 +76,10 @@ void watch_segments(void);
 /* What lies at an address of the device, in words; false: no device's. For a signal handler. */
 bool describe(const void *address, char *text, size_t bytes);
 
+/* ---- copy.cc ---- */
+/* The driver has loaded the kernel, before its first launch. */
+void note_loaded(const void *kernel);
+
 /* ---- stream.cc ---- */
 /* Puts work at the end of a stream (or into the graph that captures it). */
 cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<cudaError_t()> run);

@@ -352,9 +352,10 @@ const char *cudaGetErrorString(cudaError_t rc)
 }
 
 /* Frames of kernels: the emulator cannot know them, and says what nvcc reported of the largest. */
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *)
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
 {
     MAY_FAIL
+    note_loaded(kernel);
     memset(attributes, 0, sizeof(*attributes));
     attributes->localSizeBytes = 64;
     attributes->maxThreadsPerBlock = 1024;

@@ -37,6 +37,9 @@ extern unsigned long long emulated_given(void) __attribute__((weak));
 /* Events that have not been destroyed; NULL on a GPU. */
 extern unsigned long long emulated_events(void) __attribute__((weak));
 
+/* The first kernel that was launched before it was loaded (gyre_load), or NULL; NULL itself on a GPU. */
+extern const char *emulated_unloaded(void) __attribute__((weak));
+
 /* Whether the device is the emulator's. */
 static inline int gpu_is_emulated(void)
 {

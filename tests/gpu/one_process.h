@@ -135,6 +135,8 @@ static inline void close_team(void)
     }
     free(team.sum);
     assert_cuda(cudaSetDevice(0));
+    if (emulated_unloaded && emulated_unloaded()) /* a launch might wait for kernels that wait for it */
+        fail_msg("%s was launched before it was loaded", emulated_unloaded());
 }
 
 static inline void wait_for_streams(void)
