@@ -309,6 +309,15 @@ static int dumps_core(int pid)
     return dumping;
 }
 
+/* 1: it is ready. */
+static int poll_until(struct pollfd *fd, base_time_t deadline)
+{
+    int ready;
+    while ((ready = poll(fd, 1, base_poll_ms(deadline))) < 0 && errno == EINTR)
+        ;
+    return ready == 1;
+}
+
 /* Ends the process of a rank that stands still in the middle of its work in this rank's memory. It would
  * finish that work whenever it goes on: by stores through a mapping, or by a call to the kernel, neither of
  * which can be taken from it. The word that it had in its memory when the group was made shows that the
@@ -329,7 +338,7 @@ static void end_process(const comm_group_t *group, int rank)
                         : kill(card->pid, SIGKILL)) != 0 &&
             errno != ESRCH)
             err = errno;
-        else if (pidfd >= 0 && poll(&ended, 1, CLOSE_MS) != 1)
+        else if (pidfd >= 0 && !poll_until(&ended, base_deadline(CLOSE_MS / 1e3)))
             err = ETIMEDOUT;
     }
     if (err != 0 && err != ESRCH && err != EFAULT)

@@ -253,7 +253,7 @@ static gyre_status_t step_run(comm_boot_t *boot, step_t *step, base_time_t deadl
     gyre_status_t st = job_aborted(boot, title(boot, step->kind));
     if (st == GYRE_OK)
         st = step_up(boot, step, deadline);
-    if (st != GYRE_OK)
+    if (st != GYRE_OK && step->status == GYRE_OK)
         step_failed(step, st);
     if (boot->place > 0) {
         boot_edge_t *parent = &boot->edges[0];

@@ -223,9 +223,12 @@ typedef struct {
     const char *name;
     int closers, threads;
     void (*body[EXPLORE_THREADS])(void);
+    int hosts;
 } scene_t;
 
 static int process; /* that all ranks are in; -1: none of them is in this one */
+static int hosts;   /* the last rank is on the second one */
+static int at[RANKS];
 
 static void begin_scene(void)
 {
@@ -233,14 +236,15 @@ static void begin_scene(void)
     memset(closing, 0, sizeof closing);
     killed = 0;
     for (int r = 0; r < RANKS; r++) {
+        at[r] = hosts > 1 && r == RANKS - 1 ? -1 : r;
         cards[r].pid = process;
         groups[r] = (comm_group_t){.world = &world,
                                    .n = RANKS,
                                    .rank = r,
-                                   .hosts = 1,
+                                   .hosts = hosts,
                                    .cards = cards,
                                    .world_ranks = numbers,
-                                   .local_of = numbers,
+                                   .local_of = at,
                                    .seg.base = (unsigned char *)&shared,
                                    .board = &shared.board[r]};
     }
@@ -264,17 +268,19 @@ static explore_result_t play(const scene_t *scene, mistake_t with, int in_one_pr
 
     memcpy(what.body, scene->body, sizeof what.body);
     process = in_one_process ? (int)getpid() : -1;
+    hosts = scene->hosts;
     closers = scene->closers;
     mistake = with;
     return explore(&what);
 }
 
-static const scene_t scenes[] = {{"one works", 1, 2, {first_fails, second_works}},
-                                 {"one works twice", 1, 2, {first_fails, second_works_twice}},
-                                 {"two work", 1, 3, {first_fails, second_works, third_works}},
-                                 {"two fail at work", 2, 2, {first_fails_inside, second_fails_inside}},
-                                 {"one takes lines", 1, 2, {first_fails, second_takes}},
-                                 {"one reads", 1, 2, {first_fails, second_reads}}};
+static const scene_t scenes[] = {{"one works", 1, 2, {first_fails, second_works}, 1},
+                                 {"one works twice", 1, 2, {first_fails, second_works_twice}, 1},
+                                 {"two work", 1, 3, {first_fails, second_works, third_works}, 1},
+                                 {"two fail at work", 2, 2, {first_fails_inside, second_fails_inside}, 1},
+                                 {"one takes lines, and another host", 1, 2, {first_fails, second_takes}, 2},
+                                 {"one takes lines", 1, 2, {first_fails, second_takes}, 1},
+                                 {"one reads", 1, 2, {first_fails, second_reads}, 1}};
 enum { SCENES = sizeof scenes / sizeof scenes[0], WRITERS = 3 /* the first ones */ };
 
 static void test_nobody_writes_after_close(void **state)
