@@ -224,13 +224,19 @@ static int in_own_context(int index)
 gyre_status_t base_cuda_enter(int index, int *before)
 {
     cudaError_t rc = cudaGetDevice(before);
-    if (rc != cudaSuccess || (*before == index && !in_own_context(index)))
+    const int own = rc == cudaSuccess && *before == index && in_own_context(index);
+    if (rc != cudaSuccess || (*before == index && !own))
         return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaGetDevice");
     CUcontext context = context_of(index);
     if (context != NULL && contexts.push(context) == CUDA_SUCCESS) {
         *before = BASE_DEVICE_PUSHED;
         return GYRE_OK;
     }
+    if (own) /* cudaSetDevice would replace it, and nothing could bring it back */
+        return gyre_fail(GYRE_ERR_SYSTEM,
+                         "the primary context of CUDA device %d cannot be pushed on a thread "
+                         "that works in a context of its own",
+                         index);
     rc = cudaSetDevice(index);
     return rc == cudaSuccess ? GYRE_OK : base_cuda_failed(rc, index, "cudaSetDevice(%d)", index);
 }

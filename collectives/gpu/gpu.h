@@ -53,8 +53,9 @@ gyre_status_t coll_cuda_replayed(gyre_comm_t *comm, gyre_cuda_stream_t stream);
  * far. The caller is driving. */
 int coll_cuda_where(const gyre_comm_t *comm, int rank, char bus[COLL_CUDA_BUS]);
 
-/* The communicator's options have changed: those that its calls on a device are made of get them, too. Does
- * nothing for one that has no part on a device. */
+/* The communicator's options have changed: those that its calls on a device are made of get them, too. Staged
+ * ones get the deadline alone: their thread works later, and ranks must not change algorithm or chunk at
+ * different calls. Does nothing for one that has no part on a device. */
 void coll_cuda_set(gyre_comm_t *comm);
 
 /* Does nothing for a communicator that has no part on a device. See stop in collectives/run/device_ops.h. */

@@ -41,9 +41,9 @@ void coll_call_text(const comm_call_t *call, char *text, size_t bytes)
                  op > 0 && op < COLL_OP_END ? coll_call_name(op, v, inside ? call->redop : COLL_INSIDE_NONE)
                                             : "no call",
                  number);
-    if (at < 0 || (size_t)at >= bytes || inside || op <= 0 || op >= COLL_OP_END)
+    if (at < 0 || (size_t)at >= bytes || op <= 0 || op >= COLL_OP_END)
         return;
-    if (op == COLL_BARRIER) {
+    if (op == COLL_BARRIER || inside) {
         if (tag[0])
             snprintf(text + at, bytes - (size_t)at, " (%s)", tag + 2);
         return;

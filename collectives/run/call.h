@@ -41,6 +41,13 @@ gyre_status_t coll_call_exchange(const coll_call_t *c, coll_plan_t *plan, comm_c
 /* The others were not: the exchange that has begun becomes a request. */
 gyre_status_t coll_call_wait(const coll_call_t *c, coll_plan_t *plan, const comm_call_t *call);
 
+/* Calls of one kind meet in their parts, no others do. Those that make communicators are one: they tell each
+ * other what they are, and leave `comm` usable when they differ. */
+static inline uint32_t coll_inside_kind(coll_inside_t inside)
+{
+    return inside == COLL_INSIDE_DUP || inside == COLL_INSIDE_SPLIT_TYPE ? COLL_INSIDE_SPLIT : inside;
+}
+
 /* Starts a checked call on host memory with its plan. The caller is driving, and stops driving here. */
 static inline gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *plan)
 {
@@ -50,8 +57,8 @@ static inline gyre_status_t coll_call_run(const coll_call_t *c, coll_plan_t *pla
     if (c->inside) {
         call.redop = (uint8_t)c->inside;
         call.flags |= COMM_CALL_INSIDE;
-        call.sig = (call.sig + (uint32_t)c->inside) * 0x9E3779B1u; /* no other call is the same */
-        call.user_tag = 0;
+        call.sig = (call.sig + coll_inside_kind(c->inside)) * 0x9E3779B1u;
+        call.user_tag = c->inside == COLL_INSIDE_EXACT ? c->tag : 0;
     }
     coll_plan_hold(plan); /* the end of the call releases it */
     if (plan->oneshot && !c->request && !c->comm->head && !coll_group_open())

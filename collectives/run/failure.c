@@ -216,6 +216,8 @@ void coll_comm_fail(gyre_comm_t *comm, gyre_request_t *r, gyre_status_t status, 
     if (atomic_load(&comm->error) == GYRE_OK)
         note_failure(comm, r ? coll_request_named(r) : NULL, status, detail);
     gyre_status_t error = (gyre_status_t)atomic_load(&comm->error);
+    if (error == GYRE_ERR_INVALID) /* in a child of fork: what the ranks share is the parent's */
+        return;
     if (comm->group)
         comm_group_let_go(comm->group); /* the caller's buffers are its own again; over UCX once it is shut */
     if (comm->device_ops && !comm->device_ops->stop(comm))

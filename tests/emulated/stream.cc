@@ -732,6 +732,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t)
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
+    open_current();
     std::swap(*mode, this_threads_mode);
     return cudaSuccess;
 }

@@ -166,10 +166,12 @@ static void *run(void *unused)
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)unused;
     is_guard = 1;
-    /* what this thread asks of events must not spoil what others capture */
-    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
-        (void)cudaGetLastError();
     pthread_mutex_lock(&guard.lock);
+    /* What this thread asks of events must not spoil what others capture. After a device was chosen: the call
+     * opens a context on the current one. */
+    if (guard.list && base_device_use((base_device_t){BASE_CUDA, guard.list->device}) == GYRE_OK &&
+        cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
+        (void)cudaGetLastError();
     while (guard.list) {
         int soon = 0;
         for (coll_cuda_t *c = guard.list; c; c = c->next)

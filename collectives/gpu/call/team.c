@@ -235,6 +235,9 @@ static gyre_status_t make_part(gyre_comm_t *comm, const plan_t *plan)
     return st == GYRE_OK ? coll_cuda_guard_add(c) : st;
 }
 
+/* Of a device: where CUDA_DEVICE_MAX_CONNECTIONS is not set, or is no number from 1 on; and at most. */
+enum { QUEUES = 8, QUEUES_MOST = 32 };
+
 gyre_status_t coll_cuda_check_environment(const char *name, int device, int sharing)
 {
     const char *blocking = base_env("CUDA_LAUNCH_BLOCKING");
@@ -245,18 +248,19 @@ gyre_status_t coll_cuda_check_environment(const char *name, int device, int shar
                          "rank (gyre_init)",
                          name, blocking);
     const char *queues = base_env("CUDA_DEVICE_MAX_CONNECTIONS");
-    const long given = queues ? strtol(queues, NULL, 10) : 0; /* CUDA ignores what is no number from 1 on */
-    if (given > 0 && given < sharing)
+    const long given = queues ? strtol(queues, NULL, 10) : 0;
+    const int has = given <= 0 ? QUEUES : given < QUEUES_MOST ? (int)given : QUEUES_MOST;
+    if (sharing > 1 && has < sharing)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "%s: %d ranks share CUDA device %d, and CUDA_DEVICE_MAX_CONNECTIONS=%s gives their "
-                         "streams fewer queues: kernels in one queue would wait for each other forever; set "
-                         "it to 32 before CUDA starts, or start a process per rank (gyre_init)",
-                         name, sharing, device, queues);
-    if (sharing > 1 && given <= 0)
-        log_warning("%s: %d ranks share CUDA device %d, whose streams have 8 queues by default: with more "
-                    "streams, kernels may wait for each other forever; set CUDA_DEVICE_MAX_CONNECTIONS=32 "
-                    "before CUDA starts",
-                    name, sharing, device);
+                         "%s: %d ranks share CUDA device %d, whose streams have %d queues "
+                         "(CUDA_DEVICE_MAX_CONNECTIONS): kernels in one queue would wait for each other "
+                         "forever; set it to %d before CUDA starts, or start a process per rank (gyre_init)",
+                         name, sharing, device, has, QUEUES_MOST);
+    if (sharing > 1 && has < QUEUES_MOST)
+        log_warning("%s: %d ranks share CUDA device %d, whose streams have %d queues: with more streams, "
+                    "kernels may wait for each other forever; set CUDA_DEVICE_MAX_CONNECTIONS=%d before CUDA "
+                    "starts",
+                    name, sharing, device, has, QUEUES_MOST);
     return GYRE_OK;
 }
 

@@ -204,6 +204,8 @@ gyre_status_t coll_cuda_group_end(gyre_status_t error)
 {
     gyre_status_t st = GYRE_OK;
     if (error == GYRE_OK && collected.count > 0)
+        st = coll_check_live("gyre_group_end", collected.list[0].c->comm); /* it is not in a child of fork */
+    if (error == GYRE_OK && st == GYRE_OK && collected.count > 0)
         st = enqueue_messages(collected.list, collected.count);
     free(collected.list);
     collected.list = NULL;

@@ -118,11 +118,12 @@ static void *proxy_main(void *user)
     uint32_t idle = 0;
     int failed = 0;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    /* what this thread and UCX ask of the device must not spoil what others capture */
-    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
-        (void)cudaGetLastError();
     /* UCX works in the context that is current where it is moved. */
     gyre_status_t st = base_device_use((base_device_t){BASE_CUDA, p->c->device});
+    /* What this thread and UCX ask of the device must not spoil what others capture. After a device was
+     * chosen: the call opens a context on the current one. */
+    if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess)
+        (void)cudaGetLastError();
     if (st != GYRE_OK) {
         fail(p, NULL, st);
         failed = 1;
@@ -141,7 +142,8 @@ static void *proxy_main(void *user)
 
 /* ---- the stream's side --------------------------------------------------------------------------------- */
 
-gyre_status_t coll_cuda_proxy_room(coll_cuda_proxy_t *p, uint32_t made, _Atomic uint32_t *done, uint32_t most)
+gyre_status_t coll_cuda_proxy_room(coll_cuda_proxy_t *p, const char *what, uint32_t made,
+                                   _Atomic uint32_t *done, uint32_t most)
 {
     const struct timespec pause = {.tv_nsec = 20 * 1000};
     const gyre_comm_t *comm = p->c->comm;
@@ -152,8 +154,8 @@ gyre_status_t coll_cuda_proxy_room(coll_cuda_proxy_t *p, uint32_t made, _Atomic 
         if (base_now() > until)
             return gyre_fail(
                 GYRE_ERR_TIMEOUT,
-                "rank %d: %u operations wait on their streams and none of them has moved for %g s%s",
-                comm->rank, most, comm->timeout_s,
+                "rank %d: %u %s wait on their streams and none of them has moved for %g s%s", comm->rank,
+                most, what, comm->timeout_s,
                 p->c->several ? "; a thread that calls for several ranks of this process must go to the next "
                                 "rank after fewer"
                               : "");
@@ -166,7 +168,7 @@ gyre_status_t coll_cuda_proxy_post(coll_cuda_proxy_t *p, const coll_cuda_job_t *
                                    uint32_t *number)
 {
     const uint32_t made = atomic_load(&p->made);
-    gyre_status_t st = coll_cuda_proxy_room(p, made, &p->finished, COLL_CUDA_JOBS - 1);
+    gyre_status_t st = coll_cuda_proxy_room(p, "parts of operations", made, &p->finished, COLL_CUDA_JOBS - 1);
     if (st != GYRE_OK)
         return st;
     *number = made + 1;

@@ -178,7 +178,8 @@ gyre_status_t coll_cuda_make_operation(coll_cuda_proxy_t *p, const coll_call_t *
                                        coll_cuda_operation_t **out)
 {
     const coll_shape_t *s = &call->shape;
-    gyre_status_t st = coll_cuda_proxy_room(p, p->operations_made, &p->operations_done, p->operations_most);
+    gyre_status_t st =
+        coll_cuda_proxy_room(p, "operations", p->operations_made, &p->operations_done, p->operations_most);
     if (st != GYRE_OK)
         return st;
     coll_cuda_operation_t *o = &p->operations[p->operations_made++ % p->operations_most];

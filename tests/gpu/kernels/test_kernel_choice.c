@@ -90,14 +90,10 @@ static void every_type_is_scaled(void **state)
 /* Nothing is launched: these operations have no memory. */
 static void assert_refused(const coll_cuda_op_t *op)
 {
-    coll_cuda_schedule_t schedule;
-    memset(&schedule, 0, sizeof schedule);
-    schedule.op = *op;
     assert_int_equal(coll_cuda_can_add(op), 0);
     assert_int_equal(coll_cuda_launch_peers(op, 1, NULL), cudaErrorInvalidValue);
     assert_int_equal(coll_cuda_launch_add(op, 1, NULL), cudaErrorInvalidValue);
     assert_int_equal(coll_cuda_launch_scale(op, 16, 1, NULL), cudaErrorInvalidValue);
-    assert_int_equal(coll_cuda_launch_schedule(&schedule, 1, NULL), cudaErrorInvalidValue);
     assert_cuda(cudaDeviceSynchronize());
 }
 
