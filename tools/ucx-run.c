@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tools/ucx-run/engines/foreign.h"
+#include "tools/shared/output.h"
 #include "tools/ucx-run/run.h"
 
 /* Descriptors 0 to 2 must exist, or a pipe would land there. */
@@ -219,6 +220,8 @@ int main(int argc, char **argv)
     else
         run_job_unplan(&job);
 out:
+    if (options.dry_run)
+        rc = output_end("ucx-run", rc, RUN_RC_SYSTEM);
     run_options_free(&options);
     return rc;
 }

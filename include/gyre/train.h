@@ -91,8 +91,8 @@ GYRE_API gyre_status_t gyre_train_resume(gyre_train_t *train, const char *folder
 
 /* Writes the weights to rank 0's `path`: a safetensors file, or, if `path` ends in '/', a folder in Hugging
  * Face's format, which replaces an older one as a whole. INVALID, harmless: an argument is NULL,
- * gyre_train_finish was called, or the folder is a mount point or the working folder. IO, harmless: the file
- * cannot be written. */
+ * gyre_train_finish was called, or the folder is a mount point or the working folder. IO, NO_MEMORY,
+ * harmless: the file cannot be written. */
 GYRE_API gyre_status_t gyre_train_export(gyre_train_t *train, const char *path);
 
 /* Compares the weights of the ranks and writes what the settings "save", "log", "tensorboard", "report"

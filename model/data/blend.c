@@ -36,6 +36,7 @@ static gyre_status_t agree(model_data_t *data, const model_tokens_t **teller, co
                 before->tokenizer, before->vocab);
         else if (!data->tokenizer_hash && tokens->tokenizer_hash) {
             *teller = tokens; /* from here on all are compared with this one */
+            data->tokenizer = tokens->tokenizer;
             data->tokenizer_hash = tokens->tokenizer_hash;
         }
     }

@@ -93,6 +93,8 @@ static gyre_status_t read_kept(model_hf_origin_t *origin, const char *folder, in
             continue;
         if (snprintf(path, sizeof path, "%s%s", folder, entry->d_name) >= (int)sizeof path)
             status = gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
+        else if (stat(path, &info) != 0 && errno != ENOENT && errno != ELOOP)
+            status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
         else if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
             continue; /* a link to nothing, a folder */
         else if (!(grown = realloc(origin->file, (origin->files + 1) * sizeof *grown)))

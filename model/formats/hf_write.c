@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/folder.h"
@@ -250,14 +251,28 @@ void model_hf_abandon(model_hf_writer_t *w)
     forget(w);
 }
 
-/* A file of a model: the next one replaces it, or does without it. */
-static int is_of_model(const char *name)
+/* A file of a model without its tokenizer: the next one replaces it, or does without it. */
+static int is_of_weights(const char *name)
 {
     size_t part, of;
     int end = -1;
     return strcmp(name, "config.json") == 0 || strcmp(name, "model.safetensors") == 0 ||
-           strcmp(name, "model.safetensors.index.json") == 0 || model_hf_keeps(name) ||
+           strcmp(name, "model.safetensors.index.json") == 0 ||
            (sscanf(name, "model-%5zu-of-%5zu.safetensors%n", &part, &of, &end) == 2 && end > 0 && !name[end]);
+}
+
+static int is_of_model(const char *name)
+{
+    return is_of_weights(name) || model_hf_keeps(name);
+}
+
+/* 1: the files of a tokenizer in `folder` are those of the model there. Without a model they are the user's,
+ * put there for this one. */
+static int has_model(const char *folder)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/config.json", folder) < (int)sizeof path &&
+           access(path, F_OK) == 0;
 }
 
 gyre_status_t model_hf_finish(model_hf_writer_t *w)
@@ -273,7 +288,7 @@ gyre_status_t model_hf_finish(model_hf_writer_t *w)
     if (status == GYRE_OK && w->origin)
         status = model_hf_origin_copy(w->origin, w->folder);
     if (status == GYRE_OK) {
-        status = base_folder_commit(&w->output, is_of_model);
+        status = base_folder_commit(&w->output, has_model(w->output.target) ? is_of_model : is_of_weights);
         forget(w);
     } else
         model_hf_abandon(w);

@@ -16,6 +16,7 @@
  *
  * The choice of tiles depends on the shape and the BLAS's kernels only, so equal shapes give equal bits. */
 #include <cblas.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,16 +61,19 @@ int model_matmul_threads(void)
 
 gyre_status_t model_matmul_room(size_t threads)
 {
+    static _Atomic size_t granted; /* to so many threads: OpenBLAS keeps what it has */
     struct rlimit space;
-    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+    const size_t before = granted;
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY || threads <= before)
         return GYRE_OK;
-    const size_t bytes = threads * BLAS_BUFFER;
+    const size_t bytes = (threads - before) * BLAS_BUFFER;
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
         return gyre_fail(GYRE_ERR_NO_MEMORY,
                          "no address space for OpenBLAS, which takes %zu MiB for each of %zu threads",
                          BLAS_BUFFER >> 20, threads);
     munmap(at, bytes);
+    granted = threads;
     return GYRE_OK;
 }
 

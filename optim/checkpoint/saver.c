@@ -276,7 +276,7 @@ static void conclude(optim_saver_t *saver, gyre_status_t status, double seconds)
                  seconds);
         forget_old(saver);
     } else if (saver->newest != UINT64_MAX) {
-        log_warning("there is no checkpoint of step %llu; the newest is still that of step %llu in %s",
+        log_warning("there is no new checkpoint of step %llu; the newest is still that of step %llu in %s",
                     (unsigned long long)saver->step, (unsigned long long)saver->newest, saver->folder);
     } else {
         log_warning("there is no checkpoint of step %llu, nor an older one in %s",

@@ -35,7 +35,7 @@ static gyre_status_t check_folder(const train_config_t *options)
     const char *spec = options->tokenizer, *colon = spec ? strchr(spec, ':') : NULL;
     if (is_inside(options->checkpoint, options->save))
         return gyre_fail(GYRE_ERR_INVALID, text, "checkpoint", options->checkpoint, options->save);
-    if (!options->load && is_inside(colon ? colon + 1 : spec, options->save))
+    if (!is_inside(options->load, options->save) && is_inside(colon ? colon + 1 : spec, options->save))
         return gyre_fail(GYRE_ERR_INVALID, text, "tokenizer", spec, options->save);
     return base_folder_check(options->save);
 }

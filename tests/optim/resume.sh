@@ -249,7 +249,7 @@ if unshare -m true 2>/dev/null; then
     DEADLINE=30 run unshare -m bash -c 'mount -t tmpfs -o size=1300k none "$0" || exit 99
         "$@"; rc=$?; ls -A "$0" >"$0.list"; exit $rc' "$CK" "$UCX_RUN" -n 2 --timeout 25 "$TRAIN" "${MODEL[@]}" --log "$W/log" \
         --save "$W/st" "${KEEP[@]}"
-    want "a full disk" 1 "No space left on device" "no checkpoint of step 60; the newest is still that of step 5 in"
+    want "a full disk" 1 "No space left on device" "no new checkpoint of step 60; the newest is still that of step 5 in"
     same "a full disk"
     check "the old checkpoint stays" [ "$(grep -v '^launch$' "$CK.list")" = step-000000000005 ]
     check "the summary says so" grep -q "^checkpoint .*: not written" "$W/out"

@@ -222,6 +222,11 @@ check "a reader that leaves ends the job" [ "${PIPESTATUS[0]}" = 141 ]
 if [ -e /dev/full ]; then
     run sh -c '"$1" -n 2 sh -c "trap : PIPE; echo a; sleep 0.2; echo b; exit 0" >/dev/full' - "$R"
     want "a full disk" 1 'cannot write to standard output: No space left on device'
+    run sh -c '"$1" -n 2 --max-restarts 2 sh -c "trap : PIPE; echo a; echo run >&2; exit 0" >/dev/full' - "$R"
+    want "a full disk, and restarts" 1
+    check "what has succeeded is not started again" [ "$(grep -c '^run$' "$W/err")" = 2 ]
+    run sh -c '"$1" -n 2 --dry-run true >/dev/full' - "$R"
+    want "a full disk, and --dry-run" 1 'cannot write standard output'
 fi
 run "$R" -n 2 --output-filename "$W/logs" sh -c 'echo out $RANK; echo err $RANK >&2'
 want "--output-filename" 0

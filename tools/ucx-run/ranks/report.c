@@ -34,11 +34,11 @@ static void describe_call(const comm_call_t *call, char *text, size_t bytes)
                      coll_call_name((coll_op_t)call->op, call->flags & COMM_CALL_V,
                                     inside ? call->redop : COLL_INSIDE_NONE),
                      call->seq);
-    if (n < 0 || (size_t)n >= bytes || inside)
+    if (n < 0 || (size_t)n >= bytes)
         return;
     text += n;
     bytes -= (size_t)n;
-    switch (call->op) {
+    switch (inside ? COLL_BARRIER : (coll_op_t)call->op) {
     case COLL_BARRIER:
         if (tag[0])
             snprintf(text, bytes, " (%s)", tag + 2);

@@ -527,7 +527,9 @@ void run_supervise(run_job_t *job, run_result_t *result)
     run_output_finish();
     if (fds)
         write_rest(&w, fds);
-    if (run_output_failed() && !result->rc)
-        result->rc = RUN_RC_SYSTEM;
+    if (run_output_failed()) { /* no fault of the ranks, nor does another start help */
+        result->rc = !result->rc || result->rc == 128 + SIGPIPE ? RUN_RC_SYSTEM : result->rc;
+        result->stopped = 1;
+    }
     free(fds);
 }
