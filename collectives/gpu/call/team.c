@@ -252,7 +252,7 @@ gyre_status_t coll_cuda_check_environment(const char *name, int device, int shar
     const int has = given <= 0 ? QUEUES : given < QUEUES_MOST ? (int)given : QUEUES_MOST;
     if (sharing > 1 && has < sharing)
         return gyre_fail(GYRE_ERR_UNSUPPORTED,
-                         "%s: %d ranks share CUDA device %d, whose streams have %d queues "
+                         "%s: %d ranks share CUDA device %d, whose streams have %d queue(s) "
                          "(CUDA_DEVICE_MAX_CONNECTIONS): kernels in one queue would wait for each other "
                          "forever; set it to %d before CUDA starts, or start a process per rank (gyre_init)",
                          name, sharing, device, has, QUEUES_MOST);

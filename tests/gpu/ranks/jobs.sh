@@ -56,7 +56,7 @@ run env CUDA_DEVICE_MAX_CONNECTIONS=32 "$O" queues
 want "queues of their own" 0
 check "queues of their own: no warning" [ ! -s "$W/err" ]
 run env CUDA_DEVICE_MAX_CONNECTIONS=1 "$O" queues
-want "one queue for two ranks" 1 'gyre_cuda_comms_create: 2 ranks share CUDA device 0, .* CUDA_DEVICE_MAX_CONNECTIONS=1'
+want "one queue for two ranks" 1 'gyre_cuda_comms_create: 2 ranks share CUDA device 0, whose streams have 1 queue\(s\) \(CUDA_DEVICE_MAX_CONNECTIONS\)'
 run env -u CUDA_DEVICE_MAX_CONNECTIONS EMULATED_DEVICES=2 "$O" queues 0 1 1
 want "the device that most ranks share" 0 '2 ranks share CUDA device 1, '
 check "a device for each rank" env CUDA_DEVICE_MAX_CONNECTIONS=1 EMULATED_DEVICES=2 "$O" queues 0 1
