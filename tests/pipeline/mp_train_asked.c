@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "pipeline/train/run.h"
-#include "tests/support/mp.h"
+#include "tests/support/mp_text.h"
 
 static volatile sig_atomic_t saves; /* SIGUSR1 so far */
 static int asks_in_validation;      /* in so many of the next it comes */
@@ -138,19 +138,7 @@ int main(void)
     gyre_comm_t *world;
     MP_OK(gyre_init(NULL, &world));
     const int rank = gyre_comm_rank(world);
-    if (rank == 0)
-        MP_CHECK(mkdtemp(folder), "%s", folder);
-    MP_OK(gyre_broadcast(folder, folder, sizeof folder, GYRE_UINT8, 0, world));
-    if (rank == 0) {
-        char path[64];
-        snprintf(path, sizeof path, "%s/text", folder);
-        FILE *text = fopen(path, "w");
-        MP_CHECK(text, "%s", path);
-        for (int i = 0; i < 1000; i++)
-            fprintf(text, "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23);
-        MP_CHECK(fclose(text) == 0, "%s", path);
-    }
-    MP_OK(gyre_barrier(world));
+    mp_make_text(world, folder, sizeof folder, 1000);
     test_while_writing(world);
     test_last_validation(world);
     MP_OK(gyre_finalize(world));

@@ -11,7 +11,7 @@
 
 #include <gyre/train.h>
 
-#include "tests/support/mp.h"
+#include "tests/support/mp_text.h"
 
 #define SLOW_US 1800000 /* of the first sync after `slow` was set: longer than a rank waited once */
 
@@ -104,19 +104,7 @@ int main(void)
     gyre_comm_t *world;
     MP_OK(gyre_init(NULL, &world));
     rank = gyre_comm_rank(world);
-    if (rank == 0)
-        MP_CHECK(mkdtemp(folder), "%s", folder);
-    MP_OK(gyre_broadcast(folder, folder, sizeof folder, GYRE_UINT8, 0, world));
-    if (rank == 0) {
-        char path[64];
-        snprintf(path, sizeof path, "%s/text", folder);
-        FILE *text = fopen(path, "w");
-        MP_CHECK(text, "%s", path);
-        for (int i = 0; i < 300; i++)
-            fprintf(text, "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23);
-        MP_CHECK(fclose(text) == 0, "%s", path);
-    }
-    MP_OK(gyre_barrier(world));
+    mp_make_text(world, folder, sizeof folder, 300);
 
     test_destroyed(world);
     test_diverges(world, "plain", 0, 0);

@@ -8,7 +8,7 @@
 
 #include <gyre/train.h>
 
-#include "tests/support/mp.h"
+#include "tests/support/mp_text.h"
 
 static int fails; /* this malloc from now on; 0: none does */
 static int mallocs;
@@ -40,18 +40,8 @@ int main(void)
     gyre_train_t *train;
     MP_OK(gyre_init(NULL, &world));
     const int rank = gyre_comm_rank(world);
-    if (rank == 0)
-        MP_CHECK(mkdtemp(folder), "%s", folder);
-    MP_OK(gyre_broadcast(folder, folder, sizeof folder, GYRE_UINT8, 0, world));
+    mp_make_text(world, folder, sizeof folder, 300);
     snprintf(path, sizeof path, "%s/text", folder);
-    if (rank == 0) {
-        FILE *text = fopen(path, "w");
-        MP_CHECK(text, "%s", path);
-        for (int i = 0; i < 300; i++)
-            fprintf(text, "line %d of verse has %d words, and more follow.\n", i, i * 7 % 23);
-        MP_CHECK(fclose(text) == 0, "%s", path);
-    }
-    MP_OK(gyre_barrier(world));
     snprintf(config, sizeof config,
              "{\"data\": \"%s\", \"layers\": 1, \"hidden\": 32, \"heads\": 4, \"seq\": 16, \"batch\": 8,"
              " \"eval-every\": 0, \"eval-sequences\": 2, \"warmup\": 0, \"steps\": 10, \"zero\": 1}",
