@@ -142,10 +142,7 @@ int main(void)
     test_while_writing(world);
     test_last_validation(world);
     MP_OK(gyre_finalize(world));
-    if (rank == 0) { /* the others have left, too */
-        char command[96];
-        snprintf(command, sizeof command, "rm -r %s", folder);
-        MP_CHECK(system(command) == 0, "%s", command);
-    }
+    if (rank == 0)
+        mp_remove_folder(folder);
     return 0;
 }

@@ -115,10 +115,7 @@ int main(void)
         test_aborted(world);
     }
     MP_OK(gyre_finalize(world));
-    if (rank == 0) { /* the others have left, too */
-        char command[96];
-        snprintf(command, sizeof command, "rm -r %s", folder);
-        MP_CHECK(system(command) == 0, "%s", command);
-    }
+    if (rank == 0)
+        mp_remove_folder(folder);
     return 0;
 }

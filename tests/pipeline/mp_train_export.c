@@ -55,9 +55,7 @@ int main(void)
     export_without(2, path, train, rank); /* the writer's */
     MP_OK(gyre_train_destroy(train));
     MP_OK(gyre_finalize(world));
-    if (rank == 0) { /* the others have left, too */
-        snprintf(config, sizeof config, "rm -r %s", folder);
-        MP_CHECK(system(config) == 0, "%s", config);
-    }
+    if (rank == 0)
+        mp_remove_folder(folder);
     return 0;
 }

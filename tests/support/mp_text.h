@@ -24,4 +24,12 @@ static inline void mp_make_text(gyre_comm_t *world, char *folder, size_t bytes, 
     MP_OK(gyre_broadcast(folder, folder, bytes, GYRE_UINT8, 0, world));
 }
 
+/* After gyre_finalize, by one rank: the others have left, too. */
+static inline void mp_remove_folder(const char *folder)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    MP_CHECK(system(command) == 0, "%s", command);
+}
+
 #endif
