@@ -89,13 +89,14 @@ static gyre_status_t read_kept(model_hf_origin_t *origin, const char *folder, in
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot list the folder %s", *folder ? folder : ".");
     for (struct dirent *entry; status == GYRE_OK && (entry = readdir(all));) {
         kept_t *grown;
+        int there = 0;
         if (!keeps(entry->d_name))
             continue;
         if (snprintf(path, sizeof path, "%s%s", folder, entry->d_name) >= (int)sizeof path)
             status = gyre_fail(GYRE_ERR_INVALID, "the path %.80s... is too long", folder);
-        else if (stat(path, &info) != 0 && errno != ENOENT && errno != ELOOP)
+        else if (!(there = stat(path, &info) == 0) && errno != ENOENT && errno != ELOOP)
             status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot look at %s", path);
-        else if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        else if (!there || !S_ISREG(info.st_mode))
             continue; /* a link to nothing, a folder */
         else if (!(grown = realloc(origin->file, (origin->files + 1) * sizeof *grown)))
             status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
