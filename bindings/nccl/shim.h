@@ -137,8 +137,8 @@ ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n);
 gyre_type_t shim_type(ncclDataType_t type);
 
 /* scale.c. shim_op finds out at the call what its operation stands for, since the program may destroy the
- * operation before the group ends. shim_factor reads a factor that is in device memory,
- * before anything of the group is enqueued. */
+ * operation before the group ends. shim_factor reads a factor that is in device memory, before
+ * anything of the group is enqueued. */
 ncclResult_t shim_op(shim_call_t *call);
 ncclResult_t shim_factor(shim_call_t *call);
 

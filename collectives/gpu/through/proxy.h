@@ -93,7 +93,8 @@ struct coll_cuda_proxy {
 };
 
 /* ---- proxy.c: the stream's side ---- */
-/* Waits until the proxy has room: fewer than `most` of the jobs made are not done yet. */
+/* Waits until the proxy has room: fewer than `most` of those made are not done yet. what: they are, for the
+ * error. */
 gyre_status_t coll_cuda_proxy_room(coll_cuda_proxy_t *p, const char *what, uint32_t made,
                                    _Atomic uint32_t *done, uint32_t most);
 /* Enqueues a job, after the stream's work so far. *number: to be waited for. */
