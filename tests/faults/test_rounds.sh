@@ -63,6 +63,7 @@ def leaves(name, wrong, status, *ranks):
     tried(name, wrong, lambda: round_of(*ranks).leaves([0], status))
 
 
+SMALLER = "ERROR 1.0 9 rank(s) 0 are only silent: the smaller part must not (GYRE_QUORUM=any)\n"
 GOOD, ERROR, END = "GOOD 1.0 1 1\n", "ERROR 1.0 9 rank 1 is dead\n", "END 1.0 0 0\n"
 leaves("exit", "", 0, (0, ""))
 leaves("exit, a crash", "left with -11, not with 0", 0, (-11, ""))
@@ -77,6 +78,8 @@ tried("one way", "", lambda: round_of((None, GOOD), (1, ERROR)).do_one_way())
 tried("one way, a crash", "rank 1 left with -11", lambda: round_of((None, GOOD), (-11, ERROR)).do_one_way())
 tried("one way, all crash", "no rank is left", lambda: round_of((-11, ERROR), (-11, ERROR)).do_one_way())
 tried("one way, all gave up", "no rank is left", lambda: round_of((1, ERROR), (1, ERROR)).do_one_way())
+tried("one way, no quorum", "", lambda: round_of((1, ERROR), (1, SMALLER)).do_one_way())
+tried("one way, no quorum and a crash", "rank 0 left with -11", lambda: round_of((-11, ERROR), (1, SMALLER)).do_one_way())
 tried("finish", "", lambda: round_of((0, END)).finish([0]))
 tried("finish, a crash", "left with -6, not with 0", lambda: round_of((-6, END)).finish([0]))
 for found, wrong in (("", ""), ("/t/full/fills", ""), ("/t/full/fills\n/t/full/x", "left: /t/full/x"), ("/t/files/x", "left: /t/files/x")):
@@ -92,18 +95,32 @@ class FewLanes:
     """One round of three has ended, one not been begun."""
 
     def __init__(self, rounds, ended):
-        ended(0, '["kill", "one host", "", 1.0]', 0)
+        ended(0, '["kill", "one host", "", 1.0, false]', 0)
 
     def run(self, commands):
         return 1
 
 
+class ExtinctLanes(FewLanes):
+    """No rank is left in 5 rounds of 20."""
+
+    def __init__(self, rounds, ended):
+        self.first_open = lambda: 0
+        for k in range(20):
+            ended(k, '["one-way", "two hosts", "", 1.0, %s]' % ("true" if k < 5 else "false"), 0)
+
+    def run(self, commands):
+        return 0
+
+
 check.Lanes = FewLanes
 print("a round that is counted nowhere:", "right" if check.run_rounds(1, range(3), ["kill"], 0) == 1 else "no complaint")
+check.Lanes = ExtinctLanes
+print("no rank is left too often:", "right" if check.run_rounds(1, range(20), ["one-way"], 0) == 1 else "no complaint")
 PYTHON
 run /usr/bin/python3 "$W/rounds.py"
 want "the rounds" 0
-check "all are tried" [ "$(grep -c ': right$' "$W/out")" = 22 ]
+check "all are tried" [ "$(grep -c ': right$' "$W/out")" = 25 ]
 check "one round is counted as failed" grep -qx '1 passed, 1 failed' "$W/out"
 wrong=$(grep ': ' "$W/out" | grep -vE '^(#|FAILED )|: right$')
 check "what fails: $wrong" [ -z "$wrong" ]
