@@ -49,7 +49,7 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
 {
     int words = argc, long_ = -1;
     const flag_t rows[] = {
-        MODEL_FLAGS(&o->part.source, &o->tokenizer),
+        MODEL_FLAGS(&o->part.source, &o->tokenizer, "; none: token files only\n"),
         {FLAG(0, "task", CHOICE, &o->task, "perplexity|hellaswag|arc|mmlu",
               "what FILE holds: text or tokens, or questions as their authors publish them\n"
               "(perplexity)")},

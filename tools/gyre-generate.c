@@ -31,7 +31,7 @@ static const char usage[] =
 static int parse(int argc, char **argv, generate_options_t *o, int speak)
 {
     const flag_t rows[] = {
-        MODEL_FLAGS(&o->part.source, &o->tokenizer),
+        MODEL_FLAGS(&o->part.source, &o->tokenizer, " "),
         {.kind = FLAG_HEADING, .help = "Prompts:"},
         {FLAG(0, "prompt", TEXT, &o->prompt, "TEXT", "go on from it")},
         {FLAG(0, "prompt-file", TEXT, &o->prompt_file, "FILE",

@@ -90,7 +90,7 @@ const train_row_t train_rows[] = {
     {TRAIN_DATA, "data-format", TRAIN_CHOICE, AT(data_format), "auto", 0, 0, NULL,
      "format of all data; auto: recognised by how the files begin", TRAIN_CURVE, format_words},
     {TRAIN_DATA, "tokenizer", TRAIN_TEXT, AT(tokenizer), NULL, 0, 0, "TOKENIZER",
-     "tokenizer of the data, for the sample of text; as for gyre-tokenize", TRAIN_OWN, NULL},
+     "of the data, for the sample of text; as for gyre-tokenize; none: no text", TRAIN_OWN, NULL},
     {TRAIN_DATA, "sampling", TRAIN_CHOICE, AT(sampling), "random", 0, 0, NULL,
      "any place, or each once per epoch; packed, padded: of whole documents", TRAIN_CURVE, sampling_words},
     {TRAIN_DATA, "objective", TRAIN_CHOICE, AT(objective), "auto", 0, 0, NULL,

@@ -308,6 +308,8 @@ gyre_status_t pipe_source_tokenizer(const pipe_source_t *source, const char *spe
 {
     char what[PATH_MAX + 16];
     *out = NULL;
+    if (pipe_tokenizer_is_none(spec))
+        return GYRE_OK;
     gyre_status_t status = spec ? model_tokenizer_open(spec, out) : open_own(source, out);
     if (status != GYRE_OK || !*out)
         return status;

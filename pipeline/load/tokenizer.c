@@ -12,6 +12,11 @@
 #include "base/text/json.h"
 #include "base/utf8.h"
 
+int pipe_tokenizer_is_none(const char *spec)
+{
+    return spec && strcmp(spec, "none") == 0;
+}
+
 pipe_tokenizer_t pipe_tokenizer_named(const char *name, uint64_t hash)
 {
     pipe_tokenizer_t tokenizer = {.hash = hash};

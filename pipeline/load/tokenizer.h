@@ -15,6 +15,9 @@ typedef struct {
     uint64_t hash;  /* model_tokenizer_hash; 0: unknown */
 } pipe_tokenizer_t;
 
+/* 1: `spec`, of --tokenizer, is "none": what the ids stand for is not known. */
+int pipe_tokenizer_is_none(const char *spec);
+
 pipe_tokenizer_t pipe_tokenizer_named(const char *name, uint64_t hash);
 pipe_tokenizer_t pipe_tokenizer_of(const model_tokenizer_t *tokenizer);
 

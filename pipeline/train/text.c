@@ -22,6 +22,12 @@ gyre_status_t train_text_open(const train_config_t *options, const model_data_t 
 {
     const char *spec = options->tokenizer;
     *out = NULL;
+    if (pipe_tokenizer_is_none(spec) && (data->is_text || train_text_prompted(options)))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--tokenizer none says that no text is known for the ids: %s needs a tokenizer",
+                         data->is_text ? options->data : "--prompt");
+    if (pipe_tokenizer_is_none(spec))
+        return GYRE_OK;
     if (spec && data->is_text && strcmp(spec, "bytes") != 0)
         return gyre_fail(
             GYRE_ERR_INVALID,
@@ -70,7 +76,7 @@ static gyre_status_t refuse_bytes(const train_config_t *options, const model_dat
 static gyre_status_t check_bytes(const train_config_t *options, const model_data_t *data, size_t vocab)
 {
     char ids[64];
-    if (options->tokenizer || vocab == 256) /* it is "bytes" (train_text_open) */
+    if (options->tokenizer || vocab == 256) /* it is "bytes" (train_text_open), or none */
         return GYRE_OK;
     if (vocab <= BYTES_MOST) {
         log_warning("the ids of %s are bytes, 0 to 255, but the model in %s has %zu ids: if those are bytes "
@@ -103,7 +109,8 @@ static gyre_status_t not_compared(const train_config_t *options, const model_dat
             GYRE_ERR_INVALID,
             "whether the ids of %s are those of the model in %s is not known: %s: if they are, name "
             "the tokenizer of the data with --tokenizer%s",
-            options->data, options->load, why, data->is_text ? " bytes" : "");
+            options->data, options->load, why,
+            data->is_text ? " bytes" : ", or none: --tokenizer none, and there is no sample of text");
     log_warning("whether the ids of %s are those of the model in %s is not known: %s", options->data,
                 options->load, why);
     return GYRE_OK;

@@ -190,7 +190,8 @@ gyre_status_t train_print_results(train_run_t *run)
 {
     const train_config_t *options = run->options;
     gyre_status_t output[TRAIN_OUTPUTS], status = train_write_outputs(run, output);
-    if (options->sample_tokens > 0 && !run->tokenizer && !run->stopped)
+    if (options->sample_tokens > 0 && !run->tokenizer && !run->stopped &&
+        !pipe_tokenizer_is_none(options->tokenizer))
         log_warning("no sample of text: name the tokenizer of %s with --tokenizer", options->data);
     print_end(run);
     print_output("log", options->log, run->record.log_status);

@@ -6,13 +6,13 @@
 
 #include "base/thread/team.h"
 
-/* source: a pipe_source_config_t *; tokenizer_: a const char ** */
-#define MODEL_FLAGS(source, tokenizer_)                                                                    \
+/* source: a pipe_source_config_t *; tokenizer_: a const char **; none_: what --tokenizer none is; " " */
+#define MODEL_FLAGS(source, tokenizer_, none_)                                                             \
     {FLAG(0, "load", TEXT, &(source)->path, "MODEL",                                                       \
           "a folder of Hugging Face's form, a folder of gyre-train's checkpoints (the newest)\n"           \
           "or one of these, or a file of weights (gyre-train --save)")},                                   \
         {FLAG(0, "tokenizer", TEXT, tokenizer_, "TOKENIZER",                                               \
-              "as of gyre-tokenize (the folder's; bytes, if the model has 256 ids)")},                     \
+              "as of gyre-tokenize" none_ "(the folder's; bytes, if the model has 256 ids)")},             \
         {FLAG(0, "seq", SIZE, &(source)->seq, "N", "positions, as the trainer was given (the model's)"),   \
          .low = 1},                                                                                        \
         {FLAG(0, "leaves", SIZE, &(source)->leaves, "N", "the same of its fixed leaves"), .low = 1},       \

@@ -167,6 +167,12 @@ for name in tekken.json qwen.tiktoken vocab.txt sentencepiece.bpe.model spiece.m
     train --load unknown --data model-tiktoken.gyt --tokenizer model.cl100k.tiktoken
     grep -q "$unknown: .*unknown/$name" out.log
     train --load unknown --data text --tokenizer bytes
+    train --load unknown --data model-json.gyt --tokenizer none --sample-tokens 2
+    if grep -q "no sample of text" out.log; then cat out.log; exit 1; fi
+    refused "text needs a tokenizer" --load unknown --data text --tokenizer none
+    refused "--prompt needs a tokenizer" --load unknown --data model-json.gyt --tokenizer none --prompt word
+    tool "" gyre-eval --load unknown --tokenizer none model-json.gyt --limit 40
+    tool "is not known: name it with --tokenizer" gyre-eval --load unknown --tokenizer none text --limit 40
     tool "unknown/$name" gyre-eval --load unknown model-json.gyt
     tool "" gyre-eval --load unknown --tokenizer model.cl100k.tiktoken model-tiktoken.gyt --limit 40
     grep -q "whether the ids of --tokenizer model.cl100k.tiktoken are those of the model in unknown is not known" out.log
