@@ -186,6 +186,9 @@ static void outside_between_calls(void)
     gyre_request_t *request;
     gyre_status_t st;
     int calls = 0;
+    gyre_options_t shared = GYRE_OPTIONS_INITIALIZER; /* the one in which a rank stands in peers' memory */
+    shared.algorithm = "all_reduce:shared";
+    MP_OK(gyre_comm_set(comm, &shared));
     MP_CHECK(in && out, "no memory");
     for (size_t i = 0; i < MANY; i++)
         in[i] = (float)rank;
