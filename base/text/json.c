@@ -2,6 +2,7 @@
 /* base/text/json.c: whole JSON files, read and written so that a failure names file, line and column. */
 #include "base/text/json.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -104,7 +105,7 @@ static size_t length_of(const source_t *source)
     return fstat(fileno(source->file), &info) == 0 && info.st_size > 0 ? (size_t)info.st_size : 0;
 }
 
-static json_t *load(source_t *source, size_t flags, json_error_t *error, int *lacks)
+static json_t *parse(source_t *source, size_t flags, json_error_t *error, int *lacks)
 {
     const size_t length = length_of(source);
     json_t *value = NULL;
@@ -125,6 +126,75 @@ static json_t *load(source_t *source, size_t flags, json_error_t *error, int *la
     if (reserve != small)
         free_of(reserve);
     unwatch();
+    return value;
+}
+
+/* 1: an escape of the first half of a surrogate pair, 2: of its second half, 0: neither. */
+static int half_at(const char *text)
+{
+    if (strncmp(text, "\\u", 2) != 0 || (text[2] | 32) != 'd')
+        return 0;
+    for (int i = 3; i < 6; i++)
+        if (!isxdigit((unsigned char)text[i]))
+            return 0;
+    return strchr("89abAB", text[3]) ? 1 : text[3] > '9' ? 2 : 0;
+}
+
+/* Valid JSON that jansson refuses, and that Python writes and reads: an integer beyond json_int_t becomes a
+ * real number, half of a surrogate pair U+FFFD. In place and at the same length, so errors name the same
+ * column. The last three digits of the integer are lost: less than the last bit of a double. 1: something
+ * has changed. `text` has a NUL after it. */
+static int repair(char *text, size_t bytes)
+{
+    int changed = 0, quoted = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        const int half = quoted ? half_at(text + i) : 0;
+        if (half == 1 && half_at(text + i + 6) == 2) {
+            i += 11;
+        } else if (half) {
+            memcpy(text + i, "\\ufffd", 6);
+            changed = 1;
+        } else if (quoted && text[i] == '\\') {
+            i++;
+        } else if (text[i] == '"') {
+            quoted = !quoted;
+        } else if (!quoted && (text[i] == '-' || isdigit((unsigned char)text[i]))) {
+            char *end;
+            errno = 0;
+            strtoll(text + i, &end, 10);
+            const size_t more = strspn(end, ".eE+-0123456789");
+            if (errno == ERANGE && more == 0) {
+                memcpy(end - 3, "e03", 3);
+                changed = 1;
+            }
+            if (end + more > text + i)
+                i = (size_t)(end + more - text) - 1;
+        }
+    }
+    return changed;
+}
+
+/* A source that is text, or a file that can be read twice, is repaired if it is refused as it is. */
+static json_t *load(source_t *source, size_t flags, json_error_t *error, int *lacks)
+{
+    const source_t begin = *source;
+    json_t *value = parse(source, flags, error, lacks);
+    if (value || *lacks || (begin.file && ferror(begin.file)))
+        return value;
+    size_t bytes = length_of(&begin);
+    char *copy = malloc(bytes + 1);
+    if (!copy) {
+        *lacks = 1;
+        return NULL;
+    }
+    if (!begin.file)
+        memcpy(copy, begin.text, bytes);
+    else
+        bytes = fseek(begin.file, 0, SEEK_SET) == 0 ? fread(copy, 1, bytes, begin.file) : 0;
+    copy[bytes] = 0;
+    if (repair(copy, bytes))
+        value = parse(&(source_t){.text = copy, .left = bytes}, flags, error, lacks);
+    free(copy);
     return value;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/text/json.h: jansson with errors that name the file, line and column. */
+/* base/text/json.h: jansson with errors that name the file, line and column. Integers beyond json_int_t
+ * are read as real numbers, and "\ud800", half of a surrogate pair, as U+FFFD: jansson refuses both. */
 #ifndef BASE_TEXT_JSON_H
 #define BASE_TEXT_JSON_H
 

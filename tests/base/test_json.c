@@ -103,6 +103,48 @@ static void errors_say_where(void **state)
     assert_null(out); /* outputs are set only on success */
 }
 
+/* What Python's json writes and reads: integers of any size, and halves of surrogate pairs. All other values
+ * stay as they are, and errors are where they were. */
+static void from_python(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"hash\": [12345678901234567890, -9223372036854775809, 1000000000000000019884624838656, 7],\n"
+        " \"most\": [9223372036854775807, -9223372036854775808, 0.12345678901234567890123, 1.0],\n"
+        " \"half\": \"a\\ud800b\\uDC00\\\\ud800\\ud83d\\ude00\\ud801\\ud83d\\ude00 12345678901234567890\"}";
+    for (int i = 0; i < 2; i++) {
+        json_t *value = NULL;
+        json_error_t error;
+        int lacks;
+        put(text);
+        if (i == 0)
+            assert_non_null(value = base_json_text(text, sizeof text - 1, &error, &lacks));
+        else
+            assert_int_equal(read_quietly(path, &value), GYRE_OK);
+        const json_t *hash = json_object_get(value, "hash"), *most = json_object_get(value, "most");
+        assert_true(json_real_value(json_array_get(hash, 0)) == 12345678901234567890.0);
+        assert_true(fabs(json_real_value(json_array_get(hash, 1)) + 9223372036854775809.0) <
+                    2048.0); /* 1 ulp */
+        assert_true(json_real_value(json_array_get(hash, 2)) == 1e30);
+        assert_int_equal(json_integer_value(json_array_get(hash, 3)), 7);
+        assert_true(json_integer_value(json_array_get(most, 0)) == INT64_MAX);
+        assert_true(json_integer_value(json_array_get(most, 1)) == INT64_MIN);
+        assert_true(json_real_value(json_array_get(most, 2)) == 0.12345678901234567890123);
+        assert_true(json_real_value(json_array_get(most, 3)) == 1.0);
+        assert_string_equal(
+            json_string_value(json_object_get(value, "half")),
+            "a\xef\xbf\xbd"
+            "b\xef\xbf\xbd\\ud800\xf0\x9f\x98\x80\xef\xbf\xbd\xf0\x9f\x98\x80 12345678901234567890");
+        json_decref(value);
+    }
+    json_t *out = NULL;
+    char where[128];
+    put("{\"id\": 12345678901234567890,\n \"text\": \"\\ud800\" 1}");
+    assert_int_equal(read_quietly(path, &out), GYRE_ERR_FORMAT);
+    snprintf(where, sizeof where, "%s:2:19: not valid JSON: '}' expected", path);
+    assert_non_null(strstr(gyre_last_error(), where));
+}
+
 static void unreadable(void **state)
 {
     (void)state;
@@ -180,8 +222,8 @@ static void no_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(errors_say_where),
-                                       cmocka_unit_test(unreadable), cmocka_unit_test(unwritable),
-                                       cmocka_unit_test(no_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),  cmocka_unit_test(errors_say_where),
+                                       cmocka_unit_test(from_python), cmocka_unit_test(unreadable),
+                                       cmocka_unit_test(unwritable),  cmocka_unit_test(no_memory)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -99,6 +99,13 @@ for name in marked unmarked; do
     want "a byte-order mark: $name" 0
 done
 check "is skipped" cmp -s "$W/marked.gyt" "$W/unmarked.gyt"
+printf '%s\n' '{"hash": 12345678901234567890, "text": "one"}' '{"text": "t\ud800wo"}' >"$W/python.jsonl"
+printf '{"text": "one"}\n{"text": "t\xef\xbf\xbdwo"}\n' >"$W/plain.jsonl"
+for name in python plain; do
+    run "$T" --tokenizer bytes --jsonl --quiet --out "$W/$name.gyt" "$W/$name.jsonl"
+    want "a hash of 64 bits, half of a surrogate pair: $name" 0
+done
+check "are read as Python reads them" cmp -s "$W/python.gyt" "$W/plain.gyt"
 printf '{"text": "one"}\n\xef\xbb\xbf{"text": "two"}\n' >"$W/bad.jsonl"
 refuse "but not in the middle" 'bad.jsonl:2: not valid JSON' --tokenizer bytes --jsonl --out "$W/none.gyt" "$W/bad.jsonl"
 check "the old file stays" cmp -s "$W/a.gyt" "$W/keep.gyt"
