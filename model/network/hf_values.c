@@ -70,7 +70,7 @@ gyre_status_t model_hf_number(const json_t *object, const char *key, const char 
 gyre_status_t model_hf_flag(const json_t *object, const char *key, const char *where, int *out)
 {
     const json_t *value = json_object_get(object, key);
-    if (value && !json_is_boolean(value))
+    if (value && !json_is_boolean(value) && !json_is_null(value))
         return model_hf_bad_value(GYRE_ERR_FORMAT, where, key, value, "it must be true or false");
     *out = value ? json_is_true(value) : *out;
     return GYRE_OK;

@@ -30,7 +30,7 @@ const char *model_hf_word_of(const model_hf_word_t *words, int value);
 
 /* A number, not below 0: *out; absent or null: as it is. FORMAT: anything else. */
 gyre_status_t model_hf_number(const json_t *object, const char *key, const char *where, double *out);
-/* true, false: *out; absent: as it is. FORMAT: anything else. */
+/* true, false: *out; null: false, as to transformers; absent: as it is. FORMAT: anything else. */
 gyre_status_t model_hf_flag(const json_t *object, const char *key, const char *where, int *out);
 
 /* UNSUPPORTED: the key is there, with another value than `only`, which is JSON; null is false, too.

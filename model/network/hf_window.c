@@ -67,7 +67,9 @@ gyre_status_t model_hf_read_window(model_config_t *c, const json_t *object, cons
                                    model_hf_windows_t keys, const char *type)
 {
     int use = keys != MODEL_HF_USE_WINDOWS;
-    gyre_status_t status = model_hf_flag(object, "use_sliding_window", where, &use);
+    gyre_status_t status = GYRE_OK;
+    if (keys == MODEL_HF_NO_WINDOWS || keys == MODEL_HF_USE_WINDOWS) /* transformers ignores it elsewhere */
+        status = model_hf_flag(object, "use_sliding_window", where, &use);
     if (status == GYRE_OK)
         status = read_size(object, "sliding_window", where, 0, &c->window);
     if (status == GYRE_OK && keys == MODEL_HF_USE_WINDOWS)

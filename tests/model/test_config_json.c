@@ -596,6 +596,26 @@ static void refuse(const char *text, gyre_status_t want, const char *say)
     "{\"model_type\": \"deepseek_" type "\", \"hidden_size\": 8, \"num_hidden_layers\": 4, " \
     "\"num_attention_heads\": 2, \"vocab_size\": 9" more "}"
 
+/* null is false, as to transformers, also where an absent key means true. */
+static void flags_of_null(void **state)
+{
+    (void)state;
+    model_config_t c = accept(LLAMA(", \"attention_bias\": null"), MODEL_FAMILY_LLAMA);
+    assert_true(c.no_qkv_bias && c.no_proj_bias);
+    c = accept("{\"model_type\": \"gpt_neox\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
+               "\"num_attention_heads\": 2, \"vocab_size\": 9, \"rotary_pct\": 1, \"attention_bias\": null}",
+               MODEL_FAMILY_GPT_NEOX);
+    assert_true(c.no_qkv_bias && c.no_proj_bias);
+    c = accept("{\"model_type\": \"qwen2\", \"hidden_size\": 8, \"num_hidden_layers\": 1, "
+               "\"num_attention_heads\": 2, \"vocab_size\": 9, \"sliding_window\": 4, "
+               "\"use_sliding_window\": null}",
+               MODEL_FAMILY_QWEN2);
+    assert_int_equal(c.window, 0);
+    /* no key of Mistral's */
+    c = accept(MISTRAL(", \"sliding_window\": 4, \"use_sliding_window\": null"), MODEL_FAMILY_MISTRAL);
+    assert_int_equal(c.window, 4);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -691,9 +711,9 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(published),         cmocka_unit_test(scaled_rope),
-                                       cmocka_unit_test(windows),           cmocka_unit_test(rotary_share),
-                                       cmocka_unit_test(bounded),           cmocka_unit_test(refused),
-                                       cmocka_unit_test(advice_is_accepted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(published),     cmocka_unit_test(scaled_rope),
+                                       cmocka_unit_test(windows),       cmocka_unit_test(rotary_share),
+                                       cmocka_unit_test(bounded),       cmocka_unit_test(refused),
+                                       cmocka_unit_test(flags_of_null), cmocka_unit_test(advice_is_accepted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
