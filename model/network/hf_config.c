@@ -212,10 +212,10 @@ static int write_megatron(const model_config_t *c, json_t *object)
 }
 
 /* "geglu" is gelu with a gate, which GLM has by itself. */
-static int skips_glm(const key_t_ *key, const json_t *value)
+static int skips_glm(const json_t *object, const key_t_ *key)
 {
-    return strcmp(key->field, "act") == 0 && json_is_string(value) &&
-           strcmp(json_string_value(value), "geglu") == 0;
+    const char *act = json_string_value(json_object_get(object, key->key));
+    return strcmp(key->field, "act") == 0 && act && strcmp(act, "geglu") == 0;
 }
 
 static gyre_status_t read_glm(model_config_t *c, const json_t *object, const char *where)
@@ -243,17 +243,19 @@ static int write_smollm3(const model_config_t *c, json_t *object)
 #include "model/network/hf_config_experts.inc"
 
 /* intermediate_size is of the layers without experts; head_dim is said by its two parts. */
-static int skips_deepseek(const key_t_ *key, const json_t *value)
+static int skips_deepseek(const json_t *object, const key_t_ *key)
 {
-    return skips_mixtral(key, value) || strcmp(key->key, "intermediate_size") == 0 ||
+    return skips_mixtral(object, key) || strcmp(key->key, "intermediate_size") == 0 ||
            strcmp(key->key, "head_dim") == 0;
 }
 
-/* Its first files say "gelu" and mean the tanh form. */
-static int skips_gemma(const key_t_ *key, const json_t *value)
+/* hidden_activation counts. The first files, without it, say "gelu" and mean the tanh form. */
+static int skips_gemma(const json_t *object, const key_t_ *key)
 {
-    return strcmp(key->key, "hidden_act") == 0 && json_is_string(value) &&
-           strcmp(json_string_value(value), "gelu") == 0;
+    const char *act = json_string_value(json_object_get(object, "hidden_act"));
+    const json_t *counts = json_object_get(object, "hidden_activation");
+    return strcmp(key->key, "hidden_act") == 0 &&
+           ((counts && !json_is_null(counts)) || (act && strcmp(act, "gelu") == 0));
 }
 
 /* Biases of q, k and v only. */
@@ -347,7 +349,7 @@ static gyre_status_t read_family(model_config_t *c, model_family_t kind, const j
         return read_own(c, object, where, 1);
     for (size_t i = 0; status == GYRE_OK && i < KEYS; i++) {
         const json_t *value = json_object_get(object, keys[i].key);
-        if (!value || (family->skips && family->skips(&keys[i], value)))
+        if (!value || (family->skips && family->skips(object, &keys[i])))
             continue;
         status = read_key(c, family, &keys[i], value, where, &seen);
     }

@@ -276,6 +276,13 @@ static void published(void **state)
     assert_true(c.gain_plus_1 && c.embed_scaled && c.act == MODEL_ACT_GELU_TANH && c.gated && !c.untied &&
                 c.head_dim == 256 && c.kv_heads == 1 && c.leaves == 1);
 
+    /* as transformers saves it: hidden_activation counts */
+    c = accept("{\"model_type\": \"gemma\", \"hidden_act\": \"gelu_pytorch_tanh\", "
+               "\"hidden_activation\": \"gelu\", \"hidden_size\": 64, \"intermediate_size\": 64, "
+               "\"num_attention_heads\": 4, \"num_hidden_layers\": 2, \"vocab_size\": 90}",
+               MODEL_FAMILY_GEMMA);
+    assert_true(c.act == MODEL_ACT_GELU_ERF);
+
     c = accept("{\"model_type\": \"olmo2\", \"attention_bias\": false, \"hidden_act\": \"silu\", "
                "\"hidden_size\": 4096, \"intermediate_size\": 11008, \"max_position_embeddings\": 4096, "
                "\"num_attention_heads\": 32, \"num_hidden_layers\": 32, \"num_key_value_heads\": 32, "
