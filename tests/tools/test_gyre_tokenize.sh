@@ -99,6 +99,11 @@ for name in marked unmarked; do
     want "a byte-order mark: $name" 0
 done
 check "is skipped" cmp -s "$W/marked.gyt" "$W/unmarked.gyt"
+printf '%s\n' '{"messages": null, "text": "one"}' '{"prompt": "x", "completion": null, "text": "two"}' \
+    '{"messages": null, "prompt": null, "completion": "y", "text": "three"}' >"$W/null.jsonl"
+run "$T" --tokenizer bytes --jsonl --quiet --out "$W/null.gyt" "$W/null.jsonl"
+want "null is as if the key were absent" 0
+check "all three are texts" [ "$("$T" --decode "$W/null.gyt" --tokenizer bytes)" = onetwothree ]
 printf '%s\n' '{"hash": 12345678901234567890, "text": "one"}' '{"text": "t\ud800wo"}' >"$W/python.jsonl"
 printf '{"text": "one"}\n{"text": "t\xef\xbf\xbdwo"}\n' >"$W/plain.jsonl"
 for name in python plain; do

@@ -126,11 +126,18 @@ static gyre_status_t keep_or_drop(const tokenize_coder_t *coder, size_t first, t
     return GYRE_OK;
 }
 
+/* NULL: the key is absent, or null. */
+static const json_t *member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
 static gyre_status_t add_object(tokenize_coder_t *coder, const json_t *object, tokenize_documents_t *out)
 {
     const tokenize_options_t *options = coder->options;
-    const json_t *messages = json_object_get(object, "messages"), *prompt = json_object_get(object, "prompt"),
-                 *completion = json_object_get(object, "completion");
+    const json_t *messages = member(object, "messages"), *prompt = member(object, "prompt"),
+                 *completion = member(object, "completion");
     const json_t *text = json_object_get(object, options->key ? options->key : "text");
     size_t first = out->ids.count;
     gyre_status_t status;
