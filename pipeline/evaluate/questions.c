@@ -71,6 +71,21 @@ static gyre_status_t read_all(FILE *in, pipe_questions_kind_t kind, size_t limit
     return all->count > 0 ? GYRE_OK : gyre_fail(GYRE_ERR_INVALID, "%s holds no question", all->path);
 }
 
+/* A byte-order mark at the beginning. Other bytes go back: glibc and musl take more than one byte. */
+static void skip_mark(FILE *in)
+{
+    static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
+    size_t n = 0;
+    int byte = EOF;
+    while (n < sizeof mark && (byte = getc(in)) == mark[n])
+        n++;
+    if (n == sizeof mark)
+        return;
+    ungetc(byte, in);
+    while (n > 0)
+        ungetc(mark[--n], in);
+}
+
 gyre_status_t pipe_questions_read(const char *path, pipe_questions_kind_t kind, size_t limit,
                                   pipe_questions_t *out)
 {
@@ -78,6 +93,7 @@ gyre_status_t pipe_questions_read(const char *path, pipe_questions_kind_t kind, 
     FILE *in = fopen(path, "rb");
     if (!in)
         return gyre_fail_errno(base_file_status(errno), errno, "cannot open %s", path);
+    skip_mark(in);
     gyre_status_t status = read_all(in, kind, limit, out);
     fclose(in);
     return status;

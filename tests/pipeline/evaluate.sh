@@ -113,6 +113,21 @@ for task in hellaswag arc mmlu; do
     check "$task" python3 "$QUESTIONS" compare "$task" "${files[@]}"
 done
 
+# a byte-order mark is no part of the first question
+printf '"a",b,c,d,e,A\n' >plain_test.csv
+printf '%s\n' '{"ind":12345678901234567890,"activity_label":"a","ctx_a":"b","ctx_b":"c","endings":["d","e"],"label":0}' >plain.jsonl
+mkdir marked
+for task in mmlu:plain_test.csv hellaswag:plain.jsonl; do
+    file=${task#*:} task=${task%:*}
+    printf '\xef\xbb\xbf' | cat - "$file" >"marked/$file"
+    run "plain-$task" --task "$task" "$file"
+    run "marked-$task" --task "$task" "marked/$file"
+    check "$task with a byte-order mark" cmp "plain-$task.log" "marked-$task.log"
+done
+printf '\xef\xbb\xa0,b,c,d,e,A\n' >begun_test.csv # another character that begins like one
+run begun --task mmlu begun_test.csv
+check "what begins like one stays" [ "$(wc -l <begun.log)" = 4 ]
+
 # refused TEXT OPTION...: exit status 2 and an error with that text
 refused() {
     local text=$1 code=0
