@@ -241,6 +241,17 @@ const unsigned char *model_tokenizer_bytes(const model_tokenizer_t *tokenizer, m
     return tokenizer->blob + tokenizer->token[id].text_at;
 }
 
+int model_tokenizer_special(const model_tokenizer_t *tokenizer, model_token_t id)
+{
+    if (id < 0 || (size_t)id >= tokenizer->vocab || !tokenizer->token[id].special ||
+        (uint32_t)id == tokenizer->unknown) /* stands for text, too */
+        return 0;
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        if (tokenizer->added[i].id == (uint32_t)id)
+            return tokenizer->added[i].special;
+    return 1;
+}
+
 int64_t model_tokenizer_find(const model_tokenizer_t *tokenizer, const void *bytes, size_t count)
 {
     for (size_t id = 0; id < tokenizer->vocab; id++) {

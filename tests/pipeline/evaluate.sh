@@ -98,6 +98,26 @@ ranks 2 bf16tp2 --precision bf16 --tp 2 some
 same bf16 bf16tp2
 check "--precision bf16 changes nothing" test "$(cmp -s bf16.log stride.log || echo no)" = no
 
+# special tokens, and an end of a text, are no bytes of text
+python3 - <<'PY'
+import json
+keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+letters = [chr(b) for b in keep] + [chr(256 + i) for i in range(256 - len(keep))]
+added = [{"id": 256 + i, "content": c, "special": c != "<kept>"} for i, c in enumerate(["<s>", "</s>", "<pad>", "<kept>"])]
+json.dump({"added_tokens": added, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+           "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}, open("added.json", "w"))
+PY
+printf 'ab<s>cd</s><kept>ef<pad>' >special
+"$B/bin/gyre-tokenize" --quiet --tokenizer added.json --specials --out special.gyt special >special.log || bad "gyre-tokenize --specials"
+"$B/bin/gyre-train" --data text --vocab 260 --layers 1 --hidden 16 --heads 2 --seq 8 --batch 1 --steps 0 --save special.safetensors \
+    --report none --sample-tokens 0 >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+run special --load special.safetensors --heads 2 --tokenizer added.json special.gyt
+python "bytes of text: bcd<kept>ef" <<'PY'
+import json
+row = json.load(open("special.json"))["results"][0]
+assert (row["tokens"], row["bytes"]) == (9, 11), row
+PY
+
 # ---- questions ----
 python3 "$QUESTIONS" write || bad "the questions"
 for task in hellaswag arc mmlu; do

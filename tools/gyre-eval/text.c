@@ -103,12 +103,13 @@ static gyre_status_t read_text(const eval_t *eval, const char *path, pipe_prompt
     return status;
 }
 
-/* Bytes of text that all tokens but the first stand for; an end of text stands for none. */
+/* Bytes of text that all tokens but the first stand for. An end of text and special tokens stand for none. */
 static size_t count_bytes(const model_tokenizer_t *tokenizer, const model_token_t *tokens, size_t count)
 {
     size_t sum = 0, one;
     for (size_t i = 1; tokenizer && i < count; i++)
-        if (tokens[i] != model_tokenizer_eot(tokenizer) && model_tokenizer_bytes(tokenizer, tokens[i], &one))
+        if (tokens[i] != model_tokenizer_eot(tokenizer) && !model_tokenizer_special(tokenizer, tokens[i]) &&
+            model_tokenizer_bytes(tokenizer, tokens[i], &one))
             sum += one;
     return sum;
 }
