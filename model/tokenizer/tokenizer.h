@@ -53,6 +53,9 @@ uint64_t model_tokenizer_hash(const model_tokenizer_t *tokenizer);
 /* What `id` is in a text, borrowed; *count bytes. NULL: no such id. */
 const unsigned char *model_tokenizer_bytes(const model_tokenizer_t *tokenizer, model_token_t id,
                                            size_t *count);
+/* The same as the vocabulary has it: with U+2581 for spaces, and "<0x0A>" for a byte, where it has those. */
+const unsigned char *model_tokenizer_piece(const model_tokenizer_t *tokenizer, model_token_t id,
+                                           size_t *count);
 /* 1: `id` is a special token, such as <s>, and stands for no text. */
 int model_tokenizer_special(const model_tokenizer_t *tokenizer, model_token_t id);
 /* The id of a token with just these bytes, special ones included; -1: no such token. */

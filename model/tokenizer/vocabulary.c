@@ -241,6 +241,15 @@ const unsigned char *model_tokenizer_bytes(const model_tokenizer_t *tokenizer, m
     return tokenizer->blob + tokenizer->token[id].text_at;
 }
 
+const unsigned char *model_tokenizer_piece(const model_tokenizer_t *tokenizer, model_token_t id,
+                                           size_t *count)
+{
+    if (!model_tokenizer_bytes(tokenizer, id, count))
+        return NULL;
+    *count = tokenizer->token[id].count;
+    return tokenizer->blob + tokenizer->token[id].at;
+}
+
 int model_tokenizer_special(const model_tokenizer_t *tokenizer, model_token_t id)
 {
     if (id < 0 || (size_t)id >= tokenizer->vocab || !tokenizer->token[id].special ||

@@ -75,14 +75,23 @@ gyre_status_t pipe_tokenizer_find(const char *model, char *path, model_tokenizer
     return status;
 }
 
+typedef const unsigned char *bytes_fn_t(const model_tokenizer_t *tokenizer, model_token_t id, size_t *count);
+
+static int same(bytes_fn_t *bytes, const model_tokenizer_t *a, const model_tokenizer_t *b, model_token_t id)
+{
+    size_t x = 0, y = 0;
+    const unsigned char *p = bytes(a, id, &x), *q = bytes(b, id, &y);
+    return !p || !q || (x == y && memcmp(p, q, x) == 0);
+}
+
+/* As text, or as vocabularies have it: SentencePiece writes an unknown token as U+2047, tokenizer.json as
+ * "<unk>". */
 int pipe_tokenizer_same_ids(const model_tokenizer_t *a, const model_tokenizer_t *b)
 {
-    size_t n = base_max_size(model_tokenizer_vocab(a), model_tokenizer_vocab(b)), x = 0, y = 0;
-    for (size_t id = 0; id < n; id++) {
-        const unsigned char *p = model_tokenizer_bytes(a, (model_token_t)id, &x),
-                            *q = model_tokenizer_bytes(b, (model_token_t)id, &y);
-        if (p && q && (x != y || memcmp(p, q, x) != 0))
+    const size_t n = base_max_size(model_tokenizer_vocab(a), model_tokenizer_vocab(b));
+    for (size_t id = 0; id < n; id++)
+        if (!same(model_tokenizer_bytes, a, b, (model_token_t)id) &&
+            !same(model_tokenizer_piece, a, b, (model_token_t)id))
             return 0;
-    }
     return 1;
 }

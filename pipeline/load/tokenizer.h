@@ -37,8 +37,9 @@ gyre_status_t pipe_tokenizer_compare(const pipe_tokenizer_t *learned, const char
 gyre_status_t pipe_tokenizer_find(const char *model, char *path, model_tokenizer_t **out, char *why,
                                   size_t room);
 
-/* 1: every id that both have stands for the same bytes. Two tokenizers may cut text in different ways and
- * still have the same ids, such as tokenizer.json and a .tiktoken file. */
+/* 1: every id that both have stands for the same bytes, as text or as vocabularies have them. Two
+ * tokenizers may cut text in different ways and still have the same ids, such as tokenizer.json and a
+ * .tiktoken file. */
 int pipe_tokenizer_same_ids(const model_tokenizer_t *a, const model_tokenizer_t *b);
 
 #endif

@@ -197,6 +197,38 @@ train "${file[@]}" --data other-json.gyt
 tool "has other ids than the model's, which is new/tokenizer.json" gyre-generate "${file[@]}" --prompt 12 --tokenizer merges.txt
 rm new/tokenizer.json
 
+# SentencePiece's file of the same ids as tokenizer.json, as folders of Llama 2 have both: only the unknown token has another text
+python3 - <<'PY'
+import json, struct
+names = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "\u2581", "1", "2", "12"]
+def field(number, data):
+    return bytes([number << 3 | 2, len(data)]) + data
+def model(words): # 2: unknown, 3: control, 6: a byte, 1: others
+    kinds = [2, 3, 3] + 256 * [6] + (len(words) - 259) * [1]
+    return b"".join(field(1, field(1, word.encode()) + b"\x15" + struct.pack("<f", -i) + bytes([0x18, kind]))
+                    for i, (word, kind) in enumerate(zip(words, kinds))) + field(2, b"\x18\x02\x98\x02\x01")
+open("same.model", "wb").write(model(names))
+open("swapped.model", "wb").write(model(names[:-3] + ["2", "1", "12"]))
+space = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+json.dump({"added_tokens": [{"id": i, "content": names[i], "special": True} for i in range(3)],
+           "normalizer": {"type": "Sequence", "normalizers": [
+               {"type": "Prepend", "prepend": "\u2581"}, space | {"pattern": {"String": " "}, "content": "\u2581"}]},
+           "decoder": {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"},
+                                                        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+           "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                     "vocab": {name: i for i, name in enumerate(names)}, "merges": ["1 2"]}}, open("new/tokenizer.json", "w"))
+PY
+if "$B/bin/gyre-tokenize" --tokenizer same.model --out same.gyt text >out.log 2>&1; then
+    train --load new --data same.gyt --tokenizer same.model
+    both "" --load new --tokenizer same.model
+    tool "" gyre-eval --load new --tokenizer same.model same.gyt --limit 40
+    both "--tokenizer swapped.model has other ids than the model's" --load new --tokenizer swapped.model
+elif ! grep -q "SENTENCEPIECE=1" out.log; then
+    cat out.log
+    exit 1
+fi
+rm new/tokenizer.json
+
 # without a tokenizer: as many ids as a model of bytes may have, and more; tokens
 train --load new --data text
 grep -q "warning: .*are bytes, 0 to 255, but the model in new has 300 ids" out.log
