@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text/json.h"
 #include "model/tokenizer/internal.h"
 
@@ -293,7 +294,9 @@ gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *
 /* Names in `transformers`, and of Mistral, Qwen and Kimi. The first that a folder has counts. */
 static const struct {
     const char *pattern;
-    int read; /* 1: Gyre reads the kind, and the ids are those of the model as they are in the file */
+    /* 1: Gyre reads the kind, and the ids are those of the model as they are in the file; merges.txt: if
+     * it is GPT-2's */
+    int read;
 } names[] = {
     {"tokenizer.json", 1},
     {"merges.txt", 1},
@@ -336,6 +339,49 @@ int model_tokenizer_folder(const char *model, char *folder)
            snprintf(config, sizeof config, "%sconfig.json", folder) < PATH_MAX && access(config, F_OK) == 0;
 }
 
+/* An object in a file of the folder; NULL: there is none. */
+static json_t *object_of(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    json_t *object = NULL;
+    const int muted = base_log_mute(1);
+    if (snprintf(path, sizeof path, "%s%s", folder, name) < PATH_MAX)
+        base_json_read_with(path, 0, &object);
+    base_log_mute(muted);
+    return object;
+}
+
+static int is_one_of(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; word && i < count; i++)
+        if (strcmp(word, words[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* 1: the folder's merges.txt and vocab.json alone say how text is cut: by GPT-2's pattern, without a space
+ * in front or further tokens. As in transformers, tokenizer_class says it, or else model_type. Its other
+ * tokenizers with a merges.txt have other patterns (Qwen2), or normalizers (GPT-NeoX). */
+static int is_gpt2(const char *folder)
+{
+    static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast", "RobertaTokenizer",
+                                          "RobertaTokenizerFast"},
+                             *const types[] = {"gpt2", "opt", "gyre"};
+    char added[PATH_MAX];
+    json_t *own = object_of(folder, "tokenizer_config.json"), *config = object_of(folder, "config.json");
+    const char *class = json_string_value(json_object_get(own, "tokenizer_class")),
+               *type = json_string_value(json_object_get(config, "model_type"));
+    if (!class)
+        class = json_string_value(json_object_get(config, "tokenizer_class"));
+    const int known = class ? is_one_of(class, classes, sizeof classes / sizeof *classes)
+                            : is_one_of(type, types, sizeof types / sizeof *types);
+    const int alone = snprintf(added, sizeof added, "%sadded_tokens.json", folder) < PATH_MAX &&
+                      access(added, F_OK) != 0 && !json_is_true(json_object_get(own, "add_prefix_space"));
+    json_decref(own);
+    json_decref(config);
+    return known && alone;
+}
+
 int model_tokenizer_file(const char *model, char *path)
 {
     char folder[PATH_MAX], found[NAME_MAX + 1] = "";
@@ -354,5 +400,6 @@ int model_tokenizer_file(const char *model, char *path)
         closedir(all);
     if (first == NAMES || snprintf(path, PATH_MAX, "%s%s", folder, found) >= PATH_MAX)
         return 0;
-    return names[first].read ? 1 : -1;
+    const int read = names[first].read && (strcmp(found, "merges.txt") != 0 || is_gpt2(folder));
+    return read ? 1 : -1;
 }

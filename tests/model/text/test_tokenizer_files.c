@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <limits.h>
+
 #include "tests/model/text/vocabulary.h"
 
 static void one_identity(void **state)
@@ -100,6 +102,48 @@ static void numbered_by_vocab(void **state)
     assert_non_null(strstr(gyre_last_error(), "no id for 'he'"));
     snprintf(command, sizeof command, "rm -r %s/opt", folder);
     assert_int_equal(system(command), 0);
+}
+
+/* merges.txt of a model's folder is GPT-2's only where transformers takes it for that: others, such as
+ * Qwen2's, cut text by other patterns. */
+static void merges_of_a_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *tokenizer, *added; /* config.json, tokenizer_config.json, added_tokens.json */
+        int want;
+    } cases[] = {
+        {"{\"model_type\":\"gpt2\"}", NULL, NULL, 1},
+        {"{\"model_type\":\"opt\"}", "{\"model_max_length\":1000000000000000019884624838656}", NULL, 1},
+        {"{\"model_type\":\"gyre\"}", NULL, NULL, 1},
+        {"{\"model_type\":\"llama\"}", "{\"tokenizer_class\":\"GPT2Tokenizer\"}", NULL, 1},
+        {"{\"model_type\":\"llama\"}", "{\"tokenizer_class\":\"RobertaTokenizerFast\"}", NULL, 1},
+        {"{\"model_type\":\"llama\",\"tokenizer_class\":\"GPT2Tokenizer\"}", NULL, NULL, 1},
+        {"{\"model_type\":\"gpt2\"}", "{\"tokenizer_class\":\"Qwen2Tokenizer\"}", NULL, -1},
+        {"{\"model_type\":\"gpt2\",\"tokenizer_class\":\"Qwen2Tokenizer\"}", "{}", NULL, -1},
+        {"{\"model_type\":\"qwen2\"}", NULL, NULL, -1},
+        {"{\"model_type\":\"gpt_neox\"}", "{\"tokenizer_class\":\"GPTNeoXTokenizerFast\"}", NULL, -1},
+        {"{\"model_type\":\"gpt2\"}", "{\"add_prefix_space\":true}", NULL, -1},
+        {"{\"model_type\":\"gpt2\"}", NULL, "{\"<pad>\":300}", -1},
+    };
+    char command[600];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[PATH_MAX];
+        snprintf(command, sizeof command, "mkdir %s/model && cp %s/merges.txt %s/model", folder, folder,
+                 folder);
+        assert_int_equal(system(command), 0);
+        put("model/config.json", cases[i].config);
+        if (cases[i].tokenizer)
+            put("model/tokenizer_config.json", cases[i].tokenizer);
+        if (cases[i].added)
+            put("model/added_tokens.json", cases[i].added);
+        const int got = model_tokenizer_file(at("model"), path);
+        if (got != cases[i].want)
+            fail_msg("case %zu: %d, not %d", i, got, cases[i].want);
+        assert_string_equal(path, at("model/merges.txt"));
+        snprintf(command, sizeof command, "rm -r %s/model", folder);
+        assert_int_equal(system(command), 0);
+    }
 }
 
 /* What encodes text otherwise has another hash, though ids and pattern are the same. */
@@ -296,9 +340,10 @@ static void json_features(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_identity), cmocka_unit_test(other_identity),
-        cmocka_unit_test(refused),      cmocka_unit_test(json_features),
-        cmocka_unit_test(patterns),     cmocka_unit_test(numbered_by_vocab),
+        cmocka_unit_test(one_identity),      cmocka_unit_test(other_identity),
+        cmocka_unit_test(refused),           cmocka_unit_test(json_features),
+        cmocka_unit_test(patterns),          cmocka_unit_test(numbered_by_vocab),
+        cmocka_unit_test(merges_of_a_model),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
