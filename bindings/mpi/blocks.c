@@ -184,9 +184,9 @@ static gyre_status_t side_open(shim_side_t *s, unsigned flags)
     s->packed = true;
     s->bounce = malloc(s->total > 0 ? s->total : 1);
     s->data = s->bounce;
-    if (s->bounce == NULL || ((flags & SHIM_FILL) && side_copy(s, true) != MPI_SUCCESS))
+    if (s->bounce == NULL)
         return GYRE_ERR_NO_MEMORY;
-    return GYRE_OK;
+    return (flags & SHIM_FILL) && side_copy(s, true) != MPI_SUCCESS ? GYRE_ERR_INTERNAL : GYRE_OK;
 }
 static void side_close(shim_side_t *s)
 {
@@ -199,8 +199,8 @@ static void side_close(shim_side_t *s)
 }
 void shim_receive(shim_op_t *o)
 {
-    if (o->recvs && o->recv.packed)
-        side_copy(&o->recv, false);
+    if (o->recvs && o->recv.packed && side_copy(&o->recv, false) != MPI_SUCCESS)
+        o->status = GYRE_ERR_INTERNAL;
 }
 void shim_close(shim_op_t *o)
 {

@@ -421,6 +421,7 @@ int MPI_Finalize(void)
         shim_helper_end();
         shim_job.open = false;
         shim_comms_end();
+        shim_types_end();
         if (gyre != NULL)
             GYRE(finalize)(gyre);
         if (idle != MPI_COMM_NULL)

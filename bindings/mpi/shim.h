@@ -179,6 +179,7 @@ void shim_keeps_order(shim_call_t id, const char *call, MPI_Datatype type, MPI_O
 
 /* types.c */
 void shim_types_init(void);
+void shim_types_end(void);
 /* Whether another order of the operands may give another result. */
 bool shim_depends_on_order(MPI_Datatype type, MPI_Op op);
 /* The type and operation of Gyre with the same results. False: there are none. */
@@ -262,7 +263,7 @@ typedef struct shim_op {
  * is sent. ADJACENT: blocks that do not lie back to back are packed. PACK: all are. */
 enum { SHIM_FILL = 1, SHIM_PACK = 2, SHIM_ADJACENT = 4 };
 bool shim_open(shim_op_t *o, unsigned send_flags, unsigned recv_flags);
-/* The program's buffer gets the result. */
+/* The program's buffer gets the result, or o->status the error. */
 void shim_receive(shim_op_t *o);
 /* Frees both sides. */
 void shim_close(shim_op_t *o);

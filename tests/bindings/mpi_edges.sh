@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tests/bindings/mpi_edges.sh: gyre-mpi with what few programs do: many datatypes, read-only buffers, lists of requests that
+# fail, callbacks in MPI_Finalize, requests that are freed, what MPI refuses; and what the comparison must bear.
+# deadline: 240
+. "$(dirname "$0")/../support/lib.sh"
+. "$(dirname "$0")/../support/mpi.sh"
+export GYRE_MPI_AFTER=0
+# edge PART RANKS [VARIABLE=VALUE...]: the part ends well; with GYRE_MPI_CHECK=1 no result differs
+edge() {
+    local part=$1 n=$2
+    shift 2
+    mpi "$kind" "$n" env "$@" "$gyre" "$p" "$part"
+    case " $*" in
+    *GYRE_MPI_CHECK=1*) want "$kind: $part" 0 'GYRE_MPI_CHECK: [0-9]+ results compared with MPI.s, 0 differ' ;;
+    *) want "$kind: $part" 0 ;;
+    esac
+}
+for kind in $kinds; do
+    if ! command -v "mpirun.$kind" >/dev/null; then
+        leave_out "$kind: no mpirun.$kind"
+        continue
+    fi
+    p=$W/edges.$kind
+    run "mpicc.$kind" -O0 -o "$p" tests/bindings/mpi_edges.c
+    check "$kind: the program compiles: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
+    edge many_types 2
+done
+finish
