@@ -9,13 +9,20 @@ static int bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm 
     shim_op_t *o = shim_take(&own, CALL_Bcast, root, count, type, comm, request);
     if (o == NULL)
         return PASS(Bcast, bcast, buffer, count, type, root, comm);
-    o->recv = shim_flat(buffer, count, type);
-    o->recvs = true;
-    if (!shim_open(o, 0, o->on->rank == root ? SHIM_FILL : 0))
+    /* The root only reads its buffer. */
+    const bool root_here = o->on->rank == root;
+    shim_side_t *side = root_here ? &o->send : &o->recv;
+    *side = shim_flat(buffer, count, type);
+    o->sends = root_here;
+    o->recvs = !root_here;
+    if (!shim_open(o, 0, 0))
         return PASS(Bcast, bcast, buffer, count, type, root, comm);
-    CHECK_MOVED(o, REAL(Ibcast)(shadow, count, type, root, comm, &o->other));
-    START(o, GYRE(ibroadcast)(o->recv.data, o->recv.data, o->recv.total, GYRE_UINT8, root, o->on->gyre,
-                              &o->request));
+    if (root_here && shim_checking)
+        REAL(Ibcast)(buffer, count, type, root, comm, &o->other);
+    else
+        CHECK_MOVED(o, REAL(Ibcast)(shadow, count, type, root, comm, &o->other));
+    START(o,
+          GYRE(ibroadcast)(side->data, side->data, side->total, GYRE_UINT8, root, o->on->gyre, &o->request));
     return shim_finish(o, request);
 }
 

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static int errors;
 static int rank, n;
@@ -42,6 +44,35 @@ static void many_types(void)
         MPI_Type_free(&types[i]);
 }
 
+/* The root of a broadcast reads its buffer, and does not write there. */
+static void read_only(void)
+{
+    enum { COUNT = 4, STEP = 2 };
+    const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    int *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MPI_Datatype gaps;
+    MPI_Request request;
+    MPI_Type_vector(COUNT, 1, STEP, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    for (int i = 0; i < COUNT * STEP; i++)
+        data[i] = rank == 0 ? i : -1;
+    if (rank == 0)
+        mprotect(data, bytes, PROT_READ);
+    for (int form = 0; form < 2; form++) {
+        if (form == 0) {
+            MPI_Bcast(data, 1, gaps, 0, world);
+        } else {
+            MPI_Ibcast(data, 1, gaps, 0, world, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        for (int i = 0; i < COUNT * STEP; i++)
+            CHECK(data[i] == (rank == 0 || i % STEP == 0 ? i : -1));
+        memset(data, rank == 0 ? 0 : 0xff, rank == 0 ? 0 : COUNT * STEP * sizeof(int));
+    }
+    MPI_Type_free(&gaps);
+    munmap(data, bytes);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -52,6 +83,7 @@ int main(int argc, char **argv)
     if (strcmp(part, name) == 0) \
     call
     PART("many_types", many_types());
+    PART("read_only", read_only());
     MPI_Finalize();
     return errors != 0;
 }

@@ -25,5 +25,7 @@ for kind in $kinds; do
     run "mpicc.$kind" -O0 -o "$p" tests/bindings/mpi_edges.c
     check "$kind: the program compiles: $(head -n 5 "$W/err")" [ "$rc" = 0 ]
     edge many_types 2
+    edge read_only 2
+    edge read_only 2 GYRE_MPI_CHECK=1
 done
 finish
