@@ -374,12 +374,21 @@ static int of_one(int rc)
 /* And one for several, of which the first `count` statuses are set. */
 static int of_several(int rc, int count, MPI_Status *statuses)
 {
-    if (rc != MPI_SUCCESS || failed.class == MPI_SUCCESS)
+    int class = rc;
+    if (rc != MPI_SUCCESS)
+        PMPI_Error_class(rc, &class);
+    if (failed.class == MPI_SUCCESS || (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS))
         return rc;
-    for (int i = 0; statuses != MPI_STATUSES_IGNORE && i < count; i++)
-        statuses[i].MPI_ERROR = statuses[i].MPI_TAG == MPI_UNDEFINED ? statuses[i].MPI_SOURCE : MPI_SUCCESS;
+    for (int i = 0; statuses != MPI_STATUSES_IGNORE && i < count; i++) {
+        MPI_Status *s = &statuses[i];
+        if (class == MPI_SUCCESS)
+            s->MPI_ERROR = MPI_SUCCESS;
+        /* One of query(). Another error there is that of a message, or MPI_ERR_PENDING. */
+        if (s->MPI_ERROR == MPI_SUCCESS && s->MPI_TAG == MPI_UNDEFINED)
+            s->MPI_ERROR = s->MPI_SOURCE;
+    }
     PMPI_Comm_call_errhandler(failed.comm, failed.class);
-    return MPI_ERR_IN_STATUS;
+    return class == MPI_SUCCESS ? MPI_ERR_IN_STATUS : rc;
 }
 
 int MPI_Wait(MPI_Request *request, MPI_Status *status)

@@ -19,6 +19,15 @@ static void check(int line, int good)
 #define CHECK(good) check(__LINE__, good)
 static const MPI_Comm world = MPI_COMM_WORLD;
 
+static int handled, handler_calls;
+static MPI_Comm handled_on;
+static void handler(MPI_Comm *comm, int *code, ...)
+{
+    handled_on = *comm;
+    handler_calls++;
+    MPI_Error_class(*code, &handled);
+}
+
 /* MPI_Pack of Debian's MPICH copies less than an element, and reports success,
  * for a datatype of one displaced block once some 771 of them are live. */
 static void many_types(void)
@@ -73,6 +82,47 @@ static void read_only(void)
     munmap(data, bytes);
 }
 
+/* A message and a collective of one list fail. */
+static void both_fail(void)
+{
+    MPI_Errhandler own;
+    MPI_Comm_create_errhandler(handler, &own);
+    MPI_Comm_set_errhandler(world, own);
+    for (int form = 0; form < 4; form++) {
+        const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+        MPI_Comm comm;
+        MPI_Request requests[2];
+        MPI_Status statuses[2];
+        int got = 0, many[4] = {0}, buffer[4] = {0}, flag = 0, rc, class[2];
+        int ended = 2, indices[2] = {0, 1};
+        MPI_Comm_dup(world, &comm);
+        MPI_Comm_set_errhandler(comm, own);
+        MPI_Barrier(comm);
+        MPI_Irecv(&got, 1, MPI_INT, before, 9, world, &requests[0]);
+        MPI_Iallreduce(MPI_IN_PLACE, buffer, rank == 0 ? 1 : 2, MPI_INT, MPI_SUM, comm, &requests[1]);
+        /* Both have ended before the call that ends them. */
+        for (flag = 0; !flag;)
+            MPI_Request_get_status(requests[1], &flag, MPI_STATUS_IGNORE);
+        MPI_Send(many, 4, MPI_INT, next, 9, world);
+        for (flag = 0; !flag;)
+            MPI_Request_get_status(requests[0], &flag, MPI_STATUS_IGNORE);
+        handler_calls = 0;
+        handled = MPI_SUCCESS;
+        statuses[0].MPI_ERROR = statuses[1].MPI_ERROR = MPI_ERR_OTHER;
+        rc = form == 0   ? MPI_Waitall(2, requests, statuses)
+             : form == 1 ? MPI_Testall(2, requests, &flag, statuses)
+             : form == 2 ? MPI_Waitsome(2, requests, &ended, indices, statuses)
+                         : MPI_Testsome(2, requests, &ended, indices, statuses);
+        MPI_Error_class(rc, &rc);
+        CHECK(rc == MPI_ERR_IN_STATUS && ended == 2);
+        for (int i = 0; i < ended && i < 2; i++) {
+            MPI_Error_class(statuses[i].MPI_ERROR, &class[i]);
+            CHECK(class[i] == MPI_ERR_TRUNCATE);
+        }
+        CHECK(handler_calls >= 1 && handled == MPI_ERR_TRUNCATE && handled_on == comm);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -84,6 +134,7 @@ int main(int argc, char **argv)
     call
     PART("many_types", many_types());
     PART("read_only", read_only());
+    PART("both_fail", both_fail());
     MPI_Finalize();
     return errors != 0;
 }

@@ -27,5 +27,6 @@ for kind in $kinds; do
     edge many_types 2
     edge read_only 2
     edge read_only 2 GYRE_MPI_CHECK=1
+    edge both_fail 2
 done
 finish
