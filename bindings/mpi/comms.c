@@ -291,6 +291,9 @@ shim_comm_t *shim_comm_of(MPI_Comm comm, bool waits, int count, MPI_Datatype typ
     *why = WHY_NO_JOB;
     if (!shim_job.open)
         return NULL;
+    *why = WHY_ALONE;
+    if (comm == MPI_COMM_SELF) /* whose attributes end while the program makes calls */
+        return NULL;
     *why = WHY_ARGUMENT;
     if (comm != MPI_COMM_WORLD &&
         (comm == MPI_COMM_NULL || PMPI_Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS))

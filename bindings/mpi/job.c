@@ -28,6 +28,7 @@ shim_gyre_t shim_gyre;
 shim_job_t shim_job;
 static bool crowded;                  /* the ranks of this host outnumber their cores */
 static MPI_Comm idle = MPI_COMM_NULL; /* no message is ever sent on it */
+static bool ends_with_self;           /* the job, with MPI_COMM_SELF */
 
 /* What dlsym finds after this library: a program that has no MPI gets NULL, and calls none of it. */
 static void find(void *pointer, const char *name)
@@ -359,6 +360,35 @@ static void warn_of_launcher(void)
     }
 }
 
+/* The job ends. All ranks call it. */
+static void end(void)
+{
+    gyre_comm_t *gyre = atomic_load(&shim_job.gyre);
+    shim_requests_end(shim_job.rank);
+    shim_report_print(shim_job.rank);
+    /* All messages that need this rank's progress are delivered before Gyre waits for the ranks. */
+    if (gyre != NULL)
+        REAL(Barrier)(MPI_COMM_WORLD);
+    shim_helper_end();
+    shim_job.open = false;
+    shim_comms_end();
+    shim_types_end();
+    if (gyre != NULL)
+        GYRE(finalize)(gyre);
+    if (idle != MPI_COMM_NULL)
+        PMPI_Comm_free(&idle);
+}
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF before all else, the newest one first (MPI-3.1,
+ * 8.7.1): this one, which MPI_Init sets, after those of the program, whose callbacks may make collectives. */
+static int last_of_self(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm;
+    (void)key;
+    (void)value;
+    (void)extra;
+    end();
+    return MPI_SUCCESS;
+}
 static void start(void)
 {
     PMPI_Comm_rank(MPI_COMM_WORLD, &shim_job.rank);
@@ -386,6 +416,9 @@ static void start(void)
     shim_types_init();
     shim_requests_init();
     shim_comms_init();
+    int key = MPI_KEYVAL_INVALID;
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, last_of_self, &key, NULL);
+    ends_with_self = PMPI_Comm_set_attr(MPI_COMM_SELF, key, NULL) == MPI_SUCCESS;
     shim_job.open = true;
     if (shim_job.begins == 0 && shim_join(MPI_COMM_WORLD, 0))
         shim_comms_take_world();
@@ -411,22 +444,8 @@ int MPI_Finalize(void)
 {
     int finalized = 0;
     PMPI_Finalized(&finalized);
-    if (shim_job.open && !finalized) {
-        gyre_comm_t *gyre = atomic_load(&shim_job.gyre);
-        shim_requests_end(shim_job.rank);
-        shim_report_print(shim_job.rank);
-        /* All messages that need this rank's progress are delivered before Gyre waits for the ranks. */
-        if (gyre != NULL)
-            REAL(Barrier)(MPI_COMM_WORLD);
-        shim_helper_end();
-        shim_job.open = false;
-        shim_comms_end();
-        shim_types_end();
-        if (gyre != NULL)
-            GYRE(finalize)(gyre);
-        if (idle != MPI_COMM_NULL)
-            PMPI_Comm_free(&idle);
-    }
+    if (shim_job.open && !finalized && !ends_with_self)
+        end();
     return real_Finalize();
 }
 /* Fortran calls these in both MPI libraries, or may. */

@@ -123,6 +123,36 @@ static void both_fail(void)
     }
 }
 
+/* A callback in MPI_Finalize, of an attribute of MPI_COMM_SELF: requests end
+ * there, and sums have their order. */
+static MPI_Request open_request;
+static MPI_Comm last_comm;
+static double open_sum;
+static int at_the_end(MPI_Comm comm, int key, void *value, void *extra)
+{
+    const double parts[] = {1e16, 1, -1e16};
+    double x = parts[rank % 3], sum = -1;
+    int one = 1, all = 0;
+    MPI_Wait(&open_request, MPI_STATUS_IGNORE);
+    MPI_Allreduce(&x, &sum, 1, MPI_DOUBLE, MPI_SUM, world);
+    MPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
+    MPI_Comm_free(&last_comm);
+    if (rank == 0)
+        printf("%g %g %d\n", open_sum, sum, all);
+    (void)comm, (void)key, (void)value, (void)extra;
+    return MPI_SUCCESS;
+}
+static void finalize_callback(void)
+{
+    static double one = 1;
+    int key;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_the_end, &key, NULL);
+    MPI_Comm_set_attr(MPI_COMM_SELF, key, &key);
+    MPI_Barrier(MPI_COMM_SELF);
+    MPI_Comm_dup(world, &last_comm);
+    MPI_Iallreduce(&one, &open_sum, 1, MPI_DOUBLE, MPI_SUM, last_comm, &open_request);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -135,6 +165,7 @@ int main(int argc, char **argv)
     PART("many_types", many_types());
     PART("read_only", read_only());
     PART("both_fail", both_fail());
+    PART("finalize_callback", finalize_callback());
     MPI_Finalize();
     return errors != 0;
 }

@@ -16,6 +16,9 @@ edge() {
     *) want "$kind: $part" 0 ;;
     esac
 }
+silent() { # PART: libgyre-mpi has nothing to say
+    check "$kind: $1: no messages" [ "$(grep -c libgyre-mpi: "$W/err")" = 0 ]
+}
 for kind in $kinds; do
     if ! command -v "mpirun.$kind" >/dev/null; then
         leave_out "$kind: no mpirun.$kind"
@@ -28,5 +31,10 @@ for kind in $kinds; do
     edge read_only 2
     edge read_only 2 GYRE_MPI_CHECK=1
     edge both_fail 2
+    edge finalize_callback 3 -u GYRE_MPI_AFTER GYRE_ORDER=exact
+    silent finalize_callback
+    out_is "$kind: finalize_callback" '3 1 1'
+    edge finalize_callback 2 GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1
+    check "$kind: the report has the callback's calls" grep -qE 'MPI_Allreduce +1 +1 ' "$W/err"
 done
 finish
