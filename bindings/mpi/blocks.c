@@ -40,10 +40,12 @@ static MPI_Datatype block_type(const shim_side_t *s, int i)
 /* Whether MPI accepts counts and datatypes: else MPI reports the error. */
 static bool side_valid(const shim_side_t *s)
 {
+    bool known = false;
     for (int i = 0; i < s->n; i++) {
         int count = block_count(s, i);
-        if (count < 0 || (count > 0 && block_type(s, i) == MPI_DATATYPE_NULL))
+        if (count < 0 || (count > 0 && !known && !shim_type_usable(block_type(s, i))))
             return false;
+        known = known || (count > 0 && s->types == NULL);
         if (s->counts == NULL)
             break;
     }

@@ -191,6 +191,8 @@ typedef struct {
     MPI_Aint extent;
 } shim_type_t;
 void shim_type_of(MPI_Datatype type, shim_type_t *out);
+/* Whether MPI takes elements of it: it is committed. */
+bool shim_type_usable(MPI_Datatype type);
 /* Copies `count` elements at `from` into size * count bytes, and back. MPI's error. */
 int shim_pack(void *from, size_t count, MPI_Datatype type, size_t size, void *bytes);
 int shim_unpack(void *bytes, size_t count, MPI_Datatype type, size_t size, void *to);

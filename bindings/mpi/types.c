@@ -186,6 +186,20 @@ static bool is_plain(MPI_Datatype type)
         PMPI_Type_free(&inner);
     return plain;
 }
+bool shim_type_usable(MPI_Datatype type)
+{
+    int integers = 0;
+    int addresses = 0;
+    int types = 0;
+    int combiner = 0;
+    int position = 0;
+    const char in = 0;
+    char out = 0;
+    if (type == MPI_DATATYPE_NULL)
+        return false;
+    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+    return combiner == MPI_COMBINER_NAMED || PMPI_Pack(&in, 0, type, &out, 1, &position, self) == MPI_SUCCESS;
+}
 void shim_type_of(MPI_Datatype type, shim_type_t *out)
 {
     MPI_Count size = 0;

@@ -153,6 +153,28 @@ static void finalize_callback(void)
     MPI_Iallreduce(&one, &open_sum, 1, MPI_DOUBLE, MPI_SUM, last_comm, &open_request);
 }
 
+/* A datatype that one rank has not committed: MPI's error, on the communicator.
+ * That rank ends the job. */
+static void uncommitted(int who)
+{
+    MPI_Comm comm;
+    MPI_Errhandler own;
+    MPI_Datatype gaps;
+    int data[4] = {0}, class;
+    MPI_Comm_dup(world, &comm);
+    MPI_Comm_create_errhandler(handler, &own);
+    MPI_Comm_set_errhandler(comm, own);
+    MPI_Type_vector(2, 1, 2, MPI_INT, &gaps);
+    if (rank != who)
+        MPI_Type_commit(&gaps);
+    MPI_Error_class(MPI_Bcast(data, 1, gaps, 0, comm), &class);
+    if (rank == who) {
+        CHECK(class == MPI_ERR_TYPE && handled == class && handled_on == comm);
+        MPI_Abort(world, errors == 0 ? 5 : 6);
+    }
+    MPI_Recv(data, 1, MPI_INT, who, 0, world, MPI_STATUS_IGNORE); /* until the job has ended */
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -166,6 +188,8 @@ int main(int argc, char **argv)
     PART("read_only", read_only());
     PART("both_fail", both_fail());
     PART("finalize_callback", finalize_callback());
+    PART("uncommitted_root", uncommitted(0));
+    PART("uncommitted", uncommitted(1));
     MPI_Finalize();
     return errors != 0;
 }

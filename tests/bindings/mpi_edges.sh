@@ -36,5 +36,9 @@ for kind in $kinds; do
     out_is "$kind: finalize_callback" '3 1 1'
     edge finalize_callback 2 GYRE_MPI_REPORT=1 GYRE_MPI_CHECK=1
     check "$kind: the report has the callback's calls" grep -qE 'MPI_Allreduce +1 +1 ' "$W/err"
+    for part in uncommitted_root uncommitted; do
+        mpi "$kind" 2 "$gyre" "$p" $part
+        check "$kind: $part ($rc): $(grep mpi_edges "$W/err")" [ "$rc" = 5 ]
+    done
 done
 finish
