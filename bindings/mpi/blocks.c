@@ -80,8 +80,9 @@ static bool side_place(shim_side_t *s)
             span = how.extent;
         else
             PMPI_Type_get_true_extent(block_type(s, i), &from, &span);
-        ptrdiff_t begin = s->at[i] + from;
-        ptrdiff_t end = begin + (ptrdiff_t)(count - 1) * how.extent + span;
+        const ptrdiff_t reach = (ptrdiff_t)(count - 1) * how.extent; /* an extent may be negative */
+        const ptrdiff_t begin = s->at[i] + from + (reach < 0 ? reach : 0);
+        const ptrdiff_t end = s->at[i] + from + (reach > 0 ? reach : 0) + span;
         lowest = begin < lowest ? begin : lowest;
         highest = end > highest ? end : highest;
     }

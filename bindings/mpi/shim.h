@@ -251,6 +251,7 @@ typedef struct shim_op {
     /* GYRE_MPI_CHECK: MPI's own call, and where the result of MPI begins. */
     MPI_Request other;
     unsigned char *shadow;
+    size_t shadow_length;
     /* Of those that do not block. */
     MPI_Request handle;
     bool left; /* by MPI_Request_free */

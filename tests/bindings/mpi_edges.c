@@ -175,6 +175,46 @@ static void uncommitted(int who)
     MPI_Recv(data, 1, MPI_INT, who, 0, world, MPI_STATUS_IGNORE); /* until the job has ended */
 }
 
+/* Memory of the stack and of the heap in one datatype, and elements that go
+ * backwards. */
+static void wide_types(void)
+{
+    enum { COUNT = 3 };
+    static int global;
+    int local = rank, *heap = malloc(sizeof(int)), back[COUNT];
+    MPI_Aint at[COUNT];
+    MPI_Datatype all, backwards;
+    MPI_Request request;
+    MPI_Get_address(&global, &at[0]);
+    MPI_Get_address(&local, &at[1]);
+    MPI_Get_address(heap, &at[2]);
+    MPI_Type_create_hindexed_block(COUNT, 1, at, MPI_INT, &all);
+    MPI_Type_commit(&all);
+    for (int form = 0; form < 2; form++) {
+        const int from = 10 * form;
+        global = rank == 0 ? from + 1 : -1;
+        local = rank == 0 ? from + 2 : -1;
+        *heap = rank == 0 ? from + 3 : -1;
+        if (form == 0) {
+            MPI_Bcast(MPI_BOTTOM, 1, all, 0, world);
+        } else {
+            MPI_Ibcast(MPI_BOTTOM, 1, all, 0, world, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        CHECK(global == from + 1 && local == from + 2 && *heap == from + 3);
+    }
+    MPI_Type_create_resized(MPI_INT, 0, -(MPI_Aint)sizeof(int), &backwards);
+    MPI_Type_commit(&backwards);
+    for (int i = 0; i < COUNT; i++)
+        back[i] = rank == 0 ? i : -1;
+    MPI_Bcast(&back[COUNT - 1], COUNT, backwards, 0, world);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(back[i] == i);
+    MPI_Type_free(&backwards);
+    MPI_Type_free(&all);
+    free(heap);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -190,6 +230,7 @@ int main(int argc, char **argv)
     PART("finalize_callback", finalize_callback());
     PART("uncommitted_root", uncommitted(0));
     PART("uncommitted", uncommitted(1));
+    PART("wide_types", wide_types());
     MPI_Finalize();
     return errors != 0;
 }

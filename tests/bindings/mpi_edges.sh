@@ -40,5 +40,6 @@ for kind in $kinds; do
         mpi "$kind" 2 "$gyre" "$p" $part
         check "$kind: $part ($rc): $(grep mpi_edges "$W/err")" [ "$rc" = 5 ]
     done
+    edge wide_types 2 GYRE_MPI_CHECK=1
 done
 finish
