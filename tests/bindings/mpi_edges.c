@@ -215,6 +215,31 @@ static void wide_types(void)
     free(heap);
 }
 
+/* What was freed ends in blocking collectives that come after it. */
+static void freed_requests(void)
+{
+    enum { COUNT = 4, STEP = 2 };
+    static int data[COUNT * STEP], block[8];
+    MPI_Datatype gaps;
+    MPI_Request request;
+    MPI_Type_vector(COUNT, 1, STEP, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    for (int i = 0; i < COUNT * STEP; i++)
+        data[i] = rank == 0 ? i : -1;
+    MPI_Ibcast(data, 1, gaps, 0, world, &request);
+    MPI_Request_free(&request);
+    for (int r = 0; r < n; r++)
+        block[r] = r + 1;
+    MPI_Ireduce_scatter_block(MPI_IN_PLACE, block, 1, MPI_INT, MPI_SUM, world, &request);
+    MPI_Request_free(&request);
+    for (int i = 0; i < 3; i++)
+        MPI_Barrier(world);
+    for (int i = 0; i < COUNT * STEP; i += STEP)
+        CHECK(data[i] == i);
+    CHECK(block[0] == n * (rank + 1));
+    MPI_Type_free(&gaps);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -231,6 +256,7 @@ int main(int argc, char **argv)
     PART("uncommitted_root", uncommitted(0));
     PART("uncommitted", uncommitted(1));
     PART("wide_types", wide_types());
+    PART("freed_requests", freed_requests());
     MPI_Finalize();
     return errors != 0;
 }

@@ -41,5 +41,7 @@ for kind in $kinds; do
         check "$kind: $part ($rc): $(grep mpi_edges "$W/err")" [ "$rc" = 5 ]
     done
     edge wide_types 2 GYRE_MPI_CHECK=1
+    edge freed_requests 2
+    silent freed_requests
 done
 finish
