@@ -42,6 +42,7 @@ static bool take(reduction_t *r, shim_call_t id, const void *send, void *recv, i
     r->bytes = r->count * GYRE(type_size)(r->type);
     o->bytes = r->bytes;
     o->type = r->type;
+    o->logical = r->op.kind == GYRE_LAND || r->op.kind == GYRE_LOR || r->op.kind == GYRE_LXOR;
     o->result = recv;
     o->length = r->bytes;
     return true;

@@ -78,9 +78,15 @@ static bool near(double a, double b, double tolerance)
 }
 typedef struct {
     gyre_type_t type;
-    size_t at; /* the first element that differs, or SIZE_MAX */
+    bool logical; /* truth values: of one operand MPI returns its value, and Gyre 1 */
+    size_t at;    /* the first element that differs, or SIZE_MAX */
     size_t before;
 } difference_t;
+static bool is_true(const char *value, size_t size)
+{
+    static const char zero[8];
+    return memcmp(value, zero, size) != 0;
+}
 /* Floating-point numbers may differ by what another order of the operands makes. False: they differ. */
 static bool same(void *user, const void *mine, const void *other, size_t bytes)
 {
@@ -93,7 +99,9 @@ static bool same(void *user, const void *mine, const void *other, size_t bytes)
         const char *a = (const char *)mine + at;
         const char *b = (const char *)other + at;
         bool equal;
-        if (single) {
+        if (d->logical) {
+            equal = is_true(a, part) == is_true(b, part);
+        } else if (single) {
             float x;
             float y;
             memcpy(&x, a, sizeof(x));
@@ -122,7 +130,7 @@ static bool same(void *user, const void *mine, const void *other, size_t bytes)
 }
 static void compare(shim_op_t *o)
 {
-    difference_t d = {.type = o->type, .at = SIZE_MAX};
+    difference_t d = {.type = o->type, .logical = o->logical, .at = SIZE_MAX};
     if (o->recvs)
         shim_compare_blocks(&o->recv, o->shadow, same, &d);
     else

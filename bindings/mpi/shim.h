@@ -246,6 +246,7 @@ typedef struct shim_op {
     void *bounce;
     size_t length; /* of the result in bytes */
     gyre_type_t type;
+    bool logical; /* the operation */
     size_t bytes;
     double from;
     /* GYRE_MPI_CHECK: MPI's own call, and where the result of MPI begins. */

@@ -240,6 +240,19 @@ static void freed_requests(void)
     MPI_Type_free(&gaps);
 }
 
+/* Prefixes of one operand, with logical operations. */
+static void logical_prefixes(void)
+{
+    int x = rank + 5, y = 0;
+    unsigned char c = (unsigned char)(rank + 5), d = 0;
+    MPI_Scan(&x, &y, 1, MPI_INT, MPI_LOR, world);
+    CHECK(y != 0);
+    MPI_Exscan(&x, &y, 1, MPI_INT, MPI_LAND, world);
+    CHECK(y != 0);
+    MPI_Scan(&c, &d, 1, MPI_UNSIGNED_CHAR, MPI_LXOR, world);
+    CHECK((d != 0) == (rank % 2 == 0));
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -257,6 +270,7 @@ int main(int argc, char **argv)
     PART("uncommitted", uncommitted(1));
     PART("wide_types", wide_types());
     PART("freed_requests", freed_requests());
+    PART("logical_prefixes", logical_prefixes());
     MPI_Finalize();
     return errors != 0;
 }

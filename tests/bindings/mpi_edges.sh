@@ -43,5 +43,6 @@ for kind in $kinds; do
     edge wide_types 2 GYRE_MPI_CHECK=1
     edge freed_requests 2
     silent freed_requests
+    edge logical_prefixes 3 GYRE_MPI_CHECK=1
 done
 finish
