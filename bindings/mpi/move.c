@@ -18,7 +18,7 @@ static int bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm 
     if (!shim_open(o, 0, 0))
         return PASS(Bcast, bcast, buffer, count, type, root, comm);
     if (root_here && shim_checking)
-        REAL(Ibcast)(buffer, count, type, root, comm, &o->other);
+        shim_own_call(o, REAL(Ibcast)(buffer, count, type, root, comm, &o->other));
     else
         CHECK_MOVED(o, REAL(Ibcast)(shadow, count, type, root, comm, &o->other));
     START(o,

@@ -95,7 +95,8 @@ static int exscan(const void *send, void *recv, int count, MPI_Datatype type, MP
         return PASS(Exscan, exscan, send, recv, count, type, op, comm);
     bool first = r.o->on->rank == 0;
     r.o->length = first ? 0 : r.bytes;
-    CHECK_REDUCED(r.o, recv, first && send != MPI_IN_PLACE ? 0 : r.bytes,
+    /* It has no result on rank 0, where MPICH refuses NULL. */
+    CHECK_REDUCED(r.o, first && send != MPI_IN_PLACE ? NULL : recv, r.bytes,
                   REAL(Iexscan)(send, shadow, count, type, op, comm, &r.o->other));
     START(r.o, GYRE(iexscan)(r.send, recv, r.count, r.type, r.op, r.o->on->gyre, &r.o->request));
     return shim_finish(r.o, request);
@@ -162,7 +163,7 @@ static int barrier(MPI_Comm comm, MPI_Request *request)
     if (o == NULL)
         return PASS(Barrier, barrier, comm);
     if (shim_checking)
-        REAL(Ibarrier)(comm, &o->other);
+        shim_own_call(o, REAL(Ibarrier)(comm, &o->other));
     START(o, GYRE(ibarrier)(o->on->gyre, &o->request));
     return shim_finish(o, request);
 }

@@ -56,10 +56,20 @@ const char *shim_name(shim_call_t id)
     return names[id];
 }
 
+void shim_own_call(const shim_op_t *o, int rc)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (rc == MPI_SUCCESS)
+        return;
+    PMPI_Error_string(rc, text, &length);
+    shim_end_job("GYRE_MPI_CHECK: %s: rank %d: MPI's own call failed: %s", names[o->id], o->on->rank, text);
+}
 void *shim_shadow(shim_op_t *o, const void *user, uintptr_t low, size_t length)
 {
+    static char nothing; /* MPICH refuses two buffers at NULL */
     if (length == 0)
-        return (void *)(uintptr_t)user;
+        return user != NULL ? (void *)(uintptr_t)user : &nothing;
     /* Of a datatype over the stack and the heap the program's memory has terabytes, few of which are used. */
     o->shadow =
         mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -68,7 +78,7 @@ void *shim_shadow(shim_op_t *o, const void *user, uintptr_t low, size_t length)
     o->shadow_length = length;
     if (o->recvs)
         shim_copy_blocks(&o->recv, o->shadow);
-    else
+    else if (user != NULL)
         memcpy(o->shadow, user, length);
     return o->shadow + (ptrdiff_t)((uintptr_t)user - low);
 }

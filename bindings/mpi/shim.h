@@ -323,21 +323,23 @@ extern bool shim_checking; /* GYRE_MPI_CHECK of rank 0 */
 void shim_report_init(void);
 void shim_passed_on(shim_call_t id, shim_why_t why);
 /* GYRE_MPI_CHECK: where MPI's own call of `o` receives what the program receives at `user`, from which the
- * program's memory begins at `low` and has `length` bytes. */
+ * program's memory begins at `low` and has `length` bytes. user NULL: nothing, but MPI wants a buffer. */
 void *shim_shadow(shim_op_t *o, const void *user, uintptr_t low, size_t length);
+/* MPI's own call has returned rc. Other ranks would wait for one that has failed: the job ends. */
+void shim_own_call(const shim_op_t *o, int rc);
 /* Makes MPI's own call if results are compared: `call` receives at `shadow` and its request is &o->other. */
 #define CHECK_REDUCED(o, user, length, call)                                \
     do {                                                                    \
         if (shim_checking) {                                                \
             void *shadow = shim_shadow(o, user, (uintptr_t)(user), length); \
-            call;                                                           \
+            shim_own_call(o, call);                                         \
         }                                                                   \
     } while (0)
 #define CHECK_MOVED(o, call)                                                                              \
     do {                                                                                                  \
         if (shim_checking) {                                                                              \
             void *shadow = shim_shadow(o, (o)->recv.user, (o)->recv.low, (o)->recv.high - (o)->recv.low); \
-            call;                                                                                         \
+            shim_own_call(o, call);                                                                       \
         }                                                                                                 \
     } while (0)
 void shim_begin(shim_op_t *o);

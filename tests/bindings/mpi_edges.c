@@ -253,6 +253,25 @@ static void logical_prefixes(void)
     CHECK((d != 0) == (rank % 2 == 0));
 }
 
+/* On rank 0 MPI_Exscan has no result; and nothing is moved. */
+static void null_buffers(void)
+{
+    int x = rank + 1, y = 0, none[8] = {0};
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    CHECK(MPI_Exscan(&x, rank == 0 ? NULL : &y, 1, MPI_INT, MPI_SUM, world) == MPI_SUCCESS);
+    CHECK(y == rank * (rank + 1) / 2);
+    CHECK(MPI_Alltoallv(NULL, none, none, MPI_INT, NULL, none, none, MPI_INT, world) == MPI_SUCCESS);
+}
+/* MPI refuses a datatype that Gyre does not look at, as it has no elements:
+ * MPICH in MPI_Alltoallv. */
+static void refused_by_mpi(void)
+{
+    int none[8] = {0}, x = 0, y = 0;
+    MPI_Datatype type = rank == 0 ? MPI_DATATYPE_NULL : MPI_INT;
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    MPI_Alltoallv(&x, none, none, type, &y, none, none, type, world);
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "";
@@ -271,6 +290,8 @@ int main(int argc, char **argv)
     PART("wide_types", wide_types());
     PART("freed_requests", freed_requests());
     PART("logical_prefixes", logical_prefixes());
+    PART("null_buffers", null_buffers());
+    PART("refused_by_mpi", refused_by_mpi());
     MPI_Finalize();
     return errors != 0;
 }

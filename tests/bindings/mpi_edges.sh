@@ -44,5 +44,8 @@ for kind in $kinds; do
     edge freed_requests 2
     silent freed_requests
     edge logical_prefixes 3 GYRE_MPI_CHECK=1
+    edge null_buffers 2 GYRE_MPI_CHECK=1
+    mpi "$kind" 2 env GYRE_MPI_CHECK=1 "$gyre" "$p" refused_by_mpi
+    want "$kind: refused_by_mpi" 1 "GYRE_MPI_CHECK: MPI_Alltoallv: rank 0: MPI.s own call failed: ."
 done
 finish
