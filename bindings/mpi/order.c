@@ -91,7 +91,7 @@ static const char *why_not(shim_why_t why)
 }
 void shim_keeps_order(shim_call_t id, const char *call, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 {
-    static atomic_bool said; /* of communicators of no job */
+    static atomic_bool said[WHY_COUNT]; /* of communicators without a collective so far */
     int rank = 0;
     int size = 1;
     int inter = 0;
@@ -107,8 +107,12 @@ void shim_keeps_order(shim_call_t id, const char *call, MPI_Datatype type, MPI_O
         say_type(id, call, type, op, rank);
         return;
     }
-    const char *why = why_not(state != NULL ? state->why : WHY_NO_JOB);
-    if (why != NULL && !atomic_exchange(state != NULL ? &state->said : &said, true))
+    const shim_why_t reason = state != NULL    ? state->why
+                              : inter          ? WHY_INTER
+                              : !shim_job.open ? WHY_NO_JOB
+                                               : WHY_NEW;
+    const char *why = why_not(reason);
+    if (why != NULL && !atomic_exchange(state != NULL ? &state->said : &said[reason], true))
         say(call, rank, "on this communicator", why);
 }
 

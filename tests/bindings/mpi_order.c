@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/bindings/mpi_order.c: for mpi_order.sh: sums that depend on the order of additions, of 1e16, 1 and
  * -1e16 on ranks 0 to 2. On MPI_COMM_WORLD, and with the argument `made` on communicators of every origin, by
- * calls that do not block alone; `passed`: what goes to MPI. */
+ * calls that do not block alone; `passed`, `first`: what goes to MPI. */
 #include <mpi.h>
 #ifdef OPEN_MPI
 #include <mpi-ext.h>
@@ -71,6 +71,37 @@ static void add(void *in, void *inout, int *length, MPI_Datatype *type)
     for (int i = 0; i < *length; i++)
         ((double *)inout)[i] += ((double *)in)[i];
 }
+static void persistent(MPI_Comm comm)
+{
+    double x = input(), y = -1;
+    MPI_Request request = MPI_REQUEST_NULL;
+#if MPI_VERSION >= 4
+    MPI_Allreduce_init(&x, &y, 1, MPI_DOUBLE, MPI_SUM, comm, MPI_INFO_NULL, &request);
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+    MPIX_Allreduce_init(&x, &y, 1, MPI_DOUBLE, MPI_SUM, comm, MPI_INFO_NULL, &request);
+#endif
+    if (request != MPI_REQUEST_NULL) {
+        MPI_Start(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Request_free(&request);
+    }
+}
+/* The first call on a communicator is persistent. */
+static void first(void)
+{
+    const MPI_Comm world = MPI_COMM_WORLD;
+    MPI_Comm comm, half, inter;
+    MPI_Request request;
+    MPI_Comm_idup(world, &comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    persistent(comm);
+    MPI_Comm_free(&comm);
+    MPI_Comm_split(world, rank == 0, rank, &half);
+    MPI_Intercomm_create(half, 0, world, rank == 0 ? 1 : 0, 1, &inter);
+    persistent(inter);
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&half);
+}
 static void passed(void)
 {
     const MPI_Comm world = MPI_COMM_WORLD;
@@ -107,17 +138,8 @@ static void passed(void)
     MPI_Comm_free(&half);
 #if MPI_VERSION >= 4
     MPI_Exscan_c(&x, &y, 1, MPI_DOUBLE, MPI_SUM, world);
-    MPI_Allreduce_init(&x, &y, 1, MPI_DOUBLE, MPI_SUM, world, MPI_INFO_NULL, &request);
-#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
-    MPIX_Allreduce_init(&x, &y, 1, MPI_DOUBLE, MPI_SUM, world, MPI_INFO_NULL, &request);
-#else
-    request = MPI_REQUEST_NULL;
 #endif
-    if (request != MPI_REQUEST_NULL) {
-        MPI_Start(&request);
-        MPI_Wait(&request, MPI_STATUS_IGNORE);
-        MPI_Request_free(&request);
-    }
+    persistent(world);
     MPI_Op_free(&own);
 }
 
@@ -130,6 +152,8 @@ int main(int argc, char **argv)
         made();
     else if (argc > 1 && strcmp(argv[1], "passed") == 0)
         passed();
+    else if (argc > 1 && strcmp(argv[1], "first") == 0)
+        first();
     double x = input(), y = -1;
     MPI_Allreduce(&x, &y, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0)

@@ -39,6 +39,11 @@ for kind in $kinds; do
         says "$kind" 1 "$line MPI_Exscan_c of MPI_DOUBLE .*never taken"
     fi
     says "$kind" 1 "$line MPIX?_Allreduce_init of MPI_DOUBLE .*never taken"
+    mpi "$kind" 3 env GYRE_ORDER=exact "$gyre" "$p" first
+    want "$kind: persistent calls first" 0
+    says "$kind: persistent calls first" 3 "$line"
+    says "$kind" 1 "$line MPIX?_Allreduce_init on this communicator .* as MPI_Comm_idup"
+    says "$kind" 2 "$line MPIX?_Allreduce_init on this communicator .*: it is an inter-communicator"
     mpi "$kind" 3 env GYRE_MPI_AFTER=0 "$gyre" "$p" passed
     says "$kind: no order asked for" 0 'MPI library.s order'
     mpi "$kind" 3 env GYRE_ORDER=fast "$gyre" "$p" passed
