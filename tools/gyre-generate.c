@@ -147,12 +147,12 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
                                rank == 0 ? output_said : nothing, output);
     if (status == GYRE_OK && rank == 0 && !o->quiet)
         summary(output, &prompts.ids, begin - start, begin, o->config.fast);
-    gyre_status_t written = output_close(output);
+    status = output_close(output, status);
     prompts_free(&prompts);
     model_tokenizer_destroy(tokenizer);
     pipe_generator_destroy(generator);
     pipe_part_close(&part);
-    return status == GYRE_OK ? written : status;
+    return status;
 }
 
 int main(int argc, char **argv)

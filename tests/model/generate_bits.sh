@@ -156,6 +156,9 @@ refused "the one in run has 64 positions and 4 leaves" --load run --seq 32 --pro
 refused "is not the number of ranks, 1" --load run --tp 2 --prompt a
 refused "exclude each other" --load run --prompt a --prompt-file prompts
 refused "--logprobs" --load run --prompt a --logprobs
+echo old >old.json
+refused "shorten the prompt" --load run --logprobs old.json --prompt "$(printf '%070d' 0)"
+check "a run that is refused leaves the older log" grep -qx old old.json
 sed -i 's/"n_layer": *2/"n_layer": 3/' folder/config.json
 refused "h.2." --load folder --prompt a
 ranks_refused=$(timeout 60 "$UCX_RUN" -n 2 "$GENERATE" --load nowhere --prompt a 2>&1 | grep -c "it is not there")

@@ -37,7 +37,8 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
 gyre_status_t output_said(void *user, size_t prompt, size_t index, model_token_t token, float log_probability,
                           int last);
 size_t output_tokens(const output_t *output); /* so far */
-/* Frees. IO: something could not be written. */
-gyre_status_t output_close(output_t *output);
+/* Frees. `status`: the run's so far; unless it is OK, an older --logprobs stays as it was. The first error of
+ * the run or of what was written: NO_MEMORY, IO. */
+gyre_status_t output_close(output_t *output, gyre_status_t status);
 
 #endif

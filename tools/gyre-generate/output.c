@@ -158,15 +158,16 @@ size_t output_tokens(const output_t *o)
     return o->total;
 }
 
-gyre_status_t output_close(output_t *o)
+gyre_status_t output_close(output_t *o, gyre_status_t status)
 {
     if (!o)
-        return GYRE_OK;
-    gyre_status_t status = o->status;
-    if (o->logs) {
-        gyre_status_t written = base_file_commit(&o->log);
-        status = status == GYRE_OK ? written : status;
-    }
+        return status;
+    if (status == GYRE_OK)
+        status = o->status;
+    if (o->logs && status == GYRE_OK)
+        status = base_file_commit(&o->log);
+    else if (o->logs)
+        base_file_abandon(&o->log);
     for (size_t p = 0; p < o->prompts->ids.count; p++) {
         free(o->made[p].tokens);
         free(o->made[p].log_probability);
