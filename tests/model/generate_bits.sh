@@ -119,6 +119,25 @@ same greedy top1
 generate echoed --load run --temperature 0 --echo "${long[@]}"
 check "--echo" test "$(cat echoed.text)" = "The quick brown fox number$(cat greedy.text)"
 
+# JSON has the model's bytes and the prompt's own: only what is not UTF-8 is replaced
+printf 'a\r\033\f\177 b' >odd
+generate odd --load run --lines --echo --temperature 100 --tokens 50 --prompt-file odd
+python3 - <<'PY' || bad "the text in JSON"
+import json
+line, log = json.loads(open("odd.text").read()), [json.loads(x) for x in open("odd.json")]
+assert line["before"] == "a\r\x1b\f\x7f b", line
+assert any(x["token"] < 32 for x in log)
+assert all(x["text"] == (chr(x["token"]) if x["token"] < 128 else "\ufffd") for x in log), log
+def text(data):
+    while data:
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            return data[:error.start].decode() + "\ufffd" + text(data[error.start + 1:])
+    return ""
+assert line["text"] == text(bytes(x["token"] for x in log)), line
+PY
+
 piped=$(printf 'The quick\n' | "$GENERATE" --load run --tokens 5 --quiet --prompt-file -)
 check "--prompt-file -" test "$piped" = "$("$GENERATE" --load run --tokens 5 --quiet --prompt "The quick")"
 

@@ -10,8 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text/json.h"
-#include "pipeline/report/record.h"
-#include "pipeline/train/text.h"
+#include "base/utf8.h"
 #include "tools/gyre-generate/generate.h"
 
 typedef struct {
@@ -65,13 +64,44 @@ gyre_status_t output_open(const generate_options_t *options, const model_tokeniz
     return status;
 }
 
-/* The JSON string of some ids, quotes included; caller frees. NULL: no memory. */
-static char *quoted(const output_t *o, const model_token_t *tokens, size_t count)
+/* The JSON string of a text, quotes included, with U+FFFD for each byte that is not UTF-8; caller frees.
+ * NULL: no memory. */
+static char *quoted(const char *text, size_t bytes)
 {
-    char *text = train_text_of(o->tokenizer, tokens, count);
-    json_t *string = text ? json_string(text) : NULL;
-    char *made = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    char *valid = malloc(3 * bytes + 1), *made = NULL;
+    size_t used = 0;
+    for (size_t at = 0; valid && at < bytes;) {
+        const size_t good = base_utf8_span((const unsigned char *)text + at, bytes - at);
+        memcpy(valid + used, text + at, good);
+        used += good;
+        at += good;
+        if (at++ < bytes) {
+            memcpy(valid + used, "\xef\xbf\xbd", 3);
+            used += 3;
+        }
+    }
+    json_t *string = valid ? json_stringn(valid, used) : NULL;
+    if (string)
+        made = json_dumps(string, JSON_ENCODE_ANY);
     json_decref(string);
+    free(valid);
+    return made;
+}
+
+/* The same of ids; one that stands for nothing, which a padded vocabulary has, is as a byte that is not
+ * UTF-8. */
+static char *quoted_ids(const output_t *o, const model_token_t *tokens, size_t count)
+{
+    size_t bytes = 0, used = 0, one;
+    for (size_t i = 0; i < count; i++)
+        bytes += model_tokenizer_bytes(o->tokenizer, tokens[i], &one) ? one : 1;
+    char *text = malloc(bytes + 1);
+    for (size_t i = 0; text && i < count; i++) {
+        const void *piece = model_tokenizer_bytes(o->tokenizer, tokens[i], &one);
+        memcpy(text + used, piece ? piece : "\xff", one = piece ? one : 1);
+        used += one;
+    }
+    char *made = text ? quoted(text, bytes) : NULL;
     free(text);
     return made;
 }
@@ -93,7 +123,7 @@ static gyre_status_t write_token(output_t *o, size_t p, size_t i)
     }
     if (!o->logs)
         return GYRE_OK;
-    char *text = quoted(o, made->tokens + i, 1);
+    char *text = quoted_ids(o, made->tokens + i, 1);
     if (!text)
         return no_memory();
     char real[BASE_JSON_REAL];
@@ -113,11 +143,12 @@ static gyre_status_t end_prompt(output_t *o, size_t p)
         fflush(stdout); /* before the line on standard error */
         return GYRE_OK;
     }
-    char *text = quoted(o, made->tokens, made->made);
+    char *text = quoted_ids(o, made->tokens, made->made);
     if (!text)
         return no_memory();
     if (o->options->echo) {
-        char *prompt = quoted(o, o->prompts->ids.prompt[p].tokens, o->prompts->ids.prompt[p].count);
+        const prompts_t *prompts = o->prompts;
+        char *prompt = quoted(prompts->text + prompts->begin[p], prompts->end[p] - prompts->begin[p]);
         if (prompt)
             printf("{\"prompt\":%zu,\"before\":%s,\"text\":%s}\n", p, prompt, text);
         free(prompt);
