@@ -168,6 +168,7 @@ refused "prompt 1 has no tokens" --load run
 refused "--prompt-file none: No such file" --load run --prompt-file none
 refused "prompt 1 is not UTF-8: byte 0xff at its offset 0" --load one.safetensors --tokenizer gpt2:merges.txt --prompt-file bytes
 refused "prompt 1 has 1 tokens, and 65 are to follow, but the model has 64 positions" --load run --prompt a --tokens 65
+refused "give fewer --tokens" --load run --prompt a --tokens 99999999999999 # and not: no memory for them
 refused "shorten the prompt" --load run --prompt "$(printf '%070d' 0)"
 slow=$(OPENBLAS_CORETYPE=Haswell GYRE_LOG=info "$GENERATE" --load run --prompt a --tokens 65 2>&1 | grep -c recomputes)
 check "an error before a warning of slow tokens" test "$slow" = 0

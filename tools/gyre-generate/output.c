@@ -13,8 +13,9 @@
 #include "base/utf8.h"
 #include "tools/gyre-generate/generate.h"
 
+/* Of a prompt, from its first token until all of it is written. */
 typedef struct {
-    model_token_t *tokens; /* [made] */
+    model_token_t *tokens; /* [made]; room for --tokens */
     float *log_probability;
     size_t made, written;
     int ended;
@@ -31,27 +32,21 @@ struct output {
     gyre_status_t status;
 };
 
+static gyre_status_t no_memory(void)
+{
+    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the tokens after a prompt");
+}
+
 gyre_status_t output_open(const generate_options_t *options, const model_tokenizer_t *tokenizer,
                           const prompts_t *prompts, output_t **out)
 {
     output_t *o = calloc(1, sizeof *o);
-    made_t *made = calloc(prompts->ids.count, sizeof *made);
+    made_t *made = calloc(prompts->ids.count + 1, sizeof *made);
     gyre_status_t status = GYRE_OK;
-    for (size_t p = 0; made && status == GYRE_OK && p < prompts->ids.count; p++) {
-        made[p].tokens = calloc(options->how.tokens + 1, sizeof *made[p].tokens);
-        made[p].log_probability = calloc(options->how.tokens + 1, sizeof *made[p].log_probability);
-        if (!made[p].tokens || !made[p].log_probability)
-            status = GYRE_ERR_NO_MEMORY;
-    }
-    if (!o || !made || status != GYRE_OK) {
-        for (size_t p = 0; made && p < prompts->ids.count; p++) {
-            free(made[p].tokens);
-            free(made[p].log_probability);
-        }
+    if (!o || !made) {
         free(made);
         free(o);
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu tokens after each of %zu prompts",
-                         options->how.tokens, prompts->ids.count);
+        return no_memory();
     }
     *o = (output_t){.options = options, .tokenizer = tokenizer, .prompts = prompts, .made = made};
     *out = o;
@@ -106,11 +101,6 @@ static char *quoted_ids(const output_t *o, const model_token_t *tokens, size_t c
     return made;
 }
 
-static gyre_status_t no_memory(void)
-{
-    return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the text of a token");
-}
-
 static gyre_status_t write_token(output_t *o, size_t p, size_t i)
 {
     const made_t *made = &o->made[p];
@@ -135,41 +125,63 @@ static gyre_status_t write_token(output_t *o, size_t p, size_t i)
     return GYRE_OK;
 }
 
-static gyre_status_t end_prompt(output_t *o, size_t p)
+/* A line of JSON. */
+static gyre_status_t write_line(const output_t *o, size_t p)
 {
     const made_t *made = &o->made[p];
-    if (!o->options->lines) {
-        fputc('\n', stdout);
-        fflush(stdout); /* before the line on standard error */
-        return GYRE_OK;
-    }
-    char *text = quoted_ids(o, made->tokens, made->made);
-    if (!text)
-        return no_memory();
-    if (o->options->echo) {
-        const prompts_t *prompts = o->prompts;
-        char *prompt = quoted(prompts->text + prompts->begin[p], prompts->end[p] - prompts->begin[p]);
-        if (prompt)
-            printf("{\"prompt\":%zu,\"before\":%s,\"text\":%s}\n", p, prompt, text);
-        free(prompt);
-    } else {
+    const prompts_t *prompts = o->prompts;
+    char *text = quoted_ids(o, made->tokens, made->made), *before = NULL;
+    if (o->options->echo)
+        before = quoted(prompts->text + prompts->begin[p], prompts->end[p] - prompts->begin[p]);
+    gyre_status_t status = text && (before || !o->options->echo) ? GYRE_OK : no_memory();
+    if (status == GYRE_OK && before)
+        printf("{\"prompt\":%zu,\"before\":%s,\"text\":%s}\n", p, before, text);
+    else if (status == GYRE_OK)
         printf("{\"prompt\":%zu,\"text\":%s}\n", p, text);
-    }
+    free(before);
     free(text);
-    fflush(stdout);
+    return status;
+}
+
+static void free_made(made_t *made)
+{
+    free(made->tokens);
+    free(made->log_probability);
+    made->tokens = NULL;
+    made->log_probability = NULL;
+}
+
+static gyre_status_t end_prompt(output_t *o, size_t p)
+{
+    gyre_status_t status = GYRE_OK;
+    if (o->options->lines)
+        status = write_line(o, p);
+    else
+        fputc('\n', stdout);
+    fflush(stdout); /* before the line on standard error */
+    free_made(&o->made[p]);
+    return status;
+}
+
+static gyre_status_t take_token(output_t *o, made_t *made, size_t index, model_token_t token,
+                                float log_probability)
+{
+    const size_t most = o->options->how.tokens;
+    if (!made->tokens) {
+        made->tokens = calloc(most, sizeof *made->tokens);
+        made->log_probability = calloc(most, sizeof *made->log_probability);
+    }
+    if (!made->tokens || !made->log_probability)
+        return no_memory();
+    made->tokens[index] = token;
+    made->log_probability[index] = log_probability;
+    made->made = index + 1;
     return GYRE_OK;
 }
 
-gyre_status_t output_said(void *user, size_t prompt, size_t index, model_token_t token, float log_probability,
-                          int last)
+static gyre_status_t write_all(output_t *o)
 {
-    output_t *o = user;
     gyre_status_t status = GYRE_OK;
-    o->made[prompt].tokens[index] = token;
-    o->made[prompt].log_probability[index] = log_probability;
-    o->made[prompt].made = index + 1;
-    o->made[prompt].ended = last;
-    o->total++;
     while (status == GYRE_OK && o->current < o->prompts->ids.count) {
         made_t *made = &o->made[o->current];
         while (status == GYRE_OK && made->written < made->made)
@@ -178,10 +190,23 @@ gyre_status_t output_said(void *user, size_t prompt, size_t index, model_token_t
             break;
         status = end_prompt(o, o->current++);
     }
-    if (status == GYRE_OK && ferror(stdout))
-        status = gyre_fail(GYRE_ERR_IO, "cannot write to standard output: %s", strerror(errno));
-    o->status = status;
-    return GYRE_OK; /* the other ranks go on, and so does this one: output_close has the error */
+    return status == GYRE_OK && ferror(stdout)
+               ? gyre_fail(GYRE_ERR_IO, "cannot write to standard output: %s", strerror(errno))
+               : status;
+}
+
+/* The other ranks go on after an error, and so does this one, without output: output_close has the error. */
+gyre_status_t output_said(void *user, size_t prompt, size_t index, model_token_t token, float log_probability,
+                          int last)
+{
+    output_t *o = user;
+    o->total++;
+    if (o->status == GYRE_OK)
+        o->status = take_token(o, &o->made[prompt], index, token, log_probability);
+    o->made[prompt].ended = last;
+    if (o->status == GYRE_OK)
+        o->status = write_all(o);
+    return GYRE_OK;
 }
 
 size_t output_tokens(const output_t *o)
@@ -199,10 +224,8 @@ gyre_status_t output_close(output_t *o, gyre_status_t status)
         status = base_file_commit(&o->log);
     else if (o->logs)
         base_file_abandon(&o->log);
-    for (size_t p = 0; p < o->prompts->ids.count; p++) {
-        free(o->made[p].tokens);
-        free(o->made[p].log_probability);
-    }
+    for (size_t p = 0; p < o->prompts->ids.count; p++)
+        free_made(&o->made[p]);
     free(o->made);
     free(o);
     return status;
