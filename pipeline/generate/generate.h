@@ -28,6 +28,7 @@ typedef struct {
     const model_token_t *tokens; /* [count + given] */
     size_t count;
     size_t given; /* so many tokens follow that are given, not drawn; 0: they are drawn */
+    size_t line;  /* for messages, on rank 0: of the file that it is from, from 1 on; 0: its number counts */
 } pipe_prompt_t;
 
 typedef struct {

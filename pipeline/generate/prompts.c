@@ -73,8 +73,9 @@ static gyre_status_t send(gyre_comm_t *comm, pipe_prompts_t *p, uint64_t *word)
         status = gyre_broadcast(p->tokens, p->tokens, p->total, GYRE_INT32, 0, comm);
     size_t at = 0;
     for (size_t i = 0; i < p->count; i++) {
-        p->prompt[i] = (pipe_prompt_t){
-            .tokens = p->tokens + at, .count = (size_t)word[2 * i], .given = (size_t)word[2 * i + 1]};
+        p->prompt[i].tokens = p->tokens + at;
+        p->prompt[i].count = (size_t)word[2 * i];
+        p->prompt[i].given = (size_t)word[2 * i + 1];
         at += p->prompt[i].count + p->prompt[i].given;
     }
     return status;

@@ -205,21 +205,23 @@ static gyre_status_t check_prompt(const pipe_generator_t *g, const pipe_prompt_t
                                   size_t tokens)
 {
     const model_config_t *c = &g->part->whole->config;
+    const char *what = prompt->line ? "line" : "prompt";
+    const size_t place = prompt->line ? prompt->line : number + 1;
     if (prompt->count == 0)
-        return gyre_fail(GYRE_ERR_INVALID,
-                         "prompt %zu has no tokens: a model needs at least one to go on from", number + 1);
+        return gyre_fail(GYRE_ERR_INVALID, "%s %zu has no tokens: a model needs at least one to go on from",
+                         what, place);
     if (prompt->count > c->seq || tokens > c->seq + 1 - prompt->count) /* the last is not read */
         return gyre_fail(GYRE_ERR_INVALID,
-                         "prompt %zu has %zu tokens, and %zu are to follow, but the model has %zu "
+                         "%s %zu has %zu tokens, and %zu are to follow, but the model has %zu "
                          "positions: %s",
-                         number + 1, prompt->count, tokens, c->seq,
+                         what, place, prompt->count, tokens, c->seq,
                          prompt->count <= c->seq ? "give fewer --tokens" : "shorten the prompt");
     for (size_t i = 0; i < prompt->count + prompt->given; i++)
         if (prompt->tokens[i] < 0 || (size_t)prompt->tokens[i] >= c->vocab)
             return gyre_fail(GYRE_ERR_INVALID,
-                             "prompt %zu holds id %d, but the model has %zu ids: the tokenizer is not the "
+                             "%s %zu holds id %d, but the model has %zu ids: the tokenizer is not the "
                              "model's",
-                             number + 1, (int)prompt->tokens[i], c->vocab);
+                             what, place, (int)prompt->tokens[i], c->vocab);
     return GYRE_OK;
 }
 

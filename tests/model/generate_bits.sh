@@ -119,6 +119,12 @@ same greedy top1
 generate echoed --load run --temperature 0 --echo "${long[@]}"
 check "--echo" test "$(cat echoed.text)" = "The quick brown fox number$(cat greedy.text)"
 
+# empty lines are no prompts, and have no number
+printf '\nThe\n\nThe quick brown\nfox number 7\njumps\nover the lazy\n\n\n' >spaced
+generate spaced --batch 4 --prompt-file spaced "${many[@]}"
+same together spaced
+check "the same answers" cmp together.text spaced.text
+
 # JSON has the model's bytes and the prompt's own: only what is not UTF-8 is replaced
 printf 'a\r\033\f\177 b' >odd
 generate odd --load run --lines --echo --temperature 100 --tokens 50 --prompt-file odd
@@ -169,6 +175,12 @@ refused "--prompt-file none: No such file" --load run --prompt-file none
 refused "prompt 1 is not UTF-8: byte 0xff at its offset 0" --load one.safetensors --tokenizer gpt2:merges.txt --prompt-file bytes
 refused "prompt 1 has 1 tokens, and 65 are to follow, but the model has 64 positions" --load run --prompt a --tokens 65
 refused "give fewer --tokens" --load run --prompt a --tokens 99999999999999 # and not: no memory for them
+printf 'a\n\n%070d\n' 0 >lines
+refused "line 3 has 70 tokens, and 64 are to follow" --load run --lines --prompt-file lines
+printf 'a\n\n\377\n' >lines
+refused "line 3 is not UTF-8" --load one.safetensors --tokenizer gpt2:merges.txt --lines --prompt-file lines
+printf '\n\n' >lines
+refused "there is no prompt: all lines are empty" --load run --lines --prompt-file lines
 refused "shorten the prompt" --load run --prompt "$(printf '%070d' 0)"
 slow=$(OPENBLAS_CORETYPE=Haswell GYRE_LOG=info "$GENERATE" --load run --prompt a --tokens 65 2>&1 | grep -c recomputes)
 check "an error before a warning of slow tokens" test "$slow" = 0

@@ -20,11 +20,12 @@ typedef struct {
     char *text; /* all of them */
     size_t bytes;
     size_t *begin, *end; /* [ids.count] of each in it */
+    size_t *line;        /* [ids.count], from 1 on; 0: not of --lines */
     pipe_prompts_t ids;
 } prompts_t;
 
 /* Rank 0: reads the option, file or standard input, and encodes each prompt. INVALID: what is no UTF-8, where
- * the tokenizer is not "bytes"; NOT_FOUND, IO, NO_MEMORY. */
+ * the tokenizer is not "bytes"; empty lines alone; NOT_FOUND, IO, NO_MEMORY. */
 gyre_status_t prompts_read(const generate_options_t *options, const model_tokenizer_t *tokenizer,
                            prompts_t *prompts);
 void prompts_free(prompts_t *prompts);

@@ -49,39 +49,45 @@ static gyre_status_t read_text(const generate_options_t *options, prompts_t *pro
     return status;
 }
 
-/* One prompt, or one for each line. A line break that ends a stream is left out. */
+/* One prompt, or one for each line that is not empty. A line break that ends a stream is left out. */
 static gyre_status_t split(const generate_options_t *options, prompts_t *prompts, size_t *count)
 {
     const char *text = prompts->text;
-    size_t bytes = prompts->bytes;
+    size_t bytes = prompts->bytes, lines = 1;
     if (!options->prompt && bytes > 0 && text[bytes - 1] == '\n')
         bytes--;
-    *count = 1;
     for (size_t i = 0; options->lines && i < bytes; i++)
-        *count += text[i] == '\n';
-    prompts->begin = calloc(*count, sizeof *prompts->begin);
-    prompts->end = calloc(*count, sizeof *prompts->end);
-    if (!prompts->begin || !prompts->end)
+        lines += text[i] == '\n';
+    prompts->begin = calloc(lines, sizeof *prompts->begin);
+    prompts->end = calloc(lines, sizeof *prompts->end);
+    prompts->line = calloc(lines, sizeof *prompts->line);
+    if (!prompts->begin || !prompts->end || !prompts->line)
         return no_memory();
-    for (size_t p = 0, at = 0; p < *count; p++, at++) {
-        prompts->begin[p] = at;
+    *count = 0;
+    for (size_t line = 1, at = 0; line <= lines; line++, at++) {
+        const size_t begin = at;
         while (at < bytes && !(options->lines && text[at] == '\n'))
             at++;
-        prompts->end[p] = at;
+        if (options->lines && at == begin)
+            continue;
+        prompts->begin[*count] = begin;
+        prompts->end[*count] = at;
+        prompts->line[(*count)++] = options->lines ? line : 0;
     }
-    return GYRE_OK;
+    return *count > 0 ? GYRE_OK : gyre_fail(GYRE_ERR_INVALID, "there is no prompt: all lines are empty");
 }
 
 static gyre_status_t check_utf8(const prompts_t *prompts, size_t p)
 {
     const unsigned char *text = (const unsigned char *)prompts->text + prompts->begin[p];
     const size_t bytes = prompts->end[p] - prompts->begin[p], good = base_utf8_span(text, bytes);
+    const size_t line = prompts->line[p];
     return good == bytes
                ? GYRE_OK
                : gyre_fail(GYRE_ERR_INVALID,
-                           "prompt %zu is not UTF-8: byte 0x%02x at its offset %zu: convert the text, or "
+                           "%s %zu is not UTF-8: byte 0x%02x at its offset %zu: convert the text, or "
                            "give --tokenizer bytes, if the model's ids are bytes",
-                           p + 1, text[good], good);
+                           line ? "line" : "prompt", line ? line : p + 1, text[good], good);
 }
 
 static gyre_status_t encode(model_encoder_t *encoder, prompts_t *prompts, size_t p)
@@ -90,7 +96,11 @@ static gyre_status_t encode(model_encoder_t *encoder, prompts_t *prompts, size_t
     size_t count = 0;
     gyre_status_t status = model_encode(encoder, prompts->text + prompts->begin[p],
                                         prompts->end[p] - prompts->begin[p], &ids, &count);
-    return status == GYRE_OK ? pipe_prompts_add(&prompts->ids, ids, count, 0) : status;
+    if (status == GYRE_OK)
+        status = pipe_prompts_add(&prompts->ids, ids, count, 0);
+    if (status == GYRE_OK)
+        prompts->ids.prompt[p].line = prompts->line[p];
+    return status;
 }
 
 gyre_status_t prompts_read(const generate_options_t *options, const model_tokenizer_t *tokenizer,
@@ -117,5 +127,6 @@ void prompts_free(prompts_t *prompts)
     free(prompts->text);
     free(prompts->begin);
     free(prompts->end);
+    free(prompts->line);
     pipe_prompts_free(&prompts->ids);
 }
