@@ -51,7 +51,8 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
               "of these from the likeliest whose probabilities add up to X; 1: from all (1)"),
          .low = 1e-6, .high = 1},
         {FLAG(0, "seed", COUNT, &o->how.draw.seed, "N", "of the random numbers (0)")},
-        {FLAG(0, "ignore-eot", SWITCH, &o->ignore_eot, NULL, "do not end at the tokenizer's end of text")},
+        {FLAG(0, "ignore-eot", SWITCH, &o->ignore_eot, NULL, "do not end at the model's end of text")},
+        {FLAG(0, "stop", TEXT, &o->stop, "TOKEN", "end at this token, too, such as <|eot_id|>")},
         {.kind = FLAG_HEADING, .help = "Ranks:"},
         RANK_FLAGS(&o->part, &o->config.fast),
         {.kind = FLAG_HEADING, .help = "Output:"},
@@ -77,6 +78,21 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
     return speak ? flags_wrong("gyre-generate", "%s", why) : JOB_USAGE;
 }
 
+static gyre_status_t add_stop(generate_options_t *o, const model_tokenizer_t *tokenizer)
+{
+    model_specials_t *stop = &o->how.stop;
+    if (!o->stop)
+        return GYRE_OK;
+    const int64_t id = model_tokenizer_find(tokenizer, o->stop, strlen(o->stop));
+    if (id < 0 || stop->count == MODEL_SPECIALS)
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "--stop %s: tokenizer '%s' has no token of that text: give one token, such as "
+                         "<|eot_id|>",
+                         o->stop, model_tokenizer_name(tokenizer));
+    stop->id[stop->count++] = (model_token_t)id;
+    return GYRE_OK;
+}
+
 /* Rank 0's part before the first token. */
 static gyre_status_t prepare(generate_options_t *o, const pipe_source_t *source,
                              model_tokenizer_t **tokenizer, prompts_t *prompts, output_t **output)
@@ -86,11 +102,11 @@ static gyre_status_t prepare(generate_options_t *o, const pipe_source_t *source,
         status = pipe_source_no_tokenizer(source);
     if (status == GYRE_OK)
         status = prompts_read(o, *tokenizer, prompts);
-    if (status == GYRE_OK)
-        status = output_open(o, *tokenizer, prompts, output);
     if (status == GYRE_OK && !o->ignore_eot)
-        o->how.stop = model_tokenizer_eot(*tokenizer);
-    return status;
+        status = model_tokenizer_ends(*tokenizer, o->part.source.path, &o->how.stop);
+    if (status == GYRE_OK)
+        status = add_stop(o, *tokenizer);
+    return status == GYRE_OK ? output_open(o, *tokenizer, prompts, output) : status;
 }
 
 /* Ranks other than 0 have no use for tokens but as the next ones to read. */
@@ -138,7 +154,7 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
         status = pipe_prompts_share(comm, status, &prompts.ids);
     }
     if (status == GYRE_OK)
-        status = gyre_broadcast(&o->how.stop, &o->how.stop, 1, GYRE_INT64, 0, comm);
+        status = gyre_broadcast(&o->how.stop, &o->how.stop, sizeof o->how.stop, GYRE_UINT8, 0, comm);
     if (status == GYRE_OK)
         status = pipe_generator_create(&part, &o->config, &generator);
     const base_time_t begin = base_now();
@@ -158,10 +174,9 @@ static gyre_status_t run(gyre_comm_t *comm, void *user)
 int main(int argc, char **argv)
 {
     blas_leave_out_threads(argv);
-    generate_options_t options = {
-        .part = {.source = {.precision = -1}},
-        .config = {.batch = 8, .prefill = 64},
-        .how = {.draw = {.temperature = 0.7, .top_p = 1}, .tokens = 64, .stop = -1}};
+    generate_options_t options = {.part = {.source = {.precision = -1}},
+                                  .config = {.batch = 8, .prefill = 64},
+                                  .how = {.draw = {.temperature = 0.7, .top_p = 1}, .tokens = 64}};
     int speak = comm_identity_rank_hint() == 0;
     base_settings_load();
     int code = parse(argc, argv, &options, speak);

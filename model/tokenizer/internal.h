@@ -98,6 +98,7 @@ typedef struct tokenizer_library tokenizer_library_t; /* sentencepiece.h */
 
 struct model_tokenizer {
     char name[128];
+    char *folder; /* of its file, with a slash at its end, or ""; NULL: it has no file */
     tokenizer_kind_t kind;
     size_t vocab;             /* one above the largest id */
     tokenizer_token_t *token; /* [room], of which [vocab] */

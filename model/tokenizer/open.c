@@ -132,6 +132,10 @@ static gyre_status_t read_kind(model_tokenizer_t *tokenizer, const char *path, c
     if (status != GYRE_OK)
         return status;
     const char *name = strrchr(path, '/');
+    if (!(tokenizer->folder = strndup(path, name ? (size_t)(name + 1 - path) : 0))) {
+        free(text);
+        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for a tokenizer");
+    }
     snprintf(tokenizer->name, sizeof tokenizer->name, "%s", pattern ? pattern : name ? name + 1 : path);
     if (!pattern && is_sentencepiece(path, text, bytes))
         status = read_model(tokenizer, path, text, bytes);
@@ -236,6 +240,7 @@ void model_tokenizer_destroy(model_tokenizer_t *tokenizer)
     if (!tokenizer)
         return;
     tokenizer_split_destroy(tokenizer->split);
+    free(tokenizer->folder);
     free(tokenizer->token);
     free(tokenizer->blob);
     free(tokenizer->by_bytes);

@@ -45,6 +45,18 @@ const char *model_tokenizer_name(const model_tokenizer_t *tokenizer); /* "bytes"
 size_t model_tokenizer_vocab(const model_tokenizer_t *tokenizer);     /* ids are below */
 /* between documents; -1: no such token */
 int64_t model_tokenizer_eot(const model_tokenizer_t *tokenizer);
+/* Special tokens around a text. */
+enum { MODEL_SPECIALS = 32 };
+typedef struct {
+    model_token_t id[MODEL_SPECIALS]; /* [count] */
+    size_t count;
+} model_specials_t;
+/* Tokens of which each ends what a model says: `eos_token_id` of generation_config.json, else of config.json,
+ * in the folder of `model` (a path; NULL: not known), else in that of the tokenizer's file; else `eos_token`
+ * of tokenizer_config.json there; else model_tokenizer_eot. IO, FORMAT, NO_MEMORY: such a file cannot be
+ * read. */
+gyre_status_t model_tokenizer_ends(const model_tokenizer_t *tokenizer, const char *model,
+                                   model_specials_t *out);
 /* A hash of everything that decides which tokens a text becomes: the bytes of all ids, the pattern,
  * merges in their order, added tokens that text may give; normalizers and scores, where there are some. A
  * list of merges and the same list in a tokenizer.json are one tokenizer. A .tiktoken file, which takes a

@@ -33,8 +33,8 @@ typedef struct {
 
 typedef struct {
     pipe_draw_t draw;
-    size_t tokens; /* after each prompt, at most, if they are drawn */
-    int64_t stop;  /* a token that ends a sequence; -1: none */
+    size_t tokens;         /* after each prompt, at most, if they are drawn */
+    model_specials_t stop; /* each ends a sequence that is drawn */
 } pipe_generate_t;
 
 /* A token after prompt `prompt`: its number there, from 0 on, and its log-probability. `last`: the sequence

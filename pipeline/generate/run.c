@@ -243,6 +243,14 @@ static int fill_slots(pipe_generator_t *g, const pipe_prompt_t *prompt, size_t p
     return taken;
 }
 
+static int is_stop(const model_specials_t *stop, model_token_t token)
+{
+    size_t i = 0;
+    while (i < stop->count && stop->id[i] != token)
+        i++;
+    return i < stop->count;
+}
+
 /* What was said becomes the sequences' next tokens. */
 static gyre_status_t take_tokens(pipe_generator_t *g, const pipe_prompt_t *prompt, size_t pieces,
                                  const pipe_generate_t *how, pipe_said_fn said, void *user)
@@ -255,7 +263,7 @@ static gyre_status_t take_tokens(pipe_generator_t *g, const pipe_prompt_t *promp
             continue;
         s->token = word->token;
         const pipe_prompt_t *of = &prompt[s->prompt];
-        int last = s->made + 1 == follow(of, how) || (!of->given && word->token == how->stop);
+        int last = s->made + 1 == follow(of, how) || (!of->given && is_stop(&how->stop, word->token));
         status = said(user, s->prompt, s->made++, word->token, word->log_probability, last);
         if (last)
             s->prompt = SIZE_MAX;

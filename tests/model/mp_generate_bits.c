@@ -109,8 +109,8 @@ static void try(gyre_comm_t *comm, const char *folder, trainer_t *t, size_t toke
     }
     MP_OK(pipe_part_open(comm, place, &part));
     MP_OK(pipe_generator_create(&part, &config, &generator));
-    const pipe_generate_t sampled = {
-        .draw = {.temperature = 1.0, .top_k = 20, .top_p = 0.95, .seed = 5}, .tokens = tokens, .stop = -1};
+    const pipe_generate_t sampled = {.draw = {.temperature = 1.0, .top_k = 20, .top_p = 0.95, .seed = 5},
+                                     .tokens = tokens};
     MP_OK(pipe_generate(generator, prompt, PROMPTS, &sampled, keep, NULL));
     compare(t, tokens, how);
     pipe_generator_destroy(generator);

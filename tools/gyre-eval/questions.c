@@ -34,7 +34,7 @@ static gyre_status_t read_questions(const eval_t *eval, const char *path, pipe_q
 
 gyre_status_t eval_questions(eval_t *eval, const char *path)
 {
-    const pipe_generate_t how = {.stop = -1};
+    const pipe_generate_t how = {0};
     pipe_questions_t questions = {0};
     pipe_prompts_t prompts = {0};
     double *score = NULL;

@@ -11,7 +11,7 @@ typedef struct {
     pipe_part_config_t part;
     pipe_generate_config_t config;
     pipe_generate_t how;
-    const char *tokenizer, *prompt, *prompt_file, *logprobs;
+    const char *tokenizer, *prompt, *prompt_file, *logprobs, *stop;
     int lines, echo, ignore_eot, quiet;
 } generate_options_t;
 
