@@ -55,6 +55,8 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
               "(perplexity)")},
         {FLAG(0, "limit", SIZE, &o->limit, "N", "only the first N tokens or questions of each FILE (all)"),
          .low = 1},
+        {FLAG(0, "no-bos", SWITCH, &o->no_bos, NULL,
+              "put no token in front of a text or context that the tokenizer has for the\nbeginning")},
         {.kind = FLAG_HEADING, .help = "Perplexity:"},
         {FLAG(0, "stride", SIZE, &o->stride, "N",
               "so many tokens from window to window: a smaller one gives each token more\n"
@@ -113,6 +115,8 @@ static gyre_status_t prepare(eval_t *eval)
         pipe_source_tokenizer(eval->part.source, eval->options->tokenizer, &eval->tokenizer);
     if (status == GYRE_OK && !eval->tokenizer && eval->options->task != TASK_PERPLEXITY)
         status = pipe_source_no_tokenizer(eval->part.source);
+    if (status == GYRE_OK && eval->tokenizer && !eval->options->no_bos)
+        status = model_tokenizer_begin(eval->tokenizer, &eval->begin);
     return status == GYRE_OK ? results_open(eval) : status;
 }
 

@@ -38,6 +38,8 @@ static int parse(int argc, char **argv, generate_options_t *o, int speak)
               "go on from its content; -, and without both: from\nstandard input")},
         {FLAG(0, "lines", SWITCH, &o->lines, NULL,
               "each line is a prompt of its own; each answer is a line, a JSON object")},
+        {FLAG(0, "no-bos", SWITCH, &o->no_bos, NULL,
+              "put no token in front of a prompt that the tokenizer has for the beginning")},
         {FLAG(0, "batch", SIZE, &o->config.batch, "N", "prompts at a time (8)"), .low = 1, .high = 4096},
         {FLAG(0, "prefill", SIZE, &o->config.prefill, "N", "tokens of prompts that are read at a time (64)"),
          .low = 1, .high = 65536},

@@ -23,6 +23,7 @@ typedef struct {
 struct model_encoder {
     const model_tokenizer_t *tokenizer;
     int specials; /* special tokens are taken from text */
+    model_specials_t begin;
     tokenizer_cutter_t *cutter;
     tokenizer_normal_t *normal;
     tokenizer_bpe_t *bpe;
@@ -73,6 +74,11 @@ void model_encoder_destroy(model_encoder_t *encoder)
 void model_encoder_specials(model_encoder_t *encoder, int taken)
 {
     encoder->specials = taken;
+}
+
+void model_encoder_begin(model_encoder_t *encoder, const model_specials_t *begin)
+{
+    encoder->begin = *begin;
 }
 
 static gyre_status_t make_room(model_encoder_t *e, size_t more)
@@ -252,7 +258,9 @@ gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t by
     const model_tokenizer_t *t = encoder->tokenizer;
     const unsigned char *byte = text;
     encoder->count = 0;
-    gyre_status_t status = make_room(encoder, 1);
+    gyre_status_t status = make_room(encoder, MODEL_SPECIALS);
+    for (; status == GYRE_OK && encoder->count < encoder->begin.count; encoder->count++)
+        encoder->id[encoder->count] = encoder->begin.id[encoder->count];
     if (status == GYRE_OK && (t->kind == TOKENIZER_CHARS || t->kind == TOKENIZER_UNIGRAM))
         status = make_valid(encoder, &byte, &bytes);
     if (status == GYRE_OK && t->kind == TOKENIZER_MODEL)
@@ -260,8 +268,8 @@ gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t by
     else if (status == GYRE_OK && t->kind == TOKENIZER_BYTES && !t->split && t->merged && t->merges == 0 &&
              t->added_count == 0) { /* "bytes" */
         if ((status = make_room(encoder, bytes)) == GYRE_OK)
-            for (; encoder->count < bytes; encoder->count++)
-                encoder->id[encoder->count] = (model_token_t)t->byte_id[byte[encoder->count]];
+            for (size_t i = 0; i < bytes; i++)
+                encoder->id[encoder->count++] = (model_token_t)t->byte_id[byte[i]];
     } else if (status == GYRE_OK)
         status = encode_around(encoder, &t->raw, byte, bytes, 1, encode_section);
     if (status != GYRE_OK)

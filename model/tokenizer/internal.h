@@ -106,6 +106,7 @@ struct model_tokenizer {
     unsigned char *blob; /* [blob_bytes] */
     size_t blob_bytes, blob_room;
     int64_t eot;
+    model_specials_t begin; /* that its file puts in front of a text */
     uint64_t hash;
     uint64_t more;         /* hash of what byte-level BPE without normalizers lacks; 0: nothing */
     uint32_t byte_id[256]; /* of CHARS and UNIGRAM: the tokens of byte fallback; TOKENIZER_NONE */

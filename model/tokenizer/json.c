@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/json.c: Hugging Face's tokenizer.json: its model, vocabulary and added tokens.
- * Post-processors, which only add special tokens around a whole text, are not applied. */
+ * Of post-processors, which only add special tokens around a whole text, special.c reads those in front. */
 #include "model/tokenizer/json.h"
 
 #include <stdio.h>
@@ -362,6 +362,7 @@ static gyre_status_t read_all(model_tokenizer_t *tokenizer, const char *path, co
     if (status == GYRE_OK)
         status = hash_more(tokenizer, path, normalizer);
     if (status == GYRE_OK) {
+        tokenizer_json_begin(tokenizer, json_object_get(all, "post_processor"));
         find_marks(tokenizer);
         tokenizer_find_eot(tokenizer);
     }

@@ -36,6 +36,12 @@ int tokenizer_library_end(const tokenizer_library_t *library)
     return -1;
 }
 
+int tokenizer_library_begin(const tokenizer_library_t *library)
+{
+    (void)library;
+    return -1;
+}
+
 const char *tokenizer_library_piece(const tokenizer_library_t *library, int id, size_t *bytes)
 {
     (void)library;

@@ -121,6 +121,9 @@ static gyre_status_t read_model(model_tokenizer_t *tokenizer, const char *path, 
     for (int id = 0; status == GYRE_OK && id < tokenizer_library_size(tokenizer->library); id++)
         status = add_piece(tokenizer, path, id);
     tokenizer->eot = tokenizer_library_end(tokenizer->library);
+    const int begin = tokenizer_library_begin(tokenizer->library);
+    if (begin >= 0)
+        tokenizer->begin = (model_specials_t){.id = {begin}, .count = 1};
     return status;
 }
 

@@ -72,6 +72,11 @@ int tokenizer_library_end(const tokenizer_library_t *library)
     return library->processor.eos_id();
 }
 
+int tokenizer_library_begin(const tokenizer_library_t *library)
+{
+    return library->processor.bos_id();
+}
+
 const char *tokenizer_library_piece(const tokenizer_library_t *library, int id, size_t *bytes)
 {
     const std::string &piece = library->processor.IdToPiece(id);

@@ -21,8 +21,9 @@ gyre_status_t tokenizer_library_open(const char *path, const void *model, size_t
                                      tokenizer_library_t **out);
 void tokenizer_library_close(tokenizer_library_t *library);
 
-int tokenizer_library_size(const tokenizer_library_t *library); /* ids are below */
-int tokenizer_library_end(const tokenizer_library_t *library);  /* id of the end of a text; -1: none */
+int tokenizer_library_size(const tokenizer_library_t *library);  /* ids are below */
+int tokenizer_library_end(const tokenizer_library_t *library);   /* id of the end of a text; -1: none */
+int tokenizer_library_begin(const tokenizer_library_t *library); /* of its beginning; -1: none */
 /* The piece of an id, with U+2581 for spaces; the library's. */
 const char *tokenizer_library_piece(const tokenizer_library_t *library, int id, size_t *bytes);
 typedef enum { LIBRARY_NORMAL, LIBRARY_CONTROL, LIBRARY_UNKNOWN, LIBRARY_BYTE } tokenizer_library_kind_t;

@@ -42,6 +42,59 @@ static int64_t named(const model_tokenizer_t *tokenizer, const json_t *token)
                : -1;
 }
 
+/* ---- the beginning ------------------------------------------------------------------------------------- */
+
+/* What a post-processor puts in front of a text. What it puts after the text is not of interest here. */
+static model_specials_t front(const json_t *processor)
+{
+    const char *type = tokenizer_type_of(processor);
+    const json_t *pieces = json_object_get(processor, "single"),
+                 *special = json_object_get(processor, "special_tokens"), *word;
+    model_specials_t ids = {0};
+    if (strcmp(type, "TemplateProcessing") == 0)
+        for (size_t i = 0; (word = json_object_get(json_array_get(pieces, i), "SpecialToken")); i++) {
+            const char *id = json_string_value(json_object_get(word, "id"));
+            append_ids(&ids, json_object_get(json_object_get(special, id ? id : ""), "ids"));
+        }
+    else if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0)
+        append_ids(&ids, json_array_get(json_object_get(processor, "cls"), 1));
+    return ids;
+}
+
+void tokenizer_json_begin(model_tokenizer_t *tokenizer, const json_t *processor)
+{
+    const json_t *list = json_object_get(processor, "processors");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        tokenizer_json_begin(tokenizer, json_array_get(list, i));
+    model_specials_t ids = front(processor);
+    for (size_t i = 0; i < tokenizer->begin.count; i++)
+        append(&ids, tokenizer->begin.id[i]);
+    tokenizer->begin = ids;
+}
+
+/* Whether a .model file lies in a model's folder: such a model has learned its texts with its beginning. */
+static int is_of_model(const model_tokenizer_t *tokenizer, const json_t *config)
+{
+    char path[PATH_MAX];
+    return config || (snprintf(path, sizeof path, "%sconfig.json", tokenizer->folder) < (int)sizeof path &&
+                      access(path, F_OK) == 0);
+}
+
+gyre_status_t model_tokenizer_begin(const model_tokenizer_t *tokenizer, model_specials_t *out)
+{
+    json_t *config = NULL;
+    gyre_status_t status =
+        tokenizer->folder ? read_in(tokenizer->folder, "tokenizer_config.json", &config) : GYRE_OK;
+    const json_t *add = json_object_get(config, "add_bos_token");
+    const int64_t id = json_is_true(add) ? named(tokenizer, json_object_get(config, "bos_token")) : -1;
+    *out = tokenizer->begin;
+    if (json_is_false(add) || id >= 0 || (tokenizer->library && !is_of_model(tokenizer, config)))
+        out->count = 0;
+    append(out, id);
+    json_decref(config);
+    return status;
+}
+
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
 /* What the folder's model ends with. */

@@ -51,6 +51,11 @@ typedef struct {
     model_token_t id[MODEL_SPECIALS]; /* [count] */
     size_t count;
 } model_specials_t;
+/* Tokens that stand in front of a text where a model reads it (BOS), in their order: `bos_token` of
+ * tokenizer_config.json next to the tokenizer's file, if `add_bos_token` is true there; none, if it is false;
+ * else what tokenizer.json's post-processor puts there, or the token of a .model file in a model's folder.
+ * The hash does not count them. IO, FORMAT, NO_MEMORY: such a file cannot be read. */
+gyre_status_t model_tokenizer_begin(const model_tokenizer_t *tokenizer, model_specials_t *out);
 /* Tokens of which each ends what a model says: `eos_token_id` of generation_config.json, else of config.json,
  * in the folder of `model` (a path; NULL: not known), else in that of the tokenizer's file; else `eos_token`
  * of tokenizer_config.json there; else model_tokenizer_eot. IO, FORMAT, NO_MEMORY: such a file cannot be
@@ -81,6 +86,9 @@ void model_encoder_destroy(model_encoder_t *encoder);
 /* Whether special tokens are taken from text (1), or text never gives them (0, at first): <|endoftext|> in a
  * document is thirteen characters. Other added tokens always are. Of tokenizer.json only. */
 void model_encoder_specials(model_encoder_t *encoder, int taken);
+
+/* Ids that stand in front of those of every text (none at first); copied. */
+void model_encoder_begin(model_encoder_t *encoder, const model_specials_t *begin);
 
 /* *ids [*count] belong to the encoder until its next call. NO_MEMORY, INVALID (a pattern from a file gives
  * up). */

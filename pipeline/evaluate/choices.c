@@ -106,16 +106,16 @@ static gyre_status_t encode(encoding_t *e, const pipe_question_t *q, size_t c)
     return add(e, q, c, context, both - base_min_size(context, both));
 }
 
-gyre_status_t pipe_choices_encode(const pipe_questions_t *questions, const model_tokenizer_t *tokenizer,
-                                  size_t seq, int cut, pipe_prompts_t *prompts, size_t *cuts)
+gyre_status_t pipe_choices_encode(const pipe_questions_t *questions, model_encoder_t *encoder, size_t seq,
+                                  int cut, pipe_prompts_t *prompts, size_t *cuts)
 {
-    encoding_t e = {.questions = questions, .seq = seq, .cut = cut, .prompts = prompts, .cuts = cuts};
+    encoding_t e = {
+        .questions = questions, .encoder = encoder, .seq = seq, .cut = cut, .prompts = prompts, .cuts = cuts};
     *cuts = 0;
-    gyre_status_t status = model_encoder_create(tokenizer, &e.encoder);
+    gyre_status_t status = GYRE_OK;
     for (size_t i = 0; status == GYRE_OK && i < questions->count; i++)
         for (size_t c = 0; status == GYRE_OK && c < questions->question[i].choices; c++)
             status = encode(&e, &questions->question[i], c);
-    model_encoder_destroy(e.encoder);
     free(e.text);
     free(e.ids);
     return status;

@@ -12,13 +12,14 @@
 #include "pipeline/evaluate/questions.h"
 #include "pipeline/generate/prompts.h"
 
-/* A prompt for each choice of each question, in their order, for a model of `seq` positions. As the harness:
+/* A prompt for each choice of each question, in their order, for a model of `seq` positions. A context begins
+ * with what the encoder puts in front of a text. As the harness:
  * spaces at the end of a context belong to the choice; the choice's tokens are those of context and choice
  * together that stand after as many as the context alone has. cut 1: the beginning of a context that is too
  * long is left out, and *cuts counts these prompts; 0: INVALID. INVALID, too: a choice that adds no token, or
  * that alone is too long, a context without tokens: the message names file and line. NO_MEMORY. */
-gyre_status_t pipe_choices_encode(const pipe_questions_t *questions, const model_tokenizer_t *tokenizer,
-                                  size_t seq, int cut, pipe_prompts_t *prompts, size_t *cuts);
+gyre_status_t pipe_choices_encode(const pipe_questions_t *questions, model_encoder_t *encoder, size_t seq,
+                                  int cut, pipe_prompts_t *prompts, size_t *cuts);
 
 typedef enum { PIPE_ACC, PIPE_ACC_NORM, PIPE_ACC_BYTES, PIPE_ACCS } pipe_acc_t;
 

@@ -18,7 +18,7 @@ typedef struct {
     model_tokens_format_t format;
     int cut; /* 1: contexts that are too long */
     const char *tokenizer, *json, *logprobs;
-    int quiet;
+    int no_bos, quiet;
     char **file;
     size_t files;
 } eval_options_t;
@@ -34,6 +34,7 @@ typedef struct {
     pipe_evaluator_t *evaluator;  /* of texts */
     pipe_generator_t *generator;  /* of questions */
     model_tokenizer_t *tokenizer; /* rank 0; NULL: not known */
+    model_specials_t begin;       /* rank 0: in front of a text or context */
     results_t *results;           /* rank 0; else NULL */
 } eval_t;
 

@@ -25,11 +25,17 @@ static gyre_status_t read_questions(const eval_t *eval, const char *path, pipe_q
     static const pipe_questions_kind_t kind[] = {
         [TASK_HELLASWAG] = PIPE_HELLASWAG, [TASK_ARC] = PIPE_ARC, [TASK_MMLU] = PIPE_MMLU};
     const eval_options_t *o = eval->options;
+    model_encoder_t *encoder = NULL;
     gyre_status_t status = pipe_questions_read(path, kind[o->task], o->limit, questions);
-    return status == GYRE_OK
-               ? pipe_choices_encode(questions, eval->tokenizer, pipe_source_model(eval->part.source)->seq,
-                                     o->cut, prompts, cuts)
-               : status;
+    if (status == GYRE_OK)
+        status = model_encoder_create(eval->tokenizer, &encoder);
+    if (status == GYRE_OK) {
+        model_encoder_begin(encoder, &eval->begin);
+        status = pipe_choices_encode(questions, encoder, pipe_source_model(eval->part.source)->seq, o->cut,
+                                     prompts, cuts);
+    }
+    model_encoder_destroy(encoder);
+    return status;
 }
 
 gyre_status_t eval_questions(eval_t *eval, const char *path)

@@ -36,6 +36,14 @@ static gyre_status_t no_results(void)
     return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for results, or a file's name in them is not UTF-8");
 }
 
+static json_t *list_of(const model_specials_t *ids)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < ids->count; i++)
+        json_array_append_new(list, json_integer(ids->id[i]));
+    return list;
+}
+
 /* What is the same for all rows. */
 static gyre_status_t begin_document(const eval_t *eval, results_t *r)
 {
@@ -48,11 +56,11 @@ static gyre_status_t begin_document(const eval_t *eval, results_t *r)
     const size_t stride = o->stride ? o->stride : model->seq;
     r->rows = json_array();
     r->document = json_pack(
-        "{s:s, s:s, s:o, s:o, s:I, s:I, s:s, s:o, s:O}", "task", tasks[o->task], "model", o->part.source.path,
-        "step", step == UINT64_MAX ? json_null() : json_integer((json_int_t)step), "tokenizer",
-        eval->tokenizer ? json_string(model_tokenizer_name(eval->tokenizer)) : json_null(), "positions",
-        (json_int_t)model->seq, "leaves", (json_int_t)model->leaves, "precision",
-        precisions[pipe_source_precision(source)], "stride",
+        "{s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:s, s:o, s:O}", "task", tasks[o->task], "model",
+        o->part.source.path, "step", step == UINT64_MAX ? json_null() : json_integer((json_int_t)step),
+        "tokenizer", eval->tokenizer ? json_string(model_tokenizer_name(eval->tokenizer)) : json_null(),
+        "bos", list_of(&eval->begin), "positions", (json_int_t)model->seq, "leaves",
+        (json_int_t)model->leaves, "precision", precisions[pipe_source_precision(source)], "stride",
         o->task == TASK_PERPLEXITY ? json_integer((json_int_t)stride) : json_null(), "results", r->rows);
     return r->rows && r->document ? GYRE_OK : no_results();
 }

@@ -35,10 +35,11 @@ static gyre_status_t read_ids(const eval_t *eval, const model_tokens_t *tokens, 
     return status;
 }
 
-/* Text as the tokenizer's ids, file by file. */
+/* Text as the tokenizer's ids, file by file; what it puts in front of a text is in front of the first. */
 static gyre_status_t encode(const eval_t *eval, const model_tokens_t *tokens, pipe_prompts_t *ids)
 {
     const size_t limit = eval->options->limit ? eval->options->limit : SIZE_MAX;
+    const model_specials_t nothing = {0};
     model_encoder_t *encoder = NULL;
     gyre_status_t status = model_encoder_create(eval->tokenizer, &encoder);
     for (size_t p = 0; status == GYRE_OK && ids->total < limit && p < tokens->parts; p++) {
@@ -51,6 +52,7 @@ static gyre_status_t encode(const eval_t *eval, const model_tokens_t *tokens, pi
                                "%s is not UTF-8: byte 0x%02x at its offset %zu: convert the text, or give "
                                "--tokenizer bytes, if the model's ids are bytes",
                                tokens->file[part->file].path, part->at[good], good);
+        model_encoder_begin(encoder, p == 0 ? &eval->begin : &nothing);
         if (status == GYRE_OK)
             status = model_encode(encoder, part->at, bytes, &made, &count);
         if (status == GYRE_OK)

@@ -12,7 +12,7 @@ typedef struct {
     pipe_generate_config_t config;
     pipe_generate_t how;
     const char *tokenizer, *prompt, *prompt_file, *logprobs, *stop;
-    int lines, echo, ignore_eot, quiet;
+    int lines, echo, ignore_eot, no_bos, quiet;
 } generate_options_t;
 
 /* The prompts of a run; on ranks other than 0 only their ids. */
@@ -24,7 +24,8 @@ typedef struct {
     pipe_prompts_t ids;
 } prompts_t;
 
-/* Rank 0: reads the option, file or standard input, and encodes each prompt. INVALID: what is no UTF-8, where
+/* Rank 0: reads the option, file or standard input, and encodes each prompt, with what the
+ * tokenizer puts in front of it unless --no-bos says otherwise. INVALID: what is no UTF-8, where
  * the tokenizer is not "bytes"; empty lines alone; NOT_FOUND, IO, NO_MEMORY. */
 gyre_status_t prompts_read(const generate_options_t *options, const model_tokenizer_t *tokenizer,
                            prompts_t *prompts);

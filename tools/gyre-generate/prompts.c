@@ -107,6 +107,7 @@ gyre_status_t prompts_read(const generate_options_t *options, const model_tokeni
                            prompts_t *prompts)
 {
     model_encoder_t *encoder = NULL;
+    model_specials_t begin = {0};
     size_t count = 0;
     const int bytes = strcmp(model_tokenizer_name(tokenizer), "bytes") == 0;
     gyre_status_t status = read_text(options, prompts);
@@ -116,6 +117,10 @@ gyre_status_t prompts_read(const generate_options_t *options, const model_tokeni
         status = check_utf8(prompts, p);
     if (status == GYRE_OK)
         status = model_encoder_create(tokenizer, &encoder);
+    if (status == GYRE_OK && !options->no_bos)
+        status = model_tokenizer_begin(tokenizer, &begin);
+    if (status == GYRE_OK)
+        model_encoder_begin(encoder, &begin);
     for (size_t p = 0; status == GYRE_OK && p < count; p++)
         status = encode(encoder, prompts, p);
     model_encoder_destroy(encoder);
