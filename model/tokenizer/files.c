@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/files.c: GPT-2's merges.txt, and .tiktoken files; the tokenizer in a model's folder. */
-#include <dirent.h>
-#include <fnmatch.h>
+/* model/tokenizer/files.c: GPT-2's merges.txt, and .tiktoken files. */
 #include <jansson.h>
 #include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text/json.h"
 #include "model/tokenizer/internal.h"
 
@@ -287,119 +283,4 @@ gyre_status_t tokenizer_read_tiktoken(model_tokenizer_t *tokenizer, const char *
     return status == GYRE_OK ? tokenizer_split_add(&tokenizer->split, path, tokenizer_pattern(pattern), 0,
                                                    SPLIT_ISOLATED, 0)
                              : status;
-}
-
-/* ---- a model's folder ---------------------------------------------------------------------------------- */
-
-/* Names in `transformers`, and of Mistral, Qwen and Kimi. The first that a folder has counts. */
-static const struct {
-    const char *pattern;
-    /* 1: Gyre reads the kind, and the ids are those of the model as they are in the file; merges.txt: if
-     * it is GPT-2's */
-    int read;
-} names[] = {
-    {"tokenizer.json", 1},
-    {"merges.txt", 1},
-    {"tokenizer.model", 1},
-    {"spiece.model", 1},
-    {"tekken.json", 0},
-    {"*.tiktoken", 0},
-    {"tiktoken.model", 0},
-    {"tokenizer.model.v*", 0},
-    {"sentencepiece*.model", 0}, /* XLM-R and others move its ids */
-    {"spm.model", 0},
-    {"vocab.txt", 0},
-    {"vocab.json", 0},
-};
-enum { NAMES = sizeof names / sizeof *names };
-
-/* NAMES: it is no such file. */
-static size_t place_of(const char *name)
-{
-    size_t i = 0;
-    while (i < NAMES && fnmatch(names[i].pattern, name, FNM_PERIOD) != 0)
-        i++;
-    return i;
-}
-
-int model_tokenizer_is_file(const char *name)
-{
-    return place_of(name) < NAMES;
-}
-
-int model_tokenizer_folder(const char *model, char *folder)
-{
-    struct stat info;
-    char config[PATH_MAX];
-    if (stat(model, &info) == 0 && S_ISDIR(info.st_mode))
-        return snprintf(folder, PATH_MAX, "%s/", model) < PATH_MAX;
-    const char *slash = strrchr(model, '/');
-    const int length = slash ? (int)(slash - model) + 1 : 0;
-    return snprintf(folder, PATH_MAX, "%.*s", length, model) < PATH_MAX &&
-           snprintf(config, sizeof config, "%sconfig.json", folder) < PATH_MAX && access(config, F_OK) == 0;
-}
-
-/* An object in a file of the folder; NULL: there is none. */
-static json_t *object_of(const char *folder, const char *name)
-{
-    char path[PATH_MAX];
-    json_t *object = NULL;
-    const int muted = base_log_mute(1);
-    if (snprintf(path, sizeof path, "%s%s", folder, name) < PATH_MAX)
-        base_json_read_with(path, 0, &object);
-    base_log_mute(muted);
-    return object;
-}
-
-static int is_one_of(const char *word, const char *const *words, size_t count)
-{
-    for (size_t i = 0; word && i < count; i++)
-        if (strcmp(word, words[i]) == 0)
-            return 1;
-    return 0;
-}
-
-/* 1: the folder's merges.txt and vocab.json alone say how text is cut: by GPT-2's pattern, without a space
- * in front or further tokens. As in transformers, tokenizer_class says it, or else model_type. Its other
- * tokenizers with a merges.txt have other patterns (Qwen2), or normalizers (GPT-NeoX). */
-static int is_gpt2(const char *folder)
-{
-    static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast", "RobertaTokenizer",
-                                          "RobertaTokenizerFast"},
-                             *const types[] = {"gpt2", "opt", "gyre"};
-    char added[PATH_MAX];
-    json_t *own = object_of(folder, "tokenizer_config.json"), *config = object_of(folder, "config.json");
-    const char *class = json_string_value(json_object_get(own, "tokenizer_class")),
-               *type = json_string_value(json_object_get(config, "model_type"));
-    if (!class)
-        class = json_string_value(json_object_get(config, "tokenizer_class"));
-    const int known = class ? is_one_of(class, classes, sizeof classes / sizeof *classes)
-                            : is_one_of(type, types, sizeof types / sizeof *types);
-    const int alone = snprintf(added, sizeof added, "%sadded_tokens.json", folder) < PATH_MAX &&
-                      access(added, F_OK) != 0 && !json_is_true(json_object_get(own, "add_prefix_space"));
-    json_decref(own);
-    json_decref(config);
-    return known && alone;
-}
-
-int model_tokenizer_file(const char *model, char *path)
-{
-    char folder[PATH_MAX], found[NAME_MAX + 1] = "";
-    size_t first = NAMES;
-    if (!model_tokenizer_folder(model, folder))
-        return 0;
-    DIR *all = opendir(*folder ? folder : ".");
-    for (struct dirent *entry; all && (entry = readdir(all));) {
-        const size_t i = place_of(entry->d_name);
-        if (i > first || i == NAMES || (i == first && strcmp(entry->d_name, found) > 0))
-            continue;
-        first = i;
-        snprintf(found, sizeof found, "%s", entry->d_name);
-    }
-    if (all)
-        closedir(all);
-    if (first == NAMES || snprintf(path, PATH_MAX, "%s%s", folder, found) >= PATH_MAX)
-        return 0;
-    const int read = names[first].read && (strcmp(found, "merges.txt") != 0 || is_gpt2(folder));
-    return read ? 1 : -1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model/tokenizer/json.c: Hugging Face's tokenizer.json: its model, vocabulary and added tokens.
- * Of post-processors, which only add special tokens around a whole text, special.c reads those in front. */
+ * Of post-processors, which only add special tokens around a whole text, folder.c reads those in front. */
 #include "model/tokenizer/json.h"
 
 #include <stdio.h>

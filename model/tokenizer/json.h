@@ -19,7 +19,7 @@ const char *tokenizer_type_of(const json_t *value);
 gyre_status_t tokenizer_json_normalizer(model_tokenizer_t *tokenizer, const char *path, const json_t *value);
 gyre_status_t tokenizer_json_steps(model_tokenizer_t *tokenizer, const char *path, const json_t *value,
                                    int *bytes);
-/* special.c. What a post-processor puts in front of a text goes in front of tokenizer->begin. */
+/* folder.c. What a post-processor puts in front of a text goes in front of tokenizer->begin. */
 void tokenizer_json_begin(model_tokenizer_t *tokenizer, const json_t *processor);
 /* What decoding writes for each token, when all are there. */
 gyre_status_t tokenizer_json_decoder(model_tokenizer_t *tokenizer, const char *path, const json_t *value);

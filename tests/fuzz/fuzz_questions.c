@@ -4,13 +4,15 @@
 #include "pipeline/evaluate/choices.h"
 #include "tests/fuzz/fuzz.h"
 
-static model_tokenizer_t *tokenizer;
+static model_encoder_t *encoder;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
+    static model_tokenizer_t *tokenizer; /* outlives the encoder */
     FUZZ_CHECK(model_tokenizer_open("bytes", &tokenizer) == GYRE_OK);
+    FUZZ_CHECK(model_encoder_create(tokenizer, &encoder) == GYRE_OK);
     return 0;
 }
 
@@ -25,7 +27,7 @@ static void encode(const pipe_questions_t *questions)
             FUZZ_CHECK(*q->choice[c]);
         choices += q->choices;
     }
-    if (pipe_choices_encode(questions, tokenizer, 64, 1, &prompts, &cuts) == GYRE_OK) {
+    if (pipe_choices_encode(questions, encoder, 64, 1, &prompts, &cuts) == GYRE_OK) {
         FUZZ_CHECK(prompts.count == choices && cuts <= choices);
         for (size_t i = 0; i < prompts.count; i++)
             FUZZ_CHECK(prompts.prompt[i].count > 0 && prompts.prompt[i].given > 0 &&

@@ -1,22 +1,142 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model/tokenizer/special.c: the special tokens around a text, as the files of a model's folder say them. */
+/* model/tokenizer/folder.c: what a model's folder says of its tokenizer: which file it is, and the special
+ * tokens around a text. */
+#include <dirent.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "model/tokenizer/json.h"
 
-/* *out NULL: the folder has no such file. Numbers are reals: "model_max_length" is often 1e30 in digits. */
+/* *out NULL: the folder has no such file. */
 static gyre_status_t read_in(const char *folder, const char *name, json_t **out)
 {
     char path[PATH_MAX];
     *out = NULL;
     return snprintf(path, sizeof path, "%s%s", folder, name) >= (int)sizeof path || access(path, F_OK) != 0
                ? GYRE_OK
-               : base_json_read_with(path, JSON_DECODE_INT_AS_REAL, out);
+               : base_json_read_with(path, 0, out);
 }
+
+/* ---- the tokenizer's file ------------------------------------------------------------------------------ */
+
+/* Names in `transformers`, and of Mistral, Qwen and Kimi. The first that a folder has counts. */
+static const struct {
+    const char *pattern;
+    /* 1: Gyre reads the kind, and the ids are those of the model as they are in the file; merges.txt: if
+     * it is GPT-2's */
+    int read;
+} kinds[] = {
+    {"tokenizer.json", 1},
+    {"merges.txt", 1},
+    {"tokenizer.model", 1},
+    {"spiece.model", 1},
+    {"tekken.json", 0},
+    {"*.tiktoken", 0},
+    {"tiktoken.model", 0},
+    {"tokenizer.model.v*", 0},
+    {"sentencepiece*.model", 0}, /* XLM-R and others move its ids */
+    {"spm.model", 0},
+    {"vocab.txt", 0},
+    {"vocab.json", 0},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* KINDS: it is no such file. */
+static size_t place_of(const char *name)
+{
+    size_t i = 0;
+    while (i < KINDS && fnmatch(kinds[i].pattern, name, FNM_PERIOD) != 0)
+        i++;
+    return i;
+}
+
+int model_tokenizer_is_file(const char *name)
+{
+    return place_of(name) < KINDS;
+}
+
+int model_tokenizer_folder(const char *model, char *folder)
+{
+    struct stat info;
+    char config[PATH_MAX];
+    if (stat(model, &info) == 0 && S_ISDIR(info.st_mode))
+        return snprintf(folder, PATH_MAX, "%s/", model) < PATH_MAX;
+    const char *slash = strrchr(model, '/');
+    const int length = slash ? (int)(slash - model) + 1 : 0;
+    return snprintf(folder, PATH_MAX, "%.*s", length, model) < PATH_MAX &&
+           snprintf(config, sizeof config, "%sconfig.json", folder) < PATH_MAX && access(config, F_OK) == 0;
+}
+
+/* A file of the folder; NULL: it is not there, or cannot be read, which is said where the model is. */
+static json_t *quietly(const char *folder, const char *name)
+{
+    json_t *value = NULL;
+    const int muted = base_log_mute(1);
+    (void)read_in(folder, name, &value);
+    base_log_mute(muted);
+    return value;
+}
+
+static int is_one_of(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; word && i < count; i++)
+        if (strcmp(word, words[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* 1: the folder's merges.txt and vocab.json alone say how text is cut: by GPT-2's pattern, without a space
+ * in front or further tokens. As in transformers, tokenizer_class says it, or else model_type. Its other
+ * tokenizers with a merges.txt have other patterns (Qwen2), or normalizers (GPT-NeoX). */
+static int is_gpt2(const char *folder)
+{
+    static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast", "RobertaTokenizer",
+                                          "RobertaTokenizerFast"},
+                             *const types[] = {"gpt2", "opt", "gyre"};
+    char added[PATH_MAX];
+    json_t *own = quietly(folder, "tokenizer_config.json"), *config = quietly(folder, "config.json");
+    const char *class = json_string_value(json_object_get(own, "tokenizer_class")),
+               *type = json_string_value(json_object_get(config, "model_type"));
+    if (!class)
+        class = json_string_value(json_object_get(config, "tokenizer_class"));
+    const int known = class ? is_one_of(class, classes, sizeof classes / sizeof *classes)
+                            : is_one_of(type, types, sizeof types / sizeof *types);
+    const int alone = snprintf(added, sizeof added, "%sadded_tokens.json", folder) < PATH_MAX &&
+                      access(added, F_OK) != 0 && !json_is_true(json_object_get(own, "add_prefix_space"));
+    json_decref(own);
+    json_decref(config);
+    return known && alone;
+}
+
+int model_tokenizer_file(const char *model, char *path)
+{
+    char folder[PATH_MAX], found[NAME_MAX + 1] = "";
+    size_t first = KINDS;
+    if (!model_tokenizer_folder(model, folder))
+        return 0;
+    DIR *all = opendir(*folder ? folder : ".");
+    for (struct dirent *entry; all && (entry = readdir(all));) {
+        const size_t i = place_of(entry->d_name);
+        if (i > first || i == KINDS || (i == first && strcmp(entry->d_name, found) > 0))
+            continue;
+        first = i;
+        snprintf(found, sizeof found, "%s", entry->d_name);
+    }
+    if (all)
+        closedir(all);
+    if (first == KINDS || snprintf(path, PATH_MAX, "%s%s", folder, found) >= PATH_MAX)
+        return 0;
+    const int read = kinds[first].read && (strcmp(found, "merges.txt") != 0 || is_gpt2(folder));
+    return read ? 1 : -1;
+}
+
+/* ---- special tokens ------------------------------------------------------------------------------------ */
 
 static void append(model_specials_t *list, int64_t id)
 {
