@@ -206,22 +206,46 @@ gyre_status_t model_ids_add(model_ids_t *ids, const model_token_t *id, size_t co
     return GYRE_OK;
 }
 
-gyre_status_t model_ids_encode(model_encoder_t *encoder, const char *text, size_t bytes, int learned,
-                               model_ids_t *out)
+static gyre_status_t encode(model_encoder_t *encoder, model_after_t after, const char *text, size_t bytes,
+                            int learned, model_ids_t *out)
 {
     const model_token_t *id;
     size_t count;
-    gyre_status_t status = bytes > 0 ? model_encode(encoder, text, bytes, &id, &count) : GYRE_OK;
+    gyre_status_t status = bytes > 0 ? model_encode_after(encoder, after, text, bytes, &id, &count) : GYRE_OK;
     return status == GYRE_OK && bytes > 0 ? model_ids_add(out, id, count, learned) : status;
 }
 
-/* Text between two tokens of the template. It is encoded as one, but for answers. */
+gyre_status_t model_ids_encode(model_encoder_t *encoder, model_after_t after, const char *text, size_t bytes,
+                               size_t begin, model_ids_t *out)
+{
+    const size_t first = out->count;
+    const model_token_t *id;
+    size_t count;
+    gyre_status_t status = encode(encoder, after, text, bytes, begin < bytes, out);
+    if (status != GYRE_OK || begin == 0 || begin >= bytes ||
+        (status = model_encode_after(encoder, after, text, begin, &id, &count)) != GYRE_OK)
+        return status;
+    if (count == 0)
+        return GYRE_OK;
+    if (count <= out->count - first && memcmp(out->id + first, id, count * sizeof *id) == 0) {
+        memset(out->learned + first, 0, count);
+        return GYRE_OK;
+    }
+    out->count = first;
+    status = model_ids_add(out, id, count, 0);
+    return status == GYRE_OK ? encode(encoder, MODEL_AFTER_TEXT, text + begin, bytes - begin, 1, out)
+                             : status;
+}
+
+/* Text between two tokens of the template, which is encoded as one. */
 typedef struct {
     const model_chat_t *chat;
     model_encoder_t *encoder;
     model_ids_t *out;
-    char *text; /* [bytes], owned */
+    size_t first; /* where the conversation begins there */
+    char *text;   /* [bytes], owned */
     size_t bytes, room;
+    size_t answer; /* where an answer begins in the text, up to whose end it reaches; SIZE_MAX: nowhere */
 } run_t;
 
 static gyre_status_t run_add(run_t *run, const char *text, size_t bytes)
@@ -240,10 +264,13 @@ static gyre_status_t run_add(run_t *run, const char *text, size_t bytes)
     return GYRE_OK;
 }
 
-static gyre_status_t run_end(run_t *run, int learned)
+static gyre_status_t run_end(run_t *run)
 {
-    gyre_status_t status = model_ids_encode(run->encoder, run->text, run->bytes, learned, run->out);
+    const model_after_t after = run->out->count > run->first ? MODEL_AFTER_TOKEN : MODEL_AFTER_NOTHING;
+    gyre_status_t status =
+        model_ids_encode(run->encoder, after, run->text, run->bytes, run->answer, run->out);
     run->bytes = 0;
+    run->answer = SIZE_MAX;
     return status;
 }
 
@@ -256,7 +283,7 @@ static size_t token_at(const chat_template_t *t, const char *text)
     return i < CHAT_TOKENS && t->token[i] ? i : CHAT_TOKENS;
 }
 
-/* A text of the template. What comes up to and with its first token is learned, if `learned`. */
+/* A text of the template. Its first token is learned, if `learned`. */
 static gyre_status_t run_template(run_t *run, const char *text, int learned)
 {
     const chat_template_t *t = run->chat->template;
@@ -267,7 +294,7 @@ static gyre_status_t run_template(run_t *run, const char *text, int learned)
             status = run_add(run, text++, 1);
             continue;
         }
-        if ((status = run_end(run, learned)) == GYRE_OK)
+        if ((status = run_end(run)) == GYRE_OK)
             status = model_ids_add(run->out, &run->chat->id[i], 1, learned);
         learned = 0;
         text += strlen(t->token[i]);
@@ -306,8 +333,8 @@ static gyre_status_t run_message(run_t *run, const model_message_t *message, int
     gyre_status_t status = joined ? GYRE_OK : run_template(run, t->before[message->role], 0);
     if (status == GYRE_OK && last)
         status = run_template(run, t->last, 0);
-    if (status == GYRE_OK && answer)
-        status = run_end(run, 0);
+    if (answer)
+        run->answer = run->bytes;
     if (status == GYRE_OK)
         status = run_add(run, text, bytes);
     return status == GYRE_OK ? run_template(run, t->after[message->role], answer) : status;
@@ -349,7 +376,7 @@ gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encod
                                 const model_message_t *message, size_t count, model_ids_t *out)
 {
     const chat_template_t *t = chat->template;
-    run_t run = {.chat = chat, .encoder = encoder, .out = out};
+    run_t run = {.chat = chat, .encoder = encoder, .out = out, .first = out->count, .answer = SIZE_MAX};
     gyre_status_t status = check_roles(t, message, count);
     if (status == GYRE_OK)
         status = run_template(&run, t->begin, 0);
@@ -365,7 +392,7 @@ gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encod
         asked |= role == MODEL_ROLE_USER;
     }
     if (status == GYRE_OK)
-        status = run_end(&run, 0);
+        status = run_end(&run);
     free(run.text);
     return status;
 }

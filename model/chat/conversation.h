@@ -6,8 +6,8 @@
  * templates by name (templates.c), and knows the programs that write the same as these by their text.
  *
  * The tokens of a template are its own: a message that holds "<|im_end|>" has ten characters there, not a
- * token, so nobody ends a turn from within. An answer is encoded by itself, as it is generated: after the ids
- * of all that stands before it. */
+ * token, so nobody ends a turn from within. What stands between two tokens of the template is encoded as one
+ * text (model_ids_encode), as transformers does. */
 #ifndef MODEL_CHAT_CONVERSATION_H
 #define MODEL_CHAT_CONVERSATION_H
 
@@ -55,8 +55,10 @@ void model_chat_destroy(model_chat_t *chat);
 gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encoder,
                                 const model_message_t *message, size_t count, model_ids_t *out);
 
-/* Appends a text. NO_MEMORY. */
-gyre_status_t model_ids_encode(model_encoder_t *encoder, const char *text, size_t bytes, int learned,
-                               model_ids_t *out);
+/* Appends a text. Learned is what begins at byte `begin` (from `bytes` on: nothing is). The text is encoded
+ * as one, if the ids then begin with those of text [begin] alone, which a prompt has. Else a token reaches
+ * over that place: text [begin] is encoded alone, and what follows as its continuation. NO_MEMORY. */
+gyre_status_t model_ids_encode(model_encoder_t *encoder, model_after_t after, const char *text, size_t bytes,
+                               size_t begin, model_ids_t *out);
 
 #endif

@@ -14,7 +14,8 @@ typedef struct {
     const char *name;
     const char *token[CHAT_TOKENS]; /* tokens of the template, wherever they stand in the texts below */
     const char *begin;              /* before the first message */
-    /* before and after a message of each role; NULL: there is no such role */
+    /* before and after a message of each role; NULL: there is no such role. What is after an answer begins
+     * with a token */
     const char *before[MODEL_ROLES], *after[MODEL_ROLES];
     const char *system; /* the system's message where the conversation has none; NULL: none */
     int trim;           /* 1: white space at both ends of a message is left out */

@@ -18,7 +18,8 @@ static gyre_status_t normalize_added(model_tokenizer_t *tokenizer)
         size_t count;
         if (!added->normalized)
             continue;
-        status = tokenizer_normalize(normal, added->content, added->count, &text, &count);
+        status =
+            tokenizer_normalize(normal, MODEL_AFTER_NOTHING, added->content, added->count, &text, &count);
         unsigned char *copy = status == GYRE_OK ? malloc(count + 1) : NULL;
         if (status == GYRE_OK && !copy)
             status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for an added token");

@@ -166,12 +166,12 @@ static int accept_added(const model_encoder_t *e, const tokenizer_added_t *added
     return *begin >= from;
 }
 
-typedef gyre_status_t (*between_fn)(model_encoder_t *e, const unsigned char *text, size_t bytes, int first);
+typedef gyre_status_t (*between_fn)(model_encoder_t *e, model_after_t after, const unsigned char *text,
+                                    size_t bytes);
 
-/* The ids of added tokens in their places, and between(...) for what is between. `first`: nothing stands
- * before the text. */
-static gyre_status_t encode_around(model_encoder_t *e, const tokenizer_words_t *words,
-                                   const unsigned char *text, size_t bytes, int first, between_fn between)
+/* The ids of added tokens in their places, and between(...) for what is between. */
+static gyre_status_t encode_around(model_encoder_t *e, const tokenizer_words_t *words, model_after_t after,
+                                   const unsigned char *text, size_t bytes, between_fn between)
 {
     size_t from = 0;
     gyre_status_t status = GYRE_OK;
@@ -192,26 +192,28 @@ static gyre_status_t encode_around(model_encoder_t *e, const tokenizer_words_t *
         if (!accept_added(e, added, text, bytes, from, &begin, &end))
             continue;
         if (begin > from)
-            status = between(e, text + from, begin - from, first && from == 0);
+            status = between(e, after, text + from, begin - from);
         if (status == GYRE_OK && (status = make_room(e, 1)) == GYRE_OK)
             e->id[e->count++] = (model_token_t)added->id;
         from = end;
+        after = MODEL_AFTER_TOKEN;
     }
-    return status == GYRE_OK && from < bytes ? between(e, text + from, bytes - from, first && from == 0)
-                                             : status;
+    return status == GYRE_OK && from < bytes ? between(e, after, text + from, bytes - from) : status;
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------- */
 
-static gyre_status_t encode_normal(model_encoder_t *e, const unsigned char *text, size_t bytes, int first)
+static gyre_status_t encode_normal(model_encoder_t *e, model_after_t after, const unsigned char *text,
+                                   size_t bytes)
 {
-    return tokenizer_cut(e->cutter, text, bytes, first,
+    return tokenizer_cut(e->cutter, after, text, bytes,
                          e->tokenizer->cut_marks ? take_between_marks : take_piece, e);
 }
 
 /* Valid UTF-8 is normalized. Bytes that are not are pieces; the text ends before them and begins anew after
  * them. */
-static gyre_status_t encode_section(model_encoder_t *e, const unsigned char *text, size_t bytes, int first)
+static gyre_status_t encode_section(model_encoder_t *e, model_after_t after, const unsigned char *text,
+                                    size_t bytes)
 {
     gyre_status_t status = GYRE_OK;
     for (size_t done = 0; status == GYRE_OK && done < bytes;) {
@@ -219,19 +221,22 @@ static gyre_status_t encode_section(model_encoder_t *e, const unsigned char *tex
         size_t bad, count, run = tokenizer_valid_run(text + done, bytes - done, &bad);
         if (run == 0)
             status = take_piece(e, text + done, run = bad);
-        else if ((status = tokenizer_normalize(e->normal, text + done, run, &normal, &count)) == GYRE_OK)
-            status =
-                encode_around(e, &e->tokenizer->normal, normal, count, first && done == 0, encode_normal);
+        else if ((status = tokenizer_normalize(e->normal, after, text + done, run, &normal, &count)) ==
+                 GYRE_OK)
+            status = encode_around(e, &e->tokenizer->normal, after, normal, count, encode_normal);
         done += run;
+        after = MODEL_AFTER_TOKEN;
     }
     return status;
 }
 
-static gyre_status_t encode_by_library(model_encoder_t *e, const unsigned char *text, size_t bytes)
+static gyre_status_t encode_by_library(model_encoder_t *e, model_after_t after, const unsigned char *text,
+                                       size_t bytes)
 {
     int32_t *ids = NULL;
     size_t count = 0;
-    gyre_status_t status = tokenizer_library_encode(e->tokenizer->library, text, bytes, &ids, &count);
+    gyre_status_t status =
+        tokenizer_library_encode(e->tokenizer->library, after == MODEL_AFTER_TEXT, text, bytes, &ids, &count);
     if (status == GYRE_OK && (status = make_room(e, count)) == GYRE_OK)
         for (size_t i = 0; i < count; i++)
             e->id[e->count++] = ids[i];
@@ -252,8 +257,8 @@ static gyre_status_t make_valid(model_encoder_t *e, const unsigned char **text, 
     return status;
 }
 
-gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t bytes,
-                           const model_token_t **ids, size_t *count)
+gyre_status_t model_encode_after(model_encoder_t *encoder, model_after_t after, const void *text,
+                                 size_t bytes, const model_token_t **ids, size_t *count)
 {
     const model_tokenizer_t *t = encoder->tokenizer;
     const unsigned char *byte = text;
@@ -264,17 +269,23 @@ gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t by
     if (status == GYRE_OK && (t->kind == TOKENIZER_CHARS || t->kind == TOKENIZER_UNIGRAM))
         status = make_valid(encoder, &byte, &bytes);
     if (status == GYRE_OK && t->kind == TOKENIZER_MODEL)
-        status = encode_by_library(encoder, byte, bytes);
+        status = encode_by_library(encoder, after, byte, bytes);
     else if (status == GYRE_OK && t->kind == TOKENIZER_BYTES && !t->split && t->merged && t->merges == 0 &&
              t->added_count == 0) { /* "bytes" */
         if ((status = make_room(encoder, bytes)) == GYRE_OK)
             for (size_t i = 0; i < bytes; i++)
                 encoder->id[encoder->count++] = (model_token_t)t->byte_id[byte[i]];
     } else if (status == GYRE_OK)
-        status = encode_around(encoder, &t->raw, byte, bytes, 1, encode_section);
+        status = encode_around(encoder, &t->raw, after, byte, bytes, encode_section);
     if (status != GYRE_OK)
         return status;
     *ids = encoder->id;
     *count = encoder->count;
     return GYRE_OK;
+}
+
+gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t bytes,
+                           const model_token_t **ids, size_t *count)
+{
+    return model_encode_after(encoder, MODEL_AFTER_NOTHING, text, bytes, ids, count);
 }

@@ -188,7 +188,7 @@ typedef enum {
     NORMALIZE_NFD,
     NORMALIZE_NFKC,
     NORMALIZE_NFKD,
-    NORMALIZE_PREPEND, /* content, unless the text is empty */
+    NORMALIZE_PREPEND, /* content, unless the text is empty or goes on */
     NORMALIZE_REPLACE, /* matches of the pattern by content */
     NORMALIZE_LOWERCASE,
     NORMALIZE_STRIP_LEFT,
@@ -206,9 +206,10 @@ void tokenizer_normalizer_destroy(tokenizer_normalizer_t *normalizer);
 typedef struct tokenizer_normal tokenizer_normal_t; /* one thread's buffers */
 gyre_status_t tokenizer_normal_create(const tokenizer_normalizer_t *normalizer, tokenizer_normal_t **out);
 void tokenizer_normal_destroy(tokenizer_normal_t *normal);
-/* *out [*out_bytes] is `normal`'s until the next call, or the text itself. `text` is valid UTF-8. */
-gyre_status_t tokenizer_normalize(tokenizer_normal_t *normal, const unsigned char *text, size_t bytes,
-                                  const unsigned char **out, size_t *out_bytes);
+/* *out [*out_bytes] is `normal`'s until the next call, or the text itself. `text` is valid UTF-8. After text
+ * PREPEND does nothing. */
+gyre_status_t tokenizer_normalize(tokenizer_normal_t *normal, model_after_t after, const unsigned char *text,
+                                  size_t bytes, const unsigned char **out, size_t *out_bytes);
 
 /* SentencePiece's table of replacements: u32 bytes of a double-array trie (darts-clone), the trie, then the
  * replacements, each with a NUL at its end. FORMAT: it is cut short. */
@@ -233,8 +234,9 @@ const char *tokenizer_pattern(const char *name);
  * FORMAT: PCRE2 does not accept the pattern. `path` is for the message. */
 gyre_status_t tokenizer_split_add(tokenizer_split_t **split, const char *path, const char *pattern,
                                   int literal, split_behavior_t behavior, int invert);
-/* Appends a step: `mark` goes in front of a piece that does not begin with it: of each, or of that which
- * begins the text; spaces become marks and text is cut before each mark, if asked for. */
+/* Appends a step: `mark` goes in front of a piece that does not begin with it: of each, but for the first one
+ * after text, or only of the first one after nothing; spaces become marks and text is cut before each mark,
+ * if asked for. */
 typedef enum { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS } split_prepend_t;
 gyre_status_t tokenizer_split_add_mark(tokenizer_split_t **split, const char *path, const char *mark,
                                        split_prepend_t prepend, int replace, int cut);
@@ -245,10 +247,10 @@ typedef struct tokenizer_cutter tokenizer_cutter_t; /* one thread's */
 gyre_status_t tokenizer_cutter_create(const tokenizer_split_t *split, tokenizer_cutter_t **out);
 void tokenizer_cutter_destroy(tokenizer_cutter_t *cutter);
 /* Calls take(user, piece, bytes) for each piece of the text, which is valid UTF-8, in order, until one fails.
- * `first`: nothing stands before it. */
+ */
 typedef gyre_status_t (*tokenizer_take_fn)(void *user, const unsigned char *piece, size_t bytes);
-gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, const unsigned char *text, size_t bytes, int first,
-                            tokenizer_take_fn take, void *user);
+gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, model_after_t after, const unsigned char *text,
+                            size_t bytes, tokenizer_take_fn take, void *user);
 
 /* ---- ids of a piece ------------------------------------------------------------------------------------ */
 

@@ -57,10 +57,11 @@ tokenizer_library_kind_t tokenizer_library_kind(const tokenizer_library_t *libra
     return LIBRARY_NORMAL;
 }
 
-gyre_status_t tokenizer_library_encode(const tokenizer_library_t *library, const void *text, size_t bytes,
-                                       int32_t **ids, size_t *count)
+gyre_status_t tokenizer_library_encode(tokenizer_library_t *library, int goes_on, const void *text,
+                                       size_t bytes, int32_t **ids, size_t *count)
 {
     (void)library;
+    (void)goes_on;
     (void)text;
     (void)bytes;
     (void)ids;

@@ -25,6 +25,7 @@ struct tokenizer_normalizer {
 
 struct tokenizer_normal {
     const tokenizer_normalizer_t *normalizer; /* borrowed */
+    model_after_t after;                      /* of the text in hand */
     tokenizer_buffer_t buffer[2];
     pcre2_match_data *match;
 };
@@ -202,7 +203,7 @@ static gyre_status_t apply(const tokenizer_normal_t *normal, const step_t *step,
     case NORMALIZE_NFKD:
         return to_form(step->kind, text, bytes, out);
     case NORMALIZE_PREPEND:
-        if (bytes > 0)
+        if (bytes > 0 && normal->after != MODEL_AFTER_TEXT)
             status = tokenizer_append(out, step->content, step->bytes);
         return status == GYRE_OK ? tokenizer_append(out, text, bytes) : status;
     case NORMALIZE_REPLACE:
@@ -220,9 +221,10 @@ static gyre_status_t apply(const tokenizer_normal_t *normal, const step_t *step,
     return each_character(step->kind, text, bytes, out);
 }
 
-gyre_status_t tokenizer_normalize(tokenizer_normal_t *normal, const unsigned char *text, size_t bytes,
-                                  const unsigned char **out, size_t *out_bytes)
+gyre_status_t tokenizer_normalize(tokenizer_normal_t *normal, model_after_t after, const unsigned char *text,
+                                  size_t bytes, const unsigned char **out, size_t *out_bytes)
 {
+    normal->after = after;
     for (size_t i = 0; normal->normalizer && i < normal->normalizer->steps; i++) {
         tokenizer_buffer_t *buffer = &normal->buffer[i % 2];
         buffer->count = 0;

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,6 +18,11 @@ extern "C" {
 
 struct tokenizer_library {
     sentencepiece::SentencePieceProcessor processor;
+    std::string model;
+    /* The same without a space in front of a text, made when it is first asked for. */
+    sentencepiece::SentencePieceProcessor inner;
+    std::once_flag once;
+    gyre_status_t inner_status;
 };
 
 namespace
@@ -27,13 +33,26 @@ gyre_status_t no_memory()
     return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for SentencePiece");
 }
 
-gyre_status_t load(const char *path, const void *model, size_t bytes, tokenizer_library *library)
+gyre_status_t load(const char *path, const std::string &model,
+                   sentencepiece::SentencePieceProcessor *processor)
 {
-    const auto status = library->processor.LoadFromSerializedProto({static_cast<const char *>(model), bytes});
+    const auto status = processor->LoadFromSerializedProto(model);
     if (!status.ok())
         return gyre_fail(GYRE_ERR_FORMAT, "%s is not a model of SentencePiece: %s", path,
                          status.ToString().c_str());
     return GYRE_OK;
+}
+
+/* Protocol buffers that follow one another are one message, of which the last values count: here
+ * normalizer_spec { add_dummy_prefix: false }. */
+gyre_status_t load_inner(tokenizer_library *library)
+{
+    std::call_once(library->once, [library] {
+        library->model.append("\x1a\x02\x18\x00", 4);
+        library->inner_status = load("a model without add_dummy_prefix", library->model, &library->inner);
+        library->model = std::string();
+    });
+    return library->inner_status;
 }
 
 } // namespace
@@ -45,7 +64,8 @@ gyre_status_t tokenizer_library_open(const char *path, const void *model, size_t
     gyre_status_t status = GYRE_OK;
     try {
         library = new tokenizer_library;
-        status = load(path, model, bytes, library);
+        library->model.assign(static_cast<const char *>(model), bytes);
+        status = load(path, library->model, &library->processor);
     } catch (const std::bad_alloc &) {
         status = no_memory();
     }
@@ -93,12 +113,16 @@ tokenizer_library_kind_t tokenizer_library_kind(const tokenizer_library_t *libra
                                      : LIBRARY_NORMAL;
 }
 
-gyre_status_t tokenizer_library_encode(const tokenizer_library_t *library, const void *text, size_t bytes,
-                                       int32_t **ids, size_t *count)
+gyre_status_t tokenizer_library_encode(tokenizer_library_t *library, int goes_on, const void *text,
+                                       size_t bytes, int32_t **ids, size_t *count)
 {
     try {
         std::vector<int> made;
-        const auto status = library->processor.Encode({static_cast<const char *>(text), bytes}, &made);
+        const gyre_status_t ready = goes_on ? load_inner(library) : GYRE_OK;
+        if (ready != GYRE_OK)
+            return ready;
+        const auto &processor = goes_on ? library->inner : library->processor;
+        const auto status = processor.Encode({static_cast<const char *>(text), bytes}, &made);
         if (!status.ok())
             return gyre_fail(GYRE_ERR_INVALID, "SentencePiece cannot encode a text of %zu bytes: %s", bytes,
                              status.ToString().c_str());

@@ -29,9 +29,10 @@ const char *tokenizer_library_piece(const tokenizer_library_t *library, int id, 
 typedef enum { LIBRARY_NORMAL, LIBRARY_CONTROL, LIBRARY_UNKNOWN, LIBRARY_BYTE } tokenizer_library_kind_t;
 tokenizer_library_kind_t tokenizer_library_kind(const tokenizer_library_t *library, int id);
 
-/* The ids of a text; threads may call it at the same time. The caller frees *ids. */
-gyre_status_t tokenizer_library_encode(const tokenizer_library_t *library, const void *text, size_t bytes,
-                                       int32_t **ids, size_t *count);
+/* The ids of a text; threads may call it at the same time. The caller frees *ids. `goes_on`: the text is the
+ * continuation of another, and gets no space in front. */
+gyre_status_t tokenizer_library_encode(tokenizer_library_t *library, int goes_on, const void *text,
+                                       size_t bytes, int32_t **ids, size_t *count);
 /* The text of ids, with a NUL after it that is not counted; the caller frees it. */
 gyre_status_t tokenizer_library_decode(const tokenizer_library_t *library, const int32_t *ids, size_t count,
                                        unsigned char **text, size_t *bytes);

@@ -116,7 +116,7 @@ struct tokenizer_cutter {
     const tokenizer_split_t *split; /* borrowed; NULL: a text is one piece */
     state_t state[MOST_STEPS];
     const unsigned char *origin; /* where the text begins */
-    int first;                   /* 1: nothing stands before it */
+    model_after_t after;         /* of its first piece, until that has been cut */
     tokenizer_take_fn take;
     void *user;
 };
@@ -260,12 +260,13 @@ static int begins(const step_t *step, const unsigned char *text, size_t bytes)
 
 /* The text with marks, into the step's buffer. */
 static gyre_status_t put_marks(tokenizer_buffer_t *out, const step_t *step, const unsigned char *text,
-                               size_t bytes, int first)
+                               size_t bytes, model_after_t after)
 {
     gyre_status_t status = GYRE_OK;
     int already = begins(step, text, bytes) || (step->replace && bytes > 0 && *text == ' ');
     out->count = 0;
-    if (!already && (step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && first)))
+    if (!already && ((step->prepend == PREPEND_ALWAYS && after != MODEL_AFTER_TEXT) ||
+                     (step->prepend == PREPEND_FIRST && after == MODEL_AFTER_NOTHING)))
         status = tokenizer_append(out, step->mark, step->mark_bytes);
     for (size_t done = 0, end; status == GYRE_OK && done < bytes; done = end) {
         const unsigned char *space = step->replace ? memchr(text + done, ' ', bytes - done) : NULL;
@@ -284,8 +285,8 @@ static gyre_status_t cut_at_marks(tokenizer_cutter_t *cutter, size_t number, con
 {
     const step_t *step = &cutter->split->step[number];
     tokenizer_buffer_t *buffer = &cutter->state[number].text;
-    const int first = cutter->first && text == cutter->origin;
-    gyre_status_t status = put_marks(buffer, step, text, bytes, first);
+    const int first = cutter->after != MODEL_AFTER_TOKEN && text == cutter->origin;
+    gyre_status_t status = put_marks(buffer, step, text, bytes, first ? cutter->after : MODEL_AFTER_TOKEN);
     if (status != GYRE_OK)
         return status;
     text = buffer->bytes;
@@ -298,7 +299,7 @@ static gyre_status_t cut_at_marks(tokenizer_cutter_t *cutter, size_t number, con
         end = next ? (size_t)(next - text) : bytes;
         status = cut_from_step(cutter, number + 1, text + done, end - done);
         if (first)
-            cutter->first = 0;
+            cutter->after = MODEL_AFTER_TOKEN;
     }
     return status;
 }
@@ -317,11 +318,11 @@ static gyre_status_t cut_from_step(tokenizer_cutter_t *cutter, size_t number, co
     return step->behavior <= SPLIT_REMOVED ? cut_apart(&parts, step) : cut_and_join(&parts, step);
 }
 
-gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, const unsigned char *text, size_t bytes, int first,
-                            tokenizer_take_fn take, void *user)
+gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, model_after_t after, const unsigned char *text,
+                            size_t bytes, tokenizer_take_fn take, void *user)
 {
     cutter->origin = text;
-    cutter->first = first;
+    cutter->after = after;
     cutter->take = take;
     cutter->user = user;
     return cut_from_step(cutter, 0, text, bytes);

@@ -95,6 +95,15 @@ void model_encoder_begin(model_encoder_t *encoder, const model_specials_t *begin
 gyre_status_t model_encode(model_encoder_t *encoder, const void *text, size_t bytes,
                            const model_token_t **ids, size_t *count);
 
+/* What stands before a text: nothing; a token; or text, of which it is the continuation. Some tokenizers put
+ * a space before a text: a Metaspace of the scheme "first" only after nothing, others also after a token,
+ * none within a text. */
+typedef enum { MODEL_AFTER_NOTHING, MODEL_AFTER_TOKEN, MODEL_AFTER_TEXT } model_after_t;
+
+/* As model_encode, which encodes after nothing. */
+gyre_status_t model_encode_after(model_encoder_t *encoder, model_after_t after, const void *text,
+                                 size_t bytes, const model_token_t **ids, size_t *count);
+
 /* The text of ids that begin a text: the bytes of all, joined, without the space that encoding may have
  * put in front, and with a NUL after them that is not counted; caller frees. FORMAT: an id does not
  * exist. */

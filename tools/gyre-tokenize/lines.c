@@ -49,7 +49,7 @@ static gyre_status_t end_document(tokenize_documents_t *out)
 gyre_status_t tokenize_text(tokenize_coder_t *coder, const char *text, size_t bytes,
                             tokenize_documents_t *out)
 {
-    gyre_status_t status = model_ids_encode(coder->encoder, text, bytes, 1, &out->ids);
+    gyre_status_t status = model_ids_encode(coder->encoder, MODEL_AFTER_NOTHING, text, bytes, 0, &out->ids);
     if (status == GYRE_OK && coder->options->eot)
         status = add_eot(coder, 1, out);
     return status == GYRE_OK ? end_document(out) : status;
@@ -63,11 +63,15 @@ static gyre_status_t add_pair(tokenize_coder_t *coder, const json_t *prompt, con
         return gyre_fail_quiet(GYRE_ERR_FORMAT,
                                "\"prompt\" and \"completion\" must be texts; a conversation stands under "
                                "\"messages\"");
+    const size_t begin = json_string_length(prompt), bytes = begin + json_string_length(completion);
+    char *text = malloc(bytes + 1);
+    if (!text)
+        return no_memory();
+    memcpy(text, json_string_value(prompt), begin);
+    memcpy(text + begin, json_string_value(completion), bytes - begin);
     gyre_status_t status =
-        model_ids_encode(coder->encoder, json_string_value(prompt), json_string_length(prompt), 0, &out->ids);
-    if (status == GYRE_OK)
-        status = model_ids_encode(coder->encoder, json_string_value(completion),
-                                  json_string_length(completion), 1, &out->ids);
+        model_ids_encode(coder->encoder, MODEL_AFTER_NOTHING, text, bytes, begin, &out->ids);
+    free(text);
     return status == GYRE_OK ? add_eot(coder, 1, out) : status;
 }
 

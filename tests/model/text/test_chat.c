@@ -202,8 +202,7 @@ static void thoughts(void **state)
     model_tokenizer_destroy(tokenizer);
 }
 
-/* Texts between tokens are encoded as one: the space of "[INST] " and a message make the token " the". An
- * answer's are not: generation begins after the template's. */
+/* Texts between tokens are encoded as one: the space of "[INST] " and a message make the token " the". */
 static void joined(void **state)
 {
     (void)state;
@@ -230,6 +229,61 @@ static void joined(void **state)
     free(ids.learned);
 }
 
+/* As Llama 2 has it: a space in front of what follows a token, none before an answer that follows text. */
+static void spaced(void **state)
+{
+    (void)state;
+    put("spaced.json",
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true},{\"id\":1,\"content\":\"</s>\","
+        "\"special\":true}],\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+        "\"prepend\":\"\\u2581\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
+        "\"\\u2581\"}]},\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":\"BPE\","
+        "\"unk_token\":"
+        "\"<unk>\",\"fuse_unk\":true,\"vocab\":{\"<unk>\":0,\"</"
+        "s>\":1,\"\\u2581\":2,\"x\":3,\"y\":4,\"xy\":5,"
+        "\"\\u2581xy\":6},\"merges\":[[\"x\",\"y\"],[\"\\u2581\",\"xy\"]]}}");
+    static const model_message_t lines[] = {SAYS(USER, "xy"), SAYS(ASSISTANT, "xy")};
+    /* "<|user|>\nxy" </s> "\n<|assistant|>\nxy" </s> "\n", where what is not x or y is unknown */
+    static const model_token_t chats[] = {2, 0, 5, 1, 2, 0, 5, 1, 2, 0};
+    static const unsigned char answer[] = {0, 0, 0, 0, 0, 0, 1, 1, 0, 0};
+    static const struct {
+        const char *text;
+        size_t begin, count;
+        model_token_t ids[4];
+        unsigned char learned[4];
+    } pairs[] = {{"xy xy", 2, 2, {6, 6}, {0, 1}},
+                 {"xyxy", 2, 2, {6, 5}, {0, 1}},
+                 {"xy xy", 3, 3, {6, 2, 5}, {0, 0, 1}}, /* a token reaches over the place */
+                 {"xy", 0, 1, {6}, {1}},
+                 {"xy", 2, 1, {6}, {0}},
+                 {"xy", 1, 3, {2, 3, 4}, {0, 0, 1}},
+                 {"", 0, 0, {0}, {0}}};
+    model_tokenizer_t *tokenizer = open_spec("", "spaced.json");
+    model_encoder_t *encoder = NULL;
+    model_chat_t *chat = NULL;
+    model_ids_t ids = {0};
+    assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
+    assert_int_equal(model_chat_open(tokenizer, "", "zephyr", &chat), GYRE_OK);
+    assert_int_equal(model_chat_encode(chat, encoder, lines, 2, &ids), GYRE_OK);
+    assert_int_equal(ids.count, sizeof answer);
+    assert_memory_equal(ids.id, chats, sizeof chats);
+    assert_memory_equal(ids.learned, answer, sizeof answer);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        ids.count = 0;
+        assert_int_equal(model_ids_encode(encoder, MODEL_AFTER_NOTHING, pairs[i].text, strlen(pairs[i].text),
+                                          pairs[i].begin, &ids),
+                         GYRE_OK);
+        assert_int_equal(ids.count, pairs[i].count);
+        assert_memory_equal(ids.id, pairs[i].ids, ids.count * sizeof *ids.id);
+        assert_memory_equal(ids.learned, pairs[i].learned, ids.count);
+    }
+    model_chat_destroy(chat);
+    model_encoder_destroy(encoder);
+    model_tokenizer_destroy(tokenizer);
+    free(ids.id);
+    free(ids.learned);
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -238,6 +292,11 @@ static void names(void **state)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
                  chat_templates[i].name);
         assert_true(model_chat_known(chat_templates[i].name));
+        const char *end = chat_templates[i].after[MODEL_ROLE_ASSISTANT];
+        int ends = 0; /* an answer ends with a token */
+        for (size_t k = 0; k < CHAT_TOKENS && chat_templates[i].token[k]; k++)
+            ends |= strncmp(end, chat_templates[i].token[k], strlen(chat_templates[i].token[k])) == 0;
+        assert_true(ends);
     }
     assert_string_equal(list, model_chat_names());
     assert_false(model_chat_known("jinja"));
@@ -301,7 +360,8 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(thoughts),
-                                       cmocka_unit_test(joined),         cmocka_unit_test(names),
-                                       cmocka_unit_test(of_a_folder),    cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(joined),         cmocka_unit_test(spaced),
+                                       cmocka_unit_test(names),          cmocka_unit_test(of_a_folder),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -239,10 +239,54 @@ static void hashes(void **state)
     }
 }
 
+/* The space in front of a text: by what stands before. */
+static void after(void **state)
+{
+    (void)state;
+    static const char *const content[] = {
+        BPE(LLAMA2_NORMALIZER, "null", LLAMA2_DECODER, ""),
+        BPE("null", METASPACE("first", "false"), LLAMA2_DECODER, ""),
+        BPE("null", METASPACE("always", "true"), LLAMA2_DECODER, ""),
+        BPE("null",
+            "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," METASPACE(
+                "always", "true") "]}",
+            LLAMA2_DECODER, "")};
+    static const struct {
+        int kind;
+        model_after_t after;
+        const char *text;
+        model_token_t ids[8];
+    } cases[] = {{0, MODEL_AFTER_NOTHING, "ab", {9, -1}},     {0, MODEL_AFTER_TOKEN, "ab", {9, -1}},
+                 {0, MODEL_AFTER_TEXT, "ab", {8, -1}},        {0, MODEL_AFTER_TEXT, " ab", {9, -1}},
+                 {0, MODEL_AFTER_TEXT, "<s>ab", {1, 9, -1}},  {1, MODEL_AFTER_NOTHING, "ab", {9, -1}},
+                 {1, MODEL_AFTER_TOKEN, "ab", {8, -1}},       {1, MODEL_AFTER_TEXT, "ab<s>ab", {8, 1, 8, -1}},
+                 {2, MODEL_AFTER_TOKEN, "ab ab", {9, 9, -1}}, {2, MODEL_AFTER_TEXT, "ab ab", {8, 9, -1}},
+                 {2, MODEL_AFTER_TEXT, " ab", {9, -1}},       {2, MODEL_AFTER_TEXT, "ab<s>ab", {8, 1, 9, -1}},
+                 {3, MODEL_AFTER_TEXT, "ab ab", {8, 9, -1}},  {3, MODEL_AFTER_TEXT, " ab", {9, -1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const model_token_t *ids;
+        size_t n, want = 0;
+        put("kind.json", content[cases[i].kind]);
+        model_tokenizer_t *tokenizer = open_spec("", "kind.json");
+        model_encoder_t *encoder;
+        assert_int_equal(model_encoder_create(tokenizer, &encoder), GYRE_OK);
+        model_encoder_specials(encoder, 1);
+        assert_int_equal(
+            model_encode_after(encoder, cases[i].after, cases[i].text, strlen(cases[i].text), &ids, &n),
+            GYRE_OK);
+        while (cases[i].ids[want] >= 0)
+            want++;
+        if (n != want || memcmp(ids, cases[i].ids, n * sizeof *ids) != 0)
+            fail_msg("case %zu, '%s': %zu ids, first %d", i, cases[i].text, n, n ? (int)ids[0] : -1);
+        model_encoder_destroy(encoder);
+        model_tokenizer_destroy(tokenizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(byte_fallback), cmocka_unit_test(added),
-                                       cmocka_unit_test(unigram), cmocka_unit_test(refused),
-                                       cmocka_unit_test(hashes)};
+                                       cmocka_unit_test(unigram),       cmocka_unit_test(refused),
+                                       cmocka_unit_test(hashes),        cmocka_unit_test(after)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

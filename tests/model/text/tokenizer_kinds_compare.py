@@ -431,4 +431,5 @@ def main():
     sys.exit(comparison.wrong > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

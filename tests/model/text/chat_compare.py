@@ -1,0 +1,150 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations, and prompts with completions, against `transformers`, with tokenizers that put a space before a text: the ids are
+those of the whole text, whose tokens of the template are split out, and learned is what follows the ids of the text before an answer.
+Where a token reaches over the beginning of an answer, the ids before it are those of the text before it alone."""
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import tokenizer_kinds_compare as kinds
+
+try:
+    import transformers
+except ImportError as lacking:
+    print(f"skipped: {lacking.name} is not installed (tools/setup references)")
+    sys.exit(77)
+
+PROGRAMS = {
+    "zephyr": "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + eos_token + '\n' }}{% endfor %}",
+    "mistral": "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+               "{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}",
+}
+ENDS = {"zephyr": "</s>", "mistral": "</s>"}
+TALKS = 150
+
+
+def say(rng, words):
+    """Words, with spaces of all kinds between and around."""
+    out = [rng.choice(["", "", " ", "  ", "\n"])]
+    for _ in range(rng.randint(1, 6)):
+        out += [rng.choice(words), rng.choice([" ", " ", " ", "  ", "\n", ". ", "\u3000", ""])]
+    return "".join(out)
+
+
+def talk(rng, words):
+    return [{"role": role, "content": say(rng, words)} for _ in range(rng.randint(1, 3)) for role in ("user", "assistant")]
+
+
+def documents(path):
+    """(ids, learned) of each."""
+    with open(path, "rb") as file:
+        data = file.read()
+    (mask,) = struct.unpack_from("<Q", data, 224)
+    at = 0
+    for ids in kinds.tokens_of(path):
+        yield ids, [data[mask + i // 8] >> i % 8 & 1 for i in range(at, at + len(ids))]
+        at += len(ids)
+
+
+class Comparison:
+    def __init__(self, folder, words):
+        self.folder, self.words, self.decode, self.same, self.over, self.wrong = folder, words, None, 0, 0, 0
+
+    def gyre(self, spec, template, lines):
+        chats, out = (os.path.join(self.folder, name) for name in ("chats.jsonl", "chats.gyt"))
+        with open(chats, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        subprocess.run([f"{kinds.BUILD}/bin/gyre-tokenize", "--tokenizer", spec, "--jsonl", "--quiet", "--template", template, "--out", out,
+                        chats], check=True, stdout=subprocess.DEVNULL)
+        return list(documents(out))
+
+    def compare(self, name, got, text, encode, answers, ends):
+        """`answers`: how much of the text stands before each; each ends with the next of the ids `ends`, or the text does."""
+        ids, learned, right = encode(text), [], True
+        for before in map(encode, answers):
+            if ids[:len(before)] != before:
+                right = got[0][:len(before)] == before and self.decode(got[0]) == self.decode(ids)
+                self.over += right
+                break
+            end = next((i + 1 for i in range(len(before), len(ids)) if ids[i] in ends), len(ids))
+            learned += [0] * (len(before) - len(learned)) + [1] * (end - len(before))
+        else:
+            right = got == (ids, learned + [0] * (len(ids) - len(learned)))
+            self.same += right
+        if right:
+            return
+        self.wrong += 1
+        if self.wrong < 6:
+            print(f"{name}: {text!r} is {got}, not {ids}, {learned}")
+
+    def chats(self, name, spec, tokenizer, template):
+        rng, program = random.Random(7), PROGRAMS[template]
+        talks = [talk(rng, self.words) for _ in range(TALKS)]
+        for said, got in zip(talks, self.gyre(spec, template, [{"messages": said} for said in talks])):
+            text = tokenizer.apply_chat_template(said, chat_template=program, tokenize=False)
+
+            def encode(part, whole=text, said=said):
+                return (tokenizer.apply_chat_template(said, chat_template=program) if part == whole
+                        else tokenizer.encode(part, add_special_tokens=False))
+
+            answers, at = [], 0
+            for message in said:
+                end = tokenizer.apply_chat_template(said[:said.index(message) + 1], chat_template=program, tokenize=False)
+                if message["role"] == "assistant":
+                    at = end.rindex(message["content"] + ENDS[template])
+                    answers.append(text[:at])
+            self.compare(f"{name}, {template}", got, text, encode, answers, [tokenizer.convert_tokens_to_ids(ENDS[template])])
+
+    def pairs(self, name, spec, tokenizer):
+        rng = random.Random(8)
+        pairs = [(say(rng, self.words), say(rng, self.words)) for _ in range(TALKS)]
+        pairs += [("The answer is", " Hello"), ("The answer is ", "Hello"), ("", "Hello")]
+        got = self.gyre(spec, "zephyr", [{"prompt": a, "completion": b} for a, b in pairs])
+        for (prompt, completion), (ids, learned) in zip(pairs, got):
+            assert ids[-1] == tokenizer.eos_token_id and learned[-1] == 1
+            self.compare(f"{name}, pairs", (ids[:-1], learned[:-1]), prompt + completion,
+                         lambda text: tokenizer.encode(text, add_special_tokens=False), [prompt], ())
+
+    def tokenizer(self, name, spec, tokenizer):
+        self.decode = tokenizer.decode
+        for template in PROGRAMS:
+            self.chats(name, spec, tokenizer, template)
+        self.pairs(name, spec, tokenizer)
+
+
+def main():
+    text = []
+    for name in kinds.DOCUMENTS:
+        with open(name, encoding="utf-8") as file:
+            text += [line for line in file.read().split("\n") if line.strip()]
+    words = [word for word in " ".join(text[:400]).split() if "<" not in word] + ["caf\u00e9", "\u4e2d\u6587", "[INST]", "Hello"]
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = Comparison(folder, words)
+        model, ends = kinds.bpe(text, 900, mark=True)
+        for name, parts in {"llama2": {"normalizer": kinds.PREPENDED}, "first": {"pre": kinds.metaspace("first", False)},
+                            "always": {"pre": kinds.metaspace("always")}}.items():
+            spec = os.path.join(folder, "tokenizer.json")
+            with open(spec, "w", encoding="utf-8") as file:
+                json.dump(kinds.whole(model, added=ends, decoder=kinds.LLAMA2, **parts), file)
+            comparison.tokenizer(name, spec, transformers.PreTrainedTokenizerFast(tokenizer_file=spec, bos_token="<s>", eos_token="</s>",
+                                                                                  clean_up_tokenization_spaces=False))
+        spec = kinds.library(folder, "llama", text, **kinds.MODELS["llama"])
+        without = "cannot read" in subprocess.run([f"{kinds.BUILD}/bin/gyre-tokenize", "--tokenizer", spec, "--out", os.path.join(folder, "x"),
+                                                   "README.md"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False).stderr.decode()
+        if not without:
+            comparison.tokenizer("model", spec, transformers.LlamaTokenizer(spec, legacy=True))
+        print(f"{comparison.same} as `transformers`, {comparison.over} with a token over the beginning of an answer, {comparison.wrong} wrong")
+    if without and not comparison.wrong:
+        print("skipped: this build is without SentencePiece (tools/setup check): tokenizer.json agrees")
+        return 77
+    return int(comparison.wrong > 0 or comparison.same < 4 * comparison.over)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
