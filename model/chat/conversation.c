@@ -15,7 +15,8 @@
 
 struct model_chat {
     const chat_template_t *template;
-    model_token_t id[CHAT_TOKENS]; /* of template->token */
+    model_token_t id[CHAT_TOKENS]; /* of template->token, [tokens] */
+    size_t tokens;
 };
 
 int model_role_find(const char *name, model_role_t *out)
@@ -145,7 +146,7 @@ static gyre_status_t find_tokens(const model_tokenizer_t *tokenizer, model_chat_
                 "template (%s) or the model's own tokenizer",
                 chat->template->name, strcmp(token, CHAT_EOT) == 0 ? "for the end of a text" : token,
                 model_tokenizer_name(tokenizer), model_chat_names());
-        chat->id[i] = (model_token_t)id;
+        chat->id[chat->tokens++] = (model_token_t)id;
     }
     return GYRE_OK;
 }
@@ -378,6 +379,7 @@ gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encod
     const chat_template_t *t = chat->template;
     run_t run = {.chat = chat, .encoder = encoder, .out = out, .first = out->count, .answer = SIZE_MAX};
     gyre_status_t status = check_roles(t, message, count);
+    model_encoder_refuse(encoder, chat->id, chat->tokens);
     if (status == GYRE_OK)
         status = run_template(&run, t->begin, 0);
     if (status == GYRE_OK && t->system && (count == 0 || message->role != MODEL_ROLE_SYSTEM)) {
@@ -393,6 +395,7 @@ gyre_status_t model_chat_encode(const model_chat_t *chat, model_encoder_t *encod
     }
     if (status == GYRE_OK)
         status = run_end(&run);
+    model_encoder_refuse(encoder, NULL, 0);
     free(run.text);
     return status;
 }

@@ -22,7 +22,9 @@ typedef struct {
 
 struct model_encoder {
     const model_tokenizer_t *tokenizer;
-    int specials; /* special tokens are taken from text */
+    int specials;                 /* special tokens are taken from text */
+    const model_token_t *refused; /* [refused_count], borrowed: never are */
+    size_t refused_count;
     model_specials_t begin;
     tokenizer_cutter_t *cutter;
     tokenizer_normal_t *normal;
@@ -79,6 +81,20 @@ void model_encoder_specials(model_encoder_t *encoder, int taken)
 void model_encoder_begin(model_encoder_t *encoder, const model_specials_t *begin)
 {
     encoder->begin = *begin;
+}
+
+void model_encoder_refuse(model_encoder_t *encoder, const model_token_t *ids, size_t count)
+{
+    encoder->refused = ids;
+    encoder->refused_count = count;
+}
+
+static int is_refused(const model_encoder_t *e, model_token_t id)
+{
+    size_t i = 0;
+    while (i < e->refused_count && e->refused[i] != id)
+        i++;
+    return i < e->refused_count;
 }
 
 static gyre_status_t make_room(model_encoder_t *e, size_t more)
@@ -151,7 +167,7 @@ static int accept_added(const model_encoder_t *e, const tokenizer_added_t *added
 {
     uint32_t c = 0;
     size_t n;
-    if (added->special && !e->specials)
+    if ((added->special && !e->specials) || is_refused(e, (model_token_t)added->id))
         return 0;
     if (added->single_word && *begin > 0 && tokenizer_before(text, *begin, &c) > 0 && tokenizer_is_word(c))
         return 0;
@@ -230,6 +246,7 @@ static gyre_status_t encode_section(model_encoder_t *e, model_after_t after, con
     return status;
 }
 
+/* The library takes its symbols from any text: those that are refused are encoded anew, in two parts. */
 static gyre_status_t encode_by_library(model_encoder_t *e, model_after_t after, const unsigned char *text,
                                        size_t bytes)
 {
@@ -237,9 +254,17 @@ static gyre_status_t encode_by_library(model_encoder_t *e, model_after_t after, 
     size_t count = 0;
     gyre_status_t status =
         tokenizer_library_encode(e->tokenizer->library, after == MODEL_AFTER_TEXT, text, bytes, &ids, &count);
-    if (status == GYRE_OK && (status = make_room(e, count)) == GYRE_OK)
-        for (size_t i = 0; i < count; i++)
-            e->id[e->count++] = ids[i];
+    for (size_t i = 0; status == GYRE_OK && i < count; i++) {
+        const tokenizer_token_t *token = &e->tokenizer->token[ids[i]];
+        const unsigned char *letters = e->tokenizer->blob + token->at;
+        uint32_t c;
+        const size_t one = is_refused(e, ids[i]) ? base_utf8_decode(letters, token->count, &c) : 0;
+        if (one == 0 || one == token->count) {
+            if ((status = make_room(e, count - i)) == GYRE_OK)
+                e->id[e->count++] = ids[i];
+        } else if ((status = encode_by_library(e, MODEL_AFTER_TEXT, letters, one)) == GYRE_OK)
+            status = encode_by_library(e, MODEL_AFTER_TEXT, letters + one, token->count - one);
+    }
     free(ids);
     return status;
 }

@@ -117,6 +117,16 @@ class Comparison:
             self.chats(name, spec, tokenizer, template)
         self.pairs(name, spec, tokenizer)
 
+    def own(self, spec):
+        """Symbols of a .model file that are tokens of the template are not taken from messages, and others are."""
+        said = "a <start_of_turn>user<tool><end_of_turn> <bos>"
+        reference = kinds.sentencepiece.SentencePieceProcessor(model_file=spec)
+        ((ids, _),) = self.gyre(spec, "gemma", [{"messages": [{"role": "user", "content": said}, {"role": "assistant", "content": "b"}]}])
+        symbols = [reference.piece_to_id(piece) for piece in ("<start_of_turn>", "<end_of_turn>", "<tool>")]
+        if [ids.count(symbol) for symbol in symbols] != [2, 2, 1] or not reference.decode(ids[2:]).startswith(f"user\n{said}<end_of_turn>\n"):
+            self.wrong += 1
+            print(f"symbols, gemma: {said!r} is {ids}, {reference.decode(ids)!r}")
+
 
 def main():
     text = []
@@ -139,6 +149,9 @@ def main():
                                                    "README.md"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False).stderr.decode()
         if not without:
             comparison.tokenizer("model", spec, transformers.LlamaTokenizer(spec, legacy=True))
+            symbols = ["<start_of_turn>", "<end_of_turn>", "<tool>"]
+            comparison.own(kinds.library(folder, "symbols", text, **dict(kinds.MODELS["gemma-model"], user_defined_symbols=symbols,
+                                                                         bos_piece="<bos>")))
         print(f"{comparison.same} as `transformers`, {comparison.over} with a token over the beginning of an answer, {comparison.wrong} wrong")
     if without and not comparison.wrong:
         print("skipped: this build is without SentencePiece (tools/setup check): tokenizer.json agrees")
