@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/utf8.h: UTF-8 (RFC 3629), a code point at a time. */
+/* base/utf8.h: UTF-8 (RFC 3629), a code point at a time, and white space. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
@@ -42,6 +42,14 @@ static inline size_t base_utf8_span(const unsigned char *text, size_t bytes)
     for (size_t n; at < bytes && (n = base_utf8_decode(text + at, bytes - at, &letter)) > 0; at += n)
         ;
     return at;
+}
+
+/* White_Space of Unicode 15. */
+static inline int base_utf8_is_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+           c == 0x3000;
 }
 
 #endif

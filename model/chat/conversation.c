@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/text/json.h"
+#include "base/utf8.h"
 #include "model/chat/templates.h"
 
 struct model_chat {
@@ -303,9 +304,28 @@ static gyre_status_t run_template(run_t *run, const char *text, int learned)
     return status;
 }
 
-static int is_space(char c)
+/* What Jinja's trim leaves out of UTF-8, which is what Python's str.isspace says. */
+static int is_space(uint32_t c)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    return base_utf8_is_space(c) || (c >= 0x1C && c <= 0x1F);
+}
+
+static void trim(const char **text, size_t *bytes)
+{
+    const unsigned char *at = (const unsigned char *)*text, *end = at + *bytes;
+    uint32_t c;
+    for (size_t n; (n = base_utf8_decode(at, (size_t)(end - at), &c)) > 0 && is_space(c);)
+        at += n;
+    while (at < end) {
+        const unsigned char *last = end - 1;
+        while (last > at && (*last & 0xC0) == 0x80)
+            last--;
+        if (base_utf8_decode(last, (size_t)(end - last), &c) == 0 || !is_space(c))
+            break;
+        end = last;
+    }
+    *text = (const char *)at;
+    *bytes = (size_t)(end - at);
 }
 
 /* After the last end of a thought in an answer: its place; 0: there is none. */
@@ -325,11 +345,10 @@ static gyre_status_t run_message(run_t *run, const model_message_t *message, int
     const size_t thought = thought_end(t, message);
     const char *text = message->text + thought;
     size_t bytes = message->bytes - thought;
-    int answer = message->role == MODEL_ROLE_ASSISTANT,
-        trim = t->trim && !(t->joined && message->role == MODEL_ROLE_SYSTEM);
-    for (; bytes > 0 && ((trim && is_space(*text)) || (last && *text == '\n')); text++)
-        bytes--;
-    while (trim && bytes > 0 && is_space(text[bytes - 1]))
+    const int answer = message->role == MODEL_ROLE_ASSISTANT;
+    if (t->trim && !(t->joined && message->role == MODEL_ROLE_SYSTEM))
+        trim(&text, &bytes);
+    for (; last && bytes > 0 && *text == '\n'; text++)
         bytes--;
     gyre_status_t status = joined ? GYRE_OK : run_template(run, t->before[message->role], 0);
     if (status == GYRE_OK && last)

@@ -18,7 +18,7 @@ typedef struct {
      * with a token */
     const char *before[MODEL_ROLES], *after[MODEL_ROLES];
     const char *system; /* the system's message where the conversation has none; NULL: none */
-    int trim;           /* 1: white space at both ends of a message is left out */
+    int trim;           /* 1: white space (Unicode's) at both ends of a message is left out */
     int alternate;      /* 1: user and assistant take turns, and the user begins */
     /* 1: the system's message is the beginning of the user's first one, as it is, and what stands before that
      * is left out */

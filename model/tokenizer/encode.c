@@ -174,10 +174,10 @@ static int accept_added(const model_encoder_t *e, const tokenizer_added_t *added
     if (added->single_word && base_utf8_decode(text + *end, bytes - *end, &c) > 0 && tokenizer_is_word(c))
         return 0;
     if (added->lstrip)
-        while (*begin > from && (n = tokenizer_before(text, *begin, &c)) > 0 && tokenizer_is_space(c))
+        while (*begin > from && (n = tokenizer_before(text, *begin, &c)) > 0 && base_utf8_is_space(c))
             *begin -= n;
     if (added->rstrip)
-        while ((n = base_utf8_decode(text + *end, bytes - *end, &c)) > 0 && tokenizer_is_space(c))
+        while ((n = base_utf8_decode(text + *end, bytes - *end, &c)) > 0 && base_utf8_is_space(c))
             *end += n;
     return *begin >= from;
 }

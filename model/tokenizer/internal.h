@@ -71,8 +71,7 @@ size_t tokenizer_valid_run(const unsigned char *text, size_t bytes, size_t *bad)
 /* Appends the text with U+FFFD for what is not UTF-8: one for each longest beginning of a character
  * (Unicode 15, table 3-8), as Python's decoder does with errors="replace". */
 gyre_status_t tokenizer_replace_bad(tokenizer_buffer_t *out, const unsigned char *text, size_t bytes);
-int tokenizer_is_space(uint32_t c); /* White_Space */
-int tokenizer_is_word(uint32_t c);  /* \w of Unicode's UTS 18 */
+int tokenizer_is_word(uint32_t c); /* \w of Unicode's UTS 18 */
 /* The character before text[at], at > 0, of valid UTF-8; returns its length. */
 size_t tokenizer_before(const unsigned char *text, size_t at, uint32_t *c);
 /* UTF-8 of a code point; its length. */

@@ -166,10 +166,10 @@ static gyre_status_t strip(normalize_kind_t kind, const unsigned char *text, siz
     uint32_t c = 0;
     size_t n;
     if (kind == NORMALIZE_STRIP_LEFT)
-        for (; bytes > 0 && (n = base_utf8_decode(text, bytes, &c)) > 0 && tokenizer_is_space(c); bytes -= n)
+        for (; bytes > 0 && (n = base_utf8_decode(text, bytes, &c)) > 0 && base_utf8_is_space(c); bytes -= n)
             text += n;
     else
-        for (; bytes > 0 && (n = tokenizer_before(text, bytes, &c)) > 0 && tokenizer_is_space(c);)
+        for (; bytes > 0 && (n = tokenizer_before(text, bytes, &c)) > 0 && base_utf8_is_space(c);)
             bytes -= n;
     return tokenizer_append(out, text, bytes);
 }

@@ -71,13 +71,6 @@ gyre_status_t tokenizer_replace_bad(tokenizer_buffer_t *out, const unsigned char
     return status;
 }
 
-int tokenizer_is_space(uint32_t c)
-{
-    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-           c == 0x3000;
-}
-
 int tokenizer_is_word(uint32_t c)
 {
     switch (utf8proc_category((utf8proc_int32_t)c)) {

@@ -322,6 +322,34 @@ static void own_tokens(void **state)
     }
 }
 
+/* Jinja's trim is Python's strip: all of Unicode's white space and four control characters. */
+static void trimmed(void **state)
+{
+    (void)state;
+    static const char *const spaces[] = {
+        "\t",       "\n",     "\v",     "\f",     "\r",     "\x1c",   "\x1d",   "\x1e",   "\x1f",   " ",
+        "\xc2\x85", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
+        "\u2007",   "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+    static const char *const others[] = {"\x1b",   "\xc2\x84", "\u180e", "\u200b",
+                                         "\u2060", "\ufeff",   "\u3001"};
+    char got[512], text[128], want[256];
+    model_tokenizer_t *tokenizer = open_chatty();
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+            snprintf(text, sizeof text, "%s\u3000%s%sa%s%s\u00a0%s", spaces[i], others[k], spaces[i],
+                     spaces[i], others[k], spaces[i]);
+            const model_message_t message = {MODEL_ROLE_USER, text, strlen(text)};
+            assert_int_equal(encode(tokenizer, "gemma", &message, 1, got), GYRE_OK);
+            snprintf(want, sizeof want, "#<bos>#<start_of_turn>user\n%s%sa%s%s#<end_of_turn>\n", others[k],
+                     spaces[i], spaces[i], others[k]);
+            assert_string_equal(got, want);
+        }
+    static const model_message_t nothing[] = {SAYS(USER, "\u3000\x1c \u2028")};
+    assert_int_equal(encode(tokenizer, "gemma", nothing, 1, got), GYRE_OK);
+    assert_string_equal(got, "#<bos>#<start_of_turn>user\n#<end_of_turn>\n");
+    model_tokenizer_destroy(tokenizer);
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -397,9 +425,9 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_template), cmocka_unit_test(thoughts),
-                                       cmocka_unit_test(joined),         cmocka_unit_test(spaced),
-                                       cmocka_unit_test(own_tokens),     cmocka_unit_test(names),
-                                       cmocka_unit_test(of_a_folder),    cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_template), cmocka_unit_test(thoughts),    cmocka_unit_test(joined),
+        cmocka_unit_test(spaced),         cmocka_unit_test(own_tokens),  cmocka_unit_test(trimmed),
+        cmocka_unit_test(names),          cmocka_unit_test(of_a_folder), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
