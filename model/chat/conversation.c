@@ -117,8 +117,8 @@ static gyre_status_t template_of_folder(const char *spec, const chat_template_t 
         return status;
     }
     if (file_next_to(spec, "tokenizer_config.json", path)) {
-        json_t *config = NULL; /* "model_max_length" may be 10^30, "no limit" */
-        if ((status = base_json_read_with(path, JSON_DECODE_INT_AS_REAL, &config)) != GYRE_OK)
+        json_t *config = NULL;
+        if ((status = base_json_read_with(path, 0, &config)) != GYRE_OK)
             return status;
         const char *text = program_of(config);
         status = text ? recognise(path, text, out) : GYRE_OK;

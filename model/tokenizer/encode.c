@@ -289,7 +289,8 @@ gyre_status_t model_encode_after(model_encoder_t *encoder, model_after_t after, 
     const unsigned char *byte = text;
     encoder->count = 0;
     gyre_status_t status = make_room(encoder, MODEL_SPECIALS);
-    for (; status == GYRE_OK && encoder->count < encoder->begin.count; encoder->count++)
+    const size_t begin = after == MODEL_AFTER_NOTHING ? encoder->begin.count : 0;
+    for (; status == GYRE_OK && encoder->count < begin; encoder->count++)
         encoder->id[encoder->count] = encoder->begin.id[encoder->count];
     if (status == GYRE_OK && (t->kind == TOKENIZER_CHARS || t->kind == TOKENIZER_UNIGRAM))
         status = make_valid(encoder, &byte, &bytes);
