@@ -21,7 +21,7 @@ namespace
 constexpr long kUnwaited = 50'000; // ns
 // A thread that waits looks so long before it sleeps.
 constexpr auto kSpin = std::chrono::microseconds(50);
-// Work on a device wakes no descriptor: a driver looks for it so often.
+// Work on a device, and a communicator that has failed, wake no descriptor: a driver looks for both so often.
 constexpr int kLook = 5; // ms
 // Work that is under way when its group is destroyed has so long to finish.
 constexpr auto kGrace = std::chrono::seconds(5);
@@ -213,19 +213,21 @@ void Engine::turn(std::unique_lock<std::mutex> &lock, Clock::time_point &spin,
         return;
     }
     const auto now = Clock::now();
-    if (now < spin) {
+    const auto armed = now < spin ? GYRE_IN_PROGRESS : gyre_comm_arm(comm_);
+    if (armed == GYRE_IN_PROGRESS) {
         lock.unlock();
         sched_yield();
         lock.lock();
-    } else if (gyre_comm_arm(comm_) == GYRE_OK) {
-        int limit = longest();
+    } else {
+        // A communicator that has failed does not wake the descriptor. What another thread completes kicks.
+        int limit = armed == GYRE_OK ? longest() : kLook;
         if (until)
             limit = std::max<int>(
                 0, static_cast<int>(std::min<int64_t>(
                        limit, std::chrono::duration_cast<Milliseconds>(*until - now).count() + 1)));
         asleep_ = true;
         lock.unlock();
-        pollfd fds[2] = {{comm_fd_, POLLIN, 0}, {kick_, POLLIN, 0}};
+        pollfd fds[2] = {{armed == GYRE_OK ? comm_fd_ : -1, POLLIN, 0}, {kick_, POLLIN, 0}};
         poll(fds, 2, limit);
         drain(kick_);
         lock.lock();

@@ -8,6 +8,7 @@ import datetime
 import os
 import resource
 import sys
+import threading
 import time
 
 import torch
@@ -264,11 +265,30 @@ def errors():
 
 
 def leave():
-    """The last rank ends by an exception while the others wait for it."""
+    """The last rank ends by an exception while the others wait for it. A callback of a work calls the group, which
+    has failed, while a thread waits for another work."""
     if rank == n - 1:
+        for other in range(n - 1):
+            dist.recv(torch.zeros(1), other)
         raise SystemError("this rank has had enough")
+    works = [dist.all_reduce(torch.zeros(4), async_op=True) for _ in range(2)]
+    begun, seen = threading.Event(), []
+
+    def again(_):
+        begun.set()
+        time.sleep(0.1)  # the main thread waits meanwhile
+        try:
+            dist.all_reduce(torch.zeros(1))
+        except RuntimeError as error:
+            seen.append(str(error))
+
+    called = works[0].get_future().then(again)
+    dist.send(torch.ones(1), n - 1)
     begin = time.monotonic()
-    raises("a rank that is gone", "all_reduce", lambda: dist.all_reduce(torch.zeros(4)))
+    check("the callback of work that failed", begun.wait(20))
+    raises("a rank that is gone", "all_reduce", works[1].wait)
+    called.wait()
+    check("a call of the callback has the error", [text.split(":")[0] for text in seen], ["all_reduce"])
     check("at once", time.monotonic() - begin < 10)
 
 
