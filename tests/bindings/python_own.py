@@ -3,6 +3,7 @@
 requests for communicators, buckets."""
 import gc
 import time
+import weakref
 
 import gyre
 import numpy as np
@@ -113,6 +114,19 @@ def plans_and_groups(comm):
         comm.barrier()
         raises("no request of an open group", gyre.Error, "", comm.irecv(x[:0], rank).wait)
         comm.send(x[:0], rank)
+    class Watched(np.ndarray):
+        pass
+
+    with comm.dup() as own:
+        with gyre.group():
+            ref = weakref.ref(mine := np.ones(3).view(Watched))
+            own.iall_reduce(mine)  # its request is dropped
+            del mine
+            raises("set in a group", gyre.Error, "group", own.set)
+            raises("close in a group", gyre.Error, "group", own.close)
+            check("an array of an open group, whose request was dropped, stays", ref() is not None)
+        own.set()
+        check("until it has finished", ref() is None)
     for request, size in ((comm.idup(), n), (comm.isplit(rank), 1), (comm.isplit_type(gyre.Split.HOST), n),
                           (comm.icreate_group([rank]), 1)):
         with request.wait() as made:

@@ -85,7 +85,8 @@ PyObject *of_package(const char *name);
 /* The communicator, if it is one and open; else NULL. */
 comm_t *comm_open(PyObject *object, const char *call);
 PyObject *comm_wrap(gyre_comm_t *comm, int job, int leaves, PyObject *parent);
-/* Frees what finished of the operations whose Request was dropped; wait: waits for all of them. */
+/* Frees what finished of the operations whose Request was dropped. wait: waits for all of them, if no group
+ * is open. */
 void comm_reap(comm_t *comm, int wait);
 /* gyre.Error with the text of this thread's last error: a new reference. */
 PyObject *error_of(gyre_status_t status);

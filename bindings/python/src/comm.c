@@ -79,17 +79,18 @@ PyObject *comm_wrap(gyre_comm_t *handle, int job, int leaves, PyObject *parent)
 
 void comm_reap(comm_t *comm, int wait)
 {
+    if (wait && group_open()) /* Gyre waits for nothing of the group, and refuses the call that follows */
+        return;
     pending_t *list = comm->orphans; /* detached: what runs meanwhile may drop further requests */
     comm->orphans = NULL;
     while (list != NULL) {
         pending_t *pending = list;
-        gyre_status_t status = GYRE_OK;
         list = pending->next;
         if (wait)
-            WITHOUT_GIL(comm, status = gyre_wait(&pending->request));
+            WITHOUT_GIL(comm, (void)gyre_wait(&pending->request));
         else
-            UNLOCKED(status = gyre_test(&pending->request));
-        if (status == GYRE_IN_PROGRESS) {
+            UNLOCKED((void)gyre_test(&pending->request));
+        if (pending->request != NULL) { /* under way, or of an open group */
             pending->next = comm->orphans;
             comm->orphans = pending;
         } else {
