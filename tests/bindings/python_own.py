@@ -2,6 +2,7 @@
 """tests/bindings/python_own.py: parts of python_ranks.py: operations and types of the program's own, plans, groups,
 requests for communicators, buckets."""
 import gc
+import threading
 import time
 import weakref
 
@@ -73,6 +74,34 @@ def operations(comm):
             total = np.array([seen], "i4")
             comm.all_reduce(total)
             check(f"a function that {what}: {name}: the cause on {total[0]} ranks", total[0] > 0)
+    asked_meanwhile(comm)
+
+
+def asked_meanwhile(comm):
+    """Calls that wait for the thread of Gyre that is in a function of the program, which needs the GIL."""
+    n, rank, main = comm.size, comm.rank, threading.get_ident()
+    inside, asked = threading.Event(), threading.Event()
+
+    def add(left, right):
+        right += left
+        if threading.get_ident() != main:
+            inside.set()
+            asked.wait(0.05)
+
+    ids = np.frombuffer(gyre.unique_id() if rank == 0 else bytes(128), "u1").copy()
+    comm.broadcast(ids)
+    op = gyre.Operation(add)
+    with gyre.create_id(ids.tobytes(), rank, n, progress_thread=1) as job:
+        for k, call in enumerate(2 * (job.fileno, job.place)):
+            inside.clear(), asked.clear()
+            time.sleep(0.02 * (k // 2 == rank))  # the other ranks' threads wait for this one, which is late
+            x = np.ones(1000)
+            request = job.iall_reduce(x, op=op)
+            if inside.wait(0.1):
+                call()
+            asked.set()
+            request.wait()
+            equal("asked meanwhile", x, np.full(1000, float(n)))
 
 
 def plans_and_groups(comm):

@@ -211,7 +211,8 @@ static PyObject *comm_fileno(PyObject *self, PyObject *Py_UNUSED(none))
     comm_t *comm = comm_open(self, "fileno");
     if (comm == NULL)
         return NULL;
-    gyre_status_t status = gyre_comm_fd(comm->comm, &fd);
+    gyre_status_t status;
+    WITHOUT_GIL(comm, status = gyre_comm_fd(comm->comm, &fd));
     return status == GYRE_OK ? PyLong_FromLong(fd) : raise_status(status);
 }
 
@@ -288,7 +289,8 @@ static PyObject *comm_address(PyObject *self, PyObject *Py_UNUSED(none))
     comm_t *comm = comm_open(self, "address");
     if (comm == NULL)
         return NULL;
-    gyre_status_t status = gyre_comm_address(comm->comm, text, sizeof(text));
+    gyre_status_t status;
+    WITHOUT_GIL(comm, status = gyre_comm_address(comm->comm, text, sizeof(text)));
     return status == GYRE_OK ? PyUnicode_FromString(text) : raise_status(status);
 }
 
@@ -302,7 +304,8 @@ static PyObject *comm_place(PyObject *self, PyObject *args, PyObject *names)
         take_int(number, "place", "rank", &rank) != 0)
         return NULL;
     gyre_place_t place = {.size = sizeof(place)};
-    gyre_status_t status = gyre_comm_place(comm->comm, rank == -1 ? comm->rank : rank, &place);
+    gyre_status_t status;
+    WITHOUT_GIL(comm, status = gyre_comm_place(comm->comm, rank == -1 ? comm->rank : rank, &place));
     if (status != GYRE_OK)
         return raise_status(status);
     PyObject *class = of_package("Place");

@@ -20,7 +20,7 @@ static PyObject *wrap(void *ptr, size_t bytes, PyObject *owner)
     memory_t *memory = (memory_t *)PyType_GenericAlloc(memory_type, 0);
     if (memory == NULL) {
         if (owner == NULL)
-            gyre_mem_free(ptr);
+            UNLOCKED(gyre_mem_free(ptr));
         return NULL;
     }
     memory->ptr = ptr;
@@ -93,7 +93,7 @@ static PyObject *register_array(PyObject *Py_UNUSED(module), PyObject *object)
     }
     memory_t *memory = (memory_t *)PyType_GenericAlloc(memory_type, 0);
     if (memory == NULL) {
-        gyre_mem_deregister(array.data);
+        UNLOCKED(gyre_mem_deregister(array.data));
         array_release(&array);
         return NULL;
     }

@@ -22,7 +22,7 @@ PyObject *plan_wrap(PyObject *comm, gyre_plan_t *made, pending_t *pending)
 {
     plan_t *plan = (plan_t *)PyType_GenericAlloc(plan_type, 0);
     if (plan == NULL) {
-        gyre_plan_free(&made);
+        UNLOCKED(gyre_plan_free(&made));
         pending_free(pending);
         return NULL;
     }
