@@ -74,7 +74,48 @@ def operations(comm):
             total = np.array([seen], "i4")
             comm.all_reduce(total)
             check(f"a function that {what}: {name}: the cause on {total[0]} ranks", total[0] > 0)
-    asked_meanwhile(comm)
+    ids = np.frombuffer(gyre.unique_id() if rank == 0 else bytes(128), "u1").copy()
+    comm.broadcast(ids)
+    with gyre.create_id(ids.tobytes(), rank, n, progress_thread=1) as job:  # several threads drive it
+        asked_meanwhile(job)
+        dropped_inside(job)
+
+
+def dropped_inside(comm):
+    """A function of the program drops objects of Gyre, as the garbage collector may. The next call frees them."""
+    def sees(bucket):
+        pass
+
+    def drop(left, right):
+        right += left
+        box.clear()
+
+    def drop_failed(error):
+        failing.clear()
+        done.append(error)
+
+    x = np.ones(3)
+    box = [gyre.zeros(3), comm.plan_all_reduce(x), gyre.Buckets(comm, [1], gyre.Type.INT32, landed=sees), comm.dup()]
+    box[-1].on_failure(sees)
+    refs = [weakref.ref(x), weakref.ref(sees)]
+    del x, sees
+    op = gyre.Operation(drop)
+    comm.iall_reduce(np.ones(4), op=op).wait()
+    comm.barrier()
+    box.clear()  # where the function was not called
+    check("what a function has dropped is freed", refs[0]() is None and refs[1]() is None)
+    for name, of in (("close", comm), ("free", comm.plan_barrier())):
+        op = gyre.Operation(lambda left, right, call=getattr(of, name): raises(f"{name} in a function", ValueError, name, call))
+        comm.iall_reduce(np.ones(4), op=op).wait()
+    failing, done = [comm.dup()], []
+    failing[0].on_failure(drop_failed)
+    comm.barrier()
+    if comm.rank == comm.size - 1:
+        failing[0].abort()
+    end = time.monotonic() + 20
+    while not done and time.monotonic() < end:
+        time.sleep(0.002)
+    check("on_failure drops its communicator", len(done) == 1)
 
 
 def asked_meanwhile(comm):
@@ -88,20 +129,17 @@ def asked_meanwhile(comm):
             inside.set()
             asked.wait(0.05)
 
-    ids = np.frombuffer(gyre.unique_id() if rank == 0 else bytes(128), "u1").copy()
-    comm.broadcast(ids)
     op = gyre.Operation(add)
-    with gyre.create_id(ids.tobytes(), rank, n, progress_thread=1) as job:
-        for k, call in enumerate(2 * (job.fileno, job.place)):
-            inside.clear(), asked.clear()
-            time.sleep(0.02 * (k // 2 == rank))  # the other ranks' threads wait for this one, which is late
-            x = np.ones(1000)
-            request = job.iall_reduce(x, op=op)
-            if inside.wait(0.1):
-                call()
-            asked.set()
-            request.wait()
-            equal("asked meanwhile", x, np.full(1000, float(n)))
+    for k, call in enumerate(2 * (comm.fileno, comm.place)):
+        inside.clear(), asked.clear()
+        time.sleep(0.02 * (k // 2 == rank))  # the other ranks' threads wait for this one, which is late
+        x = np.ones(1000)
+        request = comm.iall_reduce(x, op=op)
+        if inside.wait(0.1):
+            call()
+        asked.set()
+        request.wait()
+        equal("asked meanwhile", x, np.full(1000, float(n)))
 
 
 def plans_and_groups(comm):

@@ -97,8 +97,12 @@ void pending_free(pending_t *pending);
 /* For functions of the program that any thread of Gyre calls. 0: Python ends, they must not run. */
 int python_enter(PyGILState_STATE *state);
 void python_leave(PyGILState_STATE state);
-/* 1, and an exception: this thread is in such a function, and the call is not allowed there. */
+/* 1, and an exception: this thread is in such a function, and the call is not allowed there. Elsewhere it
+ * frees what was put off. */
 int inside(const char *call);
+/* For destructors, whose calls of Gyre could wait forever in such a function. 1: this thread is in one; the
+ * object stays until the next call of Gyre outside, which runs `again` on it. */
+int put_off(PyObject *object, destructor again);
 /* A function of the package, module gyre._operations: a new reference. */
 PyObject *helper(const char *name);
 

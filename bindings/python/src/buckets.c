@@ -159,6 +159,8 @@ static void buckets_dealloc(PyObject *object)
     buckets_t *self = (buckets_t *)object;
     PyTypeObject *type = Py_TYPE(object);
     self->ending = 1;
+    if (put_off(object, buckets_dealloc))
+        return;
     if (self->buckets != NULL)
         UNLOCKED(gyre_buckets_destroy(self->buckets));
     PyMem_Free(self->counts);

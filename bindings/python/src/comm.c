@@ -115,6 +115,8 @@ static gyre_status_t forget_failure(comm_t *comm)
 static void comm_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+    if (put_off(self, comm_dealloc))
+        return;
     forget_failure((comm_t *)self);
     Py_XDECREF(((comm_t *)self)->parent);
     PyObject_Free(self);
@@ -132,6 +134,8 @@ static int job_ended(const comm_t *comm)
 static PyObject *comm_close(PyObject *self, PyObject *Py_UNUSED(none))
 {
     comm_t *comm = (comm_t *)self;
+    if (inside("close"))
+        return NULL;
     if (comm->comm == NULL)
         Py_RETURN_NONE;
     if (comm->calls > 0) {

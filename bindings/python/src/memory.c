@@ -115,6 +115,8 @@ static void memory_dealloc(PyObject *self)
 {
     memory_t *memory = (memory_t *)self;
     PyTypeObject *type = Py_TYPE(self);
+    if (put_off(self, memory_dealloc))
+        return;
     if (memory->array.data != NULL) {
         gyre_status_t status;
         UNLOCKED(status = gyre_mem_deregister(memory->ptr));

@@ -29,6 +29,35 @@ void python_leave(PyGILState_STATE state)
     running--;
 }
 
+typedef struct dropped {
+    PyObject *object;
+    destructor again;
+    struct dropped *next;
+} dropped_t;
+static dropped_t *dropped;
+
+int put_off(PyObject *object, destructor again)
+{
+    if (depth == 0)
+        return 0;
+    dropped_t *one = PyMem_Malloc(sizeof(*one));
+    if (one != NULL) { /* else the object stays forever */
+        *one = (dropped_t){object, again, dropped};
+        dropped = one;
+    }
+    return 1;
+}
+
+static void free_dropped(void)
+{
+    while (dropped != NULL) {
+        const dropped_t one = *dropped;
+        PyMem_Free(dropped);
+        dropped = one.next;
+        one.again(one.object);
+    }
+}
+
 int inside(const char *call)
 {
     static const char *const MAY[] = {"error", "local_rank", "local_size", "hosts"};
@@ -37,6 +66,8 @@ int inside(const char *call)
             return 0;
     if (depth > 0)
         PyErr_Format(PyExc_ValueError, "%s: a function that Gyre calls must not call Gyre", call);
+    else
+        free_dropped();
     return depth > 0;
 }
 

@@ -47,6 +47,8 @@ static gyre_status_t end(plan_t *plan)
 static void plan_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+    if (put_off(self, plan_dealloc))
+        return;
     end((plan_t *)self);
     Py_XDECREF(((plan_t *)self)->comm);
     PyObject_Free(self);
@@ -121,7 +123,7 @@ static PyObject *plan_set(PyObject *self, PyObject *args, PyObject *names)
 
 static PyObject *plan_free(PyObject *self, PyObject *Py_UNUSED(none))
 {
-    return none_or_raise(end((plan_t *)self));
+    return inside("free") ? NULL : none_or_raise(end((plan_t *)self));
 }
 
 static PyMethodDef methods[] = {
