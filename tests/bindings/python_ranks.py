@@ -260,6 +260,8 @@ def mistakes(comm):
     raises("sum", ValueError, "reduce_scatterv: send has|sum of counts", comm.reduce_scatterv, x, np.zeros(1), [1] * n)
     raises("root", ValueError, f"broadcast: root is {n}; allowed: 0 to {n - 1}", comm.broadcast, x, root=n)
     raises("peer", ValueError, "send: peer is -1", comm.isend, x, -1)
+    for given, missing in (((None, [0] * n, x, [0] * n), "send"), ((x, [0] * n, None, [0] * n), "recv")):
+        raises("all_to_allv without an array", ValueError, f"all_to_allv: {missing} is missing", comm.all_to_allv, *given)
     raises("neighbour", ValueError, "neighbor_exchange: to has a number", comm.neighbor_exchange, x, [n], x, [])
     raises("op", ValueError, "all_reduce: op is 99", comm.all_reduce, x, op=99)
     raises("scaled", ValueError, "all_reduce: scale is for sums", comm.all_reduce, x, op=gyre.MAX, scale=2)

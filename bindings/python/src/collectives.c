@@ -277,6 +277,12 @@ static int take_gathered(call_t *call)
     return take_both(call);
 }
 
+/* send and recv, where there is no in-place form. */
+static int take_two(call_t *call)
+{
+    return call->given[SEND] == NULL ? refuse(call, SEND, "is missing") : take_gathered(call);
+}
+
 static char *own_block(call_t *call, size_t offset)
 {
     return call->given[SEND] == NULL ? call->recv.data + offset * gyre_type_size(call->recv.type)
@@ -420,7 +426,7 @@ int run_all_to_all(call_t *call)
 int run_all_to_allv(call_t *call)
 {
     size_t n = (size_t)call->comm->size;
-    if (take_gathered(call) != 0 || take_blocks(call, SEND_COUNTS, SEND_DISPLS, n, SEND) != 0 ||
+    if (take_two(call) != 0 || take_blocks(call, SEND_COUNTS, SEND_DISPLS, n, SEND) != 0 ||
         take_blocks(call, RECV_COUNTS, RECV_DISPLS, n, RECV) != 0)
         return -1;
     CALL(all_to_allv, call->send.data, call->lists[SEND_COUNTS], call->lists[SEND_DISPLS], call->recv.data,
@@ -494,11 +500,7 @@ static int take_neighbors(call_t *call, enum argument ranks, enum argument count
 int run_neighbor_exchange(call_t *call)
 {
     int to = 0, from = 0;
-    if (take_gathered(call) != 0)
-        return -1;
-    if (call->given[SEND] == NULL)
-        return refuse(call, SEND, "is missing");
-    if (take_neighbors(call, TO, SEND_COUNTS, SEND_DISPLS, SEND, &to) != 0 ||
+    if (take_two(call) != 0 || take_neighbors(call, TO, SEND_COUNTS, SEND_DISPLS, SEND, &to) != 0 ||
         take_neighbors(call, FROM, RECV_COUNTS, RECV_DISPLS, RECV, &from) != 0)
         return -1;
     CALL(neighbor_exchange, call->send.data, call->lists[SEND_COUNTS], call->lists[SEND_DISPLS], to,
