@@ -288,7 +288,7 @@ class Group : public Starter
     WorkPtr send(Tensors &tensors, int peer, int tag) override
     {
         Call call(*this, "send");
-        const auto &t = only(call, tensors, true);
+        const auto &t = only(call, tensors);
         call.on(t);
         if (call.device())
             return message(call, c10d::OpType::SEND, t, peer);
@@ -307,7 +307,7 @@ class Group : public Starter
     WorkPtr recv(Tensors &tensors, int peer, int tag) override
     {
         Call call(*this, "recv");
-        const auto &t = only(call, tensors, true);
+        const auto &t = only(call, tensors);
         call.on(t);
         if (call.device())
             return message(call, c10d::OpType::RECV, t, peer);

@@ -178,6 +178,11 @@ def errors():
            lambda: dist.all_gather([torch.zeros(8)] * n, torch.zeros(4, 4)[:, ::2].t()))
     raises("a stride", "all_reduce: the tensor Float [4, 2] is not contiguous",
            lambda: dist.all_reduce(square[:, ::2]))
+    if n > 1:  # its elements would arrive in another order at a rank with other strides
+        raises("send of a view", "send: the tensor Float [4, 2] is not contiguous",
+               lambda: dist.send(torch.zeros(2, 4).t(), (rank + 1) % n))
+        raises("recv into a view", "recv: the tensor Float [4, 2] is not contiguous",
+               lambda: dist.recv(torch.zeros(2, 4).t(), (rank + 1) % n))
     # PyTorch 2 finds this one by itself
     raises("sparse", "parse", lambda: dist.broadcast(square.to_sparse(), 0))
     # PyTorch 2 sends the first one nowhere, and the second one as float16
