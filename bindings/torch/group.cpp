@@ -39,13 +39,17 @@ class Group : public Starter
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override
     {
         Call call(*this, "broadcast");
-        const auto &t = only(call, tensors, true);
-        call.on(t);
+        call.on(only(call, tensors, true));
+        const Ordered ordered(tensors);
+        const auto &t = ordered.tensors[0];
         const auto type = type_of(call, t);
         const int root = root_of(call, opts.rootRank);
-        return start(call, c10d::OpType::BROADCAST, {}, {t}, [&](auto comm, auto &r) {
-            return GYRE(broadcast, 0, t.data_ptr(), t.data_ptr(), count_of(t), type, root);
-        });
+        return start(
+            call, c10d::OpType::BROADCAST, ordered.tensors, tensors,
+            [&](auto comm, auto &r) {
+                return GYRE(broadcast, 0, t.data_ptr(), t.data_ptr(), count_of(t), type, root);
+            },
+            ordered.store());
     }
 
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override
@@ -63,14 +67,18 @@ class Group : public Starter
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override
     {
         Call call(*this, "reduce");
-        const auto &t = only(call, tensors, true);
-        call.on(t);
+        call.on(only(call, tensors, true));
+        const Ordered ordered(tensors);
+        const auto &t = ordered.tensors[0];
         const auto op = op_of(call, opts.reduceOp, t);
         const int root = root_of(call, opts.rootRank);
-        return start(call, c10d::OpType::REDUCE, {}, {t}, [&](auto comm, auto &r) {
-            return GYRE(reduce, 0, t.data_ptr(), root == rank_ ? t.data_ptr() : nullptr, count_of(t),
-                        type_of(call, t), op, root);
-        });
+        return start(
+            call, c10d::OpType::REDUCE, ordered.tensors, tensors,
+            [&](auto comm, auto &r) {
+                return GYRE(reduce, 0, t.data_ptr(), root == rank_ ? t.data_ptr() : nullptr, count_of(t),
+                            type_of(call, t), op, root);
+            },
+            root == rank_ ? ordered.store() : nullptr);
     }
 
     WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &) override
@@ -444,16 +452,19 @@ class Group : public Starter
         const auto ops = ops_of(call, op, tensors);
         if (!tensors.empty())
             call.on(tensors[0]);
+        const Ordered ordered(tensors);
         return start(
-            call, type, {}, tensors,
+            call, type, ordered.tensors, tensors,
             [&](auto comm, auto &r) {
                 gyre_status_t status = GYRE_OK;
-                for (size_t i = 0; i < tensors.size() && status == GYRE_OK; i++)
-                    status = GYRE(all_reduce, i, tensors[i].data_ptr(), tensors[i].data_ptr(),
-                                  count_of(tensors[i]), type_of(call, tensors[i]), ops[i]);
+                for (size_t i = 0; i < tensors.size() && status == GYRE_OK; i++) {
+                    const auto &t = ordered.tensors[i];
+                    status = GYRE(all_reduce, i, t.data_ptr(), t.data_ptr(), count_of(t), type_of(call, t),
+                                  ops[i]);
+                }
                 return status;
             },
-            nullptr, tensors.size());
+            ordered.store(), tensors.size());
     }
 
     void check_ratio(const char *call, const Tensors &large, const Tensors &small) const

@@ -133,7 +133,7 @@ inline std::vector<gyre_redop_t> ops_of(const char *call, const c10d::ReduceOp &
     return ops;
 }
 
-// dense: the elements may lie in another order than that of the indices, the same on all ranks.
+// dense: the elements may lie in another order than that of the indices: Ordered.
 inline void check(const char *call, const at::Tensor &tensor, bool dense = false)
 {
     if (!tensor.defined())
@@ -169,6 +169,31 @@ inline void same_type(const char *call, const at::Tensor &a, const at::Tensor &b
     if (a.scalar_type() != b.scalar_type())
         fail(text(call, "the types differ: " + shape(a) + " and " + shape(b)));
 }
+
+// Dense tensors of a call in place, in the order of the indices, since strides may differ between ranks: copies of those
+// that do not lie so.
+struct Ordered {
+    explicit Ordered(const Tensors &of)
+    {
+        for (const auto &tensor : of) {
+            tensors.push_back(tensor.is_contiguous() ? tensor : tensor.detach().contiguous());
+            if (!tensor.is_contiguous())
+                copied.emplace_back(tensor.detach(), tensors.back());
+        }
+    }
+    // What copies the results back; on a device on the current stream. Null: nothing is to be copied.
+    std::function<void()> store() const
+    {
+        if (copied.empty())
+            return nullptr;
+        return [pairs = copied] {
+            for (const auto &[tensor, copy] : pairs)
+                tensor.copy_(copy, true);
+        };
+    }
+    Tensors tensors;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copied;
+};
 
 // A list of tensors as one block of memory: where it lies, and the number of elements of each.
 struct Block {

@@ -113,6 +113,21 @@ def calls():
             dist.all_gather(apart, values(dtype, rank + 1))
             check(f"uneven all_gather {dtype}", torch.cat(apart),
                   torch.cat([values(dtype, r + 1, r) for r in range(n)]))
+    # what one rank has transposed in memory, others have not
+    def turned(of):
+        table = torch.arange(6.0).reshape(2, 3) + of
+        return table.t().contiguous().t() if of % 2 else table
+
+    total = sum(turned(r) for r in range(n))
+    for name, call, want in (("broadcast", lambda t: dist.broadcast(t, n - 1), turned(n - 1)),
+                             ("all_reduce", dist.all_reduce, total),
+                             ("reduce", lambda t: dist.reduce(t, 0), total if rank == 0 else turned(rank)),
+                             ("all_reduce_coalesced", lambda t: dist.all_reduce_coalesced([t]), total)):
+        mine = turned(rank).requires_grad_()
+        with torch.no_grad():
+            call(mine)
+        check(f"{name}: strides that differ", mine.detach(), want)
+        check(f"{name}: and stay", mine.is_contiguous(), rank % 2 == 0)
     # rank r sends r + 1 rows to each rank
     uneven = torch.full(((rank + 1) * n, 2), float(rank))
     received = torch.zeros(n * (n + 1) // 2, 2)
