@@ -71,7 +71,10 @@ bool Operation::test()
     return !busy && (!reached || reached());
 }
 
-Engine::Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent) : comm_(comm), parent_(parent) {}
+Engine::Engine(gyre_comm_t *comm, const std::shared_ptr<Engine> &parent)
+    : comm_(comm), parent_(parent), process_(getpid())
+{
+}
 
 void Engine::open()
 {
@@ -270,6 +273,8 @@ std::vector<std::shared_ptr<Engine>> Engine::children()
 
 void Engine::close(bool failing)
 {
+    if (process_ != getpid())
+        return;
     for (auto &engine : children())
         engine->close(failing);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -301,7 +306,7 @@ bool Engine::close_all(bool failing, Milliseconds limit)
     {
         std::lock_guard<std::mutex> lock(all.mutex);
         for (auto &weak : all.engines)
-            if (auto engine = weak.lock())
+            if (auto engine = weak.lock(); engine && engine->process_ == getpid())
                 engines.push_back(engine);
     }
     for (auto &engine : engines)

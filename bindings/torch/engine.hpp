@@ -21,6 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace gyre_torch
@@ -101,6 +102,7 @@ class Engine : public std::enable_shared_from_this<Engine>
     Clock::time_point closed_at_;
     bool ending_ = false; // in gyre_finalize or gyre_comm_destroy
     bool ended_ = false;
+    const pid_t process_; // a child of fork has the engine, and not its thread
 };
 
 } // namespace gyre_torch

@@ -4,9 +4,11 @@
 torch_ranks.py PART...: prints "rank R: PART: N checks" for each part of which all hold. Parts: calls, training,
 errors, and, as the last one, exit or early.
 """
+import atexit
 import datetime
 import os
 import resource
+import signal
 import sys
 import threading
 import time
@@ -313,7 +315,17 @@ def leave():
 
 
 def early():
-    """Rank 0 ends with work under way that will call Python, and does not wait for it."""
+    """A child of fork ends. Rank 0 ends with work under way that will call Python, and does not wait for it."""
+    child = os.fork()
+    if child == 0:
+        atexit._run_exitfuncs()  # it has the groups of its parent, but not their threads
+        os._exit(0)
+    end = time.monotonic() + 20
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    if ended[0] == 0:
+        os.kill(child, signal.SIGKILL)
+    check("a child of fork ends, and waits for no group", ended, (child, 0))
     gyre_torch._END_S = 0.0
     dist.barrier()
     works = [dist.all_reduce(torch.zeros(1), async_op=True) for _ in range(50)]
