@@ -145,6 +145,9 @@ inline void check(const char *call, const at::Tensor &tensor, bool dense = false
         fail(text(call, "the tensor is sparse. Use a dense one: .to_dense()"));
     if (dense ? !tensor.is_non_overlapping_and_dense() : !tensor.is_contiguous())
         fail(text(call, "the tensor " + shape(tensor) + " is not contiguous. Use .contiguous()"));
+    if (tensor.is_conj() || tensor.is_neg())
+        fail(text(call, "the tensor " + shape(tensor) +
+                            " is negated when it is read. Use .resolve_conj() and .resolve_neg()"));
     type_of(call, tensor);
 }
 
