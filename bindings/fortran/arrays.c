@@ -74,7 +74,7 @@ fortran_call_t fortran_begin(const char *name, gyre_comm_t *const *at, int op)
     fortran_call_t c = {.name = name,
                         .comm = comm,
                         .op = op,
-                        .leaves = op >= 0 ? (size_t)((const fortran_comm_t *)(const void *)at)->leaves : 1,
+                        .leaves = op >= 0 ? (size_t)gyre_comm_leaves(comm) : 1,
                         .type = GYRE_TYPE_NONE,
                         .n = n > 0 ? (size_t)n : 0,
                         .me = rank > 0 ? (size_t)rank : 0};

@@ -11,12 +11,6 @@
 
 #include <gyre/gyre.h>
 
-/* type(gyre_comm): the calls get its address as that of the handle. */
-typedef struct {
-    gyre_comm_t *handle;
-    int leaves;
-} fortran_comm_t;
-
 typedef struct {
     const char *name;
     gyre_comm_t *comm;

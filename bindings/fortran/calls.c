@@ -138,25 +138,18 @@ GYRE_API void gyre_f_buckets_times(gyre_buckets_t *const *buckets, double *total
 }
 
 /* Communicators. Strings end with a zero; their Fortran side is in gyre.f90. */
-/* rc; the variable may have had another communicator, with other leaves. */
-static gyre_status_t fresh(gyre_comm_t **comm, gyre_status_t rc)
-{
-    if (rc == GYRE_OK)
-        ((fortran_comm_t *)(void *)comm)->leaves = 1;
-    return rc;
-}
 GYRE_API void gyre_f_init(gyre_comm_t **comm, const double *timeout_s, int *status)
 {
     gyre_config_t config = GYRE_CONFIG_INITIALIZER;
     if (timeout_s)
         config.timeout_s = *timeout_s;
-    fortran_plain("init", fresh(comm, gyre_init(&config, comm)), status);
+    fortran_plain("init", gyre_init(&config, comm), status);
 }
 static void ended(const char *name, gyre_status_t rc, gyre_comm_t **comm, int *status)
 {
     if (rc == GYRE_OK)
         *comm = NULL;
-    fortran_plain(name, fresh(comm, rc), status);
+    fortran_plain(name, rc, status);
 }
 GYRE_API void gyre_f_finalize(gyre_comm_t **comm, int *status)
 {
@@ -169,17 +162,16 @@ GYRE_API void gyre_f_comm_destroy(gyre_comm_t **comm, int *status)
 GYRE_API void gyre_f_comm_split(gyre_comm_t *const *comm, const int *color, const int *key, gyre_comm_t **out,
                                 int *status)
 {
-    fortran_plain("comm_split", fresh(out, gyre_comm_split(*comm, *color, *key, out)), status);
+    fortran_plain("comm_split", gyre_comm_split(*comm, *color, *key, out), status);
 }
 GYRE_API void gyre_f_comm_split_type(gyre_comm_t *const *comm, const int *type, const int *key,
                                      gyre_comm_t **out, int *status)
 {
-    fortran_plain("comm_split_type", fresh(out, gyre_comm_split_type(*comm, (gyre_split_t)*type, *key, out)),
-                  status);
+    fortran_plain("comm_split_type", gyre_comm_split_type(*comm, (gyre_split_t)*type, *key, out), status);
 }
 GYRE_API void gyre_f_comm_dup(gyre_comm_t *const *comm, gyre_comm_t **out, int *status)
 {
-    fortran_plain("comm_dup", fresh(out, gyre_comm_dup(*comm, out)), status);
+    fortran_plain("comm_dup", gyre_comm_dup(*comm, out), status);
 }
 GYRE_API void gyre_f_comm_create_group(gyre_comm_t *const *comm, const CFI_cdesc_t *members, const int *tag,
                                        gyre_comm_t **out, int *status)
@@ -188,17 +180,17 @@ GYRE_API void gyre_f_comm_create_group(gyre_comm_t *const *comm, const CFI_cdesc
     if (c.refused || fortran_ranks(&c, members, "ranks", &c.to, &c.nto))
         fortran_refuse(&c, status);
     else
-        fortran_done(&c, fresh(out, gyre_comm_create_group(*comm, c.to, c.nto, (uint64_t)*tag, out)), status);
+        fortran_done(&c, gyre_comm_create_group(*comm, c.to, c.nto, (uint64_t)*tag, out), status);
 }
 GYRE_API void gyre_f_comm_shrink(gyre_comm_t *const *comm, gyre_comm_t **out, int *status)
 {
-    fortran_plain("comm_shrink", fresh(out, gyre_comm_shrink(*comm, out)), status);
+    fortran_plain("comm_shrink", gyre_comm_shrink(*comm, out), status);
 }
 GYRE_API void gyre_f_comm_abort(gyre_comm_t *const *comm, const char *reason, int *status)
 {
     fortran_plain("comm_abort", gyre_comm_abort(*comm, reason), status);
 }
-GYRE_API void gyre_f_comm_set(fortran_comm_t *comm, const int *order, const int *leaves,
+GYRE_API void gyre_f_comm_set(gyre_comm_t *const *comm, const int *order, const int *leaves,
                               const char *algorithm, const int64_t *chunk, const double *timeout_s,
                               const int64_t *tag, int *status)
 {
@@ -209,10 +201,7 @@ GYRE_API void gyre_f_comm_set(fortran_comm_t *comm, const int *order, const int 
     options.timeout_s = timeout_s ? *timeout_s : 0;
     options.tag = tag ? (uint64_t)*tag : 0;
     options.leaves = leaves ? *leaves : 1;
-    gyre_status_t rc = gyre_comm_set(comm->handle, &options);
-    if (rc == GYRE_OK)
-        comm->leaves = options.leaves;
-    fortran_plain("comm_set", rc, status);
+    fortran_plain("comm_set", gyre_comm_set(*comm, &options), status);
 }
 GYRE_API int gyre_f_comm_number(gyre_comm_t *const *comm, const int *which)
 {

@@ -17,7 +17,6 @@ module gyre
   type, bind(c) :: gyre_comm
     private
     type(c_ptr) :: handle = c_null_ptr
-    integer(c_int) :: leaves = 1
   end type
   type, bind(c) :: gyre_plan
     private
@@ -797,7 +796,7 @@ module gyre
     subroutine set(comm, order, leaves, algorithm, chunk, timeout_s, tag, status) &
         bind(c, name='gyre_f_comm_set')
       import :: gyre_comm, c_int, c_int64_t, c_double, c_char
-      type(gyre_comm), intent(inout) :: comm
+      type(gyre_comm), intent(in) :: comm
       integer(c_int), intent(in), optional :: order, leaves
       character(kind=c_char), intent(in) :: algorithm(*)
       integer(c_int64_t), intent(in), optional :: chunk, tag
@@ -925,7 +924,7 @@ contains
 
   ! Collective. What is absent gets its default.
   subroutine gyre_comm_set(comm, order, leaves, algorithm, chunk, timeout_s, tag, status)
-    type(gyre_comm), intent(inout) :: comm
+    type(gyre_comm), intent(in) :: comm
     integer(c_int), intent(in), optional :: order, leaves
     character(len=*), intent(in), optional :: algorithm
     integer(c_int64_t), intent(in), optional :: chunk, tag

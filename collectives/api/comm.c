@@ -278,6 +278,13 @@ int gyre_comm_hosts(const gyre_comm_t *comm)
     return comm ? comm->hosts : -1;
 }
 
+int gyre_comm_leaves(const gyre_comm_t *comm)
+{
+    if (!comm || comm->n < 1)
+        return -1;
+    return comm->leaves ? comm->leaves[comm->rank + 1] - comm->leaves[comm->rank] : 1;
+}
+
 gyre_status_t gyre_comm_place(const gyre_comm_t *comm, int rank, gyre_place_t *place)
 {
     gyre_status_t st = coll_check_live("gyre_comm_place", comm);

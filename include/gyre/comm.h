@@ -341,6 +341,9 @@ GYRE_API int gyre_comm_local_rank(const gyre_comm_t *comm);
 GYRE_API int gyre_comm_local_size(const gyre_comm_t *comm);
 /* The number of hosts that the ranks of `comm` are on. -1 if `comm` is NULL or has ended. */
 GYRE_API int gyre_comm_hosts(const gyre_comm_t *comm);
+/* The leaves of this rank, as gyre_comm_set has set them; 1 before. -1 if `comm` is NULL or has ended. Not
+ * while another thread is in gyre_comm_set. */
+GYRE_API int gyre_comm_leaves(const gyre_comm_t *comm);
 
 /* Where a rank of a communicator is. Ranks are on one host as far as shared memory reaches. */
 typedef struct {

@@ -429,11 +429,14 @@ contains
   subroutine leaves()
     real(real64) :: ones(2 * n, me + 1), some(2 * n), two(2)
     integer :: total, status, i
-    type(gyre_comm) :: c, again
+    type(gyre_comm) :: c, again, copy
     total = n * (n + 1) / 2
     ones = 1
     call gyre_comm_dup(world, c)
+    copy = c
     call gyre_comm_set(c, leaves=me + 1)
+    call gyre_all_reduce(ones, some, GYRE_SUM, copy)
+    call check('leaves: a copy of the variable', all_are(some, total))
     call gyre_all_reduce(ones, some, GYRE_SUM, c)
     call check('leaves: all_reduce', all_are(some, total))
     call gyre_reduce_scatter(ones, two, GYRE_SUM, c)
@@ -460,7 +463,7 @@ contains
     call gyre_comm_set(c, leaves=-1, status=status)
     call check('no leaves', status == GYRE_ERR_INVALID)
     call gyre_comm_set(c)
-    call gyre_all_reduce(recv=some, op=GYRE_SUM, comm=c)
+    call gyre_all_reduce(recv=some, op=GYRE_SUM, comm=copy)
     call gyre_comm_destroy(c)
   end subroutine
 

@@ -35,6 +35,7 @@ static void set(int mine, gyre_order_t order)
     options.leaves = mine;
     options.order = order;
     MP_OK(gyre_comm_set(comm, &options));
+    MP_CHECK(gyre_comm_leaves(comm) == mine, "%d leaves, not %d", gyre_comm_leaves(comm), mine);
 }
 
 static void reduce_all(int deal, gyre_order_t order, gyre_redop_kind_t kind, size_t count)
@@ -111,6 +112,7 @@ int main(void)
 {
     uint64_t seed = 5;
     MP_OK(gyre_init(NULL, &comm));
+    MP_CHECK(gyre_comm_leaves(comm) == 1 && gyre_comm_leaves(NULL) == -1, "leaves before gyre_comm_set");
     n = gyre_comm_size(comm);
     rank = gyre_comm_rank(comm);
     for (int l = 0; l < LEAVES; l++)

@@ -316,7 +316,7 @@ static void refused(gyre_comm_t *dead, const char *why)
     MP_CHECK(gyre_comm_rank(dead) == -1 && gyre_comm_size(dead) == -1, "%d %d", gyre_comm_rank(dead),
              gyre_comm_size(dead));
     MP_CHECK(gyre_comm_local_rank(dead) == -1 && gyre_comm_local_size(dead) == -1, "a rank of the dead");
-    MP_CHECK(gyre_comm_hosts(dead) == -1, "%d hosts", gyre_comm_hosts(dead));
+    MP_CHECK(gyre_comm_hosts(dead) == -1 && gyre_comm_leaves(dead) == -1, "hosts or leaves of the dead");
 }
 
 static void works(gyre_comm_t *comm)
