@@ -169,6 +169,8 @@ int fortran_list(fortran_call_t *c, const CFI_cdesc_t *a, const char *what, size
     if (a->rank != 1 || (a->type & CFI_type_mask) != CFI_type_Integer ||
         (type != GYRE_INT32 && type != GYRE_INT64))
         return fortran_no(c, GYRE_ERR_INVALID, "%s must be an array of integers of 4 or 8 bytes", what);
+    if (!a->base_addr && n)
+        return fortran_no(c, GYRE_ERR_INVALID, "%s is not allocated or not associated", what);
     if (fortran_must(c, what, extent(a, 0), n))
         return 1;
     if (!(*out = malloc((n + 1) * sizeof **out)))

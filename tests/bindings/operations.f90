@@ -611,8 +611,10 @@ contains
     real(real64), allocatable :: never(:), none_here(:)
     character(len=4) :: text
     logical :: l
+    integer, allocatable :: gone(:)
     integer :: status, i, counts(n)
     type(gyre_comm) :: none
+    type(gyre_buckets) :: buckets
     type(gyre_request) :: request
     a = 0
     b = 0
@@ -657,6 +659,14 @@ contains
     call refused(status, GYRE_ERR_INVALID, 'counts has')
     call gyre_all_gatherv(b(1:1), w, -counts, world, status=status)
     call refused(status, GYRE_ERR_INVALID, 'counts(1) is -1')
+    allocate (gone(n))
+    deallocate (gone) ! gfortran leaves its shape in the descriptor
+    call gyre_all_gatherv(b(1:1), w, gone, world, status=status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_all_gatherv: counts is not allocated or not associated')
+    call gyre_buckets_create(world, gone, 0.0, GYRE_SUM, buckets, status=status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_buckets_create: counts is not allocated')
+    call gyre_comm_create_group(world, gone, 1, none, status)
+    call refused(status, GYRE_ERR_INVALID, 'gyre_comm_create_group: ranks is not allocated')
     call gyre_all_gatherv(b(1:1), w, b(1:n), world, status=status)
     call refused(status, GYRE_ERR_INVALID, 'counts must be an array of integers')
     call gyre_gather(root=me, comm=world, send=b, status=status)
