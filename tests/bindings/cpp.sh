@@ -59,13 +59,15 @@ refused() { # TEXT BODY
 refused 'must outlive it' 'std::vector<int> s(1); (void)c.iall_reduce(s, std::vector<int>(1), gyre::Op::sum);'
 refused 'same element type' 'std::vector<int> s(1); std::vector<float> r(1); c.all_reduce(s, r, gyre::Op::sum);'
 refused "one of Gyre's" 'std::vector<long double> s(1); c.broadcast(s, 0);'
+refused "one of Gyre's" 'std::vector<__int128> s(1); c.broadcast(s, 0);'
+refused "one of Gyre's" 'gyre::Buckets<unsigned __int128> b(c, {}, gyre::Op::sum);'
 refused 'contiguous container' 'std::list<double> s(1); c.all_reduce(s, gyre::Op::sum);'
 refused 'contiguous container' 'std::vector<bool> s(1); c.all_reduce(s, gyre::Op::lor);'
 refused 'contiguous container' 'double *s = nullptr; c.broadcast(s, 0);'
 refused 'must not be const' 'const std::vector<double> s(1); c.all_reduce(s, gyre::Op::sum);'
 refused 'not a value' 'c.all_reduce(3.0, gyre::Op::sum);'
 refused 'deleted' 'gyre::Communicator d = c;'
-run g++ -std=c++17 -fsyntax-only -I"$P/include" "$W/no.cpp"
+run g++ -std=gnu++17 -fsyntax-only -I"$P/include" "$W/no.cpp"
 want "must not compile" 1
 # said LINE TEXT: an error has the text, and that line of no.cpp is what it is about
 said() {

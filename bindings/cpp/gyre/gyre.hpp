@@ -126,7 +126,7 @@ template <class T> constexpr int type_number()
         return sizeof(bool) == 1 ? GYRE_BOOL : -1;
     else if constexpr (std::is_same_v<U, std::byte>)
         return GYRE_UINT8;
-    else if constexpr (std::is_integral_v<U>)
+    else if constexpr (std::is_integral_v<U> && sizeof(U) <= 8) // __int128 is one, too, in GNU's C++
         return (sizeof(U) == 1   ? GYRE_INT8
                 : sizeof(U) == 2 ? GYRE_INT16
                 : sizeof(U) == 4 ? GYRE_INT32
