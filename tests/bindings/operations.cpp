@@ -341,7 +341,8 @@ void plans(const gyre::Communicator &c)
 {
     const std::size_t n = static_cast<std::size_t>(c.size()), me = static_cast<std::size_t>(c.rank());
     const gyre::Op sum = gyre::Op::sum;
-    std::vector<int> one(1, c.rank() + 1), odd(n * n + 1), wide(n), want1(1, -1), got1(1), want(n, -1), got(n);
+    std::vector<int> one(1, c.rank() + 1), odd(n * n + 1), wide(n), want1(1, -1), got1(1), want(n, -1),
+        got(n);
     std::iota(wide.begin(), wide.end(), 10 * c.rank());
     const std::vector<std::size_t> counts(n, 1);
     const int right = (c.rank() + 1) % c.size(), left = (c.rank() + c.size() - 1) % c.size();
@@ -427,7 +428,36 @@ void buckets(const gyre::Communicator &c)
         throws.ready(0);
         throws.wait();
     });
+    const gyre::Buckets<int> moved(std::move(throws));
+    refuses(GYRE_ERR_INVALID, "buckets_ready: buckets is NULL", [&] { throws.ready(0); });
+    refuses(GYRE_ERR_INVALID, "buckets_wait: buckets is NULL", [&] { throws.wait(); });
+    refuses(GYRE_ERR_INVALID, "gyre: buckets_tensor: ", [&] { (void)throws.tensor(0); });
+    CHECK(moved.size() == 1 && throws.size() == 0);
     CHECK(c.place(c.rank()).host == 0);
+}
+
+// Rank 0 marks its tensor before the others do.
+void failing_buckets(const gyre::Communicator &c)
+{
+    const std::array<std::size_t, 1> one{1};
+    const gyre::Communicator twin = c.dup();
+    gyre::Buckets<int> throws(c, one, gyre::Op::sum, false, 0, [](const gyre::Buckets<int>::Bucket &) {
+        throw gyre::Error(GYRE_ERR_IO, "of the program");
+    });
+    if (c.rank() == 0) {
+        throws.ready(0);
+        twin.barrier();
+        c.barrier(); // the bucket has landed
+        refuses(GYRE_ERR_INVALID, "marked ready before", [&] { throws.ready(0); });
+        refuses(GYRE_ERR_IO, "of the program", [&] { throws.wait(); });
+    } else {
+        twin.barrier();
+        refuses(GYRE_ERR_IO, "of the program", [&] {
+            throws.ready(0);
+            throws.wait();
+        });
+        c.barrier();
+    }
 }
 
 void errors(gyre::Communicator &c)
@@ -505,6 +535,8 @@ int main()
         others(world);
         plans(world);
         buckets(world);
+        if (world.size() > 1)
+            failing_buckets(world);
         errors(world);
         world.all_reduce(failed, gyre::Op::sum);
         if (world.rank() == 0)

@@ -23,6 +23,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -1386,13 +1387,13 @@ template <class T> class Buckets
         span<T> shard;
     };
     // Runs on the thread that makes progress, and must not call Gyre. An exception that leaves it is thrown by
-    // the next ready, progress or wait.
+    // the next ready, progress or wait that has no error of its own.
     using Landed = std::function<void(const Bucket &)>;
 
     // counts: elements of each tensor, in order of readiness. scatter: every rank gets its shard only.
     Buckets(const Communicator &comm, sizes counts, Reduction op, bool scatter = false,
             std::size_t bucket_bytes = 0, Landed landed = {})
-        : counts_(counts.begin(), counts.end()), landed_(new Callback{std::move(landed), nullptr})
+        : counts_(counts.begin(), counts.end()), landed_(new Callback{std::move(landed), {}, nullptr})
     {
         gyre_buckets_config_t config{};
         config.size = sizeof config;
@@ -1453,6 +1454,7 @@ template <class T> class Buckets
   private:
     struct Callback {
         Landed function;
+        std::mutex lock; // Gyre's own thread may call the function
         std::exception_ptr thrown;
     };
     static Bucket described(const gyre_bucket_t &b)
@@ -1467,15 +1469,17 @@ template <class T> class Buckets
         try {
             callback->function(described(*bucket));
         } catch (...) {
+            const std::lock_guard<std::mutex> guard(callback->lock);
             if (!callback->thrown)
                 callback->thrown = std::current_exception();
         }
     }
     void after(gyre_status_t status, const char *name)
     {
+        detail::check(status, name);
+        const std::lock_guard<std::mutex> guard(landed_->lock);
         if (std::exception_ptr thrown = std::exchange(landed_->thrown, nullptr))
             std::rethrow_exception(thrown);
-        detail::check(status, name);
     }
     gyre_buckets_t *buckets_ = nullptr;
     std::vector<std::size_t> counts_;
