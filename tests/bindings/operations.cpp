@@ -441,6 +441,10 @@ void failing_buckets(const gyre::Communicator &c)
 {
     const std::array<std::size_t, 1> one{1};
     const gyre::Communicator twin = c.dup();
+    refuses(GYRE_ERR_IO, "thrown", [&] { // nothing is under way: the communicator lives
+        const gyre::Buckets<int> idle(c, one, gyre::Op::sum);
+        throw gyre::Error(GYRE_ERR_IO, "thrown");
+    });
     gyre::Buckets<int> throws(c, one, gyre::Op::sum, false, 0, [](const gyre::Buckets<int>::Bucket &) {
         throw gyre::Error(GYRE_ERR_IO, "of the program");
     });
@@ -450,6 +454,12 @@ void failing_buckets(const gyre::Communicator &c)
         c.barrier(); // the bucket has landed
         refuses(GYRE_ERR_INVALID, "marked ready before", [&] { throws.ready(0); });
         refuses(GYRE_ERR_IO, "of the program", [&] { throws.wait(); });
+        refuses(GYRE_ERR_IO, "thrown", [&] {
+            gyre::Buckets<int> waits(twin, one, gyre::Op::sum);
+            waits.ready(0);
+            throw gyre::Error(GYRE_ERR_IO, "thrown");
+        });
+        c.barrier();
     } else {
         twin.barrier();
         refuses(GYRE_ERR_IO, "of the program", [&] {
@@ -457,6 +467,12 @@ void failing_buckets(const gyre::Communicator &c)
             throws.wait();
         });
         c.barrier();
+        c.barrier(); // rank 0 has ended its buckets, and waited for nobody
+        refuses(GYRE_ERR_ABORTED, "an exception left the scope of buckets", [&] {
+            gyre::Buckets<int> waits(twin, one, gyre::Op::sum);
+            waits.ready(0);
+            waits.wait();
+        });
     }
 }
 

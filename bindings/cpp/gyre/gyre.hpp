@@ -1393,7 +1393,8 @@ template <class T> class Buckets
     // counts: elements of each tensor, in order of readiness. scatter: every rank gets its shard only.
     Buckets(const Communicator &comm, sizes counts, Reduction op, bool scatter = false,
             std::size_t bucket_bytes = 0, Landed landed = {})
-        : counts_(counts.begin(), counts.end()), landed_(new Callback{std::move(landed), {}, nullptr})
+        : comm_(comm.get()), counts_(counts.begin(), counts.end()),
+          landed_(new Callback{std::move(landed), {}, nullptr})
     {
         gyre_buckets_config_t config{};
         config.size = sizeof config;
@@ -1407,21 +1408,30 @@ template <class T> class Buckets
                       "buckets_create");
     }
     Buckets(Buckets &&from) noexcept
-        : buckets_(std::exchange(from.buckets_, nullptr)), counts_(std::move(from.counts_)),
-          landed_(std::move(from.landed_))
+        : buckets_(std::exchange(from.buckets_, nullptr)), comm_(from.comm_),
+          counts_(std::move(from.counts_)), landed_(std::move(from.landed_)), open_(from.open_),
+          unwinding_(from.unwinding_)
     {
     }
     Buckets &operator=(Buckets &&from) noexcept
     {
         std::swap(buckets_, from.buckets_);
+        std::swap(comm_, from.comm_);
         std::swap(counts_, from.counts_);
         std::swap(landed_, from.landed_);
+        std::swap(open_, from.open_);
+        std::swap(unwinding_, from.unwinding_);
         return *this;
     }
     Buckets(const Buckets &) = delete;
     Buckets &operator=(const Buckets &) = delete;
-    // Waits for reductions under way.
-    ~Buckets() { gyre_buckets_destroy(buckets_); }
+    // Waits for reductions under way. After an exception in an open round it aborts the communicator first.
+    ~Buckets()
+    {
+        if (buckets_ && open_ && std::uncaught_exceptions() > unwinding_)
+            gyre_comm_abort(comm_, "an exception left the scope of buckets");
+        gyre_buckets_destroy(buckets_);
+    }
 
     [[nodiscard]] span<T> tensor(std::size_t i) const
     {
@@ -1437,10 +1447,20 @@ template <class T> class Buckets
         detail::check(gyre_buckets_get(buckets_, index, &bucket), "buckets_get");
         return described(bucket);
     }
-    void ready(std::size_t tensor) { after(gyre_buckets_ready(buckets_, tensor), "buckets_ready"); }
+    void ready(std::size_t tensor)
+    {
+        const gyre_status_t status = gyre_buckets_ready(buckets_, tensor);
+        open_ = open_ || status == GYRE_OK;
+        after(status, "buckets_ready");
+    }
     void progress() { after(gyre_buckets_progress(buckets_), "buckets_progress"); }
     // Waits until every bucket has landed, and opens the next round.
-    void wait() { after(gyre_buckets_wait(buckets_), "buckets_wait"); }
+    void wait()
+    {
+        const gyre_status_t status = gyre_buckets_wait(buckets_);
+        open_ = open_ && status == GYRE_ERR_INVALID; // then the round goes on
+        after(status, "buckets_wait");
+    }
     struct Times {
         double total_s, exposed_s;
     };
@@ -1482,8 +1502,11 @@ template <class T> class Buckets
             std::rethrow_exception(thrown);
     }
     gyre_buckets_t *buckets_ = nullptr;
+    gyre_comm_t *comm_;
     std::vector<std::size_t> counts_;
     std::unique_ptr<Callback> landed_;
+    bool open_ = false; // a tensor of this round is ready: its reduction may be under way
+    int unwinding_ = std::uncaught_exceptions();
 };
 
 // An exact sum of floats or doubles: gyre/exact.h. Its bits do not depend on how the data are split.
