@@ -37,14 +37,15 @@ static ncclResult_t check(shim_call_t *call)
     return call->kind <= SHIM_REDUCE_SCATTER ? shim_op(call) : ncclSuccess;
 }
 
-/* Messages of a rank to itself: the first send of the group goes to the first receive, and so on. Gyre has
- * them in its exchange with neighbours. */
-static ncclResult_t to_itself(shim_call_t *call, shim_call_t *all, size_t n)
+/* Messages of a rank to itself: the first send of the group goes to the first receive, and so on. */
+ncclResult_t shim_pair(shim_call_t *call, shim_call_t *all, size_t n)
 {
     shim_call_t *other = NULL;
+    if (call->kind < SHIM_SEND || call->peer != call->comm->rank || call->done)
+        return ncclSuccess;
     for (size_t i = 0; i < n && !other; i++) {
         shim_call_t *it = &all[i];
-        if (it->comm == call->comm && it->peer == call->peer && !it->done && it != call &&
+        if (it->comm == call->comm && it->peer == call->peer && !it->done && !it->other && it != call &&
             it->kind == (call->kind == SHIM_SEND ? SHIM_RECV : SHIM_SEND))
             other = it;
     }
@@ -64,7 +65,16 @@ static ncclResult_t to_itself(shim_call_t *call, shim_call_t *all, size_t n)
                          "ncclRecv: rank %d sends to itself and receives on two streams: "
                          "give both calls one stream",
                          call->peer);
-    call->done = other->done = 1;
+    call->other = other;
+    other->done = 1;
+    return ncclSuccess;
+}
+
+/* Gyre has such messages in its exchange with neighbours. */
+static ncclResult_t to_itself(const shim_call_t *call)
+{
+    const shim_call_t *send = call->kind == SHIM_SEND ? call : call->other;
+    const shim_call_t *recv = call->kind == SHIM_SEND ? call->other : call;
     const int self = call->peer;
     const gyre_status_t st =
         gyre_neighbor_exchange_stream(send->send, &send->count, NULL, 1, &self, recv->recv, &recv->count,
@@ -72,7 +82,7 @@ static ncclResult_t to_itself(shim_call_t *call, shim_call_t *all, size_t n)
     return st == GYRE_OK ? ncclSuccess : shim_status(call->name, st);
 }
 
-ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n)
+ncclResult_t shim_enqueue(const shim_call_t *call)
 {
     gyre_comm_t *comm = call->comm->gyre;
     const gyre_type_t type = types[call->type];
@@ -82,8 +92,8 @@ ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n)
 
     if (call->done)
         return ncclSuccess;
-    if (call->kind >= SHIM_SEND && call->peer == call->comm->rank)
-        return to_itself(call, all, n);
+    if (call->other)
+        return to_itself(call);
     switch (call->kind) {
     case SHIM_ALL_REDUCE:
         st = gyre_all_reduce_stream(send, recv, call->count, type, call->redop, comm, call->stream);

@@ -61,6 +61,9 @@ static ncclResult_t enqueue_all(shim_call_t *calls, size_t n)
 {
     size_t *order = NULL;
     ncclResult_t result = in_rounds(calls, n, &order);
+    /* what is refused here Gyre does not know of: it would run the others */
+    for (size_t i = 0; i < n && result == ncclSuccess; i++)
+        result = shim_pair(&calls[i], calls, n);
     /* all of them first: what waits for a stream must not come between two ranks' calls */
     for (size_t i = 0; i < n && result == ncclSuccess; i++)
         result = calls[i].factor ? shim_factor(&calls[i]) : ncclSuccess;
@@ -69,7 +72,7 @@ static ncclResult_t enqueue_all(shim_call_t *calls, size_t n)
         if (st != GYRE_OK)
             result = shim_status("ncclGroupEnd", st);
         for (size_t i = 0; i < n && result == ncclSuccess; i++)
-            result = shim_enqueue(&calls[order[i]], calls, n);
+            result = shim_enqueue(&calls[order[i]]);
         st = gyre_group_end();
         if (st != GYRE_OK && result == ncclSuccess)
             result = shim_status("ncclGroupEnd", st);

@@ -70,7 +70,7 @@ typedef enum {
 } shim_kind_t;
 
 /* A call, as it waits for the end of its group. */
-typedef struct {
+typedef struct shim_call {
     shim_kind_t kind;
     const char *name;
     ncclComm_t comm; /* NULL: SHIM_INIT */
@@ -95,6 +95,8 @@ typedef struct {
     const void *factor; /* and where its factor is read when the stream gets there; NULL: it is in redop */
     int peer;           /* or root */
     cudaStream_t stream;
+    /* the other end of a message of a rank to itself, which goes with this one and is `done` */
+    const struct shim_call *other;
 } shim_call_t;
 
 /* errors.c. Both write the text of ncclGetLastError and return the result; shim_status does so for a status
@@ -132,8 +134,10 @@ ncclResult_t shim_make_team(const char *name, int n, const int *devices, int blo
 /* One of its communicators has ended. */
 void shim_leave_team(shim_team_t *team);
 
-/* collectives.c. Enqueues one call. */
-ncclResult_t shim_enqueue(shim_call_t *call, shim_call_t *all, size_t n);
+/* collectives.c. Pairs a message to itself with one of `all`, [n], the group's calls. */
+ncclResult_t shim_pair(shim_call_t *call, shim_call_t *all, size_t n);
+/* Enqueues one call, after all of its group were paired. */
+ncclResult_t shim_enqueue(const shim_call_t *call);
 gyre_type_t shim_type(ncclDataType_t type);
 
 /* scale.c. shim_op finds out at the call what its operation stands for, since the program may destroy the
