@@ -140,7 +140,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_
     }
     if (result != ncclSuccess)
         return shim_refused(result);
-    call.abort = flags == NCCL_SHRINK_ABORT;
+    /* from a job's communicator that was revoked, and so aborted, Gyre makes one in this way only */
+    call.abort = flags == NCCL_SHRINK_ABORT || (comm->revoked && comm->job && comm->gyre == comm->job->world);
     call.members = malloc((size_t)comm->size * sizeof *call.members);
     if (!call.members)
         return shim_refused(shim_no_memory(__func__));
@@ -243,6 +244,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
         return shim_fail(ncclInvalidArgument, "%s: revokeFlags is %d: it must be NCCL_REVOKE_DEFAULT, 0",
                          __func__, flags);
     const gyre_status_t st = gyre_comm_abort(comm->gyre, __func__);
+    comm->revoked = st == GYRE_OK;
     return st == GYRE_OK ? ncclSuccess : shim_status(__func__, st);
 }
 SHIM_API(ncclCommRevoke);

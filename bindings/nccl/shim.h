@@ -44,6 +44,7 @@ struct ncclComm {
     shim_team_t *team; /* NULL: of a job */
     int rank, size, device;
     int finalized;
+    int revoked;     /* by a call of this rank */
     int blocking;    /* as its config says: a group has communicators of one kind */
     atomic_int busy; /* threads in calls of it; who frees it waits for them */
     size_t turns;    /* of the group that runs: its calls counted so far */

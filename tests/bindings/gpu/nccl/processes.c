@@ -186,6 +186,28 @@ static void aborts(void)
     exit(0);
 }
 
+/* After ncclCommRevoke ncclCommShrink goes on without the last rank; ncclCommSplit is refused. */
+static void revokes(void)
+{
+    ncclComm_t fewer;
+    int last = n - 1, count;
+    NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+    CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
+    REFUSED(ncclRemoteError, "ncclCommRevoke", ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
+    REFUSED(ncclRemoteError, "ncclCommRevoke", ncclCommSplit(comm, 0, rank, &fewer, NULL));
+    if (rank == last)
+        return;
+    NCCL(ncclCommShrink(comm, &last, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
+    NCCL(ncclCommDestroy(comm));
+    comm = fewer;
+    NCCL(ncclCommCount(comm, &count));
+    CHECK(count == n - 1, "%d ranks", count);
+    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclMax, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    expect("maximum of those left", b, COUNT, (float)(1000 * (n - 2)), 1);
+    (void)printf("rank %d goes on\n", rank);
+}
+
 /* Ranks that call different operations, or with different counts: no hang, an error on all. */
 static void mismatch(void)
 {
@@ -242,6 +264,7 @@ int main(int argc, char **argv)
                  {"dead", dead},
                  {"shrinks", shrinks},
                  {"aborts", aborts},
+                 {"revokes", revokes},
                  {"mismatch", mismatch},
                  {"counts", counts},
                  {"float8", float8},
