@@ -183,6 +183,13 @@ void base_file_fill_standard(void)
     errno = saved;
 }
 
+int base_file_open_again(int fd)
+{
+    char path[40];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 gyre_status_t base_file_status(int err)
 {
     switch (err) {

@@ -47,6 +47,11 @@ static inline int base_sync_failed(int rc)
  * be one of these, and get what the program prints. */
 void base_file_fill_standard(void);
 
+/* Opens the pipe or terminal that `fd` has open once more, for writing without ever waiting. O_NONBLOCK on
+ * `fd` itself would be seen by all processes that share it. The caller closes what it returns; -1, with
+ * errno: that is not permitted here. */
+int base_file_open_again(int fd);
+
 /* The status for a file that cannot be opened, by errno: NOT_FOUND; NO_MEMORY: this process or machine has no
  * memory or descriptors left, which says nothing about the file; else IO. */
 gyre_status_t base_file_status(int err);

@@ -5,7 +5,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -14,6 +13,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/file.h"
 
 int base_log_limit = BASE_LOG_WARNING;
 static _Atomic int log_rank = -1;
@@ -76,9 +77,8 @@ static size_t clip(int wanted, size_t room)
     return (size_t)wanted < room ? (size_t)wanted : room - 1;
 }
 
-/* write(2) to stderr that fails with EAGAIN instead of waiting. A pipe or terminal is opened once more, since
- * O_NONBLOCK on the descriptor itself would be seen by all processes that share it. Where that is not
- * permitted it is asked first, and another process may be faster. A file never waits. */
+/* write(2) to stderr that fails with EAGAIN instead of waiting. A pipe or terminal is opened once more. Where
+ * that is not permitted it is asked first, and another process may be faster. A file never waits. */
 static ssize_t write_now(const char *line, size_t bytes)
 {
     struct stat info;
@@ -87,7 +87,7 @@ static ssize_t write_now(const char *line, size_t bytes)
     if (S_ISSOCK(info.st_mode))
         return send(STDERR_FILENO, line, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)) {
-        int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        int fd = base_file_open_again(STDERR_FILENO);
         if (fd >= 0) {
             ssize_t n = write(fd, line, bytes);
             int err = errno;

@@ -265,6 +265,14 @@ else
     on_terminal "$R" -n 2 sh -c 'sees() { until grep -q "$1" "$2/out"; do sleep 0.05; done; }
         [ $RANK = 1 ] || { printf "\rbar"; sees line "$0"; }; [ $RANK = 0 ] || { sees bar "$0"; echo line; }' "$W"
     check "a progress bar shows at once, and lines do not run into it" [ "$(tr '\n' '|' <"$W/out")" = "bar|line|" ]
+    # A terminal that nobody reads takes a part of a write and no more.
+    run /usr/bin/python3 -c '
+import os, subprocess, sys
+master, terminal = os.openpty()
+sys.exit(subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=terminal, start_new_session=True).returncode)' \
+        "$R" -n 2 --timeout 1 --kill-grace 0.3 yes "a line of 37 bytes, which divides no room"
+    want "--timeout on a terminal that stalls" 124 'the end of it is lost'
+    check "in time, on a terminal (took $ms ms)" [ "$ms" -lt $SOON ]
 fi
 
 # --- input ---

@@ -3,9 +3,10 @@
  *
  * Whole lines (also those that end with a carriage return, as progress bars do) move into one queue per
  * destination, and from there to the descriptor without ever blocking: a write of at most PIPE_BUF bytes
- * after POLLOUT. A reader that sleeps thus stops the ranks in time, but never keeps ucx-run from receiving
- * signals. A line longer than LINE_MAX_BYTES goes out in pieces; if another rank writes before its end, a
- * line break is put in between. */
+ * after POLLOUT, and to a terminal, which may have room for fewer, through a descriptor that never waits. A
+ * reader that sleeps thus stops the ranks in time, but never keeps ucx-run from receiving signals. A line
+ * longer than LINE_MAX_BYTES goes out in pieces; if another rank writes before its end, a line break is put
+ * in between. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -17,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "tools/ucx-run/hosts/buffer.h"
 #include "tools/ucx-run/run.h"
 
@@ -29,7 +31,7 @@ typedef struct {
 } stream_t;
 
 typedef struct {
-    int fd;
+    int fd;         /* standard output or error; of a terminal one that never waits */
     int plain_file; /* takes any amount without blocking */
     int terminal;
     int broken; /* it has no reader any more */
@@ -59,7 +61,7 @@ static void fail_sink(sink_t *sink, int error)
     if (error == EPIPE || error == EBADF)
         return;
     sink->error = error;
-    if (sink->fd == STDOUT_FILENO)
+    if (sink == &sinks[0])
         run_say("ucx-run: cannot write to standard output: %s; the output is lost from here on",
                 strerror(error));
 }
@@ -180,6 +182,17 @@ static void open_sink(sink_t *sink, int fd)
     sink->fd = fd;
     sink->plain_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     sink->terminal = isatty(fd);
+    int again = sink->terminal ? base_file_open_again(fd) : -1;
+    if (again >= 0)
+        sink->fd = again;
+}
+
+static void close_sink(sink_t *sink, int fd)
+{
+    run_buffer_free(&sink->queue);
+    if (sink->fd != fd)
+        close(sink->fd);
+    *sink = (sink_t){.fd = fd};
 }
 
 int run_output_open(int of_ranks, int tagged)
@@ -297,10 +310,8 @@ int run_output_pending(void)
 
 void run_output_close(void)
 {
-    run_buffer_free(&sinks[0].queue);
-    run_buffer_free(&sinks[1].queue);
+    close_sink(&sinks[0], STDOUT_FILENO);
+    close_sink(&sinks[1], STDERR_FILENO);
     free(streams);
-    open_sink(&sinks[0], STDOUT_FILENO);
-    open_sink(&sinks[1], STDERR_FILENO);
     streams = NULL;
 }
