@@ -206,6 +206,7 @@ static const run_wire_job_t a_job = {
     .rows = 25,
     .silence_ms = 20000,
     .grace_ms = 500,
+    .stop_ms = 30000,
     .id = "0123456789ab",
     .secret = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     .wdir = "/tmp",
@@ -233,6 +234,7 @@ static void test_job_frame(void **state)
     assert_int_equal(job.world, 7);
     assert_memory_equal(job.number, a_job.number, sizeof(int[3]));
     assert_int_equal(job.stdin_to, -2);
+    assert_int_equal(job.stop_ms, 30000);
     assert_string_equal(job.secret, a_job.secret);
     assert_string_equal(job.program[2], "x y");
     assert_null(job.program[3]);

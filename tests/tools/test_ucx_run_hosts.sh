@@ -198,6 +198,20 @@ interrupted_twice
 want "a second INT kills" 130 'interrupted again'
 check "everywhere" until_true 10 all_gone
 
+# scancel signals the steps: the agents. The ranks have as long as after a signal to ucx-run.
+launch_ranks 4 "trap 'sleep 2; echo saved; exit 0' TERM" "$R" --rsh "$W/rsh" -H $H
+kill -TERM "$(cat "$W/agent.127.0.0.2")" "$(cat "$W/agent.127.0.0.3")"
+finished
+want "TERM to the agents" 0
+out_is "all have the time to save" "saved
+saved
+saved
+saved"
+launch "trap '' TERM"
+kill -TERM "$(cat "$W/agent.127.0.0.3")"
+finished
+want "TERM to an agent, grace, KILL" 137 'rank [23] .* killed by signal 9'
+
 # --- what must be finished: each agent's KILL waits for it ---
 hold_rank_0() { # all ignore TERM and INT, and rank 0, on the first host, has something to finish
     rm -f "$W/go" "$W/over"

@@ -93,6 +93,12 @@ typedef struct {
     int dry_run;
 } run_options_t;
 
+/* Seconds from a TERM that is passed on to KILL. */
+static inline double run_stop_seconds(const run_options_t *options)
+{
+    return options->kill_grace_given ? options->kill_grace_s : 30.0;
+}
+
 #define RUN_ENGINES "auto|fork|ssh|slurm|openmpi|hydra|prrte"
 extern const char *const run_help[]; /* of --help: parts, NULL at the end */
 /* Adds the hosts of a hostfile. -1, or an exit code. */

@@ -19,8 +19,6 @@
 #include "tools/ucx-run/engines/foreign.h"
 
 #define TERM_SECONDS 3.0 /* at least, for an engine to end its ranks */
-/* from a TERM that ucx-run passes on to KILL, unless --kill-grace is given */
-#define STOP_SECONDS 30.0
 
 typedef struct {
     const run_options_t *options;
@@ -138,7 +136,7 @@ static void on_signal(tend_t *t, const struct signalfd_siginfo *info)
     }
     /* INT comes from a user at a keyboard, who can press it again. */
     if (ends && signal != SIGINT) {
-        limit(t, t->options->kill_grace_given ? t->options->kill_grace_s : STOP_SECONDS);
+        limit(t, run_stop_seconds(t->options));
         t->rc_kill = t->rc_kill ? t->rc_kill : 128 + signal;
     }
     if (signal == SIGTSTP)

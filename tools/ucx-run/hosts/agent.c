@@ -3,11 +3,12 @@
  * that host's ranks, passes on their output and their ends, and ends them when asked to, or when the launcher
  * is gone.
  *
- * wire.h has the messages between the two, over the agent's standard input and output. The end of its input,
- * a signal or too long a silence means that the launcher is gone. The agent then sends TERM to the ranks'
- * process groups, KILL after a grace and after checkpoints under way (tools/ucx-run/ranks/unfinished.c), and
- * exits. If the agent itself is killed, PR_SET_PDEATHSIG and the leash process
- * (tools/ucx-run/ranks/parent_death.c) kill the ranks at once. */
+ * wire.h has the messages between the two, over the agent's standard input and output. The end of its input
+ * or too long a silence means that the launcher is gone. The agent then sends TERM to the ranks' process
+ * groups, KILL after a grace and after checkpoints under way (tools/ucx-run/ranks/unfinished.c), and exits.
+ * After a signal to the agent (scancel signals the steps of a job) the ranks get the longer grace of a signal
+ * to the launcher, and the agent goes on to listen to the launcher. If the agent itself is killed,
+ * PR_SET_PDEATHSIG and the leash process (tools/ucx-run/ranks/parent_death.c) kill the ranks at once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -332,26 +333,32 @@ static const char *on_frame(const run_frame_t *frame)
 
 /* --- the end --- */
 
-static void enter(life_t life)
+static void kill_ranks(void)
 {
-    if (life <= a.life)
-        return;
-    a.life = life;
+    a.life = LIFE_KILL;
     a.next = BASE_TIME_NEVER;
-    if (life == LIFE_TERM && a.wire.grace_ms > 0) {
+    run_kill_all(&a.job, SIGKILL);
+}
+
+/* TERM, if they did not get it before, and KILL after `grace_ms` at the latest. */
+static void end_ranks(uint32_t grace_ms)
+{
+    base_time_t kill_at = base_now() + (base_time_t)grace_ms * 1000000;
+    if (a.life == LIFE_WORKING && grace_ms > 0) {
+        a.life = LIFE_TERM;
         run_kill_all(&a.job, SIGCONT); /* a stopped rank would not get it */
         run_kill_all(&a.job, SIGTERM);
-        a.next = base_deadline(a.wire.grace_ms / 1e3);
-    } else {
-        a.life = LIFE_KILL;
-        run_kill_all(&a.job, SIGKILL);
     }
+    if (a.life == LIFE_TERM && kill_at < a.next)
+        a.next = kill_at;
+    if (a.life == LIFE_WORKING)
+        kill_ranks();
 }
 
 static void launcher_gone(void)
 {
     a.input_open = 0;
-    enter(LIFE_TERM);
+    end_ranks(a.wire.grace_ms);
 }
 
 static void garbled(const char *why)
@@ -452,7 +459,10 @@ static void on_signals(void)
         case SIGINT:
         case SIGHUP:
         case SIGQUIT:
-            launcher_gone();
+            if (a.started)
+                end_ranks(a.wire.stop_ms);
+            else
+                launcher_gone();
             break;
         default: /* those that the ranks shall have come through the launcher */
             break;
@@ -496,7 +506,7 @@ static void turn(struct pollfd *fds)
         launcher_gone();
     }
     if (now >= a.next && !run_kill_waits(&a.unfinished, &a.job, &a.next))
-        enter(LIFE_KILL);
+        kill_ranks();
 }
 
 /* Sends what is left, if the launcher still reads. */

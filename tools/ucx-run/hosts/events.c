@@ -16,13 +16,18 @@ enum { READ_BYTES = 1 << 18 };
 #define LEASH_FACTOR       4.0
 #define LAST_WORDS_SECONDS 1.0 /* from the end of a connection to the status of the process that held it */
 
+static uint32_t milliseconds(double seconds)
+{
+    return seconds * 1e3 < UINT32_MAX ? (uint32_t)(seconds * 1e3) : UINT32_MAX;
+}
+
 static void send_job(run_job_t *job, run_node_t *h)
 {
     run_remote_t *m = job->remote;
     const run_options_t *o = job->options;
     run_capture_t capture;
     int n = 0, here = (int)(h - m->host);
-    double grace = o->kill_grace_s / 2, silence_ms = LEASH_FACTOR * o->lost_after_s * 1e3;
+    double grace = o->kill_grace_s / 2;
     int *number = calloc((size_t)h->ranks, sizeof *number);
     for (int r = 0; number && r < job->world; r++)
         if (m->of[r] == here)
@@ -41,8 +46,9 @@ static void send_job(run_job_t *job, run_node_t *h)
                            .terminal = {capture.terminal[0], capture.terminal[1]},
                            .columns = capture.columns,
                            .rows = capture.rows,
-                           .silence_ms = silence_ms < UINT32_MAX ? (uint32_t)silence_ms : UINT32_MAX,
-                           .grace_ms = grace < 60 ? (uint32_t)(grace * 1e3) : 60000,
+                           .silence_ms = milliseconds(LEASH_FACTOR * o->lost_after_s),
+                           .grace_ms = milliseconds(grace < 60 ? grace : 60),
+                           .stop_ms = milliseconds(run_stop_seconds(o)),
                            .id = job->id,
                            .secret = job->secret,
                            .wdir = m->wdir,

@@ -271,6 +271,7 @@ static const char *read_job(reader_t *r, run_wire_job_t *job)
     job->rows = ranged(r, 0, 65535);
     job->silence_ms = number(r);
     job->grace_ms = number(r);
+    job->stop_ms = number(r);
     const char *why = read_numbers(r, job);
     if (why)
         return why;
@@ -419,7 +420,7 @@ int run_wire_put_job(run_buffer_t *to, const run_wire_job_t *job)
     const int64_t numbers[] = {job->world,    job->ranks,       job->nodes,       job->node,
                                job->attempt,  job->bind,        job->bind_given,  job->report_bindings,
                                job->stdin_to, job->terminal[0], job->terminal[1], job->columns,
-                               job->rows,     job->silence_ms,  job->grace_ms};
+                               job->rows,     job->silence_ms,  job->grace_ms,    job->stop_ms};
     writer_t w = begin(to);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         add_number(&w, numbers[i]);

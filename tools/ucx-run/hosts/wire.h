@@ -32,7 +32,7 @@
 
 #define RUN_WIRE_MAGIC "\n%gyre-agent%\n" /* without its NUL */
 enum {
-    RUN_WIRE_VERSION = 1,
+    RUN_WIRE_VERSION = 2,
     RUN_WIRE_MARK = 0x4759,
     RUN_WIRE_HEAD = 8,
     RUN_WIRE_NOISE_MAX = 64 * 1024, /* bytes that may come before the magic */
@@ -102,6 +102,7 @@ typedef struct {
     int columns, rows;   /* of these; 0: not known */
     uint32_t silence_ms; /* the launcher counts as lost after so long without a word; 0: never */
     uint32_t grace_ms;   /* between TERM and KILL when it is lost */
+    uint32_t stop_ms;    /* the same after a signal to the agent */
     const char *id, *secret, *wdir, *output_dir, *peer; /* empty: none; peer: another host of the job */
     char **program;                                     /* [.. NULL] */
     char **environment;                                 /* [.. NULL] "K=V", on top of what the host has */

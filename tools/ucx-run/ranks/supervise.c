@@ -25,11 +25,9 @@ static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUS
 enum { FORWARDED = sizeof forwarded / sizeof forwarded[0] };
 
 #define ANSWERS_SECONDS 1.0 /* for agents to send the calls of their ranks */
-/* from a TERM that ucx-run passes on to KILL, unless --kill-grace is given */
-#define STOP_SECONDS  30.0
-#define PART_SECONDS  2.0 /* and to go, beyond what the ranks are given */
-#define WRITE_SECONDS 1.0 /* the same for a reader of our output */
-#define STILL_SECONDS 1.0 /* for agents to take the word that we are about to be stopped */
+#define PART_SECONDS    2.0 /* and to go, beyond what the ranks are given */
+#define WRITE_SECONDS   1.0 /* the same for a reader of our output */
+#define STILL_SECONDS   1.0 /* for agents to take the word that we are about to be stopped */
 
 static int signal_fd = -1;
 
@@ -287,7 +285,7 @@ static void forward(watch_t *w, int signal)
     if (ends && w->phase < PHASE_TERM) {
         const run_options_t *o = job->options;
         /* Some ranks die of it, others use the time. */
-        w->spare = base_now() + (base_time_t)((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) * 1e9);
+        w->spare = base_now() + (base_time_t)(run_stop_seconds(o) * 1e9);
         /* INT comes from a user at a keyboard, who can press it again. Senders of other signals do not wait
          * forever. */
         if (signal != SIGINT && !w->ended_by) {
@@ -478,7 +476,7 @@ static void write_rest(watch_t *w, struct pollfd *fds)
     const run_options_t *o = w->job->options;
     base_time_t until = w->timeout;
     if (w->ended_by)
-        until = base_deadline((o->kill_grace_given ? o->kill_grace_s : STOP_SECONDS) + WRITE_SECONDS);
+        until = base_deadline(run_stop_seconds(o) + WRITE_SECONDS);
     else if (w->result->rc == RUN_RC_TIMEOUT && w->result->stopped)
         until = base_deadline(o->kill_grace_s + WRITE_SECONDS);
     w->writing = w->interrupts < 2;
