@@ -85,6 +85,30 @@ check "ucx-run says in which call it was" grep -qE "^ucx-run: rank 1 .* killed b
 run "$DOCTOR" --job "$file"
 says "a killed rank" 'culprit: rank 1 on .*: it was killed by signal 9 .*, in all_reduce #22'
 
+# Two hosts, which are this one by other names, and their recorders in one folder. The clock of ranks counts from a host's
+# start: the host of the rank that failed first has been up for 10000 s more.
+rm -f "$W"/rec/*
+printf '#!/bin/sh\nshift\nexec sh -c "exec $*"\n' >"$W/rsh"
+chmod +x "$W/rsh"
+run "$UCX_RUN" --rsh "$W/rsh" -H 127.0.0.2,127.0.0.3 --kill-grace 20 --record "$W/rec" \
+    sh -c '[ $RANK = 1 ] || exit 5; until grep -q "code 5" "$0/err"; do sleep 0.05; done; exit 6' "$W"
+want "two ranks fail, one after the other" 5
+check "another host's clock" python3 - "$W"/rec/gyre-*.node0.rec <<'END'
+import struct, sys
+with open(sys.argv[1], "r+b") as file: # comm_recorder_head_t, and the one slot of rank 0
+    slot = struct.unpack("<8s2I4i", file.read(32))[2]
+    end = 4096 + 32 + 16 * 40 + 512 + 8
+    for at in 32, end:
+        file.seek(at)
+        time, = struct.unpack("<q", file.read(8))
+        assert time > 0 and end + 8 <= 4096 + slot, (time, slot)
+        file.seek(at)
+        file.write(struct.pack("<q", time + 10000 * 10**9))
+END
+run "$DOCTOR" --job "$(echo "$W"/rec/gyre-*.node0.rec)" --record "$W/rec"
+says "both hosts are read" '^job .*: 2 ranks, 0 alive'
+says "who failed first, by the clock on the wall" 'culprit: rank 0 on .*: it exited with code 5'
+
 # A job that ends well leaves no file.
 rm -f "$W"/rec/*
 run "$UCX_RUN" -n 2 --record "$W/rec" "$PERF" all_reduce -b 8 -e 8 -n 5

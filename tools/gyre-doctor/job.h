@@ -61,12 +61,13 @@ typedef enum {
 typedef struct {
     int known; /* there is a slot */
     life_t life;
-    const char *host;                 /* by its recorder; "" */
-    int pid;                          /* 0: not started */
-    double cpu;                       /* share of a core while we looked; < 0: unknown */
-    int moved;                        /* it made calls while we looked */
-    double since;                     /* s since its newest call began (dead: until it ended); < 0: unknown */
-    char began[32];                   /* the same by the clock on the wall, "" if unknown */
+    const char *host; /* by its recorder; "" */
+    int pid;          /* 0: not started */
+    double cpu;       /* share of a core while we looked; < 0: unknown */
+    int moved;        /* it made calls while we looked */
+    double since;     /* s since its newest call began (dead: until it ended); < 0: unknown */
+    char began[32];   /* the same by the clock on the wall, "" if unknown */
+    int64_t ended;    /* ns by that clock, which hosts share; INT64_MAX: it has not, or unknown */
     const comm_recorder_slot_t *slot; /* never NULL: if there is none, job_no_slot */
 } member_t;
 

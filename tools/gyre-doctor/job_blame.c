@@ -192,11 +192,6 @@ static int guilt(const member_t *m)
     return m->life == LIFE_DEAD ? 3 : 0;
 }
 
-static int64_t ended_at(const member_t *m)
-{
-    return m->slot->ended_ns != 0 ? m->slot->ended_ns : INT64_MAX;
-}
-
 /* It ended without an error of its own: nothing recorded how, or it got a signal that a launcher or a person
  * sends. */
 static int ended_from_outside(const member_t *m)
@@ -234,7 +229,7 @@ static int blame_failure(const job_t *job, char *text)
     for (int r = 0; r < job->size; r++) {
         const member_t *m = &job->rank[r];
         int g = guilt(m), best = first < 0 ? 0 : guilt(&job->rank[first]);
-        if (g > best || (g > 0 && g == best && ended_at(m) < ended_at(&job->rank[first])))
+        if (g > best || (g > 0 && g == best && m->ended < job->rank[first].ended))
             first = r;
     }
     if (first < 0 || ended_together(job))

@@ -109,14 +109,25 @@ static int sees_host_of(const comm_recorder_head_t *head, const char *host)
             (stat("/proc/self/ns/pid", &pids) == 0 && pids.st_ino == first_pid_namespace));
 }
 
+/* A time of the recorder, which counts from the start of its host, by the clock on the wall. */
+static int64_t wall(const comm_recorder_head_t *head, int64_t ns)
+{
+    return head->wall_ns + (ns - head->made_ns);
+}
+
 /* Fills one rank from its slot. same: its host's processes can be seen. */
 static void fill(const recorders_t *found, int i, const look_t *look, int s, const comm_recorder_slot_t *now,
                  int same, double seconds, member_t *m)
 {
     const comm_recorder_head_t *head = &found->list[i].head;
     unsigned long long ticks = 0;
-    *m =
-        (member_t){.known = 1, .pid = slot_pid(now), .cpu = -1, .since = -1, .slot = now, .host = head->host};
+    *m = (member_t){.known = 1,
+                    .pid = slot_pid(now),
+                    .cpu = -1,
+                    .since = -1,
+                    .slot = now,
+                    .host = head->host,
+                    .ended = now->ended_ns != 0 ? wall(head, now->ended_ns) : INT64_MAX};
     pid_t pid = holder_of(found, i, m->pid);
     if (now->ended_ns != 0 || (pid <= 0 && same && m->pid != 0))
         m->life = LIFE_DEAD;
@@ -133,7 +144,7 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
         return;
     if (until != 0 && (same || m->life == LIFE_DEAD) && until > now->started_ns)
         m->since = (double)(until - now->started_ns) / 1e9;
-    clock_text(head->wall_ns + (now->started_ns - head->made_ns), m->began);
+    clock_text(wall(head, now->started_ns), m->began);
 }
 
 /* Puts the slots of recorder i into the job. If a living rank of another recorder has the slot's rank, the
