@@ -31,10 +31,17 @@ static int is_remote(const run_options_t *o)
     return o->engine != RUN_ENGINE_FORK;
 }
 
+/* A single rank gets our descriptors, but no terminal: the rank is in a process group of its own, which the
+ * kernel stops at the first change to the terminal's settings (tcsetattr), as programs with a prompt make. */
+static int is_direct(const run_options_t *o)
+{
+    return o->ranks == 1 && !o->tag && !isatty(STDOUT_FILENO) && !isatty(STDERR_FILENO);
+}
+
 /* Two pipes per rank stay open (three with --stdin all), or three per host. */
 static unsigned long descriptors(const run_options_t *o)
 {
-    unsigned long per_rank = o->output_dir || (o->ranks == 1 && !o->tag) ? 0 : 2;
+    unsigned long per_rank = o->output_dir || is_direct(o) ? 0 : 2;
     if (is_remote(o))
         return 24 + 3 * (unsigned long)o->hosts.count;
     return 24 + (unsigned long)o->ranks * (per_rank + (o->stdin_to == RUN_STDIN_ALL ? 1 : 0));
@@ -93,10 +100,8 @@ static int attempt(run_job_t *job, run_result_t *result)
 
 static int open_streams(const run_options_t *o)
 {
-    run_capture_t capture = {.ranks = o->ranks,
-                             .output_dir = o->output_dir,
-                             .direct = o->ranks == 1 && !o->tag,
-                             .take = run_output_take};
+    run_capture_t capture = {
+        .ranks = o->ranks, .output_dir = o->output_dir, .direct = is_direct(o), .take = run_output_take};
     run_input_t input = {.ranks = o->ranks, .to = o->stdin_to};
     int rc = run_output_open(o->ranks, o->tag);
     if (is_remote(o)) {

@@ -265,6 +265,10 @@ else
     on_terminal "$R" -n 2 sh -c 'sees() { until grep -q "$1" "$2/out"; do sleep 0.05; done; }
         [ $RANK = 1 ] || { printf "\rbar"; sees line "$0"; }; [ $RANK = 0 ] || { sees bar "$0"; echo line; }' "$W"
     check "a progress bar shows at once, and lines do not run into it" [ "$(tr '\n' '|' <"$W/out")" = "bar|line|" ]
+    on_terminal "$R" --timeout 20 sh -c 'stty -echo <&1 || exit 1
+        printf "prompt> "; until grep -q "^prompt> $" "$0/out"; do sleep 0.05; done; echo answer' "$W"
+    want "one rank may change the settings of its terminal" 0
+    out_is "its prompt shows at once" "prompt> answer"
     # A terminal that nobody reads takes a part of a write and no more.
     run /usr/bin/python3 -c '
 import os, subprocess, sys

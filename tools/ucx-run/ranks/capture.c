@@ -3,7 +3,8 @@
  *
  * Each rank writes to two pipes, or to pseudo-terminals if ucx-run has a terminal: programs then show
  * progress bars and colours as they would without ucx-run. Output goes to `take` as it comes. A single rank
- * without --tag inherits ucx-run's descriptors, and with --output-filename the ranks write to files. */
+ * without --tag and without a terminal inherits ucx-run's descriptors, and with --output-filename the ranks
+ * write to files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

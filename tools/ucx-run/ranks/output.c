@@ -139,8 +139,10 @@ static void emit_lines(stream_t *s)
         const char *data = b->data + b->head;
         size_t n = b->tail - b->head;
         size_t whole = tag ? first_line(data, n) : last_line(data, n);
-        /* Too long to be kept, or a progress bar that begins with a carriage return and has no end. */
-        if (whole == 0 && (n > LINE_MAX_BYTES || (sink->terminal && b->head > 0 && data[-1] == '\r')))
+        /* On a terminal a single rank's prompt, and a progress bar that begins with a carriage return and has
+         * no end; else too long to be kept. */
+        int shown = sink->terminal && ((ranks == 1 && !tag) || (b->head > 0 && data[-1] == '\r'));
+        if (whole == 0 && (n > LINE_MAX_BYTES || shown))
             whole = n;
         if (whole == 0)
             return;
