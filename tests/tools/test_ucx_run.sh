@@ -168,6 +168,17 @@ want "--max-restarts" 0 'restart 1 of 3' 'restart 2 of 3'
 check "secrets differ" [ "$(sort -u "$W/secrets.0" | wc -l)" = 3 ]
 run "$R" -n 2 --max-restarts 1 sh -c 'exit 9'
 want "restarts used up" 9 'restart 1 of 1'
+# A port whose last connection was closed from this side, as those of an attempt before are, stays taken for a minute (TIME_WAIT).
+port=$(python3 -c '
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+caller = socket.create_connection(listener.getsockname())
+accepted, _ = listener.accept()
+print(listener.getsockname()[1])
+for s in accepted, caller, listener:
+    s.close()')
+GYRE_PORT_RANGE=$port-$port run "$R" -n 2 --max-restarts 1 sh -c '[ $GYRE_RESTART = 1 ]'
+want "one port for all attempts" 0 'restart 1 of 1'
 run "$R" -n 2 --max-restarts 1 /nonexistent/program
 want "no restart of what cannot run" 127
 check "no restart said" test -z "$(grep restart "$W/err")"

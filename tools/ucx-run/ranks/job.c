@@ -80,16 +80,18 @@ void run_job_unplan(run_job_t *job)
     job->rank = NULL;
 }
 
-/* A TCP socket bound to address:port (0: any). Returns it, or -1. */
-static int bind_at(in_addr_t where, int port, int *bound)
+/* A TCP socket that listens at address:port (0: any). Returns it, or -1. */
+static int listen_at(in_addr_t where, int port, int *bound)
 {
+    const int on = 1; /* connections of an attempt before do not keep the port */
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = where;
     socklen_t n = sizeof address;
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+    if ((port && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, SOMAXCONN) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &n) != 0) {
         int err = errno;
         close(fd);
@@ -106,7 +108,7 @@ int run_free_port(const char *address)
     int port = 0;
     if (inet_pton(AF_INET, address, &where) != 1)
         where.s_addr = htonl(INADDR_ANY);
-    int fd = bind_at(where.s_addr, 0, &port);
+    int fd = listen_at(where.s_addr, 0, &port);
     if (fd >= 0)
         close(fd);
     return port;
@@ -129,8 +131,8 @@ static int open_root(run_job_t *job)
         }
     }
     for (int p = low; p <= high && job->root_fd < 0; p++)
-        job->root_fd = bind_at(htonl(INADDR_LOOPBACK), p, &port);
-    if (job->root_fd < 0 || listen(job->root_fd, SOMAXCONN) != 0) {
+        job->root_fd = listen_at(htonl(INADDR_LOOPBACK), p, &port);
+    if (job->root_fd < 0) {
         fprintf(stderr, "ucx-run: cannot listen on 127.0.0.1%s%s for the ranks to meet: %s%s\n",
                 *range ? ", ports " : "", range, strerror(errno),
                 *range ? "; all of GYRE_PORT_RANGE is taken or forbidden: widen it or unset it" : "");
