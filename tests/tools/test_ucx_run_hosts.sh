@@ -365,6 +365,9 @@ END
 chmod +x "$W/mpiexec.hydra"
 PATH=$W:$PATH run "$R" --launcher hydra -n 2 sh -c 'exit 7'
 want "its exit code" 7
+GYRE_RANK=3 GYRE_ROOT_FD=7 GYRE_JOB=outer GYRE_LOG=error PATH=$W:$PATH run "$R" --launcher hydra -n 2 env
+check "its ranks have no identity of an outer job" test -z "$(grep -E '^GYRE_(RANK|ROOT_FD)=|^GYRE_JOB=outer' "$W/out")"
+check "and what else is set" grep -q '^GYRE_LOG=error$' "$W/out"
 PATH=$W:$PATH run "$R" --launcher hydra -n 2 --timeout 0.3 sleep 20
 want "--timeout of an engine" 124 '--timeout 0.3 s has passed: ending mpiexec.hydra'
 PATH=$W:$PATH "$R" --launcher hydra -n 2 --kill-grace 1 bash -c "trap '' TERM; echo \$\$ >$W/deaf; for i in {1..400}; do sleep 0.05; done" >"$W/out" 2>"$W/err" &

@@ -186,6 +186,8 @@ void run_environment_free(char **environment);
 void run_environment_check(const run_options_t *options);
 /* 1 if a variable of this name is part of a rank's identity: it never passes from one job to another. */
 int run_environment_is_identity(const char *name, size_t n);
+/* Removes these variables from this process's own environment. */
+void run_environment_drop_identity(void);
 
 /* Raises this process's soft limit of open files to `need`; the ranks get the old one back. 0, or an exit
  * code. */

@@ -57,6 +57,7 @@ become(const tend_t *t, char **command, char **environment, pid_t launcher)
      * gives up at once and leaves its ranks running. */
     if (getppid() != launcher)
         _exit(RUN_RC_SYSTEM);
+    run_environment_drop_identity(); /* of a job around this one; the engine would pass it on */
     for (; *environment; environment++)
         putenv(*environment);
     if (t->options->stdin_to == RUN_STDIN_NONE) {

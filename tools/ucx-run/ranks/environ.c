@@ -11,15 +11,23 @@
 #include "base/settings/settings.h"
 #include "tools/ucx-run/run.h"
 
+static const char *const identity[] = {
+    "GYRE_RANK", "GYRE_SIZE",       "GYRE_ROOT",       "GYRE_ROOT_FD",     "GYRE_SECRET",
+    "GYRE_JOB",  "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_RECORDER_FD", "GYRE_RESTART"};
+enum { IDENTITY = sizeof identity / sizeof identity[0] };
+
 int run_environment_is_identity(const char *name, size_t n)
 {
-    static const char *const ours[] = {
-        "GYRE_RANK", "GYRE_SIZE",       "GYRE_ROOT",       "GYRE_ROOT_FD",     "GYRE_SECRET",
-        "GYRE_JOB",  "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_RECORDER_FD", "GYRE_RESTART"};
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        if (strlen(ours[i]) == n && strncmp(name, ours[i], n) == 0)
+    for (int i = 0; i < IDENTITY; i++)
+        if (strlen(identity[i]) == n && strncmp(name, identity[i], n) == 0)
             return 1;
     return 0;
+}
+
+void run_environment_drop_identity(void)
+{
+    for (int i = 0; i < IDENTITY; i++)
+        unsetenv(identity[i]);
 }
 
 typedef struct {
