@@ -387,6 +387,11 @@ PATH=$W:$PATH run "$R" --launcher hydra -n 2 --max-restarts 1 sh -c '[ $GYRE_RES
 want "an engine is started anew" 0 'restart 1 of 1'
 out_is "and told so" "restart 0
 restart 1"
+for code in 2 126 127; do
+    PATH=$W:$PATH run "$R" --launcher hydra -n 2 --max-restarts 1 sh -c "exit $code"
+    want "no engine is started anew after code $code" $code "not started anew: code $code says"
+    out_is "it was started once" "restart 0"
+done
 
 # --- Slurm: which hosts, from the allocation's variables ---
 run env SLURM_JOB_ID=1 SLURM_JOB_NODELIST='n[0-1]' SLURM_TASKS_PER_NODE='2(x2)' "$R" --dry-run true

@@ -203,6 +203,11 @@ static int run_attempts(const run_options_t *o)
         rc = result(&t);
         if (rc == 0 || t.stopped || job.attempt >= o->max_restarts)
             return rc;
+        if (rc == RUN_RC_USAGE || rc == RUN_RC_NOT_RUNNABLE || rc == RUN_RC_NOT_FOUND) {
+            run_say("ucx-run: not started anew: code %d says that %s", rc,
+                    rc == RUN_RC_USAGE ? "a command line is wrong" : "a program cannot be run");
+            return rc;
+        }
         run_say("ucx-run: %s ended with code %d: restarting it (restart %d of %d)",
                 run_foreign_program(o->engine), rc, job.attempt + 1, o->max_restarts);
     }
