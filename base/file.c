@@ -51,9 +51,14 @@ static int open_target(const char *path, base_file_t *file, int *fd)
     size_t room = strlen(file->target) + 48;
     if (!(file->temporary = malloc(room)))
         return ENOMEM;
-    snprintf(file->temporary, room, "%s.tmp-%ld-%u", file->target, (long)getpid(),
-             atomic_fetch_add(&counter, 1));
-    *fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    /* The name may be taken: by a process with this number that was killed, or runs on another host. */
+    for (int tries = 0; tries < BASE_TEMPORARY_TRIES; tries++) {
+        snprintf(file->temporary, room, "%s.tmp-%ld-%u", file->target, (long)getpid(),
+                 atomic_fetch_add(&counter, 1));
+        *fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (*fd >= 0 || errno != EEXIST)
+            break;
+    }
     if (*fd < 0)
         return errno;
     if (exists) /* who may read it stays as it was; on file systems without modes it cannot */

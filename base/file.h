@@ -21,6 +21,8 @@ typedef struct {
     char *temporary; /* owned: what `out` writes; NULL with `target` */
 } base_file_t;
 
+enum { BASE_TEMPORARY_TRIES = 1000 }; /* names for a temporary file or folder, before EEXIST */
+
 int base_file_is_stdout(const char *path); /* NULL: no */
 /* errno's value if base_file_begin could not write to `path` now (EISDIR: a folder), else 0. Changes no
  * file. */

@@ -110,23 +110,36 @@ static gyre_status_t check_old(const char *path, const char *target, const struc
     return GYRE_OK;
 }
 
-gyre_status_t base_folder_begin(const char *path, base_folder_t *folder)
+/* Makes the temporary folder next to its target. Returns 0 or errno's value. */
+static int make_temporary(base_folder_t *folder)
 {
     static _Atomic unsigned counter;
+    size_t room = strlen(folder->target) + 48;
+    if (!(folder->made = malloc(room)))
+        return ENOMEM;
+    for (int tries = 0; tries < BASE_TEMPORARY_TRIES; tries++) { /* as in base/file.c */
+        snprintf(folder->made, room, "%s.tmp-%ld-%u", folder->target, (long)getpid(),
+                 atomic_fetch_add(&counter, 1));
+        if (mkdir(folder->made, 0777) == 0)
+            return 0;
+        if (errno != EEXIST)
+            break;
+    }
+    return errno;
+}
+
+gyre_status_t base_folder_begin(const char *path, base_folder_t *folder)
+{
     struct stat old;
     base_folder_t begun = {.target = resolve(path)};
     if (!begun.target)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the folder %s", path);
     int exists = stat(begun.target, &old) == 0;
     gyre_status_t status = exists ? check_old(path, begun.target, &old) : GYRE_OK;
-    size_t room = strlen(begun.target) + 48;
-    if (status == GYRE_OK && !(begun.made = malloc(room)))
-        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory left to write %s", path);
-    if (status == GYRE_OK)
-        snprintf(begun.made, room, "%s.tmp-%ld-%u", begun.target, (long)getpid(),
-                 atomic_fetch_add(&counter, 1));
-    if (status == GYRE_OK && mkdir(begun.made, 0777) != 0)
-        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot make the folder %s", path);
+    int why = status == GYRE_OK ? make_temporary(&begun) : 0;
+    if (why != 0)
+        status = gyre_fail_errno(why == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, why,
+                                 "cannot make the folder %s", path);
     if (status != GYRE_OK) {
         forget(&begun);
         return status;

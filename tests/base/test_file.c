@@ -158,10 +158,35 @@ static void keeps_what_cannot_be_renamed(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
+/* Names that a killed process with this number has left do not stop another one. */
+static void passes_over_names_that_are_taken(void **state)
+{
+    (void)state;
+    enum { LEFT = 50 }; /* more than the tests before have counted */
+    char left[LEFT][96];
+    for (int i = 0; i < LEFT; i++) {
+        snprintf(left[i], sizeof(left[i]), "%s.tmp-%ld-%d", path, (long)getpid(), i);
+        FILE *file = fopen(left[i], "wx");
+        assert_non_null(file);
+        fputs("left", file);
+        assert_int_equal(fclose(file), 0);
+    }
+    assert_int_equal(base_file_check(path), 0);
+    assert_int_equal(put(path, "mine"), GYRE_OK);
+    holds(path, "mine");
+    for (int i = 0; i < LEFT; i++) {
+        holds(left[i], "left");
+        assert_int_equal(unlink(left[i]), 0);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(replaces_a_file), cmocka_unit_test(follows_a_link),
-                                       cmocka_unit_test(writes_to_what_is_no_file), cmocka_unit_test(refuses),
-                                       cmocka_unit_test(keeps_what_cannot_be_renamed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(replaces_a_file),
+                                       cmocka_unit_test(follows_a_link),
+                                       cmocka_unit_test(writes_to_what_is_no_file),
+                                       cmocka_unit_test(refuses),
+                                       cmocka_unit_test(keeps_what_cannot_be_renamed),
+                                       cmocka_unit_test(passes_over_names_that_are_taken)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -94,11 +94,29 @@ static void refuses(void **state)
     sh("test \"$(echo *)\" = 'closed file'; rm -r closed file");
 }
 
+/* Names that a killed process with this number has left do not stop another one. */
+static void passes_over_names_that_are_taken(void **state)
+{
+    (void)state;
+    char name[64];
+    base_folder_t folder;
+    for (int i = 0; i < 50; i++) { /* more than the tests before have counted */
+        snprintf(name, sizeof name, "new.tmp-%ld-%d", (long)getpid(), i);
+        assert_int_equal(mkdir(name, 0700), 0);
+    }
+    assert_int_equal(base_folder_check("new"), GYRE_OK);
+    assert_int_equal(base_folder_begin("new", &folder), GYRE_OK);
+    fill(&folder, "a");
+    assert_int_equal(base_folder_commit(&folder, replaced), GYRE_OK);
+    sh("test \"$(cat new/a)\" = new && rm -r new && rmdir new.tmp-*-* && test \"$(ls)\" = ''");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replaces),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(passes_over_names_that_are_taken),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
