@@ -160,6 +160,10 @@ out 2
 out 3
 err 3" ]
 
+mkdir "$W/there"
+(cd "$W" && run "$R" --rsh "$W/rsh" -H 127.0.0.2 --wdir "$W/there" --output-filename here true)
+check "--output-filename is from our own directory on, --wdir or not" [ -e "$W/here/rank.0/stdout" ]
+
 # --- input ---
 seq 1 50000 >"$W/in"
 run sh -c '"$1" --rsh "$2" -H 127.0.0.2,127.0.0.3 --tag wc -l <"$3"' sh "$R" "$W/rsh" "$W/in"

@@ -84,6 +84,24 @@ static int place(run_job_t *job, int world)
     return 0;
 }
 
+/* `name` from our working directory on, which an agent's may not be; NULL: that directory. 0, or an exit code
+ * after printing the reason. */
+static int absolute(char to[PATH_MAX], const char *name)
+{
+    int relative = !name || name[0] != '/';
+    if (relative && !getcwd(to, PATH_MAX)) {
+        fprintf(stderr, "ucx-run: the working directory has no name: %s; give absolute folders\n",
+                strerror(errno));
+        return RUN_RC_SYSTEM;
+    }
+    size_t n = relative ? strlen(to) : 0;
+    const char *slash = relative && name ? "/" : "";
+    if ((size_t)snprintf(to + n, PATH_MAX - n, "%s%s", slash, name ? name : "") < PATH_MAX - n)
+        return 0;
+    fprintf(stderr, "ucx-run: the name of --wdir or --output-filename is too long\n");
+    return RUN_RC_USAGE;
+}
+
 int run_remote_plan(run_job_t *job, const run_options_t *options)
 {
     memset(job, 0, sizeof *job);
@@ -96,26 +114,10 @@ int run_remote_plan(run_job_t *job, const run_options_t *options)
     m->exports = run_environment_exports(options);
     if (!m->passed || !m->exports)
         return out_of_memory();
-    if (options->wdir && options->wdir[0] == '/')
-        snprintf(m->wdir, sizeof m->wdir, "%s", options->wdir);
-    else if (!getcwd(m->wdir, sizeof m->wdir)) {
-        fprintf(stderr, "ucx-run: the working directory has no name: %s; give --wdir\n", strerror(errno));
-        return RUN_RC_SYSTEM;
-    }
-    size_t n = strlen(m->wdir);
-    int fits = 1;
-    if (options->output_dir)
-        fits =
-            snprintf(m->output_dir, sizeof m->output_dir, "%s%s%s",
-                     options->output_dir[0] == '/' ? "" : m->wdir, options->output_dir[0] == '/' ? "" : "/",
-                     options->output_dir) < (int)sizeof m->output_dir;
-    if (fits && options->wdir && options->wdir[0] != '/')
-        fits = (size_t)snprintf(m->wdir + n, sizeof m->wdir - n, "/%s", options->wdir) < sizeof m->wdir - n;
-    if (!fits) {
-        fprintf(stderr, "ucx-run: the name of --wdir or --output-filename is too long\n");
-        return RUN_RC_USAGE;
-    }
-    return place(job, options->ranks);
+    int rc = absolute(m->wdir, options->wdir);
+    if (!rc && options->output_dir)
+        rc = absolute(m->output_dir, options->output_dir);
+    return rc ? rc : place(job, options->ranks);
 }
 
 void run_remote_unplan(run_job_t *job)
