@@ -305,6 +305,34 @@ sorted_is "--stdin all" "[0] hello
 run sh -c 'seq 1 100000 | "$1" -n 2 --stdin all sh -c "if [ \$RANK = 0 ]; then wc -l; else head -n 1 >/dev/null; fi"' sh "$R"
 check "--stdin all, one rank stops reading" [ "$(tr -d ' ' <"$W/out")" = 100000 ]
 
+if /usr/bin/python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
+    # In the background of its terminal at first; then as after the shell's `fg`, which sends no signal.
+    run /usr/bin/python3 -c '
+import os, pty, signal, sys, time
+shell, terminal = pty.fork()
+if shell == 0:
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    job = os.fork()
+    if job == 0:
+        os.setpgid(0, 0)
+        os.execv(sys.argv[2], sys.argv[2:])
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    os.tcsetpgrp(0, job)
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+os.write(terminal, b"word\n")
+try:
+    while data := os.read(terminal, 4096):
+        os.write(1, data)
+except OSError: # EIO: the end
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1]))' "$W/reads" "$R" -n 2 --timeout 15 sh -c \
+        '[ $RANK = 0 ] || exit 0; : >"$0"; read -r line; echo "got $line"' "$W/reads"
+    want "input once a job comes to the foreground" 0
+    check "is read" grep -q '^got word' "$W/out"
+fi
+
 # --- signals (with job control on, so that background jobs do not ignore INT) ---
 set -m
 launch() { # SCRIPT [OPTIONS]: 2 ranks that announce themselves

@@ -23,8 +23,9 @@
  *     ranks/cleanup.c          the end of what the ranks have left running
  *     ranks/report.c           a rank's present call, from the flight recorder
  *
- * ucx-run has one thread and sleeps in poll(2) without a timeout while nothing happens (with agents it wakes
- * once a second to show that it lives). It makes no files except those of --output-filename. */
+ * ucx-run has one thread and sleeps in poll(2) without a timeout while nothing happens. It wakes once a
+ * second with agents, to show that it lives, and in the background of a terminal whose input the ranks want.
+ * It makes no files except those of --output-filename. */
 #ifndef UCX_RUN_H
 #define UCX_RUN_H
 
@@ -264,7 +265,9 @@ typedef struct {
 int run_input_open(const run_input_t *how);
 int run_input_attach(int i, int number, run_stdio_t *stdio);
 void run_input_attached(run_stdio_t *stdio);
-size_t run_input_poll(struct pollfd *fds); /* room for ranks + 1 */
+/* fds: room for ranks + 1. *again: when to call it again, whatever comes: a terminal may be ours to read by
+ * then. */
+size_t run_input_poll(struct pollfd *fds, base_time_t *again);
 void run_input_event(const struct pollfd *fd);
 void run_input_feed(const char *data, size_t n); /* n <= RUN_INPUT_BYTES; 0: the end */
 int run_input_ended(void);                       /* there is no more */

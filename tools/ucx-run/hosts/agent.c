@@ -481,7 +481,7 @@ static void turn(struct pollfd *fds)
         n += run_capture_poll(fds + n, (const int[2]){room, room});
     input = n;
     if (a.planned)
-        n += run_input_poll(fds + n);
+        n += run_input_poll(fds + n, &(base_time_t){0});
     base_time_t next = a.input_open && a.silent < a.next ? a.silent : a.next;
     if (poll(fds, n, base_poll_ms(next)) < 0)
         return; /* EINTR: around again */

@@ -20,6 +20,8 @@
 
 #include "tools/ucx-run/run.h"
 
+#define FOREGROUND_SECONDS 1.0 /* between looks whether we are in the terminal's foreground */
+
 static run_input_t how;
 static int copying;  /* we read, or are fed, and pass on */
 static int finished; /* end of input */
@@ -86,21 +88,23 @@ static int behind(int rank)
     return targets[rank] >= 0 && sent[rank] < chunk_bytes;
 }
 
-/* Only its foreground process group may read a terminal; SIGCONT makes ucx-run ask again. */
+/* Only its foreground process group may read a terminal. The shell's `fg` of a job that runs sends no
+ * signal. */
 static int may_read(void)
 {
     return !isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) == getpgrp();
 }
 
-static int may_read_more(int readers)
+static int wants_more(int readers)
 {
-    return !how.fed && !finished && (how.pass ? how.ready() : readers > 0) && may_read();
+    return !how.fed && !finished && (how.pass ? how.ready() : readers > 0);
 }
 
-size_t run_input_poll(struct pollfd *fds)
+size_t run_input_poll(struct pollfd *fds, base_time_t *again)
 {
     size_t n = 0;
     int readers = 0;
+    *again = BASE_TIME_NEVER;
     if (!copying)
         return 0;
     for (int r = 0; r < how.ranks; r++) {
@@ -108,8 +112,12 @@ size_t run_input_poll(struct pollfd *fds)
         if (behind(r))
             fds[n++] = (struct pollfd){.fd = targets[r], .events = POLLOUT};
     }
-    if (n == 0 && may_read_more(readers))
+    if (n > 0 || !wants_more(readers))
+        return n;
+    if (may_read())
         fds[n++] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
+    else
+        *again = base_deadline(FOREGROUND_SECONDS);
     return n;
 }
 

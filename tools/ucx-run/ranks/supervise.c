@@ -429,12 +429,13 @@ static void turn(watch_t *w, struct pollfd *fds, base_time_t until)
     if (!job->remote)
         n += run_capture_poll(fds + n, room);
     size_t input = n;
+    base_time_t again = BASE_TIME_NEVER;
     if (job->alive > 0)
-        n += run_input_poll(fds + n);
+        n += run_input_poll(fds + n, &again);
     size_t hosts = n;
     if (job->remote)
         n += run_remote_poll(job, fds + n);
-    if (poll(fds, n, base_poll_ms(until)) < 0)
+    if (poll(fds, n, base_poll_ms(again < until ? again : until)) < 0)
         return; /* EINTR: around again */
     for (size_t i = output; i < hosts; i++) {
         if (!fds[i].revents)
