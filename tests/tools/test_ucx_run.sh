@@ -333,6 +333,32 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1]))' "$W/reads" "$R" -n
     check "is read" grep -q '^got word' "$W/out"
 fi
 
+if /usr/bin/python3 -c 'import pty; pty.openpty()' 2>/dev/null; then
+    # The terminal gets another size once the ranks run.
+    run /usr/bin/python3 -c '
+import fcntl, os, pty, struct, sys, termios, time
+def resize(rows, columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+job, terminal = pty.fork()
+if job == 0:
+    while os.get_terminal_size(0) != (80, 24):
+        time.sleep(0.02)
+    os.execv(sys.argv[2], sys.argv[2:])
+resize(24, 80)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+resize(50, 132)
+try:
+    while data := os.read(terminal, 4096):
+        os.write(1, data)
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))' "$W/runs" "$R" -n 2 --timeout 15 bash -c \
+        '[ $RANK = 0 ] || exit 0; trap told=1 WINCH; stty size <&2; : >"$0"; until [ "$told $(stty size <&2)" = "1 50 132" ]; do sleep 0.05; done' "$W/runs"
+    want "a rank hears of its terminal's new size" 0
+    out_is "the size before" $'24 80\r'
+fi
+
 # --- signals (with job control on, so that background jobs do not ignore INT) ---
 set -m
 launch() { # SCRIPT [OPTIONS]: 2 ranks that announce themselves

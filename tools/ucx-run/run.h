@@ -231,8 +231,9 @@ void run_capture_attached(run_stdio_t *stdio);
 /* Room for 2 * ranks. room[to]: more of it may be read. */
 size_t run_capture_poll(struct pollfd *fds, const int room[2]);
 void run_capture_event(const struct pollfd *fd);
-void run_capture_drain(int i); /* takes what rank[i] has written so far */
-void run_capture_stop(int to); /* the output has no reader any more */
+void run_capture_resize(const run_capture_t *size); /* of terminals: its columns and rows */
+void run_capture_drain(int i);                      /* takes what rank[i] has written so far */
+void run_capture_stop(int to);                      /* the output has no reader any more */
 void run_capture_finish(void); /* all ranks are gone: reads the rest of the pipes and closes them */
 void run_capture_close(void);
 

@@ -73,12 +73,27 @@ static int attach_files(int number, int attempt, run_stdio_t *stdio)
     return stdio->out < 0 || stdio->err < 0 ? RUN_RC_SYSTEM : 0;
 }
 
+static void set_size(int terminal)
+{
+    struct winsize size = {.ws_col = (unsigned short)how.columns, .ws_row = (unsigned short)how.rows};
+    if (size.ws_col)
+        ioctl(terminal, TIOCSWINSZ, &size);
+}
+
+void run_capture_resize(const run_capture_t *size)
+{
+    how.columns = size->columns;
+    how.rows = size->rows;
+    for (int i = 0; streams && i < 2 * how.ranks; i++)
+        if (streams[i] >= 0) /* a pipe has none */
+            set_size(streams[i]);
+}
+
 /* Opens a raw pseudo-terminal: ends[0] its master, ends[1] the rank's end. 0 if that fails. */
 static int open_terminal(int ends[2])
 {
     char name[64];
     struct termios mode;
-    struct winsize size = {.ws_col = (unsigned short)how.columns, .ws_row = (unsigned short)how.rows};
     ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (ends[0] < 0)
         return 0;
@@ -88,8 +103,7 @@ static int open_terminal(int ends[2])
             cfmakeraw(&mode); /* the launcher's terminal does what is to be done with line ends */
             tcsetattr(ends[1], TCSANOW, &mode);
         }
-        if (size.ws_col)
-            ioctl(ends[1], TIOCSWINSZ, &size);
+        set_size(ends[1]);
         return 1;
     }
     close(ends[0]);

@@ -21,7 +21,8 @@
 
 #include "tools/ucx-run/run.h"
 
-static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP};
+static const int forwarded[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
+                                SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH};
 enum { FORWARDED = sizeof forwarded / sizeof forwarded[0] };
 
 #define ANSWERS_SECONDS 1.0 /* for agents to send the calls of their ranks */
@@ -280,6 +281,13 @@ static void forward(watch_t *w, int signal)
         }
         run_say("ucx-run: %s: passed on to %d rank%s%s", run_signal_name(signal, name), job->alive,
                 job->alive == 1 ? "" : "s", signal == SIGINT ? "; once more kills them" : "");
+    }
+    if (signal == SIGWINCH) {
+        if (job->remote)
+            return; /* agents do not hear of sizes */
+        run_capture_t size;
+        run_output_terminals(&size);
+        run_capture_resize(&size);
     }
     pass_on(job, signal);
     if (ends && w->phase < PHASE_TERM) {
