@@ -544,8 +544,10 @@ for how in l3 numa; do
     run "$R" -n 2 --bind $how true
     want "--bind $how" 0
 done
-GYRE_PORT_RANGE=nonsense run "$R" true
-want "a bad port range" 2 'GYRE_PORT_RANGE'
+for range in nonsense 23450:23460 23450x 23450 23460-23450 0-9; do
+    GYRE_PORT_RANGE=$range run "$R" true
+    want "a bad port range ($range)" 2 'GYRE_PORT_RANGE'
+done
 
 # --- nothing is called while nothing happens ---
 "$R" -n 2 sleep 30 >"$W/out" 2>"$W/err" &

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 
 #include "base/settings/settings.h"
+#include "comm/net/address.h"
 #include "tools/ucx-run/run.h"
 
 /* With more ranks than cores the ranks share the cores evenly, and each stays on its own: left alone,
@@ -119,16 +120,9 @@ static int open_root(run_job_t *job)
 {
     int low = 0, high = 0, port = 0;
     const char *range = base_setting_string(SET_PORT_RANGE);
-    if (*range) {
-        char rest;
-        int fields = sscanf(range, "%d-%d%c", &low, &high, &rest);
-        if (fields == 1)
-            high = low;
-        if (fields < 1 || fields > 2 || low < 1 || high > 65535 || low > high) {
-            fprintf(stderr, "ucx-run: GYRE_PORT_RANGE '%s' is not low-high with 1 <= low <= high <= 65535\n",
-                    range);
-            return RUN_RC_USAGE;
-        }
+    if (boot_port_range(&low, &high) != GYRE_OK) {
+        fprintf(stderr, "ucx-run: %s\n", gyre_last_error());
+        return RUN_RC_USAGE;
     }
     for (int p = low; p <= high && job->root_fd < 0; p++)
         job->root_fd = listen_at(htonl(INADDR_LOOPBACK), p, &port);
