@@ -109,6 +109,24 @@ run "$DOCTOR" --job "$(echo "$W"/rec/gyre-*.node0.rec)" --record "$W/rec"
 says "both hosts are read" '^job .*: 2 ranks, 0 alive'
 says "who failed first, by the clock on the wall" 'culprit: rank 0 on .*: it exited with code 5'
 
+# Many ranks, each in a call and waiting for the next one: work that grows with the cube of their number takes minutes here.
+check "a job of many ranks" python3 - "$(echo "$W"/rec/gyre-*.node1.rec)" "$W/rec/gyre-many.rec" <<'END'
+import struct, sys
+ranks = 4000
+head = bytearray(open(sys.argv[1], "rb").read(4096)) # as above
+slot = struct.unpack_from("<I", head, 12)[0]
+struct.pack_into("<2i", head, 16, ranks, ranks)
+struct.pack_into("<64s", head, 88, b"many")
+with open(sys.argv[2], "wb") as file:
+    file.write(head)
+    for r in range(ranks):
+        file.write((struct.pack("<I2iIq2i", 2, r, 1000 + r, 1, 1, (r + 1) % ranks, 0)
+            + struct.pack("<I4BiIQ4I", 5, 1, 7, 0, 0, -1, 77, 4, 1, 9, 0, 0)).ljust(slot, b"\0"))
+END
+run "$DOCTOR" --job "$W/rec/gyre-many.rec"
+want "a job of many ranks" 0
+check "each is printed once" [ "$(grep -cE '^  [0-9]+ -> [0-9]+$' "$W/out")" = 4000 ]
+
 # A job that ends well leaves no file.
 rm -f "$W"/rec/*
 run "$UCX_RUN" -n 2 --record "$W/rec" "$PERF" all_reduce -b 8 -e 8 -n 5

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/hash.h"
 #include "collectives/run/communicator.h"
 #include "tools/gyre-doctor/job.h"
 
@@ -86,31 +87,35 @@ static void earlier_text(const member_t *m, char *text, size_t bytes)
 /* "2 -> 3", or "0-2, 4 -> 3" for all that wait for the same. */
 static void print_waits(const job_t *job, FILE *out)
 {
-    size_t n = (size_t)job->size;
-    int *list = calloc(n + 1, sizeof(int)), *other = calloc(n + 1, sizeof(int)),
-        *like = calloc(n + 1, sizeof(int));
-    char *told = calloc(n + 1, 1);
-    int lines = 0;
-    for (int r = 0; r < job->size && list && other && like && told; r++) {
-        int k = told[r] ? 0 : job_waits_for(job, r, list), same = 0;
-        if (k == 0)
-            continue;
-        for (int p = r; p < job->size; p++) {
-            int kp = told[p] ? 0 : job_waits_for(job, p, other);
-            if (kp == k && memcmp(list, other, (size_t)k * sizeof(int)) == 0) {
-                told[p] = 1;
+    typedef struct {
+        int n;         /* ranks that it waits for; 0: none, or it has been printed */
+        uint64_t hash; /* of these */
+    } waits_t;
+    size_t size = (size_t)job->size;
+    int *list = calloc(size + 1, sizeof(int)), *like = calloc(size + 1, sizeof(int)), lines = 0;
+    waits_t *waits = calloc(size + 1, sizeof(*waits));
+    for (int r = 0; r < job->size && list && like && waits; r++) {
+        waits[r].n = job_waits_for(job, r, list);
+        waits[r].hash = base_hash64(list, (size_t)waits[r].n * sizeof(int), 0);
+    }
+    for (int r = 0; r < job->size && list && like && waits; r++) {
+        const waits_t of = waits[r];
+        int same = 0;
+        for (int p = r; p < job->size && of.n > 0; p++)
+            if (waits[p].n == of.n && waits[p].hash == of.hash) {
+                waits[p].n = 0;
                 like[same++] = p;
             }
-        }
+        if (same == 0)
+            continue;
         char from[512], to[512];
         job_ranks_text(like, same, from, sizeof(from));
-        job_ranks_text(list, k, to, sizeof(to));
+        job_ranks_text(list, job_waits_for(job, r, list), to, sizeof(to));
         fprintf(out, "%s  %s -> %s\n", lines++ == 0 ? "\nwho waits for whom\n" : "", from, to);
     }
     free(list);
-    free(other);
     free(like);
-    free(told);
+    free(waits);
 }
 
 static void print_head(const job_t *job, FILE *out)
