@@ -83,17 +83,14 @@ static int is_kept(const child_t *child)
     return 0;
 }
 
-/* How many there were to kill. */
+/* How many were killed; a program of another user (setuid) may not be. */
 static int kill_children(void)
 {
     child_t child;
     int killed = 0;
     DIR *proc = opendir("/proc");
     while (proc && next_child(proc, &child))
-        if (!is_kept(&child)) {
-            kill(child.pid, SIGKILL);
-            killed++;
-        }
+        killed += !is_kept(&child) && kill(child.pid, SIGKILL) == 0;
     if (proc)
         closedir(proc);
     else
