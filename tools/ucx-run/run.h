@@ -348,6 +348,7 @@ base_time_t run_remote_deadline(const run_job_t *job);
 void run_remote_tick(run_job_t *job);           /* heartbeats and silences */
 int run_remote_died(run_job_t *job);            /* a rank that has ended since; -1: none */
 int run_remote_stillborn(const run_job_t *job); /* a host was lost before any rank was started */
+int run_remote_stopped(run_job_t *job);         /* since the last call a signal came to an agent */
 int run_remote_refused(const run_job_t *job, int *rc);
 void run_remote_ping(run_job_t *job); /* asks all hosts for a sign of life, out of turn */
 /* A host with living ranks has been silent since then, and may be lost. */

@@ -447,6 +447,18 @@ static void reap(void)
             }
 }
 
+/* A signal has come, but not from the launcher. */
+static void stop(int signal)
+{
+    char name[16];
+    if (a.input_open && a.life == LIFE_WORKING && a.job.alive > 0 && !a.output_broken) {
+        run_say("ucx-run: %s to the agent on %s: its ranks get SIGTERM", run_signal_name(signal, name),
+                run_hostname());
+        sent(run_wire_put(&a.out, RUN_WIRE_STOPPED, NULL, 0));
+    }
+    end_ranks(a.wire.stop_ms);
+}
+
 static void on_signals(void)
 {
     struct signalfd_siginfo info;
@@ -460,7 +472,7 @@ static void on_signals(void)
         case SIGHUP:
         case SIGQUIT:
             if (a.started)
-                end_ranks(a.wire.stop_ms);
+                stop((int)info.ssi_signo);
             else
                 launcher_gone();
             break;

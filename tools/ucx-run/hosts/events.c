@@ -212,6 +212,9 @@ static const char *on_frame(run_job_t *job, run_node_t *h, const run_frame_t *fr
         return NULL;
     case RUN_WIRE_PONG:
         return NULL;
+    case RUN_WIRE_STOPPED:
+        job->remote->stopped = 1;
+        return NULL;
     default:
         return "a frame of an unknown kind";
     }

@@ -68,6 +68,7 @@ struct run_remote {
     int gone;      /* GO went out */
     int stillborn; /* it never will: a host was lost before */
     int stopping;
+    int stopped; /* an agent got a signal; not yet reported by run_remote_stopped */
     /* the ranks are being ended: their output must not delay the agents' messages */
     int dropping;
     int dropped[2];           /* stdout, stderr: some was, so the rest is as well */

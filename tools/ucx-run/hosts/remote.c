@@ -20,7 +20,7 @@ int run_remote_start(run_job_t *job)
 {
     run_remote_t *m = job->remote;
     current = job;
-    m->ndied = m->refused = m->gone = m->stillborn = m->stopping = 0;
+    m->ndied = m->refused = m->gone = m->stillborn = m->stopping = m->stopped = 0;
     m->dropping = m->dropped[0] = m->dropped[1] = 0;
     m->ticked = base_now();
     m->tick = base_deadline(PING_SECONDS);
@@ -180,6 +180,13 @@ int run_remote_refused(const run_job_t *job, int *rc)
 int run_remote_stillborn(const run_job_t *job)
 {
     return job->remote->stillborn;
+}
+
+int run_remote_stopped(run_job_t *job)
+{
+    int stopped = job->remote->stopped;
+    job->remote->stopped = 0;
+    return stopped;
 }
 
 int run_remote_running(const run_job_t *job)

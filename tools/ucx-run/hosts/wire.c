@@ -27,6 +27,7 @@ static const struct {
     {RUN_WIRE_DOING, RUN_WIRE_TO_LAUNCHER, 4096},
     {RUN_WIRE_NOTE, RUN_WIRE_TO_LAUNCHER, 4096},
     {RUN_WIRE_PONG, RUN_WIRE_TO_LAUNCHER, 0},
+    {RUN_WIRE_STOPPED, RUN_WIRE_TO_LAUNCHER, 0},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 

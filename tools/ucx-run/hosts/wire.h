@@ -13,7 +13,7 @@
  *                                     <-  ROOT           rank 0's host only: the listening address
  *     GO         the root's address    ->
  *                                     <-  STARTED        per rank, or REFUSED: nothing runs here
- *     INPUT, SIGNAL, ASK, CLOSE        -> <-  OUTPUT, TAKEN, DOING, NOTE
+ *     INPUT, SIGNAL, ASK, CLOSE        -> <-  OUTPUT, TAKEN, DOING, NOTE, STOPPED
  *                                     <-  EXIT           per rank
  *     PING, each second                -> <-  PONG
  *
@@ -58,7 +58,8 @@ typedef enum {
     RUN_WIRE_EXIT = 38, /* u32 rank, u32 status as of waitpid, u32 state in the flight recorder, text doing */
     RUN_WIRE_DOING = 39, /* u32 rank, text */
     RUN_WIRE_NOTE = 40,  /* text: a line for the launcher's stderr */
-    RUN_WIRE_PONG = 41
+    RUN_WIRE_PONG = 41,
+    RUN_WIRE_STOPPED = 42 /* a signal asked the agent to end its ranks */
 } run_wire_kind_t;
 
 typedef enum { RUN_WIRE_TO_AGENT, RUN_WIRE_TO_LAUNCHER } run_wire_way_t;

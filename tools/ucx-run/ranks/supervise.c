@@ -249,6 +249,12 @@ static void give_up(watch_t *w, int signal)
     w->over = 1;
 }
 
+/* The end of the time for ranks to end by themselves, after a signal that asks them to. */
+static base_time_t stop_deadline(const watch_t *w)
+{
+    return base_now() + (base_time_t)(run_stop_seconds(w->job->options) * 1e9);
+}
+
 static void forward(watch_t *w, int signal)
 {
     run_job_t *job = w->job;
@@ -291,9 +297,8 @@ static void forward(watch_t *w, int signal)
     }
     pass_on(job, signal);
     if (ends && w->phase < PHASE_TERM) {
-        const run_options_t *o = job->options;
         /* Some ranks die of it, others use the time. */
-        w->spare = base_now() + (base_time_t)(run_stop_seconds(o) * 1e9);
+        w->spare = stop_deadline(w);
         /* INT comes from a user at a keyboard, who can press it again. Senders of other signals do not wait
          * forever. */
         if (signal != SIGINT && !w->ended_by) {
@@ -382,6 +387,8 @@ static void on_hosts(watch_t *w)
 {
     int r, rc;
     run_remote_tick(w->job);
+    if (run_remote_stopped(w->job) && w->phase < PHASE_TERM && stop_deadline(w) > w->spare)
+        w->spare = stop_deadline(w); /* as if the signal had come to us */
     while ((r = run_remote_died(w->job)) >= 0)
         if (!w->over) /* else we have given them up ourselves */
             died(w, r);
