@@ -143,6 +143,23 @@ put test_python 'python3 -c "print(1)"'
 run env PATH="$W/fake:$PATH" DEADLINE=30 "$T/tools/run-tests" unit -k python
 want "another python3 is first in PATH" 0
 
+# What the newest transformers have: once more in their environment, where it exists.
+echo 'exit 0' >"$T/tools/setup"
+cat >"$T/tests/room/x_compare.py" <<'END'
+# newest transformers, too: the families of late
+import os, sys
+print(f"skipped: {os.environ.get('NEWEST', 'old')} {sys.executable}")
+sys.exit(77)
+END
+tests system
+want "no newest transformers" 0
+says "the run with the others" '^skip  room/x_compare.py  old /usr/bin/python3'
+says "what is not compared" '^skip  newest/room/x_compare.py  no newest transformers .*: the families of late$'
+mkdir -p "$T/build/torch/venv/bin" "$T/build/torch/venv/lib/python3.9/site-packages/transformers"
+ln -s /usr/bin/python3 "$T/build/torch/venv/bin/python"
+tests system
+says "their run" '^skip  newest/room/x_compare.py  1 .*/build/torch/venv/bin/python$'
+
 put test_stays "echo \$\$ >$W/stays; trap '' HUP; sleep 300"
 "$T/tools/run-tests" unit -k stays >"$W/out" 2>"$W/err" &
 runner=$!

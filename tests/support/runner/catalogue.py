@@ -13,6 +13,7 @@ TOP = Path(__file__).resolve().parents[3]
 BUILD = TOP / "build"
 UCX_RUN = "build/bin/ucx-run"
 VENV = "build/venv/bin/python"
+NEWEST = "build/torch/venv/bin/python"  # of make check-torch
 LONG = bool(os.environ.get("TEST_LONG"))
 MAKE = os.environ.get("MAKE", "make")
 ASAN = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS") or "detect_leaks=1:abort_on_error=0",
@@ -168,10 +169,11 @@ class Catalogue:
                          before=[UCX_RUN, "-n", str(n), "--tag", "--timeout", str(deadline)],
                          environment=environment, **options)
 
-    def script(self, source, phase, variant, label, interpreter, environment, default=120):
+    def script(self, source, phase, variant, label, interpreter, environment, default=120, **options):
         self.add(label + str(source.path.relative_to("tests")), phase, [interpreter, str(source.path)],
                  variant=variant, deadline=source.deadline(default), environment=environment,
-                 weight=2 if self.options.jobs >= 4 else 1, longer=source.longer(phase), **source.markers())
+                 weight=2 if self.options.jobs >= 4 else 1, longer=source.longer(phase), **source.markers(),
+                 **options)
 
     def phase_layers(self):
         self.add("layers", "layers", ["/usr/bin/python3", "tools/check-layers"], variant=None, deadline=60)
@@ -224,7 +226,13 @@ class Catalogue:
                 self.script(source, "system", "main", "", "bash", environment)
         for source in sources("*_compare.py"):
             # PyTorch's threads would spin for each other in models that are this small.
-            self.script(source, "system", "references", "", VENV, {**environment, "OMP_NUM_THREADS": "1"}, 300)
+            alone = {**environment, "OMP_NUM_THREADS": "1"}
+            self.script(source, "system", "references", "", VENV, alone, 300)
+            more = re.search(r"^# newest transformers, too: (.+)$", source.head, re.M)
+            if more:
+                there = any(TOP.glob("build/torch/venv/lib/python3*/site-packages/transformers"))
+                self.script(source, "system", "main", "newest/", NEWEST, {**alone, "NEWEST": "1"}, 300,
+                            skip=None if there else f"no newest transformers (make check-torch): {more.group(1)}")
 
     def phase_address(self):
         self.units(ADDRESS)
