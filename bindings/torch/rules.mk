@@ -9,7 +9,7 @@ torch: $(LIB_SO)
 	@sh bindings/torch/build '$(TORCH_PYTHON)' '$(B)/lib' '$(TORCH_TO)' || [ $$? = 77 ]
 wheel-torch: $(LIB_SO)
 	$(Q)bindings/torch/make-wheel '$(TORCH_PYTHON)' '$(B)/lib' '$(B)/torch'
-check-torch: $(LIB_SO) $(B)/bin/ucx-run
+check-torch: $(LIB_SO) $(addprefix $(B)/,bin/ucx-run bin/gyre-train bin/gyre-generate bin/gyre-tokenize tests/model/mp_hf)
 	$(Q)tests/torch/check-torch '$(B)'
 bench-torch: torch $(B)/bin/ucx-run
 	$(Q)PYTHONPATH='$(TORCH_TO)' OMP_NUM_THREADS=1 $(B)/bin/ucx-run -n $(or $(RANKS),2) '$(TORCH_PYTHON)' -W ignore \
