@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# newest transformers, too: families that 4.46 lacks
 """Folders that `transformers` wrote, through gyre-train --load, --seq and --save and back: `transformers` loads them as they
 are, with every weight, every key of the configuration, the tokenizer and the type that they had; after training, too."""
 import json
@@ -17,35 +18,9 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing.name} is not installed (tools/setup references)")
     sys.exit(77)
+import hf_families
 
 BUILD = os.environ.get("B", "build")
-MINE = {"bos_token_id": 3, "eos_token_id": 5, "pad_token_id": 7}
-SIZES = {"vocab_size": 300, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
-LLAMA = {**SIZES, "intermediate_size": 24, "num_key_value_heads": 2, "max_position_embeddings": 64, **MINE}
-MODELS = {
-    "gpt2": transformers.GPT2Config(vocab_size=300, n_embd=16, n_layer=2, n_head=4, n_positions=64, **MINE),
-    "opt": transformers.OPTConfig(**SIZES, ffn_dim=32, max_position_embeddings=64, word_embed_proj_dim=16, dropout=0.0, **MINE),
-    "llama": transformers.LlamaConfig(**LLAMA, rope_theta=50000.0),
-    "llama 3": transformers.LlamaConfig(**LLAMA, rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0}),
-    "mistral": transformers.MistralConfig(**LLAMA, sliding_window=12),
-    "qwen2": transformers.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=12, max_window_layers=1),
-    "phi3": transformers.Phi3Config(**LLAMA),
-    "mixtral": transformers.MixtralConfig(**LLAMA, num_local_experts=2, sliding_window=None),
-    "gpt_neox": transformers.GPTNeoXConfig(**SIZES, intermediate_size=32, rotary_pct=0.5, max_position_embeddings=64,
-                                           **MINE),
-}
-if hasattr(transformers, "GptOssConfig"): # of 4.55
-    MODELS["gpt_oss"] = transformers.GptOssConfig(**LLAMA, head_dim=6, num_local_experts=4, num_experts_per_tok=2,
-                                                  sliding_window=12)
-LATENT = {"intermediate_size": 24, "moe_intermediate_size": 8, "num_key_value_heads": 4, "kv_lora_rank": 8, "qk_nope_head_dim": 6,
-          "qk_rope_head_dim": 2, "v_head_dim": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
-          "first_k_dense_replace": 1, "max_position_embeddings": 64}
-if hasattr(transformers, "DeepseekV3Config"): # of 4.50
-    MODELS["deepseek_v3"] = transformers.DeepseekV3Config(
-        **SIZES, **LATENT, **MINE, q_lora_rank=12, num_nextn_predict_layers=0, rope_scaling={
-            "rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.8, "original_max_position_embeddings": 16})
-if hasattr(transformers, "DeepseekV2Config"): # of 4.54
-    MODELS["deepseek_v2"] = transformers.DeepseekV2Config(**SIZES, **LATENT, **MINE, q_lora_rank=None)
 
 
 def gyre(tool, *words):
@@ -64,7 +39,7 @@ def changed_keys(before, after):
 def check(name, config, dtype, folder, tokens, tokenizer):
     was, same, trained = (f"{folder}/{name}-{dtype}-{what}" for what in ("was", "same", "trained"))
     torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
+    model = hf_families.model_of(transformers, config).to(getattr(torch, dtype))
     model.save_pretrained(was)
     tokenizer.save_pretrained(was)
     common = ["--load", was, "--data", tokens, "--seq", "16", "--batch", "2", "--eval-sequences", "2", "--sample-tokens", "0",
@@ -93,7 +68,7 @@ def check(name, config, dtype, folder, tokens, tokenizer):
 def check_mxfp4(folder, tokens):
     """A folder in 4 bits is refused by name; what the lines in docs/models.md leave of it is taken."""
     packed, whole = f"{folder}/packed", f"{folder}/whole"
-    config = transformers.GptOssConfig(**{**LLAMA, "hidden_size": 32, "intermediate_size": 32}, head_dim=8, num_local_experts=4,
+    config = transformers.GptOssConfig(**{**hf_families.LLAMA, "intermediate_size": 32}, head_dim=8, num_local_experts=4,
                                        num_experts_per_tok=2)
     transformers.AutoModelForCausalLM.from_config(config).bfloat16().save_pretrained(packed)
     weights = safetensors.torch.load_file(f"{packed}/model.safetensors")
@@ -124,9 +99,11 @@ def main():
         with open(f"{folder}/text", "w", encoding="utf-8") as out:
             out.write(text)
         gyre("gyre-tokenize", "--tokenizer", f"{folder}/tokenizer/tokenizer.json", "--out", f"{folder}/tokens.gyt", f"{folder}/text")
-        for number, (name, config) in enumerate(MODELS.items()):
-            check(name, config, "bfloat16" if number % 2 else "float32", folder, f"{folder}/tokens.gyt", tokenizer)
-        if "gpt_oss" in MODELS:
+        types = "float32", "bfloat16"
+        for number, (name, config) in enumerate(hf_families.rows(transformers)):
+            for dtype in types if "TEST_LONG" in os.environ else [types[number % 2]]:
+                check(name, config, dtype, folder, f"{folder}/tokens.gyt", tokenizer)
+        if hasattr(transformers, "GptOssConfig"):
             check_mxfp4(folder, f"{folder}/tokens.gyt")
 
 

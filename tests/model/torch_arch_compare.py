@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
+# newest transformers, too: families that 4.46 lacks
 """Every architecture against PyTorch: a random small model of each, written as Hugging Face's files by Python, read by Gyre.
 Loss and the gradients of all tensors are compared with modules written from the papers (torch_architectures.py, torch_layers.py)
 and, where `transformers` is installed and has the class, with that class, too. Gyre's export of the same weights is compared bit
@@ -7,6 +8,7 @@ for bit, and loaded by `transformers` unmodified.
 
 Both sides compute in double; gradients travel as float. Loss agrees to 1e-10 relative, each tensor's gradient to 1e-6 (norm of
 the difference over norm of PyTorch's). `transformers` computes rotary angles, some softmaxes and ALiBi in float: 1e-6, 1e-5.
+With TEST_LONG set the newest `transformers` has all families, too, and not only those that 4.46 lacks.
 """
 import json
 import os
@@ -27,6 +29,7 @@ try:
 except ImportError:
     transformers = None
 
+import hf_families
 from tensor_files import read_folder, write_safetensors
 from torch_architectures import architectures
 from torch_layers import B, L, T, V
@@ -178,7 +181,11 @@ def hash_of(name):
 def main():
     torch.set_num_threads(1)
     report = Report()
+    forgotten = hf_families.model_types(False) - {"gyre"} - {arch.config["model_type"] for arch in architectures()}
+    assert not forgotten, f"tests/model/torch_architectures.py lacks {', '.join(sorted(forgotten))}"
     for arch in architectures():
+        if hf_families.NEW_ONLY and arch.config["model_type"] not in hf_families.NEW:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             compare(arch, folder, report)
     print(f"PyTorch {torch.__version__}: {'all agree' if report.failed == 0 else f'{report.failed} differ'}")
