@@ -53,7 +53,8 @@ static int parse(int argc, char **argv, eval_options_t *o, int speak)
         {FLAG(0, "task", CHOICE, &o->task, "perplexity|hellaswag|arc|mmlu",
               "what FILE holds: text or tokens, or questions as their authors publish them\n"
               "(perplexity)")},
-        {FLAG(0, "limit", SIZE, &o->limit, "N", "only the first N tokens or questions of each FILE (all)"),
+        {FLAG(0, "limit", SIZE, &o->limit, "N",
+              "only the first N tokens, BOS included, or questions of each FILE (all)"),
          .low = 1},
         {FLAG(0, "no-bos", SWITCH, &o->no_bos, NULL,
               "put no token in front of a text or context that the tokenizer has for the\nbeginning")},

@@ -174,12 +174,18 @@ static int repair(char *text, size_t bytes)
     return changed;
 }
 
+/* 1: what repair() mends may be why jansson refuses the text. */
+static int may_be_repaired(const json_error_t *error)
+{
+    return json_error_code(error) == json_error_numeric_overflow || strstr(error->text, "invalid Unicode");
+}
+
 /* A source that is text, or a file that can be read twice, is repaired if it is refused as it is. */
 static json_t *load(source_t *source, size_t flags, json_error_t *error, int *lacks)
 {
     const source_t begin = *source;
     json_t *value = parse(source, flags, error, lacks);
-    if (value || *lacks || (begin.file && ferror(begin.file)))
+    if (value || *lacks || (begin.file && ferror(begin.file)) || !may_be_repaired(error))
         return value;
     size_t bytes = length_of(&begin);
     char *copy = malloc(bytes + 1);

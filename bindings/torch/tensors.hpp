@@ -173,8 +173,8 @@ inline void same_type(const char *call, const at::Tensor &a, const at::Tensor &b
         fail(text(call, "the types differ: " + shape(a) + " and " + shape(b)));
 }
 
-// Dense tensors of a call in place, in the order of the indices, since strides may differ between ranks: copies of those
-// that do not lie so.
+// Dense tensors of a call in place, in the order of the indices, since strides may differ between ranks: copies
+// of those that do not lie so.
 struct Ordered {
     explicit Ordered(const Tensors &of)
     {

@@ -92,7 +92,8 @@ static int is_one_of(const char *word, const char *const *words, size_t count)
 }
 
 /* 1: the folder's merges.txt and vocab.json alone say how text is cut: by GPT-2's pattern, without a space
- * in front or further tokens. As in transformers, tokenizer_class says it, or else model_type. Its other
+ * in front or further tokens. As in transformers, tokenizer_class says it, or else model_type; a folder
+ * without either has what its user put there. Its other
  * tokenizers with a merges.txt have other patterns (Qwen2), or normalizers (GPT-NeoX). */
 static int is_gpt2(const char *folder)
 {
@@ -106,7 +107,7 @@ static int is_gpt2(const char *folder)
     if (!class)
         class = json_string_value(json_object_get(config, "tokenizer_class"));
     const int known = class ? is_one_of(class, classes, sizeof classes / sizeof *classes)
-                            : is_one_of(type, types, sizeof types / sizeof *types);
+                            : is_one_of(type, types, sizeof types / sizeof *types) || !type;
     const int alone = snprintf(added, sizeof added, "%sadded_tokens.json", folder) < PATH_MAX &&
                       access(added, F_OK) != 0 && !json_is_true(json_object_get(own, "add_prefix_space"));
     json_decref(own);

@@ -245,8 +245,7 @@ uint64_t tokenizer_split_hash(const tokenizer_split_t *split, uint64_t hash);
 typedef struct tokenizer_cutter tokenizer_cutter_t; /* one thread's */
 gyre_status_t tokenizer_cutter_create(const tokenizer_split_t *split, tokenizer_cutter_t **out);
 void tokenizer_cutter_destroy(tokenizer_cutter_t *cutter);
-/* Calls take(user, piece, bytes) for each piece of the text, which is valid UTF-8, in order, until one fails.
- */
+/* Calls take(user, piece, bytes) for each piece of the text, valid UTF-8, in order, until one fails. */
 typedef gyre_status_t (*tokenizer_take_fn)(void *user, const unsigned char *piece, size_t bytes);
 gyre_status_t tokenizer_cut(tokenizer_cutter_t *cutter, model_after_t after, const unsigned char *text,
                             size_t bytes, tokenizer_take_fn take, void *user);

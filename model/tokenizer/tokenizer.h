@@ -86,8 +86,8 @@ void model_encoder_destroy(model_encoder_t *encoder);
 /* Whether special tokens are taken from text (1), or text never gives them (0, at first): <|endoftext|> in a
  * document is thirteen characters. Other added tokens always are. Of tokenizer.json only. */
 void model_encoder_specials(model_encoder_t *encoder, int taken);
-/* Added tokens, and symbols of a .model file, that text never gives, special or not: ids [count], which stay
- * the caller's, until the next call. 0: there are none. */
+/* Text never gives these added tokens, or symbols of a .model file, special or not. ids [count] is borrowed
+ * until the next call of this; count 0: there are none. */
 void model_encoder_refuse(model_encoder_t *encoder, const model_token_t *ids, size_t count);
 
 /* Ids that stand in front of those of every text (none at first); copied. */

@@ -283,7 +283,8 @@ static gyre_status_t compare_given(const pipe_source_t *source, const char *spec
         !own || pipe_tokenizer_same_ids(own, given)
             ? GYRE_OK
             : gyre_fail(GYRE_ERR_INVALID,
-                        "--tokenizer %s has other ids than the model's, which is %s: name that one, or none",
+                        "--tokenizer %s has other ids than the model's, which is %s: name that one, or "
+                        "leave --tokenizer out",
                         spec, path);
     model_tokenizer_destroy(own);
     return status;

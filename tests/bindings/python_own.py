@@ -129,17 +129,20 @@ def asked_meanwhile(comm):
             inside.set()
             asked.wait(0.05)
 
-    op = gyre.Operation(add)
+    op, met = gyre.Operation(add), np.zeros(1)
     for k, call in enumerate(2 * (comm.fileno, comm.place)):
         inside.clear(), asked.clear()
         time.sleep(0.02 * (k // 2 == rank))  # the other ranks' threads wait for this one, which is late
         x = np.ones(1000)
         request = comm.iall_reduce(x, op=op)
-        if inside.wait(0.1):
+        if inside.wait(0.3):
+            met += 1
             call()
         asked.set()
         request.wait()
         equal("asked meanwhile", x, np.full(1000, float(n)))
+    comm.all_reduce(met)
+    check("some rank has asked meanwhile", met[0] > 0 or n == 1)
 
 
 def plans_and_groups(comm):

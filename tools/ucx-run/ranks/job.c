@@ -120,10 +120,8 @@ static int open_root(run_job_t *job)
 {
     int low = 0, high = 0, port = 0;
     const char *range = base_setting_string(SET_PORT_RANGE);
-    if (boot_port_range(&low, &high) != GYRE_OK) {
-        fprintf(stderr, "ucx-run: %s\n", gyre_last_error());
+    if (boot_port_range(&low, &high) != GYRE_OK)
         return RUN_RC_USAGE;
-    }
     for (int p = low; p <= high && job->root_fd < 0; p++)
         job->root_fd = listen_at(htonl(INADDR_LOOPBACK), p, &port);
     if (job->root_fd < 0) {
