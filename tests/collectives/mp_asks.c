@@ -163,6 +163,7 @@ static void aborted_in_a_group(void)
     float x = 1, y = 1, sum[2];
     gyre_request_t *first, *second;
     MP_OK(gyre_barrier(comm));
+    MP_OK(gyre_barrier(world)); /* all have left the other one */
     if (rank == 0) {
         MP_OK(gyre_iall_reduce(&x, &sum[0], 1, GYRE_FLOAT32, GYRE_OP(GYRE_SUM), comm, &first));
         MP_OK(gyre_group_start());
