@@ -148,6 +148,7 @@ struct optim_zero {
     model_cuda_store_t cuda_store;
     size_t bytes[OPTIM_MEMORY_KINDS];
     uint64_t steps;
+    int torn;     /* optim_zero_torn */
     double limit; /* of the norm, in the next step */
     optim_scaler_t scaler;
 

@@ -202,10 +202,13 @@ static gyre_status_t finish(optim_zero_t *zero, double scale, double rate, optim
     step->spiked = !step->skipped && step->norm > zero->limit;
     zero->limit = INFINITY;
     const float factor = (float)(scale * optim_clip_factor(step->norm, config->clip));
-    if (!step->skipped && !step->spiked)
+    if (!step->skipped && !step->spiked) {
+        zero->torn = 1;
         status = update(zero, factor, rate);
-    if (status == GYRE_OK && experts && !step->skipped && !step->spiked)
-        status = update(experts, factor, rate);
+        if (status == GYRE_OK && experts)
+            status = update(experts, factor, rate);
+        zero->torn = status != GYRE_OK;
+    }
     if (config->precision == MODEL_FLOAT16)
         optim_scaler_update(&zero->scaler, &config->scaler, step->skipped);
     model_spans_add(zero->spans, MODEL_SPAN_OPTIMISER, begin, model_spans_now(zero->spans), -1, -1);
@@ -218,6 +221,11 @@ void optim_zero_begin(optim_zero_t *zero)
     zero->exposed = zero->travel->total = 0;
     if (zero->experts)
         optim_zero_begin(zero->experts->store);
+}
+
+int optim_zero_torn(const optim_zero_t *zero)
+{
+    return zero->torn;
 }
 
 void optim_zero_limit(optim_zero_t *zero, double norm)

@@ -232,6 +232,9 @@ void optim_zero_begin(optim_zero_t *zero);
  * replicas have drifted apart; the text names ranks and row. INVALID: a row has had fewer sequences. */
 gyre_status_t optim_zero_finish(optim_zero_t *zero, double scale, double rate, optim_zero_step_t *step);
 uint64_t optim_zero_steps(const optim_zero_t *zero); /* updates made */
+/* 1: an update failed half-way: weights and moments are partly those of the step before, partly those of the
+ * step. 0: they are those of one step. Local. */
+int optim_zero_torn(const optim_zero_t *zero);
 /* The next optim_zero_finish makes no update if the gradient's norm is above `norm`: below 0 in any case. The
  * same on all ranks. */
 void optim_zero_limit(optim_zero_t *zero, double norm);

@@ -2,7 +2,7 @@
 /* no TSan: mp_train runs the same threads */
 /* ranks: 1 2 3 4 */
 /* tests/optim/mp_zero_drift.c: errors in ZeRO: a replica whose weights drift is named, all ranks report a
- * file that cannot be read, and calls out of order are refused. */
+ * file that cannot be read, an update that fails half-way is known, and calls out of order are refused. */
 #include <unistd.h>
 
 #include "base/log.h"
@@ -87,6 +87,29 @@ static void unreadable(job_t *job)
     free(row);
 }
 
+/* Muon's ranks are lost between the momentum and the weights: what is left is no state of a step. */
+static void torn(job_t *job)
+{
+    const trial_t t = {
+        .tp = 1, .dp = job->ranks, .pp = 1, .batch = 8, .astray = 1, .zero = {.muon = 1, .momentum = 0.9}};
+    optim_zero_step_t step;
+    begin_layout(job, &t);
+    gyre_comm_t *plane = split_by(job, 0, job->rank); /* not dp: only the update works on it */
+    job->groups.plane = plane;
+    optim_zero_t *zero = make(job, &t);
+    MP_OK(optim_zero_init(zero, SEED));
+    MP_OK(try_step(job, &t, zero, &step));
+    CHECK(!optim_zero_torn(zero));
+    MP_OK(gyre_barrier(job->world)); /* the step has ended on all */
+    gyre_comm_abort(plane, "a rank is lost");
+    CHECK(try_step(job, &t, zero, &step) != GYRE_OK);
+    CHECK(optim_zero_torn(zero));
+    optim_zero_leave(zero);
+    gyre_comm_destroy(plane); /* it may be at work in memory of the store until then */
+    optim_zero_destroy(zero);
+    end_layout(job);
+}
+
 /* What callers get wrong, one rank by itself. */
 static void misuse(job_t *job)
 {
@@ -157,6 +180,7 @@ int main(void)
         misuse(&job);
     } else {
         unreadable(&job);
+        torn(&job);
         drifts(&job);
     }
     end_job(&job);

@@ -77,7 +77,8 @@ gyre_status_t train_save_open(const train_parts_t *parts, uint64_t step, char id
  * communicator. *saved: IN_PROGRESS: left out, on all ranks. */
 gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                               int first_sync, double patience, gyre_status_t *saved);
-/* Rank 0, when the others are lost: the same without them, if it holds all of the model. 1: it is begun. */
+/* Rank 0, when the others are lost: the same without them, if it holds all of the model and no update
+ * failed half-way (optim_zero_torn). 1: it is begun. */
 int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                      int first_sync, double patience);
 

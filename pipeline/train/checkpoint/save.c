@@ -154,7 +154,8 @@ int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const tra
                      int first_sync, double patience)
 {
     alone_t alone = {.whole = parts->params};
-    if (optim_checkpoint_visit(parts->zero, OPTIM_STATE_HELD, take_range, &alone) != GYRE_OK ||
+    if (optim_zero_torn(parts->zero) ||
+        optim_checkpoint_visit(parts->zero, OPTIM_STATE_HELD, take_range, &alone) != GYRE_OK ||
         alone.elements != parts->params->total || !optim_saver_alone(saver, patience))
         return 0;
     alone.saver = saver;
