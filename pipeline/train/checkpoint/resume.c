@@ -167,7 +167,8 @@ static int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
 }
 
 /* What shapes of rows do not tell: activations, norms, masks. What the checkpoint says is read before it is
- * compared, so that a key which there was not yet stands for what the model was without it. */
+ * compared, so that a key which there was not yet stands for what the model was without it. Dropout and
+ * z-losses are options, and train_resume_options has compared them. */
 static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run, const char *at)
 {
     const json_t *said = json_object_get(run, "model");
@@ -178,6 +179,9 @@ static gyre_status_t compare_model(const train_parts_t *parts, const json_t *run
     if (!json_is_object(said))
         return gyre_fail(GYRE_ERR_FORMAT, "%s does not say what the model was", at);
     gyre_status_t status = model_config_from_json(said, at, 0, &config);
+    config.dropout = parts->params->config.dropout;
+    config.z_loss = parts->params->config.z_loss;
+    config.router_z = parts->params->config.router_z;
     if (status == GYRE_OK)
         status = model_config_to_json(&config, &then);
     if (status == GYRE_OK)

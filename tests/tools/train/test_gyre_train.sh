@@ -97,6 +97,13 @@ cat >"$W/model.json" <<'END'
  "dropout": 0.1}
 END
 again "a model's file" --model "$W/model.json" --data "$W/text" --steps 3 --eval-sequences 2 --sample-tokens 0 --time-limit 1000
+LOSSES=(--model "$W/model.json" --data "$W/text" --checkpoint "$W/kept3" --sample-tokens 0 --eval-sequences 2 --report none)
+run "$TRAIN" "${LOSSES[@]}" --steps 1
+want "a model with dropout" 0
+run "$TRAIN" "${LOSSES[@]}" --steps 2 --dropout 0 --z-loss 0.001 --resume --may-change steps
+want "other dropout" 2 "--dropout is 0, but the run in .* was begun with 0.1"
+run "$TRAIN" "${LOSSES[@]}" --steps 2 --dropout 0 --z-loss 0.001 --resume --may-change steps,dropout,z-loss
+want "other dropout and z-loss on purpose" 0
 run "$TRAIN" "${SMALL[@]}" --steps 4 --lr 0.1 --checkpoint "$W/kept2" --report none
 want "a run with checkpoints" 0
 run "$TRAIN" "${SMALL[@]}" --steps 4 --lr 0.3 --checkpoint "$W/kept2" --resume --report none
