@@ -79,8 +79,8 @@ GYRE_API gyre_status_t gyre_train_evaluate(gyre_train_t *train, double *loss);
 /* Writes a checkpoint of weights, optimizer and progress, and returns when it is on disk. folder: all
  * ranks must see it; it is made if it is missing, and holds the newest "checkpoint-keep" checkpoints.
  * NULL: the setting "checkpoint". INVALID, harmless: `folder` is NULL and there is no such setting, it is
- * that setting's folder, or gyre_train_finish was called. IO, TIMEOUT, NO_MEMORY, harmless: the checkpoint
- * was not written; older ones are as they were. */
+ * that setting's folder, it holds the checkpoints of another run, or gyre_train_finish was called. IO,
+ * TIMEOUT, NO_MEMORY, harmless: the checkpoint was not written; older ones are as they were. */
 GYRE_API gyre_status_t gyre_train_save(gyre_train_t *train, const char *folder);
 
 /* Takes over the newest good checkpoint of `folder`, written by gyre_train_save or by gyre-train in any

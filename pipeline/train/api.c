@@ -257,11 +257,36 @@ static gyre_status_t identify(void *user)
     return run->data->hash == 0 ? model_data_identify(run->data) : GYRE_OK;
 }
 
+/* INVALID: the newest checkpoint in run->folder that can be read is of another run, which would lose it. */
+static gyre_status_t check_own(const train_run_t *run)
+{
+    optim_snapshot_t *snapshot = NULL;
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    gyre_status_t status = optim_snapshot_list(run->folder, &steps, &count);
+    const int muted = base_log_mute(1); /* what cannot be read is no reason to stop */
+    for (size_t i = 0; status == GYRE_OK && !snapshot && i < count; i++)
+        if (optim_snapshot_open(run->folder, steps[i], &snapshot) == GYRE_ERR_NO_MEMORY)
+            status = GYRE_ERR_NO_MEMORY;
+    base_log_mute(muted);
+    free(steps);
+    if (snapshot &&
+        base_json_hex_value(json_object_get(optim_snapshot_run(snapshot), "id")) != run->record.id)
+        status = gyre_fail(GYRE_ERR_INVALID,
+                           "gyre_train_save: %s holds the checkpoints of another run: name another folder, "
+                           "or call gyre_train_resume before the first step to go on with that run",
+                           run->folder);
+    optim_snapshot_close(snapshot);
+    return status;
+}
+
 static gyre_status_t prepare_folder(void *user)
 {
     train_run_t *run = user;
-    const gyre_status_t status = identify(run);
-    return status == GYRE_OK && run->rank == 0 ? optim_snapshot_prepare(run->folder) : status;
+    gyre_status_t status = identify(run);
+    if (status == GYRE_OK && run->rank == 0)
+        status = optim_snapshot_prepare(run->folder);
+    return status == GYRE_OK && run->rank == 0 ? check_own(run) : status;
 }
 
 /* Begins a checkpoint with run->saver and waits for it. *mine: what became of it on this rank. */

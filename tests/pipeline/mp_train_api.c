@@ -96,6 +96,9 @@ static void test_resume(void)
     MP_OK(gyre_train_evaluate(train, &last));
     MP_CHECK(last < first && loss[STEPS - 1] < loss[0], "%g, then %g", first, last);
     export(train, "whole.safetensors", &whole);
+    MP_CHECK(gyre_train_save(train, in("checkpoints")) == GYRE_ERR_INVALID, "checkpoints of another run");
+    MP_CHECK(rank != 0 || strstr(gyre_last_error(), "/checkpoints holds the checkpoints of another run"),
+             "%s", gyre_last_error());
     MP_OK(gyre_train_finish(train));
     MP_CHECK(gyre_train_evaluate(train, &last) == GYRE_ERR_INVALID, "after the end");
     MP_OK(gyre_train_destroy(train));
@@ -106,6 +109,7 @@ static void test_resume(void)
     finish(train, SAVED, loss, 1);
     export(train, "again.safetensors", &again);
     MP_CHECK(whole == again, "weights differ");
+    MP_OK(gyre_train_save(train, in("checkpoints"))); /* of the same run */
     MP_OK(gyre_train_destroy(train));
 }
 
