@@ -205,6 +205,7 @@ static gyre_status_t check_activations(const train_config_t *o)
 /* Logs what is asked for and has no effect in this layout. */
 static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
 {
+    const int constant = o->lr_schedule == OPTIM_CURVE_CONSTANT;
     const struct {
         const char *flag;
         int idle;
@@ -215,6 +216,13 @@ static void tell_idle(const train_config_t *o, const pipe_layout_t *l)
         {"cuda-graphs", !o->device, "the CPU computes"},
         {"zero", l->zero > 0 && pipe_layout_replicas(l) == 1, "there is one data-parallel rank"},
         {"momentum", !o->optimizer, "--optimizer is adamw"},
+        {"min-lr", constant, "--lr-schedule is constant"},
+        {"lr-decay", constant && o->lr_decay > 0, "--lr-schedule is constant"},
+        {"lr-decay", o->lr_schedule == OPTIM_CURVE_INVERSE_SQRT && o->lr_decay > 0,
+         "--lr-schedule is inverse-sqrt"},
+        {"lr-cooldown", o->lr_schedule != OPTIM_CURVE_WSD && o->lr_cooldown > 0, "--lr-schedule is not wsd"},
+        {"spike-window", o->spike_loss == 0.0 && o->spike_norm == 0.0,
+         "there is no --spike-loss and no --spike-norm"},
         {"keep-weights", o->keep_weights && l->zero < 3 && o->precision == MODEL_FLOAT32,
          "only --zero 3 and 16-bit weights gather or expand any"},
     };

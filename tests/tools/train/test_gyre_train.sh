@@ -34,6 +34,13 @@ run "$UCX_RUN" -n 2 "$TRAIN" "${SMALL[@]}" --steps 9 --report none
 want "lines where there is no terminal" 0 "^step 1/9  loss [0-9.]+  [0-9]+ tokens/s  [0-9:]+ left$" "^step 9/9 .* val [0-9.]+ .* 0:00 left$"
 run "$TRAIN" "${SMALL[@]}" --steps 9 --report none --progress bar
 want "a bar that is asked for" 0 "\[#+\] step 9/9"
+run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --lr-schedule constant --lr-cooldown 50 --min-lr 0.5 --lr-decay 9 --spike-window 8
+want "what a constant rate does not use" 0 "--min-lr has no effect here: --lr-schedule is constant" \
+    "--lr-decay has no effect here: --lr-schedule is constant" "--lr-cooldown has no effect here: --lr-schedule is not wsd" \
+    "--spike-window has no effect here: there is no --spike-loss and no --spike-norm"
+run "$TRAIN" "${SMALL[@]}" --steps 1 --report none --lr-schedule wsd --lr-cooldown 1 --min-lr 0.5 --lr-decay 9 --spike-window 8 --spike-norm 99
+want "what wsd and spikes use" 0
+check "no warning of it" bash -c '! grep "no effect" "$1"' - "$W/err"
 run "$TRAIN" "${SMALL[@]}" --steps 2 --report none --progress none
 check "nothing if asked" [ ! -s "$W/err" ]
 if command -v script >/dev/null; then
