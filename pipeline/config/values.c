@@ -362,6 +362,8 @@ gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]
 {
     uint64_t from = 0, to;
     *why = 0;
+    if (options->time_limit > 0.0 && !train_config_given(options, "steps"))
+        options->steps = UINT64_MAX; /* unless a recipe has some */
     gyre_status_t status = train_recipe_apply(options);
     if (status != GYRE_OK)
         return status;
@@ -375,8 +377,6 @@ gyre_status_t train_config_complete(train_config_t *options, char why[TRAIN_WHY]
     }
     if (options->load && !train_config_given(options, "lr"))
         options->lr = options->lora > 0 ? LORA_LR : LOADED_LR;
-    if (options->time_limit > 0.0 && !train_config_given(options, "steps"))
-        options->steps = UINT64_MAX;
     if (options->trace_steps && from > options->steps) {
         snprintf(why, TRAIN_WHY,
                  "--trace-steps %.300s: the run ends with step %llu, so none of them is made: see --steps",

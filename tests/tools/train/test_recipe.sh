@@ -31,6 +31,8 @@ run "$TRAIN" --recipe $RECIPES/opt-175b.json "${TINY[@]}" --tp 1 --batch 4 --lr 
 want "flags win" 0
 is "what is not said follows" tp=1 dp=0 zero=1 batch=4 groups=0 lr=0.5 min-lr=0.1 precision=bf16 grad-type=fp32 \
     loss-scale=None lr-decay=400 beta2=0.95
+run "$TRAIN" --recipe $RECIPES/opt-175b.json "${TINY[@]:0:4}" --tp 1 --time-limit 5 --trace "$W/trace" --trace-steps 9999:9999
+want "a recipe's steps end a run with --time-limit" 2 "--trace-steps 9999:9999: the run ends with step 200, so none"
 python3 - $RECIPES/mixtral-8x7b.json "$W/shared.json" <<'PY'
 import json, sys
 recipe = json.load(open(sys.argv[1]))
