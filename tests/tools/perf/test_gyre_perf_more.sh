@@ -101,6 +101,8 @@ check "nor in the JSON" json "$W/bucket.json" 'all(x["step"] is None and x["hidd
 run "$UCX_RUN" -n 2 "$PERF" bucket --model "$W/model" --bucket-bytes 64K -n 2 --compute 2 --progress-thread -J "$W/bucket.json"
 right "bucket with a progress thread"
 check "computes as long as it was told, or longer" json "$W/bucket.json" 'd["config"]["progress_thread"] and all(x["compute"] > 1000 for x in r)'
+run "$UCX_RUN" -n 2 "$PERF" bucket --model "$W/model" --bucket-bytes 64K -d complex128 -n 1 -w 0 --compute 0
+right "bucket of the largest type"
 run "$UCX_RUN" -n 2 "$PERF" bucket --model bloom --bucket-bytes 16M -n 1 -w 0 --compute 0
 right "bucket --model bloom"
 check "BLOOM's tensors" grep -q 'model bloom: 2525 tensors, 41924352 elements' "$W/out"

@@ -238,7 +238,7 @@ static uint64_t check_tensor(const bench_t *b, size_t i, const unsigned char *wa
 
 static gyre_status_t check(bench_t *b, uint64_t *nwrong)
 {
-    static unsigned char table[PERIOD * 8];
+    static unsigned char table[PERIOD * 16]; /* complex128 is the largest type */
     const perf_tensors_t *t = b->plan->tensors;
     int told = 0;
     *nwrong = 0;
