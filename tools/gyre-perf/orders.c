@@ -5,16 +5,14 @@
  * There is a communicator of the same ranks for each order. Every row is measured in short blocks that take
  * turns, also in which order goes first: other load of the machine hits all alike. The time of an order is
  * the median over its blocks. */
-#include "tools/gyre-perf/perf.h"
+#include "tools/gyre-perf/command.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/order.h"
 #include "collectives/run/communicator.h"
 
-enum { ROUNDS = 21 }; /* blocks of each order; odd, so that the median is one of them */
+enum { ROUNDS = 21 }; /* blocks of each order, at most */
 
 const char *perf_order_name(int order)
 {
@@ -57,22 +55,14 @@ static gyre_status_t finish(const perf_options_t *o, const perf_case_t *c, gyre_
                             const perf_place_t *p, int in_place, double *times, int rounds,
                             perf_histogram_t *h, perf_result_t *result)
 {
-    qsort(times, (size_t)rounds, sizeof *times, base_order_double);
-    double seconds = times[rounds / 2];
+    double seconds = perf_median(times, (size_t)rounds);
     gyre_status_t status = perf_across_ranks(o, comm, &seconds, 1);
     if (status == GYRE_OK)
         status = perf_histogram_merge(h, comm);
     if (status != GYRE_OK)
         return status;
-    const double us = 1e-3 / o->aggregate;
-    *result = (perf_result_t){.ran = 1, .time_us = seconds * 1e6, .checked = o->check > 0};
-    perf_case_bandwidth(c, seconds, &result->algbw, &result->busbw);
-    result->p50 = perf_histogram_percentile(h, 50.0) * us;
-    result->p95 = perf_histogram_percentile(h, 95.0) * us;
-    result->p99 = perf_histogram_percentile(h, 99.0) * us;
-    result->avg = h->sum / (double)h->samples * us;
-    result->min = (double)h->min * us;
-    result->max = (double)h->max * us;
+    *result = (perf_result_t){.ran = 1, .checked = o->check > 0};
+    perf_result_set(o, c, h, seconds, result);
     return o->check ? perf_check(o, c, comm, p, in_place, &result->nwrong) : GYRE_OK;
 }
 

@@ -59,6 +59,7 @@ want "both orders" 0
 check "columns" [ "$(rows | awk '{print NF}' | sort -u)" = 14 ]
 check "the ratio is that of the times" [ -z "$(rows | awk '{ r = $6 / $10 / $14; if (r < 0.98 || r > 1.02) print }')" ]
 check "JSON" json "$W/o.json" '[r["size"] for r in d["results"]] == [8, 128, 2048, 32768] and all(r["canonical"]["nwrong"] == r["fast"]["nwrong"] == 0 and abs(r["contract_cost"] - r["canonical"]["time"] / r["fast"]["time"]) < 1e-9 for r in d["results"])'
+check "JSON: deviations" json "$W/o.json" 'all(r[o]["stdev"] > 0 and r[o]["cv"] > 0 for r in d["results"] for o in ("canonical", "fast"))'
 check "JSON: configuration" json "$W/o.json" 'd["config"]["order"] == "canonical,fast"'
 run "$UCX_RUN" -n 3 "$PERF" reduce_scatter --order exact,canonical,fast -b 8 -e 128K -f 16 -n 30 --inplace 1 --json "$W/o.json"
 want "three orders" 0

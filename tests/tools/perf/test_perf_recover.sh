@@ -11,6 +11,7 @@ check "0 wrong" grep -q '^# Out of bounds values : 0 OK$' "$W/out"
 check "JSON: rounds" json "$W/r.json" 'd["rounds"] == len(d["results"]) == 6 and d["nwrong"] == 0 and d["kind"] == "kill"'
 check "JSON: who is left" json "$W/r.json" 'all(r["left"] in (6 - 1, 6 - 2, 6 - 3, 6 - 4) and r["victim"] != r["second"] for r in d["results"])'
 check "JSON: figures" json "$W/r.json" 'all(d["summary"][k]["min"] <= d["summary"][k]["p50"] <= d["summary"][k]["max"] for k in ("detect_ms", "shrink_ms", "result_ms", "total_ms"))'
+check "JSON: of an even number, the median is between two" json "$W/r.json" 'all(abs(d["summary"][k]["p50"] - sum(sorted(r[k] for r in d["results"])[2:4]) / 2) < 1e-6 for k in d["summary"])'
 run "$PERF" recover -n 3 -r 1 --kind exit
 want "exit without gyre_finalize" 0
 check "0 wrong" grep -q '^# Out of bounds values : 0 OK$' "$W/out"

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/order.h"
 #include "base/text/json.h"
 #include "base/settings/settings.h"
 #include "comm/boot/bootstrap.h"
@@ -62,9 +61,8 @@ static void summary(const recover_round_t *records, int count, json_t *json)
     for (int c = 0; c < COLUMNS; c++) {
         for (int i = 0; i < count; i++)
             values[i] = figure(&records[i], c);
-        qsort(values, (size_t)count, sizeof *values, base_order_double);
-        const double at[4] = {values[0], values[count / 2], values[(count * 99 + 99) / 100 - 1],
-                              values[count - 1]};
+        const double median = perf_median(values, (size_t)count); /* sorts them */
+        const double at[4] = {values[0], median, values[(count * 99 + 99) / 100 - 1], values[count - 1]};
         printf("# %-6.*s  %9.2f  %9.2f  %9.2f  %9.2f\n", (int)strcspn(keys[c], "_"), keys[c], at[0], at[1],
                at[2], at[3]);
         perf_put(json, keys[c],
