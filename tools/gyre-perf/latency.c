@@ -33,6 +33,7 @@ enum {
     ROWS_MOST = 24, /* lines of a histogram */
     BAR = 50        /* columns of its longest bar */
 };
+static const size_t NO_STEP = SIZE_MAX / 2;
 
 /* ---- the clock ---- */
 typedef struct {
@@ -403,7 +404,7 @@ static const char help[] =
     "spun.\n"
     "\n"
     "  -b, -e SIZE    first and last size (8)\n"
-    "  -f N, -i SIZE  from size to size (-f 8)\n"
+    "  -f N, -i SIZE  multiplies, or adds, from size to size (-f 8)\n"
     "  -n N           calls per size (as many as take a second, 100 to 100000)\n"
     "  -w N           calls before them (20)\n"
     "  --inplace 0|1|both   which halves to measure (0)\n"
@@ -440,14 +441,15 @@ static const char *unsuitable(const perf_options_t *o)
 }
 
 /* The options are the collectives', with defaults of their own: defaults go first, so the user's options
- * win. */
+ * win. -n and -i begin with values that no user gives: these stand for "not given". */
 int perf_latency_main(int argc, char **argv, int typed_count, char **typed)
 {
-    static char name[] = "all_reduce", calls[16];
-    static char *const defaults[] = {name, "-b", "8",         "-e", "8",  "-f", "8",
+    static char name[] = "all_reduce", calls[16], step[32];
+    static char *const defaults[] = {name, "-b", "8",         "-e", "8",  "-i", step,
                                      "-w", "20", "--inplace", "0",  "-n", calls};
     const int given = sizeof defaults / sizeof *defaults;
     snprintf(calls, sizeof calls, "%d", INT_MAX);
+    snprintf(step, sizeof step, "%zu", NO_STEP);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fputs(help, stdout);
@@ -473,6 +475,8 @@ int perf_latency_main(int argc, char **argv, int typed_count, char **typed)
                       : perf_job_open(given + argc - 1, args, &options, &world, &done);
     if (code == PERF_OK && world && !done) {
         options.no_columns = 1;
+        if (options.step_factor == 1 && options.step_bytes == NO_STEP)
+            options.step_factor = 8;
         options.iters = options.iters == INT_MAX ? 0 : options.iters;
         code = perf_job_close(world, measure(world, &options, typed_count, typed));
     }

@@ -302,7 +302,9 @@ gyre_status_t perf_check(const perf_options_t *o, const perf_case_t *c, gyre_com
 /* ---- timing ---- */
 int perf_next_size(const perf_options_t *o, size_t *size)
 {
-    size_t step = o->step_factor > 1 ? (*size ? *size : 1) * ((size_t)o->step_factor - 1) : o->step_bytes;
+    size_t step = o->step_bytes;
+    if (o->step_factor > 1)
+        step = *size ? *size * ((size_t)o->step_factor - 1) : 1; /* after 0: 1 */
     if (o->coll->op == COLL_BARRIER || step == 0 || *size > o->max_bytes || step > o->max_bytes - *size)
         return 0;
     *size += step;

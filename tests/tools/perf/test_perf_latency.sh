@@ -30,6 +30,12 @@ run "$UCX_RUN" -n 2 "$PERF" latency barrier -c 0
 want "as many calls as fit" 0
 check "no data, 100 calls or more" [ "$(rows | awk '{print $1, $2, ($4 >= 100 && $4 <= 100000), $NF}')" = "0 none 1 N/A" ]
 
+run "$UCX_RUN" -n 2 "$PERF" latency -b 8 -e 32 -i 8 -n 5
+want "-i" 0
+check "adds from size to size" [ "$(rows | awk '{print $1}' | paste -sd,)" = "8,16,24,32" ]
+run "$UCX_RUN" -n 2 "$PERF" latency -b 0 -e 64 -n 5 -d uint8
+want "-b 0" 0
+check "1 after 0, then times 8" [ "$(rows | awk '{print $1}' | paste -sd,)" = "0,1,8,64" ]
 run "$UCX_RUN" -n 2 "$PERF" latency -m 3
 want "groups" 2 'latency: -m'
 check "said once" [ "$(grep -c 'latency: -m' "$W/err")" = 1 ]
