@@ -75,6 +75,11 @@ run "$PERF" --tune=/proc/none/file
 want "--tune where nothing can be written" 3 '/proc/none/file'
 run "$PERF" --tune="$W/file" nonesuch
 want "--tune of what is no collective" 2 '"nonesuch" is no collective'
+run "$PERF" --tune="$W/file" --order fast
+want "--tune in another order" 2 'order fast: only canonical'
+GYRE_ORDER=fast run "$UCX_RUN" -n 2 "$PERF" --tune="$W/canonical" all_reduce -b 64K -e 64K -n 1 --order canonical
+want "--tune with GYRE_ORDER" 0
+check "GYRE_ORDER does not count" grep -q '^# transport .*, order canonical,' "$W/out"
 printf 'gyre-tune 1\nchoose nothing\n' >"$W/broken"
 run "$UCX_RUN" -n 2 "$PERF" --tune="$W/broken" barrier
 want "--tune over a file with a mistake" 2 "$W/broken:2: "

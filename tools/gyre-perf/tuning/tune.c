@@ -564,13 +564,10 @@ int perf_tune_main(int argc, char **argv, int typed_count, char **typed)
             "collective "
             "(or those\n"
             "named) and size. Writes the numbers and choose lines for this number of ranks to the tuning "
-            "cache, "
-            "or to FILE\n"
+            "cache, or to FILE\n"
             "for GYRE_TUNE=FILE; lines for other numbers of ranks and hosts stay, and those for sizes that "
-            "-b "
-            "and -e "
-            "leave out.\n",
-        .notes = "docs/tuning.md describes the file.\n",
+            "-b and -e leave out.\n",
+        .notes = "--order: only canonical. docs/tuning.md describes the file.\n",
         FLAG_ROWS(rows)};
     static tuner_t t;
     char why[512];
@@ -589,8 +586,14 @@ int perf_tune_main(int argc, char **argv, int typed_count, char **typed)
                  o.min_bytes, o.max_bytes);
         code = PERF_USAGE;
     }
+    if (code == PERF_OK && o.common.order && strcmp(o.common.order, "canonical") != 0) {
+        snprintf(why, sizeof why, "--tune: --order %s: only canonical; lines serve jobs of all orders",
+                 o.common.order);
+        code = PERF_USAGE;
+    }
     if (code != PERF_OK)
         return perf_usage(why);
+    o.common.order = "canonical"; /* whatever GYRE_ORDER says */
     o.file = !strncmp(argv[0], "--tune=", 7) && argv[0][7] ? argv[0] + 7 : NULL;
     t.o = &o;
     return run(&t, argc, argv, words, typed_count, typed);
