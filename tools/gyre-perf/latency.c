@@ -310,8 +310,9 @@ static gyre_status_t row(const perf_options_t *o, const perf_case_t *c, const pe
 {
     const perf_place_t p = perf_place(o, c, b, in_place);
     samples_t s = {0};
-    perf_fill_input(c, 0, in_place, p.send_base);
-    gyre_status_t status = sample(o, c, &p, t, &s);
+    gyre_status_t status = perf_fill_slots(o, c, &p, in_place);
+    if (status == GYRE_OK)
+        status = sample(o, c, &p, t, &s);
     if (status == GYRE_OK && o->check)
         status = perf_check(o, c, c->comm, &p, in_place, &s.nwrong);
     if (status == GYRE_OK && report) {
@@ -379,9 +380,11 @@ static int measure(gyre_comm_t *comm, const perf_options_t *o, int argc, char **
                 report.json, "clock",
                 json_pack("{s:s, s:f}", "source", t.tsc ? "tsc" : "monotonic", "overhead_ns", t.overhead_ns));
     }
-    code = sizes(o, &c, &buffers, &t, rank == 0 ? &report : NULL) == GYRE_OK
-               ? PERF_OK
-               : perf_tell_error(rank, error, sizeof error);
+    c.stream = buffers.stream;
+    gyre_status_t status = perf_memory_ready(&buffers, comm);
+    if (status == GYRE_OK)
+        status = sizes(o, &c, &buffers, &t, rank == 0 ? &report : NULL);
+    code = status == GYRE_OK ? PERF_OK : perf_tell_error(rank, error, sizeof error);
     if (rank == 0) {
         int told = perf_report_close(&report, code == PERF_OK ? NULL : error);
         code = code == PERF_OK ? told : code;
