@@ -132,7 +132,8 @@ static int start(int argc, char **argv, int *my_rank, int *ranks)
     rank = *my_rank = atoi(argv[0]);
     size = *ranks = atoi(argv[1]);
     directory = argv[2];
-    shares_cores = size > sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t cores; /* of all ranks: none is bound */
+    shares_cores = sched_getaffinity(0, sizeof cores, &cores) == 0 && size > CPU_COUNT(&cores);
     ucc_context_params_t params = {.mask = UCC_CONTEXT_PARAM_FIELD_TYPE | UCC_CONTEXT_PARAM_FIELD_OOB,
                                    .type = UCC_CONTEXT_SHARED,
                                    .oob = exchange()};

@@ -64,7 +64,7 @@ $(BENCH_DIR)/peers-ucc: $(BENCH_LOOP) bench/backend_ucc.c bench/peers.h
 	@mkdir -p $(@D)
 	$(Q)flags=$$(pkg-config --cflags --libs ucc 2>/dev/null || echo -lucc); \
 	if echo '#include <ucc/api/ucc.h>' | $(CC) $$flags -E - >/dev/null 2>&1; then echo "  CC    $@"; \
-	    $(CC) -std=gnu17 -O2 -I. bench/backend_ucc.c $(BENCH_LOOP) $$flags -lm -o $@; fi
+	    $(CC) -std=gnu17 -O2 -D_GNU_SOURCE -I. bench/backend_ucc.c $(BENCH_LOOP) $$flags -lm -o $@; fi
 
 BENCH_OPTIONS = $(if $(filter command environment,$(origin RANKS)),--ranks '$(RANKS)') \
     $(if $(COLLECTIVES),--collectives '$(COLLECTIVES)') $(if $(SIZES),--sizes '$(SIZES)') $(if $(COLD),--cold '$(COLD)') \
