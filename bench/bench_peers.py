@@ -466,7 +466,7 @@ def main():
         "cells": [],
         "failures": [],
     }
-    options.last_level = machine.last_level(facts)
+    options.last_level = machine.last_level()
     if not options.no_limits:
         print("bench-peers: measuring the limits of this machine", file=sys.stderr)
         result["limits"] = machine.limits(os.path.join(places["bin"], "limits"), options.time)

@@ -24,15 +24,24 @@ def after_colon(line):
     return line.partition(":")[2].strip()
 
 
-def caches():
-    """[{"level", "bytes"}]: data caches of the first processor, the nearest first."""
-    found, base = [], "/sys/devices/system/cpu/cpu0/cache"
+CPUS = "/sys/devices/system/cpu"
+
+
+def data_caches(cpu, root=CPUS):
+    """[(level, bytes, processors that share it)]: data caches of a processor, the nearest first."""
+    found, base = [], f"{root}/cpu{cpu}/cache"
     for index in range(8):
         if read_line(f"{base}/index{index}/type") in ("Data", "Unified"):
             level, size = read_line(f"{base}/index{index}/level"), read_line(f"{base}/index{index}/size")  # "480K"
             if size[:-1].isdigit() and size.endswith("K"):
-                found.append({"level": int(level), "bytes": int(size[:-1]) << 10})
+                shared = read_line(f"{base}/index{index}/shared_cpu_list") or str(cpu)
+                found.append((int(level), int(size[:-1]) << 10, shared))
     return found
+
+
+def caches():
+    """[{"level", "bytes"}]: data caches of the first processor, the nearest first."""
+    return [{"level": level, "bytes": size} for level, size, _ in data_caches(0)]
 
 
 def commit(top):
@@ -57,9 +66,10 @@ def facts(top):
     }
 
 
-def last_level(machine):
-    """Bytes of the largest cache; 64 MiB where it is unknown."""
-    return max((cache["bytes"] for cache in machine["caches"]), default=64 << 20)
+def last_level(cpus=None, root=CPUS):
+    """Bytes of all last-level caches of our processors, each counted once; 64 MiB where they are unknown."""
+    last = [data_caches(cpu, root)[-1:] for cpu in cpus or os.sched_getaffinity(0)]
+    return sum({shared: size for found in last for _, size, shared in found}.values()) or 64 << 20
 
 
 def name(machine):

@@ -212,6 +212,18 @@ run env PATH="$W/bare" /bin/sh tools/setup python
 want "setup for Python" 0
 check "asks for nothing else" [ ! -s "$W/out" ]
 
+# --- caches ---
+for cpu in 0 1 2 3; do # two processors share each cache of 32 MiB
+    mkdir -p "$W/cpus/cpu$cpu/cache/index0"
+    cd "$W/cpus/cpu$cpu/cache/index0" && echo Unified >type && echo 3 >level && echo 32768K >size
+    echo $((cpu / 2 * 2))-$((cpu / 2 * 2 + 1)) >shared_cpu_list
+    cd - >/dev/null
+done
+last_level() { PYTHONPATH=bench python3 -c "import machine; print(machine.last_level($1, '$W/cpus') >> 20)"; }
+check "caches of the last level are added up" [ "$(last_level '[0, 1, 2, 3]')" = 64 ]
+check "only ours" [ "$(last_level '[2, 3]')" = 32 ]
+check "64 MiB where they are unknown" [ "$(last_level '[9]')" = 64 ]
+
 # --- wrong command lines ---
 peers --sizes 3
 want "a size of 3" 2 "size '3' is not"
