@@ -262,6 +262,17 @@ static void shared_experts(void **state)
     assert_int_equal(here.shard, there.shard);
 }
 
+/* A micro-batch has no more sequences than a rank has. */
+static void large_micro_batches(void **state)
+{
+    (void)state;
+    const plan_time_t whole = seconds("--dp 2 --global-batch 2 --micro-batch 1"),
+                      large = seconds("--dp 2 --global-batch 2 --micro-batch 8");
+    close_to(large.step, whole.step, 1e-12);
+    assert_int_equal(memory("--dp 2 --global-batch 2 --micro-batch 8", 0).total,
+                     memory("--dp 2 --global-batch 2 --micro-batch 1", 0).total);
+}
+
 /* Ranks that share sequences: q, k, v and outputs of a layer forward, these and their gradients backward, of
  * which one in four stays; a quarter of the products; replicas are all of them. */
 static void context(void **state)
@@ -507,12 +518,23 @@ int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_bytes), cmocka_unit_test(trainer),         cmocka_unit_test(activations),
-        cmocka_unit_test(in_flight),   cmocka_unit_test(bloom),           cmocka_unit_test(volumes),
-        cmocka_unit_test(context),     cmocka_unit_test(shared_experts),  cmocka_unit_test(bubbles),
-        cmocka_unit_test(networks),    cmocka_unit_test(traffic),         cmocka_unit_test(softwares),
-        cmocka_unit_test(fp8),         cmocka_unit_test(published_times), cmocka_unit_test(fits),
+        cmocka_unit_test(state_bytes),
+        cmocka_unit_test(trainer),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(in_flight),
+        cmocka_unit_test(bloom),
+        cmocka_unit_test(volumes),
+        cmocka_unit_test(context),
+        cmocka_unit_test(shared_experts),
+        cmocka_unit_test(bubbles),
+        cmocka_unit_test(networks),
+        cmocka_unit_test(traffic),
+        cmocka_unit_test(softwares),
+        cmocka_unit_test(fp8),
+        cmocka_unit_test(published_times),
+        cmocka_unit_test(fits),
         cmocka_unit_test(errors),
+        cmocka_unit_test(large_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,10 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
         r->nodes = 0;
     plan_fit_leaves(&r->model, l->tp, l->ring ? 1 : pipe_layout_context(l));
     pipe_recipe_complete_for(r, g->is[KEEP], g->is[OFFLOAD]);
-    return pipe_recipe_check(r);
+    gyre_status_t status = pipe_recipe_check(r);
+    if (status == GYRE_OK) /* a rank has no more together than its share */
+        l->micro_batch = base_min_size(l->micro_batch, pipe_layout_longest(l, &r->batch));
+    return status;
 }
 
 int plan_row_recipe(const plan_question_t *q, const char *what, const char *const *name,
