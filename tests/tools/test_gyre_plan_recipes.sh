@@ -190,6 +190,14 @@ plan search --recipe "$R/llama-7b.json" --gpus 72 --global-batch 1152 --machine 
 want "a search" 0
 check "in one NVLink domain of 72" json 'd["machine"] == "GB200" and d["found"][0]["bytes"] < 185 * 2**30'
 
+# --- the size of a node ---
+for row in "GB200 72" "V100-32 16" "A100-80 8"; do
+    run "$P" time --recipe "$R/llama-65b.json" --machine "${row% *}"
+    check "a node of ${row% *}" grep -q "GB/s inside a node of ${row#* }," "$W/out"
+done
+run "$P" time --recipe "$R/llama-65b.json" --machine GB200 --per-node 4
+check "or as asked for" grep -q "GB/s inside a node of 4," "$W/out"
+
 # --- tables of measured runs ---
 SWEEP=(--recipe "$R/bloom-176b.json" --rows docs/data/bloom-sweep.txt --fit '31,33,79,80,84')
 plan time "${SWEEP[@]}" --inter 6.25

@@ -226,7 +226,7 @@ static int apply_machine(const char *what, const given_t *g, plan_question_t *q)
     apply_software(g, &q->software);
     if (g->is[PER_NODE])
         m->per_node = (int)g->count[PER_NODE];
-    else if (q->recipe.per_node)
+    else if (q->recipe.per_node && (!g->text[MACHINE] || !strcmp(m->name, q->recipe.accelerator)))
         m->per_node = (int)q->recipe.per_node;
     return PLAN_OK;
 }
