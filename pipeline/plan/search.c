@@ -182,7 +182,8 @@ static int try_micro_batches(plan_search_t *s, pipe_recipe_t *r, tried_t *tried)
          micro *= 2) {
         r->layout.micro_batch = micro;
         for (pipe_kind_t k = 0; k < PIPE_KIND_END; k++)
-            if (!pipe_kind_row(k)->dominated && !try_kind(s, r, k, tried))
+            if ((!pipe_kind_row(k)->dominated || (s->one_schedule && k == s->recipe.layout.schedule)) &&
+                !try_kind(s, r, k, tried))
                 return 0;
     }
     return 1;
