@@ -154,13 +154,13 @@ static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule
 
 static int try_kind(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t kind, tried_t *tried)
 {
-    const size_t pp = r->layout.pp;
+    const size_t pp = r->layout.pp, slots = r->model.layers + (r->layout.balance ? 2 : 0);
     if (pp == 1 ? kind != PIPE_1F1B : s->one_schedule && kind != s->recipe.layout.schedule)
         return 1;
     if (!pipe_kind_row(kind)->any_chunks)
         return try_schedule(s, r, kind, (size_t)pipe_kind_chunks(kind), tried);
     for (size_t chunks = 2; chunks <= MOST_CHUNKS; chunks++)
-        if ((chunks == 2 || r->model.layers % (chunks * pp) == 0) && !try_schedule(s, r, kind, chunks, tried))
+        if ((chunks == 2 || slots % (chunks * pp) == 0) && !try_schedule(s, r, kind, chunks, tried))
             return 0;
     return 1;
 }

@@ -267,6 +267,9 @@ plan search --gpus 4 --global-batch 8 --machine H100 --schedule gpipe --top 100
 want "a schedule that search leaves out by itself" 0
 check "it is tried where it is asked for" json 'any(f["schedule"] == "gpipe" and f["pp"] > 1 for f in d["found"])'
 check "with a reason for each refusal" json 'all(r["why"] for r in d["refused"])'
+plan search --recipe $R/bloom-176b.json --machine jean-zay --schedule interleaved --global-batch 1536 --top 1000
+want "stages of 70 layers and of embedding and head" 0
+check "72 of them are 3 chunks on each of 12 ranks" json 'any((f["pp"], f["chunks"]) == (12, 3) for f in d["found"])'
 
 # --- mistakes ---
 run "$P" memory --recipe $R/bloom-176b.json --tp 3
