@@ -270,6 +270,11 @@ check "with a reason for each refusal" json 'all(r["why"] for r in d["refused"])
 plan search --recipe $R/bloom-176b.json --machine jean-zay --schedule interleaved --global-batch 1536 --top 1000
 want "stages of 70 layers and of embedding and head" 0
 check "72 of them are 3 chunks on each of 12 ranks" json 'any((f["pp"], f["chunks"]) == (12, 3) for f in d["found"])'
+run "$P" search --recipe $R/llama-65b.json --hbm 30 --schedule 1f1b
+want "a search where the recipe's own layout does not fit" 0
+check "which is said next to it" [ "$(grep -c ': out of memory$' "$W/out")" = 1 ]
+run "$P" search --recipe $R/llama-65b.json --schedule 1f1b
+check "and only then" [ "$(grep -c ': out of memory$' "$W/out")" = 0 ]
 
 # --- mistakes ---
 run "$P" memory --recipe $R/bloom-176b.json --tp 3

@@ -34,7 +34,8 @@ static json_t *found_json(const plan_found_t *f)
                      f->time.mfu, "bubble", f->time.bubble, "bytes", (json_int_t)f->bytes);
 }
 
-static void print_found(size_t place, const plan_found_t *f)
+/* note: text after the row */
+static void print_found(size_t place, const plan_found_t *f, const char *note)
 {
     const pipe_layout_t *l = &f->recipe.layout;
     char schedule[48];
@@ -44,10 +45,10 @@ static void print_found(size_t place, const plan_found_t *f)
         snprintf(schedule, sizeof schedule, "%s x %zu", pipe_kind_name(l->schedule), l->chunks);
     else
         snprintf(schedule, sizeof schedule, "%s", pipe_kind_name(l->schedule));
-    printf("%5zu %3zu %3zu %4zu %4zu %5zu %6zu  %-16s %4d %4s  %-10s %10.3f %6.1f %8.1f %10.1f\n", place,
+    printf("%5zu %3zu %3zu %4zu %4zu %5zu %6zu  %-16s %4d %4s  %-10s %10.3f %6.1f %8.1f %10.1f%s\n", place,
            l->tp, pipe_layout_context(l), pipe_layout_experts(l), l->pp, l->dp, l->micro_batch, schedule,
            l->zero, l->sequence ? "yes" : "no", pipe_recompute_name(f->recipe.recompute), f->time.step,
-           100.0 * f->time.mfu, 100.0 * f->time.bubble, (double)f->bytes / GIB);
+           100.0 * f->time.mfu, 100.0 * f->time.bubble, (double)f->bytes / GIB, note);
 }
 
 static void print_refused(const plan_search_t *s)
@@ -84,7 +85,7 @@ static void print_own(const plan_question_t *q, const plan_search_t *s)
     while (place <= s->founds && s->found[place - 1].time.step < time.step)
         place++;
     printf("the recipe's own:\n");
-    print_found(place, &own);
+    print_found(place, &own, plan_fits(q, bytes) ? "" : ": out of memory");
 }
 
 static int print_all(const plan_question_t *q, const plan_search_t *s)
@@ -97,7 +98,7 @@ static int print_all(const plan_question_t *q, const plan_search_t *s)
                "ep", "pp", "dp", "micro", "schedule", "ZeRO", "seq", "recompute", "step s", "MFU %",
                "bubble %", "GiB");
     for (size_t i = 0; i < s->founds && i < q->top; i++) {
-        print_found(i + 1, &s->found[i]);
+        print_found(i + 1, &s->found[i], "");
         json_array_append_new(found, found_json(&s->found[i]));
     }
     if (s->founds)
