@@ -87,6 +87,9 @@ size_t plan_tokens(const pipe_recipe_t *recipe);
 /* The layers of all chunks of stage `rank`, and whether embedding, head and the model's last layer are
  * there. */
 model_holds_t plan_holds(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank);
+/* Chunks of stage `rank` whose neighbour before (*lefts) and after them (*rights) is on another rank. */
+void plan_sides(const pipe_recipe_t *recipe, const plan_base_t *base, size_t rank, size_t *lefts,
+                size_t *rights);
 
 /* ---- memory (memory.c) --------------------------------------------------------------------------- */
 

@@ -169,8 +169,9 @@ static size_t buffer_bytes(const pipe_recipe_t *r, const plan_base_t *base, cons
          * (pipeline/schedules/program.h) */
         1) {
         size_t boundary = share(plan_tokens(r) * r->model.hidden * weight, l->sequence ? l->tp : 1);
-        size_t sides = (rank > 0 ? 1u : 0u) + (rank + 1 < l->pp ? 1u : 0u);
-        bytes += boundary * 3 * sides;
+        size_t lefts, rights; /* the chunks of a rank share the tensors of a side */
+        plan_sides(r, base, rank, &lefts, &rights);
+        bytes += boundary * 3 * ((lefts > 0 ? 1u : 0u) + (rights > 0 ? 1u : 0u));
     }
     return bytes;
 }

@@ -96,12 +96,10 @@ static double dp_volume(const pipe_recipe_t *r, const plan_base_t *base, const m
     return psi * grad * times + psi * weight * (r->layout.zero < 3 ? 1.0 : 2.0 * (double)base->micro_batches);
 }
 
-plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t rank)
+void plan_sides(const pipe_recipe_t *r, const plan_base_t *base, size_t rank, size_t *lefts, size_t *rights)
 {
-    const model_holds_t holds = plan_holds(r, base, rank);
-    const double m = (double)base->micro_batches;
     const size_t stages = pipe_layout_stages(&r->layout);
-    size_t sides = 0; /* chunks' ends that face another rank */
+    *lefts = *rights = 0;
     for (size_t c = 0; c < r->layout.chunks && r->layout.pp > 1; c++) {
         size_t stage = (size_t)pipe_stage_of(&base->shape, (int)rank, (int)c);
         int left = -1, right = -1;
@@ -109,12 +107,21 @@ plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_
             pipe_place_of(&base->shape, (int)stage - 1, &left, NULL);
         if (stage + 1 < stages)
             pipe_place_of(&base->shape, (int)stage + 1, &right, NULL);
-        sides += (left >= 0 && left != (int)rank ? 1u : 0u) + (right >= 0 && right != (int)rank ? 1u : 0u);
+        *lefts += left >= 0 && left != (int)rank;
+        *rights += right >= 0 && right != (int)rank;
     }
+}
+
+plan_volume_t plan_volume(const pipe_recipe_t *r, const plan_base_t *base, size_t rank)
+{
+    const model_holds_t holds = plan_holds(r, base, rank);
+    const double m = (double)base->micro_batches;
+    size_t lefts, rights;
+    plan_sides(r, base, rank, &lefts, &rights);
     return (plan_volume_t){
         .tp = m * ((double)holds.layers * layer_tp(r) + end_tp(r, &holds)),
         .cp = m * (double)holds.layers * layer_cp(r),
-        .pp = m * (double)sides * hop(r),
+        .pp = m * (double)(lefts + rights) * hop(r),
         .ep = m * (double)(holds.layers - holds.dense) * layer_ep(r),
         .dp = dp_volume(r, base, &holds),
     };

@@ -262,6 +262,19 @@ static void shared_experts(void **state)
     assert_int_equal(here.shard, there.shard);
 }
 
+/* Boundary tensors: three on each side that faces another rank. Interleaved goes on from the last rank to the
+ * first, and a V comes back. */
+static void boundaries(void **state)
+{
+    (void)state;
+#define SIDES GPT3 "--dp 1 --tp 1 --pp 4 --layers 8 --global-batch 8 --schedule "
+    for (size_t s = 0; s < 4; s++) {
+        assert_int_equal(memory(SIDES "1f1b", s).buffers, (s == 0 || s == 3 ? 1u : 2u) * 3 * 2 * SBH);
+        assert_int_equal(memory(SIDES "interleaved", s).buffers, 2 * 3 * 2 * SBH);
+        assert_int_equal(memory(SIDES "zb-v", s).buffers, 2 * 3 * 2 * SBH);
+    }
+}
+
 /* A micro-batch has no more sequences than a rank has. */
 static void large_micro_batches(void **state)
 {
@@ -535,6 +548,7 @@ int main(void)
         cmocka_unit_test(fits),
         cmocka_unit_test(errors),
         cmocka_unit_test(large_micro_batches),
+        cmocka_unit_test(boundaries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
