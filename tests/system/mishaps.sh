@@ -41,7 +41,8 @@ fault stop 'rank 1 died: silent for [1-9]\.[0-9] s'
 # who looks first names itself last
 fault disagree '(called all_reduce #20 .*, but rank 1 called barrier #20|rank 1 called barrier #20, but rank [02] called all_reduce #20)'
 fault stuck 'rank 1 on host .* keeps it waiting: it is in no call; its last calls: all_reduce #19'
-fault stuck 'rank 1 on host .* keeps it waiting: it is in no call; its last calls: all_reduce #19' GYRE_HOST_RANKS=1
+# three ranks on two cores take long to begin over UCX: rank 0 may be seconds late to the first call
+fault stuck 'rank 1 on host .* keeps it waiting: it is in no call; its last calls: all_reduce #19' GYRE_HOST_RANKS=1 GYRE_TUNE=none GYRE_TIMEOUT=6
 
 # --timeout says what the ranks were doing.
 run "$UCX_RUN" -n 2 --timeout 2 "$PERF" all_reduce -b 4K -e 4K -n 100000000 -c 0
