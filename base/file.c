@@ -17,11 +17,15 @@ int base_file_is_stdout(const char *path)
     return path && path[0] == '-' && path[1] == '\0';
 }
 
+static int create(const char *name)
+{
+    return open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
 /* Opens what is to be written; errno's value or 0. file->target is set if it is a regular file or does not
  * exist. */
 static int open_target(const char *path, base_file_t *file, int *fd)
 {
-    static _Atomic unsigned counter;
     struct stat info;
     if (base_file_is_stdout(path)) {
         *fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -48,17 +52,7 @@ static int open_target(const char *path, base_file_t *file, int *fd)
     file->target = exists ? realpath(path, NULL) : strdup(path);
     if (!file->target)
         return errno;
-    size_t room = strlen(file->target) + 48;
-    if (!(file->temporary = malloc(room)))
-        return ENOMEM;
-    /* The name may be taken: by a process with this number that was killed, or runs on another host. */
-    for (int tries = 0; tries < BASE_TEMPORARY_TRIES; tries++) {
-        snprintf(file->temporary, room, "%s.tmp-%ld-%u", file->target, (long)getpid(),
-                 atomic_fetch_add(&counter, 1));
-        *fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (*fd >= 0 || errno != EEXIST)
-            break;
-    }
+    *fd = base_file_temporary(file->target, create, &file->temporary);
     if (*fd < 0)
         return errno;
     if (exists) /* who may read it stays as it was; on file systems without modes it cannot */
@@ -186,6 +180,23 @@ void base_file_fill_standard(void)
             close(made); /* another thread was faster */
     }
     errno = saved;
+}
+
+int base_file_temporary(const char *target, int (*make)(const char *name), char **name)
+{
+    static _Atomic unsigned counter;
+    const size_t room = strlen(target) + 48;
+    int made = -1;
+    if (!(*name = malloc(room)))
+        return -1;
+    /* The name may be taken: by a process with this number that was killed, or runs on another host. */
+    for (int tries = 0; tries < 1000; tries++) {
+        snprintf(*name, room, "%s.tmp-%ld-%u", target, (long)getpid(), atomic_fetch_add(&counter, 1));
+        made = make(*name);
+        if (made >= 0 || errno != EEXIST)
+            break;
+    }
+    return made;
 }
 
 int base_file_open_again(int fd)

@@ -21,8 +21,6 @@ typedef struct {
     char *temporary; /* owned: what `out` writes; NULL with `target` */
 } base_file_t;
 
-enum { BASE_TEMPORARY_TRIES = 1000 }; /* names for a temporary file or folder, before EEXIST */
-
 int base_file_is_stdout(const char *path); /* NULL: no */
 /* errno's value if base_file_begin could not write to `path` now (EISDIR: a folder), else 0. Changes no
  * file. */
@@ -48,6 +46,10 @@ static inline int base_sync_failed(int rc)
 /* Opens those of the descriptors 0, 1 and 2 that are closed on /dev/null. Else one that is made next could
  * be one of these, and get what the program prints. */
 void base_file_fill_standard(void);
+
+/* Makes a file or folder next to `target` whose name nothing has: make(name) returns -1, and EEXIST, if it is
+ * taken. *name: malloc'd, for the caller to free, also after an error. Returns what `make` did; -1: errno. */
+int base_file_temporary(const char *target, int (*make)(const char *name), char **name);
 
 /* Opens the pipe or terminal that `fd` has open once more, for writing without ever waiting. O_NONBLOCK on
  * `fd` itself would be seen by all processes that share it. The caller closes what it returns; -1, with

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,22 +109,9 @@ static gyre_status_t check_old(const char *path, const char *target, const struc
     return GYRE_OK;
 }
 
-/* Makes the temporary folder next to its target. Returns 0 or errno's value. */
-static int make_temporary(base_folder_t *folder)
+static int create(const char *name)
 {
-    static _Atomic unsigned counter;
-    size_t room = strlen(folder->target) + 48;
-    if (!(folder->made = malloc(room)))
-        return ENOMEM;
-    for (int tries = 0; tries < BASE_TEMPORARY_TRIES; tries++) { /* as in base/file.c */
-        snprintf(folder->made, room, "%s.tmp-%ld-%u", folder->target, (long)getpid(),
-                 atomic_fetch_add(&counter, 1));
-        if (mkdir(folder->made, 0777) == 0)
-            return 0;
-        if (errno != EEXIST)
-            break;
-    }
-    return errno;
+    return mkdir(name, 0777);
 }
 
 gyre_status_t base_folder_begin(const char *path, base_folder_t *folder)
@@ -136,9 +122,8 @@ gyre_status_t base_folder_begin(const char *path, base_folder_t *folder)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write to the folder %s", path);
     int exists = stat(begun.target, &old) == 0;
     gyre_status_t status = exists ? check_old(path, begun.target, &old) : GYRE_OK;
-    int why = status == GYRE_OK ? make_temporary(&begun) : 0;
-    if (why != 0)
-        status = gyre_fail_errno(why == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, why,
+    if (status == GYRE_OK && base_file_temporary(begun.target, create, &begun.made) < 0)
+        status = gyre_fail_errno(errno == ENOMEM ? GYRE_ERR_NO_MEMORY : GYRE_ERR_IO, errno,
                                  "cannot make the folder %s", path);
     if (status != GYRE_OK) {
         forget(&begun);
