@@ -217,21 +217,26 @@ gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *
     return GYRE_OK;
 }
 
+unsigned char *train_text_bytes(const model_tokenizer_t *tokenizer, const model_token_t *tokens, size_t count,
+                                size_t *bytes)
+{
+    size_t room = 0, one;
+    *bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        room += model_tokenizer_bytes(tokenizer, tokens[i], &one) ? one : 1;
+    unsigned char *text = malloc(room + 1);
+    for (size_t i = 0; text && i < count; i++) {
+        const void *piece = model_tokenizer_bytes(tokenizer, tokens[i], &one);
+        memcpy(text + *bytes, piece ? piece : "\xff", one = piece ? one : 1);
+        *bytes += one;
+    }
+    return text;
+}
+
 char *train_text_of(const model_tokenizer_t *tokenizer, const model_token_t *tokens, size_t count)
 {
-    const unsigned char *piece, odd = 0xff; /* an id that stands for nothing, which a padded vocabulary has */
-    size_t bytes = 0, used = 0, one;
-    for (size_t i = 0; i < count; i++)
-        bytes += model_tokenizer_bytes(tokenizer, tokens[i], &one) ? one : 1;
-    unsigned char *text = malloc(bytes + 1);
-    for (size_t i = 0; text && i < count; i++) {
-        if (!(piece = model_tokenizer_bytes(tokenizer, tokens[i], &one))) {
-            piece = &odd;
-            one = 1;
-        }
-        memcpy(text + used, piece, one);
-        used += one;
-    }
+    size_t bytes;
+    unsigned char *text = train_text_bytes(tokenizer, tokens, count, &bytes);
     char *readable = text ? train_readable(text, bytes) : NULL;
     free(text);
     return readable;

@@ -34,6 +34,10 @@ gyre_status_t train_text_compare(const train_config_t *options, const model_data
  * vocabulary. */
 gyre_status_t train_text_prompt(const model_tokenizer_t *tokenizer, const char *prompt, size_t vocab,
                                 size_t more, model_token_t **tokens, size_t *count);
+/* What ids stand for, [*bytes]; one that stands for nothing, which a padded vocabulary has, is byte 0xff.
+ * Caller frees. NULL: no memory. */
+unsigned char *train_text_bytes(const model_tokenizer_t *tokenizer, const model_token_t *tokens, size_t count,
+                                size_t *bytes);
 /* Ids as train_readable has their bytes; caller frees. NULL: no memory. */
 char *train_text_of(const model_tokenizer_t *tokenizer, const model_token_t *tokens, size_t count);
 

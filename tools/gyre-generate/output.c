@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text/json.h"
 #include "base/utf8.h"
+#include "pipeline/train/text.h"
 #include "tools/gyre-generate/generate.h"
 
 /* Of a prompt, from its first token until all of it is written. */
@@ -83,20 +84,12 @@ static char *quoted(const char *text, size_t bytes)
     return made;
 }
 
-/* The same of ids; one that stands for nothing, which a padded vocabulary has, is as a byte that is not
- * UTF-8. */
+/* The same of ids. */
 static char *quoted_ids(const output_t *o, const model_token_t *tokens, size_t count)
 {
-    size_t bytes = 0, used = 0, one;
-    for (size_t i = 0; i < count; i++)
-        bytes += model_tokenizer_bytes(o->tokenizer, tokens[i], &one) ? one : 1;
-    char *text = malloc(bytes + 1);
-    for (size_t i = 0; text && i < count; i++) {
-        const void *piece = model_tokenizer_bytes(o->tokenizer, tokens[i], &one);
-        memcpy(text + used, piece ? piece : "\xff", one = piece ? one : 1);
-        used += one;
-    }
-    char *made = text ? quoted(text, bytes) : NULL;
+    size_t bytes;
+    unsigned char *text = train_text_bytes(o->tokenizer, tokens, count, &bytes);
+    char *made = text ? quoted((const char *)text, bytes) : NULL;
     free(text);
     return made;
 }
