@@ -284,9 +284,10 @@ static gyre_status_t prepare_folder(void *user)
 {
     train_run_t *run = user;
     gyre_status_t status = identify(run);
-    if (status == GYRE_OK && run->rank == 0)
-        status = optim_snapshot_prepare(run->folder);
-    return status == GYRE_OK && run->rank == 0 ? check_own(run) : status;
+    if (status != GYRE_OK || run->rank != 0)
+        return status;
+    status = optim_snapshot_prepare(run->folder);
+    return status == GYRE_OK ? check_own(run) : status;
 }
 
 /* Begins a checkpoint with run->saver and waits for it. *mine: what became of it on this rank. */
