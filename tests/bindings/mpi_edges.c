@@ -53,18 +53,26 @@ static void many_types(void)
         MPI_Type_free(&types[i]);
 }
 
+enum { PIECES = 4, STEP = 2 };
+
+/* A datatype of PIECES integers with gaps, and a buffer of it, full on rank 0. */
+static MPI_Datatype with_gaps(int *data)
+{
+    MPI_Datatype gaps;
+    MPI_Type_vector(PIECES, 1, STEP, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    for (int i = 0; i < PIECES * STEP; i++)
+        data[i] = rank == 0 ? i : -1;
+    return gaps;
+}
+
 /* The root of a broadcast reads its buffer, and does not write there. */
 static void read_only(void)
 {
-    enum { COUNT = 4, STEP = 2 };
     const size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
     int *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    MPI_Datatype gaps;
+    MPI_Datatype gaps = with_gaps(data);
     MPI_Request request;
-    MPI_Type_vector(COUNT, 1, STEP, MPI_INT, &gaps);
-    MPI_Type_commit(&gaps);
-    for (int i = 0; i < COUNT * STEP; i++)
-        data[i] = rank == 0 ? i : -1;
     if (rank == 0)
         mprotect(data, bytes, PROT_READ);
     for (int form = 0; form < 2; form++) {
@@ -74,9 +82,9 @@ static void read_only(void)
             MPI_Ibcast(data, 1, gaps, 0, world, &request);
             MPI_Wait(&request, MPI_STATUS_IGNORE);
         }
-        for (int i = 0; i < COUNT * STEP; i++)
+        for (int i = 0; i < PIECES * STEP; i++)
             CHECK(data[i] == (rank == 0 || i % STEP == 0 ? i : -1));
-        memset(data, rank == 0 ? 0 : 0xff, rank == 0 ? 0 : COUNT * STEP * sizeof(int));
+        memset(data, rank == 0 ? 0 : 0xff, rank == 0 ? 0 : PIECES * STEP * sizeof(int));
     }
     MPI_Type_free(&gaps);
     munmap(data, bytes);
@@ -218,14 +226,9 @@ static void wide_types(void)
 /* What was freed ends in blocking collectives that come after it. */
 static void freed_requests(void)
 {
-    enum { COUNT = 4, STEP = 2 };
-    static int data[COUNT * STEP], block[8];
-    MPI_Datatype gaps;
+    static int data[PIECES * STEP], block[8];
+    MPI_Datatype gaps = with_gaps(data);
     MPI_Request request;
-    MPI_Type_vector(COUNT, 1, STEP, MPI_INT, &gaps);
-    MPI_Type_commit(&gaps);
-    for (int i = 0; i < COUNT * STEP; i++)
-        data[i] = rank == 0 ? i : -1;
     MPI_Ibcast(data, 1, gaps, 0, world, &request);
     MPI_Request_free(&request);
     for (int r = 0; r < n; r++)
@@ -234,7 +237,7 @@ static void freed_requests(void)
     MPI_Request_free(&request);
     for (int i = 0; i < 3; i++)
         MPI_Barrier(world);
-    for (int i = 0; i < COUNT * STEP; i += STEP)
+    for (int i = 0; i < PIECES * STEP; i += STEP)
         CHECK(data[i] == i);
     CHECK(block[0] == n * (rank + 1));
     MPI_Type_free(&gaps);

@@ -153,16 +153,11 @@ static void dead(void)
     exit(0);
 }
 
-/* The last rank dies; the others go on in a smaller communicator. */
-static void shrinks(void)
+static void go_on_without_the_last(int flags)
 {
     ncclComm_t fewer;
     int last = n - 1, count;
-    if (rank == last)
-        (void)raise(SIGKILL);
-    (void)ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream);
-    CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
-    NCCL(ncclCommShrink(comm, &last, 1, &fewer, NULL, NCCL_SHRINK_ABORT));
+    NCCL(ncclCommShrink(comm, &last, 1, &fewer, NULL, flags));
     NCCL(ncclCommDestroy(comm));
     comm = fewer;
     NCCL(ncclCommCount(comm, &count));
@@ -171,6 +166,16 @@ static void shrinks(void)
     CUDA(cudaStreamSynchronize(stream));
     expect("maximum of those left", b, COUNT, (float)(1000 * (n - 2)), 1);
     (void)printf("rank %d goes on\n", rank);
+}
+
+/* The last rank dies; the others go on in a smaller communicator. */
+static void shrinks(void)
+{
+    if (rank == n - 1)
+        (void)raise(SIGKILL);
+    (void)ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream);
+    CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
+    go_on_without_the_last(NCCL_SHRINK_ABORT);
 }
 
 /* Rank 0 aborts; the others' operation ends. */
@@ -189,23 +194,13 @@ static void aborts(void)
 /* After ncclCommRevoke ncclCommShrink goes on without the last rank; ncclCommSplit is refused. */
 static void revokes(void)
 {
-    ncclComm_t fewer;
-    int last = n - 1, count;
+    ncclComm_t half;
     NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
     CHECK(wait_for_error() == ncclRemoteError, "%s", ncclGetLastError(comm));
     REFUSED(ncclRemoteError, "ncclCommRevoke", ncclAllReduce(a, b, COUNT, ncclFloat, ncclSum, comm, stream));
-    REFUSED(ncclRemoteError, "ncclCommRevoke", ncclCommSplit(comm, 0, rank, &fewer, NULL));
-    if (rank == last)
-        return;
-    NCCL(ncclCommShrink(comm, &last, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT));
-    NCCL(ncclCommDestroy(comm));
-    comm = fewer;
-    NCCL(ncclCommCount(comm, &count));
-    CHECK(count == n - 1, "%d ranks", count);
-    NCCL(ncclAllReduce(a, b, COUNT, ncclFloat, ncclMax, comm, stream));
-    CUDA(cudaStreamSynchronize(stream));
-    expect("maximum of those left", b, COUNT, (float)(1000 * (n - 2)), 1);
-    (void)printf("rank %d goes on\n", rank);
+    REFUSED(ncclRemoteError, "ncclCommRevoke", ncclCommSplit(comm, 0, rank, &half, NULL));
+    if (rank < n - 1)
+        go_on_without_the_last(NCCL_SHRINK_DEFAULT);
 }
 
 /* Ranks that call different operations, or with different counts: no hang, an error on all. */
