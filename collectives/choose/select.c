@@ -28,6 +28,7 @@ enum {
     CELL_BLOCK = 16 << 10,       /* an all_gather, if each rank has so many */
     HOST_CHUNK_LEAST = 64 << 10, /* see default_chunk */
     HOST_CHUNK_MOST = 512 << 10,
+    REDUCE_CHUNK_MOST = 128 << 10,
     HOSTS_CHUNK = 128 << 10,
     HOSTS_CHUNK_LEAST = 16 << 10
 };
@@ -276,26 +277,27 @@ static size_t host_chunk(const coll_cost_t *cost)
     return chunk;
 }
 
-/* Bytes of a chunk. Between hosts a message is taken in whole before it goes on, while the link idles if
- * nothing else is queued on it, so chunks are shorter (4 ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of
- * the link with 256 KiB, 99 % with 128 KiB; with 32 KiB its messages cost two busy cores more than they
- * gain). Hierarchical sends all other hosts a chunk at a time: the more of them, the more arrives at a
- * host at once, and what a switch has no room for is sent again (4 hosts of 2 ranks at 100 Mbit/s: 85 %
- * with 64 KiB or more, 98 % with 32 KiB). */
-static size_t default_chunk(const coll_facts_t *facts, coll_algo_t algo)
+/* Bytes of a chunk. A reduction to one root is a pipeline also inside a host: the root idles until the
+ * first chunk has gone through all ranks before it, so its chunks are shorter. Between hosts a message is
+ * taken in whole before it goes on, while the link idles if nothing else is queued on it, so chunks are
+ * shorter (4 ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of the link with 256 KiB, 99 % with 128 KiB;
+ * with 32 KiB its messages cost two busy cores more than they gain). Hierarchical sends all other hosts a
+ * chunk at a time: the more of them, the more arrives at a host at once, and what a switch has no room
+ * for is sent again (4 hosts of 2 ranks at 100 Mbit/s: 85 % with 64 KiB or more, 98 % with 32 KiB). */
+static size_t default_chunk(const coll_facts_t *facts, coll_op_t op, coll_algo_t algo)
 {
     if (facts->chunk)
         return facts->chunk;
     if (facts->hosts < 2)
-        return host_chunk(&facts->cost);
+        return base_min_size(host_chunk(&facts->cost), op == COLL_REDUCE ? REDUCE_CHUNK_MOST : SIZE_MAX);
     if (!coll_algo_is(algo, COLL_BY_PARTS))
         return HOSTS_CHUNK;
     return base_max_size(HOSTS_CHUNK / (size_t)facts->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);
 }
 
-static size_t chunk_count(const coll_facts_t *facts, coll_algo_t algo, size_t esize)
+static size_t chunk_count(const coll_facts_t *facts, coll_op_t op, coll_algo_t algo, size_t esize)
 {
-    return base_max_size(default_chunk(facts, algo) / esize, 1);
+    return base_max_size(default_chunk(facts, op, algo) / esize, 1);
 }
 
 static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t *args, size_t esize,
@@ -308,7 +310,7 @@ static coll_choice_t choose_by_rule(const coll_facts_t *facts, const coll_args_t
              : coll_op_scans(args->op) ? choose_scan(facts, args, bytes, small)
              : facts->hosts > 1        ? choose_between_hosts(facts, args, small)
                                        : choose_inside_host(facts, args, bytes, small, known);
-    c.chunk = chunk_count(facts, c.algo, esize);
+    c.chunk = chunk_count(facts, args->op, c.algo, esize);
     /* each chunk costs a turn of all ranks, and calls of the kernel if it is not staged */
     if (args->op == COLL_BROADCAST && c.algo == COLL_DIRECT && !facts->chunk &&
         !coll_cost_stages_pay(&facts->cost, args->n))
@@ -345,7 +347,7 @@ gyre_status_t coll_select(const coll_facts_t *facts, const coll_args_t *args, si
     const int named = algo != COLL_ALGO_AUTO || (line && line->algo);
     if (named) {
         c.algo = algo != COLL_ALGO_AUTO ? algo : (coll_algo_t)line->algo;
-        c.chunk = chunk_count(facts, c.algo, esize);
+        c.chunk = chunk_count(facts, args->op, c.algo, esize);
         c.why = algo != COLL_ALGO_AUTO || pinned ? COLL_WHY_FORCED : COLL_WHY_LINE;
         c.forced = 1;
     }
