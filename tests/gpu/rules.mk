@@ -21,13 +21,13 @@ $(B)/tests/gpu/many: $(GPU_TESTS:%=$(B)/obj/tests/gpu/many/%.o) $(call cu_obj,$(
 ifeq ($(CUDA)$(SANITIZE)$(findstring x86_64,$(MACHINE)),1x86_64)
 tests: $(B)/tests/gpu/many
 # What make check builds: its tests of device code run on the emulator, and one program shows that they link for a GPU.
-tests-of-check: $(B)/tests/gpu/many $(filter-out $(GPU_TESTS:%=$(B)/tests/gpu/%),$(TESTS) $(MP_TESTS) $(FUZZ_RUNS) $(LAB_PROGRAMS))
+tests-of-check: $(B)/tests/gpu/many $(filter-out $(GPU_TESTS:%=$(B)/tests/gpu/%),$(TESTS) $(MP_TESTS) $(LAB_PROGRAMS))
 gpu-bundle: $(GPU_PROGRAMS) $(SETUP_BUNDLE_STAMP)
 	@bash tools/gpu-bundle '$(B)'
 gpu-check: gpu-bundle
 	@'$(B)'/gpu-bundle/gpu-check --out '$(B)' $(if $(ONLY),$(addprefix --only ,$(ONLY)))
 else
-tests-of-check: tests
+tests-of-check: $(TESTS) $(MP_TESTS) $(LAB_PROGRAMS)
 gpu-bundle gpu-check:
 	@echo "the bundle needs the CUDA toolkit (CUDA=1), an x86-64, and no SANITIZE"; exit 1
 endif

@@ -201,7 +201,6 @@ class Catalogue:
 
     def phase_unit(self):
         self.units(PLAIN)
-        self.corpora(PLAIN)
 
     def phase_ranks(self):
         self.ranks(PLAIN._replace(phase="ranks"))
