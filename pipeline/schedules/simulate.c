@@ -242,8 +242,8 @@ void pipe_simulation_free(pipe_simulation_t *simulation)
 
 double pipe_idle_zb_h1(const pipe_shape_t *shape, const pipe_times_t *t)
 {
-    double p = shape->ranks, m = shape->micro_batches, both = t->forward + t->backward;
-    return m >= p ? (p - 1) * fmax(0.0, both - 2 * t->weight) : NAN;
+    double p = shape->ranks, m = shape->micro_batches, input = t->backward - t->weight;
+    return m >= p ? (p - 1) * fmax(fmax(t->forward, input), t->forward + input - t->weight) : NAN;
 }
 
 double pipe_idle_zb_v(const pipe_shape_t *shape, const pipe_times_t *t)

@@ -130,6 +130,32 @@ static void test_bubbles(void **state)
     }
 }
 
+/* The formulas of all schedules but ZB-V, whatever part of a slot forward, inputs and weights take. */
+static void test_parts_of_a_slot(void **state)
+{
+    (void)state;
+    static const pipe_times_t times[] = {
+        {.forward = 1, .backward = 3, .weight = 1},   {.forward = 1, .backward = 3, .weight = 2},
+        {.forward = 1, .backward = 2, .weight = 2},   {.forward = 0.25, .backward = 2, .weight = 1},
+        {.forward = 3, .backward = 2, .weight = 0.5}, {.forward = 0.5, .backward = 4, .weight = 3.5}};
+    static const pipe_shape_t shapes[] = {{PIPE_GPIPE, 4, 1, 5, 0}, {PIPE_INTERLEAVED, 3, 2, 6, 0},
+                                          {PIPE_1F1B, 5, 1, 5, 0},  {PIPE_ZB_H1, 2, 1, 9, 0},
+                                          {PIPE_ZB_H1, 4, 1, 4, 0}, {PIPE_ZB_H1, 5, 1, 11, 0}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t k = 0; k < sizeof times / sizeof *times; k++) {
+            pipe_schedule_t *schedule = NULL;
+            pipe_simulation_t sim;
+            assert_int_equal(pipe_schedule_create(&shapes[i], &schedule), GYRE_OK);
+            assert_int_equal(pipe_simulate(schedule, &times[k], &sim), GYRE_OK);
+            const double formula = pipe_bubble_formula(&shapes[i], &times[k]);
+            if (!(fabs(sim.bubble - formula) < 1e-12))
+                fail_msg("%s p %d, times %zu: bubble %.15g, formula %.15g", pipe_kind_name(shapes[i].kind),
+                         shapes[i].ranks, k, sim.bubble, formula);
+            pipe_simulation_free(&sim);
+            pipe_schedule_destroy(schedule);
+        }
+}
+
 /* A hop delays the first rank by one way there and back; GPipe hides all others. */
 static void test_hops(void **state)
 {
@@ -295,7 +321,7 @@ int main(void)
         cmocka_unit_test(test_bubbles),     cmocka_unit_test(test_hops),
         cmocka_unit_test(test_scale),       cmocka_unit_test(test_orders),
         cmocka_unit_test(test_places),      cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_parts_of_a_slot),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }
