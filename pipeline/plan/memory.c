@@ -104,6 +104,29 @@ static size_t layer_bytes(const pipe_recipe_t *r, const plan_software_t *softwar
     return share(n * whole, cuts) + share(n * (cut + (keeps_scores(software, recompute) ? scores : 0)), t);
 }
 
+/* What the layers of all chunks keep. Weight gradients that are put off need the inputs of all products, as
+ * many bytes as selective recomputation keeps (Qi et al. 2023, table 1: 32 s b h per layer), with full
+ * recomputation, too. */
+static size_t kept_bytes(const pipe_recipe_t *r, const plan_base_t *base, const plan_software_t *software,
+                         const plan_memory_t *m, size_t rank)
+{
+    const size_t each = layer_bytes(r, software, r->recompute),
+                 left = (size_t)pipe_weight_bound(&base->shape, (int)rank);
+    size_t bytes = m->in_flight * each;
+    if (r->recompute == MODEL_RECOMPUTE_FULL)
+        bytes += left * (layer_bytes(r, software, MODEL_RECOMPUTE_SELECTIVE) - each);
+    /* chunks of a stage differ by a layer at most: in flight are as many of one as of another */
+    return times(bytes * m->holds.layers / r->layout.chunks, software->kept);
+}
+
+/* What backward computes again of one layer at a time: a split one keeps all but scores for the weights. */
+static size_t working_bytes(const pipe_recipe_t *r, const plan_software_t *software)
+{
+    const int splits = pipe_kind_splits(r->layout.schedule);
+    return layer_bytes(r, software, MODEL_RECOMPUTE_NONE) -
+           layer_bytes(r, software, splits ? MODEL_RECOMPUTE_SELECTIVE : r->recompute);
+}
+
 /* Of a layer's parameters nearly all are matrices, of which Muon has one moment. */
 static void state_bytes(const pipe_recipe_t *r, const plan_base_t *base, plan_memory_t *m)
 {
@@ -139,8 +162,7 @@ static size_t end_bytes(const pipe_recipe_t *r, const plan_software_t *software,
         bytes += in_flight *
                  share(plan_tokens(r) * c->hidden * ((c->dropout > 0.0) + (c->embed_norm ? e : 0)), cuts);
     if (holds->head) {
-        /* where the head is not on the last rank of the pipeline (zb-v), or all micro-batches go forward
-         * first */
+        /* where all micro-batches go forward first, or the head's weight gradients are put off */
         size_t held = pipe_kind_row(r->layout.schedule)->holds_logits ? in_flight : 1;
         bytes += held * (share(plan_tokens(r) * c->hidden * 2 * e, cuts) +
                          share(times(plan_tokens(r) * c->vocab_padded, software->logit), r->layout.tp));
@@ -183,13 +205,10 @@ void plan_memory(const pipe_recipe_t *r, const plan_base_t *base, size_t rank,
     m.parameters = model_count_rank(&base->count, &m.holds, r->layout.tp, pipe_layout_experts(&r->layout));
     m.in_flight = (size_t)pipe_activation_bound(&base->shape, (int)rank);
     state_bytes(r, base, &m);
-    /* chunks of a stage differ by a layer at most: in flight are as many of one as of another */
-    m.activations =
-        times(m.in_flight * m.holds.layers * layer_bytes(r, software, r->recompute) / r->layout.chunks,
-              software->kept);
+    m.activations = kept_bytes(r, base, software, &m, rank);
     m.ends = end_bytes(r, software, &m.holds, m.in_flight);
     if (r->recompute != MODEL_RECOMPUTE_NONE && m.holds.layers > 0)
-        m.working = layer_bytes(r, software, MODEL_RECOMPUTE_NONE) - layer_bytes(r, software, r->recompute);
+        m.working = working_bytes(r, software);
     m.buffers = buffer_bytes(r, base, &m, rank, software->bucket) + software->extra * m.parameters +
                 software->workspace;
     m.total = m.weights + m.gradients + m.optimizer + m.activations + m.ends + m.working + m.buffers;

@@ -27,7 +27,7 @@ typedef struct {
     int splits;         /* weight gradients are actions of their own */
     int folded;         /* the second chunk's stages ascend: a V */
     int grouped;        /* micro-batches are a multiple of ranks */
-    int holds_logits;   /* the last stage holds logits of all its micro-batches at once */
+    int holds_logits;   /* the head holds logits, or gradients of them, of all that is in flight */
     int dominated;      /* another takes as long and holds less: gyre-plan search leaves it out */
     double fill; /* filling and draining takes (p - 1) / fill slots of a micro-batch; 0: (p - 1) / chunks */
     const char *formula;       /* of the bubble, for people */

@@ -176,6 +176,29 @@ static void in_flight(void **state)
     assert_true(fabs((double)(m.in_flight * m.holds.layers) / 4 - 96 * (1 + 11.0 / 48)) < 1e-9);
 }
 
+/* Weight gradients that are put off need the inputs of all products of their layers, whatever is computed
+ * again, and the last stage's those of the head: its logits' gradients. */
+static void weights_put_off(void **state)
+{
+    (void)state;
+    const plan_memory_t full = memory(GPT3 "--recompute full", 11),
+                        kept = memory(GPT3 "--recompute selective", 11);
+    const size_t more = kept.activations - full.activations; /* of one micro-batch */
+    for (size_t s = 0; s < 12; s++) {
+        const plan_memory_t h1 = memory(GPT3 "--recompute full --schedule zb-h1", s),
+                            v = memory(GPT3 "--recompute full --schedule zb-v", s);
+        assert_int_equal(h1.activations, 12 * full.activations + (s + 1) * more);
+        assert_int_equal(v.activations, 12 * full.activations + (2 * s + 1) * more / 2);
+        assert_int_equal(h1.working, kept.working);
+        assert_int_equal(memory(GPT3 "--recompute selective --schedule zb-h1", s).activations,
+                         12 * kept.activations);
+    }
+    assert_int_equal(memory(GPT3 "--schedule zb-h1", 11).ends, 12 * full.ends);
+    assert_int_equal(memory(GPT3 "--schedule zb-h1 --global-batch 80", 11).ends, 5 * full.ends);
+    /* the head's own are done at once; masks of the embedding's dropout */
+    assert_int_equal(memory(GPT3 "--schedule zb-v", 0).ends, full.ends + 24 * SBH);
+}
+
 static void bloom(void **state)
 {
     (void)state;
@@ -531,23 +554,15 @@ int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_bytes),
-        cmocka_unit_test(trainer),
-        cmocka_unit_test(activations),
-        cmocka_unit_test(in_flight),
-        cmocka_unit_test(bloom),
-        cmocka_unit_test(volumes),
-        cmocka_unit_test(context),
-        cmocka_unit_test(shared_experts),
-        cmocka_unit_test(bubbles),
-        cmocka_unit_test(networks),
-        cmocka_unit_test(traffic),
-        cmocka_unit_test(softwares),
-        cmocka_unit_test(fp8),
-        cmocka_unit_test(published_times),
-        cmocka_unit_test(fits),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(large_micro_batches),
+        cmocka_unit_test(state_bytes),     cmocka_unit_test(trainer),
+        cmocka_unit_test(activations),     cmocka_unit_test(in_flight),
+        cmocka_unit_test(weights_put_off), cmocka_unit_test(bloom),
+        cmocka_unit_test(volumes),         cmocka_unit_test(context),
+        cmocka_unit_test(shared_experts),  cmocka_unit_test(bubbles),
+        cmocka_unit_test(networks),        cmocka_unit_test(traffic),
+        cmocka_unit_test(softwares),       cmocka_unit_test(fp8),
+        cmocka_unit_test(published_times), cmocka_unit_test(fits),
+        cmocka_unit_test(errors),          cmocka_unit_test(large_micro_batches),
         cmocka_unit_test(boundaries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
