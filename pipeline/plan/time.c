@@ -140,11 +140,14 @@ static double rate(const plan_machine_t *machine, size_t size, size_t apart)
 
 /* Slots of a step: m, and what the pipeline takes to fill and to drain, in slots of the slowest stage: p - 1
  * (Narayanan et al. 2021, section 2.2.1), over v with v chunks; zero bubble leaves a third of it (Qi et al.
- * 2023, table 1), as a V a sixth: see pipe_bubble_formula, with a forward pass of a third of a slot. */
+ * 2023, table 1), as a V a sixth, where a forward pass is a third of a slot. With full recomputation it is a
+ * quarter, and half of the slot makes gradients of inputs: a half is left, and a quarter, as pipe_simulate
+ * says. */
 static double slots(const pipe_recipe_t *r, double m, double others)
 {
-    const double fill = pipe_kind_row(r->layout.schedule)->fill;
-    return m + others / (fill > 0.0 ? fill : (double)r->layout.chunks);
+    const double fill = pipe_kind_row(r->layout.schedule)->fill,
+                 part = r->recompute == MODEL_RECOMPUTE_FULL ? 2.0 / 3.0 : 1.0;
+    return m + others / (fill > 0.0 ? fill * part : (double)r->layout.chunks);
 }
 
 /* Collectives of one layer's tensor-parallel group: see layer_tp. With sequence parallelism each is two. */

@@ -29,7 +29,9 @@ typedef struct {
     int grouped;        /* micro-batches are a multiple of ranks */
     int holds_logits;   /* the head holds logits, or gradients of them, of all that is in flight */
     int dominated;      /* another takes as long and holds less: gyre-plan search leaves it out */
-    double fill; /* filling and draining takes (p - 1) / fill slots of a micro-batch; 0: (p - 1) / chunks */
+    /* filling and draining takes (p - 1) / fill slots of a micro-batch where F = W = B / 2; 0: (p - 1) /
+     * chunks, of any times */
+    double fill;
     const char *formula;       /* of the bubble, for people */
     const char *formula_wants; /* where `idle` is not NAN; NULL: everywhere */
 } pipe_kind_row_t;
