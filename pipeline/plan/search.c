@@ -77,7 +77,7 @@ typedef struct {
     double least;       /* bytes of the leanest */
     pipe_layout_t lean; /* itself */
     model_recompute_t lean_recompute;
-    char why[PIPE_LAYOUT_WHY]; /* of the last one that was not */
+    char why[PIPE_LAYOUT_WHY]; /* of the first one that was not */
 } tried_t;
 
 gyre_status_t plan_search_bytes(const plan_search_t *s, const pipe_recipe_t *r, const plan_base_t *base,
@@ -144,7 +144,7 @@ static int try_schedule(plan_search_t *s, pipe_recipe_t *r, pipe_kind_t schedule
     r->layout.chunks = chunks;
     r->layout.zero = r->layout.sequence = 0;
     if (!pipe_layout_works(&r->layout, &r->model, s->gpus, &r->batch, why)) {
-        if (!tried->any)
+        if (!*tried->why)
             memcpy(tried->why, why, sizeof why);
         return 1;
     }

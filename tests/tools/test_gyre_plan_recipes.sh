@@ -263,6 +263,9 @@ check "and what it would take" grep -q 'out of memory: [0-9.]* GiB at least' "$W
 check "no empty table" [ "$(grep -c '^place' "$W/out")" = 0 ]
 "$P" search --recipe $R/gpt-3-175b.json --gpus 8 >"$W/both" 2>&1
 check "the verdict is last" grep -q 'no layout fits' <(tail -n 1 "$W/both")
+plan search --layers 6 --heads 8 --hidden 256 --balance embedding --global-batch 12 --gpus 6
+want "a search that refuses a split" 0
+check "it names the rule that the simplest schedule breaks" json '[(r["pp"], r["why"].split(":")[0]) for r in d["refused"]] == [(6, "balance")]'
 plan search --gpus 4 --global-batch 8 --machine H100 --schedule gpipe --top 100
 want "a schedule that search leaves out by itself" 0
 check "it is tried where it is asked for" json 'any(f["schedule"] == "gpipe" and f["pp"] > 1 for f in d["found"])'
