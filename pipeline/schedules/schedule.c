@@ -124,8 +124,9 @@ gyre_status_t pipe_shape_check(const pipe_shape_t *s)
         return gyre_fail(GYRE_ERR_INVALID, "%d chunks per rank: there must be 1 to %d", s->chunks,
                          MOST_CHUNKS);
     if (s->micro_batches < 1 || s->micro_batches > MOST_MICRO_BATCHES)
-        return gyre_fail(GYRE_ERR_INVALID, "%d micro-batches: there must be 1 to %d", s->micro_batches,
-                         MOST_MICRO_BATCHES);
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%d micro-batches: there must be 1 to %d: larger ones are fewer (--micro-batch)",
+                         s->micro_batches, MOST_MICRO_BATCHES);
     if ((size_t)s->ranks * (size_t)s->chunks * (size_t)s->micro_batches > MOST_ACTIONS / 8)
         return gyre_fail(GYRE_ERR_INVALID,
                          "%d ranks x %d chunks x %d micro-batches are more than a schedule is made for (%d)",

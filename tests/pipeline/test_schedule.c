@@ -303,6 +303,7 @@ static void test_refusals(void **state)
     refused((pipe_shape_t){PIPE_ZB_V, 4, 1, 8, 0}, "2 chunks per rank, not 1");
     refused((pipe_shape_t){PIPE_1F1B, 0, 1, 8, 0}, "1 to 4096");
     refused((pipe_shape_t){PIPE_1F1B, 4, 1, 0, 0}, "0 micro-batches");
+    refused((pipe_shape_t){PIPE_1F1B, 1, 1, 70000, 0}, "1 to 65536: larger ones are fewer (--micro-batch)");
     refused((pipe_shape_t){PIPE_1F1B, 4, -1, 1, 0}, "-1 chunks");
     refused((pipe_shape_t){PIPE_GPIPE, 4096, 1, 65536, 0}, "more than a schedule is made for");
     refused((pipe_shape_t){PIPE_KIND_END, 4, 1, 1, 0}, "does not exist");
