@@ -235,10 +235,10 @@ static gyre_status_t sweep(bench_t *b, const perf_coll_t *coll)
         if (status != GYRE_OK)
             return status;
         report_row(b, &row);
-        if (coll->op == COLL_BARRIER || size == 0 || b->o->factor < 2 ||
+        if (coll->op == COLL_BARRIER || size >= b->o->max_bytes ||
             size > b->o->max_bytes / (size_t)b->o->factor)
             return GYRE_OK;
-        size *= (size_t)b->o->factor;
+        size = size ? size * (size_t)b->o->factor : 1;
     }
 }
 

@@ -66,6 +66,12 @@ run "$UCX_RUN" -n 3 "$PERF" overlap all -b 4K -e 4K -n 2 --progress none --compu
 right "overlap all"
 check "every collective" [ "$(rows | awk '{print $5}' | sort -u | wc -l)" = 18 ]
 check "computes as long as it was told, or longer" json "$W/overlap.json" 'all(x["compute"] > 25 for x in r)'
+run "$UCX_RUN" -n 2 "$PERF" overlap -b 0 -e 64 -f 8 -d uint8 -n 2 --progress none -J "$W/overlap.json"
+right "overlap -b 0"
+check "sizes after 0" json "$W/overlap.json" '[x["size"] for x in r] == [0, 1, 8, 64]'
+run "$UCX_RUN" -n 2 "$PERF" overlap -b 0 -e 0 -n 2 --progress none -J "$W/overlap.json"
+right "overlap -e 0"
+check "no size but 0" json "$W/overlap.json" '[x["size"] for x in r] == [0]'
 run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 1000T -e 1000T
 want "more than the memory" 3 'the buffers of 2 ranks on this host need 3.9 PiB, and it has .*: take a smaller -e or -m'
 check "more than the memory: said once" [ "$(grep -c 'the buffers of' "$W/err")" = 1 ]
