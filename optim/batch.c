@@ -151,14 +151,24 @@ static void tree_share(size_t leaves, size_t group, size_t ranks, size_t rank, s
     *count = leaves;
 }
 
-/* 1 if equal shares are subtrees of the batch's tree, all the way down. */
+/* The trees over so many ranks and over their shares split at the same place. */
+static int splits_alike(size_t share, size_t group, size_t ranks)
+{
+    return optim_tree_split(share * ranks, group) == optim_tree_split(ranks, 1) * share;
+}
+
+/* 1 if equal shares are subtrees of the batch's tree, all the way down. Nodes over as many ranks are alike,
+ * and the left half of each has a power of two. So those down the right side are looked at, and powers of
+ * two. */
 static int equal_is_tree(size_t share, size_t group, size_t ranks)
 {
-    if (ranks < 2)
-        return 1;
-    size_t left = optim_tree_split(ranks, 1);
-    return optim_tree_split(share * ranks, group) == left * share && equal_is_tree(share, group, left) &&
-           equal_is_tree(share, group, ranks - left);
+    for (size_t n = ranks; n > 1; n -= optim_tree_split(n, 1))
+        if (!splits_alike(share, group, n))
+            return 0;
+    for (size_t n = 2; n < ranks; n *= 2)
+        if (!splits_alike(share, group, n))
+            return 0;
+    return 1;
 }
 
 /* Both in leaves. */

@@ -359,48 +359,6 @@ static void shares(void **state)
             }
 }
 
-/* Leaves of several sequences are shared out as single ones are, and the refusals name what is accepted. */
-static void leaves_of_several(void **state)
-{
-    (void)state;
-    for (size_t n = 1; n <= 24; n++)
-        for (size_t ranks = 1; ranks <= n; ranks++)
-            for (size_t leaf = 2; leaf <= 6; leaf += 2) {
-                const optim_batch_t one = {.batch = n}, several = {.batch = n * leaf, .leaf = leaf};
-                assert_int_equal(optim_batch_check(&several, ranks), GYRE_OK);
-                assert_int_equal(optim_batch_group(&several), leaf * optim_batch_group(&one));
-                assert_int_equal(optim_batch_leaves(&several, several.batch), n);
-                for (size_t r = 0; r < ranks; r++) {
-                    size_t first, count, want_first, want_count;
-                    optim_batch_share(&several, ranks, r, &first, &count);
-                    optim_batch_share(&one, ranks, r, &want_first, &want_count);
-                    assert_int_equal(first, leaf * want_first);
-                    assert_int_equal(count, leaf * want_count);
-                }
-            }
-    for (size_t size = 1; size < 20; size++)
-        for (size_t leaf = 2; leaf < 20; leaf++)
-            for (size_t ranks = 1; ranks < 9; ranks++) {
-                optim_batch_t less = {.batch = size, .leaf = leaf}, more = less;
-                if (optim_batch_check(&less, ranks) == GYRE_OK)
-                    continue;
-                const char *text = gyre_last_error(), *take = strstr(text, "take --grad-sequences "),
-                           *batch = strstr(text, "a batch of ");
-                while (strstr(batch + 1, "a batch of "))
-                    batch = strstr(batch + 1, "a batch of ");
-                more.batch = strtoull(batch + strlen("a batch of "), NULL, 10);
-                less.leaf = take ? strtoull(take + strlen("take --grad-sequences "), NULL, 10) : 1;
-                assert_int_equal(optim_batch_check(&more, ranks), GYRE_OK);
-                if (size >= ranks)
-                    assert_true(take && optim_batch_check(&less, ranks) == GYRE_OK);
-            }
-    const optim_ramp_t ramp = {.batch = 16, .start = 4, .increment = 4, .leaf = 4};
-    assert_int_equal(optim_ramp_check(&ramp), GYRE_OK);
-    const optim_ramp_t odd = {.batch = 16, .start = 4, .increment = 2, .leaf = 4};
-    assert_int_equal(optim_ramp_check(&odd), GYRE_ERR_INVALID);
-    assert_non_null(strstr(gyre_last_error(), "--grad-sequences"));
-}
-
 /* What the ranks' parts give, reduced after every run: the ranks' sums of a run in the tree over ranks,
  * those of the blocks of a round in a tree, rounds from the first to the last. */
 static double reduced(const optim_batch_t *batch, size_t ranks, int spread, const double *leaf,
@@ -559,20 +517,6 @@ static void refusals_of_lanes(void **state)
     assert_int_equal(optim_ramp_check(&below), GYRE_OK);
 }
 
-/* DP 24 of a batch of 4,224 (GLM-130B) has equal shares with 96 groups, and so have 12, 6, 3 and 1. */
-static void groups_for_24(void **state)
-{
-    (void)state;
-    const optim_batch_t batch = {.batch = 4224, .groups = 96};
-    const size_t ranks[] = {24, 12, 6, 3, 1};
-    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
-        for (size_t r = 0; r < ranks[i]; r++) {
-            size_t first, count;
-            optim_batch_share(&batch, ranks[i], r, &first, &count);
-            assert_int_equal(count, 4224 / ranks[i]);
-        }
-}
-
 int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
@@ -584,8 +528,6 @@ int main(void)
         cmocka_unit_test(stack_follows_the_tree),
         cmocka_unit_test(groups_are_trees_of_trees),
         cmocka_unit_test(lanes_take_turns),
-        cmocka_unit_test(groups_for_24),
-        cmocka_unit_test(leaves_of_several),
         cmocka_unit_test(rounds_of_lanes),
         cmocka_unit_test(parts_of_sequences),
         cmocka_unit_test(refusals_of_lanes),
