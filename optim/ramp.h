@@ -4,7 +4,7 @@
  *
  * The batch begins with `start` sequences and grows by `increment` until it is `batch`: at even distances
  * over the first `over` sequences of the run. Which size a step has is decided by the sequences that the
- * steps before it have taken, and so by its number alone: no layout and no restart changes it. */
+ * steps before it have taken: no layout and no restart changes it. */
 #ifndef OPTIM_RAMP_H
 #define OPTIM_RAMP_H
 
@@ -31,15 +31,15 @@ size_t optim_ramp_sizes(const optim_ramp_t *ramp);
 size_t optim_ramp_size(const optim_ramp_t *ramp, size_t i);
 
 /* Where a run is: its first steps and sequences, those of sizes before number `size`. Zeros: at the
- * beginning. */
+ * beginning. A run whose first steps had batches of another ramp goes on from size 0 with what they were. */
 typedef struct {
     size_t size;
     uint64_t steps, sequences;
 } optim_ramp_at_t;
 
 /* Sequences of step `step` (0-based); *before: those of all steps before it. `at` is the same ramp's; it is
- * brought to the step, so that time grows with the number of sizes since the last one; for an earlier step
- * it begins anew. NULL: nothing is kept. */
+ * brought to the step, so that time grows with the number of sizes since the last one; for a step before
+ * at->steps it begins anew from zeros. NULL: nothing is kept. */
 size_t optim_ramp_at(const optim_ramp_t *ramp, optim_ramp_at_t *at, uint64_t step, uint64_t *before);
 
 /* Steps in which `sequences` or more are through. */

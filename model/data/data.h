@@ -2,9 +2,9 @@
 /* model/data/data.h: the sequences of tokens, from one source or a blend of them, that a model is trained and
  * validated on.
  *
- * Every sequence is a function of (options, seed, step, number of the sequence in the global batch) only. It
- * does not depend on the number of ranks, and no state is kept: a run that is resumed at step k needs nothing
- * but k. docs/data.md. */
+ * Every sequence is a function of (options, seed, step, sequences of the steps before it, number of the
+ * sequence in the global batch) only. It does not depend on the number of ranks, and no state is kept: a run
+ * that is resumed needs nothing but its step and these sequences. docs/data.md. */
 #ifndef MODEL_DATA_DATA_H
 #define MODEL_DATA_DATA_H
 

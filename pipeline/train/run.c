@@ -247,6 +247,8 @@ static train_state_t state_of(const train_run_t *run)
                            .id = run->record.id,
                            .scaler = scaler ? *scaler : (optim_scaler_t){0},
                            .spike = run->spike};
+    optim_ramp_at_t at = run->ramp_at;
+    (void)optim_ramp_at(&run->ramp, &at, run->next, &state.sequences);
     memcpy(state.set, run->record.set, sizeof state.set);
     return state;
 }

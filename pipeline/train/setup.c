@@ -319,6 +319,7 @@ gyre_status_t train_resume_run(void *user)
     if (status != GYRE_OK || !run->resumed)
         return status;
     run->next = run->saved_step = state.step;
+    run->ramp_at = (optim_ramp_at_t){.steps = state.step, .sequences = state.sequences};
     run->before = state.seconds;
     run->progress = state.progress;
     run->record.first_val = state.first_val;

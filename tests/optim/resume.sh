@@ -229,6 +229,31 @@ cp "$W/log" "$W/other.log"
 train 2 "${KEEP[@]}" --resume --steps 80 --lr 0.004 --may-change steps,lr
 want "the log of another run" 2 "$W/log is the log of another run: name another with --log"
 check "it is left as it is, too" cmp "$W/log" "$W/other.log"
+
+# ---- a batch that changes: the order of the data goes on with the next sequence. The rate changes no weight, so a step's
+# loss is the mean of what its sequences have, and 2 steps of 4 sequences have those of one of 8.
+order=(--data "$W/text" --layers 1 --hidden 16 --heads 2 --seq 24 --batch 8 --lr 1e-12 --min-lr 0 --warmup 0 --eval-every 0
+    --eval-sequences 1 --sample-tokens 0 --peak-flops 1e9 --report none --sampling epoch)
+changes=("${order[@]}" --checkpoint "$CK" --resume --may-change batch,batch-rampup,steps)
+rm -rf "$CK"
+run "$TRAIN" "${order[@]}" --steps 7 --log "$W/whole"
+want "an epoch's order" 0
+run "$TRAIN" "${order[@]}" --checkpoint "$CK" --steps 3 --log "$W/changed"
+want "its first 24 sequences" 0
+run "$TRAIN" "${changes[@]}" --batch 4 --steps 7 --log "$W/changed"
+want "16 more, with half of the batch" 0
+run "$TRAIN" "${changes[@]}" --batch-rampup 4:4:48 --steps 10 --log "$W/changed"
+want "8 more, and 8, with a batch that grows and is over" 0
+check "each sequence once" python3 - "$W/whole" "$W/changed" <<'PY'
+import json, sys
+whole, changed = [[line["loss"] for line in map(json.loads, open(path)) if "step" in line] for path in sys.argv[1:]]
+same = lambda a, b: abs(a - b) < 1e-6 * a
+halves = changed[3:9]
+assert len(whole) == 7 and len(changed) == 10 and len({round(loss, 4) for loss in whole}) > 4, (whole, changed)
+assert all(same(a, b) for a, b in zip(whole, changed[:3])), (whole, changed)
+assert all(same(a, (b + c) / 2) for a, b, c in zip(whole[3:], halves[::2], halves[1::2])), (whole, changed)
+assert same(whole[6], changed[9]), (whole, changed)
+PY
 mine=(--data "$W/text" --steps 1 --report none --sample-tokens 0 --peak-flops 1e9)
 run "$TRAIN" "${mine[@]}" --load "$W/none"
 want "--load of nothing" 2 "$W/none"

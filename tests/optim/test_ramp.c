@@ -56,6 +56,24 @@ static void follows_the_rule(void **state)
                 }
 }
 
+/* A run whose first steps had other batches: each step has the size that its sequences before it give. */
+static void goes_on(void **state)
+{
+    (void)state;
+    const optim_ramp_t r = {.batch = 14, .start = 2, .increment = 3, .over = 90};
+    for (uint64_t steps = 0; steps < 9; steps++)
+        for (uint64_t sequences = 0; sequences < 120; sequences++) {
+            optim_ramp_at_t at = {.steps = steps, .sequences = sequences};
+            uint64_t consumed = sequences, before;
+            for (uint64_t step = steps; step < steps + 30; step++) {
+                const size_t size = optim_ramp_at(&r, &at, step, &before);
+                assert_int_equal(before, consumed);
+                assert_int_equal(size, by_rule(&r, consumed));
+                consumed += size;
+            }
+        }
+}
+
 /* GPT-3's: 16 sequences more for each 95th part of 3,906,250, up to 1,536. Far steps cost no more than
  * near ones. */
 static void published(void **state)
@@ -104,7 +122,7 @@ static void refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(follows_the_rule), cmocka_unit_test(published),
-                                       cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(follows_the_rule), cmocka_unit_test(goes_on),
+                                       cmocka_unit_test(published), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,9 +22,10 @@
 #include "pipeline/report/record.h"
 
 /* What a run is in addition to its weights and moments, after `step` updates. Everything random is a function
- * of the seed and the step. */
+ * of the seed, the step and the sequences before it. */
 typedef struct {
     uint64_t step;
+    uint64_t sequences;       /* of these steps, whose batches may have differed */
     uint64_t ranks;           /* that wrote the checkpoint */
     double seconds, progress; /* of training so far; the part of the time limit that is gone */
     double first_val, final_val;
@@ -59,6 +60,10 @@ gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int
  * INVALID: the first that differs and may not; FORMAT: `run` names no options. */
 gyre_status_t train_resume_options(const train_config_t *options, int prefix_masks, const json_t *run,
                                    const char *at);
+
+/* Sequences of the first `step` steps, as `run` says. Older checkpoints do not: it is what the batch that
+ * they name takes in so many steps. FORMAT; INVALID: it names no batch that there is. */
+gyre_status_t train_resume_sequences(const json_t *run, uint64_t step, const char *at, uint64_t *sequences);
 
 /* *well: every rank's `mine` is OK. This rank's own error is its answer; that of others is GYRE_OK.
  * Collective. */

@@ -119,12 +119,12 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
     int bad = !options;
     for (int i = 0; (i = train_config_exact(parts->options, (size_t)i, &name, value, sizeof value)) >= 0; i++)
         bad |= json_object_set_new(options, name, json_string(value));
-    json_t *run =
-        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:I, s:o}}", "program",
-                  "gyre-train " GYRE_VERSION, "blas", model_matmul_kind(), "ranks", (json_int_t)state->ranks,
-                  "seconds", real(state->seconds), "progress", real(state->progress), "first_val",
-                  real(state->first_val), "final_val", real(state->final_val), "options", options, "data",
-                  "bytes", (json_int_t)parts->data->bytes, "xxh3", base_json_hex(parts->data->hash));
+    json_t *run = json_pack(
+        "{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:I, s:o}}", "program", "gyre-train " GYRE_VERSION,
+        "blas", model_matmul_kind(), "ranks", (json_int_t)state->ranks, "sequences",
+        (json_int_t)state->sequences, "seconds", real(state->seconds), "progress", real(state->progress),
+        "first_val", real(state->first_val), "final_val", real(state->final_val), "options", options, "data",
+        "bytes", (json_int_t)parts->data->bytes, "xxh3", base_json_hex(parts->data->hash));
     json_t *model = NULL;
     bad |= !run || model_config_to_json(&parts->params->config, &model) != GYRE_OK ||
            json_object_set_new(run, "model", model) != 0;
@@ -246,6 +246,25 @@ static gyre_status_t get_real(const json_t *run, const char *name, const char *a
     return GYRE_OK;
 }
 
+gyre_status_t train_resume_sequences(const json_t *run, uint64_t step, const char *at, uint64_t *sequences)
+{
+    const json_t *said = json_object_get(run, "sequences"), *then = json_object_get(run, "options");
+    const char *batch = json_string_value(json_object_get(then, "batch"));
+    const train_config_t options = {.batch = batch ? strtoull(batch, NULL, 10) : 0,
+                                    .batch_rampup =
+                                        (char *)json_string_value(json_object_get(then, "batch-rampup"))};
+    optim_ramp_t ramp;
+    *sequences = (uint64_t)json_integer_value(said);
+    if (json_is_integer(said) && json_integer_value(said) >= 0)
+        return GYRE_OK;
+    if (said || options.batch < 1)
+        return gyre_fail(GYRE_ERR_FORMAT, "%s does not say how many sequences its steps had", at);
+    gyre_status_t status = train_ramp_read(&options, &ramp);
+    if (status == GYRE_OK)
+        (void)optim_ramp_at(&ramp, NULL, step, sequences);
+    return status;
+}
+
 static gyre_status_t get_state(const json_t *run, const char *at, train_state_t *state)
 {
     const char *const name[] = {"seconds", "progress", "first_val", "final_val"};
@@ -253,6 +272,8 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
     gyre_status_t status = GYRE_OK;
     for (size_t i = 0; status == GYRE_OK && i < 4; i++)
         status = get_real(run, name[i], at, field[i]);
+    if (status == GYRE_OK)
+        status = train_resume_sequences(run, state->step, at, &state->sequences);
     json_int_t ranks = json_integer_value(json_object_get(run, "ranks"));
     if (status == GYRE_OK && (ranks < 1 || !(state->seconds >= 0.0) || !isfinite(state->seconds)))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);

@@ -173,6 +173,29 @@ static void test_older_checkpoints(void **state)
     json_decref(run);
 }
 
+/* Sequences that the steps before had: what the checkpoint says, or what its options take. */
+static void test_sequences_before(void **state)
+{
+    (void)state;
+    uint64_t sequences = 0;
+    json_t *run = options_then(WORDS("--batch", "8"));
+    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(sequences, 40);
+    assert_int_equal(json_object_del(options_object(run), "batch-rampup"), 0); /* older still */
+    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(sequences, 40);
+    json_object_set_new(options_object(run), "batch-rampup", json_string("2:2:8"));
+    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(sequences, 2 + 2 + 4 + 8 + 8);
+    json_object_set_new(run, "sequences", json_integer(29));
+    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(sequences, 29);
+    json_object_set_new(run, "sequences", json_integer(-1));
+    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_ERR_FORMAT);
+    assert_string_equal(gyre_last_error(), "CK does not say how many sequences its steps had");
+    json_decref(run);
+}
+
 /* 1 if `name` is in `text` between two characters that are in no name. */
 static int has_word(const char *text, const char *name)
 {
@@ -510,6 +533,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_spans),
         cmocka_unit_test(test_older_checkpoints),
+        cmocka_unit_test(test_sequences_before),
         cmocka_unit_test(test_text_of_options),
         cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_documents),
