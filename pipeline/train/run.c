@@ -168,7 +168,7 @@ static void note_unlearned(train_run_t *run, size_t batch)
     if (run->record.unlearned++ > 0 || run->rank != 0)
         return;
     log_warning(
-        "step %llu: no token of its %zu sequences is learned, so its loss and its gradient are 0; "
+        "step %llu: no token of its %zu sequences is learned, so its loss is 0; "
         "the log has \"unlearned\" for such steps. Take --sampling packed (whole documents), a longer "
         "--seq or a larger --batch",
         (unsigned long long)run->next + 1, batch);

@@ -52,10 +52,12 @@ static base_time_t tensor_time(const pipe_train_t *train)
 /* By which sums over sequences, or parts of them, are divided. The loss of each, and so its gradient, is a
  * sum over the positions that are learned, divided by its length. The mean over all learned positions of the
  * step is the sum of losses, times that length, over `learned` (docs/contract.md). Where every position is
- * learned that is the number of sequences or parts, to the bit. Where none is, all sums are 0. */
+ * learned that is the number of sequences or parts, to the bit. It is the same where none is: then the losses
+ * are 0, and routers' auxiliary losses are the mean over sequences or parts. */
 static double weight_of(const pipe_train_t *train, double learned)
 {
-    return learned > 0.0 ? learned / (double)(train->whole->config.seq / train->batch.parts) : 1.0;
+    return learned > 0.0 ? learned / (double)(train->whole->config.seq / train->batch.parts)
+                         : (double)(train->batch.batch * train->batch.parts);
 }
 
 /* What add_exactly has added up (callbacks.c). */
@@ -68,16 +70,14 @@ static double exact_sum(const double word[2])
 static void tell_routing(const pipe_train_t *train, const double *word, pipe_train_step_t *out)
 {
     const model_config_t *c = &train->whole->config;
-    double batch = (double)train->batch.batch,
-           choices = batch * (double)((c->layers - c->dense_first) * c->seq) * (double)c->top_k,
-           parts = batch * (double)train->batch.parts;
-    out->balance = out->dropped = out->router_z = NAN;
-    out->z_loss = c->z_loss > 0.0 ? exact_sum(word + WORD_Z) / weight_of(train, word[WORD_LEARNED]) : NAN;
-    if (c->router_z > 0.0)
-        out->router_z = exact_sum(word + WORD_ROUTER_Z) / parts;
+    const double batch = (double)train->batch.batch, weight = weight_of(train, word[WORD_LEARNED]),
+                 choices = batch * (double)((c->layers - c->dense_first) * c->seq) * (double)c->top_k;
+    out->balance = out->dropped = NAN;
+    out->z_loss = c->z_loss > 0.0 ? exact_sum(word + WORD_Z) / weight : NAN;
+    out->router_z = c->router_z > 0.0 ? exact_sum(word + WORD_ROUTER_Z) / weight : NAN;
     if (c->experts == 0)
         return;
-    out->balance = exact_sum(word + WORD_BALANCE) / parts;
+    out->balance = exact_sum(word + WORD_BALANCE) / weight;
     out->dropped = word[WORD_DROPPED] / choices;
 }
 

@@ -88,8 +88,10 @@ typedef struct {
     unsigned asked;          /* in: what this rank asks for, PIPE_ASKS bits; out: what any rank does */
     double limit[2];         /* in: the largest loss and norm whose update is made (zero.spiked); 0: any */
     double note[PIPE_NOTES]; /* in: world rank 0's word to all ranks; out: that word, on every rank */
-    /* of models with experts, else NaN: the mean over the batch of what balancing adds to the loss that is
-     * differentiated, to 2^-40 of each layer and sequence, and the part of all choices that were dropped. */
+    /* of models with experts, else NaN: what balancing adds to the loss that is differentiated, to 2^-40 of
+     * each layer and sequence, and the part of all choices that were dropped. The former is the sum over
+     * sequences, divided as the loss is: the mean over the batch, times its positions over those that are
+     * learned, if there are any. */
     double balance, dropped;
     /* The z-losses that the loss that is differentiated has in addition, to 2^-40 of each sequence: of the
      * logits, mean over the learned positions; of routers as balance. NaN: there are none. */

@@ -38,7 +38,9 @@ typedef struct {
     model_config_t shape;
     optim_batch_t batch;
     size_t step;
-    int last; /* this is the last rank */
+    int last;      /* this is the last rank */
+    int alike;     /* all sequences are the first one */
+    size_t hidden; /* targets at the beginning of each sequence that are not learned */
     const char *folder;
     json_t *steps;
 
@@ -62,6 +64,7 @@ static float *zeros(size_t n)
 static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
 {
     const job_t *job = user;
+    index = job->alike ? 0 : index;
     uint64_t start = model_random_bits(5, MODEL_RANDOM_DATA, (uint32_t)index, job->step);
     for (size_t t = 0; t <= SEQ; t++) {
         model_token_t token =
@@ -69,7 +72,7 @@ static gyre_status_t fetch(void *user, size_t index, model_example_t *out)
         if (t < SEQ)
             out->tokens[t] = token;
         if (t > 0)
-            out->targets[t - 1] = token;
+            out->targets[t - 1] = t > job->hidden ? token : MODEL_IGNORED;
     }
     return GYRE_OK;
 }
@@ -470,6 +473,50 @@ static void shared_experts(job_t *job, gyre_comm_t *world)
     job->shape.experts = job->shape.top_k = 0;
 }
 
+/* The first step of a batch of `sequences` that are alike, of which `hidden` targets are not learned. */
+static pipe_train_step_t first_step(job_t *job, gyre_comm_t *world, size_t sequences, size_t hidden)
+{
+    const pipe_layout_t layout = {.tp = 1, .pp = 1, .zero = 1, .schedule = PIPE_1F1B};
+    const pipe_train_config_t config = config_of(job, &layout);
+    pipe_train_step_t step = {0};
+    pipe_train_t *train = NULL;
+    job->alike = 1;
+    job->step = 0;
+    job->hidden = hidden;
+    CHECK(create_train(world, &config, &train) == GYRE_OK);
+    CHECK(optim_zero_init(pipe_train_zero(train), SEED) == GYRE_OK);
+    CHECK(pipe_train_resize(train, sequences) == GYRE_OK);
+    CHECK(pipe_train_step(train, 0, fetch, job, 0.002, &step) == GYRE_OK);
+    pipe_train_destroy(train);
+    job->alike = 0;
+    job->hidden = 0;
+    return step;
+}
+
+/* Routers' auxiliary losses are divided as the loss is: they count positions / learned positions times. Of a
+ * batch in which nothing is learned they are the mean. */
+static void masked_experts(job_t *job, gyre_comm_t *world)
+{
+    job->shape.experts = 4;
+    job->shape.top_k = 2;
+    job->shape.balance = 0.5;
+    job->shape.router_z = 0.25;
+    const pipe_train_step_t all = first_step(job, world, 8, 0), half = first_step(job, world, 8, SEQ / 2),
+                            none = first_step(job, world, 8, SEQ), one = first_step(job, world, 1, SEQ);
+    CHECK(all.balance > 0.0 && all.router_z > 0.0);
+    MP_CHECK(half.balance == 2 * all.balance && half.router_z == 2 * all.router_z,
+             "half of it is learned: balance %g, router_z %g; all: %g, %g", half.balance, half.router_z,
+             all.balance, all.router_z);
+    MP_CHECK(none.learned == 0.0 && none.loss == 0.0 && none.balance == all.balance &&
+                 none.router_z == all.router_z && one.balance == all.balance,
+             "nothing is learned: loss %g, balance %g, router_z %g; all: %g, %g", none.loss, none.balance,
+             none.router_z, all.balance, all.router_z);
+    MP_CHECK(one.zero.norm > 0.0 && none.zero.norm == one.zero.norm,
+             "nothing is learned: norm %g, of one sequence %g", none.zero.norm, one.zero.norm);
+    job->shape.experts = job->shape.top_k = 0;
+    job->shape.balance = job->shape.router_z = 0.0;
+}
+
 int main(int argc, char **argv)
 {
     gyre_comm_t *world = NULL;
@@ -521,6 +568,7 @@ int main(int argc, char **argv)
 
     if (ranks % 2 == 0)
         shared_experts(&job, world);
+    masked_experts(&job, world);
 
     const pipe_train_config_t odd = {
         .model = job.shape, .layout = data, .batch = {.batch = ranks - 1}, .zero = {.adamw = how}};
