@@ -3,7 +3,6 @@
  * the machine. */
 #include "tools/gyre-perf/perf.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -15,18 +14,19 @@
 #include "base/machine/cgroup.h"
 
 /* "0-3,8": the processors that this process may run on. */
-static void own_cores(char *text, size_t bytes)
+static void own_cores(cpu_set_t *set, char *text, size_t bytes)
 {
-    cpu_set_t set;
     size_t at = 0;
     snprintf(text, bytes, "unknown");
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
+    if (sched_getaffinity(0, sizeof *set, set) != 0) {
+        CPU_ZERO(set);
         return;
+    }
     for (size_t cpu = 0; cpu < CPU_SETSIZE && at < bytes; cpu++) {
-        if (!CPU_ISSET(cpu, &set))
+        if (!CPU_ISSET(cpu, set))
             continue;
         size_t last = cpu;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set))
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
             last++;
         const char *comma = at ? "," : "";
         at += (size_t)(last > cpu ? snprintf(text + at, bytes - at, "%s%zu-%zu", comma, cpu, last)
@@ -85,7 +85,7 @@ gyre_status_t perf_machine_probe(gyre_comm_t *comm, int iters, perf_machine_t *m
     *m = (perf_machine_t){0};
     if (gethostname(self.host, sizeof self.host - 1) != 0)
         snprintf(self.host, sizeof self.host, "unknown");
-    own_cores(self.cores, sizeof self.cores);
+    own_cores(&self.cpus, self.cores, sizeof self.cores);
     if (rank == 0) {
         m->ranks = calloc((size_t)n, sizeof *m->ranks);
         if (!m->ranks)

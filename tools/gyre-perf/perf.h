@@ -16,6 +16,7 @@
 #ifndef GYRE_PERF_H
 #define GYRE_PERF_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -347,6 +348,7 @@ typedef struct {
     int32_t rank, pid;
     char host[64];
     char cores[56]; /* which the process may run on, "0-3,8" */
+    cpu_set_t cpus; /* the same; none: unknown */
     int32_t device; /* of ranks of one process: 1 + its number; else 0 */
     int32_t group;  /* see groups.c */
     char device_name[64];

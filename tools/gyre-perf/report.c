@@ -137,16 +137,21 @@ json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, js
     return json;
 }
 
-/* Where the ranks of this host outnumber its cores, times include the wait for a core. */
+/* Where the ranks of this host outnumber the cores that they may use, times include the wait for a core. */
 static void print_crowd(int n, const perf_machine_t *m)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t all;
     int here = 0;
+    CPU_ZERO(&all);
     for (int i = 0; i < n; i++)
-        here += !m->ranks[i].device && strcmp(m->ranks[i].host, m->ranks[0].host) == 0;
+        if (!m->ranks[i].device && strcmp(m->ranks[i].host, m->ranks[0].host) == 0) {
+            CPU_OR(&all, &all, &m->ranks[i].cpus);
+            here++;
+        }
+    const int cores = CPU_COUNT(&all);
     if (cores > 0 && here > cores)
-        printf("# %d ranks on %ld cores of %s: times include the wait for a core\n", here, cores,
-               m->ranks[0].host);
+        printf("# %d ranks on %d core%s of %s: times include the wait for a core\n", here, cores,
+               cores == 1 ? "" : "s", m->ranks[0].host);
 }
 
 void perf_print_ranks(int n, const perf_machine_t *m)

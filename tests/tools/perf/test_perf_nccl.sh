@@ -68,13 +68,17 @@ if ! "$PERF" all_reduce --memory cuda -b 8 -e 8 >/dev/null 2>&1; then
     run "$PERF" all_reduce -g 8
     want "-g 8 without a GPU" 2 '^gyre-perf: --ngpus 8: .*; ucx-run -n 8 starts 8 ranks on the host$'
 fi
-cores=$(getconf _NPROCESSORS_ONLN)
+cores=$(nproc)
 for n in 1 $((cores + 1)); do
     [ "$n" -le 64 ] || continue
     run "$UCX_RUN" -n "$n" --timeout 60 "$PERF" all_reduce -b 8 -e 8 -n 2 -w 1
     want "$n ranks" 0
     check "$n ranks on $cores cores" [ "$(grep -c "^# $n ranks on $cores cores of " "$W/out")" = $((n > cores)) ]
 done
+
+run taskset -c "$(taskset -pc $$ | sed 's/.*: //; s/[-,].*//')" "$UCX_RUN" -n 2 --timeout 60 "$PERF" all_reduce -b 8 -e 8 -n 2 -w 1
+want "2 ranks on 1 core" 0
+check "2 ranks on 1 core: says so" grep -q '^# 2 ranks on 1 core of ' "$W/out"
 
 # ---- output that cannot be written is known before anything is measured, and what is there stays
 echo kept >"$W/kept"
