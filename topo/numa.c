@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topo/numa.c: on which NUMA nodes, in which package and below which cache some processors are, as the system
- * itself says. Some ten small files are read: hwloc's tree would take far longer, and each communicator that
- * is made wants to know. */
+/* topo/numa.c: on which NUMA nodes, in which core and package and below which cache some processors are, as
+ * the system itself says. Some ten small files are read: hwloc's tree would take far longer, and each
+ * communicator that is made wants to know. */
 #include "topo/topo.h"
 
 #include <errno.h>
@@ -106,6 +106,11 @@ static int lowest_beside(const char *cpus, const char *name, const uint64_t *mas
             left -= (int)(mask[i / 64] >> (i % 64) & 1);
     }
     return left == 0 ? (int)found : -1;
+}
+
+int topo_one_core(const char *cpus, const uint64_t *mask, int words)
+{
+    return lowest_beside(cpus, "topology/thread_siblings_list", mask, words);
 }
 
 int topo_package(const char *cpus, const uint64_t *mask, int words)

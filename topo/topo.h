@@ -101,9 +101,10 @@ enum { TOPO_SETS = 4 };
 int topo_numa_set(const char *folder, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS]);
 /* The same of the PUs that the calling thread may run on now. Cheap as long as these do not change. */
 int topo_own_nodes(uint64_t nodes[TOPO_SETS]);
-/* The lowest PU of the one package, or of the one last-level cache, that holds all PUs of `mask`: its name
- * among those of the host. -1: several, or not known. cpus: the folder in which the system describes its PUs;
- * NULL: this machine's. */
+/* The lowest PU of the one core, package or last-level cache that holds all PUs of `mask`: its name among
+ * those of the host. -1: several, or not known. cpus: the folder in which the system describes its PUs; NULL:
+ * this machine's. */
+int topo_one_core(const char *cpus, const uint64_t *mask, int words);
 int topo_package(const char *cpus, const uint64_t *mask, int words);
 int topo_cache(const char *cpus, const uint64_t *mask, int words);
 

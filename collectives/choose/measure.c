@@ -21,12 +21,12 @@
 #include "base/thread/cacheline.h"
 #include "base/thread/futex.h"
 #include "collectives/kernels/kernels.h"
+#include "topo/topo.h"
 
 enum {
     REGION = 16 << 20, /* of memory to work on: well beyond a second-level cache */
     SMALL = 128 << 10, /* well within one */
     PAGED = 2 * SMALL, /* of it in small pages, as most of malloc's memory: the kernel looks up each */
-    CPUS_MOST = 8,     /* cores at work at once, for total_memory */
     GIVE_UP_NS = 30 * 1000 * 1000
 };
 
@@ -65,7 +65,7 @@ typedef struct {
     double share;          /* ns for one measurement */
     double took, at_best;  /* ns of all samples so far, and of as many of the best */
     cpu_set_t before;      /* the calling thread's binding */
-    int cpus[CPUS_MOST], ncpus, allowed;
+    int cpus[COLL_MEASURE_CPUS], ncpus, allowed;
 } bench_t;
 
 typedef enum { WORK_COPY, WORK_REDUCE, WORK_CMA } work_t;
@@ -374,12 +374,12 @@ static void *move(void *arg)
     return NULL;
 }
 
-/* All cores (at most CPUS_MOST) copy for a while, each its own part of the region. */
+/* All cores (at most COLL_MEASURE_CPUS) copy for a while, each its own part of the region. */
 static void measure_all(const bench_t *b, coll_cost_t *out)
 {
     _Atomic int running = 0, stop = 0;
-    pthread_t threads[CPUS_MOST];
-    mover_t movers[CPUS_MOST];
+    pthread_t threads[COLL_MEASURE_CPUS];
+    mover_t movers[COLL_MEASURE_CPUS];
     const size_t part = (size_t)REGION / (size_t)b->ncpus / 2 & ~(size_t)4095;
     int started = 0;
     double sum = 0;
@@ -407,56 +407,56 @@ static void measure_all(const bench_t *b, coll_cost_t *out)
 
 /* ---- where --------------------------------------------------------------------------------------------- */
 
-/* The core that a hardware thread belongs to; its own number where the system does not say. */
-static int core_of(int cpu)
+/* The core that holds all of the set. -1: several, or the system does not say. */
+static int core_of(const char *folder, const cpu_set_t *set)
 {
-    char path[96];
-    int core = cpu;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    FILE *file = fopen(path, "re");
-    if (file) {
-        if (fscanf(file, "%d", &core) != 1)
-            core = cpu;
-        fclose(file);
-    }
-    return core;
+    uint64_t mask[sizeof *set / sizeof(uint64_t)];
+    memcpy(mask, set, sizeof mask);
+    return topo_one_core(folder, mask, sizeof mask / sizeof *mask);
 }
 
-/* This thread's core first, then its neighbours: one hardware thread of each core. A rank that its
- * launcher bound to one core measures with the cores that the system would allow it. */
-static void find_cpus(bench_t *b)
+int coll_measure_cpus(const char *folder, const cpu_set_t *own, const cpu_set_t *all, int here,
+                      int cpus[COLL_MEASURE_CPUS])
 {
-    cpu_set_t set;
-    CPU_ZERO(&b->before);
-    if (sched_getaffinity(0, sizeof b->before, &b->before) != 0)
-        return;
-    set = b->before;
-    if (CPU_COUNT(&set) == 1) {
-        memset(&set, 0xff, sizeof set);
-        if (sched_setaffinity(0, sizeof set, &set) != 0 || sched_getaffinity(0, sizeof set, &set) != 0)
-            set = b->before;
-        (void)sched_setaffinity(0, sizeof b->before, &b->before);
-    }
-    b->allowed = CPU_COUNT(&set);
-    int here = sched_getcpu(), cores[CPUS_MOST];
-    here = here >= 0 && here < CPU_SETSIZE && CPU_ISSET((size_t)here, &set) ? here : 0;
-    for (int i = 0; i < CPU_SETSIZE && b->ncpus < CPUS_MOST; i++) {
+    const int bound = CPU_COUNT(own) == 1 || core_of(folder, own) >= 0;
+    const cpu_set_t *set = bound ? all : own;
+    int cores[COLL_MEASURE_CPUS], n = 0;
+    here = here >= 0 && here < CPU_SETSIZE && CPU_ISSET((size_t)here, set) ? here : 0;
+    for (int i = 0; i < CPU_SETSIZE && n < COLL_MEASURE_CPUS; i++) {
         int cpu = (here + i) % CPU_SETSIZE, core, seen = 0;
-        if (!CPU_ISSET((size_t)cpu, &set))
+        cpu_set_t one;
+        if (!CPU_ISSET((size_t)cpu, set))
             continue;
-        core = core_of(cpu);
-        for (int k = 0; k < b->ncpus; k++)
-            seen |= cores[k] == core;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)cpu, &one);
+        core = core_of(folder, &one);
+        for (int k = 0; k < n; k++)
+            seen |= core >= 0 && cores[k] == core;
         if (!seen) {
-            cores[b->ncpus] = core;
-            b->cpus[b->ncpus++] = cpu;
+            cores[n] = core;
+            cpus[n++] = cpu;
         }
     }
+    return n;
+}
+
+/* This thread's binding, and what the system would allow it. 0: it does not say. */
+static int bindings(cpu_set_t *own, cpu_set_t *all)
+{
+    CPU_ZERO(own);
+    if (sched_getaffinity(0, sizeof *own, own) != 0)
+        return 0;
+    memset(all, 0xff, sizeof *all);
+    if (sched_setaffinity(0, sizeof *all, all) != 0 || sched_getaffinity(0, sizeof *all, all) != 0)
+        *all = *own;
+    (void)sched_setaffinity(0, sizeof *own, own);
+    return 1;
 }
 
 double coll_measure(double seconds, coll_cost_t *out)
 {
     coll_cost_t cost;
+    cpu_set_t all;
     bench_t b = {.share = seconds * 1e9 / 18}; /* 16 measurements, and the memory to prepare */
     coll_cost_builtin(&cost);
     *out = cost;
@@ -466,7 +466,10 @@ double coll_measure(double seconds, coll_cost_t *out)
     (void)madvise(b.memory, REGION, MADV_HUGEPAGE); /* fewer faults, if the system has such pages */
     (void)madvise(b.memory + REGION, PAGED, MADV_NOHUGEPAGE);
     memset(b.memory, 0, REGION + PAGED);
-    find_cpus(&b);
+    if (bindings(&b.before, &all)) {
+        b.allowed = CPU_COUNT(&all);
+        b.ncpus = coll_measure_cpus(NULL, &b.before, &all, sched_getcpu(), b.cpus);
+    }
     if (b.ncpus > 0)
         bind_to(b.cpus[0]);
     measure_alone(&b, &cost);

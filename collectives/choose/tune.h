@@ -20,6 +20,7 @@
 #ifndef COLLECTIVES_CHOOSE_TUNE_H
 #define COLLECTIVES_CHOOSE_TUNE_H
 
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -77,6 +78,12 @@ void coll_cost_builtin(coll_cost_t *out);
  * thread's binding as it was. Returns how many times longer it took than so many of its best samples: on a
  * quiet machine a little more than 1. */
 double coll_measure(double seconds, coll_cost_t *out);
+/* The processors that it measures with, `here` first if it may: one hardware thread of each core of `own`,
+ * this thread's binding. If `own` is one core, to which a launcher has bound this rank: of `all`, what the
+ * system would allow. folder: as topo_one_core's. Returns how many. */
+enum { COLL_MEASURE_CPUS = 8 };
+int coll_measure_cpus(const char *folder, const cpu_set_t *own, const cpu_set_t *all, int here,
+                      int cpus[COLL_MEASURE_CPUS]);
 
 /* ---- tune_file.c ---- */
 /* A field of coll_cost_t as the file spells it. */

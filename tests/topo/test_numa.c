@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* one thread: TSan has nothing to see */
-/* tests/topo/test_numa.c: the NUMA node, the package and the last-level cache of some processors, in folders
- * as the system has them. */
+/* tests/topo/test_numa.c: the NUMA node, the core, the package and the last-level cache of some processors,
+ * in folders as the system has them. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,17 +156,18 @@ static void own_nodes(void **state)
 /* Processors 4 and 132 are threads of one core; its cache holds 4-7 and their siblings, its package more. */
 static const char *const cpu_folders[] = {"cpu4", "cpu4/topology", "cpu4/cache", "cpu4/cache/index3"};
 static const char *const cpu_files[] = {"cpu4/topology/core_siblings_list",
-                                        "cpu4/cache/index3/shared_cpu_list"};
+                                        "cpu4/cache/index3/shared_cpu_list",
+                                        "cpu4/topology/thread_siblings_list"};
 
 static void packages_and_caches(void **state)
 {
     (void)state;
     static const struct {
-        int pus[2], package, cache;
-    } rows[] = {{{4, 4}, 0, 4},     {{4, 132}, 0, 4},  {{4, 7}, 0, 4},
-                {{4, 8}, 0, -1},    {{4, 64}, -1, -1}, /* beyond the cache, beyond the package */
-                {{5, 6}, -1, -1},                      /* of which the system says nothing */
-                {{4, 1000}, -1, -1}};
+        int pus[2], package, cache, core;
+    } rows[] = {{{4, 4}, 0, 4, 4},      {{4, 132}, 0, 4, 4},   {{4, 7}, 0, 4, -1},
+                {{4, 8}, 0, -1, -1},    {{4, 64}, -1, -1, -1}, /* beyond the cache, beyond the package */
+                {{5, 6}, -1, -1, -1},                          /* of which the system says nothing */
+                {{4, 1000}, -1, -1, -1}};
     const uint64_t none[WORDS] = {0};
     char path[128];
     for (size_t i = 0; i < sizeof cpu_folders / sizeof *cpu_folders; i++) {
@@ -175,12 +176,14 @@ static void packages_and_caches(void **state)
     }
     write_text(cpu_files[0], "0-31,128-159\n");
     write_text(cpu_files[1], "4-7,132-135\n");
+    write_text(cpu_files[2], "4,132\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint64_t mask[WORDS] = {0};
         for (int k = 0; k < 2; k++)
             mask[rows[i].pus[k] / 64] |= (uint64_t)1 << (rows[i].pus[k] % 64);
         assert_int_equal(topo_package(folder, mask, WORDS), rows[i].package);
         assert_int_equal(topo_cache(folder, mask, WORDS), rows[i].cache);
+        assert_int_equal(topo_one_core(folder, mask, WORDS), rows[i].core);
     }
     assert_int_equal(topo_package(folder, none, WORDS), -1);
     assert_int_equal(topo_cache("/nonexistent", (uint64_t[WORDS]){16}, WORDS), -1);
