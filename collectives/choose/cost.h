@@ -35,7 +35,7 @@ typedef struct {
     double total_memory;
     double cma_call, cma_rate; /* process_vm_readv: per call, and bytes in small pages, within the cache */
     size_t cache_bytes;        /* the working set of one core up to which the *_cache rates hold */
-    int cores;                 /* that this job's ranks may use on the host */
+    int cores;                 /* that the system would allow a process on the host */
 
     double net_latency, net_rate; /* between hosts; 0: unknown */
 } coll_cost_t;

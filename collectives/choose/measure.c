@@ -453,6 +453,12 @@ static int bindings(cpu_set_t *own, cpu_set_t *all)
     return 1;
 }
 
+int coll_measure_cores(void)
+{
+    cpu_set_t own, all;
+    return bindings(&own, &all) ? CPU_COUNT(&all) : 0;
+}
+
 double coll_measure(double seconds, coll_cost_t *out)
 {
     coll_cost_t cost;

@@ -236,6 +236,13 @@ void coll_tune_take(coll_tune_t *tune, const coll_cost_t *fresh, double stretch,
     tune->source = COLL_TUNE_MEASURED;
 }
 
+/* 1: the numbers are of a process that could use fewer processors than this one: of a small job's share of
+ * the host. */
+static int outgrown(const coll_tune_t *tune)
+{
+    return tune->cost.cores < sysconf(_SC_NPROCESSORS_ONLN) && tune->cost.cores < coll_measure_cores();
+}
+
 /* Keeps the choose lines. */
 static void measure(coll_tune_t *tune)
 {
@@ -259,7 +266,10 @@ static void obtain_own(coll_tune_t *out)
     if (found == CACHE_GOOD) {
         out->source = COLL_TUNE_CACHED;
         boot_now(now);
-        if (coll_tune_due(&out->busy, (int64_t)time(NULL))) {
+        const int more = outgrown(out);
+        if (more)
+            out->busy = (coll_tune_busy_t){0}; /* of other numbers */
+        if (more || coll_tune_due(&out->busy, (int64_t)time(NULL))) {
             measure(out);
             keep(out, path);
         } else if (checked && now[0]) {

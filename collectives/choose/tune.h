@@ -84,6 +84,9 @@ double coll_measure(double seconds, coll_cost_t *out);
 enum { COLL_MEASURE_CPUS = 8 };
 int coll_measure_cpus(const char *folder, const cpu_set_t *own, const cpu_set_t *all, int here,
                       int cpus[COLL_MEASURE_CPUS]);
+/* Processors that the system would allow this process, whatever it is bound to: the cores of coll_measure. 0:
+ * they are more than CPU_SETSIZE. */
+int coll_measure_cores(void);
 
 /* ---- tune_file.c ---- */
 /* A field of coll_cost_t as the file spells it. */

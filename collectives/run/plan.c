@@ -189,7 +189,6 @@ const char *coll_comm_algorithm(const gyre_comm_t *comm)
 
 static coll_facts_t facts_with(const gyre_comm_t *comm, const coll_options_t *options)
 {
-    const int cores = comm_group_cores(comm->group);
     coll_facts_t facts = {.hosts = comm->hosts,
                           .parts = comm->parts,
                           .reach = comm_peer_memory_all(comm->group),
@@ -201,7 +200,7 @@ static coll_facts_t facts_with(const gyre_comm_t *comm, const coll_options_t *op
         facts.cost = comm->tune->cost;
     else
         coll_cost_builtin(&facts.cost);
-    facts.cost.cores = cores < facts.cost.cores ? cores : facts.cost.cores;
+    facts.cost.cores = comm_group_cores(comm->group); /* a file's are those of the job that measured */
     return facts;
 }
 

@@ -324,6 +324,19 @@ static void test_cache(void **state)
     assert_int_equal(other.source, COLL_TUNE_CACHED);
     assert_true(other.cost.copy_cache != 9999);
 
+    /* of a process that could use one processor alone: measured again, in the same boot, too */
+    if (coll_measure_cores() > 1) {
+        edit_cache("\ncost cores ", "\ncost cores 1 # ");
+        edit_cache("\ncost copy_cache ", "\ncost copy_cache 9999 # ");
+        assert_int_equal(coll_tune_obtain(&other), GYRE_OK);
+        assert_int_equal(other.source, COLL_TUNE_MEASURED);
+        assert_int_equal(other.cost.cores, coll_measure_cores());
+        assert_true(other.cost.copy_cache != 9999);
+        assert_int_equal(other.nlines, 1);
+        assert_int_equal(coll_tune_obtain(&other), GYRE_OK);
+        assert_int_equal(other.source, COLL_TUNE_CACHED);
+    }
+
     /* another boot of the same machine: checked, and the edits stay */
     edit_cache("\nboot ", "\nboot 0");
     assert_int_equal(coll_tune_obtain(&other), GYRE_OK);

@@ -104,6 +104,14 @@ GYRE_TUNE=$W/mine run "$UCX_RUN" -n 4 "$PERF" all_reduce -b 64K -e 64K -n 2 --in
 want "--explain, four ranks" 0
 check "a row" [ "$(grep -vc '^#' "$W/out")" = 1 ]
 check "not for other numbers of ranks" sh -c '! grep -q "line 3" "$1"' - "$W/out"
+# the cores are the communicator's own, not those of the job that wrote the file
+for cores in 1 64; do
+    printf 'gyre-tune 1\ncost call 90\ncost line 100\ncost peer_cache 10\ncost yield 1000\ncost cores %d\n' $cores >"$W/cores"
+    GYRE_TUNE=$W/cores run "$UCX_RUN" -n 2 "$PERF" all_reduce -b 8 -e 8 -n 2 --inplace 0 --explain
+    want "--explain, cost cores $cores" 0
+    predicted[cores]=$(columns 9)
+done
+check "the same prediction" [ "${predicted[1]}" = "${predicted[64]}" ]
 for coll in reduce_scatter all_gatherv gatherv all_to_allv broadcast barrier; do
     for all in -d ${TEST_LONG:+'-d all -o'} -o; do # TEST_LONG=1: each reduction of each type
         # shellcheck disable=SC2086 # a list of words
