@@ -379,7 +379,7 @@ static gyre_status_t read_lines(const char *path, uint64_t signature, coll_tune_
     if (own && (st != GYRE_OK || old->signature != signature)) {
         log_warning("tuning: %s is replaced: %s", path,
                     st != GYRE_OK ? gyre_last_error() : "it is of another machine, kernel or build");
-        old->nlines = 0;
+        coll_tune_builtin(old);
         st = GYRE_OK;
     }
     return st;
@@ -395,6 +395,8 @@ gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out)
     gyre_status_t st = read_lines(path, signature, old);
     if (st == GYRE_OK) {
         coll_tune_builtin(out);
+        if (old->signature == signature) /* what two ranks have measured stays */
+            out->cost = old->cost;
         measure(out);
         out->signature = signature;
         out->nlines = old->nlines;

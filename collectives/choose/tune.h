@@ -119,7 +119,8 @@ gyre_status_t coll_tune_obtain(coll_tune_t *out);
  * with the reason in `why` ([256], else ""). Errors as there. For gyre-doctor. */
 gyre_status_t coll_tune_peek(coll_tune_t *out, char *why);
 /* Measures anew. Keeps the choose lines of the file at `path`, if there is one (of the cache: if it is of
- * this machine). Does not write. IO, FORMAT: the file cannot be read or understood. */
+ * this machine). Of a file of this machine it also keeps what takes a job to measure (call, step, message,
+ * net_*). Does not write. IO, FORMAT: the file cannot be read or understood. */
 gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out);
 /* 1: numbers that were measured on a busy machine, long enough ago: a minute, and twice as long each further
  * time, up to a day. now: as in coll_tune_busy_t. */

@@ -356,6 +356,7 @@ static void test_cache(void **state)
     assert_int_equal(coll_tune_refresh(path, &other), GYRE_OK);
     assert_int_equal(other.nlines, 1);
     assert_true(other.cost.cores != 99);
+    assert_true(other.cost.message == 99); /* two ranks have measured it */
 
     /* of another machine: measured again */
     edit_cache("\nsignature ", "\nsignature f");
