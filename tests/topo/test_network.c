@@ -365,6 +365,39 @@ static void machine(void **state)
     assert_int_equal(topo_network_open("machine:/nonexistent.xml", 2, 0, &t), GYRE_ERR_NOT_FOUND);
 }
 
+/* A machine of whose caches only the first and the third may be used: two hosts of it share nothing. */
+static void share_of_a_machine(void **state)
+{
+    (void)state;
+    static const char key[] = " allowed_cpuset=\"";
+    char path[512], what[64] = "machine:build/test_network.XXXXXX", *text = NULL;
+    size_t bytes = 0;
+    uint32_t a[16], b[16];
+    FILE *in = fopen(fixture_path("numa-64.xml", path, sizeof path), "r");
+    assert_non_null(in);
+    assert_true(getdelim(&text, &bytes, '\0', in) > 0);
+    fclose(in);
+    char *from = strstr(text, key);
+    assert_non_null(from);
+    from += sizeof key - 1;
+    const int fd = mkstemp(what + 8);
+    assert_true(fd >= 0);
+    dprintf(fd, "%.*s0x0000ffff,0x0000ffff%s", (int)(from - text), text, strchr(from, '"'));
+    close(fd);
+    free(text);
+    topo_network_t *t = open_network(what, 32, 16);
+    unlink(what + 8);
+    for (int r = 0; r < 32; r++) {
+        assert_int_equal(topo_network_seat(t, r).cache, r / 8);
+        assert_int_equal(topo_network_seat(t, r).package, r / 16);
+    }
+    const uint32_t hops_a = hops(t, 8, 0, a), hops_b = hops(t, 16, 24, b);
+    for (uint32_t i = 0; i < hops_a; i++)
+        for (uint32_t k = 0; k < hops_b; k++)
+            assert_true(a[i] != b[k]);
+    topo_network_free(t);
+}
+
 /* Ranks dealt out in turn: neighbours in number are in different places, and every place has its share. */
 static void dealt(void **state)
 {
@@ -398,10 +431,10 @@ static void dealt(void **state)
 int main(void)
 {
     base_log_set_level(BASE_LOG_NONE);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fat_tree),  cmocka_unit_test(torus),
-                                       cmocka_unit_test(dragonfly), cmocka_unit_test(gates),
-                                       cmocka_unit_test(nvswitch),  cmocka_unit_test(shared_nodes),
-                                       cmocka_unit_test(file),      cmocka_unit_test(machine),
-                                       cmocka_unit_test(dealt),     cmocka_unit_test(mistakes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fat_tree), cmocka_unit_test(torus),    cmocka_unit_test(dragonfly),
+        cmocka_unit_test(gates),    cmocka_unit_test(nvswitch), cmocka_unit_test(shared_nodes),
+        cmocka_unit_test(file),     cmocka_unit_test(machine),  cmocka_unit_test(share_of_a_machine),
+        cmocka_unit_test(dealt),    cmocka_unit_test(mistakes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,17 +24,23 @@ static const topo_link_t level_links[TOPO_LEVELS] = {
 };
 static const topo_node_cost_t core_cost = {60, 60, 20, 12};
 
-/* Numbers a rank's places, of all hosts. */
-static void place_rank(topo_network_t *t, const topo_t *topo, int rank, int core, const topo_summary_t *s)
+static int number_at(const topo_core_t *core, int level)
 {
-    const topo_core_t *c = topo_core(topo, core);
-    const int host = rank / t->ranks_per_node;
-    const int within[TOPO_LEVELS] = {0, c->l3, c->numa, c->package, 0};
-    const int each[TOPO_LEVELS] = {0, s->l3_count, s->numa_nodes, s->packages, 1};
-    for (int level = 1; level < TOPO_LEVELS; level++)
-        t->places[rank][level] =
-            host * (each[level] > 0 ? each[level] : 1) + (within[level] > 0 ? within[level] : 0);
-    t->places[rank][0] = rank;
+    return level == TOPO_CACHE ? core->l3 : level == TOPO_NUMA ? core->numa : core->package;
+}
+
+/* Numbers the places of a host at a level: 0, 1, ... in the order of the cores that may be used; hwloc's
+ * numbers count those between that may not, too. number: [cores]. -> how many. */
+static int number_level(const topo_t *topo, int level, int *number)
+{
+    int count = 0;
+    for (int c = 0; topo_core(topo, c); c++) {
+        int like = 0;
+        while (number_at(topo_core(topo, like), level) != number_at(topo_core(topo, c), level))
+            like++;
+        number[c] = like == c ? count++ : number[like];
+    }
+    return count;
 }
 
 /* A cache that spans its NUMA node divides nothing: its ranks are as near as the node's. */
@@ -56,11 +62,20 @@ static gyre_status_t place_ranks(topo_network_t *t, const topo_t *topo)
     t->caches = caches_divide(&s);
     t->places = calloc((size_t)t->ranks, sizeof *t->places);
     int *cores = calloc((size_t)t->ranks_per_node, sizeof *cores);
-    gyre_status_t st = t->places && cores
+    int *number = calloc((size_t)s.cores, sizeof *number);
+    gyre_status_t st = t->places && cores && number
                            ? topo_bind_plan(topo, TOPO_BIND_CORE, t->ranks_per_node, cores)
                            : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for the places of %d ranks", t->ranks);
-    for (int r = 0; st == GYRE_OK && r < t->ranks; r++)
-        place_rank(t, topo, r, cores[r % t->ranks_per_node], &s);
+    for (int level = TOPO_CACHE; st == GYRE_OK && level <= TOPO_PACKAGE; level++) {
+        const int each = number_level(topo, level, number);
+        for (int r = 0; r < t->ranks; r++)
+            t->places[r][level] = r / t->ranks_per_node * each + number[cores[r % t->ranks_per_node]];
+    }
+    for (int r = 0; st == GYRE_OK && r < t->ranks; r++) {
+        t->places[r][TOPO_RANK] = r;
+        t->places[r][TOPO_HOST] = r / t->ranks_per_node;
+    }
+    free(number);
     free(cores);
     snprintf(t->title, sizeof t->title, "%d host%s of %d packages, %d NUMA nodes, %d caches, %d cores",
              t->nodes, t->nodes == 1 ? "" : "s", s.packages, s.numa_nodes, s.l3_count, s.cores);
