@@ -159,20 +159,20 @@ static void find_second(const gyre_comm_t *comm, const coll_cost_t *cost, const 
     }
 }
 
-static const char *transport_of(gyre_comm_t *comm)
+static void name_transports(gyre_comm_t *comm, char *text, size_t bytes)
 {
-    const char *name = NULL;
-    if (comm->n == 1)
-        return "self";
+    snprintf(text, bytes, "%s", comm->n == 1 ? "self" : "");
     for (int r = 0; r < comm->n; r++) {
         comm_link_t *link;
         if (r == comm->rank || comm_group_link(comm->group, r, 0, &link) != GYRE_OK)
             continue;
-        if (name && strcmp(name, comm_link_transport(link)) != 0)
-            return "shm+ucx";
-        name = comm_link_transport(link);
+        const char *name = comm_link_transport(link);
+        const size_t used = strlen(text);
+        if (!strstr(text, name)) /* no name is part of another */
+            snprintf(text + used, bytes - used, "%s%s", used ? "+" : "", name);
     }
-    return name ? name : "?";
+    if (!*text)
+        snprintf(text, bytes, "?");
 }
 
 gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_memory_t memory,
@@ -209,7 +209,7 @@ gyre_status_t perf_choice_of(gyre_comm_t *comm, const coll_shape_t *shape, coll_
             x.predicted += plan->staging.ns * coll_stage_cut(plan)->n;
         if (known && comm->n > 1)
             find_second(comm, &cost, &args, memory, &x);
-        x.transport = transport_of(comm);
+        name_transports(comm, x.transport, sizeof x.transport);
         explain_why(comm, &x);
     }
     coll_stop_driving(comm);

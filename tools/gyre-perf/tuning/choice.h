@@ -19,7 +19,8 @@ int perf_candidates(const coll_args_t *args, int parts, uint64_t bytes, coll_tun
 typedef struct {
     coll_choice_t choice;
     int oneshot; /* 1: path "oneshot", without a schedule; then algo, chunk and channels mean nothing */
-    const char *path, *transport;
+    const char *path;
+    char transport[32]; /* of the links to all others: "shm", or "shm+verbs" where they differ */
     uint32_t channels, segments;
     uint64_t bytes, chunk; /* as in gyre-perf's first column; bytes of a chunk */
     double predicted;      /* ns; 0: no prediction */
