@@ -236,12 +236,13 @@ static gyre_status_t read_choose(reader_t *r)
     for (int op = 1; op < COLL_OP_END; op++)
         if (!strcmp(r->word[1], coll_op_name((coll_op_t)op)))
             line.op = (uint8_t)op;
-    if (!line.op)
-        return wrong(
-            r,
-            "there is no collective \"%s\" (all_reduce, reduce_scatter, all_gather, broadcast, reduce, "
-            "gather, scatter, all_to_all, barrier)",
-            r->word[1]);
+    if (!line.op) {
+        char all[160] = "";
+        for (int op = 1; op < COLL_OP_END; op++)
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", op > 1 ? ", " : "",
+                     coll_op_name((coll_op_t)op));
+        return wrong(r, "there is no collective \"%s\" (%s)", r->word[1], all);
+    }
     for (int i = 2; i < r->words; i += 2) {
         if (i + 1 == r->words)
             return wrong(r, "choose: \"%s\" needs a value", r->word[i]);

@@ -77,6 +77,7 @@ static void test_errors_name_the_line(void **state)
         {"gyre-tune 1\ncost line\n", "a cost has a name and a number"},
         {"gyre-tune 1\nchoose\n", "needs a collective"},
         {"gyre-tune 1\nchoose allreduce algo direct\n", "no collective \"allreduce\""},
+        {"gyre-tune 1\nchoose allreduce algo direct\n", "all_to_all, scan, exscan, barrier)"},
         {"gyre-tune 1\nchoose all_reduce algo directly\n", "\"directly\" is no algorithm"},
         {"gyre-tune 1\nchoose all_reduce algo bruck\n", "\"bruck\" is no algorithm for all_reduce"},
         {"gyre-tune 1\nchoose all_reduce algo\n", "\"algo\" needs a value"},
