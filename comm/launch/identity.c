@@ -197,7 +197,7 @@ static int is_ompi(void)
 
 static int is_torchrun(void)
 {
-    return base_env("RANK") != NULL || base_env("WORLD_SIZE") != NULL;
+    return identity_has("RANK") || identity_has("WORLD_SIZE");
 }
 
 /* torchrun's workers, also where srun or mpirun started one torchrun per host: then the others' variables

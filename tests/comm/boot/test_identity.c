@@ -105,6 +105,8 @@ static void alone(void **state)
     assert_int_equal(with(ENV("MASTER_ADDR=h", "MASTER_PORT=1"), NULL, &a),
                      GYRE_OK); /* many scripts export these */
     assert_string_equal(a.source, "singleton");
+    assert_int_equal(with(ENV("RANK=", "WORLD_SIZE="), NULL, &a), GYRE_OK); /* an empty one is not set */
+    assert_string_equal(a.source, "singleton");
 }
 
 /* Tools that speak before gyre_init speak at the same rank. */
