@@ -57,6 +57,17 @@ static void print_names_all(void **state)
     assert_non_null(strstr(text, "no GPUs or network devices"));
     free(text);
     topo_free(topo);
+    /* packages with a second kind of memory */
+    assert_int_equal(setenv("HWLOC_SYNTHETIC", "pack:2 [numa] [numa] core:2 pu:1", 1), 0);
+    assert_int_equal(topo_load(NULL, &topo), GYRE_OK);
+    unsetenv("HWLOC_SYNTHETIC");
+    text = printed(topo, 0);
+    assert_non_null(strstr(text, "2 packages, 4 NUMA nodes, 4 cores"));
+    assert_non_null(
+        strstr(text, "\nnuma 1  0 B, near the cores of numa 0\nnuma 3  0 B, near the cores of numa 2\n"));
+    assert_int_equal(occurrences(text, "numa 0"), 2);
+    free(text);
+    topo_free(topo);
 }
 
 static char *drawn(const topo_t *topo, int ranks)

@@ -94,14 +94,28 @@ static void print_tree(const topo_t *topo, FILE *out)
     }
 }
 
-/* Memory without cores of its own, such as a CXL expander. */
-static void print_far_memory(const topo_t *topo, FILE *out)
+/* The nodes that are no core's own in the tree: memory without cores, such as a CXL expander, or next to
+ * another node's, such as HBM. */
+static void print_more_memory(const topo_t *topo, FILE *out)
 {
     char size[BASE_SIZE_TEXT];
-    for (hwloc_obj_t node = NULL; (node = hwloc_get_next_obj_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE, node));)
-        if (hwloc_bitmap_iszero(node->cpuset))
-            fprintf(out, "numa %u  %s, no cores\n", node->logical_index,
-                    base_size_about((double)node->attr->numanode.local_memory, size));
+    for (hwloc_obj_t node = NULL;
+         (node = hwloc_get_next_obj_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE, node));) {
+        int first = -1, own = 0; /* core that it is near */
+        for (int core = topo->core_count - 1; core >= 0; core--) {
+            own |= topo->cores[core].facts.numa == (int)node->logical_index;
+            if (hwloc_bitmap_intersects(topo->cores[core].obj->cpuset, node->cpuset))
+                first = core;
+        }
+        if (own || (first < 0 && !hwloc_bitmap_iszero(node->cpuset)))
+            continue;
+        fprintf(out, "numa %u  %s", node->logical_index,
+                base_size_about((double)node->attr->numanode.local_memory, size));
+        if (first < 0)
+            fprintf(out, ", no cores\n");
+        else
+            fprintf(out, ", near the cores of numa %d\n", topo->cores[first].facts.numa);
+    }
 }
 
 static void print_number(FILE *out, const char *what, int number)
@@ -150,7 +164,7 @@ void topo_print(const topo_t *topo, FILE *out)
 {
     print_counts(topo, out);
     print_tree(topo, out);
-    print_far_memory(topo, out);
+    print_more_memory(topo, out);
     if (topo->device_count == 0) {
         fprintf(out, "no GPUs or network devices\n");
         return;
