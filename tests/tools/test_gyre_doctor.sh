@@ -24,6 +24,11 @@ check "windows were tried" grep -q 'memfd windows *work' "$W/out"
 check "it says so when all is there" grep -q 'Everything required is there' "$W/out"
 check "stderr is quiet" [ ! -s "$W/err" ]
 
+# --- a machine that says little ---
+HWLOC_SYNTHETIC='pack:1 [numa] [numa] core:2 pu:1' run "$D"
+check "caches" grep -qx '    caches  *L1 unknown, L2 unknown, L3 unknown' "$W/out"
+check "memory" grep -qx '    memory  *unknown' "$W/out"
+
 # --- JSON ---
 run "$D" --json -
 want "--json -" 0

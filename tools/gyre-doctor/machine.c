@@ -62,7 +62,7 @@ static void container(report_t *report, const topo_summary_t *sum)
         report_add(report, FOUND_WARNING, "CPU quota",
                    "ranks beyond the quota are stopped for milliseconds at a time: start no more than that",
                    "this container may use %.1f of %d hardware threads", limits.cpus, sum->pus);
-    if (limits.memory < sum->memory_bytes)
+    if (limits.memory != UINT64_MAX && (sum->memory_bytes == 0 || limits.memory < sum->memory_bytes))
         report_add(
             report, limits.memory < LITTLE ? FOUND_WARNING : FOUND_OK, "memory limit",
             limits.memory < LITTLE
@@ -70,6 +70,12 @@ static void container(report_t *report, const topo_summary_t *sum)
                   "it, or start fewer ranks"
                 : "",
             "this container may use %s", base_size_about((double)limits.memory, size));
+}
+
+/* text: [BASE_SIZE_TEXT]. */
+static const char *size_about(size_t bytes, char *text)
+{
+    return bytes > 0 ? base_size_about((double)bytes, text) : "unknown"; /* hwloc found none */
 }
 
 static void cores(report_t *report)
@@ -87,11 +93,12 @@ static void cores(report_t *report)
                "%d core%s (%d hardware threads) on %d package%s, %d NUMA node%s", sum.cores,
                sum.cores == 1 ? "" : "s", sum.pus, sum.packages, sum.packages == 1 ? "" : "s", sum.numa_nodes,
                sum.numa_nodes == 1 ? "" : "s");
-    char size[3][BASE_SIZE_TEXT];
-    report_add(report, FOUND_OK, "caches", "", "L1 %s, L2 %s, L3 %s x %d",
-               base_size_about((double)sum.l1_bytes, size[0]), base_size_about((double)sum.l2_bytes, size[1]),
-               base_size_about((double)sum.l3_bytes, size[2]), sum.l3_count);
-    report_add(report, FOUND_OK, "memory", "", "%s", base_size_about((double)sum.memory_bytes, size[0]));
+    char size[3][BASE_SIZE_TEXT], number[16] = "";
+    if (sum.l3_count > 0)
+        snprintf(number, sizeof number, " x %d", sum.l3_count);
+    report_add(report, FOUND_OK, "caches", "", "L1 %s, L2 %s, L3 %s%s", size_about(sum.l1_bytes, size[0]),
+               size_about(sum.l2_bytes, size[1]), size_about(sum.l3_bytes, size[2]), number);
+    report_add(report, FOUND_OK, "memory", "", "%s", size_about(sum.memory_bytes, size[0]));
     container(report, &sum);
 }
 
