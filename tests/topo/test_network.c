@@ -286,6 +286,9 @@ static void file(void **state)
     unlink(path);
 }
 
+#define LINKED(keys, to) \
+    "{" keys "\"nodes\": 2, \"links\": [{\"between\": [\"n0\", " to "], \"latency_ns\": 1, \"rate\": 1}]}"
+
 static void mistakes(void **state)
 {
     (void)state;
@@ -320,7 +323,12 @@ static void mistakes(void **state)
         "{\"nodes\": 2, \"links\": [{\"from\": \"n0\", \"to\": \"n1\", \"latency_ns\": 1, \"rate\": 1}]}",
         "{\"nodes\": 2, \"cost\": {\"send_ns\": \"x\"}, \"links\": [{\"between\": [\"n0\", \"n1\"], "
         "\"latency_ns\": 1, "
-        "\"rate\": 1}]}"};
+        "\"rate\": 1}]}",
+        LINKED("\"rank_per_node\": 2, ", "\"n1\""),
+        LINKED("\"cost\": {\"send\": 1}, ", "\"n1\""),
+        LINKED("\"cost\": 7, ", "\"n1\""),
+        LINKED("", "\"n1\", \"n2\""),
+        LINKED("", "\"n1\"], \"latency\": [1")};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const char *path = write_file(files[i]);
         assert_int_equal(topo_network_open(path, 2, 0, &t), GYRE_ERR_FORMAT);

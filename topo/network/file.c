@@ -58,6 +58,22 @@ static gyre_status_t number(const reader_t *r, const json_t *object, const char 
     return GYRE_OK;
 }
 
+/* The object has no other keys than those of `keys`, which have blanks around them: a typing mistake would
+ * look as if it did nothing. */
+static gyre_status_t check_keys(const reader_t *r, json_t *object, const char *keys)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        char word[32];
+        const int length = snprintf(word, sizeof word, " %s ", key);
+        if (length >= (int)sizeof word || strchr(key, ' ') || !strstr(keys, word))
+            return gyre_fail(GYRE_ERR_FORMAT, "%s: \"%s\" is not one of%s", r->path, key, keys);
+    }
+    return GYRE_OK;
+}
+
 static uint32_t vertex_of(reader_t *r, const char *name, int may_add)
 {
     topo_graph_net_t *g = r->g;
@@ -104,19 +120,22 @@ static gyre_status_t read_nodes(reader_t *r, const json_t *root)
     return GYRE_OK;
 }
 
-static gyre_status_t read_link(reader_t *r, const json_t *link, size_t index)
+static gyre_status_t read_link(reader_t *r, json_t *link, size_t index)
 {
     topo_graph_net_t *g = r->g;
     const json_t *between = json_object_get(link, "between");
     const char *from =
         json_string_value(between ? json_array_get(between, 0) : json_object_get(link, "from"));
     const char *to = json_string_value(between ? json_array_get(between, 1) : json_object_get(link, "to"));
-    if (!from || !to || !strcmp(from, to))
+    gyre_status_t st = check_keys(r, link, " between from to latency_ns rate ");
+    if (st != GYRE_OK)
+        return st;
+    if (!from || !to || !strcmp(from, to) || (between && json_array_size(between) != 2))
         return gyre_fail(GYRE_ERR_FORMAT,
                          "%s: link %zu needs \"between\": [NAME, NAME] or \"from\" and \"to\", two names",
                          r->path, index);
     topo_link_t made = {-1, -1};
-    gyre_status_t st = number(r, link, "latency_ns", 0, &made.latency);
+    st = number(r, link, "latency_ns", 0, &made.latency);
     if (st == GYRE_OK)
         st = number(r, link, "rate", 1e-9, &made.rate);
     if (st != GYRE_OK)
@@ -214,16 +233,22 @@ static gyre_status_t make_routes(reader_t *r)
     return st;
 }
 
-static gyre_status_t read_all(reader_t *r, const json_t *root)
+static gyre_status_t read_all(reader_t *r, json_t *root)
 {
     topo_network_t *t = r->t;
     double per_node = 1;
     topo_node_cost_t *c = &t->cost;
     *c = (topo_node_cost_t){150, 150, 20, 15};
-    const json_t *cost = json_object_get(root, "cost"), *link, *title = json_object_get(root, "title");
-    if (!json_is_object(root))
-        return gyre_fail(GYRE_ERR_FORMAT, "%s: the file is not a JSON object", r->path);
-    gyre_status_t st = number(r, root, "ranks_per_node", 1, &per_node);
+    json_t *cost = json_object_get(root, "cost"), *link;
+    const json_t *title = json_object_get(root, "title");
+    if (!json_is_object(root) || (cost && !json_is_object(cost)))
+        return gyre_fail(GYRE_ERR_FORMAT, "%s: %s is not a JSON object", r->path,
+                         json_is_object(root) ? "\"cost\"" : "the file");
+    gyre_status_t st = check_keys(r, root, " title ranks_per_node nodes cost links ");
+    if (st == GYRE_OK)
+        st = check_keys(r, cost, " send_ns recv_ns reduce copy ");
+    if (st == GYRE_OK)
+        st = number(r, root, "ranks_per_node", 1, &per_node);
     if (st == GYRE_OK)
         st = number(r, cost, "send_ns", 0, &c->send);
     if (st == GYRE_OK)
