@@ -196,6 +196,8 @@ static gyre_status_t read_clause(reader_t *r, int i, coll_tune_line_t *line)
     if (!strcmp(key, "ranks") || !strcmp(key, "hosts")) {
         int32_t *range = key[0] == 'r' ? line->ranks : line->hosts;
         st = read_range(r, i, &low, &high);
+        if (st == GYRE_OK && high == 0)
+            return wrong(r, "%s: \"%s\" is never so: at least 1", key, value);
         if (st == GYRE_OK) {
             range[0] = low > INT32_MAX ? INT32_MAX : (int32_t)low;
             range[1] = high > INT32_MAX ? INT32_MAX : (int32_t)high;
@@ -246,6 +248,9 @@ static gyre_status_t read_choose(reader_t *r)
     for (int i = 2; i < r->words; i += 2) {
         if (i + 1 == r->words)
             return wrong(r, "choose: \"%s\" needs a value", r->word[i]);
+        for (int before = 2; before < i; before += 2)
+            if (!strcmp(r->word[before], r->word[i]))
+                return wrong(r, "choose: \"%s\" stands there twice", r->word[i]);
         gyre_status_t st = read_clause(r, i, &line);
         if (st != GYRE_OK)
             return st;

@@ -83,6 +83,8 @@ static void test_errors_name_the_line(void **state)
         {"gyre-tune 1\nchoose all_reduce algo\n", "\"algo\" needs a value"},
         {"gyre-tune 1\nchoose all_reduce ranks 8-2 algo direct\n", "\"8-2\" is no range"},
         {"gyre-tune 1\nchoose all_reduce bytes 1X algo direct\n", "\"1X\" is no range"},
+        {"gyre-tune 1\nchoose all_reduce bytes 1-2 algo ring bytes 4K\n", "\"bytes\" stands there twice"},
+        {"gyre-tune 1\nchoose all_reduce hosts 0 algo ring\n", "hosts: \"0\" is never so"},
         {"gyre-tune 1\nchoose all_reduce chunk 0\n", "chunk: \"0\""},
         {"gyre-tune 1\nchoose all_reduce form two_shot\n", "\"two_shot\" is neither"},
         {"gyre-tune 1\nchoose all_reduce size 8 algo direct\n", "\"size\" is not one of"},
