@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "optim/checkpoint/kept.h"
 
 /* The pause after the first look for the shards of others. Each is twice as long as the one before, up to the
  * longest: a shared file system is asked once a second, and a checkpoint is ready twice as late at most. */
@@ -32,8 +33,7 @@
 struct optim_saver {
     const model_params_t *whole;
     char *folder, *id;
-    size_t keep, goods;
-    uint64_t *good; /* [keep + 1] steps known to be good, oldest first; the thread's once it runs */
+    checkpoint_kept_t kept; /* the thread's once it runs */
     size_t rank, ranks;
     unsigned char *writes; /* [ranks] */
     unsigned char *came;   /* [ranks] 1: its shard's entry was seen; the thread's */
@@ -65,36 +65,9 @@ struct optim_saver {
     /* the answer */
     gyre_status_t status;
     char told[512]; /* its text: gyre_last_error() is of the thread that failed */
-    uint64_t newest;
 };
 
 /* ---- the thread ---------------------------------------------------------------------------------------- */
-
-static int is_good(const optim_saver_t *saver, uint64_t step)
-{
-    for (size_t i = 0; i < saver->goods; i++)
-        if (saver->good[i] == step)
-            return 1;
-    return 0;
-}
-
-/* After a new good checkpoint: the oldest goes, and so does what is older than the new one and no good.
- * Nothing depends on them any more, so what cannot be removed is logged and left. */
-static void forget_old(optim_saver_t *saver)
-{
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    if (saver->goods > saver->keep) {
-        memmove(saver->good, saver->good + 1, saver->keep * sizeof *saver->good);
-        saver->goods = saver->keep;
-    }
-    if (optim_snapshot_list(saver->folder, &steps, &count) != GYRE_OK)
-        return;
-    for (size_t i = 0; i < count; i++)
-        if (steps[i] < saver->newest && !is_good(saver, steps[i]))
-            (void)optim_snapshot_remove(saver->folder, steps[i]);
-    free(steps);
-}
 
 /* The moment `seconds` from now, for pthread_cond_timedwait. */
 static struct timespec moment(double seconds)
@@ -224,7 +197,8 @@ static gyre_status_t finish(optim_saver_t *saver, const char *made)
         log_warning("the log could not be synced before the checkpoint of step %llu: %s",
                     (unsigned long long)saver->step, strerror(errno));
     if (status == GYRE_OK)
-        status = optim_snapshot_publish(saver->folder, saver->step, made, saver->whole, files, saver->run);
+        status = optim_snapshot_publish(saver->folder, saver->step, made, saver->whole, files, saver->run,
+                                        checkpoint_kept_found(&saver->kept, saver->step));
     json_decref(files);
     return status;
 }
@@ -268,16 +242,12 @@ static gyre_status_t write_out(optim_saver_t *saver)
 static void conclude(optim_saver_t *saver, gyre_status_t status, double seconds)
 {
     if (status == GYRE_OK) {
-        /* a step that was written before (its checkpoint was found damaged) has its place already */
-        if (!is_good(saver, saver->step))
-            saver->good[saver->goods++] = saver->step;
-        saver->newest = saver->step;
         log_info("checkpoint of step %llu: written and synced in %.3f s", (unsigned long long)saver->step,
                  seconds);
-        forget_old(saver);
-    } else if (saver->newest != UINT64_MAX) {
+        checkpoint_kept_add(&saver->kept, saver->step, saver->run);
+    } else if (saver->kept.newest != UINT64_MAX) {
         log_warning("there is no new checkpoint of step %llu; the newest is still that of step %llu in %s",
-                    (unsigned long long)saver->step, (unsigned long long)saver->newest, saver->folder);
+                    (unsigned long long)saver->step, (unsigned long long)saver->kept.newest, saver->folder);
     } else {
         log_warning("there is no checkpoint of step %llu, nor an older one in %s",
                     (unsigned long long)saver->step, saver->folder);
@@ -328,27 +298,6 @@ static int wait_until_clear(optim_saver_t *saver, const int *flag, double patien
     return 1;
 }
 
-/* What the folder holds already and is whole by a quick look: it counts towards `keep`. */
-static gyre_status_t take_stock(optim_saver_t *saver, uint64_t resumed)
-{
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    gyre_status_t status = optim_snapshot_list(saver->folder, &steps, &count);
-    int muted = base_log_mute(1); /* the resume has logged what is damaged */
-    for (size_t i = count; status == GYRE_OK && i-- > 0;) {
-        if (steps[i] > resumed || optim_snapshot_check(saver->folder, steps[i]) != GYRE_OK)
-            continue;
-        if (saver->goods == saver->keep) {
-            memmove(saver->good, saver->good + 1, (saver->keep - 1) * sizeof *saver->good);
-            saver->goods--;
-        }
-        saver->good[saver->goods++] = saver->newest = steps[i];
-    }
-    base_log_mute(muted);
-    free(steps);
-    return status;
-}
-
 static gyre_status_t start_thread(optim_saver_t *saver)
 {
     pthread_condattr_t attribute;
@@ -372,7 +321,7 @@ static void release(optim_saver_t *saver)
 {
     free(saver->copy);
     free(saver->range);
-    free(saver->good);
+    checkpoint_kept_free(&saver->kept);
     free(saver->writes);
     free(saver->came);
     free(saver->lost);
@@ -388,13 +337,11 @@ static int fill_in(optim_saver_t *saver, const optim_saver_config_t *config, siz
     size_t bytes = OPTIM_RANGE_PARTS * elements * sizeof(float);
     saver->rank = config->rank;
     saver->ranks = config->ranks;
-    saver->keep = config->keep;
     saver->patience = config->patience;
     saver->writing = config->writing;
     saver->elements = elements;
-    saver->newest = UINT64_MAX;
     if (!(saver->folder = strdup(config->folder)) || !(saver->id = strdup(config->id)) ||
-        !(saver->good = calloc(config->keep + 1, sizeof *saver->good)) ||
+        !checkpoint_kept_begin(&saver->kept, saver->folder, config->keep) ||
         !(saver->writes = calloc(config->ranks, 1)) || !(saver->came = calloc(config->ranks, 1)) ||
         !(saver->lost = calloc(config->ranks, 1)) ||
         !(saver->entry = calloc(config->ranks, sizeof(json_t *))) || !(saver->copy = malloc(bytes + 1)))
@@ -417,7 +364,8 @@ gyre_status_t optim_saver_create(const model_params_t *whole, const optim_saver_
                          elements);
     }
     saver->whole = whole;
-    gyre_status_t status = config->rank == 0 ? take_stock(saver, config->resumed) : GYRE_OK;
+    gyre_status_t status =
+        config->rank == 0 ? checkpoint_kept_take_stock(&saver->kept, config->resumed) : GYRE_OK;
     if (status == GYRE_OK)
         status = start_thread(saver);
     if (status != GYRE_OK) {
@@ -563,7 +511,7 @@ gyre_status_t optim_saver_wait(optim_saver_t *saver, double patience, uint64_t *
         if (status != GYRE_OK)
             gyre_fail_quiet(status, "%s", saver->told);
         if (newest)
-            *newest = saver->newest;
+            *newest = saver->kept.newest;
     } else {
         status = gyre_fail(
             GYRE_ERR_TIMEOUT,

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/log.h"
 #include "base/text/json.h"
 #include "optim/checkpoint/folder.h"
 #include "optim/checkpoint/index.h"
@@ -162,9 +163,26 @@ static gyre_status_t complete(const char *made, uint64_t step, const model_param
     return status == GYRE_OK ? base_folder_sync(made) : status;
 }
 
+int optim_snapshot_is_other(const char *folder, uint64_t step, const json_t *run)
+{
+    const char *mine = json_string_value(json_object_get(run, "id")), *other;
+    char at[PATH_MAX];
+    json_t *index = NULL;
+    if (!mine || !optim_snapshot_path(folder, step, at, sizeof at))
+        return 0;
+    const int muted = base_log_mute(1); /* what is damaged is nobody's */
+    (void)checkpoint_open_index(at, step, &index);
+    base_log_mute(muted);
+    other = json_string_value(json_object_get(json_object_get(index, "run"), "id"));
+    const int is_other = other && strcmp(mine, other) != 0;
+    json_decref(index);
+    return is_other;
+}
+
 /* Gives what was written its name. A checkpoint that has it already is exchanged for it at one stroke; file
  * systems that cannot do that leave a moment in which neither has the name (restore). */
-static gyre_status_t publish(const char *folder, uint64_t step, const char *made)
+static gyre_status_t publish(const char *folder, uint64_t step, const char *made, const json_t *run,
+                             int replaces)
 {
     char path[PATH_MAX], moved[PATH_MAX];
     const char *old = made;
@@ -174,6 +192,11 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
         return base_folder_sync(folder);
     if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot rename the checkpoint %s to %s", made, path);
+    if (!replaces && optim_snapshot_is_other(folder, step, run))
+        return gyre_fail(GYRE_ERR_INVALID,
+                         "%s is of another run, which writes to the same folder: give each run a "
+                         "--checkpoint folder of its own",
+                         path);
     if (renameat2(AT_FDCWD, made, AT_FDCWD, path, RENAME_EXCHANGE) != 0) {
         gyre_status_t status = checkpoint_move_away(folder, step, moved);
         if (status != GYRE_OK)
@@ -192,8 +215,9 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
 }
 
 gyre_status_t optim_snapshot_publish(const char *folder, uint64_t step, const char *made,
-                                     const model_params_t *whole, json_t *files, const json_t *run)
+                                     const model_params_t *whole, json_t *files, const json_t *run,
+                                     int replaces)
 {
     gyre_status_t status = complete(made, step, whole, files, run);
-    return status == GYRE_OK ? publish(folder, step, made) : status;
+    return status == GYRE_OK ? publish(folder, step, made, run, replaces) : status;
 }

@@ -13,7 +13,8 @@
  * All ranks write into one hidden folder; when all their shards are synced one of them writes the index,
  * syncs, and renames the folder: at every moment a name step-N stands for a whole checkpoint or for none,
  * whatever dies. What is damaged later (cut off, overwritten, foreign) is recognised by sizes and hashes and
- * named. Only one run writes to a folder at a time. */
+ * named. One run writes to a folder at a time. Where two were started at once, each knows the other's
+ * checkpoints by "id" of "run", if both have one. */
 #ifndef OPTIM_CHECKPOINT_SNAPSHOT_H
 #define OPTIM_CHECKPOINT_SNAPSHOT_H
 
@@ -56,11 +57,16 @@ int optim_snapshot_sees(const char *folder, const char *id);
  * attempts of a run. IO. */
 gyre_status_t optim_snapshot_begin(const char *folder, uint64_t step, const char *id, unsigned attempt,
                                    char *made);
+/* 1: the checkpoint of `step` is of another run than `run`: both have an "id", and they differ. 0: it is not,
+ * or its index cannot be read. */
+int optim_snapshot_is_other(const char *folder, uint64_t step, const json_t *run);
 /* All shards are in `made`; `files` are their entries. Writes the index, syncs, and gives it its name,
- * instead of a checkpoint of that step. FORMAT: elements of a row are in no shard, or in two. IO, NO_MEMORY:
+ * instead of a checkpoint of that step: of any run with `replaces`, else of this run. FORMAT: elements of a
+ * row are in no shard, or in two. INVALID: the checkpoint is another run's. IO, NO_MEMORY. After an error
  * what was there before is still there, and `made` is to be abandoned. */
 gyre_status_t optim_snapshot_publish(const char *folder, uint64_t step, const char *made,
-                                     const model_params_t *whole, json_t *files, const json_t *run);
+                                     const model_params_t *whole, json_t *files, const json_t *run,
+                                     int replaces);
 void optim_snapshot_abandon(const char *made);
 /* Removes what this writer has hidden in the folder, but for `except` (which _begin gave; NULL: all of
  * it). */

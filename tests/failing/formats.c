@@ -384,7 +384,7 @@ static gyre_status_t write_checkpoint(job_t *job, const char *folder)
     if (status == GYRE_OK && json_array_append(all, entry) != 0)
         status = gyre_fail(GYRE_ERR_NO_MEMORY, "the test lacks memory");
     if (status == GYRE_OK)
-        status = optim_snapshot_publish(folder, 2, made, params, all, said);
+        status = optim_snapshot_publish(folder, 2, made, params, all, said, 1);
     json_decref(entry);
     json_decref(all);
     json_decref(said);

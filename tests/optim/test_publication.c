@@ -197,9 +197,9 @@ static void begin_scene(void)
         savers[r]->step = scene->step;
         savers[r]->attempt = 1;
         savers[r]->given_up = 0;
-        savers[r]->goods = scene->old != 0;
-        savers[r]->good[0] = OLD_STEP;
-        savers[r]->newest = scene->old ? OLD_STEP : UINT64_MAX;
+        savers[r]->kept.goods = scene->old != 0;
+        savers[r]->kept.good[0] = OLD_STEP;
+        savers[r]->kept.newest = scene->old ? OLD_STEP : UINT64_MAX;
     }
 }
 

@@ -153,6 +153,15 @@ static gyre_status_t save(optim_saver_t *saver, uint64_t step, double patience)
     return save_piece(saver, step, 0, 1, patience);
 }
 
+/* The same of the run `name`. */
+static gyre_status_t save_of(const char *name, optim_saver_t *saver, uint64_t step)
+{
+    fill(step);
+    add(saver, 0, 1);
+    assert_int_equal(optim_saver_save(saver, step, json_pack("{s:s}", "id", name), -1), GYRE_OK);
+    return optim_saver_wait(saver, PATIENT, NULL);
+}
+
 /* The folder holds exactly these steps, newest first, each with its own arrays. */
 static void holds(const uint64_t *expected, size_t count)
 {
@@ -248,6 +257,29 @@ static void keeps(void **unused)
     HOLDS(60, 50);
     assert_int_equal(optim_snapshot_remove(folder, 50), GYRE_OK);
     assert_int_equal(optim_snapshot_remove(folder, 60), GYRE_OK);
+}
+
+/* Two runs that were started at once in one folder: neither takes the other's checkpoints away. */
+static void two_runs(void **unused)
+{
+    (void)unused;
+    optim_saver_t *one = make(1, 0), *two = make(1, 0);
+    assert_int_equal(save_of("one", one, 10), GYRE_OK);
+    assert_int_equal(save_of("two", two, 10), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "is of another run"));
+    assert_int_equal(save_of("two", two, 15), GYRE_OK);
+    assert_int_equal(save_of("one", one, 10), GYRE_OK); /* its own */
+    assert_int_equal(save_of("one", one, 20), GYRE_OK);
+    HOLDS(20, 15);
+    assert_int_equal(optim_saver_destroy(one, PATIENT), 1);
+    assert_int_equal(optim_saver_destroy(two, PATIENT), 1);
+
+    /* what the folder held before is replaced and removed, of whatever run: it is known to be no good */
+    one = make(1, 10);
+    assert_int_equal(save_of("three", one, 20), GYRE_OK);
+    assert_int_equal(optim_saver_destroy(one, PATIENT), 1);
+    HOLDS(20);
+    assert_int_equal(optim_snapshot_remove(folder, 20), GYRE_OK);
 }
 
 static void busy(void **unused)
@@ -546,10 +578,10 @@ static void waits_cheaply(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(waits_cheaply), cmocka_unit_test(asks_rarely),
-                                       cmocka_unit_test(keeps),         cmocka_unit_test(busy),
-                                       cmocka_unit_test(fails),         cmocka_unit_test(together),
-                                       cmocka_unit_test(unreadable),    cmocka_unit_test(no_folder),
-                                       cmocka_unit_test(given_up),      cmocka_unit_test(slow_shard)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waits_cheaply), cmocka_unit_test(asks_rarely), cmocka_unit_test(keeps),
+        cmocka_unit_test(two_runs),      cmocka_unit_test(busy),        cmocka_unit_test(fails),
+        cmocka_unit_test(together),      cmocka_unit_test(unreadable),  cmocka_unit_test(no_folder),
+        cmocka_unit_test(given_up),      cmocka_unit_test(slow_shard)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -100,7 +100,7 @@ static gyre_status_t try_write(const char *where, uint64_t step, const json_t *r
     if (status == GYRE_OK) {
         status = write_shards(made, files);
         if (status == GYRE_OK)
-            status = optim_snapshot_publish(where, step, made, params, files, run);
+            status = optim_snapshot_publish(where, step, made, params, files, run, 1);
         if (status != GYRE_OK)
             optim_snapshot_abandon(made);
     }
