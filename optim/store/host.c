@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim/store/host.c: ZeRO's memory, arithmetic and collectives on the host (zero_ops_t). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,21 +151,44 @@ static gyre_status_t squares(optim_zero_t *zero)
     return status;
 }
 
-/* state: of the n elements. */
-static void update_row(const optim_zero_t *zero, const optim_adamw_factors_t *f, int decay,
-                       const zero_view_t *state, const char *grad, size_t n)
+/* n elements of a row, whose state and gradient these are. */
+typedef struct {
+    const optim_zero_t *zero;
+    const optim_adamw_factors_t *factors;
+    const model_param_t *row;
+    const zero_view_t *state;
+    const char *grad;
+    size_t n;
+} update_t;
+
+/* Of 16-bit gradients, or of a frozen row: its moments are made, so that training may go on with it later.
+ * What is not finite in its gradient, which the norm does not count, is 0 there. */
+static void update_block(void *arg, size_t piece)
 {
-    float block[ZERO_BLOCK];
-    if (!zero->plan.config.grad16) {
-        optim_adamw_update(f, decay, state->w, state->m, state->v, (const float *)(const void *)grad, n);
-        return;
+    const update_t *u = arg;
+    const zero_view_t *state = u->state;
+    const size_t at = piece * ZERO_BLOCK, n = u->n - at < ZERO_BLOCK ? u->n - at : ZERO_BLOCK;
+    const char *from = u->grad + at * u->zero->plan.grad_bytes;
+    float grad[ZERO_BLOCK], still[ZERO_BLOCK];
+    if (u->zero->plan.config.grad16)
+        optim_expand(u->zero->plan.config.precision, (const uint16_t *)(const void *)from, grad, n);
+    else
+        memcpy(grad, from, n * sizeof *grad);
+    for (size_t i = 0; u->row->frozen && i < n; i++) {
+        grad[i] = isfinite(grad[i]) ? grad[i] : 0.0f;
+        still[i] = 0.0f;
     }
-    const uint16_t *from = (const uint16_t *)(const void *)grad;
-    for (size_t i = 0; i < n; i += ZERO_BLOCK) {
-        size_t len = n - i < ZERO_BLOCK ? n - i : ZERO_BLOCK;
-        optim_expand(zero->plan.config.precision, from + i, block, len);
-        optim_adamw_update(f, decay, state->w + i, state->m + i, state->v + i, block, len);
-    }
+    optim_adamw_update(u->factors, u->row->decay, u->row->frozen ? still : state->w + at, state->m + at,
+                       state->v + at, grad, n);
+}
+
+static void update_row(update_t *u)
+{
+    if (u->zero->plan.config.grad16 || u->row->frozen)
+        base_each(u->n / ZERO_BLOCK + (u->n % ZERO_BLOCK > 0), update_block, u);
+    else
+        optim_adamw_update(u->factors, u->row->decay, u->state->w, u->state->m, u->state->v,
+                           (const float *)(const void *)u->grad, u->n);
 }
 
 static gyre_status_t update(optim_zero_t *zero, size_t b, const optim_adamw_factors_t *f,
@@ -176,12 +200,12 @@ static gyre_status_t update(optim_zero_t *zero, size_t b, const optim_adamw_fact
         const model_param_t *row = &zero->plan.params->row[r];
         const optim_adamw_factors_t own = optim_adamw_row(f, row->rate, row->own_decay);
         size_t lo, hi;
-        if (row->frozen || zero_plan_muon(&zero->plan, r) || !zero_plan_part(&zero->plan, r, &lo, &hi))
+        if (zero_plan_muon(&zero->plan, r) || !zero_plan_part(&zero->plan, r, &lo, &hi))
             continue;
         const size_t at = lo - k->first;
         const zero_view_t here = {state->w + at, state->m + at, zero_second(zero, state, r, lo)};
-        update_row(zero, &own, row->decay, &here, zero_grad_own(zero, b) + at * zero->plan.grad_bytes,
-                   hi - lo);
+        update_row(&(update_t){zero, &own, row, &here, zero_grad_own(zero, b) + at * zero->plan.grad_bytes,
+                               hi - lo});
     }
     return GYRE_OK;
 }

@@ -19,9 +19,10 @@ saves() { # NAME OPTIONS...
 saves half --lr 0.005
 saves scaled --lr-scale '*=0.5'
 check "half of the rate for all is half of the rate" cmp -s "$W/half" "$W/scaled"
-saves frozen --freeze '*wte*' --clip 0
-saves still --lr-scale '*=1,*wte*=0' --clip 0
+saves frozen --freeze '*wte*' --clip 0 --checkpoint "$W/frozen.cp"
+saves still --lr-scale '*=1,*wte*=0' --clip 0 --checkpoint "$W/still.cp"
 check "none at all is frozen" cmp -s "$W/frozen" "$W/still"
+check "a frozen weight has the moments of one that is not" cmp -s "$W"/{frozen,still}.cp/step-000000000006/shard-00000.safetensors
 saves none --weight-decay 0
 saves zero --decay-on '*=0'
 check "no decay of all is no decay" cmp -s "$W/none" "$W/zero"
