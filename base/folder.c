@@ -41,6 +41,9 @@ gyre_status_t base_folder_sync(const char *path)
 int base_folder_remove(const char *path)
 {
     char file[PATH_MAX];
+    struct stat info;
+    if (lstat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        return unlink(path) == 0 ? 0 : errno;
     DIR *folder = opendir(path);
     if (!folder)
         return errno;

@@ -31,7 +31,8 @@ void base_folder_abandon(base_folder_t *folder);
 /* Names are safe on disk after this. Some file systems cannot sync folders: there is nothing to be done then.
  * IO. */
 gyre_status_t base_folder_sync(const char *path);
-/* Removes a folder that holds files only. 0 or errno's value. */
+/* Removes a folder that holds files only, or what else has the name: of a link the link alone. 0 or errno's
+ * value. */
 int base_folder_remove(const char *path);
 
 #endif

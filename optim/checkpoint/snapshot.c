@@ -209,8 +209,7 @@ static gyre_status_t publish(const char *folder, uint64_t step, const char *made
         old = moved;
     }
     gyre_status_t synced = base_folder_sync(folder); /* before the old one goes */
-    if (base_folder_remove(old) != 0)
-        (void)unlink(old); /* it was no folder */
+    (void)base_folder_remove(old);
     return synced;
 }
 

@@ -111,11 +111,23 @@ static void passes_over_names_that_are_taken(void **state)
     sh("test \"$(cat new/a)\" = new && rm -r new && rmdir new.tmp-*-* && test \"$(ls)\" = ''");
 }
 
+/* A folder with its files; of a link the link alone. */
+static void removes(void **state)
+{
+    (void)state;
+    sh("mkdir full && touch full/a full/.b && mkdir kept && touch kept/a && ln -s kept link && touch file");
+    assert_int_equal(base_folder_remove("full"), 0);
+    assert_int_equal(base_folder_remove("link"), 0);
+    assert_int_equal(base_folder_remove("file"), 0);
+    sh("rm kept/a && rmdir kept && [ ! -e full ] && [ ! -L link ] && [ ! -e file ]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replaces),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(removes),
         cmocka_unit_test(passes_over_names_that_are_taken),
     };
     return cmocka_run_group_tests(tests, begin, end);
