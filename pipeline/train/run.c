@@ -359,6 +359,8 @@ gyre_status_t train_start(train_run_t *run)
         status = train_timeline_create(run->comm, options, run->next, &run->timeline);
     if (status != GYRE_OK)
         return status;
+    if (run->rank == 0 && options->checkpoint)
+        train_resume_note(options->checkpoint);
     run->start = base_now();
     if (!run->resumed) {
         double each[MODEL_DATA_SETS];

@@ -87,6 +87,10 @@ run env GYRE_RESTART=1 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}"
 want "started anew without an id" 2 "this launch has not written them"
 (cd "$CK" && ls -lA --time-style=full-iso) >"$W/after"
 check "the folder is as it was" cmp "$W/before" "$W/after"
+cp "$CK/launch" "$W/launch"
+run "$UCX_RUN" -n 1 --timeout 25 --max-restarts 1 "$TRAIN" "${MODEL[@]}" "${KEEP[@]}" --resume --lr 0.7
+want "--resume with another rate" 2 "--lr is 0.7, but the run in"
+check "the folder says as before who writes there" cmp "$W/launch" "$CK/launch"
 
 # ---- another number of ranks each time
 all=(--checkpoint "$CK" --checkpoint-every 5 --checkpoint-keep 100)

@@ -87,10 +87,12 @@ gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, 
 int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const train_state_t *state,
                      int first_sync, double patience);
 
-/* Rank 0: makes the folder ready and notes in FOLDER/launch who launched this run. *resuming: the run goes on
- * with what is in it, since --resume says so, or since a launcher (ucx-run, torchrun, a requeued Slurm job)
- * has started anew what wrote there. INVALID: it holds checkpoints otherwise; nothing in it was changed.
- * IO. */
+/* Rank 0: makes the folder ready. *resuming: the run goes on with what is in it, since --resume says so, or
+ * since a launcher (ucx-run, torchrun, a requeued Slurm job) has started anew what wrote there. INVALID: it
+ * holds checkpoints otherwise; nothing in it was changed. IO. */
 gyre_status_t train_resume_open(const train_config_t *options, int *resuming);
+/* Rank 0, when nothing can refuse the run any more: notes in FOLDER/launch who launched it. What cannot be
+ * noted stops nothing but the launcher's next start. */
+void train_resume_note(const char *folder);
 
 #endif

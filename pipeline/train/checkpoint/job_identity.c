@@ -51,8 +51,7 @@ static int note_has(const char *folder, const char *line)
     return found;
 }
 
-/* What cannot be noted stops nothing but the launcher's next start. */
-static void write_note(const char *folder)
+void train_resume_note(const char *folder)
 {
     char path[4096], lines[LAUNCHERS * 512] = "";
     size_t used = 0;
@@ -121,7 +120,5 @@ gyre_status_t train_resume_open(const train_config_t *options, int *resuming)
         status = refuse(folder, anew); /* that may have brought one back */
     if (status == GYRE_OK && anew)
         *resuming = 1; /* nothing is here: perhaps others see what a lost rank 0 has written elsewhere */
-    if (status == GYRE_OK)
-        write_note(folder);
     return status;
 }
