@@ -466,7 +466,8 @@ static json_t *family_json(model_family_t kind, const model_config_t *c)
         const key_t_ *key = find_key(family->writes[i]);
         bad |= json_object_set_new(object, key->key, field_json(c, find_field(key->field), key->inverse));
     }
-    bad |= model_hf_write_rope(c, object) | model_hf_write_window(c, object, family->windows);
+    if (!family->own) /* those are keys of others: its own fields say all */
+        bad |= model_hf_write_rope(c, object) | model_hf_write_window(c, object, family->windows);
     if (family->write)
         bad |= family->write(c, object);
     for (int i = 0; i < 3; i++)

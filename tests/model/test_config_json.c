@@ -438,6 +438,18 @@ static void scaled_rope(void **state)
     c = accept(SCALED("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"attention_factor\": 1.0}"),
                MODEL_FAMILY_LLAMA);
     assert_true(c.rope.attention == 1.0);
+    /* A combination that no family has: the fields alone say it. */
+#define OWN(rope)                                                                                         \
+    accept("{\"model_type\": \"gyre\", \"vocab\": 9, \"seq\": 64, \"layers\": 1, \"hidden\": 64, "        \
+           "\"heads\": 4, \"sinks\": true, \"pos\": \"rope\", \"rope_factor\": 4.0, \"rope_type\": " rope \
+           "}",                                                                                           \
+           MODEL_FAMILY_GYRE)
+    c = OWN("\"llama3\", \"rope_low\": 1.0, \"rope_high\": 4.0, \"rope_original\": 16");
+    assert_true(c.rope.type == MODEL_ROPE_LLAMA3 && c.rope.original == 16);
+    c = OWN("\"yarn\", \"rope_low\": 1.0, \"rope_high\": 32.0, \"rope_original\": 16");
+    assert_true(c.rope.type == MODEL_ROPE_YARN && c.rope.high == 32.0);
+    assert_int_equal(OWN("\"linear\"").rope.type, MODEL_ROPE_LINEAR);
+    assert_int_equal(OWN("\"dynamic\"").rope.type, MODEL_ROPE_DYNAMIC);
 }
 
 /* Which layers have a window. */
