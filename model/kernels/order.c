@@ -224,8 +224,10 @@ gyre_status_t model_order_create(int trans, size_t M, size_t N, size_t K, int mo
     }
     if (!ok) {
         model_order_destroy(o);
-        return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to find the order of a product of %zu x %zu x %zu", M,
-                         N, K);
+        return gyre_fail(GYRE_ERR_NO_MEMORY,
+                         "no memory to find the order of sums of a product of %zu rows (positions), %zu "
+                         "columns and %zu terms: take fewer positions (--seq), or --order fast",
+                         M, N, K);
     }
     *out = o;
     return GYRE_OK;

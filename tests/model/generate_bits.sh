@@ -196,6 +196,18 @@ refused "h.2." --load folder --prompt a
 ranks_refused=$(timeout 60 "$UCX_RUN" -n 2 "$GENERATE" --load nowhere --prompt a 2>&1 | grep -c "it is not there")
 check "two ranks report a missing folder once, not $ranks_refused times" test "$ranks_refused" = 1
 
+# one prompt takes the memory of one sequence, whatever --batch allows: 73 MiB, and not eight times that
+cat >config.json <<'END'
+{"model_type": "gyre", "vocab": 256, "seq": 64, "layers": 1, "hidden": 32, "heads": 2, "pos": "rope", "sinks": true}
+END
+"$B/bin/gyre-train" "${learn[@]}" --save far/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+sed -i 's/"seq": 64/"seq": 300000/' far/config.json
+far=(--load far --prompt T --tokens 4 --prefill 1 --threads 1 --order fast --quiet)
+check "memory of one sequence" bash -c 'ulimit -v 500000 && exec "$@"' - "$GENERATE" "${far[@]}"
+seq 8 >lines
+few=$(bash -c 'ulimit -v 500000 && exec "$@"' - "$GENERATE" --load far --lines --prompt-file lines --prefill 1 --threads 1 \
+    --order fast 2>&1)
+check "what to do without memory, not: $few" grep -q "8 sequences of 300000 positions.*: take fewer" <<<"$few"
 if [ -n "${TEST_LONG:-}" ]; then
     for n in 1 2 4; do
         check "1,000 tokens on $n ranks" timeout 2000 "$UCX_RUN" -n "$n" "$B/tests/model/mp_generate_bits" 1000

@@ -217,7 +217,8 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     gyre_status_t status = take_all(d) ? find_orders(d)
                                        : gyre_fail(GYRE_ERR_NO_MEMORY,
                                                    "no memory for the keys and values of %zu sequences of "
-                                                   "%zu positions in %zu layers",
+                                                   "%zu positions in %zu layers: take fewer at a time, or "
+                                                   "fewer positions",
                                                    config->slots, c->seq, config->layers);
     if (status != GYRE_OK) {
         model_decoder_destroy(d);
