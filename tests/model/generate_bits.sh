@@ -196,18 +196,22 @@ refused "h.2." --load folder --prompt a
 ranks_refused=$(timeout 60 "$UCX_RUN" -n 2 "$GENERATE" --load nowhere --prompt a 2>&1 | grep -c "it is not there")
 check "two ranks report a missing folder once, not $ranks_refused times" test "$ranks_refused" = 1
 
-# one prompt takes the memory of one sequence, whatever --batch allows: 73 MiB, and not eight times that
+# one prompt takes the memory of one sequence, whatever --batch allows: 122 MiB, and not eight times that; a start that would take
+# minutes is said before
 cat >config.json <<'END'
-{"model_type": "gyre", "vocab": 256, "seq": 64, "layers": 1, "hidden": 32, "heads": 2, "pos": "rope", "sinks": true}
+{"model_type": "gyre", "vocab": 256, "ffn": 48000, "seq": 64, "layers": 1, "hidden": 32, "heads": 2, "kv_heads": 1, "pos": "rope", "rotary_dim": 2,
+ "sinks": true}
 END
-"$B/bin/gyre-train" "${learn[@]}" --save far/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
-sed -i 's/"seq": 64/"seq": 300000/' far/config.json
-far=(--load far --prompt T --tokens 4 --prefill 1 --threads 1 --order fast --quiet)
-check "memory of one sequence" bash -c 'ulimit -v 500000 && exec "$@"' - "$GENERATE" "${far[@]}"
+"$B/bin/gyre-train" "${learn[@]}" --steps 0 --eval-sequences 1 --save far/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+sed -i 's/"seq": 64/"seq": 1000000/' far/config.json
+far=(--load far --tokenizer bytes --prefill 1 --threads 1)
+few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" "${far[@]}" --prompt T --tokens 4 --order fast 2>&1)
+check "memory of one sequence: $few" grep -q "^gyre-generate: 4 tokens after 1 prompt" <<<"$few"
+check "the start is short: $few" test "$(grep -c "takes minutes" <<<"$few")" = 0
 seq 8 >lines
-few=$(bash -c 'ulimit -v 500000 && exec "$@"' - "$GENERATE" --load far --lines --prompt-file lines --prefill 1 --threads 1 \
-    --order fast 2>&1)
-check "what to do without memory, not: $few" grep -q "8 sequences of 300000 positions.*: take fewer" <<<"$few"
+few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" "${far[@]}" --lines --prompt-file lines 2>&1)
+check "what to do without memory, not: $few" grep -q "8 sequences of 1000000 positions.*: take fewer" <<<"$few"
+check "what to do about a long start, not: $few" grep -q "takes minutes or more: .*--seq" <<<"$few"
 if [ -n "${TEST_LONG:-}" ]; then
     for n in 1 2 4; do
         check "1,000 tokens on $n ranks" timeout 2000 "$UCX_RUN" -n "$n" "$B/tests/model/mp_generate_bits" 1000
