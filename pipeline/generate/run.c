@@ -6,6 +6,7 @@
  * first of them sends these to all. */
 #include "pipeline/generate/generate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ struct pipe_generator {
     pipe_generate_config_t config;
     model_decoder_t *decoder;
     int warned;                 /* that it is slow */
+    int warned_of_logits;       /* that they are no numbers */
     sequence_t *sequence;       /* [batch] */
     model_piece_t *piece;       /* [batch] */
     said_t *said;               /* [batch] */
@@ -265,6 +267,18 @@ static int is_stop(const model_specials_t *stop, model_token_t token)
     return i < stop->count;
 }
 
+/* Once: such logits give the id 0, whatever the prompt is. */
+static void warn_of_logits(pipe_generator_t *g, const pipe_prompt_t *of, size_t prompt, size_t made)
+{
+    const int half = pipe_source_precision(g->part->source) == MODEL_FLOAT16;
+    if (!g->warned_of_logits && gyre_comm_rank(g->part->world) == 0)
+        log_warning("token %zu after %s %zu comes from logits that are no finite numbers: %s", made + 1,
+                    of->line ? "line" : "prompt", of->line ? of->line : prompt + 1,
+                    half ? "fp16 ends at 65504: take --precision bf16 or fp32"
+                         : "activations overflow, or weights are no numbers");
+    g->warned_of_logits = 1;
+}
+
 /* What was said becomes the sequences' next tokens. */
 static gyre_status_t take_tokens(pipe_generator_t *g, const pipe_prompt_t *prompt, size_t pieces,
                                  const pipe_generate_t *how, pipe_said_fn said, void *user)
@@ -277,6 +291,8 @@ static gyre_status_t take_tokens(pipe_generator_t *g, const pipe_prompt_t *promp
             continue;
         s->token = word->token;
         const pipe_prompt_t *of = &prompt[s->prompt];
+        if (!isfinite(word->log_probability))
+            warn_of_logits(g, of, s->prompt, s->made);
         int last = s->made + 1 == follow(of, how) || (!of->given && is_stop(&how->stop, word->token));
         status = said(user, s->prompt, s->made++, word->token, word->log_probability, last);
         if (last)

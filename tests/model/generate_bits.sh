@@ -109,6 +109,22 @@ check "a tensor that the model has no place for" \
     grep -q "1 tensor is left out: the model of its config.json has no parameter model.vision.weight$" more.err
 same less more
 
+# logits that are no numbers are not drawn from in silence
+python3 - latent/model.safetensors <<'END'
+import json, struct, sys
+with open(sys.argv[1], "r+b") as file:
+    size = int.from_bytes(file.read(8), "little")
+    at = json.loads(file.read(size))["model.norm.weight"]["data_offsets"][0]
+    file.seek(8 + size + at)
+    file.write(struct.pack("<f", float("nan")))
+END
+for type in fp32 fp16; do
+    generate "nan-$type" --load latent --precision $type --lines --prompt-file prompts --tokens 3
+    check "one warning of $type" test "$(grep -c "token 1 after line 1 comes from logits that are no finite numbers" "nan-$type.err")" = 1
+    check "the log of $type" grep -q '"logprob":null' "nan-$type.json"
+done
+check "what to do" grep -q "take --precision bf16 or fp32" nan-fp16.err
+
 check "a small model warns of nothing" test ! -s plain.err
 check "text and the last line in one pipe" bash -c "$GENERATE --load run --prompt x --tokens 3 --ignore-eot 2>&1 | cat | grep -aq '^gyre-generate: 3 tokens'"
 
