@@ -12,11 +12,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/text/json.h"
 #include "model/formats/weights.h"
 #include "model/formats/hf.h"
 #include "model/formats/safetensors.h"
+#include "model/network/hf_config.h"
 
 #define PREFIX "transformer."
+/* In the metadata: the model's config.json as text. */
+#define CONFIG "gyre_config"
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
@@ -34,8 +38,29 @@ typedef struct {
     const model_params_t *params;
     model_family_t family;
     model_safetensors_t file;
+    char *config;
     float *canonical, *whole, *piece;
 } writer_t;
+
+/* writer->config, without what each run chooses; NULL: it is the model that the shapes and n_head say. */
+static gyre_status_t describe(writer_t *writer)
+{
+    model_config_t c = writer->params->config;
+    const model_config_t said = {
+        .vocab = c.vocab, .seq = c.seq, .layers = c.layers, .hidden = c.hidden, .heads = c.heads};
+    json_t *object = NULL, *plain = NULL;
+    c.leaves = c.vocab_padded = 0;
+    c.dropout = c.z_loss = c.router_z = 0.0;
+    gyre_status_t status = model_config_to_json(&c, &object);
+    if (status == GYRE_OK)
+        status = model_config_to_json(&said, &plain);
+    if (status == GYRE_OK && !json_equal(object, plain) &&
+        !(writer->config = base_json_dump(object, JSON_COMPACT)))
+        status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %s", writer->path);
+    json_decref(object);
+    json_decref(plain);
+    return status;
+}
 
 static void list_tensors(writer_t *writer)
 {
@@ -43,8 +68,9 @@ static void list_tensors(writer_t *writer)
     model_tensor_t tensor;
     char heads[32];
     snprintf(heads, sizeof heads, "%zu", params->config.heads);
-    model_safetensors_metadata(&writer->file, json_pack("{s:s, s:s, s:s}", "format", "pt", "model_type",
-                                                        model_family_name(writer->family), "n_head", heads));
+    model_safetensors_metadata(&writer->file, json_pack("{s:s, s:s, s:s, s:s*}", "format", "pt", "model_type",
+                                                        model_family_name(writer->family), "n_head", heads,
+                                                        CONFIG, writer->config));
     for (size_t r = 0; r < params->rows; r++)
         for (size_t i = 0; model_row_tensor(params, writer->family, &params->row[r], i, &tensor); i++)
             model_safetensors_tensor(&writer->file, tensor.name, "F32", tensor.shape, tensor.dims,
@@ -55,6 +81,8 @@ static gyre_status_t writer_open(writer_t *writer)
 {
     size_t room = largest_row(writer->params);
     gyre_status_t status = model_config_family(&writer->params->config, &writer->family);
+    if (status == GYRE_OK)
+        status = describe(writer);
     if (status != GYRE_OK)
         return status;
     writer->canonical = malloc(3 * room * sizeof(float));
@@ -99,6 +127,7 @@ gyre_status_t model_checkpoint_stream(const char *path, const model_params_t *pa
     else if (open)
         model_safetensors_abandon(&writer.file);
     free(writer.canonical);
+    free(writer.config);
     return status != GYRE_OK ? status : written;
 }
 
@@ -196,29 +225,53 @@ static gyre_status_t find_heads(const file_t *file, size_t *heads)
     return GYRE_OK;
 }
 
-gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
+/* The model as `text` of the metadata says it; the run chooses leaves. */
+static gyre_status_t read_config(const file_t *file, const char *text, model_config_t *config)
 {
-    file_t file;
-    size_t wte[2] = {0}, wpe[2] = {0}, layers = 0, heads = 0;
-    gyre_status_t status = model_safetensors_open(path, &file);
-    if (status != GYRE_OK)
-        return status;
-    status = find_shape(&file, PREFIX "wte.weight", wte);
+    json_error_t error;
+    int lacks = 0;
+    json_t *object = text ? base_json_text(text, strlen(text), &error, &lacks) : NULL;
+    if (!object)
+        return gyre_fail(lacks ? GYRE_ERR_NO_MEMORY : GYRE_ERR_FORMAT,
+                         CONFIG " in the metadata of %s is not the text of a config.json", file->path);
+    gyre_status_t status = model_config_from_json(object, file->path, 0, config);
     if (status == GYRE_OK)
-        status = find_shape(&file, PREFIX "wpe.weight", wpe);
+        config->leaves = config->vocab_padded = 0;
+    json_decref(object);
+    return status;
+}
+
+/* Of a model of GPT-2, by the shapes of its tensors. */
+static gyre_status_t read_shapes(const file_t *file, model_config_t *config)
+{
+    size_t wte[2] = {0}, wpe[2] = {0}, layers = 0, heads = 0;
+    gyre_status_t status = find_shape(file, PREFIX "wte.weight", wte);
+    if (status == GYRE_OK)
+        status = find_shape(file, PREFIX "wpe.weight", wpe);
     if (status == GYRE_OK) {
         char name[64];
         do
             snprintf(name, sizeof name, PREFIX "h.%zu.ln_1.weight", layers);
-        while (find(&file, name) && ++layers);
+        while (find(file, name) && ++layers);
         if (layers == 0)
-            status = gyre_fail(GYRE_ERR_FORMAT, "the checkpoint %s holds no layer", path);
+            status = gyre_fail(GYRE_ERR_FORMAT, "the checkpoint %s holds no layer", file->path);
     }
     if (status == GYRE_OK)
-        status = find_heads(&file, &heads);
+        status = find_heads(file, &heads);
     if (status == GYRE_OK)
         *config = (model_config_t){
             .vocab = wte[0], .seq = wpe[0], .layers = layers, .hidden = wte[1], .heads = heads};
+    return status;
+}
+
+gyre_status_t model_checkpoint_config(const char *path, model_config_t *config)
+{
+    file_t file;
+    gyre_status_t status = model_safetensors_open(path, &file);
+    if (status != GYRE_OK)
+        return status;
+    const json_t *said = json_object_get(json_object_get(file.header, "__metadata__"), CONFIG);
+    status = said ? read_config(&file, json_string_value(said), config) : read_shapes(&file, config);
     model_safetensors_close(&file);
     return status;
 }

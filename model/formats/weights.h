@@ -3,7 +3,8 @@
  * which other tools read (model/network/names.h; model/formats/hf.h for folders, and for reading).
  *
  * The file is a safetensors container (model/formats/safetensors.h). The number of heads does not follow from
- * any shape: the metadata has it as "n_head". Tables of parameters are whole ones. */
+ * any shape: the metadata has it as "n_head", and if the model is not the GPT-2 that shapes of tensors say,
+ * its config.json as "gyre_config". Tables of parameters are whole ones. */
 #ifndef MODEL_FORMATS_WEIGHTS_H
 #define MODEL_FORMATS_WEIGHTS_H
 
@@ -29,8 +30,10 @@ typedef struct {
 /* Reads the whole file once, in pieces. NOT_FOUND, IO, NO_MEMORY. */
 gyre_status_t model_checkpoint_sum(const char *path, model_file_sum_t *sum);
 
-/* Reads the shape of the model in the file; heads is 0 if the file does not have it. NOT_FOUND, IO, FORMAT
- * (also: n_head is not a number). */
+/* Reads the model in the file, of which a run chooses leaves and vocab_padded (0), dropout and z-losses.
+ * Where the metadata do not say it, it is the GPT-2 that shapes of tensors say; heads is 0 if n_head is not
+ * there either. NOT_FOUND, IO, NO_MEMORY, FORMAT (also: n_head is not a number), and errors of
+ * model_config_from_json. */
 gyre_status_t model_checkpoint_config(const char *path, model_config_t *config);
 
 /* All rows into flat [params->total], canonical rows where the table says: model_hf_load of a file. */

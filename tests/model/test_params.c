@@ -237,11 +237,57 @@ static int teardown(void **state)
     return unlink(path);
 }
 
+/* A file alone says its model, also where shapes of tensors would say another one. */
+static void described(void **state)
+{
+    (void)state;
+    const model_config_t kinds[] = {
+        {.act = MODEL_ACT_RELU, .window = 3, .attn_cap = 5.0},
+        {.norm_eps = 1e-3},
+        {.pos = MODEL_POS_ALIBI, .embed_norm = 1},
+        {.pos = MODEL_POS_ROPE,
+         .rope = {.type = MODEL_ROPE_LLAMA3, .factor = 4.0, .low = 1.0, .high = 4.0, .original = 4},
+         .norm = MODEL_NORM_RMS,
+         .act = MODEL_ACT_SILU,
+         .gated = 1,
+         .kv_heads = 1,
+         .untied = 1,
+         .no_qkv_bias = 1,
+         .no_proj_bias = 1,
+         .no_mlp_bias = 1,
+         .dropout = 0.1},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        model_config_t given = kinds[i], found;
+        json_t *want = NULL, *have = NULL;
+        model_params_t *params = NULL;
+        given.vocab = 40;
+        given.seq = 8;
+        given.layers = 2;
+        given.hidden = 24;
+        given.heads = 3;
+        assert_int_equal(model_params_create(&given, &params), GYRE_OK);
+        float *flat = calloc(params->total, sizeof *flat);
+        assert_non_null(flat);
+        assert_int_equal(model_checkpoint_save(path, params, flat), GYRE_OK);
+        assert_int_equal(model_checkpoint_config(path, &found), GYRE_OK);
+        assert_true(found.leaves == 0 && found.vocab_padded == 0);
+        given.dropout = 0.0; /* each run chooses */
+        assert_int_equal(model_config_to_json(&given, &want), GYRE_OK);
+        assert_int_equal(model_config_to_json(&found, &have), GYRE_OK);
+        assert_true(json_equal(want, have));
+        json_decref(want);
+        json_decref(have);
+        free(flat);
+        model_params_destroy(params);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table),      cmocka_unit_test(bad_shapes), cmocka_unit_test(initial_values),
-        cmocka_unit_test(round_trip), cmocka_unit_test(sampling),
+        cmocka_unit_test(round_trip), cmocka_unit_test(described),  cmocka_unit_test(sampling),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
