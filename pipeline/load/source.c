@@ -185,6 +185,9 @@ static gyre_status_t complete(pipe_source_t *source)
     if (c->seq > model->seq)
         return gyre_fail(GYRE_ERR_INVALID, "--seq %zu: the model in %s has %zu positions", c->seq, c->path,
                          model->seq);
+    if (c->heads > 0 && c->heads != model->heads)
+        return gyre_fail(GYRE_ERR_INVALID, "--heads %zu: the model in %s has %zu: leave --heads out",
+                         c->heads, c->path, model->heads);
     const int learned = model->pos == MODEL_POS_LEARNED || model->top_query;
     if (source->snapshot &&
         ((c->seq > 0 && c->seq != model->seq && learned) || (c->leaves > 0 && c->leaves != model->leaves)))

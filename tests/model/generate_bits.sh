@@ -182,6 +182,8 @@ printf '#version: 0.2\nT h\n' >merges.txt
 : >nothing
 mkdir empty
 refused "--load is missing" --prompt a
+refused "--heads 8: the model in one.safetensors has 4" --load one.safetensors --heads 8 --prompt a
+refused "--heads 8: the model in folder has 4" --load folder --heads 8 --prompt a
 refused "--load nowhere: it is not there" --load nowhere --prompt a
 refused "has neither config.json nor checkpoints" --load empty --prompt a
 GYRE_LOG=info refused "prompt 1 has no tokens" --load run --prompt-file nothing
