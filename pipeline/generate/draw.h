@@ -12,7 +12,9 @@
 typedef struct {
     double temperature; /* > 0; 0: always the likeliest token, of equals the first */
     size_t top_k;       /* only the k likeliest tokens, and those as likely as the last of them; 0: all */
-    double top_p; /* of these the likeliest, until their sum is so much (Holtzman et al. 2020); 0: all */
+    /* of these the likeliest, until their sum is so much (Holtzman et al. 2020), and those as likely as the
+     * last of them; 0: all */
+    double top_p;
     uint64_t seed;
 } pipe_draw_t;
 
