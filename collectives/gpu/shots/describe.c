@@ -40,9 +40,10 @@ static size_t receive_count(const coll_shape_t *s, int r)
 
 uint32_t coll_cuda_sig(const coll_cuda_t *c, const coll_shape_t *s, coll_algo_t algo)
 {
+    const size_t own_bytes = s->type < GYRE_TYPE_USER ? 0 : gyre_type_size(s->type);
     uint64_t head[13] = {MEMORY_DEVICE,
                          (uint64_t)s->op,
-                         (uint64_t)s->type,
+                         (uint64_t)s->type | (uint64_t)own_bytes << 8,
                          (uint64_t)s->redop,
                          (uint64_t)s->root,
                          (uint64_t)s->scaled,

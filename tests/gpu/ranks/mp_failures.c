@@ -83,6 +83,20 @@ static void disagreeing(const char *path)
     close_failed(comm);
 }
 
+/* Types of one number and two sizes. */
+static void sizes_differ(void)
+{
+    gyre_comm_t *comm = open_path("direct");
+    gyre_type_t own;
+    MP_OK(gyre_type_create(rank == 0 ? 12 : 16, &own));
+    (void)gyre_broadcast_stream(a, a, count / 4, own, 0, comm, stream); /* may know already */
+    failed(comm, "types of two sizes", GYRE_ERR_MISMATCH, GYRE_ERR_MISMATCH);
+    MP_CHECK(strstr(gyre_last_error(), "the size of a type of gyre_type_create") != NULL,
+             "the error does not name sizes: %s", gyre_last_error());
+    MP_OK(gyre_type_free(&own));
+    close_failed(comm);
+}
+
 /* Rank 0 on the device, the others on the host. */
 static void two_kinds(const char *path)
 {
@@ -340,7 +354,9 @@ int main(int argc, char **argv)
         disagreeing(paths[i]);
         aborting(paths[i]);
     }
+    sizes_differ();
     count = 301; /* LL */
+    sizes_differ();
     disagreeing("direct");
     aborting("direct");
     count = COUNT;
