@@ -222,6 +222,8 @@ gyre_status_t base_cuda_event_done(base_cuda_event_t *event, int *done)
         status = base_cuda_failed(rc, event->index, "cudaEventQuery");
     else
         *done = rc == cudaSuccess;
+    if (rc == cudaErrorNotReady)
+        cudaGetLastError(); /* the runtime keeps it, and it is no error */
     base_cuda_leave(event->index, before);
     return status;
 }
@@ -246,10 +248,12 @@ gyre_status_t base_cuda_event_elapsed_ms(base_cuda_event_t *from, base_cuda_even
         return gyre_fail(GYRE_ERR_INVALID, "time between events of CUDA device %d: an event %s", from->index,
                          !from->timed || !to->timed ? "was created without time" : "was never recorded");
     cudaError_t rc = cudaEventElapsedTime(&value, from->event, to->event);
-    if (rc == cudaErrorNotReady)
+    if (rc == cudaErrorNotReady) {
+        cudaGetLastError();
         return gyre_fail(GYRE_ERR_INVALID,
                          "time between events of CUDA device %d: the device has not reached them yet",
                          from->index);
+    }
     if (rc != cudaSuccess)
         return base_cuda_failed(rc, from->index, "cudaEventElapsedTime");
     *ms = value;

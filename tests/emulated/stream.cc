@@ -444,7 +444,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
         return fail(cudaErrorStreamCaptureUnsupported);
     if (sticky() != cudaSuccess)
         return sticky();
-    return stream->done == stream->queued ? cudaSuccess : cudaErrorNotReady;
+    return stream->done == stream->queued ? cudaSuccess : fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -624,12 +624,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return sticky();
     if (event->shared != NULL)
         return event->shared->happened.load() >= event->shared->recorded.load() ? cudaSuccess
-                                                                                : cudaErrorNotReady;
+                                                                                : fail(cudaErrorNotReady);
     if (event->record == NULL)
         return cudaSuccess;
     if (event->record->graph != NULL)
         return ask_captured(*event->record);
-    return event->record->done ? cudaSuccess : cudaErrorNotReady;
+    return event->record->done ? cudaSuccess : fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -669,7 +669,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
     if (from->record->graph != NULL || to->record->graph != NULL)
         return ask_captured(from->record->graph != NULL ? *from->record : *to->record);
     if (!from->record->done || !to->record->done)
-        return cudaErrorNotReady;
+        return fail(cudaErrorNotReady);
     *ms = (float)(to->record->at_ms - from->record->at_ms);
     return cudaSuccess;
 }

@@ -57,6 +57,7 @@ static void events_order_streams(void **state)
     usleep(20000);
     assert_int_equal(base_event_done(end, &done), GYRE_OK);
     assert_int_equal(done, 0);
+    assert_int_equal(cudaGetLastError(), cudaSuccess); /* the program finds no error that is not its own */
     atomic_store(&gate, 1);
     assert_int_equal(base_event_wait(end), GYRE_OK);
     assert_int_equal(base_event_done(event, &done), GYRE_OK);
@@ -95,6 +96,16 @@ static void time_between_events(void **state)
     capture_end(capture, text, sizeof(text));
     assert_int_equal(status, GYRE_ERR_INVALID);
     assert_non_null(strstr(text, "without time"));
+    atomic_store(&gate, 0);
+    assert_int_equal(base_stream_call(stream, wait_for_gate, NULL), GYRE_OK);
+    assert_int_equal(base_event_record(to, stream), GYRE_OK);
+    capture = capture_begin();
+    status = base_event_elapsed_ms(from, to, &ms);
+    capture_end(capture, text, sizeof(text));
+    assert_int_equal(status, GYRE_ERR_INVALID);
+    assert_non_null(strstr(text, "has not reached them yet"));
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    atomic_store(&gate, 1);
     base_event_destroy(from);
     base_event_destroy(to);
     base_event_destroy(untimed);
