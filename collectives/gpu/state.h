@@ -327,6 +327,8 @@ void coll_cuda_plans_free(coll_cuda_t *c);
 void coll_cuda_team_plans_free(coll_team_t *team); /* the team's decisions on them */
 
 /* ---- collectives/gpu/through/staged.c ---- */
+/* INVALID: slots are too short for one element of each block. */
+gyre_status_t coll_cuda_check_staged(const coll_cuda_t *c, const char *name, const coll_shape_t *shape);
 gyre_status_t coll_cuda_enqueue_staged(coll_cuda_t *c, const coll_call_t *call, cudaStream_t stream);
 
 /* ---- collectives/gpu/through/wire.c ---- */

@@ -334,6 +334,8 @@ gyre_status_t coll_cuda_start(const coll_call_t *call)
                        "GYRE_CUDA_PATH=staged, which goes through it",
                        call->name, coll_op_scans(call->shape.op) ? "prefix by " : "",
                        gyre_redop_name(call->shape.redop), gyre_type_name(call->shape.type));
+    if (st == GYRE_OK && c->path == COLL_CUDA_STAGED)
+        st = coll_cuda_check_staged(c, call->name, &call->shape);
     coll_algo_t algo;
     if (st == GYRE_OK) /* an invalid name is reported before others depend on this call */
         st = coll_cuda_choose(c, &call->shape, &algo, NULL);

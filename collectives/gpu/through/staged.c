@@ -10,6 +10,8 @@
 #ifdef GYRE_CUDA
 
 #include "base/checked.h"
+#include "base/error.h"
+#include "base/settings/settings.h"
 
 enum { LAG = 2 /* chunks by which copies in follow copies out */ };
 
@@ -198,16 +200,32 @@ gyre_status_t coll_cuda_make_operation(coll_cuda_proxy_t *p, const coll_call_t *
     return GYRE_OK;
 }
 
+/* Elements of a vector, or of each block, that a slot has room for. */
+static size_t room_for(const coll_cuda_t *c, const coll_shape_t *s, size_t esize)
+{
+    return c->proxy->slot / esize / (coll_op_is_vector(s->op) ? 1 : (size_t)c->comm->n);
+}
+
+gyre_status_t coll_cuda_check_staged(const coll_cuda_t *c, const char *name, const coll_shape_t *s)
+{
+    const size_t esize = gyre_type_size(s->type);
+    if (s->op == COLL_BARRIER || room_for(c, s, esize) > 0 || coll_cuda_wire_takes(c, s) ||
+        coll_cuda_hosts_take(c, s))
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID,
+                     "%s: GYRE_CUDA_STAGING=%s is too little for elements of %zu bytes on %d ranks", name,
+                     base_setting_string(SET_CUDA_STAGING), esize, c->comm->n);
+}
+
 /* Into chunks that fit in slots. */
 static void cut(const coll_cuda_proxy_t *p, coll_cuda_operation_t *o, size_t esize)
 {
     const coll_shape_t *s = &o->shape;
-    const int n = p->c->comm->n;
-    const int vector = coll_op_is_vector(s->op);
+    const int n = p->c->comm->n, vector = coll_op_is_vector(s->op);
     size_t longest = vector ? s->count : 0;
     for (int r = 0; !vector && r < n; r++)
         longest = base_max_size(longest, base_max_size(o->counts[r], o->rcounts[r]));
-    o->chunk = p->slot / esize / (vector ? 1 : (size_t)n);
+    o->chunk = room_for(p->c, s, esize);
     o->chunks = (uint32_t)base_max_size((longest + o->chunk - 1) / o->chunk, 1);
 }
 

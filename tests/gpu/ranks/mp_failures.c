@@ -97,6 +97,23 @@ static void sizes_differ(void)
     close_failed(comm);
 }
 
+/* Elements of which a slot has no room for one of each rank, but for one. */
+static void large_elements(void)
+{
+    gyre_comm_t *comm = open_path("staged");
+    gyre_type_t own;
+    MP_OK(gyre_type_create(GYRE_TYPE_BYTES_MOST, &own));
+    MP_CHECK(gyre_all_gather_stream(a, b, 1, own, comm, stream) == GYRE_ERR_INVALID,
+             "rank %d: elements that do not fit were taken", rank);
+    MP_CHECK(strstr(gyre_last_error(), "GYRE_CUDA_STAGING=64K is too little for elements of 4096 bytes"),
+             "error: %s", gyre_last_error());
+    MP_OK(gyre_broadcast_stream(a, a, 3, own, 0, comm, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    MP_OK(gyre_comm_error(comm));
+    MP_OK(gyre_type_free(&own));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
 /* Rank 0 on the device, the others on the host. */
 static void two_kinds(const char *path)
 {
@@ -344,6 +361,7 @@ int main(int argc, char **argv)
         return 0;
     }
     unable();
+    large_elements();
     captured();
     crossed();
     MP_OK(base_settings_set(SET_CUDA_WAIT, "kernel", "test"));
