@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
@@ -64,6 +65,14 @@ static void fail(const coll_cuda_proxy_t *p, const coll_cuda_job_t *job, gyre_st
     coll_cuda_hosts_fail(p->c); /* before the stream goes on */
 }
 
+/* The oldest one's record may serve another call, and its reduction may be freed. */
+static void end_operation(coll_cuda_proxy_t *p)
+{
+    const uint32_t done = atomic_load(&p->operations_done);
+    base_redop_release(p->operations[done % p->operations_most].shape.redop);
+    atomic_store(&p->operations_done, done + 1);
+}
+
 /* One look; 1 if something was done. */
 static int work(coll_cuda_proxy_t *p, int *failed)
 {
@@ -77,7 +86,7 @@ static int work(coll_cuda_proxy_t *p, int *failed)
         job = &p->jobs[next % COLL_CUDA_JOBS];
         st = *failed ? GYRE_OK : do_job(p, next);
         if (job->last)
-            atomic_fetch_add(&p->operations_done, 1);
+            end_operation(p);
         if (st == GYRE_OK)
             __atomic_store_n(&p->words->done, next, __ATOMIC_RELEASE);
         atomic_store(&p->finished, next);
@@ -328,6 +337,8 @@ void coll_cuda_proxy_stop(coll_cuda_t *c)
         pthread_mutex_unlock(&p->lock);
         pthread_join(p->thread, NULL);
     }
+    while (atomic_load(&p->operations_done) != p->operations_made) /* enqueued in part */
+        end_operation(p);
     coll_cuda_drop_messages(p);
 }
 

@@ -10,6 +10,7 @@
 #ifdef GYRE_CUDA
 
 #include "base/checked.h"
+#include "base/defined.h"
 #include "base/error.h"
 #include "base/settings/settings.h"
 
@@ -185,6 +186,7 @@ gyre_status_t coll_cuda_make_operation(coll_cuda_proxy_t *p, const coll_call_t *
     if (st != GYRE_OK)
         return st;
     coll_cuda_operation_t *o = &p->operations[p->operations_made++ % p->operations_most];
+    base_redop_hold(s->redop); /* until its last job is done */
     o->shape = *s;
     o->scale = call->scale;
     o->most_chunks = 0;

@@ -5,6 +5,7 @@
  * runs in a child job of its own communicator, between ranks that map each other's memory and staged. Also
  * several communicators at once, and capture into graphs. `mp_failures dying|late|held PATH
  * [COUNT [SECONDS]]`: with so many elements, and that deadline. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,6 +112,43 @@ static void large_elements(void)
     CUDA(cudaStreamSynchronize(stream));
     MP_OK(gyre_comm_error(comm));
     MP_OK(gyre_type_free(&own));
+    MP_OK(gyre_comm_destroy(comm));
+}
+
+static gyre_status_t one_more(const void *left, void *right, size_t elements, gyre_type_t type, void *user)
+{
+    const float *x = left;
+    float *y = right;
+    (void)type, (void)user;
+    for (size_t i = 0; i < elements; i++)
+        y[i] = x[i] + y[i] + 1;
+    return GYRE_OK;
+}
+
+static atomic_int gate;
+
+static void wait_for_gate(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&gate))
+        usleep(1000);
+}
+
+/* An operation of the program cannot be freed before the stream has come to its call. */
+static void own_operation(void)
+{
+    gyre_comm_t *comm = open_path("staged");
+    gyre_redop_t op;
+    float sum = 0;
+    MP_OK(gyre_op_create(one_more, NULL, GYRE_OP_COMMUTATIVE, &op));
+    CUDA(cudaLaunchHostFunc(stream, wait_for_gate, NULL));
+    MP_OK(gyre_all_reduce_stream(a, b, 301, GYRE_FLOAT32, op, comm, stream));
+    MP_CHECK(gyre_op_free(&op) == GYRE_ERR_INVALID, "the operation of a call under way was freed");
+    atomic_store(&gate, 1);
+    CUDA(cudaStreamSynchronize(stream));
+    MP_OK(gyre_op_free(&op));
+    CUDA(cudaMemcpy(&sum, b + 300, sizeof sum, cudaMemcpyDeviceToHost));
+    MP_CHECK(sum == (float)(n - 1), "rank %d: %g and not %d", rank, (double)sum, n - 1);
     MP_OK(gyre_comm_destroy(comm));
 }
 
@@ -362,6 +400,7 @@ int main(int argc, char **argv)
     }
     unable();
     large_elements();
+    own_operation();
     captured();
     crossed();
     MP_OK(base_settings_set(SET_CUDA_WAIT, "kernel", "test"));
