@@ -30,8 +30,9 @@ struct run_t {
     state_t state;
     uint32_t sent[COLL_CUDA_LINKS], received[COLL_CUDA_LINKS]; /* before this segment */
     uint32_t told[COLL_CUDA_LINKS];                            /* room that the sender knows of */
-    coll_cuda_action_t actions[ACTIONS];
+    __align__(16) coll_cuda_action_t actions[ACTIONS];
 };
+static_assert(offsetof(run_t, actions) % 16 == 0, "written in vectors");
 
 /* What an action comes to. */
 struct move_t {
