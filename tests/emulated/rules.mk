@@ -4,6 +4,8 @@
 E            := $(B)/emulated
 E_FLAGS      := -std=gnu++17 -O2 -g1 -Wall -Wextra -Wshadow -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) \
     -fno-math-errno -ffp-contract=off -pthread -fPIC -fno-semantic-interposition
+# As a GPU: a vector that is loaded or stored at no multiple of its bytes ends the process (SIGILL).
+E_CU_FLAGS   := -fsanitize=alignment -fsanitize-undefined-trap-on-error
 e_obj         = $(patsubst %.cu,$(E)/obj/%.cu.o,$(1))
 E_RUNTIME    := $(patsubst %.cc,$(E)/obj/%.o,$(wildcard tests/emulated/*.cc))
 E_LIBS       := $(filter-out $(CUDA_HOME)/lib64/libcudart_static.a,$(TOOL_LIBS))
@@ -24,11 +26,12 @@ emulated:
 endif
 $(E)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS)' | cmp -s - $@ || echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS)' > $@
+	@echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS) $(E_CU_FLAGS)' | cmp -s - $@ || \
+	    echo '$(CUDA_HOST) $(CPPFLAGS) $(E_FLAGS) $(E_CU_FLAGS)' > $@
 $(E)/obj/%.cu.o: %.cu $(E)/flags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  EMUL  $<"
-	$(Q)$(CUDA_HOST) -x c++ -DGYRE_EMULATED=1 -Itests/emulated $(CPPFLAGS) $(E_FLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CUDA_HOST) -x c++ -DGYRE_EMULATED=1 -Itests/emulated $(CPPFLAGS) $(E_FLAGS) $(E_CU_FLAGS) -MMD -MP -c $< -o $@
 $(E)/obj/%.o: %.cc $(E)/flags | $(SETUP_STAMP)
 	@mkdir -p $(@D)
 	@echo "  CXX   $<"
