@@ -26,7 +26,7 @@
  * written as read; 27 blocks (docs/gpu.md, "How many blocks") have 1.8 MB (an SM draws no more than 64
  * bytes a clock, 127 GB/s; 27 of them 3.4 TB/s).
  *
- * The loads take registers: a kernel that adds has 103 to 124 a thread (nvcc 13.0, sm_90), so an
+ * The loads take registers: a kernel that adds has 102 to 124 a thread (nvcc 13.0, sm_90), so an
  * SM holds one block of it; one that only moves has 64, two blocks. None spills.
  *
  * There is no fence but the release and acquire of the flags, which one thread per peer does. Peers'
@@ -77,6 +77,10 @@ static __device__ void tell_lengths(const coll_cuda_op_t &op, uint32_t epoch)
 
 static __device__ void compare_lengths(const coll_cuda_op_t &op, uint32_t epoch, state_t *state)
 {
+    const int dead = state->dead;
+    __syncthreads(); /* all have read it before a thread that is ahead sets it */
+    if (dead)
+        return;
     if (threadIdx.x == 0)
         for (int peer = 0; peer < op.n; peer++) {
             const volatile coll_cuda_flag_t *flag = &head_of(op, op.rank)->flags[blockIdx.x][epoch % 2][peer];
@@ -250,7 +254,7 @@ static __device__ __forceinline__ void one_round(const coll_cuda_op_t &op, uint3
     }
     if (does(op, 1)) {
         meet(op, state);
-        if (op.uneven && round == 0 && !state->dead)
+        if (op.uneven && round == 0)
             compare_lengths(op, state->epoch, state);
         if (state->dead)
             return;
@@ -284,6 +288,8 @@ static __global__ void __launch_bounds__(THREADS) rounds_kernel(const __grid_con
     __syncthreads();
     begin(op, &state);
     for (uint32_t round = op.first_round; round < state.rounds && !state.dead; round++) {
+        if (op.first_phase > 0) /* which meets at once: all have read the word before one sets it */
+            __syncthreads();
         one_round<A>(op, round, &state, &places);
         __syncthreads();
     }

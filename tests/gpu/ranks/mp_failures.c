@@ -115,6 +115,19 @@ static void large_elements(void)
     MP_OK(gyre_comm_destroy(comm));
 }
 
+/* A block of another length than the root expects, which only kernels find. */
+static void lengths_differ(void)
+{
+    gyre_comm_t *comm = open_path("direct");
+    size_t counts[COLL_CUDA_RANKS];
+    for (int r = 0; r < n; r++)
+        counts[r] = 2000;
+    (void)gyre_gatherv_stream(a, rank == n - 1 ? 1999 : 2000, b, counts, NULL, GYRE_FLOAT32, 0, comm,
+                              stream); /* may know already */
+    failed(comm, "blocks of two lengths", GYRE_ERR_MISMATCH, GYRE_ERR_MISMATCH);
+    close_failed(comm);
+}
+
 static gyre_status_t one_more(const void *left, void *right, size_t elements, gyre_type_t type, void *user)
 {
     const float *x = left;
@@ -411,6 +424,7 @@ int main(int argc, char **argv)
         disagreeing(paths[i]);
         aborting(paths[i]);
     }
+    lengths_differ();
     sizes_differ();
     count = 301; /* LL */
     sizes_differ();
