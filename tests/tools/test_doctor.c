@@ -149,6 +149,34 @@ static void failures(void **state)
     expect(&job, 2, "failed first: rank 5 died");
 }
 
+/* A rank was killed, and the others have gone on without it. */
+static void gone_on(void **state)
+{
+    (void)state;
+    static member_t members[RANKS];
+    job_t job;
+    begin(&job, members);
+    for (int r = 0; r < RANKS; r++) {
+        member(&job, r, r == 4 ? 30 : 31, r != 1 && r != 4, -1);
+        members[r].called = 2000;
+        members[r].ended = INT64_MAX;
+        for (int k = 0; r != 1 && k < COMM_RECORDER_CALLS; k++)
+            slots[r].calls[k].comm = 8;
+    }
+    members[1].life = LIFE_DEAD;
+    members[1].ended = 1000;
+    slots[1].ended_ns = 20;
+    slots[1].status = 9;
+    job.alive--;
+    expect(&job, 4, "rank 4 on here has not entered all_reduce #31");
+    /* not so before they have: one is in a call that began earlier, or has failed */
+    members[0].called = 900;
+    expect(&job, 1, "it was killed by signal 9");
+    members[0].called = 2000;
+    slots[0].state = 3;
+    expect(&job, 1, "it was killed by signal 9");
+}
+
 /* Slots full of nonsense (a file from elsewhere) confuse the verdict and nothing else. */
 static void nonsense(void **state)
 {
@@ -182,8 +210,8 @@ static void nonsense(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absence),  cmocka_unit_test(circle),   cmocka_unit_test(disagreement),
-        cmocka_unit_test(failures), cmocka_unit_test(nonsense),
+        cmocka_unit_test(absence),  cmocka_unit_test(circle),  cmocka_unit_test(disagreement),
+        cmocka_unit_test(failures), cmocka_unit_test(gone_on), cmocka_unit_test(nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

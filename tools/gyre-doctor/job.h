@@ -67,7 +67,8 @@ typedef struct {
     int moved;        /* it made calls while we looked */
     double since;     /* s since its newest call began (dead: until it ended); < 0: unknown */
     char began[32];   /* the same by the clock on the wall, "" if unknown */
-    int64_t ended;    /* ns by that clock, which hosts share; INT64_MAX: it has not, or unknown */
+    int64_t called;   /* ns by that clock, which hosts share: its newest call began; INT64_MAX: unknown */
+    int64_t ended;    /* the same of its end; INT64_MAX: it has not, or unknown */
     const comm_recorder_slot_t *slot; /* never NULL: if there is none, job_no_slot */
 } member_t;
 

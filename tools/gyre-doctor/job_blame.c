@@ -192,6 +192,35 @@ static int guilt(const member_t *m)
     return m->life == LIFE_DEAD ? 3 : 0;
 }
 
+/* 1: a call on communicator `comm` is still recorded. */
+static int was_on(const member_t *m, uint32_t comm)
+{
+    const uint32_t n = m->slot->head < COMM_RECORDER_CALLS ? m->slot->head : COMM_RECORDER_CALLS;
+    for (uint32_t k = 0; k < n; k++)
+        if (m->slot->calls[k].comm == comm)
+            return 1;
+    return 0;
+}
+
+/* Rank r is dead, and the job goes on without it (gyre_comm_shrink): after its death, all that live have
+ * begun calls on a communicator of which it has recorded none. */
+static int is_left_behind(const job_t *job, int r)
+{
+    const member_t *dead = &job->rank[r];
+    if (job->alive == 0 || dead->life != LIFE_DEAD)
+        return 0;
+    for (int p = 0; p < job->size; p++) {
+        const member_t *m = &job->rank[p];
+        const comm_call_t *call = job_call(m);
+        if (!m->known || m->life == LIFE_DEAD || m->slot->state == 4)
+            continue;
+        if (m->slot->state == 3 || call == NULL || was_on(dead, call->comm) ||
+            (dead->ended != INT64_MAX && m->called < dead->ended))
+            return 0;
+    }
+    return 1;
+}
+
 /* It ended without an error of its own: nothing recorded how, or it got a signal that a launcher or a person
  * sends. */
 static int ended_from_outside(const member_t *m)
@@ -229,7 +258,8 @@ static int blame_failure(const job_t *job, char *text)
     for (int r = 0; r < job->size; r++) {
         const member_t *m = &job->rank[r];
         int g = guilt(m), best = first < 0 ? 0 : guilt(&job->rank[first]);
-        if (g > best || (g > 0 && g == best && m->ended < job->rank[first].ended))
+        if ((g > best || (g > 0 && g == best && m->ended < job->rank[first].ended)) &&
+            !is_left_behind(job, r))
             first = r;
     }
     if (first < 0 || ended_together(job))

@@ -127,6 +127,7 @@ static void fill(const recorders_t *found, int i, const look_t *look, int s, con
                     .since = -1,
                     .slot = now,
                     .host = head->host,
+                    .called = now->started_ns != 0 ? wall(head, now->started_ns) : INT64_MAX,
                     .ended = now->ended_ns != 0 ? wall(head, now->ended_ns) : INT64_MAX};
     pid_t pid = holder_of(found, i, m->pid);
     if (now->ended_ns != 0 || (pid <= 0 && same && m->pid != 0))
