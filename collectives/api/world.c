@@ -230,7 +230,8 @@ static gyre_status_t world_join(coll_world_t *of_job, const comm_identity_t *who
     coll_world_name(of_job, who->size > 1 ? who->rank : -1);
     world->rank = who->rank;
     world->size = who->size;
-    world->recorder = comm_recorder_open(who->job, who->rank, who->size);
+    comm_identity_job(who, world->job);
+    world->recorder = comm_recorder_open(world->job, who->rank, who->size);
     gyre_status_t st = comm_boot_join(who, deadline, &world->boot);
     if (st == GYRE_OK)
         comm_boot_record(world->boot, world->recorder);
@@ -256,7 +257,8 @@ static gyre_status_t world_enter(coll_world_t *of_job, base_time_t deadline)
     world->rank = comm_boot_rank(world->boot);
     world->size = comm_boot_size(world->boot);
     coll_world_name(of_job, world->rank);
-    world->recorder = comm_recorder_open(who.job, world->rank, world->size);
+    comm_identity_job(&who, world->job);
+    world->recorder = comm_recorder_open(world->job, world->rank, world->size);
     comm_boot_record(world->boot, world->recorder);
     st = comm_watch_start(world->boot, &world->watch);
     if (st == GYRE_OK)

@@ -374,7 +374,7 @@ void coll_speak_up(gyre_request_t *r, int driving)
         coll_stop_driving(comm);
     if (n == 0 || !comm_boot_may_speak(boot) || late_text(comm, list, n, late, sizeof late) != GYRE_OK)
         return;
-    const char *job = comm_boot_job(boot);
+    const char *job = comm->world->job;
     base_log_hurry(1); /* a deadline must not wait for somebody to read stderr */
     log_warning("%s on rank %d has waited for %.*f s: %s; gyre-doctor --job%s%s shows all ranks of a host; "
                 "the deadline is %g s (GYRE_TIMEOUT)",

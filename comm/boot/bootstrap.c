@@ -392,11 +392,6 @@ int comm_boot_rank(const comm_boot_t *boot)
     return boot->rank;
 }
 
-const char *comm_boot_job(const comm_boot_t *boot)
-{
-    return boot->job;
-}
-
 int comm_boot_size(const comm_boot_t *boot)
 {
     return boot->size;

@@ -122,8 +122,6 @@ gyre_status_t comm_boot_blame(comm_boot_t *boot, int from, uint64_t about, base_
 base_time_t comm_boot_patience(const comm_boot_t *boot, base_time_t began, unsigned spoken);
 /* 1: go on, and the other ranks keep quiet for a while. 0: another rank has just spoken. */
 int comm_boot_may_speak(comm_boot_t *boot);
-/* The id of the job, for gyre-doctor; "": it has none. */
-const char *comm_boot_job(const comm_boot_t *boot);
 #define COMM_BLAME_SECONDS 0.8 /* what to give it: for ranks whose watchers have no core of their own */
 /* This process ends without leaving: sends `how` to its neighbours. From an exit handler: never waits
  * long. */

@@ -257,6 +257,21 @@ int comm_identity_rank_hint(void)
     return rank > 0 && rank < size && size <= COMM_RANKS_MAX ? (int)rank : 0;
 }
 
+void comm_identity_job(const comm_identity_t *who, char *text)
+{
+    static const char *const common[] = {"job", "torchrun", "none" /* torchrun's default */};
+    static const char label[] = "gyre job 1";
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    snprintf(text, COMM_JOB_BYTES, "%s", who->job);
+    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+        if (strcmp(who->job, common[i]) == 0) {
+            crypto_generichash(hash, sizeof(hash), (const unsigned char *)label, sizeof(label), who->secret,
+                               sizeof(who->secret));
+            snprintf(text, COMM_JOB_BYTES, "%s-%02x%02x%02x%02x", common[i], hash[0], hash[1], hash[2],
+                     hash[3]);
+        }
+}
+
 /* What the user gave and no launcher overrides: the job's id, its secret, where to meet. */
 static gyre_status_t given(const gyre_config_t *config, comm_identity_t *out)
 {

@@ -79,6 +79,11 @@ gyre_status_t comm_unique_id(unsigned char id[COMM_ID_BYTES]);
 gyre_status_t comm_identity_by_id(const comm_gather_t *by, const unsigned char id[COMM_ID_BYTES],
                                   const char *name, int rank, int size, comm_identity_t *out);
 
+enum { COMM_JOB_BYTES = 64 };
+/* The job's id as gyre-doctor --job shows it, into text: [COMM_JOB_BYTES]; after comm_identity_meet. An id
+ * that many jobs have, since no user and no launcher gave one, gets a part of a hash of the secret. */
+void comm_identity_job(const comm_identity_t *who, char *text);
+
 /* Closes what comm_identity_meet still holds of the launcher's channel, if anything. */
 void comm_identity_leave(void);
 

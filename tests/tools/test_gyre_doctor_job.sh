@@ -133,6 +133,24 @@ run "$UCX_RUN" -n 2 --record "$W/rec" "$PERF" all_reduce -b 8 -e 8 -n 5
 want "ends well" 0
 check "no file stays" [ -z "$(ls "$W/rec")" ]
 
+# Two jobs to which nobody gave an id, both of one rank that computes.
+for _ in 1 2; do
+    "$W/stuck" compute 0 &
+    started+=("$!")
+done
+for _ in $(seq 300); do
+    run "$DOCTOR" --job
+    [ "$(grep -cE '^job-[0-9a-f]{8} +1 +1 ' "$W/out")" -lt 2 ] || break
+    sleep 0.1
+done
+says "two jobs are two lines" '^job-[0-9a-f]{8} +1 +1 '
+run "$DOCTOR" --job job
+want "an id that both begin with" 1 "several jobs begin with 'job': job-"
+for p in "${started[@]: -2}"; do
+    kill -9 "$p"
+    wait "$p" 2>/dev/null
+done
+
 # What is wrong is said.
 run "$DOCTOR" --job nosuchjob
 want "no such job" 1 "no job 'nosuchjob'"

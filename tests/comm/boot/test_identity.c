@@ -316,6 +316,40 @@ static void from_config(void **state)
     assert_non_null(strstr(gyre_last_error(), "config.secret"));
 }
 
+/* Jobs that nobody gave an id get different ones for gyre-doctor, the same on all their ranks. */
+static void ids_to_show(void **state)
+{
+    (void)state;
+    comm_identity_t who;
+    char first[COMM_JOB_BYTES], second[COMM_JOB_BYTES];
+    assert_int_equal(with(ENV("GYRE_RANK=0", "GYRE_SIZE=1"), NULL, &who), GYRE_OK);
+    comm_identity_job(&who, first);
+    assert_int_equal(with(ENV("GYRE_RANK=0", "GYRE_SIZE=1"), NULL, &who), GYRE_OK);
+    comm_identity_job(&who, second);
+    assert_int_equal(strncmp(first, "job-", 4), 0);
+    assert_string_not_equal(first, second);
+    for (int port = 0; port < 2; port++) {
+        char *shown = port ? second : first;
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(with(ENV(rank ? "RANK=1" : "RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+                                      "MASTER_ADDR=node0", port ? "MASTER_PORT=29500" : "MASTER_PORT=29600",
+                                      "TORCHELASTIC_RUN_ID=none"),
+                                  NULL, &who),
+                             GYRE_OK);
+            char name[COMM_JOB_BYTES];
+            comm_identity_job(&who, name);
+            if (rank > 0)
+                assert_string_equal(name, shown);
+            strcpy(shown, name);
+        }
+        assert_int_equal(strncmp(shown, "none-", 5), 0);
+    }
+    assert_string_not_equal(first, second);
+    assert_int_equal(with(ENV("GYRE_RANK=0", "GYRE_SIZE=1", "GYRE_JOB=mine"), NULL, &who), GYRE_OK);
+    comm_identity_job(&who, first);
+    assert_string_equal(first, "mine");
+}
+
 static void from_torchrun(void **state)
 {
     (void)state;
@@ -477,7 +511,7 @@ int main(void)
         cmocka_unit_test(from_gyre),     cmocka_unit_test(from_config),     cmocka_unit_test(from_pmix),
         cmocka_unit_test(from_pmi1),     cmocka_unit_test(from_ompi),       cmocka_unit_test(from_slurm),
         cmocka_unit_test(from_torchrun), cmocka_unit_test(from_index),      cmocka_unit_test(by_hand),
-        cmocka_unit_test(broken),
+        cmocka_unit_test(ids_to_show),   cmocka_unit_test(broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
