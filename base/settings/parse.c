@@ -46,6 +46,8 @@ static int parse_size(const char *text, int64_t *number)
     return 1;
 }
 
+#define SECONDS_MOST 1e8 /* three years, for longer times: a multiple of it in ns fits in an int64_t */
+
 /* 60, 0.5, .5, 60s, 500ms. Not strtod, which would want a comma in half of the world's locales. */
 static int parse_seconds(const char *text, double *seconds)
 {
@@ -65,7 +67,8 @@ static int parse_seconds(const char *text, double *seconds)
         place *= 1000.0;
     else if (strcmp(p, "s") != 0 && *p != '\0')
         return 0;
-    *seconds = value / place;
+    value /= place;
+    *seconds = value < SECONDS_MOST ? value : SECONDS_MOST;
     return 1;
 }
 

@@ -44,9 +44,9 @@ gyre_status_t base_settings_set(base_setting_t id, const char *value, const char
 /* Strings stay valid, with their old value, after a reload or set: snapshots are kept until the process
  * ends. */
 const char *
-base_setting_string(base_setting_t id);      /* any kind, as given; CHOICE: the listed word; never NULL */
-int64_t base_setting_int(base_setting_t id); /* INT, SIZE, BOOL; CHOICE: the word's place in its list */
-double base_setting_seconds(base_setting_t id);
+base_setting_string(base_setting_t id);         /* any kind, as given; CHOICE: the listed word; never NULL */
+int64_t base_setting_int(base_setting_t id);    /* INT, SIZE, BOOL; CHOICE: the word's place in its list */
+double base_setting_seconds(base_setting_t id); /* at most 1e8, three years, whatever was given */
 int base_setting_is_default(base_setting_t id); /* neither the environment nor a flag gave it */
 
 /* Variables of other launchers that Gyre reads (RANK, WORLD_SIZE, MASTER_ADDR, ...), from the same snapshot.
