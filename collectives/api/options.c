@@ -31,15 +31,21 @@ const char *coll_order_name(gyre_order_t order)
     return names[order];
 }
 
+gyre_status_t coll_check_seconds(const char *name, const char *field, double seconds)
+{
+    if (seconds >= 0) /* not NaN */
+        return GYRE_OK;
+    return gyre_fail(GYRE_ERR_INVALID, "%s: %s is %g; 0 or a number of seconds", name, field, seconds);
+}
+
 static gyre_status_t check(const char *name, const gyre_options_t *o)
 {
     if ((int)o->order < GYRE_ORDER_DEFAULT || o->order > GYRE_ORDER_EXACT)
         return gyre_fail(GYRE_ERR_INVALID, "%s: order %d is not a gyre_order_t", name, (int)o->order);
     if (o->leaves < 0 || o->leaves > COLL_LEAVES_MOST)
         return gyre_fail(GYRE_ERR_INVALID, "%s: leaves is %d; 0 to %d", name, o->leaves, COLL_LEAVES_MOST);
-    if (!(o->timeout_s >= 0))
-        return gyre_fail(GYRE_ERR_INVALID, "%s: timeout_s is %g; 0 or a number of seconds", name,
-                         o->timeout_s);
+    if (coll_check_seconds(name, "timeout_s", o->timeout_s) != GYRE_OK)
+        return GYRE_ERR_INVALID;
     if (o->tag > UINT32_MAX)
         return gyre_fail(GYRE_ERR_INVALID, "%s: tag is %llu; at most %lu", name, (unsigned long long)o->tag,
                          (unsigned long)UINT32_MAX);

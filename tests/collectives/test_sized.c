@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/collectives/test_sized.c: structs that carry their size (docs/abi.md), and the version macros. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,6 +132,22 @@ static void layout(void **state)
     assert_int_equal(sizeof(gyre_bucket_t), 56);
 }
 
+/* Negative ones are no other way to say "never". */
+static void deadlines_are_not_negative(void **state)
+{
+    (void)state;
+    gyre_config_t config = GYRE_CONFIG_INITIALIZER;
+    gyre_comm_t *world = NULL;
+    config.timeout_s = -1;
+    assert_int_equal(gyre_init(&config, &world), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "config.timeout_s is -1"));
+    config.timeout_s = 0;
+    config.init_timeout_s = NAN;
+    assert_int_equal(gyre_init(&config, &world), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "config.init_timeout_s is nan"));
+    assert_null(world);
+}
+
 static void the_library_is_that_of_the_headers(void **state)
 {
     (void)state;
@@ -242,6 +259,7 @@ int main(void)
                                        cmocka_unit_test(a_newer_program_leaves_new_fields_zero),
                                        cmocka_unit_test(sizes_that_no_struct_has),
                                        cmocka_unit_test(results_for_older_and_newer_programs),
+                                       cmocka_unit_test(deadlines_are_not_negative),
                                        cmocka_unit_test(layout),
                                        cmocka_unit_test(the_library_is_that_of_the_headers),
                                        cmocka_unit_test(calls)};

@@ -297,6 +297,12 @@ static void by_wrong_config(void)
     MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "size is 8");
     config = config_of(n, n);
     MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "rank is");
+    config = config_of(rank, n);
+    config.init_timeout_s = -1;
+    MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "config.init_timeout_s is -1");
+    config = config_of(rank, n);
+    config.timeout_s = -0.5;
+    MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "config.timeout_s is -0.5");
     config = config_of(0, 2);
     config.all_gather = NULL;
     MP_EXPECT(gyre_comm_create(&config, &none), GYRE_ERR_INVALID, "all_gather is NULL");
