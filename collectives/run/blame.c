@@ -360,7 +360,7 @@ void coll_speak_up(gyre_request_t *r, int driving)
     gyre_comm_t *comm = r->comm;
     comm_boot_t *boot = comm->world->boot;
     blocker_t list[BLOCKERS];
-    char mine[160], late[900];
+    char mine[160], late[900], end[64] = "there is no deadline (GYRE_TIMEOUT=0)";
     int n = 0;
     if (!boot || (!driving && !coll_try_drive(comm)))
         return;
@@ -375,10 +375,12 @@ void coll_speak_up(gyre_request_t *r, int driving)
     if (n == 0 || !comm_boot_may_speak(boot) || late_text(comm, list, n, late, sizeof late) != GYRE_OK)
         return;
     const char *job = comm->world->job;
+    if (comm->timeout_s > 0)
+        snprintf(end, sizeof end, "the deadline is %g s (GYRE_TIMEOUT)", comm->timeout_s);
     base_log_hurry(1); /* a deadline must not wait for somebody to read stderr */
     log_warning("%s on rank %d has waited for %.*f s: %s; gyre-doctor --job%s%s shows all ranks of a host; "
-                "the deadline is %g s (GYRE_TIMEOUT)",
-                mine, comm->rank, waited < 10, waited, late, job[0] ? " " : "", job, comm->timeout_s);
+                "%s",
+                mine, comm->rank, waited < 10, waited, late, job[0] ? " " : "", job, end);
     base_log_hurry(-1);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/system/patience.sh: of the ranks that wait for long one says so, and ever more rarely: in a collective, and while
 # the job joins, grows or shrinks. GYRE_PATIENCE sets when, and switches it off.
-# takes: 18
+# takes: 20
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../support/lib.sh"
 
@@ -29,6 +29,8 @@ stuck 1 GYRE_HOST_RANKS=1 GYRE_TRANSPORT=ucx
 spoke "rank 1 is stuck, over UCX"
 stuck 2 GYRE_PATIENCE=0
 check "0 switches it off" [ "$long" = 0 ]
+run env GYRE_TIMEOUT=0 GYRE_PATIENCE=0.5 "$UCX_RUN" -n 2 --timeout 2 "$W/stuck" sleep 1
+check "no deadline" grep -q '; there is no deadline (GYRE_TIMEOUT=0)$' "$W/err"
 
 # A rank that comes to gyre_init too late.
 late() { # RANK SETTING...
