@@ -261,7 +261,7 @@ static gyre_status_t exchange(gyre_comm_t *world, const char *text, json_t **jso
 
 int compare_ranks(report_t *report, json_t **json)
 {
-    static const base_setting_t alike[] = {SET_ALGO, SET_CHUNK, SET_SCRATCH, SET_ORDER};
+    static const base_setting_t alike[] = {SET_ALGO, SET_CHUNK, SET_SCRATCH, SET_ORDER, SET_TRANSPORT};
     gyre_comm_t *world;
     int verdict = 1;
     add_settings(report);
