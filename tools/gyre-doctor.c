@@ -56,6 +56,8 @@ static int parse(int argc, char **argv, options_t *options)
     };
     const flags_t flags = {.program = "gyre-doctor", .usage = usage, .notes = notes, FLAG_ROWS(rows)};
     int done = flags_take(&flags, argc, argv, NULL);
+    if (done < 0 && record && !options->job)
+        return flags_wrong(flags.program, "--record is for --job");
     if (done < 0 && record && base_settings_set(SET_RECORD, record, "flag --record") != GYRE_OK)
         return 2;
     if (done < 0 && options->job + options->settings + options->compare > 1)

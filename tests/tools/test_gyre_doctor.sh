@@ -109,6 +109,8 @@ run "$D" --seting
 want "a slip in a flag" 2 'unknown option --seting .did you mean --settings.'
 run "$D" --job --settings
 want "two questions" 2 'different questions'
+run "$D" --settings --record "$W"
+want "a folder without --job" 2 '--record is for --job'
 run "$D" --json
 want "a missing value" 2 json
 run "$D" extra
