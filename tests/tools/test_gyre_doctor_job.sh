@@ -48,6 +48,10 @@ want "a rank that computes" 0
 says "who is there" "^job $id: 4 ranks, 4 alive; .*by ucx-run \(pid $launcher\)"
 says "what a rank does" ' 0 .* in all_reduce #22 \(count 1, double, sum, tag 100\) for [0-9.]+ s'
 says "what it did" 'before: broadcast #21 \(count 1, double, root 0, tag 100\); all_reduce #20 .* and 13 like it before'
+check "no call is older than the job" awk '
+    $1 == "job" { match($0, /[0-9.]+ s ago/); age = substr($0, RSTART) + 0 }
+    match($0, /for [0-9.]+ s$/) && substr($0, RSTART + 4) + 0 > age { bad = 1 }
+    END { exit !age || bad }' "$W/out"
 says "who waits" '^  0-1, 3 -> 2$'
 says "culprit" 'culprit: rank 2 on .* has not entered all_reduce #22 .* 3 others wait for .* computing .* last call was all_reduce #20 \(count 1, double, sum, tag 102\)'
 pid=$(awk '$1 == 2 {print $2}' "$W/out")

@@ -220,6 +220,8 @@ int job_look(const recorders_t *found, const char *id, job_t *job)
     if (ok && found->holders_n > 0)
         nanosleep(&(struct timespec){0, LOOK_MS * 1000000L}, NULL);
     double seconds = (double)(base_now() - start) / 1e9;
+    if (job->age >= 0) /* as of the second look, as the calls' times are */
+        job->age += seconds;
     for (int i = 0; i < found->n && looks != NULL; i++) {
         if (ok && looks[i].first != NULL)
             take(found, i, &looks[i], seconds > 0 ? seconds : 1e-9, job);
