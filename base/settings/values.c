@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -138,6 +139,15 @@ static void apply_log(const snapshot_t *snapshot)
     int64_t rank = snapshot->values[SET_RANK].number;
     if (base_log_rank() < 0 && rank >= 0)
         base_log_set_rank((int)rank);
+}
+
+/* Calls before gyre_init may fail before the settings are read: GYRE_LOG holds for them, too. */
+__attribute__((constructor)) static void begin_log(void)
+{
+    base_setting_value_t level;
+    const char *text = getenv(rows[SET_LOG].name);
+    if (text != NULL && base_setting_parse(rows[SET_LOG].kind, rows[SET_LOG].unit, text, &level))
+        base_log_set_level((base_log_level_t)level.number);
 }
 
 static void warn_of(const char *name)

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/settings/settings.h"
 #include "base/settings/parse.h"
@@ -272,6 +273,31 @@ static void log_level_and_rank_follow(void **state)
     assert_int_equal(base_log_limit, BASE_LOG_WARNING);
 }
 
+/* What this program prints on stderr if it fails before the settings are read, with these variables. */
+static void early(const char *variables, char text[256])
+{
+    char self[300] = "", line[400];
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    snprintf(line, sizeof(line), "%s '%s' early 2>&1", variables, self);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    text[fread(text, 1, 255, pipe)] = '\0';
+    pclose(pipe);
+}
+
+static void log_level_before_the_settings_are_read(void **state)
+{
+    (void)state;
+    char text[256];
+    early("GYRE_LOG=none", text);
+    assert_string_equal(text, "");
+    early("GYRE_LOG=Info", text);
+    assert_non_null(strstr(text, "error: too early"));
+    assert_non_null(strstr(text, "info: so it is"));
+    early("GYRE_LOG=loud", text);
+    assert_string_equal(text, "gyre: error: too early\n");
+}
+
 static void foreign_variables(void **state)
 {
     (void)state;
@@ -379,8 +405,13 @@ static void readers_beside_a_writer(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "early") == 0) {
+        gyre_fail(GYRE_ERR_INVALID, "too early");
+        log_info("so it is");
+        return 0;
+    }
 #define TEST(f) cmocka_unit_test_setup_teardown(f, clean, clean)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_of_their_kind),
@@ -393,6 +424,7 @@ int main(void)
         TEST(malformed_values),
         TEST(unknown_names_are_told_once),
         TEST(log_level_and_rank_follow),
+        TEST(log_level_before_the_settings_are_read),
         TEST(foreign_variables),
         TEST(an_empty_environment),
         TEST(print_lists_all_and_hides_the_secret),
