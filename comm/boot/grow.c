@@ -369,13 +369,19 @@ gyre_status_t comm_boot_enter(comm_boot_t *boot, base_time_t deadline)
 gyre_status_t comm_boot_newcomer(comm_identity_t *who)
 {
     const char *secret = base_setting_string(SET_SECRET), *job = base_setting_string(SET_JOB);
+    const char *join = base_setting_string(SET_JOIN);
+    char host[256];
+    int port;
     size_t bytes = 0;
     *who = (comm_identity_t){.rank = 0, .size = 1, .root_fd = -1, .have_secret = 1};
     if (strlen(secret) != 64 ||
         sodium_hex2bin(who->secret, sizeof(who->secret), secret, 64, NULL, &bytes, NULL) != 0 || bytes != 32)
         return gyre_fail(GYRE_ERR_AUTH,
                          "GYRE_JOIN needs GYRE_SECRET (64 hex digits), the secret of the job to join");
-    snprintf(who->root, sizeof(who->root), "%s", base_setting_string(SET_JOIN));
+    if (!boot_root_split(join, host, &port))
+        return gyre_fail(GYRE_ERR_INVALID, "GYRE_JOIN=%s is not host:port, as gyre_comm_address gives it",
+                         join);
+    snprintf(who->root, sizeof(who->root), "%s", join);
     snprintf(who->job, sizeof(who->job), "%s", *job != '\0' ? job : "job");
     snprintf(who->source, sizeof(who->source), "GYRE_JOIN");
     return GYRE_OK;

@@ -159,7 +159,8 @@ static gyre_status_t from_gyre(const gyre_config_t *config, comm_identity_t *out
     if (out->size < 0 && base_setting_is_default(SET_SIZE))
         return gyre_fail(GYRE_ERR_INVALID,
                          "GYRE_SIZE (or config.nranks) is missing while GYRE_RANK or GYRE_ROOT is set");
-    gyre_status_t st = identity_check(out, "GYRE_RANK", "GYRE_SIZE");
+    gyre_status_t st = identity_check(out, config != NULL && config->rank >= 0 ? "config.rank" : "GYRE_RANK",
+                                      config != NULL && config->nranks >= 0 ? "config.nranks" : "GYRE_SIZE");
     if (st != GYRE_OK)
         return st;
     if (out->size == 1) {
@@ -289,7 +290,8 @@ static gyre_status_t given(const gyre_config_t *config, comm_identity_t *out)
     if (st == GYRE_OK)
         st = identity_put(out->root, sizeof(out->root), root, "GYRE_ROOT");
     if (st == GYRE_OK && *root != '\0' && !boot_root_split(root, host, &port))
-        st = gyre_fail(GYRE_ERR_INVALID, "GYRE_ROOT=%s is not host:port (IPv6: [address]:port)", root);
+        st = gyre_fail(GYRE_ERR_INVALID, "%s=%s is not host:port (IPv6: [address]:port)",
+                       config != NULL && config->root != NULL ? "config.root" : "GYRE_ROOT", root);
     return st;
 }
 

@@ -314,6 +314,16 @@ static void from_config(void **state)
     config.secret = "abc";
     assert_int_equal(with(ENV("GYRE_SIZE=2"), &config, &who), GYRE_ERR_INVALID);
     assert_non_null(strstr(gyre_last_error(), "config.secret"));
+    config.secret = SECRET;
+    config.rank = 2;
+    assert_int_equal(with(ENV("GYRE_RANK=0", "GYRE_SIZE=2"), &config, &who), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "config.rank=2 is not in 0..1 (GYRE_SIZE=2)"));
+    config.nranks = 0;
+    assert_int_equal(with(ENV("GYRE_RANK=0", "GYRE_SIZE=2"), &config, &who), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "config.nranks=0 is not in 1.."));
+    config.root = "h";
+    assert_int_equal(with(ENV("GYRE_RANK=0", "GYRE_SIZE=2"), &config, &who), GYRE_ERR_INVALID);
+    assert_non_null(strstr(gyre_last_error(), "config.root=h is not host:port"));
 }
 
 /* Jobs that nobody gave an id get different ones for gyre-doctor, the same on all their ranks. */
