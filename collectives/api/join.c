@@ -25,7 +25,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     if (st == GYRE_OK)
         st = coll_check_seconds("gyre_init", "config.timeout_s", c.timeout_s);
     if (st == GYRE_OK)
-        st = base_settings_load();
+        st = base_settings_reload(); /* the program may have set variables since */
     base_file_fill_standard();
     coll_asked_t asked;
     if (st == GYRE_OK)

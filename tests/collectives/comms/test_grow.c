@@ -75,6 +75,9 @@ static gyre_comm_t *begin(const start_t *start, int time, double timeout_s)
     } else {
         while (atomic_load(&start->shared->told) < time)
             nap_ms(1);
+        setenv("GYRE_JOIN", "nowhere", 1);
+        MUST(gyre_init(&config, &comm) == GYRE_ERR_INVALID &&
+             strstr(gyre_last_error(), "GYRE_JOIN=nowhere is not host:port"));
         setenv("GYRE_JOIN", start->shared->address[time - 1], 1);
         options.leaves = 2;
         MUST(gyre_init(&config, &comm) == GYRE_ERR_INVALID && strstr(gyre_last_error(), "leaves is 2"));
