@@ -213,6 +213,8 @@ static void in_a_file(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     comm_recorder_note_child(&made.slots[2], 7, (int)pid);
     comm_recorder_note_end(&made.slots[2], status);
+    memset(made.slots[3].error, 0, sizeof(made.slots[3].error));
+    comm_recorder_fail(&made.slots[3], "cannot read na\xefve, \xc3\xa9t\xc3\xa9, \xc3");
     snprintf(path, sizeof(path), "%s", made.path);
     comm_recorder_destroy(&made, 0);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -226,6 +228,7 @@ static void in_a_file(void **state)
     assert_int_equal(slots[2].child, pid);
     assert_int_equal(slots[2].status, SIGKILL);
     assert_true(slots[2].ended_ns > 0);
+    assert_string_equal(slots[3].error, "cannot read na?ve, \xc3\xa9t\xc3\xa9, ?"); /* JSON takes UTF-8 */
     free(slots);
     assert_int_equal(ftruncate(fd, 4096 + 100), 0);
     assert_int_equal(comm_recorder_read(fd, &head, &slots), GYRE_ERR_FORMAT);
