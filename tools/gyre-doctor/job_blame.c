@@ -398,6 +398,10 @@ int job_blame(const job_t *job, char *text)
 {
     int moving = 0, left = 0, absent = 0;
     text[0] = '\0';
+    if (job->gone) {
+        snprintf(text, JOB_BLAME_TEXT, "the job ended while we looked, and its flight recorder with it");
+        return -1;
+    }
     int culprit = blame_disagreement(job, text);
     if (text[0] == '\0')
         culprit = blame_failure(job, text);

@@ -165,10 +165,6 @@ void job_print(const job_t *job, FILE *out)
             fprintf(out, "%30s  before: %s\n", "", text);
     }
     print_waits(job, out);
-    if (job->gone) {
-        fprintf(out, "\nverdict: the job ended while we looked, and its flight recorder with it\n");
-        return;
-    }
     int culprit = job_blame(job, text);
     fprintf(out, "\n%s: %s\n", culprit >= 0 ? "likely culprit" : "verdict", text);
 }
