@@ -147,7 +147,8 @@ static gyre_status_t close_step(optim_zero_t *zero, int *drifted)
     if (status == GYRE_OK)
         status = join_tied(zero);
     if (status == GYRE_OK)
-        status = zero_verify_part(zero, zero->steps % config->verify_steps, config->verify_steps, drifted);
+        status =
+            zero_verify_part(zero, zero->verified++ % config->verify_steps, config->verify_steps, drifted);
     return status;
 }
 

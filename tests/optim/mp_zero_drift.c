@@ -28,9 +28,9 @@ static void flip(optim_zero_t *zero, size_t row)
 
 /* The weights of one rank change: a step is refused on all ranks, and those that hold the row name it. With
  * parts of rows checked in turn (`parts`: 16 by default, and the last has the change) that is the last of so
- * many steps, else the next one. */
+ * many steps, else the next one. skipped 1: none of these steps makes an update. */
 static void drift_at(job_t *job, const trial_t *layout, size_t victim, model_kind_t kind, const char *who,
-                     size_t parts)
+                     size_t parts, int skipped)
 {
     trial_t t = *layout;
     optim_zero_step_t step;
@@ -43,8 +43,11 @@ static void drift_at(job_t *job, const trial_t *layout, size_t victim, model_kin
     CHECK(row != MODEL_NONE || job->rank != victim);
     if (job->rank == victim)
         flip(zero, row);
-    for (job->step = 0; job->step + 1 < parts; job->step++)
+    for (job->step = 0; job->step + 1 < parts; job->step++) {
+        if (skipped)
+            optim_zero_limit(zero, -1.0);
         MP_OK(try_step(job, &t, zero, &step));
+    }
     CHECK(try_step(job, &t, zero, &step) == GYRE_ERR_MISMATCH);
     int named = strncmp(gyre_last_error(), "replicas", 8) != 0;
     CHECK(named || job->rank != victim);
@@ -60,9 +63,9 @@ static void drift(job_t *job, const trial_t *layout, size_t victim, model_kind_t
 {
     trial_t t = *layout;
     int anew = t.zero.precision != MODEL_FLOAT32 || (t.dp > 1 && (t.zero.stage == 1 || t.zero.stage == 2));
-    drift_at(job, &t, victim, kind, who, anew ? 1 : 16);
+    drift_at(job, &t, victim, kind, who, anew ? 1 : 16, 0);
     t.zero.verify_steps = 1;
-    drift_at(job, &t, victim, kind, who, 1);
+    drift_at(job, &t, victim, kind, who, 1, 0);
 }
 
 /* One rank cannot read its part of a row: all ranks get the error, and no rank waits. */
@@ -161,6 +164,8 @@ static void drifts(job_t *job)
                   : job->ranks == 3 ? "rank 2 "
                                     : "rank 3 ");
         }
+    t.zero = (optim_zero_config_t){.stage = 0};
+    drift_at(job, &t, 1, MODEL_LNF_W, job->ranks == 2 ? "ranks 0, 1" : "rank 1 ", 16, 1);
     if (job->ranks % 2)
         return;
     t = (trial_t){.tp = 1, .dp = job->ranks / 2, .pp = 2, .batch = 8, .zero.stage = 3};
