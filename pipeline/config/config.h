@@ -162,7 +162,7 @@ int train_config_unsaid(size_t i, int prefix_masks, char *value, size_t bytes);
 gyre_status_t train_config_write(const train_config_t *options, FILE *out);
 
 /* 1 if "may-change" lists the row and it is not part of the model's shape. "infill-ids" goes with
- * "objective", and "valid-fraction" with "data". */
+ * "objective", "valid-fraction" with "data", and "loss-scale" and its kin with "precision". */
 int train_config_may_change(const train_config_t *options, const char *name);
 int train_config_is_shape(const char *name);
 

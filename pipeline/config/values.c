@@ -419,6 +419,7 @@ int train_config_may_change(const train_config_t *options, const char *name)
         return 0;
     const char *with = row->at == offsetof(train_config_t, infill_ids)       ? "objective"
                        : row->at == offsetof(train_config_t, valid_fraction) ? "data"
+                       : strncmp(row->name, "loss-scale", 10) == 0           ? "precision"
                                                                              : NULL;
     return listed(options->may_change, row) || (with && listed(options->may_change, train_config_find(with)));
 }

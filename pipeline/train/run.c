@@ -245,7 +245,7 @@ static train_state_t state_of(const train_run_t *run)
                            .first_val = run->record.first_val,
                            .final_val = run->record.final_val,
                            .id = run->record.id,
-                           .scaler = scaler ? *scaler : (optim_scaler_t){0},
+                           .scaler = scaler ? *scaler : run->scaler,
                            .spike = run->spike};
     optim_ramp_at_t at = run->ramp_at;
     (void)optim_ramp_at(&run->ramp, &at, run->next, &state.sequences);

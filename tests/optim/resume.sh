@@ -270,6 +270,31 @@ want "an unknown option" 2 "--may-change: tokens: there is no such option"
 train 2 --checkpoint /proc/none
 want "a folder that cannot be made" 1 "cannot make the checkpoint folder /proc/none"
 
+# ---- precision and the loss scale change: AdamW goes on counting updates
+changed() { # NAME STEP OPTION...: from the checkpoint of STEP on
+    local name=$1 step=$2
+    shift 2
+    rewind "$step"
+    rm -f "$W/st"
+    train 1 "${short[@]}" --resume "$@"
+    want "$name" 0
+}
+scale() { grep "\"step\":$1," "$W/log" | grep -o '"loss_scale":[^,]*'; } # STEP
+short=(--steps 9 --checkpoint "$CK" --checkpoint-every 3 --checkpoint-keep 9)
+fresh
+train 1 "${short[@]}" --precision fp16 --loss-scale 16777216 --loss-scale-hysteresis 1
+want "fp16" 0
+check "fp16: steps are skipped" grep -q '"step":[123],.*"skipped":true' "$W/log"
+changed "fp16 to bf16" 3 --precision bf16 --may-change precision
+mv "$W/st" "$W/bf16.st"
+changed "fp16 to bf16, and once more" 6 --precision bf16
+check "fp16 to bf16: the count of updates goes on" cmp "$W/bf16.st" "$W/st"
+fresh
+train 1 "${short[@]}"
+want "fp32" 0
+changed "fp32 to fp16" 3 --precision fp16 --loss-scale 2048 --may-change precision
+check "fp32 to fp16: the loss scale begins" [ "$(scale 4)" = '"loss_scale":2048' ]
+
 # ---- a full disk: told, training goes on, the checkpoint before stays
 if unshare -m true 2>/dev/null; then
     fresh

@@ -31,7 +31,7 @@ typedef struct {
     double first_val, final_val;
     train_set_t set[MODEL_DATA_SETS]; /* validation sets with names, first; others have none */
     uint64_t id;                      /* of the run, by which its log is known; 0: none */
-    optim_scaler_t scaler;            /* of the loss; scale 0: there is none */
+    optim_scaler_t scaler;            /* of the steps in fp16, in this or an earlier process; scale 0: none */
     optim_spike_t spike;              /* the steps before, and how many of them were spikes */
 } train_state_t;
 

@@ -151,11 +151,14 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
     return run;
 }
 
-/* The scaler in what train_resume_describe said: 1, or 0 if there is none. */
-static int train_resume_scaler(const json_t *run, optim_scaler_t *scaler)
+/* What it was: 1, or 0 if it is malformed. A run that never was one of fp16 has none: scale 0. */
+static int read_scaler(const json_t *run, optim_scaler_t *scaler)
 {
     const char *scale;
     json_int_t good, left, skipped;
+    *scaler = (optim_scaler_t){0};
+    if (!json_object_get(run, "scaler"))
+        return 1;
     if (json_unpack((json_t *)run, "{s:{s:s, s:I, s:I, s:I}}", "scaler", "scale", &scale, "good", &good,
                     "left", &left, "skipped", &skipped) != 0)
         return 0;
@@ -279,6 +282,10 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: ranks or seconds are out of range", at);
     if (status == GYRE_OK && !read_spikes(run, state->step, &state->spike))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: spikes are malformed", at);
+    if (status == GYRE_OK && !read_scaler(run, &state->scaler))
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: the loss scale is malformed", at);
+    if (status == GYRE_OK && state->scaler.skipped + state->spike.skipped > state->step)
+        status = gyre_fail(GYRE_ERR_FORMAT, "%s: more updates were skipped than there were steps", at);
     if (status == GYRE_OK && !read_sets(run, state->set))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: val_sets is malformed", at);
     state->ranks = (uint64_t)ranks;
@@ -561,18 +568,14 @@ static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_
     return GYRE_OK;
 }
 
-/* All of `zero` was filled with the state after `steps` updates; `run` is what train_resume_describe said. */
-static gyre_status_t loaded(optim_zero_t *zero, uint64_t steps, uint64_t spikes, const json_t *run)
+/* All of parts->zero was filled with this state. */
+static gyre_status_t loaded(const train_parts_t *parts, const train_state_t *state)
 {
-    optim_scaler_t scaler;
-    int found = train_resume_scaler(run, &scaler);
-    if (optim_zero_scaler(zero) && !found)
-        return gyre_fail(GYRE_ERR_FORMAT, "the checkpoint does not say what the loss scale was");
-    if (found && scaler.skipped + spikes > steps)
-        return gyre_fail(GYRE_ERR_FORMAT,
-                         "the checkpoint says that more updates were skipped than there were steps");
+    optim_scaler_t scaler = state->scaler;
+    if (optim_zero_scaler(parts->zero) && scaler.scale == 0.0)
+        scaler = *optim_zero_scaler(parts->zero); /* it begins */
     /* AdamW counts the updates that were made */
-    return optim_zero_loaded(zero, steps - spikes - (found ? scaler.skipped : 0), found ? &scaler : NULL);
+    return optim_zero_loaded(parts->zero, state->step - state->spike.skipped - scaler.skipped, &scaler);
 }
 
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found)
@@ -583,7 +586,7 @@ gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int
     if (status == GYRE_OK && well)
         status = train_all_well(parts, read_all(parts, &candidate), &well);
     if (status == GYRE_OK && well)
-        status = loaded(parts->zero, candidate.step, state->spike.skipped, candidate.run);
+        status = loaded(parts, state);
     drop(&candidate);
     *found = status == GYRE_OK && well;
     return status;
