@@ -270,7 +270,7 @@ want "an unknown option" 2 "--may-change: tokens: there is no such option"
 train 2 --checkpoint /proc/none
 want "a folder that cannot be made" 1 "cannot make the checkpoint folder /proc/none"
 
-# ---- precision and the loss scale change: AdamW goes on counting updates
+# ---- precision and the loss scale change: AdamW goes on counting updates, and what is passed takes effect
 changed() { # NAME STEP OPTION...: from the checkpoint of STEP on
     local name=$1 step=$2
     shift 2
@@ -285,10 +285,21 @@ fresh
 train 1 "${short[@]}" --precision fp16 --loss-scale 16777216 --loss-scale-hysteresis 1
 want "fp16" 0
 check "fp16: steps are skipped" grep -q '"step":[123],.*"skipped":true' "$W/log"
+cp -a "$CK" "$W/fp16"
 changed "fp16 to bf16" 3 --precision bf16 --may-change precision
 mv "$W/st" "$W/bf16.st"
 changed "fp16 to bf16, and once more" 6 --precision bf16
 check "fp16 to bf16: the count of updates goes on" cmp "$W/bf16.st" "$W/st"
+rm -r "$CK"
+cp -a "$W/fp16" "$CK"
+changed "another loss scale" 6 --precision fp16 --loss-scale 1024 --loss-scale-hysteresis 1 --may-change loss-scale
+check "another loss scale: it is that of the next step" [ "$(scale 7)" = '"loss_scale":1024' ]
+changed "another loss scale, and once more" 9 --precision fp16 --loss-scale 1024 --loss-scale-hysteresis 1
+rm -r "$CK"
+cp -a "$W/fp16" "$CK"
+changed "a larger least scale, more hysteresis" 6 --precision fp16 --loss-scale 16777216 --loss-scale-min 16777216 \
+    --loss-scale-hysteresis 100 --may-change loss-scale-min,loss-scale-hysteresis
+check "a larger least scale: it is that of the next step" [ "$(scale 7) $(scale 9)" = '"loss_scale":16777216 "loss_scale":16777216' ]
 fresh
 train 1 "${short[@]}"
 want "fp32" 0

@@ -568,12 +568,33 @@ static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_
     return GYRE_OK;
 }
 
+/* 1: the options of `run` have another number for this one. */
+static int differs_from(const json_t *run, const char *option, double now)
+{
+    const char *then = json_string_value(json_object_get(json_object_get(run, "options"), option));
+    return then && strtod(then, NULL) != now;
+}
+
+/* The loss scale of a run that was not of fp16 before, or that --may-change lets go on otherwise. The
+ * interval needs nothing: optim_scaler_update looks at it in each step. */
+static void change_scaler(const train_config_t *options, const json_t *run, optim_scaler_t *scaler)
+{
+    const int anew = scaler->scale == 0.0 || differs_from(run, "loss-scale", options->loss_scale);
+    if (anew) {
+        scaler->scale = options->loss_scale;
+        scaler->good = 0;
+    }
+    if (anew || differs_from(run, "loss-scale-hysteresis", (double)options->loss_scale_hysteresis))
+        scaler->left = options->loss_scale_hysteresis;
+    scaler->scale = fmax(scaler->scale, options->loss_scale_min);
+}
+
 /* All of parts->zero was filled with this state. */
-static gyre_status_t loaded(const train_parts_t *parts, const train_state_t *state)
+static gyre_status_t loaded(const train_parts_t *parts, const train_state_t *state, const json_t *run)
 {
     optim_scaler_t scaler = state->scaler;
-    if (optim_zero_scaler(parts->zero) && scaler.scale == 0.0)
-        scaler = *optim_zero_scaler(parts->zero); /* it begins */
+    if (optim_zero_scaler(parts->zero))
+        change_scaler(parts->options, run, &scaler);
     /* AdamW counts the updates that were made */
     return optim_zero_loaded(parts->zero, state->step - state->spike.skipped - scaler.skipped, &scaler);
 }
@@ -586,7 +607,7 @@ gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int
     if (status == GYRE_OK && well)
         status = train_all_well(parts, read_all(parts, &candidate), &well);
     if (status == GYRE_OK && well)
-        status = loaded(parts, state);
+        status = loaded(parts, state, candidate.run);
     drop(&candidate);
     *found = status == GYRE_OK && well;
     return status;
