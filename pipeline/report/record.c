@@ -420,6 +420,14 @@ double train_record_parts(const train_record_t *record)
     return parts;
 }
 
+size_t train_record_unlearned(const train_record_t *record)
+{
+    size_t unlearned = 0;
+    for (size_t i = 0; i < record->steps; i++)
+        unlearned += record->step[i].unlearned != 0;
+    return unlearned;
+}
+
 train_step_t train_record_total(const train_record_t *record)
 {
     train_step_t total = {0};

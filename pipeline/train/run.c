@@ -165,7 +165,7 @@ static train_spike_t note_spike(train_run_t *run, const pipe_train_step_t *step,
 /* A step whose batch teaches nothing: the first of them is worth a line. */
 static void note_unlearned(train_run_t *run, size_t batch)
 {
-    if (run->record.unlearned++ > 0 || run->rank != 0)
+    if (run->unlearned++ > 0 || run->rank != 0)
         return;
     log_warning(
         "step %llu: no token of its %zu sequences is learned, so its loss is 0; "

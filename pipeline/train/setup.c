@@ -327,6 +327,7 @@ gyre_status_t train_resume_run(void *user)
     memcpy(run->record.set, state.set, sizeof state.set);
     run->record.id = state.id;
     run->spike = state.spike;
+    run->record.spikes = state.spike.skipped;
     run->scaler = state.scaler;
     return GYRE_OK;
 }

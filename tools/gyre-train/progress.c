@@ -16,11 +16,12 @@ static double seconds(base_time_t from, base_time_t to)
     return (double)(to - from) * 1e-9;
 }
 
-void train_progress_start(train_progress_t *progress, FILE *out, int style, uint64_t first, uint64_t steps,
-                          double before, double time_limit)
+void train_progress_start(train_progress_t *progress, FILE *out, int style, uint64_t first, uint64_t skipped,
+                          uint64_t steps, double before, double time_limit)
 {
     *progress = (train_progress_t){.out = out,
                                    .style = style,
+                                   .skipped = skipped,
                                    .first = first,
                                    .steps = steps,
                                    .before = before,

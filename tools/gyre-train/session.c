@@ -59,8 +59,9 @@ static gyre_status_t train(train_run_t *run)
     train_step_t step = {0};
     gyre_status_t status = train_start(run);
     if (run->rank == 0)
-        train_progress_start(&bar, stderr, options->progress, run->next, options->steps, run->before,
-                             options->time_limit);
+        train_progress_start(&bar, stderr, options->progress, run->next,
+                             run->next - optim_zero_steps(pipe_train_zero(run->train)), options->steps,
+                             run->before, options->time_limit);
     const int late = status == GYRE_OK && run->next < options->steps && out_of_time(run);
     if (late && run->rank == 0)
         log_warning("the time limit (%g s) was used up by earlier parts of this run: raise --time-limit",

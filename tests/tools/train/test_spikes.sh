@@ -60,6 +60,11 @@ check "to the same bits" cmp -s "$W/end" "$W/weights"
 check "with the same steps" cmp -s <(curve "$W/alone" 20) <(curve "$W/more" 20)
 check "and the same count" [ "$(tail -n 1 "$W/more" | grep -o '"spikes":[0-9]*')" = "$(tail -n 1 "$W/alone" | grep -o '"spikes":[0-9]*')" ]
 
+check "the terminal counts those before, too" grep -qE "^step 40/40 .* $(grep -c "'spike'" "$W/curve") skipped" "$W/err"
+run "$TRAIN" "${RUN[@]}" --checkpoint "$W/cp" --resume --log "$W/more"
+want "resumed at its end" 0
+check "the same count without a step" [ "$(tail -n 1 "$W/more" | grep -o '"spikes":[0-9]*')" = "$(tail -n 1 "$W/alone" | grep -o '"spikes":[0-9]*')" ]
+
 # --- overflows are no spikes, and spikes are no overflows ---
 HALF=(--precision fp16 --loss-scale 16777216 --loss-scale-interval 5)
 run "$TRAIN" "${RUN[@]}" "${HALF[@]}" --log "$W/half"

@@ -152,4 +152,12 @@ empty = [line for line in steps if line.get("unlearned")]
 assert empty and all((line["loss"] == 0) == bool(line.get("unlearned")) for line in steps)
 assert f"no token of {len(empty)} steps was learned" in open(sys.argv[2]).read()
 PY
+counted=$(grep 'steps was learned' "$W/out")
+LITTLE+=(--valid-data "$W/short.gyt" --checkpoint "$W/ck3")
+run "$TRAIN" "${LITTLE[@]}" --checkpoint-every 3 --log "$W/little2"
+want "with checkpoints" 0
+rm -r "$W/ck3/step-000000000006"
+run "$TRAIN" "${LITTLE[@]}" --resume --log "$W/little2"
+want "a run that goes on" 0
+check "counts those before, too" [ "$(grep 'steps was learned' "$W/out")" = "$counted" ]
 finish
