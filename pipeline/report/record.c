@@ -237,6 +237,7 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
             break;
         if (is_step && status == GYRE_OK) {
             before = step.step;
+            record->last_line = n;
             status = remember(record, &step);
         }
         if (is_step || lines == 0)
@@ -250,32 +251,6 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
                     (unsigned long long)(last - record->steps), (unsigned long long)last);
     free(text);
     return status;
-}
-
-gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
-                                  const model_data_t *data, uint64_t step)
-{
-    struct stat info;
-    off_t keep = 0;
-    record->done = step;
-    gyre_status_t status = record->board ? train_board_start(record->board, step) : GYRE_OK;
-    if (!record->log || status != GYRE_OK)
-        return status;
-    if (fstat(fileno(record->log), &info) == 0 && S_ISREG(info.st_mode)) {
-        FILE *in = fopen(log_path, "re");
-        if (!in)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", log_path);
-        status = train_record_read(record, in, log_path, step, &keep);
-        fclose(in);
-        if (status == GYRE_OK)
-            status = cut(record, keep);
-    }
-    if (status == GYRE_OK && keep == 0)
-        status = write_first_line(record, options, data);
-    if (status != GYRE_OK || !record->log)
-        return status;
-    fprintf(record->log, "{\"resumed\":%llu,\"ranks\":%d}\n", (unsigned long long)step, record->ranks);
-    return written(record);
 }
 
 /* "name":value, as text that reads back to the same bits, and once more as it lies in memory; JSON has no
@@ -333,6 +308,39 @@ static void write_step(train_record_t *record, const train_step_t *step)
     put_number(out, "compute_s", "%.6f", step->compute_s, ",");
     put_number(out, "exposed_s", "%.6f", step->exposed_s, ",");
     put_number(out, "hidden_s", "%.6f", step->hidden_s, "}\n");
+}
+
+gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
+                                  const model_data_t *data, uint64_t step, double val)
+{
+    struct stat info;
+    off_t keep = 0;
+    train_step_t *late = NULL; /* the last step: its validation came late */
+    record->done = step;
+    gyre_status_t status = record->board ? train_board_start(record->board, step) : GYRE_OK;
+    if (!record->log || status != GYRE_OK)
+        return status;
+    if (fstat(fileno(record->log), &info) == 0 && S_ISREG(info.st_mode)) {
+        FILE *in = fopen(log_path, "re");
+        if (!in)
+            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", log_path);
+        status = train_record_read(record, in, log_path, step, &keep);
+        fclose(in);
+        if (!isnan(val) && record->steps > 0 && record->step[record->steps - 1].step == step)
+            late = &record->step[record->steps - 1];
+        if (status == GYRE_OK)
+            status = cut(record, late ? keep - record->last_line : keep);
+    }
+    if (status == GYRE_OK && keep == 0)
+        status = write_first_line(record, options, data);
+    if (status != GYRE_OK || !record->log)
+        return status;
+    if (late) {
+        late->val = val;
+        write_step(record, late);
+    }
+    fprintf(record->log, "{\"resumed\":%llu,\"ranks\":%d}\n", (unsigned long long)step, record->ranks);
+    return written(record);
 }
 
 gyre_status_t train_record_step(train_record_t *record, train_step_t *step)

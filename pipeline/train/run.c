@@ -246,7 +246,8 @@ static train_state_t state_of(const train_run_t *run)
                            .final_val = run->record.final_val,
                            .id = run->record.id,
                            .scaler = scaler ? *scaler : run->scaler,
-                           .spike = run->spike};
+                           .spike = run->spike,
+                           .unvalidated = run->unvalidated};
     optim_ramp_at_t at = run->ramp_at;
     (void)optim_ramp_at(&run->ramp, &at, run->next, &state.sequences);
     memcpy(state.set, run->record.set, sizeof state.set);
@@ -330,20 +331,25 @@ static gyre_status_t save_step(train_run_t *run, int stop)
 }
 
 /* After an update: validation, record, checkpoint. After a signal the checkpoint comes first: who sends one
- * kills in half a minute. */
+ * kills in half a minute. A rank that dies in the validation does not undo the step: it is recorded, so that
+ * rank 0 saves what it holds (save_what_is_left), and a run that goes on with it validates first. */
 static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
 {
+    const int due = is_due(run, run->options->eval_every);
     gyre_status_t status = GYRE_OK;
-    if (*stop || is_due(run, run->options->eval_every))
+    if (*stop || due)
         status = validate(run, &step->val);
+    run->unvalidated = (due || run->next == run->options->steps) && isnan(step->val);
     const int put_off = *stop && run->save_asked; /* the validation at the run's end */
     *stop |= run->stopped != 0;
-    if (status == GYRE_OK && run->rank == 0)
-        status = train_record_step(&run->record, step);
+    const gyre_status_t recorded = run->rank == 0 ? train_record_step(&run->record, step) : GYRE_OK;
+    if (status == GYRE_OK)
+        status = recorded;
     if (status == GYRE_OK)
         status = save_step(run, *stop);
     if (status == GYRE_OK && put_off)
         status = validate(run, &step->val);
+    run->unvalidated &= isnan(step->val) != 0;
     /* again: a checkpoint of the last step says what a run that goes on with it prints */
     return status == GYRE_OK && put_off && !isnan(step->val) ? save_step(run, 1) : status;
 }
@@ -352,9 +358,15 @@ gyre_status_t train_start(train_run_t *run)
 {
     const train_config_t *options = run->options;
     gyre_status_t status = GYRE_OK;
-    if (run->rank == 0)
-        status = run->resumed ? train_record_resume(&run->record, options->log, options, run->data, run->next)
-                              : train_record_start(&run->record, options, run->data);
+    double val = NAN;
+    if (run->unvalidated) {
+        status = validate(run, &val);
+        run->unvalidated = isnan(val) != 0;
+    }
+    if (status == GYRE_OK && run->rank == 0)
+        status = run->resumed
+                     ? train_record_resume(&run->record, options->log, options, run->data, run->next, val)
+                     : train_record_start(&run->record, options, run->data);
     if (status == GYRE_OK && (options->report || options->trace))
         status = train_timeline_create(run->comm, options, run->next, &run->timeline);
     if (status != GYRE_OK)

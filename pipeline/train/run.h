@@ -53,6 +53,7 @@ typedef struct {
     optim_ramp_at_t ramp_at;           /* of a resumed run: from what its steps before had */
     uint64_t before_next;              /* sequences of the steps before it */
     optim_spike_t spike;               /* of the steps before it; on all ranks the same */
+    int unvalidated;       /* a validation after the last step was due, but a signal or a failure ended it */
     optim_scaler_t scaler; /* of the steps in fp16 before this process; scale 0: there were none */
     double progress;       /* part of the time limit that is gone, as rank 0 sent it last */
     base_time_t start;     /* of this process's part of training */

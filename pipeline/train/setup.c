@@ -329,6 +329,7 @@ gyre_status_t train_resume_run(void *user)
     run->spike = state.spike;
     run->record.spikes = state.spike.skipped;
     run->scaler = state.scaler;
+    run->unvalidated = state.unvalidated;
     return GYRE_OK;
 }
 

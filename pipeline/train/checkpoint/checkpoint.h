@@ -32,6 +32,7 @@ typedef struct {
     train_set_t set[MODEL_DATA_SETS]; /* validation sets with names, first; others have none */
     uint64_t id;                      /* of the run, by which its log is known; 0: none */
     optim_scaler_t scaler;            /* of the steps in fp16, in this or an earlier process; scale 0: none */
+    int unvalidated;                  /* 1: the validation after `step` was due and was not made */
     optim_spike_t spike;              /* the steps before, and how many of them were spikes */
 } train_state_t;
 

@@ -142,6 +142,8 @@ json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *s
                                             "skipped", (json_int_t)scaler->skipped)) != 0;
     if (!bad && state->spike.count > 0)
         bad = json_object_set_new(run, "spikes", describe_spikes(&state->spike)) != 0;
+    if (!bad && state->unvalidated)
+        bad = json_object_set_new(run, "unvalidated", json_true()) != 0;
     if (!bad && *state->set[0].name)
         bad = json_object_set_new(run, "val_sets", describe_sets(state->set)) != 0;
     if (run && bad) {
@@ -288,6 +290,7 @@ static gyre_status_t get_state(const json_t *run, const char *at, train_state_t 
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: more updates were skipped than there were steps", at);
     if (status == GYRE_OK && !read_sets(run, state->set))
         status = gyre_fail(GYRE_ERR_FORMAT, "%s: val_sets is malformed", at);
+    state->unvalidated = json_is_true(json_object_get(run, "unvalidated"));
     state->ranks = (uint64_t)ranks;
     state->id = base_json_hex_value(json_object_get(run, "id")); /* older checkpoints have none */
     return status;
