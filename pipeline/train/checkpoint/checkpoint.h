@@ -50,21 +50,23 @@ typedef struct {
 } train_parts_t;
 
 /* The index's object for this state; NULL: no memory. */
-json_t *train_resume_describe(const train_parts_t *parts, const train_state_t *state);
+json_t *train_state_describe(const train_parts_t *parts, const train_state_t *state);
+/* What that object, in the checkpoint `at`, says of the state after state->step updates. FORMAT. */
+gyre_status_t train_state_read(const json_t *run, const char *at, train_state_t *state);
 
 /* Finds the newest good checkpoint that any rank sees and gives every rank its ranges and state. Collective;
  * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with
  * other options; the message names the first. */
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found);
 
-/* The part of that which looks at options: `run` is what train_resume_describe said in the checkpoint `at`.
+/* The part of that which looks at options: `run` is what train_state_describe said in the checkpoint `at`.
  * INVALID: the first that differs and may not; FORMAT: `run` names no options. */
 gyre_status_t train_resume_options(const train_config_t *options, int prefix_masks, const json_t *run,
                                    const char *at);
 
 /* Sequences of the first `step` steps, as `run` says. Older checkpoints do not: it is what the batch that
  * they name takes in so many steps. FORMAT; INVALID: it names no batch that there is. */
-gyre_status_t train_resume_sequences(const json_t *run, uint64_t step, const char *at, uint64_t *sequences);
+gyre_status_t train_state_sequences(const json_t *run, uint64_t step, const char *at, uint64_t *sequences);
 
 /* *well: every rank's `mine` is OK. This rank's own error is its answer; that of others is GYRE_OK.
  * Collective. */

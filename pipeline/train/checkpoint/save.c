@@ -127,7 +127,7 @@ gyre_status_t train_save_step(const train_parts_t *parts, optim_saver_t *saver, 
     }
     base_time_t start = base_now();
     add_all(parts, saver, OPTIM_STATE_OWNED, add_range, saver);
-    json_t *run = gyre_comm_rank(parts->comm) == 0 ? train_resume_describe(parts, state) : NULL;
+    json_t *run = gyre_comm_rank(parts->comm) == 0 ? train_state_describe(parts, state) : NULL;
     *saved = optim_saver_save(saver, state->step, run, first_sync);
     log_info("checkpoint of step %llu: its copy held training up for %.4f s", (unsigned long long)state->step,
              (double)(base_now() - start) * 1e-9);
@@ -160,5 +160,5 @@ int train_save_alone(const train_parts_t *parts, optim_saver_t *saver, const tra
         return 0;
     alone.saver = saver;
     add_all(parts, saver, OPTIM_STATE_HELD, take_range, &alone);
-    return optim_saver_save(saver, state->step, train_resume_describe(parts, state), first_sync) == GYRE_OK;
+    return optim_saver_save(saver, state->step, train_state_describe(parts, state), first_sync) == GYRE_OK;
 }

@@ -179,19 +179,19 @@ static void test_sequences_before(void **state)
     (void)state;
     uint64_t sequences = 0;
     json_t *run = options_then(WORDS("--batch", "8"));
-    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(train_state_sequences(run, 5, "CK", &sequences), GYRE_OK);
     assert_int_equal(sequences, 40);
     assert_int_equal(json_object_del(options_object(run), "batch-rampup"), 0); /* older still */
-    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(train_state_sequences(run, 5, "CK", &sequences), GYRE_OK);
     assert_int_equal(sequences, 40);
     json_object_set_new(options_object(run), "batch-rampup", json_string("2:2:8"));
-    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(train_state_sequences(run, 5, "CK", &sequences), GYRE_OK);
     assert_int_equal(sequences, 2 + 2 + 4 + 8 + 8);
     json_object_set_new(run, "sequences", json_integer(29));
-    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_OK);
+    assert_int_equal(train_state_sequences(run, 5, "CK", &sequences), GYRE_OK);
     assert_int_equal(sequences, 29);
     json_object_set_new(run, "sequences", json_integer(-1));
-    assert_int_equal(train_resume_sequences(run, 5, "CK", &sequences), GYRE_ERR_FORMAT);
+    assert_int_equal(train_state_sequences(run, 5, "CK", &sequences), GYRE_ERR_FORMAT);
     assert_string_equal(gyre_last_error(), "CK does not say how many sequences its steps had");
     json_decref(run);
 }
