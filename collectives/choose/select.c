@@ -277,19 +277,22 @@ static size_t host_chunk(const coll_cost_t *cost)
     return chunk;
 }
 
-/* Bytes of a chunk. A reduction to one root is a pipeline also inside a host: the root idles until the
- * first chunk has gone through all ranks before it, so its chunks are shorter. Between hosts a message is
- * taken in whole before it goes on, while the link idles if nothing else is queued on it, so chunks are
- * shorter (4 ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of the link with 256 KiB, 99 % with 128 KiB;
- * with 32 KiB its messages cost two busy cores more than they gain). Hierarchical sends all other hosts a
- * chunk at a time: the more of them, the more arrives at a host at once, and what a switch has no room
- * for is sent again (4 hosts of 2 ranks at 100 Mbit/s: 85 % with 64 KiB or more, 98 % with 32 KiB). */
+/* Bytes of a chunk. A reduction by a tree is a pipeline also inside a host: the root idles until the
+ * first chunk has gone up all levels, so its chunks are shorter. Between hosts a message is taken in
+ * whole before it goes on, while the link idles if nothing else is queued on it, so chunks are shorter (4
+ * ranks on 2 hosts at 1 Gbit/s: a ring got 90 % of the link with 256 KiB, 99 % with 128 KiB; with 32 KiB
+ * its messages cost two busy cores more than they gain). Hierarchical sends all other hosts a chunk at a
+ * time: the more of them, the more arrives at a host at once, and what a switch has no room for is sent
+ * again (4 hosts of 2 ranks at 100 Mbit/s: 85 % with 64 KiB or more, 98 % with 32 KiB). */
 static size_t default_chunk(const coll_facts_t *facts, coll_op_t op, coll_algo_t algo)
 {
     if (facts->chunk)
         return facts->chunk;
-    if (facts->hosts < 2)
-        return base_min_size(host_chunk(&facts->cost), op == COLL_REDUCE ? REDUCE_CHUNK_MOST : SIZE_MAX);
+    if (facts->hosts < 2) {
+        const size_t chunk = host_chunk(&facts->cost);
+        const int pipeline = op == COLL_REDUCE && (algo == COLL_TREE || algo == COLL_BINOMIAL);
+        return pipeline ? base_min_size(chunk, REDUCE_CHUNK_MOST) : chunk;
+    }
     if (!coll_algo_is(algo, COLL_BY_PARTS))
         return HOSTS_CHUNK;
     return base_max_size(HOSTS_CHUNK / (size_t)facts->hosts & ~(size_t)4095, HOSTS_CHUNK_LEAST);

@@ -517,7 +517,7 @@ static void test_chunk_between_hosts(void **state)
         facts.cost.cache_bytes = caches[i][0];
         assert_int_equal(select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk * 4, caches[i][1]);
         assert_int_equal(select_for(&facts, 8, COLL_REDUCE, 1 << 22, 0).chunk * 4,
-                         base_min_size(caches[i][1], 128 << 10)); /* a pipeline to the root */
+                         base_min_size(caches[i][1], 128 << 10)); /* up a tree */
     }
     facts.cost.cache_bytes = 1 << 20;
     const size_t inside = select_for(&facts, 8, COLL_ALL_REDUCE, 1 << 22, 0).chunk;
