@@ -1,4 +1,5 @@
 /* ranks: 1 2 3 */
+/* takes: 10 */
 /* tests/pipeline/mp_train_ends.c: the end of a training while a checkpoint is being written, and the disk is
  * slow. However it ends (an error that all ranks find, ranks that fell out with one another, or no error),
  * the checkpoint is there when a rank has freed the training. A program of its own, as fsync is the test's

@@ -155,7 +155,7 @@ class Runner:
         if now - then >= LOOK:
             self.looked = now, seconds_of_processors()
             idle = self.options.jobs - (self.looked[1] - used) / (now - then)
-            step = 1 if idle > self.options.jobs / 5 else -1 if idle < self.options.jobs / 20 else 0
+            step = 1 if idle > self.options.jobs / 10 else -1 if idle < self.options.jobs / 40 else 0
             self.more = max(0, min(self.more + step, 2 * self.options.jobs))
         return self.more
 
