@@ -31,7 +31,8 @@ size_t optim_ramp_sizes(const optim_ramp_t *ramp);
 size_t optim_ramp_size(const optim_ramp_t *ramp, size_t i);
 
 /* Where a run is: its first steps and sequences, those of sizes before number `size`. Zeros: at the
- * beginning. A run whose first steps had batches of another ramp goes on from size 0 with what they were. */
+ * beginning. A run whose first steps had batches of another ramp begins with size 0 and with the number of
+ * these steps and of their sequences. */
 typedef struct {
     size_t size;
     uint64_t steps, sequences;
