@@ -139,10 +139,10 @@ static double rate(const plan_machine_t *machine, size_t size, size_t apart)
 }
 
 /* Slots of a step: m, and what the pipeline takes to fill and to drain, in slots of the slowest stage: p - 1
- * (Narayanan et al. 2021, section 2.2.1), over v with v chunks; zero bubble leaves a third of it (Qi et al.
- * 2023, table 1), as a V a sixth, where a forward pass is a third of a slot. With full recomputation it is a
- * quarter, and half of the slot makes gradients of inputs: a half is left, and a quarter, as pipe_simulate
- * says. */
+ * (Narayanan et al. 2021, section 2.2.1), over v with v chunks. Zero bubble leaves a third of it (Qi et al.
+ * 2023, table 1), as a V a sixth, where F = W = 1 and B = 2. With full recomputation F = W = 1 and B = 3:
+ * zb-h1 is idle for I = 2 of a slot of 4 (pipe_bubble_formula), a half; as a V it is a quarter, as
+ * pipe_simulate says. */
 static double slots(const pipe_recipe_t *r, double m, double others)
 {
     const double fill = pipe_kind_row(r->layout.schedule)->fill,

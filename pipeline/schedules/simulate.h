@@ -42,9 +42,9 @@ void pipe_simulation_free(pipe_simulation_t *simulation);
 /* The bubble that the papers promise, with hop = 0, as a part of the step:
  *   gpipe, 1f1b   (p - 1)(F + B) / ((m + p - 1)(F + B)), that is (p - 1) / (m + p - 1)
  *   interleaved   (p - 1) / (v m + p - 1)
- *   zb-h1         (p - 1)(F + B - 2W) / (m (F + B) + that), B whole: a third of 1f1b's where F = W = B / 2;
- *   from m = p on. F + B - 2W is the paper's, where W is no longer than F and B - W; else it is the longer
- *   of these two
+ *   zb-h1         (p - 1) I / (m (F + B) + (p - 1) I), I = max(F, B - W, F + B - 2W), B whole: a third of
+ *   1f1b's where F = W = B / 2; from m = p on. The paper has I = F + B - 2W, the longest of the three where
+ *   W is no longer than F and B - W
  *   zb-v          (p - 1) F / (2 m (F + B) + that) where F = W = B / 2: only the first way down, from m = 2p
  *   on
  * NAN where no formula is known: stages of different scales, zb-v with other times or short batches, zb-h1
