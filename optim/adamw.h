@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The least epsilon. Of a gradient g below about 1e-18, (1 - b2) g^2 may be 0 in fp32, and m is not: the
+ * update is then rate * g / epsilon. */
+#define OPTIM_ADAMW_EPSILON 1e-18
+
 typedef struct {
     double beta1, beta2, epsilon;
     /* decoupled: matrices shrink by (1 - rate * weight_decay) per step; vectors do not */

@@ -5,6 +5,7 @@
 
 #include "base/thread/team.h"
 #include "model/data/data.h"
+#include "optim/adamw.h"
 #include "optim/spike.h"
 
 const char *const train_group_names[TRAIN_GROUPS] = {
@@ -145,7 +146,7 @@ const train_row_t train_rows[] = {
      "decay of AdamW's first moment", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "beta2", TRAIN_REAL, AT(beta2), "0.99", 0, 0.999999999, "X",
      "decay of AdamW's second moment", TRAIN_CURVE, NULL},
-    {TRAIN_OPTIMISER, "epsilon", TRAIN_REAL, AT(epsilon), "1e-08", 1e-30, 1, "X",
+    {TRAIN_OPTIMISER, "epsilon", TRAIN_REAL, AT(epsilon), "1e-08", OPTIM_ADAMW_EPSILON, 1, "X",
      "AdamW's epsilon, added to the root of the second moment", TRAIN_CURVE, NULL},
     {TRAIN_OPTIMISER, "clip", TRAIN_REAL, AT(clip), "1", 0, 1e12, "X",
      "largest gradient norm; 0: no clipping", TRAIN_CURVE, NULL},

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text/json.h"
 #include "model/network/hf_config.h"
+#include "optim/adamw.h"
 #include "optim/ramp.h"
 #include "pipeline/plan/recipe.h"
 #include "pipeline/plan/choices.h"
@@ -237,7 +238,7 @@ static gyre_status_t read_optimizer(const char *where, const json_t *object, pip
                            {"min_lr", REAL_, &o->min_lr, 0, 100},
                            {"beta1", REAL_, &o->beta1, 0, 0.999999},
                            {"beta2", REAL_, &o->beta2, 0, 0.999999999},
-                           {"eps", REAL_, &o->eps, 0, 1},
+                           {"eps", REAL_, &o->eps, OPTIM_ADAMW_EPSILON, 1},
                            {"weight_decay", REAL_, &o->weight_decay, 0, 100},
                            {"clip", REAL_, &o->clip, 0, 1e12},
                            {"schedule", CURVE, &o->curve, 0, 0},

@@ -111,6 +111,26 @@ static void adamw_of_a_group(void **state)
         }
 }
 
+/* Gradients whose squares are 0 in fp32 move a weight by the rate at most, with the least epsilon and any
+ * beta2 that --beta2 takes. */
+static void least_epsilon(void **state)
+{
+    (void)state;
+    const double beta2[] = {0.5, 0.95, 0.99, 0.999, 0.9999, 0.999999999};
+    for (size_t k = 0; k < sizeof beta2 / sizeof *beta2; k++) {
+        const optim_adamw_config_t how = {.beta1 = 0.9, .beta2 = beta2[k], .epsilon = OPTIM_ADAMW_EPSILON};
+        for (float grad = 1e-30f; grad < 1.0f; grad *= 1.1f) {
+            float w = 0.0f, m = 0.0f, v = 0.0f;
+            for (uint64_t t = 1; t <= 20; t++) {
+                const float before = w;
+                const optim_adamw_factors_t f = optim_adamw_factors(&how, t, 1.0f, 1.0);
+                optim_adamw_update(&f, 0, &w, &m, &v, &grad, 1);
+                assert_true(fabsf(w - before) <= 1.001f);
+            }
+        }
+    }
+}
+
 static void clipping(void **state)
 {
     (void)state;
@@ -523,6 +543,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adamw_against_reference),
         cmocka_unit_test(adamw_of_a_group),
+        cmocka_unit_test(least_epsilon),
         cmocka_unit_test(clipping),
         cmocka_unit_test(schedule),
         cmocka_unit_test(stack_follows_the_tree),

@@ -221,6 +221,7 @@ static void mistakes(void **state)
            GYRE_ERR_INVALID, "is for fp16");
     expect("{" MODEL ", \"optimizer\": {\"rampup\": {\"start\": 8}}}", GYRE_ERR_FORMAT,
            "start, increment and samples");
+    expect("{" MODEL ", \"optimizer\": {\"eps\": 0}}", GYRE_ERR_FORMAT, "must lie in 1e-18..1");
     expect("{" MODEL ", \"hardware\": {\"nodes\": 2, \"per_node\": 8}}", GYRE_ERR_INVALID,
            "are 16 accelerators");
     expect("{" MODEL ", \"objective\": {\"name\": \"causal\"}}", GYRE_OK, NULL);

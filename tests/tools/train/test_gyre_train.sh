@@ -122,8 +122,8 @@ run "$TRAIN" "${SMALL[@]}" --save "$W/none/x/" --report none
 want "a folder that cannot be made" 1 "cannot make the folder $W/none/x/: No such file"
 run "$TRAIN" "${SMALL[@]}" --lr 1e9
 want "a rate out of range" 2 "--lr wants a number from 1e-12 to 100, not '1e9'"
-run "$TRAIN" "${SMALL[@]}" --epsilon 0 --report none
-want "no epsilon, where a gradient may be 0" 2 "--epsilon wants a number from 1e-30 to 1, not '0'"
+run "$TRAIN" "${SMALL[@]}" --epsilon 1e-19 --report none
+want "an epsilon that a tiny gradient exceeds" 2 "--epsilon wants a number from 1e-18 to 1, not '1e-19'"
 
 # ---- report and trace: of a made-up run of 8 ranks, and of real ones
 mkdir "$W/made"
