@@ -147,10 +147,11 @@ struct optim_zero {
     model_store_t_f32 store;
     model_cuda_store_t cuda_store;
     size_t bytes[OPTIM_MEMORY_KINDS];
-    uint64_t steps;    /* updates */
-    uint64_t verified; /* steps of this process, skipped ones too: whose turn it is in verify.c */
-    int torn;          /* optim_zero_torn */
-    double limit;      /* of the norm, in the next step */
+    uint64_t steps; /* updates */
+    /* whose turn it is in verify.c: the updates before a load, and all steps since, skipped ones too */
+    uint64_t verified;
+    int torn;     /* optim_zero_torn */
+    double limit; /* of the norm, in the next step */
     optim_scaler_t scaler;
 
     /* Memory, as the plan lays it out. Whole layouts in stages 0 to 2 (weights), 0 and 1 (gradients); else

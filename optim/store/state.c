@@ -310,7 +310,7 @@ gyre_status_t optim_zero_state(optim_zero_t *zero, optim_state_t what, optim_zer
 
 gyre_status_t optim_zero_loaded(optim_zero_t *zero, uint64_t steps, const optim_scaler_t *scaler)
 {
-    zero->steps = steps;
+    zero->steps = zero->verified = steps;
     if (scaler)
         zero->scaler = *scaler;
     gyre_status_t status = zero_store_forget(zero);

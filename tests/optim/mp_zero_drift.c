@@ -28,9 +28,10 @@ static void flip(optim_zero_t *zero, size_t row)
 
 /* The weights of one rank change: a step is refused on all ranks, and those that hold the row name it. With
  * parts of rows checked in turn (`parts`: 16 by default, and the last has the change) that is the last of so
- * many steps, else the next one. skipped 1: none of these steps makes an update. */
+ * many steps, else the next one. before: updates of a run that goes on, which count among these steps.
+ * skipped 1: none of the others makes an update. */
 static void drift_at(job_t *job, const trial_t *layout, size_t victim, model_kind_t kind, const char *who,
-                     size_t parts, int skipped)
+                     size_t parts, size_t before, int skipped)
 {
     trial_t t = *layout;
     optim_zero_step_t step;
@@ -38,12 +39,14 @@ static void drift_at(job_t *job, const trial_t *layout, size_t victim, model_kin
     begin_layout(job, &t);
     optim_zero_t *zero = make(job, &t);
     MP_OK(optim_zero_init(zero, SEED));
+    if (before > 0)
+        MP_OK(optim_zero_loaded(zero, before, NULL));
     MP_OK(optim_zero_verify(zero));
     size_t row = model_params_find(job->local, kind, 0);
     CHECK(row != MODEL_NONE || job->rank != victim);
     if (job->rank == victim)
         flip(zero, row);
-    for (job->step = 0; job->step + 1 < parts; job->step++) {
+    for (job->step = 0; before + job->step + 1 < parts; job->step++) {
         if (skipped)
             optim_zero_limit(zero, -1.0);
         MP_OK(try_step(job, &t, zero, &step));
@@ -63,9 +66,9 @@ static void drift(job_t *job, const trial_t *layout, size_t victim, model_kind_t
 {
     trial_t t = *layout;
     int anew = t.zero.precision != MODEL_FLOAT32 || (t.dp > 1 && (t.zero.stage == 1 || t.zero.stage == 2));
-    drift_at(job, &t, victim, kind, who, anew ? 1 : 16, 0);
+    drift_at(job, &t, victim, kind, who, anew ? 1 : 16, 0, 0);
     t.zero.verify_steps = 1;
-    drift_at(job, &t, victim, kind, who, 1, 0);
+    drift_at(job, &t, victim, kind, who, 1, 0, 0);
 }
 
 /* One rank cannot read its part of a row: all ranks get the error, and no rank waits. */
@@ -165,7 +168,8 @@ static void drifts(job_t *job)
                                     : "rank 3 ");
         }
     t.zero = (optim_zero_config_t){.stage = 0};
-    drift_at(job, &t, 1, MODEL_LNF_W, job->ranks == 2 ? "ranks 0, 1" : "rank 1 ", 16, 1);
+    drift_at(job, &t, 1, MODEL_LNF_W, job->ranks == 2 ? "ranks 0, 1" : "rank 1 ", 16, 0, 1);
+    drift_at(job, &t, 1, MODEL_LNF_W, job->ranks == 2 ? "ranks 0, 1" : "rank 1 ", 16, 15, 0);
     if (job->ranks % 2)
         return;
     t = (trial_t){.tp = 1, .dp = job->ranks / 2, .pp = 2, .batch = 8, .zero.stage = 3};
