@@ -161,31 +161,54 @@ typedef struct {
     size_t n;
 } update_t;
 
-/* Of 16-bit gradients, or of a frozen row: its moments are made, so that training may go on with it later.
- * What is not finite in its gradient, which the norm does not count, is 0 there. */
-static void update_block(void *arg, size_t piece)
+/* Block `piece` of the gradient, into grad [ZERO_BLOCK]. *at: its first element. Returns its length. */
+static size_t block_of(const update_t *u, size_t piece, float *grad, size_t *at)
 {
-    const update_t *u = arg;
-    const zero_view_t *state = u->state;
-    const size_t at = piece * ZERO_BLOCK, n = u->n - at < ZERO_BLOCK ? u->n - at : ZERO_BLOCK;
-    const char *from = u->grad + at * u->zero->plan.grad_bytes;
-    float grad[ZERO_BLOCK], still[ZERO_BLOCK];
+    const size_t first = piece * ZERO_BLOCK, n = u->n - first < ZERO_BLOCK ? u->n - first : ZERO_BLOCK;
+    const char *from = u->grad + first * u->zero->plan.grad_bytes;
     if (u->zero->plan.config.grad16)
         optim_expand(u->zero->plan.config.precision, (const uint16_t *)(const void *)from, grad, n);
     else
         memcpy(grad, from, n * sizeof *grad);
-    for (size_t i = 0; u->row->frozen && i < n; i++) {
-        grad[i] = isfinite(grad[i]) ? grad[i] : 0.0f;
-        still[i] = 0.0f;
+    *at = first;
+    return n;
+}
+
+/* Of 16-bit gradients. */
+static void update_16(void *arg, size_t piece)
+{
+    const update_t *u = arg;
+    const zero_view_t *state = u->state;
+    float grad[ZERO_BLOCK];
+    size_t at;
+    const size_t n = block_of(u, piece, grad, &at);
+    optim_adamw_update(u->factors, u->row->decay, state->w + at, state->m + at, state->v + at, grad, n);
+}
+
+/* Of a frozen row: its moments are made, so that training may go on with it later. The norm does not count
+ * its gradient, so nothing skips the step where it is not finite, and nothing clips it: where its square is
+ * not finite, it is 0. */
+static void update_frozen(void *arg, size_t piece)
+{
+    const update_t *u = arg;
+    const zero_view_t *state = u->state;
+    float grad[ZERO_BLOCK], still[ZERO_BLOCK] = {0};
+    size_t at;
+    const size_t n = block_of(u, piece, grad, &at);
+    for (size_t i = 0; i < n; i++) {
+        const float g = grad[i] * u->factors->scale;
+        grad[i] = isfinite(g * g) ? grad[i] : 0.0f;
     }
-    optim_adamw_update(u->factors, u->row->decay, u->row->frozen ? still : state->w + at, state->m + at,
-                       state->v + at, grad, n);
+    optim_adamw_update(u->factors, u->row->decay, still, state->m + at, state->v + at, grad, n);
 }
 
 static void update_row(update_t *u)
 {
-    if (u->zero->plan.config.grad16 || u->row->frozen)
-        base_each(u->n / ZERO_BLOCK + (u->n % ZERO_BLOCK > 0), update_block, u);
+    const size_t blocks = u->n / ZERO_BLOCK + (u->n % ZERO_BLOCK > 0);
+    if (u->row->frozen)
+        base_each(blocks, update_frozen, u);
+    else if (u->zero->plan.config.grad16)
+        base_each(blocks, update_16, u);
     else
         optim_adamw_update(u->factors, u->row->decay, u->state->w, u->state->m, u->state->v,
                            (const float *)(const void *)u->grad, u->n);

@@ -47,6 +47,21 @@ static void try_muon(job_t *job, size_t tp, size_t dp, size_t pp, int stage)
     try(job, t);
 }
 
+/* A frozen row, with gradients of 32 and of 16 bits. */
+static void try_frozen(job_t *job, int stage)
+{
+    trial_t t = {.tp = 1,
+                 .dp = job->ranks,
+                 .pp = 1,
+                 .batch = 6,
+                 .frozen = 1,
+                 .zero = {.stage = stage, .bucket_bytes = 3000}};
+    try(job, t);
+    t.zero.grad16 = 1;
+    t.zero.precision = stage % 2 ? MODEL_BFLOAT16 : MODEL_FLOAT16;
+    try(job, t);
+}
+
 /* All stages on one layout of the ranks, with what else there is spread over the trials. With tensor or
  * pipeline parallelism rounds and Muon in every second stage, with TEST_LONG=1 in each. */
 static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
@@ -92,6 +107,8 @@ int main(void)
     job_t job;
     begin_job(&job);
     try_layout(&job, 1, job.ranks, 1);
+    try_frozen(&job, 0);
+    try_frozen(&job, 3);
     if (job.ranks % 2 == 0) {
         try_layout(&job, 2, job.ranks / 2, 1);
         try_layout(&job, 1, job.ranks / 2, 2);

@@ -37,6 +37,7 @@ typedef struct {
     optim_zero_config_t zero;
     int chunks;    /* 1: the upper units get all their sequences before the lower ones get any */
     int overflow;  /* 1: one gradient of step 1 is infinite */
+    int frozen;    /* 1: row 5 is frozen, and no moment can hold some of its gradients */
     int idle_last; /* 1: ranks with fewer sequences are idle in the last ones, not in the first */
     int astray;    /* 1: weights are not looked at */
     void (*look)(const optim_zero_t *zero); /* after each step; may be NULL */
@@ -73,6 +74,8 @@ static inline float gradient(const trial_t *t, size_t row, size_t element, size_
 {
     if (t->overflow && step == 1 && row == 5 && element == 3 && sequence == 1)
         return INFINITY;
+    if (t->frozen && row == 5 && element < 3 && sequence == 1)
+        return element == 0 ? INFINITY : element == 1 ? NAN : 1e30f;
     return (noise(row, element, sequence, step) + 0.25f * weight) * (float)scale;
 }
 
@@ -154,6 +157,18 @@ static inline void muon_row(job_t *job, const trial_t *t, const model_param_t *r
     free(u);
 }
 
+/* The moments of a frozen row, with 0 where they can hold no gradient. */
+static inline void frozen_row(job_t *job, const model_param_t *row, const optim_adamw_factors_t *f,
+                              float *grad)
+{
+    float *w = zeros(row->count);
+    for (size_t i = 0; i < row->count; i++)
+        if (!(fabsf(grad[i] * f->scale) < 1e19f))
+            grad[i] = 0.0f;
+    optim_adamw_update(f, row->decay, w, job->m + row->offset, job->v + row->offset, grad, row->count);
+    free(w);
+}
+
 static inline void compute_reference(job_t *job, const trial_t *t, optim_scaler_t *scaler, uint64_t *steps)
 {
     const optim_scaler_config_t config = optim_scaler_complete(&t->zero.scaler);
@@ -172,7 +187,7 @@ static inline void compute_reference(job_t *job, const trial_t *t, optim_scaler_
     double squares = 0;
     MP_OK(gyre_exact_create(&exact));
     for (size_t r = 0; r < job->whole->rows; r++)
-        if (job->whole->row[r].alias == MODEL_NONE)
+        if (job->whole->row[r].alias == MODEL_NONE && !job->whole->row[r].frozen)
             MP_OK(gyre_exact_add_norm2(exact, grad + job->whole->row[r].grad, job->whole->row[r].count,
                                        GYRE_FLOAT32));
     MP_OK(gyre_exact_value(exact, &squares));
@@ -188,6 +203,8 @@ static inline void compute_reference(job_t *job, const trial_t *t, optim_scaler_
             const model_param_t *row = &job->whole->row[r];
             if (t->zero.muon && optim_muon_takes(row))
                 muon_row(job, t, row, &f, grad + row->grad);
+            else if (row->frozen)
+                frozen_row(job, row, &f, grad + row->grad);
             else if (row->alias == MODEL_NONE)
                 optim_adamw_update(&f, row->decay, job->w + row->offset, job->m + row->offset,
                                    job->v + row->offset, grad + row->grad, row->count);
@@ -477,6 +494,7 @@ static inline void begin_layout(job_t *job, const trial_t *t)
     job->dp_rank = job->rank / t->tp % t->dp;
     job->pp_rank = job->rank / t->tp / t->dp;
     unsigned char has[LAYERS];
+    job->whole->row[5].frozen = t->frozen;
     for (size_t l = 0; l < LAYERS; l++)
         has[l] = l * t->pp / LAYERS == job->pp_rank;
     const model_slice_t slice = {.tp_rank = job->tp_rank,
