@@ -86,7 +86,8 @@ GYRE_API gyre_status_t gyre_train_save(gyre_train_t *train, const char *folder);
 /* Takes over the newest good checkpoint of `folder`, written by gyre_train_save or by gyre-train in any
  * layout. *step: the steps that it has done; 0: there is no checkpoint, and the training begins with step
  * 1. step may be NULL. Call it before the first step. INVALID, harmless: it is too late for that, or
- * `folder` is NULL. INVALID: the checkpoint belongs to a run with other settings or data. */
+ * `folder` is NULL. INVALID: the checkpoint belongs to a run with other settings or data, or
+ * `folder` holds checkpoints of two runs. */
 GYRE_API gyre_status_t gyre_train_resume(gyre_train_t *train, const char *folder, uint64_t *step);
 
 /* Writes the weights to rank 0's `path`: a safetensors file, or, if `path` ends in '/', a folder in Hugging

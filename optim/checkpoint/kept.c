@@ -19,7 +19,7 @@ int checkpoint_kept_begin(checkpoint_kept_t *kept, const char *folder, size_t ke
 void checkpoint_kept_free(checkpoint_kept_t *kept)
 {
     free(kept->good);
-    free(kept->found);
+    free(kept->bad);
 }
 
 static int has(const uint64_t *steps, size_t count, uint64_t step)
@@ -37,11 +37,11 @@ static void drop_oldest(checkpoint_kept_t *kept)
 
 gyre_status_t checkpoint_kept_take_stock(checkpoint_kept_t *kept, uint64_t resumed)
 {
-    gyre_status_t status = optim_snapshot_list(kept->folder, &kept->found, &kept->founds);
+    gyre_status_t status = optim_snapshot_list(kept->folder, &kept->bad, &kept->bads); /* newest first */
     int muted = base_log_mute(1); /* the resume has logged what is damaged */
-    for (size_t i = kept->founds; status == GYRE_OK && i-- > 0;) {
-        const uint64_t step = kept->found[i];
-        if (step > resumed || optim_snapshot_check(kept->folder, step) != GYRE_OK)
+    while (status == GYRE_OK && kept->bads > 0 && kept->bad[kept->bads - 1] <= resumed) {
+        const uint64_t step = kept->bad[--kept->bads];
+        if (optim_snapshot_check(kept->folder, step) != GYRE_OK)
             continue;
         if (kept->goods == kept->keep)
             drop_oldest(kept);
@@ -51,15 +51,15 @@ gyre_status_t checkpoint_kept_take_stock(checkpoint_kept_t *kept, uint64_t resum
     return status;
 }
 
-int checkpoint_kept_found(const checkpoint_kept_t *kept, uint64_t step)
+int checkpoint_kept_bad(const checkpoint_kept_t *kept, uint64_t step)
 {
-    return has(kept->found, kept->founds, step);
+    return has(kept->bad, kept->bads, step);
 }
 
-/* 1: a run that was started at the same time has written the checkpoint of `step`. */
-static int is_other(checkpoint_kept_t *kept, uint64_t step, const json_t *run)
+/* 1: the checkpoint of `step` is left to another run, with a warning once. */
+static int leave_to_other(checkpoint_kept_t *kept, uint64_t step, const json_t *run)
 {
-    if (checkpoint_kept_found(kept, step) || !optim_snapshot_is_other(kept->folder, step, run))
+    if (checkpoint_kept_bad(kept, step) || !optim_snapshot_is_other(kept->folder, step, run))
         return 0;
     if (!kept->warned)
         log_warning("step %llu in %s is of another run, and is left: give each run a --checkpoint folder of "
@@ -82,7 +82,8 @@ void checkpoint_kept_add(checkpoint_kept_t *kept, uint64_t step, const json_t *r
     if (optim_snapshot_list(kept->folder, &steps, &count) != GYRE_OK)
         return;
     for (size_t i = 0; i < count; i++)
-        if (steps[i] < step && !has(kept->good, kept->goods, steps[i]) && !is_other(kept, steps[i], run))
+        if (steps[i] < step && !has(kept->good, kept->goods, steps[i]) &&
+            !leave_to_other(kept, steps[i], run))
             (void)optim_snapshot_remove(kept->folder, steps[i]);
     free(steps);
 }

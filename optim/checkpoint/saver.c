@@ -198,7 +198,7 @@ static gyre_status_t finish(optim_saver_t *saver, const char *made)
                     (unsigned long long)saver->step, strerror(errno));
     if (status == GYRE_OK)
         status = optim_snapshot_publish(saver->folder, saver->step, made, saver->whole, files, saver->run,
-                                        checkpoint_kept_found(&saver->kept, saver->step));
+                                        checkpoint_kept_bad(&saver->kept, saver->step));
     json_decref(files);
     return status;
 }

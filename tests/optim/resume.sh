@@ -170,6 +170,14 @@ check "begins with step 1" grep -q "no checkpoint in $CK yet: beginning with ste
 same "no good one"
 check "the rest of a killed writer is gone" [ ! -e "$CK/.step-000000000045.new-host-1" ]
 
+# ---- two runs in one folder: which of them goes on is not for a start to guess
+cp -a "$W/good/step-000000000040" "$CK"
+ls -l --time-style=full-iso "$CK" >"$W/before"
+train 2 "${KEEP[@]}" --resume
+want "the checkpoints of two runs" 2 "$CK holds checkpoints of two runs, such as those of steps 40 and 60: "
+ls -l --time-style=full-iso "$CK" >"$W/after"
+check "the folder is as it was" cmp "$W/before" "$W/after"
+
 # ---- disks that are not shared: whoever sees the newest one reads it for all
 fresh
 rm -rf "$CK".[01]

@@ -56,7 +56,7 @@ gyre_status_t train_state_read(const json_t *run, const char *at, train_state_t 
 
 /* Finds the newest good checkpoint that any rank sees and gives every rank its ranges and state. Collective;
  * ranks may fail alone, and nobody waits for them. *found: 0 if there is none. INVALID: it is of a run with
- * other options; the message names the first. */
+ * other options, of which the message names the first, or an older one is of another run. */
 gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int *found);
 
 /* The part of that which looks at options: `run` is what train_state_describe said in the checkpoint `at`.

@@ -366,6 +366,26 @@ static gyre_status_t find(const train_parts_t *parts, candidate_t *found, train_
     return GYRE_OK;
 }
 
+/* The owner looks whether an older checkpoint is of another run. Which of the two this one was cannot be
+ * known, and going on as the other would take its checkpoints away. */
+static gyre_status_t check_alone(const train_parts_t *parts, const candidate_t *found)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    if (gyre_comm_rank(parts->comm) != found->owner)
+        return GYRE_OK;
+    gyre_status_t status = optim_snapshot_list(parts->folder, &steps, &count);
+    for (size_t i = 0; status == GYRE_OK && i < count; i++)
+        if (steps[i] < found->step && optim_snapshot_is_other(parts->folder, steps[i], found->run))
+            status = gyre_fail(GYRE_ERR_INVALID,
+                               "%s holds checkpoints of two runs, such as those of steps %" PRIu64
+                               " and %" PRIu64 ": end the other run, and move the checkpoints of one of them "
+                               "to another folder",
+                               parts->folder, steps[i], found->step);
+    free(steps);
+    return status;
+}
+
 /* 1: the options of `run` have another number for this one. */
 static int differs_from(const json_t *run, const char *option, double now)
 {
@@ -402,6 +422,8 @@ gyre_status_t train_resume(const train_parts_t *parts, train_state_t *state, int
     candidate_t candidate = {0};
     int well = 0;
     gyre_status_t status = find(parts, &candidate, state, &well);
+    if (status == GYRE_OK && well)
+        status = train_all_well(parts, check_alone(parts, &candidate), &well);
     if (status == GYRE_OK && well)
         status = train_all_well(parts, read_all(parts, &candidate), &well);
     if (status == GYRE_OK && well)
