@@ -71,19 +71,6 @@ static gyre_status_t take_memory(pipe_generator_t *g)
                : gyre_fail(GYRE_ERR_NO_MEMORY, "no memory for %zu sequences", batch);
 }
 
-/* Weights times positions from which to look for orders takes more than about a minute. */
-#define LONG_START 3e12
-
-static void warn_long_start(const pipe_generator_t *g)
-{
-    const size_t positions = g->part->whole->config.seq;
-    if (!g->config.fast && gyre_comm_rank(g->part->world) == 0 &&
-        (double)positions * (double)g->part->slice->total > LONG_START)
-        log_warning("the start looks for orders of sums in products of all %zu positions, which takes "
-                    "minutes or more: give --seq, if fewer positions are enough, or --order fast",
-                    positions);
-}
-
 static gyre_status_t make_decoder(void *user)
 {
     pipe_generator_t *g = user;
@@ -99,10 +86,10 @@ static gyre_status_t make_decoder(void *user)
                                         .rows = rows_of(g),
                                         .precision = pipe_source_precision(part->source),
                                         .fast = g->config.fast,
+                                        .warns = gyre_comm_rank(part->world) == 0,
                                         .threads = part->threads};
     gyre_status_t status = take_memory(g);
     base_team_t *before = base_team_use(part->team);
-    warn_long_start(g);
     if (status == GYRE_OK)
         status = model_decoder_create(&how, &g->decoder);
     base_team_use(before);

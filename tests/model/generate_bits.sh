@@ -230,6 +230,13 @@ seq 8 >lines
 few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" "${far[@]}" --lines --prompt-file lines 2>&1)
 check "what to do without memory, not: $few" grep -q "8 sequences of 1000000 positions.*: take fewer" <<<"$few"
 check "what to do about a long start, not: $few" grep -q "takes minutes or more: .*--seq" <<<"$few"
+# layers do not make the start longer: orders are those of one of them
+sed -i 's/"ffn": 48000/"ffn": 2048/; s/"layers": 1/"layers": 64/' config.json
+"$B/bin/gyre-train" "${learn[@]}" --steps 0 --eval-sequences 1 --save deep/ >train.log 2>&1 || bad "gyre-train: $(tail -n 3 train.log)"
+sed -i 's/"seq": 64/"seq": 400000/' deep/config.json
+few=$(bash -c 'ulimit -v 600000 && exec "$@"' - "$GENERATE" --load deep --tokenizer bytes --prompt T --threads 1 2>&1)
+check "no memory: $few" grep -q "1 sequences of 400000 positions.*: take fewer" <<<"$few"
+check "layers make no long start: $few" test "$(grep -c "takes minutes" <<<"$few")" = 0
 if [ -n "${TEST_LONG:-}" ]; then
     for n in 1 2 4; do
         check "1,000 tokens on $n ranks" timeout 2000 "$UCX_RUN" -n "$n" "$B/tests/model/mp_generate_bits" 1000

@@ -27,6 +27,7 @@ typedef struct {
     /* 1: does not look for the orders of products, which takes seconds for large models; the last bits may
      * differ from a stage's */
     int fast;
+    int warns; /* 1: logs a warning before it looks for orders, if that takes minutes */
     /* Threads for which attention has memory to work in; 0: 1. Those of the caller's team
      * (base/thread/team.h) take heads, and columns of products. */
     size_t threads;
