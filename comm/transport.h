@@ -95,7 +95,7 @@ typedef struct {
     comm_boot_t *boot;
     comm_watch_t *watch;
     comm_recorder_slot_t *recorder;
-    char job[64]; /* its id for gyre-doctor */
+    char job[COMM_JOB_BYTES]; /* its id for gyre-doctor */
     int rank;
     int size;
     double timeout_s; /* the deadline of every operation; <= 0: none */

@@ -383,6 +383,7 @@ gyre_status_t comm_boot_newcomer(comm_identity_t *who)
                          join);
     snprintf(who->root, sizeof(who->root), "%s", join);
     snprintf(who->job, sizeof(who->job), "%s", *job != '\0' ? job : "job");
+    who->job_is_common = *job == '\0';
     snprintf(who->source, sizeof(who->source), "GYRE_JOIN");
     return GYRE_OK;
 }

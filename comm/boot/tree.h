@@ -103,7 +103,7 @@ struct comm_boot {
     int members_n;
     int *members;   /* [members_n] ranks, ascending; NULL: all of 0..size-1 */
     uint32_t epoch; /* number of changes of the members */
-    char job[64];
+    char job[COMM_JOB_BYTES];
     unsigned char secret[32];
     unsigned char auth_key[32];
 

@@ -62,7 +62,7 @@ gyre_status_t identity_from_ompi(comm_identity_t *out)
     const char *name = base_env("PMIX_NAMESPACE");
     if (name == NULL)
         name = base_env("OMPI_MCA_ess_base_jobid");
-    identity_job(out, name != NULL ? name : "openmpi");
+    identity_job(out, name != NULL ? name : "openmpi", name == NULL);
     if (out->size == 1) {
         identity_alone(out, "Open MPI");
         return GYRE_OK;
@@ -132,7 +132,7 @@ static gyre_status_t slurm_root(comm_identity_t *out)
                          lists, node);
     char text[48];
     snprintf(text, sizeof(text), "slurm-%d.%d", job, step);
-    identity_job(out, text);
+    identity_job(out, text, 0);
     st = port_from((uint64_t)job * 61 + (uint64_t)step, &port);
     if (st != GYRE_OK)
         return st;
@@ -167,7 +167,7 @@ gyre_status_t identity_from_slurm(comm_identity_t *out)
     if (out->root[0] == '\0')
         st = slurm_root(out);
     else
-        identity_job(out, "slurm");
+        identity_job(out, "slurm", 1);
     return st == GYRE_OK
                ? identity_secret(
                      out, "; srun --mpi=pmix and --mpi=pmi2 need none: they have a private channel for one")
@@ -191,8 +191,9 @@ gyre_status_t identity_from_torchrun(comm_identity_t *out)
         return GYRE_OK;
     }
     snprintf(out->source, sizeof(out->source), "torchrun");
-    const char *run = base_env("TORCHELASTIC_RUN_ID");
-    identity_job(out, run != NULL && *run != '\0' ? run : "torchrun");
+    const int has_run = identity_has("TORCHELASTIC_RUN_ID");
+    const char *run = has_run ? base_env("TORCHELASTIC_RUN_ID") : "torchrun";
+    identity_job(out, run, !has_run || strcmp(run, "none") == 0); /* "none": torchrun without --rdzv-id */
     if (out->root[0] == '\0') {
         if (!identity_has("MASTER_ADDR"))
             return gyre_fail(GYRE_ERR_INVALID, "MASTER_ADDR is not set although RANK and WORLD_SIZE are");
@@ -229,7 +230,7 @@ gyre_status_t identity_from_index(comm_identity_t *out)
         return GYRE_OK;
     }
     snprintf(out->source, sizeof(out->source), "Indexed Job");
-    identity_job(out, "indexed");
+    identity_job(out, "indexed", 1);
     if (out->root[0] == '\0')
         return gyre_fail(GYRE_ERR_INVALID, none, "GYRE_ROOT",
                          "the DNS name of the pod with index 0 and a port");

@@ -55,10 +55,12 @@ gyre_status_t identity_check(const comm_identity_t *out, const char *rank_name, 
     return GYRE_OK;
 }
 
-void identity_job(comm_identity_t *out, const char *text)
+void identity_job(comm_identity_t *out, const char *text, int common)
 {
-    if (out->job[0] == '\0')
-        snprintf(out->job, sizeof(out->job), "%.*s", (int)sizeof(out->job) - 1, text);
+    if (out->job[0] != '\0')
+        return;
+    snprintf(out->job, sizeof(out->job), "%.*s", (int)sizeof(out->job) - 1, text);
+    out->job_is_common = common;
 }
 
 gyre_status_t identity_root(comm_identity_t *out, const char *host, int port, const char *variable)
@@ -107,8 +109,7 @@ void identity_alone(comm_identity_t *out, const char *source)
     out->root[0] = '\0';
     if (source != NULL)
         snprintf(out->source, sizeof(out->source), "%s", source);
-    if (out->job[0] == '\0')
-        strcpy(out->job, "job"); /* as of a larger job: newcomers may make it one */
+    identity_job(out, "job", 1); /* as of a larger job: newcomers may make it one */
     if (!out->have_secret)
         randombytes_buf(out->secret, sizeof(out->secret));
     out->have_secret = 1;
@@ -172,7 +173,7 @@ static gyre_status_t from_gyre(const gyre_config_t *config, comm_identity_t *out
                          "GYRE_ROOT (or config.root) is missing for a job of %d ranks: give rank 0's "
                          "host:port",
                          out->size);
-    identity_job(out, "job");
+    identity_job(out, "job", 1);
     if (out->rank == 0)
         out->root_fd = (int)base_setting_int(SET_ROOT_FD);
     return identity_secret(out, "");
@@ -260,17 +261,14 @@ int comm_identity_rank_hint(void)
 
 void comm_identity_job(const comm_identity_t *who, char *text)
 {
-    static const char *const common[] = {"job", "torchrun", "none" /* torchrun's default */};
     static const char label[] = "gyre job 1";
     unsigned char hash[crypto_generichash_BYTES_MIN];
     snprintf(text, COMM_JOB_BYTES, "%s", who->job);
-    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
-        if (strcmp(who->job, common[i]) == 0) {
-            crypto_generichash(hash, sizeof(hash), (const unsigned char *)label, sizeof(label), who->secret,
-                               sizeof(who->secret));
-            snprintf(text, COMM_JOB_BYTES, "%s-%02x%02x%02x%02x", common[i], hash[0], hash[1], hash[2],
-                     hash[3]);
-        }
+    if (!who->job_is_common)
+        return;
+    crypto_generichash(hash, sizeof(hash), (const unsigned char *)label, sizeof(label), who->secret,
+                       sizeof(who->secret));
+    snprintf(text, COMM_JOB_BYTES, "%.40s-%02x%02x%02x%02x", who->job, hash[0], hash[1], hash[2], hash[3]);
 }
 
 /* What the user gave and no launcher overrides: the job's id, its secret, where to meet. */

@@ -24,7 +24,7 @@
 
 #include "base/clock.h"
 
-enum { COMM_RANKS_MAX = 1 << 20 };
+enum { COMM_RANKS_MAX = 1 << 20, COMM_JOB_BYTES = 64 };
 
 /* How root and secret become known to all ranks. */
 typedef enum {
@@ -41,7 +41,8 @@ typedef struct {
     int root_fd; /* rank 0: listening socket that outlives the bootstrap, or -1 */
     unsigned char secret[32];
     int have_secret;
-    char job[64];
+    char job[COMM_JOB_BYTES];
+    int job_is_common; /* neither user nor launcher gave `job`: other jobs have it, too */
     /* "GYRE_*", "config", "PMIx", "PMI-1", "Open MPI", "Slurm", "torchrun", "Indexed Job", "singleton" */
     char source[32];
     comm_meet_t meet;
@@ -79,9 +80,8 @@ gyre_status_t comm_unique_id(unsigned char id[COMM_ID_BYTES]);
 gyre_status_t comm_identity_by_id(const comm_gather_t *by, const unsigned char id[COMM_ID_BYTES],
                                   const char *name, int rank, int size, comm_identity_t *out);
 
-enum { COMM_JOB_BYTES = 64 };
-/* The job's id as gyre-doctor --job shows it, into text: [COMM_JOB_BYTES]; after comm_identity_meet. An id
- * that many jobs have, since no user and no launcher gave one, gets a part of a hash of the secret. */
+/* The job's id as gyre-doctor --job shows it, into text: [COMM_JOB_BYTES]; after comm_identity_meet. A common
+ * id (job_is_common) gets a part of a hash of the secret. */
 void comm_identity_job(const comm_identity_t *who, char *text);
 
 /* Closes what comm_identity_meet still holds of the launcher's channel, if anything. */

@@ -12,8 +12,9 @@ int identity_has(const char *name);
 gyre_status_t identity_number(const char *name, const char *because, int high, int *out);
 /* Checks that rank and size fit together; the names are for the message. */
 gyre_status_t identity_check(const comm_identity_t *out, const char *rank_name, const char *size_name);
-/* Sets the job's id, unless the user gave one. Longer ones are cut, on all ranks alike. */
-void identity_job(comm_identity_t *out, const char *text);
+/* Sets the job's id, unless the user gave one. Longer ones are cut, on all ranks alike. common: other jobs
+ * have the id `text`, too. */
+void identity_job(comm_identity_t *out, const char *text, int common);
 /* Makes `out` a job of one rank. source NULL: already noted. */
 void identity_alone(comm_identity_t *out, const char *source);
 /* For a launcher without a private channel when no secret was given: derives one if the ranks meet on

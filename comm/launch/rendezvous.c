@@ -35,7 +35,7 @@
 static struct {
     int agreed, tries;
     int rank, size, root_fd;
-    char job[64];
+    char job[COMM_JOB_BYTES];
     meet_card_t card;
     const pmix_calls_t *stays; /* PMIx's goodbye is still to be sent, */
     int pmi_stays, pmi_fd;     /* and PMI-1's, unless MPI does */
@@ -80,7 +80,7 @@ gyre_status_t identity_from_pmix(comm_identity_t *out)
                          "another; take away the "
                          "outer one's, such as env -u PMIX_NAMESPACE -u PMIX_RANK",
                          out->rank, other);
-    identity_job(out, base_env("PMIX_NAMESPACE"));
+    identity_job(out, base_env("PMIX_NAMESPACE"), 0);
     snprintf(out->source, sizeof(out->source), "PMIx");
     out->meet = COMM_MEET_PMIX;
     return GYRE_OK;
@@ -108,7 +108,7 @@ gyre_status_t identity_from_pmi1(comm_identity_t *out)
         return gyre_fail(GYRE_ERR_INVALID, "PMI_RANK says who this is, but PMI_FD is not set: where is rank "
                                            "0 met? This launcher does not speak "
                                            "PMI-1's wire protocol: give GYRE_ROOT=host:port and GYRE_SECRET");
-    identity_job(out, "pmi");
+    identity_job(out, "pmi", 1);
     return identity_secret(out, "");
 }
 
@@ -233,7 +233,7 @@ static gyre_status_t by_pmi1(comm_identity_t *who, host_t *host, base_time_t dea
     gyre_status_t st = pmi1_open(&pmi, who->pmi_fd, deadline);
     if (st != GYRE_OK)
         return st;
-    identity_job(who, pmi.space);
+    identity_job(who, pmi.space, 0);
     if (who->rank == 0) {
         /* "(vector,(first node, nodes, ranks of each))": one block of one node is this host. */
         int local = pmi1_get(&pmi, "PMI_process_mapping", mapping, sizeof(mapping)) == GYRE_OK &&
@@ -265,7 +265,7 @@ static gyre_status_t take(comm_identity_t *who)
         identity_alone(who, NULL);
         return GYRE_OK;
     }
-    identity_job(who, channel.job);
+    identity_job(who, channel.job, 0);
     memcpy(who->root, card->root, sizeof(who->root));
     if (card->have_secret)
         memcpy(who->secret, card->secret, sizeof(who->secret));

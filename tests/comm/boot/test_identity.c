@@ -355,9 +355,43 @@ static void ids_to_show(void **state)
         assert_int_equal(strncmp(shown, "none-", 5), 0);
     }
     assert_string_not_equal(first, second);
-    assert_int_equal(with(ENV("GYRE_RANK=0", "GYRE_SIZE=1", "GYRE_JOB=mine"), NULL, &who), GYRE_OK);
+    static const struct {
+        const char *variables[9], *shown; /* shown: of an id that other jobs have, too, the beginning */
+    } rows[] = {
+        {{"GYRE_RANK=0", "GYRE_SIZE=2", NULL}, "job-"},
+        {{"PMI_RANK=0", "PMI_SIZE=2", NULL}, "pmi-"},
+        {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", NULL}, "openmpi-"},
+        {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_MCA_ess_base_jobid=7", NULL}, "7"},
+        {{"SLURM_PROCID=0", "SLURM_NTASKS=2", STEP, NULL}, "slurm-"},
+        {{"RANK=0", "WORLD_SIZE=2", NULL}, "torchrun-"},
+        {{"RANK=0", "WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=run-1", NULL}, "run-1"},
+        {{"JOB_COMPLETION_INDEX=0", "GYRE_SIZE=2", NULL}, "indexed-"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *variables[14] = {"GYRE_ROOT=localhost:1", "GYRE_SECRET=" SECRET, NULL};
+        int n = 2, common = rows[i].shown[strlen(rows[i].shown) - 1] == '-';
+        for (int k = 0; rows[i].variables[k] != NULL; k++)
+            variables[n++] = rows[i].variables[k];
+        assert_int_equal(with(variables, NULL, &who), GYRE_OK);
+        comm_identity_job(&who, first);
+        if (strlen(first) != strlen(rows[i].shown) + (common ? 8 : 0) ||
+            strncmp(first, rows[i].shown, strlen(rows[i].shown)) != 0)
+            fail_msg("%s instead of %s", first, rows[i].shown);
+        variables[n] = "GYRE_JOB=job"; /* given: others do not have it */
+        assert_int_equal(with(variables, NULL, &who), GYRE_OK);
+        comm_identity_job(&who, first);
+        assert_string_equal(first, "job");
+    }
+    assert_int_equal(
+        with(ENV("GYRE_RANK=0", "GYRE_SIZE=2", "GYRE_ROOT=localhost:1", "GYRE_SECRET=" SECRET), NULL, &who),
+        GYRE_OK);
     comm_identity_job(&who, first);
-    assert_string_equal(first, "mine");
+    setenv("GYRE_JOIN", "localhost:2", 1);
+    base_settings_reload();
+    assert_int_equal(comm_boot_newcomer(&who), GYRE_OK); /* it shows the id of the job that it joins */
+    unsetenv("GYRE_JOIN");
+    comm_identity_job(&who, second);
+    assert_string_equal(first, second);
 }
 
 static void from_torchrun(void **state)
