@@ -175,6 +175,20 @@ static void gone_on(void **state)
     members[0].called = 2000;
     slots[0].state = 3;
     expect(&job, 1, "it was killed by signal 9");
+    slots[0].state = 2;
+    /* nor without evidence: it has made no call, nothing recorded when it ended, the others have left */
+    slots[1].head = 0;
+    expect(&job, 1, "rank 1 on here: it was killed by signal 9");
+    slots[1].head = 31;
+    slots[1].ended_ns = 0;
+    members[1].ended = INT64_MAX;
+    expect(&job, 1, "its process 1001 is dead");
+    slots[1].ended_ns = 20;
+    members[1].ended = 1000;
+    for (int r = 0; r < RANKS; r++)
+        if (r != 1)
+            slots[r].state = 4;
+    expect(&job, 1, "it was killed by signal 9");
     job.gone = 1; /* what was seen first is not what happened */
     expect(&job, -1, "the job ended while we looked");
 }

@@ -202,23 +202,25 @@ static int was_on(const member_t *m, uint32_t comm)
     return 0;
 }
 
-/* Rank r is dead, and the job goes on without it (gyre_comm_shrink): after its death, all that live have
- * begun calls on a communicator of which it has recorded none. */
+/* Rank r is dead, and the job goes on without it (gyre_comm_shrink): after its death, all that live and have
+ * not left have begun calls on a communicator of which it has recorded none. 0 without evidence: nobody lives
+ * or all have left, nothing recorded when it ended, or it has made no call. */
 static int is_left_behind(const job_t *job, int r)
 {
     const member_t *dead = &job->rank[r];
-    if (job->alive == 0 || dead->life != LIFE_DEAD)
+    int went = 0;
+    if (dead->life != LIFE_DEAD || dead->slot->head == 0)
         return 0;
     for (int p = 0; p < job->size; p++) {
         const member_t *m = &job->rank[p];
         const comm_call_t *call = job_call(m);
         if (!m->known || m->life == LIFE_DEAD || m->slot->state == 4)
             continue;
-        if (m->slot->state == 3 || call == NULL || was_on(dead, call->comm) ||
-            (dead->ended != INT64_MAX && m->called < dead->ended))
+        if (m->slot->state == 3 || call == NULL || was_on(dead, call->comm) || m->called <= dead->ended)
             return 0;
+        went++;
     }
-    return 1;
+    return went > 0;
 }
 
 /* It ended without an error of its own: nothing recorded how, or it got a signal that a launcher or a person
