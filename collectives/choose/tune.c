@@ -237,7 +237,8 @@ void coll_tune_take(coll_tune_t *tune, const coll_cost_t *fresh, double stretch,
 }
 
 /* 1: the numbers are of a process that could use fewer processors than this one: of a small job's share of
- * the host. */
+ * the host. The cores that it was bound to do not count: if they were several, but not all, total_memory
+ * stays that of these cores. It serves predictions only. */
 static int outgrown(const coll_tune_t *tune)
 {
     return tune->cost.cores < sysconf(_SC_NPROCESSORS_ONLN) && tune->cost.cores < coll_measure_cores();
@@ -362,9 +363,9 @@ gyre_status_t coll_tune_peek(coll_tune_t *out, char *why)
     return obtain(out, 1, why);
 }
 
-/* The lines of the file at `path`, into `old`. A cache of another machine, or one that is broken, has none
- * to keep. */
-static gyre_status_t read_lines(const char *path, uint64_t signature, coll_tune_t *old)
+/* The lines and costs of the file at `path`, into `old`. A cache of another machine, or one that is broken,
+ * has none to keep. */
+static gyre_status_t read_old(const char *path, uint64_t signature, coll_tune_t *old)
 {
     char cache[COLL_TUNE_PATH];
     FILE *file = path[0] ? fopen(path, "re") : NULL;
@@ -392,10 +393,10 @@ gyre_status_t coll_tune_refresh(const char *path, coll_tune_t *out)
         return gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read %s", path);
     coll_tune_builtin(old);
     const uint64_t signature = signature_now();
-    gyre_status_t st = read_lines(path, signature, old);
+    gyre_status_t st = read_old(path, signature, old);
     if (st == GYRE_OK) {
         coll_tune_builtin(out);
-        if (old->signature == signature) /* what two ranks have measured stays */
+        if (old->signature == signature) /* what `measure` cannot measure stays: coll_tune_take */
             out->cost = old->cost;
         measure(out);
         out->signature = signature;

@@ -42,7 +42,7 @@ const coll_cost_field_t coll_cost_fields[] = {
     FIELD(cma_call, "ns", 'd', "a call of process_vm_readv"),
     FIELD(cma_rate, "GB/s", 'd', "what it copies, in small pages, within the cache"),
     FIELD(cache_bytes, "bytes", 'z', "of one core's second-level cache"),
-    FIELD(cores, "", 'i', "that ranks may use"),
+    FIELD(cores, "", 'i', "that the system allowed the process that measured"),
     FIELD(net_latency, "ns", 'd', "between hosts; 0: unknown"),
     FIELD(net_rate, "GB/s", 'd', "between hosts; 0: unknown"),
 };
@@ -197,7 +197,7 @@ static gyre_status_t read_clause(reader_t *r, int i, coll_tune_line_t *line)
         int32_t *range = key[0] == 'r' ? line->ranks : line->hosts;
         st = read_range(r, i, &low, &high);
         if (st == GYRE_OK && high == 0)
-            return wrong(r, "%s: \"%s\" is never so: at least 1", key, value);
+            return wrong(r, "%s: \"%s\" must be at least 1", key, value);
         if (st == GYRE_OK) {
             range[0] = low > INT32_MAX ? INT32_MAX : (int32_t)low;
             range[1] = high > INT32_MAX ? INT32_MAX : (int32_t)high;
@@ -250,7 +250,7 @@ static gyre_status_t read_choose(reader_t *r)
             return wrong(r, "choose: \"%s\" needs a value", r->word[i]);
         for (int before = 2; before < i; before += 2)
             if (!strcmp(r->word[before], r->word[i]))
-                return wrong(r, "choose: \"%s\" stands there twice", r->word[i]);
+                return wrong(r, "choose: \"%s\" is given twice", r->word[i]);
         gyre_status_t st = read_clause(r, i, &line);
         if (st != GYRE_OK)
             return st;
