@@ -28,6 +28,8 @@ typedef struct {
 
 /* OK: `field` of the struct given to the call `name` is 0 or more seconds. INVALID. */
 gyre_status_t coll_check_seconds(const char *name, const char *field, double seconds);
+/* The same of the two deadlines of a config. */
+gyre_status_t coll_check_deadlines(const char *call, double init_timeout_s, double timeout_s);
 /* Reads a caller's options (NULL: the defaults) for the call `name`. INVALID. */
 gyre_status_t coll_options_read(const char *name, const gyre_options_t *given, coll_asked_t *out);
 /* Sets them for `comm`, which nobody uses. Collective over its ranks, by all_gather(user, ...): MISMATCH if

@@ -39,9 +39,7 @@ static gyre_status_t read_config(creating_t *c, const gyre_create_t *config, gyr
         st = gyre_fail(GYRE_ERR_INVALID, "%s: config.reserved is %d; start from GYRE_CREATE_INITIALIZER",
                        c->call, own->reserved);
     if (st == GYRE_OK)
-        st = coll_check_seconds(c->call, "config.init_timeout_s", own->init_timeout_s);
-    if (st == GYRE_OK)
-        st = coll_check_seconds(c->call, "config.timeout_s", own->timeout_s);
+        st = coll_check_deadlines(c->call, own->init_timeout_s, own->timeout_s);
     if (st == GYRE_OK)
         st = coll_world_refuse_child(c->call);
     if (st == GYRE_OK)

@@ -21,9 +21,7 @@ static gyre_status_t init_locked(const gyre_config_t *config, gyre_comm_t **out)
     if (config)
         st = coll_sized_read(&c, sizeof c, offsetof(gyre_config_t, init_timeout_s), config, "gyre_init");
     if (st == GYRE_OK)
-        st = coll_check_seconds("gyre_init", "config.init_timeout_s", c.init_timeout_s);
-    if (st == GYRE_OK)
-        st = coll_check_seconds("gyre_init", "config.timeout_s", c.timeout_s);
+        st = coll_check_deadlines("gyre_init", c.init_timeout_s, c.timeout_s);
     if (st == GYRE_OK)
         st = base_settings_reload(); /* the program may have set variables since */
     base_file_fill_standard();

@@ -38,6 +38,12 @@ gyre_status_t coll_check_seconds(const char *name, const char *field, double sec
     return gyre_fail(GYRE_ERR_INVALID, "%s: %s is %g; 0 or a number of seconds", name, field, seconds);
 }
 
+gyre_status_t coll_check_deadlines(const char *call, double init_timeout_s, double timeout_s)
+{
+    gyre_status_t st = coll_check_seconds(call, "config.init_timeout_s", init_timeout_s);
+    return st == GYRE_OK ? coll_check_seconds(call, "config.timeout_s", timeout_s) : st;
+}
+
 static gyre_status_t check(const char *name, const gyre_options_t *o)
 {
     if ((int)o->order < GYRE_ORDER_DEFAULT || o->order > GYRE_ORDER_EXACT)
