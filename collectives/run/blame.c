@@ -456,18 +456,15 @@ static void mismatch_text(const gyre_request_t *r, const char *mine, char *text,
         coll_call_text(&own, call, sizeof call);
         snprintf(then, sizeof then, ", where rank %d called %s", comm->rank, call);
     }
-    const char *why = "all ranks must make the same calls with the same arguments in the same order";
+    char why[420] = "all ranks must make the same calls with the same arguments in the same order";
     if (r->call.seq == theirs.seq && same_call(&r->call, &theirs))
-        why = theirs.flags & COMM_CALL_DEVICE
-                  ? "the arguments agree as far as they are shown, so the ranks differ in uneven counts, in "
-                    "the "
-                    "size of a type of gyre_type_create or in settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, "
-                    "GYRE_ORDER, GYRE_CUDA_ALGO, GYRE_CUDA_LL, GYRE_CUDA_ONE_SHOT, GYRE_CUDA_ENGINES must be "
-                    "the same everywhere)"
-                  : "the arguments agree as far as they are shown, so the ranks differ in uneven counts, in "
-                    "the "
-                    "size of a type of gyre_type_create or in settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, "
-                    "GYRE_ORDER, and what gyre_plan_set was given, must be the same everywhere)";
+        snprintf(why, sizeof why,
+                 "the arguments agree as far as they are shown, so the ranks differ in uneven counts, in the "
+                 "size of a type of gyre_type_create or in settings (GYRE_ALGO, GYRE_CHUNK, GYRE_SCRATCH, "
+                 "GYRE_ORDER, %s must be the same everywhere)",
+                 theirs.flags & COMM_CALL_DEVICE
+                     ? "GYRE_CUDA_ALGO, GYRE_CUDA_LL, GYRE_CUDA_ONE_SHOT, GYRE_CUDA_ENGINES"
+                     : "and what gyre_plan_set was given,");
     snprintf(text, bytes, "rank %d called %s, but rank %d %s %s%s: %s", comm->rank, mine, peer,
              then[0] ? "sent for" : "called", other, then, why);
 }
