@@ -214,9 +214,11 @@ gyre_status_t coll_cuda_check_staged(const coll_cuda_t *c, const char *name, con
     if (s->op == COLL_BARRIER || room_for(c, s, esize) > 0 || coll_cuda_wire_takes(c, s) ||
         coll_cuda_hosts_take(c, s))
         return GYRE_OK;
-    return gyre_fail(GYRE_ERR_INVALID,
-                     "%s: GYRE_CUDA_STAGING=%s is too little for elements of %zu bytes on %d ranks", name,
-                     base_setting_string(SET_CUDA_STAGING), esize, c->comm->n);
+    return gyre_fail(
+        GYRE_ERR_INVALID,
+        "%s: GYRE_CUDA_STAGING=%s is too little for elements of %zu bytes on %d ranks: raise it on "
+        "all ranks",
+        name, base_setting_string(SET_CUDA_STAGING), esize, c->comm->n);
 }
 
 /* Into chunks that fit in slots. */
