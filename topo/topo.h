@@ -101,11 +101,13 @@ enum { TOPO_SETS = 4 };
 int topo_numa_set(const char *folder, const uint64_t *mask, int words, uint64_t nodes[TOPO_SETS]);
 /* The same of the PUs that the calling thread may run on now. Cheap as long as these do not change. */
 int topo_own_nodes(uint64_t nodes[TOPO_SETS]);
-/* The lowest PU of the one core, package or last-level cache that holds all PUs of `mask`: its name among
- * those of the host. -1: several, or not known. cpus: the folder in which the system describes its PUs; NULL:
+/* The core that holds all PUs of `mask` ([words], as above). A core is named by its lowest PU. -1: they are
+ * of several cores, or the system does not say. cpus: the folder in which the system describes its PUs; NULL:
  * this machine's. */
 int topo_one_core(const char *cpus, const uint64_t *mask, int words);
+/* The same for the package. */
 int topo_package(const char *cpus, const uint64_t *mask, int words);
+/* The same for the last-level cache. */
 int topo_cache(const char *cpus, const uint64_t *mask, int words);
 
 /* --- binding --- */
