@@ -170,8 +170,9 @@ enum { GYRE_TYPE_BYTES_MOST = 4096 };
 /* *type: elements of `bytes` bytes (1 to GYRE_TYPE_BYTES_MOST), for calls that move and for operations of
  * gyre_op_create. Ranks compare types by number and size: as above, and as many. INVALID; NO_MEMORY. */
 GYRE_API gyre_status_t gyre_type_create(size_t bytes, gyre_type_t *type);
-/* *type becomes GYRE_TYPE_NONE. No call may be under way that uses the type. INVALID: it is not one of
- * gyre_type_create. NULL, or GYRE_TYPE_NONE: nothing to do. */
+/* *type becomes GYRE_TYPE_NONE. No call may be under way that uses the type; a call on a stream is under way
+ * until the stream has passed it. INVALID: it is not one of gyre_type_create. NULL, or GYRE_TYPE_NONE:
+ * nothing to do. */
 GYRE_API gyre_status_t gyre_type_free(gyre_type_t *type);
 
 /* left, right, result: [count] in host memory. result[i] = left[i] op right[i], as one combination of a
