@@ -63,12 +63,18 @@ static gyre_status_t written(train_record_t *record)
     return record->log_status;
 }
 
-/* Cuts the log to its first `bytes` bytes. A pipe or a device has no length. */
-static gyre_status_t cut(train_record_t *record, off_t bytes)
+/* 1: the log has lines to go on with. A pipe or a device has none. */
+static int is_file(const train_record_t *record)
 {
     struct stat info;
+    return record->log && fstat(fileno(record->log), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+/* Cuts the log, if it is a file, to its first `bytes` bytes. */
+static gyre_status_t cut(train_record_t *record, off_t bytes)
+{
     int fd = fileno(record->log);
-    if (fstat(fd, &info) == 0 && !S_ISREG(info.st_mode))
+    if (!is_file(record))
         return GYRE_OK;
     if (ftruncate(fd, bytes) != 0 || lseek(fd, bytes, SEEK_SET) < 0)
         return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot cut the log");
@@ -212,7 +218,7 @@ static gyre_status_t check_first_line(const train_record_t *record, const json_t
 }
 
 gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
-                                off_t *keep)
+                                off_t *keep, off_t *begin)
 {
     char *text = NULL;
     size_t room = 0, lines = 0;
@@ -237,7 +243,7 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
             break;
         if (is_step && status == GYRE_OK) {
             before = step.step;
-            record->last_line = n;
+            *begin = end - n;
             status = remember(record, &step);
         }
         if (is_step || lines == 0)
@@ -310,35 +316,63 @@ static void write_step(train_record_t *record, const train_step_t *step)
     put_number(out, "hidden_s", "%.6f", step->hidden_s, "}\n");
 }
 
+static gyre_status_t open_log(const char *path, FILE **in)
+{
+    *in = fopen(path, "re");
+    return *in ? GYRE_OK : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
+}
+
+/* The step's validation loss, which came late, to the history and to its line, which begins at `begin`. The
+ * rest of the line stays as it is: another process wrote it, maybe with other options. */
+static gyre_status_t put_late(train_record_t *record, FILE *in, const char *path, off_t begin, double val)
+{
+    char *line = NULL;
+    size_t room = 0;
+    gyre_status_t status = GYRE_OK;
+    record->step[record->steps - 1].val = val;
+    if (fseeko(in, begin, SEEK_SET) != 0 || getline(&line, &room, in) <= 0)
+        status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
+    const char *rest = status == GYRE_OK ? strstr(line, "\"grad_norm\"") : NULL;
+    if (rest && (status = cut(record, begin + (rest - line))) == GYRE_OK) {
+        put_validation(record, val);
+        fputs(rest, record->log);
+    }
+    free(line);
+    return status;
+}
+
+/* The old log's part of train_record_resume; *keep as train_record_read says it. */
+static gyre_status_t take_up(train_record_t *record, const char *path, uint64_t step, double val, off_t *keep)
+{
+    FILE *in;
+    off_t begin = 0;
+    gyre_status_t status = open_log(path, &in);
+    if (status != GYRE_OK)
+        return status;
+    status = train_record_read(record, in, path, step, keep, &begin);
+    if (status == GYRE_OK)
+        status = cut(record, *keep);
+    const train_step_t *last = record->steps > 0 ? &record->step[record->steps - 1] : NULL;
+    if (status == GYRE_OK && !isnan(val) && last && last->step == step && isnan(last->val))
+        status = put_late(record, in, path, begin, val);
+    fclose(in);
+    return status;
+}
+
 gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
                                   const model_data_t *data, uint64_t step, double val)
 {
-    struct stat info;
     off_t keep = 0;
-    train_step_t *late = NULL; /* the last step: its validation came late */
     record->done = step;
     gyre_status_t status = record->board ? train_board_start(record->board, step) : GYRE_OK;
     if (!record->log || status != GYRE_OK)
         return status;
-    if (fstat(fileno(record->log), &info) == 0 && S_ISREG(info.st_mode)) {
-        FILE *in = fopen(log_path, "re");
-        if (!in)
-            return gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", log_path);
-        status = train_record_read(record, in, log_path, step, &keep);
-        fclose(in);
-        if (!isnan(val) && record->steps > 0 && record->step[record->steps - 1].step == step)
-            late = &record->step[record->steps - 1];
-        if (status == GYRE_OK)
-            status = cut(record, late ? keep - record->last_line : keep);
-    }
+    if (is_file(record))
+        status = take_up(record, log_path, step, val, &keep);
     if (status == GYRE_OK && keep == 0)
         status = write_first_line(record, options, data);
     if (status != GYRE_OK || !record->log)
         return status;
-    if (late) {
-        late->val = val;
-        write_step(record, late);
-    }
     fprintf(record->log, "{\"resumed\":%llu,\"ranks\":%d}\n", (unsigned long long)step, record->ranks);
     return written(record);
 }

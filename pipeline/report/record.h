@@ -61,7 +61,6 @@ typedef struct {
     FILE *log;            /* NULL: none, or it failed */
     train_board_t *board; /* TensorBoard's file; NULL: none, or it failed */
     uint64_t spikes;      /* steps of the whole run that were skipped as such */
-    off_t last_line;      /* bytes of the last line that train_record_read took */
     uint64_t done; /* updates of the whole run; steps is less where a run was resumed without its log */
     gyre_status_t log_status, board_status; /* the first error of each */
     uint64_t id; /* of the run, also in its checkpoints: drawn when it begins; 0: none, as before 0.2.0 */
@@ -93,14 +92,16 @@ gyre_status_t train_record_open(train_record_t *record, const train_config_t *op
 gyre_status_t train_record_start(train_record_t *record, const train_config_t *options,
                                  const model_data_t *data);
 /* Reads the lines of steps up to `last` into the history. *keep (0 before): where the last of these lines
- * ends, or the first line. `path` is for messages. FORMAT: not a log of gyre-train; INVALID: that of another
- * run; IO, NO_MEMORY. A line that was cut when the run was killed lies after *keep. */
+ * ends, or the first line. *begin: where the last line of a step begins. `path` is for messages. FORMAT: not
+ * a log of gyre-train; INVALID: that of another run; IO, NO_MEMORY. A line that was cut when the run was
+ * killed lies after *keep. */
 gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
-                                off_t *keep);
+                                off_t *keep, off_t *begin);
 /* The log goes on after the line of `step`, and so does a new file of events. Lines up to `step` are read
- * into the history. Later lines are cut off. `val`, unless NaN: the validation loss that the line of `step`
- * lacks; the line is written anew. A line {"resumed": step, "ranks": n} is added. FORMAT, INVALID: the file
- * is not a log of gyre-train, or that of another run; it is left as it is. */
+ * into the history. Later lines are cut off. `val`, unless NaN: the validation loss of `step`, which came
+ * late: it goes into the line of `step`, if that has none. A line {"resumed": step,
+ * "ranks": n} is added. FORMAT, INVALID: the file is not a log of gyre-train, or that of another run; it is
+ * left as it is. */
 gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,
                                   const model_data_t *data, uint64_t step, double val);
 /* Sets step->mfu. NO_MEMORY. An error of an output is reported, kept for train_record_finish, and stops

@@ -466,65 +466,6 @@ static void test_page(void **state)
     train_config_free(&options);
 }
 
-/* A run that diverges leaves lines that every reader of JSON takes, and that are read back as what they
- * were. */
-static void test_not_finite(void **state)
-{
-    (void)state;
-    char path[] = "/tmp/gyre-train-log-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    char *argv[] = {"gyre-train", "--log", path, NULL};
-    train_config_t options;
-    const model_data_t data = {.files = 1, .bytes = 10};
-    train_record_t record = {.unigram = NAN, .ranks = 1, .tokens_per_step = 8, .final_val = -NAN},
-                   again = {0};
-    assert_int_equal(train_options_parse(3, argv, &options, &export, 0), -1);
-    assert_int_equal(train_record_open(&record, &options), GYRE_OK);
-    assert_int_equal(train_record_start(&record, &options, &data), GYRE_OK);
-    train_step_t step = {.step = 1,
-                         .loss = -NAN,
-                         .grad_norm = INFINITY,
-                         .lr = INFINITY,
-                         .val = -INFINITY,
-                         .seconds = 1.0,
-                         .compute_s = NAN,
-                         .exposed_s = -NAN,
-                         .hidden_s = INFINITY,
-                         .loss_scale = NAN,
-                         .balance = NAN,
-                         .dropped = NAN,
-                         .z_loss = NAN,
-                         .router_z = NAN,
-                         .bubble = INFINITY};
-    assert_int_equal(train_record_step(&record, &step), GYRE_OK);
-    assert_int_equal(train_record_finish(&record), GYRE_OK);
-    FILE *in = fopen(path, "re");
-    assert_non_null(in);
-    char line[16384];
-    int lines = 0;
-    for (; fgets(line, sizeof line, in); lines++) {
-        json_t *object = json_loads(line, 0, NULL);
-        if (!object)
-            fail_msg("no JSON: %s", line);
-        json_decref(object);
-    }
-    assert_int_equal(lines, 3);
-    rewind(in);
-    off_t keep;
-    assert_int_equal(train_record_read(&again, in, path, 1, &keep), GYRE_OK);
-    assert_int_equal(again.steps, 1);
-    assert_true(isnan(again.step[0].loss) && isnan(again.step[0].val));
-    assert_true(isnan(again.step[0].compute_s) && isnan(again.step[0].exposed_s) &&
-                isnan(again.step[0].hidden_s));
-    fclose(in);
-    unlink(path);
-    train_record_free(&record);
-    train_record_free(&again);
-    train_config_free(&options);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -539,7 +480,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_page),
-        cmocka_unit_test(test_not_finite),
     };
     folder = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);
