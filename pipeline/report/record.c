@@ -175,10 +175,11 @@ static train_spike_t read_spike(const json_t *line)
     return !name ? TRAIN_SPIKE_NONE : strcmp(name, "loss") == 0 ? TRAIN_SPIKE_LOSS : TRAIN_SPIKE_NORM;
 }
 
-/* A line of a step as it was. 0: it is another line. */
-static int read_step(const train_record_t *record, const json_t *line, train_step_t *step)
+/* A line of a step as it was. `batch`: what the first line says, for lines of older logs. 0: it is another
+ * line. */
+static int read_step(const train_record_t *record, const json_t *line, uint64_t batch, train_step_t *step)
 {
-    const json_t *number = json_object_get(line, "step");
+    const json_t *number = json_object_get(line, "step"), *sequences = json_object_get(line, "batch");
     if (!json_is_integer(number) || json_integer_value(number) < 1)
         return 0;
     double rate = json_number_value(json_object_get(line, "tokens_per_second"));
@@ -192,7 +193,7 @@ static int read_step(const train_record_t *record, const json_t *line, train_ste
                            .spike = read_spike(line),
                            .mfu = number_of(line, "mfu"),
                            .bubble = number_of(line, "bubble"),
-                           .batch = (uint64_t)json_integer_value(json_object_get(line, "batch")),
+                           .batch = sequences ? (uint64_t)json_integer_value(sequences) : batch,
                            .balance = number_of(line, "balance_loss"),
                            .dropped = number_of(line, "dropped"),
                            .z_loss = number_of(line, "z_loss"),
@@ -223,7 +224,7 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
     char *text = NULL;
     size_t room = 0, lines = 0;
     off_t end = 0;
-    uint64_t before = 0;
+    uint64_t before = 0, batch = 0;
     gyre_status_t status = GYRE_OK;
     ssize_t ended = 0;
     for (ssize_t n; status == GYRE_OK && (ended = n = getline(&text, &room, in)) > 0; lines++) {
@@ -236,8 +237,10 @@ gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *pa
             status = gyre_fail(GYRE_ERR_NO_MEMORY, "no memory to read the log %s", path);
         else if (lines == 0)
             status = check_first_line(record, line, path);
+        if (lines == 0)
+            batch = (uint64_t)json_integer_value(json_object_get(json_object_get(line, "config"), "batch"));
         int whole = json_is_object(line) && text[n - 1] == '\n';
-        int is_step = whole && read_step(record, line, &step);
+        int is_step = whole && read_step(record, line, batch, &step);
         json_decref(line);
         if (!whole || (is_step && (step.step > last || step.step <= before)))
             break;
@@ -296,8 +299,7 @@ static void write_step(train_record_t *record, const train_step_t *step)
         fprintf(out, "\"spike\":\"%s\",", spike_names[step->spike]);
     if (step->unlearned)
         fputs("\"unlearned\":true,", out);
-    if (record->grows)
-        fprintf(out, "\"batch\":%llu,", (unsigned long long)step->batch);
+    fprintf(out, "\"batch\":%llu,", (unsigned long long)step->batch);
     if (!isnan(step->dropped)) { /* a model with experts */
         put_number(out, "balance_loss", "%.17g", step->balance, ",");
         put_number(out, "dropped", "%.17g", step->dropped, ",");

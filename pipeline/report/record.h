@@ -20,7 +20,7 @@ typedef enum { TRAIN_SPIKE_NONE, TRAIN_SPIKE_LOSS, TRAIN_SPIKE_NORM } train_spik
 typedef struct {
     uint64_t step; /* 1-based: after this many updates */
     double loss, grad_norm, lr;
-    uint64_t batch;          /* sequences; 0: as many as in every step */
+    uint64_t batch;          /* sequences; 0: not known, as many as in every step */
     double balance, dropped; /* of models with experts, else NaN: pipe_train_step_t */
     double z_loss, router_z; /* NaN: there are none */
     double val;              /* NaN: not evaluated after this step */

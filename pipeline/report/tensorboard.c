@@ -209,8 +209,7 @@ gyre_status_t train_board_step(train_board_t *board, const train_record_t *recor
     add_scalar(board, "grad_norm", step->grad_norm);
     add_scalar(board, "loss_scale", step->loss_scale);
     add_scalar(board, "skipped", step->skipped || step->spike ? 1.0 : 0.0);
-    if (record->grows)
-        add_scalar(board, "batch", (double)step->batch);
+    add_scalar(board, "batch", (double)step->batch);
     add_scalar(board, "experts/balance_loss", step->balance);
     add_scalar(board, "experts/dropped", step->dropped);
     add_scalar(board, "loss/z", step->z_loss);

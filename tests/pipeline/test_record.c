@@ -133,11 +133,31 @@ static void test_late_validation(void **state)
     train_config_free(&options);
 }
 
+/* Steps of a run whose batch has changed: what a line, or else the first line, says of it. */
+static void test_changed_batch(void **state)
+{
+    (void)state;
+    static char text[] = "{\"config\":{\"batch\":8}}\n{\"step\":1,\"tokens_per_second\":100.0}\n"
+                         "{\"step\":2,\"batch\":16,\"tokens_per_second\":100.0}\n";
+    train_record_t record = {.tokens_per_step = 160, .batch = 16};
+    off_t keep = 0, begin = 0;
+    FILE *in = fmemopen(text, strlen(text), "r");
+    assert_non_null(in);
+    assert_int_equal(train_record_read(&record, in, "log", 2, &keep, &begin), GYRE_OK);
+    fclose(in);
+    assert_int_equal(record.steps, 2);
+    assert_true(record.step[0].seconds == 0.8 && record.step[1].seconds == 1.6);
+    assert_true(train_record_parts(&record) == 1.5);
+    assert_true(keep == (off_t)strlen(text) && strncmp(text + begin, "{\"step\":2", 9) == 0);
+    train_record_free(&record);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_late_validation),
+        cmocka_unit_test(test_changed_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
