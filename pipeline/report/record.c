@@ -324,6 +324,21 @@ static gyre_status_t open_log(const char *path, FILE **in)
     return *in ? GYRE_OK : gyre_fail_errno(GYRE_ERR_IO, errno, "cannot read the log %s", path);
 }
 
+gyre_status_t train_record_check(const train_record_t *record, const char *log_path)
+{
+    train_record_t first = {.id = record->id}; /* steps up to 0: there are none */
+    off_t keep = 0, begin = 0;
+    FILE *in;
+    if (!is_file(record))
+        return GYRE_OK;
+    gyre_status_t status = open_log(log_path, &in);
+    if (status != GYRE_OK)
+        return status;
+    status = train_record_read(&first, in, log_path, 0, &keep, &begin);
+    fclose(in);
+    return status;
+}
+
 /* The step's validation loss, which came late, to the history and to its line, which begins at `begin`. The
  * rest of the line stays as it is: another process wrote it, maybe with other options. */
 static gyre_status_t put_late(train_record_t *record, FILE *in, const char *path, off_t begin, double val)
@@ -367,6 +382,8 @@ gyre_status_t train_record_resume(train_record_t *record, const char *log_path, 
     off_t keep = 0;
     record->done = step;
     gyre_status_t status = record->board ? train_board_start(record->board, step) : GYRE_OK;
+    if (status == GYRE_OK && record->board && !isnan(val))
+        boarded(record, train_board_validation(record->board, record, step, val));
     if (!record->log || status != GYRE_OK)
         return status;
     if (is_file(record))

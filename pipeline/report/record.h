@@ -97,9 +97,11 @@ gyre_status_t train_record_start(train_record_t *record, const train_config_t *o
  * killed lies after *keep. */
 gyre_status_t train_record_read(train_record_t *record, FILE *in, const char *path, uint64_t last,
                                 off_t *keep, off_t *begin);
+/* Whether the run can go on in its log, which is left as it is. FORMAT, INVALID: as for train_record_read. */
+gyre_status_t train_record_check(const train_record_t *record, const char *log_path);
 /* The log goes on after the line of `step`, and so does a new file of events. Lines up to `step` are read
  * into the history. Later lines are cut off. `val`, unless NaN: the validation loss of `step`, which came
- * late: it goes into the line of `step`, if that has none. A line {"resumed": step,
+ * late: it goes to the events, and into the line of `step`, if that has none. A line {"resumed": step,
  * "ranks": n} is added. FORMAT, INVALID: the file is not a log of gyre-train, or that of another run; it is
  * left as it is. */
 gyre_status_t train_record_resume(train_record_t *record, const char *log_path, const train_config_t *options,

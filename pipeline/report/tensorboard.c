@@ -193,18 +193,47 @@ static void add_memory(train_board_t *board, const train_memory_t *memory)
     }
 }
 
-gyre_status_t train_board_step(train_board_t *board, const train_record_t *record, const train_step_t *step)
+/* The mean of the sets, and each of those that have a name. NaN: there was no validation. */
+static void add_validation(train_board_t *board, const train_record_t *record, double mean)
 {
-    double seconds = fmax(step->seconds, 1e-9);
-    board->summary.bytes = 0;
-    board->summary.full = 0;
-    add_scalar(board, "loss/train", step->loss);
-    add_scalar(board, "loss/validation", step->val);
-    for (size_t s = 0; s < record->sets && !isnan(step->val); s++) {
+    add_scalar(board, "loss/validation", mean);
+    for (size_t s = 0; s < record->sets && !isnan(mean); s++) {
         char tag[TAG];
         snprintf(tag, sizeof tag, "loss/validation/%s", record->set[s].name);
         add_scalar(board, tag, record->set[s].final_val);
     }
+}
+
+static void begin_summary(train_board_t *board)
+{
+    board->summary.bytes = 0;
+    board->summary.full = 0;
+}
+
+static gyre_status_t write_summary(train_board_t *board, uint64_t step)
+{
+    begin_event(board, step);
+    put_message(&board->event, 5, &board->summary);
+    gyre_status_t status = write_record(board, &board->event);
+    if (status == GYRE_OK && (fflush(board->out) != 0 || ferror(board->out)))
+        status = failed(board);
+    return status;
+}
+
+gyre_status_t train_board_validation(train_board_t *board, const train_record_t *record, uint64_t step,
+                                     double val)
+{
+    begin_summary(board);
+    add_validation(board, record, val);
+    return write_summary(board, step);
+}
+
+gyre_status_t train_board_step(train_board_t *board, const train_record_t *record, const train_step_t *step)
+{
+    double seconds = fmax(step->seconds, 1e-9);
+    begin_summary(board);
+    add_scalar(board, "loss/train", step->loss);
+    add_validation(board, record, step->val);
     add_scalar(board, "learning_rate", step->lr);
     add_scalar(board, "grad_norm", step->grad_norm);
     add_scalar(board, "loss_scale", step->loss_scale);
@@ -221,12 +250,7 @@ gyre_status_t train_board_step(train_board_t *board, const train_record_t *recor
     add_scalar(board, "communication/hidden", step->hidden_s / seconds);
     add_scalar(board, "communication/bubble", step->bubble);
     add_memory(board, &record->memory);
-    begin_event(board, step->step);
-    put_message(&board->event, 5, &board->summary);
-    gyre_status_t status = write_record(board, &board->event);
-    if (status == GYRE_OK && (fflush(board->out) != 0 || ferror(board->out)))
-        status = failed(board);
-    return status;
+    return write_summary(board, step->step);
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */

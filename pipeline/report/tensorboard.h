@@ -12,6 +12,9 @@ gyre_status_t train_board_open(const char *folder, train_board_t **out);
 gyre_status_t train_board_start(train_board_t *board, uint64_t step);
 /* record: for memory and tokens per step. IO. */
 gyre_status_t train_board_step(train_board_t *board, const train_record_t *record, const train_step_t *step);
+/* The validation loss of `step` alone, and those of the record's sets. IO. */
+gyre_status_t train_board_validation(train_board_t *board, const train_record_t *record, uint64_t step,
+                                     double val);
 /* Frees it; NULL is allowed. IO. */
 gyre_status_t train_board_close(train_board_t *board);
 

@@ -46,12 +46,13 @@ static void hear(train_run_t *run, unsigned asked)
         run->save_asked = 1;
 }
 
-/* During a validation; before the first step there is nothing to save, and after a checkpoint of this step
- * nothing more. */
+/* During a validation; before the first step there is nothing to save, and after a checkpoint of this step,
+ * of this process or of the one before it, nothing more. */
 static unsigned asks_meanwhile(void *user)
 {
     const train_run_t *run = user;
-    return asks(user) & (run->begun != run->next ? ~0u : ~(unsigned)ASK_SAVE);
+    const int saved = run->begun == run->next || run->saved_step == run->next;
+    return asks(user) & (saved ? ~(unsigned)ASK_SAVE : ~0u);
 }
 
 gyre_status_t train_evaluate(train_run_t *run, double *each, double *mean)
@@ -354,15 +355,30 @@ static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
     return status == GYRE_OK && put_off && !isnan(step->val) ? save_step(run, 1) : status;
 }
 
+/* Of a resumed run: the validation after its last step, which a signal or a failure ended. */
+static gyre_status_t make_up(train_run_t *run, double *val)
+{
+    if (!run->unvalidated)
+        return GYRE_OK;
+    if (run->rank == 0)
+        log_info("the validation after step %llu was not made: it is made now",
+                 (unsigned long long)run->next);
+    const gyre_status_t status = validate(run, val);
+    run->unvalidated = isnan(*val) != 0;
+    return status;
+}
+
 gyre_status_t train_start(train_run_t *run)
 {
     const train_config_t *options = run->options;
     gyre_status_t status = GYRE_OK;
     double val = NAN;
-    if (run->unvalidated) {
-        status = validate(run, &val);
-        run->unvalidated = isnan(val) != 0;
-    }
+    if (run->resumed && run->rank == 0)
+        status = train_record_check(&run->record, options->log);
+    if (status != GYRE_OK)
+        return status;
+    run->start = base_now();
+    status = make_up(run, &val);
     if (status == GYRE_OK && run->rank == 0)
         status = run->resumed
                      ? train_record_resume(&run->record, options->log, options, run->data, run->next, val)
@@ -373,7 +389,6 @@ gyre_status_t train_start(train_run_t *run)
         return status;
     if (run->rank == 0 && options->checkpoint)
         train_resume_note(options->checkpoint);
-    run->start = base_now();
     if (!run->resumed) {
         double each[MODEL_DATA_SETS];
         status = train_evaluate(run, each, &run->record.first_val);

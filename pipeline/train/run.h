@@ -56,7 +56,7 @@ typedef struct {
     int unvalidated;       /* a validation after the last step was due, but a signal or a failure ended it */
     optim_scaler_t scaler; /* of the steps in fp16 before this process; scale 0: there were none */
     double progress;       /* part of the time limit that is gone, as rank 0 sent it last */
-    base_time_t start;     /* of this process's part of training */
+    base_time_t start;     /* of this process's part of training; 0: a wrong --log may still end it */
     double before;         /* seconds of training of the processes before it */
     int made_checkpoints;  /* rank 0: their folder was not there before */
     int resuming;          /* a checkpoint is gone on with, if there is one: rank 0 decides */
@@ -93,7 +93,8 @@ gyre_status_t train_join(train_run_t *run, gyre_comm_t *comm);
 /* Opens the data, builds the model in its layout, resumes from a checkpoint if the settings say so.
  * Collective. */
 gyre_status_t train_set_up(train_run_t *run);
-/* The log's first lines, and the validation loss before training. run->stopped: a signal came meanwhile, and
+/* The log's first lines, and the validation loss before training, or that which a resumed run owes
+ * (run->unvalidated): it counts as training time. run->stopped: a signal came meanwhile, and
  * no step is to be made. Collective. */
 gyre_status_t train_start(train_run_t *run);
 /* One update, and what the settings want after it: validation, a line of the log, a checkpoint. *stop: it was

@@ -1,7 +1,8 @@
 /* ranks: 1 2 */
 /* tests/pipeline/mp_train_asked.c: a checkpoint that SIGUSR1 asks for: while another one is being written on
- * a slow disk, and during the last validation. pipeline/train/run.c itself, with less patience and with
- * validations in which the signal comes; fsync is the test's, too.
+ * a slow disk, during the last validation, and during one that a resumed run makes up for.
+ * pipeline/train/run.c itself, with less patience and with validations in which the signal comes; fsync is
+ * the test's, too.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <math.h>
@@ -13,13 +14,21 @@
 #include "tests/support/mp_text.h"
 
 static volatile sig_atomic_t saves; /* SIGUSR1 so far */
-static int asks_in_validation;      /* in so many of the next it comes */
-static int validations;
+static volatile sig_atomic_t signal_number;
+static int asks_in_validation; /* in so many of the next it comes */
+static int ends_in_validation; /* in so many of the next SIGTERM comes */
+static int validations;        /* one for each set */
+static int timed;              /* the last one was a part of the training's seconds */
 
 static gyre_status_t evaluate(pipe_train_t *train, pipe_fetch_fn fetch, void *user, size_t count,
                               pipe_asks_fn asked_for, unsigned *asked, double *loss)
 {
     validations++;
+    timed = ((const train_run_t *)user)->start != 0;
+    if (ends_in_validation > 0) {
+        ends_in_validation--;
+        signal_number = SIGTERM;
+    }
     if (asks_in_validation > 0) {
         asks_in_validation--;
         saves++;
@@ -45,8 +54,8 @@ int fsync(int fd)
     return next(fd);
 }
 
-static void set_up(const char *name, const char *more, train_config_t *options, train_run_t *run,
-                   gyre_comm_t *world)
+static void prepare(const char *name, const char *more, train_config_t *options, train_run_t *run,
+                    gyre_comm_t *world)
 {
     char config[1024], why[TRAIN_WHY];
     snprintf(config, sizeof config,
@@ -59,10 +68,16 @@ static void set_up(const char *name, const char *more, train_config_t *options, 
     MP_CHECK(train_config_read(options, object, why) == GYRE_OK, "%s", why);
     MP_CHECK(train_config_complete(options, why) == GYRE_OK, "%s", why);
     json_decref(object);
-    saves = 0;
-    *run = (train_run_t){.options = options, .saves = &saves};
+    saves = signal_number = validations = 0;
+    *run = (train_run_t){.options = options, .saves = &saves, .signal = &signal_number};
     MP_OK(train_join(run, world));
     MP_OK(train_set_up(run));
+}
+
+static void set_up(const char *name, const char *more, train_config_t *options, train_run_t *run,
+                   gyre_comm_t *world)
+{
+    prepare(name, more, options, run, world);
     MP_OK(train_start(run));
 }
 
@@ -133,6 +148,63 @@ static void test_last_validation(gyre_comm_t *world)
     tear_down(&options, &run);
 }
 
+/* 1: some file of events has this tag. */
+static int board_has(const char *tag)
+{
+    char command[128];
+    snprintf(command, sizeof command, "grep -qaF '%s' %s/board/*", tag, folder);
+    return system(command) == 0;
+}
+
+/* A validation that SIGUSR1 has put off, of two sets, is made when the run goes on. SIGTERM ends it, and it
+ * is still owed; SIGUSR1 changes nothing, since its step is on disk. */
+static void test_made_up(gyre_comm_t *world)
+{
+    char config[512];
+    train_config_t options;
+    train_run_t run;
+    train_step_t step = {0};
+    int stop;
+    snprintf(config, sizeof config,
+             "\"steps\": 3, \"eval-every\": 1, \"eval-sequences\": 200, \"valid-data\":"
+             " \"odd=%s/text,even=%s/text\", \"tensorboard\": \"%s/board\", \"resume\": true",
+             folder, folder, folder);
+    set_up("made-up", config, &options, &run, world);
+    asks_in_validation = 1;
+    MP_OK(train_advance(&run, &step, &stop));
+    MP_CHECK(!stop && isnan(step.val) && run.unvalidated && run.begun == 1, "%g", step.val);
+    tear_down(&options, &run);
+
+    ends_in_validation = 1;
+    set_up("made-up", config, &options, &run, world);
+    MP_CHECK(run.next == 1 && run.stopped == SIGTERM && run.unvalidated, "%d", run.stopped);
+    MP_CHECK(validations == 1 && run.record.final_val == run.record.first_val, "%g", run.record.final_val);
+    tear_down(&options, &run);
+
+    MP_CHECK(!board_has("loss/validation"), "a validation is in the events");
+    MP_OK(gyre_barrier(world));
+
+    asks_in_validation = 1;
+    set_up("made-up", config, &options, &run, world);
+    MP_CHECK(validations == 2 && timed && !run.save_asked && !run.unvalidated, "%d", validations);
+    MP_CHECK(run.record.final_val != run.record.first_val, "%g", run.record.final_val);
+    MP_CHECK(run.record.set[1].final_val == run.record.final_val, "%g", run.record.set[1].final_val);
+    MP_OK(gyre_barrier(world));
+    MP_CHECK(board_has("loss/validation") && board_has("loss/validation/even"), "the events lack it");
+    tear_down(&options, &run);
+    if (gyre_comm_size(world) > 1) /* who is alone waits for no other */
+        return;
+
+    char wrong[640];
+    snprintf(wrong, sizeof wrong, "%s, \"log\": \"%s/text\"", config, folder);
+    prepare("made-up", wrong, &options, &run, world);
+    const gyre_status_t status = train_start(&run);
+    MP_CHECK(status == GYRE_ERR_FORMAT && validations == 0, "%d, %d validations", status, validations);
+    (void)train_leave(&run, status);
+    train_free(&run);
+    train_config_free(&options);
+}
+
 int main(void)
 {
     gyre_comm_t *world;
@@ -141,6 +213,7 @@ int main(void)
     mp_make_text(world, folder, sizeof folder, 1000);
     test_while_writing(world);
     test_last_validation(world);
+    test_made_up(world);
     MP_OK(gyre_finalize(world));
     if (rank == 0)
         mp_remove_folder(folder);

@@ -120,6 +120,7 @@ static void test_late_validation(void **state)
         record.set[0] = (train_set_t){.name = "a", .final_val = 1.5};
         record.set[1] = (train_set_t){.name = "b", .final_val = 3.5};
         assert_int_equal(train_record_open(&record, &options), GYRE_OK);
+        assert_int_equal(train_record_check(&record, path), GYRE_OK);
         assert_int_equal(train_record_resume(&record, path, &options, &data, 1, i ? 2.75 : 2.5), GYRE_OK);
         char *after = log_line(path, 2), *resumed = log_line(path, 3);
         assert_string_equal(after, want);
@@ -127,6 +128,8 @@ static void test_late_validation(void **state)
         free(after);
         free(resumed);
         assert_true(record.steps == 1 && record.step[0].val == 2.5 && record.step[0].seconds == 0.5);
+        record.id++;
+        assert_int_equal(train_record_check(&record, path), GYRE_ERR_INVALID);
         train_record_free(&record);
     }
     unlink(path);
