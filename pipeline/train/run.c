@@ -292,6 +292,13 @@ static int is_due(const train_run_t *run, uint64_t every)
     return every > 0 && run->next % every == 0;
 }
 
+/* 1: a validation is due after the last step, and was not made: `val` is NaN. */
+static int owes(const train_run_t *run, double val)
+{
+    const int due = is_due(run, run->options->eval_every) || run->next == run->options->steps;
+    return due && run->data->sets > 0 && isnan(val);
+}
+
 /* Signals that want a checkpoint now put a validation off, or end it. */
 static gyre_status_t validate(train_run_t *run, double *loss)
 {
@@ -336,11 +343,10 @@ static gyre_status_t save_step(train_run_t *run, int stop)
  * rank 0 saves what it holds (save_what_is_left), and a run that goes on with it validates first. */
 static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
 {
-    const int due = is_due(run, run->options->eval_every);
     gyre_status_t status = GYRE_OK;
-    if (*stop || due)
+    if (*stop || is_due(run, run->options->eval_every))
         status = validate(run, &step->val);
-    run->unvalidated = (due || run->next == run->options->steps) && isnan(step->val);
+    run->unvalidated = owes(run, step->val);
     const int put_off = *stop && run->save_asked; /* the validation at the run's end */
     *stop |= run->stopped != 0;
     const gyre_status_t recorded = run->rank == 0 ? train_record_step(&run->record, step) : GYRE_OK;
@@ -350,7 +356,7 @@ static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
         status = save_step(run, *stop);
     if (status == GYRE_OK && put_off)
         status = validate(run, &step->val);
-    run->unvalidated &= isnan(step->val) != 0;
+    run->unvalidated = owes(run, step->val);
     /* again: a checkpoint of the last step says what a run that goes on with it prints */
     return status == GYRE_OK && put_off && !isnan(step->val) ? save_step(run, 1) : status;
 }
@@ -358,7 +364,7 @@ static gyre_status_t settle(train_run_t *run, train_step_t *step, int *stop)
 /* Of a resumed run: the validation after its last step, which a signal or a failure ended. */
 static gyre_status_t make_up(train_run_t *run, double *val)
 {
-    if (!run->unvalidated)
+    if (!run->unvalidated || run->data->sets == 0)
         return GYRE_OK;
     if (run->rank == 0)
         log_info("the validation after step %llu was not made: it is made now",

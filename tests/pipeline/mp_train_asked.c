@@ -205,6 +205,21 @@ static void test_made_up(gyre_comm_t *world)
     train_config_free(&options);
 }
 
+/* Without sequences to validate on nothing is owed. */
+static void test_nothing_to_validate(gyre_comm_t *world)
+{
+    train_config_t options;
+    train_run_t run;
+    train_step_t step = {0};
+    int stop;
+    set_up("nothing", "\"steps\": 2, \"eval-every\": 1, \"valid-fraction\": 0", &options, &run, world);
+    for (int i = 0; i < 2; i++) {
+        MP_OK(train_advance(&run, &step, &stop));
+        MP_CHECK(isnan(step.val) && !run.unvalidated, "step %llu", (unsigned long long)run.next);
+    }
+    tear_down(&options, &run);
+}
+
 int main(void)
 {
     gyre_comm_t *world;
@@ -214,6 +229,7 @@ int main(void)
     test_while_writing(world);
     test_last_validation(world);
     test_made_up(world);
+    test_nothing_to_validate(world);
     MP_OK(gyre_finalize(world));
     if (rank == 0)
         mp_remove_folder(folder);
