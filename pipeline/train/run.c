@@ -166,8 +166,9 @@ static train_spike_t note_spike(train_run_t *run, const pipe_train_step_t *step,
 /* A step whose batch teaches nothing: the first of them is worth a line. */
 static void note_unlearned(train_run_t *run, size_t batch)
 {
-    if (run->unlearned++ > 0 || run->rank != 0)
+    if (run->warned_unlearned || run->rank != 0)
         return;
+    run->warned_unlearned = 1;
     log_warning(
         "step %llu: no token of its %zu sequences is learned, so its loss is 0; "
         "the log has \"unlearned\" for such steps. Take --sampling packed (whole documents), a longer "

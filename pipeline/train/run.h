@@ -75,7 +75,7 @@ typedef struct {
     int save_owed;              /* the same, but the checkpoint before was still under way */
     char id[OPTIM_SNAPSHOT_ID]; /* under which rank 0 writes checkpoints; "": none was begun */
     double longest_step;        /* seconds of the last one: what the clock must leave for the next */
-    uint64_t unlearned;         /* steps of this process of which no token was learned */
+    int warned_unlearned;       /* rank 0 has warned of a step of which no token is learned */
     uint64_t unsound;           /* steps in a row whose loss was not finite */
     int hung; /* a checkpoint was not written within SAVE_END_S: nobody waits for it again */
     /* rank 0, after an error: what becomes of the checkpoint under way is not logged yet */
