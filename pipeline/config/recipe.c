@@ -2,7 +2,8 @@
 /* pipeline/config/recipe.c: what --recipe says, where flags and config file do not.
  *
  * A recipe counts in sequences (pipeline/plan/recipe.h), options count in steps: what goes by sequences
- * becomes the steps in which so many are through, while the batch grows and after it. */
+ * becomes the steps in which so many are through, while the batch grows and after it. These are counted from
+ * the first step of the run with the batch that is asked for now: checkpoints are not known yet. */
 #include <stdio.h>
 #include <string.h>
 

@@ -85,9 +85,10 @@ void train_print_start(const train_run_t *run)
            (double)run->record.parameters / 1e6, run->record.ranks, run->record.ranks == 1 ? "" : "s",
            (unsigned long long)run->options->batch, run->shape.seq);
     if (run->record.grows)
-        printf(" in the end, from %zu on over %llu sequences (%llu steps)", run->ramp.start,
-               (unsigned long long)run->ramp.over,
-               (unsigned long long)optim_ramp_steps(&run->ramp, run->ramp.over));
+        printf(" in the end, from %zu on over %llu sequences", run->ramp.start,
+               (unsigned long long)run->ramp.over);
+    if (run->record.grows && !run->resumed) /* whose first steps may have had other sizes */
+        printf(" (%llu steps)", (unsigned long long)optim_ramp_steps(&run->ramp, run->ramp.over));
     printf("\n");
     print_memory(&run->record.memory);
     if (pipe_train_threads(run->train) > 1)

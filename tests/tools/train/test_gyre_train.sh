@@ -204,6 +204,7 @@ want "a part of it" 0
 run "$UCX_RUN" -n 2 "$TRAIN" "${GROWS[@]}" --tp 2 --checkpoint "$W/grown" --may-change steps --resume --log "$W/parts.jsonl" --report none
 want "goes on, in another layout" 0
 check "behind step 6" resumed "$W/parts.jsonl" 6 2
+check "says no number of steps, which is that of a whole run" grep -q "8 x 32 tokens per step in the end, from 2 on over 20 sequences$" "$W/out"
 check "with the same steps" python3 - "$W/grows.jsonl" "$W/parts.jsonl" <<'PY'
 import json, sys
 one, two = [[{k: line[k] for k in list(line)[:list(line).index("tokens_per_second")] if k != "val_loss"}
