@@ -216,10 +216,12 @@ check "asks for nothing else" [ ! -s "$W/out" ]
 
 # --- caches ---
 for cpu in 0 1 2 3; do # two processors share each cache of 32 MiB
-    mkdir -p "$W/cpus/cpu$cpu/cache/index0"
-    cd "$W/cpus/cpu$cpu/cache/index0" && echo Unified >type && echo 3 >level && echo 32768K >size
-    echo $((cpu / 2 * 2))-$((cpu / 2 * 2 + 1)) >shared_cpu_list
-    cd - >/dev/null
+    cache=$W/cpus/cpu$cpu/cache/index0
+    mkdir -p "$cache"
+    echo Unified >"$cache/type"
+    echo 3 >"$cache/level"
+    echo 32768K >"$cache/size"
+    echo $((cpu / 2 * 2))-$((cpu / 2 * 2 + 1)) >"$cache/shared_cpu_list"
 done
 last_level() { PYTHONPATH=bench python3 -c "import machine; print(machine.last_level($1, '$W/cpus') >> 20)"; }
 check "caches of the last level are added up" [ "$(last_level '[0, 1, 2, 3]')" = 64 ]

@@ -246,7 +246,7 @@ check "it is left as it is, too" cmp "$W/log" "$W/other.log"
 # loss is the mean of what its sequences have, and 2 steps of 4 sequences have those of one of 8.
 order=(--data "$W/text" --layers 1 --hidden 16 --heads 2 --seq 24 --batch 8 --lr 1e-12 --min-lr 0 --warmup 0 --eval-every 0
     --eval-sequences 1 --sample-tokens 0 --peak-flops 1e9 --report none --sampling epoch)
-changes=("${order[@]}" --checkpoint "$CK" --resume --may-change batch,batch-rampup,steps)
+changes=("${order[@]}" --checkpoint "$CK" --resume --may-change "batch,batch-rampup,steps")
 rm -rf "$CK"
 run "$TRAIN" "${order[@]}" --steps 7 --log "$W/whole"
 want "an epoch's order" 0
