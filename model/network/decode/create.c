@@ -182,11 +182,9 @@ static void order_shapes(const model_decoder_t *d, shape_t *shape)
  * canonical less that with --order fast, one layer of hidden 512 with 4 leaves, --seq 64000. */
 #define LONG_START 1e12
 
-static void warn_long_start(const model_decoder_t *d)
+static void warn_long_start(const model_decoder_t *d, const shape_t *shape)
 {
-    shape_t shape[ORDERS];
     double work = 0.0;
-    order_shapes(d, shape);
     for (int i = 0; i < ORDERS; i++)
         if (shape[i].wanted)
             work += (double)shape[i].M * (double)shape[i].N * (double)shape[i].K;
@@ -196,11 +194,9 @@ static void warn_long_start(const model_decoder_t *d)
                     d->c.seq);
 }
 
-static gyre_status_t find_orders(model_decoder_t *d)
+static gyre_status_t find_orders(model_decoder_t *d, const shape_t *shape)
 {
-    shape_t shape[ORDERS];
     gyre_status_t status = GYRE_OK;
-    order_shapes(d, shape);
     for (int i = 0; status == GYRE_OK && i < ORDERS; i++)
         if (shape[i].wanted)
             status = model_order_create(shape[i].trans, shape[i].M, shape[i].N, shape[i].K, shape[i].more,
@@ -241,9 +237,11 @@ gyre_status_t model_decoder_create(const model_decoder_config_t *config, model_d
     d->experts_here = d->experts_leaf * d->g;
     d->padded = (c->seq + DECODE_LANES - 1) / DECODE_LANES * DECODE_LANES;
     d->threads = base_min_size(base_max_size(1, config->threads), config->slots * d->g * d->heads);
+    shape_t shape[ORDERS];
+    order_shapes(d, shape);
     if (config->warns && !config->fast)
-        warn_long_start(d);
-    gyre_status_t status = take_all(d) ? find_orders(d)
+        warn_long_start(d, shape);
+    gyre_status_t status = take_all(d) ? find_orders(d, shape)
                                        : gyre_fail(GYRE_ERR_NO_MEMORY,
                                                    "no memory for the keys and values of %zu sequences of "
                                                    "%zu positions in %zu layers: take fewer at a time, or "
