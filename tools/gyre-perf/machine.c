@@ -13,15 +13,10 @@
 #include "base/error.h"
 #include "base/machine/cgroup.h"
 
-/* "0-3,8": the processors that this process may run on. */
-static void own_cores(cpu_set_t *set, char *text, size_t bytes)
+const char *perf_cores_text(const cpu_set_t *set, char *text, size_t bytes)
 {
     size_t at = 0;
     snprintf(text, bytes, "unknown");
-    if (sched_getaffinity(0, sizeof *set, set) != 0) {
-        CPU_ZERO(set);
-        return;
-    }
     for (size_t cpu = 0; cpu < CPU_SETSIZE && at < bytes; cpu++) {
         if (!CPU_ISSET(cpu, set))
             continue;
@@ -33,6 +28,7 @@ static void own_cores(cpu_set_t *set, char *text, size_t bytes)
                                   : snprintf(text + at, bytes - at, "%s%zu", comma, cpu));
         cpu = last;
     }
+    return text;
 }
 
 /* GB/s of copying `bytes` over and over, at least three times and for about 20 ms: the best of what was
@@ -85,7 +81,8 @@ gyre_status_t perf_machine_probe(gyre_comm_t *comm, int iters, perf_machine_t *m
     *m = (perf_machine_t){0};
     if (gethostname(self.host, sizeof self.host - 1) != 0)
         snprintf(self.host, sizeof self.host, "unknown");
-    own_cores(&self.cpus, self.cores, sizeof self.cores);
+    if (sched_getaffinity(0, sizeof self.cpus, &self.cpus) != 0)
+        CPU_ZERO(&self.cpus);
     if (rank == 0) {
         m->ranks = calloc((size_t)n, sizeof *m->ranks);
         if (!m->ranks)

@@ -347,12 +347,14 @@ gyre_status_t perf_each_row(const perf_options_t *o, int ranks, perf_visit_t *vi
 typedef struct {
     int32_t rank, pid;
     char host[64];
-    char cores[56]; /* which the process may run on, "0-3,8" */
-    cpu_set_t cpus; /* the same; none: unknown */
+    cpu_set_t cpus; /* which the process may run on; none: unknown */
     int32_t device; /* of ranks of one process: 1 + its number; else 0 */
     int32_t group;  /* see groups.c */
     char device_name[64];
 } perf_rank_info_t;
+enum { PERF_CORES_TEXT = 56 };
+/* "0-3,8", or "unknown" if there is none, into text [bytes], which it returns; what is longer is cut. */
+const char *perf_cores_text(const cpu_set_t *set, char *text, size_t bytes);
 typedef struct {
     perf_rank_info_t *ranks; /* [n], at rank 0; else NULL */
     size_t large_bytes, cache_bytes;

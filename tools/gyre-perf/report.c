@@ -127,10 +127,12 @@ json_t *perf_json_open(int argc, char **argv, int n, const perf_machine_t *m, js
     perf_put(json, "config", config);
     for (int i = 0; i < n; i++) {
         const perf_rank_info_t *info = &m->ranks[i];
+        char cores[PERF_CORES_TEXT];
         (void)json_array_append_new(
-            devices, json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group", (int)info->group, "pid",
-                               (int)info->pid, "hostname", info->host, "device", (int)info->device - 1,
-                               "device_info", info->device ? info->device_name : info->cores));
+            devices,
+            json_pack("{s:i, s:i, s:i, s:s, s:i, s:s}", "rank", i, "group", (int)info->group, "pid",
+                      (int)info->pid, "hostname", info->host, "device", (int)info->device - 1, "device_info",
+                      info->device ? info->device_name : perf_cores_text(&info->cpus, cores, sizeof cores)));
     }
     perf_put(json, "devices", devices);
     perf_put(json, "results", json_array());
@@ -156,6 +158,7 @@ static void print_crowd(int n, const perf_machine_t *m)
 
 void perf_print_ranks(int n, const perf_machine_t *m)
 {
+    char cores[PERF_CORES_TEXT];
     printf("# Using %d rank%s\n", n, n == 1 ? "" : "s");
     for (int i = 0; i < n; i++)
         if (m->ranks[i].device)
@@ -164,7 +167,8 @@ void perf_print_ranks(int n, const perf_machine_t *m)
                    m->ranks[i].device_name);
         else
             printf("#  Rank %2d Group %2d Pid %6d on %10s cores %s\n", i, (int)m->ranks[i].group,
-                   (int)m->ranks[i].pid, m->ranks[i].host, m->ranks[i].cores);
+                   (int)m->ranks[i].pid, m->ranks[i].host,
+                   perf_cores_text(&m->ranks[i].cpus, cores, sizeof cores));
     print_crowd(n, m);
     printf("#\n");
 }
