@@ -93,8 +93,8 @@ static int is_one_of(const char *word, const char *const *words, size_t count)
 
 /* 1: the folder's merges.txt and vocab.json alone say how text is cut: by GPT-2's pattern, without a space
  * in front or further tokens. As in transformers, tokenizer_class says it, or else model_type; a folder
- * without either has what its user put there. Its other
- * tokenizers with a merges.txt have other patterns (Qwen2), or normalizers (GPT-NeoX). */
+ * without either has what its user put there. The other tokenizers of transformers that have a merges.txt
+ * have other patterns (Qwen2), or normalizers (GPT-NeoX). */
 static int is_gpt2(const char *folder)
 {
     static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast", "RobertaTokenizer",

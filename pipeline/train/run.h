@@ -53,19 +53,19 @@ typedef struct {
     optim_ramp_at_t ramp_at;           /* of a resumed run: from what its steps before had */
     uint64_t before_next;              /* sequences of the steps before it */
     optim_spike_t spike;               /* of the steps before it; on all ranks the same */
-    int unvalidated;       /* a validation after the last step was due, but a signal or a failure ended it */
-    optim_scaler_t scaler; /* of the steps in fp16 before this process; scale 0: there were none */
-    double progress;       /* part of the time limit that is gone, as rank 0 sent it last */
-    base_time_t start;     /* of this process's part of training; 0: a wrong --log may still end it */
-    double before;         /* seconds of training of the processes before it */
-    int made_checkpoints;  /* rank 0: their folder was not there before */
-    int resuming;          /* a checkpoint is gone on with, if there is one: rank 0 decides */
-    int resumed;           /* from a checkpoint */
-    const char *folder;    /* of checkpoints, instead of the settings'; NULL: theirs */
-    optim_saver_t *saver;  /* with --checkpoint, where this rank has something to write */
-    uint64_t saved_step;   /* of the last checkpoint that was begun; 0: none */
-    uint64_t begun;        /* the same of this process, and of all ranks alike */
-    gyre_status_t saved;   /* the last checkpoint */
+    int unvalidated;                   /* a validation that was due after the last step is not made */
+    optim_scaler_t scaler;             /* of the steps in fp16 before this process; scale 0: none */
+    double progress;                   /* part of the time limit that is gone, as rank 0 sent it last */
+    base_time_t start;                 /* of this process's part of training; 0: it has not begun */
+    double before;                     /* seconds of training of the processes before it */
+    int made_checkpoints;              /* rank 0: their folder was not there before */
+    int resuming;                      /* a checkpoint is gone on with, if there is one: rank 0 decides */
+    int resumed;                       /* from a checkpoint */
+    const char *folder;                /* of checkpoints, instead of the settings'; NULL: theirs */
+    optim_saver_t *saver;              /* with --checkpoint, where this rank has something to write */
+    uint64_t saved_step;               /* of the last checkpoint that was begun; 0: none */
+    uint64_t begun;                    /* the same of this process, and of all ranks alike */
+    gyre_status_t saved;               /* the last checkpoint */
     /* Of signals, which a handler changes; NULL: nobody catches them. The last SIGINT or SIGTERM that came,
      * or 0; how many SIGUSR1 came. */
     const volatile sig_atomic_t *signal, *saves;
