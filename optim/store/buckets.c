@@ -123,11 +123,11 @@ gyre_status_t zero_bucket_open(optim_zero_t *zero, size_t b)
         return status;
     size_t pool = zero->plan.bucket[b].pool;
     zero_idle_t *idle = &zero->idle[pool];
-    while (idle->first == ZERO_NO_BUFFER && zero->oldest < zero->next && !zero->impatient)
+    while (idle->first == ZERO_NO_BUFFER && zero->oldest < zero->next)
         if ((status = wait_exposed(zero)) != GYRE_OK)
             return status;
     if (idle->first == ZERO_NO_BUFFER) {
-        /* chunks of a pipeline fill several buckets in turns; or it must not wait */
+        /* chunks of a pipeline fill several buckets in turns */
         status = zero_buffer_add(zero, pool);
         if (status != GYRE_OK)
             return status;

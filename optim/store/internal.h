@@ -141,9 +141,6 @@ struct optim_zero {
         gather_comm;
     zero_experts_t *experts; /* NULL: no expert parallelism, or the store of experts itself */
     size_t tp_rank, world_rank;
-    /* 1: other ranks of dp need this one's part in gathers before they send the gradients that it waits
-     * for */
-    int impatient;
     model_store_t_f32 store;
     model_cuda_store_t cuda_store;
     size_t bytes[OPTIM_MEMORY_KINDS];

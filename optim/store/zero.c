@@ -200,13 +200,10 @@ static gyre_status_t check_groups(const optim_zero_t *zero)
 static gyre_status_t prepare_gathers(optim_zero_t *zero)
 {
     gyre_comm_t *dp = zero->groups.dp;
-    uint64_t longest = zero->plan.config.share;
-    gyre_status_t status = gyre_all_reduce(&longest, &longest, 1, GYRE_UINT64, GYRE_OP(GYRE_MAX), dp);
-    zero->impatient = zero->plan.config.share < longest;
-    return status == GYRE_OK ? gyre_comm_split(dp, 0, gyre_comm_rank(dp), &zero->gather_comm) : status;
+    return gyre_comm_split(dp, 0, gyre_comm_rank(dp), &zero->gather_comm);
 }
 
-static gyre_status_t resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest)
+static gyre_status_t resize(optim_zero_t *zero, const optim_zero_config_t *config)
 {
     zero_plan_t *plan = &zero->plan;
     gyre_status_t status = zero_plan_resize(plan, config);
@@ -218,15 +215,14 @@ static gyre_status_t resize(optim_zero_t *zero, const optim_zero_config_t *confi
     zero->on->give(zero, zero->levels, 0);
     zero->levels = NULL;
     zero->bytes[OPTIM_MEMORY_ACCUMULATION] = 0;
-    zero->impatient = plan->gathers && config->share < longest;
     return take_share(zero);
 }
 
-gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest)
+gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config)
 {
     optim_zero_t *experts = zero_of_experts(zero);
-    gyre_status_t status = resize(zero, config, longest);
-    return status == GYRE_OK && experts ? resize(experts, config, longest) : status;
+    gyre_status_t status = resize(zero, config);
+    return status == GYRE_OK && experts ? resize(experts, config) : status;
 }
 
 /* Of these rows alone; lanes: of zero_plan_t. */

@@ -177,9 +177,9 @@ void optim_zero_destroy(optim_zero_t *zero);
 void optim_zero_abort(optim_zero_t *zero, const char *reason);
 
 /* Between two steps: from now on share, group, run and blocks are those of `config`, of which nothing else is
- * read, and the rank of dp with most sequences has `longest`. Weights and state stay. Local. INVALID: several
+ * read. Weights and state stay. Local. INVALID: several
  * reductions, but it was made for one. NO_MEMORY: no further step can be made. */
-gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config, size_t longest);
+gyre_status_t optim_zero_resize(optim_zero_t *zero, const optim_zero_config_t *config);
 
 /* Initial weights (model_param_init), moments zero, steps 0. Collective over dp. */
 gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
@@ -191,11 +191,11 @@ gyre_status_t optim_zero_init(optim_zero_t *zero, uint64_t seed);
  *
  * Stage 3 gathers, so every acquire is collective over dp: all ranks of dp acquire the same rows in the same
  * order, once for all sequences of a pass (a micro-batch's). Where shares differ, all follow the schedule of
- * the largest one, and a rank whose share is smaller by k has no part in k sequences of it: in passes of
- * which it has none it calls optim_zero_idle. Best the first k: the last sequences, whose gradients set off
- * the reductions, are then in the same place on all ranks; else a rank with fewer may need more buffers
- * for buckets, since it cannot wait for the others while they need it. Evaluation of a number of sequences
- * that ranks do not share evenly does likewise. */
+ * the largest one, and a rank whose share is smaller by k has no part in the first k sequences of it: in
+ * passes of which it has none it calls optim_zero_idle. The last sequences, whose gradients set off the
+ * reductions, are so in the same place on all ranks: a rank that waits for a buffer, and with it for others'
+ * gradients, never keeps them waiting in a gather. Evaluation of a number of sequences that ranks do not
+ * share evenly does likewise. */
 const model_store_t_f32 *optim_zero_store(optim_zero_t *zero);
 /* The same for stages on the device (config->on_device); NULL on the host, as the other is on a device.
  * acquire and ready do not wait for the device, but for errors: the stream does. */

@@ -475,8 +475,7 @@ gyre_status_t pipe_train_resize(pipe_train_t *train, size_t batch)
     find_shares(train);
     optim_zero_config_t how = {0};
     optim_zero_share(&how, &train->batch, &train->part);
-    status = optim_zero_resize(train->zero, &how,
-                               optim_batch_leaves(&train->batch, train->longest) * train_parts_here(train));
+    status = optim_zero_resize(train->zero, &how);
     if (status == GYRE_OK)
         status = find_in_flight(train);
     return status == GYRE_OK ? make_parts(train) : status;

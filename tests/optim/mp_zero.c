@@ -95,7 +95,6 @@ static void try_layout(job_t *job, size_t tp, size_t dp, size_t pp)
         try(job, t);
         t.micro = (size_t)stage;
         t.chunks = 0;
-        t.idle_last = 1;
         t.batch = dp == 4 ? 5 : dp; /* not divisible (2, 2, 1, 0 sequences); one sequence each */
         t.zero = (optim_zero_config_t){.stage = stage, .offload = P_tmpdir, .bucket_bytes = 3000};
         try(job, t);

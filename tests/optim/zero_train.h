@@ -21,7 +21,7 @@ static inline void check_formulas(const job_t *job, const trial_t *t, const opti
     MP_OK(optim_zero_predict(job->local, &config, t->dp, job->dp_rank, passes, passes, want, sent));
     optim_zero_memory(zero, got);
     for (int k = 0; k < OPTIM_MEMORY_KINDS; k++)
-        MP_CHECK(got[k] == want[k] || ((t->chunks || job->share < job->longest) && k == OPTIM_MEMORY_BUCKETS),
+        MP_CHECK(got[k] == want[k] || (t->chunks && k == OPTIM_MEMORY_BUCKETS),
                  "%s: %zu bytes, the formula says %zu", optim_memory_name((optim_memory_t)k), got[k],
                  want[k]);
     for (int k = 0; k < OPTIM_TRAFFIC_KINDS; k++)

@@ -35,11 +35,10 @@ typedef struct {
     size_t lanes; /* of the batch (optim/batch.h) */
     size_t micro; /* sequences that go through a unit together; 0: 1 */
     optim_zero_config_t zero;
-    int chunks;    /* 1: the upper units get all their sequences before the lower ones get any */
-    int overflow;  /* 1: one gradient of step 1 is infinite */
-    int frozen;    /* 1: row 5 is frozen, and no moment can hold some of its gradients */
-    int idle_last; /* 1: ranks with fewer sequences are idle in the last ones, not in the first */
-    int astray;    /* 1: weights are not looked at */
+    int chunks;   /* 1: the upper units get all their sequences before the lower ones get any */
+    int overflow; /* 1: one gradient of step 1 is infinite */
+    int frozen;   /* 1: row 5 is frozen, and no moment can hold some of its gradients */
+    int astray;   /* 1: weights are not looked at */
     void (*look)(const optim_zero_t *zero); /* after each step; may be NULL */
 } trial_t;
 
@@ -408,7 +407,7 @@ static inline void run_pass(job_t *job, const trial_t *t, const model_store_t_f3
 
 static inline void run_stage(job_t *job, const trial_t *t, optim_zero_t *zero, size_t first, size_t end)
 {
-    size_t idle = t->idle_last ? 0 : job->longest - job->share, micro = micro_of(t);
+    size_t idle = job->longest - job->share, micro = micro_of(t);
     for (size_t i = 0; i < job->longest; i += micro)
         for (int backward = 0; backward < 2; backward++) {
             size_t from = i > idle ? i - idle : 0, to = i + micro > idle ? i + micro - idle : 0;
