@@ -39,35 +39,65 @@ static optim_zero_config_t store_config(const pipe_recipe_t *r, const plan_train
                              .clip = r->optimizer.clip,
                              .offload = how->offload ? "." : NULL};
     c.ep = pipe_layout_experts(&r->layout);
-    const optim_part_t most = pipe_layout_most(&r->layout, &r->batch); /* which keeps most sums */
-    optim_zero_share(&c, &r->batch, &most);
     return c;
 }
 
 /* ---- weights, gradients, optimiser state --------------------------------------------------------------- */
 
-static gyre_status_t predict_adapters(const run_t *run, const model_params_t *local,
-                                      const model_slice_t *slice, size_t bytes[OPTIM_MEMORY_KINDS])
+/* Data-parallel rank `rank`, of a run whose share is in `zero`. factors: of the adapters, or NULL. */
+static gyre_status_t predict_replica(const run_t *run, const optim_zero_config_t *zero, size_t rank,
+                                     const model_params_t *local, const model_params_t *factors,
+                                     size_t bytes[OPTIM_MEMORY_KINDS])
 {
-    model_params_t *factors = NULL;
-    gyre_status_t status = model_params_slice(run->adapters->table, slice, &factors);
+    const size_t replicas = pipe_layout_replicas(&run->recipe->layout);
     const optim_lora_config_t lora = {.adapters = run->adapters, .weights = local, .factors = factors};
-    if (status == GYRE_OK)
-        status = optim_lora_predict(&lora, &run->zero, pipe_layout_replicas(&run->recipe->layout), 0, bytes);
-    model_params_destroy(factors);
+    return factors ? optim_lora_predict(&lora, zero, replicas, rank, bytes)
+                   : optim_zero_predict(local, zero, replicas, rank, 1, 1, bytes, NULL);
+}
+
+static int same_share(const optim_part_t *a, const optim_part_t *b)
+{
+    return a->count == b->count && a->run == b->run && a->blocks == b->blocks &&
+           a->block_group == b->block_group;
+}
+
+/* Of each kind the most that a rank holds. Ranks differ in their shares of the batch and, with Muon, in the
+ * matrices of which they have first moments alone. Else the first has the largest shard of each bucket
+ * (optim/store/shard.h). */
+static gyre_status_t predict_replicas(const run_t *run, const model_params_t *local,
+                                      const model_params_t *factors, size_t bytes[OPTIM_MEMORY_KINDS])
+{
+    const pipe_layout_t *l = &run->recipe->layout;
+    const optim_batch_t *batch = &run->recipe->batch;
+    const int spreads = pipe_layout_spreads(l, batch);
+    optim_part_t last = {0};
+    gyre_status_t status = GYRE_OK;
+    memset(bytes, 0, OPTIM_MEMORY_KINDS * sizeof *bytes);
+    for (size_t rank = 0; status == GYRE_OK && rank < pipe_layout_replicas(l); rank++) {
+        const optim_part_t part = pipe_layout_part(l, batch, rank / pipe_layout_context(l), spreads);
+        optim_zero_config_t zero = run->zero;
+        size_t here[OPTIM_MEMORY_KINDS];
+        if (rank > 0 && !zero.muon && same_share(&part, &last))
+            continue;
+        optim_zero_share(&zero, batch, &part);
+        status = predict_replica(run, &zero, zero.muon ? rank : 0, local, factors, here);
+        for (int k = 0; status == GYRE_OK && k < OPTIM_MEMORY_KINDS; k++)
+            bytes[k] = base_max_size(bytes[k], here[k]);
+        last = part;
+    }
     return status;
 }
 
 static gyre_status_t predict_store(const run_t *run, const model_slice_t *slice,
                                    size_t bytes[OPTIM_MEMORY_KINDS])
 {
-    model_params_t *local = NULL;
+    model_params_t *local = NULL, *factors = NULL;
     gyre_status_t status = model_params_slice(run->whole, slice, &local);
     if (status == GYRE_OK && run->adapters)
-        status = predict_adapters(run, local, slice, bytes);
-    else if (status == GYRE_OK) /* a bucket's first rank has its largest shard (optim/store/shard.h) */
-        status = optim_zero_predict(local, &run->zero, pipe_layout_replicas(&run->recipe->layout), 0, 1, 1,
-                                    bytes, NULL);
+        status = model_params_slice(run->adapters->table, slice, &factors);
+    if (status == GYRE_OK)
+        status = predict_replicas(run, local, factors, bytes);
+    model_params_destroy(factors);
     model_params_destroy(local);
     return status;
 }

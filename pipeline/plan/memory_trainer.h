@@ -23,9 +23,9 @@ typedef struct {
     size_t total;
 } plan_held_t;
 
-/* held: [pp] of each stage its first tensor- and data-parallel rank, which has the largest shards and most of
- * the batch. Not counted: a checkpoint that is being written, data, tokens and losses of a batch. INVALID,
- * UNSUPPORTED (what gyre-train refuses), NO_MEMORY, OVERFLOW. */
+/* held: [pp] of each stage, and of each kind, what the rank of it that has most of that kind holds; it is the
+ * first rank most often. Not counted: a checkpoint that is being written, data, tokens and losses of a batch.
+ * INVALID, UNSUPPORTED (what gyre-train refuses), NO_MEMORY, OVERFLOW. */
 gyre_status_t plan_trainer(const pipe_recipe_t *recipe, const plan_trainer_t *how, plan_held_t *held);
 /* Which of them holds most. */
 size_t plan_trainer_worst(const plan_held_t *held, size_t stages);

@@ -416,6 +416,22 @@ gyre_status_t train_record_step(train_record_t *record, train_step_t *step)
     return GYRE_OK;
 }
 
+/* What each rank held, by kind: the end of the line. */
+static void put_memory(FILE *log, const train_memory_t *memory)
+{
+    fputs("\"memory\":{\"kinds\":[", log);
+    for (size_t k = 0; k < memory->kinds; k++)
+        fprintf(log, "%s\"%s\"", k ? "," : "", memory->kind[k]);
+    fputs("],\"ranks\":[", log);
+    for (size_t i = 0; i < memory->ranks * memory->kinds; i++)
+        fprintf(log, "%s%" PRIu64 "%s",
+                i % memory->kinds ? ","
+                : i               ? ",["
+                                  : "[",
+                memory->bytes[i], (i + 1) % memory->kinds ? "" : "]");
+    fputs("]}}\n", log);
+}
+
 static gyre_status_t finish_log(train_record_t *record)
 {
     if (!record->log)
@@ -424,7 +440,9 @@ static gyre_status_t finish_log(train_record_t *record)
             (unsigned long long)record->spikes);
     put_validation(record, record->final_val);
     fprintf(record->log, "\"weights_hash\":\"%016llx\",", (unsigned long long)record->hash);
-    put_number(record->log, "seconds", "%.3f", record->seconds, "}\n");
+    put_number(record->log, "seconds", "%.3f", record->seconds, record->memory.kinds ? "," : "}\n");
+    if (record->memory.kinds > 0)
+        put_memory(record->log, &record->memory);
     gyre_status_t status = written(record);
     if (status == GYRE_OK && fclose(record->log) != 0)
         status = record->log_status = gyre_fail_errno(GYRE_ERR_IO, errno, "cannot write the log");

@@ -2,7 +2,7 @@
 """tests/layouts/lab.py: one training run after the other, and whether they have the same bits.
 
 What decides is what the log and the weights' file hold: loss and gradient norm of every step in hexadecimal, validation loss in 17 digits,
-and the sum of the bytes of the final weights.
+and the sum of the bytes of the final weights. And that gyre-plan says, to the byte, what the ranks of each stage held at most, by kind.
 """
 import hashlib
 import json
@@ -11,6 +11,9 @@ import subprocess
 
 QUIET = "--sample-tokens 0 --peak-flops 1e9 --report none --progress none".split()
 DEADLINE_S = 120
+# options of gyre-train that gyre-plan has, too; it takes the same default for 0
+PLANNED = ("tp", "cp", "cp-attention", "ep", "pp", "zero", "schedule", "chunks", "balance", "micro-batch", "recompute", "sequence-parallel",
+           "grad-sequences", "sequence-parts", "lanes", "bucket-bytes", "threads", "optimizer", "lora", "lora-on")
 
 
 class Lab:
@@ -41,17 +44,41 @@ class Lab:
         if len(steps) != self.steps:
             return None, f"the log has {len(steps)} steps, not {self.steps}"
         with open(weights, "rb") as data:
-            return Run(lines[0]["config"], steps, hashlib.sha256(data.read()).hexdigest()), None
+            return Run(lines[0], steps, lines[-1]["memory"], hashlib.sha256(data.read()).hexdigest()), None
+
+    def misplanned(self, run, ranks):
+        """Where `gyre-plan memory --trainer` differs from what the run held, in words, or None."""
+        given, model = run.options, os.path.join(self.folder, "model.json")
+        with open(model, "w", encoding="utf-8") as out:
+            json.dump(run.model, out)
+        precision = given["precision"]
+        flags = {"model": model, "threads": 1, "global-batch": given["batch"], "dtype": precision,
+                 "dp": ranks // given["tp"] // given["cp"] // given["pp"],
+                 "grad-dtype": precision if given["grad-type"] == "16" else "fp32",
+                 **{name: int(given[name]) if given[name] is True else given[name] for name in PLANNED if given.get(name)}}
+        command = [self.build + "/bin/gyre-plan", "memory", "--trainer", "--json", "-", *(["--keep-weights"] if given["keep-weights"] else []),
+                   *(word for name, value in flags.items() for word in ("--" + name, str(value)))]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        if done.returncode:
+            return f"{' '.join(command)}: {done.stderr.strip()[-400:]}"
+        stages = json.loads(done.stdout[done.stdout.index("{"):])["trainer"]
+        for s, plan in enumerate(stages):
+            held = [dict(zip(run.memory["kinds"], one)) for one in run.memory["ranks"][ranks // len(stages) * s:][:ranks // len(stages)]]
+            wrong = [f"{kind}: {size} bytes planned, {max(one[kind] for one in held)} held" for kind, size in plan.items()
+                     if kind != "total" and max(one[kind] for one in held) != size]
+            if wrong:
+                return f"stage {s}: {', '.join(wrong)}"
+        return None
 
 
 class Run:
-    """What the log says: `options` (the object that --config takes), `steps`; `weights`: the sum of the file."""
+    """What the log says: `options` (the object that --config takes), `model`, `steps`, `memory`; `weights`: the sum of the file."""
 
     WHAT = ("loss", "gradient norm", "validation loss", "loss scale", "balance loss", "dropped choices", "batch", "z-loss",
             "z-loss of routers")
 
-    def __init__(self, options, steps, weights):
-        self.options, self.steps, self.weights = options, steps, weights
+    def __init__(self, first, steps, memory, weights):
+        self.options, self.model, self.steps, self.memory, self.weights = first["config"], first["model"], steps, memory, weights
         self.bits = [(s["loss_hex"], s["grad_norm_hex"], s.get("val_loss"), s["loss_scale"], s.get("balance_loss"), s.get("dropped"),
                       s.get("batch"), s.get("z_loss"), s.get("router_z_loss")) for s in steps]
 
