@@ -51,10 +51,10 @@ class Lab:
         given, model = run.options, os.path.join(self.folder, "model.json")
         with open(model, "w", encoding="utf-8") as out:
             json.dump(run.model, out)
-        precision = given["precision"]
+        precision, gradients = given["precision"], (given["lanes"] or given["batch"]) // given["grad-sequences"]
         flags = {"model": model, "threads": 1, "global-batch": given["batch"], "dtype": precision,
                  "dp": ranks // given["tp"] // given["cp"] // given["pp"],
-                 "grad-dtype": precision if given["grad-type"] == "16" else "fp32",
+                 "grad-dtype": precision if given["grad-type"] == "16" else "fp32", "groups": given["groups"] or gradients & -gradients,
                  **{name: int(given[name]) if given[name] is True else given[name] for name in PLANNED if given.get(name)}}
         command = [self.build + "/bin/gyre-plan", "memory", "--trainer", "--json", "-", *(["--keep-weights"] if given["keep-weights"] else []),
                    *(word for name, value in flags.items() for word in ("--" + name, str(value)))]

@@ -91,6 +91,7 @@ static gyre_status_t apply(const given_t *g, pipe_recipe_t *r)
         r->batch.batch = plan_given_count(g, GLOBAL, r->batch.batch);
         r->batch.groups = 0;
     }
+    r->batch.groups = plan_given_count(g, GROUPS, r->batch.groups);
     r->per_node = plan_given_count(g, PER_NODE, r->per_node);
     if (r->nodes * r->per_node != l->tp * l->pp * pipe_layout_replicas(l))
         r->nodes = 0;

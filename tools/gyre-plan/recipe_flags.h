@@ -34,6 +34,7 @@ enum {
     LEAF,
     PARTS,
     LANES,
+    GROUPS,
     RECOMPUTE,
     DTYPE,
     GRAD,
